@@ -270,7 +270,8 @@ impl Gathered {
         });
         let changes: Vec<RowChanges> = changes.collect();
         let accesses = union(&changes);
-        // What a table without transactions has taken nobody takes back: no other transaction may fail in the same batch.
+        // What a table without transactions has taken cannot be undone: no other transaction may fail in the same
+        // batch.
         let barrier = changes.iter().any(|changes| !changes.table.target.transactional);
         (Content::Rows(changes), Writeset { accesses, barrier })
     }

@@ -41,7 +41,7 @@ pub enum ApplyError {
         position: LogPosition,
         /// What is wrong with them, and in which column.
         error: Box<WireError>,
-        /// What to do, behind a semicolon, if that is known.
+        /// What to do, after a semicolon, if that is known.
         remedy: &'static str,
     },
     /// The target refuses what a transaction does.

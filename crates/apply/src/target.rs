@@ -101,8 +101,8 @@ impl TargetTable {
         self.engine.starts_with("MRG_")
     }
 
-    /// Whether it must not stand beside other tables in one statement: one that [opens others](Self::opens_others), and a system
-    /// table, which servers lock for writing only without others (error 1428).
+    /// Whether it must not be in one statement with other tables: one that [opens others](Self::opens_others), and a
+    /// system table, which servers lock for writing only without others (error 1428).
     pub fn stands_alone(&self) -> bool {
         self.opens_others() || self.schema == "mysql"
     }

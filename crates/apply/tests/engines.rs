@@ -194,7 +194,7 @@ async fn what_cannot_be_once_is_refused(rig: &Rig) -> Result<()> {
     rig.ensure_equal(&["mixed"]).await
 }
 
-/// A channel is cut short between a row of MyISAM, which stands in the binlog of the target, and its progress.
+/// A channel is cut short between a row of MyISAM, which is in the binlog of the target, and its progress.
 async fn what_is_logged_is_not_done_again(rig: &Rig) -> Result<()> {
     let channel = rig.channel(ChannelOptions { gtid: GtidMode::Preserve, ..rig.options("preserved") });
     rig.wait_applied(&channel).await?;
@@ -224,7 +224,7 @@ async fn what_is_logged_is_not_done_again(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// A server that passes over rows without an error, because somebody told it to while the channel ran.
+/// A server that passes over rows without an error, because an operator set it so while the channel ran.
 async fn lost_rows_are_noticed(rig: &Rig) -> Result<()> {
     let channel = rig.channel(rig.options("otherwise"));
     rig.wait_applied(&channel).await?;

@@ -8,7 +8,7 @@ use crate::support::Rig;
 
 on_each_server!(members_are_compared_as_text);
 
-/// Members that tempt whoever compares them as bytes.
+/// Members that a comparison as bytes gets wrong.
 const TABLE: &str = r#"SET NAMES utf8mb4; CREATE DATABASE said; USE said;
 CREATE TABLE odd (id INT PRIMARY KEY, a ENUM('a\\b','c\nd','e''f','g,h','ключ','😀','','i"j','k%') CHARACTER SET utf8mb4,
   b ENUM('ä','€','ÿ') CHARACTER SET latin1, c SET('ж','я','a') CHARACTER SET cp1251, d ENUM('ж','ÿ','x\\y') CHARACTER SET utf16,

@@ -109,7 +109,7 @@ async fn xa_transactions_that_are_left_out(rig: &Rig, channel: &Channel) -> Resu
     rig.wait_applied(channel).await
 }
 
-/// Nothing commits meanwhile that would tell the target so, and the target is told that it has them.
+/// Nothing commits meanwhile that would tell the target so, and the channel tells the target that it has them.
 async fn ones_that_are_left_out_one_behind_the_other(rig: &Rig, channel: &Channel) -> Result<()> {
     let flavour = rig.source.kind().flavour();
     for table in ["first", "second"] {

@@ -1,10 +1,10 @@
 //! Members of ENUM and SET columns, and the values of these types that are none of them.
 //!
 //! Servers keep numbers, and print the member of each. Index 0 of an ENUM, which a server without strict mode stores for a text
-//! that it does not know, is printed as an empty text, as a member `''` is; bits of a SET behind its last member are not printed.
-//! So such values travel as numbers: both families take the digits of an index for it, if no member has that text
-//! (`Field_enum::store` in `sql/field.cc`: "This is for reading numbers with LOAD DATA INFILE"). MariaDB warns of index 0 all the same,
-//! as it does of a text that it does not know: who stores it counts.
+//! that it does not know, is printed as an empty text, as a member `''` is; bits of a SET after its last member are not
+//! printed. So such values travel as numbers: both families take the digits of an index for it, if no member has that
+//! text (`Field_enum::store` in `sql/field.cc`: "This is for reading numbers with LOAD DATA INFILE"). MariaDB warns of
+//! index 0 all the same, as it does of a text that it does not know: who stores it counts.
 
 use crate::sql::quoted;
 use crate::walk::shape::ShapeColumn;
@@ -58,7 +58,7 @@ pub(crate) fn selected(column: &ShapeColumn) -> Option<String> {
     let (name, count) = (quoted(&column.name), members.len());
     let number = format!("CAST({name} AS UNSIGNED)");
     match column.data_type.as_str() {
-        // Behind zeros an index past the last member is none, and refused by who loads it.
+        // After zeros an index past the last member is none, and the server that loads it refuses it.
         "enum" => {
             let zeros = zeros(&members);
             let front = &zeros[1..];

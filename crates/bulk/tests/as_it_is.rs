@@ -183,7 +183,7 @@ async fn what_is_no_member_is_repaired(source: &Server, target: &Server) -> Resu
     let repaired = repair(&repairing, Throttle::open(), progress, CancellationToken::new()).await?;
     ensure!(repaired.rows.len() == report.differences.len() && repaired.is_equal(), "{repaired:?}");
     ensure!(run(&options).await?.is_equal());
-    // Told from each other also where the members are not all declared alike, so that texts are compared.
+    // Distinguished from each other also where the members are not all declared alike, so that texts are compared.
     target.sql("ALTER TABLE odd.members MODIFY e ENUM('red', 'green', '', 'more')").await?;
     ensure!(run(&options).await?.is_equal());
     target.sql("UPDATE odd.members SET e = 3 WHERE id = 3").await?;
@@ -207,7 +207,7 @@ async fn a_target_that_logs_statements(kind: ServerKind) -> Result<()> {
     target.sql("CREATE USER loader; GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON *.* TO loader").await?;
     let contents = own_folder::read(folder.path(), false)?;
     if kind.flavour() == Flavour::MySql {
-        // Without it nobody loads there anyway.
+        // Without it no account can load there anyway.
         target.sql("GRANT SESSION_VARIABLES_ADMIN ON *.* TO loader").await?;
     }
     let load_as = async |user: Option<&str>| {
@@ -235,8 +235,8 @@ async fn a_target_that_logs_statements(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Nothing is made before it is known that all can be; and what a load that was cut short left in a table that nobody can empty is loaded
-/// once.
+/// Nothing is made before it is known that all can be; and what a load that was cut short left in a table that cannot
+/// be emptied is loaded once.
 async fn engines_that_are_not_there(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());

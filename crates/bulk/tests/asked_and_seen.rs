@@ -130,7 +130,7 @@ async fn checks_that_see_nothing(on_source: &Server, on_target: &Server) -> Resu
     Ok(())
 }
 
-/// As damage or somebody's hand leaves it: every one of these was once loaded without its rows.
+/// As damage or an edit by hand leaves it: every one of these was once loaded without its rows.
 async fn a_damaged_manifest_loads_nothing(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());

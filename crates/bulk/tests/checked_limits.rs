@@ -248,7 +248,7 @@ async fn a_table_that_cannot_be_read_is_named(kind: ServerKind) -> Result<()> {
             "{said:#?}"
         );
     }
-    // A check that goes on tries them again.
+    // A check that resumes tries them again.
     let report = run(&options).await?;
     ensure!(report.findings.len() == 2, "{report:#?}");
     target.sql("USE broken; DROP TABLE gone; CREATE TABLE gone (id INT PRIMARY KEY, n INT); INSERT INTO gone VALUES (1, 2)").await?;

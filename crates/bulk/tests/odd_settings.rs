@@ -77,7 +77,7 @@ async fn odd_global_settings_change_nothing(kind: ServerKind) -> Result<()> {
     };
     is_the_same().await?;
 
-    // A check finds what differs, and nothing else, whoever digests the rows; a repair mends it.
+    // A check finds what differs, and nothing else, whichever side digests the rows; a repair mends it.
     for digests in [Digests::OnServers, Digests::Quick { seed: 3 }, Digests::Here { seed: 3 }] {
         ensure!(differences(&source, &target, digests).await? == 0, "{digests:?}: they are the same");
     }
@@ -113,7 +113,7 @@ async fn odd_global_settings_change_nothing(kind: ServerKind) -> Result<()> {
 fn check_options(source: &Server, target: &Server, digests: Digests) -> CheckOptions {
     let selection = Selection { schemas: vec!["shop".into()], ..Selection::default() };
     let options = CheckOptions::new(source.connect_options(), target.connect_options());
-    // Nobody replicates: what is there now is compared.
+    // Nothing replicates here: what is there now is compared.
     let in_step = Some(InStep::AtOnce);
     CheckOptions { selection, digests, workers: 2, in_step, ..options }
 }

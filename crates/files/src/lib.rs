@@ -2,8 +2,8 @@
 //!
 //! - what is read is a regular file: a pipe would be waited for without an end, a device never ends;
 //! - what is read whole has a limit: at the byte that is too many it is an error;
-//! - what is made is made anew (`O_EXCL`, `O_NOFOLLOW`): a link that somebody has put there is not followed, and what it names is not
-//!   overwritten;
+//! - what is made is a new file (`O_EXCL`, `O_NOFOLLOW`): a link that another user has put there is not followed, and
+//!   what it names is not overwritten;
 //! - what holds rows or passwords is for its owner alone.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -44,8 +44,8 @@ pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     read_bounded(open_regular(path)?, bytes_max)
 }
 
-/// All of a small file that somebody names, such as a configuration or a password. It may be a pipe, as shells make one of
-/// `<(command)`, but no device.
+/// All of a small file that the user names, such as a configuration or a password. It may be a pipe, as shells make one
+/// of `<(command)`, but no device.
 ///
 /// # Errors
 /// What the system says; [`ErrorKind::InvalidInput`] if it is a device; [`ErrorKind::FileTooLarge`] if it is longer than `bytes_max`.

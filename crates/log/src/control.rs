@@ -73,8 +73,9 @@ impl Control {
     }
 }
 
-/// A control file is on the disk before the first segment is. Where there are segments and it is not, somebody has lost it: what an
-/// interrupted purge has left would be taken for a part of the log again, and a newer version's layout for this one's.
+/// A control file is on the disk before the first segment is. Where there are segments and it is not, it was lost: what
+/// an interrupted purge has left would be taken for a part of the log again, and a newer version's layout for this
+/// one's.
 ///
 /// # Errors
 /// [`LogError::Corrupt`] if there are segments.

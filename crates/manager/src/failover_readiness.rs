@@ -30,7 +30,7 @@ pub enum FailoverReadiness {
         /// The object, the cause and the remedy.
         reason: String,
     },
-    /// It cannot be told now.
+    /// It cannot be determined now.
     Unknown {
         /// Why.
         reason: String,

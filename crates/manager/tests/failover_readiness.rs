@@ -1,4 +1,4 @@
-//! What would refuse a failover is told while the primary lives, by the rules of the failover itself.
+//! What would refuse a failover is reported while the primary lives, by the rules of the failover itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -327,7 +327,7 @@ fn what_is_wrong_with_a_replica_is_named() {
     assert_eq!(find(&cluster, "db2").gtid_state.as_ref().map(|state| state.behind), Some(7));
 }
 
-/// What nobody may ask is not known: neither good, nor bad, nor nothing.
+/// What may not be asked is not known: neither good, nor bad, nor nothing.
 #[test]
 fn what_could_not_be_asked_is_unknown() {
     let blind = |id: u32| {

@@ -1,14 +1,14 @@
-//! Which failures of a capture were told already. Pure: time is an input.
+//! Which failures of a capture were reported already. Pure: time is an input.
 //!
-//! A source that is not there yet, or not set up yet, fails each try in the same way, several times a second at first. That is told once,
-//! and again only after a while, until the capture reads the stream again.
+//! A source that is not there yet, or not set up yet, fails each try in the same way, several times a second at first.
+//! That is reported once, and again only after a while, until the capture reads the stream again.
 
 use std::time::{Duration, Instant};
 
-/// A failure that goes on is told again so seldom.
+/// A failure that continues is reported again so seldom.
 const TELL_AGAIN: Duration = Duration::from_secs(600);
 
-/// Different failures that are kept apart; a source that fails in turn in more ways is told of more often.
+/// Different failures that are kept apart; a source that fails in turn in more ways is reported more often.
 const KINDS_MAX: usize = 8;
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct FailureLog {
 }
 
 impl FailureLog {
-    /// Notes a failure. Whether it is to be told now, and then how often it came untold before.
+    /// Notes a failure. Whether it is to be reported now, and then how often it came unreported before.
     pub(crate) fn note(&mut self, text: &str, now: Instant) -> Option<u64> {
         if let Some(told) = self.told.iter_mut().find(|told| told.text == text) {
             if now.saturating_duration_since(told.at) < TELL_AGAIN {

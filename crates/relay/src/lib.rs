@@ -7,7 +7,7 @@
 //! The map:
 //! - [`capture`]: captures as the outside has them, on a thread of their own or among the tasks of those who read the log.
 //!   `driver`: everything that one does, reconnecting until told to stop; `opening`: asking for the stream; `watching`: what is looked after at intervals.
-//!   `failure_log`, pure: which failures were told already.
+//!   `failure_log`, pure: which failures were reported already.
 //! - [`acker`]: pure: what a capture was ordered, over restarts. `orders`: giving orders to a running capture.
 //! - `reading`: one open stream: append, sync, acknowledge; `pace`, pure: when to sync what nobody asked an ACK for.
 //! - [`track`]: pure: what to do with each event of the stream (append, compare, drop, begin a segment).

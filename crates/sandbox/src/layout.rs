@@ -31,7 +31,7 @@ pub(crate) struct Layout {
     /// Its own: a server that starts removes what it takes for its own left-overs there, also those of servers that run.
     pub(crate) temporary: PathBuf,
     pub(crate) error_log: PathBuf,
-    /// An option file, empty unless somebody wrote to it: without any, MySQL passes over what `SET PERSIST` kept, too.
+    /// An option file, empty unless the user wrote to it: without any, MySQL passes over what `SET PERSIST` kept, too.
     pub(crate) option_file: PathBuf,
     /// Variables added to the environment.
     pub(crate) environment: Vec<(OsString, OsString)>,

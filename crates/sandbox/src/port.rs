@@ -48,7 +48,7 @@ impl ReservedPort {
         taken.get_or_insert_default().insert(number).then(|| Self { number })
     }
 
-    /// Takes a given port, if nobody listens on it.
+    /// Takes a given port, if nothing listens on it.
     ///
     /// # Errors
     /// [`SandboxError::PortTaken`].

@@ -1,4 +1,5 @@
-//! Servers that go on after the command that started them: `tailwater sandbox up`, `list`, `stop`, `kill`, `start` and `down`.
+//! Servers that keep running after the command that started them: `tailwater sandbox up`, `list`, `stop`, `kill`,
+//! `start` and `down`.
 //!
 //! Each has a folder under the cache's `up` with its data, a note about its process and, ready to paste, its client programs.
 //! The note holds the process id together with the start time, so that a process that later got the same id is never

@@ -142,7 +142,7 @@ async fn check_standing(cache: &Cache) -> Result<()> {
     };
     ensure!(sql(0, "SELECT @@max_connections, @@rpl_semi_sync_master_enabled")? == "66\t1");
     ensure!(sql(1, "SELECT @@rpl_semi_sync_slave_enabled, @@read_only, @@log_slave_updates")? == "0\t1\t1");
-    // Nobody acknowledges before Tailwater runs: here the replica does.
+    // Nothing acknowledges before Tailwater runs: here the replica does.
     sql(1, "SET GLOBAL rpl_semi_sync_slave_enabled = 1; STOP SLAVE; START SLAVE")?;
     sql(0, "CREATE DATABASE d; CREATE TABLE d.t (a INT PRIMARY KEY); INSERT INTO d.t VALUES (5)")?;
     let deadline = Instant::now() + Duration::from_secs(20);

@@ -88,7 +88,7 @@ pub enum SessionError {
     /// The server does not let this user in.
     #[error(
         "{endpoint} does not let user {user} in: {}; check user, password and the host the account is for",
-        // Nobody has read a row before the login.
+        // No row was read before the login.
         error.private()
     )]
     Denied {
@@ -294,8 +294,8 @@ pub enum SessionError {
     },
 }
 
-/// A server's text that may hold values of rows: it prints itself without them. Code that shows it to somebody who may see them
-/// says so, by [`PrivateText::expose`].
+/// A server's text that may hold values of rows: it prints itself without them. Code that shows it to a user who may
+/// see them says so, by [`PrivateText::expose`].
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct PrivateText(String);
 

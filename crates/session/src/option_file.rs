@@ -483,7 +483,7 @@ mod tests {
             ("ssl\nssl-ca=ca.pem", TlsMode::VerifyCa),
             ("ssl-ca=ca.pem\nssl-verify-server-cert", TlsMode::VerifyFull),
             ("ssl-ca=ca.pem\nssl-mode=VERIFY_IDENTITY\nskip-ssl-verify-server-cert", TlsMode::VerifyFull),
-            // Unless told otherwise.
+            // Unless set otherwise.
             ("ssl-ca=ca.pem\nskip-ssl", TlsMode::Off),
             ("ssl-ca=ca.pem\nssl-mode=DISABLED", TlsMode::Off),
             ("ssl\nssl-ca=ca.pem\nssl-verify-server-cert=0", TlsMode::Required),

@@ -29,7 +29,7 @@ const MYSQL: Series = Series { refused_before: (5, 7, 0), supported_from: (8, 0,
 const MARIADB: Series =
     Series { refused_before: (10, 2, 0), supported_from: (10, 6, 0), newest: (12, u16::MAX) };
 
-/// How a version stands to those that are supported.
+/// How a version relates to those that are supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Support {
     /// It is one of them.
@@ -49,7 +49,7 @@ fn series(flavour: Flavour) -> &'static Series {
     }
 }
 
-/// How a version stands to those that are supported.
+/// How a version relates to those that are supported.
 pub fn support_of(flavour: Flavour, version: (u16, u16, u16)) -> Support {
     let series = series(flavour);
     match version {

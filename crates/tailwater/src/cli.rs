@@ -220,7 +220,7 @@ mod tests {
         let lines = code.flatten().map(|line| line.trim_start_matches([' ', '>', '$']));
         let commands = lines.filter(|line| line.starts_with("tailwater ") && !line.contains("..."));
         let cut = |line: &str| {
-            // What it is piped to, a comment, or what stands beside it in another column.
+            // What it is piped to, a comment, or what is beside it in another column.
             let ends = [" | ", " # ", "   ", " > ", " && ", " &"];
             let end = ends.iter().filter_map(|end| line.trim_end().find(end)).min().unwrap_or(line.len());
             line.get(..end).unwrap_or(line).to_owned()

@@ -359,7 +359,7 @@ impl Config {
 
 /// Which file of ours would have a source's name, or one that begins with it.
 fn own_file(name: &str) -> Option<&'static str> {
-    /// In `manager/`, behind the name of a source: what is kept of its cluster.
+    /// In `manager/`, after the name of a source: what is kept of its cluster.
     const ENDINGS: [&str; 4] = [".guard", ".seen", ".lease", ".lock"];
     let lower = name.to_ascii_lowercase();
     if OWN_NAMES.contains(&lower.as_str()) {

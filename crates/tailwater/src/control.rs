@@ -27,10 +27,13 @@ pub use protocol::{Answer, LINE_BYTES_MAX, Request, SourceReport};
 /// How often the daemon says that it lives, while it does as it was told.
 const SIGN_OF_LIFE_EVERY: Duration = Duration::from_secs(1);
 
-/// What stands in the log's folder beside the sources' own folders: no source may be called so.
-pub const OWN_NAMES: [&str; 4] = ["control.sock", "daemon.lock", "manager", "rejoin"];
+/// What is in the log's folder beside the sources' own folders: no source may be called so.
+pub const OWN_NAMES: [&str; 4] = [SOCKET, directory_lock::NAME, "manager", "rejoin"];
+
+/// Where the daemon listens for commands.
+const SOCKET: &str = "control.sock";
 
 /// Where the daemon with its log in `directory` listens.
 pub fn socket_of(directory: &Path) -> PathBuf {
-    directory.join("control.sock")
+    directory.join(SOCKET)
 }

@@ -49,7 +49,7 @@ impl Wired {
     /// Reads it.
     ///
     /// # Errors
-    /// If a file cannot be read, or what stands in it is no use; if a channel's target is its own source.
+    /// If a file cannot be read, or what is in it is no use; if a channel's target is its own source.
     pub fn of(config: &Config) -> anyhow::Result<Self> {
         let (captures, channels, serves) = (captures(config)?, channels(config)?, serves(config)?);
         for capture in &captures {
@@ -78,7 +78,7 @@ impl Wired {
     }
 }
 
-/// Whether two addresses are one, as far as that can be told without asking.
+/// Whether two addresses are one, as far as that can be determined without asking.
 fn is_same(one: &Endpoint, other: &Endpoint) -> bool {
     let canonical = |endpoint: &Endpoint| match endpoint {
         Endpoint::Tcp { host, port } => {

@@ -210,7 +210,7 @@ async fn fails_and_leaves_out(shell: &Shell, trial: &Trial, target: &Server) -> 
     trial.primary.sql("INSERT INTO shop.t VALUES (5)").await?;
     let failed = until(shell, "failed").await?;
     ensure!(failed["fault"]["code"] == "TW-APP-0002", "{failed}");
-    // How far it is behind nobody knows: not 0 s.
+    // How far it is behind is not known: not 0 s.
     ensure!(failed["lag_seconds"].is_null() && failed["stopped_because"].is_null(), "{failed}");
     let text = shell.run("channel list -c tailwater.toml")?.exits(0);
     text.says(&[

@@ -153,7 +153,7 @@ async fn what_is_printed_is_for_people() -> Result<()> {
         shell.run(&check)?.exits(4).complains(&["TW-BULK-0041", "replicates from nowhere", "--wait none"]);
         ensure!(begun.elapsed() < Duration::from_secs(60), "it waited for nobody");
         if kind.flavour() == Flavour::MySql {
-            // Told to wait, it says what for.
+            // Asked to wait, it says what for.
             shell.run(&format!("{check} --wait gtid --wait-max-s 11"))?.exits(1).complains(&[
                 "checking: preparing, waiting: ",
                 "is not yet where the source was",

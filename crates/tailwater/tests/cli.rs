@@ -34,7 +34,7 @@ fn a_configuration_is_checked() -> Result<()> {
     let ack = serde_json::json!({ "orders": "durable" });
     assert_eq!((answer[0]["ok"].as_bool(), &answer[0]["ack"]), (Some(true), &ack));
     assert_eq!(answer[0]["sources"], serde_json::json!(["orders"]));
-    // Nobody listens there, so nobody was asked.
+    // Nothing listens there, so nothing was asked.
     assert!(
         answer[0]["not_asked"]["orders"].as_str().is_some_and(|why| why.contains("TW-SES-0001")),
         "{answer:?}"
@@ -231,7 +231,7 @@ async fn run_without_a_source_goes_on_until_it_is_told_to_stop() -> Result<()> {
             ensure!(run.is_running() && Instant::now() < deadline, "{}", std::fs::read_to_string(&messages)?);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        // Several tries more, which fail alike: that is told once.
+        // Several tries more, which fail alike: that is reported once.
         if !sign.is_empty() {
             tokio::time::sleep(Duration::from_millis(700)).await;
             let told = std::fs::read_to_string(&messages)?.matches(sign).count();

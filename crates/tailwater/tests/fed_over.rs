@@ -102,7 +102,7 @@ async fn what_a_channel_feeds_takes_over(kind: ServerKind) -> Result<()> {
 fn is_not_fed(shell: &Shell) -> Result<()> {
     let channels = shell.run("channel list --output json -c tailwater.toml")?.exits(0).json()?;
     ensure!(channels[0]["state"] == "stopped", "{channels:#?}");
-    // Nobody told it to: its target leads.
+    // No operator stopped it: its target leads.
     let because = channels[0]["stopped_because"].as_str().unwrap_or_default();
     ensure!(because.contains("its target"), "{channels:#?}");
     Ok(())

@@ -1,5 +1,5 @@
-//! A cluster of the sandbox, managed with the configuration that `tailwater sandbox up --semi-sync` prints, as it stands; and what
-//! would refuse a failover, named while the primary lives.
+//! A cluster of the sandbox, managed with the configuration that `tailwater sandbox up --semi-sync` prints, unchanged;
+//! and what would refuse a failover, named while the primary lives.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -115,7 +115,7 @@ impl<'a> Cluster<'a> {
         self.until("a cluster that is ready", is_ready)
     }
 
-    /// Waits until the rule is named, with these words, and told as a finding.
+    /// Waits until the rule is named, with these words, and reported as a finding.
     fn until_refused(&self, rule: &str, words: &[&str]) -> Result<()> {
         let is_told = |status: &Value| {
             let reason = status["readiness"]["reason"].as_str().unwrap_or_default();
@@ -129,7 +129,7 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// Rewrites the option file of a server, and starts it anew.
+    /// Rewrites the option file of a server, and starts it again.
     fn restart_with(&self, server: &str, change: impl Fn(&str) -> String) -> Result<()> {
         let file = self.cache.up().join(server).join("my.cnf");
         fs::write(&file, change(&fs::read_to_string(&file)?))?;

@@ -19,7 +19,7 @@ drop view v1;
 drop table t1;
 ";
 
-/// What is the same is said to be, and a row that is deleted on the target behind the channel's back is reported.
+/// What is the same is said to be, and a row that another client deletes on the target is reported.
 #[test]
 fn a_row_that_differs_on_the_target_is_reported() -> Result<()> {
     if require(ServerKind::Mariadb1011).is_none() {

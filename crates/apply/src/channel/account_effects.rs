@@ -38,7 +38,7 @@ async fn aside(shared: &Arc<Shared>) -> Result<Connection, ApplyError> {
 /// What has to be done when a statement has run.
 pub(super) struct AccountEffects {
     connection: Connection,
-    /// As it stands in the tables: `user@host`.
+    /// As it appears in the tables: `user@host`.
     grantor: String,
     /// As a statement names it.
     account: Vec<u8>,
@@ -239,7 +239,7 @@ pub(super) async fn lend_roles(
 const OWN_ROLES: &str = "Host=SUBSTRING_INDEX(CURRENT_USER(), '@', -1) AND User=LEFT(CURRENT_USER(), CHAR_LENGTH(CURRENT_USER()) - \
      CHAR_LENGTH(SUBSTRING_INDEX(CURRENT_USER(), '@', -1)) - 1)";
 
-/// Has the server read its tables anew.
+/// Makes the server read its tables again.
 const RELOAD: &str = "FLUSH NO_WRITE_TO_BINLOG PRIVILEGES";
 
 impl LentRoles {

@@ -50,7 +50,7 @@ fn file_name(name: &str) -> String {
     file
 }
 
-/// Definitions that stand in `information_schema`.
+/// Definitions that are listed in `information_schema`.
 struct Source {
     select: &'static str,
     /// The column that names the database.

@@ -1,4 +1,4 @@
-//! Accounts that a statement does not name: `CURRENT_USER` in it, and whoever a default stands for.
+//! Accounts that a statement does not name: `CURRENT_USER` in it, and the account that a default means.
 //!
 //! A server's own replication thread takes the account from the event (`Q_INVOKER`). For a client's session it would be the client's,
 //! so it is written into the text.
@@ -109,12 +109,12 @@ fn written(
     Ok(changed)
 }
 
-/// Where an account is to be written, in place of what stands from `start` to `end`, which may be nothing.
+/// Where an account is to be written, in place of the text from `start` to `end`, which may be empty.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
     start: usize,
     end: usize,
-    /// What else has to stand in front of it.
+    /// What else has to precede it.
     before: &'static str,
 }
 
@@ -133,7 +133,7 @@ fn is(token: Token<'_>, known: &[&str]) -> bool {
     matches!(token, Token::Word(word) if known.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes())))
 }
 
-/// All that stands behind `before` is about accounts: wherever the session's own is mentioned.
+/// All that follows `before` is about accounts: wherever the session's own is mentioned.
 fn mentions<'a>(mut words: Words<'a>, mut before: Token<'a>) -> Vec<Place> {
     let mut places = Vec::new();
     while let Some(token) = words.next() {
@@ -179,7 +179,7 @@ fn set_places(mut words: Words<'_>) -> Vec<Place> {
     missing(role_end)
 }
 
-/// What stands behind `CREATE`, `ALTER`, `DROP` or `RENAME`.
+/// What follows `CREATE`, `ALTER`, `DROP` or `RENAME`.
 fn definition_places(mut words: Words<'_>) -> Vec<Place> {
     if words.accept("OR") && !words.accept("REPLACE") {
         return Vec::new();
@@ -187,7 +187,7 @@ fn definition_places(mut words: Words<'_>) -> Vec<Place> {
     if words.accept("USER") || words.accept("ROLE") {
         return mentions(words, Token::Word(b"USER"));
     }
-    // Whose an object is stands in front of its kind.
+    // An object's definer is named before its kind.
     const KINDS: [&str; 9] =
         ["VIEW", "PROCEDURE", "FUNCTION", "TRIGGER", "EVENT", "PACKAGE", "TABLE", "DATABASE", "SCHEMA"];
     while let Some(token) = words.next() {

@@ -124,7 +124,7 @@ impl Channel {
         Self::start_or_hold(options, log, source_time, because)
     }
 
-    /// The same; it stands still if there is a reason for it, which its status tells.
+    /// The same; it stays stopped if there is a reason for it, which its status reports.
     pub fn start_or_hold(
         options: ChannelOptions,
         log: LogHandle,

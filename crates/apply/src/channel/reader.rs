@@ -362,7 +362,8 @@ impl Reader {
     }
 
     /// Rows stand in the target's binlog under their GTID exactly if their progress stands beside them; unless the target
-    /// has lost them in a crash, and not its binlog. But progress comes behind rows of tables without transactions: these are there.
+    /// has lost them in a crash, and not its binlog. But progress comes after rows of tables without transactions:
+    /// these are there.
     fn is_there_already(&self, transaction: &Transaction) -> Result<bool, ApplyError> {
         let (Some(logged), Some(gtid)) = (&self.setup.target_logged, &transaction.gtid) else {
             return Ok(false);

@@ -31,7 +31,7 @@ const TIME_PART: u32 = 20;
 pub(super) struct RowCount {
     /// What asks for it; `None` if the server does not say.
     question: Option<&'static str>,
-    /// What it was when last asked, unless something has run since of which nobody knows how it counts.
+    /// What it was when last asked, unless something has run since, and how the server counts it is not known.
     counted: Option<Counted>,
     /// Rows that were written into statements since.
     sent: u64,
@@ -102,7 +102,7 @@ impl RowCount {
         }
     }
 
-    /// Something runs, or was undone, of which nobody knows how it counts.
+    /// Something runs, or was undone, and how the server counts it is not known.
     pub(super) fn lose(&mut self) {
         (self.counted, self.sent, self.committed) = (None, 0, 0);
     }
@@ -132,7 +132,7 @@ impl RowCount {
         }
         match self.is_due() {
             true => self.counted = self.ask(connection).await?,
-            // Nobody will know what they counted.
+            // What they counted stays unknown.
             false => self.sent = 0,
         }
         Ok(())

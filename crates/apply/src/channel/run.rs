@@ -34,7 +34,8 @@ use crate::writeset::Writeset;
 
 /// How often the target is told what was applied, and the log what is still needed of it.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
-/// A GTID set that is longer as text is told with the tick only: each transaction of a slow source would make it again.
+/// A GTID set that is longer as text is published with the tick only: each transaction of a slow source would make it
+/// again.
 const GTIDS_TOLD_AT_ONCE_BYTES_MAX: usize = 4 << 10;
 
 /// How a run ended, if not by an error.
@@ -413,8 +414,8 @@ impl Run {
         self.tell_caught_up(low);
     }
 
-    /// Says at once what is applied when nothing more waits, rather than with the next tick: whoever waits for a transaction
-    /// sees it then.
+    /// Says at once what is applied when nothing more waits, rather than with the next tick: a caller that waits for a
+    /// transaction sees it then.
     fn tell_caught_up(&self, low: LogPosition) {
         self.status.send_if_modified(|status| {
             let tells = self.scheduler.is_idle() && status.gtids.len() <= GTIDS_TOLD_AT_ONCE_BYTES_MAX;
@@ -524,8 +525,8 @@ impl Run {
         self.publish().await
     }
 
-    /// No worker keeps what is passed over until one has something else to commit, and the target is told that it has it: a channel
-    /// that begins anew must not find that the target has more than was applied.
+    /// No worker keeps what is passed over until one has something else to commit, and the channel tells the target
+    /// that it has it: a channel that starts again must not find that the target has more than was applied.
     async fn keep_passed(&mut self) -> Result<(), ApplyError> {
         if std::mem::take(&mut self.has_passed) {
             let applied = self.shared.applied().encode();

@@ -24,8 +24,8 @@ use crate::error::ApplyError;
 use crate::filter::changed_by;
 use crate::transaction::{Statement, StatementVariable, Transaction};
 
-/// A statement whose database the target lacks, or that has none, runs in this one: nobody can make or change anything there, and
-/// what names its databases does not care where it runs.
+/// A statement whose database the target lacks, or that has none, runs in this one: no client can make or change
+/// anything there, and what names its databases does not care where it runs.
 const NOWHERE: &str = "information_schema";
 
 /// `ER_BAD_DB_ERROR`
@@ -264,7 +264,7 @@ impl SourceSession {
     }
 
     /// Whether a statement may have found some of what it drops missing on its source, which the event does not say: MariaDB writes
-    /// the text of such a statement anew, and leaves the error out.
+    /// the text of such a statement from scratch, and leaves the error out.
     fn may_miss_some(&self, statement: &Statement) -> bool {
         let text = statement.text.trim_ascii_end();
         self.source == Flavour::MariaDb

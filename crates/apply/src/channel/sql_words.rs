@@ -84,7 +84,7 @@ impl<'a> Words<'a> {
         found
     }
 
-    /// Passes over `()`, if it stands here.
+    /// Passes over `()`, if it comes next.
     pub(super) fn accept_call(&mut self) -> bool {
         let mut ahead = self.clone();
         let found = ahead.accept_mark(b'(') && ahead.accept_mark(b')');
@@ -109,7 +109,7 @@ fn digits(text: &[u8]) -> usize {
     text.iter().take_while(|byte| byte.is_ascii_digit()).count()
 }
 
-/// The length of what stands in quotes at the beginning of `text`, with them.
+/// The length of the quoted text at the beginning of `text`, with its quotes.
 fn quoted_bytes(text: &[u8], quote: u8) -> Option<usize> {
     let mut at = 1;
     loop {

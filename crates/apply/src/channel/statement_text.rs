@@ -22,7 +22,7 @@ pub(super) fn start_transaction(text: &[u8]) -> Option<Range<usize>> {
     loop {
         match words.next()? {
             Token::Mark(b'(') => depth = depth.saturating_add(1),
-            // Nothing stands between it and the list of columns.
+            // Nothing comes between it and the list of columns.
             Token::Mark(b')') if depth == 1 => {
                 let start = words.end;
                 let found = words.accept("START") && words.accept("TRANSACTION");

@@ -97,7 +97,8 @@ const NO_SUCH_TABLE: u16 = 1146;
 /// alone is not in the target's binlog, and no servers behind the target have it.
 pub(super) const STATEMENTS_ROW: usize = 1_000_000;
 
-/// The progress of what was passed over, in a row of its own: whoever runs statements writes theirs with what was applied before.
+/// The progress of what was passed over, in a row of its own: the worker that runs statements writes theirs with what
+/// was applied before.
 const PASSED_ROW: usize = STATEMENTS_ROW + 1;
 
 /// Statements that may or may not have run: by where their transactions begin in the log, the fingerprint of what was

@@ -196,7 +196,7 @@ impl Writer {
     /// [`ApplyError::Session`].
     pub(super) async fn set_up_sql(&mut self) -> Result<(), ApplyError> {
         let flavour = self.connection.server().flavour;
-        // By itself first: what stands in quotes behind it means something else where literals are in UCS-2.
+        // By itself first: the quoted text after it means something else where literals are in UCS-2.
         let mut packets = Packets::default();
         packets.push("SET NAMES utf8mb4");
         packets.push(format!("{}, @@session.timestamp=DEFAULT", sql::session_statement(flavour)));

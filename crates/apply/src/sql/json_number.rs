@@ -23,7 +23,7 @@ pub(super) fn rounded(text: &[u8]) -> Option<String> {
     None
 }
 
-/// What stands behind a string whose opening quote was read.
+/// What follows a string whose opening quote was read.
 fn behind_string(text: &[u8]) -> &[u8] {
     let mut rest = text;
     loop {

@@ -120,7 +120,7 @@ async fn under_collations(judged: &Judged, channel: &Channel) -> Result<()> {
     judged.wait(channel).await
 }
 
-/// Definitions and rows as a statement under each mode, one behind the other and in one transaction.
+/// Definitions and rows as a statement under each mode, one after the other and in one transaction.
 async fn under_modes(judged: &Judged, channel: &Channel) -> Result<()> {
     let of_flavour = match judged.flavour {
         Flavour::MySql => MYSQL_MODES,

@@ -130,7 +130,7 @@ pub async fn back_up(
     info!(directory = %directory.display(), "copying the server's files");
     run(copying, "copying", directory, progress, stop).await?;
     drop(login);
-    /// A set of GTIDs is the longest that stands in one.
+    /// The longest that one holds is a set of GTIDs.
     const POINT_BYTES_MAX: u64 = 64 << 20;
     let read = |name: &&str| tailwater_files::read_regular(&directory.join(name), POINT_BYTES_MAX).ok();
     let point = POINT_FILES.iter().find_map(read).and_then(|bytes| String::from_utf8(bytes).ok());

@@ -413,7 +413,7 @@ impl Worker {
             let Some(table) = shared.tables.get(first) else { break };
             match self.next_chunk(table).await {
                 Ok(true) => {}
-                // Others may have been faster; nobody goes back.
+                // Others may have been faster; no worker goes back.
                 Ok(false) => {
                     let _ = shared.first.compare_exchange(first, first + 1, Relaxed, Relaxed);
                 }
@@ -442,7 +442,7 @@ impl Worker {
         Ok(true)
     }
 
-    /// Goes on with other tables. The connections are new: one of them may have been in the midst of an answer.
+    /// Continues with other tables. The connections are new: one of them may have been in the midst of an answer.
     async fn give_up(&mut self, table: &TableWork, error: &BulkError) -> Result<(), BulkError> {
         let Comparing { source, target, .. } = &mut self.comparing;
         (*source, *target) =

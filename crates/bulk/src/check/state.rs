@@ -113,7 +113,7 @@ impl State {
         file.seek(SeekFrom::Start(good_bytes as u64)).map_err(failed("read", path))?;
         file.read_to_end(&mut torn).map_err(failed("read", path))?;
         if torn.contains(&b'\n') {
-            // What stands behind it would be left out.
+            // What follows it would be left out.
             let reason =
                 format!("line {} does not hold: run the check again with --resume", entries.len() + 1);
             return Err(BulkError::Damaged { path: path.to_owned(), reason });

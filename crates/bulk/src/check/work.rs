@@ -147,8 +147,8 @@ impl TableWork {
         Ok(true)
     }
 
-    /// Gives up a table that a server does not read; whether nobody has given it up before. In the state it stays unfinished, so
-    /// that a check that goes on tries it again.
+    /// Gives up a table that a server does not read; whether no worker has given it up before. In the state it stays
+    /// unfinished, so that a check that resumes tries it again.
     pub(super) async fn give_up(&self) -> bool {
         let mut cutting = self.cutting.lock().await;
         !std::mem::replace(&mut cutting.unreadable, true)

@@ -55,7 +55,7 @@ pub(crate) struct SnapshotTaken {
 pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> Result<Prepared, BulkError> {
     let mut connection = Connection::connect(&options.connect).await?;
     schema::prepare(&mut connection).await?;
-    // Before anything is written: who is told that a name is wrong, or that a right is missing, says the same again.
+    // Before anything is written: after an error about a name or a missing right the user runs the same command again.
     let goes_on = options.resume && DumpFolder::is_one(options.files.as_ref())?;
     if !goes_on {
         check_selection(&mut connection, &options.selection, options.accounts).await?;

@@ -1,5 +1,5 @@
-//! The manifest as a file: JSON that ends with the checksum of what stands before it, so that an edited or damaged one is not
-//! believed.
+//! The manifest as a file: JSON that ends with the checksum of what precedes it, so that an edited or damaged one is
+//! not believed.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -73,7 +73,7 @@ pub(super) fn decode(text: &[u8]) -> Result<(Manifest, bool), Unreadable> {
     Ok((manifest, parts.is_some()))
 }
 
-/// What stands before the checksum, and the checksum.
+/// What precedes the checksum, and the checksum.
 fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = text.strip_suffix(END.as_bytes())?;
     let (rest, digits) = rest.split_at_checked(rest.len().checked_sub(DIGITS)?)?;

@@ -129,7 +129,7 @@ mod tests {
         fs::write(&victim, "precious").unwrap();
         let files = LocalFiles::new(folder.path().join("dump"));
         tailwater_files::create_private_folder(&files.folder).unwrap();
-        // As somebody leaves them who knows which names come.
+        // As an attacker who knows which names come leaves them.
         for name in ["manifest.json", "a.tsv"] {
             symlink(&victim, files.path(&partial(name))).unwrap();
         }

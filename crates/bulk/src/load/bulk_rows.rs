@@ -23,7 +23,7 @@ pub struct Batch {
 pub struct BulkRows {
     /// How many fields a row has.
     fields: usize,
-    /// Of each field what stands for index 0, if it is an ENUM.
+    /// Of each field the text for index 0, if it is an ENUM.
     zero_texts: Vec<Option<String>>,
     batch_bytes_max: usize,
     row_bytes_max: usize,
@@ -73,7 +73,7 @@ impl BulkRows {
         }
     }
 
-    /// Counts index zeros of ENUMs: of each field what stands for it.
+    /// Counts index zeros of ENUMs: of each field the text for it.
     pub fn counting_zeros(mut self, zero_texts: Vec<Option<String>>) -> Self {
         self.zero_texts = zero_texts;
         self

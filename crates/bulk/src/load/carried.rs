@@ -76,7 +76,7 @@ fn canonical(engine: &str) -> &str {
     }
 }
 
-/// The engine of a definition as servers print it: behind the columns.
+/// The engine of a definition as servers print it: after the columns.
 fn engine(definition: &str) -> Option<&str> {
     let line = definition.lines().find_map(|line| line.strip_prefix(") ENGINE="))?;
     let end = line.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');

@@ -50,7 +50,7 @@ pub(crate) struct Target {
     pub(crate) table: TableName,
     /// Names, and types on the target.
     columns: Vec<(String, String)>,
-    /// Of each column what stands for index 0, if it is an ENUM: see [`members`].
+    /// Of each column the text for index 0, if it is an ENUM: see [`members`].
     zero_texts: Vec<Option<String>>,
     /// Columns that the target computes.
     generated: Vec<String>,
@@ -136,7 +136,8 @@ impl Target {
         }
         let zero_text = |(name, data_type): &(String, String)| {
             let row = columns_there.rows.iter().find(|row| row.get_str(0) == Some(name))?;
-            // Digits of several bytes are not told apart here: who stores them is warned, and the rows are refused.
+            // Digits of several bytes are not distinguished here: storing them gives a warning, and the rows are
+            // refused.
             let of_bytes = !row.get_str(4).is_some_and(|charset| WIDE_CHARSETS.contains(&charset));
             members::index_zero(data_type, row.get_str(3)?).filter(|_| of_bytes)
         };
@@ -509,7 +510,7 @@ fn is_of_computing(number: Option<u64>, message: &str, generated: &[String]) -> 
     generated.iter().any(|name| is_of_column(message, name))
 }
 
-/// Whether a warning ends as one of a column's value does. What stands before is the value, which may look like anything.
+/// Whether a warning ends as one of a column's value does. What precedes is the value, which may look like anything.
 fn is_of_column(message: &str, column: &str) -> bool {
     let Some((front, row)) = message.rsplit_once(" at row ") else { return false };
     let ends =

@@ -16,8 +16,8 @@ pub enum Whole {
     Rows,
 }
 
-/// Refuses a selection of which the user may not see all, before anything is done: what is left out of a list is not told from what is
-/// not there.
+/// Refuses a selection of which the user may not see all, before anything is done: what is left out of a list looks
+/// like what is not there.
 ///
 /// # Errors
 /// [`BulkError::Unseen`]; [`BulkError::Session`].

@@ -34,14 +34,14 @@ impl FinishedTables {
 pub struct SnapshotReader {
     /// The connection.
     pub connection: Connection,
-    /// In the order in which they were locked, and whether a savepoint stands before it.
+    /// In the order in which they were locked, and whether a savepoint precedes it.
     held: Vec<(TableName, bool)>,
 }
 
 impl SnapshotReader {
     /// Locks tables that will finish in about this order; all of them until the end unless the connection `lets_go` of what
-    /// was locked behind a savepoint. An engine that joins a transaction and has no savepoints (Aria) leaves the connection without
-    /// them from there on: such tables come first in `tables`, and are locked last.
+    /// was locked after a savepoint. An engine that joins a transaction and has no savepoints (Aria) leaves the
+    /// connection without them from there on: such tables come first in `tables`, and are locked last.
     ///
     /// # Errors
     /// [`BulkError::Session`], also if a table is gone, or somebody waits for it to change it.

@@ -2,7 +2,7 @@
 
 use super::range::{ChunkRange, KeyLiteral, KeyRange};
 
-/// The key behind which a range begins, or at which it ends.
+/// The key after which a range begins, or at which it ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum End<'a> {
     /// Open.
@@ -60,7 +60,7 @@ fn first_gap_of(ranges: &[&KeyRange], nullable: bool) -> Option<String> {
     }
 }
 
-/// Behind what a range begins, and where it ends. All or only NULL among others is not to be.
+/// After what a range begins, and where it ends. All or only NULL among others is not to be.
 fn ends(range: &KeyRange) -> Option<(End<'_>, End<'_>)> {
     fn of_key(key: &Option<Vec<KeyLiteral>>) -> End<'_> {
         key.as_deref().map_or(End::Open, End::Key)

@@ -4,7 +4,7 @@
 //! - [`range`]: what a chunk covers; [`condition`]: the same as SQL.
 //! - [`key`]: which key a table is walked by, and how its values are asked for and compared.
 //! - [`plan`]: [`Walk`], which chunk comes next, and what must be asked for that.
-//! - [`coverage`]: whether chunks that were cut cover the table, told from their ranges alone.
+//! - [`coverage`]: whether chunks that were cut cover the table, derived from their ranges alone.
 //! - [`estimate`]: how far to go where keys are sparse; [`servo`]: how many rows a chunk gets.
 //!
 //! The driver: [`shape`] reads what a table is like, [`asking`] puts the core's questions to the server.

@@ -102,7 +102,7 @@ pub enum Feed {
 pub struct FeedState {
     /// All that it has brought; `None` while that is not known.
     pub progress: Option<GtidSet>,
-    /// Whether that stands on the server under the GTIDs of the log.
+    /// Whether the server has that under the GTIDs of the log.
     pub keeps_gtids: bool,
     /// Whether it brought everything.
     pub is_whole: bool,
@@ -236,7 +236,7 @@ impl Server {
         };
         self.purged.clone_from(&look.purged);
         self.executed = Some(look.executed.clone());
-        // What lies in relay logs that nobody may ask for must not be left out.
+        // What lies in relay logs that the manager may not ask for must not be left out.
         self.received = look.replication_is_known().then_some(received);
     }
 

@@ -220,7 +220,7 @@ fn missing_ackers(evidence: &Evidence<'_>, regime: &Regime, good: &BTreeSet<&str
     format!("{}{back}", words.join(", "))
 }
 
-/// Semi-sync replicas that nobody configured, and what to do about them.
+/// Semi-sync replicas that are not configured, and what to do about them.
 fn strangers_words(count: u32) -> String {
     let replicas = if count == 1 { "1 semi-sync replica" } else { &format!("{count} semi-sync replicas") };
     format!(

@@ -195,16 +195,11 @@ impl Chronicle {
         findings
     }
 
-    /// Keeps whether a failover would go through, as rehearsed at `at_ms`. It counts since when the same rule refuses.
+    /// Keeps whether a failover would go through, as rehearsed at `at_ms`. It counts since when rules refuse, whichever they are.
     pub fn rehearsed(&mut self, at_ms: u64, readiness: FailoverReadiness) {
         let before = self.readiness.take();
-        let same = before.filter(|(_, before)| before.rule().is_some() && readiness.rule().is_some());
-        self.readiness = Some((same.map_or(at_ms, |(since_ms, _)| since_ms), readiness));
-    }
-
-    /// Whether a failover would go through, if that was rehearsed.
-    pub fn readiness(&self) -> Option<&FailoverReadiness> {
-        self.readiness.as_ref().map(|(_, readiness)| readiness)
+        let refused = before.filter(|(_, before)| before.rule().is_some() && readiness.rule().is_some());
+        self.readiness = Some((refused.map_or(at_ms, |(since_ms, _)| since_ms), readiness));
     }
 
     /// The last thing that was seen of each server.

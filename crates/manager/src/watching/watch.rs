@@ -258,7 +258,7 @@ async fn think(shared: Arc<Shared>) {
     }
 }
 
-/// What makes a finding of the same code and server another one, to be told anew.
+/// What makes a finding of the same code and server another one, to be reported again.
 fn kind(finding: &Finding) -> (String, Option<String>) {
     (finding.action.to_string(), finding.rule.clone())
 }

@@ -141,7 +141,7 @@ impl BoundServer {
 
 fn acceptor_of(options: &ServeOptions) -> Result<Acceptor, RelayError> {
     Ok(Acceptor::new(ServerOptions {
-        // Nobody is let in before it is known whom to speak like.
+        // No client is let in before it is known whom to speak like.
         flavour: Flavour::MySql,
         version_text: String::new(),
         accounts: options.accounts.clone(),

@@ -51,7 +51,7 @@ impl TestSuites {
         if Marker::read(&root, kind).is_err() {
             let lock = cache.servers().join(format!(".lock-{name}"));
             let _lock = FileLock::acquire(&lock, || progress(Progress::Waiting { kind }))?;
-            // Whoever held the lock may have done the work.
+            // The process that held the lock may have done the work.
             if Marker::read(&root, kind).is_err() {
                 Fetch::prepare(kind, &name, recipe(kind), cache)?.run(progress)?;
             }

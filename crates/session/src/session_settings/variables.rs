@@ -78,7 +78,7 @@ impl Accepted {
 /// Who cannot do without a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
-    /// Every session: results would be wrong, and nobody would notice.
+    /// Every session: results would be wrong, and no one would notice.
     Always,
     /// Sessions that execute definitions.
     ForDefinitions,
@@ -107,7 +107,8 @@ const UTF8MB4: [&str; 3] = ["utf8mb4_general_ci", "utf8mb4_0900_ai_ci", "utf8mb4
 
 /// A connection's own character sets come first: the others are words of it. `max_join_size` changes `sql_big_selects`.
 pub const SETTINGS: &[SessionSetting] = &[
-    // What statements and answers are written in. A server may be told not to heed what a client asks for at its login.
+    // What statements and answers are written in. A server may be configured not to heed what a client asks for at its
+    // login.
     set("character_set_client", Both, Is("utf8mb4"), "utf8mb4", Always),
     set("character_set_results", Both, Is("utf8mb4"), "utf8mb4", Always),
     set("character_set_connection", Both, Is("utf8mb4"), "utf8mb4", Always),

@@ -94,8 +94,8 @@ pub struct CatArgs {
     /// left out, with a comment. Needs binlog_row_metadata=FULL on the source.
     #[arg(long, conflicts_with = "rows")]
     pub sql: bool,
-    /// Stop at the first event that cannot be printed. Otherwise a line says what it is, the output goes on, and the exit code
-    /// is 3.
+    /// Stop at the first event that cannot be printed. Otherwise a line says what it is, the output continues, and the
+    /// exit code is 3.
     #[arg(long, conflicts_with = "raw")]
     pub strict: bool,
     /// Print the verbatim bytes instead: a binlog file that the servers' own tools read.

@@ -40,7 +40,7 @@ pub struct SuitesArgs {
     /// Run so many mixes of random statements in place of files.
     #[arg(long, value_name = "N", conflicts_with_all = ["only", "script", "slice"])]
     pub mixes: Option<usize>,
-    /// Under which identity transactions stand on the target; it changes from file to file if absent.
+    /// Under which identity transactions appear on the target; it changes from file to file if absent.
     #[arg(long, value_enum)]
     pub gtid: Option<GtidArg>,
     /// How long one file may take, in seconds.

@@ -198,7 +198,7 @@ fn table<'a>(channels: impl Iterator<Item = &'a ChannelStatus>) -> String {
         }
         if let Some(trouble) = &channel.source_trouble {
             text.push_str(&format!(
-                "  the lag is that of the log, which does not get what its source has: {trouble}\n"
+                "  the lag is measured against the log, and the capture is not streaming: {trouble}\n"
             ));
         }
     }
@@ -242,7 +242,9 @@ mod tests {
         };
         let text = table([running].iter());
         assert!(
-            text.contains(" 0.0s ") && text.contains("that of the log") && text.contains("connecting"),
+            text.contains(" 0.0s ")
+                && text.contains("measured against the log")
+                && text.contains("connecting"),
             "{text}"
         );
     }

@@ -132,7 +132,8 @@ pub fn init_messages() {
     init_messages_as(Output::Json);
 }
 
-/// Messages of a command go to standard error: JSON lines only where its results are JSON, too, and nobody reads along at a terminal.
+/// Messages of a command go to standard error: JSON lines only where its results are JSON, too, and no user reads along
+/// at a terminal.
 fn init_messages_as(output: Output) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("TAILWATER_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tailwater_bulk::progress::ProgressFigures;
 use tailwater_log::stats::figures::{bytes as size, duration, grouped};
 
-/// Before that, nobody knows how fast it goes.
+/// Before that, the pace is not known.
 const PACE_KNOWN_AFTER: Duration = Duration::from_secs(3);
 
 /// What is left is shown as more than before only if it is more by so much, in percent and seconds: else it would go up and down.
@@ -79,7 +79,7 @@ impl ProgressText {
 
     /// How long it still takes at the pace so far.
     fn left(&mut self, done: u64, flowed: u64, flowing: Duration, elapsed: Duration) -> Option<Duration> {
-        // More than expected: nobody knows how much more.
+        // More than expected: how much more is not known.
         let rest = self.total.checked_sub(done).filter(|rest| *rest > 0 && flowed > 0)?;
         let now = flowing.mul_f64(rest as f64 / flowed as f64);
         let expected = self.left.map(|(left, at)| left.saturating_sub(elapsed.saturating_sub(at)));
@@ -121,7 +121,7 @@ mod tests {
         let mut text = ProgressText::default();
         let shown = text.next(&rows(0, 0, 0), at(0));
         assert_eq!((shown.text.as_str(), shown.bar), ("preparing", None));
-        // Nobody said how many there are.
+        // The total is not known.
         let shown = text.next(&rows(7, 0, 70), at(1));
         assert_eq!((shown.text.as_str(), shown.bar), ("7 rows, 70 B", None));
     }

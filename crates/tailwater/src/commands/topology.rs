@@ -56,7 +56,9 @@ impl Shown {
         let cluster = build(&wired.plan, seen);
         let mut findings = of_one_look(&wired.plan, &cluster, seen);
         let primary = &wired.plan.primary.name;
-        findings.extend(readiness.as_ref().and_then(|readiness| Finding::not_ready(primary, readiness, 0)));
+        // As the manager has it: without semi-sync nothing is promised that a failover could not keep.
+        let promised = readiness.as_ref().filter(|_| wired.plan.relay.semi_sync);
+        findings.extend(promised.and_then(|readiness| Finding::not_ready(primary, readiness, 0)));
         findings.sort_by_key(|finding| finding.code);
         Self { cluster, findings, readiness }
     }

@@ -98,7 +98,7 @@ impl ControlledSource {
     }
 }
 
-/// What a capture is doing, in words, with the reason if it stands still.
+/// What a capture is doing, in words, with the reason if it waits or is stopped.
 fn doing(state: &CaptureState) -> String {
     match state {
         CaptureState::Connecting => "connecting to the source".to_owned(),

@@ -1,17 +1,17 @@
 //! One daemon alone has a log's folder, whatever its sources are called.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use super::ControlError;
 
 /// The file that is locked. It stays when the daemon ends; only the lock counts.
-const NAME: &str = "daemon.lock";
+pub(super) const NAME: &str = "daemon.lock";
 
 /// The lock on a log's folder, which ends with the process, however it ends.
 #[derive(Debug)]
@@ -28,16 +28,10 @@ impl DirectoryLock {
     pub fn take(directory: &Path) -> Result<Self, ControlError> {
         let failed = |source| ControlError::Directory { directory: directory.into(), source };
         DirBuilder::new().recursive(true).mode(0o750).create(directory).map_err(failed)?;
-        // Nobody else's file: a link is not followed.
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
-            .open(directory.join(NAME))
-            .map_err(failed)?;
+        // Never another's file: a link is not followed.
+        let path = directory.join(NAME);
+        let mut file =
+            tailwater_files::open_or_create(&path, tailwater_files::PRIVATE_FILE).map_err(failed)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
@@ -73,7 +67,7 @@ mod tests {
         assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
         drop(lock);
         DirectoryLock::take(&directory).unwrap();
-        // What stands there is another's.
+        // What is there belongs to another.
         let other = folder.path().join("other");
         std::fs::create_dir(&other).unwrap();
         std::fs::write(folder.path().join("precious"), "text").unwrap();

@@ -21,7 +21,7 @@ use super::{Answer, Controlled, LINE_BYTES_MAX, Request, SIGN_OF_LIFE_EVERY};
 /// # Errors
 /// If the socket cannot be made.
 pub fn listen(socket: &Path, controlled: Arc<Controlled>) -> anyhow::Result<tokio::task::JoinHandle<()>> {
-    // Left behind by one that was killed; one that lives holds the folder's lock, and we would not be here.
+    // Left by one that was killed; one that lives holds the folder's lock, and we would not be here.
     match std::fs::remove_file(socket) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(error).with_context(|| format!("remove {}", socket.display()));

@@ -140,7 +140,7 @@ impl Replicas {
     }
 }
 
-/// How a replica stands, for messages.
+/// The state of a replica, for messages.
 pub(super) fn replica_words(status: Option<&ReplicaStatus>) -> String {
     status.map_or_else(|| "it is no replica".to_owned(), ToString::to_string)
 }

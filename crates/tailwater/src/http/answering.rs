@@ -67,7 +67,7 @@ impl From<Verdict> for Answer {
     }
 }
 
-/// Without the words, which may repeat what a server said of a statement: whoever asks here has shown no token.
+/// Without the words, which may repeat what a server said of a statement: the client that asks here has shown no token.
 fn without_reason(readiness: FailoverReadiness) -> FailoverReadiness {
     match readiness {
         FailoverReadiness::NotReady { rule, .. } => {

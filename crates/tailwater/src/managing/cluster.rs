@@ -2,7 +2,8 @@
 //!
 //! - `runs`: how runs begin, and what follows from their ends. `leftovers`: what they leave. `leading`: relays that do not follow the primary.
 //! - `supervising`: what the manager does by itself.
-//! - `report`: how it all is, for whoever asks. `readiness`: whether a failover would go through. `terms`: whether relays obey.
+//! - `report`: how it all is, for any client that asks. `readiness`: whether a failover would go through. `terms`:
+//!   whether relays obey.
 
 mod leading;
 pub(super) mod leftovers;

@@ -54,7 +54,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// Not derived: a flattened [`Guard`] would pass over every field that nobody knows, a misspelt one among them.
+    /// Not derived: a flattened [`Guard`] would pass over every field that is not known, a misspelt one among them.
     fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
         let mut fields: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(bytes)?;
         let owes_failover_ms = fields.remove("owes_failover_ms").map(serde_json::from_value).transpose()?;

@@ -110,7 +110,7 @@ pub(crate) fn first_line(file: &Path) -> Result<String, ConfigError> {
     let text = tailwater_files::read_named_text(file, 1 << 20)
         .map_err(|error| ConfigError::of_file(file, format!("the password cannot be read: {error}")))?;
     match text.lines().next().unwrap_or_default() {
-        "" => Err(ConfigError::of_file(file, "its first line is to be the password, and is empty")),
+        "" => Err(ConfigError::of_file(file, "its first line is empty; it must hold the password")),
         password => Ok(password.to_owned()),
     }
 }

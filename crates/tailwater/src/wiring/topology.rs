@@ -182,7 +182,8 @@ pub fn ask_readiness(config: &Config) -> BTreeMap<String, FailoverReadiness> {
         Ok(Answer::Manager(ManagerAnswer::Clusters(clusters))) => {
             clusters.into_iter().map(|cluster| (cluster.source, cluster.readiness)).collect()
         }
-        Ok(_) => unknown("the daemon that runs does not manage this cluster".to_owned()),
+        Ok(Answer::Failed { message, .. }) => unknown(format!("the daemon answered: {message}")),
+        Ok(_) => unknown("the daemon gave an answer that is not about clusters".to_owned()),
         Err(error) => unknown(format!("{}", WithCauses(&error))),
     }
 }

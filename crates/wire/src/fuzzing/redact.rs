@@ -2,7 +2,7 @@
 
 use crate::redact::{nth_statement, private_statement, private_text, public_statement, public_text};
 
-/// A value that is shorter may stand in the words around it.
+/// A value that is shorter may appear in the words around it.
 const MARK_BYTES_MIN: usize = 8;
 
 /// Nothing of a value is shown where none may be, and everything is one harmless line.

@@ -59,7 +59,7 @@ pub trait EventPrinter {
     ) -> Result<(), PrintError>;
 
     /// Prints that the event at `place`, for which [`EventPrinter::event`] ended with `error`, is left out, and whatever keeps what
-    /// stands around it good: of SQL, nothing of its transaction is executed.
+    /// surrounds it valid: of SQL, nothing of its transaction is executed.
     ///
     /// # Errors
     /// [`PrintError::Output`].

@@ -45,7 +45,7 @@ pub struct Printer {
     row_session: Option<u16>,
     /// A transaction that was printed has begun, and has not ended.
     is_open: bool,
-    /// An event of the transaction was left out, and so is all that comes behind it.
+    /// An event of the transaction was left out, and so is all that comes after it.
     leaves_out: bool,
 }
 

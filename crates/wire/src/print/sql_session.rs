@@ -85,7 +85,7 @@ fn put_flags(text: &mut Vec<u8>, vars: &StatusVars<'_>) {
 }
 
 fn put_charset(text: &mut Vec<u8>, charset: &SessionCharset) {
-    // A number stands for a collation, and only one that is the default of its set is taken for the set.
+    // A number means a collation, and only one that is the default of its set is taken for the set.
     match charset::character_set(u32::from(charset.client)) {
         // One of them, `binary`, is a keyword.
         Some(name) => put_variable(text, "character_set_client", format_args!("_utf8mb4'{name}'")),
@@ -140,7 +140,7 @@ fn put_default_collations(text: &mut Vec<u8>, vars: &StatusVars<'_>) -> Result<(
         };
         pairs.push(format!("{set}={collation}"));
     }
-    // As it stands an empty string is NULL under EMPTY_STRING_IS_NULL.
+    // Written as `''` an empty string is NULL under EMPTY_STRING_IS_NULL.
     let pairs = if pairs.is_empty() { " X''".to_owned() } else { format!("'{}'", pairs.join(",")) };
     put(text, format_args!(" /*M!110300 , @@session.character_set_collations=_utf8mb4{pairs} */"));
     Ok(())

@@ -143,8 +143,8 @@ pub fn shown_version(text: &str) -> &str {
     }
 }
 
-/// Reads `major.minor.patch` off the front of a version text, behind the prefix that MariaDB 10 puts there. Numbers that are
-/// missing are 0, and those that are too large are the largest.
+/// Reads `major.minor.patch` off the front of a version text, after the prefix that MariaDB 10 puts there. Numbers that
+/// are missing are 0, and those that are too large are the largest.
 pub fn parse_version(text: &str) -> (u16, u16, u16) {
     let text = shown_version(text);
     let mut numbers = text.splitn(3, '.').map(|part| {

@@ -14,11 +14,11 @@ pub(super) enum Lexeme<'a> {
     Number(&'a [u8]),
     /// Any other byte.
     Mark(u8),
-    /// What follows cannot be told for certain: a string without an end, or one that ends elsewhere under another `sql_mode`.
+    /// What follows cannot be determined: a string without an end, or one that ends elsewhere under another `sql_mode`.
     Uncertain,
 }
 
-/// A lexeme, and whether a blank or a comment stands before it.
+/// A lexeme, and whether a blank or a comment precedes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece<'a> {
     pub(super) lexeme: Lexeme<'a>,

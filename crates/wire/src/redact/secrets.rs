@@ -8,7 +8,8 @@ pub fn public_statement(statement: &[u8], bytes_max: usize) -> String {
     render(statement, bytes_max, false)
 }
 
-/// A statement's beginning for its operator: with its values, but for passwords, hashes and keys, for which `<secret>` stands.
+/// A statement's beginning for its operator: with its values, but for passwords, hashes and keys, which `<secret>`
+/// replaces.
 pub fn private_statement(statement: &[u8], bytes_max: usize) -> String {
     render(statement, bytes_max, true)
 }
@@ -58,7 +59,7 @@ fn push(out: &mut String, bytes: &[u8]) {
 const OF_ACCOUNTS: [&str; 9] =
     ["CREATE", "ALTER", "DROP", "GRANT", "REVOKE", "RENAME", "SET", "CLONE", "SHOW"];
 
-/// Words that stand between what announces a secret and the secret.
+/// Words that come between what announces a secret and the secret.
 const BETWEEN: [&str; 10] = ["BY", "AS", "TO", "FOR", "USING", "WITH", "VIA", "OF", "IS", "OLD"];
 
 /// What a word that announces a secret holds. `PASSPHRASE`, `MASTER_PASSWORD`, `s3_secret_key`, `user_pwd`, `auth_token`.

@@ -6,7 +6,7 @@
 use super::templates::{self, Part};
 use super::{SHOWN_BYTES_MAX, private_statement, public_statement, push_harmless};
 
-/// Stands for a text that is not known.
+/// Replaces a text that is not known.
 const HIDDEN: &str = "the text may hold values of rows and is not shown here";
 
 /// Of the applier of a native replica: what it could not do, why, and where.
@@ -101,7 +101,7 @@ fn of_templates(text: &str) -> Option<String> {
 
 /// The text with `?` for its values, if it is of this template.
 ///
-/// What stands before a value is looked for from the front, and what stands behind it from the end: a value may hold anything,
+/// What precedes a value is looked for from the front, and what follows it from the end: a value may hold anything,
 /// names seldom do.
 fn fill(template: &'static str, text: &str) -> Option<String> {
     let parts = templates::parts(template);

@@ -27,7 +27,7 @@ pub(super) fn parts(template: &'static str) -> Vec<Part> {
     parts
 }
 
-/// The first that fits counts: longer ones stand before those that they begin with.
+/// The first that fits counts: longer ones come before those that they begin with.
 pub(super) const ALL: &[&str] = &[
     // Values of rows.
     "Duplicate entry '{!}' for key '{}'",

@@ -1,9 +1,9 @@
 //! Transactions with rows of tables that have no transactions: such rows are there as soon as the target takes them.
 //!
 //! Each is a batch of its own, and nothing else runs meanwhile. What can be undone is done first, so that what the target refuses of
-//! it leaves no trace; then the rows that cannot, and progress at once behind them. MySQL logs these rows as a transaction of their
-//! own as soon as their statement ends, and MariaDB too: under `gtid = preserve` that is the one GTID that there is, and progress is
-//! then not logged.
+//! it leaves no trace; then the rows that cannot, and progress at once after them. MySQL logs these rows as a
+//! transaction of their own as soon as their statement ends, and MariaDB too: under `gtid = preserve` that is the one
+//! GTID that there is, and progress is then not logged.
 
 use super::{Worker, changes, end_of, is_conflict, oldest, timing};
 use crate::channel::gtid_session::GtidSession;

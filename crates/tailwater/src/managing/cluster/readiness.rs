@@ -1,4 +1,5 @@
-//! Whether a failover would go through if the primary died now: rehearsed again and again, so that it is told before it matters.
+//! Whether a failover would go through if the primary died now: rehearsed again and again, so that it is reported
+//! before it matters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use tailwater_manager::watching::Chronicle;
 use super::super::ordering::{self, FailoverWish};
 use super::ManagedCluster;
 
-/// Rehearses at the pace of looks; goes on for ever.
+/// Rehearses at the pace of looks, for ever.
 pub(super) async fn rehearse_for_ever<H: Hands + 'static>(cluster: Arc<ManagedCluster<H>>) {
     let pause = Duration::from_millis(cluster.parts.config.pace.look_ms);
     loop {

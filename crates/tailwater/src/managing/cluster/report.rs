@@ -69,7 +69,9 @@ pub struct FindingReport {
 
 /// Of a daemon of an earlier version.
 fn not_told() -> FailoverReadiness {
-    FailoverReadiness::Unknown { reason: "this daemon does not tell".to_owned() }
+    FailoverReadiness::Unknown {
+        reason: "the daemon is of an earlier version and does not report it".to_owned(),
+    }
 }
 
 impl From<&Finding> for FindingReport {

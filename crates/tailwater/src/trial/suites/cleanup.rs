@@ -14,7 +14,7 @@ const KEPT: [&str; 6] = ["mysql", "information_schema", "performance_schema", "s
 /// Puts the primary back.
 ///
 /// # Errors
-/// If something cannot be put back: then servers are made anew.
+/// If something cannot be put back: then the servers are started from scratch.
 pub async fn clean_up(trio: &mut Trio) -> anyhow::Result<()> {
     let flavour = trio.trial.primary.kind().flavour();
     trio.on_primary.forget();

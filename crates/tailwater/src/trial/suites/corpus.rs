@@ -149,7 +149,7 @@ pub fn limits() -> anyhow::Result<Vec<Limit>> {
 struct Exclusion {
     /// `mariadb`, `mysql`, or the name of one kind of server.
     server: String,
-    /// `SUITE/NAME`, or its beginning with a `*` behind it.
+    /// `SUITE/NAME`, or its beginning followed by a `*`.
     files: Vec<String>,
     reason: String,
 }

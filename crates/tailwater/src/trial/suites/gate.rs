@@ -28,15 +28,18 @@ pub enum Verdict {
     Refuse,
 }
 
-/// The first words of a statement, in lower case, behind its comments.
+/// The first words of a statement, in lower case, after its comments.
 fn words(statement: &[u8], count: usize) -> Vec<String> {
     let text = String::from_utf8_lossy(&statement[..statement.len().min(400)]).to_ascii_lowercase();
     let mut rest = text.trim_start();
     loop {
         rest = match rest {
-            _ if rest.starts_with("/*") && !rest.starts_with("/*!") && !rest.starts_with("/*M!") => {
-                rest.split_once("*/").map_or("", |(_, rest)| rest).trim_start()
+            // What is inside is executed, by versions from the number on.
+            _ if rest.starts_with("/*!") || rest.starts_with("/*m!") => {
+                let inside = rest.trim_start_matches("/*").trim_start_matches('m').trim_start_matches('!');
+                inside.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start()
             }
+            _ if rest.starts_with("/*") => rest.split_once("*/").map_or("", |(_, rest)| rest).trim_start(),
             _ if rest.starts_with('#') || rest.starts_with("-- ") => {
                 rest.split_once('\n').map_or("", |(_, rest)| rest).trim_start()
             }
@@ -124,7 +127,7 @@ fn setting(scope: &str, name: &str) -> Verdict {
     }
 }
 
-/// A statement that waits; answered when it may go on.
+/// A statement that waits; answered when it may run.
 pub type Held = oneshot::Sender<()>;
 
 /// All statements of a file, with the number of their connection.
@@ -265,7 +268,7 @@ impl Shared {
         }
         if verdict == Verdict::Hold {
             let (go, wait) = oneshot::channel();
-            // Nobody compares any more, because the file has ended: it must not change anything now.
+            // No comparison follows, because the file has ended: it must not change anything now.
             if self.holds.send(go).await.is_err() || wait.await.is_err() {
                 return Verdict::Refuse;
             }

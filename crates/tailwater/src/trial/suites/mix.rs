@@ -1,4 +1,4 @@
-//! Mixes of random statements: pieces of many test files, one behind the other, with settings changed in between. No I/O.
+//! Mixes of random statements: pieces of many test files, one after the other, with settings changed in between. No I/O.
 
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};

@@ -22,6 +22,7 @@ mod trio;
 
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -54,7 +55,8 @@ pub async fn suites(args: &SuitesArgs, output: Output) -> anyhow::Result<Exit> {
     let work = plan(args, suites.as_ref())?;
     let mut runner = Runner::new(args, suites);
     let mut reports = Reports::new(args.report.as_deref());
-    let minutes = args.minutes.map(|minutes| Duration::from_secs_f64(minutes.max(0.0) * 60.0));
+    let minutes = args.minutes.map(|minutes| Duration::try_from_secs_f64(minutes * 60.0)).transpose();
+    let minutes = minutes.context("--minutes")?;
     let mut ran = 0;
     for piece in work {
         if args.files.is_some_and(|most| ran >= most) || minutes.is_some_and(|most| begun.elapsed() > most) {
@@ -68,6 +70,10 @@ pub async fn suites(args: &SuitesArgs, output: Output) -> anyhow::Result<Exit> {
     if output == Output::Text {
         print!("{}", reports.summary());
     }
+    // A client that cannot be started, or servers that end, must not look like agreement.
+    anyhow::ensure!(ran > 0, "no file was run: each of those chosen is skipped");
+    let trouble = reports.files.iter().find_map(|file| file.trouble.as_deref()).unwrap_or_default();
+    anyhow::ensure!(reports.compared() > 0, "nothing was compared in any file: {trouble}");
     Ok(if reports.counts().1 == 0 { Exit::Done } else { Exit::Found })
 }
 
@@ -88,10 +94,11 @@ fn plan(args: &SuitesArgs, suites: Option<&TestSuites>) -> anyhow::Result<Vec<Wo
     if !args.only.is_empty() {
         files.retain(|file| args.only.iter().any(|text| file.name.contains(text.as_str())));
     }
+    anyhow::ensure!(!files.is_empty(), "no test file has a name with any of {:?} (--only)", args.only);
     if let Some(slice) = &args.slice {
         files = corpus::slice(files, slice)?;
+        anyhow::ensure!(!files.is_empty(), "there are no test files in --slice {slice}");
     }
-    anyhow::ensure!(!files.is_empty(), "no test file has a name with any of {:?}", args.only);
     Ok(files.into_iter().map(Work::File).collect())
 }
 

@@ -119,6 +119,11 @@ impl Reports {
         (self.files.len() - skipped, different, skipped)
     }
 
+    /// How many files had at least one comparison.
+    pub fn compared(&self) -> usize {
+        self.files.iter().filter(|file| file.checkpoints > 0).count()
+    }
+
     /// The end of a run, for people.
     pub fn summary(&self) -> String {
         use std::fmt::Write as _;
@@ -126,7 +131,8 @@ impl Reports {
         let comparisons: usize = self.files.iter().map(|file| file.checkpoints).sum();
         let statements: usize = self.files.iter().map(|file| file.statements).sum();
         let mut text = format!(
-            "{ran} files ran ({statements} statements, {comparisons} comparisons amid them), {different} differ, {skipped} skipped\n"
+            "{ran} files ran ({statements} statements, {comparisons} comparisons amid them), {different} differ, {} had no comparison, {skipped} skipped\n",
+            ran - self.compared(),
         );
         let mut reasons = std::collections::BTreeMap::<&str, usize>::new();
         for reason in self.files.iter().filter_map(|file| file.skipped.as_deref()) {

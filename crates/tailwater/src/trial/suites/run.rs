@@ -16,8 +16,8 @@ use super::corpus::{self, Limit, TestFile};
 use super::gate::{Gate, Verdict, classify};
 use super::report::FileReport;
 use super::settings::{Rotation, Settings};
-use super::settle::{Settled, Stop, Who, settle};
-use super::state::State;
+use super::settle::{Settled, Stop, Stuck, Who, settle};
+use super::state::{State, ignore_refusal};
 use super::trio::Trio;
 use super::{mix, script};
 use crate::cli::SuitesArgs;
@@ -25,7 +25,7 @@ use crate::trial::TrialFolder;
 
 /// How long one statement may take that has no client of its own.
 const STATEMENT_PATIENCE: Duration = Duration::from_secs(20);
-/// After so many files servers are made anew, so that what one left behind does not count against many.
+/// After so many files servers are started from scratch, so that what one file left over does not count against many.
 const FILES_PER_TRIO: usize = 60;
 
 /// What to run.
@@ -49,7 +49,7 @@ impl Work {
     }
 }
 
-/// Servers that stand ready, and what stands before them.
+/// Servers that are ready, and the gate in front of them.
 #[derive(Debug)]
 struct Stage {
     trio: Trio,
@@ -143,7 +143,7 @@ impl Runner {
         Ok((progress.report, statements))
     }
 
-    /// Has servers that stand ready.
+    /// Has servers that are ready.
     async fn ready(&mut self) -> anyhow::Result<()> {
         if self.stage.as_ref().is_some_and(|stage| stage.files >= FILES_PER_TRIO) {
             self.stage = None;
@@ -224,7 +224,7 @@ impl Runner {
         note_differences(differences(&native, &target, None), progress);
         let left = differences(&stage.trio.baseline, &native, None);
         let names: Vec<_> = left.iter().map(|difference| difference.what.as_str()).collect();
-        anyhow::ensure!(left.is_empty(), "the file leaves behind: {}", names.join(", "));
+        anyhow::ensure!(left.is_empty(), "the file leaves over: {}", names.join(", "));
         anyhow::ensure!(progress.report.differences.is_empty(), "they differ");
         Ok(())
     }
@@ -248,14 +248,17 @@ async fn run_client(
 ) -> anyhow::Result<Ended> {
     let Stage { trio, gate, var, .. } = stage;
     let mut running = client::start(suites, &trio.trial.primary, gate, var, &file.path)?;
-    let deadline = tokio::time::Instant::now() + patience;
+    let mut deadline = tokio::time::Instant::now() + patience;
     let mut ended = None;
     while ended.is_none() {
         tokio::select! {
             result = running.ended() => ended = Some(result?),
             held = gate.held.recv() => {
                 let Some(go) = held else { continue };
+                let begun = Instant::now();
                 compare(trio, plant, false, progress).await?;
+                // The limit is for the file, not for how long the servers take to be compared.
+                deadline += begun.elapsed();
                 // Gone, if its client has ended.
                 let _ = go.send(());
             }
@@ -296,7 +299,7 @@ async fn run_statements(
         if session.is_none() {
             let mut fresh = Connection::connect(&stage.trio.trial.primary.socket_options()).await?;
             fresh.execute("SET SESSION lock_wait_timeout=3, innodb_lock_wait_timeout=2").await?;
-            fresh.execute("USE test").await.or_else(ignore)?;
+            ignore_refusal(fresh.execute("USE test").await)?;
             session = Some(fresh);
         }
         let Some(connection) = &mut session else { continue };
@@ -310,13 +313,6 @@ async fn run_statements(
     }
     anyhow::ensure!(stage.trio.trial.primary.is_running(), "the primary has ended");
     Ok(())
-}
-
-fn ignore(error: SessionError) -> Result<tailwater_session::OkInfo, SessionError> {
-    match error {
-        SessionError::Server { .. } => Ok(tailwater_session::OkInfo::default()),
-        error => Err(error),
-    }
 }
 
 /// Waits for both followers, and compares them; in the midst of a file only if that has not just been done.
@@ -348,7 +344,7 @@ async fn compare(trio: &mut Trio, plant: bool, last: bool, progress: &mut Progre
 }
 
 /// What both followers hold when they have applied everything, with nothing committed meanwhile: a client that was killed may have
-/// left a statement behind, and others may run beside the one that waits.
+/// left a statement running, and others may run beside the one that waits.
 async fn settled_states(trio: &mut Trio, progress: &mut Progress) -> anyhow::Result<(State, State)> {
     const TRIES_MAX: usize = 20;
     let mut tries = 0;
@@ -356,16 +352,23 @@ async fn settled_states(trio: &mut Trio, progress: &mut Progress) -> anyhow::Res
         let settled = settle(trio).await?;
         note_times(&settled, progress);
         note_stops(settled.stops, progress);
-        if let Some(stuck) = settled.stuck {
-            note_stuck(progress, "following", stuck.clone());
-            anyhow::bail!("{stuck}");
+        match settled.stuck {
+            Some(Stuck::TooManyStops(text)) => {
+                note(progress, "following", String::new(), text.clone());
+                anyhow::bail!("{text}");
+            }
+            Some(Stuck::Broken(text)) => {
+                note_broken(progress, text.clone());
+                anyhow::bail!("{text}");
+            }
+            None => {}
         }
         let states = trio.states().await?;
         if trio.committed().await? == settled.wanted {
             return Ok(states);
         }
         tries += 1;
-        anyhow::ensure!(tries < TRIES_MAX, "something goes on writing to the primary");
+        anyhow::ensure!(tries < TRIES_MAX, "something continues to write to the primary");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -423,10 +426,10 @@ fn note(progress: &mut Progress, what: &str, native: String, target: String) {
     progress.tainted = true;
 }
 
-/// One of them goes on no more, whatever was before.
-fn note_stuck(progress: &mut Progress, what: &str, stuck: String) {
+/// One of them does not work any more, which counts whatever was before.
+fn note_broken(progress: &mut Progress, text: String) {
     progress.tainted = false;
-    note(progress, what, String::new(), stuck);
+    note(progress, "following", String::new(), text);
 }
 
 fn note_differences(found: Vec<Difference>, progress: &mut Progress) {

@@ -121,7 +121,7 @@ const COMMANDS: &[&str] = &[
     "xsend",
 ];
 
-/// Words that stand before a statement and do not belong to it.
+/// Words in front of a statement and do not belong to it.
 const PREFIXES: &[&str] = &["eval", "query", "query_vertical", "query_horizontal", "send"];
 
 /// Commands that are followed by a text up to a line of its own.
@@ -154,7 +154,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Takes a line; gives the line that ends a text which begins behind it.
+    /// Takes a line; gives the line that ends a text which begins after it.
     fn line(&mut self, line: &str) -> Option<String> {
         let trimmed = line.trim();
         if self.pending.trim().is_empty() {
@@ -227,7 +227,7 @@ impl Reader {
         let word = first_word(statement);
         let is_statement = word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '(' || c == '/')
             && !COMMANDS.contains(&word.as_str());
-        // A variable of the test's own stands for what is not known here.
+        // A variable of the test's own holds what is not known here.
         if is_statement && !statement.contains('$') {
             self.found.push(statement.to_owned());
         }

@@ -34,7 +34,7 @@ pub struct Settings {
     pub globals: Vec<(&'static str, &'static str)>,
     /// The order of commits on the target.
     pub order: CommitOrder,
-    /// Under which identity they stand there.
+    /// Under which identity they are committed there.
     pub gtid: GtidMode,
 }
 
@@ -124,7 +124,7 @@ impl Settings {
                 Flavour::MariaDb => MARIADB,
             };
             for (name, values) in SHARED.iter().chain(own) {
-                // Most variables stay as they are, so that what is found can be told apart. Formats change most often.
+                // Most variables stay as they are, so that a difference has one cause. Formats change most often.
                 let share = if matches!(*name, "binlog_format" | "sql_mode") { 0.7 } else { 0.25 };
                 if random.random_bool(share)
                     && let Some(value) = values.choose(&mut random)
@@ -136,7 +136,7 @@ impl Settings {
         Self { globals, order, gtid }
     }
 
-    /// The same as something that the daemon is told.
+    /// The same as a line of the daemon's configuration.
     pub fn edit(&self) -> ChannelEdit {
         ChannelEdit { commit_order: Some(self.order), gtid: Some(self.gtid), ..ChannelEdit::default() }
     }

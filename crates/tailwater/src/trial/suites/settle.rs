@@ -10,10 +10,10 @@ use tailwater_wire::gtid::{Gtid, GtidSet};
 
 use super::trio::Trio;
 
-/// How long one may go on after the other is done or has stopped.
+/// How long one may still work after the other is done or has stopped.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// If only one of them stops so often, going on shows nothing new.
+/// If only one of them stops so often, more stops show nothing new.
 const STOPS_OF_ONE_MAX: usize = 8;
 
 /// Who stopped at a transaction.
@@ -41,7 +41,7 @@ pub struct Stop {
     pub channel: String,
 }
 
-/// How one of them stands.
+/// What one of them has applied, and whether it has stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Standing {
     has: GtidSet,
@@ -71,6 +71,15 @@ fn decide(wanted: &GtidSet, native: &Standing, channel: &Standing) -> Next {
     }
 }
 
+/// Why a pair cannot be used any more.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Stuck {
+    /// One of them stopped too often: each stop is reported by itself, and what follows the first may follow from it.
+    TooManyStops(String),
+    /// Anything else, which is a difference whatever was before.
+    Broken(String),
+}
+
 /// How waiting ended.
 #[derive(Debug, Default)]
 pub struct Settled {
@@ -78,8 +87,8 @@ pub struct Settled {
     pub wanted: String,
     /// What was left out on the way.
     pub stops: Vec<Stop>,
-    /// Why they could not be brought to the same place; they have to be made anew.
-    pub stuck: Option<String>,
+    /// Why they could not be brought to the same place; they have to be started from scratch.
+    pub stuck: Option<Stuck>,
     /// How long the native replica took.
     pub native: Duration,
     /// How long the channel took.
@@ -103,7 +112,7 @@ pub async fn settle(trio: &mut Trio) -> anyhow::Result<Settled> {
         let channel = match channel_standing(trio, flavour) {
             Ok(channel) => channel,
             Err(error) => {
-                settled.stuck = Some(format!("{error:#}: {}", trio.last_words()));
+                settled.stuck = Some(Stuck::Broken(format!("{error:#}: {}", trio.last_words())));
                 return Ok(settled);
             }
         };
@@ -121,16 +130,17 @@ pub async fn settle(trio: &mut Trio) -> anyhow::Result<Settled> {
                     stop.as_ref().is_ok_and(|stop| settled.stops.iter().any(|past| past.gtid == stop.gtid));
                 match stop {
                     Ok(stop) => settled.stops.push(stop),
-                    Err(error) => settled.stuck = Some(format!("{error:#}")),
+                    Err(error) => settled.stuck = Some(Stuck::Broken(format!("{error:#}"))),
                 }
                 if again {
-                    settled.stuck = Some(format!(
+                    settled.stuck = Some(Stuck::Broken(format!(
                         "stopped again at what was left out: native {native:?}, channel {channel:?}"
-                    ));
+                    )));
                 }
                 let of_one = settled.stops.iter().filter(|stop| stop.who != Who::Both).count();
                 if of_one >= STOPS_OF_ONE_MAX {
-                    settled.stuck.get_or_insert(format!("one of them stopped {of_one} times"));
+                    let text = format!("one of them stopped {of_one} times");
+                    settled.stuck.get_or_insert(Stuck::TooManyStops(text));
                 }
                 if settled.stuck.is_some() {
                     return Ok(settled);
@@ -142,7 +152,8 @@ pub async fn settle(trio: &mut Trio) -> anyhow::Result<Settled> {
             moved = Instant::now();
         }
         if moved.elapsed() > PATIENCE {
-            settled.stuck = Some(format!("wanted {wanted}: native {:?}, channel {:?}", now.0, now.1));
+            let text = format!("wanted {wanted}: native {:?}, channel {:?}", now.0, now.1);
+            settled.stuck = Some(Stuck::Broken(text));
             return Ok(settled);
         }
         before = Some(now);

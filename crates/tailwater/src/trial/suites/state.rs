@@ -52,15 +52,16 @@ fn preparations(flavour: Flavour) -> &'static [&'static str] {
 }
 
 /// Accounts, routines, and what else belongs to no table.
-fn questions(flavour: Flavour) -> &'static [(&'static str, &'static str)] {
-    match flavour {
+fn questions(flavour: Flavour) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+    let of_one = match flavour {
         Flavour::MySql => OF_MYSQL,
         Flavour::MariaDb => OF_MARIADB,
-    }
+    };
+    OF_BOTH.iter().chain(of_one)
 }
 
-const OF_MYSQL: &[(&str, &str)] = &[
-    ("accounts", "SELECT u.* FROM mysql.user u"),
+/// What both families keep in the same tables.
+const OF_BOTH: &[(&str, &str)] = &[
     ("grants on databases", "SELECT * FROM mysql.db"),
     (
         "grants on tables",
@@ -75,12 +76,29 @@ const OF_MYSQL: &[(&str, &str)] = &[
         "SELECT Host, Db, User, Routine_name, Routine_type, Grantor, Proc_priv FROM mysql.procs_priv",
     ),
     ("proxies", "SELECT Host, User, Proxied_host, Proxied_user, With_grant, Grantor FROM mysql.proxies_priv"),
+    ("servers", "SELECT * FROM mysql.servers"),
+    ("functions of libraries", "SELECT * FROM mysql.func"),
+    (
+        "events",
+        "SELECT EVENT_SCHEMA, EVENT_NAME, DEFINER, TIME_ZONE, EVENT_DEFINITION, EVENT_TYPE, EXECUTE_AT, INTERVAL_VALUE, INTERVAL_FIELD, \
+         SQL_MODE, STARTS, ENDS, STATUS, ON_COMPLETION, EVENT_COMMENT, ORIGINATOR, CHARACTER_SET_CLIENT, COLLATION_CONNECTION, \
+         DATABASE_COLLATION FROM information_schema.events",
+    ),
+    (
+        "triggers",
+        "SELECT TRIGGER_SCHEMA, TRIGGER_NAME, EVENT_MANIPULATION, EVENT_OBJECT_SCHEMA, EVENT_OBJECT_TABLE, ACTION_ORDER, ACTION_STATEMENT, \
+         ACTION_TIMING, SQL_MODE, DEFINER, CHARACTER_SET_CLIENT, COLLATION_CONNECTION, DATABASE_COLLATION \
+         FROM information_schema.triggers WHERE TRIGGER_SCHEMA<>'sys'",
+    ),
+];
+
+/// What only MySQL keeps, or keeps otherwise.
+const OF_MYSQL: &[(&str, &str)] = &[
+    ("accounts", "SELECT u.* FROM mysql.user u"),
     ("roles", "SELECT * FROM mysql.role_edges"),
     ("default roles", "SELECT * FROM mysql.default_roles"),
     ("dynamic grants", "SELECT * FROM mysql.global_grants"),
     ("passwords of before", "SELECT Host, User, Password FROM mysql.password_history"),
-    ("servers", "SELECT * FROM mysql.servers"),
-    ("functions of libraries", "SELECT * FROM mysql.func"),
     (
         "routines",
         "SELECT ROUTINE_SCHEMA, ROUTINE_NAME, ROUTINE_TYPE, DTD_IDENTIFIER, ROUTINE_DEFINITION, IS_DETERMINISTIC, SQL_DATA_ACCESS, \
@@ -93,18 +111,6 @@ const OF_MYSQL: &[(&str, &str)] = &[
          COLLATION_NAME, ROUTINE_TYPE FROM information_schema.parameters WHERE SPECIFIC_SCHEMA NOT IN ('sys','tailwater')",
     ),
     (
-        "events",
-        "SELECT EVENT_SCHEMA, EVENT_NAME, DEFINER, TIME_ZONE, EVENT_DEFINITION, EVENT_TYPE, EXECUTE_AT, INTERVAL_VALUE, INTERVAL_FIELD, \
-         SQL_MODE, STARTS, ENDS, STATUS, ON_COMPLETION, EVENT_COMMENT, ORIGINATOR, CHARACTER_SET_CLIENT, COLLATION_CONNECTION, \
-         DATABASE_COLLATION FROM information_schema.events",
-    ),
-    (
-        "triggers",
-        "SELECT TRIGGER_SCHEMA, TRIGGER_NAME, EVENT_MANIPULATION, EVENT_OBJECT_SCHEMA, EVENT_OBJECT_TABLE, ACTION_ORDER, ACTION_STATEMENT, \
-         ACTION_TIMING, SQL_MODE, DEFINER, CHARACTER_SET_CLIENT, COLLATION_CONNECTION, DATABASE_COLLATION \
-         FROM information_schema.triggers WHERE TRIGGER_SCHEMA<>'sys'",
-    ),
-    (
         "tablespaces",
         "SELECT NAME, FLAG, ROW_FORMAT, SPACE_TYPE FROM information_schema.innodb_tablespaces WHERE SPACE_TYPE='General' AND NAME<>'mysql'",
     ),
@@ -115,42 +121,15 @@ const OF_MYSQL: &[(&str, &str)] = &[
     ("histograms", "SELECT SCHEMA_NAME, TABLE_NAME, COLUMN_NAME FROM information_schema.column_statistics"),
 ];
 
+/// What only MariaDB keeps, or keeps otherwise.
 const OF_MARIADB: &[(&str, &str)] = &[
     ("accounts", "SELECT * FROM mysql.global_priv"),
-    ("grants on databases", "SELECT * FROM mysql.db"),
-    (
-        "grants on tables",
-        "SELECT Host, Db, User, Table_name, Grantor, Table_priv, Column_priv FROM mysql.tables_priv",
-    ),
-    (
-        "grants on columns",
-        "SELECT Host, Db, User, Table_name, Column_name, Column_priv FROM mysql.columns_priv",
-    ),
-    (
-        "grants on routines",
-        "SELECT Host, Db, User, Routine_name, Routine_type, Grantor, Proc_priv FROM mysql.procs_priv",
-    ),
-    ("proxies", "SELECT Host, User, Proxied_host, Proxied_user, With_grant, Grantor FROM mysql.proxies_priv"),
     ("roles", "SELECT * FROM mysql.roles_mapping"),
-    ("servers", "SELECT * FROM mysql.servers"),
-    ("functions of libraries", "SELECT * FROM mysql.func"),
     (
         "routines",
         "SELECT db, name, type, specific_name, language, sql_data_access, is_deterministic, security_type, param_list, returns, body, \
          definer, sql_mode, comment, character_set_client, collation_connection, db_collation, body_utf8, aggregate \
          FROM mysql.proc WHERE db NOT IN ('sys','tailwater','mysql')",
-    ),
-    (
-        "events",
-        "SELECT EVENT_SCHEMA, EVENT_NAME, DEFINER, TIME_ZONE, EVENT_DEFINITION, EVENT_TYPE, EXECUTE_AT, INTERVAL_VALUE, INTERVAL_FIELD, \
-         SQL_MODE, STARTS, ENDS, STATUS, ON_COMPLETION, EVENT_COMMENT, ORIGINATOR, CHARACTER_SET_CLIENT, COLLATION_CONNECTION, \
-         DATABASE_COLLATION FROM information_schema.events",
-    ),
-    (
-        "triggers",
-        "SELECT TRIGGER_SCHEMA, TRIGGER_NAME, EVENT_MANIPULATION, EVENT_OBJECT_SCHEMA, EVENT_OBJECT_TABLE, ACTION_ORDER, ACTION_STATEMENT, \
-         ACTION_TIMING, SQL_MODE, DEFINER, CHARACTER_SET_CLIENT, COLLATION_CONNECTION, DATABASE_COLLATION \
-         FROM information_schema.triggers WHERE TRIGGER_SCHEMA<>'sys'",
     ),
     ("statistics of tables", "SELECT * FROM mysql.table_stats WHERE db_name<>'tailwater'"),
     ("statistics of columns", "SELECT * FROM mysql.column_stats WHERE db_name<>'tailwater'"),
@@ -245,7 +224,8 @@ fn is_volatile(column: &str) -> bool {
     ["password_last_changed", "last_update"].iter().any(|name| column.eq_ignore_ascii_case(name))
 }
 
-fn ignore_refusal<T>(answer: Result<T, SessionError>) -> Result<(), SessionError> {
+/// An error only if the connection broke: what the server refuses does not matter here.
+pub fn ignore_refusal<T>(answer: Result<T, SessionError>) -> Result<(), SessionError> {
     match answer {
         Ok(_) | Err(SessionError::Server { .. }) => Ok(()),
         Err(error) => Err(error),

@@ -31,7 +31,7 @@ impl Client {
         Self { options: server.socket_options(), connection: None }
     }
 
-    /// A connection that stands.
+    /// An open connection.
     ///
     /// # Errors
     /// If the server cannot be reached.
@@ -203,7 +203,7 @@ impl Trio {
         }
     }
 
-    /// Has the channel leave out the transaction that it stopped at, and go on.
+    /// Has the channel leave out the transaction that it stopped at, and continue.
     ///
     /// # Errors
     /// If the daemon refuses.
@@ -212,7 +212,7 @@ impl Trio {
         self.start_channel()
     }
 
-    /// Has the channel go on.
+    /// Has the channel continue.
     ///
     /// # Errors
     /// If the daemon refuses.
