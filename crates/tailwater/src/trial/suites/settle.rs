@@ -215,10 +215,14 @@ fn gtid_in(flavour: Flavour, message: &str) -> Option<Gtid> {
 /// MariaDB says in its error log at which transaction it stopped, and nowhere else.
 fn last_gtid_of_log(server: &tailwater_sandbox::Server) -> Option<Gtid> {
     let text = std::fs::read(server.error_log()).ok()?;
-    let text = String::from_utf8_lossy(&text[text.len().saturating_sub(64 << 10)..]);
-    let line = text.lines().rev().find(|line| line.contains("Slave SQL") && line.contains("Gtid "))?;
-    let (_, rest) = line.rsplit_once("Gtid ")?;
-    gtid_in(Flavour::MariaDb, rest)
+    last_gtid_in(&String::from_utf8_lossy(&text[text.len().saturating_sub(256 << 10)..]))
+}
+
+/// Of the last error of the applier. It repeats the statement, which may have many lines, before it names the transaction.
+fn last_gtid_in(log: &str) -> Option<Gtid> {
+    let (front, _) = log.rsplit_once(", Internal MariaDB error code: ")?;
+    let (_, gtid) = front.rsplit_once(", Gtid ")?;
+    gtid_in(Flavour::MariaDb, gtid)
 }
 
 async fn leave_out(
@@ -306,6 +310,15 @@ mod tests {
             let (native, channel) = (standing(native.0, native.1), standing(channel.0, channel.1));
             assert_eq!(decide(&wanted, &native, &channel), want, "{native:?} {channel:?}");
         }
+    }
+
+    #[test]
+    fn the_transaction_of_an_applier_error_follows_its_statement() {
+        let log = "[ERROR] Slave SQL: Error 'no' on query. Query: 'one', Gtid 0-1-4, Internal MariaDB error code: 1050\n\
+                   [ERROR] Slave SQL: Error 'no' on query. Query: 'CREATE TABLE t (\n  a INT\n)', Gtid 0-1-7, Internal \
+                   MariaDB error code: 1911\n[Warning] Slave: no Error_code: 1911\n";
+        assert_eq!(last_gtid_in(log).map(|gtid| gtid.to_string()).as_deref(), Some("0-1-7"));
+        assert_eq!(last_gtid_in("[Note] Slave SQL thread initialized, GTID position '0-1-7'"), None);
     }
 
     #[test]

@@ -60,7 +60,8 @@ fn questions(flavour: Flavour) -> impl Iterator<Item = &'static (&'static str, &
     OF_BOTH.iter().chain(of_one)
 }
 
-/// What both families keep in the same tables.
+/// What both families keep in the same tables. Of events without `ORIGINATOR`: servers set it to the source's `server_id` in their own
+/// replication threads only, and to their own for everybody else (docs/how-to/apply.md).
 const OF_BOTH: &[(&str, &str)] = &[
     ("grants on databases", "SELECT * FROM mysql.db"),
     (
@@ -81,7 +82,7 @@ const OF_BOTH: &[(&str, &str)] = &[
     (
         "events",
         "SELECT EVENT_SCHEMA, EVENT_NAME, DEFINER, TIME_ZONE, EVENT_DEFINITION, EVENT_TYPE, EXECUTE_AT, INTERVAL_VALUE, INTERVAL_FIELD, \
-         SQL_MODE, STARTS, ENDS, STATUS, ON_COMPLETION, EVENT_COMMENT, ORIGINATOR, CHARACTER_SET_CLIENT, COLLATION_CONNECTION, \
+         SQL_MODE, STARTS, ENDS, STATUS, ON_COMPLETION, EVENT_COMMENT, CHARACTER_SET_CLIENT, COLLATION_CONNECTION, \
          DATABASE_COLLATION FROM information_schema.events",
     ),
     (
