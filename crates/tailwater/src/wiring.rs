@@ -43,6 +43,8 @@ pub struct Wired {
     pub channels: Vec<(String, ChannelOptions, bool)>,
     /// See [`serves`].
     pub serves: Vec<(String, ServeOptions)>,
+    /// The token of `[http]`, read once: its file may be a pipe.
+    pub secret: Option<http::Secret>,
 }
 
 impl Wired {
@@ -70,11 +72,11 @@ impl Wired {
         for (_, serve) in &serves {
             BinlogServer::check(serve).with_context(|| format!("serve {}", serve.listen))?;
         }
-        http::secret_of(config)?;
+        let secret = http::secret_of(config)?;
         managing::starting::check(config)?;
         clusters(config)?;
         archive_address(config)?;
-        Ok(Self { captures, channels, serves })
+        Ok(Self { captures, channels, serves, secret })
     }
 }
 

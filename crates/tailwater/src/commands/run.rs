@@ -42,7 +42,7 @@ pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
     let replaying = tokio::runtime::Builder::new_multi_thread().thread_name("replay").enable_all().build()?;
     // Before the first capture: told to stop at any moment after that, it closes its log in good order.
     let signals = runtime.block_on(async { Signals::new() })?;
-    let Wired { captures: mut options, channels, serves } = Wired::of(&config)?;
+    let Wired { captures: mut options, channels, serves, secret } = Wired::of(&config)?;
     let _lock = DirectoryLock::take(&config.log.directory)?;
     let (archived, schedule) = wiring::archiving(&config, &mut options)?;
     let mut opened = Vec::new();
@@ -55,7 +55,7 @@ pub fn run(path: &Path, _output: Output) -> anyhow::Result<Exit> {
     for (source, options) in serves {
         bound.push((source, runtime.block_on(BinlogServer::bind(options))?));
     }
-    let http = runtime.block_on(http::Bound::of(&config))?;
+    let http = runtime.block_on(http::Bound::of(&config, secret))?;
     let mut captures = Vec::new();
     for (name, opened) in opened {
         let ended = CancellationToken::new();

@@ -33,13 +33,12 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Takes the address of `[http]`, if there is one, and reads its token.
+    /// Takes the address of `[http]`, if there is one. `secret` is its token.
     ///
     /// # Errors
-    /// If the address is not to be had, or the token.
-    pub async fn of(config: &Config) -> anyhow::Result<Option<Self>> {
+    /// If the address cannot be taken.
+    pub async fn of(config: &Config, secret: Option<Secret>) -> anyhow::Result<Option<Self>> {
         let Some(http) = &config.http else { return Ok(None) };
-        let secret = secret_of(config)?;
         Ok(Some(Self { listener: bind(http.listen).await?, secret }))
     }
 
