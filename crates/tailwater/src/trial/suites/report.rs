@@ -119,9 +119,9 @@ impl Reports {
         (self.files.len() - skipped, different, skipped)
     }
 
-    /// How many files had at least one comparison.
+    /// How many of the files that ran had at least one comparison. A file that is skipped amid its run may have had some, too.
     pub fn compared(&self) -> usize {
-        self.files.iter().filter(|file| file.checkpoints > 0).count()
+        self.files.iter().filter(|file| file.skipped.is_none() && file.checkpoints > 0).count()
     }
 
     /// The end of a run, for people.
@@ -167,4 +167,29 @@ fn write_transcript(path: &Path, report: &FileReport, transcript: &[(u32, String
     let name = format!("{}-{}.sql", report.file.replace('/', "."), report.seed);
     std::fs::write(folder.join(name), text)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_skipped_amid_its_run_counts_once() {
+        let mut reports = Reports::new(None);
+        let skipped = FileReport {
+            skipped: Some("stops the server".to_owned()),
+            checkpoints: 1,
+            ..FileReport::default()
+        };
+        let compared = FileReport { checkpoints: 2, ..FileReport::default() };
+        for report in [skipped, compared, FileReport::default()] {
+            reports.add(report, &[]).unwrap();
+        }
+        assert_eq!((reports.counts(), reports.compared()), ((2, 0, 1), 1));
+        let summary = reports.summary();
+        assert!(
+            summary.contains("2 files ran") && summary.contains("1 had no comparison, 1 skipped"),
+            "{summary}"
+        );
+    }
 }
