@@ -21,7 +21,7 @@ use super::predecessor;
 use super::reader::{Held, Streamed};
 use super::source_session::SourceSession;
 use super::statement_text::start_transaction;
-use super::store::{Intents, kept_intents, session_statement as session_setting};
+use super::store::{Intents, kept_intents, source_session_statement};
 use super::text::{hex, quote};
 use super::worker::Shared;
 use super::writer::{LONG_ROW_BYTES, Writer};
@@ -134,6 +134,8 @@ impl Session {
         // Not before: a predecessor may have noted one after the channel was taken from it.
         let intents = kept_intents(&mut writer.connection, &shared.options.name).await?;
         let noted = Noted::new(intents.keys().cloned(), Instant::now());
+        let setting = source_session_statement(shared.flavour, shared.options.gtid);
+        writer.connection.execute(&setting).await?;
         let source = SourceSession::new(writer, shared).await?;
         Ok(Some(Self { source, intents, noted, lasting: None }))
     }
@@ -187,7 +189,8 @@ impl Session {
         if shared.options.gtid == GtidMode::Preserve {
             self.source.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
         }
-        self.source.writer.connection.execute(&session_setting(shared.flavour, shared.options.gtid)).await?;
+        let setting = source_session_statement(shared.flavour, shared.options.gtid);
+        self.source.writer.connection.execute(&setting).await?;
         Ok(())
     }
 

@@ -575,15 +575,32 @@ fn wrong(channel: &str, reason: &str) -> ApplyError {
 
 /// What a session of a channel must be told before anything else, by mode.
 pub(super) fn session_statement(flavour: Flavour, mode: GtidMode) -> String {
-    let mut statement = String::from(
-        "SET SESSION sql_mode='NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,STRICT_ALL_TABLES', autocommit=1",
+    // Fewer gap locks; rows come with their keys, so nothing depends on what a scan sees.
+    session_statement_at(flavour, mode, "'READ-COMMITTED'")
+}
+
+/// The same of the session that runs statements of the source: a replication thread runs them at the isolation level that the target
+/// gives to all, and what some do depends on it.
+pub(super) fn source_session_statement(flavour: Flavour, mode: GtidMode) -> String {
+    let isolation = match flavour {
+        Flavour::MySql => "@@global.transaction_isolation",
+        Flavour::MariaDb => "@@global.tx_isolation",
+    };
+    session_statement_at(flavour, mode, isolation)
+}
+
+fn session_statement_at(flavour: Flavour, mode: GtidMode, isolation: &str) -> String {
+    let mut statement = format!(
+        "SET SESSION sql_mode='NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,STRICT_ALL_TABLES', autocommit=1, {}={isolation}",
+        match flavour {
+            Flavour::MySql => "transaction_isolation",
+            Flavour::MariaDb => "tx_isolation",
+        }
     );
-    statement.push_str(match flavour {
-        // Fewer gap locks; rows come with their keys, so nothing depends on what a scan sees.
-        Flavour::MySql => ", transaction_isolation='READ-COMMITTED'",
+    if flavour == Flavour::MariaDb {
         // However long a definition takes, its replication thread would not be stopped either.
-        Flavour::MariaDb => ", tx_isolation='READ-COMMITTED', max_statement_time=0",
-    });
+        statement.push_str(", max_statement_time=0");
+    }
     if mode == GtidMode::Log {
         statement.push_str(", sql_log_bin=0");
     }
