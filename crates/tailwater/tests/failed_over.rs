@@ -88,7 +88,7 @@ async fn a_candidate_without_semi_sync_gives_way_to_another() -> Result<()> {
 }
 
 /// Here no server comes back by itself; and MariaDB can be told to wait after a restart by its option file only.
-const GONE: &str = r#"
+pub const GONE: &str = r#"
 [[manager.fence_hook]]
 name = "gone"
 command = ["bash", "-c", "! : > /dev/tcp/$TAILWATER_OLD_HOST/$TAILWATER_OLD_PORT"]
@@ -149,7 +149,7 @@ impl Led {
         self.followers.iter().find(|server| server.name() == name).context(name.to_owned())
     }
 
-    fn load(&self, server: &Server, first_worker: u32) -> Workload {
+    pub fn load(&self, server: &Server, first_worker: u32) -> Workload {
         let pause = Duration::from_millis(2);
         let spec = WorkloadSpec { first_worker, pause, ..WorkloadSpec::new(4) };
         Workload::start(server.connect_options(), &spec, Arc::clone(&self.ledger))

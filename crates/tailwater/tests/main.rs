@@ -32,6 +32,7 @@ mod log_sql;
 mod log_stats;
 mod many_rows;
 mod marked;
+mod odd_settings;
 mod nemesis;
 mod rejoined;
 mod resumed;

@@ -1,0 +1,65 @@
+//! Global settings of all servers, of which none may hold back a failover or a switchover, or lose a commit in it.
+
+use anyhow::{Result, ensure};
+use tailwater::trial::led::PRIMARY_NAME;
+use tailwater_sandbox::odd_settings::{make_odd, make_ordinary};
+use tailwater_sandbox::{ServerKind, require};
+use tailwater_wire::Flavour;
+
+use crate::failed_over::{GONE, Led, more_commits};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn primaries_are_replaced_under_odd_global_settings_mariadb() -> Result<()> {
+    replaced_under_odd_settings(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn primaries_are_replaced_under_odd_global_settings_mysql() -> Result<()> {
+    replaced_under_odd_settings(ServerKind::Mysql97).await
+}
+
+async fn replaced_under_odd_settings(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let mut led = Led::start(kind, GONE).await?;
+    let load = led.load(&led.trial.primary, 1);
+    more_commits(&load, 50).await?;
+    let report = load.finish().await;
+    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    led.compare(&led.trial.primary, &led.followers.iter().collect::<Vec<_>>()).await?;
+
+    make_odd(&led.trial.primary).await?;
+    for follower in &led.followers {
+        make_odd(follower).await?;
+    }
+    led.trial.primary.kill().await?;
+    led.tailwater("failover primary --to db2")?.exits(0).says(&["db2"]);
+    led.trial.wait_failed_over(PRIMARY_NAME).await?;
+    // The clients' sessions are the clients' affair.
+    commit_as_usual(&led, "db2", 11).await?;
+    led.tailwater("switchover primary --to db3 --max-write-pause-ms 20000")?.exits(0).says(&["db3"]);
+    commit_as_usual(&led, "db3", 21).await?;
+    for follower in &led.followers {
+        make_ordinary(follower).await?;
+    }
+    // Servers' own replication threads take read-only transactions and limits on memory from the global settings.
+    let again = match kind.flavour() {
+        Flavour::MySql => "STOP REPLICA; START REPLICA",
+        Flavour::MariaDb => "STOP SLAVE; START SLAVE",
+    };
+    led.follower("db2")?.sql(again).await?;
+    led.compare(led.follower("db3")?, &led.followers.iter().collect::<Vec<_>>()).await?;
+    led.trial.stop_relay().await
+}
+
+/// Some commits on a server whose settings are ordinary meanwhile.
+async fn commit_as_usual(led: &Led, server: &str, first_worker: u32) -> Result<()> {
+    let server = led.follower(server)?;
+    make_ordinary(server).await?;
+    let load = led.load(server, first_worker);
+    more_commits(&load, 30).await?;
+    let report = load.finish().await;
+    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    Ok(make_odd(server).await?)
+}
