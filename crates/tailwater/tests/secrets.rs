@@ -1,0 +1,99 @@
+//! Passwords and values of rows in statements that a channel fails at: nobody is shown them who has not asked for them on the
+//! daemon's machine.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use tailwater::trial::Trial;
+use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
+use tailwater_wire::Flavour;
+
+use crate::http::{Http, daemon};
+use crate::shell::Shell;
+
+/// Only reached when something is wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const PASSWORD: &str = "Correct-Horse-7";
+const VALUE: &str = "value of a row";
+
+on_each_server!(what_a_failed_statement_holds_is_not_shown);
+
+async fn what_a_failed_statement_holds_is_not_shown(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let shell = Shell::new()?;
+    let (mut trial, port) = daemon(&shell, kind, "").await?;
+    let target = Server::start(ServerSpec::new(kind).name("target").option("--server-id=2")).await?;
+    trial.add_channel(&format!(
+        "\n[[channel]]\nname = \"replica\"\nsource = \"primary\"\nsocket = \"{}\"\nuser = \"root\"\ntls = \"off\"\n",
+        target.socket().display()
+    ))?;
+    trial.start_relay()?;
+    trial.wait_captured().await?;
+    let http = Http { port: port.number() };
+    trial.primary.sql("CREATE DATABASE shop; CREATE TABLE shop.t (a VARCHAR(40) PRIMARY KEY)").await?;
+
+    // The account is there: the statement fails on the target.
+    let unlogged = "SET sql_log_bin = 0";
+    target.sql(&format!("{unlogged}; CREATE USER ann@localhost IDENTIFIED BY 'another'")).await?;
+    trial.primary.sql(&format!("CREATE USER ann@localhost IDENTIFIED BY '{PASSWORD}'")).await?;
+    let hash = match kind.flavour() {
+        Flavour::MySql => "SELECT authentication_string FROM mysql.user WHERE user = 'ann'",
+        Flavour::MariaDb => {
+            "SELECT JSON_VALUE(priv, '$.authentication_string') FROM mysql.global_priv WHERE user = 'ann'"
+        }
+    };
+    let hash = trial.primary.sql(hash).await?.concat();
+    ensure!(hash.len() > 20, "{hash}");
+    let hidden = [PASSWORD, hash.get(..20).unwrap_or_default()];
+    let gtid = failed(&shell, "CREATE USER").await?;
+    is_hidden(&shell, &http, &trial, &hidden)?;
+    // A password is not shown to anybody.
+    let shown = shell.run("channel list -c tailwater.toml --output json --show-values")?.exits(0);
+    shown.says(&["ann"]).hides(&hidden);
+
+    shell.run(&format!("channel skip -c tailwater.toml replica {gtid} --yes"))?.exits(0);
+    target.sql(&format!("{unlogged}; INSERT INTO shop.t VALUES ('{VALUE}')")).await?;
+    trial.primary.sql(&format!("INSERT INTO shop.t VALUES ('{VALUE}')")).await?;
+    failed(&shell, "shop.t").await?;
+    is_hidden(&shell, &http, &trial, &[VALUE])?;
+    shell.run("channel list -c tailwater.toml --show-values")?.exits(0).says(&[VALUE]);
+    trial.stop_relay().await
+}
+
+/// Waits until the channel has failed at something, and gives the GTID.
+async fn failed(shell: &Shell, at: &str) -> Result<String> {
+    let begun = Instant::now();
+    loop {
+        let status = shell.run("channel list -c tailwater.toml --output json")?.exits(0).json()?.remove(0);
+        let message = status["fault"]["message"].as_str().unwrap_or_default();
+        if status["state"] == "failed" && message.contains(at) {
+            let gtid = message.split("transaction ").nth(1).and_then(|rest| rest.split(": ").next());
+            return Ok(gtid.unwrap_or_default().to_owned());
+        }
+        ensure!(begun.elapsed() < PATIENCE, "it has not failed at {at}: {status}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Checks all that is shown without being asked for values.
+fn is_hidden(shell: &Shell, http: &Http, trial: &Trial, hidden: &[&str]) -> Result<()> {
+    for words in ["channel list", "channel list --output json", "topology", "topology --output json"] {
+        let ran = shell.run(&format!("{words} -c tailwater.toml"))?;
+        let shown = format!("{}{}", ran.text(), ran.errors());
+        ensure!(shown.contains("replica"), "{words}: {shown}");
+        ensure!(!hidden.iter().any(|secret| shown.contains(secret)), "{words}: {shown}");
+    }
+    let status = http.until("/status", 200, |body| body.to_string().contains("TW-APP-"))?.to_string();
+    ensure!(!hidden.iter().any(|secret| status.contains(secret)), "{status}");
+    for path in ["/replica/replica", "/primary/primary", "/acker/primary"] {
+        let (_, body) = http.ask("GET", path)?;
+        ensure!(!hidden.iter().any(|secret| body.to_string().contains(secret)), "{path}: {body}");
+    }
+    let log = std::fs::read_to_string(trial.relay_output())?;
+    ensure!(log.contains("TW-APP-"), "{log}");
+    ensure!(!hidden.iter().any(|secret| log.contains(secret)), "{log}");
+    Ok(())
+}
