@@ -42,6 +42,7 @@ mod sandbox_cluster;
 mod secrets;
 mod set_clock;
 mod shell;
+mod special_files;
 mod stood_still;
 mod stored;
 mod suites;

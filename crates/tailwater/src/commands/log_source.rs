@@ -38,6 +38,11 @@ pub fn archive_error(action: &'static str, url: &str, cause: std::io::Error) -> 
 /// # Errors
 /// As [`logs_of`].
 pub fn logs_in(path: &Path) -> anyhow::Result<Vec<(PathBuf, LogDir)>> {
+    anyhow::ensure!(
+        !path.exists() || path.is_dir(),
+        "{} is neither a log folder nor a regular file; of what comes through a pipe, make a file first",
+        path.display()
+    );
     match LogDir::open_read_only(path) {
         Ok(log) => return Ok(vec![(path.to_owned(), log)]),
         Err(LogError::NoLog { .. }) => {}
