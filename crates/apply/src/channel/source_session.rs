@@ -49,8 +49,21 @@ fn is_of_nowhere(error: &ServerError) -> bool {
 }
 
 /// A statement as messages show it.
-fn shown(statement: &Statement) -> String {
+pub(super) fn shown(statement: &Statement) -> String {
     format!("statement {:?} ", public_statement(&statement.text, SHOWN_BYTES_MAX))
+}
+
+/// A statement as it is in its event.
+fn logged(statement: &Statement) -> QueryEvent<'_> {
+    QueryEvent {
+        thread_id: statement.thread_id,
+        execution_seconds: 0,
+        error_code: statement.error_code,
+        status_vars_bytes: &statement.status_vars,
+        database: &statement.database,
+        query: &statement.text,
+        compressed: false,
+    }
 }
 
 fn inexact(transaction: &Transaction, error: &PrintError) -> ApplyError {
@@ -178,15 +191,7 @@ impl SourceSession {
                 number: statement.error_code,
             });
         }
-        let query = QueryEvent {
-            thread_id: statement.thread_id,
-            execution_seconds: 0,
-            error_code: statement.error_code,
-            status_vars_bytes: &statement.status_vars,
-            database: &statement.database,
-            query: &statement.text,
-            compressed: false,
-        };
+        let query = logged(statement);
         let vars = query.status_vars().map_err(|error| transaction.event_error(error))?;
         let text = target_text(&statement.text, &vars, self.writer.connection.server());
         let text = text.map_err(|unknown| unknown_account(transaction, statement, unknown))?;
@@ -198,22 +203,44 @@ impl SourceSession {
         }
         self.set_up(transaction, statement, &query, &vars).await?;
         let mut result = self.execute(&text).await?;
+        let mut returned = Ok(());
         if let Err(error) = &result
-            && let Some(lent) = lend_roles(shared, &text, error).await?
+            && let Some(lent) = lend_roles(shared, transaction, &text, error).await?
         {
             let again = self.execute(&text).await;
-            lent.take_back().await?;
+            returned = lent.take_back(shared, matches!(again, Ok(Ok(())))).await;
             result = again?;
         }
         if !statement.uses_database() {
             // It may have dropped the one that the session is in.
             self.database = None;
         }
+        let has_run = result.is_ok();
         self.judge(transaction, statement, missing, result).await?;
         if let Some(effects) = effects {
-            effects.carry_out().await?;
+            effects.carry_out(has_run).await?;
         }
-        Ok(())
+        returned
+    }
+
+    /// What a statement has for effects besides, which has run before a crash that came before them, maybe.
+    ///
+    /// # Errors
+    /// As [`SourceSession::run`].
+    pub(super) async fn run_effects(
+        &mut self,
+        shared: &Arc<Shared>,
+        transaction: &Transaction,
+        statement: &Statement,
+    ) -> Result<(), ApplyError> {
+        let query = logged(statement);
+        let vars = query.status_vars().map_err(|error| transaction.event_error(error))?;
+        let text = target_text(&statement.text, &vars, self.writer.connection.server());
+        let text = text.map_err(|unknown| unknown_account(transaction, statement, unknown))?;
+        match AccountEffects::after(shared, &text, vars.invoker.as_ref()).await? {
+            Some(effects) => effects.carry_out(true).await,
+            None => Ok(()),
+        }
     }
 
     /// What the target says to a statement; an error of the connection is an error.
