@@ -53,10 +53,8 @@ pub(super) struct AccountEffects {
 #[derive(Debug, PartialEq, Eq)]
 struct Routine {
     kind: &'static str,
-    /// With its database.
-    name: Vec<u8>,
-    /// Without it, and without quotes.
-    bare_name: String,
+    /// Without quotes, as is its database.
+    name: String,
     database: String,
     /// `IF NOT EXISTS`
     unless_exists: bool,
@@ -70,10 +68,14 @@ impl AccountEffects {
     pub(super) async fn before(
         shared: &Arc<Shared>,
         text: &[u8],
+        database: &[u8],
         invoker: Option<&Invoker<'_>>,
     ) -> Result<Option<Self>, ApplyError> {
-        let Some(mut effects) = Self::of(shared, text, invoker).await? else { return Ok(None) };
-        if let Some(routine) = effects.routine.take_if(|routine| routine.unless_exists)
+        let Some(mut effects) = Self::of(shared, text, database, invoker).await? else { return Ok(None) };
+        // MariaDB gives it to whoever runs that, too.
+        let is_passed_over =
+            |routine: &mut Routine| routine.unless_exists && shared.flavour == Flavour::MySql;
+        if let Some(routine) = effects.routine.take_if(is_passed_over)
             && !effects.is_there(&routine).await?
         {
             effects.routine = Some(routine);
@@ -88,17 +90,19 @@ impl AccountEffects {
     pub(super) async fn after(
         shared: &Arc<Shared>,
         text: &[u8],
+        database: &[u8],
         invoker: Option<&Invoker<'_>>,
     ) -> Result<Option<Self>, ApplyError> {
-        Self::of(shared, text, invoker).await
+        Self::of(shared, text, database, invoker).await
     }
 
     async fn of(
         shared: &Arc<Shared>,
         text: &[u8],
+        database: &[u8],
         invoker: Option<&Invoker<'_>>,
     ) -> Result<Option<Self>, ApplyError> {
-        let routine = routine(text);
+        let routine = routine(text, database);
         let Some(invoker) = invoker.filter(|_| routine.is_some() || grants(text)) else { return Ok(None) };
         let (user, host) = (String::from_utf8_lossy(invoker.user), String::from_utf8_lossy(invoker.host));
         let grantor = format!("{user}@{host}");
@@ -156,7 +160,7 @@ impl AccountEffects {
             "SELECT COUNT(*) FROM information_schema.routines WHERE routine_type='{}' AND routine_schema={} AND routine_name={}",
             routine.kind,
             quote(&routine.database),
-            quote(&routine.bare_name)
+            quote(&routine.name)
         );
         Ok(self.connection.query(&sql).await?.scalar() != Some("0"))
     }
@@ -178,14 +182,20 @@ impl AccountEffects {
         if self.connection.query(&sql).await?.scalar() != Some("1") {
             return Ok(());
         }
-        let grant = [
-            format!("GRANT EXECUTE, ALTER ROUTINE ON {} ", routine.kind).as_bytes(),
-            &routine.name,
-            b" TO ",
-            &self.account,
-        ]
-        .concat();
-        if let Err(error) = self.connection.execute_bytes(&grant).await {
+        let identifier = |name: &str| format!("`{}`", name.replace('`', "``"));
+        let (database, name) = (identifier(&routine.database), identifier(&routine.name));
+        let on = format!("GRANT EXECUTE, ALTER ROUTINE ON {} {database}.{name} TO ", routine.kind);
+        let grant = [on.as_bytes(), &self.account].concat();
+        // Otherwise packages are no words of MariaDB before 11.5.
+        let is_package = routine.kind.starts_with("PACKAGE");
+        if is_package {
+            self.connection.execute("SET SESSION sql_mode='ORACLE'").await?;
+        }
+        let granted = self.connection.execute_bytes(&grant).await;
+        if is_package {
+            self.connection.execute("SET SESSION sql_mode=''").await?;
+        }
+        if let Err(error) = granted {
             unless_refused(error)?;
         }
         Ok(())
@@ -208,15 +218,18 @@ fn grants(text: &[u8]) -> bool {
     words.accept("GRANT") || words.accept("REVOKE")
 }
 
-fn routine(text: &[u8]) -> Option<Routine> {
-    let text = wrapped(text);
-    let mut words = Words::new(text);
+/// The routine that a statement makes whose session is in `database`.
+fn routine(text: &[u8], database: &[u8]) -> Option<Routine> {
+    let mut words = Words::new(wrapped(text));
     words.accept("CREATE").then_some(())?;
     let mut kind = None;
     while kind.is_none() {
         match words.next()? {
             Token::Word(word) if word.eq_ignore_ascii_case(b"PROCEDURE") => kind = Some("PROCEDURE"),
             Token::Word(word) if word.eq_ignore_ascii_case(b"FUNCTION") => kind = Some("FUNCTION"),
+            Token::Word(word) if word.eq_ignore_ascii_case(b"PACKAGE") => {
+                kind = Some(if words.accept("BODY") { "PACKAGE BODY" } else { "PACKAGE" });
+            }
             Token::Word(word)
                 if ["TABLE", "VIEW", "TRIGGER", "EVENT", "USER", "ROLE", "DATABASE", "SCHEMA", "INDEX"]
                     .iter()
@@ -231,17 +244,17 @@ fn routine(text: &[u8]) -> Option<Routine> {
     if unless_exists {
         (words.accept("NOT") && words.accept("EXISTS")).then_some(())?;
     }
-    // Servers log routines with their database.
-    let start = words.end;
     words.next()?;
-    let database = unquoted(words.token_text());
-    words.accept_mark(b'.').then_some(())?;
-    words.next()?;
-    let bare_name = unquoted(words.token_text());
-    let name = text.get(start..words.end)?.trim_ascii().to_vec();
+    let mut database = String::from_utf8_lossy(database).into_owned();
+    let mut name = unquoted(words.token_text());
+    if words.accept_mark(b'.') {
+        words.next()?;
+        database = std::mem::replace(&mut name, unquoted(words.token_text()));
+    }
+    let kind = kind?;
     // Without parameters it is a function of a library.
-    words.accept_mark(b'(').then_some(())?;
-    Some(Routine { kind: kind?, name, bare_name, database, unless_exists })
+    (kind.starts_with("PACKAGE") || words.accept_mark(b'(')).then_some(())?;
+    Some(Routine { kind, name, database, unless_exists })
 }
 
 /// A name without its quotes.
@@ -504,17 +517,23 @@ mod tests {
     #[test]
     fn routines_are_known_with_their_databases() {
         let named = |text: &str| {
-            routine(text.as_bytes()).map(|found| {
-                format!("{} {} {}", found.kind, found.database, String::from_utf8_lossy(&found.name))
-            })
+            routine(text.as_bytes(), b"in")
+                .map(|found| format!("{} {} {}", found.kind, found.database, found.name))
         };
         for (text, expected) in [
-            ("CREATE DEFINER=`a`@`b` PROCEDURE `d`.`p`()\nSELECT 1", Some("PROCEDURE d `d`.`p`")),
+            ("CREATE DEFINER=`a`@`b` PROCEDURE `d`.`p`()\nSELECT 1", Some("PROCEDURE d p")),
             (
                 "CREATE OR REPLACE DEFINER=`a`@`b` FUNCTION `d``1`.f(a INT) RETURNS INT RETURN 1",
-                Some("FUNCTION d`1 `d``1`.f"),
+                Some("FUNCTION d`1 f"),
             ),
-            ("CREATE PROCEDURE IF NOT EXISTS d.`p`() SELECT 1", Some("PROCEDURE d d.`p`")),
+            ("CREATE PROCEDURE IF NOT EXISTS d.`p`() SELECT 1", Some("PROCEDURE d p")),
+            (r#"CREATE DEFINER="a"@"b" PROCEDURE "d"."p""q"() AS BEGIN NULL; END"#, Some("PROCEDURE d p\"q")),
+            ("CREATE OR REPLACE PACKAGE `d`.`k` AS PROCEDURE p(); END", Some("PACKAGE d k")),
+            (
+                r#"CREATE PACKAGE BODY IF NOT EXISTS "d"."k" AS PROCEDURE p() AS BEGIN NULL; END; END"#,
+                Some("PACKAGE BODY d k"),
+            ),
+            ("CREATE FUNCTION `f`() RETURNS INT RETURN 1", Some("FUNCTION in f")),
             ("CREATE FUNCTION f RETURNS STRING SONAME 'f.so'", None),
             ("CREATE TABLE `procedure` (a INT)", None),
             ("CREATE DEFINER=a@b EVENT e ON SCHEDULE EVERY 1 DAY DO CREATE PROCEDURE d.p() SELECT 1", None),
