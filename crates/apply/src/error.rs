@@ -212,7 +212,7 @@ pub enum ApplyError {
     },
     /// A transaction has failed of which the target may have rows already, as their table has no transactions.
     #[error(
-        "transaction {gtid}: {table} on the target has no transactions, and rows of it may be written already: {}. Compare the table with the source's; delete the rows of this transaction there and start the channel, or write what of them is missing and skip the transaction",
+        "transaction {gtid}: {table} on the target has no transactions, and rows of it may be written already: {}. Compare the tables that the transaction changes with the source's, write there what is missing of it, and skip the transaction",
         cause(error)
     )]
     PartlyWritten {

@@ -60,7 +60,9 @@ impl LastingRows {
     /// Whether the target may have some after `error`. One row whose own statement fails is not there.
     fn may_be_there(&self, error: &ApplyError) -> bool {
         let found = matches!(error, ApplyError::Missing { found, .. } if *found > 0);
-        self.taken && !self.comes_once || self.sent > 1 || self.sent == 1 && found
+        // What the target has passed over, it has taken for done.
+        let uncounted = matches!(error, ApplyError::Uncounted { .. });
+        self.taken && (!self.comes_once || uncounted) || self.sent > 1 || self.sent == 1 && found
     }
 
     /// The error to report: [`ApplyError::PartlyWritten`] if the target may have some of the rows. After an error of the connection, which
@@ -151,6 +153,9 @@ mod tests {
         assert_eq!(refused.server_error().map(|error| error.number), Some(1205));
         let broken = lasting.explain("0-1-2", SessionError::OutOfStep.into());
         assert!(broken.code().starts_with("TW-SES-"), "{broken}");
+        let uncounted = ApplyError::Uncounted { gtid: gtid(), counted: 0, wanted: 1, is_committed: false };
+        let lasting = LastingRows { comes_once: true, ..rows(0, 1, true) };
+        assert_eq!(lasting.explain("0-1-2", uncounted).code(), "TW-APP-0052");
         let missing = ApplyError::Missing { found: 2, wanted: 1, statement: "UPDATE d.t".into() };
         assert_eq!(rows(0, 1, false).explain("0-1-2", missing).code(), "TW-APP-0052");
     }
