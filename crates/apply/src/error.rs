@@ -117,7 +117,7 @@ pub enum ApplyError {
     },
     /// A statement failed on the source and not on the target.
     #[error(
-        "transaction {gtid}: {statement}ended with error {number} on the source and without one on the target, whose data differ; compare what it changes (`tailwater check`), mend it on the target, and start the channel, or skip the transaction"
+        "transaction {gtid}: {statement}ended with error {number} on the source and without one on the target, whose data differ; compare what it changes (`tailwater check`), mend it on the target, and start the channel; if it stops there again, skip the transaction"
     )]
     EndsOtherwise {
         /// The transaction.
@@ -210,17 +210,18 @@ pub enum ApplyError {
         /// Whether some of them are committed.
         is_committed: bool,
     },
-    /// The target refuses a part of what a transaction does to tables without transactions.
+    /// A transaction has failed of which the target may have rows already, as their table has no transactions.
     #[error(
-        "transaction {gtid}: {table} on the target has no transactions, and rows of it may be written already: the target refuses what comes next: {error}. Compare the table with the source's, mend it, and start the channel; or skip the transaction if all of it is there"
+        "transaction {gtid}: {table} on the target has no transactions, and rows of it may be written already: {}. Compare the tables that the transaction changes with the source's, write there what is missing of it, and skip the transaction",
+        cause(error)
     )]
     PartlyWritten {
         /// The transaction.
         gtid: String,
         /// The table.
         table: String,
-        /// What the target said.
-        error: Box<ServerError>,
+        /// Why the transaction failed.
+        error: Box<ApplyError>,
     },
     /// A transaction that is read while it is written could not be read to its end; nothing of it is committed.
     #[error("transaction {gtid} was interrupted while it was read from the log")]
@@ -328,6 +329,35 @@ pub enum Retry {
     AfterChange,
 }
 
+/// Why a transaction failed, without its GTID and without a remedy that is wrong where rows are there already.
+fn cause(error: &ApplyError) -> String {
+    match error {
+        ApplyError::Session(SessionError::Server { error, .. }) => {
+            format!("the target refuses what comes next: {error}")
+        }
+        ApplyError::Refused { subject, error, .. } => {
+            format!("{}the target refuses it: {error}", in_front(subject))
+        }
+        ApplyError::Uncounted { counted, wanted, is_committed, .. } => format!(
+            "the target was sent {wanted} rows and has counted {counted} changes{}; look at slave_exec_mode and the error log on \
+             the target",
+            if *is_committed { ", and rows of earlier transactions are missing, too" } else { "" }
+        ),
+        ApplyError::EndsOtherwise { statement, number, .. } => {
+            format!("{statement}ended with error {number} on the source and without one on the target")
+        }
+        ApplyError::Interruption { statement, number, .. } => format!(
+            "{statement}was interrupted on the source (error {number}) and did only a part of what it says there"
+        ),
+        ApplyError::Account { statement, reason, .. } => {
+            format!("{statement}means the account of its session, which cannot be written into it: {reason}")
+        }
+        ApplyError::Unsupported { what, reason, .. } => format!("{what} cannot be applied: {reason}"),
+        ApplyError::Interrupted { .. } => "it was interrupted while it was read from the log".to_owned(),
+        error => error.to_string(),
+    }
+}
+
 /// The subject of a message, if there is one.
 fn in_front(subject: &str) -> String {
     if subject.is_empty() { String::new() } else { format!("{subject}: ") }
@@ -401,6 +431,7 @@ impl ApplyError {
                 let text = format!("{}{}", in_front(values.expose()), error.private());
                 (text != error.to_string()).then_some(text)
             }
+            Self::PartlyWritten { error, .. } => error.private_detail(),
             _ => None,
         }
     }
@@ -409,7 +440,8 @@ impl ApplyError {
     pub(crate) fn server_error(&self) -> Option<&ServerError> {
         match self {
             Self::Session(error) => error.server_error(),
-            Self::Refused { error, .. } | Self::PartlyWritten { error, .. } => Some(error),
+            Self::Refused { error, .. } => Some(error),
+            Self::PartlyWritten { error, .. } => error.server_error(),
             _ => None,
         }
     }

@@ -264,6 +264,8 @@ pub struct Statement {
     pub timestamp: u32,
     /// The `server_id` in the event's header.
     pub server_id: u32,
+    /// The version of the server that ran it first (MySQL), as in 80400 for 8.4.0, if that is logged.
+    pub original_version: Option<u32>,
     /// Values for the next statement, in front of it.
     pub variables: Vec<StatementVariable>,
     /// Whether it is part of a transaction, as what changes rows is and what goes back to a savepoint, rather than commits

@@ -53,7 +53,11 @@ fn every_code_is_documented() {
         },
         ApplyError::NotTransactional { gtid: gtid(), table: table(), reason: reason() },
         ApplyError::Uncounted { gtid: gtid(), counted: 1, wanted: 2, is_committed: true },
-        ApplyError::PartlyWritten { gtid: gtid(), table: table(), error: Box::new(refusal.clone()) },
+        ApplyError::PartlyWritten {
+            gtid: gtid(),
+            table: table(),
+            error: Box::new(ApplyError::Unsupported { gtid: gtid(), what: text(), reason: reason() }),
+        },
         ApplyError::TooLarge { gtid: gtid(), table: table(), bytes: 2, bytes_max: 1 },
         ApplyError::Irreversible { gtid: gtid(), reason: reason() },
         ApplyError::Alone { gtids: gtid() },

@@ -73,9 +73,8 @@ impl<'a> Table<'a> {
             target.flavour == Flavour::MariaDb && target.columns.iter().any(|column| column.stored);
         // Whether a value of a counter beside the key changes in between is not looked at.
         let counts_beside = key.as_ref().is_some_and(|key| {
-            let counted = target.columns.iter().enumerate().filter(|(_, column)| column.auto_increment);
+            let mut counted = target.columns.iter().enumerate().filter(|(_, column)| column.auto_increment);
             counted
-                .into_iter()
                 .any(|(index, _)| key.bitmap.get(index / 8).is_none_or(|byte| byte >> (index % 8) & 1 == 0))
         });
         Self {

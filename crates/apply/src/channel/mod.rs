@@ -19,6 +19,7 @@ mod gtid_progress;
 mod gtid_session;
 mod gtids;
 mod invoker;
+mod lasting_rows;
 mod noted;
 pub mod options;
 pub(crate) mod packets;

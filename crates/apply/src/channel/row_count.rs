@@ -31,7 +31,13 @@ const TIME_PART: u32 = 20;
 pub(super) struct RowCount {
     /// What asks for it; `None` if the server does not say.
     question: Option<&'static str>,
-    /// What it was when last asked, unless something has run since, and how the server counts it is not known.
+    tally: Tally,
+}
+
+/// What was sent and what was counted.
+#[derive(Debug)]
+struct Tally {
+    /// What the count was when last asked, unless something has run since, and how the server counts it is not known.
     counted: Option<Counted>,
     /// Rows that were written into statements since.
     sent: u64,
@@ -41,7 +47,8 @@ pub(super) struct RowCount {
     known: FxHashSet<IndexId>,
     /// Those whose rows were sent since, and were never counted.
     unknown: FxHashSet<IndexId>,
-    asked_at: Instant,
+    checked_at: Instant,
+    /// How long the last question took.
     took: Duration,
 }
 
@@ -79,47 +86,30 @@ impl RowCount {
                  WHERE VARIABLE_NAME IN ('HANDLER_WRITE', 'HANDLER_UPDATE', 'HANDLER_DELETE', 'COM_SELECT')"
             }
         };
-        Self {
-            question: Some(question),
-            counted: None,
-            sent: 0,
-            committed: 0,
-            known: FxHashSet::default(),
-            unknown: FxHashSet::default(),
-            asked_at: Instant::now(),
-            took: Duration::ZERO,
-        }
+        Self { question: Some(question), tally: Tally::new(Instant::now()) }
     }
 
     /// Rows that were written into statements as events.
     pub(super) fn send(&mut self, groups: &[Group<'_>]) {
         for group in groups {
             let table = &group.table.target;
-            self.sent += group.rows.len() as u64 * table.counted_per_row();
-            if !self.known.contains(&table.rows) {
-                self.unknown.insert(table.rows);
-            }
+            self.tally.send(table.rows, group.rows.len() as u64 * table.counted_per_row());
         }
     }
 
     /// Something runs, or was undone, and how the server counts it is not known.
     pub(super) fn lose(&mut self) {
-        (self.counted, self.sent, self.committed) = (None, 0, 0);
+        self.tally.lose();
     }
 
     /// Notes that what was sent has committed.
     pub(super) fn commit(&mut self) {
-        self.committed = self.sent;
+        self.tally.committed = self.tally.sent;
     }
 
     /// Whether the target is to be asked before what was sent commits.
     pub(super) fn is_due(&self) -> bool {
-        let uncommitted = self.sent - self.committed;
-        self.question.is_some()
-            && uncommitted > 0
-            && (!self.unknown.is_empty()
-                || uncommitted >= ROWS_MAX
-                || self.asked_at.elapsed() >= self.took.saturating_mul(TIME_PART))
+        self.question.is_some() && self.tally.is_due(Instant::now())
     }
 
     /// Finds out from where it counts, if that is not known: what was sent has not been run yet.
@@ -127,13 +117,13 @@ impl RowCount {
     /// # Errors
     /// [`ApplyError::Session`].
     pub(super) async fn begin(&mut self, connection: &mut Connection) -> Result<(), ApplyError> {
-        if self.counted.is_some() {
+        if self.tally.counted.is_some() {
             return Ok(());
         }
         match self.is_due() {
-            true => self.counted = self.ask(connection).await?,
+            true => self.tally.counted = self.ask(connection).await?,
             // What they counted stays unknown.
-            false => self.sent = 0,
+            false => self.tally.sent = 0,
         }
         Ok(())
     }
@@ -143,17 +133,13 @@ impl RowCount {
     /// # Errors
     /// [`ApplyError::Uncounted`]; [`ApplyError::Session`].
     pub(super) async fn check(&mut self, connection: &mut Connection) -> Result<(), ApplyError> {
-        let Some(before) = self.counted else { return Ok(()) };
-        let Some(now) = self.ask(connection).await? else { return Ok(()) };
-        let (wanted, counted) = (self.sent, now.since(before).unwrap_or(self.sent));
-        if counted < wanted {
-            let is_committed = self.committed > 0;
-            self.lose();
-            return Err(ApplyError::Uncounted { gtid: String::new(), counted, wanted, is_committed });
+        if self.tally.counted.is_none() {
+            return Ok(());
         }
-        self.known.extend(self.unknown.drain());
-        (self.counted, self.sent, self.committed) = (Some(now), 0, 0);
-        Ok(())
+        match self.ask(connection).await? {
+            Some(now) => self.tally.check(now, Instant::now()),
+            None => Ok(()),
+        }
     }
 
     async fn ask(&mut self, connection: &mut Connection) -> Result<Option<Counted>, ApplyError> {
@@ -171,9 +157,65 @@ impl RowCount {
         if count.is_none() {
             self.question = None;
         }
-        self.asked_at = Instant::now();
-        self.took = self.asked_at - begun;
+        self.tally.took = begun.elapsed();
         Ok(count)
+    }
+}
+
+impl Tally {
+    fn new(now: Instant) -> Self {
+        Self {
+            counted: None,
+            sent: 0,
+            committed: 0,
+            known: FxHashSet::default(),
+            unknown: FxHashSet::default(),
+            checked_at: now,
+            took: Duration::ZERO,
+        }
+    }
+
+    fn send(&mut self, rows_of: IndexId, changes: u64) {
+        self.sent += changes;
+        if !self.known.contains(&rows_of) {
+            self.unknown.insert(rows_of);
+        }
+    }
+
+    fn lose(&mut self) {
+        (self.counted, self.sent, self.committed) = (None, 0, 0);
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        let uncommitted = self.sent - self.committed;
+        // From where it counts has to be asked, too, if that is not known.
+        let questions = if self.counted.is_none() { 2 } else { 1 };
+        let took = self.took.saturating_mul(questions);
+        uncommitted > 0
+            && (!self.unknown.is_empty()
+                || uncommitted >= ROWS_MAX
+                || now.saturating_duration_since(self.checked_at) >= took.saturating_mul(TIME_PART))
+    }
+
+    /// Compares what was sent with what the server has counted by `now`.
+    fn check(&mut self, counted: Counted, now: Instant) -> Result<(), ApplyError> {
+        let Some(before) = self.counted else { return Ok(()) };
+        self.checked_at = now;
+        let wanted = self.sent;
+        let changes = counted.since(before).unwrap_or(wanted);
+        if changes < wanted {
+            let is_committed = self.committed > 0;
+            self.lose();
+            return Err(ApplyError::Uncounted {
+                gtid: String::new(),
+                counted: changes,
+                wanted,
+                is_committed,
+            });
+        }
+        self.known.extend(self.unknown.drain());
+        (self.counted, self.sent, self.committed) = (Some(counted), 0, 0);
+        Ok(())
     }
 }
 
@@ -196,6 +238,30 @@ mod tests {
         let since = |changes, selects| Counted { changes, selects }.since(before);
         assert_eq!([since(12, 4), since(10, 4), since(2, 4)], [Some(2), Some(0), None]);
         assert_eq!([since(12, 1), since(10, 3)], [None, None], "each answer is a question more");
+    }
+
+    #[test]
+    fn rows_are_counted_after_a_pause() {
+        let begun = Instant::now();
+        let at = |ms| begun + Duration::from_millis(ms);
+        let counted = |changes, selects| Counted { changes, selects };
+        let table = IndexId(7);
+        let mut tally = Tally::new(begun);
+        tally.send(table, 1);
+        assert!(tally.is_due(at(0)), "the first rows of a table");
+        (tally.counted, tally.took) = (Some(counted(0, 1)), Duration::from_millis(1));
+        tally.check(counted(1, 2), at(0)).unwrap();
+        tally.lose();
+        // A statement ran, and the server is asked anew from where it counts.
+        tally.send(table, 1);
+        assert!(!tally.is_due(at(39)));
+        assert!(tally.is_due(at(40)));
+        tally.counted = Some(counted(5, 3));
+        assert!(tally.is_due(at(40)), "asking from where it counts is no check");
+        let missing = tally.check(counted(5, 4), at(40)).unwrap_err();
+        assert!(matches!(missing, ApplyError::Uncounted { counted: 0, wanted: 1, is_committed: false, .. }));
+        tally.send(table, 1);
+        assert!(!tally.is_due(at(79)) && tally.is_due(at(80)));
     }
 
     #[test]

@@ -49,8 +49,21 @@ fn is_of_nowhere(error: &ServerError) -> bool {
 }
 
 /// A statement as messages show it.
-fn shown(statement: &Statement) -> String {
+pub(super) fn shown(statement: &Statement) -> String {
     format!("statement {:?} ", public_statement(&statement.text, SHOWN_BYTES_MAX))
+}
+
+/// A statement as it is in its event.
+fn logged(statement: &Statement) -> QueryEvent<'_> {
+    QueryEvent {
+        thread_id: statement.thread_id,
+        execution_seconds: 0,
+        error_code: statement.error_code,
+        status_vars_bytes: &statement.status_vars,
+        database: &statement.database,
+        query: &statement.text,
+        compressed: false,
+    }
 }
 
 fn inexact(transaction: &Transaction, error: &PrintError) -> ApplyError {
@@ -71,6 +84,8 @@ pub(super) struct SourceSession {
     of_source: bool,
     /// `default_table_encryption`, where there is one.
     default_encryption: Option<u8>,
+    /// `original_server_version` as it was set last; `None` for the target's own.
+    original_version: Option<u32>,
     /// The source's flavour.
     source: Flavour,
 }
@@ -82,7 +97,14 @@ impl SourceSession {
         let default_encryption =
             shown.first().and_then(|row| row.get_str(1)).map(|value| u8::from(value == "ON"));
         let source = shared.log.source().map_or(shared.flavour, |source| source.flavour);
-        Ok(Self { writer, database: None, of_source: false, default_encryption, source })
+        Ok(Self {
+            writer,
+            database: None,
+            of_source: false,
+            default_encryption,
+            original_version: None,
+            source,
+        })
     }
 
     /// Makes it a session of ours again, if it is set up for a statement of the source.
@@ -137,6 +159,7 @@ impl SourceSession {
         let session = session.map_err(|error| inexact(transaction, &error))?;
         self.of_source = true;
         self.writer.connection.execute_bytes(&session).await?;
+        self.set_original_version(statement).await?;
         if vars.charset_database.is_none() && self.database.as_deref() == Some(NOWHERE.as_bytes()) {
             // A replication thread that is in no database has the server's. Parameters of routines get it on MySQL.
             self.writer
@@ -155,6 +178,26 @@ impl SourceSession {
             };
             let set = variable_statement(&body, target).map_err(|error| inexact(transaction, &error))?;
             self.writer.connection.execute_bytes(&set).await?;
+        }
+        Ok(())
+    }
+
+    /// Has the target take a statement as of the server that ran it first, if that was of another version: MySQL 8.3 and later refuse
+    /// to revoke a privilege that is not there, and earlier ones did not.
+    async fn set_original_version(&mut self, statement: &Statement) -> Result<(), ApplyError> {
+        let server = self.writer.connection.server();
+        if server.flavour != Flavour::MySql || server.version < (8, 0, 14) {
+            return Ok(());
+        }
+        let (major, minor, patch) = server.version;
+        let own = u32::from(major) * 10_000 + u32::from(minor) * 100 + u32::from(patch);
+        let wanted = statement.original_version.filter(|version| *version != own);
+        if wanted.is_some() || self.original_version.is_some() {
+            // A server that logs forgets it with each transaction.
+            let value = wanted.map_or_else(|| "DEFAULT".to_owned(), |version| version.to_string());
+            let set = format!("SET @@session.original_server_version={value}");
+            self.writer.connection.execute(&set).await?;
+            self.original_version = wanted;
         }
         Ok(())
     }
@@ -178,19 +221,12 @@ impl SourceSession {
                 number: statement.error_code,
             });
         }
-        let query = QueryEvent {
-            thread_id: statement.thread_id,
-            execution_seconds: 0,
-            error_code: statement.error_code,
-            status_vars_bytes: &statement.status_vars,
-            database: &statement.database,
-            query: &statement.text,
-            compressed: false,
-        };
+        let query = logged(statement);
         let vars = query.status_vars().map_err(|error| transaction.event_error(error))?;
         let text = target_text(&statement.text, &vars, self.writer.connection.server());
         let text = text.map_err(|unknown| unknown_account(transaction, statement, unknown))?;
-        let effects = AccountEffects::before(shared, &text, vars.invoker.as_ref()).await?;
+        let effects =
+            AccountEffects::before(shared, &text, &statement.database, vars.invoker.as_ref()).await?;
         let missing = self.enter(statement).await?;
         if let Some(gtid) = gtid {
             self.leave_source().await?;
@@ -198,22 +234,44 @@ impl SourceSession {
         }
         self.set_up(transaction, statement, &query, &vars).await?;
         let mut result = self.execute(&text).await?;
+        let mut returned = Ok(());
         if let Err(error) = &result
-            && let Some(lent) = lend_roles(shared, &text, error).await?
+            && let Some(lent) = lend_roles(shared, transaction, &text, error).await?
         {
             let again = self.execute(&text).await;
-            lent.take_back().await?;
+            returned = lent.take_back(shared, matches!(again, Ok(Ok(())))).await;
             result = again?;
         }
         if !statement.uses_database() {
             // It may have dropped the one that the session is in.
             self.database = None;
         }
+        let has_run = result.is_ok();
         self.judge(transaction, statement, missing, result).await?;
         if let Some(effects) = effects {
-            effects.carry_out().await?;
+            effects.carry_out(has_run).await?;
         }
-        Ok(())
+        returned
+    }
+
+    /// What a statement has for effects besides, which has run before a crash that came before them, maybe.
+    ///
+    /// # Errors
+    /// As [`SourceSession::run`].
+    pub(super) async fn run_effects(
+        &mut self,
+        shared: &Arc<Shared>,
+        transaction: &Transaction,
+        statement: &Statement,
+    ) -> Result<(), ApplyError> {
+        let query = logged(statement);
+        let vars = query.status_vars().map_err(|error| transaction.event_error(error))?;
+        let text = target_text(&statement.text, &vars, self.writer.connection.server());
+        let text = text.map_err(|unknown| unknown_account(transaction, statement, unknown))?;
+        match AccountEffects::after(shared, &text, &statement.database, vars.invoker.as_ref()).await? {
+            Some(effects) => effects.carry_out(true).await,
+            None => Ok(()),
+        }
     }
 
     /// What the target says to a statement; an error of the connection is an error.

@@ -15,7 +15,9 @@ pub(super) enum Token<'a> {
 pub(super) struct Words<'a> {
     text: &'a [u8],
     at: usize,
-    /// Where the last token ends.
+    /// Where the last token begins.
+    start: usize,
+    /// Where it ends.
     pub(super) end: usize,
 }
 
@@ -26,7 +28,7 @@ fn is_part(byte: u8) -> bool {
 impl<'a> Words<'a> {
     /// The tokens of `text`, from its beginning.
     pub(super) fn new(text: &'a [u8]) -> Self {
-        Self { text, at: 0, end: 0 }
+        Self { text, at: 0, start: 0, end: 0 }
     }
 
     /// The next token; `None` at the end, and where a string or comment does not end.
@@ -43,9 +45,15 @@ impl<'a> Words<'a> {
             }
             mark => (Token::Mark(mark), 1),
         };
+        self.start = self.at;
         self.at += length;
         self.end = self.at;
         Some(token)
+    }
+
+    /// The last token as it is written.
+    pub(super) fn token_text(&self) -> &'a [u8] {
+        self.text.get(self.start..self.end).unwrap_or_default()
     }
 
     /// Passes over blanks and comments, and over the bounds of those that are run.

@@ -14,12 +14,13 @@ use tracing::debug;
 
 use super::fingerprint::{fingerprint, may_swap, rest_of_drop, says_done_already};
 use super::gtid_session::GtidSession;
+use super::lasting_rows::{LastingRows, table_name};
 use super::noted::Noted;
 use super::options::GtidMode;
 use super::packets::Packets;
 use super::predecessor;
 use super::reader::{Held, Streamed};
-use super::source_session::SourceSession;
+use super::source_session::{SourceSession, shown};
 use super::statement_text::start_transaction;
 use super::store::{Intents, kept_intents, source_session_statement};
 use super::text::{hex, quote};
@@ -27,11 +28,14 @@ use super::worker::Shared;
 use super::writer::{LONG_ROW_BYTES, Writer};
 use crate::decode::statement::is_temporary;
 use crate::error::ApplyError;
-use crate::target::TargetTable;
 use crate::transaction::{Content, Statement, Step};
 
 /// Rows are sent when they are so many bytes.
 const FLUSHED_BYTES: usize = 1 << 20;
+
+/// In front of the fingerprint of what a statement has left that ended otherwise than on the source: it is reported again as long
+/// as that looks the same.
+const ENDED_OTHERWISE: &str = "otherwise ";
 
 /// Runs transactions that hold statements.
 #[derive(Debug, Default)]
@@ -46,8 +50,8 @@ struct Session {
     intents: Intents,
     /// All statements that are noted on the target.
     noted: Noted,
-    /// Of the transaction that runs: a table without transactions, and how many rows of such tables were sent.
-    lasting: Option<(String, usize)>,
+    /// Of the transaction that runs: its rows of tables without transactions.
+    lasting: LastingRows,
 }
 
 /// A transaction that is being run.
@@ -108,16 +112,9 @@ impl Statements {
             None => Session::open(shared).await?,
         };
         let Some(mut open) = open else { return Ok(false) };
-        open.lasting = None;
+        open.lasting = LastingRows::default();
         if let Err(error) = open.run(shared, held, progress).await {
-            return Err(match (error, open.lasting) {
-                (ApplyError::Session(SessionError::Server { error, .. }), Some((table, rows)))
-                    if rows > 1 =>
-                {
-                    ApplyError::PartlyWritten { gtid: held.gtid_text(), table, error: Box::new(error) }
-                }
-                (error, _) => error,
-            });
+            return Err(open.lasting.explain(&held.gtid_text(), error));
         }
         *session = Some(open);
         Ok(true)
@@ -137,7 +134,7 @@ impl Session {
         let setting = source_session_statement(shared.flavour, shared.options.gtid);
         writer.connection.execute(&setting).await?;
         let source = SourceSession::new(writer, shared).await?;
-        Ok(Some(Self { source, intents, noted, lasting: None }))
+        Ok(Some(Self { source, intents, noted, lasting: LastingRows::default() }))
     }
 
     /// Runs the steps one behind the other. Rows, and statements that change rows, stand in one target transaction with the
@@ -166,7 +163,7 @@ impl Session {
                 }
             }
         }
-        self.flush(&mut run).await?;
+        self.flush_and_check(held, &mut run).await?;
         self.source.leave_source().await?;
         // Under its GTID stands what it does; that it is done is the target's own affair.
         let unlogged = run.ran && !run.begun && shared.options.gtid == GtidMode::Preserve;
@@ -174,8 +171,6 @@ impl Session {
             self.source.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
         }
         self.begin(shared, held, &mut run).await?;
-        self.source.writer.check_rows().await.map_err(|error| error.of_transaction(&held.gtid_text()))?;
-        self.source.writer.row_count().lose();
         // The intent stays: a target may come back from a crash without this commit.
         self.source.writer.connection.execute_bytes(&progress).await?;
         self.source.writer.connection.execute("COMMIT").await?;
@@ -210,10 +205,9 @@ impl Session {
         match step {
             Step::Rows(rows) => {
                 if !rows.table.target.transactional && preserved(shared, held).is_some() {
-                    let TargetTable { schema, table, .. } = &*rows.table.target;
                     return Err(ApplyError::NotTransactional {
                         gtid: held.gtid_text(),
-                        table: format!("{schema}.{table}"),
+                        table: table_name(&rows.table.target),
                         reason: "with gtid = preserve a statement, and rows that are read while they are written, cannot \
                                  stand under one GTID there"
                             .to_owned(),
@@ -222,14 +216,18 @@ impl Session {
                 // Rows must not meet the last statement's session: its time zone, its checks of foreign keys.
                 self.source.leave_source().await?;
                 self.begin(shared, held, run).await?;
-                if !rows.table.target.transactional {
-                    let TargetTable { schema, table, .. } = &*rows.table.target;
-                    let sent = self.lasting.take().map_or(0, |(_, sent)| sent);
-                    self.lasting = Some((format!("{schema}.{table}"), sent + rows.rows.len()));
-                }
-                if rows.images.len() > LONG_ROW_BYTES {
+                let is_long = rows.images.len() > LONG_ROW_BYTES;
+                if is_long {
                     self.flush(run).await?;
-                    return self.source.writer.run_rows(rows).await;
+                }
+                if !rows.table.target.transactional {
+                    self.lasting.push(&rows.table.target, rows.rows.len());
+                }
+                if is_long {
+                    self.lasting.send();
+                    self.source.writer.run_rows(rows).await?;
+                    self.lasting.succeed();
+                    return Ok(());
                 }
                 self.source.writer.push_rows(std::iter::once(rows), &mut run.rows)?;
                 if run.rows.bytes() >= FLUSHED_BYTES {
@@ -238,14 +236,12 @@ impl Session {
             }
             // A temporary table is made or dropped within the transaction, and does not end it.
             Step::Statement(statement) if statement.dml || run.begun && is_temporary(&statement.text) => {
-                self.flush(run).await?;
+                self.flush_and_check(held, run).await?;
                 self.begin(shared, held, run).await?;
-                self.source.writer.row_count().lose();
                 self.source.run(shared, held, statement, None).await?;
             }
             Step::Statement(statement) => {
-                self.flush(run).await?;
-                self.source.writer.row_count().lose();
+                self.flush_and_check(held, run).await?;
                 self.definition(shared, held, statement, run, resumed).await?;
             }
         }
@@ -253,7 +249,20 @@ impl Session {
     }
 
     async fn flush(&mut self, run: &mut Sequence) -> Result<(), ApplyError> {
-        self.source.writer.run_counted(std::mem::take(&mut run.rows)).await
+        self.lasting.send();
+        self.source.writer.run_counted(std::mem::take(&mut run.rows)).await?;
+        self.lasting.succeed();
+        Ok(())
+    }
+
+    /// Sends all rows that came, and holds the target to them: what runs next changes what it counts.
+    async fn flush_and_check(&mut self, held: &Held, run: &mut Sequence) -> Result<(), ApplyError> {
+        self.flush(run).await?;
+        // If it is known from where to count, that was asked for this.
+        let counted = self.source.writer.count_rows().await;
+        counted.map_err(|error| error.of_transaction(&held.gtid_text()))?;
+        self.source.writer.row_count().lose();
+        Ok(())
     }
 
     /// Begins the transaction that the progress will stand in, if it has not begun.
@@ -289,7 +298,18 @@ impl Session {
     ) -> Result<(), ApplyError> {
         self.source.leave_source().await?;
         let now = fingerprint(&mut self.source.writer.connection, statement, shared.flavour).await?;
-        let intent = resumed.take();
+        let mut intent = resumed.take();
+        if let Some(after) = intent.as_deref().and_then(|noted| noted.strip_prefix(ENDED_OTHERWISE)) {
+            if after == now.text {
+                return Err(ApplyError::EndsOtherwise {
+                    gtid: held.gtid_text(),
+                    statement: shown(statement),
+                    number: statement.error_code,
+                });
+            }
+            // Somebody has mended what it had done.
+            intent = None;
+        }
         let ran = intent.as_ref().is_some_and(|before| *before != now.text);
         if !ran && preserved(shared, held).is_some() && start_transaction(&statement.text).is_some() {
             return Err(made_and_filled(held));
@@ -300,21 +320,19 @@ impl Session {
             }
             self.intend(shared, held, statement, &now.text).await?;
         }
-        if !ran {
+        if ran {
+            self.source.run_effects(shared, held, statement).await?;
+        } else {
             match self.source.run(shared, held, statement, preserved(shared, held)).await {
                 Err(ApplyError::Refused { error, .. })
                     if intent.is_some() && says_done_already(error.number) => {}
-                Err(
-                    error @ (ApplyError::Refused { .. }
-                    | ApplyError::Interruption { .. }
-                    | ApplyError::Account { .. }),
-                ) => {
-                    if let Err(failed) = self.withdraw(shared, held, statement, &now.text).await {
+                Err(error) => {
+                    if let Err(failed) = self.note_failure(shared, held, statement, &now.text, &error).await {
                         debug!("what has not run stays noted: {failed}");
                     }
                     return Err(error);
                 }
-                other => other?,
+                Ok(()) => {}
             }
         }
         let rest = rest_of_drop(&statement.text).filter(|_| ran && preserved(shared, held).is_none());
@@ -329,6 +347,33 @@ impl Session {
             self.source.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
         }
         Ok(())
+    }
+
+    /// Notes that a statement has failed, with `error`: it has not run, or it ended otherwise than on the source. After an error of the
+    /// connection nobody knows.
+    async fn note_failure(
+        &mut self,
+        shared: &Arc<Shared>,
+        held: &Held,
+        statement: &Statement,
+        before: &str,
+        error: &ApplyError,
+    ) -> Result<(), ApplyError> {
+        match error {
+            ApplyError::Session(SessionError::Server { .. }) => {}
+            ApplyError::Session(_) => return Ok(()),
+            ApplyError::EndsOtherwise { .. } => {
+                self.source.leave_source().await?;
+                if preserved(shared, held).is_some() {
+                    self.source.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
+                }
+                let now = fingerprint(&mut self.source.writer.connection, statement, shared.flavour).await?;
+                let noted = format!("{ENDED_OTHERWISE}{}", now.text);
+                return self.intend(shared, held, statement, &noted).await;
+            }
+            _ => {}
+        }
+        self.withdraw(shared, held, statement, before).await
     }
 
     /// Takes the note back of a statement that the target has refused, if all looks as before: it has not run, and if all looks

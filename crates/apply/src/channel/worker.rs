@@ -262,7 +262,8 @@ impl Worker {
         if is_counted || !self.shared.log.is_acknowledged(end) || packets.bytes() >= TIMED_BYTES_MIN {
             self.writer.run_counted(std::mem::take(&mut packets)).await?;
             if is_counted {
-                self.check_rows(committed).await?;
+                let checked = self.writer.count_rows().await;
+                checked.map_err(|error| error.of_transaction(&newest_gtid(committed)))?;
             }
             let wait = Instant::now();
             if !self.until_acknowledged(end).await? {
@@ -387,10 +388,7 @@ impl Worker {
     /// Holds the target to the rows that it was sent, of which `committed` has run and has not committed.
     async fn check_rows(&mut self, committed: &[&[Held]]) -> Result<(), ApplyError> {
         let checked = self.writer.check_rows().await;
-        checked.map_err(|error| {
-            let newest = committed.iter().copied().flatten().max_by_key(|held| held.span);
-            error.of_transaction(&newest.map(|held| held.gtid_text()).unwrap_or_default())
-        })
+        checked.map_err(|error| error.of_transaction(&newest_gtid(committed)))
     }
 
     /// Adds the note where it is a statement.
@@ -478,6 +476,12 @@ fn oldest(batch: &Batch<Held>) -> Option<&Held> {
 fn end_of(held: &[&[Held]]) -> LogPosition {
     let ends = held.iter().copied().flatten().map(|held| held.span.end);
     ends.max().unwrap_or(LogPosition::ZERO)
+}
+
+/// The newest transaction.
+fn newest_gtid(held: &[&[Held]]) -> String {
+    let newest = held.iter().copied().flatten().max_by_key(|held| held.span);
+    newest.map(|held| held.gtid_text()).unwrap_or_default()
 }
 
 /// Whether a ROLLBACK undoes all of it: tables without transactions take rows for good at once.

@@ -110,8 +110,9 @@ impl Writer {
     pub(super) async fn open(options: &ChannelOptions) -> Result<Self, ApplyError> {
         let mut connection = connect(options).await?;
         let flavour = connection.server().flavour;
-        let packet = connection.query("SELECT @@max_allowed_packet").await?;
+        let packet = connection.query("SELECT @@max_allowed_packet, @@log_bin").await?;
         let packet_bytes_max = packet.first().and_then(|row| row.get_u64(0)).unwrap_or(1 << 20);
+        let has_binlog = packet.first().and_then(|row| row.get_u64(1)) != Some(0);
         let packet_bytes_max = usize::try_from(packet_bytes_max).unwrap_or(usize::MAX);
         let sizes = EncoderOptions {
             statement_bytes_max: STATEMENT_BYTES_MAX.min(packet_bytes_max / 2),
@@ -141,7 +142,7 @@ impl Writer {
             sizes,
             plan,
             tolerant,
-            logs: options.gtid != GtidMode::Log,
+            logs: options.gtid != GtidMode::Log && has_binlog,
             else_ascii: false,
             letters: Letters::All,
             sets_letters: false,
@@ -376,9 +377,17 @@ impl Writer {
     /// [`ApplyError::Uncounted`]; [`ApplyError::Session`].
     pub(super) async fn check_rows(&mut self) -> Result<(), ApplyError> {
         match self.row_count.is_due() {
-            true => self.row_count.check(&mut self.connection).await,
+            true => self.count_rows().await,
             false => Ok(()),
         }
+    }
+
+    /// The same, at once.
+    ///
+    /// # Errors
+    /// As [`Writer::check_rows`].
+    pub(super) async fn count_rows(&mut self) -> Result<(), ApplyError> {
+        self.row_count.check(&mut self.connection).await
     }
 
     /// The count of changed rows.

@@ -141,6 +141,7 @@ fn members(text: &str) -> Vec<String> {
 /// The most bytes that a character takes.
 pub(crate) fn character_bytes_max(set: &str) -> u32 {
     match set {
+        "filename" => 5,
         "utf8mb4" | "utf16" | "utf16le" | "utf32" | "gb18030" => 4,
         "utf8mb3" | "utf8" | "ujis" | "eucjpms" => 3,
         "ucs2" | "big5" | "gbk" | "gb2312" | "euckr" | "sjis" | "cp932" => 2,
@@ -176,6 +177,7 @@ mod tests {
         assert!(compressed.compressed && compressed.numbers == [10] && compressed.character_bytes_max() == 3);
         assert!(parsed("datetime(3) /* mariadb-5.3 */", None).old_layout);
         assert!(parsed("time /* 5.5 binary format */", None).old_layout && !parsed("time", None).old_layout);
+        assert_eq!(parsed("char(3)", Some("filename")).character_bytes_max(), 5);
         assert_eq!(parsed("varbinary(7)", Some("binary")).character_set, None);
         assert_eq!(parsed("text", Some("utf8_general_ci")).character_set.as_deref(), Some("utf8mb3"));
     }

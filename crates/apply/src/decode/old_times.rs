@@ -54,20 +54,23 @@ pub(crate) fn take_precision(map: &mut TableMap, target: &TargetTable, columns: 
     guessed
 }
 
-/// Whether the rows of an event can be read in one way only: with the precision of all `guessed` columns as it is in `map`. Readings
-/// that give the same values are one.
-pub(super) fn are_unambiguous(
+/// Why the rows of an event are not to be read with the precision of all `guessed` columns as it is in `map`; `None` if they can be
+/// read in that way only. Readings that give the same values are one.
+pub(super) fn unsure(
     map: &TableMap,
     guessed: &[usize],
     event: &RowsEvent<'_>,
     images: &[u8],
-) -> bool {
+) -> Option<&'static str> {
+    const SEVERAL: &str = "it can be read in several ways";
     if guessed.len() > GUESSED_MAX {
-        return false;
+        return Some(SEVERAL);
     }
-    let Some(reading) = read(map, event, images) else { return false };
+    let Some(reading) = read(map, event, images) else {
+        return Some("with as many digits as the target's column has for fractions, it cannot be read");
+    };
     let mut other = map.clone();
-    (1u32..1 << guessed.len()).all(|without| {
+    let is_only = (1u32..1 << guessed.len()).all(|without| {
         for (bit, index) in guessed.iter().enumerate() {
             let (Some(column), Some(own)) = (other.columns.get_mut(*index), map.columns.get(*index)) else {
                 return false;
@@ -78,7 +81,8 @@ pub(super) fn are_unambiguous(
             };
         }
         read(&other, event, images).is_none_or(|other| other == reading)
-    })
+    });
+    (!is_only).then_some(SEVERAL)
 }
 
 /// The column, its bytes, and its value if it has the old layout.

@@ -35,6 +35,8 @@ pub struct TransactionReader {
     /// The first half of an `ALTER TABLE`, or one that failed (MariaDB): the statement runs with the good second half, if it
     /// comes to that.
     is_no_alter: bool,
+    /// The version of the server that ran it first (MySQL), as in 80400 for 8.4.0.
+    original_version: Option<u32>,
     /// A statement of it defines rather than changes rows.
     defined: bool,
     /// Table ids and the bodies of their table maps.
@@ -104,6 +106,7 @@ impl TransactionReader {
             start: None,
             ending: Ending::Commit,
             is_no_alter: false,
+            original_version: None,
             defined: false,
             maps: SmallVec::new(),
             variables: Vec::new(),
@@ -358,6 +361,7 @@ impl TransactionReader {
             }
             // One phase: prepared and committed at once, whatever the start of it looked like.
             EventBody::XaPrepare(_) => self.ending = Ending::Commit,
+            EventBody::Gtid(gtid) => self.original_version = gtid.original_server_version,
             EventBody::MariadbGtid(gtid) => {
                 const HALVES: u8 =
                     MariadbGtidEvent::EXTRA_START_ALTER | MariadbGtidEvent::EXTRA_ROLLBACK_ALTER;
@@ -448,6 +452,7 @@ impl TransactionReader {
             flags: header.flags,
             timestamp: header.timestamp,
             server_id: header.server_id.0,
+            original_version: self.original_version,
             variables: std::mem::take(&mut self.variables),
         };
         Ok(Outcome::Step(Step::Statement(statement)))

@@ -7,7 +7,7 @@ use tailwater_wire::WireError;
 use tailwater_wire::event::{EventHeader, RowsEvent};
 use tailwater_wire::rows::Rows;
 
-use super::old_times::are_unambiguous;
+use super::old_times::unsure;
 use crate::keys::RowKeys;
 use crate::transaction::{Accesses, MappedTable, RowChanges, RowPlace, RowPlaces};
 use crate::writeset::Access;
@@ -73,9 +73,13 @@ pub(super) fn find_rows(
         }
         start = end;
     }
-    if !table.guessed.is_empty() && !are_unambiguous(&table.map, &table.guessed, event, &images) {
+    let reason = match table.guessed.as_slice() {
+        [] => None,
+        guessed => unsure(&table.map, guessed, event, &images),
+    };
+    if let Some(reason) = reason {
         let column = table.guessed.first().and_then(|index| Some((table.map.columns.get(*index)?, *index)));
-        let error = WireError::malformed("rows event", "it can be read in several ways");
+        let error = WireError::malformed("rows event", reason);
         return Err(match column {
             Some((column, index)) => error.in_column(column, index),
             None => error,

@@ -77,6 +77,12 @@ const MYSQL_BY_BOSS: &[&str] = &[
     "ALTER USER USER() IDENTIFIED BY 'secret' REPLACE 'secret' RETAIN CURRENT PASSWORD",
     "GRANT BACKUP_ADMIN ON *.* TO CURRENT_USER() WITH GRANT OPTION",
     "REVOKE IF EXISTS r1 FROM CURRENT_USER()",
+    // It is not granted, which an older server does not care about.
+    "SET original_server_version = 80200",
+    "REVOKE INDEX ON d.t FROM other@localhost",
+    "GRANT INDEX ON d.t TO other@localhost",
+    "SET original_server_version = 80200",
+    "REVOKE INDEX, REFERENCES ON d.t FROM other@localhost",
 ];
 
 const BY_ODD: &[&str] = &[
@@ -91,7 +97,19 @@ const BY_WORKER: &[&str] = &[
     "USE d",
     "CREATE PROCEDURE dropped() SELECT 1",
     "DROP PROCEDURE dropped",
+    "CREATE PROCEDURE kept() SELECT 1",
+    "CREATE PROCEDURE IF NOT EXISTS d.own() SELECT 2",
+    "CREATE PROCEDURE IF NOT EXISTS d.also_own() SELECT 2",
     "CREATE VIEW d.w AS SELECT * FROM d.t",
+];
+
+const MARIADB_BY_WORKER: &[&str] = &[
+    "USE d",
+    "SET sql_mode=ORACLE",
+    "CREATE PROCEDURE \"d\".\"quo\"\"ted\" AS BEGIN SELECT 1; END",
+    "CREATE FUNCTION in_d RETURN INT AS BEGIN RETURN 1; END",
+    "CREATE PACKAGE k AS PROCEDURE p; END",
+    "CREATE PACKAGE BODY k AS PROCEDURE p AS BEGIN NULL; END; END",
 ];
 
 /// All about accounts but the channel's own, and definers.
@@ -152,6 +170,11 @@ pub(super) async fn run(judged: &Judged, channel: &Channel) -> Result<()> {
     judged.run("root", HALF_DONE).await?;
     judged.run("odd`name", BY_ODD).await?;
     judged.run("worker", BY_WORKER).await?;
+    judged.run("root", &["CREATE PROCEDURE d.of_root() SELECT 1"]).await?;
+    judged.run("worker", &["CREATE PROCEDURE IF NOT EXISTS d.of_root() SELECT 2"]).await?;
+    if judged.flavour == Flavour::MariaDb {
+        judged.run("worker", MARIADB_BY_WORKER).await?;
+    }
     judged.run("boss", &["RENAME USER CURRENT_USER() TO renamed@'%'"]).await?;
     judged.wait(channel).await?;
     judged.ensure_same(&shown(judged.flavour)).await

@@ -8,7 +8,9 @@ use tailwater_log::{Entry, LogDir, LogPosition, LogReader};
 use tailwater_wire::Flavour;
 use tailwater_wire::event::{BINLOG_MAGIC, EVENT_HEADER_BYTES, EventType, FormatDescription};
 use tailwater_wire::gtid::{Gtid, MariadbGtid, MysqlGtidSet};
-use tailwater_wire::print::{EventPlace, EventPrinter, PrintError, TableFilter, TableScan, json, sql, text};
+use tailwater_wire::print::{
+    EventPlace, EventPrinter, LeftOut, PrintError, TableFilter, TableScan, json, sql, text,
+};
 use tailwater_wire::transaction::{Step, TransactionTracker};
 
 use super::binlog_file::{BinlogFile, Next};
@@ -162,7 +164,8 @@ impl<'a> Cat<'a> {
             }
             Err(error) => {
                 self.left_out += 1;
-                Ok(self.printer.leave_out(place, &self.event, &error, self.out)?)
+                let left_out = LeftOut { place, event: &self.event, error: &error };
+                Ok(self.printer.leave_out(&left_out, self.out)?)
             }
         }
     }

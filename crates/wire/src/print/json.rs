@@ -11,7 +11,7 @@ use std::io;
 use super::json_value;
 use super::json_writer::JsonWriter;
 use super::stream::Stream;
-use super::{EventPlace, EventPrinter, PrintError, TableFilter, UNPACKED_BYTES_MAX};
+use super::{EventPlace, EventPrinter, LeftOut, PrintError, TableFilter, UNPACKED_BYTES_MAX};
 use crate::WireError;
 use crate::event::{
     Event, EventBody, EventHeader, IntVar, PayloadCompression, PayloadLimits, QueryEvent, RowsEvent,
@@ -159,23 +159,19 @@ impl EventPrinter for Printer {
         self.print(place, event, false, out)
     }
 
-    fn leave_out(
-        &mut self,
-        place: EventPlace<'_>,
-        event: &[u8],
-        error: &PrintError,
-        out: &mut dyn io::Write,
-    ) -> Result<(), PrintError> {
+    fn leave_out(&mut self, left_out: &LeftOut<'_>, out: &mut dyn io::Write) -> Result<(), PrintError> {
         let mut json = JsonWriter::default();
         json.begin('{');
-        for (key, text) in [("event", "left_out"), ("file", place.file), ("code", error.code())] {
+        for (key, text) in
+            [("event", "left_out"), ("file", left_out.place.file), ("code", left_out.error.code())]
+        {
             json.key(key);
             json.string(text);
         }
         json.key("offset");
-        json.plain(place.offset);
+        json.plain(left_out.place.offset);
         json.key("reason");
-        json.string(&super::left_out_text(place, event, error));
+        json.string(&left_out.to_string());
         json.end('}');
         let mut line = json.into_bytes();
         line.push(b'\n');

@@ -21,9 +21,10 @@ pub mod text;
 
 pub use table_scan::TableScan;
 
-use std::io;
+use std::{fmt, io};
 
 use crate::WireError;
+use crate::printable::printable;
 
 /// The name of a collation's character set; `None` for a number that no server is known to use.
 pub fn charset_name(collation: u32) -> Option<&'static str> {
@@ -44,6 +45,28 @@ pub struct EventPlace<'a> {
     pub offset: u64,
 }
 
+/// An event for which [`EventPrinter::event`] has ended with an error.
+#[derive(Debug, Clone, Copy)]
+pub struct LeftOut<'a> {
+    /// Where it is.
+    pub place: EventPlace<'a>,
+    /// The event: header, body, checksum and all.
+    pub event: &'a [u8],
+    /// Why it cannot be printed.
+    pub error: &'a PrintError,
+}
+
+impl fmt::Display for LeftOut<'_> {
+    /// One line for people: which event is left out, and why.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = crate::event::EventHeader::parse(self.event).map(|header| header.event_type.to_string());
+        let kind = kind.unwrap_or_else(|_| "malformed".to_owned());
+        let (EventPlace { file, offset }, error) = (self.place, self.error);
+        let text = format!("{kind} event at {file}:{offset} is left out: {error} ({})", error.code());
+        f.write_str(&printable(&text))
+    }
+}
+
 /// A printer of events.
 pub trait EventPrinter {
     /// Prints one event: header, body, checksum and all.
@@ -58,18 +81,11 @@ pub trait EventPrinter {
         out: &mut dyn io::Write,
     ) -> Result<(), PrintError>;
 
-    /// Prints that the event at `place`, for which [`EventPrinter::event`] ended with `error`, is left out, and whatever keeps what
-    /// surrounds it valid: of SQL, nothing of its transaction is executed.
+    /// Prints that an event is left out, and whatever keeps what surrounds it valid: of SQL, nothing of its transaction is executed.
     ///
     /// # Errors
     /// [`PrintError::Output`].
-    fn leave_out(
-        &mut self,
-        place: EventPlace<'_>,
-        event: &[u8],
-        error: &PrintError,
-        out: &mut dyn io::Write,
-    ) -> Result<(), PrintError>;
+    fn leave_out(&mut self, left_out: &LeftOut<'_>, out: &mut dyn io::Write) -> Result<(), PrintError>;
 
     /// Prints what is to stand behind the last event.
     ///
@@ -130,15 +146,6 @@ impl PrintError {
             Self::NotExact { .. } => "TW-WIRE-0007",
         }
     }
-}
-
-/// An event that is left out, for people, on one line: `Write_rows event at binlog.000001:4 is left out: why (TW-WIRE-0003)`.
-fn left_out_text(place: EventPlace<'_>, event: &[u8], error: &PrintError) -> String {
-    let kind = crate::event::EventHeader::parse(event).map(|header| header.event_type.to_string());
-    let kind = kind.unwrap_or_else(|_| "malformed".to_owned());
-    let EventPlace { file, offset } = place;
-    let text = format!("{kind} event at {file}:{offset} is left out: {error} ({})", error.code());
-    text.replace(|letter: char| letter.is_control(), " ")
 }
 
 /// Bounds on what a printer unpacks.

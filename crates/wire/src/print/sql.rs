@@ -16,7 +16,7 @@ use super::sql_session::put_default_encryption;
 pub use super::sql_session::session_statement;
 use super::sql_value::{Use, put_value};
 use super::stream::Stream;
-use super::{EventPlace, EventPrinter, PrintError, TableFilter, UNPACKED_BYTES_MAX};
+use super::{EventPlace, EventPrinter, LeftOut, PrintError, TableFilter, UNPACKED_BYTES_MAX};
 use crate::Flavour;
 use crate::event::{
     EventBody, EventHeader, IntVar, MariadbGtidEvent, PayloadLimits, QueryEvent, RowsEvent, RowsKind,
@@ -47,6 +47,8 @@ pub struct Printer {
     is_open: bool,
     /// An event of the transaction was left out, and so is all that comes after it.
     leaves_out: bool,
+    /// A GTID event precedes each transaction.
+    has_gtids: bool,
 }
 
 impl Printer {
@@ -72,6 +74,7 @@ impl Printer {
             self.begun = true;
             out.write_all(b"DELIMITER /*!*/;\n")?;
         }
+        self.has_gtids |= matches!(event.body, EventBody::Gtid(_) | EventBody::MariadbGtid(_));
         if self.leaves_out {
             // Where there are no GTIDs, the end of a transaction tells.
             self.leaves_out = !begins_transaction(&event.body) && !ends_transaction(&event.body);
@@ -118,11 +121,18 @@ impl Printer {
         if ends_transaction(&event.body) {
             self.is_open = false;
         }
-        if ends_transaction(&event.body) {
-            self.is_open = false;
-        }
         out.write_all(&text)?;
         Ok(())
+    }
+
+    /// Whether an event that is in no transaction is one by itself: a statement that begins none.
+    fn stands_alone(&mut self, event: &[u8]) -> bool {
+        let Ok(event) = self.stream.parse(event, false) else { return false };
+        let EventBody::Query(query) = &event.body else { return false };
+        let begins = |text: &[u8]| {
+            [&b"BEGIN"[..], b"XA START", b"XA BEGIN"].iter().any(|begin| text.starts_with(begin))
+        };
+        query.statement(UNPACKED_BYTES_MAX).is_ok_and(|text| !begins(&text))
     }
 
     fn put_query(
@@ -191,27 +201,19 @@ impl EventPrinter for Printer {
         self.print(place, event, false, out)
     }
 
-    fn leave_out(
-        &mut self,
-        place: EventPlace<'_>,
-        event: &[u8],
-        error: &PrintError,
-        out: &mut dyn io::Write,
-    ) -> Result<(), PrintError> {
+    fn leave_out(&mut self, left_out: &LeftOut<'_>, out: &mut dyn io::Write) -> Result<(), PrintError> {
         if !self.begun {
             self.begun = true;
             out.write_all(b"DELIMITER /*!*/;\n")?;
         }
-        writeln!(
-            out,
-            "-- {}, and with it all of its transaction",
-            super::left_out_text(place, event, error)
-        )?;
-        if std::mem::take(&mut self.is_open) {
+        writeln!(out, "-- {left_out}, and with it all of its transaction")?;
+        let is_open = std::mem::take(&mut self.is_open);
+        if is_open {
             out.write_all(b"ROLLBACK")?;
             out.write_all(END)?;
         }
-        self.leaves_out = true;
+        // Where there are no GTIDs, what comes behind a statement by itself is another transaction.
+        self.leaves_out = self.has_gtids || is_open || !self.stands_alone(left_out.event);
         Ok(())
     }
 
@@ -523,6 +525,52 @@ mod tests {
         }
         printer.end(&mut out)?;
         Ok(String::from_utf8_lossy(&out).into_owned())
+    }
+
+    /// What a log without GTIDs becomes: its statements, of which those that fail are left out.
+    fn printed_without_gtids(statements: &[&[u8]]) -> String {
+        let mut builder = EventBuilder::new(ServerId(7), ChecksumAlgorithm::Off);
+        let format = FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off);
+        let (mut printer, mut out) = (Printer::new(), Vec::new());
+        let place = EventPlace { file: "f", offset: 4 };
+        let mut events = vec![builder.format_description(&format, 0).unwrap()];
+        for text in statements {
+            let mut body = b"\x01\0\0\0\0\0\0\0\0".to_vec();
+            // Its error code says that it was interrupted.
+            body.extend_from_slice(if text.starts_with(b"half ") { b"\x25\x05" } else { b"\0\0" });
+            body.extend_from_slice(b"\0\0\0");
+            body.extend_from_slice(text);
+            events.push(builder.event(EventType::QUERY, 0, &body).unwrap());
+        }
+        for event in &events {
+            if let Err(error) = printer.event(place, event, &mut out) {
+                printer.leave_out(&LeftOut { place, event, error: &error }, &mut out).unwrap();
+            }
+        }
+        String::from_utf8_lossy(&out).into_owned()
+    }
+
+    #[test]
+    fn without_gtids_only_the_transaction_that_fails_is_left_out() {
+        let text = printed_without_gtids(&[b"half a", b"BEGIN", b"insert b", b"COMMIT", b"create c"]);
+        assert!(text.contains("left out") && !text.contains("ROLLBACK"), "{text}");
+        assert!(text.contains("BEGIN") && text.contains("insert b") && text.contains("create c"), "{text}");
+        let text = printed_without_gtids(&[
+            b"BEGIN",
+            b"half a",
+            b"insert b",
+            b"COMMIT",
+            b"BEGIN",
+            b"insert c",
+            b"COMMIT",
+        ]);
+        assert!(
+            text.contains("ROLLBACK") && !text.contains("insert b") && text.contains("insert c"),
+            "{text}"
+        );
+        assert_eq!(text.matches("COMMIT").count(), 1, "{text}");
+        let text = printed_without_gtids(&[b"XA START X'61',X'',1", b"insert b", b"COMMIT", b"create c"]);
+        assert!(!text.contains("insert b") && text.contains("create c"), "{text}");
     }
 
     const UPDATE: &[u8] = b"\x07\0\0\0\0\0\x01\0\x02\x03\x03\0\x05\0\0\0\x02it\0\xfb\xff\xff\xff\x03\xe9's";

@@ -9,7 +9,7 @@ use std::io;
 use super::event_text::{self, put_time};
 use super::row_text::{put, put_identifier, write_image};
 use super::stream::Stream;
-use super::{EventPlace, EventPrinter, PrintError, TableFilter, UNPACKED_BYTES_MAX};
+use super::{EventPlace, EventPrinter, LeftOut, PrintError, TableFilter, UNPACKED_BYTES_MAX};
 use crate::event::{CHECKSUM_BYTES, EventBody, EventHeader, PayloadLimits, RowsEvent, RowsKind};
 use crate::rows::Rows;
 
@@ -176,14 +176,8 @@ impl EventPrinter for Printer {
         self.print(place, event, false, out)
     }
 
-    fn leave_out(
-        &mut self,
-        place: EventPlace<'_>,
-        event: &[u8],
-        error: &PrintError,
-        out: &mut dyn io::Write,
-    ) -> Result<(), PrintError> {
-        writeln!(out, "# {}", super::left_out_text(place, event, error))?;
+    fn leave_out(&mut self, left_out: &LeftOut<'_>, out: &mut dyn io::Write) -> Result<(), PrintError> {
+        writeln!(out, "# {left_out}")?;
         Ok(())
     }
 }
@@ -310,7 +304,7 @@ mod tests {
             printer.event(place, &head, &mut out).unwrap();
             let error = printer.event(place, &unknown, &mut out).unwrap_err();
             let start = out.len();
-            printer.leave_out(place, &unknown, &error, &mut out).unwrap();
+            printer.leave_out(&LeftOut { place, event: &unknown, error: &error }, &mut out).unwrap();
             let line = String::from_utf8(out.split_off(start)).unwrap();
             assert!(line.starts_with(begin) && line.ends_with('\n') && line.lines().count() == 1, "{line}");
             assert!(line.contains("Unknown(238) event at binlog") && line.contains("TW-WIRE-0003"), "{line}");

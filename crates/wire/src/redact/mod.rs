@@ -34,19 +34,6 @@ pub fn nth_statement(statements: &[u8], index: usize) -> &[u8] {
     lexer.rest()
 }
 
-/// Makes a character harmless for one line of a terminal or log: control characters and those that change the direction of
-/// writing are escaped.
-fn push_harmless(out: &mut String, character: char) {
-    let reorders = matches!(
-        character,
-        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}' | '\u{61c}'
-    );
-    match character.is_control() || reorders {
-        true => out.extend(character.escape_default()),
-        false => out.push(character),
-    }
-}
-
 /// Cuts `text` to `bytes_max` bytes, with ` ...` in place of the rest.
 fn shorten(text: &mut String, bytes_max: usize) {
     if text.len() > bytes_max {

@@ -1,7 +1,8 @@
 //! Statements as they may be shown.
 
 use super::lexer::{Lexeme, Lexer, Piece};
-use super::{push_harmless, shorten};
+use super::shorten;
+use crate::printable::printable;
 
 /// A statement's beginning for everybody: names and keywords, `?` for each value, no comments, on one line.
 pub fn public_statement(statement: &[u8], bytes_max: usize) -> String {
@@ -50,9 +51,7 @@ fn render(statement: &[u8], bytes_max: usize, with_values: bool) -> String {
 }
 
 fn push(out: &mut String, bytes: &[u8]) {
-    for character in String::from_utf8_lossy(bytes).chars() {
-        push_harmless(out, character);
-    }
+    out.push_str(&printable(&String::from_utf8_lossy(bytes)));
 }
 
 /// Verbs of statements in which `'user'@'host'` is an account.

@@ -4,7 +4,8 @@
 //! it: a text that is not known may hold a row's value anywhere, as that of `SIGNAL` does.
 
 use super::templates::{self, Part};
-use super::{SHOWN_BYTES_MAX, private_statement, public_statement, push_harmless};
+use super::{SHOWN_BYTES_MAX, private_statement, public_statement};
+use crate::printable::printable;
 
 /// Replaces a text that is not known.
 const HIDDEN: &str = "the text may hold values of rows and is not shown here";
@@ -15,9 +16,7 @@ const COULD_NOT_EXECUTE: &str = "Could not execute ";
 /// An error's text for everybody: without values of rows and without secrets.
 pub fn public_text(text: &str) -> String {
     let shown = public_front(text).unwrap_or_else(|| HIDDEN.to_owned());
-    let mut out = String::with_capacity(shown.len());
-    shown.chars().for_each(|character| push_harmless(&mut out, character));
-    out
+    printable(&shown).into_owned()
 }
 
 /// An error's text for its operator: whole, but for what may be a secret.
@@ -28,9 +27,7 @@ pub fn private_text(text: &str) -> String {
         None if looks_like_statement(text) => private_statement(text.as_bytes(), text.len()),
         None => text.to_owned(),
     };
-    let mut out = String::with_capacity(shown.len());
-    shown.chars().for_each(|character| push_harmless(&mut out, character));
-    out
+    printable(&shown).into_owned()
 }
 
 fn looks_like_statement(text: &str) -> bool {

@@ -5,42 +5,21 @@
 //! transaction of their own as soon as their statement ends, and MariaDB too: under `gtid = preserve` that is the one
 //! GTID that there is, and progress is then not logged.
 
-use super::{Worker, changes, end_of, is_conflict, oldest, timing};
+use std::time::{Duration, Instant};
+
+use tailwater_session::SessionError;
+use tailwater_wire::Flavour;
+use tracing::debug;
+
+use super::{CONFLICTS_MAX, Committed, Worker, changes, end_of, is_conflict, oldest, timing};
 use crate::channel::gtid_session::GtidSession;
+use crate::channel::lasting_rows::{LastingRows, table_name};
 use crate::channel::options::GtidMode;
 use crate::channel::packets::Packets;
 use crate::channel::reader::Held;
 use crate::error::ApplyError;
 use crate::scheduler::Batch;
-use crate::target::TargetTable;
 use crate::transaction::RowChanges;
-
-use std::time::{Duration, Instant};
-
-use tailwater_session::SessionError;
-
-use super::{CONFLICTS_MAX, Committed};
-
-/// What has become of the rows that cannot be undone.
-#[derive(Debug, Default)]
-struct Written {
-    /// How many were sent.
-    rows: usize,
-    /// The table of the last of them.
-    table: String,
-}
-
-impl Written {
-    /// Whether some may be there although the target has refused what it was sent last. A row alone is there or not.
-    fn may_be_there(&self) -> bool {
-        self.rows > 1
-    }
-}
-
-/// The name of a table for people.
-fn name(table: &TargetTable) -> String {
-    format!("{}.{}", table.schema, table.table)
-}
 
 impl Worker {
     /// Applies and commits a batch of one transaction, some of whose rows cannot be undone.
@@ -54,31 +33,39 @@ impl Worker {
     ) -> Result<Committed, ApplyError> {
         let mut conflicts = 0;
         loop {
-            let mut written = Written::default();
-            let error = match self.attempt_untransactional(batch, &mut written).await {
+            // MySQL passes over a GTID that it has.
+            let comes_once = self.preserves() && self.shared.flavour == Flavour::MySql;
+            let mut lasting = LastingRows::new(comes_once);
+            let error = match self.attempt_untransactional(batch, &mut lasting).await {
                 Ok(Committed::Nothing) => {
-                    self.roll_back().await?;
+                    self.undo().await?;
                     return Ok(Committed::Nothing);
                 }
                 Ok(committed) => return Ok(committed),
                 Err(error) => error,
             };
+            let gtid = oldest(batch).map(|held| held.gtid_text()).unwrap_or_default();
+            let error = match lasting.explain(&gtid, error) {
+                error @ ApplyError::PartlyWritten { .. } => {
+                    if let Err(failed) = self.undo().await {
+                        debug!("what can be undone is undone with the connection: {failed}");
+                    }
+                    return Err(error);
+                }
+                error => error,
+            };
             let ApplyError::Session(SessionError::Server { error: server, .. }) = &error else {
                 return Err(error);
             };
-            let (server, table) = (server.clone(), written.table.clone());
-            self.roll_back().await?;
-            let gtid = oldest(batch).map(|held| held.gtid_text()).unwrap_or_default();
-            if written.may_be_there() {
-                return Err(ApplyError::PartlyWritten { gtid, table, error: Box::new(server) });
-            }
+            let server = server.clone();
+            self.undo().await?;
             conflicts += 1;
-            if !is_conflict(server.number) || conflicts > CONFLICTS_MAX {
-                return Err(match written.rows {
-                    0 => error,
-                    _ => ApplyError::Refused {
+            if !is_conflict(server.number) || lasting.are_taken() || conflicts > CONFLICTS_MAX {
+                return Err(match lasting.table() {
+                    None => error,
+                    Some(table) => ApplyError::Refused {
                         gtid,
-                        subject: table,
+                        subject: table.to_owned(),
                         values: String::new().into(),
                         error: Box::new(server),
                     },
@@ -88,10 +75,23 @@ impl Worker {
         }
     }
 
+    fn preserves(&self) -> bool {
+        self.shared.options.gtid == GtidMode::Preserve
+    }
+
+    /// Undoes what can be undone. The session may have stopped to log, for its progress.
+    async fn undo(&mut self) -> Result<(), ApplyError> {
+        self.roll_back().await?;
+        if self.preserves() {
+            self.writer.connection.execute("SET SESSION sql_log_bin=1").await?;
+        }
+        Ok(())
+    }
+
     async fn attempt_untransactional(
         &mut self,
         batch: &Batch<Held>,
-        written: &mut Written,
+        rows: &mut LastingRows,
     ) -> Result<Committed, ApplyError> {
         let begun = Instant::now();
         let all: [&[Held]; 2] = [&batch.first, &batch.rest];
@@ -100,7 +100,7 @@ impl Worker {
         }
         let (undoable, lasting): (Vec<&RowChanges>, Vec<&RowChanges>) =
             changes(&all).partition(|changes| changes.table.target.transactional);
-        let preserves = self.shared.options.gtid == GtidMode::Preserve;
+        let preserves = self.preserves();
         let mut identity = Packets::default();
         if preserves {
             if !undoable.is_empty() {
@@ -122,11 +122,10 @@ impl Worker {
             if preserves && packets.changes() > 1 {
                 return Err(not_once(batch, some, "its rows need several statements, and have one GTID"));
             }
-            written.rows += some.iter().map(|changes| changes.rows.len()).sum::<usize>();
-            if let Some(changes) = some.first() {
-                written.table = name(&changes.table.target);
-            }
+            some.iter().for_each(|changes| rows.push(&changes.table.target, changes.rows.len()));
+            rows.send();
             self.writer.run_counted(packets).await?;
+            rows.succeed();
         }
         self.check_rows(&all).await?;
         let commit_begun = Instant::now();
@@ -152,7 +151,7 @@ impl Worker {
 fn not_once(batch: &Batch<Held>, lasting: &[&RowChanges], reason: &str) -> ApplyError {
     ApplyError::NotTransactional {
         gtid: oldest(batch).map(|held| held.gtid_text()).unwrap_or_default(),
-        table: lasting.first().map(|changes| name(&changes.table.target)).unwrap_or_default(),
+        table: lasting.first().map(|changes| table_name(&changes.table.target)).unwrap_or_default(),
         reason: reason.to_owned(),
     }
 }

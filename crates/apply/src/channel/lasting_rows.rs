@@ -1,0 +1,162 @@
+//! The rows of one transaction that a ROLLBACK does not undo: those of tables without transactions.
+
+use tailwater_session::SessionError;
+
+use crate::error::ApplyError;
+use crate::target::TargetTable;
+
+/// How far the target has them.
+#[derive(Debug, Default)]
+pub(super) struct LastingRows {
+    /// Put into statements that the target was not sent yet.
+    pending: usize,
+    /// Sent.
+    sent: usize,
+    /// A statement with some of them has succeeded.
+    taken: bool,
+    /// The target passes over those that come again.
+    comes_once: bool,
+    /// The table of the last of them.
+    table: String,
+}
+
+/// The name of a table for people.
+pub(super) fn table_name(table: &TargetTable) -> String {
+    format!("{}.{}", table.schema, table.table)
+}
+
+impl LastingRows {
+    /// None yet. `comes_once`: the target passes over those that it has when they come again.
+    pub(super) fn new(comes_once: bool) -> Self {
+        Self { comes_once, ..Self::default() }
+    }
+
+    /// Adds rows of `table` to what is sent next.
+    pub(super) fn push(&mut self, table: &TargetTable, rows: usize) {
+        self.pending += rows;
+        self.table = table_name(table);
+    }
+
+    /// What was added is about to be sent.
+    pub(super) fn send(&mut self) {
+        self.sent += std::mem::take(&mut self.pending);
+    }
+
+    /// All that was sent has succeeded.
+    pub(super) fn succeed(&mut self) {
+        self.taken |= self.sent > 0;
+    }
+
+    /// Whether the target has some for sure.
+    pub(super) fn are_taken(&self) -> bool {
+        self.taken
+    }
+
+    /// The table of the last of them; `None` if none was added.
+    pub(super) fn table(&self) -> Option<&str> {
+        (!self.table.is_empty()).then_some(self.table.as_str())
+    }
+
+    /// Whether the target may have some after `error`. One row whose own statement fails is not there.
+    fn may_be_there(&self, error: &ApplyError) -> bool {
+        let found = matches!(error, ApplyError::Missing { found, .. } if *found > 0);
+        // What the target has passed over, it has taken for done.
+        let uncounted = matches!(error, ApplyError::Uncounted { .. });
+        self.taken && (!self.comes_once || uncounted) || self.sent > 1 || self.sent == 1 && found
+    }
+
+    /// The error to report: [`ApplyError::PartlyWritten`] if the target may have some of the rows. After an error of the connection, which
+    /// is tried again without an operator, it is `error` as it is.
+    pub(super) fn explain(&self, gtid: &str, error: ApplyError) -> ApplyError {
+        let is_of_connection =
+            matches!(&error, ApplyError::Session(error) if !matches!(error, SessionError::Server { .. }));
+        if is_of_connection || matches!(error, ApplyError::PartlyWritten { .. }) || !self.may_be_there(&error)
+        {
+            return error;
+        }
+        ApplyError::PartlyWritten { gtid: gtid.to_owned(), table: self.table.clone(), error: Box::new(error) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tailwater_session::ServerError;
+
+    use super::*;
+    use crate::error::Retry;
+
+    fn refusal() -> ServerError {
+        ServerError { number: 1205, sql_state: "HY000".into(), message: "Lock wait timeout exceeded".into() }
+    }
+
+    fn server_error() -> ApplyError {
+        let statement = Default::default();
+        SessionError::Server { doing: "running a statement", statement, error: refusal() }.into()
+    }
+
+    fn rows(pending: usize, sent: usize, taken: bool) -> LastingRows {
+        LastingRows { pending, sent, taken, comes_once: false, table: "d.t".into() }
+    }
+
+    #[test]
+    fn a_row_that_was_taken_does_not_come_again() {
+        for (lasting, is_there) in [
+            (LastingRows::default(), false),
+            (rows(2, 0, false), false),
+            (rows(0, 1, false), false),
+            (rows(0, 2, false), true),
+            (rows(0, 1, true), true),
+            (LastingRows { comes_once: true, ..rows(0, 1, true) }, false),
+        ] {
+            let error = lasting.explain("0-1-2", server_error());
+            assert_eq!(error.code() == "TW-APP-0052", is_there, "{lasting:?}");
+            let is_later = error.retry() == Retry::Later;
+            assert_eq!(is_later, !is_there, "{lasting:?}");
+        }
+        let mut lasting = rows(1, 0, false);
+        lasting.succeed();
+        assert!(!lasting.taken, "not sent yet");
+        lasting.send();
+        lasting.succeed();
+        assert!(lasting.taken);
+    }
+
+    #[test]
+    fn every_error_but_those_of_the_connection_says_so() {
+        let gtid = || "0-1-2".to_owned();
+        let lasting = rows(0, 1, true);
+        for error in [
+            ApplyError::Refused {
+                gtid: gtid(),
+                subject: "statement \"INSERT\"".into(),
+                values: "INSERT INTO t VALUES (7)".to_owned().into(),
+                error: Box::new(refusal()),
+            },
+            ApplyError::EndsOtherwise { gtid: gtid(), statement: "statement \"DROP\" ".into(), number: 1051 },
+            ApplyError::Interruption { gtid: gtid(), statement: "statement \"DROP\" ".into(), number: 1317 },
+            ApplyError::Account { gtid: gtid(), statement: String::new(), reason: "it is not logged" },
+            ApplyError::Unsupported { gtid: gtid(), what: "a statement".into(), reason: "of this".into() },
+            ApplyError::Missing { found: 0, wanted: 1, statement: "UPDATE d.t".into() },
+            ApplyError::Uncounted { gtid: gtid(), counted: 1, wanted: 2, is_committed: false },
+            ApplyError::Interrupted { gtid: gtid() },
+        ] {
+            let error = lasting.explain("0-1-2", error);
+            assert_eq!((error.code(), error.retry()), ("TW-APP-0052", Retry::AfterChange), "{error}");
+            let text = error.to_string();
+            for wrong in ["nothing is lost", "nothing of them is committed", "is committed"] {
+                assert!(!text.contains(wrong), "{text}");
+            }
+            assert_eq!(text.matches("0-1-2").count(), 1, "{text}");
+            assert!(!text.contains('7') || !text.contains("VALUES"), "{text}");
+        }
+        let refused = lasting.explain("0-1-2", server_error());
+        assert_eq!(refused.server_error().map(|error| error.number), Some(1205));
+        let broken = lasting.explain("0-1-2", SessionError::OutOfStep.into());
+        assert!(broken.code().starts_with("TW-SES-"), "{broken}");
+        let uncounted = ApplyError::Uncounted { gtid: gtid(), counted: 0, wanted: 1, is_committed: false };
+        let lasting = LastingRows { comes_once: true, ..rows(0, 1, true) };
+        assert_eq!(lasting.explain("0-1-2", uncounted).code(), "TW-APP-0052");
+        let missing = ApplyError::Missing { found: 2, wanted: 1, statement: "UPDATE d.t".into() };
+        assert_eq!(rows(0, 1, false).explain("0-1-2", missing).code(), "TW-APP-0052");
+    }
+}
