@@ -28,6 +28,7 @@ mod progress_row;
 mod publish;
 mod rate;
 mod reader;
+mod repeatable;
 mod retention;
 mod row_count;
 mod run;

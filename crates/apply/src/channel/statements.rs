@@ -12,7 +12,7 @@ use tailwater_wire::gtid::Gtid;
 use tokio::sync::Mutex;
 use tracing::debug;
 
-use super::fingerprint::{fingerprint, may_swap, rest_of_drop, says_done_already};
+use super::fingerprint::{Fingerprint, fingerprint, may_swap, rest_of_drop, says_done_already};
 use super::gtid_session::GtidSession;
 use super::lasting_rows::{LastingRows, table_name};
 use super::noted::Noted;
@@ -20,6 +20,7 @@ use super::options::GtidMode;
 use super::packets::Packets;
 use super::predecessor;
 use super::reader::{Held, Streamed};
+use super::repeatable::{Again, again};
 use super::source_session::{SourceSession, shown};
 use super::statement_text::start_transaction;
 use super::store::{Intents, kept_intents, source_session_statement};
@@ -36,6 +37,9 @@ const FLUSHED_BYTES: usize = 1 << 20;
 /// In front of the fingerprint of what a statement has left that ended otherwise than on the source: it is reported again as long
 /// as that looks the same.
 const ENDED_OTHERWISE: &str = "otherwise ";
+
+/// In place of the fingerprint of a statement that may be run twice.
+const REPEATABLE: &str = "repeatable";
 
 /// Runs transactions that hold statements.
 #[derive(Debug, Default)]
@@ -90,6 +94,19 @@ fn made_and_filled(held: &Held) -> ApplyError {
 /// The GTID that a transaction is to have on the target.
 fn preserved<'h>(shared: &Shared, held: &'h Held) -> Option<&'h Gtid> {
     held.gtid.as_ref().filter(|_| shared.options.gtid == GtidMode::Preserve)
+}
+
+/// Whether a statement may be run again where it may have run.
+fn is_repeatable(statement: &Statement, gtid: GtidMode) -> bool {
+    let how = again(&statement.text).filter(|_| statement.error_code == 0);
+    // MySQL logs the rows of such a table apart.
+    start_transaction(&statement.text).is_none()
+        && match how {
+            Some(Again::Refused) => true,
+            // Servers that read the target's binlog would see it twice.
+            Some(Again::Unchanged) => gtid == GtidMode::Log,
+            None => false,
+        }
 }
 
 impl Statements {
@@ -297,8 +314,14 @@ impl Session {
         resumed: &mut Option<String>,
     ) -> Result<(), ApplyError> {
         self.source.leave_source().await?;
-        let now = fingerprint(&mut self.source.writer.connection, statement, shared.flavour).await?;
         let mut intent = resumed.take();
+        // A look at all tables of a database takes longer than most statements do.
+        let is_repeatable = intent.as_deref().is_none_or(|noted| noted == REPEATABLE)
+            && is_repeatable(statement, shared.options.gtid);
+        let now = match is_repeatable {
+            true => Fingerprint { text: REPEATABLE.to_owned(), lacks_numbers: false },
+            false => fingerprint(&mut self.source.writer.connection, statement, shared.flavour).await?,
+        };
         if let Some(after) = intent.as_deref().and_then(|noted| noted.strip_prefix(ENDED_OTHERWISE)) {
             if after == now.text {
                 return Err(ApplyError::EndsOtherwise {
@@ -389,9 +412,12 @@ impl Session {
         if preserved(shared, held).is_some() {
             self.source.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
         }
-        let now = fingerprint(&mut self.source.writer.connection, statement, shared.flavour).await?;
-        if now.text != before {
-            return Ok(());
+        // One that may be run twice leaves nothing if it is refused.
+        if before != REPEATABLE {
+            let now = fingerprint(&mut self.source.writer.connection, statement, shared.flavour).await?;
+            if now.text != before {
+                return Ok(());
+            }
         }
         // As it was noted. The session ends with the error.
         self.source.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
