@@ -8,7 +8,7 @@ use tailwater_wire::Flavour;
 
 use crate::support::{PATIENCE, Rig};
 
-on_each_server!(engines_are_mixed);
+on_each_server!(engines_are_mixed, rows_of_a_target_without_binlog);
 
 /// Tables of all engines that take rows; a MERGE table opens others when it is opened.
 fn tables(flavour: Flavour) -> String {
@@ -105,7 +105,52 @@ async fn engines_are_mixed(kind: ServerKind) -> Result<()> {
     what_is_logged_is_not_done_again(&rig).await?;
     engines_of_the_target(&rig).await?;
     counters_may_be_set_back(&rig).await?;
+    what_was_taken_is_not_taken_again(&rig).await?;
     lost_rows_are_noticed(&rig).await
+}
+
+/// Its BLACKHOLE tables keep no rows that it would have to log.
+async fn rows_of_a_target_without_binlog(kind: ServerKind) -> Result<()> {
+    let Some(rig) = Rig::start(kind, &[], &["--skip-log-bin"]).await? else { return Ok(()) };
+    prepare(&rig.source).await?;
+    prepare(&rig.target).await?;
+    let channel = rig.channel(ChannelOptions { gtid: GtidMode::Own, ..rig.options("unlogged") });
+    rig.source.sql("CREATE DATABASE mixed; CREATE TABLE mixed.i1 (a INT PRIMARY KEY, v INT)").await?;
+    rig.wait_applied(&channel).await?;
+    rig.target.sql("ALTER TABLE mixed.i1 ENGINE=BLACKHOLE").await?;
+    rig.source.sql("USE mixed; INSERT INTO i1 VALUES (1, 1); UPDATE i1 SET v = 2; DELETE FROM i1").await?;
+    rig.wait_applied(&channel).await?;
+    channel.end().await;
+    Ok(())
+}
+
+/// A row of MyISAM is there, and noting that is cut short.
+async fn what_was_taken_is_not_taken_again(rig: &Rig) -> Result<()> {
+    let channel = rig.channel(rig.options("otherwise"));
+    rig.wait_applied(&channel).await?;
+    let mut holder = Connection::connect(&rig.target.connect_options()).await?;
+    holder.execute("LOCK TABLES tailwater.apply_progress READ, tailwater.apply_channel READ").await?;
+    rig.source.sql("INSERT INTO mixed.y2 VALUES (99, 1)").await?;
+    let gtid = rig.newest_gtid().await?;
+    let there = "SELECT COUNT(*) FROM mixed.y2 WHERE a = 99";
+    let waiting = "SELECT id FROM information_schema.processlist WHERE state LIKE 'Waiting for table%'";
+    let begun = std::time::Instant::now();
+    while rig.target.sql(there).await? != ["1"] || rig.target.sql(waiting).await?.is_empty() {
+        ensure!(begun.elapsed() < PATIENCE, "nothing waits for the lock");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    for id in rig.target.sql(waiting).await? {
+        rig.target.sql(&format!("KILL QUERY {id}")).await?;
+    }
+    let fault = rig.wait_failed(&channel).await;
+    holder.execute("UNLOCK TABLES").await?;
+    let fault = fault?;
+    ensure!(fault.code == "TW-APP-0052" && fault.message.contains("mixed.y2"), "{fault:?}");
+    channel.skip(gtid).await?;
+    rig.wait_applied(&channel).await?;
+    ensure!(rig.target.sql(there).await? == ["1"], "the row is there twice");
+    channel.end().await;
+    Ok(())
 }
 
 /// `FLUSH STATUS` sets the counters of all sessions back, by which a channel knows that its rows have arrived.

@@ -42,6 +42,10 @@ async fn statements(kind: ServerKind) -> Result<()> {
     if kind.flavour() == Flavour::MariaDb {
         ones_with_settings_of_their_own(&rig, &channel).await?;
         tables_without_transactions(&rig, &channel).await?;
+        one_that_ends_otherwise(&rig, &channel, "own").await?;
+        channel.set(mode(GtidMode::Preserve)).await?;
+        one_that_ends_otherwise(&rig, &channel, "kept").await?;
+        channel.set(mode(GtidMode::Log)).await?;
     }
     rig.ensure_equal(&["one", "two"]).await?;
     checks_that_are_switched_off(&rig, &channel).await?;
@@ -65,6 +69,24 @@ async fn one_that_is_refused(rig: &Rig, channel: &Channel, table: &str) -> Resul
     rig.target.sql(&format!("SET sql_log_bin=0; DROP TABLE one.{table}")).await?;
     channel.resume(None).await?;
     rig.source.sql(&format!("INSERT INTO one.{table} VALUES (3)")).await?;
+    rig.wait_applied(channel).await
+}
+
+/// It has failed on the source and not on the target, and starting the channel again does not pass over that.
+async fn one_that_ends_otherwise(rig: &Rig, channel: &Channel, name: &str) -> Result<()> {
+    rig.source.sql(&format!("CREATE USER {name}@localhost")).await?;
+    rig.wait_applied(channel).await?;
+    rig.target.sql(&format!("SET sql_log_bin=0; DROP USER {name}@localhost")).await?;
+    let both = rig.source.sql(&format!("CREATE USER also_{name}@localhost, {name}@localhost")).await;
+    ensure!(both.is_err(), "half of them is there");
+    let gtid = rig.newest_gtid().await?;
+    for _ in 0..2 {
+        let fault = rig.wait_failed(channel).await?;
+        ensure!(fault.code == "TW-APP-0045" && fault.message.contains("error 1396"), "{fault:?}");
+        channel.resume(None).await?;
+    }
+    rig.wait_failed(channel).await?;
+    channel.skip(gtid).await?;
     rig.wait_applied(channel).await
 }
 

@@ -186,7 +186,7 @@ impl AccountEffects {
         let (database, name) = (identifier(&routine.database), identifier(&routine.name));
         let on = format!("GRANT EXECUTE, ALTER ROUTINE ON {} {database}.{name} TO ", routine.kind);
         let grant = [on.as_bytes(), &self.account].concat();
-        // Otherwise packages are no words of MariaDB before 11.5.
+        // Older MariaDB knows packages in this mode only.
         let is_package = routine.kind.starts_with("PACKAGE");
         if is_package {
             self.connection.execute("SET SESSION sql_mode='ORACLE'").await?;

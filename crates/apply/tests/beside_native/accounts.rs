@@ -177,5 +177,11 @@ pub(super) async fn run(judged: &Judged, channel: &Channel) -> Result<()> {
     }
     judged.run("boss", &["RENAME USER CURRENT_USER() TO renamed@'%'"]).await?;
     judged.wait(channel).await?;
-    judged.ensure_same(&shown(judged.flavour)).await
+    judged.ensure_same(&shown(judged.flavour)).await?;
+    if judged.flavour == Flavour::MariaDb {
+        let lent = format!("SELECT role FROM mysql.roles_mapping WHERE user='{CHANNEL_USER}'");
+        let lent = judged.rig.target.sql(&lent).await?;
+        ensure!(lent.is_empty(), "the channel has kept roles: {lent:?}");
+    }
+    Ok(())
 }
