@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::Channel;
-use tailwater_apply::channel::{ChannelEdit, ChannelOptions, GtidMode};
+use tailwater_apply::channel::{ChannelEdit, ChannelOptions, DdlExecMode, GtidMode};
 use tailwater_apply::scheduler::CommitOrder;
 use tailwater_sandbox::{Server, ServerKind};
 use tailwater_session::Connection;
@@ -47,6 +47,7 @@ async fn statements(kind: ServerKind) -> Result<()> {
         one_that_ends_otherwise(&rig, &channel, "kept").await?;
         channel.set(mode(GtidMode::Log)).await?;
     }
+    tables_that_are_not_the_sources(&rig, &channel).await?;
     rig.ensure_equal(&["one", "two"]).await?;
     checks_that_are_switched_off(&rig, &channel).await?;
     channel.end().await;
@@ -70,6 +71,48 @@ async fn one_that_is_refused(rig: &Rig, channel: &Channel, table: &str) -> Resul
     channel.resume(None).await?;
     rig.source.sql(&format!("INSERT INTO one.{table} VALUES (3)")).await?;
     rig.wait_applied(channel).await
+}
+
+/// With `ddl_exec_mode = idempotent` the source's table replaces the target's, and what is not there is not dropped; a view stays.
+async fn tables_that_are_not_the_sources(rig: &Rig, channel: &Channel) -> Result<()> {
+    let set = |ddl_exec_mode, gtid| ChannelEdit {
+        ddl_exec_mode: Some(ddl_exec_mode),
+        gtid: Some(gtid),
+        ..ChannelEdit::default()
+    };
+    let native = match rig.source.kind().flavour() {
+        // There are two statements, and one GTID.
+        Flavour::MySql => &[GtidMode::Log, GtidMode::Own][..],
+        Flavour::MariaDb => &[GtidMode::Log, GtidMode::Own, GtidMode::Preserve],
+    };
+    for gtid in native {
+        channel.set(set(DdlExecMode::Idempotent, *gtid)).await?;
+        rig.source.sql("CREATE TABLE one.lost (a INT); CREATE TABLE one.lost_too (a INT)").await?;
+        rig.wait_applied(channel).await?;
+        rig.target
+            .sql(
+                "SET sql_log_bin=0; DROP TABLE one.lost; CREATE TABLE one.`replaced it` (stray INT); \
+                 INSERT INTO one.`replaced it` VALUES (1); CREATE VIEW one.seen AS SELECT 1 AS a",
+            )
+            .await?;
+        rig.source
+            .sql(
+                "CREATE TABLE one.`replaced it` (id INT PRIMARY KEY); INSERT INTO one.`replaced it` VALUES (2), (3); \
+                 DROP TABLE one.lost, one.lost_too",
+            )
+            .await?;
+        rig.wait_applied(channel).await?;
+        ensure!(rig.target.sql("SELECT id FROM one.`replaced it` ORDER BY id").await? == ["2", "3"]);
+        rig.source.sql("CREATE TABLE one.seen (a INT)").await?;
+        let fault = rig.wait_failed(channel).await?;
+        ensure!(fault.code == "TW-APP-0002", "{fault:?}");
+        rig.target.sql("SET sql_log_bin=0; DROP VIEW one.seen").await?;
+        channel.resume(None).await?;
+        rig.source.sql("DROP TABLE one.`replaced it`; DROP TABLE one.seen").await?;
+        rig.wait_applied(channel).await?;
+        rig.ensure_equal(&["one"]).await?;
+    }
+    channel.set(set(DdlExecMode::Strict, GtidMode::Log)).await.map_err(Into::into)
 }
 
 /// It has failed on the source and not on the target, and starting the channel again does not pass over that.

@@ -123,7 +123,7 @@ async fn an_operator_tells_channels_what_to_do() -> Result<()> {
     fails_and_leaves_out(&shell, &trial, &target).await?;
     has_other_filters(&shell, &trial, &target).await?;
     shell
-        .run("channel set -c tailwater.toml replica --workers 2 --gtid own --commit-order independent --output json")?
+        .run("channel set -c tailwater.toml replica --workers 2 --gtid own --commit-order independent --ddl-exec-mode idempotent --output json")?
         .exits(0)
         .says(&["\"workers\":2"]);
     trial.stop_relay().await

@@ -12,6 +12,7 @@ mod account_effects;
 mod begin;
 mod behind;
 mod crew;
+mod ddl_exec_mode;
 mod diagnose;
 mod disabled_events;
 mod fingerprint;
@@ -55,6 +56,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+pub use ddl_exec_mode::DdlExecMode;
 pub use options::{ChannelOptions, ChannelStart, GtidMode, Until};
 pub use source_time::SourceTime;
 pub use status::{ChannelFault, ChannelState, ChannelStatus};
@@ -83,6 +85,8 @@ pub struct ChannelEdit {
     pub commit_order: Option<crate::scheduler::CommitOrder>,
     /// Under which identity transactions stand on the target.
     pub gtid: Option<GtidMode>,
+    /// What becomes of definitions where the target's tables are not the source's.
+    pub ddl_exec_mode: Option<DdlExecMode>,
     /// Transactions are applied this many seconds after they committed on the source.
     pub delay_seconds: Option<u64>,
 }
@@ -470,6 +474,7 @@ impl Supervisor {
                 options.batch_bytes_max = edit.batch_bytes_max.unwrap_or(options.batch_bytes_max).max(1);
                 options.commit_order = edit.commit_order.unwrap_or(options.commit_order);
                 options.gtid = edit.gtid.unwrap_or(options.gtid);
+                options.ddl_exec_mode = edit.ddl_exec_mode.unwrap_or(options.ddl_exec_mode);
                 options.delay = edit.delay_seconds.map_or(options.delay, Duration::from_secs);
                 let (workers, gtid) = (options.workers, options.gtid);
                 self.status.send_modify(|status| (status.workers, status.gtid) = (workers, gtid));

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tailwater_session::ConnectOptions;
 use tailwater_wire::gtid::Gtid;
 
+use super::ddl_exec_mode::DdlExecMode;
 use crate::filter::FilterSet;
 use crate::scheduler::CommitOrder;
 
@@ -57,6 +58,8 @@ pub struct ChannelOptions {
     pub commit_order: CommitOrder,
     /// Identity on the target.
     pub gtid: GtidMode,
+    /// What becomes of definitions where the target's tables are not the source's.
+    pub ddl_exec_mode: DdlExecMode,
     /// Where it begins.
     pub start: ChannelStart,
     /// Where it stops.
@@ -93,6 +96,7 @@ impl ChannelOptions {
             workers: 4,
             commit_order: CommitOrder::Source,
             gtid: GtidMode::Log,
+            ddl_exec_mode: DdlExecMode::Strict,
             start: ChannelStart::Target,
             until: None,
             tolerate_until: None,

@@ -12,8 +12,10 @@ use tailwater_wire::gtid::Gtid;
 use tailwater_wire::print::PrintError;
 use tailwater_wire::print::sql::{session_statement, variable_statement};
 use tailwater_wire::redact::{SHOWN_BYTES_MAX, private_statement, public_statement};
+use tracing::info;
 
 use super::account_effects::{AccountEffects, lend_roles};
+use super::ddl_exec_mode::{DdlExecMode, TABLE_EXISTS, drops_tables, replacing};
 use super::fingerprint::rest_of_drop;
 use super::gtid_session::GtidSession;
 use super::invoker::UnknownInvoker;
@@ -88,6 +90,7 @@ pub(super) struct SourceSession {
     original_version: Option<u32>,
     /// The source's flavour.
     source: Flavour,
+    ddl_exec_mode: DdlExecMode,
 }
 
 impl SourceSession {
@@ -104,6 +107,7 @@ impl SourceSession {
             default_encryption,
             original_version: None,
             source,
+            ddl_exec_mode: shared.options.ddl_exec_mode,
         })
     }
 
@@ -246,6 +250,13 @@ impl SourceSession {
             // It may have dropped the one that the session is in.
             self.database = None;
         }
+        if let Err(error) = &result
+            && error.number == TABLE_EXISTS
+            && statement.error_code == 0
+            && self.ddl_exec_mode == DdlExecMode::Idempotent
+        {
+            result = self.replace_table(transaction, &text, gtid, result).await?;
+        }
         let has_run = result.is_ok();
         self.judge(transaction, statement, missing, result).await?;
         if let Some(effects) = effects {
@@ -283,6 +294,32 @@ impl SourceSession {
         }
     }
 
+    /// Runs a statement whose table the target has so that it replaces that; with what the target says, which is as `before` if the
+    /// statement makes no table, or the table cannot be dropped.
+    async fn replace_table(
+        &mut self,
+        transaction: &Transaction,
+        text: &[u8],
+        gtid: Option<&Gtid>,
+        before: Result<(), ServerError>,
+    ) -> Result<Result<(), ServerError>, ApplyError> {
+        let mut statements = replacing(text, self.writer.connection.server().flavour);
+        // There is one GTID.
+        let Some(last) = statements.pop().filter(|_| statements.is_empty() || gtid.is_none()) else {
+            return Ok(before);
+        };
+        for statement in statements {
+            if self.execute(&statement).await?.is_err() {
+                return Ok(before);
+            }
+        }
+        info!(
+            gtid = transaction.gtid_text(),
+            "a table of the target is replaced: ddl_exec_mode = idempotent"
+        );
+        self.execute(&last).await
+    }
+
     /// Compares how a statement has ended with how it ended on the source.
     async fn judge(
         &mut self,
@@ -304,7 +341,9 @@ impl SourceSession {
             Err(error) if error.number == expected => return Ok(()),
             Err(error) => error,
         };
-        if expected == 0 && UNKNOWN_TABLES.contains(&error.number) && self.may_miss_some(statement) {
+        let may_miss_some = self.may_miss_some(statement)
+            || self.ddl_exec_mode == DdlExecMode::Idempotent && drops_tables(&statement.text);
+        if expected == 0 && UNKNOWN_TABLES.contains(&error.number) && may_miss_some {
             // MariaDB has dropped those that are there; MySQL drops all or none.
             if self.writer.connection.server().flavour == Flavour::MySql
                 && let Some(rest) = rest_of_drop(&statement.text)

@@ -122,6 +122,9 @@ pub struct ChannelEditArgs {
     /// Under which identity transactions stand in the target's own binlog, or that they do not.
     #[arg(long, value_enum)]
     pub gtid: Option<GtidArg>,
+    /// Whether a CREATE TABLE replaces a table that the target has, and a DROP TABLE passes over one that it lacks.
+    #[arg(long, value_enum)]
+    pub ddl_exec_mode: Option<DdlExecModeArg>,
     /// Apply transactions this many seconds after they committed on the source.
     #[arg(long, value_name = "N")]
     pub delay_seconds: Option<u64>,
@@ -141,6 +144,24 @@ impl From<CommitOrderArg> for tailwater_apply::scheduler::CommitOrder {
         match order {
             CommitOrderArg::Source => Self::Source,
             CommitOrderArg::Independent => Self::Independent,
+        }
+    }
+}
+
+/// What becomes of definitions where the target's tables are not the source's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DdlExecModeArg {
+    /// The channel stops.
+    Strict,
+    /// The source's table replaces the target's; a table that is not there is not dropped.
+    Idempotent,
+}
+
+impl From<DdlExecModeArg> for tailwater_apply::channel::DdlExecMode {
+    fn from(mode: DdlExecModeArg) -> Self {
+        match mode {
+            DdlExecModeArg::Strict => Self::Strict,
+            DdlExecModeArg::Idempotent => Self::Idempotent,
         }
     }
 }

@@ -125,6 +125,7 @@ fn request(command: ChannelCommand) -> anyhow::Result<Prepared> {
                 batch_bytes_max: edit.batch_bytes_max,
                 commit_order: edit.commit_order.map(Into::into),
                 gtid: edit.gtid.map(Into::into),
+                ddl_exec_mode: edit.ddl_exec_mode.map(Into::into),
                 delay_seconds: edit.delay_seconds,
             };
             if edit == ChannelEdit::default() {

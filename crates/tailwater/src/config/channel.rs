@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use tailwater_apply::channel::{ChannelStart, GtidMode};
+use tailwater_apply::channel::{ChannelStart, DdlExecMode, GtidMode};
 use tailwater_apply::filter::FilterSet;
 use tailwater_apply::scheduler::CommitOrder;
 
@@ -22,6 +22,9 @@ server_section! {
         /// Under which identity transactions stand on the target.
         #[serde(default)]
         pub gtid: GtidMode,
+        /// What becomes of a `CREATE TABLE` whose table the target has, and of a `DROP TABLE` whose table it lacks.
+        #[serde(default)]
+        pub ddl_exec_mode: DdlExecMode,
         /// Where a channel begins that is new on its target.
         #[serde(default)]
         pub start: ChannelStart,

@@ -26,6 +26,7 @@ fn channel_options(channel: &ChannelConfig) -> anyhow::Result<ChannelOptions> {
         workers: channel.workers,
         commit_order: channel.commit_order,
         gtid: channel.gtid,
+        ddl_exec_mode: channel.ddl_exec_mode,
         start: channel.start,
         batch_transactions_max: channel.batch_transactions_max,
         batch_bytes_max: channel.batch_bytes_max,

@@ -1,0 +1,107 @@
+//! What is run in place of a definition that the target refuses because its tables are not the source's.
+
+use tailwater_wire::Flavour;
+
+use super::sql_words::{Token, Words};
+use crate::decode::statement::wrapped;
+
+/// What becomes of a `CREATE TABLE` whose table the target has, and of a `DROP TABLE` whose table it lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DdlExecMode {
+    /// The channel stops.
+    #[default]
+    Strict,
+    /// As MariaDB's replication does with `slave_ddl_exec_mode=IDEMPOTENT`: the table is replaced by the source's, and a table that is
+    /// not there is not dropped.
+    Idempotent,
+}
+
+/// `ER_TABLE_EXISTS_ERROR`
+pub(super) const TABLE_EXISTS: u16 = 1050;
+
+/// The statements that replace the table or sequence that `text` makes; none of another statement.
+pub(super) fn replacing(text: &[u8], target: Flavour) -> Vec<Vec<u8>> {
+    replaced(text, target).unwrap_or_default()
+}
+
+fn replaced(text: &[u8], target: Flavour) -> Option<Vec<Vec<u8>>> {
+    let text = wrapped(text);
+    let mut words = Words::new(text);
+    words.accept("CREATE").then_some(())?;
+    let (head, rest) = text.split_at_checked(words.end)?;
+    let temporary = words.accept("TEMPORARY");
+    let kind = ["TABLE", "SEQUENCE"].into_iter().find(|kind| words.accept(kind))?;
+    if target == Flavour::MariaDb {
+        // At once, under one GTID.
+        return (!words.accept("IF")).then(|| vec![[head, b" OR REPLACE", rest].concat()]);
+    }
+    let name = match words.clone().next()? {
+        Token::Word(word) if word.eq_ignore_ascii_case(b"IF") => return None,
+        _ => {
+            let start = words.end;
+            words.name()?;
+            text.get(start..words.end)?
+        }
+    };
+    let drop = if temporary { format!("DROP TEMPORARY {kind}") } else { format!("DROP {kind}") };
+    Some(vec![[drop.as_bytes(), name].concat(), text.to_vec()])
+}
+
+/// Whether a statement drops tables or sequences.
+pub(super) fn drops_tables(text: &[u8]) -> bool {
+    let mut words = Words::new(wrapped(text));
+    let drops = words.accept("DROP");
+    words.accept("TEMPORARY");
+    drops && ["TABLE", "TABLES", "SEQUENCE"].into_iter().any(|kind| words.accept(kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replacing(text: &str, target: Flavour) -> Vec<String> {
+        let statements = super::replacing(text.as_bytes(), target);
+        statements.into_iter().map(|text| String::from_utf8(text).unwrap()).collect()
+    }
+
+    #[test]
+    fn tables_are_replaced() {
+        for (text, mariadb, mysql) in [
+            (
+                "CREATE TABLE t (a INT)",
+                vec!["CREATE OR REPLACE TABLE t (a INT)"],
+                vec!["DROP TABLE t", "CREATE TABLE t (a INT)"],
+            ),
+            (
+                "/* x */ create temporary table `d`. `t` (a int)",
+                vec!["/* x */ create OR REPLACE temporary table `d`. `t` (a int)"],
+                vec!["DROP TEMPORARY TABLE `d`. `t`", "/* x */ create temporary table `d`. `t` (a int)"],
+            ),
+            (
+                "CREATE SEQUENCE s",
+                vec!["CREATE OR REPLACE SEQUENCE s"],
+                vec!["DROP SEQUENCE s", "CREATE SEQUENCE s"],
+            ),
+            ("CREATE TABLE IF NOT EXISTS t (a INT)", vec![], vec![]),
+            ("CREATE OR REPLACE TABLE t (a INT)", vec![], vec![]),
+            ("CREATE VIEW v AS SELECT 1", vec![], vec![]),
+            ("ALTER TABLE t RENAME u", vec![], vec![]),
+            ("CREATE TABLE", vec!["CREATE OR REPLACE TABLE"], vec![]),
+        ] {
+            assert_eq!(replacing(text, Flavour::MariaDb), mariadb, "{text}");
+            assert_eq!(replacing(text, Flavour::MySql), mysql, "{text}");
+        }
+    }
+
+    #[test]
+    fn drops_of_tables_are_known() {
+        for text in ["DROP TABLE t", "drop tables a, b", "/* x */ DROP TEMPORARY TABLE t", "DROP SEQUENCE s"]
+        {
+            assert!(drops_tables(text.as_bytes()), "{text}");
+        }
+        for text in ["DROP VIEW v", "DROP DATABASE d", "CREATE TABLE t (a INT)", "ALTER TABLE t DROP a"] {
+            assert!(!drops_tables(text.as_bytes()), "{text}");
+        }
+    }
+}
