@@ -274,9 +274,11 @@ impl Load<'_> {
         if let Some(state) = gtid_set {
             gtid::check(connection, state).await?;
         }
-        carried::check_engines(connection, self.contents).await?;
+        // With --merge there may be some: they keep what they were made with.
+        let there: HashSet<_> = there.into_iter().collect();
+        carried::check_engines(connection, self.contents, &there).await?;
         if self.rows.is_none() {
-            carried::check(connection, self.contents).await?;
+            carried::check(connection, self.contents, &there).await?;
         }
         self.record.begin(connection, self.options.merge).await?;
         Ok(Start { phase: Phase::Tables, resumed: false, merge: self.options.merge })
