@@ -245,7 +245,7 @@ pub(crate) fn found_before(options: &CheckOptions) -> Result<FoundBefore, BulkEr
     let Some(path) = &options.state else { return Ok(FoundBefore::default()) };
     let state = State::read(path, &source, &target)?;
     let mut findings = state.given_up();
-    let is_finished = state.finished.is_some();
+    let is_finished = state.is_finished(|table| options.selection.wants(table));
     let mut differences = state.differences;
     findings.extend(state.finished.into_iter().flatten());
     findings.retain(|finding| options.selection.wants(finding.table_name()));
