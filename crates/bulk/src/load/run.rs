@@ -322,9 +322,21 @@ impl Load<'_> {
         merge: bool,
     ) -> Result<(), BulkError> {
         let Contents { schemas, sequences, tables, .. } = self.contents;
-        let tables = tables.iter().map(|table| &table.definition);
-        for definition in schemas.iter().chain(sequences).chain(tables) {
+        for definition in schemas.iter().chain(sequences) {
             self.make(connection, definition, again).await?;
+        }
+        let there: HashSet<_> = match merge {
+            true => {
+                let names = tables.iter().map(|table| &table.name);
+                definitions::tables_there(connection, names).await?.into_iter().collect()
+            }
+            false => HashSet::new(),
+        };
+        for LoadTable { name, definition, .. } in tables {
+            match there.contains(name) {
+                true => self.make_again(connection, definition).await?,
+                false => self.make(connection, definition, again).await?,
+            }
         }
         target::set_up(connection, self.options).await?;
         let finished = match self.rows {
@@ -354,6 +366,17 @@ impl Load<'_> {
     ) -> Result<(), BulkError> {
         let files = self.contents.files.as_ref();
         definitions::make(connection, files, definition, again, self.options.events_disabled).await
+    }
+
+    /// Runs the definition of a table that is there, for what stands beside the table in it.
+    async fn make_again(
+        &self,
+        connection: &mut Connection,
+        definition: &Definition,
+    ) -> Result<(), BulkError> {
+        let files = self.contents.files.as_ref();
+        let disabled = self.options.events_disabled;
+        definitions::make_passing(connection, files, definition, &definitions::OF_TABLE_THERE, disabled).await
     }
 
     /// Makes views, routines, triggers and events. What needs something that is not there yet is tried again behind the
