@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::archive::overlay::ArchivedDirectory;
 use crate::archive::{self, Archive, ArchiveDropped, ArchiveOptions, ArchiveProgress, Archived};
-use crate::control::Control;
+use crate::control::{self, Control};
 use crate::error::LogError;
 use crate::index::SegmentHeader;
 use crate::index_file::{self, IndexReader};
@@ -489,7 +489,12 @@ impl LogDir {
         mut progress: impl FnMut(ArchiveProgress),
     ) -> Result<Archived, LogError> {
         match &self.local {
-            Some(local) => archive::archive_sealed(local.as_ref(), archive, options, &mut progress),
+            Some(local) => {
+                if Control::read(local.as_ref())?.is_none() {
+                    control::refuse_lost(local.as_ref(), !segment_numbers(local.as_ref())?.is_empty())?;
+                }
+                archive::archive_sealed(local.as_ref(), archive, options, &mut progress)
+            }
             None => Ok(Archived::default()),
         }
     }
