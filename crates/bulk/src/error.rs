@@ -423,10 +423,7 @@ pub enum BulkError {
         server: String,
     },
     /// The user does not see all that was asked for.
-    #[error(
-        "this user does not see all of {what} on {server}: {lacking} is not granted. Grant it, or name what is wanted and seen \
-         (--database, --table)"
-    )]
+    #[error("this user does not see all of {what} on {server}: {lacking} is not granted. Grant it{instead}")]
     Unseen {
         /// What was asked for.
         what: String,
@@ -434,6 +431,8 @@ pub enum BulkError {
         server: String,
         /// Privileges.
         lacking: String,
+        /// What can be done without them, after "Grant it".
+        instead: &'static str,
     },
     /// The target does not come to where the source was.
     #[error(

@@ -265,6 +265,11 @@ async fn engines_that_are_not_there(kind: ServerKind) -> Result<()> {
         "{refused}"
     );
     ensure!(target.sql("SHOW DATABASES LIKE 'shop'").await?.is_empty());
+    // A table that is there is loaded into as it is, whatever the engine was where it came from.
+    target.sql("CREATE DATABASE shop; CREATE TABLE shop.a (id INT PRIMARY KEY)").await?;
+    load_now(&LoadOptions { merge: true, ..options.clone() }).await?;
+    ensure!(target.sql("SELECT id FROM shop.a").await? == ["1"]);
+    target.sql("DROP DATABASE shop; DROP DATABASE tailwater").await?;
     std::fs::write(&file, &definition)?;
     if !with_archive {
         return Ok(());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use tailwater_bulk::check::in_step::InStep;
+use tailwater_bulk::check::in_step::{InStep, Position, Waiting};
 use tailwater_bulk::check::{CheckOptions, Digests, check};
 use tailwater_bulk::schema::Selection;
 use tailwater_bulk::{BulkError, Progress, Throttle, ThrottleQuery, ThrottleRules};
@@ -19,7 +19,8 @@ use crate::support::run_script;
 on_each_server!(
     what_connections_inherit_changes_nothing,
     gtids_that_say_nothing_are_refused,
-    a_table_that_cannot_be_read_is_named
+    a_table_that_cannot_be_read_is_named,
+    a_mark_is_kept_on_a_new_connection
 );
 
 /// Only reached when something is wrong.
@@ -255,5 +256,34 @@ async fn a_table_that_cannot_be_read_is_named(kind: ServerKind) -> Result<()> {
     source.sql("ALTER TABLE broken.part ENGINE=MyISAM").await?;
     let report = run(&CheckOptions { resume: true, ..options }).await?;
     ensure!(report.findings.is_empty() && report.differences.len() == 3, "{report:#?}");
+    Ok(())
+}
+
+/// Who connects again, as a worker does that gives up a table, still holds a lock on its mark: no other check takes the mark away.
+async fn a_mark_is_kept_on_a_new_connection(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let server = shared(kind).await?;
+    let connect = async || Connection::connect(&server.connect_options()).await;
+    let (mut first, mut second, mut other) = (connect().await?, connect().await?, connect().await?);
+    InStep::Mark.prepare(&mut first).await?;
+    let mut waiting = Waiting::new(InStep::Mark, PATIENCE, "kept-1-0".into(), None);
+    waiting.position(&mut first).await?;
+    // The first one is still there: as one whose server has not noticed yet that its client is gone.
+    waiting.connected_again(&mut second).await?;
+    let position = waiting.position(&mut second).await?;
+    first.close().await;
+    InStep::Mark.prepare(&mut other).await?;
+    let marks = "SELECT name, number FROM tailwater.check_marks WHERE name LIKE 'kept-1-0%'";
+    let kept = server.sql(marks).await?;
+    let Position::Mark(name, number) = &position else { anyhow::bail!("{position:?}") };
+    ensure!(kept == [format!("{name}\t{number}")], "{position:?}: {kept:?}");
+    // Nor does somebody else get its lock.
+    let taken = other.query(&format!("SELECT IS_FREE_LOCK('tailwater.check_marks.{name}')")).await?;
+    ensure!(taken.scalar() == Some("0"), "{taken:?}");
+    waiting.finish(&mut second).await?;
+    ensure!(server.sql(marks).await?.is_empty());
+    second.close().await;
     Ok(())
 }

@@ -78,7 +78,7 @@ fn every_code_is_documented() {
         BulkError::NotBack { server: text(), seconds: 1, reason: text() },
         BulkError::BinaryCut { left: text() },
         BulkError::NothingSelected { server: text() },
-        BulkError::Unseen { what: text(), server: text(), lacking: text() },
+        BulkError::Unseen { what: text(), server: text(), lacking: text(), instead: "" },
         BulkError::BinlogFormat { server: text(), privilege: "X", error: Box::new(denied) },
         BulkError::NoEngine { server: text(), engine: text(), table: text(), path: path() },
     ];

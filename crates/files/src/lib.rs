@@ -116,11 +116,27 @@ pub fn create_anew(path: &Path, mode: u32) -> io::Result<File> {
 /// Opens a regular file for reading and writing, and makes it if it is not there: a lock, or a journal that grows.
 ///
 /// # Errors
-/// What the system says, for a link as well; [`ErrorKind::InvalidInput`] if it is no regular file.
+/// What the system says; [`ErrorKind::InvalidInput`] if it is a link or no regular file.
 pub fn open_or_create(path: &Path, mode: u32) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(mode);
-    regular(options.custom_flags(flags(OFlags::NOFOLLOW | OFlags::NONBLOCK)).open(path)?)
+    match options.custom_flags(flags(OFlags::NOFOLLOW | OFlags::NONBLOCK)).open(path) {
+        Err(error) if rustix::io::Errno::from_io_error(&error) == Some(rustix::io::Errno::LOOP) => {
+            Err(io::Error::new(ErrorKind::InvalidInput, "it is a link; name the file itself"))
+        }
+        opened => regular(opened?),
+    }
+}
+
+/// As [`open_or_create`], for a file that the user names: a link to a file that is there is followed, as the user may have made it.
+///
+/// # Errors
+/// As [`open_or_create`], of a link that leads nowhere.
+pub fn open_or_create_named(path: &Path, mode: u32) -> io::Result<File> {
+    match open_existing(path, true) {
+        Err(error) if error.kind() == ErrorKind::NotFound => open_or_create(path, mode),
+        opened => opened,
+    }
 }
 
 /// Makes a folder and those above it where they are missing, for their owner alone.
@@ -217,7 +233,17 @@ mod tests {
         symlink(&victim, &link).unwrap();
         assert_eq!(read_regular(&link, 8).unwrap(), b"precious");
         assert_eq!(create_new(&link, PRIVATE_FILE).unwrap_err().kind(), ErrorKind::AlreadyExists);
-        assert!(open_or_create(&link, PRIVATE_FILE).is_err() && is_sound());
+        let refused = open_or_create(&link, PRIVATE_FILE).unwrap_err();
+        assert!(refused.to_string().contains("name the file itself") && is_sound(), "{refused}");
+        let mut named = String::new();
+        open_or_create_named(&link, PRIVATE_FILE).unwrap().read_to_string(&mut named).unwrap();
+        assert_eq!(named, "precious");
+        let (nowhere, dangling) = (folder.path().join("not there"), folder.path().join("dangling"));
+        symlink(&nowhere, &dangling).unwrap();
+        let refused = open_or_create_named(&dangling, PRIVATE_FILE).unwrap_err();
+        assert!(refused.to_string().contains("name the file itself") && !nowhere.exists(), "{refused}");
+        open_or_create_named(&nowhere, PRIVATE_FILE).unwrap();
+        assert!(nowhere.is_file());
         replace(&link, b"page", PRIVATE_FILE).unwrap();
         assert!(is_sound() && !link.is_symlink() && fs::read(&link).unwrap() == b"page");
         let half = beside(&link);

@@ -73,9 +73,12 @@ impl Control {
     }
 }
 
-/// A control file is on the disk before the first segment is. Where there are segments and it is not, it was lost: what
-/// an interrupted purge has left would be taken for a part of the log again, and a newer version's layout for this
-/// one's.
+/// What is said of one that was lost.
+pub(crate) const LOST: &str = "it is missing, and the directory has segments: they can be read (log cat, log stats, log verify), and \
+                               nothing can be appended; put it back from a copy of the directory";
+
+/// A control file is on the disk before the first segment is. Where there are segments and it is not, it was lost: a writer would take
+/// what an interrupted purge has left for a part of the log again, and a newer version's layout for this one's.
 ///
 /// # Errors
 /// [`LogError::Corrupt`] if there are segments.
@@ -83,8 +86,7 @@ pub(crate) fn refuse_lost(directory: &dyn Directory, has_segments: bool) -> Resu
     if !has_segments {
         return Ok(());
     }
-    let reason = "it is missing, and the directory has segments; put it back from a copy of the directory";
-    Err(LogError::corrupt(directory.path_of(NAME), 0, reason))
+    Err(LogError::corrupt(directory.path_of(NAME), 0, LOST))
 }
 
 #[derive(Debug, PartialEq, Eq)]

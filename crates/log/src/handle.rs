@@ -400,7 +400,8 @@ pub struct LogDir {
 }
 
 impl LogDir {
-    /// Opens the log of one source. Nothing is locked or changed.
+    /// Opens the log of one source. Nothing is locked or changed. A directory that has segments and no control file, as somebody may
+    /// have rescued them, is read, too, with a warning.
     ///
     /// # Errors
     /// [`LogError::NoLog`] if the directory holds none; [`LogError::FormatVersion`]; [`LogError::Corrupt`];
@@ -445,13 +446,23 @@ impl LogDir {
             return Err(LogError::NoLog { path: log.directory.path().to_owned() });
         }
         if known?.is_none() {
-            control::refuse_lost(log.directory.as_ref(), true)?;
+            // Segments that somebody has rescued are read all the same. Only a writer must know where the log begins.
+            let path = log.directory.path().display();
+            tracing::warn!(
+                "{path} has segments and no control.json, which says where the log begins: all segments are read, among them any that \
+                 an interrupted purge has left. Nothing can write to the log until control.json is put back from a copy"
+            );
         }
         Ok(log)
     }
 
     pub(crate) fn directory(&self) -> &dyn Directory {
         self.directory.as_ref()
+    }
+
+    /// Whether it is not of the archive alone.
+    pub(crate) fn has_directory(&self) -> bool {
+        self.local.is_some()
     }
 
     /// Numbers of the segments there are, oldest first.
@@ -478,7 +489,12 @@ impl LogDir {
         mut progress: impl FnMut(ArchiveProgress),
     ) -> Result<Archived, LogError> {
         match &self.local {
-            Some(local) => archive::archive_sealed(local.as_ref(), archive, options, &mut progress),
+            Some(local) => {
+                if Control::read(local.as_ref())?.is_none() {
+                    control::refuse_lost(local.as_ref(), !segment_numbers(local.as_ref())?.is_empty())?;
+                }
+                archive::archive_sealed(local.as_ref(), archive, options, &mut progress)
+            }
             None => Ok(Archived::default()),
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tailwater_wire::gtid::GtidSet;
 
-use crate::control::Control;
+use crate::control::{self, Control};
 use crate::error::LogError;
 use crate::framing::{Before, Framing};
 use crate::gtid_before;
@@ -129,7 +129,13 @@ impl LogDir {
 
     /// What was archived once, and is not all there.
     fn missing_archived(&self, found: &mut Verification) -> Result<(), LogError> {
-        let Some(control) = Control::read(self.directory())? else { return Ok(()) };
+        let Some(control) = Control::read(self.directory())? else {
+            // An archive has none.
+            if self.has_directory() {
+                found.problem(&self.directory().path_of(control::NAME), 0, control::LOST);
+            }
+            return Ok(());
+        };
         let missing = self.directory().missing_before(control.first_segment);
         for number in missing.map_err(|error| LogError::io("list", self.directory().path(), error))? {
             let path = self.directory().path_of(&segment_name(number));

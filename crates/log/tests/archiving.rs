@@ -347,3 +347,11 @@ fn sources_are_told_apart() {
         "TW-LOG-0013"
     );
 }
+
+#[test]
+fn a_log_without_its_control_file_is_not_archived() {
+    let world = World::new(Flavour::MySql);
+    std::fs::remove_file(world.path().join("control.json")).unwrap();
+    assert_eq!(world.upload(NO_RETRY).unwrap_err().code(), "TW-LOG-0003");
+    assert_eq!(world.store.names(), [""; 0]);
+}

@@ -16,7 +16,7 @@ use tracing::{Instrument, debug, error, info, warn};
 
 use crate::acker::Order;
 use crate::capture::CaptureOptions;
-use crate::error::{RelayError, Retry};
+use crate::error::{RelayError, Retry, ServerIdHolder};
 use crate::failure_log::FailureLog;
 use crate::opening::is_refusal;
 use crate::orders::GivenOrder;
@@ -194,7 +194,8 @@ impl Driver {
     fn interrupted(&mut self, error: RelayError, has_captured: bool) -> Option<RelayError> {
         let error = match error {
             error if error.says_displaced() => {
-                RelayError::ServerIdTaken { server_id: self.options.server_id }
+                let holder = ServerIdHolder::Replica;
+                RelayError::ServerIdTaken { holder, server_id: self.options.server_id }
             }
             error => error,
         };
@@ -315,7 +316,8 @@ impl Driver {
         check_grants(&mut control, Purpose::Capture).await?;
         let mut source = source::ask_state(&mut control).await?;
         if source.identity.server_id == self.options.server_id {
-            return Err(RelayError::ServerIdTaken { server_id: self.options.server_id });
+            let holder = ServerIdHolder::Source;
+            return Err(RelayError::ServerIdTaken { holder, server_id: self.options.server_id });
         }
         self.status.set_source_variables(source::ask_variables(&mut control).await?);
         ask_clock(&mut control, &self.status).await?;

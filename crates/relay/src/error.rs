@@ -4,6 +4,15 @@ use tailwater_log::LogError;
 use tailwater_session::{ServerError, SessionError};
 use tailwater_wire::{Flavour, WireError};
 
+/// Which server has the number that a capture registers with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerIdHolder {
+    /// The source.
+    Source,
+    /// Another replica of the source.
+    Replica,
+}
+
 /// Why a capture could not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum RelayError {
@@ -105,12 +114,21 @@ pub enum RelayError {
         /// What happened.
         detail: String,
     },
-    /// The source has ended our stream because another replica came with our `server_id`.
+    /// The source, or another replica of it, has our `server_id`.
     #[error(
-        "the source itself or another replica of it has server_id {server_id} too, and the source ends the connection of one \
-         replica when the other comes; give this source a server_id of its own"
+        "{} has server_id {server_id} too{}; set server_id of this [[source]] to a number that no server of the cluster has",
+        match holder {
+            ServerIdHolder::Source => "the source itself",
+            ServerIdHolder::Replica => "another replica of the source",
+        },
+        match holder {
+            ServerIdHolder::Source => ", and sends no events to a replica with its own number",
+            ServerIdHolder::Replica => ", and the source ends the connection of one replica when the other connects",
+        }
     )]
     ServerIdTaken {
+        /// Who has it.
+        holder: ServerIdHolder,
         /// The number.
         server_id: u32,
     },
@@ -290,6 +308,20 @@ mod tests {
     use crate::watch::SemiSyncAlarm;
 
     #[test]
+    fn who_has_the_server_id_is_said() {
+        let said = |holder| RelayError::ServerIdTaken { holder, server_id: 7 }.to_string();
+        let (source, replica) = (said(ServerIdHolder::Source), said(ServerIdHolder::Replica));
+        assert!(
+            source.contains("the source itself has server_id 7") && !source.contains("replica of"),
+            "{source}"
+        );
+        assert!(
+            replica.contains("another replica of the source has") && !replica.contains("itself"),
+            "{replica}"
+        );
+    }
+
+    #[test]
     fn every_code_is_explained_once_and_no_other() {
         let page = include_str!("../../../docs/reference/errors.md");
         let text = String::new;
@@ -305,7 +337,7 @@ mod tests {
             RelayError::Answer { what: "", detail: text() },
             RelayError::Runtime { detail: text() },
             RelayError::TornTail { file: text() },
-            RelayError::ServerIdTaken { server_id: 1 },
+            RelayError::ServerIdTaken { holder: ServerIdHolder::Source, server_id: 1 },
             RelayError::StartRefused { start: text(), reason: text() },
             RelayError::Listen {
                 address: std::net::SocketAddr::from(([127, 0, 0, 1], 1)),

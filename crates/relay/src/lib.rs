@@ -39,6 +39,6 @@ pub mod watch;
 mod watching;
 
 pub use capture::{Capture, CaptureOptions, OpenCapture};
-pub use error::{RelayError, Retry};
+pub use error::{RelayError, Retry, ServerIdHolder};
 pub use orders::Acker;
 pub use status::{CaptureState, CaptureStatus};

@@ -259,7 +259,8 @@ pub enum SessionError {
     /// A setting that would change results cannot be taken out of a session.
     #[error(
         "{endpoint} gives its sessions a value of {variable} under which results would be wrong or definitions others, and this \
-         user may not set it to {wanted} for its own: {error}; set it globally there, or give the user the right to set it"
+         user may not set it to {wanted} for its own: {error}; run there: SET GLOBAL {variable} = {wanted}, or grant the user \
+         {privilege} ON *.*"
     )]
     SessionSetting {
         /// Which server.
@@ -268,8 +269,10 @@ pub enum SessionError {
         variable: &'static str,
         /// What the session needs, in SQL.
         wanted: &'static str,
+        /// The privilege that sets it for a session.
+        privilege: &'static str,
         /// The server's error.
-        error: ServerError,
+        error: Box<ServerError>,
     },
     /// A setting that would change results is not what it was set to.
     #[error(
@@ -508,10 +511,10 @@ impl SessionError {
     /// The server's own error, if this is one.
     pub fn server_error(&self) -> Option<&ServerError> {
         match self {
-            Self::Server { error, .. }
-            | Self::Denied { error, .. }
-            | Self::LocalInfileOff { error, .. }
-            | Self::SessionSetting { error, .. } => Some(error),
+            Self::Server { error, .. } | Self::Denied { error, .. } | Self::LocalInfileOff { error, .. } => {
+                Some(error)
+            }
+            Self::SessionSetting { error, .. } => Some(error),
             _ => None,
         }
     }

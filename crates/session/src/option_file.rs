@@ -379,15 +379,15 @@ impl ClientOptions {
         }
     }
 
-    /// How much TLS it comes to. Who names an authority wants certificates to be verified, as the servers' programs have it:
-    /// with `ssl-ca` every mode but `DISABLED` verifies the certificate, unless `ssl-verify-server-cert` is switched off.
+    /// How much TLS it comes to. With `ssl-ca` every mode but `DISABLED` verifies the certificate. MariaDB's clients do so, too, with
+    /// `ssl-verify-server-cert` switched off, which is only about the host. MySQL's do if no mode is set; under an explicit `PREFERRED`
+    /// or `REQUIRED` they ignore `ssl-ca`, with a warning. Which flavour a server has is not known before it is trusted.
     fn effective_tls_mode(&self) -> TlsMode {
         match (self.tls_mode, self.tls_verify) {
             (Some(mode @ (TlsMode::Off | TlsMode::VerifyCa | TlsMode::VerifyFull)), _) => mode,
             (_, Some(true)) => TlsMode::VerifyFull,
-            (mode, Some(false)) => mode.unwrap_or_default(),
-            (_, None) if self.tls_ca.is_some() => TlsMode::VerifyCa,
-            (mode, None) => mode.unwrap_or_default(),
+            _ if self.tls_ca.is_some() => TlsMode::VerifyCa,
+            (mode, _) => mode.unwrap_or_default(),
         }
     }
 
@@ -483,11 +483,12 @@ mod tests {
             ("ssl\nssl-ca=ca.pem", TlsMode::VerifyCa),
             ("ssl-ca=ca.pem\nssl-verify-server-cert", TlsMode::VerifyFull),
             ("ssl-ca=ca.pem\nssl-mode=VERIFY_IDENTITY\nskip-ssl-verify-server-cert", TlsMode::VerifyFull),
-            // Unless set otherwise.
+            // The host is then not verified, and still the certificate.
+            ("ssl\nssl-ca=ca.pem\nssl-verify-server-cert=0", TlsMode::VerifyCa),
+            ("ssl-ca=ca.pem\nskip-ssl-verify-server-cert", TlsMode::VerifyCa),
+            // Unless there is to be no TLS.
             ("ssl-ca=ca.pem\nskip-ssl", TlsMode::Off),
             ("ssl-ca=ca.pem\nssl-mode=DISABLED", TlsMode::Off),
-            ("ssl\nssl-ca=ca.pem\nssl-verify-server-cert=0", TlsMode::Required),
-            ("ssl-ca=ca.pem\nskip-ssl-verify-server-cert", TlsMode::Preferred),
         ] {
             let options = load(&format!("[client]\n{lines}"), &[]).unwrap();
             assert_eq!(options.connect_options().tls.mode, mode, "{lines}");

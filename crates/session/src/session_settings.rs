@@ -21,6 +21,9 @@ use crate::error::SessionError;
 const UNKNOWN_SYSTEM_VARIABLE: u16 = 1193;
 const NOT_OF_A_SESSION: u16 = 1238;
 
+/// What the binlog server of a relay says that it is, in each refusal.
+pub const SERVED_LOG: &str = "This is Tailwater's binlog server";
+
 /// Without these an answer may have no row, or letters of two bytes.
 const READABLE: &str =
     "SET SESSION sql_select_limit = 18446744073709551615, SESSION character_set_results = utf8mb4";
@@ -72,11 +75,36 @@ pub(crate) async fn apply(connection: &mut Connection, preset: SessionPreset) ->
     if different.is_empty() {
         return Ok(());
     }
-    let mut set = set(connection, different, preset).await?;
+    let tolerated = settings.iter().zip(&found).filter(|(setting, value)| setting.tolerated == Some(value));
+    let tolerated: Vec<_> = tolerated.map(|(setting, _)| setting.name).collect();
+    match set_and_read_back(connection, different, &tolerated, preset).await {
+        // There are no rows that a setting could change: older versions answer with what their source has.
+        Err(SessionError::SettingNotKept { .. }) if is_served_log(connection).await? => Ok(()),
+        done => done,
+    }
+}
+
+async fn set_and_read_back(
+    connection: &mut Connection,
+    settings: Vec<&'static SessionSetting>,
+    tolerated: &[&str],
+    preset: SessionPreset,
+) -> Result<(), SessionError> {
+    let mut set = set(connection, settings, tolerated, preset).await?;
     let found = read(connection, &mut set).await?;
     match differing(&set, &found).first() {
         None => Ok(()),
         Some(setting) => Err(not_kept(connection, setting)),
+    }
+}
+
+/// Whether the server is the binlog server of a relay: that says what it is with each refusal. `@@version_comment` may be that of its
+/// source.
+async fn is_served_log(connection: &mut Connection) -> Result<bool, SessionError> {
+    match connection.query("SELECT @@served_log").await {
+        Err(SessionError::Server { error, .. }) => Ok(error.message.expose().contains(SERVED_LOG)),
+        Err(error) => Err(error),
+        Ok(_) => Ok(false),
     }
 }
 
@@ -177,6 +205,7 @@ fn names(text: &str, name: &str) -> bool {
 async fn set(
     connection: &mut Connection,
     settings: Vec<&'static SessionSetting>,
+    tolerated: &[&str],
     preset: SessionPreset,
 ) -> Result<Vec<&'static SessionSetting>, SessionError> {
     let assignments: Vec<_> = settings.iter().map(|setting| setting.assignment()).collect();
@@ -190,12 +219,16 @@ async fn set(
     for setting in settings {
         match connection.execute(&format!("SET {}", setting.assignment())).await {
             Ok(_) => set.push(setting),
-            Err(SessionError::Server { error, .. }) if setting.is_needed_by(preset) => {
+            Err(SessionError::Server { error, .. })
+                if setting.is_needed_by(preset) && !tolerated.contains(&setting.name) =>
+            {
+                let server = connection.server();
                 return Err(SessionError::SessionSetting {
                     endpoint: connection.endpoint().to_owned(),
                     variable: setting.name,
                     wanted: setting.value,
-                    error,
+                    privilege: setting.privilege(server.flavour, server.version),
+                    error: Box::new(error),
                 });
             }
             Err(SessionError::Server { error, .. }) => {

@@ -5,9 +5,15 @@ use std::collections::HashSet;
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::odd_settings::{make_odd, odd_settings, receptive};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, shared};
-use tailwater_session::session_settings::{SETTINGS, SessionSetting, UNCHANGED, settings_of};
+use tailwater_session::session_settings::{
+    SERVED_LOG, SETTINGS, SessionSetting, UNCHANGED, settings_of, shipped_value,
+};
 use tailwater_session::{ConnectOptions, Connection, Endpoint, SessionError, SessionPreset};
 use tailwater_wire::Flavour;
+use tailwater_wire::protocol::command::Command;
+use tailwater_wire::protocol::{ErrPacket, ServerStatus};
+
+use crate::fake::{Peer, options, serve};
 
 on_each_server! {
     every_session_variable_of_the_server_is_classified,
@@ -118,6 +124,19 @@ async fn a_setting_that_the_account_may_not_set_is_named(kind: ServerKind) -> Re
         server.sql("SET GLOBAL init_connect = 'SET sql_select_limit = 1, sql_mode = ORACLE'").await?;
         let mut connection = Connection::connect(&definitions).await?;
         ensure!(connection.query("SELECT 1 UNION SELECT 2").await?.rows.len() == 2);
+        // But for one. Hosted servers have InnoDB, and let nobody set it.
+        server.sql("SET GLOBAL enforce_storage_engine = InnoDB").await?;
+        Connection::connect(&definitions).await?;
+        server.sql("SET GLOBAL enforce_storage_engine = Aria").await?;
+        Connection::connect(&low).await?;
+        let error = Connection::connect(&definitions).await.err().context("connected")?;
+        let message = error.to_string();
+        ensure!(error.code() == "TW-SES-0030" && message.contains("enforce_storage_engine"), "{message}");
+        ensure!(message.contains("grant the user SUPER ON *.*"), "{message}");
+        server.sql("GRANT SUPER ON *.* TO low@'%'").await?;
+        let mut connection = Connection::connect(&definitions).await?;
+        let engine = connection.query("SELECT @@SESSION.enforce_storage_engine").await?;
+        ensure!(engine.scalar().is_none_or(str::is_empty), "{engine:?}");
         return Ok(());
     }
     server.sql("SET GLOBAL sql_require_primary_key = 1, GLOBAL sql_select_limit = 1").await?;
@@ -126,9 +145,64 @@ async fn a_setting_that_the_account_may_not_set_is_named(kind: ServerKind) -> Re
     let error = Connection::connect(&definitions).await.err().context("connected")?;
     let message = error.to_string();
     ensure!(error.code() == "TW-SES-0030" && message.contains("sql_require_primary_key"), "{message}");
-    ensure!(message.contains("SESSION_VARIABLES_ADMIN"), "{message}");
+    ensure!(message.contains("grant the user SESSION_VARIABLES_ADMIN ON *.*"), "{message}");
     server.sql("GRANT SESSION_VARIABLES_ADMIN ON *.* TO low@'%'").await?;
     Connection::connect(&definitions).await?;
     ensure!(SETTINGS.iter().any(|setting| setting.name == "sql_require_primary_key"));
+    Ok(())
+}
+
+/// Answers as a server with another sql_mode that takes every SET and forgets it; what it says of variables that it does not know.
+async fn forgets_what_is_set(mut peer: Peer, what_it_is: &'static str) -> Result<()> {
+    peer.log_in().await?;
+    loop {
+        let payload = peer.read().await?;
+        let sql = match Command::parse(&payload)? {
+            Command::Query(sql) => String::from_utf8_lossy(sql).into_owned(),
+            _ => return Ok(()),
+        };
+        let Some(asked) = sql.strip_prefix("SELECT ") else {
+            peer.ok().await?;
+            continue;
+        };
+        let names: Vec<_> = asked.split(", ").map(|name| name.trim_start_matches("@@SESSION.")).collect();
+        // Older versions do not know all that is asked for.
+        let unknown = names
+            .iter()
+            .find(|name| shipped_value(Flavour::MySql, name).is_none() || **name == "lc_messages");
+        if let Some(unknown) = unknown {
+            let message =
+                format!("Unknown system variable '{}'. {what_it_is}", unknown.trim_start_matches("@@"));
+            let mut payload = Vec::new();
+            ErrPacket { number: 1193, sql_state: "HY000".to_owned(), message }.encode(&mut payload);
+            peer.send(&payload).await?;
+            continue;
+        }
+        let value = |name: &&str| match *name {
+            "sql_mode" => "ANSI",
+            name => shipped_value(Flavour::MySql, name).unwrap_or_default(),
+        };
+        let row: Vec<_> = names.iter().map(|name| Some(value(name).as_bytes())).collect();
+        peer.columns(u8::try_from(row.len())?).await?;
+        peer.row(&row).await?;
+        peer.end_of_rows(ServerStatus::default()).await?;
+    }
+}
+
+/// The relay that a newer one captures from may be an older version, whose log is served as if its sessions had the source's settings.
+#[tokio::test]
+async fn a_served_log_that_forgets_what_is_set_is_read() -> Result<()> {
+    let connect = async |what_it_is: &'static str| {
+        let (endpoint, task) =
+            serve(async move |peer: Peer| forgets_what_is_set(peer, what_it_is).await).await?;
+        let options = ConnectOptions { session_preset: SessionPreset::Shipped, ..options(endpoint) };
+        let connected = Connection::connect(&options).await;
+        task.abort();
+        Ok::<_, anyhow::Error>(connected.map(drop))
+    };
+    connect("This is Tailwater's binlog server: it answers binlog dumps").await??;
+    ensure!("This is Tailwater's binlog server: it".starts_with(SERVED_LOG));
+    let error = connect("").await?.err().context("a proxy was taken for a served log")?;
+    ensure!(error.code() == "TW-SES-0031" && error.to_string().contains("sql_mode"), "{error}");
     Ok(())
 }

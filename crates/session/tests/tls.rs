@@ -87,7 +87,7 @@ async fn modes_with_the_certificates_that_mysql_makes() -> Result<()> {
     succeeds(&with_tls(&plain, TlsMode::Required, None)).await?;
     succeeds(&with_tls(&plain, TlsMode::VerifyCa, Some(&ca))).await?;
     fails(&with_tls(&plain, TlsMode::VerifyCa, Some(&other.ca())), "authority").await?;
-    // Who names an authority wants the certificate to be its own, as the stock client has it.
+    // Who names an authority wants the certificate to be its own. MySQL's client ignores it under an explicit mode, with a warning.
     for mode in [None, Some(TlsMode::Preferred), Some(TlsMode::Required)] {
         let told = |ca: &Path| {
             let ca =

@@ -235,3 +235,32 @@ pub(crate) fn connect_options(server: ServerAddress<'_>) -> anyhow::Result<Conne
     });
     Ok(options.connect_options())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_authority_verifies_the_server_in_whatever_mode_has_tls() {
+        let option_file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(option_file.path(), "[client]\nskip-ssl-verify-server-cert\n").unwrap();
+        for (tls, mode) in [
+            (None, TlsMode::VerifyCa),
+            (Some(TlsConfig::Preferred), TlsMode::VerifyCa),
+            (Some(TlsConfig::Required), TlsMode::VerifyCa),
+            (Some(TlsConfig::VerifyFull), TlsMode::VerifyFull),
+            (Some(TlsConfig::Off), TlsMode::Off),
+        ] {
+            let server = ServerAddress {
+                host: Some("db1"),
+                port: None,
+                socket: None,
+                user: None,
+                defaults_file: Some(option_file.path()),
+                tls,
+                tls_ca: Some(Path::new("ca.pem")),
+            };
+            assert_eq!(connect_options(server).unwrap().tls.mode, mode, "{tls:?}");
+        }
+    }
+}

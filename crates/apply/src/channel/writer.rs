@@ -40,22 +40,7 @@ pub(super) async fn connect(options: &ChannelOptions) -> Result<Connection, Appl
         check_grants(&mut connection, Purpose::Apply).await?;
         return Err(error.into());
     }
-    if flavour == Flavour::MySql {
-        make_tables_as_they_were(&mut connection).await?;
-    }
     Ok(connection)
-}
-
-/// A key that the target made for a table without one would be its first column, and values would go to those of their neighbours. Its
-/// own replication does not make one. To set these takes a right, so only if need be.
-async fn make_tables_as_they_were(connection: &mut Connection) -> Result<(), ApplyError> {
-    for variable in ["sql_generate_invisible_primary_key", "sql_require_primary_key"] {
-        let shown = connection.query(&format!("SHOW SESSION VARIABLES LIKE '{variable}'")).await?;
-        if shown.first().and_then(|row| row.get_str(1)) == Some("ON") {
-            connection.execute(&format!("SET SESSION {variable} = OFF")).await?;
-        }
-    }
-    Ok(())
 }
 
 /// What the session is told that its statements are written in.

@@ -51,8 +51,10 @@ pub enum Position {
 pub struct Waiting {
     way: InStep,
     wait_max: Duration,
-    /// The name of this worker's mark.
+    /// The name of this worker's mark on its present connection to the source.
     mark: String,
+    /// How many times it has connected again.
+    connections: u32,
     number: u64,
     /// The last position that the target reached.
     reached: Option<Position>,
@@ -187,6 +189,9 @@ async fn lacks(source: &mut Connection, target: &mut Connection) -> Result<bool,
 /// What stands before a mark's name in the name of the lock that its worker holds.
 const LOCK: &str = "tailwater.check_marks.";
 
+/// How long that lock is waited for. Nobody else takes it: another check asks only whether it is free.
+const LOCK_SECONDS: u32 = 5;
+
 /// Takes away marks of workers that are gone: of checks that were killed, or lost their connection.
 async fn take_away_left(source: &mut Connection) -> Result<(), BulkError> {
     let sql =
@@ -224,7 +229,21 @@ impl Waiting {
         mark: String,
         progress_reader: Option<Arc<dyn ReadsProgress>>,
     ) -> Self {
-        Self { way, wait_max, mark, number: 0, reached: None, progress_reader }
+        Self { way, wait_max, mark, connections: 0, number: 0, reached: None, progress_reader }
+    }
+
+    /// For a new connection to the source. The one before may still hold its lock, and no longer than it takes the server to end it: so
+    /// this one has a mark of its own, and the mark of the other goes.
+    ///
+    /// # Errors
+    /// [`BulkError::Session`]
+    pub async fn connected_again(&mut self, source: &mut Connection) -> Result<(), BulkError> {
+        self.finish(source).await?;
+        let first = self.mark.split('+').next().unwrap_or_default();
+        self.connections += 1;
+        self.mark = format!("{first}+{}", self.connections);
+        self.number = 0;
+        Ok(())
     }
 
     /// Takes this worker's mark away again.
@@ -258,7 +277,12 @@ impl Waiting {
                 if self.number == 0 {
                     // For as long as the connection lasts: nobody else takes the mark for one that was left.
                     let lock = literal(&format!("{LOCK}{}", self.mark));
-                    source.query(&format!("SELECT GET_LOCK({lock}, 0)")).await?;
+                    let answer = source.query(&format!("SELECT GET_LOCK({lock}, {LOCK_SECONDS})")).await?;
+                    if answer.scalar() != Some("1") {
+                        let reason = format!("GET_LOCK({lock}) gives {:?}, not 1", answer.scalar());
+                        let doing = "taking the lock of the check's mark";
+                        return Err(SessionError::UnexpectedResult { doing, reason }.into());
+                    }
                 }
                 self.number += 1;
                 let sql = format!(

@@ -245,7 +245,7 @@ pub(crate) fn found_before(options: &CheckOptions) -> Result<FoundBefore, BulkEr
     let Some(path) = &options.state else { return Ok(FoundBefore::default()) };
     let state = State::read(path, &source, &target)?;
     let mut findings = state.given_up();
-    let is_finished = state.finished.is_some();
+    let is_finished = state.is_finished(|table| options.selection.wants(table));
     let mut differences = state.differences;
     findings.extend(state.finished.into_iter().flatten());
     findings.retain(|finding| options.selection.wants(finding.table_name()));
@@ -444,9 +444,10 @@ impl Worker {
 
     /// Continues with other tables. The connections are new: one of them may have been in the midst of an answer.
     async fn give_up(&mut self, table: &TableWork, error: &BulkError) -> Result<(), BulkError> {
-        let Comparing { source, target, .. } = &mut self.comparing;
+        let Comparing { source, target, waiting, .. } = &mut self.comparing;
         (*source, *target) =
             (connect_to(&self.options.source).await?, connect_to(&self.options.target).await?);
+        waiting.connected_again(source).await?;
         if table.give_up().await {
             let finding = tables::unreadable(source, target, &table.pair.name, error).await;
             self.shared.unreadable.lock().await.push(finding);

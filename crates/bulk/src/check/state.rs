@@ -20,6 +20,9 @@ use crate::walk::ChunkRange;
 /// The format of the file.
 const FORMAT: u32 = 1;
 
+/// What the first line begins with.
+const BEGINNING: &[u8] = b"{\"begun\":";
+
 /// The longest file that is believed to be one.
 const FILE_BYTES_MAX: u64 = 4 << 30;
 
@@ -35,7 +38,7 @@ enum Entry {
     Compared { schema: String, table: String, number: u32, rows: u64, found: Vec<Difference> },
     /// A table is compared, or given up because of too many differences.
     TableDone { schema: String, table: String, too_many: bool },
-    /// All tables that were to be compared are, and this was found about whole ones.
+    /// All tables that were to be compared are, but for those that a server did not read; and this was found about whole ones.
     Finished { findings: Vec<TableFinding> },
 }
 
@@ -78,7 +81,8 @@ impl State {
         target: &str,
     ) -> Result<Self, BulkError> {
         let Some(path) = path else { return Ok(Self::default()) };
-        let mut file = tailwater_files::open_or_create(path, PRIVATE_FILE).map_err(failed("open", path))?;
+        let mut file =
+            tailwater_files::open_or_create_named(path, PRIVATE_FILE).map_err(failed("open", path))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(BulkError::Busy { path: path.to_owned() }),
@@ -176,7 +180,16 @@ impl State {
         }])
     }
 
-    /// Notes that all tables are done, and what there is about whole ones.
+    /// Whether all of these tables that were to be compared are. One that a server did not read is not: a check that resumes tries it
+    /// again.
+    pub(super) fn is_finished(&self, is_wanted: impl Fn(&TableName) -> bool) -> bool {
+        let is_unread = |finding: &TableFinding| {
+            matches!(finding, TableFinding::Unreadable(..)) && is_wanted(finding.table_name())
+        };
+        self.finished.as_ref().is_some_and(|findings| !findings.iter().any(is_unread))
+    }
+
+    /// Notes that the check is at its end, and what there is about whole tables.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -267,7 +280,9 @@ fn read(file: &mut File, path: &Path) -> Result<(Vec<Entry>, usize), BulkError> 
         return Err(damaged(format!("it has more than {FILE_BYTES_MAX} bytes")));
     }
     let (entries, good_bytes) = parse(&bytes).map_err(damaged)?;
-    if entries.is_empty() && bytes.contains(&b'\n') {
+    // What a check wrote at first, if it was killed amid that, is a front of a line. All else is another file, and stays.
+    let is_torn = bytes.starts_with(BEGINNING) || BEGINNING.starts_with(&bytes);
+    if entries.is_empty() && (bytes.contains(&b'\n') || !is_torn) {
         return Err(damaged("its first line does not hold".to_owned()));
     }
     Ok((entries, good_bytes))
@@ -344,7 +359,45 @@ mod tests {
         std::fs::write(&path, text.replacen("\"s\"", "\"x\"", 1)).unwrap();
         let damaged = State::read(&path, "a", "b").unwrap_err();
         assert!(damaged.to_string().contains("line 2"), "{damaged}");
-        std::fs::write(&path, "something else\n").unwrap();
-        assert!(matches!(State::open(Some(&path), true, "a", "b"), Err(BulkError::Damaged { .. })));
+        for other in ["something else\n", "something else"] {
+            std::fs::write(&path, other).unwrap();
+            for resume in [false, true] {
+                let refused = State::open(Some(&path), resume, "a", "b");
+                assert!(matches!(refused, Err(BulkError::Damaged { .. })), "{other}");
+            }
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), other);
+        }
+        // Killed amid the first line, there is nothing in it.
+        std::fs::write(&path, "{\"begun\":{\"for").unwrap();
+        State::open(Some(&path), false, "a", "b").unwrap();
+        assert!(State::read(&path, "a", "b").unwrap().tables.is_empty());
+    }
+
+    #[test]
+    fn a_check_that_could_not_read_a_table_is_not_finished() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("state"), folder.path().join("link"));
+        drop(State::open(Some(&path), false, "a", "b").unwrap());
+        // The user may have put the file elsewhere.
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let mut state = State::open(Some(&link), true, "a", "b").unwrap();
+        let [read, unread] = ["t", "u"].map(|name| TableName::new("s", name));
+        for table in [&read, &unread] {
+            state.planned(table, 0, &range(0)).unwrap();
+        }
+        state.compared(&read, 0, 5, Vec::new()).unwrap();
+        state.table_done(&read, false).unwrap();
+        state.finished(&[TableFinding::Unreadable(unread.clone(), "on the target: error".into())]).unwrap();
+        drop(state);
+        let state = State::read(&path, "a", "b").unwrap();
+        assert!(!state.is_finished(|_| true) && state.is_finished(|table| *table == read));
+        assert_eq!(state.finished.as_ref().map(Vec::len), Some(1));
+        // It is tried again.
+        assert!(!state.tables[&unread].done && state.tables[&unread].open.contains_key(&0));
+        let mut state = State::open(Some(&path), true, "a", "b").unwrap();
+        state.compared(&unread, 0, 5, Vec::new()).unwrap();
+        state.table_done(&unread, false).unwrap();
+        state.finished(&[]).unwrap();
+        assert!(state.is_finished(|_| true));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tailwater_session::{Connection, Retry, SessionError};
+use tailwater_session::{Connection, SessionError};
 
 use super::comparing::Comparing;
 use super::difference::TableFinding;
@@ -114,16 +114,42 @@ async fn tables_of(
 /// is not there, its file is damaged, what it consists of is missing.
 pub(super) fn is_of_one_table(error: &BulkError) -> bool {
     match error {
-        BulkError::Session(SessionError::Server { error, .. }) => {
-            error.retry() == Retry::AfterChange && !OF_THE_SERVER.contains(&error.number)
-        }
+        BulkError::Session(SessionError::Server { error, .. }) => match error.number {
+            GOT_ERROR_OF_ENGINE => engine_error(error.message.expose())
+                .is_some_and(|number| OF_ONE_TABLE_IN_ENGINE.contains(&number)),
+            number => OF_ONE_TABLE.iter().any(|group| group.contains(&number)),
+        },
         BulkError::RowTooLong { .. } => true,
         _ => false,
     }
 }
 
-/// Errors that meet every table: no database for the check's own marks, read-only, a full disk, no privilege for statements.
-const OF_THE_SERVER: [u16; 5] = [1021, 1044, 1049, 1227, 1290];
+/// Errors of a server about one table. All others, such as a full disk, no memory, a limit on time or a cluster that is not ready, meet
+/// the next table as well.
+const OF_ONE_TABLE: [&[u16]; 5] = [
+    // Its files are not there, damaged, of another version, or encrypted by a key that is not there.
+    &[1016, 1017, 1033, 1034, 1035, 1194, 1195, 1459, 1707, 1712, 1808, 1812, 1814, 1815, 1877, 1932, 3185],
+    // It is not there, its columns or keys have changed, what it consists of is missing or differs, its engine is not there.
+    &[1054, 1072, 1146, 1168, 1176, 1286, 1356, 1412],
+    // No privilege for it or for a column.
+    &[1142, 1143],
+    // What it reads from elsewhere: FEDERATED, CONNECT, SPIDER.
+    &[1296, 1429, 1430, 1431, 1432],
+    // A value in it: no text of its character set, too long for a packet, out of range, no JSON.
+    &[1300, 1301, 1690, 3140, 3141, 3144],
+];
+
+/// `ER_GET_ERRNO`: the number of the engine stands in the message.
+const GOT_ERROR_OF_ENGINE: u16 = 1030;
+
+/// Of the engines' own errors (`my_base.h`) those about one table: crashed, of an older version, not there, its index or tablespace
+/// damaged or missing, and MariaDB's about a table that its key does not decrypt.
+const OF_ONE_TABLE_IN_ENGINE: [u32; 12] = [126, 127, 130, 132, 134, 144, 145, 155, 164, 180, 192, 194];
+
+/// The first number of `Got error 194 "Tablespace is missing for a table" from storage engine InnoDB`, in any language.
+fn engine_error(message: &str) -> Option<u32> {
+    message.split(|letter: char| !letter.is_ascii_digit()).find(|digits| !digits.is_empty())?.parse().ok()
+}
 
 /// What is said about a table that a server does not read.
 pub(super) async fn unreadable(
@@ -145,4 +171,45 @@ pub(super) async fn unreadable(
         error => error.to_string(),
     };
     TableFinding::Unreadable(name.clone(), format!("{side}: {said}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tailwater_session::{ServerError, StatementFront};
+
+    use super::*;
+
+    fn is_of_one_table(number: u16, message: &str) -> bool {
+        let error = ServerError { number, sql_state: "HY000".into(), message: message.into() };
+        let statement = StatementFront::default();
+        super::is_of_one_table(&SessionError::Server { doing: "", error, statement }.into())
+    }
+
+    #[test]
+    fn only_errors_of_one_table_give_up_one_table() {
+        for number in [
+            1016, 1017, 1033, 1034, 1035, 1142, 1143, 1146, 1168, 1194, 1195, 1286, 1356, 1812, 1814, 1815,
+            1932,
+        ] {
+            assert!(is_of_one_table(number, ""), "{number}");
+        }
+        // A server that goes away, a full disk, no memory, no privilege, a cluster that is not ready, read-only, a time-out.
+        for number in
+            [1021, 1028, 1037, 1041, 1044, 1047, 1049, 1053, 1064, 1114, 1135, 1227, 1290, 1836, 1969, 3024]
+        {
+            assert!(!is_of_one_table(number, ""), "{number}");
+        }
+        assert!(is_of_one_table(
+            1030,
+            "Got error 194 \"Tablespace is missing for a table\" from storage engine InnoDB"
+        ));
+        assert!(is_of_one_table(1030, "Got error 127 - 'Record file is crashed' from storage engine"));
+        assert!(!is_of_one_table(1030, "Got error 28 - 'No space left on device' from storage engine"));
+        assert!(!is_of_one_table(1030, "Got error -1"));
+        assert!(super::is_of_one_table(&BulkError::RowTooLong {
+            server: String::new(),
+            table: String::new(),
+            count: 1
+        }));
+    }
 }

@@ -164,8 +164,8 @@ pub struct PlannedTable {
 pub async fn dry_run(options: &DumpOptions) -> Result<DumpPlan, BulkError> {
     let mut connection = Connection::connect(&options.connect).await?;
     schema::prepare(&mut connection).await?;
-    preparing::check_selection(&mut connection, &options.selection, options.accounts).await?;
-    let inventory = schema::inventory(&mut connection, &options.selection).await?;
+    let preparing::Checked { inventory, .. } =
+        preparing::check_selection(&mut connection, &options.selection, options.accounts).await?;
     let lengths = Lengths::read(&mut connection, &inventory.schemas).await?;
     let order = lengths.largest_first(inventory.tables);
     let ways = plan::plans(circumstances(&mut connection).await?, options.connections, &order);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use flate2::read::MultiGzDecoder;
-use tailwater_session::{Connection, SessionError};
+use tailwater_session::{Connection, Granted, SessionError};
 use tokio::sync::Mutex;
 use tracing::{info, warn};
 
@@ -57,18 +57,22 @@ pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
     schema::prepare(&mut connection).await?;
     // Before anything is written: after an error about a name or a missing right the user runs the same command again.
     let goes_on = options.resume && DumpFolder::is_one(options.files.as_ref())?;
-    if !goes_on {
-        check_selection(&mut connection, &options.selection, options.accounts).await?;
-    }
+    let checked = match goes_on {
+        true => None,
+        false => Some(check_selection(&mut connection, &options.selection, options.accounts).await?),
+    };
     let mut folder = open_folder(options, origin::of(&mut connection).await?)?;
     let by_older = folder.manifest().asked.is_none();
     let asked = asked(options, folder.manifest()).map_err(cannot_go_on)?;
     let Asked { selection, accounts } = folder.manifest_mut().asked.insert(asked).clone();
-    if goes_on {
-        check_selection(&mut connection, &selection, accounts).await?;
-        // Also one that was complete: a file of it may be gone, or tables may have come.
-        folder.manifest_mut().finished_at = None;
-    }
+    let Checked { granted, .. } = match checked {
+        Some(checked) => checked,
+        None => {
+            // Also one that was complete: a file of it may be gone, or tables may have come.
+            folder.manifest_mut().finished_at = None;
+            check_selection(&mut connection, &selection, accounts).await?
+        }
+    };
     check_finished_files(&mut folder)?;
     let mut tries = 0;
     let snapshot = loop {
@@ -85,12 +89,8 @@ pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
     };
     let Snapshot { readers, inventory, tables: left, definitions, point, method, stall } = snapshot;
     options.snapshot_taken.cancel();
-    for (database, lacking) in schema::unseen(&mut connection, &inventory, &selection).await? {
-        let lacking = lacking.join(", ");
-        warn!(
-            database,
-            lacking, "what the user may not see of a database is left out: triggers, say, without TRIGGER"
-        );
+    for table in schema::triggers_unseen(&granted, &inventory) {
+        warn!(%table, "TRIGGER is not granted, so triggers of the table, if it has some, are left out");
     }
     let mut left_out = Vec::new();
     if selection.tables.is_empty() {
@@ -142,7 +142,15 @@ pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
     Ok(Prepared { shared, snapshot: SnapshotTaken { readers, method, stall }, not_in_snapshot, left_out })
 }
 
-/// Whether there is something to dump, and the user may see all of it.
+/// What [`check_selection`] was told by the server.
+pub(super) struct Checked {
+    /// What there is.
+    pub(super) inventory: Inventory,
+    /// What the user was granted.
+    pub(super) granted: Granted,
+}
+
+/// Refuses a selection with nothing to dump, or of which the user may not see all.
 ///
 /// # Errors
 /// [`BulkError::Missing`], [`BulkError::NothingSelected`], [`BulkError::Unseen`]; [`BulkError::Session`].
@@ -150,7 +158,7 @@ pub(super) async fn check_selection(
     connection: &mut Connection,
     selection: &Selection,
     accounts: bool,
-) -> Result<(), BulkError> {
+) -> Result<Checked, BulkError> {
     let mut tries = 0;
     let inventory = loop {
         tries += 1;
@@ -159,10 +167,10 @@ pub(super) async fn check_selection(
             listed => break listed?,
         }
     };
-    schema::check_seen(connection, &inventory.schemas, selection, Whole::Definitions).await?;
+    let granted = schema::check_seen(connection, &inventory.schemas, selection, Whole::Definitions).await?;
     match inventory.is_empty(selection) && !accounts {
         true => Err(BulkError::NothingSelected { server: connection.endpoint().to_owned() }),
-        false => Ok(()),
+        false => Ok(Checked { inventory, granted }),
     }
 }
 

@@ -240,7 +240,9 @@ fn check_definitions(files: &dyn DumpFiles, manifest: &Manifest) -> Result<(), B
     match listed.iter().map(|(name, _)| name.as_str()).find(is_unknown) {
         None => Ok(()),
         Some(name) => {
-            let reason = format!("it does not name {name}, the definition of a table, which is there");
+            let reason = format!(
+                "it does not name {name}, the definition of a table, which is there; if the table is not wanted, remove that file"
+            );
             Err(BulkError::Damaged { path: files.path(MANIFEST), reason })
         }
     }

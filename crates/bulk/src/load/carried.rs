@@ -5,19 +5,23 @@ use std::collections::HashSet;
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 
-use super::contents::{Contents, Dialect};
+use super::contents::{Contents, Dialect, LoadTable};
 use super::definitions;
 use crate::error::BulkError;
-use crate::schema::texts;
+use crate::schema::{TableName, texts};
 
 /// Types that only MariaDB has.
 const MARIADB_TYPES: [&str; 4] = ["uuid", "inet4", "inet6", "xmltype"];
 
-/// Refuses tables that the target cannot have as they are.
+/// Refuses tables that the target cannot have as they are. Those that are there are not made.
 ///
 /// # Errors
 /// [`BulkError::OtherFamily`]; [`BulkError::Session`]; [`BulkError::File`] of a definition.
-pub(super) async fn check(connection: &mut Connection, contents: &Contents) -> Result<(), BulkError> {
+pub(super) async fn check(
+    connection: &mut Connection,
+    contents: &Contents,
+    there: &HashSet<TableName>,
+) -> Result<(), BulkError> {
     let target = connection.server().flavour;
     if contents.flavour == Some(target)
         || contents.tables.iter().any(|table| table.definition.dialect != Dialect::Own)
@@ -25,7 +29,7 @@ pub(super) async fn check(connection: &mut Connection, contents: &Contents) -> R
         return Ok(());
     }
     let has = collations(connection).await?;
-    for table in &contents.tables {
+    for table in contents.tables.iter().filter(|table| !there.contains(&table.name)) {
         let script = definitions::read(contents.files.as_ref(), &table.definition)?;
         let text = String::from_utf8_lossy(&script);
         for line in text.lines() {
@@ -41,15 +45,21 @@ pub(super) async fn check(connection: &mut Connection, contents: &Contents) -> R
 }
 
 /// Refuses tables whose engine the target does not have: none is put in its place, and their definitions would end the load in its
-/// midst.
+/// midst. Those that are there are not made, and have whatever engine they have.
 ///
 /// # Errors
 /// [`BulkError::NoEngine`]; [`BulkError::Session`]; [`BulkError::File`] of a definition.
-pub(super) async fn check_engines(connection: &mut Connection, contents: &Contents) -> Result<(), BulkError> {
+pub(super) async fn check_engines(
+    connection: &mut Connection,
+    contents: &Contents,
+    there: &HashSet<TableName>,
+) -> Result<(), BulkError> {
     let sql = "SELECT LOWER(engine) FROM information_schema.engines WHERE support IN ('YES', 'DEFAULT')";
     let has: HashSet<_> =
         texts(&connection.query(sql).await?)?.into_iter().map(|[engine]: [String; 1]| engine).collect();
-    for table in contents.tables.iter().filter(|table| table.definition.dialect == Dialect::Own) {
+    let is_made =
+        |table: &&LoadTable| table.definition.dialect == Dialect::Own && !there.contains(&table.name);
+    for table in contents.tables.iter().filter(is_made) {
         let script = definitions::read(contents.files.as_ref(), &table.definition)?;
         let text = String::from_utf8_lossy(&script);
         let is_there = |engine: &&str| has.contains(canonical(&engine.to_ascii_lowercase()));

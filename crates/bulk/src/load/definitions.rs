@@ -18,6 +18,10 @@ use crate::sql::{literals, quoted};
 /// What servers say of something that is there: a table, view or sequence; a database; a routine; a trigger; an event.
 const EXISTS: [u16; 5] = [1050, 1007, 1304, 1359, 1537];
 
+/// What servers say of the definition of a table that is there: what they say of what is there; or, before that, that they do not have
+/// its engine, character set, collation or type (to MySQL a type is syntax).
+pub(super) const OF_TABLE_THERE: [u16; 10] = [1050, 1007, 1304, 1359, 1537, 1286, 1115, 1273, 4161, 1064];
+
 /// What servers say of a table or routine that is not there.
 pub(super) const MISSING: [u16; 2] = [1146, 1305];
 

@@ -23,6 +23,18 @@ pub(super) const DUMP: &str = "@.json";
 /// Written when all else is there.
 const DONE: &str = "@.done.json";
 
+/// Whether a file tells how far `util.loadDump` is that loads the folder: `load-progress.`, the target's UUID and `.json` (MySQL
+/// Shell's manual on `progressFile`). It belongs to a load, and grows. A schema of such a name keeps its own files.
+fn is_progress_of_a_load(name: &str) -> bool {
+    let uuid = name.strip_prefix("load-progress").and_then(|rest| rest.strip_suffix(".json"));
+    uuid.and_then(|uuid| uuid.strip_prefix(['.', '-'])).is_some_and(|uuid| {
+        uuid.len() == UUID_LENGTH && uuid.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+    })
+}
+
+/// Of a UUID as servers print it.
+const UUID_LENGTH: usize = 36;
+
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Dump {
@@ -105,8 +117,8 @@ fn tsv() -> String {
 pub fn read(files: Arc<dyn DumpFiles>) -> Result<Contents, BulkError> {
     let place = files.path("");
     let listed = files.list().map_err(failed("list", &place))?;
-    let reader =
-        Reader { files: files.as_ref(), listed: listed.into_iter().collect(), read: RefCell::default() };
+    let listed = listed.into_iter().filter(|(name, _)| !is_progress_of_a_load(name)).collect();
+    let reader = Reader { files: files.as_ref(), listed, read: RefCell::default() };
     if !reader.listed.contains_key(DONE) {
         return Err(BulkError::Unfinished { path: place, tables: 0 });
     }

@@ -274,9 +274,11 @@ impl Load<'_> {
         if let Some(state) = gtid_set {
             gtid::check(connection, state).await?;
         }
-        carried::check_engines(connection, self.contents).await?;
+        // With --merge there may be some: they keep what they were made with.
+        let there: HashSet<_> = there.into_iter().collect();
+        carried::check_engines(connection, self.contents, &there).await?;
         if self.rows.is_none() {
-            carried::check(connection, self.contents).await?;
+            carried::check(connection, self.contents, &there).await?;
         }
         self.record.begin(connection, self.options.merge).await?;
         Ok(Start { phase: Phase::Tables, resumed: false, merge: self.options.merge })
@@ -320,9 +322,21 @@ impl Load<'_> {
         merge: bool,
     ) -> Result<(), BulkError> {
         let Contents { schemas, sequences, tables, .. } = self.contents;
-        let tables = tables.iter().map(|table| &table.definition);
-        for definition in schemas.iter().chain(sequences).chain(tables) {
+        for definition in schemas.iter().chain(sequences) {
             self.make(connection, definition, again).await?;
+        }
+        let there: HashSet<_> = match merge {
+            true => {
+                let names = tables.iter().map(|table| &table.name);
+                definitions::tables_there(connection, names).await?.into_iter().collect()
+            }
+            false => HashSet::new(),
+        };
+        for LoadTable { name, definition, .. } in tables {
+            match there.contains(name) {
+                true => self.make_again(connection, definition).await?,
+                false => self.make(connection, definition, again).await?,
+            }
         }
         target::set_up(connection, self.options).await?;
         let finished = match self.rows {
@@ -352,6 +366,17 @@ impl Load<'_> {
     ) -> Result<(), BulkError> {
         let files = self.contents.files.as_ref();
         definitions::make(connection, files, definition, again, self.options.events_disabled).await
+    }
+
+    /// Runs the definition of a table that is there, for what stands beside the table in it.
+    async fn make_again(
+        &self,
+        connection: &mut Connection,
+        definition: &Definition,
+    ) -> Result<(), BulkError> {
+        let files = self.contents.files.as_ref();
+        let disabled = self.options.events_disabled;
+        definitions::make_passing(connection, files, definition, &definitions::OF_TABLE_THERE, disabled).await
     }
 
     /// Makes views, routines, triggers and events. What needs something that is not there yet is tried again behind the

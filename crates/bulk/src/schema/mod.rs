@@ -18,4 +18,4 @@ pub mod view_order;
 pub use ddl::{ddl, prepare};
 pub(crate) use inventory::texts;
 pub use inventory::{Inventory, Object, Selection, TableName, inventory};
-pub use unseen::{Whole, check_seen, unseen};
+pub use unseen::{Whole, check_seen, triggers_unseen};

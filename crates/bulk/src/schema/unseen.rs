@@ -3,7 +3,7 @@
 use tailwater_session::{Connection, Granted};
 use tailwater_wire::Flavour;
 
-use super::inventory::{Inventory, SYSTEM_SCHEMAS, Selection};
+use super::inventory::{Inventory, SYSTEM_SCHEMAS, Selection, TableName};
 use crate::error::BulkError;
 use crate::sql::qualified;
 
@@ -17,7 +17,7 @@ pub enum Whole {
 }
 
 /// Refuses a selection of which the user may not see all, before anything is done: what is left out of a list looks
-/// like what is not there.
+/// like what is not there. Gives what the user was granted.
 ///
 /// # Errors
 /// [`BulkError::Unseen`]; [`BulkError::Session`].
@@ -26,7 +26,7 @@ pub async fn check_seen(
     schemas: &[String],
     selection: &Selection,
     whole: Whole,
-) -> Result<(), BulkError> {
+) -> Result<Granted, BulkError> {
     let granted = Granted::read(connection).await?;
     let flavour = connection.server().flavour;
     let server = connection.endpoint().to_owned();
@@ -38,8 +38,9 @@ pub async fn check_seen(
                 what: format!("table {table}"),
                 server,
                 lacking: format!("SELECT ON {}", qualified(&table.schema, &table.name)),
+                instead: "",
             }),
-            None => Ok(()),
+            None => Ok(granted),
         };
     }
     for schema in schemas {
@@ -49,38 +50,27 @@ pub async fn check_seen(
         }
         if !lacking.is_empty() {
             let (what, lacking) = (format!("database {schema}"), lacking.join(", "));
-            return Err(BulkError::Unseen { what, server, lacking });
+            return Err(BulkError::Unseen {
+                what,
+                server,
+                lacking,
+                instead: ", or name its tables with --table",
+            });
         }
     }
     if selection.schemas.is_empty() && !granted.everywhere_but("SELECT", &SYSTEM_SCHEMAS) {
         // There may be databases that are not even listed.
         let (what, lacking) = ("its databases".to_owned(), "SELECT ON *.*".to_owned());
-        return Err(BulkError::Unseen { what, server, lacking });
+        let instead = ", or name databases with --database or tables with --table";
+        return Err(BulkError::Unseen { what, server, lacking, instead });
     }
-    Ok(())
+    Ok(granted)
 }
 
-/// Each database of which something may be missing, and what the user would have to be granted to see it.
-///
-/// # Errors
-/// [`BulkError::Session`]
-pub async fn unseen(
-    connection: &mut Connection,
-    inventory: &Inventory,
-    selection: &Selection,
-) -> Result<Vec<(String, Vec<&'static str>)>, BulkError> {
-    let granted = Granted::read(connection).await?;
-    let flavour = connection.server().flavour;
-    let lacking = |schema: &String| match selection.tables.is_empty() {
-        true => lacking_on_schema(&granted, flavour, schema),
-        false => {
-            let mut tables = inventory.tables.iter().filter(|table| table.schema == *schema);
-            let all = tables.all(|table| granted.on_table("TRIGGER", schema, &table.name));
-            if all { Vec::new() } else { vec!["TRIGGER"] }
-        }
-    };
-    let schemas = inventory.schemas.iter().map(|schema| (schema.clone(), lacking(schema)));
-    Ok(schemas.filter(|(_, lacking)| !lacking.is_empty()).collect())
+/// The tables whose triggers this user may not see. Of databases that are dumped whole [`check_seen`] refuses that.
+pub fn triggers_unseen<'a>(granted: &Granted, inventory: &'a Inventory) -> Vec<&'a TableName> {
+    let is_unseen = |table: &&TableName| !granted.on_table("TRIGGER", &table.schema, &table.name);
+    inventory.tables.iter().filter(is_unseen).collect()
 }
 
 fn lacking_on_schema(granted: &Granted, flavour: Flavour, schema: &str) -> Vec<&'static str> {

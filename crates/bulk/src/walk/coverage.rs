@@ -42,7 +42,9 @@ fn first_gap_of(ranges: &[&KeyRange], nullable: bool) -> Option<String> {
     }
     let mut reached = Some(End::Open);
     for (at, range) in rest.iter().enumerate() {
-        let (begins, ends) = ends(range)?;
+        let Some((begins, ends)) = ends(range) else {
+            return Some(format!("chunk {at} is {range:?}, which others stand beside"));
+        };
         match &reached {
             Some(reached) if *reached == begins && (at == 0 || begins != End::Open) => {}
             _ => {
@@ -91,14 +93,17 @@ mod tests {
         ChunkRange { partition: None, keys: KeyRange::Nulls }
     }
 
+    fn all() -> ChunkRange {
+        ChunkRange { partition: None, keys: KeyRange::All }
+    }
+
     fn gap(ranges: &[ChunkRange], nullable: bool) -> Option<String> {
         first_gap(&ranges.iter().collect::<Vec<_>>(), &[], nullable)
     }
 
     #[test]
     fn what_covers_a_table_has_no_gap() {
-        let all = ChunkRange { partition: None, keys: KeyRange::All };
-        assert_eq!(gap(&[all], false), None);
+        assert_eq!(gap(&[all()], false), None);
         assert_eq!(gap(&[integers(None, None)], false), None);
         assert_eq!(
             gap(&[integers(None, Some(9)), integers(Some(10), Some(10)), integers(Some(11), None)], false),
@@ -119,10 +124,14 @@ mod tests {
             vec![integers(None, Some(9)), integers(None, None)],
             vec![keys(None, Some("'a'")), keys(Some("'b'"), None)],
             vec![keys(None, Some("'a'")), integers(None, None)],
+            vec![integers(None, Some(9)), all()],
+            vec![all(), integers(None, None)],
+            vec![nulls(), integers(None, None)],
         ] {
             assert!(gap(&ranges, false).is_some(), "{ranges:?}");
         }
         assert!(gap(&[integers(None, None)], true).is_some() && gap(&[nulls()], true).is_some());
+        assert!(gap(&[nulls(), all()], true).is_some() && gap(&[nulls(), nulls()], true).is_some());
     }
 
     #[test]

@@ -15,6 +15,21 @@ pub struct SessionSetting {
     pub value: &'static str,
     /// Who cannot do without it.
     pub need: Need,
+    /// A value that may stay where the account lacks the privilege to set another.
+    pub tolerated: Option<&'static str>,
+}
+
+impl SessionSetting {
+    /// The privilege that sets it for a session, where the server asks for one at all.
+    pub fn privilege(&self, flavour: Flavour, version: (u16, u16, u16)) -> &'static str {
+        match flavour {
+            // The privilege for session variables came with 8.0.14.
+            Flavour::MySql if version >= (8, 0, 14) => "SESSION_VARIABLES_ADMIN",
+            Flavour::MySql if version >= (8, 0, 0) => "SYSTEM_VARIABLES_ADMIN",
+            // MariaDB's own privileges (BINLOG ADMIN and the like) are for variables that are not in this list.
+            Flavour::MySql | Flavour::MariaDb => "SUPER",
+        }
+    }
 }
 
 /// Which servers have a variable.
@@ -97,7 +112,12 @@ const fn set(
     value: &'static str,
     need: Need,
 ) -> SessionSetting {
-    SessionSetting { name, servers, accepted, value, need }
+    SessionSetting { name, servers, accepted, value, need, tolerated: None }
+}
+
+/// As [`set`], with a value that may stay where the account may not set another.
+const fn tolerating(value: &'static str, setting: SessionSetting) -> SessionSetting {
+    SessionSetting { tolerated: Some(value), ..setting }
 }
 
 /// For the limits that 64 bits have.
@@ -174,11 +194,13 @@ pub const SETTINGS: &[SessionSetting] = &[
         Always,
     ),
     // What definitions become.
-    set("explicit_defaults_for_timestamp", MySql(5, 6, 6), Is("1"), "1", ForDefinitions),
+    // Before 8.0.2 MySQL ships with 0, and statements of such a source mean that; to set 1 took SUPER.
+    set("explicit_defaults_for_timestamp", MySql(8, 0, 2), Is("1"), "1", ForDefinitions),
     set("explicit_defaults_for_timestamp", MariaDb(10, 10, 1), Is("1"), "1", ForDefinitions),
     set("sql_require_primary_key", MySql(8, 0, 13), Is("0"), "0", ForDefinitions),
     set("sql_generate_invisible_primary_key", MySql(8, 0, 30), Is("0"), "0", ForDefinitions),
-    set("enforce_storage_engine", MariaDb(10, 1, 4), Is(""), "NULL", ForDefinitions),
+    // Hosted servers have InnoDB, and give nobody SUPER: other engines are refused there by name, as a statement fails.
+    tolerating("InnoDB", set("enforce_storage_engine", MariaDb(10, 1, 4), Is(""), "NULL", ForDefinitions)),
     set("alter_algorithm", MariaDb(10, 3, 7), OneOf(&["DEFAULT", "COPY"]), "'DEFAULT'", ForDefinitions),
     set("old_passwords", MariaDb(10, 0, 0), Is("0"), "0", ForDefinitions),
     set("max_heap_table_size", Both, AtLeast(16 << 20), "16777216", ForDefinitions),

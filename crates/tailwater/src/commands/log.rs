@@ -18,6 +18,8 @@ use crate::exit::Exit;
 /// # Errors
 /// If the log cannot be read.
 pub fn log(command: &LogCommand, output: Output) -> anyhow::Result<Exit> {
+    // Such as that a log has lost its control file, or what is tried again.
+    super::init_messages_as(output);
     let result = match command {
         LogCommand::Ls(source) => ls(source, output),
         LogCommand::Cat(arguments) => cat::cat(arguments, output),

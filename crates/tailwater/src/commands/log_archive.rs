@@ -21,8 +21,6 @@ pub fn archive(arguments: &ArchiveArgs, output: Output) -> anyhow::Result<Exit> 
     let url = &arguments.to;
     let store = ObjectArchive::open(&ArchiveAddress::at(url));
     let store = Arc::new(store.map_err(|error| archive_error("open", url, error))?);
-    // What is tried again is told meanwhile.
-    super::init_messages_as(output);
     for (folder, log) in logs_in(&arguments.path)? {
         let archive = Archive::new(store.clone(), &source_name(&folder)?);
         let archived = archive_log(&folder, &log, &archive, output)?;

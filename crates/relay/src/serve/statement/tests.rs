@@ -411,6 +411,8 @@ fn an_error_has_room_for_more_than_what_it_repeats() {
         let answered = answer(&mut Session::new(), &view(Flavour::MySql), sql.as_bytes());
         let Answer::Error(refusal) = answered else { panic!("{sql}") };
         assert!(refusal.message.ends_with(tokens::WHAT_THIS_IS), "{refusal}");
+        // By this, sessions of ours know it.
+        assert!(refusal.message.contains(tailwater_session::session_settings::SERVED_LOG), "{refusal}");
     }
     mysql(&format!("PURGE BINARY LOGS BEFORE '{long}'"), "error 1210 HY000");
 }
