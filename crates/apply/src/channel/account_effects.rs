@@ -45,6 +45,8 @@ pub(super) struct AccountEffects {
     account: Vec<u8>,
     /// What the channel's account has granted before by other hands, per table of [`GRANTOR_TABLES`].
     before: Vec<Vec<String>>,
+    /// What the statement grants on. Of this the grantor is the statement's, whoever granted it before.
+    granted: Option<Granted>,
     /// The routine that it makes: its kind, database and name as the statement spells them.
     routine: Option<Routine>,
 }
@@ -126,7 +128,8 @@ impl AccountEffects {
                 }
             }
         }
-        Ok(Some(Self { connection, grantor, account: account_name(invoker), before, routine }))
+        let granted = Granted::of(text, database);
+        Ok(Some(Self { connection, grantor, account: account_name(invoker), before, granted, routine }))
     }
 
     /// Does it; of a statement that has ended with an error, `has_run` is false, and it has made no routine.
@@ -139,9 +142,14 @@ impl AccountEffects {
         }
         for ((table, key), before) in GRANTOR_TABLES.iter().zip(std::mem::take(&mut self.before)) {
             let kept: Vec<String> = before.iter().map(|key| quote(key)).collect();
+            let granted = self.granted.as_ref().and_then(|granted| granted.condition(table));
             let kept = match kept.is_empty() {
                 true => String::new(),
-                false => format!(" AND HEX(CONCAT_WS('/', {key})) NOT IN ({})", kept.join(",")),
+                false => format!(
+                    " AND (HEX(CONCAT_WS('/', {key})) NOT IN ({}){})",
+                    kept.join(","),
+                    granted.map(|granted| format!(" OR {granted}")).unwrap_or_default()
+                ),
             };
             let sql = format!(
                 "UPDATE mysql.{table} SET Grantor={}, Timestamp=Timestamp WHERE Grantor=USER(){kept}",
@@ -268,6 +276,88 @@ fn unquoted(name: &[u8]) -> String {
     name.into_owned()
 }
 
+/// The accounts of a list that follows: user and host.
+fn accounts(words: &mut Words<'_>) -> Vec<(String, String)> {
+    let mut accounts: Vec<(String, String)> = Vec::new();
+    let mut ahead = words.clone();
+    while let Some(token) = ahead.next() {
+        match token {
+            Token::Word(word)
+                if ["WITH", "IDENTIFIED"].iter().any(|end| word.eq_ignore_ascii_case(end.as_bytes())) =>
+            {
+                break;
+            }
+            Token::Word(_) | Token::Name => {
+                let name = ahead.token_text();
+                match (name.strip_prefix(b"@"), accounts.last_mut()) {
+                    (Some(host), Some(account)) => account.1 = unquoted(host),
+                    _ => accounts.push((unquoted(name), "%".to_owned())),
+                }
+            }
+            Token::Mark(_) => {}
+        }
+        *words = ahead.clone();
+    }
+    accounts
+}
+
+/// What a `GRANT` or `REVOKE` of privileges on a table or routine names.
+#[derive(Debug, PartialEq, Eq)]
+struct Granted {
+    database: String,
+    name: String,
+    accounts: Vec<(String, String)>,
+}
+
+impl Granted {
+    /// In a session that is in `database`; `None` of privileges on a whole database or server, and of roles.
+    fn of(text: &[u8], database: &[u8]) -> Option<Self> {
+        let mut words = Words::new(wrapped(text));
+        (words.accept("GRANT") || words.accept("REVOKE")).then_some(())?;
+        while !words.accept("ON") {
+            words.next()?;
+        }
+        let kinds = ["TABLE", "FUNCTION", "PROCEDURE"];
+        if !kinds.into_iter().any(|kind| words.accept(kind)) && words.accept("PACKAGE") {
+            words.accept("BODY");
+        }
+        let mut database = String::from_utf8_lossy(database).into_owned();
+        let mut name = object_name(&mut words)?;
+        if words.accept_mark(b'.') {
+            database = std::mem::replace(&mut name, object_name(&mut words)?);
+        }
+        (words.accept("TO") || words.accept("FROM")).then_some(())?;
+        Some(Self { database, name, accounts: accounts(&mut words) })
+    }
+
+    /// What finds the rows about it in a table of [`GRANTOR_TABLES`].
+    fn condition(&self, table: &str) -> Option<String> {
+        let name = match table {
+            "tables_priv" => "Table_name",
+            "procs_priv" => "Routine_name",
+            _ => return None,
+        };
+        let accounts: Vec<String> =
+            self.accounts.iter().map(|(user, host)| format!("({},{})", quote(user), quote(host))).collect();
+        (!accounts.is_empty()).then(|| {
+            format!(
+                "Db={} AND {name}={} AND (User, Host) IN ({})",
+                quote(&self.database),
+                quote(&self.name),
+                accounts.join(",")
+            )
+        })
+    }
+}
+
+/// A name that is none of `*`.
+fn object_name(words: &mut Words<'_>) -> Option<String> {
+    match words.next()? {
+        Token::Mark(_) => None,
+        Token::Word(_) | Token::Name => Some(unquoted(words.token_text())),
+    }
+}
+
 /// What a `GRANT` or `REVOKE` of roles names.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct RoleGrant {
@@ -298,22 +388,8 @@ impl RoleGrant {
                 Token::Mark(_) => {}
             }
         }
-        while let Some(token) = words.next() {
-            match token {
-                Token::Word(word) if word.eq_ignore_ascii_case(b"WITH") => {
-                    grant.with_admin = words.accept("ADMIN");
-                    break;
-                }
-                Token::Word(_) | Token::Name => {
-                    let name = words.token_text();
-                    match (name.strip_prefix(b"@"), grant.accounts.last_mut()) {
-                        (Some(host), Some(account)) => account.1 = unquoted(host),
-                        _ => grant.accounts.push((unquoted(name), "%".to_owned())),
-                    }
-                }
-                Token::Mark(_) => {}
-            }
-        }
+        grant.accounts = accounts(&mut words);
+        grant.with_admin = words.accept("WITH") && words.accept("ADMIN");
         Some(grant)
     }
 
@@ -512,6 +588,33 @@ mod tests {
         assert_eq!(taken("GRANT r TO tail WITH ADMIN OPTION", false, true), "FLUSH");
         assert_eq!(taken("GRANT r TO tail WITH ADMIN OPTION", false, false), "DELETE FLUSH");
         assert_eq!(taken("REVOKE r FROM tail", false, true), "DELETE FLUSH");
+    }
+
+    #[test]
+    fn what_is_granted_on_is_known() {
+        let condition = |text: &str, table: &str| {
+            Granted::of(text.as_bytes(), b"in").and_then(|granted| granted.condition(table))
+        };
+        let tables = |text: &str| condition(text, "tables_priv").unwrap_or_default();
+        assert_eq!(
+            tables(
+                "GRANT SELECT (a, b), INSERT ON `d`.`t` TO 'x'@'h', y IDENTIFIED BY 'z' WITH GRANT OPTION"
+            ),
+            "Db='d' AND Table_name='t' AND (User, Host) IN (('x','h'),('y','%'))"
+        );
+        assert_eq!(
+            tables("REVOKE SELECT ON TABLE t FROM x@h"),
+            "Db='in' AND Table_name='t' AND (User, Host) IN (('x','h'))"
+        );
+        assert_eq!(
+            condition("GRANT EXECUTE ON PROCEDURE d.p TO x@h", "procs_priv").unwrap_or_default(),
+            "Db='d' AND Routine_name='p' AND (User, Host) IN (('x','h'))"
+        );
+        for text in
+            ["GRANT SELECT ON d.* TO x", "GRANT SELECT ON *.* TO x", "GRANT r TO x", "CREATE TABLE t (a INT)"]
+        {
+            assert_eq!(tables(text), "", "{text}");
+        }
     }
 
     #[test]
