@@ -45,6 +45,9 @@ pub struct FileReport {
     pub channel_seconds: f64,
     /// Transactions that native replica and channel both stopped at.
     pub stopped_both: Vec<Stop>,
+    /// Transactions that only the native replica stopped at. What its target has in the end is compared all the same.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stopped_native: Vec<Stop>,
     /// Transactions that the channel refused by design, with the reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<String>,
@@ -137,6 +140,11 @@ impl Reports {
         let mut reasons = std::collections::BTreeMap::<&str, usize>::new();
         for reason in self.files.iter().filter_map(|file| file.skipped.as_deref()) {
             *reasons.entry(reason.split(" | ").next().unwrap_or(reason)).or_default() += 1;
+        }
+        for file in self.files.iter().filter(|file| file.skipped.is_none()) {
+            if let Some(stop) = file.stopped_native.first() {
+                let _ = writeln!(text, "  {}: only the native replica stopped: {}", file.file, stop.native);
+            }
         }
         for (reason, count) in reasons {
             // Writing to a String cannot fail.

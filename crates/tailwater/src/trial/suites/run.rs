@@ -357,6 +357,11 @@ async fn settled_states(trio: &mut Trio, progress: &mut Progress) -> anyhow::Res
                 note(progress, "following", String::new(), text.clone());
                 anyhow::bail!("{text}");
             }
+            Some(Stuck::Slow(text)) => {
+                progress.report.skipped =
+                    Some("native replication has not applied it after 60 s either".into());
+                anyhow::bail!("{text}");
+            }
             Some(Stuck::Broken(text)) => {
                 note_broken(progress, text.clone());
                 anyhow::bail!("{text}");
@@ -400,7 +405,7 @@ fn note_stops(stops: Vec<Stop>, progress: &mut Progress) {
                 let reason = limit_of(&stop, &progress.limits).unwrap_or_default();
                 progress.report.limits.push(format!("{}: {reason}", stop.gtid));
             }
-            Who::Native => note(progress, "stopped: native only", stop.native, stop.channel),
+            Who::Native => progress.report.stopped_native.push(stop),
             Who::Channel => note(progress, "stopped: channel only", stop.native, stop.channel),
         }
         // What was left out was perhaps half done, and what comes later may need it.

@@ -76,6 +76,8 @@ fn decide(wanted: &GtidSet, native: &Standing, channel: &Standing) -> Next {
 pub enum Stuck {
     /// One of them stopped too often: each stop is reported by itself, and what follows the first may follow from it.
     TooManyStops(String),
+    /// Neither the native replica nor the channel has come to an end of what they apply: that says nothing about either.
+    Slow(String),
     /// Anything else, which is a difference whatever was before.
     Broken(String),
 }
@@ -126,10 +128,9 @@ pub async fn settle(trio: &mut Trio) -> anyhow::Result<Settled> {
             Next::Wait => {}
             Next::Leave(who) => {
                 let stop = leave_out(trio, flavour, who, &native, &channel).await;
-                let again =
-                    stop.as_ref().is_ok_and(|stop| settled.stops.iter().any(|past| past.gtid == stop.gtid));
+                let again = stop.as_ref().is_ok_and(|stop| is_again(&settled.stops, stop));
                 match stop {
-                    Ok(stop) => settled.stops.push(stop),
+                    Ok(stop) => add(&mut settled.stops, stop),
                     Err(error) => settled.stuck = Some(Stuck::Broken(format!("{error:#}"))),
                 }
                 if again {
@@ -153,12 +154,33 @@ pub async fn settle(trio: &mut Trio) -> anyhow::Result<Settled> {
         }
         if moved.elapsed() > PATIENCE {
             let text = format!("wanted {wanted}: native {:?}, channel {:?}", now.0, now.1);
-            settled.stuck = Some(Stuck::Broken(text));
+            let is_native_under_way = now.0.stopped.is_none() && !wanted.is_subset_of(&now.0.has);
+            settled.stuck = Some(if is_native_under_way { Stuck::Slow(text) } else { Stuck::Broken(text) });
             return Ok(settled);
         }
         before = Some(now);
         tokio::time::sleep(Duration::from_millis(if moved.elapsed().as_millis() < 100 { 3 } else { 50 }))
             .await;
+    }
+}
+
+/// Whether who stops now has stopped there before.
+fn is_again(stops: &[Stop], stop: &Stop) -> bool {
+    stops.iter().any(|past| past.gtid == stop.gtid && (past.who == stop.who || past.who == Who::Both))
+}
+
+/// Adds a stop; one where the other has stopped at another moment is one of both.
+fn add(stops: &mut Vec<Stop>, stop: Stop) {
+    match stops.iter_mut().find(|past| past.gtid == stop.gtid && past.who != stop.who) {
+        Some(past) => {
+            match past.who {
+                Who::Native => past.channel = stop.channel,
+                Who::Channel => past.native = stop.native,
+                Who::Both => {}
+            }
+            past.who = Who::Both;
+        }
+        None => stops.push(stop),
     }
 }
 
@@ -310,6 +332,24 @@ mod tests {
             let (native, channel) = (standing(native.0, native.1), standing(channel.0, channel.1));
             assert_eq!(decide(&wanted, &native, &channel), want, "{native:?} {channel:?}");
         }
+    }
+
+    #[test]
+    fn stops_of_each_at_one_transaction_are_one_of_both() {
+        let stop = |who, gtid: &str| Stop {
+            who,
+            gtid: gtid.to_owned(),
+            native: if who == Who::Channel { String::new() } else { "native".to_owned() },
+            channel: if who == Who::Native { String::new() } else { "channel".to_owned() },
+        };
+        let mut stops = Vec::new();
+        add(&mut stops, stop(Who::Native, "0-1-6"));
+        assert!(is_again(&stops, &stop(Who::Native, "0-1-6")));
+        assert!(!is_again(&stops, &stop(Who::Channel, "0-1-6")));
+        add(&mut stops, stop(Who::Channel, "0-1-6"));
+        add(&mut stops, stop(Who::Channel, "0-1-7"));
+        assert_eq!(stops, [stop(Who::Both, "0-1-6"), stop(Who::Channel, "0-1-7")]);
+        assert!(is_again(&stops, &stop(Who::Channel, "0-1-6")));
     }
 
     #[test]
