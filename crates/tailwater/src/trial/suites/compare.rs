@@ -23,6 +23,9 @@ pub struct Difference {
     pub primary: Option<Vec<String>>,
     /// Something before it went wrong in the same file, and may be its cause.
     pub secondary: bool,
+    /// The target has what the primary has: it is the native replica that differs.
+    #[serde(skip)]
+    pub native_only: bool,
 }
 
 /// All that native replica and target do not share.
@@ -46,6 +49,7 @@ pub fn differences(native: &State, target: &State, primary: Option<&State>) -> V
             target: shown(&only_in(&of_target, &of_native)),
             primary: primary.map(|primary| shown(&only_in(&has(primary.get(name)), &[]))),
             secondary: false,
+            native_only: primary.is_some_and(|primary| primary.get(name) == target.get(name)),
         });
     }
     found
@@ -87,6 +91,15 @@ mod tests {
         let both = state(&[("rows of t", &["1", "2"])]);
         let primary = state(&[("rows of t", &["1"])]);
         assert_eq!(differences(&both, &both.clone(), Some(&primary)), []);
+    }
+
+    #[test]
+    fn a_target_that_has_what_the_primary_has_is_right() {
+        let (native, target) =
+            (state(&[("a", &["1"]), ("b", &["1"])]), state(&[("a", &["2"]), ("b", &["2"])]));
+        let found = differences(&native, &target, Some(&state(&[("a", &["2"]), ("b", &["3"])])));
+        assert_eq!(found.iter().map(|found| found.native_only).collect::<Vec<_>>(), [true, false]);
+        assert!(differences(&native, &target, None).iter().all(|found| !found.native_only));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What became of each file, for people and for programs.
 
+use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -48,6 +49,9 @@ pub struct FileReport {
     /// Transactions that only the native replica stopped at. What its target has in the end is compared all the same.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stopped_native: Vec<Stop>,
+    /// What of the native replica differs from primary and target.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub native_differs: BTreeSet<String>,
     /// Transactions that the channel refused by design, with the reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<String>,
@@ -75,7 +79,10 @@ impl FileReport {
         let result = match (self.is_different(), self.differences.len()) {
             (true, count) => format!("DIFFERENT in {count}: {first}"),
             (false, 0) => "same".to_owned(),
-            (false, count) => format!("same up to what stopped both, then different in {count}"),
+            (false, count) if self.limits.is_empty() => {
+                format!("same up to what stopped both, then different in {count}")
+            }
+            (false, count) => format!("same up to what is refused by design, then different in {count}"),
         };
         let trouble = self.trouble.as_ref().map(|trouble| format!("; {trouble}")).unwrap_or_default();
         format!(
@@ -144,6 +151,13 @@ impl Reports {
         for file in self.files.iter().filter(|file| file.skipped.is_none()) {
             if let Some(stop) = file.stopped_native.first() {
                 let _ = writeln!(text, "  {}: only the native replica stopped: {}", file.file, stop.native);
+            }
+            if let Some(what) = file.native_differs.first() {
+                let _ = writeln!(
+                    text,
+                    "  {}: only the native replica differs from the primary: {what}",
+                    file.file
+                );
             }
         }
         for (reason, count) in reasons {

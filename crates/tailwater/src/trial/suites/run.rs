@@ -68,11 +68,13 @@ pub struct Runner {
     seed: u64,
     file_patience: Duration,
     plant: bool,
-    gtid: Option<GtidMode>,
     suites: Option<TestSuites>,
     stage: Option<Stage>,
     stages: usize,
 }
+
+/// How long the primary may take to show what it has. A client may have locked a table.
+const PRIMARY_PATIENCE: Duration = Duration::from_secs(20);
 
 /// What is known of the file that runs.
 #[derive(Debug, Default)]
@@ -100,18 +102,21 @@ impl Runner {
             seed: args.seed,
             file_patience: Duration::from_secs(args.file_seconds),
             plant: args.plant,
-            gtid: args.gtid.map(Into::into),
             suites,
             stage: None,
             stages: 0,
         }
     }
 
-    /// Runs one, and says what became of it.
+    /// Runs one, and says what became of it; with the GTID mode that is its turn, or with this one.
     ///
     /// # Errors
     /// If servers cannot be started. Whatever else goes wrong is in the report, and the next file gets new servers.
-    pub async fn run(&mut self, work: &Work) -> anyhow::Result<(FileReport, Statements)> {
+    pub async fn run(
+        &mut self,
+        work: &Work,
+        gtid: Option<GtidMode>,
+    ) -> anyhow::Result<(FileReport, Statements)> {
         let begun = Instant::now();
         let name = work.name();
         let mut progress = Progress { limits: corpus::limits()?, ..Progress::default() };
@@ -124,7 +129,7 @@ impl Runner {
         }
         self.ready().await?;
         let mut settings = Settings::choose(self.kind, self.seed, &name);
-        settings.gtid = self.gtid.unwrap_or(settings.gtid);
+        settings.gtid = gtid.unwrap_or(settings.gtid);
         progress.report.file = name;
         progress.report.settings = Some(settings.clone());
         progress.report.rotation = self.stage.as_ref().map(|stage| stage.rotation);
@@ -225,7 +230,8 @@ impl Runner {
         let left = differences(&stage.trio.baseline, &native, None);
         let names: Vec<_> = left.iter().map(|difference| difference.what.as_str()).collect();
         anyhow::ensure!(left.is_empty(), "the file leaves over: {}", names.join(", "));
-        anyhow::ensure!(progress.report.differences.is_empty(), "they differ");
+        let report = &progress.report;
+        anyhow::ensure!(report.differences.is_empty() && report.native_differs.is_empty(), "they differ");
         Ok(())
     }
 }
@@ -336,8 +342,16 @@ async fn compare(trio: &mut Trio, plant: bool, last: bool, progress: &mut Progre
         progress.planted = true;
         target = trio.states().await?.1;
     }
-    let primary = if last { Some(trio.primary_state().await?) } else { None };
-    note_differences(differences(&native, &target, primary.as_ref()), progress);
+    let found = match native == target {
+        true => Vec::new(),
+        false => {
+            // Nothing is committed while a statement is held, so it shows who is right: unless a client has locked a table.
+            let primary = tokio::time::timeout(PRIMARY_PATIENCE, trio.primary_state()).await;
+            let primary = primary.ok().and_then(Result::ok);
+            differences(&native, &target, primary.as_ref())
+        }
+    };
+    note_differences(found, progress);
     progress.report.checkpoints += 1;
     progress.compared = Some((Instant::now(), begun.elapsed(), committed));
     Ok(())
@@ -426,6 +440,7 @@ fn note(progress: &mut Progress, what: &str, native: String, target: String) {
         target: vec![target],
         primary: None,
         secondary,
+        native_only: false,
     };
     progress.report.differences.push(difference);
     progress.tainted = true;
@@ -440,7 +455,9 @@ fn note_broken(progress: &mut Progress, text: String) {
 fn note_differences(found: Vec<Difference>, progress: &mut Progress) {
     let tainted = progress.tainted;
     for mut difference in found {
-        if progress.seen.insert(difference.what.clone()) {
+        if difference.native_only {
+            progress.report.native_differs.insert(difference.what);
+        } else if progress.seen.insert(difference.what.clone()) {
             difference.secondary = tainted;
             progress.report.differences.push(difference);
             progress.tainted = true;

@@ -138,8 +138,14 @@ impl Trio {
         // A daemon that has gone must not hold up the primary.
         trial.set_asynchronous().await?;
         native.replicate_from(&trial.primary).await?;
+        // As replication of MariaDB does unless told otherwise.
+        let mode = match kind.flavour() {
+            Flavour::MySql => "strict",
+            Flavour::MariaDb => "idempotent",
+        };
         trial.add_channel(&format!(
-            "\n[[channel]]\nname = \"{CHANNEL}\"\nsource = \"{SOURCE_NAME}\"\nsocket = {:?}\nuser = \"root\"\n",
+            "\n[[channel]]\nname = \"{CHANNEL}\"\nsource = \"{SOURCE_NAME}\"\nsocket = {:?}\nuser = \"root\"\n\
+             ddl_exec_mode = \"{mode}\"\n",
             target.socket()
         ))?;
         trial.start_relay()?;
