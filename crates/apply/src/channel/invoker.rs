@@ -144,7 +144,7 @@ fn mentions<'a>(mut words: Words<'a>, mut before: Token<'a>) -> Vec<Place> {
             () if is(token, &["CURRENT_USER"]) => behind != Token::Mark(b'.'),
             // May be a name elsewhere.
             () if is(token, &["CURRENT_ROLE"]) => {
-                behind == Token::Mark(b',') || is(behind, &["TO", "FROM", "FOR", "ADMIN"])
+                behind == Token::Mark(b',') || is(behind, &["TO", "FROM", "FOR", "ADMIN", "ROLE", "EXISTS"])
             }
             // `ALTER USER USER()`
             () if is(token, &["USER"]) => is(behind, &["USER", "EXISTS"]) && words.clone().accept_call(),
@@ -184,8 +184,10 @@ fn definition_places(mut words: Words<'_>) -> Vec<Place> {
     if words.accept("OR") && !words.accept("REPLACE") {
         return Vec::new();
     }
-    if words.accept("USER") || words.accept("ROLE") {
-        return mentions(words, Token::Word(b"USER"));
+    for kind in ["USER", "ROLE"] {
+        if words.accept(kind) {
+            return mentions(words, Token::Word(kind.as_bytes()));
+        }
     }
     // An object's definer is named before its kind.
     const KINDS: [&str; 9] =
@@ -225,6 +227,9 @@ mod tests {
                 "grant r, select (a) on t to x@y, `a``b`@`%` with grant option",
             ),
             ("REVOKE r FROM CURRENT_ROLE", "REVOKE r FROM `a``b`@`%`"),
+            ("DROP ROLE CURRENT_ROLE", "DROP ROLE `a``b`@`%`"),
+            ("DROP ROLE IF EXISTS x, CURRENT_ROLE()", "DROP ROLE IF EXISTS x, `a``b`@`%`"),
+            ("DROP ROLE IF EXISTS current_role", "DROP ROLE IF EXISTS `a``b`@`%`"),
             (
                 "SET STATEMENT lock_wait_timeout=5 FOR GRANT USAGE ON *.* TO CURRENT_USER IDENTIFIED BY 'CURRENT_USER'",
                 "SET STATEMENT lock_wait_timeout=5 FOR GRANT USAGE ON *.* TO `a``b`@`%` IDENTIFIED BY 'CURRENT_USER'",

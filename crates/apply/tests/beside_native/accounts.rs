@@ -57,6 +57,11 @@ const MARIADB_BY_BOSS: &[&str] = &[
     "CREATE DEFINER=CURRENT_ROLE PROCEDURE d.of_role() SELECT 1",
     "SET STATEMENT lock_wait_timeout=5 FOR GRANT SELECT ON d.u TO CURRENT_USER()",
     "SET PASSWORD = PASSWORD('secret')",
+    "CREATE ROLE r6, r7",
+    "SET ROLE r6",
+    "DROP ROLE CURRENT_ROLE",
+    "SET ROLE r7",
+    "DROP ROLE IF EXISTS r6, CURRENT_ROLE()",
 ];
 
 /// Some of what they name is not there.
