@@ -65,6 +65,8 @@ fn decide(wanted: &GtidSet, native: &Standing, channel: &Standing) -> Next {
         (Some((Some(at), _)), Some((Some(other), _))) if at == other => Next::Leave(Who::Both),
         (Some((Some(at), _)), _) if channel_done || channel.has.contains(at) => Next::Leave(Who::Native),
         (_, Some((Some(at), _))) if native_done || native.has.contains(at) => Next::Leave(Who::Channel),
+        // MariaDB names none behind a long statement: both stopped behind the same.
+        (Some((None, _)), Some((Some(_), _))) if native.has == channel.has => Next::Leave(Who::Both),
         // At different transactions, neither of which the other has: the channel may have come to another first.
         (Some((Some(_), _)), Some((Some(_), _))) => Next::Leave(Who::Native),
         _ => Next::Wait,
@@ -260,7 +262,8 @@ async fn leave_out(
     let words =
         |standing: &Standing| standing.stopped.as_ref().map(|(_, words)| words.clone()).unwrap_or_default();
     let gtid = match who {
-        Who::Native | Who::Both => at(native),
+        Who::Native => at(native),
+        Who::Both => at(native).or_else(|| at(channel)),
         Who::Channel => at(channel),
     };
     let gtid = gtid.with_context(|| format!("no GTID in: {} {}", words(native), words(channel)))?;
@@ -328,6 +331,7 @@ mod tests {
             (("0-1-5", Some("0-1-6: no")), ("0-1-5", None), Next::Wait),
             (("0-1-5", None), ("0-1-5", Some("0-1-6: no")), Next::Wait),
             (("0-1-5", Some("not yet said where")), ("0-1-9", None), Next::Wait),
+            (("0-1-5", Some("never said where")), ("0-1-5", Some("0-1-6: no")), Next::Leave(Who::Both)),
         ] {
             let (native, channel) = (standing(native.0, native.1), standing(channel.0, channel.1));
             assert_eq!(decide(&wanted, &native, &channel), want, "{native:?} {channel:?}");
