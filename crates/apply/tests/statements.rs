@@ -1,5 +1,7 @@
 //! Statements that the target refuses, or whose databases it lacks, and what else stands in the way of one.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::Channel;
 use tailwater_apply::channel::{ChannelEdit, ChannelOptions, DdlExecMode, GtidMode};
@@ -48,6 +50,7 @@ async fn statements(kind: ServerKind) -> Result<()> {
         channel.set(mode(GtidMode::Log)).await?;
     }
     tables_that_are_not_the_sources(&rig, &channel).await?;
+    one_that_was_interrupted(&rig, &channel).await?;
     rig.ensure_equal(&["one", "two"]).await?;
     checks_that_are_switched_off(&rig, &channel).await?;
     channel.end().await;
@@ -113,6 +116,41 @@ async fn tables_that_are_not_the_sources(rig: &Rig, channel: &Channel) -> Result
         rig.ensure_equal(&["one"]).await?;
     }
     channel.set(set(DdlExecMode::Strict, GtidMode::Log)).await.map_err(Into::into)
+}
+
+/// It has done a part of what it says on the source, and nobody knows which: on the target it does not run.
+async fn one_that_was_interrupted(rig: &Rig, channel: &Channel) -> Result<()> {
+    rig.source
+        .sql(
+            "CREATE TABLE one.slow (id INT PRIMARY KEY) ENGINE=MyISAM; CREATE TABLE one.numbers (id INT PRIMARY KEY); \
+             INSERT INTO one.numbers VALUES (1), (2), (3), (4), (5), (6), (7), (8), (9)",
+        )
+        .await?;
+    rig.wait_applied(channel).await?;
+    let mut session = Connection::connect(&rig.source.connect_options()).await?;
+    session.execute("SET SESSION binlog_format=STATEMENT").await?;
+    let id = session.query("SELECT CONNECTION_ID()").await?.scalar().context("no number")?.to_owned();
+    let slow = tokio::spawn(async move {
+        session.execute("INSERT INTO one.slow SELECT id + SLEEP(0.4) FROM one.numbers").await.map(drop)
+    });
+    let begun = Instant::now();
+    let runs =
+        format!("SELECT COUNT(*) FROM information_schema.processlist WHERE id={id} AND state='User sleep'");
+    while rig.source.sql(&runs).await?.concat() == "0" {
+        ensure!(begun.elapsed() < PATIENCE, "nothing is inserted");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // Nobody can look into the table, which is locked: some rows are there by now.
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    rig.source.sql(&format!("KILL QUERY {id}")).await?;
+    ensure!(slow.await?.is_err(), "it came to its end");
+    ensure!(rig.source.sql("SELECT COUNT(*) FROM one.slow").await?.concat() != "0", "nothing was inserted");
+    let fault = rig.wait_failed(channel).await?;
+    ensure!(fault.code == "TW-APP-0044" && fault.message.contains("error 1317"), "{fault:?}");
+    ensure!(rig.target.sql("SELECT COUNT(*) FROM one.slow").await?.concat() == "0");
+    channel.skip(rig.newest_gtid().await?).await?;
+    rig.source.sql("DROP TABLE one.slow, one.numbers").await?;
+    rig.wait_applied(channel).await
 }
 
 /// It has failed on the source and not on the target, and starting the channel again does not pass over that.
