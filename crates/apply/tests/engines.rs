@@ -235,6 +235,25 @@ async fn what_cannot_be_once_is_refused(rig: &Rig) -> Result<()> {
     rig.target.sql("SET sql_log_bin=0; ALTER TABLE mixed.i2 ENGINE=InnoDB").await?;
     channel.resume(None).await?;
     rig.wait_applied(&channel).await?;
+    // A statement that changes one.
+    for statement in [
+        "INSERT INTO y2 VALUES (78, 1)",
+        "UPDATE mixed.`i1` JOIN y2 ON i1.a=y2.a SET y2.v = 2 WHERE y2.a = 78",
+    ] {
+        rig.source.sql(&format!("USE mixed; SET SESSION binlog_format=STATEMENT; {statement}")).await?;
+        let fault = rig.wait_failed(&channel).await?;
+        ensure!(fault.code == "TW-APP-0050" && fault.message.contains("mixed.y2"), "{fault:?}");
+        ensure!(
+            rig.target.sql("SELECT COUNT(*) FROM mixed.y2 WHERE a = 78").await? == ["0"],
+            "it was written"
+        );
+        channel.skip(rig.newest_gtid().await?).await?;
+    }
+    rig.source.sql("DELETE FROM mixed.y2 WHERE a = 78").await?;
+    let fault = rig.wait_failed(&channel).await?;
+    ensure!(fault.code == "TW-APP-0002", "{fault:?}");
+    channel.skip(rig.newest_gtid().await?).await?;
+    rig.wait_applied(&channel).await?;
     channel.end().await;
     rig.ensure_equal(&["mixed"]).await
 }

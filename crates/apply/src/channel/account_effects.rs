@@ -11,6 +11,7 @@ use tailwater_wire::Flavour;
 use tailwater_wire::event::Invoker;
 use tracing::{debug, warn};
 
+use super::changed_tables::unquoted;
 use super::invoker::account_name;
 use super::options::{ChannelOptions, GtidMode};
 use super::sql_words::{Token, Words};
@@ -263,17 +264,6 @@ fn routine(text: &[u8], database: &[u8]) -> Option<Routine> {
     // Without parameters it is a function of a library.
     (kind.starts_with("PACKAGE") || words.accept_mark(b'(')).then_some(())?;
     Some(Routine { kind, name, database, unless_exists })
-}
-
-/// A name without its quotes.
-fn unquoted(name: &[u8]) -> String {
-    let name = String::from_utf8_lossy(name);
-    for quote in ['`', '\'', '"'] {
-        if let Some(inner) = name.strip_prefix(quote).and_then(|name| name.strip_suffix(quote)) {
-            return inner.replace(&format!("{quote}{quote}"), &quote.to_string());
-        }
-    }
-    name.into_owned()
 }
 
 /// The accounts of a list that follows: user and host.

@@ -11,6 +11,7 @@
 mod account_effects;
 mod begin;
 mod behind;
+mod changed_tables;
 mod crew;
 mod ddl_exec_mode;
 mod diagnose;

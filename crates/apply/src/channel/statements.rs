@@ -12,6 +12,7 @@ use tailwater_wire::gtid::Gtid;
 use tokio::sync::Mutex;
 use tracing::debug;
 
+use super::changed_tables::changed_tables;
 use super::fingerprint::{Fingerprint, fingerprint, may_swap, rest_of_drop, says_done_already};
 use super::gtid_session::GtidSession;
 use super::lasting_rows::{LastingRows, table_name};
@@ -87,6 +88,16 @@ fn made_and_filled(held: &Held) -> ApplyError {
         what: "CREATE TABLE ... SELECT".to_owned(),
         reason: "with gtid = preserve the table and its rows cannot stand under one GTID; apply it with gtid = log, or make \
                  the table with its rows on the target by hand and skip the transaction"
+            .to_owned(),
+    }
+}
+
+fn not_under_one_gtid(held: &Held, table: String) -> ApplyError {
+    ApplyError::NotTransactional {
+        gtid: held.gtid_text(),
+        table,
+        reason: "with gtid = preserve a statement, and rows that are read while they are written, cannot stand under one \
+                 GTID there"
             .to_owned(),
     }
 }
@@ -222,13 +233,7 @@ impl Session {
         match step {
             Step::Rows(rows) => {
                 if !rows.table.target.transactional && preserved(shared, held).is_some() {
-                    return Err(ApplyError::NotTransactional {
-                        gtid: held.gtid_text(),
-                        table: table_name(&rows.table.target),
-                        reason: "with gtid = preserve a statement, and rows that are read while they are written, cannot \
-                                 stand under one GTID there"
-                            .to_owned(),
-                    });
+                    return Err(not_under_one_gtid(held, table_name(&rows.table.target)));
                 }
                 // Rows must not meet the last statement's session: its time zone, its checks of foreign keys.
                 self.source.leave_source().await?;
@@ -254,6 +259,9 @@ impl Session {
             // A temporary table is made or dropped within the transaction, and does not end it.
             Step::Statement(statement) if statement.dml || run.begun && is_temporary(&statement.text) => {
                 self.flush_and_check(held, run).await?;
+                if preserved(shared, held).is_some() {
+                    self.refuse_untransactional(held, statement).await?;
+                }
                 self.begin(shared, held, run).await?;
                 self.source.run(shared, held, statement, None).await?;
             }
@@ -280,6 +288,36 @@ impl Session {
         counted.map_err(|error| error.of_transaction(&held.gtid_text()))?;
         self.source.writer.row_count().lose();
         Ok(())
+    }
+
+    /// Refuses a statement that names a table without transactions: its rows would be there under the GTID, and the progress of the
+    /// transaction could not be.
+    async fn refuse_untransactional(&mut self, held: &Held, statement: &Statement) -> Result<(), ApplyError> {
+        let tables = changed_tables(&statement.text);
+        if tables.is_empty() {
+            return Ok(());
+        }
+        self.source.leave_source().await?;
+        let session = String::from_utf8_lossy(&statement.database);
+        // One by one: asked for either of two tables, MariaDB opens all.
+        let questions: Vec<String> = tables
+            .iter()
+            .map(|table| {
+                let database = table.database.as_deref().unwrap_or(&session);
+                format!(
+                    "SELECT CONCAT(t.table_schema, '.', t.table_name) FROM information_schema.tables t JOIN \
+                     information_schema.engines e ON e.engine=t.engine AND e.transactions<>'YES' \
+                     WHERE t.table_schema={} AND t.table_name={}",
+                    quote(database),
+                    quote(&table.name)
+                )
+            })
+            .collect();
+        let found = self.source.writer.connection.query(&questions.join(" UNION ALL ")).await?;
+        match found.scalar() {
+            Some(table) => Err(not_under_one_gtid(held, table.to_owned())),
+            None => Ok(()),
+        }
     }
 
     /// Begins the transaction that the progress will stand in, if it has not begun.

@@ -1,0 +1,123 @@
+//! The tables that a statement names which changes rows.
+
+use super::sql_words::{Token, Words};
+use crate::decode::statement::wrapped;
+
+/// A table as a statement names it, without quotes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ChangedTable {
+    /// The session's, if it names none.
+    pub(super) database: Option<String>,
+    pub(super) name: String,
+}
+
+/// The tables that `INSERT`, `REPLACE`, `UPDATE`, `DELETE` or `LOAD DATA` names as those that it changes or may change; none of what is
+/// not understood. What triggers and functions change is not in the text.
+pub(super) fn changed_tables(text: &[u8]) -> Vec<ChangedTable> {
+    tables(text).unwrap_or_default()
+}
+
+fn tables(text: &[u8]) -> Option<Vec<ChangedTable>> {
+    let mut words = Words::new(wrapped(text));
+    let (front, end): (&[&str], &str) = if words.accept("INSERT") || words.accept("REPLACE") {
+        (&["LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "INTO"], "")
+    } else if words.accept("UPDATE") {
+        (&["LOW_PRIORITY", "IGNORE"], "SET")
+    } else if words.accept("DELETE") {
+        (&["LOW_PRIORITY", "QUICK", "IGNORE", "FROM"], "WHERE")
+    } else if words.accept("LOAD") {
+        while !(words.accept("INTO") && words.accept("TABLE")) {
+            words.next()?;
+        }
+        (&[], "")
+    } else {
+        return None;
+    };
+    while front.iter().any(|word| words.accept(word)) {}
+    let mut found = vec![table(&mut words)?];
+    // Others that are joined; of these some are only read.
+    while !end.is_empty() && !words.accept(end) {
+        let is_next =
+            words.accept_mark(b',') || words.accept("JOIN") || words.accept("FROM") || words.accept("USING");
+        match is_next.then(|| table(&mut words)).flatten() {
+            Some(table) => found.push(table),
+            None if words.next().is_none() => break,
+            None => {}
+        }
+    }
+    Some(found)
+}
+
+fn table(words: &mut Words<'_>) -> Option<ChangedTable> {
+    let mut ahead = words.clone();
+    let first = name(&mut ahead)?;
+    let second = if ahead.accept_mark(b'.') { name(&mut ahead) } else { None };
+    *words = ahead;
+    Some(match second {
+        Some(name) => ChangedTable { database: Some(first), name },
+        None => ChangedTable { database: None, name: first },
+    })
+}
+
+fn name(words: &mut Words<'_>) -> Option<String> {
+    match words.next()? {
+        Token::Mark(_) => None,
+        Token::Word(_) | Token::Name => Some(unquoted(words.token_text())),
+    }
+}
+
+/// A name without its quotes.
+pub(super) fn unquoted(name: &[u8]) -> String {
+    let name = String::from_utf8_lossy(name);
+    for quote in ['`', '\'', '"'] {
+        if let Some(inner) = name.strip_prefix(quote).and_then(|name| name.strip_suffix(quote)) {
+            return inner.replace(&format!("{quote}{quote}"), &quote.to_string());
+        }
+    }
+    name.into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn tables_that_are_changed_are_named() {
+        let named = |text: &str| {
+            let tables = changed_tables(text.as_bytes());
+            let names: Vec<String> = tables
+                .into_iter()
+                .map(|table| format!("{}.{}", table.database.unwrap_or_default(), table.name))
+                .collect();
+            names.join(" ")
+        };
+        for (text, expected) in [
+            ("INSERT INTO t VALUES (1)", ".t"),
+            ("insert ignore `d`.`a``b` (x) select 1", "d.a`b"),
+            ("/* x */ REPLACE LOW_PRIORITY INTO d.t SET a=1", "d.t"),
+            ("UPDATE IGNORE t SET a=1 WHERE b=2", ".t"),
+            ("UPDATE d.t AS x, u y JOIN e.v ON x.a=v.a SET x.a=1", "d.t .u e.v"),
+            ("DELETE FROM t WHERE a IN (SELECT a FROM u)", ".t"),
+            ("DELETE QUICK t, u FROM t JOIN u ON t.a=u.a", ".t .u .t .u"),
+            ("DELETE FROM d.t USING d.t JOIN u WHERE t.a=u.a", "d.t d.t .u"),
+            ("LOAD DATA INFILE 'x' IGNORE INTO TABLE `t` FIELDS TERMINATED BY ','", ".t"),
+            ("SELECT 1", ""),
+            ("CREATE TABLE t (a INT)", ""),
+            ("INSERT", ""),
+            ("UPDATE (t) SET a=1", ""),
+            ("LOAD DATA INFILE 'x'", ""),
+        ] {
+            assert_eq!(named(text), expected, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_text_never_panics(text: Vec<u8>) {
+            changed_tables(&text);
+            changed_tables(&[b"UPDATE ".as_slice(), &text].concat());
+        }
+    }
+}
