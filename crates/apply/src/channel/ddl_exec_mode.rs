@@ -26,10 +26,11 @@ pub(super) fn replacing(text: &[u8], target: Flavour) -> Vec<Vec<u8>> {
 }
 
 fn replaced(text: &[u8], target: Flavour) -> Option<Vec<Vec<u8>>> {
-    let text = wrapped(text);
-    let mut words = Words::new(text);
+    let statement = wrapped(text);
+    let mut words = Words::new(statement);
     words.accept("CREATE").then_some(())?;
-    let (head, rest) = text.split_at_checked(words.end)?;
+    // Settings for one statement stay in front.
+    let (head, rest) = text.split_at_checked(text.len() - statement.len() + words.end)?;
     let temporary = words.accept("TEMPORARY");
     let kind = ["TABLE", "SEQUENCE"].into_iter().find(|kind| words.accept(kind))?;
     if target == Flavour::MariaDb {
@@ -41,7 +42,7 @@ fn replaced(text: &[u8], target: Flavour) -> Option<Vec<Vec<u8>>> {
         _ => {
             let start = words.end;
             words.name()?;
-            text.get(start..words.end)?
+            statement.get(start..words.end)?
         }
     };
     let drop = if temporary { format!("DROP TEMPORARY {kind}") } else { format!("DROP {kind}") };
@@ -82,6 +83,11 @@ mod tests {
                 "CREATE SEQUENCE s",
                 vec!["CREATE OR REPLACE SEQUENCE s"],
                 vec!["DROP SEQUENCE s", "CREATE SEQUENCE s"],
+            ),
+            (
+                "SET STATEMENT sql_mode='' FOR CREATE TABLE t (a INT)",
+                vec!["SET STATEMENT sql_mode='' FOR CREATE OR REPLACE TABLE t (a INT)"],
+                vec!["DROP TABLE t", "SET STATEMENT sql_mode='' FOR CREATE TABLE t (a INT)"],
             ),
             ("CREATE TABLE IF NOT EXISTS t (a INT)", vec![], vec![]),
             ("CREATE OR REPLACE TABLE t (a INT)", vec![], vec![]),
