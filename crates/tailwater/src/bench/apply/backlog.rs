@@ -217,7 +217,7 @@ fn is_conflict(error: &SessionError) -> bool {
     error.server_error().is_some_and(|error| matches!(error.number, DEADLOCK | LOCK_WAIT))
 }
 
-/// Each table's name and checksum; that of the beacons is left out.
+/// Each table's name and checksum; that of the beacons is left out, as are views, which have none.
 ///
 /// # Errors
 /// If the server cannot be asked.
@@ -225,7 +225,7 @@ pub async fn checksums(server: &Server) -> anyhow::Result<Vec<String>> {
     let mut connection = Connection::connect(&superuser(server)).await?;
     let question = format!(
         "SELECT table_name FROM information_schema.tables WHERE table_schema='{SCHEMA}' AND table_name <> 'beacon' \
-         ORDER BY table_name"
+         AND table_type='BASE TABLE' ORDER BY table_name"
     );
     let tables = connection.query(&question).await?;
     let tables: Vec<_> =
