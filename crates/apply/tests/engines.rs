@@ -249,6 +249,11 @@ async fn what_cannot_be_once_is_refused(rig: &Rig) -> Result<()> {
         );
         channel.skip(rig.newest_gtid().await?).await?;
     }
+    // A temporary one is the session's own.
+    let own = "USE mixed; SET SESSION binlog_format=STATEMENT; CREATE TEMPORARY TABLE passing (a INT) ENGINE=MyISAM; \
+               INSERT INTO passing VALUES (79); INSERT INTO i1 SELECT a, 1 FROM passing";
+    rig.source.sql(own).await?;
+    rig.wait_applied(&channel).await?;
     rig.source.sql("DELETE FROM mixed.y2 WHERE a = 78").await?;
     let fault = rig.wait_failed(&channel).await?;
     ensure!(fault.code == "TW-APP-0002", "{fault:?}");

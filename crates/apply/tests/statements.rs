@@ -118,7 +118,7 @@ async fn tables_that_are_not_the_sources(rig: &Rig, channel: &Channel) -> Result
     channel.set(set(DdlExecMode::Strict, GtidMode::Log)).await.map_err(Into::into)
 }
 
-/// It has done a part of what it says on the source, and nobody knows which: on the target it does not run.
+/// It has done a part of what it says on the source, and which is not known: on the target it does not run.
 async fn one_that_was_interrupted(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source
         .sql(
@@ -140,7 +140,7 @@ async fn one_that_was_interrupted(rig: &Rig, channel: &Channel) -> Result<()> {
         ensure!(begun.elapsed() < PATIENCE, "nothing is inserted");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // Nobody can look into the table, which is locked: some rows are there by now.
+    // The table is locked and cannot be read: some rows are there by now.
     tokio::time::sleep(Duration::from_millis(900)).await;
     rig.source.sql(&format!("KILL QUERY {id}")).await?;
     ensure!(slow.await?.is_err(), "it came to its end");

@@ -279,7 +279,7 @@ async fn a_mark_is_kept_on_a_new_connection(kind: ServerKind) -> Result<()> {
     let kept = server.sql(marks).await?;
     let Position::Mark(name, number) = &position else { anyhow::bail!("{position:?}") };
     ensure!(kept == [format!("{name}\t{number}")], "{position:?}: {kept:?}");
-    // Nor does somebody else get its lock.
+    // Nor does another session get its lock.
     let taken = other.query(&format!("SELECT IS_FREE_LOCK('tailwater.check_marks.{name}')")).await?;
     ensure!(taken.scalar() == Some("0"), "{taken:?}");
     waiting.finish(&mut second).await?;

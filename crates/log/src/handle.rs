@@ -400,7 +400,7 @@ pub struct LogDir {
 }
 
 impl LogDir {
-    /// Opens the log of one source. Nothing is locked or changed. A directory that has segments and no control file, as somebody may
+    /// Opens the log of one source. Nothing is locked or changed. A directory that has segments and no control file, as an operator may
     /// have rescued them, is read, too, with a warning.
     ///
     /// # Errors
@@ -446,7 +446,7 @@ impl LogDir {
             return Err(LogError::NoLog { path: log.directory.path().to_owned() });
         }
         if known?.is_none() {
-            // Segments that somebody has rescued are read all the same. Only a writer must know where the log begins.
+            // Rescued segments are read all the same. Only a writer must know where the log begins.
             let path = log.directory.path().display();
             tracing::warn!(
                 "{path} has segments and no control.json, which says where the log begins: all segments are read, among them any that \

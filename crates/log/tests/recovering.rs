@@ -155,7 +155,7 @@ fn a_lost_control_file_is_refused_by_who_writes_and_a_damaged_one_by_all() {
         let is_named = |error: Option<LogError>| matches!(&error, Some(LogError::Corrupt { path: named, .. }) if *named == path);
         assert!(is_named(writing.err()), "{left:?}");
         match (left, reading) {
-            // Segments that somebody has rescued.
+            // Rescued segments.
             (None, reading) => {
                 let log = reading.unwrap();
                 assert!(read_log(&log) == transactions);

@@ -124,7 +124,7 @@ async fn a_setting_that_the_account_may_not_set_is_named(kind: ServerKind) -> Re
         server.sql("SET GLOBAL init_connect = 'SET sql_select_limit = 1, sql_mode = ORACLE'").await?;
         let mut connection = Connection::connect(&definitions).await?;
         ensure!(connection.query("SELECT 1 UNION SELECT 2").await?.rows.len() == 2);
-        // But for one. Hosted servers have InnoDB, and let nobody set it.
+        // But for one. Hosted servers have InnoDB, and no account may set it.
         server.sql("SET GLOBAL enforce_storage_engine = InnoDB").await?;
         Connection::connect(&definitions).await?;
         server.sql("SET GLOBAL enforce_storage_engine = Aria").await?;

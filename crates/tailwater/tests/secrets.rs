@@ -1,5 +1,5 @@
-//! Passwords and values of rows in statements that a channel fails at: nobody is shown them who has not asked for them on the
-//! daemon's machine.
+//! Passwords and values of rows in statements that a channel fails at: passwords are shown nowhere, values only to an operator who
+//! asks for them on the daemon's machine.
 
 use std::time::{Duration, Instant};
 

@@ -28,7 +28,7 @@ async fn special_files_are_refused() -> Result<()> {
     shell.run(&format!("dump dumped {at}"))?.exits(0);
     server.sql("DROP DATABASE shop").await?;
 
-    // Each file of a dump in turn is a pipe that nobody writes to, or a device that has no end.
+    // Each file of a dump in turn is a pipe without a writer, or a device that has no end.
     let folder = shell.path().join("dumped");
     for file in files(&folder)? {
         let aside = shell.path().join("aside");

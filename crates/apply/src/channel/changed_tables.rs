@@ -1,23 +1,15 @@
 //! The tables that a statement names which changes rows.
 
-use super::sql_words::{Token, Words};
+use super::sql_words::{Object, Words};
 use crate::decode::statement::wrapped;
-
-/// A table as a statement names it, without quotes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ChangedTable {
-    /// The session's, if it names none.
-    pub(super) database: Option<String>,
-    pub(super) name: String,
-}
 
 /// The tables that `INSERT`, `REPLACE`, `UPDATE`, `DELETE` or `LOAD DATA` names as those that it changes or may change; none of what is
 /// not understood. What triggers and functions change is not in the text.
-pub(super) fn changed_tables(text: &[u8]) -> Vec<ChangedTable> {
+pub(super) fn changed_tables(text: &[u8]) -> Vec<Object> {
     tables(text).unwrap_or_default()
 }
 
-fn tables(text: &[u8]) -> Option<Vec<ChangedTable>> {
+fn tables(text: &[u8]) -> Option<Vec<Object>> {
     let mut words = Words::new(wrapped(text));
     let (front, end): (&[&str], &str) = if words.accept("INSERT") || words.accept("REPLACE") {
         (&["LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "INTO"], "")
@@ -34,12 +26,12 @@ fn tables(text: &[u8]) -> Option<Vec<ChangedTable>> {
         return None;
     };
     while front.iter().any(|word| words.accept(word)) {}
-    let mut found = vec![table(&mut words)?];
+    let mut found = vec![words.object()?];
     // Others that are joined; of these some are only read.
     while !end.is_empty() && !words.accept(end) {
         let is_next =
             words.accept_mark(b',') || words.accept("JOIN") || words.accept("FROM") || words.accept("USING");
-        match is_next.then(|| table(&mut words)).flatten() {
+        match is_next.then(|| object_ahead(&mut words)).flatten() {
             Some(table) => found.push(table),
             None if words.next().is_none() => break,
             None => {}
@@ -48,33 +40,12 @@ fn tables(text: &[u8]) -> Option<Vec<ChangedTable>> {
     Some(found)
 }
 
-fn table(words: &mut Words<'_>) -> Option<ChangedTable> {
+/// An object, if one comes next.
+fn object_ahead(words: &mut Words<'_>) -> Option<Object> {
     let mut ahead = words.clone();
-    let first = name(&mut ahead)?;
-    let second = if ahead.accept_mark(b'.') { name(&mut ahead) } else { None };
+    let object = ahead.object()?;
     *words = ahead;
-    Some(match second {
-        Some(name) => ChangedTable { database: Some(first), name },
-        None => ChangedTable { database: None, name: first },
-    })
-}
-
-fn name(words: &mut Words<'_>) -> Option<String> {
-    match words.next()? {
-        Token::Mark(_) => None,
-        Token::Word(_) | Token::Name => Some(unquoted(words.token_text())),
-    }
-}
-
-/// A name without its quotes.
-pub(super) fn unquoted(name: &[u8]) -> String {
-    let name = String::from_utf8_lossy(name);
-    for quote in ['`', '\'', '"'] {
-        if let Some(inner) = name.strip_prefix(quote).and_then(|name| name.strip_suffix(quote)) {
-            return inner.replace(&format!("{quote}{quote}"), &quote.to_string());
-        }
-    }
-    name.into_owned()
+    Some(object)
 }
 
 #[cfg(test)]
@@ -89,7 +60,7 @@ mod tests {
             let tables = changed_tables(text.as_bytes());
             let names: Vec<String> = tables
                 .into_iter()
-                .map(|table| format!("{}.{}", table.database.unwrap_or_default(), table.name))
+                .map(|table| format!("{}.{}", table.schema.unwrap_or_default(), table.name))
                 .collect();
             names.join(" ")
         };

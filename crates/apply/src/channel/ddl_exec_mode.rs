@@ -41,7 +41,7 @@ fn replaced(text: &[u8], target: Flavour) -> Option<Vec<Vec<u8>>> {
         Token::Word(word) if word.eq_ignore_ascii_case(b"IF") => return None,
         _ => {
             let start = words.end;
-            words.name()?;
+            words.object()?;
             statement.get(start..words.end)?
         }
     };

@@ -106,7 +106,7 @@ fn status_place(mut words: Words<'_>) -> Option<Range<usize>> {
                         return Some(start..ahead.end);
                     }
                     // Any word may be a name.
-                    b"RENAME" if ahead.accept("TO") => ahead.name()?,
+                    b"RENAME" if ahead.accept("TO") => drop(ahead.object()?),
                     _ => {}
                 }
             }
@@ -135,7 +135,7 @@ impl Words<'_> {
             self.accept("NOT");
             self.accept("EXISTS").then_some(())?;
         }
-        self.name()?;
+        self.object()?;
         Some(place)
     }
 

@@ -18,7 +18,7 @@ pub(super) fn again(text: &[u8]) -> Option<Again> {
     let mut words = Words::new(wrapped(text));
     if words.accept("TRUNCATE") {
         words.accept("TABLE");
-        words.name()?;
+        words.object()?;
         return Some(Again::Unchanged);
     }
     let drops = words.accept("DROP");
@@ -36,14 +36,24 @@ pub(super) fn again(text: &[u8]) -> Option<Again> {
     if checks {
         ((drops || words.accept("NOT")) && words.accept("EXISTS")).then_some(())?;
     }
-    words.name()?;
+    words.object()?;
     if drops && words.accept_mark(b',') {
         return None;
     }
     Some(if checks { Again::Unchanged } else { Again::Refused })
 }
 
-/// Passes over what stands before `VIEW`, `TRIGGER` and `EVENT`.
+/// What ends a statement so that it may have taken effect all the same: `EE_WRITE`, `EE_DISK_FULL`, `ER_DISK_FULL`, `ER_ERROR_ON_WRITE`,
+/// `ER_SERVER_SHUTDOWN`, `ER_QUERY_INTERRUPTED`, `ER_BINLOG_LOGGING_IMPOSSIBLE`, `ER_CONNECTION_KILLED`, `ER_STATEMENT_TIMEOUT`,
+/// `ER_QUERY_TIMEOUT`. Most come from writing the binlog, after the statement itself.
+const UNTOLD: [u16; 10] = [3, 20, 1021, 1026, 1053, 1317, 1598, 1927, 1969, 3024];
+
+/// Whether a statement that ended with this error of the target may have run.
+pub(super) fn may_have_run(number: u16) -> bool {
+    UNTOLD.contains(&number)
+}
+
+/// Passes over what precedes `VIEW`, `TRIGGER` and `EVENT`.
 fn pass_attributes(words: &mut Words<'_>) -> Option<()> {
     loop {
         if words.accept("ALGORITHM") {
@@ -69,6 +79,18 @@ fn pass_attributes(words: &mut Words<'_>) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::channel::fingerprint::says_done_already;
+
+    #[test]
+    fn an_error_says_that_it_ran_or_leaves_it_open_or_neither() {
+        // To fail with these is to have done nothing.
+        for number in [1005, 1142, 1205, 1213] {
+            assert!(!may_have_run(number) && !says_done_already(number), "{number}");
+        }
+        for number in UNTOLD {
+            assert!(may_have_run(number) && !says_done_already(number), "{number}");
+        }
+    }
 
     #[test]
     fn what_may_run_twice_is_known() {

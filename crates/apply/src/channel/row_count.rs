@@ -252,7 +252,7 @@ mod tests {
         (tally.counted, tally.took) = (Some(counted(0, 1)), Duration::from_millis(1));
         tally.check(counted(1, 2), at(0)).unwrap();
         tally.lose();
-        // A statement ran, and the server is asked anew from where it counts.
+        // A statement ran, and the server is asked again from where it counts.
         tally.send(table, 1);
         assert!(!tally.is_due(at(39)));
         assert!(tally.is_due(at(40)));

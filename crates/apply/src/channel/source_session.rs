@@ -14,11 +14,12 @@ use tailwater_wire::print::sql::{session_statement, variable_statement};
 use tailwater_wire::redact::{SHOWN_BYTES_MAX, private_statement, public_statement};
 use tracing::info;
 
-use super::account_effects::{AccountEffects, lend_roles};
+use super::account_effects::AccountEffects;
 use super::ddl_exec_mode::{DdlExecMode, TABLE_EXISTS, drops_tables, replacing};
 use super::fingerprint::rest_of_drop;
 use super::gtid_session::GtidSession;
 use super::invoker::UnknownInvoker;
+use super::lent_roles::lend_roles;
 use super::statement_text::target_text;
 use super::worker::Shared;
 use super::writer::Writer;

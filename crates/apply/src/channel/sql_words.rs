@@ -102,15 +102,42 @@ impl<'a> Words<'a> {
         found
     }
 
-    /// Passes over `name` or `schema.name`.
-    pub(super) fn name(&mut self) -> Option<()> {
-        loop {
-            let (Token::Word(_) | Token::Name) = self.next()? else { return None };
-            if !self.accept_mark(b'.') {
-                return Some(());
+    /// `name` or `schema.name`; not `*`.
+    pub(super) fn object(&mut self) -> Option<Object> {
+        let mut part = || match self.next()? {
+            Token::Word(_) | Token::Name => Some(unquoted(self.token_text())),
+            Token::Mark(_) => None,
+        };
+        let first = part()?;
+        if !self.accept_mark(b'.') {
+            return Some(Object { schema: None, name: first });
+        }
+        match self.next()? {
+            Token::Word(_) | Token::Name => {
+                Some(Object { schema: Some(first), name: unquoted(self.token_text()) })
             }
+            Token::Mark(_) => None,
         }
     }
+}
+
+/// A table, routine or other object as a statement names it, without quotes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Object {
+    /// The session's, if the statement names none.
+    pub(super) schema: Option<String>,
+    pub(super) name: String,
+}
+
+/// A name without its quotes.
+pub(super) fn unquoted(name: &[u8]) -> String {
+    let name = String::from_utf8_lossy(name);
+    for quote in ['`', '\'', '"'] {
+        if let Some(inner) = name.strip_prefix(quote).and_then(|name| name.strip_suffix(quote)) {
+            return inner.replace(&format!("{quote}{quote}"), &quote.to_string());
+        }
+    }
+    name.into_owned()
 }
 
 fn digits(text: &[u8]) -> usize {

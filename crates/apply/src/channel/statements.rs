@@ -21,7 +21,7 @@ use super::options::GtidMode;
 use super::packets::Packets;
 use super::predecessor;
 use super::reader::{Held, Streamed};
-use super::repeatable::{Again, again};
+use super::repeatable::{Again, again, may_have_run};
 use super::source_session::{SourceSession, shown};
 use super::statement_text::start_transaction;
 use super::store::{Intents, kept_intents, source_session_statement};
@@ -303,12 +303,12 @@ impl Session {
         let questions: Vec<String> = tables
             .iter()
             .map(|table| {
-                let database = table.database.as_deref().unwrap_or(&session);
+                let schema = table.schema.as_deref().unwrap_or(&session);
                 format!(
                     "SELECT CONCAT(t.table_schema, '.', t.table_name) FROM information_schema.tables t JOIN \
                      information_schema.engines e ON e.engine=t.engine AND e.transactions<>'YES' \
-                     WHERE t.table_schema={} AND t.table_name={}",
-                    quote(database),
+                     WHERE t.table_schema={} AND t.table_name={} AND t.table_type<>'TEMPORARY'",
+                    quote(schema),
                     quote(&table.name)
                 )
             })
@@ -368,7 +368,7 @@ impl Session {
                     number: statement.error_code,
                 });
             }
-            // Somebody has mended what it had done.
+            // An operator has mended what it had done.
             intent = None;
         }
         let ran = intent.as_ref().is_some_and(|before| *before != now.text);
@@ -411,7 +411,7 @@ impl Session {
     }
 
     /// Notes that a statement has failed, with `error`: it has not run, or it ended otherwise than on the source. After an error of the
-    /// connection nobody knows.
+    /// connection that is not known, and it stays noted.
     async fn note_failure(
         &mut self,
         shared: &Arc<Shared>,
@@ -423,6 +423,9 @@ impl Session {
         match error {
             ApplyError::Session(SessionError::Server { .. }) => {}
             ApplyError::Session(_) => return Ok(()),
+            ApplyError::Refused { error, .. } if before == REPEATABLE && may_have_run(error.number) => {
+                return Ok(());
+            }
             ApplyError::EndsOtherwise { .. } => {
                 self.source.leave_source().await?;
                 if preserved(shared, held).is_some() {
@@ -450,7 +453,7 @@ impl Session {
         if preserved(shared, held).is_some() {
             self.source.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
         }
-        // One that may be run twice leaves nothing if it is refused.
+        // One that may be run twice and is refused has done nothing; `note_failure` knows the exceptions.
         if before != REPEATABLE {
             let now = fingerprint(&mut self.source.writer.connection, statement, shared.flavour).await?;
             if now.text != before {

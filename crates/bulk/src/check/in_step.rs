@@ -189,7 +189,7 @@ async fn lacks(source: &mut Connection, target: &mut Connection) -> Result<bool,
 /// What stands before a mark's name in the name of the lock that its worker holds.
 const LOCK: &str = "tailwater.check_marks.";
 
-/// How long that lock is waited for. Nobody else takes it: another check asks only whether it is free.
+/// How long that lock is waited for. No other check takes it: it asks only whether it is free.
 const LOCK_SECONDS: u32 = 5;
 
 /// Takes away marks of workers that are gone: of checks that were killed, or lost their connection.

@@ -139,7 +139,7 @@ const OF_ONE_TABLE: [&[u16]; 5] = [
     &[1300, 1301, 1690, 3140, 3141, 3144],
 ];
 
-/// `ER_GET_ERRNO`: the number of the engine stands in the message.
+/// `ER_GET_ERRNO`: the message has the engine's number.
 const GOT_ERROR_OF_ENGINE: u16 = 1030;
 
 /// Of the engines' own errors (`my_base.h`) those about one table: crashed, of an older version, not there, its index or tablespace

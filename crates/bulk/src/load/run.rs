@@ -368,7 +368,7 @@ impl Load<'_> {
         definitions::make(connection, files, definition, again, self.options.events_disabled).await
     }
 
-    /// Runs the definition of a table that is there, for what stands beside the table in it.
+    /// Runs the definition of a table that is there, for what else it makes beside the table.
     async fn make_again(
         &self,
         connection: &mut Connection,

@@ -199,7 +199,7 @@ pub const SETTINGS: &[SessionSetting] = &[
     set("explicit_defaults_for_timestamp", MariaDb(10, 10, 1), Is("1"), "1", ForDefinitions),
     set("sql_require_primary_key", MySql(8, 0, 13), Is("0"), "0", ForDefinitions),
     set("sql_generate_invisible_primary_key", MySql(8, 0, 30), Is("0"), "0", ForDefinitions),
-    // Hosted servers have InnoDB, and give nobody SUPER: other engines are refused there by name, as a statement fails.
+    // Hosted servers have InnoDB, and give no account SUPER: other engines are refused there by name, as a statement fails.
     tolerating("InnoDB", set("enforce_storage_engine", MariaDb(10, 1, 4), Is(""), "NULL", ForDefinitions)),
     set("alter_algorithm", MariaDb(10, 3, 7), OneOf(&["DEFAULT", "COPY"]), "'DEFAULT'", ForDefinitions),
     set("old_passwords", MariaDb(10, 0, 0), Is("0"), "0", ForDefinitions),

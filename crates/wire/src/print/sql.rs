@@ -126,7 +126,7 @@ impl Printer {
     }
 
     /// Whether an event that is in no transaction is one by itself: a statement that begins none.
-    fn stands_alone(&mut self, event: &[u8]) -> bool {
+    fn is_whole_transaction(&mut self, event: &[u8]) -> bool {
         let Ok(event) = self.stream.parse(event, false) else { return false };
         let EventBody::Query(query) = &event.body else { return false };
         let begins = |text: &[u8]| {
@@ -212,8 +212,8 @@ impl EventPrinter for Printer {
             out.write_all(b"ROLLBACK")?;
             out.write_all(END)?;
         }
-        // Where there are no GTIDs, what comes behind a statement by itself is another transaction.
-        self.leaves_out = self.has_gtids || is_open || !self.stands_alone(left_out.event);
+        // Where there are no GTIDs, what follows a statement by itself is another transaction.
+        self.leaves_out = self.has_gtids || is_open || !self.is_whole_transaction(left_out.event);
         Ok(())
     }
 

@@ -66,8 +66,10 @@ pub async fn suites(args: &SuitesArgs, output: Output) -> anyhow::Result<Exit> {
         let mut gtid = args.gtid.map(Into::into);
         let (mut report, mut transcript) = runner.run(&piece, gtid).await?;
         ran += usize::from(report.skipped.is_none());
-        // What comes behind a transaction that a channel refuses by design says nothing: most of them it refuses in one mode only.
-        if !report.limits.is_empty() && gtid.is_none() {
+        // What follows a transaction that a channel refuses by design says nothing. Most are refused in one mode only.
+        let is_preserved =
+            report.settings.as_ref().is_some_and(|settings| settings.gtid == GtidMode::Preserve);
+        if !report.limits.is_empty() && is_preserved && gtid.is_none() {
             tell(&report, output)?;
             reports.add(report, &transcript)?;
             gtid = Some(GtidMode::Log);

@@ -122,16 +122,23 @@ impl Reports {
         Ok(())
     }
 
-    /// How many ran, differ, were skipped.
+    /// How many ran, differ, were skipped. A file that ran again with another GTID mode counts once.
     pub fn counts(&self) -> (usize, usize, usize) {
-        let skipped = self.files.iter().filter(|file| file.skipped.is_some()).count();
-        let different = self.files.iter().filter(|file| file.is_different()).count();
-        (self.files.len() - skipped, different, skipped)
+        let count = |is_so: fn(&FileReport) -> bool| self.names(is_so).len();
+        (
+            count(|file| file.skipped.is_none()),
+            count(FileReport::is_different),
+            count(|file| file.skipped.is_some()),
+        )
+    }
+
+    fn names(&self, is_so: impl Fn(&FileReport) -> bool) -> BTreeSet<&str> {
+        self.files.iter().filter(|file| is_so(file)).map(|file| file.file.as_str()).collect()
     }
 
     /// How many of the files that ran had at least one comparison. A file that is skipped amid its run may have had some, too.
     pub fn compared(&self) -> usize {
-        self.files.iter().filter(|file| file.skipped.is_none() && file.checkpoints > 0).count()
+        self.names(|file| file.skipped.is_none() && file.checkpoints > 0).len()
     }
 
     /// The end of a run, for people.
@@ -196,15 +203,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_skipped_amid_its_run_counts_once() {
+    fn each_file_counts_once() {
         let mut reports = Reports::new(None);
-        let skipped = FileReport {
-            skipped: Some("stops the server".to_owned()),
-            checkpoints: 1,
-            ..FileReport::default()
-        };
-        let compared = FileReport { checkpoints: 2, ..FileReport::default() };
-        for report in [skipped, compared, FileReport::default()] {
+        let named = |file: &str| FileReport { file: file.to_owned(), ..FileReport::default() };
+        for report in [
+            // Skipped amid its run.
+            FileReport { skipped: Some("stops the server".to_owned()), checkpoints: 1, ..named("a") },
+            // Run again with another GTID mode.
+            FileReport { checkpoints: 2, ..named("b") },
+            FileReport { checkpoints: 1, ..named("b") },
+            named("c"),
+        ] {
             reports.add(report, &[]).unwrap();
         }
         assert_eq!((reports.counts(), reports.compared()), ((2, 0, 1), 1));

@@ -65,7 +65,7 @@ fn decide(wanted: &GtidSet, native: &Standing, channel: &Standing) -> Next {
         (Some((Some(at), _)), Some((Some(other), _))) if at == other => Next::Leave(Who::Both),
         (Some((Some(at), _)), _) if channel_done || channel.has.contains(at) => Next::Leave(Who::Native),
         (_, Some((Some(at), _))) if native_done || native.has.contains(at) => Next::Leave(Who::Channel),
-        // MariaDB names none behind a long statement: both stopped behind the same.
+        // MariaDB names none after a long statement: both have the same, so they stopped at the same.
         (Some((None, _)), Some((Some(_), _))) if native.has == channel.has => Next::Leave(Who::Both),
         // At different transactions, neither of which the other has: the channel may have come to another first.
         (Some((Some(_), _)), Some((Some(_), _))) => Next::Leave(Who::Native),
