@@ -16,6 +16,19 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tailwater-bulk", &["tailwater-files", "tailwater-wire", "tailwater-session"]),
     ("tailwater-manager", &["tailwater-files", "tailwater-wire", "tailwater-session"]),
     (
+        "tailwater-daemon",
+        &[
+            "tailwater-files",
+            "tailwater-wire",
+            "tailwater-session",
+            "tailwater-log",
+            "tailwater-relay",
+            "tailwater-apply",
+            "tailwater-bulk",
+            "tailwater-manager",
+        ],
+    ),
+    (
         "tailwater",
         &[
             "tailwater-files",
@@ -28,6 +41,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tailwater-admin",
             "tailwater-bulk",
             "tailwater-manager",
+            "tailwater-daemon",
         ],
     ),
 ];

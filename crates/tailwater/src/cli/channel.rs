@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{CloneArgs, ConfigFile, CopyHowArgs};
-use crate::moment::Moment;
+use tailwater_daemon::moment::Moment;
 
 #[derive(Debug, Subcommand)]
 pub enum ChannelCommand {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::ServerArgs;
-use crate::moment::Moment;
+use tailwater_daemon::moment::Moment;
 
 #[derive(Debug, Subcommand)]
 pub enum LogCommand {

@@ -8,9 +8,9 @@ use tailwater_apply::filter::FilterSet;
 use tailwater_wire::printable;
 
 use crate::cli::{ChannelCommand, Output};
-use crate::config::{Config, parse_toml};
-use crate::control::{Answer, Request, ask, socket_of};
 use crate::exit::Exit;
+use tailwater_daemon::config::{Config, parse_toml};
+use tailwater_daemon::control::{Answer, Request, ask, socket_of};
 
 /// Tells the daemon, and prints how the channels are then.
 ///

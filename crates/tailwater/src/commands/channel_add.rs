@@ -15,10 +15,10 @@ use super::channel::{print, told};
 use super::copy::{options, print_report, run};
 use super::copy_binary::{clone_options, clone_server};
 use crate::cli::{ChannelAdd, Output};
-use crate::config::{ChannelConfig, Config, ServerAddress};
-use crate::control::Request;
 use crate::exit::Exit;
-use crate::wiring::connect_options;
+use tailwater_daemon::config::{ChannelConfig, Config, ServerAddress};
+use tailwater_daemon::control::Request;
+use tailwater_daemon::wiring::connect_options;
 
 /// How long a channel may take to begin.
 const BEGIN_PATIENCE: Duration = Duration::from_secs(60);

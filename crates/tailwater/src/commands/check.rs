@@ -19,7 +19,7 @@ use super::dump::selection;
 use super::throttle::throttle;
 use crate::cli::{CheckArgs, CompareArgs, DigestsArg, Output, WaitArg};
 use crate::exit::Exit;
-use crate::wiring::applied_progress::AppliedProgress;
+use tailwater_daemon::wiring::applied_progress::AppliedProgress;
 
 /// People get so many rows of differences, programs all.
 const ROWS_SHOWN: usize = 100;

@@ -9,9 +9,9 @@ use tailwater_session::{ConnectOptions, Connection, SessionError};
 use tailwater_log::AckMode;
 
 use crate::cli::{ConfigCommand, Output};
-use crate::config::{Config, ConfigError};
 use crate::exit::Exit;
-use crate::wiring::Wired;
+use tailwater_daemon::config::{Config, ConfigError};
+use tailwater_daemon::wiring::Wired;
 
 /// A source that does not answer in this time is not waited for: a configuration can be checked where its servers cannot be
 /// reached.

@@ -7,8 +7,8 @@ use tracing::info;
 
 use super::channel::channels_of;
 use crate::cli::DumpArgs;
-use crate::config::Config;
-use crate::control::{Conversation, Request, socket_of};
+use tailwater_daemon::config::Config;
+use tailwater_daemon::control::{Conversation, Request, socket_of};
 
 /// Channels that stand still. Those that were running go on when this goes away: the daemon sees to it when the connection
 /// ends, also that of a process that is killed.

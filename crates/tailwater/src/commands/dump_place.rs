@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use tailwater_bulk::folder::{DumpFiles, LocalFiles};
 
-use crate::object_files::ObjectFiles;
+use tailwater_daemon::object_files::ObjectFiles;
 
 /// The files at a place.
 ///

@@ -8,10 +8,10 @@ use tailwater_manager::failover::{Audit, End};
 
 use super::manager::tell;
 use crate::cli::{FailoverArgs, Output};
-use crate::config::Config;
 use crate::exit::Exit;
-use crate::managing::ordering::FailoverWish;
-use crate::managing::requests::{ManagerAnswer, ManagerRequest};
+use tailwater_daemon::config::Config;
+use tailwater_daemon::manager::ordering::FailoverWish;
+use tailwater_daemon::manager::requests::{ManagerAnswer, ManagerRequest};
 
 /// How often it is asked what has been done.
 const ASK_AGAIN: Duration = Duration::from_millis(30);

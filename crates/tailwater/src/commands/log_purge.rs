@@ -10,7 +10,7 @@ use tailwater_log::{Archive, LogDir, LogError, LogOptions, LogWriter, Purge, Pur
 use super::log_source::{archive_error, source_name};
 use crate::cli::{Output, PurgeArgs};
 use crate::exit::Exit;
-use crate::object_archive::{ArchiveAddress, ObjectArchive};
+use tailwater_daemon::object_archive::{ArchiveAddress, ObjectArchive};
 
 /// Says what would be dropped, and drops it if that is wanted.
 ///

@@ -7,7 +7,7 @@ use anyhow::Context;
 use tailwater_log::{Archive, ArchiveStore, LogDir, LogError};
 
 use crate::cli::LogSource;
-use crate::object_archive::{ArchiveAddress, ObjectArchive};
+use tailwater_daemon::object_archive::{ArchiveAddress, ObjectArchive};
 
 /// The logs that a path names, itself or, of a folder that holds several, each; with what of them is archived, if an
 /// archive is named.

@@ -3,12 +3,12 @@
 use std::fmt::Write;
 
 use crate::cli::{ManagerCommand, Output};
-use crate::config::Config;
-use crate::control::{Answer, Request, ask, socket_of};
 use crate::exit::Exit;
-use crate::managing::cluster::ClusterReport;
-use crate::managing::requests::{ManagerAnswer, ManagerRequest};
-use crate::moment::Moment;
+use tailwater_daemon::config::Config;
+use tailwater_daemon::control::{Answer, Request, ask, socket_of};
+use tailwater_daemon::manager::cluster::ClusterReport;
+use tailwater_daemon::manager::requests::{ManagerAnswer, ManagerRequest};
+use tailwater_daemon::moment::Moment;
 use tailwater_manager::FailoverReadiness;
 
 /// Tells the daemon, and prints how its clusters are then.

@@ -45,12 +45,12 @@ use tailwater_session::SessionError;
 use tailwater_wire::WireError;
 use tailwater_wire::print::PrintError;
 
-use crate::causes::WithCauses;
 use crate::cli::{Cli, Command, Output, TrialCommand};
-use crate::config::ConfigError;
-use crate::control::ControlError;
 use crate::exit::Exit;
 use crate::{bench, demo, trial};
+use tailwater_daemon::causes::WithCauses;
+use tailwater_daemon::config::ConfigError;
+use tailwater_daemon::control::ControlError;
 
 /// Runs the command that was given.
 ///
@@ -58,7 +58,7 @@ use crate::{bench, demo, trial};
 /// Whatever ended it; [`render_error`] makes it a line for people.
 pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
     match cli.command {
-        Command::Run(arguments) => run::run(&arguments.config, cli.output),
+        Command::Run(arguments) => run::run(&arguments.config),
         Command::Config(command) => config::config(&command, cli.output),
         Command::Log(command) => log::log(&command, cli.output),
         Command::Channel(command) => channel::channel(command, cli.output, cli.show_values),

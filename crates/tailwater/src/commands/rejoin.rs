@@ -9,9 +9,9 @@ use tailwater_apply::ApplyError;
 use tailwater_apply::rejoin::{Findings, Kept};
 
 use crate::cli::{Output, RejoinArgs};
-use crate::config::Config;
 use crate::exit::Exit;
-use crate::managing::rejoining::{RejoinReport, RejoinWish, Rejoining, is_refusal};
+use tailwater_daemon::config::Config;
+use tailwater_daemon::manager::rejoining::{RejoinReport, RejoinWish, Rejoining, is_refusal};
 
 /// So many GTIDs are shown to people, programs get all.
 const GTIDS_SHOWN: usize = 20;

@@ -5,10 +5,10 @@ use anyhow::bail;
 use super::failover::follow;
 use super::manager::tell;
 use crate::cli::{Output, SwitchoverArgs};
-use crate::config::Config;
 use crate::exit::Exit;
-use crate::managing::ordering::SwitchoverWish;
-use crate::managing::requests::{ManagerAnswer, ManagerRequest};
+use tailwater_daemon::config::Config;
+use tailwater_daemon::manager::ordering::SwitchoverWish;
+use tailwater_daemon::manager::requests::{ManagerAnswer, ManagerRequest};
 
 /// Has the manager switch over, and says how that ended.
 ///

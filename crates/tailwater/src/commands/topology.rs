@@ -3,19 +3,13 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use serde::Serialize;
-use tailwater_manager::FailoverReadiness;
-use tailwater_manager::analysis::Finding;
-use tailwater_manager::analysis::one_look::of_one_look;
-use tailwater_manager::observation::Observation;
-use tailwater_manager::topology::{Cluster, build};
-
 use super::topology_text::{Paint, write_cluster};
 use crate::cli::{Output, TopologyArgs};
-use crate::config::Config;
 use crate::exit::Exit;
-use crate::managing::remote;
-use crate::wiring::{self, ClusterWiring};
+use tailwater_daemon::cluster_view::ClusterView;
+use tailwater_daemon::config::Config;
+use tailwater_daemon::manager::remote;
+use tailwater_daemon::wiring::{self, ClusterWiring};
 
 /// Looks at every server of the configuration and prints what was seen; again and again if told so. A server that does not
 /// answer is a part of the picture, and no error.
@@ -39,31 +33,6 @@ pub async fn topology(arguments: &TopologyArgs, output: Output) -> anyhow::Resul
     }
 }
 
-/// A cluster as it is printed.
-#[derive(Debug, Serialize)]
-pub(crate) struct Shown {
-    #[serde(flatten)]
-    pub cluster: Cluster,
-    /// What one look can tell of what has failed.
-    pub findings: Vec<Finding>,
-    /// Whether a failover would go through if the primary died now, by the daemon's manager; absent where none is configured.
-    pub readiness: Option<FailoverReadiness>,
-}
-
-impl Shown {
-    /// Out of one look at everybody.
-    pub fn of(wired: &ClusterWiring, seen: &[Observation], readiness: Option<FailoverReadiness>) -> Self {
-        let cluster = build(&wired.plan, seen);
-        let mut findings = of_one_look(&wired.plan, &cluster, seen);
-        let primary = &wired.plan.primary.name;
-        // As the manager has it: without semi-sync nothing is promised that a failover could not keep.
-        let promised = readiness.as_ref().filter(|_| wired.plan.relay.semi_sync);
-        findings.extend(promised.and_then(|readiness| Finding::not_ready(primary, readiness, 0)));
-        findings.sort_by_key(|finding| finding.code);
-        Self { cluster, findings, readiness }
-    }
-}
-
 async fn look(
     config: &Config,
     mut clusters: Vec<ClusterWiring>,
@@ -79,10 +48,10 @@ async fn look(
     wiring::ask_daemon(config, &mut clusters);
     remote::ask_others(config, &mut clusters).await;
     let mut readiness = wiring::ask_readiness(config);
-    let shown: Vec<Shown> = clusters
+    let shown: Vec<ClusterView> = clusters
         .iter()
         .zip(&observations)
-        .map(|(wired, seen)| Shown::of(wired, seen, readiness.remove(&wired.plan.name)))
+        .map(|(wired, seen)| ClusterView::of(wired, seen, readiness.remove(&wired.plan.name)))
         .collect();
     if output == Output::Json {
         return Ok(format!("{}\n", serde_json::json!({ "clusters": shown })));
@@ -92,7 +61,7 @@ async fn look(
     let paint = if is_terminal && !is_plain { Paint::Colours } else { Paint::Plain };
     // Home, and clear what is below: without a flicker, and without filling the scroll-back.
     let mut text = if is_watching && is_terminal { "\x1b[H\x1b[2J".to_owned() } else { String::new() };
-    for (index, Shown { cluster, findings, readiness }) in shown.iter().enumerate() {
+    for (index, ClusterView { cluster, findings, readiness }) in shown.iter().enumerate() {
         if index > 0 {
             text.push('\n');
         }

@@ -11,8 +11,8 @@ use tailwater_sandbox::{Ledger, Server, ServerKind, ServerSpec};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
-use crate::control::{Answer, Request, ask, socket_of};
 use crate::trial::SOURCE_NAME;
+use tailwater_daemon::control::{Answer, Request, ask, socket_of};
 
 /// The channel's name.
 const CHANNEL: &str = "applied";

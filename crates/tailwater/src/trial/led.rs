@@ -12,10 +12,10 @@ use tailwater_sandbox::{Server, ServerKind, ServerSpec};
 use tailwater_wire::Flavour;
 
 use super::{SOURCE_NAME, Trial, primary_options};
-use crate::config::Config;
-use crate::control::{Answer, Request, ask, socket_of};
-use crate::managing::cluster::ClusterReport;
-use crate::managing::requests::{ManagerAnswer, ManagerRequest};
+use tailwater_daemon::config::Config;
+use tailwater_daemon::control::{Answer, Request, ask, socket_of};
+use tailwater_daemon::manager::cluster::ClusterReport;
+use tailwater_daemon::manager::requests::{ManagerAnswer, ManagerRequest};
 
 /// What the primary is called among the servers of its cluster.
 pub const PRIMARY_NAME: &str = "db1";

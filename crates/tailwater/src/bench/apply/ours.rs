@@ -12,8 +12,8 @@ use super::contender::CommitOrder;
 use super::steady::Promise;
 use super::target::Target;
 use crate::bench::bulk::durable_bytes;
-use crate::control::{self, Answer, Request};
 use crate::trial::SOURCE_NAME;
+use tailwater_daemon::control::{self, Answer, Request};
 
 const CHANNEL_NAME: &str = "replica";
 /// Connections to the target.

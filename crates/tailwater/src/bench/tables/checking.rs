@@ -11,9 +11,9 @@ use super::program::{self, Measured, Program};
 use super::source::{fill, options};
 use super::{Headline, Plan, WORKERS, kinds, setting, summarise};
 use crate::bench::report::{Machine, Report, Row};
-use crate::causes::WithCauses;
 use crate::cli::{TablesBench, TablesData};
 use crate::trial::{TrialFolder, primary_options};
+use tailwater_daemon::causes::WithCauses;
 
 const CHECK: &str = "compare a primary with its replica";
 const PEER: &str = "pt-table-checksum";

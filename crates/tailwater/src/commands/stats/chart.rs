@@ -4,7 +4,7 @@ use tailwater_log::stats::figures::bytes;
 use tailwater_log::stats::{Columns, Gap, Report, figures};
 
 use super::scale::Scale;
-use crate::moment::Moment;
+use tailwater_daemon::moment::Moment;
 
 /// The most columns.
 const COLUMNS_MAX: usize = 90;

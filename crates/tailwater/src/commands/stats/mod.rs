@@ -19,7 +19,7 @@ use super::client_server::connect_options;
 use super::log_source::logs_in;
 use crate::cli::{Output, StatsArgs};
 use crate::exit::Exit;
-use crate::moment::Moment;
+use tailwater_daemon::moment::Moment;
 
 /// One thing that was looked at.
 struct Looked {

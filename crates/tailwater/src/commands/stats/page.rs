@@ -7,7 +7,7 @@ use tailwater_log::stats::{Columns, Report, TransactionSummary, Weight};
 use super::Looked;
 use super::scale::Scale;
 use super::text::{all_table_bytes, compression, tables_of, when};
-use crate::moment::Moment;
+use tailwater_daemon::moment::Moment;
 
 /// The most columns of the chart.
 const COLUMNS_MAX: usize = 240;

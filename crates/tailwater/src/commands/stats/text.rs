@@ -8,7 +8,7 @@ use tailwater_wire::printable;
 
 use super::Looked;
 use super::chart::chart;
-use crate::moment::Moment;
+use tailwater_daemon::moment::Moment;
 
 /// Lines of words are broken at this width.
 const WIDTH: usize = 100;

@@ -12,8 +12,8 @@ use tailwater_wire::Flavour;
 
 use super::settings::Rotation;
 use super::state::{State, capture};
-use crate::control::{Answer, Request, ask, socket_of};
 use crate::trial::{Durability, SOURCE_NAME, Trial, TrialFolder, TrialSpec};
+use tailwater_daemon::control::{Answer, Request, ask, socket_of};
 
 /// The channel's name.
 pub const CHANNEL: &str = "target";

@@ -8,7 +8,7 @@ use super::answering::Answer;
 use super::route::OrderKind;
 use super::token::Secret;
 use crate::control::ControlledSource;
-use crate::managing::acker::{AckerFailure, AckerOrder, AckerText, obey};
+use crate::manager::acker::{AckerFailure, AckerOrder, AckerText, obey};
 use crate::wiring::ClusterWiring;
 
 /// How a source's capture stands, as text.

@@ -21,8 +21,8 @@ use crate::causes::WithCauses;
 use crate::config::{Config, SourceConfig};
 use crate::control::{Answer, Request, SourceReport, ask, socket_of};
 use crate::http::RelayText;
-use crate::managing::eyes::Names;
-use crate::managing::requests::{ManagerAnswer, ManagerRequest};
+use crate::manager::eyes::Names;
+use crate::manager::requests::{ManagerAnswer, ManagerRequest};
 
 /// A source's cluster, and whom to look at.
 #[derive(Debug, Clone)]

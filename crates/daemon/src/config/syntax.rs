@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 ///
 /// # Errors
 /// What is wrong, with line, column and key. Unlike the parser's own message it never repeats the line.
-pub(crate) fn parse_toml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+pub fn parse_toml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     toml::from_str(text).map_err(|error| explain(text, &error))
 }
 

@@ -14,9 +14,9 @@ use super::route::{NoRoute, Route, Whose, route};
 use super::token::Secret;
 use super::verdict::{self, Leader, Verdict};
 use super::watching::{Watched, Watching};
-use crate::commands::topology::Shown;
+use crate::cluster_view::ClusterView;
 use crate::control::{Controlled, ControlledSource};
-use crate::managing::starting::OWN_RELAY;
+use crate::manager::starting::OWN_RELAY;
 use crate::wiring::{self, ClusterWiring};
 
 /// A replica further behind than this, in seconds, is not to be read from, unless the check says otherwise.
@@ -221,7 +221,7 @@ impl Answering {
     }
 
     /// A cluster as it was seen last, and how long each relay has had nothing from the primary, in milliseconds.
-    fn seen(&self, cluster: &Watched, leader: &Leader) -> (Shown, Silences) {
+    fn seen(&self, cluster: &Watched, leader: &Leader) -> (ClusterView, Silences) {
         let mut wired = cluster.wiring.led_by(&leader.server);
         let (sources, channels) = self.controlled.reports();
         wiring::put_states(std::slice::from_mut(&mut wired), &sources, &channels);
@@ -231,7 +231,7 @@ impl Answering {
         let own = (OWN_RELAY.to_owned(), heard(&wired.plan.relay));
         let silent_ms = others.chain([own]).collect();
         let readiness = self.controlled.readiness(&wired.plan.name).map(without_reason);
-        (Shown::of(&wired, &self.watching.observations(cluster), readiness), silent_ms)
+        (ClusterView::of(&wired, &self.watching.observations(cluster), readiness), silent_ms)
     }
 
     fn tree(&self, index: usize, cluster: &Watched) -> Arc<Tree> {

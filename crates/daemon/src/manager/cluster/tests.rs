@@ -25,7 +25,7 @@ use tokio::sync::Notify;
 
 use super::supervising::FOLLOWED_PAUSE;
 use super::*;
-use crate::managing::requests::Manager;
+use crate::manager::requests::Manager;
 
 /// Only reached when something is wrong.
 const PATIENCE: Duration = Duration::from_secs(30);

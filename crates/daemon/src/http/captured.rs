@@ -5,7 +5,7 @@ use tailwater_relay::CaptureState;
 use super::acker::RelayText;
 use super::verdict::Leader;
 use crate::control::ControlledSource;
-use crate::managing::acker::AckerText;
+use crate::manager::acker::AckerText;
 use crate::wiring::ClusterWiring;
 
 impl ControlledSource {

@@ -13,14 +13,14 @@ use super::token::Secret;
 use super::watching::Watching;
 use crate::config::Config;
 use crate::control::Controlled;
-use crate::managing::remote::RemoteRelay;
+use crate::manager::remote::RemoteRelay;
 use crate::wiring::{self, ClusterWiring};
 
 /// The token of `[http]`, if it has one.
 ///
 /// # Errors
 /// If it cannot be read, or is none.
-pub(crate) fn secret_of(config: &Config) -> anyhow::Result<Option<Secret>> {
+pub fn secret_of(config: &Config) -> anyhow::Result<Option<Secret>> {
     let file = config.http.as_ref().and_then(|http| http.token_file.as_deref());
     file.map(Secret::read).transpose().context("http.token_file")
 }

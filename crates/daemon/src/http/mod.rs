@@ -22,5 +22,5 @@ mod watching;
 
 pub use acker::{OrderBody, RelayText};
 pub use starting::Bound;
-pub(crate) use starting::secret_of;
+pub use starting::secret_of;
 pub use token::Secret;

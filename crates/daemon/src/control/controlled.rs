@@ -12,7 +12,7 @@ use tailwater_relay::{Acker, CaptureState, CaptureStatus};
 use tailwater_wire::Flavour;
 
 use super::SourceReport;
-use crate::managing::requests::Manager;
+use crate::manager::requests::Manager;
 use crate::moment::Moment;
 
 /// What the daemon has that can be told something.

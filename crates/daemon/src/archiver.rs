@@ -10,7 +10,7 @@ use tracing::{info, warn};
 
 /// A log and where it is archived.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub struct Job {
     /// The log's directory, which may not be there yet.
     pub directory: PathBuf,
     /// Shared with the log's writer, so that each knows what the other has found out.
@@ -19,7 +19,7 @@ pub(crate) struct Job {
 
 /// How often, and for how long archived segments are kept.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Schedule {
+pub struct Schedule {
     pub interval: Duration,
     pub retention: Option<Duration>,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Schedule {
 ///
 /// # Errors
 /// If the system gives no thread.
-pub(crate) fn start(jobs: Vec<Job>, schedule: Schedule) -> std::io::Result<()> {
+pub fn start(jobs: Vec<Job>, schedule: Schedule) -> std::io::Result<()> {
     let archive_all = move || {
         loop {
             for job in &jobs {

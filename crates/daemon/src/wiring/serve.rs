@@ -106,7 +106,7 @@ pub(super) fn identity_of(source: &SourceConfig, serve: &ServeConfig) -> anyhow:
 ///
 /// # Errors
 /// If it cannot be read, or its first line is empty.
-pub(crate) fn first_line(file: &Path) -> Result<String, ConfigError> {
+pub fn first_line(file: &Path) -> Result<String, ConfigError> {
     let text = tailwater_files::read_named_text(file, 1 << 20)
         .map_err(|error| ConfigError::of_file(file, format!("the password cannot be read: {error}")))?;
     match text.lines().next().unwrap_or_default() {

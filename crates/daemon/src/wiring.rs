@@ -20,7 +20,7 @@ use tailwater_session::option_file::{ClientOptions, OptionSources};
 use tailwater_session::{ConnectOptions, Endpoint, TlsMode};
 
 pub use channel::channels;
-pub(crate) use serve::first_line;
+pub use serve::first_line;
 pub use serve::{served, serves};
 pub use topology::{
     ClusterWiring, ask_daemon, ask_readiness, cluster_led_by, clusters, observe, other_state, put_states,
@@ -31,7 +31,7 @@ use crate::config::{
     AckConfig, Config, ConfigError, LogConfig, ServerAddress, SourceConfig, StartConfig, TlsConfig,
 };
 use crate::object_archive::{ArchiveAddress, ObjectArchive};
-use crate::{http, managing};
+use crate::{http, manager};
 
 /// Everything of a configuration that is read from other files, before anything is opened or anybody asked: `config check` and
 /// `run` refuse the same.
@@ -73,7 +73,7 @@ impl Wired {
             BinlogServer::check(serve).with_context(|| format!("serve {}", serve.listen))?;
         }
         let secret = http::secret_of(config)?;
-        managing::starting::check(config)?;
+        manager::starting::check(config)?;
         clusters(config)?;
         archive_address(config)?;
         Ok(Self { captures, channels, serves, secret })
@@ -215,7 +215,7 @@ fn start_policy(start: &StartConfig) -> StartPolicy {
 }
 
 /// What the configuration says beats what the option file and the environment say.
-pub(crate) fn connect_options(server: ServerAddress<'_>) -> anyhow::Result<ConnectOptions> {
+pub fn connect_options(server: ServerAddress<'_>) -> anyhow::Result<ConnectOptions> {
     let defaults_file = server.defaults_file.map(Path::to_owned);
     let mut options = OptionSources { defaults_file, groups: Vec::new() }.load()?;
     options.override_with(ClientOptions {

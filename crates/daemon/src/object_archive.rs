@@ -58,7 +58,7 @@ impl ArchiveAddress {
     }
 
     /// The folder that is meant, if it is one.
-    pub(crate) fn folder(&self) -> Option<&Path> {
+    pub fn folder(&self) -> Option<&Path> {
         match self.url.strip_prefix("file://") {
             Some(path) => Some(Path::new(path)),
             None if self.url.contains("://") => None,
@@ -149,12 +149,12 @@ impl ObjectArchive {
     }
 
     /// The store that is asked.
-    pub(crate) fn store(&self) -> &Arc<dyn ObjectStore> {
+    pub fn store(&self) -> &Arc<dyn ObjectStore> {
         &self.store
     }
 
     /// The whole path of an object; of all of them for "".
-    pub(crate) fn path(&self, name: &str) -> io::Result<ObjectPath> {
+    pub fn path(&self, name: &str) -> io::Result<ObjectPath> {
         let path = match self.prefix.is_empty() || name.is_empty() {
             true => format!("{}{name}", self.prefix),
             false => format!("{}/{name}", self.prefix),
@@ -164,7 +164,7 @@ impl ObjectArchive {
     }
 
     /// Runs a request to its end. Callers may themselves be on a runtime, which must not be entered twice.
-    pub(crate) fn wait<T: Send + 'static>(
+    pub fn wait<T: Send + 'static>(
         &self,
         request: impl Future<Output = object_store::Result<T>> + Send + 'static,
     ) -> io::Result<T> {
@@ -181,7 +181,11 @@ impl ObjectArchive {
             .map_err(|_| failure(ErrorKind::Other, &"the request was given up"))
     }
 
-    pub(crate) fn spawn<T: Send + 'static>(
+    /// Runs `future` in the background on the archive's runtime.
+    ///
+    /// # Errors
+    /// If the archive is closed.
+    pub fn spawn<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
     ) -> io::Result<JoinHandle<T>> {
@@ -225,15 +229,12 @@ impl ObjectArchive {
     }
 
     /// Waits for a part to be there.
-    pub(crate) fn part_sent(&self, part: JoinHandle<object_store::Result<()>>) -> io::Result<()> {
+    pub fn part_sent(&self, part: JoinHandle<object_store::Result<()>>) -> io::Result<()> {
         self.join(part)
     }
 
     /// Waits for a request that runs.
-    pub(crate) fn join<T: Send + 'static>(
-        &self,
-        request: JoinHandle<object_store::Result<T>>,
-    ) -> io::Result<T> {
+    pub fn join<T: Send + 'static>(&self, request: JoinHandle<object_store::Result<T>>) -> io::Result<T> {
         let joined = self.receive(request)?;
         let result = joined.map_err(|error| failure(ErrorKind::Other, &error))?;
         result.map_err(|error| of_store(&error))

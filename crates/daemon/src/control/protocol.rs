@@ -5,8 +5,8 @@ use tailwater_apply::channel::{ChannelEdit, ChannelStatus};
 use tailwater_apply::filter::FilterSet;
 use tailwater_manager::topology::RelayReader;
 
-use crate::managing::acker::AckerText;
-use crate::managing::requests::{ManagerAnswer, ManagerRequest};
+use crate::manager::acker::AckerText;
+use crate::manager::requests::{ManagerAnswer, ManagerRequest};
 
 /// A request, and an answer, is no longer than this.
 pub const LINE_BYTES_MAX: u64 = 4 << 20;

@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 /// An error with its causes, each told once: most of ours say in their own words what caused them.
-pub(crate) struct WithCauses<'a>(pub &'a anyhow::Error);
+pub struct WithCauses<'a>(pub &'a anyhow::Error);
 
 impl Display for WithCauses<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {

@@ -8,9 +8,9 @@ use tailwater_wire::gtid::{Gtid, GtidSet};
 
 use super::{Answer, Controlled, ControlledSource, Request};
 use crate::causes::WithCauses;
-use crate::managing;
-use crate::managing::acker::{AckerFailure, AckerOrder};
-use crate::managing::requests::ManagerRequest;
+use crate::manager;
+use crate::manager::acker::{AckerFailure, AckerOrder};
+use crate::manager::requests::ManagerRequest;
 
 pub(super) async fn obey(request: Request, controlled: &Controlled) -> Answer {
     match &request {
@@ -95,7 +95,7 @@ async fn ordered(source: &str, order: &AckerOrder, controlled: &Controlled) -> A
     let Some(controlled) = controlled.sources.get(source) else {
         return Answer::Failed { code: None, message: format!("there is no source {source:?}") };
     };
-    match managing::acker::obey(&controlled.acker, order).await {
+    match manager::acker::obey(&controlled.acker, order).await {
         Ok(text) => Answer::Acker(text),
         Err(AckerFailure { code, message }) => Answer::Failed { code, message },
     }

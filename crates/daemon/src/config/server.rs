@@ -98,7 +98,7 @@ macro_rules! server_section {
             }
 
             /// Paths are relative to the configuration file's folder.
-            pub(crate) fn rebase(&mut self, base: &std::path::Path) {
+            pub fn rebase(&mut self, base: &std::path::Path) {
                 for file in [&mut self.defaults_file, &mut self.tls_ca].into_iter().flatten() {
                     *file = base.join(&*file);
                 }

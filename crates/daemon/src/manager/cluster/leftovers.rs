@@ -89,7 +89,7 @@ fn is_recent(id: &str, now: chrono::DateTime<chrono::Utc>) -> bool {
 }
 
 /// Of records, the newest first, that which was left half done. Runs that changed nothing do not matter.
-pub(in crate::managing) fn unfinished(newest_first: impl Iterator<Item = Audit>) -> Option<Traces> {
+pub(in crate::manager) fn unfinished(newest_first: impl Iterator<Item = Audit>) -> Option<Traces> {
     let mut recovered = Vec::new();
     // What a recovery that did not get through has ordered is no sign of anybody else.
     let mut terms = BTreeMap::<String, u64>::new();

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use super::acker::RelayText;
 use super::verdict::Seen;
-use crate::managing::remote::RemoteRelay;
+use crate::manager::remote::RemoteRelay;
 use crate::wiring::{self, ClusterWiring};
 
 /// Looking goes on for so long after somebody has asked.

@@ -25,7 +25,7 @@ pub use member::MemberConfig;
 pub use relay::RelayConfig;
 pub use serve::{OneOrMany, ServeConfig, ServeTlsConfig, UserConfig};
 pub use server::{ServerAddress, TlsConfig};
-pub(crate) use syntax::parse_toml;
+pub use syntax::parse_toml;
 
 use crate::control::OWN_NAMES;
 use crate::object_archive::ArchiveAddress;
@@ -207,12 +207,12 @@ impl ConfigError {
 
 impl ConfigError {
     /// A file with a password or a token that is no use.
-    pub(crate) fn of_file(path: &Path, message: impl Into<String>) -> Self {
+    pub fn of_file(path: &Path, message: impl Into<String>) -> Self {
         Self { code: "TW-CFG-0010", path: path.into(), message: message.into() }
     }
 
     /// A channel whose target is its own source.
-    pub(crate) fn onto_itself(channel: &str, source: &str, endpoint: &str) -> Self {
+    pub fn onto_itself(channel: &str, source: &str, endpoint: &str) -> Self {
         let message = format!(
             "its target, {endpoint}, is the server that source {source} captures: every change would come back; name another"
         );
@@ -220,7 +220,7 @@ impl ConfigError {
     }
 
     /// A capture that has the `server_id` of its source.
-    pub(crate) fn server_id_of_source(source: &str, server_id: u32) -> Self {
+    pub fn server_id_of_source(source: &str, server_id: u32) -> Self {
         let message = format!(
             "server_id = {server_id} is the source's own; give the capture one that no server of the cluster has"
         );
