@@ -7,23 +7,21 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+#[cfg(feature = "lab")]
+use tailwater_lab::args::{BenchCommand, DemoArgs, SandboxCommand, TrialCommand};
 use tailwater_session::TlsMode;
 use tailwater_session::option_file::parse_tls_mode;
+use tailwater_wire::Flavour;
 
-mod bench;
 mod channel;
 mod checking;
 mod copying;
 mod dumping;
 mod log;
 mod managing;
-mod sandbox;
-mod trial;
 
-pub use bench::{
-    ApplyBench, ApplyWorkload, BenchCommand, DelayBench, DelaySource, Side, TablesBench, TablesData,
-};
 pub use channel::{ChannelAdd, ChannelCommand, ChannelEditArgs, ChannelName, CommitOrderArg, GtidArg};
 pub use checking::{CheckArgs, CompareArgs, DigestsArg, RepairArgs, ThrottleArgs, WaitArg};
 pub use copying::{
@@ -32,11 +30,8 @@ pub use copying::{
 pub use dumping::{CompressionArg, DumpArgs, FormatArg, LoadArgs};
 pub use log::{ArchiveArgs, CatArgs, LogCommand, LogSource, PurgeArgs, StatsArgs, TimeArgs};
 pub use managing::{
-    DowntimeArgs, FailoverArgs, FailoverBench, ManagerCommand, ManagerScope, RaiseTermsArgs, RejoinArgs,
-    SwitchoverArgs, SwitchoverBench,
+    DowntimeArgs, FailoverArgs, ManagerCommand, ManagerScope, RaiseTermsArgs, RejoinArgs, SwitchoverArgs,
 };
-pub use sandbox::{DemoArgs, SandboxCommand};
-pub use trial::{SuitesArgs, TrialCommand};
 
 /// Everything downstream of the binlog: keeps MySQL and MariaDB data safe, in step and available.
 #[derive(Debug, Parser)]
@@ -68,8 +63,10 @@ pub enum Output {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    #[cfg(feature = "lab")]
     /// The main job end to end on real servers started locally.
     Demo(DemoArgs),
+    #[cfg(feature = "lab")]
     /// Real MariaDB and MySQL servers on this machine, for trying things out.
     #[command(subcommand)]
     Sandbox(SandboxCommand),
@@ -113,27 +110,20 @@ pub enum Command {
     /// The GRANT statements that capturing, applying, dumping and loading need.
     Grants {
         /// The family of the server; both if absent.
-        #[arg(long, value_enum)]
-        server: Option<ServerFamily>,
+        #[arg(long, value_parser = families())]
+        server: Option<Flavour>,
         /// The account that they are for.
         #[arg(long, value_name = "ACCOUNT", default_value = "'tailwater'@'%'")]
         account: String,
     },
+    #[cfg(feature = "lab")]
     /// The measurements behind every claim, against real peers, in one run.
     #[command(subcommand)]
     Bench(BenchCommand),
+    #[cfg(feature = "lab")]
     /// Trials for developers of this program.
     #[command(subcommand, hide = true)]
     Trial(TrialCommand),
-}
-
-/// Which family of servers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ServerFamily {
-    /// MariaDB.
-    Mariadb,
-    /// MySQL.
-    Mysql,
 }
 
 #[derive(Debug, Args)]
@@ -192,6 +182,14 @@ pub struct ServerArgs {
     /// PEM file of its key.
     #[arg(long, value_name = "FILE")]
     pub ssl_key: Option<PathBuf>,
+}
+
+/// The families of servers by their names on the command line.
+fn families() -> impl TypedValueParser<Value = Flavour> {
+    PossibleValuesParser::new(["mariadb", "mysql"]).map(|name| match name.as_str() {
+        "mariadb" => Flavour::MariaDb,
+        _ => Flavour::MySql,
+    })
 }
 
 impl Cli {

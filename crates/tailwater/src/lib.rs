@@ -7,9 +7,6 @@
 //!   and the fault tests.
 //! - [`demo`], [`bench`]: the commands of these names.
 
-pub mod bench;
 pub mod cli;
 pub mod commands;
-pub mod demo;
 pub mod exit;
-pub mod trial;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
-use tailwater::trial::{Durability, Trial, TrialSpec};
 use tailwater_daemon::manager::acker::SocketAcker;
+use tailwater_lab::trial::{Durability, Trial, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_manager::hands::{AckerError, AckerPort, AckerReport};
 use tailwater_manager::lease::Token;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tailwater::trial::{Durability, SOURCE_NAME, Trial, TrialFolder, TrialSpec};
+use tailwater_lab::trial::{Durability, SOURCE_NAME, Trial, TrialFolder, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::{ConnectOptions, Connection};

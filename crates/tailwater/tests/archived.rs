@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tailwater::trial::{Durability, Trial, TrialSpec};
+use tailwater_lab::trial::{Durability, Trial, TrialSpec};
 use tailwater_log::{AckMode, LogDir, LogOptions, LogPosition, LogWriter};
 use tailwater_sandbox::{ServerKind, require};
 

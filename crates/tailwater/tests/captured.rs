@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use tailwater::trial::{Durability, Trial, TrialSpec};
+use tailwater_lab::trial::{Durability, Trial, TrialSpec};
 use tailwater_log::{AckMode, LogDir};
 use tailwater_sandbox::replication::REPLICATION_PASSWORD;
 use tailwater_sandbox::{Server, ServerKind, require};

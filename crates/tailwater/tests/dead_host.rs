@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use tailwater::trial::led::{PRIMARY_NAME, start_follower};
-use tailwater::trial::{Durability, Trial, TrialSpec};
+use tailwater_lab::trial::led::{PRIMARY_NAME, start_follower};
+use tailwater_lab::trial::{Durability, Trial, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::workload::prepare;
 use tailwater_sandbox::{

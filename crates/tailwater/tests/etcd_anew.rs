@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use tailwater::trial::led::start_follower;
-use tailwater::trial::{Durability, Trial, TrialSpec};
+use tailwater_lab::trial::led::start_follower;
+use tailwater_lab::trial::{Durability, Trial, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_manager::lease::{EtcdOptions, EtcdValue};
 use tailwater_sandbox::{Etcd, ServerKind, require};

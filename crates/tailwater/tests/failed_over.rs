@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tailwater::trial::led::{PRIMARY_NAME, start_follower, start_follower_with};
-use tailwater::trial::{Durability, Trial, TrialSpec};
+use tailwater_lab::trial::led::{PRIMARY_NAME, start_follower, start_follower_with};
+use tailwater_lab::trial::{Durability, Trial, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::link::Link;
 use tailwater_sandbox::require::is_spared_in_ci;

@@ -18,7 +18,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use tailwater::trial::{Durability, Trial, TrialFolder, TrialSpec, compare_with_source, prove};
+use tailwater_lab::trial::{Durability, Trial, TrialFolder, TrialSpec, compare_with_source, prove};
 use tailwater_log::{AckMode, LogDir};
 use tailwater_sandbox::link::{Direction, Link};
 use tailwater_sandbox::workload::{Mix, prepare};

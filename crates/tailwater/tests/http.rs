@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
-use tailwater::trial::{Durability, Trial, TrialSpec};
 use tailwater_daemon::config::RelayConfig;
 use tailwater_daemon::manager::remote::RemoteRelay;
+use tailwater_lab::trial::{Durability, Trial, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_manager::failure::Failure;
 use tailwater_manager::hands::{AckerError, AckerPort};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tailwater::trial::led::PRIMARY_NAME;
+use tailwater_lab::trial::led::PRIMARY_NAME;
 use tailwater_sandbox::require::is_spared_in_ci;
 use tailwater_sandbox::{Server, ServerKind, Workload, WorkloadSpec, require};
 use tailwater_session::Connection;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use tailwater::trial::{Durability, SOURCE_NAME, Trial, TrialFolder, TrialSpec};
+use tailwater_lab::trial::{Durability, SOURCE_NAME, Trial, TrialFolder, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;

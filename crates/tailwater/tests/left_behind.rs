@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tailwater::trial::Durability;
-use tailwater::trial::led::PRIMARY_NAME;
+use tailwater_lab::trial::Durability;
+use tailwater_lab::trial::led::PRIMARY_NAME;
 use tailwater_sandbox::{Etcd, ServerKind, Workload, WorkloadSpec, require};
 
 use crate::http::Http;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use tailwater::trial::{Durability, Trial, TrialSpec};
+use tailwater_lab::trial::{Durability, Trial, TrialSpec};
 use tailwater_log::{AckMode, LogDir};
 use tailwater_sandbox::{ServerKind, require};
 use tailwater_wire::Flavour;

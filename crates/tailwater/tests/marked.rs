@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
-use tailwater::trial::{Durability, Trial, TrialSpec};
+use tailwater_lab::trial::{Durability, Trial, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::require::is_spared_in_ci;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};

@@ -1,7 +1,7 @@
 //! Global settings of all servers, of which none may hold back a failover or a switchover, or lose a commit in it.
 
 use anyhow::{Result, ensure};
-use tailwater::trial::led::PRIMARY_NAME;
+use tailwater_lab::trial::led::PRIMARY_NAME;
 use tailwater_sandbox::odd_settings::{make_odd, make_ordinary};
 use tailwater_sandbox::{ServerKind, require};
 use tailwater_wire::Flavour;

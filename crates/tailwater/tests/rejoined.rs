@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use tailwater::trial::led::{PRIMARY_NAME, start_follower, wait_writable};
-use tailwater::trial::{Durability, Trial, TrialSpec};
+use tailwater_lab::trial::led::{PRIMARY_NAME, start_follower, wait_writable};
+use tailwater_lab::trial::{Durability, Trial, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::require::is_spared_in_ci;
 use tailwater_sandbox::workload::prepare;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use tailwater::trial::{Durability, Trial, TrialFolder, TrialSpec, compare_with_source};
+use tailwater_lab::trial::{Durability, Trial, TrialFolder, TrialSpec, compare_with_source};
 use tailwater_log::{AckMode, LogDir};
 use tailwater_sandbox::{ServerKind, require};
 

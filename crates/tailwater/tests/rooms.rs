@@ -1,4 +1,4 @@
-//! Holds the direction of dependencies between the rooms: `wire <- session, log <- engines <- tailwater`.
+//! Holds the direction of dependencies between the rooms: `wire <- session, log <- engines <- daemon <- lab, tailwater`.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -29,6 +29,18 @@ const ROOMS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "tailwater-lab",
+        &[
+            "tailwater-wire",
+            "tailwater-session",
+            "tailwater-log",
+            "tailwater-apply",
+            "tailwater-sandbox",
+            "tailwater-manager",
+            "tailwater-daemon",
+        ],
+    ),
+    (
         "tailwater",
         &[
             "tailwater-files",
@@ -42,6 +54,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tailwater-bulk",
             "tailwater-manager",
             "tailwater-daemon",
+            "tailwater-lab",
         ],
     ),
 ];

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use tailwater::trial::led::{PRIMARY_NAME, start_follower};
-use tailwater::trial::{Durability, Trial, TrialSpec};
+use tailwater_lab::trial::led::{PRIMARY_NAME, start_follower};
+use tailwater_lab::trial::{Durability, Trial, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::workload::prepare;
 use tailwater_sandbox::{

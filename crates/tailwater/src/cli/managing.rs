@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::{ConfigFile, ServerFamily};
+use super::ConfigFile;
 
 #[derive(Debug, Args)]
 pub struct FailoverArgs {
@@ -121,33 +121,4 @@ pub struct DowntimeArgs {
     /// Why, for those who wonder.
     #[arg(long, default_value = "")]
     pub reason: String,
-}
-
-#[derive(Debug, Args)]
-pub struct FailoverBench {
-    /// The family of the servers; both if absent.
-    #[arg(long, value_enum)]
-    pub server: Option<ServerFamily>,
-    /// How many failovers, each on servers of its own.
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub rounds: u16,
-    /// The primary is stopped (SIGSTOP) rather than killed: nothing answers any more.
-    #[arg(long)]
-    pub silent: bool,
-    /// Only Tailwater, and no MHA beside it.
-    #[arg(long)]
-    pub no_peers: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct SwitchoverBench {
-    /// The family of the servers; both if absent.
-    #[arg(long, value_enum)]
-    pub server: Option<ServerFamily>,
-    /// How many times there and back, two switchovers each.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub rounds: u16,
-    /// Twice there and back will do.
-    #[arg(long, conflicts_with = "rounds")]
-    pub quick: bool,
 }

@@ -3,17 +3,13 @@
 use tailwater_session::{Purpose, grant_statement};
 use tailwater_wire::Flavour;
 
-use crate::cli::{Output, ServerFamily};
+use crate::cli::Output;
 use crate::exit::Exit;
 
 /// Prints the statements, for one family of servers or both.
-pub fn grants(server: Option<ServerFamily>, account: &str, output: Output) -> Exit {
-    let families = [
-        (ServerFamily::Mariadb, "mariadb", Flavour::MariaDb),
-        (ServerFamily::Mysql, "mysql", Flavour::MySql),
-    ];
-    for (_, name, flavour) in families.iter().filter(|(family, ..)| server.is_none_or(|only| only == *family))
-    {
+pub fn grants(server: Option<Flavour>, account: &str, output: Output) -> Exit {
+    let families = [("mariadb", Flavour::MariaDb), ("mysql", Flavour::MySql)];
+    for (name, flavour) in families.iter().filter(|(_, flavour)| server.is_none_or(|only| only == *flavour)) {
         for (purpose, on, statement) in statements(*flavour, account) {
             match output {
                 Output::Json => println!(

@@ -15,6 +15,8 @@ mod dump_paused;
 mod dump_place;
 mod failover;
 mod grants;
+#[cfg(feature = "lab")]
+mod lab;
 mod load;
 pub mod log;
 mod log_archive;
@@ -25,7 +27,6 @@ mod progress_text;
 mod rejoin;
 mod repair;
 pub mod run;
-pub mod sandbox;
 mod stats;
 mod switchover;
 mod throttle;
@@ -40,14 +41,14 @@ use tailwater_bulk::BulkError;
 use tailwater_log::LogError;
 use tailwater_manager::ManagerError;
 use tailwater_relay::RelayError;
+#[cfg(feature = "lab")]
 use tailwater_sandbox::SandboxError;
 use tailwater_session::SessionError;
 use tailwater_wire::WireError;
 use tailwater_wire::print::PrintError;
 
-use crate::cli::{Cli, Command, Output, TrialCommand};
+use crate::cli::{Cli, Command, Output};
 use crate::exit::Exit;
-use crate::{bench, demo, trial};
 use tailwater_daemon::causes::WithCauses;
 use tailwater_daemon::config::ConfigError;
 use tailwater_daemon::control::ControlError;
@@ -73,12 +74,14 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Check(arguments) => on_runtime(check::check(&arguments, cli.output, cli.show_values)),
         Command::Repair(arguments) => on_runtime(repair::repair(&arguments, cli.output)),
         Command::Grants { server, account } => Ok(grants::grants(server, &account, cli.output)),
-        Command::Sandbox(command) => on_runtime(sandbox::sandbox(&command, cli.output)),
-        Command::Demo(arguments) => on_runtime(demo::demo(&arguments, cli.output)),
-        Command::Bench(command) => on_runtime(bench::bench(&command, cli.output)),
-        Command::Trial(TrialCommand::Suites(arguments)) => {
-            on_runtime(trial::suites::suites(&arguments, cli.output))
-        }
+        #[cfg(feature = "lab")]
+        Command::Sandbox(command) => on_runtime(lab::sandbox(&command, cli.output)),
+        #[cfg(feature = "lab")]
+        Command::Demo(arguments) => on_runtime(lab::demo(&arguments, cli.output)),
+        #[cfg(feature = "lab")]
+        Command::Bench(command) => on_runtime(lab::bench(&command, cli.output)),
+        #[cfg(feature = "lab")]
+        Command::Trial(command) => on_runtime(lab::trial(&command, cli.output)),
     }
 }
 
@@ -120,7 +123,7 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
         .or_else(|| error.downcast_ref::<RelayError>().map(RelayError::code))
         .or_else(|| error.downcast_ref::<LogError>().map(LogError::code))
         .or_else(|| error.downcast_ref::<SessionError>().map(SessionError::code))
-        .or_else(|| error.downcast_ref::<SandboxError>().map(SandboxError::code))
+        .or_else(|| lab_code_of(error))
         .or_else(|| error.downcast_ref::<ConfigError>().map(ConfigError::code))
         .or_else(|| error.downcast_ref::<ControlError>().map(ControlError::code))
         .or_else(|| error.downcast_ref::<WireError>().map(WireError::code))
@@ -144,4 +147,14 @@ fn init_messages_as(output: Output) {
         (false, Output::Text) => builder.with_ansi(false).init(),
         (false, Output::Json) => builder.json().flatten_event(true).init(),
     }
+}
+
+#[cfg(feature = "lab")]
+fn lab_code_of(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
+    error.downcast_ref::<SandboxError>().map(SandboxError::code)
+}
+
+#[cfg(not(feature = "lab"))]
+fn lab_code_of(_error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
+    None
 }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use tailwater::trial::led::{PRIMARY_NAME, report};
-use tailwater::trial::{Durability, Trial, TrialSpec, primary_options};
 use tailwater_daemon::manager::cluster::ClusterReport;
+use tailwater_lab::trial::led::{PRIMARY_NAME, report};
+use tailwater_lab::trial::{Durability, Trial, TrialSpec, primary_options};
 use tailwater_log::AckMode;
 use tailwater_sandbox::link::Link;
 use tailwater_sandbox::workload::prepare;

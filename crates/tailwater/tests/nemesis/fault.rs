@@ -1,6 +1,6 @@
 //! What is done to a cluster.
 
-use tailwater::trial::Durability;
+use tailwater_lab::trial::Durability;
 use tailwater_sandbox::link::{Direction, Link};
 
 use super::cluster::Cluster;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use tailwater::trial::SOURCE_NAME;
+use tailwater_lab::trial::SOURCE_NAME;
 use tailwater_manager::driving::AuditFolder;
 use tailwater_sandbox::Server;
 use tailwater_wire::Flavour;

@@ -28,7 +28,7 @@ use anyhow::{Context, Result, ensure};
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, IteratorRandom};
 use rand::{Rng, SeedableRng};
-use tailwater::trial::Durability;
+use tailwater_lab::trial::Durability;
 use tailwater_sandbox::{ServerKind, require};
 
 use clients::Clients;

@@ -1,0 +1,241 @@
+//! `tailwater bench failover`: how long clients are without a primary when theirs fails, with Tailwater and with MHA.
+
+mod mha;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::ensure;
+use tailwater_log::AckMode;
+use tailwater_manager::analysis::Settings;
+use tailwater_sandbox::workload::prepare;
+use tailwater_sandbox::{Ledger, Server, ServerKind, Workload, WorkloadSpec};
+
+use self::mha::{Mha, Promoted};
+use super::report::{Machine, Peer, Report, Row, setting};
+use crate::args::{FailoverBench, ServerFamily};
+use crate::demo::choose_server;
+use crate::trial::led::start_follower;
+use crate::trial::replacing::{Death, Replaced, replace};
+use crate::trial::{Durability, Trial, TrialFolder, TrialSpec, provide};
+
+const MEASUREMENT: &str = "from the failure of the primary";
+
+/// Clients that commit all the time.
+const CLIENTS: u32 = 8;
+
+/// How long they do before the primary fails.
+const WARM_UP: Duration = Duration::from_secs(1);
+
+/// The least `agreed_after_ms` that is sensible with the default heartbeat of 250 ms, of which three have to be missing. It is
+/// measured beside the default, which is what the result is about, because MHA is at its most impatient in the same run.
+const AGREED_AFTER_MS_LEAST: u64 = 800;
+
+/// The server that MHA still runs on.
+const BESIDE_MHA: ServerKind = ServerKind::Mariadb1011;
+
+/// Runs the benchmark for one family, or for both.
+///
+/// # Errors
+/// If a failover does not happen, or loses something.
+pub async fn failover(options: &FailoverBench) -> anyhow::Result<Report> {
+    let families = match options.server {
+        Some(family) => vec![family],
+        None => vec![ServerFamily::Mariadb, ServerFamily::Mysql],
+    };
+    let death = if options.silent { Death::Silent } else { Death::Killed };
+    let mut measured = Measured::default();
+    for family in families {
+        let kind = choose_server(family, None)?;
+        let install = provide(kind)?;
+        let mha = match kind == BESIDE_MHA && !options.no_peers {
+            true => Mha::find(&install)?,
+            false => None,
+        };
+        measured.family(kind, death, options.rounds, mha.as_ref()).await?;
+    }
+    let folder = TrialFolder::new(None)?;
+    let peers: Vec<_> = measured.mha.into_iter().collect();
+    let (ours, ratio) = match (peers.first(), measured.beside_mha) {
+        (Some(mha), Some(ours)) => (ours, mha.value / ours),
+        _ => (measured.slowest, f64::NAN),
+    };
+    let notes = notes(death, !peers.is_empty(), &measured.lost_by_mha);
+    let machine = Machine::look(folder.path())?;
+    Ok(Report { name: "failover", unit: "ms", ours, peers, ratio, machine, rows: measured.rows, notes })
+}
+
+fn notes(death: Death, is_beside_mha: bool, lost_by_mha: &[u64]) -> Vec<String> {
+    let mut notes = vec![
+        format!("{CLIENTS} clients commit until the primary fails; each run on servers of its own"),
+        "Tailwater lost no acknowledged commit in any run: the new primary's tables were compared with the clients' ledger"
+            .to_owned(),
+    ];
+    if death == Death::Silent {
+        let default = Settings::default().agreed_after_ms;
+        notes.push(format!(
+            "Tailwater takes silence for death after agreed_after_ms = {default}, its default, and in the rows that say so after {AGREED_AFTER_MS_LEAST}: \
+             a primary that stands still for longer is replaced then, and one that does so for less is not"
+        ));
+    }
+    match is_beside_mha {
+        true => notes.extend([
+            format!(
+                "MHA took turns with Tailwater on {}: its own detection with ping_interval=1, no scripts, SSH to loopback, \
+                 replicas by file and position, no semi-sync; two lines of it are changed, without which it does not run \
+                 with the Perl and the MariaDB of today (no warnings 'redundant' in NodeUtil.pm; no question for \
+                 super_read_only in SlaveUtil.pm)",
+                BESIDE_MHA.name()
+            ),
+            format!("acknowledged commits that MHA's new primary lacked, run by run: {lost_by_mha:?}"),
+        ]),
+        false => notes.push(format!(
+            "without MHA, which is measured on {}: ./dev bench failover fetches it (mha4mysql-manager and mha4mysql-node of \
+             Debian)",
+            BESIDE_MHA.name()
+        )),
+    }
+    notes
+}
+
+const FIRST_COMMIT: &str = "first commit of a client";
+
+/// What all runs came to.
+#[derive(Default)]
+struct Measured {
+    rows: Vec<Row>,
+    /// Median until the first commit, of the slowest server.
+    slowest: f64,
+    /// The same on the server that MHA was measured on.
+    beside_mha: Option<f64>,
+    mha: Option<Peer>,
+    lost_by_mha: Vec<u64>,
+}
+
+impl Measured {
+    async fn family(
+        &mut self,
+        kind: ServerKind,
+        death: Death,
+        rounds: u16,
+        mha: Option<&Mha>,
+    ) -> anyhow::Result<()> {
+        let mut ours = vec![(None, Vec::new())];
+        if death == Death::Silent {
+            ours.push((Some(AGREED_AFTER_MS_LEAST), Vec::new()));
+        }
+        let mut theirs = Vec::new();
+        for number in 1..=rounds {
+            for (agreed_after_ms, runs) in &mut ours {
+                let run = round(kind, death, *agreed_after_ms).await?;
+                let whose = whose(*agreed_after_ms);
+                eprintln!("{kind} {number}: {whose}first commit after {} ms", run.first_commit_ms);
+                runs.push(run);
+            }
+            if let Some(mha) = mha {
+                let run = mha.round(kind, death).await?;
+                eprintln!("{kind} {number}: first commit with MHA after {} ms", run.first_commit_ms);
+                theirs.push(run);
+            }
+        }
+        let summaries =
+            ours.iter().map(|(agreed_after_ms, runs)| summary(kind, death, *agreed_after_ms, runs));
+        let rows: Vec<_> = summaries.flatten().collect();
+        let first = rows.iter().find(|row| row.variant == FIRST_COMMIT).map_or(f64::NAN, |row| row.median);
+        self.slowest = self.slowest.max(first);
+        self.rows.extend(rows);
+        if let Some(mha) = mha {
+            let rows = summary_of_mha(kind, death, &theirs);
+            let value = rows.last().map_or(f64::NAN, |row| row.median);
+            self.mha = Some(Peer { name: "MHA".to_owned(), version: mha.version.clone(), value });
+            self.beside_mha = Some(first);
+            self.lost_by_mha.extend(theirs.iter().map(|run| run.lost));
+            self.rows.extend(rows);
+        }
+        Ok(())
+    }
+}
+
+fn row<Run>(kind: ServerKind, death: Death, variant: &str, runs: &[Run], of: fn(&Run) -> u64) -> Row {
+    let failure = match death {
+        Death::Killed => "SIGKILL",
+        Death::Silent => "SIGSTOP",
+    };
+    let settings = setting(&[("server", kind.name()), ("failure", failure)]);
+    Row::new(MEASUREMENT, settings, variant, "ms", runs.iter().map(|run| of(run) as f64).collect())
+}
+
+/// What stands before the name of a row: nothing at the default.
+fn whose(agreed_after_ms: Option<u64>) -> String {
+    agreed_after_ms.map_or_else(String::new, |ms| format!("tailwater, agreed_after_ms = {ms}: "))
+}
+
+fn summary(kind: ServerKind, death: Death, agreed_after_ms: Option<u64>, runs: &[Replaced]) -> Vec<Row> {
+    let whose = whose(agreed_after_ms);
+    let row = |name: &str, of: fn(&Replaced) -> u64| row(kind, death, &format!("{whose}{name}"), runs, of);
+    vec![
+        row("noticed", |run| run.detected_ms),
+        row("proven complete", |run| run.proven_ms),
+        row("new primary writable", |run| run.writable_ms),
+        row(FIRST_COMMIT, |run| run.first_commit_ms),
+    ]
+}
+
+fn summary_of_mha(kind: ServerKind, death: Death, runs: &[Promoted]) -> Vec<Row> {
+    vec![
+        row(kind, death, "MHA: noticed", runs, |run| run.noticed_ms),
+        row(kind, death, "MHA: first commit of a client", runs, |run| run.first_commit_ms),
+    ]
+}
+
+/// Clients of a primary, each committing all the time.
+fn clients(primary: &Server, ledger: &Arc<Ledger>) -> Workload {
+    let spec = WorkloadSpec { seed: rand::random(), ..WorkloadSpec::new(CLIENTS) };
+    Workload::start(primary.connect_options(), &spec, Arc::clone(ledger))
+}
+
+/// One failover on servers of its own, with this `agreed_after_ms`, or the default.
+async fn round(kind: ServerKind, death: Death, agreed_after_ms: Option<u64>) -> anyhow::Result<Replaced> {
+    let folder = TrialFolder::new(None)?;
+    let spec = TrialSpec {
+        kind,
+        durability: Durability::Full,
+        options: Vec::new(),
+        ack: AckMode::Durable,
+        program: std::env::current_exe()?,
+        folder: folder.path().to_owned(),
+    };
+    let mut trial = Trial::start(spec).await?;
+    let followers = [start_follower(kind, 2).await?, start_follower(kind, 3).await?];
+    let followers: Vec<&Server> = followers.iter().collect();
+    let analysis = agreed_after_ms.map(|ms| format!("\n[manager.analysis]\nagreed_after_ms = {ms}"));
+    trial.lead(&followers, &format!("automatic = true{}", analysis.unwrap_or_default()))?;
+    trial.start_relay()?;
+    trial.wait_captured().await?;
+    for follower in &followers {
+        follower.replicate(&trial.replica_of_relay()).await?;
+    }
+    prepare(&trial.primary.connect_options()).await?;
+    let ledger = Arc::new(Ledger::new());
+    let workload = clients(&trial.primary, &ledger);
+    tokio::time::sleep(WARM_UP).await;
+    trial.wait_watched().await?;
+    let replaced = replace(&mut trial, &followers, &workload, death).await?;
+    ensure!(replaced.is_lossless, "something was overridden");
+    if death == Death::Silent {
+        // Its clients hang until it is gone.
+        trial.primary.kill().await?;
+    }
+    let report = workload.finish().await;
+    ensure!(report.errors.is_empty(), "clients did not get to the new primary: {:?}", report.errors);
+    let new = followers.iter().find(|server| server.name() == replaced.primary);
+    if let Some(new) = new {
+        let found = ledger.compare_with_server(&new.connect_options()).await?;
+        ensure!(
+            found.missing.count == 0 && found.altered.count == 0,
+            "the new primary lacks commits: {found:?}"
+        );
+    }
+    trial.stop_relay().await?;
+    Ok(replaced)
+}

@@ -1,0 +1,43 @@
+//! `tailwater bench`: the measurements behind every claim, ours and the peers' on the same machine in the same run.
+//!
+//! The map: [`capture`], [`serve`], [`apply`], [`failover`], [`switchover`] and [`tables`] (dump, load, check) are the benchmarks; [`stage`] is what they play on (a primary that can be captured
+//! by us, by a native replica, or by nobody), [`load`] who commits, [`followers`] who reads, [`bulk`] a binlog that is
+//! there already, [`writers`] clients that go where they may write, [`report`] what is printed.
+
+mod apply;
+mod bulk;
+mod capture;
+mod failover;
+mod followers;
+mod load;
+mod report;
+mod serve;
+mod stage;
+mod switchover;
+mod tables;
+mod writers;
+
+use crate::args::BenchCommand;
+
+/// Runs `tailwater bench ...` and prints the report, `as_json` or as text.
+///
+/// # Errors
+/// If a server, a peer or the relay cannot be started, or a measurement cannot be taken.
+pub async fn bench(command: &BenchCommand, as_json: bool) -> anyhow::Result<()> {
+    let report = match command {
+        BenchCommand::Capture { server, quick } => capture::capture(*server, *quick).await?,
+        BenchCommand::Serve { server, quick } => serve::serve(*server, *quick).await?,
+        BenchCommand::Apply(options) => apply::apply(options).await?,
+        BenchCommand::Delay(options) => apply::delay(options).await?,
+        BenchCommand::Failover(options) => failover::failover(options).await?,
+        BenchCommand::Switchover(options) => switchover::switchover(options).await?,
+        BenchCommand::Dump(options) => tables::dump(options).await?,
+        BenchCommand::Check(options) => tables::check(options).await?,
+        BenchCommand::Load(options) => tables::load(options).await?,
+    };
+    match as_json {
+        false => print!("{}", report.to_text()),
+        true => println!("{}", serde_json::to_string(&report)?),
+    }
+    Ok(())
+}

@@ -1,0 +1,250 @@
+//! `tailwater bench switchover`: how long clients cannot write while another server becomes their primary.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use tailwater_log::AckMode;
+use tailwater_manager::failover::{Audit, End, Phase};
+use tailwater_sandbox::{Server, ServerKind};
+use tailwater_wire::Flavour;
+
+use super::report::{Machine, Report, Row, setting};
+use super::writers::{PAUSE, Writers, prepare_writers};
+use crate::args::{ServerFamily, SwitchoverBench};
+use crate::demo::choose_server;
+use crate::trial::led::{PRIMARY_NAME, start_follower};
+use crate::trial::{Durability, SOURCE_NAME, Trial, TrialFolder, TrialSpec, provide};
+
+const MEASUREMENT: &str = "nobody could write";
+const SEEN_BY_CLIENTS: &str = "as clients see it";
+const FROM_THE_RECORD: &str = "as the record has it";
+
+/// Clients that commit all the time.
+const CLIENTS: u32 = 8;
+/// How long they do before each switchover, and behind it.
+const AROUND: Duration = Duration::from_millis(500);
+/// The server that becomes primary, and gives it back.
+const OTHER: &str = "db2";
+/// Transactions that a replica applies at once. MySQL has as many unless told otherwise; one alone cannot keep up with clients
+/// whose commits share syncs.
+const APPLIERS: u32 = 4;
+/// How often a switchover that was undone is tried again.
+const TRIES_MAX: u32 = 5;
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The phases that make the pause.
+const PHASES: [(Phase, &str); 4] = [
+    (Phase::Pause, "hold_ms"),
+    (Phase::Fence, "fence_ms"),
+    (Phase::Follow, "follow_ms"),
+    (Phase::Writable, "writable_ms"),
+];
+
+/// What one switchover came to: milliseconds, and commits per second before it.
+#[derive(Debug, Clone)]
+struct Pause {
+    seen_by_clients: f64,
+    from_the_record: Option<f64>,
+    commits_per_second: f64,
+    /// Of what is on record, how much each phase took.
+    phases: Vec<(&'static str, f64)>,
+    /// The time did not do, and everything is as it was.
+    is_undone: bool,
+}
+
+/// Runs the benchmark for one family, or for both.
+///
+/// # Errors
+/// If a switchover does not happen, or loses something.
+pub async fn switchover(options: &SwitchoverBench) -> anyhow::Result<Report> {
+    let families = match options.server {
+        Some(family) => vec![family],
+        None => vec![ServerFamily::Mariadb, ServerFamily::Mysql],
+    };
+    let rounds = if options.quick { 2 } else { options.rounds };
+    let mut rows = Vec::new();
+    for family in families {
+        let kind = choose_server(family, None)?;
+        provide(kind)?;
+        let pauses = there_and_back(kind, rounds).await?;
+        rows.push(row(kind, SEEN_BY_CLIENTS, &pauses, |pause| Some(pause.seen_by_clients)));
+        rows.push(row(kind, FROM_THE_RECORD, &pauses, |pause| pause.from_the_record));
+    }
+    let folder = TrialFolder::new(None)?;
+    let ours = rows.iter().filter(|row| row.variant == SEEN_BY_CLIENTS).map(|row| row.median);
+    Ok(Report {
+        name: "switchover",
+        unit: "ms",
+        ours: ours.fold(0.0, f64::max),
+        peers: Vec::new(),
+        ratio: f64::NAN,
+        machine: Machine::look(folder.path())?,
+        rows,
+        notes: vec![
+            format!(
+                "{CLIENTS} clients insert a row per transaction, with {} ms between two, and go to the next server when theirs refuses; \
+                 the pause is the longest time without a commit of any of them around the switchover; {rounds} times there \
+                 and back on the same three servers, sync_binlog=0 on all of them (the log is synced), replicas with {APPLIERS} appliers",
+                PAUSE.as_millis()
+            ),
+            "a switchover that took longer than its second (--max-write-pause-ms) was undone, counts as `undone` with the pause that \
+             clients saw, and was tried again"
+                .to_owned(),
+            "every commit that a client was told of was on the last primary in the end".to_owned(),
+        ],
+    })
+}
+
+fn row(kind: ServerKind, variant: &str, pauses: &[Pause], of: fn(&Pause) -> Option<f64>) -> Row {
+    let settings = setting(&[("server", kind.name()), ("clients", &CLIENTS.to_string())]);
+    let mut rates: Vec<f64> = pauses.iter().map(|pause| pause.commits_per_second).collect();
+    rates.sort_by(f64::total_cmp);
+    let mut row = Row::new(MEASUREMENT, settings, variant, "ms", pauses.iter().filter_map(of).collect());
+    let undone = pauses.iter().filter(|pause| pause.is_undone).count();
+    row.also.insert("undone", undone as f64);
+    for (_, key) in PHASES.into_iter().filter(|_| variant == FROM_THE_RECORD) {
+        let took = |pause: &Pause| pause.phases.iter().find(|(name, _)| *name == key).map(|(_, ms)| *ms);
+        let mut each: Vec<f64> = pauses.iter().filter_map(took).collect();
+        each.sort_by(f64::total_cmp);
+        row.also.extend(each.get(each.len() / 2).map(|ms| (key, *ms)));
+    }
+    row.also.extend(rates.get(rates.len() / 2).map(|rate| ("commits_per_second", *rate)));
+    row
+}
+
+/// So many times to another server and back, all on the same servers.
+async fn there_and_back(kind: ServerKind, rounds: u16) -> anyhow::Result<Vec<Pause>> {
+    let folder = TrialFolder::new(None)?;
+    let mut spec = TrialSpec {
+        kind,
+        // As its replicas have it: the log is synced before a commit is acknowledged, and one disk is here for all.
+        durability: Durability::Reduced,
+        options: Vec::new(),
+        ack: AckMode::Durable,
+        program: std::env::current_exe()?,
+        folder: folder.path().to_owned(),
+    };
+    if kind.flavour() == Flavour::MariaDb {
+        // It is a replica, too, every other time.
+        spec.options
+            .extend(["--log-slave-updates=1".to_owned(), format!("--slave-parallel-threads={APPLIERS}")]);
+    }
+    let mut trial = Trial::start(spec).await?;
+    let followers = [start_follower(kind, 2).await?, start_follower(kind, 3).await?];
+    trial.lead(&[&followers[0], &followers[1]], "")?;
+    trial.start_relay()?;
+    trial.wait_captured().await?;
+    for follower in &followers {
+        if kind.flavour() == Flavour::MariaDb {
+            follower.sql(&format!("SET GLOBAL slave_parallel_threads = {APPLIERS}")).await?;
+        }
+        follower.replicate(&trial.replica_of_relay()).await?;
+    }
+    prepare_writers(&trial.primary).await?;
+    wait_for_account(&followers).await?;
+    wait_seen(&trial, PRIMARY_NAME).await?;
+    let writers = Writers::start(&[&trial.primary, &followers[0], &followers[1]], CLIENTS);
+    let config = folder.path().join("tailwater.toml");
+    let mut pauses = Vec::new();
+    for number in 1..=rounds {
+        for (from, to) in [(PRIMARY_NAME, OTHER), (OTHER, PRIMARY_NAME)] {
+            for tries in 1.. {
+                let pause = switch(&writers, &config, to).await?;
+                eprintln!("{kind} {number}, to {to}: {pause}");
+                let is_undone = pause.is_undone;
+                pauses.push(pause);
+                if !is_undone {
+                    break;
+                }
+                ensure!(tries < TRIES_MAX, "{to} did not become primary in {tries} switchovers");
+                wait_seen(&trial, from).await?;
+            }
+            wait_seen(&trial, to).await?;
+        }
+    }
+    writers.finish(&trial.primary).await?;
+    trial.stop_relay().await?;
+    Ok(pauses)
+}
+
+/// One switchover, while clients write.
+async fn switch(writers: &Writers, config: &Path, to: &'static str) -> anyhow::Result<Pause> {
+    let before = writers.commits();
+    tokio::time::sleep(AROUND).await;
+    let commits_per_second = (writers.commits() - before) as f64 / AROUND.as_secs_f64();
+    let begun = Instant::now();
+    let config = config.to_owned();
+    let audit = tokio::task::spawn_blocking(move || run_switchover(config, to)).await??;
+    tokio::time::sleep(AROUND).await;
+    let is_undone = match &audit.outcome {
+        Some(End::Promoted { server, left }) if server == to && left.is_empty() => false,
+        Some(End::Undone { .. }) => true,
+        _ => bail!("{to} did not become primary: {audit}"),
+    };
+    let seen_by_clients = writers.longest_pause(begun, Instant::now())?.as_secs_f64() * 1e3;
+    let from_the_record = audit.pause_ms.map(|ms| ms as f64);
+    Ok(Pause { seen_by_clients, from_the_record, commits_per_second, phases: phases(&audit), is_undone })
+}
+
+/// How long each phase of the pause took.
+fn phases(audit: &Audit) -> Vec<(&'static str, f64)> {
+    let took = PHASES.into_iter().filter_map(|(phase, key)| {
+        let mut of_phase = audit.steps.iter().filter(|step| step.phase == phase);
+        let began = of_phase.next()?;
+        let last = of_phase.next_back()?;
+        Some((key, last.at_ms.saturating_sub(began.at_ms) as f64))
+    });
+    took.collect()
+}
+
+impl std::fmt::Display for Pause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "no commit for {:.0} ms", self.seen_by_clients)?;
+        if let Some(recorded) = self.from_the_record {
+            write!(f, ", {recorded:.0} ms by the record")?;
+        }
+        for (key, ms) in &self.phases {
+            write!(f, ", {key} {ms:.0}")?;
+        }
+        f.write_str(if self.is_undone { ", and undone" } else { "" })
+    }
+}
+
+/// `tailwater switchover`, as an operator runs it: the record of what it did, or undid.
+fn run_switchover(config: PathBuf, to: &str) -> anyhow::Result<Audit> {
+    let ran = std::process::Command::new(std::env::current_exe()?)
+        .args(["switchover", SOURCE_NAME, "--to", to, "--output", "json", "-c"])
+        .arg(config)
+        .output()?;
+    let said = String::from_utf8_lossy(&ran.stderr);
+    serde_json::from_slice(&ran.stdout).with_context(|| format!("switchover to {to}: {}: {said}", ran.status))
+}
+
+/// Waits until the replicas know the clients' account.
+async fn wait_for_account(followers: &[Server]) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    for follower in followers {
+        while follower.sql("SELECT COUNT(*) FROM mysql.user WHERE user = 'app'").await? != ["1"] {
+            ensure!(begun.elapsed() < PATIENCE, "{} does not replicate", follower.name());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    Ok(())
+}
+
+/// Waits until the manager has looked at a new primary and would do it again.
+async fn wait_seen(trial: &Trial, name: &str) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    loop {
+        let cluster = trial.cluster();
+        if cluster.as_ref().is_some_and(|cluster| cluster.primary == name && cluster.lossless.is_some()) {
+            return Ok(());
+        }
+        ensure!(
+            begun.elapsed() < PATIENCE,
+            "{name} is not seen as primary: {cluster:?}: {}",
+            trial.relay_words()
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -1,0 +1,173 @@
+//! `tailwater bench check`
+
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use tailwater_sandbox::{Server, ServerKind, ServerSpec};
+use tailwater_session::Connection;
+use tailwater_wire::Flavour;
+
+use super::program::{self, Measured, Program};
+use super::source::{fill, options};
+use super::{Headline, Plan, WORKERS, kinds, setting, summarise};
+use crate::args::{TablesBench, TablesData};
+use crate::bench::report::{Machine, Report, Row};
+use crate::trial::{TrialFolder, primary_options};
+use tailwater_daemon::causes::WithCauses;
+
+const CHECK: &str = "compare a primary with its replica";
+const PEER: &str = "pt-table-checksum";
+
+/// Who compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Checker {
+    /// Ours.
+    Ours,
+    /// Ours, with longer digests of rows that are sent.
+    OursHere,
+    /// Ours, chunk after chunk on one connection.
+    OursOne,
+    /// pt-table-checksum, which has one connection.
+    Peer,
+}
+
+impl Checker {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "tailwater",
+            Self::OursHere => "tailwater, --digests here",
+            Self::OursOne => "tailwater, 1 worker",
+            Self::Peer => PEER,
+        }
+    }
+
+    fn program(self, source: &Server, target: &Server, set: TablesData) -> anyhow::Result<Program> {
+        let workers = if self == Self::OursOne { 1 } else { WORKERS };
+        let digests = if self == Self::OursHere { "here" } else { "quick" };
+        Ok(match self {
+            Self::Ours | Self::OursHere | Self::OursOne => Program::new(std::env::current_exe()?)
+                .arguments(["check", "--source-user=root", "--target-user=root", "--database", set.schema()])
+                .arguments(["--workers", &workers.to_string(), "--digests", digests])
+                .path_argument("--source-socket=", source.socket())
+                .path_argument("--target-socket=", target.socket()),
+            Self::Peer => Program::new(PEER)
+                .arguments(["--user=root", "--databases", set.schema(), "--no-version-check"])
+                .arguments(["--recursion-method=dsn=D=percona,t=dsns", "--no-check-binlog-format", "--quiet"])
+                .path_argument("--socket=", source.socket()),
+        })
+    }
+}
+
+/// Runs the benchmark for one family, or for both.
+///
+/// # Errors
+/// If a measurement cannot be taken, or ours finds what is not there.
+pub async fn check(options: &TablesBench) -> anyhow::Result<Report> {
+    let plan = Plan::new(options);
+    let version = program::version(PEER, "percona-toolkit")?;
+    let folder = TrialFolder::new(None)?;
+    let machine = Machine::look(folder.path())?;
+    let mut rows = Vec::new();
+    let mut notes = vec![
+        format!(
+            "a primary and its native replica with the same rows and nobody else; ours on {WORKERS} connections to each and on \
+             one, {PEER} on the one that it has; contenders take turns, the figure is the median of the repeats"
+        ),
+        "server_cpu_s is the CPU time of the primary alone".to_owned(),
+        format!(
+            "{PEER} compares 32 bits of CRC32 of each row, combined by XOR, in which equal changes of two rows cancel; so does ours between \
+             MariaDB servers, multiplied so that they do not; with --digests here, and always on MySQL, 128 bits of XXH3"
+        ),
+    ];
+    for kind in kinds(options.server)? {
+        for set in plan.sets.iter().copied() {
+            let (source, target) = in_step(kind, set, plan.rows).await?;
+            measure(&plan, (&source, &target), set, folder.path(), &mut rows, &mut notes).await?;
+        }
+    }
+    let ours = Headline { name: "check", measurement: CHECK, ours: Checker::Ours.name(), against: &[] };
+    summarise(&ours, rows, &[(PEER.to_owned(), version)], machine, notes)
+}
+
+/// A primary and its replica, filled alike.
+async fn in_step(kind: ServerKind, set: TablesData, rows: u64) -> anyhow::Result<(Server, Server)> {
+    let spec = |name: &str| {
+        ServerSpec::new(kind)
+            .name(name)
+            .options(primary_options(kind))
+            .options(["--sync-binlog=0", "--innodb-flush-log-at-trx-commit=0"])
+            .options(options(kind, rows))
+    };
+    let source = Server::start(spec("source")).await?;
+    let target = Server::start(spec("target").option("--server-id=2")).await?;
+    eprintln!("{kind}, {}: making {rows} rows, twice", set.name());
+    fill(&source, set, rows).await?;
+    fill(&target, set, rows).await?;
+    target.replicate_from(&source).await?;
+    // How the peer finds the replica.
+    let mut connection = Connection::connect(&source.socket_options()).await?;
+    connection.execute("CREATE DATABASE percona").await?;
+    connection
+        .execute("CREATE TABLE percona.dsns (id INT PRIMARY KEY, parent_id INT, dsn VARCHAR(255))")
+        .await?;
+    let dsn = format!("INSERT INTO percona.dsns VALUES (1, NULL, 'h=127.0.0.1,P={},u=root')", target.port());
+    connection.execute(&dsn).await?;
+    connection.close().await;
+    Ok((source, target))
+}
+
+async fn measure(
+    plan: &Plan,
+    (source, target): (&Server, &Server),
+    set: TablesData,
+    folder: &Path,
+    rows: &mut Vec<Row>,
+    notes: &mut Vec<String>,
+) -> anyhow::Result<()> {
+    let kind = source.kind();
+    let mut runs: Vec<(Checker, Vec<Measured>)> =
+        [Checker::Ours, Checker::OursHere, Checker::OursOne, Checker::Peer]
+            .map(|checker| (checker, Vec::new()))
+            .into();
+    for repeat in 0..plan.repeats {
+        for (checker, measured) in &mut runs {
+            // Each has a file of its own: what an earlier one said must not count.
+            let output = folder.join(format!("{}-{}-{repeat}", set.schema(), checker.name()));
+            let run = checker.program(source, target, set)?.run(&[source], &output).await;
+            let run = match run {
+                Err(error) if *checker == Checker::Peer && kind.flavour() == Flavour::MySql => {
+                    // It asks for statements that newer servers do not have any more.
+                    let note =
+                        format!("{kind}, {}: {PEER} does not work: {}", set.name(), WithCauses(&error));
+                    if repeat == 0 {
+                        notes.push(note);
+                    }
+                    continue;
+                }
+                run => run?,
+            };
+            if *checker != Checker::Peer {
+                let said = std::fs::read_to_string(&output).context("what the check said")?;
+                ensure!(said.contains("all the same"), "{kind}: {said}");
+            }
+            eprintln!(
+                "{kind}, {}, {}, repeat {}: {:.2} s, CPU {:.2} s, primary's {:.2} s, {:.0} MiB of memory",
+                set.name(),
+                checker.name(),
+                repeat + 1,
+                run.seconds,
+                run.cpu_seconds,
+                run.server_cpu_seconds,
+                run.memory_mib
+            );
+            measured.push(run);
+        }
+    }
+    for (checker, measured) in runs.into_iter().filter(|(_, measured)| !measured.is_empty()) {
+        let rates = measured.iter().map(|run| plan.rows as f64 / run.seconds).collect();
+        let mut row = Row::new(CHECK, setting(kind, set, plan.rows), checker.name(), "rows/s", rates);
+        row.also = super::also(&measured);
+        rows.push(row);
+    }
+    Ok(())
+}

@@ -1,0 +1,231 @@
+//! Who dumps and loads, and how each is called at its best.
+
+use std::path::Path;
+
+use tailwater_sandbox::{Server, ServerKind};
+use tailwater_wire::Flavour;
+
+use super::WORKERS;
+use super::program::Program;
+use crate::args::TablesData;
+
+/// What the names of ours begin with.
+pub const OURS: &str = "tailwater";
+
+/// The peer whose files are on the disk when it ends, as ours are.
+pub const SYNCED: &str = "mydumper, plain, whole tables, synced";
+
+/// Files that a peer's dump of a big table is split into, so that its threads share the table.
+const PEER_PARTS: u64 = 16;
+
+/// How data are written, and by whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dumper {
+    /// Ours, not compressed.
+    OursPlain,
+    /// Ours, Zstandard at its usual level 3.
+    OursZstd,
+    /// Ours, gzip at its usual level 6, which is mydumper's too.
+    OursGzip,
+    /// mydumper, not compressed, a file for each table.
+    MydumperWhole,
+    /// The same, and then all its files synced to the disk, as ours are.
+    MydumperSynced,
+    /// mydumper, not compressed, tables split by `--rows`.
+    MydumperParts,
+    /// mydumper with gzip, the only compression that it has, tables split by `--rows`.
+    MydumperGzip,
+    /// The server's own tool: one connection, one file.
+    Stock,
+}
+
+impl Dumper {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::OursPlain,
+        Self::OursZstd,
+        Self::OursGzip,
+        Self::MydumperWhole,
+        Self::MydumperSynced,
+        Self::MydumperParts,
+        Self::MydumperGzip,
+        Self::Stock,
+    ];
+
+    /// Its name in the report.
+    pub fn name(self, kind: ServerKind) -> &'static str {
+        match self {
+            Self::OursPlain => "tailwater, plain",
+            Self::OursZstd => "tailwater, zstd",
+            Self::OursGzip => "tailwater, gzip",
+            Self::MydumperWhole => "mydumper, plain, whole tables",
+            Self::MydumperSynced => SYNCED,
+            Self::MydumperParts => "mydumper, plain, in parts",
+            Self::MydumperGzip => "mydumper, gzip, in parts",
+            Self::Stock => match kind.flavour() {
+                Flavour::MySql => "mysqldump",
+                Flavour::MariaDb => "mariadb-dump",
+            },
+        }
+    }
+
+    /// The program.
+    pub fn tool(self, kind: ServerKind) -> &'static str {
+        match self {
+            Self::OursPlain | Self::OursZstd | Self::OursGzip => OURS,
+            Self::MydumperWhole | Self::MydumperSynced | Self::MydumperParts | Self::MydumperGzip => {
+                "mydumper"
+            }
+            Self::Stock => self.name(kind),
+        }
+    }
+
+    /// Whether what it writes is compressed.
+    pub fn compresses(self) -> bool {
+        matches!(self, Self::OursZstd | Self::OursGzip | Self::MydumperGzip)
+    }
+
+    /// How it is called to dump into a folder that is not there yet.
+    ///
+    /// # Errors
+    /// If the server does not come with its tool.
+    pub fn program(
+        self,
+        source: &Server,
+        set: TablesData,
+        rows: u64,
+        folder: &Path,
+    ) -> anyhow::Result<Program> {
+        let workers = WORKERS.to_string();
+        Ok(match self {
+            Self::OursPlain | Self::OursZstd | Self::OursGzip => {
+                let compression = match self {
+                    Self::OursZstd => "zstd",
+                    Self::OursGzip => "gzip",
+                    _ => "none",
+                };
+                Program::new(std::env::current_exe()?)
+                    .arguments(["dump", "--output=json", "--user=root", "--database", set.schema()])
+                    .arguments(["--workers", &workers])
+                    .arguments(["--compression", compression])
+                    .path_argument("--socket=", source.socket())
+                    .arguments([folder])
+            }
+            Self::MydumperWhole | Self::MydumperSynced | Self::MydumperParts | Self::MydumperGzip => {
+                let program = Program::new("mydumper")
+                    .arguments(["--user=root", "--database", set.schema(), "--threads", &workers])
+                    // The shortest of its locks.
+                    .arguments(["--trx-consistency-only"])
+                    .path_argument("--socket=", source.socket())
+                    .path_argument("--outputdir=", folder);
+                let parts = format!("--rows={}", (rows / PEER_PARTS).max(1000));
+                match self {
+                    Self::MydumperWhole | Self::MydumperSynced => program,
+                    Self::MydumperGzip => program.arguments([parts.as_str(), "--compress"]),
+                    _ => program.arguments([parts]),
+                }
+            }
+            Self::Stock => {
+                std::fs::create_dir_all(folder)?;
+                let program = Program::of_server(source, self.name(source.kind()))?.arguments([
+                    "--no-defaults",
+                    "--user=root",
+                    "--single-transaction",
+                    "--quick",
+                    // Bytes as SQL takes them in any character set.
+                    "--hex-blob",
+                ]);
+                let program = match source.kind().flavour() {
+                    Flavour::MySql => program.arguments(["--set-gtid-purged=OFF"]),
+                    Flavour::MariaDb => program,
+                };
+                program
+                    .path_argument("--socket=", source.socket())
+                    .path_argument("--result-file=", &folder.join("dump.sql"))
+                    .arguments(["--databases", set.schema()])
+            }
+        })
+    }
+}
+
+/// Who loads, and what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loader {
+    /// Ours, from a plain dump of ours.
+    OursPlain,
+    /// Ours, from a compressed dump of ours.
+    OursZstd,
+    /// myloader, from mydumper's plain dump.
+    Myloader,
+    /// myloader, from mydumper's compressed dump.
+    MyloaderGzip,
+    /// The server's own client, from its own tool's dump.
+    Stock,
+}
+
+impl Loader {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::OursPlain, Self::OursZstd, Self::Myloader, Self::MyloaderGzip, Self::Stock];
+
+    /// Its name in the report.
+    pub fn name(self, kind: ServerKind) -> &'static str {
+        match self {
+            Self::OursPlain => "tailwater, plain",
+            Self::OursZstd => "tailwater, zstd",
+            Self::Myloader => "myloader, plain",
+            Self::MyloaderGzip => "myloader, gzip",
+            Self::Stock => client(kind),
+        }
+    }
+
+    /// The program.
+    pub fn tool(self, kind: ServerKind) -> &'static str {
+        match self {
+            Self::OursPlain | Self::OursZstd => OURS,
+            Self::Myloader | Self::MyloaderGzip => "myloader",
+            Self::Stock => client(kind),
+        }
+    }
+
+    /// Whose dump it loads.
+    pub fn dumper(self) -> Dumper {
+        match self {
+            Self::OursPlain => Dumper::OursPlain,
+            Self::OursZstd => Dumper::OursZstd,
+            Self::Myloader => Dumper::MydumperParts,
+            Self::MyloaderGzip => Dumper::MydumperGzip,
+            Self::Stock => Dumper::Stock,
+        }
+    }
+
+    /// How it is called to load a folder of its dumper.
+    ///
+    /// # Errors
+    /// If the server does not come with its tool.
+    pub fn program(self, target: &Server, folder: &Path) -> anyhow::Result<Program> {
+        let workers = WORKERS.to_string();
+        Ok(match self {
+            Self::OursPlain | Self::OursZstd => Program::new(std::env::current_exe()?)
+                .arguments(["load", "--user=root", "--workers", &workers])
+                .path_argument("--socket=", target.socket())
+                .arguments([folder]),
+            Self::Myloader | Self::MyloaderGzip => Program::new("myloader")
+                .arguments(["--user=root", "--threads", &workers])
+                .path_argument("--socket=", target.socket())
+                .path_argument("--directory=", folder),
+            Self::Stock => Program::of_server(target, client(target.kind()))?
+                .arguments(["--no-defaults", "--user=root", "--binary-mode"])
+                .path_argument("--socket=", target.socket())
+                .input(&folder.join("dump.sql")),
+        })
+    }
+}
+
+/// The server's own client.
+fn client(kind: ServerKind) -> &'static str {
+    match kind.flavour() {
+        Flavour::MySql => "mysql",
+        Flavour::MariaDb => "mariadb",
+    }
+}

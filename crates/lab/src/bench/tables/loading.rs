@@ -1,0 +1,159 @@
+//! `tailwater bench load`
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::ensure;
+use tailwater_sandbox::{Server, ServerKind};
+
+use super::contender::Loader;
+use super::copying;
+use super::program::{self, Measured};
+use super::source::{checksums, empty, fill, start_source, start_target};
+use super::{Headline, Plan, kinds, setting, summarise};
+use crate::args::{TablesBench, TablesData};
+use crate::bench::report::{Machine, Report, Row};
+use crate::trial::TrialFolder;
+
+const LOAD: &str = "load into an empty server";
+
+/// Runs the benchmark for one family, or for both.
+///
+/// # Errors
+/// If a measurement cannot be taken, or one of ours loads other rows than were dumped.
+pub async fn load(options: &TablesBench) -> anyhow::Result<Report> {
+    let plan = Plan::new(options);
+    let myloader = program::version("myloader", "mydumper")?;
+    let folder = TrialFolder::new(None)?;
+    let machine = Machine::look(folder.path())?;
+    let mut rows = Vec::new();
+    let mut notes = vec![format!(
+        "{} connections each through the Unix socket, into an empty server without a binlog that syncs each commit; \
+             contenders take turns at one server, emptied and idle, whose memory one load that is not counted has touched; the \
+             figure is the median of the repeats, the spread their least and greatest",
+        super::WORKERS
+    )];
+    let mut versions = vec![("myloader".to_owned(), myloader)];
+    for kind in kinds(options.server)? {
+        for set in plan.sets.iter().copied() {
+            let dumps = Dumps::make(&plan, kind, set, folder.path()).await?;
+            versions.push((Loader::Stock.name(kind).to_owned(), dumps.version.clone()));
+            let target = start_target(kind, plan.rows).await?;
+            measure(&plan, &target, set, &dumps, folder.path(), &mut rows, &mut notes).await?;
+            std::fs::remove_dir_all(&dumps.folder)?;
+            copying::measure(&plan, &dumps.source, &target, set, folder.path(), &mut rows).await?;
+        }
+    }
+    let ours = Headline { name: "load", measurement: LOAD, ours: "tailwater, zstd", against: &[] };
+    let mut report = summarise(&ours, rows, &versions, machine, notes)?;
+    let copied = Headline { name: "copy", measurement: copying::COPY, ours: copying::OURS, against: &[] };
+    report.notes.extend(super::ratios(&copied, &report.rows));
+    Ok(report)
+}
+
+/// Everybody's dumps of the same data.
+struct Dumps {
+    folder: PathBuf,
+    checksums: BTreeMap<String, String>,
+    version: String,
+    source: Server,
+}
+
+impl Dumps {
+    async fn make(plan: &Plan, kind: ServerKind, set: TablesData, folder: &Path) -> anyhow::Result<Self> {
+        let source = start_source(kind, plan.rows).await?;
+        eprintln!("{kind}, {}: making {} rows", set.name(), plan.rows);
+        fill(&source, set, plan.rows).await?;
+        let dumps = folder.join("dumps");
+        std::fs::create_dir_all(&dumps)?;
+        for loader in Loader::ALL {
+            let program = loader.dumper().program(&source, set, plan.rows, &Self::of(&dumps, loader))?;
+            program.run(&[&source], &folder.join("output")).await?;
+        }
+        let checksums = checksums(&source, set, plan.rows).await?;
+        Ok(Self { folder: dumps, checksums, version: source.version().to_owned(), source })
+    }
+
+    fn of(dumps: &Path, loader: Loader) -> PathBuf {
+        dumps.join(format!("{:?}", loader.dumper()))
+    }
+}
+
+/// Measures all loaders in turns.
+async fn measure(
+    plan: &Plan,
+    target: &Server,
+    set: TablesData,
+    dumps: &Dumps,
+    folder: &Path,
+    rows: &mut Vec<Row>,
+    notes: &mut Vec<String>,
+) -> anyhow::Result<()> {
+    let kind = target.kind();
+    let first = Loader::OursPlain;
+    let program = first.program(target, &Dumps::of(&dumps.folder, first))?;
+    program.run(&[target], &folder.join("output")).await?;
+    let mut runs: Vec<(Loader, Vec<Measured>)> = Loader::ALL.map(|loader| (loader, Vec::new())).into();
+    for repeat in 0..plan.repeats {
+        for (loader, measured) in &mut runs {
+            empty(target, set).await?;
+            let program = loader.program(target, &Dumps::of(&dumps.folder, *loader))?;
+            let run = program.run(&[target], &folder.join("output")).await?;
+            eprintln!(
+                "{kind}, {}, {}, repeat {}: {:.2} s, CPU {:.2} s, server's {:.2} s, {:.0} MiB of memory",
+                set.name(),
+                loader.name(kind),
+                repeat + 1,
+                run.seconds,
+                run.cpu_seconds,
+                run.server_cpu_seconds,
+                run.memory_mib
+            );
+            if repeat == 0
+                && let Some(note) = check(plan, target, set, *loader, dumps).await?
+            {
+                notes.push(note);
+            }
+            measured.push(run);
+        }
+    }
+    for (loader, measured) in runs {
+        let rates = measured.iter().map(|run| plan.rows as f64 / run.seconds).collect();
+        let mut row = Row::new(LOAD, setting(kind, set, plan.rows), loader.name(kind), "rows/s", rates);
+        row.also = super::also(&measured);
+        rows.push(row);
+    }
+    Ok(())
+}
+
+/// Whether the target has what the source had. A peer that changed something is said so, ours is an error.
+async fn check(
+    plan: &Plan,
+    target: &Server,
+    set: TablesData,
+    loader: Loader,
+    dumps: &Dumps,
+) -> anyhow::Result<Option<String>> {
+    let found = checksums(target, set, plan.rows).await?;
+    let differs: Vec<_> = dumps
+        .checksums
+        .iter()
+        .filter(|(table, sum)| found.get(*table) != Some(sum))
+        .map(|(table, _)| table.as_str())
+        .collect();
+    if differs.is_empty() {
+        return Ok(None);
+    }
+    let name = loader.name(target.kind());
+    ensure!(
+        !name.starts_with(super::contender::OURS),
+        "{name} has loaded other rows into {}",
+        differs.join(", ")
+    );
+    Ok(Some(format!(
+        "{}, {}: what {name} loaded is not what was dumped (CHECKSUM TABLE differs): {}",
+        target.kind(),
+        set.name(),
+        differs.join(", ")
+    )))
+}

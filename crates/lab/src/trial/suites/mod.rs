@@ -1,0 +1,122 @@
+//! A differential trial: the servers' own test suites run against a captured primary. A native replica and a channel's target
+//! follow it, and are compared: whatever the two do not share is a fault of the channel.
+//!
+//! The map: [`corpus`] says which files there are, [`client`] runs one by the suites' own client through the [`gate`], [`script`]
+//! and [`mix`] take statements out of files instead; [`settings`] chooses what they run under; [`trio`] is the servers, [`settle`]
+//! waits for both followers, [`state`] reads what a server holds, [`compare`] says where two differ, [`cleanup`] puts the primary
+//! back, [`report`] tells.
+
+mod cleanup;
+mod client;
+mod compare;
+mod corpus;
+mod gate;
+mod mix;
+mod report;
+mod run;
+mod script;
+mod settings;
+mod settle;
+mod state;
+mod trio;
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use tailwater_apply::channel::GtidMode;
+use tailwater_sandbox::{Cache, TestSuites};
+
+use crate::args::SuitesArgs;
+use report::{FileReport, Reports};
+use run::{Runner, Work};
+
+/// Runs `tailwater trial suites` and prints a report of each file, `as_json` or as text. Returns whether no file differs.
+///
+/// # Errors
+/// If servers or suites cannot be had or started. What differs is no error.
+pub async fn suites(args: &SuitesArgs, as_json: bool) -> anyhow::Result<bool> {
+    let begun = Instant::now();
+    super::provide(args.server)?;
+    let suites = match args.script.is_empty() {
+        true => {
+            let cache = Cache::locate()?;
+            let mut tell = |progress| {
+                if !matches!(progress, tailwater_sandbox::install::Progress::Downloaded { .. }) {
+                    eprintln!("{progress}");
+                }
+            };
+            Some(TestSuites::ensure(args.server, &cache, &mut tell)?)
+        }
+        false => None,
+    };
+    let work = plan(args, suites.as_ref())?;
+    let mut runner = Runner::new(args, suites);
+    let mut reports = Reports::new(args.report.as_deref());
+    let minutes = args.minutes.map(|minutes| Duration::try_from_secs_f64(minutes * 60.0)).transpose();
+    let minutes = minutes.context("--minutes")?;
+    let mut ran = 0;
+    for piece in work {
+        if args.files.is_some_and(|most| ran >= most) || minutes.is_some_and(|most| begun.elapsed() > most) {
+            break;
+        }
+        let mut gtid = args.gtid;
+        let (mut report, mut transcript) = runner.run(&piece, gtid).await?;
+        ran += usize::from(report.skipped.is_none());
+        // What follows a transaction that a channel refuses by design says nothing. Most are refused in one mode only.
+        let is_preserved =
+            report.settings.as_ref().is_some_and(|settings| settings.gtid == GtidMode::Preserve);
+        if !report.limits.is_empty() && is_preserved && gtid.is_none() {
+            print_report(&report, as_json)?;
+            reports.add(report, &transcript)?;
+            gtid = Some(GtidMode::Log);
+            (report, transcript) = runner.run(&piece, gtid).await?;
+        }
+        print_report(&report, as_json)?;
+        reports.add(report, &transcript)?;
+    }
+    if !as_json {
+        print!("{}", reports.summary());
+    }
+    // A client that cannot be started, or servers that end, must not look like agreement.
+    anyhow::ensure!(ran > 0, "no file was run: each of those chosen is skipped");
+    let trouble = reports.files.iter().find_map(|file| file.trouble.as_deref()).unwrap_or_default();
+    anyhow::ensure!(reports.compared() > 0, "nothing was compared in any file: {trouble}");
+    Ok(reports.counts().1 == 0)
+}
+
+/// What is to be run, in order.
+fn plan(args: &SuitesArgs, suites: Option<&TestSuites>) -> anyhow::Result<Vec<Work>> {
+    let Some(suites) = suites else {
+        return Ok(args.script.iter().cloned().map(Work::Script).collect());
+    };
+    let mut files = corpus::files(args.server, &suites.folder())?;
+    anyhow::ensure!(!files.is_empty(), "no test files in {}", suites.folder().display());
+    if let Some(mixes) = args.mixes {
+        files.retain(|file| file.skipped.is_none());
+        let mut random = StdRng::seed_from_u64(args.seed);
+        let mut choose =
+            |_| files.choose_multiple(&mut random, mix::FILES).map(|file| file.path.clone()).collect();
+        return Ok((0..mixes).map(|number| Work::Mix(args.seed + number as u64, choose(number))).collect());
+    }
+    if !args.only.is_empty() {
+        files.retain(|file| args.only.iter().any(|text| file.name.contains(text.as_str())));
+    }
+    anyhow::ensure!(!files.is_empty(), "no test file has a name with any of {:?} (--only)", args.only);
+    if let Some(slice) = &args.slice {
+        files = corpus::slice(files, slice)?;
+        anyhow::ensure!(!files.is_empty(), "there are no test files in --slice {slice}");
+    }
+    Ok(files.into_iter().map(Work::File).collect())
+}
+
+fn print_report(report: &FileReport, as_json: bool) -> anyhow::Result<()> {
+    match as_json {
+        true => println!("{}", serde_json::to_string(report)?),
+        false if report.skipped.is_none() => println!("{}", report.line()),
+        false => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,28 @@
+//! `tailwater demo`, `sandbox`, `bench` and `trial`: what the `lab` crate does, with the exit codes of the command line.
+
+use tailwater_lab::args::{BenchCommand, DemoArgs, SandboxCommand, TrialCommand};
+use tailwater_lab::{bench, demo, sandbox_command, trial};
+
+use crate::cli::Output;
+use crate::exit::Exit;
+
+pub(super) async fn bench(command: &BenchCommand, output: Output) -> anyhow::Result<Exit> {
+    bench::bench(command, output == Output::Json).await?;
+    Ok(Exit::Done)
+}
+
+pub(super) async fn demo(arguments: &DemoArgs, output: Output) -> anyhow::Result<Exit> {
+    let is_good = demo::demo(arguments, output == Output::Json).await?;
+    Ok(if is_good { Exit::Done } else { Exit::Found })
+}
+
+pub(super) async fn sandbox(command: &SandboxCommand, output: Output) -> anyhow::Result<Exit> {
+    sandbox_command::sandbox(command, output == Output::Json).await?;
+    Ok(Exit::Done)
+}
+
+pub(super) async fn trial(command: &TrialCommand, output: Output) -> anyhow::Result<Exit> {
+    let TrialCommand::Suites(arguments) = command;
+    let is_same = trial::suites::suites(arguments, output == Output::Json).await?;
+    Ok(if is_same { Exit::Done } else { Exit::Found })
+}
