@@ -5,6 +5,7 @@
 //! - [`run`]: starts what the configuration names and supervises it until a signal.
 //! - [`control`]: the control socket: requests, answers, the daemon's and the client's side.
 //! - [`http`]: the health checks and the relay endpoint over HTTP.
+//! - [`metrics`]: what Prometheus scrapes over HTTP.
 //! - [`manager`]: watches each source's cluster and runs failovers, switchovers and rejoins.
 //! - [`object_archive`], [`object_files`]: an archive and a dump in a directory or in S3; `archiver` uploads segments in the background.
 //! - [`causes`]: errors with their causes. [`cluster_view`]: a cluster as it is shown. [`moment`]: times as people write and read them.
@@ -16,6 +17,7 @@ pub mod config;
 pub mod control;
 pub mod http;
 pub mod manager;
+pub mod metrics;
 pub mod moment;
 pub mod object_archive;
 pub mod object_files;

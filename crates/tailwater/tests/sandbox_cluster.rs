@@ -12,6 +12,7 @@ use serde_json::Value;
 use tailwater_sandbox::{Cache, ServerKind, require};
 use tailwater_wire::Flavour;
 
+use crate::open_metrics::Scrape;
 use crate::shell::{PROGRAM, Shell};
 use crate::try_out::{Down, shell_with_cache};
 
@@ -112,7 +113,17 @@ impl<'a> Cluster<'a> {
                 && status["findings"].as_array().is_some_and(Vec::is_empty)
                 && status["lease"].as_str().is_some_and(|lease| lease.starts_with("held"))
         };
-        self.until("a cluster that is ready", is_ready)
+        let status = self.until("a cluster that is ready", is_ready)?;
+        // The rehearsal of a scrape is another one than that of the status.
+        self.until_scraped("a cluster that is ready", |scrape| {
+            let value = |name| scrape.value(&format!("tailwater_manager_{name}{{cluster=\"sandbox\"}}"));
+            value("failover_readiness_known") == Some(1.0)
+                && value("failover_ready") == Some(1.0)
+                && value("leader") == Some(1.0)
+                && !scrape.has("tailwater_manager_failover_refused_by")
+                && !scrape.has("tailwater_manager_findings")
+        })?;
+        Ok(status)
     }
 
     /// Waits until the rule is named, with these words, and reported as a finding.
@@ -126,7 +137,13 @@ impl<'a> Cluster<'a> {
         self.until(&format!("{rule} {words:?}"), is_told)?;
         let text = self.shell.run("manager status -c tailwater.toml")?.exits(0);
         text.says(&["not ready", rule, "FailoverNotReady"]).hides(&["nothing is wrong"]);
-        Ok(())
+        let rules = format!("tailwater_manager_failover_refused_by{{cluster=\"sandbox\",rule=\"{rule}\"}}");
+        self.until_scraped(rule, |scrape| {
+            scrape.value("tailwater_manager_failover_ready{cluster=\"sandbox\"}") == Some(0.0)
+                && scrape.value(&rules) == Some(1.0)
+                && scrape.text.matches("tailwater_manager_failover_refused_by{").count() == 1
+                && scrape.text.contains("code=\"FailoverNotReady\"")
+        })
     }
 
     /// Rewrites the option file of a server, and starts it again.
@@ -138,10 +155,28 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
+    /// Scrapes until the metrics satisfy `is_so`.
+    fn until_scraped(&self, what: &str, is_so: impl Fn(&Scrape) -> bool) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            let scrape = Scrape::of(self.http_address()?)?;
+            if is_so(&scrape) {
+                return Ok(());
+            }
+            ensure!(begun.elapsed() < PATIENCE, "{what}: {}", scrape.text);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Where the daemon listens for HTTP.
+    fn http_address(&self) -> Result<&str> {
+        let listen = self.config.split("[http]").nth(1).and_then(|text| text.split('"').nth(1));
+        listen.context("where it listens")
+    }
+
     /// `GET /status`.
     fn http_status(&self) -> Result<Value> {
-        let listen = self.config.split("[http]").nth(1).and_then(|text| text.split('"').nth(1));
-        let mut stream = TcpStream::connect(listen.context("where it listens")?)?;
+        let mut stream = TcpStream::connect(self.http_address()?)?;
         stream.write_all(b"GET /status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;

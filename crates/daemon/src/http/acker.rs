@@ -4,7 +4,7 @@ use hyper::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::answering::Answer;
+use super::answering::{Answer, AnswerBody};
 use super::route::OrderKind;
 use super::token::Secret;
 use crate::control::ControlledSource;
@@ -92,7 +92,9 @@ fn understood(kind: OrderKind, body: &[u8]) -> Result<AckerOrder, String> {
 fn answer(obeyed: Result<Value, AckerFailure>) -> Answer {
     match obeyed {
         Ok(body) => Answer::ok(body),
-        Err(failure) => Answer { status: StatusCode::CONFLICT, body: json!(failure), allowed: None },
+        Err(failure) => {
+            Answer { status: StatusCode::CONFLICT, body: AnswerBody::Json(json!(failure)), allowed: None }
+        }
     }
 }
 

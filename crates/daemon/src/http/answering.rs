@@ -1,4 +1,4 @@
-//! Turns what was asked into JSON.
+//! Answers requests: JSON, and the text of metrics.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +17,7 @@ use super::watching::{Watched, Watching};
 use crate::cluster_view::ClusterView;
 use crate::control::{Controlled, ControlledSource};
 use crate::manager::starting::OWN_RELAY;
+use crate::metrics::{self, MetricsSnapshot};
 use crate::wiring::{self, ClusterWiring};
 
 /// A replica further behind than this, in seconds, is not to be read from, unless the check says otherwise.
@@ -29,18 +30,27 @@ const TREE_KEEPS: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Answer {
     pub status: StatusCode,
-    pub body: Value,
+    pub body: AnswerBody,
     /// The methods that the path knows, if this one is none of them.
     pub allowed: Option<&'static str>,
 }
 
+/// The body of an answer.
+#[derive(Debug)]
+pub(super) enum AnswerBody {
+    Json(Value),
+    /// OpenMetrics text of [`crate::metrics::render`].
+    Metrics(String),
+}
+
 impl Answer {
     pub(super) fn ok(body: Value) -> Self {
-        Self { status: StatusCode::OK, body, allowed: None }
+        Self { status: StatusCode::OK, body: AnswerBody::Json(body), allowed: None }
     }
 
     pub(super) fn failed(status: StatusCode, reason: &str) -> Self {
-        Self { status, body: json!({ "ok": false, "reason": reason }), allowed: None }
+        let body = AnswerBody::Json(json!({ "ok": false, "reason": reason }));
+        Self { status, body, allowed: None }
     }
 }
 
@@ -49,7 +59,7 @@ impl From<NoRoute> for Answer {
         match none {
             NoRoute::NotFound => Self::failed(
                 StatusCode::NOT_FOUND,
-                "there are /primary, /replica, /status, /healthz and /acker",
+                "there are /primary, /replica, /status, /metrics, /healthz and /acker",
             ),
             NoRoute::Method { allowed } => Self {
                 allowed: Some(allowed),
@@ -63,7 +73,7 @@ impl From<NoRoute> for Answer {
 impl From<Verdict> for Answer {
     fn from(verdict: Verdict) -> Self {
         let status = if verdict.ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-        Self { status, body: json!(verdict), allowed: None }
+        Self { status, body: AnswerBody::Json(json!(verdict)), allowed: None }
     }
 }
 
@@ -119,6 +129,7 @@ impl Answering {
             Err(none) => none.into(),
             Ok(Route::Health) => Answer::ok(json!({ "ok": true, "version": env!("CARGO_PKG_VERSION") })),
             Ok(Route::Status) => self.status().await,
+            Ok(Route::Metrics) => self.metrics(),
             Ok(Route::Primary { of: Whose::Server { server, source } }) => {
                 match self.find(&server, source.as_deref()) {
                     Ok((_, cluster)) => self.is_primary(cluster, &server).await.into(),
@@ -218,6 +229,21 @@ impl Answering {
             shown.push(self.seen(cluster, &self.leader(cluster)).0);
         }
         Answer::ok(json!({ "clusters": shown }))
+    }
+
+    /// From the state that this process keeps: a scrape queries no server.
+    fn metrics(&self) -> Answer {
+        let semi_sync = |source: &str| {
+            let mut wired = self.watching.clusters().iter().map(|cluster| &cluster.wiring.plan);
+            wired.any(|plan| plan.name == source && plan.relay.semi_sync)
+        };
+        match metrics::render(MetricsSnapshot::of(&self.controlled, semi_sync)) {
+            Ok(text) => Answer { status: StatusCode::OK, body: AnswerBody::Metrics(text), allowed: None },
+            Err(error) => Answer::failed(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                &format!("the metrics cannot be written as text: {error}"),
+            ),
+        }
     }
 
     /// A cluster as it was seen last, and how long each relay has had nothing from the primary, in milliseconds.

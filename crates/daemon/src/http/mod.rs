@@ -5,7 +5,7 @@
 //! - `route`: what a request asks for. Pure.
 //! - `verdict`: whether a server is the primary, or a replica that may be read. Pure.
 //! - `watching`: takes the looks that verdicts rest on, in the background; a check never costs a server anything.
-//! - `answering`: asks the former two and writes JSON.
+//! - `answering`: asks the former two and writes JSON; the metrics of `crate::metrics` too.
 //! - `captured`: how a source of this daemon stands.
 //! - `acker`: what a manager on another machine asks and orders, and `token`: who may.
 //! - `serving`: connections, with a limit on everything. `starting`: as the configuration has it.

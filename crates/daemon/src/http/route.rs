@@ -9,6 +9,8 @@ pub(super) enum Route {
     Health,
     /// Every cluster, as a tree.
     Status,
+    /// Metrics of captures, channels and the manager.
+    Metrics,
     /// Whether a server is the primary; which server is, if none is named.
     Primary { of: Whose },
     /// Whether a server may be read from.
@@ -58,6 +60,7 @@ pub(super) fn route(method: &Method, path: &str, query: Option<&str>) -> Result<
     let found = match segments.as_slice() {
         ["healthz"] => Route::Health,
         ["status"] => Route::Status,
+        ["metrics"] => Route::Metrics,
         ["primary"] => match query.take("server") {
             Some(server) => {
                 Route::Primary { of: Whose::Server { server: named(&server)?, source: query.take("source") } }
@@ -170,6 +173,7 @@ mod tests {
         assert_eq!(read("/replica/db2?lag=5"), replica(Some(5)));
         assert_eq!(read("/replica?server=db2&lag=5"), replica(Some(5)));
         assert_eq!(read("/status"), Ok(Route::Status));
+        assert_eq!(read("/metrics"), Ok(Route::Metrics));
         assert_eq!(read("/healthz"), Ok(Route::Health));
     }
 

@@ -18,7 +18,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tracing::{debug, warn};
 
-use super::answering::{Answer, Answering};
+use super::answering::{Answer, AnswerBody, Answering};
+use crate::metrics;
 
 /// Connections at once; more are closed.
 const CONNECTIONS_MAX: usize = 256;
@@ -98,12 +99,14 @@ async fn respond(request: Request<Incoming>, answering: &Answering) -> Response<
         Ok(Err(_)) => Answer::failed(StatusCode::PAYLOAD_TOO_LARGE, "the body is cut off or too long"),
         Err(_) => Answer::failed(StatusCode::REQUEST_TIMEOUT, "the body did not come"),
     };
-    let mut text = answer.body.to_string();
-    text.push('\n');
+    let (text, content_type) = match answer.body {
+        AnswerBody::Json(value) => (format!("{value}\n"), "application/json"),
+        AnswerBody::Metrics(text) => (text, metrics::CONTENT_TYPE),
+    };
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = answer.status;
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     // What was true a second ago may send a client to the wrong server.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if let Some(allowed) = answer.allowed {

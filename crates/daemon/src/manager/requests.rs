@@ -136,6 +136,11 @@ impl Manager {
             .with_context(|| format!("there is no source {source:?}; there are: {}", known()))
     }
 
+    /// All clusters, by the name of their source.
+    pub fn clusters(&self) -> impl Iterator<Item = (&str, &Arc<ManagedCluster<Actor>>)> {
+        self.clusters.iter().map(|(source, cluster)| (source.as_str(), cluster))
+    }
+
     /// Does as it is told.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use tailwater_manager::lease::Standing;
 use tailwater_manager::lossless::{Acks, Regimes};
 
 use super::ManagedCluster;
+use crate::metrics::ClusterMetrics;
 
 /// How a cluster is.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -114,6 +115,18 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             waits_after_restart: chronicle.regimes().map(Regimes::waits_after_restart),
             run,
             run_end,
+        }
+    }
+
+    /// How the cluster is, for monitoring.
+    pub fn metrics(&self) -> ClusterMetrics {
+        let chronicle = self.chronicle();
+        let findings = chronicle.findings(&self.parts.guard.now(), self.clock.now_ms());
+        ClusterMetrics {
+            cluster: self.parts.source.clone(),
+            holds_lease: self.parts.lease.check().is_ok(),
+            readiness: self.readiness(&chronicle),
+            findings: findings.into_iter().map(|finding| (finding.code, finding.server)).collect(),
         }
     }
 

@@ -1,0 +1,446 @@
+//! The values of a scrape as OpenMetrics text.
+//!
+//! A family without samples is left out. Values that are not known have no sample, so that no alert takes them for 0.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+use tailwater_manager::FailoverReadiness;
+
+use super::snapshot::{CAPTURE_STATES, CHANNEL_STATES, MetricsSnapshot};
+
+/// The media type of the text: OpenMetrics 1.0.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Writes a scrape as text.
+///
+/// # Errors
+/// If the encoder refuses a value: an integer gauge beyond `i64`.
+pub fn render(snapshot: MetricsSnapshot) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(snapshot));
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+impl Collector for MetricsSnapshot {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut families = Families(encoder);
+        families.version()?;
+        self.encode_clusters(&mut families)?;
+        self.encode_captures(&mut families)?;
+        self.encode_channels(&mut families)
+    }
+}
+
+impl MetricsSnapshot {
+    fn encode_clusters(&self, families: &mut Families<'_>) -> fmt::Result {
+        families.gauge(
+            "tailwater_manager_leader",
+            None,
+            "1 if this manager holds the lease of the cluster and may act",
+            self.clusters.iter().map(|one| ([("cluster", one.cluster.as_str())], i64::from(one.holds_lease))),
+        )?;
+        let known = |readiness: &FailoverReadiness| !matches!(readiness, FailoverReadiness::Unknown { .. });
+        families.gauge(
+            "tailwater_manager_failover_readiness_known",
+            None,
+            "1 if it is known whether a failover would go through now",
+            self.clusters
+                .iter()
+                .map(|one| ([("cluster", one.cluster.as_str())], i64::from(known(&one.readiness)))),
+        )?;
+        families.gauge(
+            "tailwater_manager_failover_ready",
+            None,
+            "1 if a failover would promote a server if the primary died now, 0 if a rule would refuse it",
+            self.clusters.iter().filter(|one| known(&one.readiness)).map(|one| {
+                let is_ready = one.readiness.rule().is_none();
+                ([("cluster", one.cluster.as_str())], i64::from(is_ready))
+            }),
+        )?;
+        families.gauge(
+            "tailwater_manager_failover_refused_by",
+            None,
+            "1 for the rule that would refuse every failover",
+            self.clusters.iter().filter_map(|one| {
+                Some(([("cluster", one.cluster.as_str()), ("rule", one.readiness.rule()?)], 1_i64))
+            }),
+        )?;
+        let findings = self.clusters.iter().flat_map(|one| {
+            one.findings.iter().map(move |(code, server)| (&one.cluster, code.to_string(), server))
+        });
+        let findings: Vec<_> = findings.collect();
+        families.gauge(
+            "tailwater_manager_findings",
+            None,
+            "1 for each finding of the manager",
+            findings.iter().map(|(cluster, code, server)| {
+                ([("cluster", cluster.as_str()), ("code", code), ("server", server)], 1_i64)
+            }),
+        )
+    }
+
+    fn encode_captures(&self, families: &mut Families<'_>) -> fmt::Result {
+        let captures = &self.captures;
+        families.gauge(
+            "tailwater_capture_state",
+            None,
+            "1 for the state of the capture, 0 for the others",
+            captures.iter().flat_map(|one| {
+                CAPTURE_STATES.map(|state| {
+                    ([("source", one.source.as_str()), ("state", state)], i64::from(one.state == state))
+                })
+            }),
+        )?;
+        families.gauge(
+            "tailwater_capture_silence",
+            Some(Unit::Seconds),
+            "Time since an event or a heartbeat last came from the source",
+            captures.iter().filter_map(|one| {
+                let silence = std::time::Duration::from_millis(one.heard_ago_ms?);
+                Some(([("source", one.source.as_str())], silence.as_secs_f64()))
+            }),
+        )?;
+        families.gauge(
+            "tailwater_capture_semi_sync_in_force",
+            None,
+            "1 if commits on the source wait for this log, by the last check of the source",
+            captures.iter().filter_map(|one| {
+                Some(([("source", one.source.as_str())], i64::from(one.semi_sync_in_force?)))
+            }),
+        )?;
+        families.gauge(
+            "tailwater_capture_semi_sync_alarms",
+            None,
+            "1 for each alarm of the last check of semi-sync on the source",
+            captures.iter().flat_map(|one| {
+                let alarms = one.semi_sync_alarms.iter();
+                alarms.map(move |code| ([("source", one.source.as_str()), ("code", code)], 1_i64))
+            }),
+        )?;
+        families.counter(
+            "tailwater_capture_transactions",
+            None,
+            "Transactions appended to the log",
+            captures.iter().map(|one| ([("source", one.source.as_str())], one.transactions_total)),
+        )?;
+        families.counter(
+            "tailwater_capture_event",
+            Some(Unit::Bytes),
+            "Bytes of events appended to the log",
+            captures.iter().map(|one| ([("source", one.source.as_str())], one.event_bytes_total)),
+        )?;
+        families.counter(
+            "tailwater_capture_acks",
+            None,
+            "Semi-sync ACKs sent to the source",
+            captures.iter().map(|one| ([("source", one.source.as_str())], one.acks_total)),
+        )?;
+        families.counter(
+            "tailwater_capture_connections",
+            None,
+            "Streams opened from the source",
+            captures.iter().map(|one| ([("source", one.source.as_str())], one.connections_total)),
+        )?;
+        families.gauge(
+            "tailwater_log_durable_segment",
+            None,
+            "Number of the segment that the durable end of the log is in, 0 for an empty log",
+            captures.iter().map(|one| ([("source", one.source.as_str())], one.durable.segment)),
+        )?;
+        families.gauge(
+            "tailwater_log_durable_offset",
+            Some(Unit::Bytes),
+            "Offset of the durable end of the log in its segment",
+            captures.iter().map(|one| ([("source", one.source.as_str())], one.durable.offset)),
+        )
+    }
+
+    fn encode_channels(&self, families: &mut Families<'_>) -> fmt::Result {
+        let channels = &self.channels;
+        families.gauge(
+            "tailwater_apply_state",
+            None,
+            "1 for the state of the channel, 0 for the others",
+            channels.iter().flat_map(|one| {
+                CHANNEL_STATES.map(|state| {
+                    let labels = [
+                        ("channel", one.channel.as_str()),
+                        ("source", one.source.as_str()),
+                        ("state", state),
+                    ];
+                    (labels, i64::from(one.state == state))
+                })
+            }),
+        )?;
+        families.gauge(
+            "tailwater_apply_lag",
+            Some(Unit::Seconds),
+            "Age of the oldest transaction in the log that is not applied, 0 if all are",
+            channels.iter().filter_map(|one| {
+                Some(([("channel", one.channel.as_str()), ("source", one.source.as_str())], one.lag_seconds?))
+            }),
+        )?;
+        families.gauge(
+            "tailwater_apply_fault",
+            None,
+            "1 for the error that the channel failed with or tries again after",
+            channels.iter().filter_map(|one| {
+                let labels = [
+                    ("channel", one.channel.as_str()),
+                    ("source", one.source.as_str()),
+                    ("code", one.fault.as_deref()?),
+                ];
+                Some((labels, 1_i64))
+            }),
+        )?;
+        families.counter(
+            "tailwater_apply_transactions",
+            None,
+            "Transactions applied to the target",
+            channels.iter().map(|one| {
+                ([("channel", one.channel.as_str()), ("source", one.source.as_str())], one.transactions_total)
+            }),
+        )?;
+        families.counter(
+            "tailwater_apply_rows",
+            None,
+            "Rows applied to the target",
+            channels.iter().map(|one| {
+                ([("channel", one.channel.as_str()), ("source", one.source.as_str())], one.rows_total)
+            }),
+        )?;
+        families.counter(
+            "tailwater_apply_commits",
+            None,
+            "Commits on the target, each of one or more transactions of the source",
+            channels.iter().map(|one| {
+                ([("channel", one.channel.as_str()), ("source", one.source.as_str())], one.commits_total)
+            }),
+        )
+    }
+}
+
+/// The labels of a sample, by name.
+type Labels<'a, const N: usize> = [(&'static str, &'a str); N];
+
+/// Writes families one after the other.
+struct Families<'a>(DescriptorEncoder<'a>);
+
+impl Families<'_> {
+    fn version(&mut self) -> fmt::Result {
+        let help = "Version of the daemon.";
+        let family = self.0.encode_descriptor("tailwater_build", help, None, MetricType::Info)?;
+        Info::new([("version", env!("CARGO_PKG_VERSION"))]).encode(family)
+    }
+
+    /// Writes a gauge; `help` is without a full stop.
+    fn gauge<'l, const N: usize, V: EncodeGaugeValue>(
+        &mut self,
+        name: &'static str,
+        unit: Option<Unit>,
+        help: &str,
+        samples: impl Iterator<Item = (Labels<'l, N>, V)>,
+    ) -> fmt::Result {
+        let samples = samples.map(|(labels, value)| (labels, ConstGauge::new(value)));
+        self.family(name, unit, help, MetricType::Gauge, samples)
+    }
+
+    /// Writes a counter; the encoder appends `_total` to `name`.
+    fn counter<'l, const N: usize, V: EncodeCounterValue>(
+        &mut self,
+        name: &'static str,
+        unit: Option<Unit>,
+        help: &str,
+        samples: impl Iterator<Item = (Labels<'l, N>, V)>,
+    ) -> fmt::Result {
+        let samples = samples.map(|(labels, value)| (labels, ConstCounter::new(value)));
+        self.family(name, unit, help, MetricType::Counter, samples)
+    }
+
+    fn family<'l, const N: usize, M: EncodeMetric>(
+        &mut self,
+        name: &'static str,
+        unit: Option<Unit>,
+        help: &str,
+        metric_type: MetricType,
+        samples: impl Iterator<Item = (Labels<'l, N>, M)>,
+    ) -> fmt::Result {
+        let mut samples = samples.peekable();
+        if samples.peek().is_none() {
+            return Ok(());
+        }
+        let mut family = self.0.encode_descriptor(name, &format!("{help}."), unit.as_ref(), metric_type)?;
+        for (labels, metric) in samples {
+            metric.encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use tailwater_log::LogPosition;
+    use tailwater_manager::analysis::Code;
+
+    use super::super::snapshot::{CaptureMetrics, ChannelMetrics, ClusterMetrics};
+    use super::*;
+
+    fn cluster(name: &str, readiness: FailoverReadiness) -> ClusterMetrics {
+        ClusterMetrics { cluster: name.to_owned(), holds_lease: true, readiness, findings: BTreeSet::new() }
+    }
+
+    fn refused() -> FailoverReadiness {
+        FailoverReadiness::NotReady {
+            rule: "TW-MGR-0032".to_owned(),
+            reason: "no relay acknowledges".to_owned(),
+        }
+    }
+
+    /// One sample of every family.
+    fn all() -> MetricsSnapshot {
+        let mut cluster = cluster("orders", refused());
+        cluster.findings = BTreeSet::from([(Code::FailoverNotReady, "db1".to_owned())]);
+        let capture = CaptureMetrics {
+            source: "orders".to_owned(),
+            state: "streaming",
+            heard_ago_ms: Some(250),
+            semi_sync_in_force: Some(false),
+            semi_sync_alarms: BTreeSet::from(["TW-RELAY-0102"]),
+            transactions_total: 7,
+            event_bytes_total: 900,
+            acks_total: 6,
+            connections_total: 1,
+            durable: LogPosition { segment: 2, offset: 4096 },
+        };
+        let channel = ChannelMetrics {
+            channel: "reports".to_owned(),
+            source: "orders".to_owned(),
+            state: "failed",
+            lag_seconds: Some(1.5),
+            fault: Some("TW-APP-0002".to_owned()),
+            transactions_total: 5,
+            rows_total: 50,
+            commits_total: 2,
+        };
+        MetricsSnapshot { clusters: vec![cluster], captures: vec![capture], channels: vec![channel] }
+    }
+
+    fn samples(text: &str) -> Vec<&str> {
+        text.lines().filter(|line| !line.starts_with('#')).collect()
+    }
+
+    #[test]
+    fn every_family_is_written_with_its_type_and_unit() {
+        let text = render(all()).expect("text");
+        for block in [
+            "# HELP tailwater_build Version of the daemon.\n# TYPE tailwater_build info\ntailwater_build_info{version=\"",
+            "# TYPE tailwater_manager_leader gauge\ntailwater_manager_leader{cluster=\"orders\"} 1\n",
+            "tailwater_manager_failover_readiness_known{cluster=\"orders\"} 1\n",
+            "tailwater_manager_failover_ready{cluster=\"orders\"} 0\n",
+            "tailwater_manager_failover_refused_by{cluster=\"orders\",rule=\"TW-MGR-0032\"} 1\n",
+            "tailwater_manager_findings{cluster=\"orders\",code=\"FailoverNotReady\",server=\"db1\"} 1\n",
+            "tailwater_capture_state{source=\"orders\",state=\"connecting\"} 0\n\
+             tailwater_capture_state{source=\"orders\",state=\"streaming\"} 1\n",
+            "# TYPE tailwater_capture_silence_seconds gauge\n\
+             # UNIT tailwater_capture_silence_seconds seconds\n\
+             tailwater_capture_silence_seconds{source=\"orders\"} 0.25\n",
+            "tailwater_capture_semi_sync_in_force{source=\"orders\"} 0\n",
+            "tailwater_capture_semi_sync_alarms{source=\"orders\",code=\"TW-RELAY-0102\"} 1\n",
+            "tailwater_capture_transactions_total{source=\"orders\"} 7\n",
+            "# TYPE tailwater_capture_event_bytes counter\n\
+             # UNIT tailwater_capture_event_bytes bytes\n\
+             tailwater_capture_event_bytes_total{source=\"orders\"} 900\n",
+            "tailwater_log_durable_segment{source=\"orders\"} 2\n",
+            "tailwater_log_durable_offset_bytes{source=\"orders\"} 4096\n",
+            "tailwater_apply_state{channel=\"reports\",source=\"orders\",state=\"failed\"} 1\n",
+            "tailwater_apply_lag_seconds{channel=\"reports\",source=\"orders\"} 1.5\n",
+            "tailwater_apply_fault{channel=\"reports\",source=\"orders\",code=\"TW-APP-0002\"} 1\n",
+            "tailwater_apply_rows_total{channel=\"reports\",source=\"orders\"} 50\n",
+        ] {
+            assert!(text.contains(block), "{block}\nis not in\n{text}");
+        }
+        assert!(text.ends_with("\n# EOF\n"), "{text}");
+        assert!(
+            !text.contains("no relay acknowledges"),
+            "the reason may repeat the text of a server: {text}"
+        );
+    }
+
+    #[test]
+    fn what_is_not_known_has_no_sample() {
+        let mut snapshot = all();
+        let unknown = FailoverReadiness::Unknown { reason: "not every server was asked yet".to_owned() };
+        let ready = FailoverReadiness::Ready { server: "db2".to_owned() };
+        snapshot.clusters = vec![cluster("a", unknown), cluster("b", ready)];
+        snapshot.captures[0].heard_ago_ms = None;
+        snapshot.captures[0].semi_sync_in_force = None;
+        snapshot.channels[0].lag_seconds = None;
+        snapshot.channels[0].fault = None;
+        let text = render(snapshot).expect("text");
+        let of_readiness: Vec<_> =
+            samples(&text).into_iter().filter(|sample| sample.contains("_failover_")).collect();
+        assert_eq!(
+            of_readiness,
+            [
+                "tailwater_manager_failover_readiness_known{cluster=\"a\"} 0",
+                "tailwater_manager_failover_readiness_known{cluster=\"b\"} 1",
+                "tailwater_manager_failover_ready{cluster=\"b\"} 1",
+            ]
+        );
+        for absent in ["silence", "in_force", "apply_lag", "apply_fault", "findings"] {
+            assert!(!text.contains(absent), "{absent}: {text}");
+        }
+    }
+
+    #[test]
+    fn labels_are_escaped() {
+        let text = render(MetricsSnapshot {
+            clusters: vec![cluster("a\"b\\c\nd", refused())],
+            ..MetricsSnapshot::default()
+        });
+        let text = text.expect("text");
+        assert!(text.contains(r#"tailwater_manager_leader{cluster="a\"b\\c\nd"} 1"#), "{text}");
+    }
+
+    /// The name, type and labels of each family, from the page's tables and from the text.
+    #[test]
+    fn the_reference_page_has_each_metric() {
+        let page = include_str!("../../../../docs/reference/metrics.md");
+        let text = render(all()).expect("text");
+        let mut expected = BTreeSet::new();
+        let mut family = ("", "");
+        for line in text.lines() {
+            if let Some(described) = line.strip_prefix("# TYPE ") {
+                family = described.split_once(' ').expect("a name and a type");
+            } else if !line.starts_with('#') {
+                let (name, rest) = line.split_once('{').expect("labels");
+                let (labels, _) = rest.rsplit_once('}').expect("a value");
+                let labels = labels.split("\",").map(|label| label.split('=').next().unwrap_or_default());
+                let labels: Vec<_> = labels.map(|label| format!("`{label}`")).collect();
+                assert!(name.starts_with(family.0), "{line}");
+                expected.insert(format!("| `{name}` | {} | {} | ", family.1, labels.join(", ")));
+            }
+        }
+        let rows: Vec<_> = page.lines().filter(|line| line.starts_with("| `tailwater_")).collect();
+        for row in &expected {
+            let found = rows.iter().filter(|found| found.starts_with(row.as_str())).count();
+            assert_eq!(found, 1, "{row} in docs/reference/metrics.md");
+        }
+        assert_eq!(rows.len(), expected.len(), "a metric of the page is not in the code: {rows:#?}");
+        for state in CAPTURE_STATES.iter().chain(&CHANNEL_STATES) {
+            assert!(page.contains(&format!("`{state}`")), "{state}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What Prometheus reads of a running daemon: captures and channels. `sandbox_cluster` has the metrics of the manager.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use tailwater_sandbox::{Server, ServerKind, require};
+use tailwater_wire::Flavour;
+
+use crate::http::{Http, daemon, follower, written_by};
+use crate::open_metrics::Scrape;
+use crate::shell::Shell;
+
+/// Only reached when something is wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn metrics_follow_captures_and_channels_mariadb() -> Result<()> {
+    metrics_follow_captures_and_channels(ServerKind::Mariadb1011).await
+}
+
+#[tokio::test]
+async fn metrics_follow_captures_and_channels_mysql() -> Result<()> {
+    metrics_follow_captures_and_channels(ServerKind::Mysql97).await
+}
+
+async fn metrics_follow_captures_and_channels(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let shell = Shell::new()?;
+    let (mut trial, port) = daemon(&shell, kind, "").await?;
+    let target = follower(kind, 2, "target").await?;
+    trial.add_channel(&format!(
+        "\n[[channel]]\nname = \"reports\"\nsource = \"primary\"\nsocket = \"{}\"\nuser = \"root\"\ntls = \"off\"\n",
+        target.socket().display()
+    ))?;
+    trial.start_relay()?;
+    trial.wait_captured().await?;
+    trial.primary.sql("CREATE DATABASE shop; CREATE TABLE shop.t (a VARCHAR(64) PRIMARY KEY)").await?;
+    trial.primary.sql("INSERT INTO shop.t VALUES ('first-value')").await?;
+
+    let address = format!("127.0.0.1:{}", port.number());
+    let is = |scrape: &Scrape, series: &str, value: f64| scrape.value(series) == Some(value);
+    let applied = r#"tailwater_apply_transactions_total{channel="reports",source="primary"}"#;
+    let lag = r#"tailwater_apply_lag_seconds{channel="reports",source="primary"}"#;
+    let in_force = r#"tailwater_capture_semi_sync_in_force{source="primary"}"#;
+    let running = until(&address, "a channel in step", |scrape| {
+        is(scrape, r#"tailwater_apply_state{channel="reports",source="primary",state="running"}"#, 1.0)
+            && is(scrape, applied, 3.0)
+            && is(scrape, lag, 0.0)
+            && is(scrape, in_force, 1.0)
+    })?;
+    let version = format!("tailwater_build_info{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"));
+    ensure!(is(&running, &version, 1.0), "{}", running.text);
+    let captured = r#"tailwater_capture_transactions_total{source="primary"}"#;
+    ensure!(is(&running, captured, 3.0), "{}", running.text);
+    for (state, value) in [("streaming", 1.0), ("waiting", 0.0), ("refused", 0.0)] {
+        let series = format!("tailwater_capture_state{{source=\"primary\",state=\"{state}\"}}");
+        ensure!(is(&running, &series, value), "{series}: {}", running.text);
+    }
+    let silence = running.value(r#"tailwater_capture_silence_seconds{source="primary"}"#);
+    ensure!(silence.is_some_and(|silence| silence < 60.0), "{}", running.text);
+    let end = |scrape: &Scrape| {
+        let segment = scrape.value(r#"tailwater_log_durable_segment{source="primary"}"#);
+        (segment, scrape.value(r#"tailwater_log_durable_offset_bytes{source="primary"}"#))
+    };
+    ensure!(end(&running) > (Some(1.0), Some(0.0)), "{}", running.text);
+    ensure!(running.value(r#"tailwater_capture_acks_total{source="primary"}"#) > Some(0.0));
+    for absent in ["tailwater_apply_fault", "tailwater_capture_semi_sync_alarms", "tailwater_manager_leader"]
+    {
+        ensure!(!running.has(absent), "{absent}: {}", running.text);
+    }
+
+    target.sql("DROP TABLE shop.t").await?;
+    trial.primary.sql("INSERT INTO shop.t VALUES ('second-value')").await?;
+    let failed = until(&address, "a channel that failed", |scrape| {
+        is(scrape, r#"tailwater_apply_state{channel="reports",source="primary",state="failed"}"#, 1.0)
+            && scrape.has("tailwater_apply_fault")
+    })?;
+    ensure!(failed.value(lag).is_none(), "the lag of a failed channel is not known: {}", failed.text);
+    ensure!(end(&failed) > end(&running), "{}", failed.text);
+    let written = written_by(&trial.primary).await?;
+    let gtid = written.split(':').next().unwrap_or_default();
+    for private in ["-value", "INSERT", "shop", "root", gtid] {
+        ensure!(!failed.text.contains(private), "{private}: {}", failed.text);
+    }
+    asks_no_server(&address, &target).await?;
+
+    let side = if kind.flavour() == Flavour::MySql { "source" } else { "master" };
+    trial.primary.sql(&format!("SET GLOBAL rpl_semi_sync_{side}_enabled = 0")).await?;
+    until(&address, "semi-sync that is off", |scrape| {
+        is(scrape, in_force, 0.0)
+            && is(scrape, r#"tailwater_capture_semi_sync_alarms{code="TW-RELAY-0101",source="primary"}"#, 1.0)
+    })?;
+    let http = Http { port: port.number() };
+    for method in ["HEAD", "OPTIONS"] {
+        ensure!(http.ask(method, "/metrics")?.0 == 200, "{method}");
+    }
+    ensure!(http.ask("POST", "/metrics")?.0 == 405);
+    ensure!(http.ask("GET", "/metrics?source=primary")?.0 == 400);
+    trial.kill_relay().await
+}
+
+/// However often it is scraped, the daemon connects to no server for it. `/status` shows that the count would tell.
+async fn asks_no_server(address: &str, target: &Server) -> Result<()> {
+    let connections = async || -> Result<u64> {
+        let shown = target.sql("SHOW GLOBAL STATUS LIKE 'Connections'").await?.concat();
+        Ok(shown.trim_start_matches(|c: char| !c.is_ascii_digit()).trim().parse()?)
+    };
+    let first = connections().await?;
+    let second = connections().await?;
+    let of_one_look = second - first;
+    for _ in 0..20 {
+        Scrape::of(address)?;
+    }
+    let third = connections().await?;
+    ensure!(third - second == of_one_look, "{first} {second} {third}");
+    let port = address.rsplit(':').next().unwrap_or_default().parse()?;
+    ensure!(Http { port }.ask("GET", "/status")?.0 == 200);
+    let fourth = connections().await?;
+    ensure!(fourth - third > of_one_look, "{third} {fourth}");
+    Ok(())
+}
+
+/// Scrapes until a state that satisfies `is_so`.
+fn until(address: &str, what: &str, is_so: impl Fn(&Scrape) -> bool) -> Result<Scrape> {
+    let begun = Instant::now();
+    loop {
+        let scrape = Scrape::of(address);
+        match scrape {
+            Ok(scrape) if is_so(&scrape) => return Ok(scrape),
+            scrape => {
+                ensure!(begun.elapsed() < PATIENCE, "waited for {what}: {scrape:#?}");
+                std::thread::sleep(Duration::from_millis(30));
+            }
+        }
+    }
+}

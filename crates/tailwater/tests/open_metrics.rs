@@ -1,0 +1,170 @@
+//! A scrape of a daemon's `/metrics`, read by the rules of OpenMetrics 1.0 as far as gauges, counters and infos need them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// Only reached when something is wrong.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The samples of one scrape.
+#[derive(Debug)]
+pub struct Scrape {
+    /// The body as it came.
+    pub text: String,
+    /// By name and labels, these sorted by name: `name{a="b",c="d"}`.
+    samples: BTreeMap<String, f64>,
+}
+
+impl Scrape {
+    /// Asks the daemon that listens at `address` (`host:port`).
+    pub fn of(address: &str) -> Result<Self> {
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let (head, body) = answer.split_once("\r\n\r\n").context("a head and a body")?;
+        ensure!(head.starts_with("HTTP/1.1 200 "), "{answer}");
+        let content_type = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8";
+        ensure!(head.lines().any(|line| line.eq_ignore_ascii_case(content_type)), "{head}");
+        Self::parse(body)
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let lines = text.strip_suffix("# EOF\n").context("the text does not end with # EOF")?;
+        let mut samples = BTreeMap::new();
+        let mut families = BTreeSet::new();
+        let mut family = Family::default();
+        for line in lines.split_terminator('\n') {
+            if let Some(comment) = line.strip_prefix("# ") {
+                let (keyword, rest) = comment.split_once(' ').with_context(|| line.to_owned())?;
+                let (name, value) = rest.split_once(' ').with_context(|| line.to_owned())?;
+                if name != family.name {
+                    ensure!(is_name(name) && families.insert(name.to_owned()), "again or no name: {line}");
+                    family = Family { name: name.to_owned(), ..Family::default() };
+                }
+                family.describe(keyword, value).with_context(|| line.to_owned())?;
+            } else {
+                let (series, value) = family.sample(line).with_context(|| line.to_owned())?;
+                ensure!(samples.insert(series, value).is_none(), "two samples of {line}");
+            }
+        }
+        ensure!(!samples.is_empty(), "no sample: {text}");
+        Ok(Self { text: text.to_owned(), samples })
+    }
+
+    /// The value of a sample, such as `tailwater_manager_leader{cluster="orders"}`.
+    pub fn value(&self, series: &str) -> Option<f64> {
+        self.samples.get(series).copied()
+    }
+
+    /// Whether there is any sample of that name.
+    pub fn has(&self, name: &str) -> bool {
+        self.samples.keys().any(|series| series.split('{').next() == Some(name))
+    }
+}
+
+/// What was said of a family so far.
+#[derive(Default)]
+struct Family {
+    name: String,
+    metric_type: String,
+    keywords: BTreeSet<String>,
+    has_samples: bool,
+}
+
+impl Family {
+    fn describe(&mut self, keyword: &str, value: &str) -> Result<()> {
+        ensure!(!self.has_samples, "after a sample");
+        ensure!(self.keywords.insert(keyword.to_owned()), "twice");
+        match keyword {
+            "HELP" => ensure!(!value.is_empty() && !value.contains('\\'), "no plain help"),
+            "TYPE" => value.clone_into(&mut self.metric_type),
+            "UNIT" => ensure!(self.name.ends_with(&format!("_{value}")), "the name lacks the unit"),
+            _ => bail!("an unknown keyword"),
+        }
+        Ok(())
+    }
+
+    fn sample(&mut self, line: &str) -> Result<(String, f64)> {
+        self.has_samples = true;
+        let suffix = match self.metric_type.as_str() {
+            "gauge" => "",
+            "counter" => "_total",
+            "info" => "_info",
+            other => bail!("type {other:?}"),
+        };
+        let rest = line.strip_prefix(&self.name).and_then(|rest| rest.strip_prefix(suffix));
+        let rest = rest.and_then(|rest| rest.strip_prefix('{')).context("not of this family")?;
+        let (labels, rest) = labels(rest)?;
+        let value: f64 = rest.strip_prefix(' ').context("no value")?.parse()?;
+        ensure!(value.is_finite() && (suffix.is_empty() || value >= 0.0), "the value");
+        ensure!(suffix != "_info" || value == 1.0, "an info is 1");
+        let labels: Vec<_> = labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
+        Ok((format!("{}{suffix}{{{}}}", self.name, labels.join(",")), value))
+    }
+}
+
+/// The labels up to the closing brace, and what follows it.
+fn labels(mut rest: &str) -> Result<(BTreeMap<&str, String>, &str)> {
+    let mut labels = BTreeMap::new();
+    loop {
+        let (name, after) = rest.split_once("=\"").context("a label has no value")?;
+        ensure!(is_name(name) && !name.contains(':'), "label name {name:?}");
+        let mut value = String::new();
+        let mut characters = after.char_indices();
+        let end = loop {
+            match characters.next().context("the quotes are not closed")? {
+                (at, '"') => break at,
+                (_, '\\') => match characters.next() {
+                    Some((_, escaped @ ('\\' | '"' | 'n'))) => value.extend(['\\', escaped]),
+                    other => bail!("escape {other:?}"),
+                },
+                (_, character) => value.push(character),
+            }
+        };
+        ensure!(labels.insert(name, value).is_none(), "label {name} twice");
+        let after = &after[end + 1..];
+        match after.strip_prefix(',') {
+            Some(more) => rest = more,
+            None => return Ok((labels, after.strip_prefix('}').context("the brace is not closed")?)),
+        }
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "_:".contains(c))
+}
+
+#[test]
+fn what_is_no_exposition_is_refused() {
+    let good = "# HELP a_seconds x.\n# TYPE a_seconds gauge\n# UNIT a_seconds seconds\na_seconds{b=\"c\\\"\",a=\"d\"} 1.5\n# EOF\n";
+    let scrape = Scrape::parse(good).expect("an exposition");
+    assert_eq!(scrape.value(r#"a_seconds{a="d",b="c\""}"#), Some(1.5));
+    assert!(scrape.has("a_seconds") && !scrape.has("a"));
+    let sample = "a_seconds{b=\"c\\\"\",a=\"d\"} 1.5\n";
+    for (from, to) in [
+        ("# EOF\n", ""),
+        ("# EOF\n", "# EOF\n\n"),
+        ("gauge", "counter"),
+        ("gauge", "stateset"),
+        (" seconds\n", " bytes\n"),
+        ("1.5", "NaN"),
+        ("1.5", "one"),
+        ("b=", "a="),
+        ("b=", "1b="),
+        ("\\\"", "\\x"),
+        (sample, &format!("{sample}{sample}")),
+        (sample, &format!("{sample}# TYPE a_seconds gauge\n")),
+        (sample, &format!("{sample}# TYPE b gauge\n{}# TYPE a_seconds gauge\n", "b{c=\"d\"} 1\n")),
+    ] {
+        let bad = good.replacen(from, to, 1);
+        assert!(Scrape::parse(&bad).is_err(), "{bad}");
+    }
+}
