@@ -21,3 +21,4 @@ mod recovery;
 mod switchover;
 mod topology;
 mod watching;
+mod wire_format;
