@@ -2,7 +2,7 @@
 
 use tailwater_session::SessionError;
 
-use crate::refusal::Refusal;
+use crate::safety_refusal::SafetyRefusal;
 
 /// What can go wrong while servers are looked at and led.
 #[derive(Debug, thiserror::Error)]
@@ -13,7 +13,7 @@ pub enum ManagerError {
     Session(#[from] SessionError),
     /// A server's answer is not of the form that was expected.
     #[error("{server}: {what} is not understood: {value:?}; is this a version that Tailwater knows?")]
-    Answer {
+    UnexpectedAnswer {
         /// Which server.
         server: String,
         /// What was asked.
@@ -23,7 +23,7 @@ pub enum ManagerError {
     },
     /// The times of a lease make no sense.
     #[error("a lease of {ttl_ms} ms: it must be 2000 to 86400000")]
-    LeaseTerms {
+    InvalidLeaseTtl {
         /// What was asked for.
         ttl_ms: u64,
     },
@@ -37,7 +37,7 @@ pub enum ManagerError {
     },
     /// A server did not do what it was told, or must not.
     #[error("{server}, {doing}: {reason}")]
-    Act {
+    ActionFailed {
         /// Which server.
         server: String,
         /// What it was to do.
@@ -47,7 +47,7 @@ pub enum ManagerError {
     },
     /// A server did not get there in time.
     #[error("{server}, {doing}: not done within {waited_ms} ms: {reason}")]
-    TooLong {
+    ActionTimeout {
         /// Which server.
         server: String,
         /// What it was to do.
@@ -59,7 +59,7 @@ pub enum ManagerError {
     },
     /// A rule forbids to go on.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] SafetyRefusal),
 }
 
 impl ManagerError {
@@ -67,11 +67,11 @@ impl ManagerError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Session(error) => error.code(),
-            Self::Answer { .. } => "TW-MGR-0001",
-            Self::LeaseTerms { .. } => "TW-MGR-0050",
+            Self::UnexpectedAnswer { .. } => "TW-MGR-0001",
+            Self::InvalidLeaseTtl { .. } => "TW-MGR-0050",
             Self::Etcd { .. } => "TW-MGR-0051",
-            Self::Act { .. } => "TW-MGR-0060",
-            Self::TooLong { .. } => "TW-MGR-0061",
+            Self::ActionFailed { .. } => "TW-MGR-0060",
+            Self::ActionTimeout { .. } => "TW-MGR-0061",
             Self::Refused(refusal) => refusal.code(),
         }
     }

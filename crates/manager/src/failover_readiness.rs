@@ -8,11 +8,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::choice::Server;
-use crate::failover::{Act, Answer, End, Failover, Order};
-use crate::hands::AckerReport;
-use crate::lease::Token;
-use crate::refusal::Refusal;
+use crate::action_executor::AckerReport;
+use crate::candidates::CandidateServer;
+use crate::failover::{ActionOutcome, Failover, FailoverRequest, RunAction, RunOutcome};
+use crate::lease::LeaseToken;
+use crate::safety_refusal::SafetyRefusal;
 
 /// What the last reports say about a failover of the present primary.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ impl FailoverReadiness {
     }
 
     /// A rule would refuse.
-    pub fn refused(refusal: &Refusal) -> Self {
+    pub fn refused(refusal: &SafetyRefusal) -> Self {
         Self::NotReady { rule: refusal.code().to_owned(), reason: refusal.to_string() }
     }
 }
@@ -66,40 +66,46 @@ impl fmt::Display for FailoverReadiness {
 
 /// Rehearses the failover that is ordered, with the last report of each relay (or why it gave none) and of each server.
 pub fn rehearse(
-    order: Order,
+    order: FailoverRequest,
     ackers: &BTreeMap<String, Result<AckerReport, String>>,
-    servers: &[Server],
+    servers: &[CandidateServer],
 ) -> FailoverReadiness {
-    let order = Order { dry_run: true, allow_data_loss: false, wanted: None, ..order };
+    let order = FailoverRequest { dry_run: true, allow_data_loss: false, wanted: None, ..order };
     let mut machine = Failover::new(order);
     let mut orders = VecDeque::from(machine.begin(0));
     while let Some((number, act)) = orders.pop_front() {
         orders.extend(machine.answer(0, number, answer(&act, ackers, servers)));
     }
     match &machine.audit().outcome {
-        Some(End::Planned { server, .. } | End::Promoted { server, .. }) => {
+        Some(RunOutcome::Planned { server, .. } | RunOutcome::Promoted { server, .. }) => {
             FailoverReadiness::Ready { server: server.clone() }
         }
-        Some(End::Unchanged { refusal } | End::Undone { refusal, .. } | End::Left { refusal, .. }) => {
-            FailoverReadiness::refused(refusal)
-        }
+        Some(
+            RunOutcome::Unchanged { refusal }
+            | RunOutcome::Undone { refusal, .. }
+            | RunOutcome::Incomplete { refusal, .. },
+        ) => FailoverReadiness::refused(refusal),
         None => FailoverReadiness::Unknown { reason: "the rehearsal did not end".to_owned() },
     }
 }
 
 /// What the act would find, the primary being dead and the lease held.
-fn answer(act: &Act, ackers: &BTreeMap<String, Result<AckerReport, String>>, servers: &[Server]) -> Answer {
+fn answer(
+    act: &RunAction,
+    ackers: &BTreeMap<String, Result<AckerReport, String>>,
+    servers: &[CandidateServer],
+) -> ActionOutcome {
     match act {
-        Act::CheckLease => Answer::Held(Token(0)),
-        Act::Confirm => Answer::Confirmed("a rehearsal".to_owned()),
-        Act::ReadAcker { acker } | Act::StopAcker { acker } => match ackers.get(acker) {
+        RunAction::CheckLease => ActionOutcome::LeaseHeld(LeaseToken(0)),
+        RunAction::ConfirmFailure => ActionOutcome::FailureConfirmed("a rehearsal".to_owned()),
+        RunAction::ReadAcker { acker } | RunAction::StopAcker { acker } => match ackers.get(acker) {
             Some(Ok(AckerReport { acker, before, .. })) => {
-                Answer::Acker { acker: acker.clone(), before: before.clone() }
+                ActionOutcome::AckerState { acker: acker.clone(), before: before.clone() }
             }
-            Some(Err(reason)) => Answer::Unknown(reason.clone()),
-            None => Answer::Unknown("it did not answer yet".to_owned()),
+            Some(Err(reason)) => ActionOutcome::Unknown(reason.clone()),
+            None => ActionOutcome::Unknown("it did not answer yet".to_owned()),
         },
-        Act::LookAtServers => Answer::Servers(servers.to_vec()),
-        _ => Answer::Done,
+        RunAction::ProbeCandidates => ActionOutcome::Candidates(servers.to_vec()),
+        _ => ActionOutcome::Done,
     }
 }

@@ -21,26 +21,26 @@
 //! - [`switchover`]: the phases while the primary is alive.
 //! - [`watching`]: hears of everybody all the time. A driver, but for its chronicle.
 
-pub mod acting;
+pub mod action_executor;
+pub mod actions;
 pub mod analysis;
-pub mod astray;
-pub mod choice;
-pub mod driving;
+pub mod candidates;
+pub mod cluster_watch;
+pub mod driver;
 pub mod error;
 pub mod failover;
 pub mod failover_readiness;
-pub mod failure;
-pub mod hands;
 pub mod lease;
 pub mod lossless;
 pub mod observation;
-pub mod observing;
+pub mod probe;
+pub mod probe_failure;
 pub mod recovery;
-pub mod refusal;
+pub mod relay_reconciliation;
+pub mod safety_refusal;
 pub mod switchover;
 pub mod topology;
-pub mod watching;
 
 pub use error::ManagerError;
 pub use failover_readiness::FailoverReadiness;
-pub use refusal::Refusal;
+pub use safety_refusal::SafetyRefusal;

@@ -1,4 +1,4 @@
-//! What one look at a server saw. Plain data: [`crate::observing`] takes the look, [`crate::topology`] and
+//! What one look at a server saw. Plain data: [`crate::probe`] takes the look, [`crate::topology`] and
 //! [`crate::analysis`] think about it.
 
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
-use crate::failure::Failure;
+use crate::probe_failure::ProbeFailure;
 
 /// One look at one server.
 #[derive(Debug, Clone)]
@@ -20,28 +20,28 @@ pub struct Observation {
     /// How long it took, in milliseconds.
     pub took_ms: u64,
     /// What was seen, or why nothing was.
-    pub outcome: Result<Look, Unreached>,
+    pub outcome: Result<ServerState, ProbeError>,
 }
 
 impl Observation {
     /// What was seen, if anything was.
-    pub fn look(&self) -> Option<&Look> {
+    pub fn look(&self) -> Option<&ServerState> {
         self.outcome.as_ref().ok()
     }
 }
 
 /// Why nothing was seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unreached {
+pub struct ProbeError {
     /// The kind.
-    pub failure: Failure,
+    pub failure: ProbeFailure,
     /// In words, with the address and what to do.
     pub message: String,
 }
 
 /// What a server says of itself.
 #[derive(Debug, Clone)]
-pub struct Look {
+pub struct ServerState {
     /// Its family.
     pub flavour: Flavour,
     /// Major, minor and patch number, with dots between them.
@@ -74,7 +74,7 @@ pub struct Look {
     /// Whether what it applies as a replica goes into its binlog, too.
     pub log_replica_updates: bool,
     /// What a crash may cost.
-    pub durability: Durability,
+    pub durability: DurabilitySettings,
     /// Semi-sync as a source; absent where the plugin is not loaded.
     pub semi_sync_source: Option<SemiSyncSource>,
     /// Semi-sync as a replica; absent where the plugin is not loaded.
@@ -91,21 +91,21 @@ pub struct Look {
     /// From where its binlog is read now, as its process list shows.
     pub dump_hosts: Vec<String>,
     /// What could not be asked, and why: mostly privileges.
-    pub unasked: Vec<Unasked>,
+    pub unasked: Vec<UnansweredQuery>,
 }
 
 /// A question that a server did not answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unasked {
+pub struct UnansweredQuery {
     /// What it was about.
-    pub question: Question,
+    pub question: OptionalQuery,
     /// The privilege that it takes, by the name that GRANT knows on that server.
     pub privilege: &'static str,
     /// The statement, and the server's words.
     pub reason: String,
 }
 
-impl fmt::Display for Unasked {
+impl fmt::Display for UnansweredQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { question, privilege, reason } = self;
         write!(f, "{question} is not known: the account needs {privilege} (`tailwater grants`): {reason}")
@@ -114,36 +114,36 @@ impl fmt::Display for Unasked {
 
 /// What a look asks that an account may lack a privilege for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Question {
+pub enum OptionalQuery {
     /// Its own replication.
     Replication,
     /// The replicas that are registered with it.
     Replicas,
     /// The connections that read its binlog.
-    Readers,
+    DumpThreads,
     /// Whether semi-sync lasts over a restart.
-    AfterRestart,
+    SemiSyncPersistence,
 }
 
-impl fmt::Display for Question {
+impl fmt::Display for OptionalQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Replication => "from where it replicates",
             Self::Replicas => "which replicas are registered with it",
-            Self::Readers => "who reads its binlog",
-            Self::AfterRestart => "whether semi-sync lasts over a restart",
+            Self::DumpThreads => "who reads its binlog",
+            Self::SemiSyncPersistence => "whether semi-sync lasts over a restart",
         })
     }
 }
 
-impl Look {
+impl ServerState {
     /// Whether its own replication is known: without a privilege a server looks like one that replicates from nothing.
     pub fn replication_is_known(&self) -> bool {
-        self.could_ask(Question::Replication)
+        self.could_ask(OptionalQuery::Replication)
     }
 
     /// Whether a question was answered.
-    pub fn could_ask(&self, question: Question) -> bool {
+    pub fn could_ask(&self, question: OptionalQuery) -> bool {
         !self.unasked.iter().any(|unasked| unasked.question == question)
     }
 
@@ -155,14 +155,14 @@ impl Look {
 
 /// Settings that decide what a crash of the server's machine may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Durability {
+pub struct DurabilitySettings {
     /// `innodb_flush_log_at_trx_commit`.
     pub flush_log_at_commit: u64,
     /// `sync_binlog`.
     pub sync_binlog: u64,
 }
 
-impl Durability {
+impl DurabilitySettings {
     /// Whether a commit is on disk before it is told to the client.
     pub fn is_full(self) -> bool {
         self.flush_log_at_commit == 1 && self.sync_binlog == 1

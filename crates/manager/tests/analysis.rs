@@ -23,12 +23,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use tailwater_manager::analysis::sighting::SemiSyncVitals;
+use tailwater_manager::analysis::report::SemiSyncHealth;
 use tailwater_manager::analysis::{
-    Cast, Code, Downtime, Guard, Observer, Record, Saw, Settings, Sighting, Vitals, analyse,
+    AnalysisSettings, ClusterMembers, Downtime, FailoverGuard, FailureCode, ObservationHistory, Observed,
+    Observer, ObserverReport, ServerHealth, analyse,
 };
-use tailwater_manager::failure::Failure;
-use tailwater_manager::observing::ping::PingKind;
+use tailwater_manager::probe::ping::PingKind;
+use tailwater_manager::probe_failure::ProbeFailure;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
@@ -58,7 +59,7 @@ fn every_story_is_understood() -> Result<()> {
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     ensure!(seen >= 40, "{seen} stories");
     // That is rehearsed, and no story of observers: see failover_readiness.rs.
-    let of_stories = Code::ALL.into_iter().filter(|code| *code != Code::FailoverNotReady);
+    let of_stories = FailureCode::ALL.into_iter().filter(|code| *code != FailureCode::FailoverNotReady);
     for code in of_stories {
         ensure!(codes.contains(&code.to_string()), "no story finds {code}");
     }
@@ -68,22 +69,25 @@ fn every_story_is_understood() -> Result<()> {
 #[test]
 fn every_code_is_explained() {
     let page = include_str!("../../../docs/reference/analysis.md");
-    for code in Code::ALL {
+    for code in FailureCode::ALL {
         assert_eq!(
             page.matches(&format!("\n## {code}\n")).count(),
             1,
             "{code} in docs/reference/analysis.md"
         );
     }
-    assert_eq!(page.matches("\n## ").count(), Code::ALL.len() + 1, "and how it is decided");
+    assert_eq!(page.matches("\n## ").count(), FailureCode::ALL.len() + 1, "and how it is decided");
 }
 
 /// What is found at each question of a story.
 fn tell(input: &str) -> Result<String> {
-    let mut cast =
-        Cast { primary: "db1".into(), replicas: vec!["db2".into(), "db3".into()], relays: vec!["r1".into()] };
-    let mut settings = Settings::default();
-    let mut guard = Guard::default();
+    let mut cast = ClusterMembers {
+        primary: "db1".into(),
+        replicas: vec!["db2".into(), "db3".into()],
+        relays: vec!["r1".into()],
+    };
+    let mut settings = AnalysisSettings::default();
+    let mut guard = FailoverGuard::default();
     let mut record = None;
     let mut found = String::new();
     for line in input.lines().map(|line| line.split('#').next().unwrap_or_default().trim()) {
@@ -94,7 +98,7 @@ fn tell(input: &str) -> Result<String> {
             ["set", parts @ ..] => settings = read_settings(parts)?,
             [at, rest @ ..] => {
                 let at_ms: u64 = at.parse().with_context(|| line.to_owned())?;
-                let record = record.get_or_insert_with(|| Record::new(cast.clone(), settings));
+                let record = record.get_or_insert_with(|| ObservationHistory::new(cast.clone(), settings));
                 step(record, &mut guard, at_ms, rest, &mut found).with_context(|| line.to_owned())?;
             }
         }
@@ -103,8 +107,8 @@ fn tell(input: &str) -> Result<String> {
 }
 
 fn step(
-    record: &mut Record,
-    guard: &mut Guard,
+    record: &mut ObservationHistory,
+    guard: &mut FailoverGuard,
     at_ms: u64,
     words: &[&str],
     found: &mut String,
@@ -140,8 +144,13 @@ fn step(
             reason: reason.join(" "),
         }),
         ["vitals", about, parts @ ..] => {
-            let saw = Saw::Vitals(Box::new(read_vitals(about, parts)?));
-            record.note(Sighting { at_ms, observer: Observer::Manager, about: (*about).to_owned(), saw });
+            let saw = Observed::Health(Box::new(read_vitals(about, parts)?));
+            record.note(ObserverReport {
+                at_ms,
+                observer: Observer::Manager,
+                about: (*about).to_owned(),
+                saw,
+            });
         }
         [observer, about, what @ ..] => {
             let is_relay = record.cast().relays.iter().any(|relay| relay == observer);
@@ -150,27 +159,31 @@ fn step(
                 name if is_relay => Observer::Relay(name.to_owned()),
                 name => Observer::Replica(name.to_owned()),
             };
-            record.note(Sighting { at_ms, observer, about: (*about).to_owned(), saw: read_saw(what)? });
+            record.note(ObserverReport { at_ms, observer, about: (*about).to_owned(), saw: read_saw(what)? });
         }
         _ => bail!("not understood"),
     }
     Ok(())
 }
 
-fn read_saw(words: &[&str]) -> Result<Saw> {
-    let failure = |word: &str| -> Result<Failure> { Ok(serde_json::from_value(word.into())?) };
+fn read_saw(words: &[&str]) -> Result<Observed> {
+    let failure = |word: &str| -> Result<ProbeFailure> { Ok(serde_json::from_value(word.into())?) };
     Ok(match words {
-        ["streaming", "-"] => Saw::Streaming { heard_ms: None, heartbeat_ms: None },
-        ["streaming", heard] => Saw::Streaming { heard_ms: Some(heard.parse()?), heartbeat_ms: None },
+        ["streaming", "-"] => Observed::Streaming { heard_ms: None, heartbeat_ms: None },
+        ["streaming", heard] => Observed::Streaming { heard_ms: Some(heard.parse()?), heartbeat_ms: None },
         ["streaming", heard, every] => {
-            Saw::Streaming { heard_ms: Some(heard.parse()?), heartbeat_ms: Some(every.parse()?) }
+            Observed::Streaming { heard_ms: Some(heard.parse()?), heartbeat_ms: Some(every.parse()?) }
         }
-        [kind, "late", asked] => Saw::Late(serde_json::from_value((*kind).into())?, asked.parse()?),
-        ["lost", word] => Saw::Lost(failure(word)?),
-        ["rewound", rest @ ..] => Saw::Rewound(rest.join(" ")),
+        [kind, "late", asked] => Observed::Overdue(serde_json::from_value((*kind).into())?, asked.parse()?),
+        ["lost", word] => Observed::StreamLost(failure(word)?),
+        ["rewound", rest @ ..] => Observed::HistoryRewound(rest.join(" ")),
         [kind, outcome] => {
             let kind: PingKind = serde_json::from_value((*kind).into())?;
-            if *outcome == "ok" { Saw::Answered(kind) } else { Saw::Failed(kind, failure(outcome)?) }
+            if *outcome == "ok" {
+                Observed::Answered(kind)
+            } else {
+                Observed::Failed(kind, failure(outcome)?)
+            }
         }
         _ => bail!("not understood"),
     })
@@ -180,8 +193,8 @@ fn pairs<'a>(parts: &'a [&'a str]) -> impl Iterator<Item = Result<(&'a str, &'a 
     parts.iter().map(|part| part.split_once('=').with_context(|| format!("{part}: KEY=VALUE")))
 }
 
-fn read_cast(parts: &[&str]) -> Result<Cast> {
-    let mut cast = Cast::default();
+fn read_cast(parts: &[&str]) -> Result<ClusterMembers> {
+    let mut cast = ClusterMembers::default();
     for pair in pairs(parts) {
         let (key, value) = pair?;
         let names = || value.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
@@ -195,7 +208,7 @@ fn read_cast(parts: &[&str]) -> Result<Cast> {
     Ok(cast)
 }
 
-fn read_settings(parts: &[&str]) -> Result<Settings> {
+fn read_settings(parts: &[&str]) -> Result<AnalysisSettings> {
     let mut table = toml::Table::new();
     for pair in pairs(parts) {
         let (key, value) = pair?;
@@ -208,9 +221,9 @@ fn read_settings(parts: &[&str]) -> Result<Settings> {
     Ok(table.try_into()?)
 }
 
-fn read_vitals(about: &str, parts: &[&str]) -> Result<Vitals> {
+fn read_vitals(about: &str, parts: &[&str]) -> Result<ServerHealth> {
     let is_primary = about == "db1";
-    let mut vitals = Vitals {
+    let mut vitals = ServerHealth {
         replication_is_known: true,
         identity: about.to_owned(),
         server_id: about.trim_start_matches("db").parse()?,
@@ -222,7 +235,7 @@ fn read_vitals(about: &str, parts: &[&str]) -> Result<Vitals> {
         lag_seconds: None,
         semi_sync: None,
     };
-    let default = SemiSyncVitals {
+    let default = SemiSyncHealth {
         enabled: true,
         active: true,
         lossless: true,

@@ -2,35 +2,35 @@
 //! lease next leads those that it sees.
 
 use proptest::prelude::*;
-use tailwater_manager::Refusal;
-use tailwater_manager::astray::{Decision, Recorded};
-use tailwater_manager::failover::{Act, Audit, End, Kind, Note, Phase, Step};
-use tailwater_manager::lease::Token;
-use tailwater_manager::watching::Led;
+use tailwater_manager::SafetyRefusal;
+use tailwater_manager::cluster_watch::RelayAssignment;
+use tailwater_manager::failover::{Audit, AuditEntry, AuditEvent, RunAction, RunKind, RunOutcome, RunPhase};
+use tailwater_manager::lease::LeaseToken;
+use tailwater_manager::relay_reconciliation::{PrimaryRecord, RecordedPrimary};
 
-fn led(term: u64, follows: &str, followed_in: u64) -> Led {
-    let (term, followed_in) = (Token(term), Token(followed_in));
-    Led { term, follows: follows.to_owned(), followed_in, is_stopped: false }
+fn led(term: u64, follows: &str, followed_in: u64) -> RelayAssignment {
+    let (term, followed_in) = (LeaseToken(term), LeaseToken(followed_in));
+    RelayAssignment { term, follows: follows.to_owned(), followed_in, is_stopped: false }
 }
 
-fn stopped(led: Led) -> Led {
-    Led { is_stopped: true, ..led }
+fn stopped(led: RelayAssignment) -> RelayAssignment {
+    RelayAssignment { is_stopped: true, ..led }
 }
 
-fn decided(term: u64, server: &str) -> Recorded {
-    Recorded::Decided(Decision { term: Token(term), server: server.to_owned() })
+fn decided(term: u64, server: &str) -> RecordedPrimary {
+    RecordedPrimary::Known(PrimaryRecord { term: LeaseToken(term), server: server.to_owned() })
 }
 
 /// Who leads in term 9, in words.
-fn leader(recorded: &Recorded, relays: &[Led]) -> String {
-    let decision = Decision::of(recorded, relays, (1, Token(9)));
+fn leader(recorded: &RecordedPrimary, relays: &[RelayAssignment]) -> String {
+    let decision = PrimaryRecord::of(recorded, relays, (1, LeaseToken(9)));
     decision.map_or_else(|| "nobody knows".to_owned(), |decision| decision.server)
 }
 
 #[test]
 fn the_latest_term_decides() {
-    let nothing = Recorded::Nothing;
-    let who = |relays: &[Led]| leader(&nothing, relays);
+    let nothing = RecordedPrimary::NeverChanged;
+    let who = |relays: &[RelayAssignment]| leader(&nothing, relays);
     assert_eq!(who(&[]), "nobody knows");
     assert_eq!(who(&[led(0, "db1", 0), led(3, "db1", 0)]), "nobody knows", "nobody was ever told");
     // One was away.
@@ -43,12 +43,12 @@ fn the_latest_term_decides() {
     assert_eq!(who(&relays), "nobody knows");
     assert_eq!(leader(&decided(7, "db3"), &relays), "db3");
     assert_eq!(leader(&decided(6, "db3"), &relays), "nobody knows");
-    assert_eq!(leader(&Recorded::Undecided { term: Token(7) }, &relays[..1]), "nobody knows");
-    assert_eq!(leader(&Recorded::Undecided { term: Token(6) }, &relays[..1]), "db2");
+    assert_eq!(leader(&RecordedPrimary::Unfinished { term: LeaseToken(7) }, &relays[..1]), "nobody knows");
+    assert_eq!(leader(&RecordedPrimary::Unfinished { term: LeaseToken(6) }, &relays[..1]), "db2");
     // All were away, or are of a version that says nothing.
     assert_eq!(leader(&decided(7, "db2"), &[led(6, "db1", 6), led(7, "db1", 0)]), "db2");
     // With two ACKs a failover may have stopped one of two, and this may be the other.
-    assert_eq!(Decision::of(&decided(7, "db2"), &[led(7, "db2", 7)], (2, Token(9))), None);
+    assert_eq!(PrimaryRecord::of(&decided(7, "db2"), &[led(7, "db2", 7)], (2, LeaseToken(9))), None);
     // Somebody holds the lease behind this one.
     assert_eq!(who(&[led(10, "db2", 7)]), "nobody knows");
 }
@@ -57,17 +57,17 @@ fn the_latest_term_decides() {
 fn what_a_run_has_stopped_is_not_started_before_that_is_over() {
     let relays = [led(7, "db2", 7), stopped(led(7, "db1", 6))];
     assert_eq!(
-        leader(&Recorded::Nothing, &relays),
+        leader(&RecordedPrimary::NeverChanged, &relays),
         "nobody knows",
         "another run of that term may have stopped it"
     );
-    let decision = Decision::of(&decided(7, "db2"), &relays, (1, Token(9))).expect("db2 leads");
+    let decision = PrimaryRecord::of(&decided(7, "db2"), &relays, (1, LeaseToken(9))).expect("db2 leads");
     assert_eq!(decision.server, "db2");
     assert!(decision.leaves_astray(&relays[1]), "the same run has stopped it, and could not lead it");
     assert!(!decision.leaves_astray(&relays[0]) && !decision.leaves_astray(&led(5, "db2", 5)));
     for since in [stopped(led(8, "db2", 7)), stopped(led(7, "db2", 7)), stopped(led(8, "db1", 6))] {
         assert_eq!(
-            leader(&Recorded::Nothing, &[led(7, "db2", 7), since.clone()]),
+            leader(&RecordedPrimary::NeverChanged, &[led(7, "db2", 7), since.clone()]),
             "nobody knows",
             "{since:?}"
         );
@@ -89,45 +89,46 @@ fn what_a_run_has_stopped_is_not_started_before_that_is_over() {
 
 #[test]
 fn a_record_that_no_relay_confirms_may_be_outdated() {
-    let decision = Decision { term: Token(7), server: "db2".to_owned() };
+    let decision = PrimaryRecord { term: LeaseToken(7), server: "db2".to_owned() };
     assert!(decision.is_confirmed(&[led(6, "db1", 6), led(8, "db2", 7)]));
     // By hand within the term, or by an older version in a later one; or by another name.
     assert!(!decision.is_confirmed(&[led(7, "db1", 7), led(8, "db2", 0), led(8, "db2", 6)]));
 }
 
-fn audit(id: &str, token: u64, outcome: Option<End>) -> Audit {
-    let note = Note::Ordered { number: 1, what: Act::StopAcker { acker: "relay".to_owned() } };
+fn audit(id: &str, token: u64, outcome: Option<RunOutcome>) -> Audit {
+    let note =
+        AuditEvent::ActionOrdered { number: 1, what: RunAction::StopAcker { acker: "relay".to_owned() } };
     Audit {
         token: Some(token),
-        steps: vec![Step { at_ms: 1, phase: Phase::Fence, note }],
+        steps: vec![AuditEntry { at_ms: 1, phase: RunPhase::Fence, note }],
         outcome,
-        ..Audit::new(id, Kind::Failover, "db1")
+        ..Audit::new(id, RunKind::Failover, "db1")
     }
 }
 
-fn refusal() -> Refusal {
-    Refusal::Step { step: "a step".to_owned(), reason: "as the test says".to_owned() }
+fn refusal() -> SafetyRefusal {
+    SafetyRefusal::StepFailed { step: "a step".to_owned(), reason: "as the test says".to_owned() }
 }
 
-fn promoted(server: &str) -> Option<End> {
-    Some(End::Promoted { server: server.to_owned(), left: Vec::new() })
+fn promoted(server: &str) -> Option<RunOutcome> {
+    Some(RunOutcome::Promoted { server: server.to_owned(), left: Vec::new() })
 }
 
-fn undone() -> Option<End> {
-    Some(End::Undone { refusal: refusal(), stays: Vec::new() })
+fn undone() -> Option<RunOutcome> {
+    Some(RunOutcome::Undone { refusal: refusal(), stays: Vec::new() })
 }
 
-fn left() -> Option<End> {
-    Some(End::Left { refusal: refusal(), to_undo: Vec::new(), stays: Vec::new() })
+fn left() -> Option<RunOutcome> {
+    Some(RunOutcome::Incomplete { refusal: refusal(), to_undo: Vec::new(), stays: Vec::new() })
 }
 
 #[test]
 fn what_was_undone_leaves_it_at_what_was_before() {
-    let unchanged = || Some(End::Unchanged { refusal: refusal() });
+    let unchanged = || Some(RunOutcome::Unchanged { refusal: refusal() });
     let first = audit("a", 3, promoted("db2"));
-    let undecided = |term| Recorded::Undecided { term: Token(term) };
-    let of = |newest_first: &[&Audit]| Recorded::of(newest_first.iter().map(|audit| (*audit).clone()));
-    assert_eq!(of(&[]), Recorded::Nothing);
+    let undecided = |term| RecordedPrimary::Unfinished { term: LeaseToken(term) };
+    let of = |newest_first: &[&Audit]| RecordedPrimary::of(newest_first.iter().map(|audit| (*audit).clone()));
+    assert_eq!(of(&[]), RecordedPrimary::NeverChanged);
     for nothing in [unchanged(), undone()] {
         assert_eq!(of(&[&audit("b", 4, nothing), &first]), decided(3, "db2"));
     }
@@ -145,7 +146,8 @@ fn what_was_undone_leaves_it_at_what_was_before() {
             assert_eq!(of(&[&resumed(5, half), &open, &first]), undecided(4));
         }
         let by = "another".to_owned();
-        let superseded = Some(End::Unchanged { refusal: Refusal::Superseded { run: "b".to_owned(), by } });
+        let superseded =
+            Some(RunOutcome::Unchanged { refusal: SafetyRefusal::Superseded { run: "b".to_owned(), by } });
         assert_eq!(of(&[&resumed(5, superseded), &open, &first]), decided(3, "db2"));
     }
     let untouched = Audit { steps: Vec::new(), ..audit("b", 4, None) };
@@ -182,7 +184,7 @@ fn event() -> impl Strategy<Value = Event> {
 struct World {
     /// So many ACKs does a commit need.
     acks: usize,
-    relays: Vec<Led>,
+    relays: Vec<RelayAssignment>,
     leader: String,
     term: u64,
     /// Whether the manager whose records are read holds the lease.
@@ -208,7 +210,9 @@ impl World {
 
     /// How many relays follow a server, those among them that stand still and were never led.
     fn led_to(&self, server: &str) -> usize {
-        let is_led = |led: &&Led| led.follows == server && (!led.is_stopped || led.followed_in == Token(0));
+        let is_led = |led: &&RelayAssignment| {
+            led.follows == server && (!led.is_stopped || led.followed_in == LeaseToken(0))
+        };
         self.relays.iter().filter(is_led).count()
     }
 
@@ -228,7 +232,7 @@ impl World {
         let stood: Vec<_> = self.relays.iter().map(|led| led.is_stopped).collect();
         for at in &stops {
             let relay = &mut self.relays[*at];
-            (relay.term, relay.is_stopped) = (Token(self.term), true);
+            (relay.term, relay.is_stopped) = (LeaseToken(self.term), true);
         }
         let outcome = if dies {
             self.is_settled = false;
@@ -254,9 +258,9 @@ impl World {
             // Another manager's record nobody reads here: it takes a relay that tells, none that may have been stopped since, and none that
             // was told something else in the same term.
             let is_told = (0..count).any(|at| has(follow, at));
-            let contradicts = |led: &Led| match led.is_stopped {
-                true => led.term == Token(self.term),
-                false => led.follows != to && led.followed_in == Token(self.term),
+            let contradicts = |led: &RelayAssignment| match led.is_stopped {
+                true => led.term == LeaseToken(self.term),
+                false => led.follows != to && led.followed_in == LeaseToken(self.term),
             };
             self.is_settled = self.is_own || (is_told && !self.relays.iter().any(contradicts));
             promoted(&to)
@@ -276,9 +280,9 @@ impl World {
         (self.term, self.is_own) = (self.term + 1, true);
         let seen: Vec<_> = (0..self.relays.len()).filter(|at| has(sees, *at)).collect();
         let relays: Vec<_> = seen.iter().map(|at| self.relays[*at].clone()).collect();
-        let recorded = Recorded::of(self.records.iter().cloned());
+        let recorded = RecordedPrimary::of(self.records.iter().cloned());
         let acks = u32::try_from(self.acks).expect("few");
-        let decision = Decision::of(&recorded, &relays, (acks, Token(self.term)))?;
+        let decision = PrimaryRecord::of(&recorded, &relays, (acks, LeaseToken(self.term)))?;
         for at in seen {
             if decision.leaves_astray(&self.relays[at]) {
                 self.tell(at, &decision.server);

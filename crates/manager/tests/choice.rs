@@ -1,14 +1,15 @@
 //! Who is chosen: a table of cases that read as an operator would tell them, and properties over random worlds.
 
 use proptest::prelude::*;
-use tailwater_manager::Refusal;
-use tailwater_manager::choice::{
-    Against, Choice, Excluded, Feed, LogSupply, Origin, Promotion, Question, Server, Version, choose,
+use tailwater_manager::SafetyRefusal;
+use tailwater_manager::candidates::{
+    CandidateRanking, CandidateServer, Drawback, ExclusionReason, GtidOrigin, LogContents, Promotion,
+    ReplicationKind, SelectionInput, ServerVersion, rank_candidates,
 };
-use tailwater_manager::failure::Failure;
 use tailwater_manager::observation::{
-    Durability, IoState, Look, Observation, ReplicaChannel, ThreadError, Unreached,
+    DurabilitySettings, IoState, Observation, ProbeError, ReplicaChannel, ServerState, ThreadError,
 };
+use tailwater_manager::probe_failure::ProbeFailure;
 use tailwater_manager::topology::plan::Member;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{GtidSet, MysqlGtid};
@@ -25,20 +26,20 @@ fn mariadb(text: &str) -> GtidSet {
     GtidSet::parse(Flavour::MariaDb, text).expect("a set")
 }
 
-fn old_primary() -> Origin {
-    Origin::MySql(MysqlGtid::parse(&format!("{OLD}:1")).expect("a GTID").uuid)
+fn old_primary() -> GtidOrigin {
+    GtidOrigin::MySql(MysqlGtid::parse(&format!("{OLD}:1")).expect("a GTID").uuid)
 }
 
 /// A healthy replica that has all of `text`.
-fn replica(name: &str, text: &str) -> Server {
-    Server {
+fn replica(name: &str, text: &str) -> CandidateServer {
+    CandidateServer {
         name: name.to_owned(),
         reached: Ok(()),
         flavour: Flavour::MySql,
-        version: Version { major: 9, minor: 7, patch: 1 },
+        version: ServerVersion { major: 9, minor: 7, patch: 1 },
         region: None,
         promotion: Promotion::Neutral,
-        feed: Feed::Replication,
+        feed: ReplicationKind::Native,
         received: Some(mysql(text)),
         executed: Some(mysql(text)),
         purged: Some(mysql("")),
@@ -52,14 +53,14 @@ fn replica(name: &str, text: &str) -> Server {
     }
 }
 
-fn log(holds: &str, before: &str) -> LogSupply {
-    LogSupply { name: "relay".to_owned(), holds: mysql(holds), before: mysql(before) }
+fn log(holds: &str, before: &str) -> LogContents {
+    LogContents { name: "relay".to_owned(), holds: mysql(holds), before: mysql(before) }
 }
 
-fn question<'a>(log: &'a LogSupply, servers: &'a [Server]) -> Question<'a> {
-    Question {
+fn question<'a>(log: &'a LogContents, servers: &'a [CandidateServer]) -> SelectionInput<'a> {
+    SelectionInput {
         region: None,
-        version: Version { major: 9, minor: 7, patch: 1 },
+        version: ServerVersion { major: 9, minor: 7, patch: 1 },
         origin: old_primary(),
         log,
         servers,
@@ -69,12 +70,12 @@ fn question<'a>(log: &'a LogSupply, servers: &'a [Server]) -> Question<'a> {
 }
 
 /// Chooses from a log that holds `old:1-10` from its beginning.
-fn check(servers: &[Server], want: Result<&str, &str>) -> Choice {
+fn check(servers: &[CandidateServer], want: Result<&str, &str>) -> CandidateRanking {
     check_with(&log("old:1-10", ""), servers, want)
 }
 
-fn check_with(log: &LogSupply, servers: &[Server], want: Result<&str, &str>) -> Choice {
-    let choice = choose(&question(log, servers));
+fn check_with(log: &LogContents, servers: &[CandidateServer], want: Result<&str, &str>) -> CandidateRanking {
+    let choice = rank_candidates(&question(log, servers));
     match (choice.best(None), want) {
         (Ok(best), Ok(name)) => assert_eq!(best.server, name, "{choice:#?}"),
         (Err(refusal), Err(text)) => assert!(refusal.to_string().contains(text), "{refusal}"),
@@ -86,7 +87,8 @@ fn check_with(log: &LogSupply, servers: &[Server], want: Result<&str, &str>) -> 
 #[test]
 fn received_counts_and_not_executed() {
     let ahead_in_executed = replica("executed", "old:1-8");
-    let ahead_in_received = Server { executed: Some(mysql("old:1-5")), ..replica("received", "old:1-10") };
+    let ahead_in_received =
+        CandidateServer { executed: Some(mysql("old:1-5")), ..replica("received", "old:1-10") };
     let choice = check(&[ahead_in_executed, ahead_in_received], Ok("received"));
     assert_eq!(choice.ranked[0].drains.as_deref(), Some(&*format!("{OLD}:6-10")));
     assert!(choice.ranked[0].supplies.is_empty());
@@ -106,17 +108,17 @@ fn a_gap_that_nobody_fills_excludes() {
     let log = log("old:1-10", "old:1-6");
     check_with(&log, &[replica("a", "old:1-4")], Err("it lacks"));
     // Another replica that still has them in its binlog fills it; one that has purged them does not.
-    let giver = Server { promotion: Promotion::MustNot, ..replica("giver", "old:1-10") };
+    let giver = CandidateServer { promotion: Promotion::MustNot, ..replica("giver", "old:1-10") };
     let choice = check_with(&log, &[replica("a", "old:1-4"), giver.clone()], Ok("a"));
     assert_eq!(choice.ranked[0].supplies[0].from, "giver");
-    let purged = Server { purged: Some(mysql("old:1-5")), ..giver };
+    let purged = CandidateServer { purged: Some(mysql("old:1-5")), ..giver };
     check_with(&log, &[replica("a", "old:1-4"), purged], Err("it lacks"));
 }
 
 #[test]
 fn errant_transactions_exclude_and_are_listed() {
     let choice = check(&[replica("a", "old:1-10,other:1-2"), replica("b", "old:1-3")], Ok("b"));
-    assert_eq!(choice.ranked[1].excluded, [Excluded::Errant { gtids: format!("{OTHER}:1-2") }]);
+    assert_eq!(choice.ranked[1].excluded, [ExclusionReason::Errant { gtids: format!("{OTHER}:1-2") }]);
 }
 
 #[test]
@@ -126,33 +128,33 @@ fn the_unacknowledged_end_of_the_old_primary_is_not_errant() {
     // The other gets it from the one that has it.
     assert_eq!(choice.ranked[1].supplies[0].from, "b");
     // If that cannot give it, whoever is chosen instead leaves it behind, which is said and counts.
-    let mute = Server { log_replica_updates: false, ..replica("b", "old:1-11") };
+    let mute = CandidateServer { log_replica_updates: false, ..replica("b", "old:1-11") };
     let choice = check(&[replica("a", "old:1-10"), mute], Ok("a"));
-    assert_eq!(choice.ranked[0].against, [Against::LeavesBehind { servers: vec!["b".to_owned()] }]);
+    assert_eq!(choice.ranked[0].against, [Drawback::LeavesBehind { servers: vec!["b".to_owned()] }]);
 }
 
 #[test]
 fn the_operators_wish_comes_before_convenience() {
-    let wish = |name: &str, promotion, text: &str| Server { promotion, ..replica(name, text) };
+    let wish = |name: &str, promotion, text: &str| CandidateServer { promotion, ..replica(name, text) };
     let preferred = wish("c", Promotion::Prefer, "old:1-2");
     check(&[replica("a", "old:1-10"), preferred.clone()], Ok("c"));
     check(&[wish("a", Promotion::PreferNot, "old:1-10"), replica("b", "old:1-2")], Ok("b"));
     check(&[wish("a", Promotion::PreferNot, "old:1-10")], Ok("a"));
     check(&[wish("a", Promotion::MustNot, "old:1-10")], Err("must_not"));
     // But nobody waits an hour for it.
-    let slow = Server { catch_up_ms: Some(3_600_000), ..preferred };
+    let slow = CandidateServer { catch_up_ms: Some(3_600_000), ..preferred };
     let choice = check(&[slow, replica("a", "old:1-10")], Ok("a"));
-    assert!(choice.ranked[1].against.contains(&Against::Slow { ms: 3_600_000 }));
+    assert!(choice.ranked[1].against.contains(&Drawback::Slow { ms: 3_600_000 }));
 }
 
 #[test]
 fn who_cannot_wait_for_acks_is_no_candidate_and_gives_what_others_lack() {
     let lack = "TW-SES-0019: user 'lead'@'%' lacks INSERT on mysql.plugin";
-    let unfit = Server { semi_sync_lack: Some(lack.to_owned()), ..replica("a", "old:1-12") };
+    let unfit = CandidateServer { semi_sync_lack: Some(lack.to_owned()), ..replica("a", "old:1-12") };
     check(std::slice::from_ref(&unfit), Err(lack));
     let choice = check(&[unfit, replica("b", "old:1-10")], Ok("b"));
     assert_eq!(choice.ranked[0].supplies[0].from, "a");
-    assert_eq!(choice.ranked[1].excluded, [Excluded::NoSemiSync { reason: lack.to_owned() }]);
+    assert_eq!(choice.ranked[1].excluded, [ExclusionReason::NoSemiSync { reason: lack.to_owned() }]);
     let json = serde_json::to_value(&choice.ranked[1].excluded).expect("JSON");
     assert_eq!(json[0]["because"], "no_semi_sync");
 }
@@ -160,54 +162,66 @@ fn who_cannot_wait_for_acks_is_no_candidate_and_gives_what_others_lack() {
 #[test]
 fn another_region_only_when_allowed() {
     let log = log("old:1-10", "");
-    let servers = [Server { region: Some("west".to_owned()), ..replica("a", "old:1-10") }];
-    let mut asked = Question { region: Some("east"), ..question(&log, &servers) };
-    assert!(choose(&asked).best(None).is_err());
+    let servers = [CandidateServer { region: Some("west".to_owned()), ..replica("a", "old:1-10") }];
+    let mut asked = SelectionInput { region: Some("east"), ..question(&log, &servers) };
+    assert!(rank_candidates(&asked).best(None).is_err());
     asked.across_regions = true;
-    assert_eq!(choose(&asked).best(None).expect("a candidate").server, "a");
+    assert_eq!(rank_candidates(&asked).best(None).expect("a candidate").server, "a");
 }
 
 #[test]
 fn a_newer_server_leaves_older_replicas_without_a_source() {
-    let older = Server { version: Version { major: 8, minor: 4, patch: 9 }, ..replica("b", "old:1-10") };
+    let older = CandidateServer {
+        version: ServerVersion { major: 8, minor: 4, patch: 9 },
+        ..replica("b", "old:1-10")
+    };
     let choice = check(&[replica("a", "old:1-10"), older], Ok("b"));
-    assert!(matches!(choice.ranked[1].against[..], [Against::CannotFollow { .. }]));
-    let patch = Server { version: Version { major: 9, minor: 7, patch: 0 }, ..replica("b", "old:1-9") };
+    assert!(matches!(choice.ranked[1].against[..], [Drawback::CannotFollow { .. }]));
+    let patch = CandidateServer {
+        version: ServerVersion { major: 9, minor: 7, patch: 0 },
+        ..replica("b", "old:1-9")
+    };
     check(&[replica("a", "old:1-10"), patch], Ok("a"));
 }
 
 #[test]
 fn what_cannot_be_a_source_is_excluded_with_its_reason() {
     let base = || replica("a", "old:1-10");
-    check(&[Server { log_bin: false, ..base() }], Err("log_bin is off"));
-    check(&[Server { log_replica_updates: false, ..base() }], Err("log_replica_updates is off"));
-    check(&[Server { reached: Err("timed out".to_owned()), ..base() }], Err("timed out"));
-    check(&[Server { received: None, ..base() }], Err("does not tell"));
-    check(&[Server { flavour: Flavour::MariaDb, ..base() }], Err("other flavour"));
-    check(&[Server { applier_error: Some("1062".to_owned()), ..base() }], Err("cannot be drained"));
+    check(&[CandidateServer { log_bin: false, ..base() }], Err("log_bin is off"));
+    check(&[CandidateServer { log_replica_updates: false, ..base() }], Err("log_replica_updates is off"));
+    check(&[CandidateServer { reached: Err("timed out".to_owned()), ..base() }], Err("timed out"));
+    check(&[CandidateServer { received: None, ..base() }], Err("does not tell"));
+    check(&[CandidateServer { flavour: Flavour::MariaDb, ..base() }], Err("other flavour"));
+    check(&[CandidateServer { applier_error: Some("1062".to_owned()), ..base() }], Err("cannot be drained"));
     check(&[], Err("no other server"));
 }
 
 #[test]
 fn durability_then_lag_decide_between_equals() {
-    let lax = Server { durable: false, ..replica("a", "old:1-10") };
-    let behind = Server { catch_up_ms: Some(900), ..replica("b", "old:1-10") };
+    let lax = CandidateServer { durable: false, ..replica("a", "old:1-10") };
+    let behind = CandidateServer { catch_up_ms: Some(900), ..replica("b", "old:1-10") };
     check(&[lax.clone(), behind.clone()], Ok("b"));
     check(&[lax, behind, replica("c", "old:1-10")], Ok("c"));
 }
 
 #[test]
 fn a_target_of_a_channel_needs_no_replica_updates() {
-    let target = Server { feed: Feed::Channel, log_replica_updates: false, ..replica("a", "old:1-7") };
+    let target = CandidateServer {
+        feed: ReplicationKind::Channel,
+        log_replica_updates: false,
+        ..replica("a", "old:1-7")
+    };
     let choice = check(&[target], Ok("a"));
     assert_eq!(choice.ranked[0].supplies[0].what, format!("{OLD}:8-10"));
 }
 
 #[test]
 fn a_target_that_is_no_copy_or_has_gtids_of_its_own_cannot_lead() {
-    for (feed, because) in [(Feed::OwnChannel, Excluded::OwnGtids), (Feed::PartialChannel, Excluded::Partial)]
-    {
-        let targets = [Server { feed, ..replica("a", "old:1-10") }, replica("b", "old:1-10")];
+    for (feed, because) in [
+        (ReplicationKind::ChannelOwnGtids, ExclusionReason::OwnGtids),
+        (ReplicationKind::PartialChannel, ExclusionReason::Partial),
+    ] {
+        let targets = [CandidateServer { feed, ..replica("a", "old:1-10") }, replica("b", "old:1-10")];
         let choice = check(&targets, Ok("b"));
         assert_eq!(choice.ranked[1].excluded, [because]);
     }
@@ -215,18 +229,22 @@ fn a_target_that_is_no_copy_or_has_gtids_of_its_own_cannot_lead() {
 
 #[test]
 fn who_was_asked_for_is_taken_or_refused_by_name() {
-    let servers =
-        [replica("a", "old:1-10"), Server { promotion: Promotion::MustNot, ..replica("b", "old:1-10") }];
+    let servers = [
+        replica("a", "old:1-10"),
+        CandidateServer { promotion: Promotion::MustNot, ..replica("b", "old:1-10") },
+    ];
     let choice = check(&servers, Ok("a"));
-    assert!(matches!(choice.best(Some("b")), Err(Refusal::Unfit { server, .. }) if server == "b"));
-    assert!(matches!(choice.best(Some("c")), Err(Refusal::Unfit { .. })));
+    assert!(
+        matches!(choice.best(Some("b")), Err(SafetyRefusal::CandidateUnfit { server, .. }) if server == "b")
+    );
+    assert!(matches!(choice.best(Some("c")), Err(SafetyRefusal::CandidateUnfit { .. })));
     assert_eq!(choice.best(Some("a")).expect("fit").server, "a");
 }
 
 #[test]
 fn mariadb_tells_whose_by_the_server_id() {
-    let log = LogSupply { name: "relay".to_owned(), holds: mariadb("0-1-10"), before: mariadb("") };
-    let of = |name: &str, text: &str| Server {
+    let log = LogContents { name: "relay".to_owned(), holds: mariadb("0-1-10"), before: mariadb("") };
+    let of = |name: &str, text: &str| CandidateServer {
         flavour: Flavour::MariaDb,
         received: Some(mariadb(text)),
         executed: Some(mariadb(text)),
@@ -234,10 +252,13 @@ fn mariadb_tells_whose_by_the_server_id() {
         ..replica(name, "")
     };
     let servers = [of("ahead", "0-1-11"), of("errant", "0-1-10,0-7-11"), of("behind", "0-1-8")];
-    let choice = choose(&Question { origin: Origin::MariaDb(1), ..question(&log, &servers) });
+    let choice =
+        rank_candidates(&SelectionInput { origin: GtidOrigin::MariaDb(1), ..question(&log, &servers) });
     let order: Vec<_> = choice.ranked.iter().map(|one| one.server.as_str()).collect();
     assert_eq!(order, ["ahead", "behind", "errant"]);
-    assert!(matches!(&choice.ranked[2].excluded[..], [Excluded::Errant { gtids }] if gtids == "0-7-11"));
+    assert!(
+        matches!(&choice.ranked[2].excluded[..], [ExclusionReason::Errant { gtids }] if gtids == "0-7-11")
+    );
 }
 
 /// A look at a replica that has executed `executed` and received `received`.
@@ -259,7 +280,7 @@ fn look_at(executed: &str, received: &str, sql_error: Option<ThreadError>) -> Ob
         received_to: (String::new(), 0),
         executed_to: (String::new(), 0),
     };
-    let look = Look {
+    let look = ServerState {
         flavour: Flavour::MySql,
         version: "9.7.1-lts".to_owned(),
         server_id: 2,
@@ -275,7 +296,7 @@ fn look_at(executed: &str, received: &str, sql_error: Option<ThreadError>) -> Ob
         binlog_state: None,
         log_bin: true,
         log_replica_updates: true,
-        durability: Durability { flush_log_at_commit: 1, sync_binlog: 1 },
+        durability: DurabilitySettings { flush_log_at_commit: 1, sync_binlog: 1 },
         semi_sync_source: None,
         semi_sync_replica: None,
         semi_sync_lack: None,
@@ -291,15 +312,15 @@ fn look_at(executed: &str, received: &str, sql_error: Option<ThreadError>) -> Ob
 #[test]
 fn what_a_look_saw_becomes_a_candidate() {
     let member = Member { name: "a".to_owned(), promotion: Promotion::Prefer, ..Member::default() };
-    let version = Version { major: 9, minor: 7, patch: 0 };
+    let version = ServerVersion { major: 9, minor: 7, patch: 0 };
     let seen = |look: &Observation, progress: Option<&GtidSet>| {
-        Server::seen(&member, look, progress, Flavour::MySql, version)
+        CandidateServer::seen(&member, look, progress, Flavour::MySql, version)
     };
     let server = seen(&look_at("old:1-5", "old:4-9", None), None);
     assert_eq!((server.received.clone(), server.catch_up_ms), (Some(mysql("old:1-9")), Some(2000)));
     assert_eq!(
         (server.version.patch, server.promotion, server.feed),
-        (1, Promotion::Prefer, Feed::Replication)
+        (1, Promotion::Prefer, ReplicationKind::Native)
     );
     let choice = check(&[server], Ok("a"));
     assert_eq!(choice.ranked[0].drains.as_deref(), Some(&*format!("{OLD}:6-9")));
@@ -307,14 +328,15 @@ fn what_a_look_saw_becomes_a_candidate() {
     let mut blind = look_at("old:1-5", "", None);
     if let Ok(look) = &mut blind.outcome {
         look.channels.clear();
-        look.unasked = vec![crate::topology::unasked(tailwater_manager::observation::Question::Replication)];
+        look.unasked =
+            vec![crate::topology::unasked(tailwater_manager::observation::OptionalQuery::Replication)];
     }
     let blind = seen(&blind, None);
     assert_eq!(blind.received, None);
     assert!(
         check(&[blind], Err("does not tell what it has received")).ranked[0]
             .excluded
-            .contains(&Excluded::Unknown)
+            .contains(&ExclusionReason::Unknown)
     );
     let mut powerless = look_at("old:1-9", "old:4-9", None);
     if let Ok(look) = &mut powerless.outcome {
@@ -327,9 +349,9 @@ fn what_a_look_saw_becomes_a_candidate() {
     check(&[seen(&look_at("old:1-5", "old:4-9", Some(error)), None)], Err("1062 duplicate"));
     // Of a target its own GTIDs tell nothing; the channel's progress does.
     let target = seen(&look_at("other:1-5", "", None), Some(&mysql("old:1-7")));
-    assert_eq!((target.feed, target.executed.clone()), (Feed::Channel, Some(mysql("old:1-7"))));
+    assert_eq!((target.feed, target.executed.clone()), (ReplicationKind::Channel, Some(mysql("old:1-7"))));
     check(&[target], Ok("a"));
-    let unreached = Unreached { failure: Failure::TimedOut, message: "timed out".to_owned() };
+    let unreached = ProbeError { failure: ProbeFailure::TimedOut, message: "timed out".to_owned() };
     let silent = Observation { outcome: Err(unreached), ..look_at("", "", None) };
     check(&[seen(&silent, None)], Err("timed out"));
 }
@@ -349,16 +371,16 @@ prop_compose! {
         stopped in prop::bool::weighted(0.1),
         minor in 6u16..8,
         catch_up_ms in prop::option::of(0u64..20_000),
-    ) -> Server {
+    ) -> CandidateServer {
         let upto = |last: u64| mysql(&if last == 0 { String::new() } else { format!("old:1-{last}") });
         let executed = executed.min(received);
         let mut text = if received == 0 { String::new() } else { format!("old:1-{received}") };
         if errant {
             text.push_str(",other:1");
         }
-        Server {
+        CandidateServer {
             reached: if reached { Ok(()) } else { Err("timed out".to_owned()) },
-            version: Version { major: 9, minor, patch: 0 },
+            version: ServerVersion { major: 9, minor, patch: 0 },
             promotion,
             received: Some(mysql(&text)),
             executed: Some(upto(executed)),
@@ -386,11 +408,11 @@ proptest! {
         }
         let before = if before == 0 { String::new() } else { format!("old:1-{before}") };
         let log = log("old:1-10", &before);
-        let choice = choose(&question(&log, &servers));
+        let choice = rank_candidates(&question(&log, &servers));
         let mut turned = servers.clone();
         turned.rotate_left(turn.min(servers.len()));
         turned.reverse();
-        prop_assert_eq!(&choose(&question(&log, &turned)), &choice);
+        prop_assert_eq!(&rank_candidates(&question(&log, &turned)), &choice);
         let by_name = |name: &str| servers.iter().find(|server| server.name == name).expect("known");
         for assessment in choice.ranked.iter().filter(|one| one.is_candidate()) {
             let server = by_name(&assessment.server);

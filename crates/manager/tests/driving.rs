@@ -8,28 +8,34 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tailwater_manager::Refusal;
-use tailwater_manager::choice::{Feed, Origin, Promotion, Server, Version};
-use tailwater_manager::driving::run::Confirmed;
-use tailwater_manager::driving::{AuditFolder, AuditStore, Confirm, Driver, Limits, RecordError, Term};
-use tailwater_manager::failover::{Act, Answer, Audit, End, Expected, Failover, Order, Phase};
-use tailwater_manager::hands::Hands;
-use tailwater_manager::lease::Token;
-use tailwater_manager::lossless::{Acker, Look, Regimes, Stop, Waiting};
+use tailwater_manager::SafetyRefusal;
+use tailwater_manager::action_executor::ActionExecutor;
+use tailwater_manager::candidates::{CandidateServer, GtidOrigin, Promotion, ReplicationKind, ServerVersion};
+use tailwater_manager::driver::run_driver::ConfirmationFuture;
+use tailwater_manager::driver::{
+    AuditError, AuditFolder, AuditStore, ConfirmFailure, DriverTimeouts, LeaseCheck, RunDriver,
+};
+use tailwater_manager::failover::{
+    ActionOutcome, Audit, ExpectedDurations, Failover, FailoverRequest, RunAction, RunOutcome, RunPhase,
+};
+use tailwater_manager::lease::LeaseToken;
+use tailwater_manager::lossless::{
+    AckPolicyHistory, AckerEvidence, AckerStop, PolicyObservation, SemiSyncWait,
+};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 use tokio::sync::{Notify, watch};
 
 const OLD: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
-const VERSION: Version = Version { major: 9, minor: 7, patch: 1 };
+const VERSION: ServerVersion = ServerVersion { major: 9, minor: 7, patch: 1 };
 
 fn set() -> GtidSet {
     GtidSet::parse(Flavour::MySql, &format!("{OLD}:1-9")).expect("a set")
 }
 
-fn order(dry_run: bool) -> Order {
+fn order(dry_run: bool) -> FailoverRequest {
     let ackers: BTreeSet<String> = ["relay".to_owned()].into();
-    let waiting = Waiting {
+    let waiting = SemiSyncWait {
         active: true,
         after_sync: true,
         timeout_ms: u64::MAX,
@@ -39,15 +45,21 @@ fn order(dry_run: bool) -> Order {
         after_restart: true,
     };
     let holds = [("relay".to_owned(), set())].into();
-    let look = Look { waiting: &waiting, ackers: &ackers, strangers: 0, executed: &set(), holds: &holds };
-    Order {
+    let look = PolicyObservation {
+        waiting: &waiting,
+        ackers: &ackers,
+        strangers: 0,
+        executed: &set(),
+        holds: &holds,
+    };
+    FailoverRequest {
         id: "run-1".to_owned(),
         primary: "old".to_owned(),
-        origin: Origin::MySql([0x3e; 16]),
+        origin: GtidOrigin::MySql([0x3e; 16]),
         version: VERSION,
         region: None,
         last_known: Some(set()),
-        regimes: Some(Regimes::begin(&look)),
+        regimes: Some(AckPolicyHistory::begin(&look)),
         unverified_ms: 0,
         unverified_ms_max: 1000,
         ackers: ackers.into_iter().collect(),
@@ -60,17 +72,17 @@ fn order(dry_run: bool) -> Order {
         catch_up_ms_max: 1000,
         allow_data_loss: false,
         dry_run,
-        expected: Expected { stop_ms: 1, hook_ms: 1, supply_ms: 1, change_ms: 1, follow_ms: 1 },
+        expected: ExpectedDurations { stop_ms: 1, hook_ms: 1, supply_ms: 1, change_ms: 1, follow_ms: 1 },
     }
 }
 
 /// Which acts are meant.
-type Which = fn(&Act) -> bool;
+type Which = fn(&RunAction) -> bool;
 
 /// The world of one run: what was done, and what shall go wrong.
 #[derive(Default)]
 struct Script {
-    done: Mutex<Vec<Act>>,
+    done: Mutex<Vec<RunAction>>,
     /// Whoever is to do this never answers.
     hangs: Option<Which>,
     /// Whoever is to do this panics.
@@ -100,13 +112,13 @@ impl Lease {
 
 struct TermOf(Arc<Lease>);
 
-impl Term for TermOf {
-    fn check(&self) -> Result<Token, String> {
+impl LeaseCheck for TermOf {
+    fn check(&self) -> Result<LeaseToken, String> {
         let checks = self.0.checks.fetch_add(1, Ordering::SeqCst);
         if self.0.is_lost.load(Ordering::SeqCst) || self.0.checks_max.is_some_and(|max| checks >= max) {
             return Err("somebody else has it".to_owned());
         }
-        Ok(Token(7))
+        Ok(LeaseToken(7))
     }
 
     async fn ended(&self) -> String {
@@ -124,15 +136,15 @@ impl Term for TermOf {
 #[derive(Default)]
 struct Records {
     last: Mutex<Option<Audit>>,
-    fails_from: Option<Phase>,
+    fails_from: Option<RunPhase>,
 }
 
 impl AuditStore for Records {
-    fn save(&self, audit: &Audit) -> Result<(), RecordError> {
+    fn save(&self, audit: &Audit) -> Result<(), AuditError> {
         let phase = audit.steps.last().map(|step| step.phase);
         if self.fails_from.is_some_and(|from| phase.is_some_and(|phase| phase >= from)) {
             let source = std::io::Error::from(std::io::ErrorKind::StorageFull);
-            return Err(RecordError { path: PathBuf::from("record"), source });
+            return Err(AuditError { path: PathBuf::from("record"), source });
         }
         *self.last.lock().unwrap() = Some(audit.clone());
         Ok(())
@@ -141,15 +153,15 @@ impl AuditStore for Records {
 
 struct Yes;
 
-impl Confirm for Yes {
-    fn confirm(&self) -> Confirmed<'_> {
+impl ConfirmFailure for Yes {
+    fn confirm(&self) -> ConfirmationFuture<'_> {
         Box::pin(async { Ok("it is dead".to_owned()) })
     }
 }
 
-impl Hands for Script {
-    async fn perform(&self, act: &Act, token: Token) -> Answer {
-        assert_eq!(token, Token(7));
+impl ActionExecutor for Script {
+    async fn perform(&self, act: &RunAction, token: LeaseToken) -> ActionOutcome {
+        assert_eq!(token, LeaseToken(7));
         if act.changes() && self.stored.fails_from.is_none() {
             let stored = self.stored.last.lock().unwrap();
             let knows = stored.as_ref().is_some_and(|audit| {
@@ -168,25 +180,30 @@ impl Hands for Script {
             pending::<()>().await;
         }
         match act {
-            Act::StopAcker { acker } | Act::ReadAcker { acker } => Answer::Acker {
-                acker: Acker { name: acker.clone(), durable: true, stop: Stop::Lasting, holds: Some(set()) },
+            RunAction::StopAcker { acker } | RunAction::ReadAcker { acker } => ActionOutcome::AckerState {
+                acker: AckerEvidence {
+                    name: acker.clone(),
+                    durable: true,
+                    stop: AckerStop::Persistent,
+                    holds: Some(set()),
+                },
                 before: GtidSet::empty(Flavour::MySql),
             },
-            Act::LookAtServers => Answer::Servers(vec![server("new")]),
-            _ => Answer::Done,
+            RunAction::ProbeCandidates => ActionOutcome::Candidates(vec![server("new")]),
+            _ => ActionOutcome::Done,
         }
     }
 }
 
-fn server(name: &str) -> Server {
-    Server {
+fn server(name: &str) -> CandidateServer {
+    CandidateServer {
         name: name.to_owned(),
         reached: Ok(()),
         flavour: Flavour::MySql,
         version: VERSION,
         region: None,
         promotion: Promotion::Neutral,
-        feed: Feed::Replication,
+        feed: ReplicationKind::Native,
         received: Some(set()),
         executed: Some(set()),
         purged: Some(GtidSet::empty(Flavour::MySql)),
@@ -200,15 +217,15 @@ fn server(name: &str) -> Server {
     }
 }
 
-async fn drive(script: Script, dry_run: bool) -> (Audit, Vec<Act>) {
+async fn drive(script: Script, dry_run: bool) -> (Audit, Vec<RunAction>) {
     let (lease, stored) = (Arc::clone(&script.lease), Arc::clone(&script.stored));
     let hands = Arc::new(script);
-    let driver = Driver {
+    let driver = RunDriver {
         hands: Arc::clone(&hands),
         term: TermOf(lease),
         confirm: Arc::new(Yes),
         records: stored.clone(),
-        limits: Limits { act_ms_max: 50, catch_up_ms_max: 50 },
+        limits: DriverTimeouts { act_ms_max: 50, catch_up_ms_max: 50 },
     };
     let (progress, seen) = watch::channel(None);
     let audit = driver.drive(&mut Failover::new(order(dry_run)), &progress).await;
@@ -223,7 +240,11 @@ async fn drive(script: Script, dry_run: bool) -> (Audit, Vec<Act>) {
 #[tokio::test]
 async fn it_does_what_it_is_told_and_ends_with_a_new_primary() {
     let (audit, done) = drive(Script::default(), false).await;
-    assert_eq!(audit.outcome, Some(End::Promoted { server: "new".into(), left: Vec::new() }), "{audit}");
+    assert_eq!(
+        audit.outcome,
+        Some(RunOutcome::Promoted { server: "new".into(), left: Vec::new() }),
+        "{audit}"
+    );
     let expected =
         ["stop capture", "fence hook off", "look at", "have new execute", "wait for 1", "writable"];
     let told: Vec<String> = done.iter().map(ToString::to_string).collect();
@@ -240,57 +261,57 @@ async fn it_does_what_it_is_told_and_ends_with_a_new_primary() {
 #[tokio::test]
 async fn a_dry_run_changes_nothing() {
     let (audit, done) = drive(Script::default(), true).await;
-    assert!(matches!(&audit.outcome, Some(End::Planned { server, .. }) if server == "new"), "{audit}");
+    assert!(matches!(&audit.outcome, Some(RunOutcome::Planned { server, .. }) if server == "new"), "{audit}");
     assert!(done.iter().all(|act| !act.changes()), "{done:?}");
 }
 
 #[tokio::test]
 async fn who_never_answers_is_waited_for_no_longer_than_the_limit() {
     let hangs: [Which; 4] = [
-        |act| matches!(act, Act::StopAcker { .. }),
-        |act| matches!(act, Act::LookAtServers),
-        |act| matches!(act, Act::Drain { .. }),
-        |act| matches!(act, Act::MakeSource { .. }),
+        |act| matches!(act, RunAction::StopAcker { .. }),
+        |act| matches!(act, RunAction::ProbeCandidates),
+        |act| matches!(act, RunAction::DrainRelayLog { .. }),
+        |act| matches!(act, RunAction::EnableSemiSyncSource { .. }),
     ];
     for hang in hangs {
         let (audit, _) = drive(Script { hangs: Some(hang), ..Script::default() }, false).await;
-        let is_back = matches!(audit.outcome, Some(End::Undone { .. }));
+        let is_back = matches!(audit.outcome, Some(RunOutcome::Undone { .. }));
         assert!(is_back, "{audit}");
         assert!(audit.to_string().contains("no answer within 50 ms"), "{audit}");
     }
     // Behind the promotion it is left to be done.
-    let hang: Which = |act| matches!(act, Act::Follow { .. } | Act::RouteHook { .. });
+    let hang: Which = |act| matches!(act, RunAction::RepointAcker { .. } | RunAction::RunRouteHook { .. });
     let (audit, _) = drive(Script { hangs: Some(hang), ..Script::default() }, false).await;
-    assert!(matches!(&audit.outcome, Some(End::Promoted { left, .. }) if left.len() == 2), "{audit}");
+    assert!(matches!(&audit.outcome, Some(RunOutcome::Promoted { left, .. }) if left.len() == 2), "{audit}");
 }
 
 #[tokio::test]
 async fn who_panics_has_left_something_that_nobody_knows() {
-    let panics: Which = |act| matches!(act, Act::MakeSource { .. });
+    let panics: Which = |act| matches!(act, RunAction::EnableSemiSyncSource { .. });
     let (audit, _) = drive(Script { panics: Some(panics), ..Script::default() }, false).await;
-    assert!(matches!(audit.outcome, Some(End::Undone { .. })), "{audit}");
+    assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "{audit}");
     assert!(audit.to_string().contains("whoever was to do it ended"), "{audit}");
 }
 
 #[tokio::test]
 async fn a_lease_that_ends_while_something_is_done_ends_it_at_once_in_each_phase() {
     let cases: [(Which, bool); 8] = [
-        (|act| matches!(act, Act::StopAcker { .. }), false),
-        (|act| matches!(act, Act::FenceHook { .. }), false),
-        (|act| matches!(act, Act::LookAtServers), false),
-        (|act| matches!(act, Act::Drain { .. }), false),
-        (|act| matches!(act, Act::MakeSource { .. }), false),
-        (|act| matches!(act, Act::MakeWritable { .. }), false),
-        (|act| matches!(act, Act::Follow { .. }), true),
-        (|act| matches!(act, Act::RouteHook { .. }), true),
+        (|act| matches!(act, RunAction::StopAcker { .. }), false),
+        (|act| matches!(act, RunAction::RunFenceHook { .. }), false),
+        (|act| matches!(act, RunAction::ProbeCandidates), false),
+        (|act| matches!(act, RunAction::DrainRelayLog { .. }), false),
+        (|act| matches!(act, RunAction::EnableSemiSyncSource { .. }), false),
+        (|act| matches!(act, RunAction::MakeWritable { .. }), false),
+        (|act| matches!(act, RunAction::RepointAcker { .. }), true),
+        (|act| matches!(act, RunAction::RunRouteHook { .. }), true),
     ];
     for (case, is_promoted) in cases {
         let script = Script { ends_the_lease: Some(case), ..Script::default() };
         let (audit, done) = drive(script, false).await;
         assert!(done.last().is_some_and(case), "nothing is done any more, not even undone: {done:?}");
         match &audit.outcome {
-            Some(End::Promoted { left, .. }) => assert!(is_promoted && !left.is_empty(), "{audit}"),
-            Some(End::Left { refusal: Refusal::NoLease { .. }, to_undo, .. }) => {
+            Some(RunOutcome::Promoted { left, .. }) => assert!(is_promoted && !left.is_empty(), "{audit}"),
+            Some(RunOutcome::Incomplete { refusal: SafetyRefusal::NoLease { .. }, to_undo, .. }) => {
                 assert!(!is_promoted && !to_undo.is_empty(), "{audit}");
             }
             _ => panic!("{audit}"),
@@ -308,7 +329,7 @@ async fn a_lease_that_is_not_held_at_whatever_question_lets_nothing_more_be_done
         assert!(asked <= checks_max + 1, "it was asked once more after the answer was no");
         assert!(audit.outcome.is_some());
         if checks_max == 0 {
-            assert!(matches!(audit.outcome, Some(End::Unchanged { .. })), "{audit}");
+            assert!(matches!(audit.outcome, Some(RunOutcome::Unchanged { .. })), "{audit}");
         }
     }
 }
@@ -316,24 +337,32 @@ async fn a_lease_that_is_not_held_at_whatever_question_lets_nothing_more_be_done
 #[tokio::test]
 async fn what_cannot_be_recorded_is_not_done_until_there_is_only_forward() {
     let fails = |from| Arc::new(Records { fails_from: Some(from), ..Records::default() });
-    let (audit, done) = drive(Script { stored: fails(Phase::Fence), ..Script::default() }, false).await;
+    let (audit, done) = drive(Script { stored: fails(RunPhase::Fence), ..Script::default() }, false).await;
     assert!(
-        !done.iter().any(|act| matches!(act, Act::StopAcker { .. } | Act::MakeWritable { .. })),
+        !done.iter().any(|act| matches!(act, RunAction::StopAcker { .. } | RunAction::MakeWritable { .. })),
         "{done:?}"
     );
-    assert!(matches!(audit.outcome, Some(End::Undone { .. })), "{audit}");
+    assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "{audit}");
     assert!(audit.to_string().contains("its record cannot be stored"), "{audit}");
 
-    let (audit, done) = drive(Script { stored: fails(Phase::Source), ..Script::default() }, false).await;
+    let (audit, done) =
+        drive(Script { stored: fails(RunPhase::EnableSemiSync), ..Script::default() }, false).await;
     assert!(
-        !done.iter().any(|act| matches!(act, Act::MakeSource { .. } | Act::MakeWritable { .. })),
+        !done.iter().any(|act| matches!(
+            act,
+            RunAction::EnableSemiSyncSource { .. } | RunAction::MakeWritable { .. }
+        )),
         "{done:?}"
     );
-    assert!(done.iter().any(|act| matches!(act, Act::StartAcker { .. })), "undone all the same: {done:?}");
-    assert!(matches!(audit.outcome, Some(End::Undone { .. })), "{audit}");
+    assert!(
+        done.iter().any(|act| matches!(act, RunAction::StartAcker { .. })),
+        "undone all the same: {done:?}"
+    );
+    assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "{audit}");
 
-    let (audit, _) = drive(Script { stored: fails(Phase::Follow), ..Script::default() }, false).await;
-    assert!(matches!(&audit.outcome, Some(End::Promoted { left, .. }) if left.is_empty()), "{audit}");
+    let (audit, _) =
+        drive(Script { stored: fails(RunPhase::RepointAckers), ..Script::default() }, false).await;
+    assert!(matches!(&audit.outcome, Some(RunOutcome::Promoted { left, .. }) if left.is_empty()), "{audit}");
 }
 
 #[tokio::test]
@@ -367,5 +396,5 @@ async fn nothing_here_takes_long() {
     let hang: Which = |act| act.changes();
     let driven = drive(Script { hangs: Some(hang), ..Script::default() }, false);
     let (audit, _) = tokio::time::timeout(Duration::from_secs(60), driven).await.expect("it ends");
-    assert!(matches!(audit.outcome, Some(End::Left { .. })), "{audit}");
+    assert!(matches!(audit.outcome, Some(RunOutcome::Incomplete { .. })), "{audit}");
 }

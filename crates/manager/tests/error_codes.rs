@@ -6,7 +6,7 @@ use tailwater_session::SessionError;
 #[test]
 fn every_code_is_explained_once_and_no_other() {
     let page = include_str!("../../../docs/reference/errors.md");
-    let sources = [include_str!("../src/error.rs"), include_str!("../src/refusal.rs")];
+    let sources = [include_str!("../src/error.rs"), include_str!("../src/safety_refusal.rs")];
     let lines = sources.iter().flat_map(|source| source.lines());
     let codes: Vec<_> =
         lines.filter_map(|line| line.split_once("=> \"TW-MGR-")?.1.split('"').next()).collect();
@@ -26,7 +26,7 @@ fn every_code_is_explained_once_and_no_other() {
 #[test]
 fn every_refusal_has_a_section_that_says_what_to_do() {
     let page = include_str!("../../../docs/reference/refusals.md");
-    let source = include_str!("../src/refusal.rs");
+    let source = include_str!("../src/safety_refusal.rs");
     let codes: Vec<_> =
         source.lines().filter_map(|line| line.split_once("=> \"TW-MGR-")?.1.split('"').next()).collect();
     assert!(!codes.is_empty());

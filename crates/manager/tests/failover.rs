@@ -4,16 +4,21 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
-use tailwater_manager::Refusal;
-use tailwater_manager::choice::{Feed, Origin, Promotion, Server, Version};
-use tailwater_manager::failover::{Act, Answer, Audit, End, Expected, Failover, Note, Order, Step};
-use tailwater_manager::lease::Token;
-use tailwater_manager::lossless::{Acker, Look, Regimes, Stop, Waiting};
+use tailwater_manager::SafetyRefusal;
+use tailwater_manager::candidates::{CandidateServer, GtidOrigin, Promotion, ReplicationKind, ServerVersion};
+use tailwater_manager::failover::{
+    ActionOutcome, Audit, AuditEntry, AuditEvent, ExpectedDurations, Failover, FailoverRequest, RunAction,
+    RunOutcome,
+};
+use tailwater_manager::lease::LeaseToken;
+use tailwater_manager::lossless::{
+    AckPolicyHistory, AckerEvidence, AckerStop, PolicyObservation, SemiSyncWait,
+};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{GtidSet, MysqlGtid};
 
 const OLD: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
-const VERSION: Version = Version { major: 9, minor: 7, patch: 1 };
+const VERSION: ServerVersion = ServerVersion { major: 9, minor: 7, patch: 1 };
 
 pub fn set(last: u64) -> GtidSet {
     let text = if last == 0 { String::new() } else { format!("{OLD}:1-{last}") };
@@ -110,59 +115,61 @@ impl World {
     }
 
     /// Does it. What it gives back is the answer, if it gets through.
-    fn apply(&mut self, act: &Act) -> Answer {
+    fn apply(&mut self, act: &RunAction) -> ActionOutcome {
         self.effects += usize::from(act.changes());
         match act {
-            Act::CheckLease if self.lease => return Answer::Held(Token(7)),
-            Act::CheckLease => return Answer::Failed("another manager holds it".to_owned()),
-            Act::Confirm => return Answer::Confirmed("connection refused".to_owned()),
-            Act::StopAcker { acker } => {
-                self.ackers.get_mut(acker).expect("known").1 = None;
-                return self.acker(acker, Stop::Lasting);
+            RunAction::CheckLease if self.lease => return ActionOutcome::LeaseHeld(LeaseToken(7)),
+            RunAction::CheckLease => return ActionOutcome::Failed("another manager holds it".to_owned()),
+            RunAction::ConfirmFailure => {
+                return ActionOutcome::FailureConfirmed("connection refused".to_owned());
             }
-            Act::ReadAcker { acker } => return self.acker(acker, Stop::Unknown),
-            Act::StartAcker { acker } => {
+            RunAction::StopAcker { acker } => {
+                self.ackers.get_mut(acker).expect("known").1 = None;
+                return self.acker(acker, AckerStop::Persistent);
+            }
+            RunAction::ReadAcker { acker } => return self.acker(acker, AckerStop::Unknown),
+            RunAction::StartAcker { acker } => {
                 self.ackers.get_mut(acker).expect("known").1 = Some("old".to_owned())
             }
-            Act::LookAtServers => return Answer::Servers(self.look()),
-            Act::Supply { server, what, .. } => {
+            RunAction::ProbeCandidates => return ActionOutcome::Candidates(self.look()),
+            RunAction::Backfill { server, what, .. } => {
                 let last =
                     what.rsplit(['-', ':']).next().and_then(|last| last.parse().ok()).expect("a number");
                 self.servers.get_mut(server).expect("known").0 = last;
             }
-            Act::Drain { server } => {
+            RunAction::DrainRelayLog { server } => {
                 let has = self.servers.get_mut(server).expect("known");
                 has.1 = has.0;
             }
-            Act::MakeSource { server, acks } => {
+            RunAction::EnableSemiSyncSource { server, acks } => {
                 self.waits_for.insert(server.clone(), usize::try_from(*acks).expect("few"));
             }
-            Act::UnmakeSource { server } => drop(self.waits_for.remove(server)),
-            Act::MakeWritable { server } => drop(self.writable.insert(server.clone())),
-            Act::MakeReadOnly { server } => drop(self.writable.remove(server)),
-            Act::Follow { acker, server } => {
+            RunAction::DisableSemiSyncSource { server } => drop(self.waits_for.remove(server)),
+            RunAction::MakeWritable { server } => drop(self.writable.insert(server.clone())),
+            RunAction::MakeReadOnly { server } => drop(self.writable.remove(server)),
+            RunAction::RepointAcker { acker, server } => {
                 self.ackers.get_mut(acker).expect("known").1 = Some(server.clone());
             }
             _ => {}
         }
-        Answer::Done
+        ActionOutcome::Done
     }
 
-    fn acker(&self, name: &str, stop: Stop) -> Answer {
+    fn acker(&self, name: &str, stop: AckerStop) -> ActionOutcome {
         let holds = Some(set(self.ackers[name].0));
-        let acker = Acker { name: name.to_owned(), durable: true, stop, holds };
-        Answer::Acker { acker, before: set(0) }
+        let acker = AckerEvidence { name: name.to_owned(), durable: true, stop, holds };
+        ActionOutcome::AckerState { acker, before: set(0) }
     }
 
-    pub fn look(&self) -> Vec<Server> {
-        let each = self.servers.iter().map(|(name, (received, executed))| Server {
+    pub fn look(&self) -> Vec<CandidateServer> {
+        let each = self.servers.iter().map(|(name, (received, executed))| CandidateServer {
             name: name.clone(),
             reached: Ok(()),
             flavour: Flavour::MySql,
             version: VERSION,
             region: None,
             promotion: Promotion::Neutral,
-            feed: Feed::Replication,
+            feed: ReplicationKind::Native,
             received: Some(set(*received)),
             executed: Some(set(*executed)),
             purged: Some(set(0)),
@@ -178,9 +185,9 @@ impl World {
     }
 }
 
-pub fn order(world: &World) -> Order {
+pub fn order(world: &World) -> FailoverRequest {
     let names: BTreeSet<String> = world.ackers.keys().cloned().collect();
-    let waiting = Waiting {
+    let waiting = SemiSyncWait {
         active: true,
         after_sync: true,
         timeout_ms: u64::MAX,
@@ -190,15 +197,21 @@ pub fn order(world: &World) -> Order {
         after_restart: true,
     };
     let holds = names.iter().map(|name| (name.clone(), set(0))).collect();
-    let look = Look { waiting: &waiting, ackers: &names, strangers: 0, executed: &set(0), holds: &holds };
-    Order {
+    let look = PolicyObservation {
+        waiting: &waiting,
+        ackers: &names,
+        strangers: 0,
+        executed: &set(0),
+        holds: &holds,
+    };
+    FailoverRequest {
         id: "run".to_owned(),
         primary: "old".to_owned(),
-        origin: Origin::MySql(MysqlGtid::parse(&format!("{OLD}:1")).expect("a GTID").uuid),
+        origin: GtidOrigin::MySql(MysqlGtid::parse(&format!("{OLD}:1")).expect("a GTID").uuid),
         version: VERSION,
         region: None,
         last_known: None,
-        regimes: Some(Regimes::begin(&look)),
+        regimes: Some(AckPolicyHistory::begin(&look)),
         unverified_ms: 0,
         unverified_ms_max: 1000,
         ackers: names.into_iter().collect(),
@@ -211,15 +224,15 @@ pub fn order(world: &World) -> Order {
         catch_up_ms_max: 10_000,
         allow_data_loss: false,
         dry_run: false,
-        expected: Expected { stop_ms: 5, hook_ms: 50, supply_ms: 20, change_ms: 3, follow_ms: 30 },
+        expected: ExpectedDurations { stop_ms: 5, hook_ms: 50, supply_ms: 20, change_ms: 3, follow_ms: 30 },
     }
 }
 
 /// Runs it to its end. The lease goes before the act of that number, if one is given.
 fn run(
     world: &mut World,
-    order: Order,
-    mut fate: impl FnMut(&Act) -> Fate,
+    order: FailoverRequest,
+    mut fate: impl FnMut(&RunAction) -> Fate,
     lease_goes: Option<u32>,
 ) -> Audit {
     let mut failover = Failover::new(order);
@@ -234,17 +247,17 @@ fn run(
         world.live();
         let answer = match fate(&act) {
             Fate::Done => world.apply(&act),
-            Fate::Failed => Answer::Failed("no".to_owned()),
+            Fate::Failed => ActionOutcome::Failed("no".to_owned()),
             Fate::DoneUnheard => {
                 world.apply(&act);
-                Answer::Unknown("timed out".to_owned())
+                ActionOutcome::Unknown("timed out".to_owned())
             }
-            Fate::LostOnTheWay => Answer::Unknown("timed out".to_owned()),
+            Fate::LostOnTheWay => ActionOutcome::Unknown("timed out".to_owned()),
             Fate::Stale => match &act {
-                Act::StopAcker { acker } | Act::ReadAcker { acker } => {
-                    world.acker(acker, Stop::Refused { term: 7, seen: 4711 })
+                RunAction::StopAcker { acker } | RunAction::ReadAcker { acker } => {
+                    world.acker(acker, AckerStop::Refused { term: 7, seen: 4711 })
                 }
-                _ => Answer::Failed("no".to_owned()),
+                _ => ActionOutcome::Failed("no".to_owned()),
             },
         };
         let primaries = world.primaries();
@@ -257,13 +270,13 @@ fn run(
                 failover.audit()
             );
         }
-        let held = matches!(answer, Answer::Held(_));
+        let held = matches!(answer, ActionOutcome::LeaseHeld(_));
         let next = failover.answer(at_ms, number, answer);
         assert!(held || !next.iter().any(|(_, act)| act.changes()), "the lease was not asked for: {next:?}");
         queue.extend(next);
         if failover.audit().outcome.is_some() {
             // What comes late changes nothing any more.
-            assert!(failover.answer(at_ms, number, Answer::Done).is_empty());
+            assert!(failover.answer(at_ms, number, ActionOutcome::Done).is_empty());
             break;
         }
     }
@@ -271,7 +284,7 @@ fn run(
 }
 
 /// The usual order, with the lease held throughout.
-fn run_with(world: &mut World, fate: impl FnMut(&Act) -> Fate) -> Audit {
+fn run_with(world: &mut World, fate: impl FnMut(&RunAction) -> Fate) -> Audit {
     let order = order(world);
     run(world, order, fate, None)
 }
@@ -280,22 +293,23 @@ fn run_with(world: &mut World, fate: impl FnMut(&Act) -> Fate) -> Audit {
 fn check(world: &World, audit: &Audit) {
     let fenced = || world.captures_from("old") < world.acks;
     match audit.outcome.as_ref().unwrap_or_else(|| panic!("no end: {audit}")) {
-        End::Promoted { server, left } => {
+        RunOutcome::Promoted { server, left } => {
             assert!(world.writable.contains(server) && world.writable.len() == 1, "{audit}");
             assert!(fenced(), "{audit}");
             let follow = |acker: &String| {
-                left.iter().any(|act| matches!(act, Act::Follow { acker: one, .. } if one == acker))
+                left.iter()
+                    .any(|act| matches!(act, RunAction::RepointAcker { acker: one, .. } if one == acker))
             };
             for (acker, (_, from)) in &world.ackers {
                 assert!(from.as_ref() == Some(server) || follow(acker), "{acker} is not told of: {audit}");
             }
         }
-        End::Unchanged { .. } => assert_eq!(world.effects, 0, "{audit}"),
-        End::Undone { .. } => {
+        RunOutcome::Unchanged { .. } => assert_eq!(world.effects, 0, "{audit}"),
+        RunOutcome::Undone { .. } => {
             assert!(world.writable.is_empty() && world.waits_for.is_empty(), "{audit}");
             assert_eq!(world.captures_from("old"), world.ackers.len(), "{audit}");
         }
-        End::Left { to_undo, .. } => {
+        RunOutcome::Incomplete { to_undo, .. } => {
             // Whoever does what is left has what was before.
             let mut world = world.clone();
             for act in to_undo {
@@ -304,7 +318,7 @@ fn check(world: &World, audit: &Audit) {
             assert!(world.writable.is_empty() && world.waits_for.is_empty(), "{audit}");
             assert_eq!(world.captures_from("old"), world.ackers.len(), "{audit}");
         }
-        End::Planned { .. } => panic!("not asked for: {audit}"),
+        RunOutcome::Planned { .. } => panic!("not asked for: {audit}"),
     }
     let text = serde_json::to_string(audit).expect("JSON");
     assert_eq!(&serde_json::from_str::<Audit>(&text).expect("an audit record"), audit);
@@ -312,8 +326,8 @@ fn check(world: &World, audit: &Audit) {
     let mut ordered = BTreeSet::new();
     for step in &audit.steps {
         match &step.note {
-            Note::Ordered { number, .. } => assert!(ordered.insert(*number)),
-            Note::Answered { number, .. } => assert!(ordered.contains(number)),
+            AuditEvent::ActionOrdered { number, .. } => assert!(ordered.insert(*number)),
+            AuditEvent::ActionAnswered { number, .. } => assert!(ordered.contains(number)),
             _ => {}
         }
     }
@@ -324,7 +338,11 @@ fn a_dead_primary_is_replaced() {
     let mut world = World::new(&[10, 9], &[(8, 6), (5, 5)], 1);
     let audit = run_with(&mut world, |_| Fate::Done);
     check(&world, &audit);
-    assert_eq!(audit.outcome, Some(End::Promoted { server: "s0".to_owned(), left: Vec::new() }), "{audit}");
+    assert_eq!(
+        audit.outcome,
+        Some(RunOutcome::Promoted { server: "s0".to_owned(), left: Vec::new() }),
+        "{audit}"
+    );
     assert_eq!(world.servers["s0"], (10, 10));
     assert_eq!((world.captures_from("s0"), audit.token), (2, Some(7)));
     let text = audit.to_string();
@@ -338,7 +356,7 @@ fn nobody_waits_for_an_acker_that_is_not_needed() {
     let mut world = World::new(&[10, 9], &[(8, 8)], 2);
     let mut failover = Failover::new(order(&world));
     let mut acts = failover.begin(0);
-    while !acts.iter().any(|(_, act)| matches!(act, Act::StopAcker { .. })) {
+    while !acts.iter().any(|(_, act)| matches!(act, RunAction::StopAcker { .. })) {
         let (number, act) = acts.remove(0);
         acts.extend(failover.answer(0, number, world.apply(&act)));
     }
@@ -346,53 +364,55 @@ fn nobody_waits_for_an_acker_that_is_not_needed() {
     assert_eq!(acts.len(), 2);
     let (number, act) = acts.remove(0);
     let next = failover.answer(1, number, world.apply(&act));
-    assert!(matches!(next[..], [(_, Act::CheckLease)]), "{next:?}");
+    assert!(matches!(next[..], [(_, RunAction::CheckLease)]), "{next:?}");
 }
 
 #[test]
 fn too_few_ackers_refuse_and_everything_is_undone() {
     let mut world = World::new(&[10, 9], &[(8, 8)], 1);
-    let lost = |act: &Act| match act {
-        Act::StopAcker { acker } if acker == "relay1" => Fate::DoneUnheard,
+    let lost = |act: &RunAction| match act {
+        RunAction::StopAcker { acker } if acker == "relay1" => Fate::DoneUnheard,
         _ => Fate::Done,
     };
     let audit = run_with(&mut world, lost);
     check(&world, &audit);
-    let Some(End::Undone { refusal: Refusal::Incomplete { missing, .. }, .. }) = &audit.outcome else {
+    let Some(RunOutcome::Undone { refusal: SafetyRefusal::TooFewAckers { missing, .. }, .. }) =
+        &audit.outcome
+    else {
         panic!("{audit}")
     };
     assert!(missing.contains("relay1"), "{missing}");
     // Unless the operator says so, who is told what may be missing.
     let mut world = World::new(&[10, 9], &[(8, 8)], 1);
-    let allowed = Order { allow_data_loss: true, ..order(&world) };
+    let allowed = FailoverRequest { allow_data_loss: true, ..order(&world) };
     let audit = run(&mut world, allowed, lost, None);
-    assert!(matches!(audit.outcome, Some(End::Promoted { .. })), "{audit}");
+    assert!(matches!(audit.outcome, Some(RunOutcome::Promoted { .. })), "{audit}");
     let missing = audit.may_be_missing.expect("told");
     assert_eq!((missing.held_by.as_slice(), missing.grows), (["relay1".to_owned()].as_slice(), true));
 }
 
 #[test]
 fn ackers_that_refuse_this_term_are_told_apart_and_nothing_is_left_to_undo() {
-    let stale = |act: &Act| match act {
-        Act::StopAcker { acker } | Act::ReadAcker { acker } if acker == "relay1" => Fate::Stale,
+    let stale = |act: &RunAction| match act {
+        RunAction::StopAcker { acker } | RunAction::ReadAcker { acker } if acker == "relay1" => Fate::Stale,
         _ => Fate::Done,
     };
     for dry_run in [false, true] {
         let mut world = World::new(&[10, 9], &[(8, 8)], 1);
-        let order = Order { dry_run, ..order(&world) };
+        let order = FailoverRequest { dry_run, ..order(&world) };
         let audit = run(&mut world, order, stale, None);
         check(&world, &audit);
         let Some(
-            End::Undone { refusal: Refusal::Incomplete { missing, .. }, .. }
-            | End::Unchanged { refusal: Refusal::Incomplete { missing, .. } },
+            RunOutcome::Undone { refusal: SafetyRefusal::TooFewAckers { missing, .. }, .. }
+            | RunOutcome::Unchanged { refusal: SafetyRefusal::TooFewAckers { missing, .. } },
         ) = &audit.outcome
         else {
             panic!("{audit}")
         };
         assert!(missing.contains("relay1 (refuses orders of term 7 of the lease"), "{missing}");
         assert!(missing.contains("term 4711") && missing.contains("raise-terms"), "{missing}");
-        let starts = Act::StartAcker { acker: "relay1".to_owned() };
-        let is_it = |step: &Step| matches!(&step.note, Note::Ordered { what, .. } if *what == starts);
+        let starts = RunAction::StartAcker { acker: "relay1".to_owned() };
+        let is_it = |step: &AuditEntry| matches!(&step.note, AuditEvent::ActionOrdered { what, .. } if *what == starts);
         assert!(!audit.steps.iter().any(is_it), "it did nothing that could be undone: {audit}");
     }
 }
@@ -400,81 +420,90 @@ fn ackers_that_refuse_this_term_are_told_apart_and_nothing_is_left_to_undo() {
 #[test]
 fn a_candidate_that_fails_gives_way_to_another() {
     let mut world = World::new(&[10, 10], &[(10, 9), (4, 4)], 1);
-    let stuck = |act: &Act| match act {
-        Act::Drain { server } if server == "s0" => Fate::LostOnTheWay,
+    let stuck = |act: &RunAction| match act {
+        RunAction::DrainRelayLog { server } if server == "s0" => Fate::LostOnTheWay,
         _ => Fate::Done,
     };
     let audit = run_with(&mut world, stuck);
     check(&world, &audit);
-    assert!(matches!(&audit.outcome, Some(End::Promoted { server, .. }) if server == "s1"), "{audit}");
+    assert!(matches!(&audit.outcome, Some(RunOutcome::Promoted { server, .. }) if server == "s1"), "{audit}");
 }
 
 /// Semi-sync cannot be loaded there, say. It replicates again, and the next one takes its place in the same run.
 #[test]
 fn a_candidate_that_cannot_wait_for_acks_gives_way_to_another() {
-    let unfit = |act: &Act| match act {
-        Act::MakeSource { server, .. } if server == "s0" => Fate::Failed,
+    let unfit = |act: &RunAction| match act {
+        RunAction::EnableSemiSyncSource { server, .. } if server == "s0" => Fate::Failed,
         _ => Fate::Done,
     };
     let mut world = World::new(&[10, 10], &[(10, 10), (4, 4)], 1);
     let audit = run_with(&mut world, unfit);
     check(&world, &audit);
-    assert_eq!(audit.outcome, Some(End::Promoted { server: "s1".to_owned(), left: Vec::new() }), "{audit}");
-    let unmade = Act::UnmakeSource { server: "s0".to_owned() };
-    let is_unmade = |step: &Step| matches!(&step.note, Note::Ordered { what, .. } if *what == unmade);
+    assert_eq!(
+        audit.outcome,
+        Some(RunOutcome::Promoted { server: "s1".to_owned(), left: Vec::new() }),
+        "{audit}"
+    );
+    let unmade = RunAction::DisableSemiSyncSource { server: "s0".to_owned() };
+    let is_unmade =
+        |step: &AuditEntry| matches!(&step.note, AuditEvent::ActionOrdered { what, .. } if *what == unmade);
     assert!(audit.steps.iter().any(is_unmade), "{audit}");
     let choice = audit.choice.as_ref().expect("a choice");
     let told = choice.ranked.iter().find(|one| one.server == "s0").map(|one| format!("{:?}", one.excluded));
     assert!(told.is_some_and(|told| told.contains("have s0 wait for 1 ACKs: no")), "{choice:?}");
 
     // What it does not hear is still to be done, and holds nobody up.
-    let silent = |act: &Act| match act {
-        Act::MakeSource { server, .. } if server == "s0" => Fate::DoneUnheard,
-        Act::UnmakeSource { .. } => Fate::LostOnTheWay,
+    let silent = |act: &RunAction| match act {
+        RunAction::EnableSemiSyncSource { server, .. } if server == "s0" => Fate::DoneUnheard,
+        RunAction::DisableSemiSyncSource { .. } => Fate::LostOnTheWay,
         _ => Fate::Done,
     };
     let mut world = World::new(&[10, 10], &[(10, 10), (4, 4)], 1);
     let audit = run_with(&mut world, silent);
     check(&world, &audit);
     let left = vec![unmade];
-    assert_eq!(audit.outcome, Some(End::Promoted { server: "s1".to_owned(), left }), "{audit}");
+    assert_eq!(audit.outcome, Some(RunOutcome::Promoted { server: "s1".to_owned(), left }), "{audit}");
 
     // With nobody else all is undone; one that was asked for gives way to nobody.
     let mut world = World::new(&[10, 10], &[(10, 10)], 1);
     let audit = run_with(&mut world, unfit);
     check(&world, &audit);
-    let Some(End::Undone { refusal: Refusal::NoCandidate { reasons }, .. }) = &audit.outcome else {
+    let Some(RunOutcome::Undone { refusal: SafetyRefusal::NoCandidate { reasons }, .. }) = &audit.outcome
+    else {
         panic!("{audit}")
     };
     assert!(reasons.contains("s0: it was tried and failed: have s0 wait for 1 ACKs: no"), "{reasons}");
     let mut world = World::new(&[10, 10], &[(10, 10), (4, 4)], 1);
-    let wanted = Order { wanted: Some("s0".to_owned()), ..order(&world) };
+    let wanted = FailoverRequest { wanted: Some("s0".to_owned()), ..order(&world) };
     let audit = run(&mut world, wanted, unfit, None);
     check(&world, &audit);
-    assert!(matches!(audit.outcome, Some(End::Undone { refusal: Refusal::Step { .. }, .. })), "{audit}");
+    assert!(
+        matches!(audit.outcome, Some(RunOutcome::Undone { refusal: SafetyRefusal::StepFailed { .. }, .. })),
+        "{audit}"
+    );
 }
 
 #[test]
 fn a_server_that_may_be_writable_keeps_the_old_primary_fenced() {
     let mut world = World::new(&[10, 10], &[(10, 10)], 1);
-    let silent = |act: &Act| match act {
-        Act::MakeWritable { .. } => Fate::DoneUnheard,
-        Act::MakeReadOnly { .. } => Fate::LostOnTheWay,
+    let silent = |act: &RunAction| match act {
+        RunAction::MakeWritable { .. } => Fate::DoneUnheard,
+        RunAction::MakeReadOnly { .. } => Fate::LostOnTheWay,
         _ => Fate::Done,
     };
     let audit = run_with(&mut world, silent);
     check(&world, &audit);
-    let Some(End::Left { to_undo, .. }) = &audit.outcome else { panic!("{audit}") };
-    assert_eq!(to_undo[0], Act::MakeReadOnly { server: "s0".to_owned() });
+    let Some(RunOutcome::Incomplete { to_undo, .. }) = &audit.outcome else { panic!("{audit}") };
+    assert_eq!(to_undo[0], RunAction::MakeReadOnly { server: "s0".to_owned() });
     assert_eq!(world.captures_from("old"), 0);
 }
 
 #[test]
 fn an_acker_that_does_not_answer_keeps_no_other_stopped() {
     let starts = std::cell::Cell::new(0);
-    let away = |act: &Act| match act {
-        Act::StopAcker { acker } | Act::StartAcker { acker } if acker == "relay1" => {
-            starts.set(starts.get() + usize::from(matches!(act, Act::StartAcker { .. })));
+    let away = |act: &RunAction| match act {
+        RunAction::StopAcker { acker } | RunAction::StartAcker { acker } if acker == "relay1" => {
+            starts.set(starts.get() + usize::from(matches!(act, RunAction::StartAcker { .. })));
             Fate::LostOnTheWay
         }
         _ => Fate::Done,
@@ -482,17 +511,19 @@ fn an_acker_that_does_not_answer_keeps_no_other_stopped() {
     let mut world = World::new(&[10, 9, 9], &[(8, 8)], 1);
     let audit = run_with(&mut world, away);
     check(&world, &audit);
-    let Some(End::Left { to_undo, refusal: Refusal::Incomplete { .. }, .. }) = &audit.outcome else {
+    let Some(RunOutcome::Incomplete { to_undo, refusal: SafetyRefusal::TooFewAckers { .. }, .. }) =
+        &audit.outcome
+    else {
         panic!("{audit}")
     };
-    assert_eq!(to_undo, &[Act::StartAcker { acker: "relay1".to_owned() }]);
+    assert_eq!(to_undo, &[RunAction::StartAcker { acker: "relay1".to_owned() }]);
     assert_eq!((world.captures_from("old"), starts.get()), (3, 2), "it was tried twice: {audit}");
 
     // One that answers the second time has been started then.
     starts.set(0);
-    let late = |act: &Act| match act {
-        Act::StopAcker { acker } if acker == "relay1" => Fate::DoneUnheard,
-        Act::StartAcker { acker } if acker == "relay1" && starts.replace(starts.get() + 1) == 0 => {
+    let late = |act: &RunAction| match act {
+        RunAction::StopAcker { acker } if acker == "relay1" => Fate::DoneUnheard,
+        RunAction::StartAcker { acker } if acker == "relay1" && starts.replace(starts.get() + 1) == 0 => {
             Fate::LostOnTheWay
         }
         _ => Fate::Done,
@@ -500,43 +531,46 @@ fn an_acker_that_does_not_answer_keeps_no_other_stopped() {
     let mut world = World::new(&[10, 9, 9], &[(8, 8)], 1);
     let audit = run_with(&mut world, late);
     check(&world, &audit);
-    assert!(matches!(audit.outcome, Some(End::Undone { .. })), "{audit}");
+    assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "{audit}");
 }
 
 #[test]
 fn a_dry_run_changes_nothing_and_tells_the_plan() {
     let mut world = World::new(&[10, 9], &[(8, 6)], 1);
     let audit = run(&mut world.clone(), order(&world), |_| Fate::Done, None);
-    let done: Vec<Act> = audit
+    let done: Vec<RunAction> = audit
         .steps
         .iter()
         .filter_map(|step| match &step.note {
-            Note::Ordered { what, .. } if what.changes() => Some(what.clone()),
+            AuditEvent::ActionOrdered { what, .. } if what.changes() => Some(what.clone()),
             _ => None,
         })
         .collect();
-    let dry = Order { dry_run: true, ..order(&world) };
+    let dry = FailoverRequest { dry_run: true, ..order(&world) };
     let plan = run(&mut world, dry, |_| Fate::Done, None);
     assert_eq!(world.effects, 0);
-    let Some(End::Planned { server, acts, expected_ms }) = &plan.outcome else { panic!("{plan}") };
+    let Some(RunOutcome::Planned { server, acts, expected_ms }) = &plan.outcome else { panic!("{plan}") };
     // The plan is what the real run does.
     assert_eq!((server.as_str(), acts), ("s0", &done));
     // Stops 5, supply 20, drain 20 (the server's own estimate), source 3, writable 3, follow 30, route 50.
     assert_eq!(*expected_ms, 131, "{plan}");
     // And it refuses as the real run does.
-    let refused = Order { dry_run: true, ackers: vec!["relay0".to_owned()], ..order(&world) };
+    let refused = FailoverRequest { dry_run: true, ackers: vec!["relay0".to_owned()], ..order(&world) };
     let plan = run(&mut world, refused, |_| Fate::Done, None);
-    assert!(matches!(plan.outcome, Some(End::Unchanged { refusal: Refusal::Incomplete { .. } })), "{plan}");
+    assert!(
+        matches!(plan.outcome, Some(RunOutcome::Unchanged { refusal: SafetyRefusal::TooFewAckers { .. } })),
+        "{plan}"
+    );
 }
 
 #[test]
 fn what_is_not_confirmed_changes_nothing() {
     let mut world = World::new(&[10], &[(10, 10)], 1);
-    let alive = |act: &Act| if *act == Act::Confirm { Fate::Failed } else { Fate::Done };
+    let alive = |act: &RunAction| if *act == RunAction::ConfirmFailure { Fate::Failed } else { Fate::Done };
     let audit = run_with(&mut world, alive);
     check(&world, &audit);
     assert!(
-        matches!(audit.outcome, Some(End::Unchanged { refusal: Refusal::NotConfirmed { .. } })),
+        matches!(audit.outcome, Some(RunOutcome::Unchanged { refusal: SafetyRefusal::NotConfirmed { .. } })),
         "{audit}"
     );
 }
@@ -592,7 +626,7 @@ proptest! {
         let ordered = order(&world);
         let audit = run(&mut world, ordered, |_| Fate::Done, None);
         check(&world, &audit);
-        let promoted = matches!(&audit.outcome, Some(End::Promoted { left, .. }) if left.is_empty());
+        let promoted = matches!(&audit.outcome, Some(RunOutcome::Promoted { left, .. }) if left.is_empty());
         prop_assert!(promoted, "{}", audit);
     }
 }

@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tailwater_manager::FailoverReadiness;
-use tailwater_manager::analysis::{Code, Guard, Settings};
-use tailwater_manager::failover::Order;
+use tailwater_manager::action_executor::AckerReport;
+use tailwater_manager::analysis::{AnalysisSettings, FailoverGuard, FailureCode};
+use tailwater_manager::cluster_watch::{ClusterState, WatchedCluster};
+use tailwater_manager::failover::FailoverRequest;
 use tailwater_manager::failover_readiness::rehearse;
-use tailwater_manager::hands::AckerReport;
-use tailwater_manager::lease::Token;
-use tailwater_manager::lossless::{Acker, Look, Regimes, Stop, Waiting};
-use tailwater_manager::watching::{Chronicle, WatchedCluster};
+use tailwater_manager::lease::LeaseToken;
+use tailwater_manager::lossless::{
+    AckPolicyHistory, AckerEvidence, AckerStop, PolicyObservation, SemiSyncWait,
+};
 
 use crate::failover::{World, order, set};
 use crate::topology::plan;
@@ -23,15 +25,20 @@ fn world() -> World {
 fn reports(names: &[&str], holds: u64) -> Reports {
     let report = |name: &&str| {
         let name = (*name).to_owned();
-        let acker = Acker { name: name.clone(), durable: true, stop: Stop::Unknown, holds: Some(set(holds)) };
-        (name, Ok(AckerReport { acker, before: set(0), term: Token(1) }))
+        let acker = AckerEvidence {
+            name: name.clone(),
+            durable: true,
+            stop: AckerStop::Unknown,
+            holds: Some(set(holds)),
+        };
+        (name, Ok(AckerReport { acker, before: set(0), term: LeaseToken(1) }))
     };
     names.iter().map(report).collect()
 }
 
 /// The order of the world, with a primary that waits so.
-fn waiting(ackers: &[&str], strangers: u32, change: impl FnOnce(&mut Waiting)) -> Order {
-    let mut waiting = Waiting {
+fn waiting(ackers: &[&str], strangers: u32, change: impl FnOnce(&mut SemiSyncWait)) -> FailoverRequest {
+    let mut waiting = SemiSyncWait {
         active: true,
         after_sync: true,
         timeout_ms: u64::MAX,
@@ -43,10 +50,11 @@ fn waiting(ackers: &[&str], strangers: u32, change: impl FnOnce(&mut Waiting)) -
     change(&mut waiting);
     let ackers: BTreeSet<String> = ackers.iter().map(|name| (*name).to_owned()).collect();
     let holds = ackers.iter().map(|name| (name.clone(), set(9))).collect();
-    let look = Look { waiting: &waiting, ackers: &ackers, strangers, executed: &set(0), holds: &holds };
-    let mut regimes = Regimes::begin(&look);
+    let look =
+        PolicyObservation { waiting: &waiting, ackers: &ackers, strangers, executed: &set(0), holds: &holds };
+    let mut regimes = AckPolicyHistory::begin(&look);
     regimes.look(&look);
-    Order { regimes: Some(regimes), ackers: ackers.into_iter().collect(), ..order(&world()) }
+    FailoverRequest { regimes: Some(regimes), ackers: ackers.into_iter().collect(), ..order(&world()) }
 }
 
 /// Refused by that rule, in words that have each of these in them.
@@ -71,7 +79,7 @@ fn each_rule_that_would_refuse_is_named_while_the_primary_lives() {
     let not_kept = waiting(&["relay0"], 0, |waiting| waiting.after_restart = false);
     refused(&rehearse(not_kept.clone(), &relay, &servers), "TW-MGR-0033", &["old", "option file"]);
     // A fence takes the place of that, as it does in a failover.
-    let fenced = Order { fence_hooks: vec!["off".to_owned()], ..not_kept };
+    let fenced = FailoverRequest { fence_hooks: vec!["off".to_owned()], ..not_kept };
     assert_eq!(rehearse(fenced, &relay, &servers), ready);
 
     let off = waiting(&["relay0"], 0, |waiting| waiting.active = false);
@@ -109,19 +117,19 @@ fn each_rule_that_would_refuse_is_named_while_the_primary_lives() {
 fn only_what_happens_by_itself_is_rehearsed() {
     let (servers, relay) = (world().look(), reports(&["relay0"], 5));
     let off = waiting(&["relay0"], 0, |waiting| waiting.active = false);
-    let off = Order { allow_data_loss: true, wanted: Some("s1".to_owned()), ..off };
+    let off = FailoverRequest { allow_data_loss: true, wanted: Some("s1".to_owned()), ..off };
     refused(&rehearse(off, &relay, &servers), "TW-MGR-0030", &[]);
 }
 
 #[test]
 fn a_refusal_becomes_a_finding_once_it_has_lasted() {
     let cluster = WatchedCluster { plan: plan(&["db2"]), ..WatchedCluster::default() };
-    let mut chronicle = Chronicle::new(cluster, Settings::default());
+    let mut chronicle = ClusterState::new(cluster, AnalysisSettings::default());
     let refused =
         |rule: &str| FailoverReadiness::NotReady { rule: rule.to_owned(), reason: "why".to_owned() };
-    let told = |chronicle: &Chronicle, now_ms| {
-        let findings = chronicle.findings(&Guard::default(), now_ms);
-        findings.into_iter().find(|one| one.code == Code::FailoverNotReady).and_then(|one| one.rule)
+    let told = |chronicle: &ClusterState, now_ms| {
+        let findings = chronicle.findings(&FailoverGuard::default(), now_ms);
+        findings.into_iter().find(|one| one.code == FailureCode::FailoverNotReady).and_then(|one| one.rule)
     };
     chronicle.rehearsed(1_000, refused("TW-MGR-0031"));
     assert_eq!(told(&chronicle, 2_000), None, "a manager that begins knows little yet");

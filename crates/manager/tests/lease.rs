@@ -10,8 +10,8 @@ use proptest::test_runner::TestRunner;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::json;
 use tailwater_manager::lease::{
-    ABOVE, Change, EtcdLease, EtcdOptions, EtcdUser, EtcdValue, FileLease, Heard, Keeper, LeaseHandle,
-    LeaseStore, LeaseTask, Moment, Next, Standing, Terms, Token,
+    ABOVE, BootTime, EtcdLease, EtcdOptions, EtcdUser, EtcdValue, FileLease, LeaseAnswer, LeaseChange,
+    LeaseHandle, LeaseHolder, LeaseRequest, LeaseStatus, LeaseStore, LeaseTask, LeaseTimes, LeaseToken,
 };
 use tailwater_sandbox::{Etcd, EtcdTls};
 
@@ -31,16 +31,16 @@ enum Broken {
 #[derive(Debug, Clone)]
 struct Message {
     manager: usize,
-    sent: Moment,
-    of: Option<Token>,
+    sent: BootTime,
+    of: Option<LeaseToken>,
     /// When it reaches the store, and when its answer is back; `None` is never.
     arrives: Option<u64>,
     returns: Option<u64>,
-    heard: Option<Heard>,
+    heard: Option<LeaseAnswer>,
 }
 
 struct Manager {
-    keeper: Keeper,
+    keeper: LeaseHolder,
     /// Its clock runs at `1000 + drift` thousandths of the store's, from its own beginning.
     drift: i64,
     began: u64,
@@ -49,37 +49,37 @@ struct Manager {
 }
 
 impl Manager {
-    fn now(&self, time: u64) -> Moment {
+    fn now(&self, time: u64) -> BootTime {
         let rate = u64::try_from(1000 + self.drift).expect("clocks run forward");
-        Moment(self.began + time * rate / 1000)
+        BootTime(self.began + time * rate / 1000)
     }
 }
 
 /// The store: a lease that ends by its own clock.
 #[derive(Default)]
 struct Store {
-    held: Option<(usize, u64, Token)>,
+    held: Option<(usize, u64, LeaseToken)>,
     revision: u64,
 }
 
 impl Store {
-    fn answer(&mut self, time: u64, manager: usize, of: Option<Token>, ttl_ms: u64) -> Heard {
+    fn answer(&mut self, time: u64, manager: usize, of: Option<LeaseToken>, ttl_ms: u64) -> LeaseAnswer {
         if self.held.is_some_and(|(_, until, _)| until <= time) {
             self.held = None;
         }
         match (self.held, of) {
             (None, None) => {
                 self.revision += 1;
-                let token = Token(self.revision);
+                let token = LeaseToken(self.revision);
                 self.held = Some((manager, time + ttl_ms, token));
-                Heard::Granted { token, ttl_ms }
+                LeaseAnswer::Granted { token, ttl_ms }
             }
-            (Some((holder, _, _)), None) => Heard::Taken { holder: holder.to_string() },
+            (Some((holder, _, _)), None) => LeaseAnswer::HeldByOther { holder: holder.to_string() },
             (Some((holder, _, held)), Some(token)) if holder == manager && held == token => {
                 self.held = Some((manager, time + ttl_ms, token));
-                Heard::Renewed { ttl_ms }
+                LeaseAnswer::Renewed { ttl_ms }
             }
-            (_, Some(_)) => Heard::Gone { reason: "it has ended".to_owned() },
+            (_, Some(_)) => LeaseAnswer::Expired { reason: "it has ended".to_owned() },
         }
     }
 }
@@ -117,12 +117,12 @@ fn simulate(
     drifts: [i64; 3],
     broken: Broken,
 ) -> Result<u64, u64> {
-    let honest = Terms::of(5_000).expect("terms");
-    let terms = if broken == Broken::NoMargin { Terms { margin_ms: 0, ..honest } } else { honest };
+    let honest = LeaseTimes::of(5_000).expect("terms");
+    let terms = if broken == Broken::NoMargin { LeaseTimes { margin_ms: 0, ..honest } } else { honest };
     let mut managers: Vec<Manager> = (0u64..)
         .zip(drifts)
         .map(|(index, drift)| Manager {
-            keeper: Keeper::new(terms),
+            keeper: LeaseHolder::new(terms),
             drift,
             began: index * 1_000_000,
             paused_until: 0,
@@ -133,7 +133,7 @@ fn simulate(
     let mut store_paused_until = 0;
     let mut messages: Vec<Message> = Vec::new();
     let mut ways = ways.iter().cycle();
-    let mut last_token = Token(0);
+    let mut last_token = LeaseToken(0);
     for (step, fate) in fates.iter().enumerate() {
         // Fates are far apart, so that there is something to disturb.
         for part in 0..10 {
@@ -166,7 +166,9 @@ fn simulate(
                     let sent = if broken == Broken::CountsFromTheAnswer { now } else { message.sent };
                     let heard = message.heard.expect("answered");
                     manager.asking = false;
-                    if let Some(Change::Active(token)) = manager.keeper.heard(now, sent, message.of, heard) {
+                    if let Some(LeaseChange::Active(token)) =
+                        manager.keeper.heard(now, sent, message.of, heard)
+                    {
                         if token <= last_token {
                             return Err(time);
                         }
@@ -175,9 +177,9 @@ fn simulate(
                 }
                 manager.keeper.tick(now);
                 let of = match manager.keeper.next(now) {
-                    Next::Wait(_) => continue,
-                    Next::Acquire => None,
-                    Next::Renew(token) => Some(token),
+                    LeaseRequest::Wait(_) => continue,
+                    LeaseRequest::Acquire => None,
+                    LeaseRequest::Renew(token) => Some(token),
                 };
                 // The driver gives a request up; its answer may come all the same, long after.
                 if manager.asking && !time.is_multiple_of(2_000) {
@@ -239,49 +241,57 @@ fn the_simulation_sees_broken_promises() {
 
 #[test]
 fn a_term_counts_from_its_request_and_ends_a_margin_early() {
-    let terms = Terms::of(10_000).expect("terms");
-    let mut keeper = Keeper::new(terms);
-    let granted = |token| Heard::Granted { token: Token(token), ttl_ms: 10_000 };
-    assert_eq!(keeper.next(Moment(0)), Next::Acquire);
-    assert_eq!(keeper.heard(Moment(900), Moment(0), None, granted(7)), Some(Change::Active(Token(7))));
-    assert_eq!(keeper.holds(Moment(7_999)), Some(Token(7)));
-    assert_eq!(keeper.holds(Moment(8_000)), None);
-    // The answer to a renewal comes too late to be worth anything, and does not bring the term back.
-    assert!(matches!(keeper.tick(Moment(8_000)), Some(Change::Lost { token: Token(7), .. })));
+    let terms = LeaseTimes::of(10_000).expect("terms");
+    let mut keeper = LeaseHolder::new(terms);
+    let granted = |token| LeaseAnswer::Granted { token: LeaseToken(token), ttl_ms: 10_000 };
+    assert_eq!(keeper.next(BootTime(0)), LeaseRequest::Acquire);
     assert_eq!(
-        keeper.heard(Moment(8_001), Moment(7_000), Some(Token(7)), Heard::Renewed { ttl_ms: 10_000 }),
+        keeper.heard(BootTime(900), BootTime(0), None, granted(7)),
+        Some(LeaseChange::Active(LeaseToken(7)))
+    );
+    assert_eq!(keeper.holds(BootTime(7_999)), Some(LeaseToken(7)));
+    assert_eq!(keeper.holds(BootTime(8_000)), None);
+    // The answer to a renewal comes too late to be worth anything, and does not bring the term back.
+    assert!(matches!(keeper.tick(BootTime(8_000)), Some(LeaseChange::Lost { token: LeaseToken(7), .. })));
+    assert_eq!(
+        keeper.heard(
+            BootTime(8_001),
+            BootTime(7_000),
+            Some(LeaseToken(7)),
+            LeaseAnswer::Renewed { ttl_ms: 10_000 }
+        ),
         None
     );
-    assert_eq!(keeper.holds(Moment(8_001)), None);
+    assert_eq!(keeper.holds(BootTime(8_001)), None);
     // Nor does a grant that was eight seconds on its way.
-    assert_eq!(keeper.heard(Moment(20_000), Moment(12_000), None, granted(8)), None);
-    assert_eq!(keeper.holds(Moment(20_000)), None);
-    assert!(Terms::of(1_999).is_err());
+    assert_eq!(keeper.heard(BootTime(20_000), BootTime(12_000), None, granted(8)), None);
+    assert_eq!(keeper.holds(BootTime(20_000)), None);
+    assert!(LeaseTimes::of(1_999).is_err());
 }
 
 /// Waits until the manager stands so.
-async fn until(handle: &LeaseHandle, wanted: impl Fn(&Standing) -> bool) -> anyhow::Result<Standing> {
+async fn until(handle: &LeaseHandle, wanted: impl Fn(&LeaseStatus) -> bool) -> anyhow::Result<LeaseStatus> {
     let mut standing = handle.standing();
     let stands =
         tokio::time::timeout(Duration::from_secs(60), standing.wait_for(|now| wanted(now))).await??;
     Ok(stands.clone())
 }
 
-fn is_active(standing: &Standing) -> bool {
-    matches!(standing, Standing::Active(_))
+fn is_active(standing: &LeaseStatus) -> bool {
+    matches!(standing, LeaseStatus::Active(_))
 }
 
 #[tokio::test]
 async fn a_file_is_locked_by_one_and_says_who() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("manager/lease");
-    let terms = Terms::of(2_000)?;
+    let terms = LeaseTimes::of(2_000)?;
     let first = LeaseTask::start(FileLease::new(&path, "first", terms.ttl_ms), terms);
     until(&first.handle(), is_active).await?;
     let token = first.handle().check()?;
     let second = LeaseTask::start(FileLease::new(&path, "second", terms.ttl_ms), terms);
     let waits =
-        |now: &Standing| matches!(now, Standing::Waiting(reason) if reason.contains("first (process"));
+        |now: &LeaseStatus| matches!(now, LeaseStatus::Waiting(reason) if reason.contains("first (process"));
     until(&second.handle(), waits).await?;
     let refused = second.handle().check().expect_err("the first holds it");
     assert_eq!(refused.code(), "TW-MGR-0046");
@@ -299,14 +309,14 @@ async fn a_file_is_locked_by_one_and_says_who() -> anyhow::Result<()> {
 #[tokio::test]
 async fn a_manager_that_stood_still_may_not_act() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let terms = Terms::of(2_000)?;
+    let terms = LeaseTimes::of(2_000)?;
     let task = LeaseTask::start(FileLease::new(folder.path().join("lease"), "first", terms.ttl_ms), terms);
     until(&task.handle(), is_active).await?;
     let token = task.handle().check()?;
     std::thread::sleep(Duration::from_millis(terms.ttl_ms));
     assert_eq!(task.handle().check().expect_err("the term is over").code(), "TW-MGR-0046");
     // It asks again, and has a new term.
-    until(&task.handle(), |now| matches!(now, Standing::Active(later) if *later > token)).await?;
+    until(&task.handle(), |now| matches!(now, LeaseStatus::Active(later) if *later > token)).await?;
     Ok(())
 }
 
@@ -315,16 +325,16 @@ async fn a_lock_file_that_was_removed_ends_the_term() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("lease");
     let mut store = FileLease::new(&path, "first", 2_000);
-    let Heard::Granted { token, .. } = store.acquire().await else { anyhow::bail!("not granted") };
-    assert!(matches!(store.renew(token).await, Heard::Renewed { .. }));
+    let LeaseAnswer::Granted { token, .. } = store.acquire().await else { anyhow::bail!("not granted") };
+    assert!(matches!(store.renew(token).await, LeaseAnswer::Renewed { .. }));
     std::fs::remove_file(&path)?;
     let mut other = FileLease::new(&path, "second", 2_000);
-    assert!(matches!(other.acquire().await, Heard::Granted { token: later, .. } if later > token));
-    assert!(matches!(store.renew(token).await, Heard::Gone { .. }));
+    assert!(matches!(other.acquire().await, LeaseAnswer::Granted { token: later, .. } if later > token));
+    assert!(matches!(store.renew(token).await, LeaseAnswer::Expired { .. }));
     Ok(())
 }
 
-fn in_etcd(endpoint: &str, holder: &str, terms: Terms) -> anyhow::Result<EtcdLease> {
+fn in_etcd(endpoint: &str, holder: &str, terms: LeaseTimes) -> anyhow::Result<EtcdLease> {
     // One that does not answer stands before the one that does.
     let endpoints = vec!["http://127.0.0.1:1".to_owned(), endpoint.to_owned()];
     let key = "tailwater/test".to_owned();
@@ -359,14 +369,14 @@ async fn watch(handles: [LeaseHandle; 2]) -> Infallible {
 async fn etcd_that_hangs_or_restarts_never_makes_two_active() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let Some(mut etcd) = etcd(folder.path()).await? else { return Ok(()) };
-    let terms = Terms::of(2_000)?;
+    let terms = LeaseTimes::of(2_000)?;
     let first = LeaseTask::start(in_etcd(&etcd.endpoint(), "first", terms)?, terms);
     until(&first.handle(), is_active).await?;
     let token = first.handle().check()?;
     let second = LeaseTask::start(in_etcd(&etcd.endpoint(), "second", terms)?, terms);
     until(
         &second.handle(),
-        |now| matches!(now, Standing::Waiting(reason) if reason == "first holds the lease"),
+        |now| matches!(now, LeaseStatus::Waiting(reason) if reason == "first holds the lease"),
     )
     .await?;
     let watching = tokio::spawn(watch([first.handle(), second.handle()]));
@@ -382,12 +392,12 @@ async fn etcd_that_hangs_or_restarts_never_makes_two_active() -> anyhow::Result<
             standing = async { until(&second.handle(), is_active).await } => standing,
         }
     };
-    let Standing::Active(later) = active().await? else { anyhow::bail!("nobody is active") };
+    let LeaseStatus::Active(later) = active().await? else { anyhow::bail!("nobody is active") };
     assert!(later > token, "{later} after {token}");
 
     // What it holds survives a kill: the term goes on, or another one begins.
     let etcd = etcd.restart().await?;
-    let Standing::Active(latest) = active().await? else { anyhow::bail!("nobody is active") };
+    let LeaseStatus::Active(latest) = active().await? else { anyhow::bail!("nobody is active") };
     assert!(latest >= later);
 
     // A manager that gives the lease back makes room at once.
@@ -404,19 +414,21 @@ async fn etcd_that_hangs_or_restarts_never_makes_two_active() -> anyhow::Result<
 async fn a_key_that_was_removed_ends_the_term() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let Some(etcd) = etcd(folder.path()).await? else { return Ok(()) };
-    let terms = Terms::of(20_000)?;
+    let terms = LeaseTimes::of(20_000)?;
     let mut store = in_etcd(&etcd.endpoint(), "first", terms)?;
     // The endpoint that does not answer costs one try.
-    assert!(matches!(store.acquire().await, Heard::Failed { reason } if reason.contains("127.0.0.1:1")));
-    let Heard::Granted { token, ttl_ms } = store.acquire().await else { anyhow::bail!("not granted") };
+    assert!(
+        matches!(store.acquire().await, LeaseAnswer::Failed { reason } if reason.contains("127.0.0.1:1"))
+    );
+    let LeaseAnswer::Granted { token, ttl_ms } = store.acquire().await else { anyhow::bail!("not granted") };
     assert_eq!(ttl_ms, 20_000);
-    assert_eq!(store.renew(token).await, Heard::Renewed { ttl_ms: 20_000 });
+    assert_eq!(store.renew(token).await, LeaseAnswer::Renewed { ttl_ms: 20_000 });
     let mut other = in_etcd(&etcd.endpoint(), "second", terms)?;
     let _ = other.acquire().await;
-    assert_eq!(other.acquire().await, Heard::Taken { holder: "first".to_owned() });
+    assert_eq!(other.acquire().await, LeaseAnswer::HeldByOther { holder: "first".to_owned() });
     store.release().await;
-    assert!(matches!(store.renew(token).await, Heard::Gone { .. }));
-    assert!(matches!(other.acquire().await, Heard::Granted { token: later, .. } if later > token));
+    assert!(matches!(store.renew(token).await, LeaseAnswer::Expired { .. }));
+    assert!(matches!(other.acquire().await, LeaseAnswer::Granted { token: later, .. } if later > token));
     assert!(
         EtcdLease::new(EtcdOptions {
             endpoints: vec!["127.0.0.1:2379".to_owned()],
@@ -436,7 +448,7 @@ async fn a_key_that_was_removed_ends_the_term() -> anyhow::Result<()> {
 async fn terms_are_above_what_etcd_says() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let Some(etcd) = etcd(folder.path()).await? else { return Ok(()) };
-    let terms = Terms::of(2_000)?;
+    let terms = LeaseTimes::of(2_000)?;
     let task = LeaseTask::start(in_etcd(&etcd.endpoint(), "first", terms)?, terms);
     until(&task.handle(), is_active).await?;
     let before = task.handle().check()?;
@@ -457,7 +469,7 @@ async fn terms_are_above_what_etcd_says() -> anyhow::Result<()> {
     tokio::time::sleep(2 * Duration::from_millis(terms.renew_ms)).await;
     assert_eq!(task.handle().check()?, held);
     task.handle().begin_anew();
-    until(&task.handle(), |now| matches!(now, Standing::Active(token) if token.0 > 4711)).await?;
+    until(&task.handle(), |now| matches!(now, LeaseStatus::Active(token) if token.0 > 4711)).await?;
     tokio::time::sleep(2 * Duration::from_millis(terms.renew_ms)).await;
     assert!(task.handle().check()?.0 > 4711, "it cannot be renewed");
     // What is no number is no permission.
@@ -466,7 +478,9 @@ async fn terms_are_above_what_etcd_says() -> anyhow::Result<()> {
     task.release().await;
     let mut store = in_etcd(&etcd.endpoint(), "second", terms)?;
     let _ = store.acquire().await;
-    assert!(matches!(store.acquire().await, Heard::Failed { reason } if reason.contains("is no number")));
+    assert!(
+        matches!(store.acquire().await, LeaseAnswer::Failed { reason } if reason.contains("is no number"))
+    );
     Ok(())
 }
 
@@ -533,8 +547,8 @@ async fn etcd_wants_a_login_and_has_a_certificate() -> anyhow::Result<()> {
     let etcd = Etcd::start_tls(&program, folder.path(), tls).await?;
     require_login(&etcd.endpoint(), &authority).await?;
 
-    let failed = |heard: Heard| match heard {
-        Heard::Failed { reason } => reason,
+    let failed = |heard: LeaseAnswer| match heard {
+        LeaseAnswer::Failed { reason } => reason,
         heard => format!("{heard:?}"),
     };
     let reason = failed(as_user(&etcd, &authority, "wrong", "first")?.acquire().await);
@@ -545,15 +559,15 @@ async fn etcd_wants_a_login_and_has_a_certificate() -> anyhow::Result<()> {
     assert!(reason.contains("certificate"), "{reason}");
 
     let mut first = as_user(&etcd, &authority, "right", "first")?;
-    let Heard::Granted { token, .. } = first.acquire().await else { anyhow::bail!("not granted") };
-    assert_eq!(first.renew(token).await, Heard::Renewed { ttl_ms: 20_000 });
+    let LeaseAnswer::Granted { token, .. } = first.acquire().await else { anyhow::bail!("not granted") };
+    assert_eq!(first.renew(token).await, LeaseAnswer::Renewed { ttl_ms: 20_000 });
     let mut second = as_user(&etcd, &authority, "right", "second")?;
-    assert_eq!(second.acquire().await, Heard::Taken { holder: "first".to_owned() });
+    assert_eq!(second.acquire().await, LeaseAnswer::HeldByOther { holder: "first".to_owned() });
     // A restart forgets who is logged in; nobody is told to wait for that.
     let etcd = etcd.restart().await?;
-    assert_eq!(first.renew(token).await, Heard::Renewed { ttl_ms: 20_000 });
+    assert_eq!(first.renew(token).await, LeaseAnswer::Renewed { ttl_ms: 20_000 });
     first.release().await;
-    assert!(matches!(second.acquire().await, Heard::Granted { token: later, .. } if later > token));
+    assert!(matches!(second.acquire().await, LeaseAnswer::Granted { token: later, .. } if later > token));
 
     let absent = as_user(&etcd, &folder.path().join("absent.pem"), "right", "first");
     assert!(absent.is_err_and(|error| error.to_string().contains("absent.pem")));

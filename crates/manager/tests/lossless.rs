@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tailwater_manager::Refusal;
+use tailwater_manager::SafetyRefusal;
 use tailwater_manager::lossless::{
-    Acker, Acks, Evidence, Look, Regime, Regimes, Stop, Verdict, Waiting, judge,
+    AckPolicy, AckPolicyHistory, AckRequirement, AckerEvidence, AckerStop, LossEvidence, LossVerdict,
+    PolicyObservation, SemiSyncWait, assess_loss,
 };
 use tailwater_manager::observation::{SemiSyncSource, WaitPoint};
 use tailwater_wire::Flavour;
@@ -17,8 +18,8 @@ fn set(last: u64) -> GtidSet {
     GtidSet::parse(Flavour::MySql, &text).expect("a set")
 }
 
-fn lossless(acks_required: u32) -> Waiting {
-    Waiting {
+fn lossless(acks_required: u32) -> SemiSyncWait {
+    SemiSyncWait {
         active: true,
         after_sync: true,
         timeout_ms: u64::MAX,
@@ -34,13 +35,19 @@ fn names(ackers: &[&str]) -> BTreeSet<String> {
 }
 
 /// One look, at `a`, `b` and `c` as they hold so much.
-fn look(regimes: Option<Regimes>, waiting: &Waiting, executed: u64, holds: &[(&str, u64)]) -> Regimes {
+fn look(
+    regimes: Option<AckPolicyHistory>,
+    waiting: &SemiSyncWait,
+    executed: u64,
+    holds: &[(&str, u64)],
+) -> AckPolicyHistory {
     let ackers = names(&holds.iter().map(|(name, _)| *name).collect::<Vec<_>>());
     let holds: BTreeMap<String, GtidSet> =
         holds.iter().map(|(name, last)| ((*name).to_owned(), set(*last))).collect();
-    let look = Look { waiting, ackers: &ackers, strangers: 0, executed: &set(executed), holds: &holds };
+    let look =
+        PolicyObservation { waiting, ackers: &ackers, strangers: 0, executed: &set(executed), holds: &holds };
     match regimes {
-        None => Regimes::begin(&look),
+        None => AckPolicyHistory::begin(&look),
         Some(mut regimes) => {
             regimes.look(&look);
             regimes
@@ -48,16 +55,21 @@ fn look(regimes: Option<Regimes>, waiting: &Waiting, executed: u64, holds: &[(&s
     }
 }
 
-fn stopped(name: &str, last: u64) -> Acker {
-    Acker { name: name.to_owned(), durable: true, stop: Stop::Lasting, holds: Some(set(last)) }
+fn stopped(name: &str, last: u64) -> AckerEvidence {
+    AckerEvidence {
+        name: name.to_owned(),
+        durable: true,
+        stop: AckerStop::Persistent,
+        holds: Some(set(last)),
+    }
 }
 
-fn verdict(regimes: &Regimes, ackers: &[Acker]) -> Verdict {
-    judge(&evidence(Some(regimes), ackers))
+fn verdict(regimes: &AckPolicyHistory, ackers: &[AckerEvidence]) -> LossVerdict {
+    assess_loss(&evidence(Some(regimes), ackers))
 }
 
-fn evidence<'a>(regimes: Option<&'a Regimes>, ackers: &'a [Acker]) -> Evidence<'a> {
-    Evidence {
+fn evidence<'a>(regimes: Option<&'a AckPolicyHistory>, ackers: &'a [AckerEvidence]) -> LossEvidence<'a> {
+    LossEvidence {
         primary: "old",
         regimes,
         unverified_ms: 0,
@@ -68,14 +80,14 @@ fn evidence<'a>(regimes: Option<&'a Regimes>, ackers: &'a [Acker]) -> Evidence<'
     }
 }
 
-fn codes(verdict: &Verdict) -> Vec<&'static str> {
-    verdict.refusals.iter().map(Refusal::code).collect()
+fn codes(verdict: &LossVerdict) -> Vec<&'static str> {
+    verdict.refusals.iter().map(SafetyRefusal::code).collect()
 }
 
 #[test]
 fn as_many_ackers_as_prove_it_are_needed() {
     let check = |can: &[&str], must: u32, needed: u32| {
-        let regime = Regime { ackers: names(can), strangers: 0, acks: Acks::Required(must) };
+        let regime = AckPolicy { ackers: names(can), strangers: 0, acks: AckRequirement::Required(must) };
         assert_eq!(regime.needed(), needed, "{can:?} {must}");
     };
     check(&["a"], 1, 1);
@@ -96,11 +108,14 @@ fn the_longest_log_of_those_that_were_stopped_is_everything() {
     assert_eq!((complete.holds, complete.holders), (Some(set(9)), vec!["c".to_owned()]));
     let one = verdict(&regimes, &[stopped("a", 7)]);
     assert_eq!(codes(&one), ["TW-MGR-0032", "TW-MGR-0033"]);
-    assert!(one.refuses(false).is_some() && one.refuses(true).is_none());
+    assert!(one.blocking_refusal(false).is_some() && one.blocking_refusal(true).is_none());
     let missing = one.may_be_missing.expect("told");
     assert_eq!((missing.held_by, missing.grows), (vec!["b".to_owned(), "c".to_owned()], true));
     // Fenced otherwise it is not complete all the same.
-    let one = judge(&Evidence { fenced_by: Some("power"), ..evidence(Some(&regimes), &[stopped("a", 7)]) });
+    let one = assess_loss(&LossEvidence {
+        fenced_by: Some("power"),
+        ..evidence(Some(&regimes), &[stopped("a", 7)])
+    });
     assert_eq!(codes(&one), ["TW-MGR-0032"]);
     assert!(!one.may_be_missing.expect("told").grows);
 }
@@ -108,48 +123,52 @@ fn the_longest_log_of_those_that_were_stopped_is_everything() {
 #[test]
 fn an_acker_counts_only_if_all_of_it_holds() {
     let regimes = look(None, &lossless(1), 0, &[("a", 0)]);
-    let refused = |acker: Acker, codes_wanted: &[&str], word: &str| {
+    let refused = |acker: AckerEvidence, codes_wanted: &[&str], word: &str| {
         let verdict = verdict(&regimes, &[acker]);
         assert_eq!(codes(&verdict), codes_wanted);
         assert!(verdict.refusals[0].to_string().contains(word), "{}", verdict.refusals[0]);
     };
     let good = stopped("a", 5);
     // What is stopped for good fences even if it proves nothing.
-    refused(Acker { durable: false, ..good.clone() }, &["TW-MGR-0032"], "before it is durable");
-    refused(Acker { holds: None, ..good.clone() }, &["TW-MGR-0032"], "cannot be read");
+    refused(AckerEvidence { durable: false, ..good.clone() }, &["TW-MGR-0032"], "before it is durable");
+    refused(AckerEvidence { holds: None, ..good.clone() }, &["TW-MGR-0032"], "cannot be read");
     refused(
-        Acker { stop: Stop::UntilRestart, ..good.clone() },
+        AckerEvidence { stop: AckerStop::UntilRestart, ..good.clone() },
         &["TW-MGR-0032", "TW-MGR-0033"],
         "after a restart",
     );
     refused(
-        Acker { stop: Stop::Unknown, ..good.clone() },
+        AckerEvidence { stop: AckerStop::Unknown, ..good.clone() },
         &["TW-MGR-0032", "TW-MGR-0033"],
         "did not confirm",
     );
     refused(
-        Acker { stop: Stop::Refused { term: 5, seen: 4711 }, ..good.clone() },
+        AckerEvidence { stop: AckerStop::Refused { term: 5, seen: 4711 }, ..good.clone() },
         &["TW-MGR-0032", "TW-MGR-0033"],
         "a (refuses orders of term 5 of the lease, having obeyed term 4711",
     );
-    refused(Acker { name: "z".to_owned(), ..good }, &["TW-MGR-0032", "TW-MGR-0033"], "a (did not answer)");
+    refused(
+        AckerEvidence { name: "z".to_owned(), ..good },
+        &["TW-MGR-0032", "TW-MGR-0033"],
+        "a (did not answer)",
+    );
 }
 
 #[test]
 fn a_primary_that_does_not_wait_as_it_must_proves_nothing() {
     let base = lossless(1);
-    let refused = |waiting: Waiting, word: &str| {
+    let refused = |waiting: SemiSyncWait, word: &str| {
         let verdict = verdict(&look(None, &waiting, 0, &[("a", 0)]), &[stopped("a", 5)]);
-        let first = verdict.refuses(false).expect("refused").to_string();
+        let first = verdict.blocking_refusal(false).expect("refused").to_string();
         assert_eq!(codes(&verdict)[0], "TW-MGR-0030");
         assert!(first.contains(word), "{first}");
     };
-    refused(Waiting { active: false, ..base.clone() }, "fallen back");
-    refused(Waiting { after_sync: false, ..base.clone() }, "AFTER_SYNC");
-    refused(Waiting { timeout_ms: 10_000, ..base.clone() }, "time-out");
-    refused(Waiting { waits_without_ackers: false, ..base.clone() }, "too few ackers");
-    refused(Waiting { acks_required: 0, ..base.clone() }, "no ACK");
-    let forgets = Waiting { after_restart: false, ..base };
+    refused(SemiSyncWait { active: false, ..base.clone() }, "fallen back");
+    refused(SemiSyncWait { after_sync: false, ..base.clone() }, "AFTER_SYNC");
+    refused(SemiSyncWait { timeout_ms: 10_000, ..base.clone() }, "time-out");
+    refused(SemiSyncWait { waits_without_ackers: false, ..base.clone() }, "too few ackers");
+    refused(SemiSyncWait { acks_required: 0, ..base.clone() }, "no ACK");
+    let forgets = SemiSyncWait { after_restart: false, ..base };
     let verdict = verdict(&look(None, &forgets, 0, &[("a", 0)]), &[stopped("a", 5)]);
     assert_eq!(codes(&verdict), ["TW-MGR-0033"]);
 }
@@ -157,11 +176,11 @@ fn a_primary_that_does_not_wait_as_it_must_proves_nothing() {
 #[test]
 fn nobody_looked_or_too_long_ago() {
     let ackers = [stopped("a", 5)];
-    let never = judge(&Evidence { last_known: Some(&set(8)), ..evidence(None, &ackers) });
+    let never = assess_loss(&LossEvidence { last_known: Some(&set(8)), ..evidence(None, &ackers) });
     assert_eq!(codes(&never), ["TW-MGR-0031"]);
     assert_eq!(never.may_be_missing.expect("told").known, Some(format!("{UUID}:6-8")));
     let regimes = look(None, &lossless(1), 0, &[("a", 0)]);
-    let late = judge(&Evidence { unverified_ms: 1001, ..evidence(Some(&regimes), &ackers) });
+    let late = assess_loss(&LossEvidence { unverified_ms: 1001, ..evidence(Some(&regimes), &ackers) });
     assert_eq!(codes(&late), ["TW-MGR-0031"]);
 }
 
@@ -170,10 +189,10 @@ fn logs_of_two_histories_refuse_whatever_is_allowed() {
     let regimes = look(None, &lossless(1), 0, &[("a", 0), ("b", 0)]);
     let other = "4e11fa47-71ca-11e1-9e33-c80aa9429562:1";
     let strange = GtidSet::parse(Flavour::MySql, &format!("{UUID}:1-3,{other}")).expect("a set");
-    let ackers = [stopped("a", 5), Acker { holds: Some(strange), ..stopped("b", 0) }];
+    let ackers = [stopped("a", 5), AckerEvidence { holds: Some(strange), ..stopped("b", 0) }];
     let verdict = verdict(&regimes, &ackers);
     assert_eq!(codes(&verdict), ["TW-MGR-0034"]);
-    assert!(verdict.refuses(true).expect("refused").to_string().contains(other));
+    assert!(verdict.blocking_refusal(true).expect("refused").to_string().contains(other));
 }
 
 #[test]
@@ -194,7 +213,7 @@ fn what_was_committed_before_the_first_look_counts_until_ackers_hold_it() {
 fn commits_without_ack_count_until_ackers_have_caught_up() {
     let holds = |a, b| [("a", a), ("b", b)];
     let regimes = look(None, &lossless(2), 5, &holds(5, 5));
-    let slipped = Waiting { unacknowledged: 3, ..lossless(2) };
+    let slipped = SemiSyncWait { unacknowledged: 3, ..lossless(2) };
     let regimes = look(Some(regimes), &slipped, 8, &holds(5, 8));
     let both = [stopped("a", 8), stopped("b", 8)];
     let refused = verdict(&regimes, &both);
@@ -227,7 +246,7 @@ fn many_changes_are_remembered_in_bounded_room() {
         let name = format!("acker{change}");
         regimes = look(Some(regimes), &lossless(1), change + 1, &[("a", 0), (name.as_str(), 0)]);
     }
-    assert!(regimes.that_count().count() <= tailwater_manager::lossless::regime::REGIMES_MAX + 1);
+    assert!(regimes.that_count().count() <= tailwater_manager::lossless::ack_policy::REGIMES_MAX + 1);
     // What was joined still demands them all.
     let few = [stopped("a", 200), stopped("acker199", 200)];
     assert_eq!(codes(&verdict(&regimes, &few)), ["TW-MGR-0032"]);
@@ -248,9 +267,9 @@ fn what_a_look_saw_is_taken_over() {
         unacknowledged: 0,
         after_restart: true,
     };
-    assert_eq!(Waiting::seen(&seen, true), lossless(2));
+    assert_eq!(SemiSyncWait::seen(&seen, true), lossless(2));
     let off = SemiSyncSource { active: false, ..seen.clone() };
-    assert!(matches!(Waiting::seen(&off, true).acks(), Acks::NotLossless(_)));
+    assert!(matches!(SemiSyncWait::seen(&off, true).acks(), AckRequirement::NotLossless(_)));
     let late = SemiSyncSource { wait_point: WaitPoint::AfterCommit, ..seen };
-    assert!(matches!(Waiting::seen(&late, true).acks(), Acks::NotLossless(_)));
+    assert!(matches!(SemiSyncWait::seen(&late, true).acks(), AckRequirement::NotLossless(_)));
 }

@@ -2,13 +2,16 @@
 //!
 //! A message is delivered by an action that may never come, so partitions, one way and both ways, are the worlds in which it
 //! does not; a pause of the primary is one in which it does nothing for a while. The verdict on the evidence is the real
-//! [`judge`] over the real [`Regimes`]; around it stand a primary, ackers and a manager of the least behaviour that is
+//! [`judge`] over the real [`AckPolicyHistory`]; around it stand a primary, ackers and a manager of the least behaviour that is
 //! promised. Each mutation breaks one promise, and the check must find the commit that this loses.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rustc_hash::FxHashMap;
-use tailwater_manager::lossless::{Acker, Acks, Evidence, Look, Regimes, Stop, Waiting, judge};
+use tailwater_manager::lossless::{
+    AckPolicyHistory, AckRequirement, AckerEvidence, AckerStop, LossEvidence, PolicyObservation,
+    SemiSyncWait, assess_loss,
+};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
@@ -56,7 +59,7 @@ struct Setup {
     changes: u8,
     /// What ackers are said to be.
     durable: bool,
-    stop: Stop,
+    stop: AckerStop,
     broken: Broken,
 }
 
@@ -69,7 +72,7 @@ impl Setup {
             stranger: false,
             changes: 0,
             durable: true,
-            stop: Stop::Lasting,
+            stop: AckerStop::Persistent,
             broken: Broken::Nothing,
         }
     }
@@ -132,7 +135,7 @@ enum Action {
 
 struct Explorer {
     setup: Setup,
-    notes: Vec<Regimes>,
+    notes: Vec<AckPolicyHistory>,
     /// What the real rule says to what the manager knows.
     verdicts: FxHashMap<([Option<u8>; ACKERS_MAX], u16), Option<u8>>,
     looks: FxHashMap<(u16, u8, u8, [u8; ACKERS_MAX]), u16>,
@@ -169,9 +172,9 @@ impl Explorer {
         Self { setup, notes: Vec::new(), verdicts: FxHashMap::default(), looks: FxHashMap::default() }
     }
 
-    fn waiting(&self, acks: u8) -> Waiting {
+    fn waiting(&self, acks: u8) -> SemiSyncWait {
         let less = u32::from(self.setup.broken == Broken::OneLess);
-        Waiting {
+        SemiSyncWait {
             active: true,
             after_sync: true,
             timeout_ms: u64::MAX,
@@ -192,7 +195,7 @@ impl Explorer {
         let holds: BTreeMap<String, GtidSet> =
             (0..self.setup.ackers).map(|acker| (name(acker), set(durable[acker]))).collect();
         let forgets = self.setup.broken == Broken::EarlierForgotten;
-        let look = Look {
+        let look = PolicyObservation {
             waiting: &self.waiting(acks),
             ackers: &names,
             strangers: u32::from(self.setup.stranger && self.setup.broken != Broken::StrangerUnseen),
@@ -204,14 +207,14 @@ impl Explorer {
                 regimes.look(&look);
                 regimes
             }
-            _ => Regimes::begin(&look),
+            _ => AckPolicyHistory::begin(&look),
         };
         let index = self.note(regimes);
         self.looks.insert(key, index);
         index
     }
 
-    fn note(&mut self, regimes: Regimes) -> u16 {
+    fn note(&mut self, regimes: AckPolicyHistory) -> u16 {
         let index = self.notes.iter().position(|known| *known == regimes).unwrap_or_else(|| {
             self.notes.push(regimes);
             self.notes.len() - 1
@@ -224,15 +227,20 @@ impl Explorer {
         if let Some(known) = self.verdicts.get(&(heard, regimes)) {
             return *known;
         }
-        let ackers: Vec<Acker> = heard
+        let ackers: Vec<AckerEvidence> = heard
             .iter()
             .enumerate()
             .filter_map(|(index, heard)| {
                 let holds = Some(set((*heard)?));
-                Some(Acker { name: name(index), durable: self.setup.durable, stop: self.setup.stop, holds })
+                Some(AckerEvidence {
+                    name: name(index),
+                    durable: self.setup.durable,
+                    stop: self.setup.stop,
+                    holds,
+                })
             })
             .collect();
-        let verdict = judge(&Evidence {
+        let verdict = assess_loss(&LossEvidence {
             primary: "old",
             regimes: Some(&self.notes[usize::from(regimes)]),
             unverified_ms: 0,
@@ -348,7 +356,8 @@ impl Explorer {
 
     fn may_lower(&self, world: &World) -> bool {
         let noted = &self.notes[usize::from(world.regimes)].current().acks;
-        self.setup.broken == Broken::LoweredUnnoted || *noted == Acks::Required(u32::from(world.acks) - 1)
+        self.setup.broken == Broken::LoweredUnnoted
+            || *noted == AckRequirement::Required(u32::from(world.acks) - 1)
     }
 
     fn acker(&self, world: &World, acker: &mut AckerState, action: Action) -> Option<()> {
@@ -365,7 +374,7 @@ impl Explorer {
             Action::Deliver(_) if world.alive => acker.seen = acker.ack,
             Action::Crash(_) => {
                 acker.received = acker.durable;
-                acker.stopped &= broken != Broken::StopForgotten && self.setup.stop == Stop::Lasting;
+                acker.stopped &= broken != Broken::StopForgotten && self.setup.stop == AckerStop::Persistent;
             }
             Action::Stop(_) => acker.stopped = true,
             Action::Hear(_) if acker.stopped || broken == Broken::ReadBeforeStop => {
@@ -501,7 +510,7 @@ fn a_change_of_the_number_of_acks_loses_nothing() {
 #[test]
 fn ackers_that_say_what_they_are_prove_nothing() {
     never_promotes(Setup { durable: false, ..Setup::of(2, 1, 1).broken(Broken::AckBeforeDurable) });
-    never_promotes(Setup { stop: Stop::UntilRestart, ..Setup::of(2, 1, 1) });
+    never_promotes(Setup { stop: AckerStop::UntilRestart, ..Setup::of(2, 1, 1) });
 }
 
 #[test]

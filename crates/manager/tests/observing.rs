@@ -3,14 +3,19 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tailwater_manager::acting::semi_sync::make_source;
-use tailwater_manager::analysis::{Cast, Code, Guard, Observer, Record, Saw, Settings, Sighting, analyse};
-use tailwater_manager::failure::Failure;
-use tailwater_manager::lossless::{Acks, Waiting};
+use tailwater_manager::actions::semi_sync::make_source;
+use tailwater_manager::analysis::{
+    AnalysisSettings, ClusterMembers, FailoverGuard, FailureCode, ObservationHistory, Observed, Observer,
+    ObserverReport, analyse,
+};
+use tailwater_manager::lossless::{AckRequirement, SemiSyncWait};
 use tailwater_manager::observation::{IoState, Observation};
-use tailwater_manager::observing::ping::{Ping, PingKind, Pinger};
-use tailwater_manager::observing::{Subject, observe, observe_all};
-use tailwater_manager::topology::{Cluster, ClusterPlan, Member, Node, ProblemCode, RelayPlan, Role, build};
+use tailwater_manager::probe::ping::{Ping, PingKind, Pinger};
+use tailwater_manager::probe::{ProbeTarget, probe_server, probe_servers};
+use tailwater_manager::probe_failure::ProbeFailure;
+use tailwater_manager::topology::{
+    Cluster, ClusterPlan, Member, NodeRole, ProblemCode, RelayPlan, TopologyNode, build_tree,
+};
 use tailwater_sandbox::odd_settings::{make_odd, make_ordinary, receptive};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::{ConnectOptions, Connection};
@@ -30,8 +35,8 @@ on_each_server!(
     odd_global_settings_do_not_change_a_look,
 );
 
-fn subject(name: &str, server: &Server) -> Subject {
-    Subject { name: name.to_owned(), connect: server.connect_options() }
+fn subject(name: &str, server: &Server) -> ProbeTarget {
+    ProbeTarget { name: name.to_owned(), connect: server.connect_options() }
 }
 
 fn member(name: &str, server: &Server) -> Member {
@@ -70,13 +75,13 @@ impl Pair {
             ..ClusterPlan::default()
         };
         let (mut all, primaries) =
-            observe_all(&[subject("db2", &self.replica)], &[subject("db1", &self.primary)], timeout).await;
+            probe_servers(&[subject("db2", &self.replica)], &[subject("db1", &self.primary)], timeout).await;
         all.extend(primaries);
-        (build(&plan, &all), all)
+        (build_tree(&plan, &all), all)
     }
 
     /// Looks until what was seen is as it should be.
-    async fn until(&self, what: &str, is_so: impl Fn(&Node) -> bool) -> Result<Cluster> {
+    async fn until(&self, what: &str, is_so: impl Fn(&TopologyNode) -> bool) -> Result<Cluster> {
         let begun = Instant::now();
         loop {
             let (cluster, _) = self.look(TIMEOUT).await;
@@ -90,16 +95,16 @@ impl Pair {
     }
 }
 
-fn find<'a>(cluster: &'a Cluster, name: &str) -> Result<&'a Node> {
-    let mut all = cluster.nodes.iter().flat_map(Node::walk);
+fn find<'a>(cluster: &'a Cluster, name: &str) -> Result<&'a TopologyNode> {
+    let mut all = cluster.nodes.iter().flat_map(TopologyNode::walk);
     all.find(|node| node.name == name).with_context(|| format!("{name} in {cluster:#?}"))
 }
 
-fn has(node: &Node, code: ProblemCode) -> bool {
+fn has(node: &TopologyNode, code: ProblemCode) -> bool {
     node.problems.iter().any(|problem| problem.code == code)
 }
 
-fn in_step(node: &Node) -> bool {
+fn in_step(node: &TopologyNode) -> bool {
     node.gtid_state.as_ref().is_some_and(|state| state.behind == 0)
 }
 
@@ -111,11 +116,11 @@ async fn a_cluster_is_seen(kind: ServerKind) -> Result<()> {
     let cluster =
         pair.until("in step", |node| in_step(node) && !has(node, ProblemCode::IoConnecting)).await?;
     let primary = &cluster.nodes[0];
-    ensure!(primary.role == Role::Primary && primary.writable == Some(true), "{primary:#?}");
+    ensure!(primary.role == NodeRole::Primary && primary.writable == Some(true), "{primary:#?}");
     // With sync_binlog off a crash may cost commits; nothing else is wrong.
     ensure!(primary.problems.iter().all(|problem| problem.code == ProblemCode::NotDurable), "{primary:#?}");
     let below: Vec<_> = primary.children.iter().map(|node| (node.name.as_str(), node.role)).collect();
-    ensure!(below == [("tailwater", Role::Relay), ("db2", Role::Replica)], "{below:?}");
+    ensure!(below == [("tailwater", NodeRole::Relay), ("db2", NodeRole::Replica)], "{below:?}");
     let replica = find(&cluster, "db2")?;
     ensure!(replica.problems.is_empty() && replica.lag_seconds == Some(0.0), "{replica:#?}");
     ensure!(replica.server_id == Some(2) && replica.writable == Some(false), "{replica:#?}");
@@ -135,8 +140,8 @@ async fn a_cluster_is_seen(kind: ServerKind) -> Result<()> {
     let (cluster, _) = pair.look(TIMEOUT).await;
     let errant = find(&cluster, "db2")?.gtid_state.as_ref().and_then(|state| state.errant.clone());
     let written = match kind.flavour() {
-        Flavour::MySql => format!("{}:1", pair.replica.sql("SELECT @@global.server_uuid").await?.concat()),
-        Flavour::MariaDb => pair.replica.sql("SELECT @@global.gtid_binlog_pos").await?.concat(),
+        Flavour::MySql => format!("{}:1", pair.replica.sql("SELECT global.server_uuid").await?.concat()),
+        Flavour::MariaDb => pair.replica.sql("SELECT global.gtid_binlog_pos").await?.concat(),
     };
     ensure!(errant.as_deref() == Some(&written), "{errant:?}, and it wrote {written}");
     ensure!(has(find(&cluster, "db2")?, ProblemCode::Errant));
@@ -151,7 +156,7 @@ async fn a_cluster_is_seen(kind: ServerKind) -> Result<()> {
     pair.primary.pause()?;
     let (cluster, seen) = pair.look(SHORT).await;
     let failure = seen[1].outcome.as_ref().err().map(|unreached| unreached.failure);
-    ensure!(failure == Some(Failure::TimedOut), "{failure:?}");
+    ensure!(failure == Some(ProbeFailure::TimedOut), "{failure:?}");
     ensure!(has(&cluster.nodes[0], ProblemCode::NotReached) && find(&cluster, "db2")?.reached);
     // The replica does not know.
     let channel = seen[0].look().and_then(|look| look.channels.first()).context("a channel")?;
@@ -161,7 +166,7 @@ async fn a_cluster_is_seen(kind: ServerKind) -> Result<()> {
     pair.replica.kill().await?;
     let (cluster, seen) = pair.look(TIMEOUT).await;
     let failure = seen[0].outcome.as_ref().err().map(|unreached| unreached.failure);
-    ensure!(failure == Some(Failure::Refused), "{failure:?}");
+    ensure!(failure == Some(ProbeFailure::Refused), "{failure:?}");
     ensure!(has(find(&cluster, "db2")?, ProblemCode::NotReached) && cluster.nodes[0].reached);
     Ok(())
 }
@@ -214,12 +219,12 @@ async fn odd_global_settings_do_not_change_a_look(kind: ServerKind) -> Result<()
 
 /// Whether a server waits as it must, and whether it is seen to do so after a restart.
 async fn waits(server: &Server) -> Result<(bool, bool)> {
-    let seen = observe(&subject("s", server), TIMEOUT).await;
+    let seen = probe_server(&subject("s", server), TIMEOUT).await;
     let look = seen.look().with_context(|| format!("{:?}", seen.outcome))?;
     ensure!(look.unasked.is_empty(), "{:?}", look.unasked);
     let Some(source) = &look.semi_sync_source else { return Ok((false, false)) };
-    let now = Waiting::seen(source, source.after_restart).acks();
-    Ok((matches!(now, Acks::Required(_)), source.after_restart))
+    let now = SemiSyncWait::seen(source, source.after_restart).acks();
+    Ok((matches!(now, AckRequirement::Required(_)), source.after_restart))
 }
 
 /// What is seen of the time after a restart is held against the restart.
@@ -242,7 +247,7 @@ async fn a_restart_is_foreseen(kind: ServerKind) -> Result<()> {
     }
     // An account that may do no more than look.
     let account = server.create_replication_user().await?;
-    let seen = observe(&Subject { name: "s".into(), connect: account }, TIMEOUT).await;
+    let seen = probe_server(&ProbeTarget { name: "s".into(), connect: account }, TIMEOUT).await;
     let source = seen.look().and_then(|look| look.semi_sync_source.as_ref()).context("no semi-sync")?;
     ensure!(source.after_restart, "{seen:?}");
     let side = statement(kind, "rpl_semi_sync_source", "rpl_semi_sync_master");
@@ -298,10 +303,10 @@ async fn a_server_is_pinged(kind: ServerKind) -> Result<()> {
     // A write hangs, and is left alone; no second one is begun beside it.
     for _ in 0..3 {
         let failure = hasty.ping(PingKind::Insert).await.outcome.err().map(|unreached| unreached.failure);
-        ensure!(failure == Some(Failure::TimedOut), "{failure:?}");
+        ensure!(failure == Some(ProbeFailure::TimedOut), "{failure:?}");
         ensure!(hasty.ping(PingKind::Connect).await.outcome.is_ok());
     }
-    let seen = observe(&subject("pinged", &server), TIMEOUT).await;
+    let seen = probe_server(&subject("pinged", &server), TIMEOUT).await;
     let look = seen.look().context("no look")?;
     let semi_sync = look.semi_sync_source.as_ref().context("no semi-sync")?;
     ensure!(semi_sync.enabled && semi_sync.active && semi_sync.wait_no_replica, "{semi_sync:?}");
@@ -326,12 +331,12 @@ async fn a_server_is_pinged(kind: ServerKind) -> Result<()> {
 
     server.sql("SET GLOBAL read_only = 1").await?;
     let failure = pinger.ping(PingKind::Insert).await.outcome.err().map(|unreached| unreached.failure);
-    ensure!(failure == Some(Failure::ReadOnly), "{failure:?}");
+    ensure!(failure == Some(ProbeFailure::ReadOnly), "{failure:?}");
 
     // Not let in is alive.
     let stranger = ConnectOptions { user: "nobody".into(), ..server.connect_options() };
     let failure = Pinger::new(&stranger, "m", TIMEOUT).ping(PingKind::Select).await.outcome.err();
-    ensure!(failure.as_ref().map(|unreached| unreached.failure) == Some(Failure::Denied), "{failure:?}");
+    ensure!(failure.as_ref().map(|unreached| unreached.failure) == Some(ProbeFailure::Denied), "{failure:?}");
 
     // A connection that stood tells nothing of a server that has restarted, and a new one is tried at once.
     server.restart(None).await?;
@@ -339,25 +344,31 @@ async fn a_server_is_pinged(kind: ServerKind) -> Result<()> {
     ensure!(ping.outcome.is_ok(), "{ping:?}");
     server.pause()?;
     let failure = hasty.ping(PingKind::Connect).await.outcome.err().map(|unreached| unreached.failure);
-    ensure!(failure == Some(Failure::TimedOut), "{failure:?}");
+    ensure!(failure == Some(ProbeFailure::TimedOut), "{failure:?}");
     server.resume()?;
     // What is seen of a killed process is enough to act at once, and what was seen before was no reason.
-    let mut record = Record::new(Cast { primary: "pinged".into(), ..Cast::default() }, Settings::default());
+    let mut record = ObservationHistory::new(
+        ClusterMembers { primary: "pinged".into(), ..ClusterMembers::default() },
+        AnalysisSettings::default(),
+    );
     let mut told = |at_ms, ping: &Ping| {
-        let saw = Saw::of_ping(ping);
-        record.note(Sighting { at_ms, observer: Observer::Manager, about: "pinged".into(), saw });
-        analyse(&record, &Guard::default(), at_ms).iter().map(|finding| finding.code).collect::<Vec<_>>()
+        let saw = Observed::of_ping(ping);
+        record.note(ObserverReport { at_ms, observer: Observer::Manager, about: "pinged".into(), saw });
+        analyse(&record, &FailoverGuard::default(), at_ms)
+            .iter()
+            .map(|finding| finding.code)
+            .collect::<Vec<_>>()
     };
     let ping = pinger.ping(PingKind::Connect).await;
     ensure!(told(0, &ping).is_empty(), "{ping:?}");
     server.kill().await?;
     let ping = pinger.ping(PingKind::Select).await;
-    ensure!(told(1, &ping) == [Code::DeadPrimary], "{ping:?}");
+    ensure!(told(1, &ping) == [FailureCode::DeadPrimary], "{ping:?}");
     for kind in [PingKind::Select, PingKind::Connect, PingKind::Insert] {
         let failure = pinger.ping(kind).await.outcome.err().map(|unreached| unreached.failure);
         // What stood breaks first; the next one is refused.
-        let fits = failure == Some(Failure::Refused)
-            || (kind == PingKind::Insert && failure == Some(Failure::Broken));
+        let fits = failure == Some(ProbeFailure::Refused)
+            || (kind == PingKind::Insert && failure == Some(ProbeFailure::ConnectionLost));
         ensure!(fits, "{kind:?}: {failure:?}");
     }
     Ok(())

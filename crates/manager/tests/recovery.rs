@@ -1,23 +1,29 @@
 //! What a manager that died or lost the lease left half done: undone, finished, or left alone, by what its record and the servers say.
 
 use proptest::prelude::*;
-use tailwater_manager::Refusal;
-use tailwater_manager::failover::{Act, Answer, Audit, End, Kind, Note, Phase, Step};
-use tailwater_manager::lease::Token;
-use tailwater_manager::recovery::{Order, Recovery, Traces};
-use tailwater_manager::switchover::Primary;
+use tailwater_manager::SafetyRefusal;
+use tailwater_manager::failover::{
+    ActionOutcome, Audit, AuditEntry, AuditEvent, RunAction, RunKind, RunOutcome, RunPhase,
+};
+use tailwater_manager::lease::LeaseToken;
+use tailwater_manager::recovery::{InterruptedRun, RecoveryRequest, RunRecovery};
+use tailwater_manager::switchover::PrimaryStatus;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
 use crate::switchover::world::{Fate, World, check_primaries, is_as_before, order, run_until};
 
-fn recovery_of(traces: Traces) -> Recovery {
+fn recovery_of(traces: InterruptedRun) -> RunRecovery {
     let (route_hooks, direct_replicas) = (vec!["routes".to_owned()], vec!["s0".to_owned()]);
-    Recovery::new(Order { id: "recovery".to_owned(), traces, route_hooks, direct_replicas })
+    RunRecovery::new(RecoveryRequest { id: "recovery".to_owned(), traces, route_hooks, direct_replicas })
 }
 
 /// Runs one to its end, an act at a time; it dies when it is to begin the act of that number.
-fn recover(traces: Traces, dies: Option<u32>, mut perform: impl FnMut(&Act, &Audit) -> Answer) -> Audit {
+fn recover(
+    traces: InterruptedRun,
+    dies: Option<u32>,
+    mut perform: impl FnMut(&RunAction, &Audit) -> ActionOutcome,
+) -> Audit {
     let mut recovery = recovery_of(traces);
     let mut next = recovery.begin(0);
     while !next.is_empty() {
@@ -35,12 +41,12 @@ fn recover(traces: Traces, dies: Option<u32>, mut perform: impl FnMut(&Act, &Aud
 fn check(world: &World, audit: &Audit) {
     check_primaries(world, audit);
     match audit.outcome.as_ref() {
-        Some(End::Promoted { server, left }) => {
+        Some(RunOutcome::Promoted { server, left }) => {
             assert!(left.is_empty(), "{audit}");
             assert!(world.writable.contains(server) && !world.old_writable, "{audit}");
             assert_eq!(world.captures_from(server), world.ackers.len(), "{audit}");
         }
-        Some(End::Undone { .. }) => assert!(is_as_before(world), "{audit}"),
+        Some(RunOutcome::Undone { .. }) => assert!(is_as_before(world), "{audit}"),
         other => panic!("{other:?}: {audit}"),
     }
     assert_eq!(world.primaries().len(), 1, "{audit}");
@@ -81,7 +87,7 @@ proptest! {
         let (audit, stored) =
             run_until(&mut world, ordered, |_| fates.next().expect("endless"), lives.then_some(lost), (!lives).then_some(lost));
         world.lease = true;
-        let Some(traces) = stored.as_ref().and_then(Traces::of) else {
+        let Some(traces) = stored.as_ref().and_then(InterruptedRun::of) else {
             // It ended, or nobody has to do anything.
             let has_ended = !audit.is_cut_off();
             prop_assert!(has_ended || world.old_writable, "{}", audit);
@@ -93,12 +99,12 @@ proptest! {
             recover(traces.clone(), Some(dies), |act, audit| {
                 let answer = match fates.next().expect("endless").0 {
                     Fate::Done => world.apply(act),
-                    Fate::Failed if *act != Act::CheckLease => Answer::Failed("no".to_owned()),
+                    Fate::Failed if *act != RunAction::CheckLease => ActionOutcome::Failed("no".to_owned()),
                     Fate::DoneUnheard if act.changes() => {
                         world.apply(act);
-                        Answer::Unknown("timed out".to_owned())
+                        ActionOutcome::Unknown("timed out".to_owned())
                     }
-                    Fate::LostOnTheWay if *act != Act::CheckLease => Answer::Unknown("timed out".to_owned()),
+                    Fate::LostOnTheWay if *act != RunAction::CheckLease => ActionOutcome::Unknown("timed out".to_owned()),
                     _ => world.apply(act),
                 };
                 world.live();
@@ -119,13 +125,13 @@ proptest! {
 }
 
 /// A record of a run of which these acts were ordered, and those answered that are told to be done.
-fn record(kind: Kind, acts: &[(Act, bool)]) -> Audit {
+fn record(kind: RunKind, acts: &[(RunAction, bool)]) -> Audit {
     let mut steps = Vec::new();
     for (number, (what, is_done)) in (1..).zip(acts) {
-        let mut note = |note| steps.push(Step { at_ms: 1, phase: Phase::Confirm, note });
-        note(Note::Ordered { number, what: what.clone() });
+        let mut note = |note| steps.push(AuditEntry { at_ms: 1, phase: RunPhase::Confirm, note });
+        note(AuditEvent::ActionOrdered { number, what: what.clone() });
         if *is_done {
-            note(Note::Answered { number, outcome: "done".to_owned(), text: String::new() });
+            note(AuditEvent::ActionAnswered { number, outcome: "done".to_owned(), text: String::new() });
         }
     }
     Audit {
@@ -147,25 +153,27 @@ fn record(kind: Kind, acts: &[(Act, bool)]) -> Audit {
 
 const UUID: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
 
-fn seen(writable: bool, last: u64) -> Answer {
+fn seen(writable: bool, last: u64) -> ActionOutcome {
     let executed = GtidSet::parse(Flavour::MySql, &format!("{UUID}:1-{last}")).expect("a set");
-    Answer::Primary(Primary { writable, waiting: None, executed })
+    ActionOutcome::ServerStatus(PrimaryStatus { writable, waiting: None, executed })
 }
 
 /// What is done about a record, where the candidate and the old primary answer so, and all else is done.
-fn done_about(audit: &Audit, s0: Answer, old: Answer) -> (Vec<Act>, Audit) {
+fn done_about(audit: &Audit, s0: ActionOutcome, old: ActionOutcome) -> (Vec<RunAction>, Audit) {
     let mut acts = Vec::new();
-    let traces = Traces::of(audit).expect("traces");
+    let traces = InterruptedRun::of(audit).expect("traces");
     let recovered = recover(traces, None, |act, _| {
         match act {
-            Act::CheckLease => return Answer::Held(Token(8)),
-            Act::Glance { server } => return if server == "s0" { s0.clone() } else { old.clone() },
+            RunAction::CheckLease => return ActionOutcome::LeaseHeld(LeaseToken(8)),
+            RunAction::ProbeServer { server } => {
+                return if server == "s0" { s0.clone() } else { old.clone() };
+            }
             _ => {}
         }
         if act.changes() {
             acts.push(act.clone());
         }
-        Answer::Done
+        ActionOutcome::Done
     });
     (acts, recovered)
 }
@@ -173,34 +181,34 @@ fn done_about(audit: &Audit, s0: Answer, old: Answer) -> (Vec<Act>, Audit) {
 fn failover(done: usize) -> Audit {
     let (server, acker) = (|| "s0".to_owned(), || "relay0".to_owned());
     let all = [
-        Act::StopAcker { acker: acker() },
-        Act::Drain { server: server() },
-        Act::MakeSource { server: server(), acks: 1 },
-        Act::MakeWritable { server: server() },
-        Act::Follow { acker: acker(), server: server() },
-        Act::RouteHook { hook: "routes".to_owned(), server: server() },
+        RunAction::StopAcker { acker: acker() },
+        RunAction::DrainRelayLog { server: server() },
+        RunAction::EnableSemiSyncSource { server: server(), acks: 1 },
+        RunAction::MakeWritable { server: server() },
+        RunAction::RepointAcker { acker: acker(), server: server() },
+        RunAction::RunRouteHook { hook: "routes".to_owned(), server: server() },
     ];
     let ordered: Vec<_> =
         all.into_iter().take(done).enumerate().map(|(at, act)| (act, at + 1 < done)).collect();
-    record(Kind::Failover, &ordered)
+    record(RunKind::Failover, &ordered)
 }
 
-fn dead() -> Answer {
-    Answer::Failed("refused".to_owned())
+fn dead() -> ActionOutcome {
+    ActionOutcome::Failed("refused".to_owned())
 }
 
 #[test]
 fn a_failover_is_undone_until_the_candidate_takes_writes_and_finished_from_then_on() {
-    let start = Act::StartAcker { acker: "relay0".to_owned() };
-    let unmake = Act::UnmakeSource { server: "s0".to_owned() };
-    let read_only = Act::MakeReadOnly { server: "s0".to_owned() };
-    let follow = Act::Follow { acker: "relay0".to_owned(), server: "s0".to_owned() };
-    let hook = Act::RouteHook { hook: "routes".to_owned(), server: "s0".to_owned() };
-    assert_eq!(Traces::of(&failover(0)), None);
-    let undone = |done: usize, wanted: &[&Act]| {
+    let start = RunAction::StartAcker { acker: "relay0".to_owned() };
+    let unmake = RunAction::DisableSemiSyncSource { server: "s0".to_owned() };
+    let read_only = RunAction::MakeReadOnly { server: "s0".to_owned() };
+    let follow = RunAction::RepointAcker { acker: "relay0".to_owned(), server: "s0".to_owned() };
+    let hook = RunAction::RunRouteHook { hook: "routes".to_owned(), server: "s0".to_owned() };
+    assert_eq!(InterruptedRun::of(&failover(0)), None);
+    let undone = |done: usize, wanted: &[&RunAction]| {
         let (acts, audit) = done_about(&failover(done), seen(false, 9), dead());
         assert_eq!(acts.iter().collect::<Vec<_>>(), wanted, "{audit}");
-        assert!(matches!(audit.outcome, Some(End::Undone { .. })), "{audit}");
+        assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "{audit}");
         assert!(audit.to_string().contains("what was left of run"), "{audit}");
     };
     undone(1, &[&start]);
@@ -214,7 +222,7 @@ fn a_failover_is_undone_until_the_candidate_takes_writes_and_finished_from_then_
         assert_eq!(acts, [follow.clone(), hook.clone()], "{audit}");
         assert_eq!(
             audit.outcome,
-            Some(End::Promoted { server: "s0".to_owned(), left: Vec::new() }),
+            Some(RunOutcome::Promoted { server: "s0".to_owned(), left: Vec::new() }),
             "{audit}"
         );
     }
@@ -222,18 +230,20 @@ fn a_failover_is_undone_until_the_candidate_takes_writes_and_finished_from_then_
 
 #[test]
 fn where_it_is_not_certain_nothing_is_done() {
-    let held = || Act::HoldWrites { server: "old".to_owned(), within_ms: 500, grace_ms: 100 };
-    let prepared = || Act::Prepare { server: "s0".to_owned(), acks: 1 };
-    let read = || Act::ReadAcker { acker: "relay0".to_owned() };
-    let switchover = record(Kind::Switchover, &[(read(), true), (prepared(), true), (held(), false)]);
-    let nothing = |audit: &Audit, s0: Answer, old: Answer, why: &str| {
+    let held = || RunAction::PauseWrites { server: "old".to_owned(), within_ms: 500, grace_ms: 100 };
+    let prepared = || RunAction::PrepareSemiSyncSource { server: "s0".to_owned(), acks: 1 };
+    let read = || RunAction::ReadAcker { acker: "relay0".to_owned() };
+    let switchover = record(RunKind::Switchover, &[(read(), true), (prepared(), true), (held(), false)]);
+    let nothing = |audit: &Audit, s0: ActionOutcome, old: ActionOutcome, why: &str| {
         let (acts, audit) = done_about(audit, s0, old);
-        let Some(End::Unchanged { refusal: Refusal::Interrupted { reason, .. } }) = &audit.outcome else {
+        let Some(RunOutcome::Unchanged { refusal: SafetyRefusal::Interrupted { reason, .. } }) =
+            &audit.outcome
+        else {
             panic!("{audit}")
         };
         assert!(acts.is_empty() && reason.contains(why), "{why}: {audit}");
     };
-    let silent = || Answer::Unknown("silence".to_owned());
+    let silent = || ActionOutcome::Unknown("silence".to_owned());
     nothing(&switchover, silent(), seen(false, 9), "s0 cannot be asked");
     nothing(&switchover, seen(false, 9), silent(), "old cannot be asked");
     nothing(&switchover, seen(true, 9), seen(true, 9), "both s0 and old take writes");
@@ -241,9 +251,15 @@ fn where_it_is_not_certain_nothing_is_done() {
     nothing(&switchover, seen(false, 10), seen(false, 9), &format!("s0 has executed {UUID}:10"));
     nothing(&failover(5), seen(false, 12), dead(), "was made primary");
     // What was held by nobody, and what has ended, is nothing.
-    assert_eq!(Traces::of(&record(Kind::Switchover, &[(read(), true), (prepared(), false)])), None);
-    let refusal = Refusal::NoLease { reason: String::new() };
-    assert_eq!(Traces::of(&Audit { outcome: Some(End::Unchanged { refusal }), ..switchover.clone() }), None);
+    assert_eq!(
+        InterruptedRun::of(&record(RunKind::Switchover, &[(read(), true), (prepared(), false)])),
+        None
+    );
+    let refusal = SafetyRefusal::NoLease { reason: String::new() };
+    assert_eq!(
+        InterruptedRun::of(&Audit { outcome: Some(RunOutcome::Unchanged { refusal }), ..switchover.clone() }),
+        None
+    );
 
     // Somebody has led an acker since: that is the end of it, if they were not cut off in the midst of that.
     for (stopped, code, why) in [
@@ -251,16 +267,18 @@ fn where_it_is_not_certain_nothing_is_done() {
         (true, "TW-MGR-0072", "somebody has acted since: relay0 was stopped in term 8"),
     ] {
         let mut effects = 0;
-        let traces = Traces::of(&switchover).expect("traces");
+        let traces = InterruptedRun::of(&switchover).expect("traces");
         let audit = recover(traces, None, |act, _| {
             effects += usize::from(act.changes());
             match act {
-                Act::CheckLease => Answer::Held(Token(9)),
-                Act::CheckAcker { term: 7, .. } => Answer::Led { term: Token(8), stopped },
+                RunAction::CheckLease => ActionOutcome::LeaseHeld(LeaseToken(9)),
+                RunAction::CheckAckerTerm { term: 7, .. } => {
+                    ActionOutcome::LaterTerm { term: LeaseToken(8), stopped }
+                }
                 _ => seen(false, 9),
             }
         });
-        let Some(End::Unchanged { refusal }) = &audit.outcome else { panic!("{audit}") };
+        let Some(RunOutcome::Unchanged { refusal }) = &audit.outcome else { panic!("{audit}") };
         assert!(effects == 0 && refusal.code() == code && refusal.to_string().contains(why), "{audit}");
     }
 }
@@ -268,22 +286,22 @@ fn where_it_is_not_certain_nothing_is_done() {
 /// One that cannot be asked may have been led elsewhere by somebody who knew more.
 #[test]
 fn ackers_that_cannot_be_asked_are_not_led_back() {
-    let held = Act::HoldWrites { server: "old".to_owned(), within_ms: 500, grace_ms: 100 };
-    let read = |acker: &str| (Act::ReadAcker { acker: acker.to_owned() }, true);
-    let run = record(Kind::Switchover, &[read("relay0"), read("relay1"), (held, false)]);
+    let held = RunAction::PauseWrites { server: "old".to_owned(), within_ms: 500, grace_ms: 100 };
+    let read = |acker: &str| (RunAction::ReadAcker { acker: acker.to_owned() }, true);
+    let run = record(RunKind::Switchover, &[read("relay0"), read("relay1"), (held, false)]);
     let with = |answering: &[&str]| {
         let mut acts = Vec::new();
-        let audit = recover(Traces::of(&run).expect("traces"), None, |act, _| {
+        let audit = recover(InterruptedRun::of(&run).expect("traces"), None, |act, _| {
             match act {
-                Act::CheckLease => return Answer::Held(Token(8)),
-                Act::Glance { .. } => return seen(false, 9),
-                Act::CheckAcker { acker, .. } if !answering.contains(&acker.as_str()) => {
-                    return Answer::Unknown("timed out".to_owned());
+                RunAction::CheckLease => return ActionOutcome::LeaseHeld(LeaseToken(8)),
+                RunAction::ProbeServer { .. } => return seen(false, 9),
+                RunAction::CheckAckerTerm { acker, .. } if !answering.contains(&acker.as_str()) => {
+                    return ActionOutcome::Unknown("timed out".to_owned());
                 }
-                Act::Follow { acker, .. } => acts.push(acker.clone()),
+                RunAction::RepointAcker { acker, .. } => acts.push(acker.clone()),
                 _ => {}
             }
-            Answer::Done
+            ActionOutcome::Done
         });
         (acts, audit)
     };
@@ -292,30 +310,34 @@ fn ackers_that_cannot_be_asked_are_not_led_back() {
     let (acts, audit) = with(&["relay1"]);
     assert_eq!(acts, ["relay1"]);
     // It is tried again.
-    assert!(matches!(&audit.outcome, Some(End::Left { to_undo, .. }) if to_undo.len() == 1), "{audit}");
+    assert!(
+        matches!(&audit.outcome, Some(RunOutcome::Incomplete { to_undo, .. }) if to_undo.len() == 1),
+        "{audit}"
+    );
     let (acts, audit) = with(&["relay0", "relay1"]);
     assert_eq!(acts, ["relay0", "relay1"]);
-    assert!(matches!(audit.outcome, Some(End::Undone { .. })), "{audit}");
+    assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "{audit}");
 }
 
 #[test]
 fn a_candidate_that_may_take_writes_keeps_the_old_primary_from_them() {
-    let held = Act::HoldWrites { server: "old".to_owned(), within_ms: 500, grace_ms: 100 };
-    let prepared = Act::Prepare { server: "s0".to_owned(), acks: 1 };
-    let traces = Traces::of(&record(Kind::Switchover, &[(prepared, true), (held, true)])).expect("traces");
+    let held = RunAction::PauseWrites { server: "old".to_owned(), within_ms: 500, grace_ms: 100 };
+    let prepared = RunAction::PrepareSemiSyncSource { server: "s0".to_owned(), acks: 1 };
+    let traces =
+        InterruptedRun::of(&record(RunKind::Switchover, &[(prepared, true), (held, true)])).expect("traces");
     let mut acts = Vec::new();
     let audit = recover(traces, None, |act, _| {
         match act {
-            Act::CheckLease => return Answer::Held(Token(8)),
-            Act::Glance { .. } => return seen(false, 9),
-            Act::CheckAcker { .. } => return Answer::Done,
+            RunAction::CheckLease => return ActionOutcome::LeaseHeld(LeaseToken(8)),
+            RunAction::ProbeServer { .. } => return seen(false, 9),
+            RunAction::CheckAckerTerm { .. } => return ActionOutcome::Done,
             _ => acts.push(act.clone()),
         }
-        Answer::Unknown("timed out".to_owned())
+        ActionOutcome::Unknown("timed out".to_owned())
     });
-    assert_eq!(acts, [Act::MakeReadOnly { server: "s0".to_owned() }]);
-    let Some(End::Left { to_undo, .. }) = &audit.outcome else { panic!("{audit}") };
+    assert_eq!(acts, [RunAction::MakeReadOnly { server: "s0".to_owned() }]);
+    let Some(RunOutcome::Incomplete { to_undo, .. }) = &audit.outcome else { panic!("{audit}") };
     // It takes writes only if it waits for as many ACKs as the record says.
-    let released = Act::ReleaseWrites { server: "old".to_owned(), acks: 1 };
+    let released = RunAction::ResumeWrites { server: "old".to_owned(), acks: 1 };
     assert!(to_undo.len() == 3 && to_undo.contains(&released), "{audit}");
 }

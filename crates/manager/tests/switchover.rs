@@ -4,14 +4,14 @@
 pub mod world;
 
 use proptest::prelude::*;
-use tailwater_manager::Refusal;
-use tailwater_manager::failover::{Act, Audit, End, Note};
-use tailwater_manager::switchover::Order;
+use tailwater_manager::SafetyRefusal;
+use tailwater_manager::failover::{Audit, AuditEvent, RunAction, RunOutcome};
+use tailwater_manager::switchover::SwitchoverRequest;
 
 use self::world::{Fate, PAUSE_MS_MAX, World, is_as_before, order, run};
 
 /// The usual order, with the lease held throughout.
-fn run_with(world: &mut World, mut fate: impl FnMut(&Act) -> Fate) -> Audit {
+fn run_with(world: &mut World, mut fate: impl FnMut(&RunAction) -> Fate) -> Audit {
     let order = order(world);
     run(world, order, |act| (fate(act), 2), None)
 }
@@ -19,23 +19,23 @@ fn run_with(world: &mut World, mut fate: impl FnMut(&Act) -> Fate) -> Audit {
 /// What must hold of every end.
 fn check(world: &World, audit: &Audit) {
     match audit.outcome.as_ref().unwrap_or_else(|| panic!("no end: {audit}")) {
-        End::Promoted { server, left } => {
+        RunOutcome::Promoted { server, left } => {
             assert!(world.writable.contains(server) && world.writable.len() == 1, "{audit}");
             assert!(!world.old_writable, "{audit}");
             assert_eq!(world.captures_from(server), world.ackers.len(), "{audit}");
             let pause_ms = audit.pause_ms.expect("a pause");
             assert!(pause_ms <= PAUSE_MS_MAX, "{audit}");
             // What was to come is done, or named.
-            let demotes = |act: &Act| matches!(act, Act::Demote { .. });
+            let demotes = |act: &RunAction| matches!(act, RunAction::Demote { .. });
             let done = audit
                 .steps
                 .iter()
-                .any(|step| matches!(&step.note, Note::Ordered { what, .. } if demotes(what)));
+                .any(|step| matches!(&step.note, AuditEvent::ActionOrdered { what, .. } if demotes(what)));
             assert!(done || left.iter().any(demotes), "{audit}");
         }
-        End::Unchanged { .. } => assert_eq!(world.effects, 0, "{audit}"),
-        End::Undone { .. } => assert!(is_as_before(world), "{audit}"),
-        End::Left { to_undo, .. } => {
+        RunOutcome::Unchanged { .. } => assert_eq!(world.effects, 0, "{audit}"),
+        RunOutcome::Undone { .. } => assert!(is_as_before(world), "{audit}"),
+        RunOutcome::Incomplete { to_undo, .. } => {
             // Whoever does what is left has what was before.
             let mut world = world.clone();
             for act in to_undo {
@@ -43,15 +43,19 @@ fn check(world: &World, audit: &Audit) {
             }
             assert!(is_as_before(&world), "{audit}");
         }
-        End::Planned { .. } => panic!("not asked for: {audit}"),
+        RunOutcome::Planned { .. } => panic!("not asked for: {audit}"),
     }
     let text = serde_json::to_string(audit).expect("JSON");
     assert_eq!(&serde_json::from_str::<Audit>(&text).expect("an audit record"), audit);
 }
 
-fn refusal(audit: &Audit) -> &Refusal {
+fn refusal(audit: &Audit) -> &SafetyRefusal {
     match &audit.outcome {
-        Some(End::Unchanged { refusal } | End::Undone { refusal, .. } | End::Left { refusal, .. }) => refusal,
+        Some(
+            RunOutcome::Unchanged { refusal }
+            | RunOutcome::Undone { refusal, .. }
+            | RunOutcome::Incomplete { refusal, .. },
+        ) => refusal,
         _ => panic!("not refused: {audit}"),
     }
 }
@@ -61,7 +65,11 @@ fn a_primary_that_lives_is_switched_over() {
     let mut world = World::new(2, 2, 1);
     let audit = run_with(&mut world, |_| Fate::Done);
     check(&world, &audit);
-    assert_eq!(audit.outcome, Some(End::Promoted { server: "s0".to_owned(), left: Vec::new() }), "{audit}");
+    assert_eq!(
+        audit.outcome,
+        Some(RunOutcome::Promoted { server: "s0".to_owned(), left: Vec::new() }),
+        "{audit}"
+    );
     // Hold, wait, stop, source, follow and writable, of 2 ms each.
     assert_eq!((world.captures_from("s0"), audit.pause_ms), (2, Some(12)), "{audit}");
     let text = audit.to_string();
@@ -76,32 +84,35 @@ fn a_primary_that_lives_is_switched_over() {
 fn the_candidate_is_ready_before_the_pause_and_writable_last() {
     let mut world = World::new(2, 1, 1);
     let audit = run_with(&mut world, |_| Fate::Done);
-    let at = |wanted: &dyn Fn(&Act) -> bool| {
+    let at = |wanted: &dyn Fn(&RunAction) -> bool| {
         audit
             .steps
             .iter()
-            .position(|step| matches!(&step.note, Note::Ordered { what, .. } if wanted(what)))
+            .position(|step| matches!(&step.note, AuditEvent::ActionOrdered { what, .. } if wanted(what)))
             .expect("ordered")
     };
-    let pause = at(&|act| matches!(act, Act::HoldWrites { .. }));
-    assert!(at(&|act| matches!(act, Act::Prepare { .. } | Act::AwaitServer { .. })) < pause);
-    let writable = at(&|act| matches!(act, Act::MakeWritable { .. }));
-    assert!(at(&|act| matches!(act, Act::Follow { acker, .. } if acker == "relay1")) < writable);
-    assert!(at(&|act| matches!(act, Act::Demote { .. })) > writable);
+    let pause = at(&|act| matches!(act, RunAction::PauseWrites { .. }));
+    assert!(
+        at(&|act| matches!(act, RunAction::PrepareSemiSyncSource { .. } | RunAction::WaitForServer { .. }))
+            < pause
+    );
+    let writable = at(&|act| matches!(act, RunAction::MakeWritable { .. }));
+    assert!(at(&|act| matches!(act, RunAction::RepointAcker { acker, .. } if acker == "relay1")) < writable);
+    assert!(at(&|act| matches!(act, RunAction::Demote { .. })) > writable);
 }
 
 #[test]
 fn what_takes_longer_than_the_bound_is_undone() {
     let mut world = World::new(1, 1, 1);
     let ordered = order(&world);
-    let slow = |act: &Act| match act {
-        Act::Follow { server, .. } if server == "s0" => (Fate::Done, 500),
+    let slow = |act: &RunAction| match act {
+        RunAction::RepointAcker { server, .. } if server == "s0" => (Fate::Done, 500),
         _ => (Fate::Done, 2),
     };
     let audit = run(&mut world, ordered, slow, None);
     check(&world, &audit);
     assert!(
-        matches!(&audit.outcome, Some(End::Undone { refusal: Refusal::PauseExceeded { step, .. }, .. })
+        matches!(&audit.outcome, Some(RunOutcome::Undone { refusal: SafetyRefusal::PauseExceeded { step, .. }, .. })
         if step.contains("relay0")),
         "{audit}"
     );
@@ -115,7 +126,7 @@ fn a_demotion_that_waits_for_acks_that_do_not_come_is_undone() {
     let mut world = World::new(1, 1, 1);
     let mut within = None;
     let audit = run_with(&mut world, |act| match act {
-        Act::HoldWrites { within_ms, grace_ms, .. } => {
+        RunAction::PauseWrites { within_ms, grace_ms, .. } => {
             within = Some((*within_ms, *grace_ms));
             Fate::Failed
         }
@@ -123,7 +134,10 @@ fn a_demotion_that_waits_for_acks_that_do_not_come_is_undone() {
     });
     check(&world, &audit);
     assert_eq!(within, Some((PAUSE_MS_MAX / 2, 20)));
-    assert!(matches!(&audit.outcome, Some(End::Undone { refusal: Refusal::Step { .. }, .. })), "{audit}");
+    assert!(
+        matches!(&audit.outcome, Some(RunOutcome::Undone { refusal: SafetyRefusal::StepFailed { .. }, .. })),
+        "{audit}"
+    );
 }
 
 #[test]
@@ -133,7 +147,7 @@ fn an_account_that_read_only_does_not_bind_is_noticed() {
     let audit = run_with(&mut world, |_| Fate::Done);
     check(&world, &audit);
     assert!(
-        matches!(refusal(&audit), Refusal::Step { reason, .. } if reason.contains("read_only")),
+        matches!(refusal(&audit), SafetyRefusal::StepFailed { reason, .. } if reason.contains("read_only")),
         "{audit}"
     );
 }
@@ -143,24 +157,29 @@ fn what_cannot_be_undone_at_once_is_tried_once_more() {
     let mut world = World::new(1, 1, 1);
     let mut tried = 0;
     let audit = run_with(&mut world, |act| match act {
-        Act::MakeWritable { .. } => Fate::Failed,
-        Act::Follow { server, .. } if server == "old" && tried == 0 => {
+        RunAction::MakeWritable { .. } => Fate::Failed,
+        RunAction::RepointAcker { server, .. } if server == "old" && tried == 0 => {
             tried += 1;
             Fate::LostOnTheWay
         }
         _ => Fate::Done,
     });
     check(&world, &audit);
-    assert!(matches!(audit.outcome, Some(End::Undone { .. })), "{audit}");
+    assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "{audit}");
     // An acker that does not come back is no reason to keep the primary from writes.
     let mut world = World::new(2, 1, 1);
     let audit = run_with(&mut world, |act| match act {
-        Act::MakeWritable { .. } => Fate::Failed,
-        Act::Follow { acker, server } if acker == "relay1" && server == "old" => Fate::LostOnTheWay,
+        RunAction::MakeWritable { .. } => Fate::Failed,
+        RunAction::RepointAcker { acker, server } if acker == "relay1" && server == "old" => {
+            Fate::LostOnTheWay
+        }
         _ => Fate::Done,
     });
     check(&world, &audit);
-    assert!(matches!(&audit.outcome, Some(End::Left { to_undo, .. }) if to_undo.len() == 1), "{audit}");
+    assert!(
+        matches!(&audit.outcome, Some(RunOutcome::Incomplete { to_undo, .. }) if to_undo.len() == 1),
+        "{audit}"
+    );
     assert!(world.old_writable);
 }
 
@@ -168,36 +187,39 @@ fn what_cannot_be_undone_at_once_is_tried_once_more() {
 fn a_candidate_that_may_be_writable_keeps_the_primary_from_writes() {
     let mut world = World::new(1, 1, 1);
     let audit = run_with(&mut world, |act| match act {
-        Act::MakeWritable { .. } => Fate::DoneUnheard,
-        Act::MakeReadOnly { .. } => Fate::LostOnTheWay,
+        RunAction::MakeWritable { .. } => Fate::DoneUnheard,
+        RunAction::MakeReadOnly { .. } => Fate::LostOnTheWay,
         _ => Fate::Done,
     });
     check(&world, &audit);
-    let Some(End::Left { to_undo, .. }) = &audit.outcome else { panic!("{audit}") };
-    assert_eq!(to_undo[0], Act::MakeReadOnly { server: "s0".to_owned() });
+    let Some(RunOutcome::Incomplete { to_undo, .. }) = &audit.outcome else { panic!("{audit}") };
+    assert_eq!(to_undo[0], RunAction::MakeReadOnly { server: "s0".to_owned() });
     assert!(!world.old_writable);
 }
 
 #[test]
 fn a_candidate_that_does_not_catch_up_gives_way_or_nothing_is_held() {
-    let stuck = |act: &Act| match act {
-        Act::AwaitServer { server, .. } if server == "s0" => Fate::Failed,
+    let stuck = |act: &RunAction| match act {
+        RunAction::WaitForServer { server, .. } if server == "s0" => Fate::Failed,
         _ => Fate::Done,
     };
     let mut world = World::new(1, 2, 1);
     let audit = run_with(&mut world, stuck);
     check(&world, &audit);
-    assert!(matches!(&audit.outcome, Some(End::Promoted { server, .. }) if server == "s1"), "{audit}");
+    assert!(matches!(&audit.outcome, Some(RunOutcome::Promoted { server, .. }) if server == "s1"), "{audit}");
     let mut world = World::new(1, 2, 1);
-    let wanted = Order { wanted: Some("s0".to_owned()), ..order(&world) };
+    let wanted = SwitchoverRequest { wanted: Some("s0".to_owned()), ..order(&world) };
     let audit = run(&mut world, wanted, |act| (stuck(act), 2), None);
-    assert!(matches!(refusal(&audit), Refusal::Step { .. }) && audit.pause_ms.is_none(), "{audit}");
+    assert!(
+        matches!(refusal(&audit), SafetyRefusal::StepFailed { .. }) && audit.pause_ms.is_none(),
+        "{audit}"
+    );
 }
 
 #[test]
 fn nothing_is_held_while_the_candidate_is_far_behind() {
-    let slow = |act: &Act| match act {
-        Act::AwaitServer { server, .. } if server == "s0" => (Fate::Done, 60),
+    let slow = |act: &RunAction| match act {
+        RunAction::WaitForServer { server, .. } if server == "s0" => (Fate::Done, 60),
         _ => (Fate::Done, 2),
     };
     // Another server is near.
@@ -205,13 +227,13 @@ fn nothing_is_held_while_the_candidate_is_far_behind() {
     let ordered = order(&world);
     let audit = run(&mut world, ordered, slow, None);
     check(&world, &audit);
-    assert!(matches!(&audit.outcome, Some(End::Promoted { server, .. }) if server == "s1"), "{audit}");
+    assert!(matches!(&audit.outcome, Some(RunOutcome::Promoted { server, .. }) if server == "s1"), "{audit}");
     // None is: the reason names how far it is behind.
     let mut world = World::new(1, 1, 1);
-    let wanted = Order { wanted: Some("s0".to_owned()), ..order(&world) };
+    let wanted = SwitchoverRequest { wanted: Some("s0".to_owned()), ..order(&world) };
     let audit = run(&mut world, wanted, slow, None);
     assert!(
-        matches!(refusal(&audit), Refusal::NotReady { reasons, .. } if reasons.contains("60 ms")),
+        matches!(refusal(&audit), SafetyRefusal::NotReady { reasons, .. } if reasons.contains("60 ms")),
         "{audit}"
     );
     assert!(audit.pause_ms.is_none() && is_as_before(&world), "{audit}");
@@ -219,8 +241,8 @@ fn nothing_is_held_while_the_candidate_is_far_behind() {
     let mut world = World::new(1, 1, 1);
     let mut behind_ms = 40;
     let ordered = order(&world);
-    let nearing = |act: &Act| match act {
-        Act::AwaitServer { .. } => {
+    let nearing = |act: &RunAction| match act {
+        RunAction::WaitForServer { .. } => {
             behind_ms = std::cmp::max(2, behind_ms - 5);
             (Fate::Done, behind_ms)
         }
@@ -233,33 +255,38 @@ fn nothing_is_held_while_the_candidate_is_far_behind() {
 
 #[test]
 fn what_is_not_as_it_has_to_be_refuses_and_changes_nothing() {
-    let refused = |world: &mut World, change: &dyn Fn(&mut Order), fate: &dyn Fn(&Act) -> Fate| {
-        let mut ordered = order(world);
-        change(&mut ordered);
-        let audit = run(world, ordered, |act| (fate(act), 2), None);
-        assert!(matches!(audit.outcome, Some(End::Unchanged { .. })), "{audit}");
-        check(world, &audit);
-        refusal(&audit).clone()
-    };
-    let done = |_: &Act| Fate::Done;
+    let refused =
+        |world: &mut World, change: &dyn Fn(&mut SwitchoverRequest), fate: &dyn Fn(&RunAction) -> Fate| {
+            let mut ordered = order(world);
+            change(&mut ordered);
+            let audit = run(world, ordered, |act| (fate(act), 2), None);
+            assert!(matches!(audit.outcome, Some(RunOutcome::Unchanged { .. })), "{audit}");
+            check(world, &audit);
+            refusal(&audit).clone()
+        };
+    let done = |_: &RunAction| Fate::Done;
     let mut read_only = World::new(1, 1, 1);
     read_only.old_writable = false;
     let why = refused(&mut read_only, &|_| {}, &done);
-    assert!(matches!(&why, Refusal::NotReady { reasons, .. } if reasons.contains("no writes")), "{why}");
-    let silent =
-        |act: &Act| if matches!(act, Act::ReadAcker { .. }) { Fate::LostOnTheWay } else { Fate::Done };
+    assert!(
+        matches!(&why, SafetyRefusal::NotReady { reasons, .. } if reasons.contains("no writes")),
+        "{why}"
+    );
+    let silent = |act: &RunAction| {
+        if matches!(act, RunAction::ReadAcker { .. }) { Fate::LostOnTheWay } else { Fate::Done }
+    };
     let why = refused(&mut World::new(1, 1, 1), &|_| {}, &silent);
-    assert!(matches!(&why, Refusal::NotReady { reasons, .. } if reasons.contains("relay0")), "{why}");
+    assert!(matches!(&why, SafetyRefusal::NotReady { reasons, .. } if reasons.contains("relay0")), "{why}");
     let why = refused(&mut World::new(1, 1, 1), &|order| order.acks_required = 2, &done);
-    assert!(matches!(&why, Refusal::NotReady { .. }), "{why}");
+    assert!(matches!(&why, SafetyRefusal::NotReady { .. }), "{why}");
     let why = refused(&mut World::new(1, 1, 1), &|order| order.wanted = Some("s9".to_owned()), &done);
-    assert!(matches!(&why, Refusal::Unfit { .. }), "{why}");
+    assert!(matches!(&why, SafetyRefusal::CandidateUnfit { .. }), "{why}");
     let why = refused(&mut World::new(1, 0, 1), &|_| {}, &done);
-    assert!(matches!(&why, Refusal::NoCandidate { .. }), "{why}");
+    assert!(matches!(&why, SafetyRefusal::NoCandidate { .. }), "{why}");
     let mut errant = World::new(1, 1, 1);
     errant.errant = true;
     let why = refused(&mut errant, &|_| {}, &done);
-    assert!(matches!(&why, Refusal::NoCandidate { reasons } if reasons.contains("4e11fa47")), "{why}");
+    assert!(matches!(&why, SafetyRefusal::NoCandidate { reasons } if reasons.contains("4e11fa47")), "{why}");
 }
 
 #[test]
@@ -270,14 +297,14 @@ fn a_dry_run_changes_nothing_and_tells_the_plan() {
         .steps
         .iter()
         .filter_map(|step| match &step.note {
-            Note::Ordered { what, .. } if what.changes() => Some(std::mem::discriminant(what)),
+            AuditEvent::ActionOrdered { what, .. } if what.changes() => Some(std::mem::discriminant(what)),
             _ => None,
         })
         .collect();
-    let dry = Order { dry_run: true, ..order(&world) };
+    let dry = SwitchoverRequest { dry_run: true, ..order(&world) };
     let plan = run(&mut world, dry, |_| (Fate::Done, 2), None);
     assert_eq!(world.effects, 0);
-    let Some(End::Planned { server, acts, expected_ms }) = &plan.outcome else { panic!("{plan}") };
+    let Some(RunOutcome::Planned { server, acts, expected_ms }) = &plan.outcome else { panic!("{plan}") };
     // The plan is what the real run does; of what is done side by side any may be the first.
     let planned: Vec<_> = acts.iter().map(std::mem::discriminant).collect();
     assert!(planned.len() == done.len() && planned.iter().all(|act| done.contains(act)), "{plan}");
@@ -334,7 +361,7 @@ proptest! {
         let ordered = order(&world);
         let audit = run(&mut world, ordered, |_| (Fate::Done, takes.next().expect("endless")), None);
         check(&world, &audit);
-        let promoted = matches!(&audit.outcome, Some(End::Promoted { left, .. }) if left.is_empty());
+        let promoted = matches!(&audit.outcome, Some(RunOutcome::Promoted { left, .. }) if left.is_empty());
         prop_assert!(promoted, "{}", audit);
     }
 }

@@ -1,14 +1,14 @@
 //! The tree of clusters that no real servers are needed for: whose replica somebody is, and who hangs on nothing.
 
-use tailwater_manager::analysis::sighting::Saw;
-use tailwater_manager::failure::Failure;
+use tailwater_manager::analysis::report::Observed;
 use tailwater_manager::observation::{
-    ConnectedReplica, Durability, IoState, Look, Observation, Question, ReplicaChannel, SemiSyncSource,
-    ThreadError, Unasked, Unreached, WaitPoint,
+    ConnectedReplica, DurabilitySettings, IoState, Observation, OptionalQuery, ProbeError, ReplicaChannel,
+    SemiSyncSource, ServerState, ThreadError, UnansweredQuery, WaitPoint,
 };
+use tailwater_manager::probe_failure::ProbeFailure;
 use tailwater_manager::topology::{
-    Cluster, ClusterPlan, ListenPlan, Member, Node, OtherRelay, ProblemCode, Promotion, RelayPlan,
-    RelayReader, RelayState, Role, TargetPlan, TargetState, build,
+    Cluster, ClusterPlan, ListenerPlan, Member, NodeRole, ProblemCode, Promotion, RelayPlan, RelayReader,
+    RelayState, RemoteRelay, TargetPlan, TargetState, TopologyNode, build_tree,
 };
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
@@ -25,8 +25,8 @@ pub fn gtids(text: &str) -> GtidSet {
 }
 
 /// A MySQL server in good order, `db<id>`, with nothing below it.
-pub fn look(id: u32) -> Look {
-    Look {
+pub fn look(id: u32) -> ServerState {
+    ServerState {
         flavour: Flavour::MySql,
         version: "9.7.0".into(),
         server_id: id,
@@ -42,7 +42,7 @@ pub fn look(id: u32) -> Look {
         binlog_state: None,
         log_bin: true,
         log_replica_updates: true,
-        durability: Durability { flush_log_at_commit: 1, sync_binlog: 1 },
+        durability: DurabilitySettings { flush_log_at_commit: 1, sync_binlog: 1 },
         semi_sync_source: None,
         semi_sync_replica: None,
         semi_sync_lack: None,
@@ -54,8 +54,12 @@ pub fn look(id: u32) -> Look {
     }
 }
 
-pub fn unasked(question: Question) -> Unasked {
-    Unasked { question, privilege: "REPLICA MONITOR", reason: "SHOW ALL SLAVES STATUS: denied".into() }
+pub fn unasked(question: OptionalQuery) -> UnansweredQuery {
+    UnansweredQuery {
+        question,
+        privilege: "REPLICA MONITOR",
+        reason: "SHOW ALL SLAVES STATUS: denied".into(),
+    }
 }
 
 /// A channel that runs, from a host, and from the server of that number if it was ever reached.
@@ -79,11 +83,11 @@ pub fn from(host: &str, port: u16, source: Option<u32>) -> ReplicaChannel {
     }
 }
 
-pub fn follows(id: u32, channel: ReplicaChannel) -> Look {
-    Look { channels: vec![channel], ..look(id) }
+pub fn follows(id: u32, channel: ReplicaChannel) -> ServerState {
+    ServerState { channels: vec![channel], ..look(id) }
 }
 
-pub fn seen(name: &str, look: Look) -> Observation {
+pub fn seen(name: &str, look: ServerState) -> Observation {
     Observation {
         server: name.into(),
         address: format!("{name}:3306"),
@@ -103,7 +107,7 @@ pub fn plan(servers: &[&str]) -> ClusterPlan {
         relay: RelayPlan {
             server_id: 4201,
             semi_sync: false,
-            listens: vec![ListenPlan {
+            listens: vec![ListenerPlan {
                 address: "0.0.0.0:3307".into(),
                 server_id: 4201,
                 uuid: "99999999-9999-9999-9999-999999999999".into(),
@@ -124,15 +128,15 @@ pub fn plan(servers: &[&str]) -> ClusterPlan {
 
 /// Everybody as `name(children)`.
 fn drawn(cluster: &Cluster) -> String {
-    fn branch(node: &Node) -> String {
+    fn branch(node: &TopologyNode) -> String {
         let children: Vec<_> = node.children.iter().map(branch).collect();
         if children.is_empty() { node.name.clone() } else { format!("{}({})", node.name, children.join(" ")) }
     }
     cluster.nodes.iter().map(branch).collect::<Vec<_>>().join(" ")
 }
 
-fn find<'a>(cluster: &'a Cluster, name: &str) -> &'a Node {
-    let found = cluster.nodes.iter().flat_map(Node::walk).find(|node| node.name == name);
+fn find<'a>(cluster: &'a Cluster, name: &str) -> &'a TopologyNode {
+    let found = cluster.nodes.iter().flat_map(TopologyNode::walk).find(|node| node.name == name);
     found.unwrap_or_else(|| panic!("{name} in {cluster:#?}"))
 }
 
@@ -151,30 +155,30 @@ fn replicas_hang_below_the_primary_the_relay_and_each_other() {
         seen("db0", follows(0, of_relay)),
         seen("db1", look(1)),
     ];
-    let cluster = build(&plan(&["db2", "db3", "db0"]), &all);
+    let cluster = build_tree(&plan(&["db2", "db3", "db0"]), &all);
     assert_eq!(drawn(&cluster), "db1(tailwater(db0) db2(db3))");
     assert_eq!(find(&cluster, "tailwater").notes, ["durable to 1:4", "heard the primary 120 ms ago"]);
     for name in ["db1", "db2", "db3", "db0", "tailwater"] {
         assert_eq!(problems(&cluster, name), [], "{name}");
     }
-    assert!(["db2", "db3", "db0"].iter().all(|name| find(&cluster, name).role == Role::Replica));
+    assert!(["db2", "db3", "db0"].iter().all(|name| find(&cluster, name).role == NodeRole::Replica));
 }
 
 #[test]
 fn a_relay_that_listens_everywhere_is_found_here() {
     let all = [seen("db2", follows(2, from("localhost", 3307, None))), seen("db1", look(1))];
-    assert_eq!(drawn(&build(&plan(&["db2"]), &all)), "db1(tailwater(db2))");
+    assert_eq!(drawn(&build_tree(&plan(&["db2"]), &all)), "db1(tailwater(db2))");
 }
 
 #[test]
 fn replicas_hang_below_a_relay_on_another_machine() {
     let mut plan = plan(&["db2"]);
-    let listen = |address: &str, uuid: &str| ListenPlan {
+    let listen = |address: &str, uuid: &str| ListenerPlan {
         address: address.into(),
         server_id: 4202,
         uuid: uuid.into(),
     };
-    plan.others = vec![OtherRelay {
+    plan.others = vec![RemoteRelay {
         name: "relay2".into(),
         relay: RelayPlan {
             server_id: 4202,
@@ -185,29 +189,29 @@ fn replicas_hang_below_a_relay_on_another_machine() {
         silent: None,
     }];
     let registered = |server_id| ConnectedReplica { server_id, host: String::new(), port: 0, uuid: None };
-    let primary = Look { replicas: vec![registered(4201), registered(4202)], ..look(1) };
+    let primary = ServerState { replicas: vec![registered(4201), registered(4202)], ..look(1) };
     let all = [seen("db2", follows(2, from("relay2", 3307, None))), seen("db1", primary)];
     // Nobody has asked it, which is no trouble; the primary knows it.
-    let cluster = build(&plan, &all);
+    let cluster = build_tree(&plan, &all);
     assert_eq!(drawn(&cluster), "db1(tailwater relay2(db2))");
     assert_eq!(problems(&cluster, "relay2"), []);
     assert!(!find(&cluster, "relay2").reached);
     assert_eq!(find(&cluster, "relay2").notes, ["connected to the primary"]);
 
     plan.others[0].silent = Some("connection refused".into());
-    assert_eq!(problems(&build(&plan, &all), "relay2"), [ProblemCode::RelayNotRunning]);
+    assert_eq!(problems(&build_tree(&plan, &all), "relay2"), [ProblemCode::RelayNotRunning]);
 
     plan.others[0].silent = None;
     let state = plan.relay.state.clone();
     plan.others[0].relay.state = state.map(|state| RelayState { is_streaming: false, ..state });
-    let cluster = build(&plan, &all);
+    let cluster = build_tree(&plan, &all);
     assert_eq!(problems(&cluster, "relay2"), [ProblemCode::RelayNotStreaming]);
     assert_eq!(find(&cluster, "relay2").acknowledges, Some(false));
 }
 
 #[test]
 fn who_hangs_on_nothing_stands_beside_the_primary() {
-    let refused = Unreached { failure: Failure::Refused, message: "cannot connect".into() };
+    let refused = ProbeError { failure: ProbeFailure::Refused, message: "cannot connect".into() };
     let mut gone = seen("db3", look(3));
     gone.outcome = Err(refused);
     let all = [
@@ -216,7 +220,7 @@ fn who_hangs_on_nothing_stands_beside_the_primary() {
         seen("db0", follows(0, from("elsewhere", 3306, None))),
         seen("db1", look(1)),
     ];
-    let cluster = build(&plan(&["db2", "db3", "db0"]), &all);
+    let cluster = build_tree(&plan(&["db2", "db3", "db0"]), &all);
     assert_eq!(drawn(&cluster), "db1(tailwater) db2 db3 db0");
     assert_eq!(problems(&cluster, "db2"), [ProblemCode::NotReplicating]);
     assert_eq!(problems(&cluster, "db3"), [ProblemCode::NotReached]);
@@ -230,7 +234,7 @@ fn a_ring_is_cut_and_nobody_is_lost() {
         seen("db3", follows(3, from("db2", 3306, Some(2)))),
         seen("db1", follows(1, from("db2", 3306, Some(2)))),
     ];
-    let cluster = build(&plan(&["db2", "db3"]), &all);
+    let cluster = build_tree(&plan(&["db2", "db3"]), &all);
     assert_eq!(drawn(&cluster), "db1(tailwater) db2(db3)");
     assert_eq!(problems(&cluster, "db1"), [ProblemCode::PrimaryReplicates]);
 }
@@ -260,7 +264,7 @@ fn those_whom_nobody_named_are_seen_below_whom_they_read_from() {
             .into();
     }
     let all = [seen("db2", follows(2, from("db1", 3306, Some(1)))), seen("db1", primary)];
-    let cluster = build(&plan, &all);
+    let cluster = build_tree(&plan, &all);
     assert_eq!(drawn(&cluster), "db1(tailwater(server_id 78 a program that reads the log) db2 server_id 77)");
     assert_eq!(find(&cluster, "server_id 77").address, "backup");
     assert_eq!(find(&cluster, "db1").notes, ["1 more read its binlog"]);
@@ -280,21 +284,21 @@ fn a_target_is_one_server_also_if_it_is_named_twice() {
             fault: Some("TW-APP-0002: row 7".into()),
         }),
     }];
-    let cluster = build(&plan, &[seen("db2", look(2)), seen("db1", look(1))]);
+    let cluster = build_tree(&plan, &[seen("db2", look(2)), seen("db1", look(1))]);
     assert_eq!(drawn(&cluster), "db1(tailwater(db2))");
     let target = find(&cluster, "db2");
-    assert_eq!((target.role, target.lag_seconds), (Role::Target, Some(7.5)));
+    assert_eq!((target.role, target.lag_seconds), (NodeRole::Target, Some(7.5)));
     assert_eq!(problems(&cluster, "db2"), [ProblemCode::ChannelStopped]);
 }
 
 #[test]
 fn what_is_wrong_with_a_replica_is_named() {
-    let check = |change: &dyn Fn(&mut Look), expected: ProblemCode| {
+    let check = |change: &dyn Fn(&mut ServerState), expected: ProblemCode| {
         let mut replica = follows(2, from("db1", 3306, Some(1)));
         change(&mut replica);
         let mut primary = look(1);
         primary.purged = Some(gtids(&format!("{}:1-5", UUIDS[1])));
-        let cluster = build(&plan(&["db2"]), &[seen("db2", replica), seen("db1", primary)]);
+        let cluster = build_tree(&plan(&["db2"]), &[seen("db2", replica), seen("db1", primary)]);
         assert_eq!(problems(&cluster, "db2"), [expected]);
     };
     let error = || Some(ThreadError { number: 1062, message: "Duplicate entry\nmore".into() });
@@ -314,7 +318,7 @@ fn what_is_wrong_with_a_replica_is_named() {
     check(&|look| look.executed = gtids(&format!("{}:1-3", UUIDS[1])), ProblemCode::PurgedBeforeRead);
     check(&|look| look.executed = gtids(&format!("{}:1-10,{}:1", UUIDS[1], UUIDS[2])), ProblemCode::Errant);
     check(&|look| look.executed = gtids(&format!("{}:1-11", UUIDS[1])), ProblemCode::Ahead);
-    check(&|look| look.unasked = vec![unasked(Question::Replication)], ProblemCode::NotAsked);
+    check(&|look| look.unasked = vec![unasked(OptionalQuery::Replication)], ProblemCode::NotAsked);
     // Nothing is wrong with one that is told to stay behind, or that has received what it lacks.
     let mut late = follows(2, from("db1", 3306, Some(1)));
     (late.channels[0].lag_seconds, late.channels[0].delay_seconds) = (Some(60), 60);
@@ -322,7 +326,7 @@ fn what_is_wrong_with_a_replica_is_named() {
     late.channels[0].received = gtids(&format!("{}:4-10", UUIDS[1]));
     let mut primary = look(1);
     primary.purged = Some(gtids(&format!("{}:1-5", UUIDS[1])));
-    let cluster = build(&plan(&["db2"]), &[seen("db2", late), seen("db1", primary)]);
+    let cluster = build_tree(&plan(&["db2"]), &[seen("db2", late), seen("db1", primary)]);
     assert_eq!(problems(&cluster, "db2"), []);
     assert_eq!(find(&cluster, "db2").gtid_state.as_ref().map(|state| state.behind), Some(7));
 }
@@ -331,15 +335,19 @@ fn what_is_wrong_with_a_replica_is_named() {
 #[test]
 fn what_could_not_be_asked_is_unknown() {
     let blind = |id: u32| {
-        let questions =
-            [Question::Replication, Question::Replicas, Question::Readers, Question::AfterRestart];
-        Look { unasked: questions.map(unasked).into(), ..look(id) }
+        let questions = [
+            OptionalQuery::Replication,
+            OptionalQuery::Replicas,
+            OptionalQuery::DumpThreads,
+            OptionalQuery::SemiSyncPersistence,
+        ];
+        ServerState { unasked: questions.map(unasked).into(), ..look(id) }
     };
-    let cluster = build(&plan(&["db2"]), &[seen("db2", blind(2)), seen("db1", blind(1))]);
+    let cluster = build_tree(&plan(&["db2"]), &[seen("db2", blind(2)), seen("db1", blind(1))]);
     // Not that it replicates from nothing.
     assert_eq!(problems(&cluster, "db2"), [ProblemCode::NotAsked]);
     let node = find(&cluster, "db2");
-    assert_eq!((node.role, node.lag_seconds), (Role::Server, None));
+    assert_eq!((node.role, node.lag_seconds), (NodeRole::Server, None));
     let text = &node.problems[0].text;
     for word in ["from where it replicates is not known", "REPLICA MONITOR", "tailwater grants", "denied"] {
         assert!(text.contains(word), "{word}: {text}");
@@ -351,7 +359,7 @@ fn what_could_not_be_asked_is_unknown() {
     // Of several sources one that does not say how far it is behind may be the farthest.
     let mut two = follows(2, from("db1", 3306, Some(1)));
     two.channels.push(ReplicaChannel { lag_seconds: None, name: "b".into(), ..from("db1", 3306, Some(1)) });
-    let cluster = build(&plan(&["db2"]), &[seen("db2", two), seen("db1", look(1))]);
+    let cluster = build_tree(&plan(&["db2"]), &[seen("db2", two), seen("db1", look(1))]);
     assert_eq!(find(&cluster, "db2").lag_seconds, None);
 }
 
@@ -367,7 +375,7 @@ fn a_channel_that_stands_still_has_no_lag() {
         ..TargetState::default()
     };
     plan.targets = vec![TargetPlan { channel: "c".into(), address: "db9:3306".into(), state: Some(state) }];
-    let cluster = build(&plan, &[seen("db1", look(1))]);
+    let cluster = build_tree(&plan, &[seen("db1", look(1))]);
     let node = find(&cluster, "c");
     assert_eq!(node.lag_seconds, None);
     assert!(node.problems[0].text.contains(because), "{:?}", node.problems);
@@ -382,7 +390,7 @@ fn who_could_not_wait_for_acks_is_told_unless_nobody_wants_it_as_primary() {
         let mut plan = plan(&["db2"]);
         plan.relay.semi_sync = semi_sync;
         plan.servers[0].promotion = promotion;
-        problems(&build(&plan, &[seen("db2", replica.clone()), seen("db1", look(1))]), "db2")
+        problems(&build_tree(&plan, &[seen("db2", replica.clone()), seen("db1", look(1))]), "db2")
     };
     assert_eq!(told(true, Promotion::Neutral), [ProblemCode::NoSemiSync]);
     assert_eq!(told(true, Promotion::MustNot), []);
@@ -404,13 +412,13 @@ fn what_is_wrong_with_the_primary_is_named() {
         unacknowledged: 0,
         after_restart: true,
     };
-    let check = |change: &dyn Fn(&mut Look, &mut SemiSyncSource), expected: &[ProblemCode]| {
+    let check = |change: &dyn Fn(&mut ServerState, &mut SemiSyncSource), expected: &[ProblemCode]| {
         let (mut primary, mut semi_sync) = (look(1), healthy.clone());
         change(&mut primary, &mut semi_sync);
         primary.semi_sync_source = Some(semi_sync);
         let mut plan = plan(&[]);
         plan.relay.semi_sync = true;
-        let cluster = build(&plan, &[seen("db1", primary)]);
+        let cluster = build_tree(&plan, &[seen("db1", primary)]);
         assert_eq!(problems(&cluster, "db1"), expected);
     };
     check(&|_, _| {}, &[]);
@@ -426,14 +434,14 @@ fn what_is_wrong_with_the_primary_is_named() {
 
 #[test]
 fn a_receiving_side_says_what_it_knows_of_its_source() {
-    let says =
-        |channel: &ReplicaChannel, before: Option<&ReplicaChannel>| match Saw::of_channel(before, channel, 9)
-        {
-            None => "nothing".to_owned(),
-            Some(Saw::Streaming { heard_ms, .. }) => format!("streaming {heard_ms:?}"),
-            Some(Saw::Lost(failure)) => format!("lost: {failure}"),
-            Some(other) => panic!("{other:?}"),
-        };
+    let says = |channel: &ReplicaChannel, before: Option<&ReplicaChannel>| match Observed::of_channel(
+        before, channel, 9,
+    ) {
+        None => "nothing".to_owned(),
+        Some(Observed::Streaming { heard_ms, .. }) => format!("streaming {heard_ms:?}"),
+        Some(Observed::StreamLost(failure)) => format!("lost: {failure}"),
+        Some(other) => panic!("{other:?}"),
+    };
     let running = from("db1", 3306, Some(1));
     let more = ReplicaChannel { received_to: ("binlog.000001".into(), 500), ..running.clone() };
     assert_eq!(says(&running, None), "streaming None");

@@ -2,44 +2,46 @@
 
 use std::time::Duration;
 
-use tailwater_manager::analysis::{Action, Code, Guard, Settings};
-use tailwater_manager::choice::Origin;
-use tailwater_manager::failure::Failure;
-use tailwater_manager::hands::AckerReport;
-use tailwater_manager::lease::Token;
-use tailwater_manager::lossless::{Acker, Acks, Regimes, Stop};
-use tailwater_manager::observation::{
-    ConnectedReplica, IoState, Look, SemiSyncSource, ThreadError, Unreached, WaitPoint,
+use tailwater_manager::action_executor::AckerReport;
+use tailwater_manager::analysis::{AnalysisSettings, FailoverGuard, FailureCode, FindingAction};
+use tailwater_manager::candidates::GtidOrigin;
+use tailwater_manager::cluster_watch::watch_checkpoint::{ManagerStart, StoredCheckpoint};
+use tailwater_manager::cluster_watch::{
+    ClusterEvent, ClusterState, RelayAssignment, RelayProbeResult, WatchCheckpoint, WatchedCluster,
 };
-use tailwater_manager::observing::ping::{Ping, PingKind};
-use tailwater_manager::watching::memory::{Begins, Marked};
-use tailwater_manager::watching::{Chronicle, Heard, Led, Memory, RelayLook, WatchedCluster};
+use tailwater_manager::lease::LeaseToken;
+use tailwater_manager::lossless::{AckPolicyHistory, AckRequirement, AckerEvidence, AckerStop};
+use tailwater_manager::observation::{
+    ConnectedReplica, IoState, ProbeError, SemiSyncSource, ServerState, ThreadError, WaitPoint,
+};
+use tailwater_manager::probe::ping::{Ping, PingKind};
+use tailwater_manager::probe_failure::ProbeFailure;
 
 use crate::topology::{UUIDS, follows, from, gtids, look, plan, seen};
 
 const RELAY: &str = "tailwater";
 
-fn chronicle() -> Chronicle {
+fn chronicle() -> ClusterState {
     let cluster = WatchedCluster {
         plan: plan(&["db2"]),
         followers: vec!["db2".to_owned()],
         ackers: [RELAY.to_owned()].into(),
         logged: None,
     };
-    Chronicle::new(cluster, Settings::default())
+    ClusterState::new(cluster, AnalysisSettings::default())
 }
 
-fn ping(outcome: Result<(), Failure>) -> Heard {
-    let outcome = outcome.map_err(|failure| Unreached { failure, message: failure.to_string() });
-    Heard::Ping("db1".to_owned(), Ping { kind: PingKind::Select, took: Duration::ZERO, outcome })
+fn ping(outcome: Result<(), ProbeFailure>) -> ClusterEvent {
+    let outcome = outcome.map_err(|failure| ProbeError { failure, message: failure.to_string() });
+    ClusterEvent::Pinged("db1".to_owned(), Ping { kind: PingKind::Select, took: Duration::ZERO, outcome })
 }
 
-fn primary(clients: u32, timeout_ms: u64) -> Heard {
+fn primary(clients: u32, timeout_ms: u64) -> ClusterEvent {
     primary_with(clients, timeout_ms, &[])
 }
 
 /// With these replicas registered.
-fn primary_with(clients: u32, timeout_ms: u64, ids: &[u32]) -> Heard {
+fn primary_with(clients: u32, timeout_ms: u64, ids: &[u32]) -> ClusterEvent {
     let replicas =
         ids.iter().map(|id| ConnectedReplica { server_id: *id, host: String::new(), port: 0, uuid: None });
     let replicas = replicas.collect();
@@ -56,42 +58,51 @@ fn primary_with(clients: u32, timeout_ms: u64, ids: &[u32]) -> Heard {
         unacknowledged: 0,
         after_restart: true,
     });
-    Heard::Look(Box::new(seen("db1", Look { semi_sync_source, replicas, ..look(1) })))
+    ClusterEvent::ServerProbed(Box::new(seen("db1", ServerState { semi_sync_source, replicas, ..look(1) })))
 }
 
-fn relay(is_streaming: bool, heard_ago_ms: u64) -> Heard {
+fn relay(is_streaming: bool, heard_ago_ms: u64) -> ClusterEvent {
     relay_that_follows("db1", is_streaming, heard_ago_ms)
 }
 
-fn relay_that_follows(server: &str, is_streaming: bool, heard_ago_ms: u64) -> Heard {
-    let led = Led { term: Token(1), follows: server.to_owned(), followed_in: Token(1), is_stopped: false };
-    let look = RelayLook {
+fn relay_that_follows(server: &str, is_streaming: bool, heard_ago_ms: u64) -> ClusterEvent {
+    let led = RelayAssignment {
+        term: LeaseToken(1),
+        follows: server.to_owned(),
+        followed_in: LeaseToken(1),
+        is_stopped: false,
+    };
+    let look = RelayProbeResult {
         is_streaming,
         acknowledges: true,
         heard_ago_ms: Some(heard_ago_ms),
         heartbeat_ms: None,
         led,
     };
-    Heard::Relay(RELAY.to_owned(), Ok(look))
+    ClusterEvent::RelayProbed(RELAY.to_owned(), Ok(look))
 }
 
-fn holds(last: u64) -> Heard {
+fn holds(last: u64) -> ClusterEvent {
     let set = gtids(&format!("{}:1-{last}", UUIDS[1]));
-    let acker =
-        Acker { name: RELAY.to_owned(), durable: true, stop: Stop::Unknown, holds: Some(set.clone()) };
-    Heard::Acker(RELAY.to_owned(), AckerReport { acker, before: set, term: Token(1) })
+    let acker = AckerEvidence {
+        name: RELAY.to_owned(),
+        durable: true,
+        stop: AckerStop::Unknown,
+        holds: Some(set.clone()),
+    };
+    ClusterEvent::AckerReported(RELAY.to_owned(), AckerReport { acker, before: set, term: LeaseToken(1) })
 }
 
-fn settled(regimes: Option<&Regimes>) -> bool {
+fn settled(regimes: Option<&AckPolicyHistory>) -> bool {
     regimes.is_some_and(|regimes| {
-        regimes.that_count().all(|regime| regime.acks == Acks::Required(1) && regime.strangers == 0)
+        regimes.that_count().all(|regime| regime.acks == AckRequirement::Required(1) && regime.strangers == 0)
     })
 }
 
 /// The codes at that moment, each with whether it is acted on.
-fn codes(chronicle: &Chronicle, now_ms: u64) -> Vec<(Code, bool)> {
-    let findings = chronicle.findings(&Guard::default(), now_ms);
-    findings.iter().map(|finding| (finding.code, finding.action == Action::FailOver)).collect()
+fn codes(chronicle: &ClusterState, now_ms: u64) -> Vec<(FailureCode, bool)> {
+    let findings = chronicle.findings(&FailoverGuard::default(), now_ms);
+    findings.iter().map(|finding| (finding.code, finding.action == FindingAction::FailOver)).collect()
 }
 
 #[test]
@@ -102,12 +113,16 @@ fn a_refusal_that_the_relay_confirms_is_acted_on_at_once() {
     chronicle.hear(20, primary(1, u64::MAX));
     chronicle.hear(100, ping(Ok(())));
     assert_eq!(codes(&chronicle, 100), []);
-    chronicle.hear(200, ping(Err(Failure::Refused)));
+    chronicle.hear(200, ping(Err(ProbeFailure::Refused)));
     assert_eq!(codes(&chronicle, 200), [], "the relay may yet hear it");
     chronicle.hear(210, relay(false, 200));
-    assert!(codes(&chronicle, 211).contains(&(Code::DeadPrimary, true)), "{:?}", codes(&chronicle, 211));
+    assert!(
+        codes(&chronicle, 211).contains(&(FailureCode::DeadPrimary, true)),
+        "{:?}",
+        codes(&chronicle, 211)
+    );
     chronicle.hear(220, ping(Ok(())));
-    assert!(!codes(&chronicle, 221).contains(&(Code::DeadPrimary, true)), "it is back");
+    assert!(!codes(&chronicle, 221).contains(&(FailureCode::DeadPrimary, true)), "it is back");
 }
 
 /// A relay that was away when this primary took the place of another still hears that one.
@@ -124,21 +139,25 @@ fn a_relay_that_follows_another_server_says_nothing_of_the_primary() {
     let mut astray = watched("db3");
     assert!(!settled(astray.regimes()), "whoever acknowledges there is a stranger: {:?}", astray.regimes());
     assert_eq!(codes(&astray, 40), [], "one that starts, or turns to another server, is no failure");
-    assert_eq!(codes(&astray, 3_010), [(Code::RelayDetached, false)]);
+    assert_eq!(codes(&astray, 3_010), [(FailureCode::RelayDetached, false)]);
     // What it hears does not keep a dead primary alive ...
-    astray.hear(1_000, ping(Err(Failure::Refused)));
+    astray.hear(1_000, ping(Err(ProbeFailure::Refused)));
     astray.hear(1_100, relay_that_follows("db3", true, 0));
-    assert!(codes(&astray, 1_110).contains(&(Code::DeadPrimary, true)), "{:?}", codes(&astray, 1_110));
+    assert!(codes(&astray, 1_110).contains(&(FailureCode::DeadPrimary, true)), "{:?}", codes(&astray, 1_110));
     assert_eq!(astray.known().map(|known| known.unverified_ms), Some(0));
     let mut hears = watched("db1");
-    hears.hear(1_000, ping(Err(Failure::Refused)));
+    hears.hear(1_000, ping(Err(ProbeFailure::Refused)));
     hears.hear(1_100, relay(true, 0));
-    assert!(!codes(&hears, 1_110).contains(&(Code::DeadPrimary, true)), "{:?}", codes(&hears, 1_110));
+    assert!(!codes(&hears, 1_110).contains(&(FailureCode::DeadPrimary, true)), "{:?}", codes(&hears, 1_110));
     // ... and what it loses is no word against one that is only silent to us.
     let mut silent = watched("db3");
-    silent.hear(1_000, ping(Err(Failure::TimedOut)));
+    silent.hear(1_000, ping(Err(ProbeFailure::TimedOut)));
     silent.hear(4_900, relay_that_follows("db3", false, 4_000));
-    assert!(!codes(&silent, 5_000).contains(&(Code::DeadPrimary, true)), "{:?}", codes(&silent, 5_000));
+    assert!(
+        !codes(&silent, 5_000).contains(&(FailureCode::DeadPrimary, true)),
+        "{:?}",
+        codes(&silent, 5_000)
+    );
 }
 
 #[test]
@@ -147,15 +166,20 @@ fn a_replica_that_reads_from_the_primary_confirms_it_too() {
     chronicle.hear(0, ping(Ok(())));
     chronicle.hear(10, relay(false, 0));
     chronicle.hear(20, primary(0, u64::MAX));
-    chronicle.hear(30, Heard::Look(Box::new(seen("db2", follows(2, from("db1", 3306, Some(1)))))));
+    chronicle
+        .hear(30, ClusterEvent::ServerProbed(Box::new(seen("db2", follows(2, from("db1", 3306, Some(1)))))));
     assert_eq!(chronicle.direct_replicas(), ["db2"]);
-    chronicle.hear(1_000, ping(Err(Failure::TimedOut)));
+    chronicle.hear(1_000, ping(Err(ProbeFailure::TimedOut)));
     let error = ThreadError { number: 2003, message: "(110 \"Connection timed out\")".into() };
     let mut lost = from("db1", 3306, Some(1));
     (lost.io, lost.io_error) = (IoState::Connecting, Some(error));
-    chronicle.hear(4_100, Heard::Look(Box::new(seen("db2", follows(2, lost)))));
+    chronicle.hear(4_100, ClusterEvent::ServerProbed(Box::new(seen("db2", follows(2, lost)))));
     chronicle.hear(4_100, relay(false, 4_000));
-    assert!(codes(&chronicle, 4_200).contains(&(Code::DeadPrimary, true)), "{:?}", codes(&chronicle, 4_200));
+    assert!(
+        codes(&chronicle, 4_200).contains(&(FailureCode::DeadPrimary, true)),
+        "{:?}",
+        codes(&chronicle, 4_200)
+    );
 }
 
 #[test]
@@ -174,7 +198,7 @@ fn what_was_promised_is_known_once_the_relay_holds_what_was_before() {
     chronicle.hear(50, primary(1, u64::MAX));
     assert!(settled(chronicle.regimes()));
     let known = chronicle.known().expect("it was seen");
-    assert!(matches!(known.origin, Origin::MySql(_)));
+    assert!(matches!(known.origin, GtidOrigin::MySql(_)));
     assert_eq!(known.unverified_ms, 0);
     chronicle.hear(900, ping(Ok(())));
     assert_eq!(chronicle.known().map(|known| known.unverified_ms), Some(850));
@@ -182,12 +206,12 @@ fn what_was_promised_is_known_once_the_relay_holds_what_was_before() {
 
 #[test]
 fn of_a_primary_that_was_never_seen_the_log_tells_who_it_was() {
-    let version = tailwater_manager::choice::Version::read("10.11.6-MariaDB-log");
-    let logged = Some((Origin::MariaDb(7), version));
+    let version = tailwater_manager::candidates::ServerVersion::read("10.11.6-MariaDB-log");
+    let logged = Some((GtidOrigin::MariaDb(7), version));
     let cluster = WatchedCluster { plan: plan(&["db2"]), logged, ..WatchedCluster::default() };
-    let chronicle = Chronicle::new(cluster, Settings::default());
+    let chronicle = ClusterState::new(cluster, AnalysisSettings::default());
     let known = chronicle.known().expect("the log knows");
-    assert_eq!((known.origin, known.version), (Origin::MariaDb(7), version));
+    assert_eq!((known.origin, known.version), (GtidOrigin::MariaDb(7), version));
     assert!(chronicle.regimes().is_none() && known.executed.is_empty());
 }
 
@@ -204,12 +228,13 @@ fn what_the_manager_before_this_one_knew_counts_until_the_first_look() {
     before.freeze_regimes(true);
     assert!(before.to_remember(700).is_none(), "a run is under way");
     let text = serde_json::to_string(&memory).expect("JSON");
-    assert_eq!(serde_json::from_str::<Memory>(&text).expect("a memory"), memory);
+    assert_eq!(serde_json::from_str::<WatchCheckpoint>(&text).expect("a memory"), memory);
 
-    let logged = Some((Origin::MySql([1; 16]), tailwater_manager::choice::Version::read("9.7.1")));
+    let logged =
+        Some((GtidOrigin::MySql([1; 16]), tailwater_manager::candidates::ServerVersion::read("9.7.1")));
     let begin = || {
         let cluster = WatchedCluster { logged, ..chronicle().cluster().clone() };
-        let mut chronicle = Chronicle::new(cluster, Settings::default());
+        let mut chronicle = ClusterState::new(cluster, AnalysisSettings::default());
         chronicle.hear(5_000, relay(false, 0));
         chronicle
     };
@@ -229,7 +254,7 @@ fn what_the_manager_before_this_one_knew_counts_until_the_first_look() {
     chronicle.remember(6_200, memory.clone(), 0);
     assert!(!settled(chronicle.regimes()));
     let mut of_another = begin();
-    of_another.remember(5_000, Memory { primary: "db2".to_owned(), ..memory }, 0);
+    of_another.remember(5_000, WatchCheckpoint { primary: "db2".to_owned(), ..memory }, 0);
     assert!(of_another.regimes().is_none());
 }
 
@@ -240,16 +265,17 @@ fn a_memory_counts_only_where_nothing_has_happened_since() {
     before.hear(0, relay(true, 0));
     before.hear(10, primary(1, u64::MAX));
     let regimes = before.regimes().expect("a look").clone();
-    let memory = Memory { primary: "db1".to_owned(), executed, regimes };
-    let marked = Marked { memory: memory.clone(), looked_ms: 1_000, boot: "this".to_owned(), term: 7 };
-    let begins = Begins { primary: "db1", now_ms: 1_500, boot: "this", term: 7 };
-    let told = |begins: &Begins<'_>| marked.clone().for_one_that(begins);
+    let memory = WatchCheckpoint { primary: "db1".to_owned(), executed, regimes };
+    let marked =
+        StoredCheckpoint { memory: memory.clone(), looked_ms: 1_000, boot: "this".to_owned(), term: 7 };
+    let begins = ManagerStart { primary: "db1", now_ms: 1_500, boot: "this", term: 7 };
+    let told = |begins: &ManagerStart<'_>| marked.clone().for_one_that(begins);
     assert_eq!(told(&begins), Some((memory, 500)));
     // Another leads; the machine was started anew; another manager has given the relay orders; the clock is another one.
-    assert_eq!(told(&Begins { primary: "db2", ..begins.clone() }), None);
-    assert_eq!(told(&Begins { boot: "last", ..begins.clone() }), None);
-    assert_eq!(told(&Begins { term: 8, ..begins.clone() }), None);
-    assert_eq!(told(&Begins { now_ms: 900, ..begins }), None);
+    assert_eq!(told(&ManagerStart { primary: "db2", ..begins.clone() }), None);
+    assert_eq!(told(&ManagerStart { boot: "last", ..begins.clone() }), None);
+    assert_eq!(told(&ManagerStart { term: 8, ..begins.clone() }), None);
+    assert_eq!(told(&ManagerStart { now_ms: 900, ..begins }), None);
 }
 
 #[test]
@@ -265,7 +291,7 @@ fn somebody_else_who_acknowledges_is_a_stranger_until_he_is_gone() {
 
 #[test]
 fn a_relay_that_has_just_lost_its_stream_is_no_stranger() {
-    let strangers = |chronicle: &Chronicle| chronicle.regimes().map(|regimes| regimes.current().strangers);
+    let strangers = |chronicle: &ClusterState| chronicle.regimes().map(|regimes| regimes.current().strangers);
     let streaming = |clients: u32| {
         let mut chronicle = chronicle();
         chronicle.hear(0, relay(true, 0));
@@ -279,7 +305,7 @@ fn a_relay_that_has_just_lost_its_stream_is_no_stranger() {
     lost.hear(30, primary_with(1, u64::MAX, &[7]));
     assert!(settled(lost.regimes()), "{:?}", lost.regimes());
     let mut silent = streaming(1);
-    silent.hear(20, Heard::Relay(RELAY.to_owned(), Err(Failure::Refused)));
+    silent.hear(20, ClusterEvent::RelayProbed(RELAY.to_owned(), Err(ProbeFailure::Refused)));
     silent.hear(30, primary_with(1, u64::MAX, &[7]));
     assert!(settled(silent.regimes()), "{:?}", silent.regimes());
     // It would have noticed by now; or there is one more than the relay can account for; or somebody has come.

@@ -3,136 +3,147 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tailwater_manager::Refusal;
-use tailwater_manager::analysis::{Action, Code, Downtime, Finding, Guard, Hold};
-use tailwater_manager::choice::{Against, Assessment, Choice, Excluded, For, Supply, Version};
-use tailwater_manager::failover::{Act, Audit, End, Kind, Note, Phase, Step};
-use tailwater_manager::lossless::MayBeMissing;
+use tailwater_manager::SafetyRefusal;
+use tailwater_manager::analysis::{
+    ClusterFinding, Downtime, FailoverGuard, FailoverHold, FailureCode, FindingAction,
+};
+use tailwater_manager::candidates::{
+    Advantage, BackfillSource, CandidateAssessment, CandidateRanking, Drawback, ExclusionReason,
+    ServerVersion,
+};
+use tailwater_manager::failover::{Audit, AuditEntry, AuditEvent, RunAction, RunKind, RunOutcome, RunPhase};
+use tailwater_manager::lossless::PossibleLoss;
 
-const VERSION: Version = Version { major: 9, minor: 7, patch: 1 };
+const VERSION: ServerVersion = ServerVersion { major: 9, minor: 7, patch: 1 };
 
 /// All of them; a new one has to be added here and to the fixture.
-fn refusals() -> Vec<Refusal> {
+fn refusals() -> Vec<SafetyRefusal> {
     let [primary, reason, server] = ["db1", "a reason", "db2"].map(str::to_owned);
     vec![
-        Refusal::NotLossless { primary: primary.clone(), problems: reason.clone() },
-        Refusal::NotVerified { primary: primary.clone(), reason: reason.clone() },
-        Refusal::Incomplete { stopped: 1, needed: 2, missing: reason.clone() },
-        Refusal::Unfenced { primary: primary.clone(), reason: reason.clone() },
-        Refusal::Diverged { one: "a".to_owned(), other: "b".to_owned(), detail: reason.clone() },
-        Refusal::NoCandidate { reasons: reason.clone() },
-        Refusal::Unfit { server: server.clone(), reasons: reason.clone() },
-        Refusal::NotConfirmed { primary: primary.clone(), reason: reason.clone() },
-        Refusal::NoLease { reason: reason.clone() },
-        Refusal::Step { step: "a step".to_owned(), reason: reason.clone() },
-        Refusal::NotReady { primary: primary.clone(), reasons: reason.clone() },
-        Refusal::PauseExceeded { primary, bound_ms: 1000, step: "a step".to_owned() },
-        Refusal::Interrupted { run: "run-1".to_owned(), reason: reason.clone() },
-        Refusal::Superseded { run: "run-1".to_owned(), by: reason.clone() },
-        Refusal::NotBroughtBack { server, reason },
+        SafetyRefusal::NotLossless { primary: primary.clone(), problems: reason.clone() },
+        SafetyRefusal::NotVerified { primary: primary.clone(), reason: reason.clone() },
+        SafetyRefusal::TooFewAckers { stopped: 1, needed: 2, missing: reason.clone() },
+        SafetyRefusal::Unfenced { primary: primary.clone(), reason: reason.clone() },
+        SafetyRefusal::Diverged { one: "a".to_owned(), other: "b".to_owned(), detail: reason.clone() },
+        SafetyRefusal::NoCandidate { reasons: reason.clone() },
+        SafetyRefusal::CandidateUnfit { server: server.clone(), reasons: reason.clone() },
+        SafetyRefusal::NotConfirmed { primary: primary.clone(), reason: reason.clone() },
+        SafetyRefusal::NoLease { reason: reason.clone() },
+        SafetyRefusal::StepFailed { step: "a step".to_owned(), reason: reason.clone() },
+        SafetyRefusal::NotReady { primary: primary.clone(), reasons: reason.clone() },
+        SafetyRefusal::PauseExceeded { primary, bound_ms: 1000, step: "a step".to_owned() },
+        SafetyRefusal::Interrupted { run: "run-1".to_owned(), reason: reason.clone() },
+        SafetyRefusal::Superseded { run: "run-1".to_owned(), by: reason.clone() },
+        SafetyRefusal::RejoinUnsafe { server, reason },
     ]
 }
 
-fn acts() -> Vec<Act> {
+fn acts() -> Vec<RunAction> {
     let [server, acker, hook, what] = ["db2", "relay1", "vip", "0-1-5..9"].map(str::to_owned);
     vec![
-        Act::CheckLease,
-        Act::Confirm,
-        Act::StopAcker { acker: acker.clone() },
-        Act::ReadAcker { acker: acker.clone() },
-        Act::FenceHook { hook: hook.clone() },
-        Act::LookAtServers,
-        Act::Supply { server: server.clone(), from: acker.clone(), what: what.clone() },
-        Act::Drain { server: server.clone() },
-        Act::MakeSource { server: server.clone(), acks: 1 },
-        Act::MakeWritable { server: server.clone() },
-        Act::Follow { acker: acker.clone(), server: server.clone() },
-        Act::Repoint { replica: server.clone() },
-        Act::RouteHook { hook, server: server.clone() },
-        Act::CheckAcker { acker: acker.clone(), term: 7 },
-        Act::LookAtPrimary,
-        Act::Glance { server: server.clone() },
-        Act::Prepare { server: server.clone(), acks: 1 },
-        Act::SettleSource { server: server.clone(), acks: 1 },
-        Act::AwaitServer { server: server.clone(), what: what.clone(), within_ms: 100 },
-        Act::AwaitAcker { acker: acker.clone(), what: what.clone(), within_ms: 100 },
-        Act::HoldWrites { server: server.clone(), within_ms: 100, grace_ms: 50 },
-        Act::ReleaseWrites { server: server.clone(), acks: 1 },
-        Act::Demote { server: server.clone(), has: what },
-        Act::StartAcker { acker },
-        Act::UnmakeSource { server: server.clone() },
-        Act::MakeReadOnly { server },
+        RunAction::CheckLease,
+        RunAction::ConfirmFailure,
+        RunAction::StopAcker { acker: acker.clone() },
+        RunAction::ReadAcker { acker: acker.clone() },
+        RunAction::RunFenceHook { hook: hook.clone() },
+        RunAction::ProbeCandidates,
+        RunAction::Backfill { server: server.clone(), from: acker.clone(), what: what.clone() },
+        RunAction::DrainRelayLog { server: server.clone() },
+        RunAction::EnableSemiSyncSource { server: server.clone(), acks: 1 },
+        RunAction::MakeWritable { server: server.clone() },
+        RunAction::RepointAcker { acker: acker.clone(), server: server.clone() },
+        RunAction::RepointReplica { replica: server.clone() },
+        RunAction::RunRouteHook { hook, server: server.clone() },
+        RunAction::CheckAckerTerm { acker: acker.clone(), term: 7 },
+        RunAction::ProbePrimary,
+        RunAction::ProbeServer { server: server.clone() },
+        RunAction::PrepareSemiSyncSource { server: server.clone(), acks: 1 },
+        RunAction::PersistSemiSyncSource { server: server.clone(), acks: 1 },
+        RunAction::WaitForServer { server: server.clone(), what: what.clone(), within_ms: 100 },
+        RunAction::WaitForAcker { acker: acker.clone(), what: what.clone(), within_ms: 100 },
+        RunAction::PauseWrites { server: server.clone(), within_ms: 100, grace_ms: 50 },
+        RunAction::ResumeWrites { server: server.clone(), acks: 1 },
+        RunAction::Demote { server: server.clone(), has: what },
+        RunAction::StartAcker { acker },
+        RunAction::DisableSemiSyncSource { server: server.clone() },
+        RunAction::MakeReadOnly { server },
     ]
 }
 
-fn phases() -> Vec<Phase> {
+fn phases() -> Vec<RunPhase> {
     vec![
-        Phase::Lease,
-        Phase::Confirm,
-        Phase::Fence,
-        Phase::FenceHooks,
-        Phase::Prove,
-        Phase::Choose,
-        Phase::Prepare,
-        Phase::CatchUp,
-        Phase::Pause,
-        Phase::Supply,
-        Phase::Drain,
-        Phase::Source,
-        Phase::Writable,
-        Phase::Follow,
-        Phase::Others,
-        Phase::Routes,
-        Phase::Undo,
-        Phase::Over,
+        RunPhase::Lease,
+        RunPhase::Confirm,
+        RunPhase::Fence,
+        RunPhase::FenceHooks,
+        RunPhase::ProveCompleteness,
+        RunPhase::ChooseCandidate,
+        RunPhase::Prepare,
+        RunPhase::CatchUp,
+        RunPhase::Pause,
+        RunPhase::Backfill,
+        RunPhase::Drain,
+        RunPhase::EnableSemiSync,
+        RunPhase::MakeWritable,
+        RunPhase::RepointAckers,
+        RunPhase::RepointReplicas,
+        RunPhase::RouteClients,
+        RunPhase::Undo,
+        RunPhase::Finished,
     ]
 }
 
-fn ends() -> Vec<End> {
+fn ends() -> Vec<RunOutcome> {
     let [server, reason] = ["db2", "a reason"].map(str::to_owned);
-    let refusal = Refusal::NoLease { reason };
-    let act = || vec![Act::MakeWritable { server: "db2".to_owned() }];
+    let refusal = SafetyRefusal::NoLease { reason };
+    let act = || vec![RunAction::MakeWritable { server: "db2".to_owned() }];
     vec![
-        End::Promoted { server: server.clone(), left: act() },
-        End::Unchanged { refusal: refusal.clone() },
-        End::Undone { refusal: refusal.clone(), stays: act() },
-        End::Left { refusal, to_undo: act(), stays: act() },
-        End::Planned { server, acts: act(), expected_ms: 7 },
+        RunOutcome::Promoted { server: server.clone(), left: act() },
+        RunOutcome::Unchanged { refusal: refusal.clone() },
+        RunOutcome::Undone { refusal: refusal.clone(), stays: act() },
+        RunOutcome::Incomplete { refusal, to_undo: act(), stays: act() },
+        RunOutcome::Planned { server, acts: act(), expected_ms: 7 },
     ]
 }
 
-fn choice() -> Choice {
+fn choice() -> CandidateRanking {
     let [text, region] = ["text", "north"].map(str::to_owned);
     let excluded = vec![
-        Excluded::NotReached { reason: text.clone() },
-        Excluded::Failed { reason: text.clone() },
-        Excluded::MustNot,
-        Excluded::Unknown,
-        Excluded::Errant { gtids: text.clone() },
-        Excluded::Gap { gtids: text.clone(), log: "relay1".to_owned() },
-        Excluded::OtherRegion { region: region.clone() },
-        Excluded::OtherFlavour,
-        Excluded::NoBinlog,
-        Excluded::NoReplicaUpdates,
-        Excluded::NoSemiSync { reason: text.clone() },
-        Excluded::OwnGtids,
-        Excluded::Partial,
-        Excluded::ApplierStopped { error: text.clone() },
+        ExclusionReason::NotReached { reason: text.clone() },
+        ExclusionReason::Failed { reason: text.clone() },
+        ExclusionReason::MustNot,
+        ExclusionReason::Unknown,
+        ExclusionReason::Errant { gtids: text.clone() },
+        ExclusionReason::Gap { gtids: text.clone(), log: "relay1".to_owned() },
+        ExclusionReason::OtherRegion { region: region.clone() },
+        ExclusionReason::OtherFlavour,
+        ExclusionReason::NoBinlog,
+        ExclusionReason::NoReplicaUpdates,
+        ExclusionReason::NoSemiSync { reason: text.clone() },
+        ExclusionReason::OwnGtids,
+        ExclusionReason::Partial,
+        ExclusionReason::ApplierStopped { error: text.clone() },
     ];
     let against = vec![
-        Against::NotPreferred,
-        Against::OtherRegion { region },
-        Against::CannotFollow { server: "db3".to_owned(), version: VERSION },
-        Against::OlderThanPrimary { version: VERSION },
-        Against::NotDurable,
-        Against::Behind { ms: 5 },
-        Against::Slow { ms: 5 },
-        Against::LeavesBehind { servers: vec!["db3".to_owned()] },
+        Drawback::NotPreferred,
+        Drawback::OtherRegion { region },
+        Drawback::CannotFollow { server: "db3".to_owned(), version: VERSION },
+        Drawback::OlderThanPrimary { version: VERSION },
+        Drawback::NotDurable,
+        Drawback::Behind { ms: 5 },
+        Drawback::Slow { ms: 5 },
+        Drawback::LeavesBehind { servers: vec!["db3".to_owned()] },
     ];
-    let favour = vec![For::Preferred, For::ReceivedAll, For::ExecutedAll, For::Durable, For::SameRegion];
-    let supplies = vec![Supply { from: "relay1".to_owned(), from_log: true, what: text.clone() }];
-    Choice {
-        ranked: vec![Assessment {
+    let favour = vec![
+        Advantage::Preferred,
+        Advantage::ReceivedAll,
+        Advantage::ExecutedAll,
+        Advantage::Durable,
+        Advantage::SameRegion,
+    ];
+    let supplies = vec![BackfillSource { from: "relay1".to_owned(), from_log: true, what: text.clone() }];
+    CandidateRanking {
+        ranked: vec![CandidateAssessment {
             server: "db2".to_owned(),
             excluded,
             against,
@@ -146,12 +157,13 @@ fn choice() -> Choice {
 
 /// One record with everything that a record can have but the other outcomes.
 fn audit() -> Audit {
-    let ordered = acts().into_iter().zip(1..).map(|(what, number)| Note::Ordered { number, what });
-    let refused = refusals().into_iter().map(|refusal| Note::Refused { refusal });
+    let ordered =
+        acts().into_iter().zip(1..).map(|(what, number)| AuditEvent::ActionOrdered { number, what });
+    let refused = refusals().into_iter().map(|refusal| AuditEvent::RuleRefused { refusal });
     let others = [
-        Note::Answered { number: 1, outcome: "done".to_owned(), text: "term 7".to_owned() },
-        Note::Ignored { number: 2 },
-        Note::Overridden { refusal: Refusal::NoCandidate { reasons: "none".to_owned() } },
+        AuditEvent::ActionAnswered { number: 1, outcome: "done".to_owned(), text: "term 7".to_owned() },
+        AuditEvent::LateAnswer { number: 2 },
+        AuditEvent::RuleOverridden { refusal: SafetyRefusal::NoCandidate { reasons: "none".to_owned() } },
     ];
     let notes = ordered.chain(refused).chain(others);
     let steps = notes.zip(phases().into_iter().cycle()).zip(0..);
@@ -160,9 +172,9 @@ fn audit() -> Audit {
         dry_run: true,
         allow_data_loss: true,
         token: Some(7),
-        steps: steps.map(|((note, phase), at_ms)| Step { at_ms, phase, note }).collect(),
+        steps: steps.map(|((note, phase), at_ms)| AuditEntry { at_ms, phase, note }).collect(),
         holds: Some("0-1-9".to_owned()),
-        may_be_missing: Some(MayBeMissing {
+        may_be_missing: Some(PossibleLoss {
             after: Some("0-1-9".to_owned()),
             known: Some("0-1-10".to_owned()),
             held_by: vec!["relay2".to_owned()],
@@ -171,12 +183,12 @@ fn audit() -> Audit {
         choice: Some(choice()),
         pause_ms: Some(120),
         outcome: ends().pop(),
-        ..Audit::new("run-1", Kind::Switchover, "db1")
+        ..Audit::new("run-1", RunKind::Switchover, "db1")
     }
 }
 
-fn guard() -> Guard {
-    let mut guard = Guard::default();
+fn guard() -> FailoverGuard {
+    let mut guard = FailoverGuard::default();
     guard.pause();
     guard.failed_over(7);
     guard.add_downtime(Downtime {
@@ -188,24 +200,25 @@ fn guard() -> Guard {
     guard
 }
 
-fn findings() -> Vec<Finding> {
+fn findings() -> Vec<ClusterFinding> {
     let held = [
-        Hold::Paused,
-        Hold::Downtime { until_ms: 7, reason: "new disk".to_owned() },
-        Hold::Cooldown { until_ms: 7 },
-        Hold::SplitBrain,
+        FailoverHold::Paused,
+        FailoverHold::Downtime { until_ms: 7, reason: "new disk".to_owned() },
+        FailoverHold::Cooldown { until_ms: 7 },
+        FailoverHold::SplitBrain,
     ];
-    let actions = [Action::FailOver, Action::Alarm].into_iter().chain(held.map(Action::Held));
-    let finding = |(code, action)| Finding {
+    let actions =
+        [FindingAction::FailOver, FindingAction::Alarm].into_iter().chain(held.map(FindingAction::Held));
+    let finding = |(code, action)| ClusterFinding {
         code,
         server: "db1".to_owned(),
         since_ms: 5,
         evidence: vec!["the manager: timed out".to_owned()],
         action,
-        rule: (code == Code::FailoverNotReady).then(|| "TW-MGR-0032".to_owned()),
+        rule: (code == FailureCode::FailoverNotReady).then(|| "TW-MGR-0032".to_owned()),
     };
-    let actions: Vec<Action> = actions.collect();
-    Code::ALL.into_iter().zip(actions.into_iter().cycle()).map(finding).collect()
+    let actions: Vec<FindingAction> = actions.collect();
+    FailureCode::ALL.into_iter().zip(actions.into_iter().cycle()).map(finding).collect()
 }
 
 fn is_written_as(value: &impl Serialize, fixture: &str) {

@@ -8,9 +8,9 @@ use serde_json::Value;
 use tailwater_daemon::manager::acker::SocketAcker;
 use tailwater_lab::trial::{Durability, Trial, TrialSpec};
 use tailwater_log::AckMode;
-use tailwater_manager::hands::{AckerError, AckerPort, AckerReport};
-use tailwater_manager::lease::Token;
-use tailwater_manager::lossless::Stop;
+use tailwater_manager::action_executor::{AckerControl, AckerError, AckerReport};
+use tailwater_manager::lease::LeaseToken;
+use tailwater_manager::lossless::AckerStop;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
 
@@ -121,24 +121,24 @@ async fn a_daemon_obeys(kind: ServerKind) -> Result<()> {
     }
     let mut cluster = Cluster::start(kind).await?;
     let report = cluster.run().await?;
-    ensure!(report.acker.stop == Stop::Unknown && report.acker.durable, "{report:?}");
+    ensure!(report.acker.stop == AckerStop::Unknown && report.acker.durable, "{report:?}");
     cluster.trial.wait_captured().await?;
     cluster.second.replicate_from(&cluster.trial.primary).await?;
     cluster.trial.primary.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY)").await?;
 
     // It stops, and stays so when it is killed.
-    let report = cluster.acker.stop(Token(3)).await.map_err(told)?;
+    let report = cluster.acker.stop(LeaseToken(3)).await.map_err(told)?;
     let held = report.acker.holds.clone().context("it holds nothing")?;
-    ensure!(report.acker.stop == Stop::Lasting && report.before.is_subset_of(&held), "{report:?}");
+    ensure!(report.acker.stop == AckerStop::Persistent && report.before.is_subset_of(&held), "{report:?}");
     let commit = cluster.commit(1);
     cluster.until_commit_waits().await?;
     ensure!(cluster.kill_and_run().await? == report);
-    match cluster.acker.start(Token(2)).await {
+    match cluster.acker.start(LeaseToken(2)).await {
         Err(AckerError::Refused(reason)) if reason.starts_with("TW-RELAY-0015: ") => {}
         other => bail!("{other:?}"),
     }
     // The order was answered, so the capture had the time to do what it does.
-    cluster.acker.stop(Token(3)).await.map_err(told)?;
+    cluster.acker.stop(LeaseToken(3)).await.map_err(told)?;
     cluster.until_commit_waits().await?;
     ensure!(!commit.is_finished());
     cluster
@@ -151,23 +151,23 @@ async fn a_daemon_obeys(kind: ServerKind) -> Result<()> {
         "{}",
         cluster.trial.relay_words()
     );
-    cluster.acker.start(Token(4)).await.map_err(told)?;
+    cluster.acker.start(LeaseToken(4)).await.map_err(told)?;
     commit.await??;
 
     // It follows another server, and still does when it is killed.
     ensure!(cluster.second.wait_for_gtids(&written_by(&cluster.trial.primary).await?, PATIENCE).await?);
-    cluster.acker.stop(Token(5)).await.map_err(told)?;
+    cluster.acker.stop(LeaseToken(5)).await.map_err(told)?;
     let forget = match kind.flavour() {
         Flavour::MySql => "STOP REPLICA; RESET REPLICA ALL",
         Flavour::MariaDb => "STOP SLAVE; RESET SLAVE ALL",
     };
     cluster.second.sql(forget).await?;
     cluster.second.enable_semi_sync_source().await?;
-    match cluster.acker.follow(Token(5), "db3").await {
+    match cluster.acker.follow(LeaseToken(5), "db3").await {
         Err(AckerError::Refused(reason)) if reason.starts_with("TW-RELAY-0016: ") => {}
         other => bail!("{other:?}"),
     }
-    cluster.acker.follow(Token(5), "db2").await.map_err(told)?;
+    cluster.acker.follow(LeaseToken(5), "db2").await.map_err(told)?;
     cluster.second.sql("INSERT INTO shop.t VALUES (2)").await?;
     let seen = cluster.topology()?;
     let primary = &seen["nodes"][0];
@@ -193,7 +193,7 @@ async fn written_by(server: &Server) -> Result<String> {
         Flavour::MySql => "gtid_executed",
         Flavour::MariaDb => "gtid_binlog_state",
     };
-    Ok(server.sql(&format!("SELECT @@global.{variable}")).await?.concat().replace("\\n", ""))
+    Ok(server.sql(&format!("SELECT global.{variable}")).await?.concat().replace("\\n", ""))
 }
 
 fn told(error: AckerError) -> anyhow::Error {

@@ -11,10 +11,10 @@ use tailwater_daemon::config::RelayConfig;
 use tailwater_daemon::manager::remote::RemoteRelay;
 use tailwater_lab::trial::{Durability, Trial, TrialSpec};
 use tailwater_log::AckMode;
-use tailwater_manager::failure::Failure;
-use tailwater_manager::hands::{AckerError, AckerPort};
-use tailwater_manager::lease::Token;
-use tailwater_manager::lossless::Stop;
+use tailwater_manager::action_executor::{AckerControl, AckerError};
+use tailwater_manager::lease::LeaseToken;
+use tailwater_manager::lossless::AckerStop;
+use tailwater_manager::probe_failure::ProbeFailure;
 use tailwater_sandbox::{ReservedPort, Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
@@ -117,17 +117,17 @@ async fn a_relay_elsewhere_obeys() -> Result<()> {
     };
     let url = format!("http://127.0.0.1:{}/", port.number());
     let right = relay(url.clone(), "http.token", 4201)?;
-    ensure!(right.text().await.is_err_and(|unreached| unreached.failure == Failure::Refused));
+    ensure!(right.text().await.is_err_and(|unreached| unreached.failure == ProbeFailure::Refused));
     let refused = |answer: Result<(), AckerError>| match answer {
         Err(AckerError::Refused(reason)) => Ok(reason),
         other => Err(anyhow!("{other:?}")),
     };
-    refused(right.stop(Token(1)).await.map(drop))?;
+    refused(right.stop(LeaseToken(1)).await.map(drop))?;
     trial.start_relay()?;
     trial.wait_captured().await?;
     trial.primary.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY)").await?;
 
-    let reason = refused(relay(url.clone(), "other.token", 4201)?.stop(Token(1)).await.map(drop))?;
+    let reason = refused(relay(url.clone(), "other.token", 4201)?.stop(LeaseToken(1)).await.map(drop))?;
     ensure!(reason.contains("401"), "{reason}");
     // Another relay's word is none, and nothing is believed of it.
     let answer = relay(url.clone(), "http.token", 4202)?.read().await;
@@ -137,9 +137,9 @@ async fn a_relay_elsewhere_obeys() -> Result<()> {
     let look = right.text().await.map_err(|unreached| anyhow!("{}", unreached.message))?;
     ensure!(look.is_streaming && look.acknowledges && look.heard_ago_ms.is_some(), "{look:?}");
     let report = right.read().await.map_err(|error| anyhow!("{error:?}"))?;
-    ensure!(report.acker.name == "relay2" && report.acker.stop == Stop::Unknown, "{report:?}");
-    let report = right.stop(Token(3)).await.map_err(|error| anyhow!("{error:?}"))?;
-    ensure!(report.acker.stop == Stop::Lasting && report.acker.durable, "{report:?}");
+    ensure!(report.acker.name == "relay2" && report.acker.stop == AckerStop::Unknown, "{report:?}");
+    let report = right.stop(LeaseToken(3)).await.map_err(|error| anyhow!("{error:?}"))?;
+    ensure!(report.acker.stop == AckerStop::Persistent && report.acker.durable, "{report:?}");
     let held = report.acker.holds.context("it holds nothing")?;
     ensure!(held.to_string().replace('\n', "") == written_by(&trial.primary).await?, "{held}");
     // No commit is acknowledged any more.
@@ -149,12 +149,12 @@ async fn a_relay_elsewhere_obeys() -> Result<()> {
     http.until("/primary/primary", 503, |body| {
         body["reason"].as_str().is_some_and(|reason| reason.contains("told to stop"))
     })?;
-    let reason = refused(right.start(Token(2)).await)?;
+    let reason = refused(right.start(LeaseToken(2)).await)?;
     ensure!(reason.starts_with("TW-RELAY-0015"), "{reason}");
     ensure!(!commit.is_finished());
-    let reason = refused(right.follow(Token(3), "db9").await)?;
+    let reason = refused(right.follow(LeaseToken(3), "db9").await)?;
     ensure!(reason.starts_with("TW-RELAY-0016"), "{reason}");
-    right.start(Token(3)).await.map_err(|error| anyhow!("{error:?}"))?;
+    right.start(LeaseToken(3)).await.map_err(|error| anyhow!("{error:?}"))?;
     tokio::time::timeout(PATIENCE, commit).await???;
     http.until("/primary/primary", 200, |_| true)?;
     trial.kill_relay().await
@@ -242,7 +242,7 @@ pub async fn written_by(server: &Server) -> Result<String> {
         Flavour::MySql => "gtid_executed",
         Flavour::MariaDb => "gtid_binlog_state",
     };
-    Ok(server.sql(&format!("SELECT @@global.{variable}")).await?.concat().replace("\\n", ""))
+    Ok(server.sql(&format!("SELECT global.{variable}")).await?.concat().replace("\\n", ""))
 }
 
 /// A `[[server]]` of the trial's cluster.

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use tailwater_manager::acting::hook::Arguments;
-use tailwater_manager::analysis::Settings;
+use tailwater_manager::actions::hook::HookArguments;
+use tailwater_manager::analysis::AnalysisSettings;
+use tailwater_manager::cluster_watch::ProbeIntervals;
 use tailwater_manager::lossless::UNVERIFIED_MS_MAX;
-use tailwater_manager::watching::Pace;
 
 /// The least `agreed_after_ms`: a manager that stood still itself for less does not know it.
 const AGREED_AFTER_MS_MIN: u64 = 500;
@@ -62,10 +62,10 @@ pub struct ManagerConfig {
     pub etcd_prefix: String,
     /// What counts as long.
     #[serde(default)]
-    pub analysis: Settings,
+    pub analysis: AnalysisSettings,
     /// How often everybody is asked.
     #[serde(default)]
-    pub pace: Pace,
+    pub pace: ProbeIntervals,
     /// Commands that fence an old primary, in order.
     #[serde(default, rename = "fence_hook")]
     pub fence_hooks: Vec<HookConfig>,
@@ -95,7 +95,7 @@ pub struct HookConfig {
     pub command: Vec<String>,
     /// What comes behind them.
     #[serde(default)]
-    pub arguments: Arguments,
+    pub arguments: HookArguments,
     /// It is ended when it takes longer.
     #[serde(default = "default_hook_timeout_ms")]
     pub timeout_ms: u64,
@@ -146,8 +146,8 @@ impl Default for ManagerConfig {
             etcd_ca_file: None,
             etcd_password_file: None,
             etcd_user: None,
-            analysis: Settings::default(),
-            pace: Pace::default(),
+            analysis: AnalysisSettings::default(),
+            pace: ProbeIntervals::default(),
             fence_hooks: Vec::new(),
             route_hooks: Vec::new(),
         }
@@ -228,7 +228,7 @@ mod tests {
         assert!(!config.automatic && !config.across_regions);
         assert_eq!(config.lease, LeaseConfig::File);
         assert_eq!(config.semi_sync_acks, 1);
-        assert_eq!(config.analysis, Settings::default());
+        assert_eq!(config.analysis, AnalysisSettings::default());
     }
 
     #[test]

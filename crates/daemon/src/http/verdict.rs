@@ -4,7 +4,7 @@
 //! back writable is none. While the log is told to stop nobody is: that is how a failover begins.
 
 use serde::Serialize;
-use tailwater_manager::topology::{Cluster, Node, ProblemCode, Role};
+use tailwater_manager::topology::{Cluster, NodeRole, ProblemCode, TopologyNode};
 
 /// Whom the log follows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,7 +86,7 @@ pub(super) fn replica(
         return Err("it is not a server of this cluster".to_owned());
     };
     let Some((first, below)) = way.split_first() else { return Err("it is nowhere".to_owned()) };
-    if first.role != Role::Primary {
+    if first.role != NodeRole::Primary {
         return Err(match below.is_empty() {
             true => "it replicates from nothing that is known".to_owned(),
             false => format!("it replicates from {}, which is not the primary", first.name),
@@ -109,8 +109,8 @@ pub(super) fn replica(
 }
 
 /// From the root of a tree down to a server.
-fn way_to<'a>(node: &'a Node, server: &str) -> Option<Vec<&'a Node>> {
-    if node.name == server && node.role != Role::Relay {
+fn way_to<'a>(node: &'a TopologyNode, server: &str) -> Option<Vec<&'a TopologyNode>> {
+    if node.name == server && node.role != NodeRole::Relay {
         return Some(vec![node]);
     }
     let mut way = node.children.iter().find_map(|child| way_to(child, server))?;
@@ -118,18 +118,18 @@ fn way_to<'a>(node: &'a Node, server: &str) -> Option<Vec<&'a Node>> {
     Some(way)
 }
 
-fn lag_of(node: &Node, silent_ms: &dyn Fn(&str) -> Option<u64>) -> Result<f64, String> {
+fn lag_of(node: &TopologyNode, silent_ms: &dyn Fn(&str) -> Option<u64>) -> Result<f64, String> {
     if let Some(problem) = node.problems.iter().find(|problem| is_standstill(problem.code)) {
         // A relay that does not stream is as far behind as it has heard nothing.
-        if node.role != Role::Relay || problem.code == ProblemCode::RelayNotRunning {
+        if node.role != NodeRole::Relay || problem.code == ProblemCode::RelayNotRunning {
             return Err(format!("{}: {}", problem.code, problem.text));
         }
         let silent = silent_ms(&node.name).ok_or("the log has had nothing from the primary yet")?;
         return Ok(silent as f64 / 1000.0);
     }
     match (node.role, node.lag_seconds) {
-        (Role::Relay, _) if !node.reached => Err("it was not asked yet".to_owned()),
-        (Role::Relay, _) => Ok(0.0),
+        (NodeRole::Relay, _) if !node.reached => Err("it was not asked yet".to_owned()),
+        (NodeRole::Relay, _) => Ok(0.0),
         (_, Some(lag)) => Ok(lag),
         (_, None) => Err("it does not say how far it is behind".to_owned()),
     }
@@ -173,7 +173,8 @@ fn is_standstill(code: ProblemCode) -> bool {
 mod tests {
     use proptest::prelude::*;
     use tailwater_manager::topology::{
-        ClusterPlan, Member, Problem, Promotion, RelayPlan, RelayState, TargetPlan, TargetState, build,
+        ClusterPlan, Member, Promotion, RelayPlan, RelayState, TargetPlan, TargetState, TopologyProblem,
+        build_tree,
     };
 
     use super::*;
@@ -181,20 +182,25 @@ mod tests {
     /// What hangs below a relay on another machine is as good as that relay.
     #[test]
     fn another_relay_is_not_taken_on_trust() {
-        let below = node("db2", Role::Replica, Some(1.0), Vec::new());
-        let relay = node("relay2", Role::Relay, None, vec![below]);
-        let tree = |relay: Node| led(vec![node("db1", Role::Primary, None, vec![relay])]);
+        let below = node("db2", NodeRole::Replica, Some(1.0), Vec::new());
+        let relay = node("relay2", NodeRole::Relay, None, vec![below]);
+        let tree = |relay: TopologyNode| led(vec![node("db1", NodeRole::Primary, None, vec![relay])]);
         let silent = |name: &str| Some(if name == "relay2" { 9_000 } else { 0 });
         assert_eq!(replica(&tree(relay.clone()), "db2", &silent, 5), Ok(1.0));
         let cut_off = troubled(relay.clone(), ProblemCode::RelayNotStreaming);
         says(replica(&tree(cut_off), "db2", &silent, 5), "10.0 s behind");
         let dead = troubled(relay.clone(), ProblemCode::RelayNotRunning);
         says(replica(&tree(dead), "db2", &silent, 5), "relay2, which it reads from");
-        says(replica(&tree(Node { reached: false, ..relay }), "db2", &silent, 5), "not asked yet");
+        says(replica(&tree(TopologyNode { reached: false, ..relay }), "db2", &silent, 5), "not asked yet");
     }
 
-    fn node(name: &str, role: Role, lag_seconds: Option<f64>, children: Vec<Node>) -> Node {
-        Node {
+    fn node(
+        name: &str,
+        role: NodeRole,
+        lag_seconds: Option<f64>,
+        children: Vec<TopologyNode>,
+    ) -> TopologyNode {
+        TopologyNode {
             name: name.to_owned(),
             role,
             address: String::new(),
@@ -215,12 +221,12 @@ mod tests {
         }
     }
 
-    fn troubled(mut node: Node, code: ProblemCode) -> Node {
-        node.problems.push(Problem { code, text: "why".to_owned() });
+    fn troubled(mut node: TopologyNode, code: ProblemCode) -> TopologyNode {
+        node.problems.push(TopologyProblem { code, text: "why".to_owned() });
         node
     }
 
-    fn led(nodes: Vec<Node>) -> Cluster {
+    fn led(nodes: Vec<TopologyNode>) -> Cluster {
         Cluster { name: "orders".to_owned(), nodes }
     }
 
@@ -266,11 +272,11 @@ mod tests {
 
     #[test]
     fn lags_add_up_on_the_way_down() {
-        let below = node("db3", Role::Replica, Some(2.0), Vec::new());
-        let middle = node("db2", Role::Replica, Some(3.0), vec![below]);
-        let target = node("reports", Role::Target, Some(1.0), Vec::new());
-        let relay = node("tailwater", Role::Relay, None, vec![middle, target]);
-        let tree = led(vec![node("db1", Role::Primary, None, vec![relay.clone()])]);
+        let below = node("db3", NodeRole::Replica, Some(2.0), Vec::new());
+        let middle = node("db2", NodeRole::Replica, Some(3.0), vec![below]);
+        let target = node("reports", NodeRole::Target, Some(1.0), Vec::new());
+        let relay = node("tailwater", NodeRole::Relay, None, vec![middle, target]);
+        let tree = led(vec![node("db1", NodeRole::Primary, None, vec![relay.clone()])]);
         assert_eq!(replica(&tree, "db2", &|_| Some(0), 5), Ok(3.0));
         assert_eq!(replica(&tree, "db3", &|_| Some(0), 5), Ok(5.0));
         assert_eq!(replica(&tree, "reports", &|_| Some(0), 1), Ok(1.0));
@@ -282,7 +288,7 @@ mod tests {
         // A log that does not stream: nobody below it can know.
         let silent = led(vec![node(
             "db1",
-            Role::Primary,
+            NodeRole::Primary,
             None,
             vec![troubled(relay.clone(), ProblemCode::RelayNotStreaming)],
         )]);
@@ -293,21 +299,21 @@ mod tests {
 
     #[test]
     fn who_stands_still_is_not_read_nor_who_reads_from_him() {
-        let below = node("db3", Role::Replica, Some(0.0), Vec::new());
+        let below = node("db3", NodeRole::Replica, Some(0.0), Vec::new());
         for code in [ProblemCode::SqlStopped, ProblemCode::IoConnecting, ProblemCode::NotReached] {
-            let middle = troubled(node("db2", Role::Replica, Some(0.0), vec![below.clone()]), code);
-            let tree = led(vec![node("db1", Role::Primary, None, vec![middle])]);
+            let middle = troubled(node("db2", NodeRole::Replica, Some(0.0), vec![below.clone()]), code);
+            let tree = led(vec![node("db1", NodeRole::Primary, None, vec![middle])]);
             says(replica(&tree, "db2", &|_| Some(0), 5), &code.to_string());
             says(replica(&tree, "db3", &|_| Some(0), 5), "db2, which it reads from");
         }
-        let quiet = node("db2", Role::Replica, None, Vec::new());
+        let quiet = node("db2", NodeRole::Replica, None, Vec::new());
         says(
-            replica(&led(vec![node("db1", Role::Primary, None, vec![quiet])]), "db2", &|_| Some(0), 5),
+            replica(&led(vec![node("db1", NodeRole::Primary, None, vec![quiet])]), "db2", &|_| Some(0), 5),
             "does not say",
         );
         // Below the ex-primary it is in step with what nobody writes to any more.
-        let stray = node("old", Role::Server, None, vec![below]);
-        let tree = led(vec![node("db1", Role::Primary, None, Vec::new()), stray]);
+        let stray = node("old", NodeRole::Server, None, vec![below]);
+        let tree = led(vec![node("db1", NodeRole::Primary, None, Vec::new()), stray]);
         says(replica(&tree, "db3", &|_| Some(0), 5), "it replicates from old, which is not the primary");
         says(replica(&tree, "old", &|_| Some(0), 5), "replicates from nothing");
     }
@@ -342,8 +348,8 @@ mod tests {
             }],
             ..ClusterPlan::default()
         };
-        assert_eq!(replica(&build(&plan(true), &[]), "reports", &|_| Some(0), 5), Ok(2.5));
-        says(replica(&build(&plan(false), &[]), "reports", &|_| Some(0), 5), "ChannelStopped");
-        says(replica(&build(&plan(true), &[]), "db2", &|_| Some(0), 5), "replicates from nothing");
+        assert_eq!(replica(&build_tree(&plan(true), &[]), "reports", &|_| Some(0), 5), Ok(2.5));
+        says(replica(&build_tree(&plan(false), &[]), "reports", &|_| Some(0), 5), "ChannelStopped");
+        says(replica(&build_tree(&plan(true), &[]), "db2", &|_| Some(0), 5), "replicates from nothing");
     }
 }

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tailwater_manager::failure::Failure;
-use tailwater_manager::observation::{Observation, Unreached};
-use tailwater_manager::observing::{Subject, observe};
+use tailwater_manager::observation::{Observation, ProbeError};
+use tailwater_manager::probe::{ProbeTarget, probe_server};
+use tailwater_manager::probe_failure::ProbeFailure;
 use tailwater_manager::topology::RelayState;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -81,7 +81,7 @@ impl Watching {
     ) -> Self {
         let (wanted, _) = watch::channel(Instant::now());
         let mut tasks = JoinSet::new();
-        let sit = |tasks: &mut JoinSet<()>, subject: &Subject| {
+        let sit = |tasks: &mut JoinSet<()>, subject: &ProbeTarget| {
             let (sender, last) = watch::channel(None);
             let looking = Looking { subject: subject.clone(), sender, interval, timeout: stale_after };
             tasks.spawn(looking.run(wanted.subscribe()));
@@ -177,7 +177,7 @@ impl Watching {
             let mut observation = Observation::clone(&last.observation);
             if age > self.stale_after {
                 let message = format!("it was last looked at {} ms ago", millis(age));
-                observation.outcome = Err(Unreached { failure: Failure::TimedOut, message });
+                observation.outcome = Err(ProbeError { failure: ProbeFailure::TimedOut, message });
             }
             Some(observation)
         };
@@ -221,7 +221,7 @@ impl Watched {
 
 /// The task of one server.
 struct Looking {
-    subject: Subject,
+    subject: ProbeTarget,
     sender: watch::Sender<Option<Last>>,
     interval: Duration,
     timeout: Duration,
@@ -234,7 +234,7 @@ impl Looking {
                 return;
             }
             let began = Instant::now();
-            let observation = Arc::new(observe(&self.subject, self.timeout).await);
+            let observation = Arc::new(probe_server(&self.subject, self.timeout).await);
             self.sender.send_replace(Some(Last { began, observation }));
             tokio::time::sleep(self.interval.saturating_sub(began.elapsed())).await;
         }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tailwater_manager::hands::{AckerAnswer, AckerError, AckerPort, AckerReport};
-use tailwater_manager::lease::Token;
+use tailwater_manager::action_executor::{AckerControl, AckerError, AckerFuture, AckerReport};
+use tailwater_manager::lease::LeaseToken;
 use tailwater_manager::lossless;
 use tailwater_relay::acker::AckerState;
 use tailwater_relay::{Acker, RelayError};
@@ -99,13 +99,13 @@ impl AckerText {
         let holds = self.holds.as_ref().map(parse).transpose()?;
         let before = self.before.as_ref().map(parse).transpose()?.unwrap_or_else(|| GtidSet::empty(flavour));
         let stop = match self.stopped_since_ms {
-            Some(_) => lossless::Stop::Lasting,
-            None => lossless::Stop::Unknown,
+            Some(_) => lossless::AckerStop::Persistent,
+            None => lossless::AckerStop::Unknown,
         };
         Ok(AckerReport {
-            acker: lossless::Acker { name: name.to_owned(), durable: self.durable, stop, holds },
+            acker: lossless::AckerEvidence { name: name.to_owned(), durable: self.durable, stop, holds },
             before,
-            term: Token(self.token),
+            term: LeaseToken(self.token),
         })
     }
 }
@@ -226,20 +226,20 @@ async fn converse(stream: UnixStream, request: &Request) -> std::io::Result<Answ
 
 macro_rules! acker_port {
     ($($acker:ty),*) => { $(
-        impl AckerPort for $acker {
-            fn stop(&self, token: Token) -> AckerAnswer<'_, AckerReport> {
+        impl AckerControl for $acker {
+            fn stop(&self, token: LeaseToken) -> AckerFuture<'_, AckerReport> {
                 Box::pin(self.give(AckerOrder::Stop { token: token.0 }))
             }
 
-            fn read(&self) -> AckerAnswer<'_, AckerReport> {
+            fn read(&self) -> AckerFuture<'_, AckerReport> {
                 Box::pin(self.give(AckerOrder::Read))
             }
 
-            fn start(&self, token: Token) -> AckerAnswer<'_, ()> {
+            fn start(&self, token: LeaseToken) -> AckerFuture<'_, ()> {
                 Box::pin(async move { self.give(AckerOrder::Start { token: token.0 }).await.map(drop) })
             }
 
-            fn follow<'a>(&'a self, token: Token, server: &'a str) -> AckerAnswer<'a, ()> {
+            fn follow<'a>(&'a self, token: LeaseToken, server: &'a str) -> AckerFuture<'a, ()> {
                 let order = AckerOrder::Follow { token: token.0, server: server.to_owned() };
                 Box::pin(async move { self.give(order).await.map(drop) })
             }

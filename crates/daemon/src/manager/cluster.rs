@@ -19,12 +19,14 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context;
-use tailwater_manager::analysis::Guard;
-use tailwater_manager::choice::{Origin, Version};
-use tailwater_manager::driving::{AuditFolder, RecordError};
-use tailwater_manager::hands::Hands;
+use tailwater_manager::action_executor::ActionExecutor;
+use tailwater_manager::analysis::FailoverGuard;
+use tailwater_manager::candidates::{GtidOrigin, ServerVersion};
+use tailwater_manager::cluster_watch::{
+    ClusterState, ClusterWatch, ManagerClock, WatchedCluster, WatchedRelay,
+};
+use tailwater_manager::driver::{AuditError, AuditFolder};
 use tailwater_manager::lease::LeaseHandle;
-use tailwater_manager::watching::{Chronicle, Clock, Watch, WatchedCluster, WatchedRelay};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 use tracing::info;
@@ -44,7 +46,7 @@ pub use runs::Begun;
 pub use terms::Above;
 
 /// Makes what does the acts of the run of that name, for a cluster as it is now.
-pub type MakeHands<H> = dyn Fn(&str, &ClusterWiring, &Chronicle) -> anyhow::Result<H> + Send + Sync;
+pub type MakeHands<H> = dyn Fn(&str, &ClusterWiring, &ClusterState) -> anyhow::Result<H> + Send + Sync;
 
 /// Who belongs to a cluster that a server leads.
 pub type MakeWiring = dyn Fn(Option<&str>) -> anyhow::Result<ClusterWiring> + Send + Sync;
@@ -62,7 +64,7 @@ pub struct ClusterParts<H> {
     /// Whom the log follows by order, now; its own source's server if nobody.
     pub followed: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// The server that the log came from last.
-    pub logged: Box<dyn Fn() -> Option<(Origin, Version)> + Send + Sync>,
+    pub logged: Box<dyn Fn() -> Option<(GtidOrigin, ServerVersion)> + Send + Sync>,
     /// All relays that acknowledge.
     pub relays: Vec<WatchedRelay>,
     /// Who acts.
@@ -86,7 +88,7 @@ pub struct ClusterParts<H> {
 /// A cluster that is managed; it no longer is when this is dropped.
 pub struct ManagedCluster<H> {
     parts: ClusterParts<H>,
-    clock: Clock,
+    clock: ManagerClock,
     watched: Mutex<Watched>,
     /// The run that is under way, or was the last.
     run: Mutex<Option<Run>>,
@@ -103,11 +105,11 @@ pub struct ManagedCluster<H> {
 }
 
 struct Watched {
-    watch: Arc<Watch>,
+    watch: Arc<ClusterWatch>,
     wiring: ClusterWiring,
 }
 
-impl<H: Hands + 'static> ManagedCluster<H> {
+impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     /// Takes over what other managers are told, for as long as it runs.
     pub async fn follow_guard(&self) {
         self.parts.guard.follow(&self.parts.source).await;
@@ -118,7 +120,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
     /// # Errors
     /// If it is not known who belongs to the cluster.
     pub fn start(parts: ClusterParts<H>) -> anyhow::Result<(Arc<Self>, JoinHandle<()>)> {
-        let clock = Clock::start();
+        let clock = ManagerClock::start();
         parts.guard.begin_at(clock.now_ms());
         let watched = watch_now(&parts, None, clock)?;
         if let Some((memory, ago_ms)) = parts.memory.read(&watched.wiring.primary.name) {
@@ -156,7 +158,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
     ///
     /// # Errors
     /// As [`KeptGuard::change`].
-    pub async fn change_guard(&self, change: impl Fn(&mut Guard, u64)) -> anyhow::Result<()> {
+    pub async fn change_guard(&self, change: impl Fn(&mut FailoverGuard, u64)) -> anyhow::Result<()> {
         let now_ms = self.clock.now_ms();
         self.parts.guard.change(|guard| change(guard, now_ms)).await?;
         self.watched().watch.think_again();
@@ -179,7 +181,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
     /// How this server was replaced last, `leader` being the present primary.
     pub fn past_of(&self, server: &str, leader: &str) -> Past {
         let records = &self.parts.records;
-        let read = || -> Result<Vec<_>, RecordError> {
+        let read = || -> Result<Vec<_>, AuditError> {
             let names = records.list()?;
             names.iter().rev().filter_map(|id| records.load(id).transpose()).collect()
         };
@@ -196,7 +198,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
     }
 
     /// What was heard of everybody, for whoever answers for the cluster.
-    pub fn chronicle(&self) -> Chronicle {
+    pub fn chronicle(&self) -> ClusterState {
         self.watched().watch.chronicle()
     }
 
@@ -214,7 +216,11 @@ impl<H: Hands + 'static> ManagedCluster<H> {
 }
 
 /// Whose stream the watch counts on, and who is looked at.
-fn watch_now<H>(parts: &ClusterParts<H>, primary: Option<&str>, clock: Clock) -> anyhow::Result<Watched> {
+fn watch_now<H>(
+    parts: &ClusterParts<H>,
+    primary: Option<&str>,
+    clock: ManagerClock,
+) -> anyhow::Result<Watched> {
     let wiring = (parts.wiring)(primary).context("who belongs to the cluster")?;
     let cluster = WatchedCluster {
         plan: wiring.plan.clone(),
@@ -222,7 +228,7 @@ fn watch_now<H>(parts: &ClusterParts<H>, primary: Option<&str>, clock: Clock) ->
         ackers: parts.relays.iter().map(|relay| relay.name.clone()).collect(),
         logged: (parts.logged)(),
     };
-    let watch = Watch::start(
+    let watch = ClusterWatch::start(
         cluster,
         (wiring.primary.clone(), wiring.followers.clone()),
         parts.relays.clone(),

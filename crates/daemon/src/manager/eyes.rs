@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tailwater_manager::lease::Token;
-use tailwater_manager::watching::{Led, RelayEye, RelayLook, RelaySeen};
+use tailwater_manager::cluster_watch::{RelayAssignment, RelayProbe, RelayProbeFuture, RelayProbeResult};
+use tailwater_manager::lease::LeaseToken;
 use tailwater_relay::{CaptureState, CaptureStatus};
 
 use super::remote::RemoteRelay;
@@ -22,18 +22,18 @@ pub struct LocalEye {
     pub own: String,
 }
 
-impl RelayEye for LocalEye {
-    fn look(&self) -> RelaySeen<'_> {
+impl RelayProbe for LocalEye {
+    fn look(&self) -> RelayProbeFuture<'_> {
         let ordered = self.status.ordered();
-        let look = RelayLook {
+        let look = RelayProbeResult {
             is_streaming: self.status.snapshot().state == CaptureState::Streaming,
             acknowledges: self.acknowledges,
             heard_ago_ms: self.status.heard_ago_ms(),
             heartbeat_ms: Some(self.status.heartbeat_ms()),
-            led: Led {
-                term: Token(ordered.token),
+            led: RelayAssignment {
+                term: LeaseToken(ordered.token),
                 follows: ordered.follows.unwrap_or_else(|| self.own.clone()),
-                followed_in: Token(ordered.followed_in),
+                followed_in: LeaseToken(ordered.followed_in),
                 is_stopped: ordered.stopped.is_some(),
             },
         };
@@ -50,11 +50,11 @@ pub struct RemoteEye {
     pub names: Names,
 }
 
-impl RelayEye for RemoteEye {
-    fn look(&self) -> RelaySeen<'_> {
+impl RelayProbe for RemoteEye {
+    fn look(&self) -> RelayProbeFuture<'_> {
         Box::pin(async move {
             let text = self.relay.text().await.map_err(|unreached| unreached.failure)?;
-            Ok(RelayLook {
+            Ok(RelayProbeResult {
                 is_streaming: text.is_streaming,
                 acknowledges: text.acknowledges,
                 heard_ago_ms: text.heard_ago_ms,
@@ -87,11 +87,11 @@ impl Names {
         text.acker.follows.clone().or_else(own_there).unwrap_or_else(|| self.own.clone())
     }
 
-    fn led(&self, text: &RelayText) -> Led {
-        Led {
-            term: Token(text.acker.token),
+    fn led(&self, text: &RelayText) -> RelayAssignment {
+        RelayAssignment {
+            term: LeaseToken(text.acker.token),
             follows: self.follows(text),
-            followed_in: Token(text.acker.followed_in),
+            followed_in: LeaseToken(text.acker.followed_in),
             is_stopped: text.acker.stopped_since_ms.is_some(),
         }
     }
@@ -126,7 +126,10 @@ mod tests {
             );
             let text: RelayText = serde_json::from_str(&text).unwrap();
             let led = names.led(&text);
-            assert_eq!((led.follows.as_str(), led.term, led.followed_in), (expected, Token(3), Token(0)));
+            assert_eq!(
+                (led.follows.as_str(), led.term, led.followed_in),
+                (expected, LeaseToken(3), LeaseToken(0))
+            );
         }
     }
 }

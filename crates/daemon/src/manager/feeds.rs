@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use tailwater_apply::channel::{Channel, ChannelState, GtidMode};
 use tailwater_log::LogHandle;
-use tailwater_manager::acting::{FeedAnswer, FeedPort};
-use tailwater_manager::hands::AckerError;
+use tailwater_manager::action_executor::AckerError;
+use tailwater_manager::actions::{ChannelControl, ChannelFuture};
 use tailwater_wire::gtid::GtidSet;
 
 /// By the channel's name.
-pub type Feeds = BTreeMap<String, Arc<dyn FeedPort>>;
+pub type Feeds = BTreeMap<String, Arc<dyn ChannelControl>>;
 
 /// A channel, and the log that it reads.
 pub struct ChannelFeed {
@@ -25,7 +25,7 @@ impl ChannelFeed {
     }
 }
 
-impl FeedPort for ChannelFeed {
+impl ChannelControl for ChannelFeed {
     fn progress(&self) -> Option<GtidSet> {
         let flavour = self.log.source()?.flavour;
         let status = self.channel.status();
@@ -43,7 +43,7 @@ impl FeedPort for ChannelFeed {
         self.channel.status().borrow().is_whole
     }
 
-    fn pause(&self) -> FeedAnswer<'_, GtidSet> {
+    fn pause(&self) -> ChannelFuture<'_, GtidSet> {
         Box::pin(async {
             let because = "the manager holds it: its target is made the primary";
             self.channel
@@ -55,7 +55,7 @@ impl FeedPort for ChannelFeed {
         })
     }
 
-    fn resume(&self) -> FeedAnswer<'_, ()> {
+    fn resume(&self) -> ChannelFuture<'_, ()> {
         Box::pin(async {
             self.channel.resume(None).await.map_err(|error| AckerError::Unknown(error.to_string()))
         })

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::causes::WithCauses;
 use anyhow::Context;
 use serde::Serialize;
-use tailwater_manager::analysis::Guard;
+use tailwater_manager::analysis::FailoverGuard;
 use tailwater_manager::lease::EtcdValue;
 use tracing::{error, info, warn};
 
@@ -26,7 +26,7 @@ const TRIES_MAX: u32 = 20;
 /// A guard with its file, and with its key in etcd where several managers share it. The file has what was last known then.
 pub struct KeptGuard {
     path: PathBuf,
-    guard: Arc<Mutex<Guard>>,
+    guard: Arc<Mutex<FailoverGuard>>,
     /// One request at a time.
     etcd: Option<tokio::sync::Mutex<EtcdValue>>,
     beside: Mutex<Beside>,
@@ -47,14 +47,14 @@ struct Beside {
 #[derive(Debug, Default, Serialize)]
 struct Kept {
     #[serde(flatten)]
-    guard: Guard,
+    guard: FailoverGuard,
     /// As in [`Beside`]: who begins with this file still has to tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     owes_failover_ms: Option<u64>,
 }
 
 impl Kept {
-    /// Not derived: a flattened [`Guard`] would pass over every field that is not known, a misspelt one among them.
+    /// Not derived: a flattened [`FailoverGuard`] would pass over every field that is not known, a misspelt one among them.
     fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
         let mut fields: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(bytes)?;
         let owes_failover_ms = fields.remove("owes_failover_ms").map(serde_json::from_value).transpose()?;
@@ -96,12 +96,12 @@ impl KeptGuard {
     }
 
     /// The guard, as it is asked.
-    pub fn shared(&self) -> Arc<Mutex<Guard>> {
+    pub fn shared(&self) -> Arc<Mutex<FailoverGuard>> {
         Arc::clone(&self.guard)
     }
 
     /// What it is now, as far as this manager knows.
-    pub fn now(&self) -> Guard {
+    pub fn now(&self) -> FailoverGuard {
         self.lock().clone()
     }
 
@@ -114,7 +114,7 @@ impl KeptGuard {
     ///
     /// # Errors
     /// If it cannot be stored; it may be all the same where it is shared, if etcd did not answer.
-    pub async fn change(&self, change: impl Fn(&mut Guard)) -> anyhow::Result<()> {
+    pub async fn change(&self, change: impl Fn(&mut FailoverGuard)) -> anyhow::Result<()> {
         let changed = match &self.etcd {
             None => {
                 let mut changed = self.now();
@@ -165,12 +165,12 @@ impl KeptGuard {
         };
         let read = etcd.read().await?;
         // What one was told before there were several stands in its file.
-        let only_here = read.bytes.is_none() && self.now() != Guard::default();
+        let only_here = read.bytes.is_none() && self.now() != FailoverGuard::default();
         let guard = self.understood(read.bytes.as_deref())?;
         let is_later =
             begins_at_ms.is_some_and(|now_ms| guard.last_failover_ms().is_some_and(|at_ms| at_ms > now_ms));
         let guard = if owed_ms.is_some() || only_here || is_later {
-            let change = |guard: &mut Guard| {
+            let change = |guard: &mut FailoverGuard| {
                 owed_ms.into_iter().for_each(|at_ms| guard.failed_over(at_ms));
                 begins_at_ms.into_iter().for_each(|now_ms| guard.begin_at(now_ms));
             };
@@ -194,7 +194,11 @@ impl KeptGuard {
     }
 
     /// Changes what stands in etcd, whatever others change meanwhile.
-    async fn change_in(&self, etcd: &mut EtcdValue, change: impl Fn(&mut Guard)) -> anyhow::Result<Guard> {
+    async fn change_in(
+        &self,
+        etcd: &mut EtcdValue,
+        change: impl Fn(&mut FailoverGuard),
+    ) -> anyhow::Result<FailoverGuard> {
         for _ in 0..TRIES_MAX {
             let read = etcd.read().await?;
             let mut guard = self.understood(read.bytes.as_deref())?;
@@ -211,14 +215,14 @@ impl KeptGuard {
     }
 
     /// What stands in etcd; what this manager knows if nothing does.
-    fn understood(&self, bytes: Option<&[u8]>) -> anyhow::Result<Guard> {
+    fn understood(&self, bytes: Option<&[u8]>) -> anyhow::Result<FailoverGuard> {
         let Some(bytes) = bytes else { return Ok(self.now()) };
         serde_json::from_slice(bytes)
             .context("the guard in etcd is not understood; remove its key to begin anew")
     }
 
     /// On disk, and then in force.
-    fn keep(&self, guard: Guard) -> anyhow::Result<()> {
+    fn keep(&self, guard: FailoverGuard) -> anyhow::Result<()> {
         let kept = Kept { guard, owes_failover_ms: self.beside().owes_failover_ms };
         let bytes = serde_json::to_vec_pretty(&kept)?;
         let guard = kept.guard;
@@ -233,7 +237,7 @@ impl KeptGuard {
     }
 
     // Nothing panics while a lock is held, so a poisoned one still guards sound data.
-    fn lock(&self) -> MutexGuard<'_, Guard> {
+    fn lock(&self) -> MutexGuard<'_, FailoverGuard> {
         self.guard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -265,7 +269,7 @@ mod tests {
         let path = folder.path().join("manager").join("orders.guard");
         let kept = KeptGuard::open(path.clone(), None).unwrap();
         assert!(!kept.now().is_paused() && kept.is_known());
-        kept.change(Guard::pause).await.unwrap();
+        kept.change(FailoverGuard::pause).await.unwrap();
         kept.failed_over(7).await.unwrap();
         let again = KeptGuard::open(path.clone(), None).unwrap();
         assert_eq!(again.now(), kept.now());
@@ -315,7 +319,7 @@ mod tests {
         let mut etcd = Etcd::start(&program, folder.path()).await.unwrap();
         // It was told before there were several.
         let alone = KeptGuard::open(folder.path().join("one"), None).unwrap();
-        alone.change(Guard::pause).await.unwrap();
+        alone.change(FailoverGuard::pause).await.unwrap();
         let (one, two) = (in_etcd(&etcd, folder.path(), "one"), in_etcd(&etcd, folder.path(), "two"));
         assert!(!one.is_known(), "nobody has asked yet");
         let followed = [&one, &two].map(|guard| {
@@ -341,7 +345,7 @@ mod tests {
 
         // What cannot be told does not count, but for a failover, which is told later.
         etcd.pause().unwrap();
-        let failed = two.change(Guard::resume).await.unwrap_err();
+        let failed = two.change(FailoverGuard::resume).await.unwrap_err();
         assert!(failed.to_string().contains("etcd"), "{failed:#}");
         assert!(two.now().is_paused());
         assert!(two.failed_over(7).await.is_err());
@@ -350,7 +354,7 @@ mod tests {
         assert_eq!(after_a_restart.beside().owes_failover_ms, Some(7), "whoever takes over would not know");
         etcd.resume().unwrap();
         until("one hears of the failover", || one.now().last_failover_ms() == Some(7)).await;
-        one.change(Guard::acknowledge).await.unwrap();
+        one.change(FailoverGuard::acknowledge).await.unwrap();
         until("two hears that it was looked at", || two.now().last_failover_ms().is_none()).await;
 
         // A clock that was set back since holds nothing back for longer.

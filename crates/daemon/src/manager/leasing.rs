@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use tailwater_manager::lease::{EtcdLease, EtcdOptions, EtcdUser, EtcdValue, FileLease, LeaseTask, Terms};
+use tailwater_manager::lease::{
+    EtcdLease, EtcdOptions, EtcdUser, EtcdValue, FileLease, LeaseTask, LeaseTimes,
+};
 
 use crate::config::{LeaseConfig, ManagerConfig};
 use crate::wiring;
@@ -12,7 +14,7 @@ use crate::wiring;
 /// # Errors
 /// If its times, or the endpoints, make no sense, or a file of it cannot be read.
 pub fn start(config: &ManagerConfig, holder: &str, folder: &Path, source: &str) -> anyhow::Result<LeaseTask> {
-    let terms = Terms::of(config.lease_ttl_ms)?;
+    let terms = LeaseTimes::of(config.lease_ttl_ms)?;
     Ok(match config.lease {
         LeaseConfig::File => {
             let path = folder.join(format!("{source}.lease"));
@@ -30,7 +32,7 @@ pub fn start(config: &ManagerConfig, holder: &str, folder: &Path, source: &str) 
 /// # Errors
 /// As [`start`].
 pub fn check(config: &ManagerConfig) -> anyhow::Result<()> {
-    let terms = Terms::of(config.lease_ttl_ms)?;
+    let terms = LeaseTimes::of(config.lease_ttl_ms)?;
     if config.lease == LeaseConfig::Etcd {
         EtcdLease::new(etcd_options(config, "", config.etcd_prefix.clone(), terms)?)?;
     }
@@ -51,7 +53,7 @@ pub fn beside(
         return Ok(None);
     }
     let key = format!("{}{source}/{name}", config.etcd_prefix);
-    let terms = Terms::of(config.lease_ttl_ms)?;
+    let terms = LeaseTimes::of(config.lease_ttl_ms)?;
     Ok(Some(EtcdValue::new(etcd_options(config, holder, key, terms)?)?))
 }
 
@@ -59,7 +61,7 @@ fn etcd_options(
     config: &ManagerConfig,
     holder: &str,
     key: String,
-    terms: Terms,
+    terms: LeaseTimes,
 ) -> anyhow::Result<EtcdOptions> {
     let user = match (&config.etcd_user, &config.etcd_password_file) {
         (Some(name), Some(file)) => {

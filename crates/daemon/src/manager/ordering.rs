@@ -1,11 +1,11 @@
 //! What was known of a primary becomes the order of a failover or a switchover.
 
 use serde::{Deserialize, Serialize};
-use tailwater_manager::Refusal;
-use tailwater_manager::failover::{Audit, End, Expected, Kind, Order};
-use tailwater_manager::recovery::{self, Traces};
-use tailwater_manager::switchover::{self, order::WRITE_PAUSE_MS_MAX};
-use tailwater_manager::watching::{Chronicle, Wish};
+use tailwater_manager::SafetyRefusal;
+use tailwater_manager::cluster_watch::{ClusterState, FailoverTrigger};
+use tailwater_manager::failover::{Audit, ExpectedDurations, FailoverRequest, RunKind, RunOutcome};
+use tailwater_manager::recovery::{self, InterruptedRun};
+use tailwater_manager::switchover::{self, request::WRITE_PAUSE_MS_MAX};
 
 use crate::config::{HookConfig, ManagerConfig};
 
@@ -27,11 +27,11 @@ pub struct FailoverWish {
 
 impl FailoverWish {
     /// What has to be shown of the primary.
-    pub fn of_primary(&self) -> Wish {
+    pub fn of_primary(&self) -> FailoverTrigger {
         match (self.dry_run, self.is_automatic) {
-            (true, _) => Wish::DryRun,
-            (false, true) => Wish::Automatic,
-            (false, false) => Wish::Manual,
+            (true, _) => FailoverTrigger::DryRun,
+            (false, true) => FailoverTrigger::Automatic,
+            (false, false) => FailoverTrigger::Manual,
         }
     }
 }
@@ -57,27 +57,27 @@ impl Default for SwitchoverWish {
 }
 
 /// How long steps take where nothing is in their way, for the plan of a dry run: what they took on a loopback, and a margin.
-const EXPECTED: Expected =
-    Expected { stop_ms: 20, hook_ms: 1_000, supply_ms: 200, change_ms: 20, follow_ms: 200 };
+const EXPECTED: ExpectedDurations =
+    ExpectedDurations { stop_ms: 20, hook_ms: 1_000, supply_ms: 200, change_ms: 20, follow_ms: 200 };
 
 /// The order of a failover of the cluster that is watched.
 ///
 /// # Errors
-/// [`Refusal::NotVerified`] if its primary was never seen.
+/// [`SafetyRefusal::NotVerified`] if its primary was never seen.
 pub fn failover(
     id: String,
-    chronicle: &Chronicle,
+    chronicle: &ClusterState,
     config: &ManagerConfig,
     wish: &FailoverWish,
-) -> Result<Order, Refusal> {
+) -> Result<FailoverRequest, SafetyRefusal> {
     let cluster = chronicle.cluster();
     let primary = cluster.plan.primary.name.clone();
-    let known = chronicle.known().ok_or_else(|| Refusal::NotVerified {
+    let known = chronicle.known().ok_or_else(|| SafetyRefusal::NotVerified {
         primary: primary.clone(),
         reason: "it was never seen alive by this manager".to_owned(),
     })?;
     let names = |hooks: &[HookConfig]| hooks.iter().map(|hook| hook.name.clone()).collect();
-    Ok(Order {
+    Ok(FailoverRequest {
         id,
         primary,
         origin: known.origin,
@@ -104,13 +104,13 @@ pub fn failover(
 /// The order of a switchover of the cluster that is watched.
 ///
 /// # Errors
-/// [`Refusal::NotVerified`] if its primary was never seen.
+/// [`SafetyRefusal::NotVerified`] if its primary was never seen.
 pub fn switchover(
     id: String,
-    chronicle: &Chronicle,
+    chronicle: &ClusterState,
     config: &ManagerConfig,
     wish: &SwitchoverWish,
-) -> Result<switchover::Order, Refusal> {
+) -> Result<switchover::SwitchoverRequest, SafetyRefusal> {
     let as_failover = FailoverWish {
         to: wish.to.clone(),
         dry_run: wish.dry_run,
@@ -118,7 +118,7 @@ pub fn switchover(
         ..FailoverWish::default()
     };
     let order = failover(id, chronicle, config, &as_failover)?;
-    Ok(switchover::Order {
+    Ok(switchover::SwitchoverRequest {
         id: order.id,
         primary: order.primary,
         origin: order.origin,
@@ -142,21 +142,21 @@ pub fn switchover(
 /// The order of undoing or finishing what was left half done.
 pub fn recovery(
     id: String,
-    chronicle: &Chronicle,
+    chronicle: &ClusterState,
     config: &ManagerConfig,
-    traces: Traces,
-) -> recovery::Order {
+    traces: InterruptedRun,
+) -> recovery::RecoveryRequest {
     let route_hooks = config.route_hooks.iter().map(|hook| hook.name.clone()).collect();
-    recovery::Order { id, traces, route_hooks, direct_replicas: chronicle.direct_replicas() }
+    recovery::RecoveryRequest { id, traces, route_hooks, direct_replicas: chronicle.direct_replicas() }
 }
 
 /// The record of a run that was refused before it began.
 pub fn refused(
     id: String,
-    kind: Kind,
-    chronicle: &Chronicle,
+    kind: RunKind,
+    chronicle: &ClusterState,
     wish: &FailoverWish,
-    refusal: Refusal,
+    refusal: SafetyRefusal,
 ) -> Box<Audit> {
     Box::new(Audit {
         id,
@@ -171,6 +171,6 @@ pub fn refused(
         may_be_missing: None,
         choice: None,
         pause_ms: None,
-        outcome: Some(End::Unchanged { refusal }),
+        outcome: Some(RunOutcome::Unchanged { refusal }),
     })
 }

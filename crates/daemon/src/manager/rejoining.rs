@@ -18,14 +18,14 @@ use tailwater_bulk::progress::Progress;
 use tailwater_bulk::schema::Selection;
 use tailwater_bulk::throttle::Throttle;
 use tailwater_log::LogDir;
-use tailwater_manager::Refusal;
-use tailwater_manager::acting::replication::{self, ReadFrom};
-use tailwater_manager::acting::{semi_sync, writing};
-use tailwater_manager::driving::AuditFolder;
-use tailwater_manager::failover::End;
-use tailwater_manager::hands::Hands;
+use tailwater_manager::SafetyRefusal;
+use tailwater_manager::action_executor::ActionExecutor;
+use tailwater_manager::actions::replication::{self, ReplicationSource};
+use tailwater_manager::actions::{read_only, semi_sync};
+use tailwater_manager::driver::AuditFolder;
+use tailwater_manager::failover::RunOutcome;
 use tailwater_manager::observation::ReplicaChannel;
-use tailwater_manager::observing::Subject;
+use tailwater_manager::probe::ProbeTarget;
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
@@ -69,7 +69,7 @@ pub struct Rejoining {
     primary: String,
     options: RejoinOptions,
     log: LogDir,
-    read_from: ReadFrom,
+    read_from: ReplicationSource,
     folder: PathBuf,
 }
 
@@ -318,7 +318,7 @@ impl Rejoining {
 /// Those are meant that led when this began or since, that were replaced within a day before, and the configured primary of a log that
 /// follows another server. They answer, and replicate from nobody. Nothing is done while it is not certain who leads: a run was left
 /// half done, or whom the log follows takes no writes; the server that is to be brought back may then be the primary.
-pub async fn by_itself<H: Hands + 'static>(
+pub async fn by_itself<H: ActionExecutor + 'static>(
     config: Config,
     source: SourceConfig,
     cluster: Arc<ManagedCluster<H>>,
@@ -386,7 +386,7 @@ fn replaced_lately(records: &AuditFolder, now: chrono::DateTime<chrono::Utc>) ->
             continue;
         };
         let Ok(Some(audit)) = records.load(id) else { continue };
-        let Some(End::Promoted { server, .. }) = audit.outcome else { continue };
+        let Some(RunOutcome::Promoted { server, .. }) = audit.outcome else { continue };
         seen.insert(server);
         if seen.insert(audit.primary.clone()) {
             info!(id, server = audit.primary, %began, "it was replaced, and is brought back when it answers");
@@ -425,7 +425,7 @@ impl Replacements {
             let Ok(Some(audit)) = records.load(&id) else { continue };
             // One that is under way may yet replace somebody.
             let Some(outcome) = audit.outcome else { continue };
-            if matches!(outcome, End::Promoted { .. }) {
+            if matches!(outcome, RunOutcome::Promoted { .. }) {
                 replaced.push(audit.primary);
             }
             self.told.insert(id);
@@ -436,7 +436,7 @@ impl Replacements {
 
 /// Tells that a server is not brought back, since it may have what nobody else has.
 fn tell(source: &str, server: &str, reason: String) {
-    let refusal = Refusal::NotBroughtBack { server: server.to_owned(), reason };
+    let refusal = SafetyRefusal::RejoinUnsafe { server: server.to_owned(), reason };
     error!(source, server, code = refusal.code(), "{refusal}");
 }
 
@@ -445,8 +445,8 @@ fn tell(source: &str, server: &str, reason: String) {
 async fn bring_back(
     config: &Config,
     source: &SourceConfig,
-    leader: &Subject,
-    server: &Subject,
+    leader: &ProbeTarget,
+    server: &ProbeTarget,
     doubt: Option<String>,
 ) -> bool {
     let Some(channel) = channel_of(&server.connect).await else { return false };
@@ -487,7 +487,7 @@ fn is_alone(error: &anyhow::Error) -> bool {
 /// Whether a server answers, and clients can write to it.
 async fn takes_writes(server: &ConnectOptions) -> bool {
     let Ok(mut connection) = Connection::connect(server).await else { return false };
-    let takes = writing::is_writable(&mut connection).await.unwrap_or(false);
+    let takes = read_only::is_writable(&mut connection).await.unwrap_or(false);
     connection.close().await;
     takes
 }
@@ -546,7 +546,7 @@ async fn leave(server: &mut Connection) -> anyhow::Result<()> {
 /// Whether a server takes rows the fast way (`LOAD DATA LOCAL`).
 async fn takes_files(server: &ConnectOptions) -> anyhow::Result<bool> {
     let mut connection = Connection::connect(server).await?;
-    let answer = connection.query("SELECT @@GLOBAL.local_infile").await?;
+    let answer = connection.query("SELECT GLOBAL.local_infile").await?;
     let takes = answer.scalar() == Some("1");
     connection.close().await;
     Ok(takes)
@@ -565,7 +565,7 @@ async fn same_family(server: &ConnectOptions, primary: &ConnectOptions) -> anyho
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tailwater_manager::driving::AuditStore;
+    use tailwater_manager::driver::AuditStore;
     use tailwater_manager::failover::Audit;
 
     use super::*;

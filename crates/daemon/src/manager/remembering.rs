@@ -4,8 +4,8 @@ use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use tailwater_manager::lease::holding::now;
-use tailwater_manager::watching::memory::{Begins, Marked, Memory};
+use tailwater_manager::cluster_watch::watch_checkpoint::{ManagerStart, StoredCheckpoint, WatchCheckpoint};
+use tailwater_manager::lease::lease_task::now;
 use tracing::{debug, info};
 
 /// No memory is longer.
@@ -28,7 +28,7 @@ impl MemoryFile {
     }
 
     /// What the manager before this one knew of that primary, if it counts, and how long ago it looked, in milliseconds.
-    pub fn read(&self, primary: &str) -> Option<(Memory, u64)> {
+    pub fn read(&self, primary: &str) -> Option<(WatchCheckpoint, u64)> {
         let bytes = match tailwater_files::read_regular(&self.path, FILE_BYTES_MAX) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => return None,
@@ -37,20 +37,20 @@ impl MemoryFile {
                 return None;
             }
         };
-        let marked: Marked = serde_json::from_slice(&bytes)
+        let marked: StoredCheckpoint = serde_json::from_slice(&bytes)
             .inspect_err(|error| {
                 info!(path = %self.path.display(), "what the last manager knew is not understood: {error}");
             })
             .ok()?;
         let boot = boot()?;
-        marked.for_one_that(&Begins { primary, now_ms: now().0, boot: &boot, term: (self.term)() })
+        marked.for_one_that(&ManagerStart { primary, now_ms: now().0, boot: &boot, term: (self.term)() })
     }
 
     /// Keeps what is known, of a look `ago_ms` ago. It is not synced: it serves a process that comes behind this one, not a machine.
-    pub fn write(&self, memory: Memory, ago_ms: u64) {
+    pub fn write(&self, memory: WatchCheckpoint, ago_ms: u64) {
         let Some(boot) = boot() else { return };
         let looked_ms = now().0.saturating_sub(ago_ms);
-        let marked = Marked { memory, looked_ms, boot, term: (self.term)() };
+        let marked = StoredCheckpoint { memory, looked_ms, boot, term: (self.term)() };
         let half = self.path.with_extension("half");
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let write = || -> io::Result<()> {

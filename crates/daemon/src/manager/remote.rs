@@ -5,10 +5,10 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{Certificate, Client, RequestBuilder, StatusCode};
-use tailwater_manager::failure::Failure;
-use tailwater_manager::hands::{AckerAnswer, AckerError, AckerPort, AckerReport};
-use tailwater_manager::lease::Token;
-use tailwater_manager::observation::Unreached;
+use tailwater_manager::action_executor::{AckerControl, AckerError, AckerFuture, AckerReport};
+use tailwater_manager::lease::LeaseToken;
+use tailwater_manager::observation::ProbeError;
+use tailwater_manager::probe_failure::ProbeFailure;
 
 use super::acker::AckerFailure;
 use crate::causes::WithCauses;
@@ -38,9 +38,9 @@ pub struct RemoteRelay {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Trouble {
     /// It did not reach the relay, or the relay says that it did nothing.
-    NotDone(Failure, String),
+    NotDone(ProbeFailure, String),
     /// Who knows.
-    Unknown(Failure, String),
+    Unknown(ProbeFailure, String),
     /// The capture's own word.
     Failed(AckerFailure),
 }
@@ -92,13 +92,13 @@ impl RemoteRelay {
     ///
     /// # Errors
     /// Why that is not known; never longer than its time-out.
-    pub async fn text(&self) -> Result<RelayText, Unreached> {
+    pub async fn text(&self) -> Result<RelayText, ProbeError> {
         self.ask(self.client.get(&self.base), self.time_max).await.map_err(|trouble| {
             let (failure, reason) = match trouble {
                 Trouble::NotDone(failure, reason) | Trouble::Unknown(failure, reason) => (failure, reason),
-                Trouble::Failed(failure) => (Failure::Other, failure.message),
+                Trouble::Failed(failure) => (ProbeFailure::Other, failure.message),
             };
-            Unreached { failure, message: format!("{}: {reason}", self.base) }
+            ProbeError { failure, message: format!("{}: {reason}", self.base) }
         })
     }
 
@@ -134,7 +134,10 @@ impl RemoteRelay {
         let mut body = Vec::new();
         while let Some(part) = response.chunk().await.map_err(|error| unheard(&error))? {
             if body.len() + part.len() > ANSWER_BYTES_MAX {
-                return Err(Trouble::Unknown(Failure::NotUnderstood, "its answer is too long".to_owned()));
+                return Err(Trouble::Unknown(
+                    ProbeFailure::ProtocolError,
+                    "its answer is too long".to_owned(),
+                ));
             }
             body.extend_from_slice(&part);
         }
@@ -145,7 +148,7 @@ impl RemoteRelay {
                 "who answers has server_id {}, and [[relay]] says {}: is url that of another relay?",
                 text.server_id, self.server_id
             );
-            return Err(Trouble::Unknown(Failure::NotUnderstood, reason));
+            return Err(Trouble::Unknown(ProbeFailure::ProtocolError, reason));
         }
         Ok(text)
     }
@@ -185,15 +188,15 @@ fn not_sent(error: &reqwest::Error) -> Trouble {
             .is_some_and(|e| e.kind() == std::io::ErrorKind::ConnectionRefused)
     });
     let failure = match (refused, error.is_timeout()) {
-        (true, _) => Failure::Refused,
-        (_, true) => Failure::TimedOut,
-        _ => Failure::NoRoute,
+        (true, _) => ProbeFailure::Refused,
+        (_, true) => ProbeFailure::TimedOut,
+        _ => ProbeFailure::NoRoute,
     };
     Trouble::NotDone(failure, words(error))
 }
 
 fn unheard(error: &reqwest::Error) -> Trouble {
-    let failure = if error.is_timeout() { Failure::TimedOut } else { Failure::Broken };
+    let failure = if error.is_timeout() { ProbeFailure::TimedOut } else { ProbeFailure::ConnectionLost };
     Trouble::Unknown(failure, words(error))
 }
 
@@ -213,38 +216,39 @@ fn words(error: &reqwest::Error) -> String {
 fn understood(status: StatusCode, body: &[u8]) -> Result<RelayText, Trouble> {
     let said = || String::from_utf8_lossy(&body[..body.len().min(300)]).trim().to_owned();
     match status {
-        StatusCode::OK => serde_json::from_slice(body)
-            .map_err(|error| Trouble::Unknown(Failure::NotUnderstood, format!("not understood: {error}"))),
+        StatusCode::OK => serde_json::from_slice(body).map_err(|error| {
+            Trouble::Unknown(ProbeFailure::ProtocolError, format!("not understood: {error}"))
+        }),
         StatusCode::CONFLICT => Err(match serde_json::from_slice(body) {
             Ok(failure) => Trouble::Failed(failure),
-            Err(_) => Trouble::Unknown(Failure::NotUnderstood, format!("{status}: {}", said())),
+            Err(_) => Trouble::Unknown(ProbeFailure::ProtocolError, format!("{status}: {}", said())),
         }),
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            Err(Trouble::NotDone(Failure::Denied, format!("{status}: {}", said())))
+            Err(Trouble::NotDone(ProbeFailure::Denied, format!("{status}: {}", said())))
         }
         StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
-            Err(Trouble::NotDone(Failure::Other, format!("{status}: {}", said())))
+            Err(Trouble::NotDone(ProbeFailure::Other, format!("{status}: {}", said())))
         }
-        _ => Err(Trouble::Unknown(Failure::Other, format!("{status}: {}", said()))),
+        _ => Err(Trouble::Unknown(ProbeFailure::Other, format!("{status}: {}", said()))),
     }
 }
 
-impl AckerPort for RemoteRelay {
-    fn stop(&self, token: Token) -> AckerAnswer<'_, AckerReport> {
+impl AckerControl for RemoteRelay {
+    fn stop(&self, token: LeaseToken) -> AckerFuture<'_, AckerReport> {
         let body = OrderBody { token: token.0, server: None };
         Box::pin(self.give("stop", body, self.time_max))
     }
 
-    fn read(&self) -> AckerAnswer<'_, AckerReport> {
+    fn read(&self) -> AckerFuture<'_, AckerReport> {
         Box::pin(self.read_report())
     }
 
-    fn start(&self, token: Token) -> AckerAnswer<'_, ()> {
+    fn start(&self, token: LeaseToken) -> AckerFuture<'_, ()> {
         let body = OrderBody { token: token.0, server: None };
         Box::pin(async move { self.give("start", body, self.time_max).await.map(drop) })
     }
 
-    fn follow<'a>(&'a self, token: Token, server: &'a str) -> AckerAnswer<'a, ()> {
+    fn follow<'a>(&'a self, token: LeaseToken, server: &'a str) -> AckerFuture<'a, ()> {
         let body = OrderBody { token: token.0, server: Some(server.to_owned()) };
         Box::pin(async move { self.give("follow", body, FOLLOW_TIME_MAX).await.map(drop) })
     }

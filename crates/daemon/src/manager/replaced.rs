@@ -3,7 +3,7 @@
 //! What such a server has alone was never acknowledged if the failover that replaced it proved so. That counts only if it is the last
 //! one that did: records that do not lead from there to whoever leads now may lack one.
 
-use tailwater_manager::failover::{Audit, End};
+use tailwater_manager::failover::{Audit, RunOutcome};
 
 /// What is known of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub fn past(server: &str, leader: &str, newest_first: impl Iterator<Item = Audit
     let mut led = leader.to_owned();
     let mut last_run = None;
     for audit in newest_first {
-        let Some(End::Promoted { server: new, .. }) = &audit.outcome else { continue };
+        let Some(RunOutcome::Promoted { server: new, .. }) = &audit.outcome else { continue };
         // A recovery tells of the same change as the run that it finished.
         let run = audit.resumes.clone().unwrap_or_else(|| audit.id.clone());
         if last_run.as_ref() == Some(&run) {
@@ -47,25 +47,25 @@ pub fn past(server: &str, leader: &str, newest_first: impl Iterator<Item = Audit
 
 #[cfg(test)]
 mod tests {
-    use tailwater_manager::Refusal;
-    use tailwater_manager::failover::Kind;
-    use tailwater_manager::lossless::MayBeMissing;
+    use tailwater_manager::SafetyRefusal;
+    use tailwater_manager::failover::RunKind;
+    use tailwater_manager::lossless::PossibleLoss;
 
     use super::*;
 
     fn change(id: &str, from: &str, to: &str) -> Audit {
-        let outcome = Some(End::Promoted { server: to.to_owned(), left: Vec::new() });
-        Audit { outcome, ..Audit::new(id, Kind::Failover, from) }
+        let outcome = Some(RunOutcome::Promoted { server: to.to_owned(), left: Vec::new() });
+        Audit { outcome, ..Audit::new(id, RunKind::Failover, from) }
     }
 
     fn lossy(change: Audit) -> Audit {
-        let missing = MayBeMissing { after: None, known: None, held_by: Vec::new(), grows: true };
+        let missing = PossibleLoss { after: None, known: None, held_by: Vec::new(), grows: true };
         Audit { may_be_missing: Some(missing), ..change }
     }
 
     fn refused(id: &str) -> Audit {
-        let refusal = Refusal::NoLease { reason: "as the test says".to_owned() };
-        Audit { outcome: Some(End::Unchanged { refusal }), ..Audit::new(id, Kind::Failover, "db1") }
+        let refusal = SafetyRefusal::NoLease { reason: "as the test says".to_owned() };
+        Audit { outcome: Some(RunOutcome::Unchanged { refusal }), ..Audit::new(id, RunKind::Failover, "db1") }
     }
 
     fn of(server: &str, leader: &str, newest_first: &[Audit]) -> Past {

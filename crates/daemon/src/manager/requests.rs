@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
-use tailwater_manager::acting::Actor;
-use tailwater_manager::analysis::{Downtime, Guard};
+use tailwater_manager::actions::ServerExecutor;
+use tailwater_manager::analysis::{Downtime, FailoverGuard};
 use tailwater_manager::failover::Audit;
 use tailwater_manager::lease::LeaseTask;
 use tokio::task::JoinHandle;
@@ -96,7 +96,7 @@ pub enum ManagerAnswer {
 /// All clusters that this daemon manages.
 #[derive(Default)]
 pub struct Manager {
-    clusters: BTreeMap<String, Arc<ManagedCluster<Actor>>>,
+    clusters: BTreeMap<String, Arc<ManagedCluster<ServerExecutor>>>,
     leases: Mutex<Vec<LeaseTask>>,
     supervisors: Vec<JoinHandle<()>>,
 }
@@ -111,7 +111,7 @@ impl Manager {
     pub(super) fn add(
         &mut self,
         source: &str,
-        cluster: Arc<ManagedCluster<Actor>>,
+        cluster: Arc<ManagedCluster<ServerExecutor>>,
         lease: LeaseTask,
         supervisor: JoinHandle<()>,
     ) {
@@ -129,7 +129,7 @@ impl Manager {
     ///
     /// # Errors
     /// If there is none.
-    pub fn cluster(&self, source: &str) -> anyhow::Result<&Arc<ManagedCluster<Actor>>> {
+    pub fn cluster(&self, source: &str) -> anyhow::Result<&Arc<ManagedCluster<ServerExecutor>>> {
         let known = || self.clusters.keys().cloned().collect::<Vec<_>>().join(", ");
         self.clusters
             .get(source)
@@ -137,7 +137,7 @@ impl Manager {
     }
 
     /// All clusters, by the name of their source.
-    pub fn clusters(&self) -> impl Iterator<Item = (&str, &Arc<ManagedCluster<Actor>>)> {
+    pub fn clusters(&self) -> impl Iterator<Item = (&str, &Arc<ManagedCluster<ServerExecutor>>)> {
         self.clusters.iter().map(|(source, cluster)| (source.as_str(), cluster))
     }
 
@@ -159,13 +159,13 @@ impl Manager {
                 return Ok(ManagerAnswer::Audit(self.cluster(&source)?.audit(&id)?.map(Box::new)));
             }
             ManagerRequest::Pause { source } => {
-                self.change_each(source.as_deref(), Guard::pause).await?;
+                self.change_each(source.as_deref(), FailoverGuard::pause).await?;
             }
             ManagerRequest::Resume { source } => {
-                self.change_each(source.as_deref(), Guard::resume).await?;
+                self.change_each(source.as_deref(), FailoverGuard::resume).await?;
             }
             ManagerRequest::Acknowledge { source } => {
-                self.change_each(source.as_deref(), Guard::acknowledge).await?;
+                self.change_each(source.as_deref(), FailoverGuard::acknowledge).await?;
             }
             ManagerRequest::RaiseTerms { source } => self.cluster(&source)?.raise_terms().await?,
             ManagerRequest::Downtime { source, server, for_ms, reason } => {
@@ -187,7 +187,7 @@ impl Manager {
         Ok(ManagerAnswer::Clusters(self.clusters.values().map(|cluster| cluster.report()).collect()))
     }
 
-    async fn change_each(&self, source: Option<&str>, change: fn(&mut Guard)) -> anyhow::Result<()> {
+    async fn change_each(&self, source: Option<&str>, change: fn(&mut FailoverGuard)) -> anyhow::Result<()> {
         let named = source.map(|source| self.cluster(source)).transpose()?;
         for cluster in self.clusters.values().filter(|one| named.is_none_or(|named| Arc::ptr_eq(one, named)))
         {

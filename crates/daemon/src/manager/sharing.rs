@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Deserializer, Serialize};
-use tailwater_manager::driving::{AuditFolder, AuditStore, RecordError};
-use tailwater_manager::failover::{Audit, End, Note};
-use tailwater_manager::lease::{EtcdValue, Token};
+use tailwater_manager::driver::{AuditError, AuditFolder, AuditStore};
+use tailwater_manager::failover::{Audit, AuditEvent, RunOutcome};
+use tailwater_manager::lease::{EtcdValue, LeaseToken};
 use tracing::warn;
 
 use super::cluster::leftovers::unfinished;
@@ -39,7 +39,7 @@ struct Shared {
 pub struct SharedRecords {
     etcd: tokio::sync::Mutex<InEtcd>,
     /// The term in which this manager has read them.
-    read_in: Mutex<Option<Token>>,
+    read_in: Mutex<Option<LeaseToken>>,
 }
 
 #[derive(Debug)]
@@ -56,12 +56,12 @@ impl SharedRecords {
     }
 
     /// Whether they were read in this term: who holds the lease longer than that has written what came since.
-    pub fn is_read_in(&self, term: Token) -> bool {
+    pub fn is_read_in(&self, term: LeaseToken) -> bool {
         *self.lock() == Some(term)
     }
 
     /// Notes that they were read in this term.
-    pub fn note_read_in(&self, term: Token) {
+    pub fn note_read_in(&self, term: LeaseToken) {
         *self.lock() = Some(term);
     }
 
@@ -101,7 +101,7 @@ impl SharedRecords {
     }
 
     // Nothing panics while it is held.
-    fn lock(&self) -> MutexGuard<'_, Option<Token>> {
+    fn lock(&self) -> MutexGuard<'_, Option<LeaseToken>> {
         self.read_in.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -145,7 +145,7 @@ fn with(mut records: Vec<Audit>, audit: &Audit) -> Vec<Audit> {
         return records;
     }
     let last = records.pop();
-    records.retain(|record| matches!(record.outcome, Some(End::Promoted { .. })));
+    records.retain(|record| matches!(record.outcome, Some(RunOutcome::Promoted { .. })));
     records.drain(..records.len().saturating_sub(CHANGES_MAX));
     records.iter_mut().for_each(|record| record.steps.clear());
     records.extend(last);
@@ -154,14 +154,14 @@ fn with(mut records: Vec<Audit>, audit: &Audit) -> Vec<Audit> {
 
 /// A run that was refused before it did anything, and is no recovery.
 fn changes_nothing(audit: &Audit) -> bool {
-    audit.resumes.is_none() && matches!(audit.outcome, Some(End::Unchanged { .. }))
+    audit.resumes.is_none() && matches!(audit.outcome, Some(RunOutcome::Unchanged { .. }))
 }
 
 /// What others have to know of a run; the rest has the machine where it was done.
 fn brief(audit: &Audit) -> Audit {
     let mut audit = Audit { holds: None, choice: None, ..audit.clone() };
     for step in &mut audit.steps {
-        if let Note::Answered { text, .. } = &mut step.note {
+        if let AuditEvent::ActionAnswered { text, .. } = &mut step.note {
             *text = text.chars().take(ANSWER_CHARS_MAX).collect();
         }
     }
@@ -179,7 +179,7 @@ pub struct Records {
 
 impl AuditStore for Records {
     /// Blocks; on a thread of a runtime's for blocking work.
-    fn save(&self, audit: &Audit) -> Result<(), RecordError> {
+    fn save(&self, audit: &Audit) -> Result<(), AuditError> {
         let wanted = self.shared.as_ref().filter(|_| !audit.dry_run);
         let shared = match (wanted, audit.token) {
             (Some(shared), Some(term)) => {
@@ -191,34 +191,34 @@ impl AuditStore for Records {
         self.folder.save(audit)?;
         shared.map_err(|reason| {
             let source = io::Error::other(WithCauses(&reason).to_string());
-            RecordError { path: format!("{} in etcd", audit.id).into(), source }
+            AuditError { path: format!("{} in etcd", audit.id).into(), source }
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tailwater_manager::Refusal;
-    use tailwater_manager::failover::{Act, Kind, Phase, Step};
+    use tailwater_manager::SafetyRefusal;
+    use tailwater_manager::failover::{AuditEntry, RunAction, RunKind, RunPhase};
     use tailwater_manager::lease::EtcdOptions;
-    use tailwater_manager::lossless::MayBeMissing;
+    use tailwater_manager::lossless::PossibleLoss;
     use tailwater_sandbox::etcd::Etcd;
 
     use super::*;
 
     /// A switchover whose writes were held, in that term.
     fn held(id: &str, term: u64) -> Audit {
-        let act = Act::HoldWrites { server: "db1".to_owned(), within_ms: 500, grace_ms: 100 };
-        let note = Note::Ordered { number: 1, what: act };
+        let act = RunAction::PauseWrites { server: "db1".to_owned(), within_ms: 500, grace_ms: 100 };
+        let note = AuditEvent::ActionOrdered { number: 1, what: act };
         Audit {
             id: id.to_owned(),
-            kind: Kind::Switchover,
+            kind: RunKind::Switchover,
             resumes: None,
             primary: "db1".to_owned(),
             dry_run: false,
             allow_data_loss: false,
             token: Some(term),
-            steps: vec![Step { at_ms: 1, phase: Phase::Pause, note }],
+            steps: vec![AuditEntry { at_ms: 1, phase: RunPhase::Pause, note }],
             holds: None,
             may_be_missing: None,
             choice: None,
@@ -228,21 +228,21 @@ mod tests {
     }
 
     fn undone(mut audit: Audit) -> Audit {
-        let refusal = Refusal::NoLease { reason: "as the test says".to_owned() };
-        audit.outcome = Some(End::Undone { refusal, stays: Vec::new() });
+        let refusal = SafetyRefusal::NoLease { reason: "as the test says".to_owned() };
+        audit.outcome = Some(RunOutcome::Undone { refusal, stays: Vec::new() });
         audit
     }
 
     /// A failover that has stopped an acker, in that term.
     fn fenced(id: &str, term: u64) -> Audit {
-        let act = Act::StopAcker { acker: "relay1".to_owned() };
-        let note = Note::Ordered { number: 1, what: act };
-        let steps = vec![Step { at_ms: 1, phase: Phase::Fence, note }];
-        Audit { kind: Kind::Failover, steps, ..held(id, term) }
+        let act = RunAction::StopAcker { acker: "relay1".to_owned() };
+        let note = AuditEvent::ActionOrdered { number: 1, what: act };
+        let steps = vec![AuditEntry { at_ms: 1, phase: RunPhase::Fence, note }];
+        Audit { kind: RunKind::Failover, steps, ..held(id, term) }
     }
 
     fn promoted(mut audit: Audit, server: &str) -> Audit {
-        audit.outcome = Some(End::Promoted { server: server.to_owned(), left: Vec::new() });
+        audit.outcome = Some(RunOutcome::Promoted { server: server.to_owned(), left: Vec::new() });
         audit
     }
 
@@ -264,8 +264,8 @@ mod tests {
     #[test]
     fn a_failover_that_was_left_stays_and_those_that_were_refused_do_not_pile_up() {
         let refused = |id: &str| {
-            let refusal = Refusal::NoLease { reason: "as the test says".to_owned() };
-            Audit { steps: Vec::new(), outcome: Some(End::Unchanged { refusal }), ..fenced(id, 1) }
+            let refusal = SafetyRefusal::NoLease { reason: "as the test says".to_owned() };
+            Audit { steps: Vec::new(), outcome: Some(RunOutcome::Unchanged { refusal }), ..fenced(id, 1) }
         };
         let records = with(Vec::new(), &fenced("a", 1));
         let records = (0..9).fold(records, |records, at| with(records, &refused(&format!("b{at}"))));
@@ -279,12 +279,12 @@ mod tests {
         let mut long = promoted(fenced("a", 1), "db2");
         long.holds = Some("0-1-1".to_owned());
         let text = "ä".repeat(3 * ANSWER_CHARS_MAX);
-        long.steps.push(Step {
+        long.steps.push(AuditEntry {
             at_ms: 2,
-            phase: Phase::Fence,
-            note: Note::Answered { number: 1, outcome: "done".to_owned(), text },
+            phase: RunPhase::Fence,
+            note: AuditEvent::ActionAnswered { number: 1, outcome: "done".to_owned(), text },
         });
-        let missing = MayBeMissing { after: None, known: None, held_by: Vec::new(), grows: true };
+        let missing = PossibleLoss { after: None, known: None, held_by: Vec::new(), grows: true };
         long.may_be_missing = Some(missing.clone());
         let records = with(Vec::new(), &long);
         assert_eq!(records[0].steps.len(), 2);

@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use tailwater_log::LogHandle;
-use tailwater_manager::acting::replication::{ReadFrom, ReplicaTls};
-use tailwater_manager::acting::setup::{Limits, Log, Participant, ReplicaAccount, Setup};
-use tailwater_manager::acting::{Actor, Hook};
-use tailwater_manager::choice::{Origin, Version};
-use tailwater_manager::driving::AuditFolder;
+use tailwater_manager::actions::executor_config::{
+    ActionTimeouts, ExecutorConfig, ManagedServer, RelayEndpoint, ReplicaAccount,
+};
+use tailwater_manager::actions::replication::{ReplicaTls, ReplicationSource};
+use tailwater_manager::actions::{Hook, ServerExecutor};
+use tailwater_manager::candidates::{GtidOrigin, ServerVersion};
+use tailwater_manager::cluster_watch::cluster_state::origin_named;
+use tailwater_manager::cluster_watch::{ClusterState, WatchedRelay};
+use tailwater_manager::driver::AuditFolder;
 use tailwater_manager::lease::ABOVE;
-use tailwater_manager::watching::chronicle::origin_named;
-use tailwater_manager::watching::{Chronicle, WatchedRelay};
 use tailwater_relay::{Acker, CaptureStatus};
 use tailwater_session::Secret;
 
@@ -126,12 +128,12 @@ fn start_cluster(
 }
 
 /// What the log says of the server that it came from last.
-fn logged(log: &LogHandle) -> Option<(Origin, Version)> {
+fn logged(log: &LogHandle) -> Option<(GtidOrigin, ServerVersion)> {
     let source = log.source()?;
     let origin = origin_named(source.flavour, source.server_uuid.as_deref(), source.server_id)?;
     // Logs of earlier versions have MariaDB's version as its greeting spells it.
     let version = source.server_version.trim_start_matches("5.5.5-");
-    Some((origin, Version::read(version)))
+    Some((origin, ServerVersion::read(version)))
 }
 
 /// All that acknowledge a source's commits: this daemon's own relay, and those on other machines.
@@ -163,10 +165,10 @@ fn relays(config: &Config, source: &SourceConfig, capture: &OwnCapture) -> anyho
 /// What acts are done with, whoever leads.
 struct Acting {
     relays: Vec<WatchedRelay>,
-    logs: Vec<Log>,
+    logs: Vec<RelayEndpoint>,
     account: ReplicaAccount,
     hooks: Vec<Hook>,
-    limits: Limits,
+    limits: ActionTimeouts,
     feeds: Feeds,
 }
 
@@ -184,13 +186,18 @@ impl Acting {
         let others = config.relays.iter().filter(|relay| relay.source == source.name);
         let logs = own.chain(others.filter_map(|relay| log_there(relay, &account))).collect();
         let catch_up = Duration::from_millis(managing.catch_up_ms_max);
-        let limits = Limits { supply: catch_up, drain: catch_up, ..Limits::default() };
+        let limits = ActionTimeouts { supply: catch_up, drain: catch_up, ..ActionTimeouts::default() };
         let hooks = managing.fence_hooks.iter().chain(&managing.route_hooks).map(hook).collect();
         Ok(Self { relays: relays.to_vec(), logs, account, hooks, limits, feeds: feeds.clone() })
     }
 
     /// Who acts in one run, on the cluster as it is then.
-    fn actor(&self, id: &str, wiring: &ClusterWiring, chronicle: &Chronicle) -> anyhow::Result<Actor> {
+    fn actor(
+        &self,
+        id: &str,
+        wiring: &ClusterWiring,
+        chronicle: &ClusterState,
+    ) -> anyhow::Result<ServerExecutor> {
         let known = chronicle.known();
         let known = known.ok_or_else(|| {
             anyhow!("the primary was never seen alive by this manager, and its log is empty")
@@ -199,12 +206,15 @@ impl Acting {
             let subject = wiring.followers.iter().find(|subject| subject.name == member.name)?;
             let target = wiring.plan.targets.iter().find(|target| target.address == member.address);
             let feed = target.and_then(|target| self.feeds.get(&target.channel)).cloned();
-            Some(Participant { subject: subject.clone(), member: member.clone(), feed })
+            Some(ManagedServer { subject: subject.clone(), member: member.clone(), feed })
         });
-        let primary =
-            Participant { subject: wiring.primary.clone(), member: wiring.plan.primary.clone(), feed: None };
+        let primary = ManagedServer {
+            subject: wiring.primary.clone(),
+            member: wiring.plan.primary.clone(),
+            feed: None,
+        };
         let ackers = self.relays.iter().map(|relay| (relay.name.clone(), Arc::clone(&relay.port)));
-        Ok(Actor::new(Setup {
+        Ok(ServerExecutor::new(ExecutorConfig {
             run: id.to_owned(),
             primary: primary.party(),
             flavour: known.origin.flavour(),
@@ -224,7 +234,7 @@ impl Acting {
 ///
 /// # Errors
 /// If a file with a password cannot be read.
-pub fn read_from(config: &Config, source: &SourceConfig) -> anyhow::Result<Option<ReadFrom>> {
+pub fn read_from(config: &Config, source: &SourceConfig) -> anyhow::Result<Option<ReplicationSource>> {
     let managing = config.manager.clone().unwrap_or_default();
     let serves: Vec<_> = config.serves.iter().filter(|serve| serve.source == source.name).collect();
     let account = account(&managing, &serves)?;
@@ -276,26 +286,27 @@ fn account(managing: &ManagerConfig, serves: &[&ServeConfig]) -> anyhow::Result<
     Ok(ReplicaAccount::default())
 }
 
-fn log(managing: &ManagerConfig, serve: &ServeConfig, account: &ReplicaAccount) -> Log {
+fn log(managing: &ManagerConfig, serve: &ServeConfig, account: &ReplicaAccount) -> RelayEndpoint {
     let listens = match serve.listen.ip() {
         ip if ip.is_unspecified() => own_name(),
         IpAddr::V4(ip) => ip.to_string(),
         IpAddr::V6(ip) => ip.to_string(),
     };
     let host = managing.replica_host.clone().unwrap_or(listens);
-    let mut address = ReadFrom::new(&host, serve.listen.port(), &account.user, account.password.clone());
+    let mut address =
+        ReplicationSource::new(&host, serve.listen.port(), &account.user, account.password.clone());
     if serve.tls == ServeTlsConfig::Required {
         address.tls = ReplicaTls::Required;
     }
-    Log { name: OWN_RELAY.to_owned(), address }
+    RelayEndpoint { name: OWN_RELAY.to_owned(), address }
 }
 
 /// Where replicas read from a relay on another machine, if anywhere; as the same account.
-fn log_there(relay: &RelayConfig, account: &ReplicaAccount) -> Option<Log> {
+fn log_there(relay: &RelayConfig, account: &ReplicaAccount) -> Option<RelayEndpoint> {
     let (host, port) = relay.serves.first()?.rsplit_once(':')?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let address = ReadFrom::new(host, port.parse().ok()?, &account.user, account.password.clone());
-    Some(Log { name: relay.name.clone(), address })
+    let address = ReplicationSource::new(host, port.parse().ok()?, &account.user, account.password.clone());
+    Some(RelayEndpoint { name: relay.name.clone(), address })
 }
 
 fn hook(config: &HookConfig) -> Hook {

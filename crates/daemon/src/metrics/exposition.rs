@@ -292,7 +292,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use tailwater_log::LogPosition;
-    use tailwater_manager::analysis::Code;
+    use tailwater_manager::analysis::FailureCode;
 
     use super::super::snapshot::{CaptureMetrics, ChannelMetrics, ClusterMetrics};
     use super::*;
@@ -311,7 +311,7 @@ mod tests {
     /// One sample of every family.
     fn all() -> MetricsSnapshot {
         let mut cluster = cluster("orders", refused());
-        cluster.findings = BTreeSet::from([(Code::FailoverNotReady, "db1".to_owned())]);
+        cluster.findings = BTreeSet::from([(FailureCode::FailoverNotReady, "db1".to_owned())]);
         let capture = CaptureMetrics {
             source: "orders".to_owned(),
             state: "streaming",

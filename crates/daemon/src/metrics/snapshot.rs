@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tailwater_apply::channel::{ChannelState, ChannelStatus};
 use tailwater_log::LogPosition;
 use tailwater_manager::FailoverReadiness;
-use tailwater_manager::analysis::Code;
+use tailwater_manager::analysis::FailureCode;
 use tailwater_relay::CaptureState;
 use tailwater_relay::watch::SemiSyncAlarm;
 
@@ -32,7 +32,7 @@ pub struct ClusterMetrics {
     /// Whether a failover would go through if the primary died now.
     pub readiness: FailoverReadiness,
     /// The findings, each with the name of its server. A set, since two samples of the same labels are no valid exposition.
-    pub findings: BTreeSet<(Code, String)>,
+    pub findings: BTreeSet<(FailureCode, String)>,
 }
 
 /// The capture of a source, and its log.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use tailwater_manager::topology::{ListenPlan, OtherRelay, RelayPlan};
+use tailwater_manager::topology::{ListenerPlan, RelayPlan, RemoteRelay};
 use tailwater_relay::Capture;
 use tailwater_relay::serve::{ServeOptions, Served};
 use tailwater_session::server::{Accounts, Credential, Limits, ServerTls};
@@ -119,18 +119,18 @@ pub fn first_line(file: &Path) -> Result<String, ConfigError> {
 ///
 /// # Errors
 /// If the configuration's `serve_server_uuid` is none.
-pub(super) fn other_relay(relay: &RelayConfig) -> anyhow::Result<OtherRelay> {
+pub(super) fn other_relay(relay: &RelayConfig) -> anyhow::Result<RemoteRelay> {
     let source = relay.source_there.as_ref().unwrap_or(&relay.source);
     let uuid = match &relay.serve_server_uuid {
         Some(uuid) => Uuid::parse_str(uuid).context("serve_server_uuid")?.to_string(),
         None => own_uuid(source, relay.server_id),
     };
-    let listens = relay.serves.iter().map(|address| ListenPlan {
+    let listens = relay.serves.iter().map(|address| ListenerPlan {
         address: address.clone(),
         server_id: relay.server_id,
         uuid: uuid.clone(),
     });
-    Ok(OtherRelay {
+    Ok(RemoteRelay {
         name: relay.name.clone(),
         relay: RelayPlan {
             server_id: relay.server_id,

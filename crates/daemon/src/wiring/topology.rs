@@ -7,9 +7,9 @@ use anyhow::{Context, bail};
 use tailwater_apply::channel::{ChannelState, ChannelStatus};
 use tailwater_manager::FailoverReadiness;
 use tailwater_manager::observation::Observation;
-use tailwater_manager::observing::{Subject, observe_all};
+use tailwater_manager::probe::{ProbeTarget, probe_servers};
 use tailwater_manager::topology::{
-    ClusterPlan, ListenPlan, Member, RelayPlan, RelayState, TargetPlan, TargetState,
+    ClusterPlan, ListenerPlan, Member, RelayPlan, RelayState, TargetPlan, TargetState,
 };
 use tailwater_relay::acker::Ordered;
 use tailwater_wire::Flavour;
@@ -30,9 +30,9 @@ pub struct ClusterWiring {
     /// What the configuration says.
     pub plan: ClusterPlan,
     /// The server that the log follows: the source's own, or the one that its capture was ordered to follow.
-    pub primary: Subject,
+    pub primary: ProbeTarget,
     /// All others.
-    pub followers: Vec<Subject>,
+    pub followers: Vec<ProbeTarget>,
     /// The name of the source's own server: the source's, or that of the `[[server]]` with its address.
     pub own: String,
 }
@@ -60,7 +60,7 @@ pub fn cluster_led_by(
 
 fn cluster(config: &Config, source: &SourceConfig, leader: Option<&str>) -> anyhow::Result<ClusterWiring> {
     let name = &source.name;
-    let mut primary = Subject { name: name.clone(), connect: connect_options(source.server())? };
+    let mut primary = ProbeTarget { name: name.clone(), connect: connect_options(source.server())? };
     let mut plan = ClusterPlan {
         name: name.clone(),
         primary: Member {
@@ -73,7 +73,7 @@ fn cluster(config: &Config, source: &SourceConfig, leader: Option<&str>) -> anyh
     };
     for serve in config.serves.iter().filter(|serve| serve.source == *name) {
         let (server_id, uuid) = identity_of(source, serve)?;
-        plan.relay.listens.push(ListenPlan { address: serve.listen.to_string(), server_id, uuid });
+        plan.relay.listens.push(ListenerPlan { address: serve.listen.to_string(), server_id, uuid });
     }
     for relay in config.relays.iter().filter(|relay| relay.source == *name) {
         plan.others.push(other_relay(relay).with_context(|| format!("relay {}", relay.name))?);
@@ -89,11 +89,11 @@ fn cluster(config: &Config, source: &SourceConfig, leader: Option<&str>) -> anyh
         };
         // The primary may be named among the servers, for its rule and region; it is looked at once, as the manager's account.
         if connect.endpoint == primary.connect.endpoint {
-            primary = Subject { name: server.name.clone(), connect };
+            primary = ProbeTarget { name: server.name.clone(), connect };
             plan.primary = member;
         } else {
             plan.servers.push(member);
-            followers.push(Subject { name: server.name.clone(), connect });
+            followers.push(ProbeTarget { name: server.name.clone(), connect });
         }
     }
     let own = primary.name.clone();
@@ -111,7 +111,7 @@ fn cluster(config: &Config, source: &SourceConfig, leader: Option<&str>) -> anyh
         let is_named = plan.servers.iter().any(|server| server.address == address);
         plan.targets.push(TargetPlan { channel: channel.name.clone(), address, state: None });
         if !is_named {
-            followers.push(Subject { name: format!("channel {}", channel.name), connect });
+            followers.push(ProbeTarget { name: format!("channel {}", channel.name), connect });
         }
     }
     Ok(ClusterWiring { plan, primary, followers, own })
@@ -136,8 +136,8 @@ impl ClusterWiring {
 /// Puts the server that the capture follows by order into the place of the source's own, which becomes one of the others.
 fn lead(
     plan: &mut ClusterPlan,
-    primary: &mut Subject,
-    followers: &mut [Subject],
+    primary: &mut ProbeTarget,
+    followers: &mut [ProbeTarget],
     leader: &str,
 ) -> anyhow::Result<()> {
     if plan.primary.name == leader {
@@ -262,7 +262,7 @@ fn target_state(channel: &ChannelStatus) -> TargetState {
 /// Looks at everybody of a cluster, the primary last; each look takes no longer than `timeout`.
 pub async fn observe(cluster: &ClusterWiring, timeout: Duration) -> Vec<Observation> {
     let primary = std::slice::from_ref(&cluster.primary);
-    let (mut all, primaries) = observe_all(&cluster.followers, primary, timeout).await;
+    let (mut all, primaries) = probe_servers(&cluster.followers, primary, timeout).await;
     all.extend(primaries);
     all
 }

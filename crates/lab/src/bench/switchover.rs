@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use tailwater_log::AckMode;
-use tailwater_manager::failover::{Audit, End, Phase};
+use tailwater_manager::failover::{Audit, RunOutcome, RunPhase};
 use tailwater_sandbox::{Server, ServerKind};
 use tailwater_wire::Flavour;
 
@@ -33,11 +33,11 @@ const APPLIERS: u32 = 4;
 const TRIES_MAX: u32 = 5;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The phases that make the pause.
-const PHASES: [(Phase, &str); 4] = [
-    (Phase::Pause, "hold_ms"),
-    (Phase::Fence, "fence_ms"),
-    (Phase::Follow, "follow_ms"),
-    (Phase::Writable, "writable_ms"),
+const PHASES: [(RunPhase, &str); 4] = [
+    (RunPhase::Pause, "hold_ms"),
+    (RunPhase::Fence, "fence_ms"),
+    (RunPhase::RepointAckers, "follow_ms"),
+    (RunPhase::MakeWritable, "writable_ms"),
 ];
 
 /// What one switchover came to: milliseconds, and commits per second before it.
@@ -177,8 +177,8 @@ async fn switch(writers: &Writers, config: &Path, to: &'static str) -> anyhow::R
     let audit = tokio::task::spawn_blocking(move || run_switchover(config, to)).await??;
     tokio::time::sleep(AROUND).await;
     let is_undone = match &audit.outcome {
-        Some(End::Promoted { server, left }) if server == to && left.is_empty() => false,
-        Some(End::Undone { .. }) => true,
+        Some(RunOutcome::Promoted { server, left }) if server == to && left.is_empty() => false,
+        Some(RunOutcome::Undone { .. }) => true,
         _ => bail!("{to} did not become primary: {audit}"),
     };
     let seen_by_clients = writers.longest_pause(begun, Instant::now())?.as_secs_f64() * 1e3;

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use tailwater_manager::driving::AuditFolder;
+use tailwater_manager::driver::AuditFolder;
 use tailwater_manager::failover::Audit;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec};
 use tailwater_wire::Flavour;
@@ -201,7 +201,7 @@ pub fn report(config: &Path) -> Option<ClusterReport> {
 pub async fn wait_writable(server: &Server) -> anyhow::Result<()> {
     let begun = Instant::now();
     loop {
-        let read_only = server.sql("SELECT @@global.read_only").await.context("is it writable?")?;
+        let read_only = server.sql("SELECT global.read_only").await.context("is it writable?")?;
         if read_only == ["0"] {
             return Ok(());
         }

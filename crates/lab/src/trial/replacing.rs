@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, ensure};
-use tailwater_manager::failover::{Act, Audit, End, Note, Phase};
+use tailwater_manager::failover::{Audit, AuditEvent, RunAction, RunOutcome, RunPhase};
 use tailwater_sandbox::{Ledger, Server, Workload};
 use tailwater_session::{ConnectOptions, Connection};
 use tokio::task::JoinHandle;
@@ -73,12 +73,13 @@ pub async fn replace(
     let began_ms = began_ms(&audit, killed_at)?;
     Ok(Replaced {
         detected_ms: began_ms,
-        proven_ms: began_ms + at_ms(&audit, |phase, _| phase == Phase::Choose)?,
+        proven_ms: began_ms + at_ms(&audit, |phase, _| phase == RunPhase::ChooseCandidate)?,
         writable_ms: began_ms + writable_ms(&audit)?,
         first_commit_ms,
         ledger,
         acknowledged_before,
-        is_lossless: audit.may_be_missing.is_none() && matches!(audit.outcome, Some(End::Promoted { .. })),
+        is_lossless: audit.may_be_missing.is_none()
+            && matches!(audit.outcome, Some(RunOutcome::Promoted { .. })),
         primary,
     })
 }
@@ -91,7 +92,7 @@ pub(crate) fn first_commit(options: ConnectOptions) -> JoinHandle<anyhow::Result
         loop {
             ensure!(Instant::now() < until, "{} takes no writes", options.endpoint);
             // An administrator may write where a client may not, so this one waits for what clients wait for.
-            let asked = connection.query("SELECT @@global.read_only").await?;
+            let asked = connection.query("SELECT global.read_only").await?;
             let is_writable = asked.rows.first().and_then(|row| row.get_str(0)) == Some("0");
             if is_writable && connection.execute("CREATE DATABASE IF NOT EXISTS tw_demo").await.is_ok() {
                 return Ok(Instant::now());
@@ -110,18 +111,18 @@ fn began_ms(audit: &Audit, killed_at: SystemTime) -> anyhow::Result<u64> {
 }
 
 /// When the first note of that kind was made.
-fn at_ms(audit: &Audit, is_it: impl Fn(Phase, &Note) -> bool) -> anyhow::Result<u64> {
+fn at_ms(audit: &Audit, is_it: impl Fn(RunPhase, &AuditEvent) -> bool) -> anyhow::Result<u64> {
     let step = audit.steps.iter().find(|step| is_it(step.phase, &step.note));
     step.map(|step| step.at_ms).with_context(|| format!("the record does not say it: {audit}"))
 }
 
 fn writable_ms(audit: &Audit) -> anyhow::Result<u64> {
     let ordered = audit.steps.iter().find_map(|step| match &step.note {
-        Note::Ordered { number, what: Act::MakeWritable { .. } } => Some(*number),
+        AuditEvent::ActionOrdered { number, what: RunAction::MakeWritable { .. } } => Some(*number),
         _ => None,
     });
     let ordered = ordered.with_context(|| format!("nobody was made writable: {audit}"))?;
-    at_ms(audit, |_, note| matches!(note, Note::Answered { number, .. } if *number == ordered))
+    at_ms(audit, |_, note| matches!(note, AuditEvent::ActionAnswered { number, .. } if *number == ordered))
 }
 
 fn copy_of(ledger: &Ledger) -> Ledger {

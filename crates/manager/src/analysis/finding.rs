@@ -8,7 +8,7 @@ use crate::failover_readiness::FailoverReadiness;
 
 /// The named failures, the gravest first. docs/reference/analysis.md explains each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub enum Code {
+pub enum FailureCode {
     /// Two servers take writes, and each has what the other lacks.
     SplitBrainSuspected,
     /// The primary's process, or its machine, is gone.
@@ -37,7 +37,7 @@ pub enum Code {
     ReplicaLagging,
 }
 
-impl Code {
+impl FailureCode {
     /// All of them.
     pub const ALL: [Self; 13] = [
         Self::SplitBrainSuspected,
@@ -56,7 +56,7 @@ impl Code {
     ];
 }
 
-impl fmt::Display for Code {
+impl fmt::Display for FailureCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
     }
@@ -65,16 +65,16 @@ impl fmt::Display for Code {
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Action {
+pub enum FindingAction {
     /// Another server becomes the primary, if the lossless rules allow it.
     FailOver,
     /// It would, but something holds it back.
-    Held(Hold),
+    Held(FailoverHold),
     /// Somebody is told.
     Alarm,
 }
 
-impl fmt::Display for Action {
+impl fmt::Display for FindingAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::FailOver => f.write_str("fail over"),
@@ -87,7 +87,7 @@ impl fmt::Display for Action {
 /// What holds a failover back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Hold {
+pub enum FailoverHold {
     /// Somebody has paused it.
     Paused,
     /// The server is down on purpose until then.
@@ -106,7 +106,7 @@ pub enum Hold {
     SplitBrain,
 }
 
-impl fmt::Display for Hold {
+impl fmt::Display for FailoverHold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Paused => f.write_str("failover is paused"),
@@ -121,9 +121,9 @@ impl fmt::Display for Hold {
 
 /// A failure with its evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct ClusterFinding {
     /// Which.
-    pub code: Code,
+    pub code: FailureCode,
     /// The server or relay.
     pub server: String,
     /// Since when, in milliseconds.
@@ -131,23 +131,24 @@ pub struct Finding {
     /// Who said what.
     pub evidence: Vec<String>,
     /// What is to be done.
-    pub action: Action,
-    /// Of [`Code::FailoverNotReady`] the stable code of the rule that would refuse.
+    pub action: FindingAction,
+    /// Of [`FailureCode::FailoverNotReady`] the stable code of the rule that would refuse.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
 }
 
-impl Finding {
+impl ClusterFinding {
     /// A failover of `primary` would be refused by a rule; nothing if that is not so.
     pub fn not_ready(primary: &str, readiness: &FailoverReadiness, since_ms: u64) -> Option<Self> {
         let FailoverReadiness::NotReady { rule, reason } = readiness else { return None };
         let evidence = vec![format!("every failover would be refused: {rule} {reason}")];
-        let finding = Self::new(Code::FailoverNotReady, primary, since_ms, evidence);
+        let finding = Self::new(FailureCode::FailoverNotReady, primary, since_ms, evidence);
         Some(Self { rule: Some(rule.clone()), ..finding })
     }
 
-    pub(super) fn new(code: Code, server: &str, since_ms: u64, evidence: Vec<String>) -> Self {
-        let action = if code == Code::DeadPrimary { Action::FailOver } else { Action::Alarm };
+    pub(super) fn new(code: FailureCode, server: &str, since_ms: u64, evidence: Vec<String>) -> Self {
+        let action =
+            if code == FailureCode::DeadPrimary { FindingAction::FailOver } else { FindingAction::Alarm };
         Self { code, server: server.to_owned(), since_ms, evidence, action, rule: None }
     }
 }

@@ -12,27 +12,27 @@
 //!
 //! docs/reference/analysis.md explains each code.
 
+pub mod failover_guard;
 pub mod finding;
-pub mod guard;
-pub mod one_look;
-mod others;
+pub mod history;
+mod observer_reports;
+mod other_members;
 mod primary;
-pub mod record;
-pub mod sighting;
-mod voices;
-mod writing;
+mod primary_writes;
+pub mod report;
+pub mod snapshot;
 
 use serde::{Deserialize, Serialize};
 
-pub use finding::{Action, Code, Finding, Hold};
-pub use guard::{Downtime, Guard};
-pub use record::{Cast, Record};
-pub use sighting::{Observer, Saw, Sighting, Vitals};
+pub use failover_guard::{Downtime, FailoverGuard};
+pub use finding::{ClusterFinding, FailoverHold, FailureCode, FindingAction};
+pub use history::{ClusterMembers, ObservationHistory};
+pub use report::{Observed, Observer, ObserverReport, ServerHealth};
 
 /// What counts as long. Times in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Settings {
+pub struct AnalysisSettings {
     /// Silence of a server is none before it has lasted so long.
     pub detect_after_ms: u64,
     /// Silence of the primary on which all observers agree is none before it has lasted so long.
@@ -51,7 +51,7 @@ pub struct Settings {
     pub semi_sync: bool,
 }
 
-impl Default for Settings {
+impl Default for AnalysisSettings {
     fn default() -> Self {
         Self {
             detect_after_ms: 3_000,
@@ -67,16 +67,16 @@ impl Default for Settings {
 }
 
 /// What is wrong at `now_ms`, the primary's state first. At most one finding says to fail over.
-pub fn analyse(record: &Record, guard: &Guard, now_ms: u64) -> Vec<Finding> {
+pub fn analyse(record: &ObservationHistory, guard: &FailoverGuard, now_ms: u64) -> Vec<ClusterFinding> {
     let settings = &record.settings;
     let mut findings = Vec::new();
     let state = primary::judge(record, settings, now_ms);
     if state.is_answering {
-        writing::judge(record, settings, now_ms, &mut findings);
+        primary_writes::judge(record, settings, now_ms, &mut findings);
     }
-    let is_dead = state.finding.as_ref().is_some_and(|finding| finding.code == Code::DeadPrimary);
+    let is_dead = state.finding.as_ref().is_some_and(|finding| finding.code == FailureCode::DeadPrimary);
     findings.extend(state.finding);
-    others::judge(record, settings, now_ms, is_dead, &mut findings);
+    other_members::judge(record, settings, now_ms, is_dead, &mut findings);
     findings.sort_by_key(|finding| finding.code);
     guard.decide(&mut findings, settings, now_ms);
     findings

@@ -6,41 +6,50 @@
 //!
 //! Where nobody is out of reach and all who can tell agree, it has to last less long: see [`agreed`].
 
-use super::Settings;
-use super::finding::{Code, Finding};
-use super::record::{Record, ServerRecord, Streak};
-use super::voices::{Patience, Voices, listen};
+use super::AnalysisSettings;
+use super::finding::{ClusterFinding, FailureCode};
+use super::history::{FailureStreak, ObservationHistory, ServerHistory};
+use super::observer_reports::{ObserverReports, SilenceThreshold, listen};
 
 /// What is known of the primary.
-pub(super) struct PrimaryState {
+pub(super) struct PrimaryAssessment {
     /// It answers the manager.
     pub is_answering: bool,
-    pub finding: Option<Finding>,
+    pub finding: Option<ClusterFinding>,
 }
 
-pub(super) fn judge(record: &Record, settings: &Settings, now_ms: u64) -> PrimaryState {
+pub(super) fn judge(
+    record: &ObservationHistory,
+    settings: &AnalysisSettings,
+    now_ms: u64,
+) -> PrimaryAssessment {
     let name = &record.cast.primary;
     let Some(server) = record.server(name) else {
-        return PrimaryState { is_answering: false, finding: None };
+        return PrimaryAssessment { is_answering: false, finding: None };
     };
-    let silent = |finding: Option<Finding>| {
+    let silent = |finding: Option<ClusterFinding>| {
         let is_answering = finding.is_none() && server.is_answering(settings, now_ms);
-        PrimaryState { is_answering, finding }
+        PrimaryAssessment { is_answering, finding }
     };
     let Some(streak) = server.streak else { return silent(None) };
     let mut evidence = vec![own_words(server, &streak, now_ms)];
     if let Some(voices) = agreed(record, server, &streak, settings, now_ms) {
         evidence.extend(voices.lost);
         evidence.push("nobody is out of reach, and nobody says anything else".to_owned());
-        return silent(Some(Finding::new(Code::DeadPrimary, name, streak.since_ms, evidence)));
+        return silent(Some(ClusterFinding::new(FailureCode::DeadPrimary, name, streak.since_ms, evidence)));
     }
-    let voices = listen(record, server, &streak, (settings, Patience::Full), now_ms);
+    let voices = listen(record, server, &streak, (settings, SilenceThreshold::Full), now_ms);
     if !voices.hear.is_empty() && streak.is_brief(settings, now_ms) {
         return silent(None);
     }
     if !voices.hear.is_empty() {
         evidence.extend(voices.hear);
-        return silent(Some(Finding::new(Code::UnreachablePrimary, name, streak.since_ms, evidence)));
+        return silent(Some(ClusterFinding::new(
+            FailureCode::UnreachablePrimary,
+            name,
+            streak.since_ms,
+            evidence,
+        )));
     }
     let lasted = now_ms.saturating_sub(streak.since_ms) >= settings.detect_after_ms;
     let is_gone = streak.gone_ms.is_some();
@@ -54,13 +63,13 @@ pub(super) fn judge(record: &Record, settings: &Settings, now_ms: u64) -> Primar
         return silent(None);
     }
     if at_once {
-        return silent(Some(Finding::new(Code::DeadPrimary, name, streak.since_ms, evidence)));
+        return silent(Some(ClusterFinding::new(FailureCode::DeadPrimary, name, streak.since_ms, evidence)));
     }
     if !lasted {
         return silent(None);
     }
     if confirmed && (most || is_gone) {
-        return silent(Some(Finding::new(Code::DeadPrimary, name, streak.since_ms, evidence)));
+        return silent(Some(ClusterFinding::new(FailureCode::DeadPrimary, name, streak.since_ms, evidence)));
     }
     evidence.push(if confirmed {
         "most of those who could confirm it are out of reach, too: it may be the manager who is cut off"
@@ -68,7 +77,7 @@ pub(super) fn judge(record: &Record, settings: &Settings, now_ms: u64) -> Primar
     } else {
         "nobody else confirms it".to_owned()
     });
-    silent(Some(Finding::new(Code::UnreachablePrimary, name, streak.since_ms, evidence)))
+    silent(Some(ClusterFinding::new(FailureCode::UnreachablePrimary, name, streak.since_ms, evidence)))
 }
 
 /// A silence that was none is a reason to wait so many times as long with the next.
@@ -77,12 +86,12 @@ const TIMES_STOOD_STILL: u64 = 3;
 /// What the others say, if all agree that the primary is dead before `detect_after_ms`: neither the connection that stands nor a
 /// new one is answered, and each stream in which something was due has been lost or quiet for as long.
 fn agreed(
-    record: &Record,
-    server: &ServerRecord,
-    streak: &Streak,
-    settings: &Settings,
+    record: &ObservationHistory,
+    server: &ServerHistory,
+    streak: &FailureStreak,
+    settings: &AnalysisSettings,
     now_ms: u64,
-) -> Option<Voices> {
+) -> Option<ObserverReports> {
     server.answered_ms?;
     let patience_ms = server.stood_still_ms(now_ms).unwrap_or(0).saturating_mul(TIMES_STOOD_STILL);
     let enough_ms = patience_ms.max(settings.agreed_after_ms);
@@ -93,11 +102,11 @@ fn agreed(
     if !is_silent || !is_silent_anew {
         return None;
     }
-    let voices = listen(record, server, streak, (settings, Patience::Short(enough_ms)), now_ms);
+    let voices = listen(record, server, streak, (settings, SilenceThreshold::Short(enough_ms)), now_ms);
     voices.agree().then_some(voices)
 }
 
-fn own_words(server: &ServerRecord, streak: &Streak, now_ms: u64) -> String {
+fn own_words(server: &ServerHistory, streak: &FailureStreak, now_ms: u64) -> String {
     let lasted = now_ms.saturating_sub(streak.since_ms);
     let seen = match server.answered_ms {
         Some(at) => format!("; it last answered {} ms ago", now_ms.saturating_sub(at)),

@@ -5,15 +5,15 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::act::{Act, Phase};
-use crate::choice::Choice;
-use crate::lossless::MayBeMissing;
-use crate::refusal::Refusal;
+use super::action::{RunAction, RunPhase};
+use crate::candidates::CandidateRanking;
+use crate::lossless::PossibleLoss;
+use crate::safety_refusal::SafetyRefusal;
 
 /// Which of the two it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum RunKind {
     /// The primary had failed.
     #[default]
     Failover,
@@ -21,7 +21,7 @@ pub enum Kind {
     Switchover,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for RunKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Failover => "failover",
@@ -33,42 +33,43 @@ impl fmt::Display for Kind {
 /// How it ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "end", rename_all = "snake_case")]
-pub enum End {
+pub enum RunOutcome {
     /// A new primary takes writes.
     Promoted {
         /// Which.
         server: String,
         /// What failed afterwards and is still to be done.
-        left: Vec<Act>,
+        left: Vec<RunAction>,
     },
     /// Nothing was changed.
     Unchanged {
         /// Why.
-        refusal: Refusal,
+        refusal: SafetyRefusal,
     },
     /// What can be undone has been: the old primary has its ackers again.
     Undone {
         /// Why.
-        refusal: Refusal,
+        refusal: SafetyRefusal,
         /// What cannot: hooks that ran, transactions that were handed on.
-        stays: Vec<Act>,
+        stays: Vec<RunAction>,
     },
     /// The old primary stays fenced, and no new one is known to take writes. After a switchover: something of it is not
     /// undone.
-    Left {
+    #[serde(rename = "left", alias = "incomplete")]
+    Incomplete {
         /// Why.
-        refusal: Refusal,
+        refusal: SafetyRefusal,
         /// What would undo it, in order. Whoever holds the lease may do that, or begin the failover again.
-        to_undo: Vec<Act>,
+        to_undo: Vec<RunAction>,
         /// What cannot be undone.
-        stays: Vec<Act>,
+        stays: Vec<RunAction>,
     },
     /// A dry run: what would be done.
     Planned {
         /// The new primary.
         server: String,
         /// The acts that change something, in order.
-        acts: Vec<Act>,
+        acts: Vec<RunAction>,
         /// How long they take together, as far as is known.
         expected_ms: u64,
     },
@@ -77,16 +78,18 @@ pub enum End {
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "note", rename_all = "snake_case")]
-pub enum Note {
+pub enum AuditEvent {
     /// An act was ordered.
-    Ordered {
+    #[serde(rename = "ordered", alias = "action_ordered")]
+    ActionOrdered {
         /// Its number.
         number: u32,
         /// What.
-        what: Act,
+        what: RunAction,
     },
     /// It was answered.
-    Answered {
+    #[serde(rename = "answered", alias = "action_answered")]
+    ActionAnswered {
         /// The act's number.
         number: u32,
         /// `done`, `failed` or `unknown`.
@@ -95,32 +98,35 @@ pub enum Note {
         text: String,
     },
     /// An answer to no act that is waited for: it came late, or twice.
-    Ignored {
+    #[serde(rename = "ignored", alias = "late_answer")]
+    LateAnswer {
         /// The act's number.
         number: u32,
     },
     /// A rule refused, or a step failed.
-    Refused {
+    #[serde(rename = "refused", alias = "rule_refused")]
+    RuleRefused {
         /// Which.
-        refusal: Refusal,
+        refusal: SafetyRefusal,
     },
     /// A rule did not hold and the operator had allowed that.
-    Overridden {
+    #[serde(rename = "overridden", alias = "rule_overridden")]
+    RuleOverridden {
         /// Which.
-        refusal: Refusal,
+        refusal: SafetyRefusal,
     },
 }
 
 /// A note with when it was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Step {
+pub struct AuditEntry {
     /// Milliseconds since the beginning.
     pub at_ms: u64,
     /// The phase.
-    pub phase: Phase,
+    pub phase: RunPhase,
     /// What happened.
     #[serde(flatten)]
-    pub note: Note,
+    pub note: AuditEvent,
 }
 
 /// The whole record.
@@ -130,7 +136,7 @@ pub struct Audit {
     pub id: String,
     /// Failover or switchover.
     #[serde(default)]
-    pub kind: Kind,
+    pub kind: RunKind,
     /// The run that was left half done, and is undone or finished by this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumes: Option<String>,
@@ -143,23 +149,23 @@ pub struct Audit {
     /// The term of the lease, once it was asked for.
     pub token: Option<u64>,
     /// All that happened, in order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<AuditEntry>,
     /// All that the ackers hold that were read.
     pub holds: Option<String>,
     /// What may be missing, if that was accepted.
-    pub may_be_missing: Option<MayBeMissing>,
+    pub may_be_missing: Option<PossibleLoss>,
     /// Who could become primary, with the reasons.
-    pub choice: Option<Choice>,
+    pub choice: Option<CandidateRanking>,
     /// Of a switchover: how long no server took writes, in milliseconds.
     #[serde(default)]
     pub pause_ms: Option<u64>,
     /// How it ended; `None` while it runs, and for ever if the manager died: see [`Audit::is_cut_off`].
-    pub outcome: Option<End>,
+    pub outcome: Option<RunOutcome>,
 }
 
 impl Audit {
     /// The record of a run that has not begun.
-    pub fn new(id: &str, kind: Kind, primary: &str) -> Self {
+    pub fn new(id: &str, kind: RunKind, primary: &str) -> Self {
         Self {
             id: id.to_owned(),
             kind,
@@ -179,29 +185,33 @@ impl Audit {
 
     /// Whether it was cut off: its manager died or lost the lease in the midst of it, and whoever holds that next has to go on.
     pub fn is_cut_off(&self) -> bool {
-        let is_loss = |step: &Step| matches!(&step.note, Note::Refused { refusal: Refusal::NoLease { .. } });
+        let is_loss = |step: &AuditEntry| {
+            matches!(&step.note, AuditEvent::RuleRefused { refusal: SafetyRefusal::NoLease { .. } })
+        };
         match &self.outcome {
             None => true,
-            Some(End::Left { .. }) => self.steps.iter().any(is_loss),
+            Some(RunOutcome::Incomplete { .. }) => self.steps.iter().any(is_loss),
             Some(_) => false,
         }
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for AuditEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { at_ms, phase, note } = self;
         write!(f, "{at_ms:>8} ms  {phase}: ")?;
         match note {
-            Note::Ordered { number, what } => write!(f, "#{number} {what}"),
-            Note::Answered { number, outcome, text } if text.is_empty() => write!(f, "#{number} {outcome}"),
+            AuditEvent::ActionOrdered { number, what } => write!(f, "#{number} {what}"),
+            AuditEvent::ActionAnswered { number, outcome, text } if text.is_empty() => {
+                write!(f, "#{number} {outcome}")
+            }
             // What hooks print may have several lines.
-            Note::Answered { number, outcome, text } => {
+            AuditEvent::ActionAnswered { number, outcome, text } => {
                 write!(f, "#{number} {outcome}: {}", text.trim_end().replace('\n', "; "))
             }
-            Note::Ignored { number } => write!(f, "#{number} answered late"),
-            Note::Refused { refusal } => write!(f, "{} {refusal}", refusal.code()),
-            Note::Overridden { refusal } => write!(f, "allowed: {} {refusal}", refusal.code()),
+            AuditEvent::LateAnswer { number } => write!(f, "#{number} answered late"),
+            AuditEvent::RuleRefused { refusal } => write!(f, "{} {refusal}", refusal.code()),
+            AuditEvent::RuleOverridden { refusal } => write!(f, "allowed: {} {refusal}", refusal.code()),
         }
     }
 }
@@ -223,13 +233,13 @@ impl fmt::Display for Audit {
 impl Audit {
     /// How it ended, as text.
     pub fn end(&self) -> String {
-        struct EndOf<'a>(&'a Audit);
-        impl fmt::Display for EndOf<'_> {
+        struct OutcomeText<'a>(&'a Audit);
+        impl fmt::Display for OutcomeText<'_> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 self.0.write_end(f)
             }
         }
-        EndOf(self).to_string()
+        OutcomeText(self).to_string()
     }
 
     fn write_end(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -241,37 +251,39 @@ impl Audit {
         }
         match &self.outcome {
             None => writeln!(f, "it has not ended"),
-            Some(End::Promoted { server, left }) if left.is_empty() => writeln!(f, "{server} is primary"),
-            Some(End::Promoted { server, left }) => {
+            Some(RunOutcome::Promoted { server, left }) if left.is_empty() => {
+                writeln!(f, "{server} is primary")
+            }
+            Some(RunOutcome::Promoted { server, left }) => {
                 writeln!(f, "{server} is primary; still to do: {}", list(left))
             }
-            Some(End::Unchanged { refusal }) => {
+            Some(RunOutcome::Unchanged { refusal }) => {
                 writeln!(f, "nothing was changed: {} {refusal}", refusal.code())
             }
-            Some(End::Undone { refusal, stays }) => {
+            Some(RunOutcome::Undone { refusal, stays }) => {
                 writeln!(f, "undone: {} {refusal}", refusal.code())?;
                 list_if_any(f, "not undone", stays)
             }
-            Some(End::Left { refusal, to_undo, stays }) => {
+            Some(RunOutcome::Incomplete { refusal, to_undo, stays }) => {
                 let state = match self.kind {
-                    Kind::Failover => "stays fenced",
-                    Kind::Switchover => "is not as it was",
+                    RunKind::Failover => "stays fenced",
+                    RunKind::Switchover => "is not as it was",
                 };
                 writeln!(f, "{} {state}: {} {refusal}", self.primary, refusal.code())?;
                 list_if_any(f, "to undo it", to_undo)?;
                 list_if_any(f, "cannot be undone", stays)
             }
-            Some(End::Planned { server, acts, expected_ms }) => {
+            Some(RunOutcome::Planned { server, acts, expected_ms }) => {
                 writeln!(f, "{server} would be primary in about {expected_ms} ms: {}", list(acts))
             }
         }
     }
 }
 
-fn list_if_any(f: &mut fmt::Formatter<'_>, what: &str, acts: &[Act]) -> fmt::Result {
+fn list_if_any(f: &mut fmt::Formatter<'_>, what: &str, acts: &[RunAction]) -> fmt::Result {
     if acts.is_empty() { Ok(()) } else { writeln!(f, "{what}: {}", list(acts)) }
 }
 
-fn list(acts: &[Act]) -> String {
+fn list(acts: &[RunAction]) -> String {
     acts.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }

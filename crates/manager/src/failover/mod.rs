@@ -10,14 +10,14 @@
 //! - [`run`]: the machine. `course`: what it has in common with those of switchovers and recoveries.
 //! - [`audit`]: the record of everything that was done and answered.
 
-pub mod act;
+pub mod action;
 pub mod audit;
-mod course;
-pub mod order;
-pub mod run;
+pub mod request;
+mod run_state;
+pub mod state_machine;
 
-pub use act::{Act, Answer, Phase};
-pub use audit::{Audit, End, Kind, Note, Step};
-pub(crate) use course::Course;
-pub use order::{Expected, Order};
-pub use run::{Failover, Numbered};
+pub use action::{ActionOutcome, RunAction, RunPhase};
+pub use audit::{Audit, AuditEntry, AuditEvent, RunKind, RunOutcome};
+pub use request::{ExpectedDurations, FailoverRequest};
+pub(crate) use run_state::RunState;
+pub use state_machine::{Failover, NumberedAction};

@@ -11,8 +11,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::etcd_client::{EtcdClient, EtcdOptions, number};
-use super::keeper::Heard;
-use super::{LeaseStore, Token};
+use super::lease_holder::LeaseAnswer;
+use super::{LeaseStore, LeaseToken};
 use crate::ManagerError;
 
 /// Behind the lease's key and a slash: a number above which all terms are.
@@ -38,12 +38,12 @@ impl EtcdLease {
         Ok(Self { etcd: EtcdClient::new(options)?, lease: None, made_in: 0 })
     }
 
-    async fn try_acquire(&mut self) -> Result<Heard, String> {
+    async fn try_acquire(&mut self) -> Result<LeaseAnswer, String> {
         let key = STANDARD.encode(&self.etcd.options.key);
         // Most of the time somebody has it; a lease for each try would burden the cluster.
         let there = self.etcd.post("kv/range", json!({ "key": key })).await?;
         if let Some(holder) = value_of(&there["kvs"]) {
-            return Ok(Heard::Taken { holder });
+            return Ok(LeaseAnswer::HeldByOther { holder });
         }
         let ttl = self.etcd.options.ttl_ms.div_ceil(1000).to_string();
         let granted = self.etcd.post("lease/grant", json!({ "TTL": ttl })).await?;
@@ -74,15 +74,15 @@ impl EtcdLease {
                     .map_err(|_| format!("{above} in etcd is no number: {text:?}"))?,
                 None => 0,
             };
-            return Ok(Heard::Granted { token: Token(lowest.saturating_add(revision)), ttl_ms });
+            return Ok(LeaseAnswer::Granted { token: LeaseToken(lowest.saturating_add(revision)), ttl_ms });
         }
         let holder = value_of(&answer["responses"][0]["response_range"]["kvs"]);
         self.revoke().await;
-        Ok(Heard::Taken { holder: holder.unwrap_or_else(|| "another manager".to_owned()) })
+        Ok(LeaseAnswer::HeldByOther { holder: holder.unwrap_or_else(|| "another manager".to_owned()) })
     }
 
-    async fn try_renew(&mut self) -> Result<Heard, String> {
-        let gone = |reason: &str| Ok(Heard::Gone { reason: reason.to_owned() });
+    async fn try_renew(&mut self) -> Result<LeaseAnswer, String> {
+        let gone = |reason: &str| Ok(LeaseAnswer::Expired { reason: reason.to_owned() });
         let Some(lease) = self.lease.clone() else { return gone("no lease of etcd is held") };
         let key = STANDARD.encode(&self.etcd.options.key);
         let ours = self.etcd.post("kv/txn", json!({ "compare": [created(&key, self.made_in)] })).await?;
@@ -95,7 +95,7 @@ impl EtcdLease {
         }
         // Of a lease that has ended no TTL is told.
         match number(&answer["result"]["TTL"]).filter(|ttl| *ttl > 0) {
-            Some(ttl) => Ok(Heard::Renewed { ttl_ms: ttl.saturating_mul(1000) }),
+            Some(ttl) => Ok(LeaseAnswer::Renewed { ttl_ms: ttl.saturating_mul(1000) }),
             None => gone("etcd has ended the lease"),
         }
     }
@@ -109,14 +109,14 @@ impl EtcdLease {
 }
 
 impl LeaseStore for EtcdLease {
-    async fn acquire(&mut self) -> Heard {
+    async fn acquire(&mut self) -> LeaseAnswer {
         // Of an earlier try whose end is not known.
         self.revoke().await;
-        self.try_acquire().await.unwrap_or_else(|reason| Heard::Failed { reason })
+        self.try_acquire().await.unwrap_or_else(|reason| LeaseAnswer::Failed { reason })
     }
 
-    async fn renew(&mut self, _: Token) -> Heard {
-        self.try_renew().await.unwrap_or_else(|reason| Heard::Failed { reason })
+    async fn renew(&mut self, _: LeaseToken) -> LeaseAnswer {
+        self.try_renew().await.unwrap_or_else(|reason| LeaseAnswer::Failed { reason })
     }
 
     async fn release(&mut self) {

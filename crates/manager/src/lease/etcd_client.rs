@@ -116,7 +116,12 @@ impl EtcdClient {
         }
     }
 
-    async fn post_as_user(&mut self, endpoint: &str, method: &str, body: &Value) -> Result<Value, Trouble> {
+    async fn post_as_user(
+        &mut self,
+        endpoint: &str,
+        method: &str,
+        body: &Value,
+    ) -> Result<Value, EtcdRequestError> {
         let url = format!("{endpoint}/v3/{method}");
         let Some(user) = self.options.user.clone() else {
             return ask(&self.client, &url, body, None).await;
@@ -141,16 +146,16 @@ impl EtcdClient {
         }
     }
 
-    async fn log_in(&self, endpoint: &str, user: &EtcdUser) -> Result<HeaderValue, Trouble> {
+    async fn log_in(&self, endpoint: &str, user: &EtcdUser) -> Result<HeaderValue, EtcdRequestError> {
         let body = json!({ "name": user.name, "password": user.password });
         let url = format!("{endpoint}/v3/auth/authenticate");
         let answer = ask(&self.client, &url, &body, None).await;
-        let answer = answer.map_err(|trouble| Trouble {
+        let answer = answer.map_err(|trouble| EtcdRequestError {
             reason: format!("login of {:?}: {}", user.name, trouble.reason),
             ..trouble
         })?;
         let token = answer["token"].as_str().and_then(|token| HeaderValue::from_str(token).ok());
-        let mut token = token.ok_or_else(|| Trouble::of("it gave no token"))?;
+        let mut token = token.ok_or_else(|| EtcdRequestError::of("it gave no token"))?;
         token.set_sensitive(true);
         Ok(token)
     }
@@ -173,13 +178,13 @@ fn trusting(options: &EtcdOptions) -> Result<ClientBuilder, String> {
 
 /// Why a request came to nothing.
 #[derive(Debug)]
-struct Trouble {
+struct EtcdRequestError {
     reason: String,
     /// A new login may mend it.
     is_about_the_token: bool,
 }
 
-impl Trouble {
+impl EtcdRequestError {
     fn of(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), is_about_the_token: false }
     }
@@ -190,8 +195,8 @@ async fn ask(
     url: &str,
     body: &Value,
     token: Option<&HeaderValue>,
-) -> Result<Value, Trouble> {
-    let words = |error: reqwest::Error| Trouble::of(with_causes(&error.without_url()));
+) -> Result<Value, EtcdRequestError> {
+    let words = |error: reqwest::Error| EtcdRequestError::of(with_causes(&error.without_url()));
     let mut request = client.post(url).body(body.to_string());
     if let Some(token) = token {
         request = request.header(AUTHORIZATION, token);
@@ -201,7 +206,7 @@ async fn ask(
     let mut text = Vec::new();
     while let Some(part) = response.chunk().await.map_err(words)? {
         if text.len() + part.len() > ANSWER_BYTES_MAX {
-            return Err(Trouble::of("the answer is too long"));
+            return Err(EtcdRequestError::of("the answer is too long"));
         }
         text.extend_from_slice(&part);
     }
@@ -209,9 +214,9 @@ async fn ask(
         let said = String::from_utf8_lossy(&text[..text.len().min(300)]).into_owned();
         // What etcd answers where users were changed since the login is no 401.
         let is_about_the_token = status == StatusCode::UNAUTHORIZED || said.contains("auth store is old");
-        return Err(Trouble { reason: format!("{status}: {said}"), is_about_the_token });
+        return Err(EtcdRequestError { reason: format!("{status}: {said}"), is_about_the_token });
     }
-    serde_json::from_slice(&text).map_err(|error| Trouble::of(format!("not JSON: {error}")))
+    serde_json::from_slice(&text).map_err(|error| EtcdRequestError::of(format!("not JSON: {error}")))
 }
 
 /// What is wrong with a certificate, say, stands at the end.

@@ -11,7 +11,7 @@ use crate::ManagerError;
 
 /// What was read, and when it was written last.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stored {
+pub struct EtcdStored {
     /// The bytes; none if nothing is there.
     pub bytes: Option<Vec<u8>>,
     /// The revision of etcd in which they were written; 0 if nothing is there.
@@ -37,14 +37,14 @@ impl EtcdValue {
     ///
     /// # Errors
     /// [`ManagerError::Etcd`] if no member answers.
-    pub async fn read(&mut self) -> Result<Stored, ManagerError> {
+    pub async fn read(&mut self) -> Result<EtcdStored, ManagerError> {
         let body = json!({ "key": self.key() });
         let answer = self.ask("kv/range", &body).await?;
-        let Some(found) = answer["kvs"].get(0) else { return Ok(Stored { bytes: None, revision: 0 }) };
+        let Some(found) = answer["kvs"].get(0) else { return Ok(EtcdStored { bytes: None, revision: 0 }) };
         let bytes = STANDARD.decode(found["value"].as_str().unwrap_or_default());
         let bytes = bytes.map_err(|error| self.failed(&format!("its answer is not base64: {error}")))?;
         let revision = number(&found["mod_revision"]).ok_or_else(|| self.failed("it named no revision"))?;
-        Ok(Stored { bytes: Some(bytes), revision })
+        Ok(EtcdStored { bytes: Some(bytes), revision })
     }
 
     /// Puts these bytes in place of what was read at `revision`, and gives theirs. Nothing if somebody else has written since, and then

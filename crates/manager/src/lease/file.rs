@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
-use super::keeper::Heard;
-use super::{LeaseStore, Token};
+use super::lease_holder::LeaseAnswer;
+use super::{LeaseStore, LeaseToken};
 
 /// More than any holder writes.
 const NOTE_BYTES_MAX: u64 = 4096;
 
 /// What stands in the file: who holds it, and which term it is.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Note {
+struct LockFileContents {
     holder: String,
     pid: u32,
     token: u64,
@@ -28,7 +28,7 @@ pub struct FileLease {
     path: PathBuf,
     holder: String,
     ttl_ms: u64,
-    held: Option<(File, Token)>,
+    held: Option<(File, LeaseToken)>,
 }
 
 impl FileLease {
@@ -37,7 +37,7 @@ impl FileLease {
         Self { path: path.into(), holder: holder.into(), ttl_ms, held: None }
     }
 
-    fn try_acquire(&mut self) -> io::Result<Heard> {
+    fn try_acquire(&mut self) -> io::Result<LeaseAnswer> {
         self.held = None;
         if let Some(folder) = self.path.parent() {
             fs::create_dir_all(folder)?;
@@ -47,31 +47,33 @@ impl FileLease {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 let note = read_note(&mut file).unwrap_or_default();
-                return Ok(Heard::Taken { holder: format!("{} (process {})", note.holder, note.pid) });
+                return Ok(LeaseAnswer::HeldByOther {
+                    holder: format!("{} (process {})", note.holder, note.pid),
+                });
             }
             Err(error) => return Err(error.into()),
         }
         if !is_at(&file, &self.path)? {
-            return Ok(Heard::Failed { reason: format!("{} was replaced", self.path.display()) });
+            return Ok(LeaseAnswer::Failed { reason: format!("{} was replaced", self.path.display()) });
         }
         // A file that cannot be read is of a holder that was killed while it wrote: the clock gives a higher number.
         let before = read_note(&mut file).map_or(0, |note| note.token);
-        let token = Token(before.saturating_add(1).max(unix_us()));
-        let note = Note { holder: self.holder.clone(), pid: std::process::id(), token: token.0 };
+        let token = LeaseToken(before.saturating_add(1).max(unix_us()));
+        let note = LockFileContents { holder: self.holder.clone(), pid: std::process::id(), token: token.0 };
         file.seek(SeekFrom::Start(0))?;
         file.set_len(0)?;
         file.write_all(&serde_json::to_vec(&note)?)?;
         file.sync_all()?;
         self.held = Some((file, token));
-        Ok(Heard::Granted { token, ttl_ms: self.ttl_ms })
+        Ok(LeaseAnswer::Granted { token, ttl_ms: self.ttl_ms })
     }
 
-    fn try_renew(&mut self, token: Token) -> io::Result<Heard> {
-        let gone = |reason: String| Ok(Heard::Gone { reason });
+    fn try_renew(&mut self, token: LeaseToken) -> io::Result<LeaseAnswer> {
+        let gone = |reason: String| Ok(LeaseAnswer::Expired { reason });
         match &self.held {
             // Somebody who removed the file would let another manager lock a new one.
             Some((file, held)) if *held == token => match is_at(file, &self.path)? {
-                true => Ok(Heard::Renewed { ttl_ms: self.ttl_ms }),
+                true => Ok(LeaseAnswer::Renewed { ttl_ms: self.ttl_ms }),
                 false => gone(format!("{} was removed or replaced", self.path.display())),
             },
             _ => gone("the lock is not held".to_owned()),
@@ -80,11 +82,11 @@ impl FileLease {
 }
 
 impl LeaseStore for FileLease {
-    async fn acquire(&mut self) -> Heard {
+    async fn acquire(&mut self) -> LeaseAnswer {
         self.try_acquire().unwrap_or_else(|error| failed(&self.path, &error))
     }
 
-    async fn renew(&mut self, token: Token) -> Heard {
+    async fn renew(&mut self, token: LeaseToken) -> LeaseAnswer {
         self.try_renew(token).unwrap_or_else(|error| failed(&self.path, &error))
     }
 
@@ -93,11 +95,11 @@ impl LeaseStore for FileLease {
     }
 }
 
-fn failed(path: &Path, error: &io::Error) -> Heard {
-    Heard::Failed { reason: format!("{}: {error}", path.display()) }
+fn failed(path: &Path, error: &io::Error) -> LeaseAnswer {
+    LeaseAnswer::Failed { reason: format!("{}: {error}", path.display()) }
 }
 
-fn read_note(file: &mut File) -> Option<Note> {
+fn read_note(file: &mut File) -> Option<LockFileContents> {
     let mut text = Vec::new();
     file.seek(SeekFrom::Start(0)).ok()?;
     file.take(NOTE_BYTES_MAX).read_to_end(&mut text).ok()?;

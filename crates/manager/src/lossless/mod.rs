@@ -10,28 +10,28 @@
 //! - [`written`]: sets of GTIDs in files.
 //! - [`missing`]: what may be lost if one goes on all the same.
 
-pub mod missing;
-pub mod regime;
-pub mod written;
+pub mod ack_policy;
+pub mod gtid_serde;
+pub mod possible_loss;
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use tailwater_wire::gtid::GtidSet;
 
-pub use missing::MayBeMissing;
-pub use regime::{Acks, Look, Regime, Regimes, Waiting};
+pub use ack_policy::{AckPolicy, AckPolicyHistory, AckRequirement, PolicyObservation, SemiSyncWait};
+pub use possible_loss::PossibleLoss;
 
-use crate::refusal::Refusal;
+use crate::safety_refusal::SafetyRefusal;
 
 /// How long before its failure the primary may have been looked at last, in milliseconds, unless configured otherwise.
 pub const UNVERIFIED_MS_MAX: u64 = 60_000;
 
 /// Where an acker stands after it was told to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Stop {
+pub enum AckerStop {
     /// It captures and ACKs nothing more, and will not after a restart either, until it is told to.
-    Lasting,
+    Persistent,
     /// It captures nothing now; a restart would begin again. Counts for nothing.
     UntilRestart,
     /// It was not reached, or did not answer.
@@ -45,48 +45,48 @@ pub enum Stop {
     },
 }
 
-impl fmt::Display for Stop {
+impl fmt::Display for AckerStop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lasting => f.write_str("stopped, over restarts too"),
+            Self::Persistent => f.write_str("stopped, over restarts too"),
             Self::UntilRestart => f.write_str("stopped until its restart"),
             Self::Unknown => f.write_str("not stopped, as far as is known"),
-            Self::Refused { term, seen } => f.write_str(&refuses(*term, *seen)),
+            Self::Refused { term, seen } => f.write_str(&stale_term_text(*term, *seen)),
         }
     }
 }
 
 /// What one acker answered to being stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Acker {
-    /// Its name, as in the [`Regime`].
+pub struct AckerEvidence {
+    /// Its name, as in the [`AckPolicy`].
     pub name: String,
     /// Whether it ACKs only what a power cut would leave.
     pub durable: bool,
     /// Whether it is stopped.
-    pub stop: Stop,
+    pub stop: AckerStop,
     /// All that its log holds **durably**, what was before its beginning included, read **after** it stopped. `None` if
     /// the log cannot be read.
     pub holds: Option<GtidSet>,
 }
 
-impl Acker {
+impl AckerEvidence {
     /// Why it proves nothing, if so.
     fn flaw(&self) -> Option<String> {
         let flaw = match (self.stop, self.durable, &self.holds) {
-            (Stop::Refused { term, seen }, ..) => return Some(refuses(term, seen)),
-            (Stop::Unknown, ..) => "did not confirm that it stopped",
-            (Stop::UntilRestart, ..) => "would go on after a restart",
+            (AckerStop::Refused { term, seen }, ..) => return Some(stale_term_text(term, seen)),
+            (AckerStop::Unknown, ..) => "did not confirm that it stopped",
+            (AckerStop::UntilRestart, ..) => "would go on after a restart",
             (_, false, _) => "acknowledges before it is durable",
             (_, _, None) => "its log cannot be read",
-            (Stop::Lasting, true, Some(_)) => return None,
+            (AckerStop::Persistent, true, Some(_)) => return None,
         };
         Some(flaw.to_owned())
     }
 }
 
 /// What a relay means that refuses an order of this term of the lease.
-pub fn refuses(term: u64, seen: u64) -> String {
+pub fn stale_term_text(term: u64, seen: u64) -> String {
     format!(
         "refuses orders of term {term} of the lease, having obeyed term {seen}: etcd was made anew (`tailwater manager raise-terms`), or \
          another manager holds a lease elsewhere"
@@ -95,17 +95,17 @@ pub fn refuses(term: u64, seen: u64) -> String {
 
 /// All that the verdict rests on.
 #[derive(Debug, Clone)]
-pub struct Evidence<'a> {
+pub struct LossEvidence<'a> {
     /// The old primary's name, for messages.
     pub primary: &'a str,
     /// Who could ACK, as the manager saw it while the primary was alive. `None` if it never looked.
-    pub regimes: Option<&'a Regimes>,
+    pub regimes: Option<&'a AckPolicyHistory>,
     /// Milliseconds from the last look to the last sign of life of the primary.
     pub unverified_ms: u64,
     /// More than this is too long ago.
     pub unverified_ms_max: u64,
     /// What each acker answered; those that are not listed did not.
-    pub ackers: &'a [Acker],
+    pub ackers: &'a [AckerEvidence],
     /// What the primary was last seen to have executed; stale by nature.
     pub last_known: Option<&'a GtidSet>,
     /// A fence hook confirmed that the old primary is off: its name.
@@ -114,34 +114,34 @@ pub struct Evidence<'a> {
 
 /// What was proven, and which rules do not hold.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Verdict {
+pub struct LossVerdict {
     /// The rules that refuse, in the order of their codes; none if everything is proven.
-    pub refusals: Vec<Refusal>,
-    /// All that the ackers hold that were read; everything that was acknowledged if [`Verdict::is_complete`].
+    pub refusals: Vec<SafetyRefusal>,
+    /// All that the ackers hold that were read; everything that was acknowledged if [`LossVerdict::is_complete`].
     pub holds: Option<GtidSet>,
     /// Who holds all of it.
     pub holders: Vec<String>,
     /// What may be missing, if anything may.
-    pub may_be_missing: Option<MayBeMissing>,
+    pub may_be_missing: Option<PossibleLoss>,
 }
 
-impl Verdict {
-    /// Whether nothing acknowledged is missing in [`Verdict::holds`], nor will be.
+impl LossVerdict {
+    /// Whether nothing acknowledged is missing in [`LossVerdict::holds`], nor will be.
     pub fn is_complete(&self) -> bool {
         self.refusals.is_empty()
     }
 
     /// The rule that forbids to go on, if one does.
-    pub fn refuses(&self, allow_data_loss: bool) -> Option<&Refusal> {
+    pub fn blocking_refusal(&self, allow_data_loss: bool) -> Option<&SafetyRefusal> {
         self.refusals.iter().find(|refusal| !(allow_data_loss && refusal.gives_way()))
     }
 }
 
 /// Decides from all the evidence.
-pub fn judge(evidence: &Evidence<'_>) -> Verdict {
+pub fn assess_loss(evidence: &LossEvidence<'_>) -> LossVerdict {
     let mut refusals = Vec::new();
     refusals.extend(not_verified(evidence));
-    let good: Vec<&Acker> = evidence.ackers.iter().filter(|acker| acker.flaw().is_none()).collect();
+    let good: Vec<&AckerEvidence> = evidence.ackers.iter().filter(|acker| acker.flaw().is_none()).collect();
     let names: BTreeSet<&str> = good.iter().map(|acker| acker.name.as_str()).collect();
     if let Some(regimes) = evidence.regimes {
         refusals.extend(incomplete(evidence, regimes, &names));
@@ -154,14 +154,14 @@ pub fn judge(evidence: &Evidence<'_>) -> Verdict {
             (None, Vec::new())
         }
     };
-    refusals.sort_by_key(Refusal::code);
+    refusals.sort_by_key(SafetyRefusal::code);
     let may_be_missing =
-        (!refusals.is_empty()).then(|| MayBeMissing::of(evidence, holds.as_ref(), &names, &refusals));
-    Verdict { refusals, holds, holders, may_be_missing }
+        (!refusals.is_empty()).then(|| PossibleLoss::of(evidence, holds.as_ref(), &names, &refusals));
+    LossVerdict { refusals, holds, holders, may_be_missing }
 }
 
-fn not_verified(evidence: &Evidence<'_>) -> Option<Refusal> {
-    let refuse = |reason| Some(Refusal::NotVerified { primary: evidence.primary.to_owned(), reason });
+fn not_verified(evidence: &LossEvidence<'_>) -> Option<SafetyRefusal> {
+    let refuse = |reason| Some(SafetyRefusal::NotVerified { primary: evidence.primary.to_owned(), reason });
     match evidence.regimes {
         None => refuse("it was never looked at".to_owned()),
         Some(_) if evidence.unverified_ms > evidence.unverified_ms_max => refuse(format!(
@@ -173,11 +173,15 @@ fn not_verified(evidence: &Evidence<'_>) -> Option<Refusal> {
 }
 
 /// The rule of completeness, for the present and for everything earlier that an acker may not have caught up with.
-fn incomplete(evidence: &Evidence<'_>, regimes: &Regimes, good: &BTreeSet<&str>) -> Option<Refusal> {
-    let mut worst: Option<Refusal> = None;
+fn incomplete(
+    evidence: &LossEvidence<'_>,
+    regimes: &AckPolicyHistory,
+    good: &BTreeSet<&str>,
+) -> Option<SafetyRefusal> {
+    let mut worst: Option<SafetyRefusal> = None;
     for regime in regimes.that_count() {
-        if let Acks::NotLossless(problems) = &regime.acks {
-            return Some(Refusal::NotLossless {
+        if let AckRequirement::NotLossless(problems) = &regime.acks {
+            return Some(SafetyRefusal::NotLossless {
                 primary: evidence.primary.to_owned(),
                 problems: problems.clone(),
             });
@@ -186,14 +190,14 @@ fn incomplete(evidence: &Evidence<'_>, regimes: &Regimes, good: &BTreeSet<&str>)
         let needed = regime.needed();
         if stopped < needed && worst.is_none() {
             let missing = missing_ackers(evidence, regime, good);
-            worst = Some(Refusal::Incomplete { stopped, needed, missing });
+            worst = Some(SafetyRefusal::TooFewAckers { stopped, needed, missing });
         }
     }
     worst
 }
 
 /// Each acker that does not count, with why.
-fn missing_ackers(evidence: &Evidence<'_>, regime: &Regime, good: &BTreeSet<&str>) -> String {
+fn missing_ackers(evidence: &LossEvidence<'_>, regime: &AckPolicy, good: &BTreeSet<&str>) -> String {
     let mut words: Vec<String> = regime
         .ackers
         .iter()
@@ -230,13 +234,13 @@ fn strangers_words(count: u32) -> String {
 }
 
 /// The rule of the fence. An acker that is stopped for good does not ACK, readable and durable or not.
-fn unfenced(evidence: &Evidence<'_>, regimes: &Regimes) -> Option<Refusal> {
+fn unfenced(evidence: &LossEvidence<'_>, regimes: &AckPolicyHistory) -> Option<SafetyRefusal> {
     if evidence.fenced_by.is_some() {
         return None;
     }
-    let refuse = |reason| Some(Refusal::Unfenced { primary: evidence.primary.to_owned(), reason });
+    let refuse = |reason| Some(SafetyRefusal::Unfenced { primary: evidence.primary.to_owned(), reason });
     let regime = regimes.current();
-    let Acks::Required(acks) = &regime.acks else {
+    let AckRequirement::Required(acks) = &regime.acks else {
         return refuse("it did not wait for ackers".to_owned());
     };
     if !regimes.waits_after_restart() {
@@ -246,8 +250,9 @@ fn unfenced(evidence: &Evidence<'_>, regimes: &Regimes) -> Option<Refusal> {
                 .to_owned(),
         );
     }
-    let stopped =
-        |name: &str| evidence.ackers.iter().any(|acker| acker.name == name && acker.stop == Stop::Lasting);
+    let stopped = |name: &str| {
+        evidence.ackers.iter().any(|acker| acker.name == name && acker.stop == AckerStop::Persistent)
+    };
     let left: Vec<&str> = regime.ackers.iter().map(String::as_str).filter(|name| !stopped(name)).collect();
     let left_count = u32::try_from(left.len()).unwrap_or(u32::MAX).saturating_add(regime.strangers);
     if left_count < *acks {
@@ -266,7 +271,7 @@ fn unfenced(evidence: &Evidence<'_>, regimes: &Regimes) -> Option<Refusal> {
 
 /// The log that holds all that the others hold. All of them are beginnings of one binlog, so there is one, unless
 /// histories parted.
-fn longest(good: &[&Acker]) -> Result<(Option<GtidSet>, Vec<String>), Refusal> {
+fn longest(good: &[&AckerEvidence]) -> Result<(Option<GtidSet>, Vec<String>), SafetyRefusal> {
     let logs: Vec<(&str, &GtidSet)> =
         good.iter().filter_map(|acker| Some((acker.name.as_str(), acker.holds.as_ref()?))).collect();
     let Some(mut best) = logs.first().copied() else { return Ok((None, Vec::new())) };
@@ -281,12 +286,12 @@ fn longest(good: &[&Acker]) -> Result<(Option<GtidSet>, Vec<String>), Refusal> {
     Ok((Some(best.1.clone()), holders.collect()))
 }
 
-fn diverged(one: (&str, &GtidSet), other: (&str, &GtidSet)) -> Refusal {
+fn diverged(one: (&str, &GtidSet), other: (&str, &GtidSet)) -> SafetyRefusal {
     let alone = |a: &GtidSet, b: &GtidSet| match a.subtract(b) {
         Ok(difference) => difference.to_string(),
         Err(_) => a.to_string(),
     };
-    Refusal::Diverged {
+    SafetyRefusal::Diverged {
         one: one.0.to_owned(),
         other: other.0.to_owned(),
         detail: format!("{} has {}, {} has {}", one.0, alone(one.1, other.1), other.0, alone(other.1, one.1)),

@@ -13,8 +13,8 @@
 //! - [`traces`]: what a record says.
 //! - [`run`]: the machine.
 
-pub mod run;
-pub mod traces;
+pub mod interrupted_run;
+pub mod state_machine;
 
-pub use run::{Order, Recovery};
-pub use traces::Traces;
+pub use interrupted_run::InterruptedRun;
+pub use state_machine::{RecoveryRequest, RunRecovery};

@@ -17,11 +17,11 @@
 //! - [`order`]: what is asked for.
 //! - [`run`]: the machine; `phases` has the acts of each phase, `readiness` the rules, `catching_up` when the pause may begin.
 
-mod catching_up;
-pub mod order;
+mod catch_up;
 mod phases;
 mod readiness;
-pub mod run;
+pub mod request;
+pub mod state_machine;
 
-pub use order::{Order, Primary};
-pub use run::Switchover;
+pub use request::{PrimaryStatus, SwitchoverRequest};
+pub use state_machine::Switchover;

@@ -1,57 +1,60 @@
 //! The acts of each phase.
 
-use super::run::Switchover;
-use crate::failover::{Act, End, Phase};
+use super::state_machine::Switchover;
+use crate::failover::{RunAction, RunOutcome, RunPhase};
 
 impl Switchover {
-    pub(super) fn acts(&self, at_ms: u64, phase: Phase) -> Vec<Act> {
+    pub(super) fn acts(&self, at_ms: u64, phase: RunPhase) -> Vec<RunAction> {
         let order = &self.order;
         let server = self.chosen.as_ref().map(|chosen| chosen.server.clone()).unwrap_or_default();
-        let each_acker = |act: &dyn Fn(String) -> Act| order.ackers.iter().cloned().map(act).collect();
+        let each_acker = |act: &dyn Fn(String) -> RunAction| order.ackers.iter().cloned().map(act).collect();
         let left_ms = self.deadline_ms().map_or(order.catch_up_ms_max, |end| end.saturating_sub(at_ms));
         match phase {
             // Servers before ackers: what a server was seen to have, the ackers hold when they are asked.
-            Phase::Confirm => {
-                let ackers: Vec<Act> = each_acker(&|acker| Act::ReadAcker { acker });
-                [Act::LookAtServers, Act::LookAtPrimary].into_iter().chain(ackers).collect()
+            RunPhase::Confirm => {
+                let ackers: Vec<RunAction> = each_acker(&|acker| RunAction::ReadAcker { acker });
+                [RunAction::ProbeCandidates, RunAction::ProbePrimary].into_iter().chain(ackers).collect()
             }
-            Phase::Prepare => {
+            RunPhase::Prepare => {
                 let mut acts = self.awaits(left_ms);
                 if !order.dry_run {
-                    acts.push(Act::Prepare { server, acks: order.acks_required });
+                    acts.push(RunAction::PrepareSemiSyncSource { server, acks: order.acks_required });
                 }
                 acts
             }
             // What the servers have is asked anew: the wait comes behind the answer.
-            Phase::CatchUp => vec![Act::Glance { server: order.primary.clone() }],
-            Phase::Pause => {
+            RunPhase::CatchUp => vec![RunAction::ProbeServer { server: order.primary.clone() }],
+            RunPhase::Pause => {
                 // The other half is for the candidate and the ackers.
                 let (server, within_ms) = (order.primary.clone(), left_ms / 2);
-                vec![Act::HoldWrites { server, within_ms, grace_ms: order.grace_ms.min(within_ms) }]
+                vec![RunAction::PauseWrites { server, within_ms, grace_ms: order.grace_ms.min(within_ms) }]
             }
             // Each goes on by itself: see `next_of`.
-            Phase::Fence => self.awaits(left_ms),
+            RunPhase::Fence => self.awaits(left_ms),
             // What a promotion needs of the candidate is done while the ackers connect to it.
-            Phase::Follow => {
-                let mut acts: Vec<Act> = each_acker(&|acker| Act::Follow { acker, server: server.clone() });
-                acts.push(Act::SettleSource { server, acks: order.acks_required });
+            RunPhase::RepointAckers => {
+                let mut acts: Vec<RunAction> =
+                    each_acker(&|acker| RunAction::RepointAcker { acker, server: server.clone() });
+                acts.push(RunAction::PersistSemiSyncSource { server, acks: order.acks_required });
                 acts
             }
-            Phase::Writable => vec![Act::MakeWritable { server }],
-            Phase::Routes => {
+            RunPhase::MakeWritable => vec![RunAction::MakeWritable { server }],
+            RunPhase::RouteClients => {
                 let hooks = order.route_hooks.iter();
-                hooks.map(|hook| Act::RouteHook { hook: hook.clone(), server: server.clone() }).collect()
+                hooks
+                    .map(|hook| RunAction::RunRouteHook { hook: hook.clone(), server: server.clone() })
+                    .collect()
             }
-            Phase::Others => {
+            RunPhase::RepointReplicas => {
                 let replicas = order.direct_replicas.iter().filter(|replica| **replica != server);
-                let repoint = replicas.map(|replica| Act::Repoint { replica: replica.clone() });
+                let repoint = replicas.map(|replica| RunAction::RepointReplica { replica: replica.clone() });
                 let has = self.position.as_ref().map(ToString::to_string).unwrap_or_default();
-                repoint.chain([Act::Demote { server: order.primary.clone(), has }]).collect()
+                repoint.chain([RunAction::Demote { server: order.primary.clone(), has }]).collect()
             }
             // A candidate that may be writable comes first, and alone. Of the rest nothing waits for the other: without its
             // ackers the primary waits, and loses nothing; and it does not wait for a candidate that does not answer.
-            Phase::Undo => {
-                let first = self.undo.iter().position(|act| matches!(act, Act::MakeReadOnly { .. }));
+            RunPhase::Undo => {
+                let first = self.undo.iter().position(|act| matches!(act, RunAction::MakeReadOnly { .. }));
                 first.map_or_else(|| self.undo.clone(), |at| vec![self.undo[at].clone()])
             }
             _ => Vec::new(),
@@ -59,33 +62,38 @@ impl Switchover {
     }
 
     /// Everybody waits for what the primary was last seen to have; the candidate as the last.
-    fn awaits(&self, within_ms: u64) -> Vec<Act> {
+    fn awaits(&self, within_ms: u64) -> Vec<RunAction> {
         let executed = self.primary.as_ref().map(|primary| &primary.executed);
         let Some(what) = self.position.as_ref().or(executed).map(ToString::to_string) else {
             return Vec::new();
         };
         let ackers = self.order.ackers.iter().cloned();
-        let mut acts: Vec<Act> =
-            ackers.map(|acker| Act::AwaitAcker { acker, what: what.clone(), within_ms }).collect();
+        let mut acts: Vec<RunAction> =
+            ackers.map(|acker| RunAction::WaitForAcker { acker, what: what.clone(), within_ms }).collect();
         let server = self.chosen.as_ref().map(|chosen| chosen.server.clone()).unwrap_or_default();
-        acts.push(Act::AwaitServer { server, what, within_ms });
+        acts.push(RunAction::WaitForServer { server, what, within_ms });
         acts
     }
 
     /// What comes behind an act that went well, while others of the phase are still under way: an acker that has everything
     /// stops, and a candidate that has, becomes a source.
-    pub(super) fn next_of(&mut self, at_ms: u64, act: &Act) -> Option<Act> {
+    pub(super) fn next_of(&mut self, at_ms: u64, act: &RunAction) -> Option<RunAction> {
         match (self.course.phase, act) {
-            (Phase::Fence, Act::AwaitAcker { acker, .. }) => Some(Act::StopAcker { acker: acker.clone() }),
-            (Phase::Fence, Act::AwaitServer { server, .. }) => Some(Act::Drain { server: server.clone() }),
-            (Phase::Fence, Act::Drain { server }) => {
-                Some(Act::MakeSource { server: server.clone(), acks: self.order.acks_required })
+            (RunPhase::Fence, RunAction::WaitForAcker { acker, .. }) => {
+                Some(RunAction::StopAcker { acker: acker.clone() })
             }
-            (Phase::CatchUp, Act::Glance { .. }) => {
+            (RunPhase::Fence, RunAction::WaitForServer { server, .. }) => {
+                Some(RunAction::DrainRelayLog { server: server.clone() })
+            }
+            (RunPhase::Fence, RunAction::DrainRelayLog { server }) => Some(RunAction::EnableSemiSyncSource {
+                server: server.clone(),
+                acks: self.order.acks_required,
+            }),
+            (RunPhase::CatchUp, RunAction::ProbeServer { .. }) => {
                 self.catching_up.begins(at_ms);
                 self.awaits(self.order.catch_up_ms_max).pop()
             }
-            (Phase::CatchUp, Act::AwaitServer { .. }) => {
+            (RunPhase::CatchUp, RunAction::WaitForServer { .. }) => {
                 self.catching_up.ends(at_ms);
                 None
             }
@@ -94,43 +102,55 @@ impl Switchover {
     }
 
     /// Behind the promotion: what was not answered, and what comes in phases that were not begun.
-    pub(super) fn still_to_do(&mut self) -> Vec<Act> {
+    pub(super) fn still_to_do(&mut self) -> Vec<RunAction> {
         let mut acts = std::mem::take(&mut self.left);
         acts.extend(self.course.waiting.values().filter(|act| act.changes()).cloned());
         acts.append(&mut self.course.queue);
-        let begun = [Phase::Routes, Phase::Others].into_iter().position(|phase| phase == self.course.phase);
-        for phase in [Phase::Routes, Phase::Others].into_iter().skip(begun.map_or(0, |at| at + 1)) {
+        let begun = [RunPhase::RouteClients, RunPhase::RepointReplicas]
+            .into_iter()
+            .position(|phase| phase == self.course.phase);
+        for phase in
+            [RunPhase::RouteClients, RunPhase::RepointReplicas].into_iter().skip(begun.map_or(0, |at| at + 1))
+        {
             acts.extend(self.acts(0, phase));
         }
         acts
     }
 
     /// What changes something in the phase that fences.
-    fn fence(&self) -> Vec<Act> {
+    fn fence(&self) -> Vec<RunAction> {
         let server = self.chosen.as_ref().map(|chosen| chosen.server.clone()).unwrap_or_default();
         let ackers = self.order.ackers.iter().cloned();
-        let stops = ackers.map(|acker| Act::StopAcker { acker });
-        let drain = Act::Drain { server: server.clone() };
-        stops.chain([drain, Act::MakeSource { server, acks: self.order.acks_required }]).collect()
+        let stops = ackers.map(|acker| RunAction::StopAcker { acker });
+        let drain = RunAction::DrainRelayLog { server: server.clone() };
+        stops
+            .chain([drain, RunAction::EnableSemiSyncSource { server, acks: self.order.acks_required }])
+            .collect()
     }
 
-    pub(super) fn planned(&self, server: String) -> End {
+    pub(super) fn planned(&self, server: String) -> RunOutcome {
         let (order, expected) = (&self.order, &self.order.expected);
-        let mut acts = vec![Act::Prepare { server, acks: order.acks_required }];
+        let mut acts = vec![RunAction::PrepareSemiSyncSource { server, acks: order.acks_required }];
         let mut expected_ms = expected.of(&acts[0]);
-        for phase in
-            [Phase::Pause, Phase::Fence, Phase::Follow, Phase::Writable, Phase::Routes, Phase::Others]
-        {
+        for phase in [
+            RunPhase::Pause,
+            RunPhase::Fence,
+            RunPhase::RepointAckers,
+            RunPhase::MakeWritable,
+            RunPhase::RouteClients,
+            RunPhase::RepointReplicas,
+        ] {
             let of_phase = match phase {
-                Phase::Fence => self.fence(),
+                RunPhase::Fence => self.fence(),
                 phase => self.acts(0, phase),
             };
             let each = of_phase.iter().map(|act| expected.of(act));
-            let took_ms = if phase == Phase::Routes { each.sum() } else { each.max().unwrap_or_default() };
+            let took_ms =
+                if phase == RunPhase::RouteClients { each.sum() } else { each.max().unwrap_or_default() };
             expected_ms = expected_ms.saturating_add(took_ms);
             acts.extend(of_phase);
         }
         let server = self.chosen.as_ref().map(|chosen| chosen.server.clone()).unwrap_or_default();
-        End::Planned { server, acts, expected_ms }
+        RunOutcome::Planned { server, acts, expected_ms }
     }
 }

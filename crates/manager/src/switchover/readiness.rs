@@ -2,37 +2,37 @@
 
 use tailwater_wire::gtid::GtidSet;
 
-use super::catching_up::CatchingUp;
-use super::run::Switchover;
-use crate::choice::{Choice, Feed, LogSupply, Question, choose};
-use crate::failover::{Act, Numbered, Phase};
-use crate::lossless::{Acker, Acks, Stop, refuses};
-use crate::refusal::Refusal;
+use super::catch_up::CatchUpProgress;
+use super::state_machine::Switchover;
+use crate::candidates::{CandidateRanking, LogContents, ReplicationKind, SelectionInput, rank_candidates};
+use crate::failover::{NumberedAction, RunAction, RunPhase};
+use crate::lossless::{AckRequirement, AckerEvidence, AckerStop, stale_term_text};
+use crate::safety_refusal::SafetyRefusal;
 
 impl Switchover {
     /// What stands against a switchover before anything is changed.
-    fn not_ready(&self) -> Option<Refusal> {
+    fn not_ready(&self) -> Option<SafetyRefusal> {
         let order = &self.order;
         let mut reasons = Vec::new();
         match &self.primary {
             None => reasons.push("it was not seen".to_owned()),
             Some(primary) if !primary.writable => reasons.push("it takes no writes".to_owned()),
             Some(primary) => {
-                let acks = primary.waiting.as_ref().map(crate::lossless::Waiting::acks);
-                if !matches!(acks, Some(Acks::Required(_))) {
+                let acks = primary.waiting.as_ref().map(crate::lossless::SemiSyncWait::acks);
+                if !matches!(acks, Some(AckRequirement::Required(_))) {
                     let problems = match acks {
-                        Some(Acks::NotLossless(problems)) => problems,
+                        Some(AckRequirement::NotLossless(problems)) => problems,
                         _ => "semi-sync is not loaded".to_owned(),
                     };
-                    return Some(Refusal::NotLossless { primary: order.primary.clone(), problems });
+                    return Some(SafetyRefusal::NotLossless { primary: order.primary.clone(), problems });
                 }
             }
         }
         for name in &order.ackers {
             match self.ackers.get(name) {
                 None => reasons.push(format!("the acker {name} does not answer")),
-                Some((Acker { stop: Stop::Refused { term, seen }, .. }, _)) => {
-                    reasons.push(format!("{name} {}", refuses(*term, *seen)));
+                Some((AckerEvidence { stop: AckerStop::Refused { term, seen }, .. }, _)) => {
+                    reasons.push(format!("{name} {}", stale_term_text(*term, *seen)));
                 }
                 Some((acker, _)) if !acker.durable => {
                     reasons.push(format!("{name} acknowledges before it is durable"));
@@ -49,18 +49,18 @@ impl Switchover {
             reasons.push(format!("{ackers} ackers cannot give the {needed} ACKs of a commit"));
         }
         let (primary, reasons) = (order.primary.clone(), (!reasons.is_empty()).then(|| reasons.join(", "))?);
-        Some(Refusal::NotReady { primary, reasons })
+        Some(SafetyRefusal::NotReady { primary, reasons })
     }
 
     /// Who becomes primary, if all is as it has to be.
-    pub(super) fn choose(&mut self, at_ms: u64) -> Vec<Numbered> {
+    pub(super) fn choose_candidate(&mut self, at_ms: u64) -> Vec<NumberedAction> {
         if let Some(refusal) = self.not_ready() {
             return self.refuse(at_ms, refusal);
         }
         for server in &mut self.servers {
             if let Some(reason) = self.rejected.get(&server.name) {
                 server.fail(reason);
-            } else if server.feed != Feed::Replication {
+            } else if server.feed != ReplicationKind::Native {
                 // The ackers cannot go on where its own GTIDs begin.
                 server.reached = Err("a channel feeds it, and its binlog has GTIDs of its own".to_owned());
             }
@@ -72,27 +72,27 @@ impl Switchover {
         match best {
             Ok(best) => {
                 self.chosen = Some(best);
-                self.catching_up = CatchingUp::default();
-                self.enter(at_ms, Phase::Prepare)
+                self.catching_up = CatchUpProgress::default();
+                self.enter(at_ms, RunPhase::Prepare)
             }
             Err(refusal) => self.refuse(at_ms, refusal),
         }
     }
 
-    fn choice(&self) -> Choice {
+    fn choice(&self) -> CandidateRanking {
         let order = &self.order;
         // Every one of them holds all that is acknowledged, or will before the end; the first gives what is lacked.
         let empty = GtidSet::empty(order.origin.flavour());
         let first = order.ackers.first().and_then(|name| self.ackers.get_key_value(name));
         let log = match first {
-            Some((name, (acker, before))) => LogSupply {
+            Some((name, (acker, before))) => LogContents {
                 name: name.clone(),
                 holds: acker.holds.clone().unwrap_or(empty),
                 before: before.clone(),
             },
-            None => LogSupply { name: "no log".to_owned(), holds: empty.clone(), before: empty },
+            None => LogContents { name: "no log".to_owned(), holds: empty.clone(), before: empty },
         };
-        choose(&Question {
+        rank_candidates(&SelectionInput {
             region: order.region.as_deref(),
             version: order.version,
             origin: order.origin,
@@ -104,17 +104,20 @@ impl Switchover {
     }
 
     /// What the stopped ackers hold is what the primary told, or somebody wrote to it all the same.
-    pub(super) fn not_exactly_there(&self) -> Option<Refusal> {
+    pub(super) fn not_exactly_there(&self) -> Option<SafetyRefusal> {
         let position = self.position.as_ref()?;
         for (name, (acker, _)) in &self.ackers {
             let refuse = |reason: String| {
-                Some(Refusal::Step { step: Act::StopAcker { acker: name.clone() }.to_string(), reason })
+                Some(SafetyRefusal::StepFailed {
+                    step: RunAction::StopAcker { acker: name.clone() }.to_string(),
+                    reason,
+                })
             };
             let Some(holds) = &acker.holds else { return refuse("its log cannot be read".to_owned()) };
-            if let Stop::Refused { term, seen } = acker.stop {
-                return refuse(refuses(term, seen));
+            if let AckerStop::Refused { term, seen } = acker.stop {
+                return refuse(stale_term_text(term, seen));
             }
-            if acker.stop != Stop::Lasting {
+            if acker.stop != AckerStop::Persistent {
                 return refuse("it did not stop for good".to_owned());
             }
             let more = |one: &GtidSet, than: &GtidSet| match one.subtract(than) {

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use tailwater_wire::gtid::{GtidDifference, GtidSet, MariadbBinlogState, MariadbGtid, MysqlGtidSet};
 
-use super::tree::GtidState;
-use crate::observation::Look;
+use super::tree::GtidComparison;
+use crate::observation::ServerState;
 
 /// Compares what a server has with what the primary has; `None` across families.
 ///
 /// The primary is to be looked at after the server: what the server has of the primary's own, the primary then has, unless
 /// it lost it, or still waits for the acknowledgement.
-pub fn compare(server: &Look, primary: &Look) -> Option<GtidState> {
+pub fn compare(server: &ServerState, primary: &ServerState) -> Option<GtidComparison> {
     match (&server.executed, &primary.executed) {
         (GtidSet::MySql(has), GtidSet::MySql(primarys)) => {
             let own = primary.uuid.as_deref().and_then(uuid_bytes);
@@ -39,14 +39,14 @@ pub fn missing(has: &GtidSet, wanted: &GtidSet) -> Option<u64> {
     })
 }
 
-fn compare_mysql(has: &MysqlGtidSet, primarys: &MysqlGtidSet, own: Option<[u8; 16]>) -> GtidState {
+fn compare_mysql(has: &MysqlGtidSet, primarys: &MysqlGtidSet, own: Option<[u8; 16]>) -> GtidComparison {
     let (mut ahead, mut errant) = (MysqlGtidSet::new(), MysqlGtidSet::new());
     for (uuid, tag, interval) in has.subtract(primarys).iter_intervals() {
         let to = if own == Some(*uuid) { &mut ahead } else { &mut errant };
         // What came out of a set fits into one.
         let _ = to.insert_interval(*uuid, tag, interval);
     }
-    GtidState {
+    GtidComparison {
         behind: u64::try_from(primarys.subtract(has).count()).unwrap_or(u64::MAX),
         errant: (!errant.is_empty()).then(|| errant.to_string()),
         ahead: (!ahead.is_empty()).then(|| ahead.to_string()),
@@ -104,7 +104,7 @@ fn compare_mariadb(
     written: &MariadbBinlogState,
     primary_id: u32,
     primarys: &MariadbBinlogState,
-) -> GtidState {
+) -> GtidComparison {
     let (mut ahead, mut errant) = (Vec::new(), Vec::new());
     for (gtid, known) in mariadb_only(written, server_id, primarys) {
         let to = if gtid.server_id == primary_id { &mut ahead } else { &mut errant };
@@ -112,7 +112,7 @@ fn compare_mariadb(
     }
     let text = |list: Vec<String>| (!list.is_empty()).then(|| list.join(","));
     let behind = missing(&GtidSet::MariaDb(has.clone()), &GtidSet::MariaDb(primarys.clone()));
-    GtidState { behind: behind.unwrap_or_default(), errant: text(errant), ahead: text(ahead) }
+    GtidComparison { behind: behind.unwrap_or_default(), errant: text(errant), ahead: text(ahead) }
 }
 
 /// `0-2-7`, or `0-2-5..7` if the primary has up to 4.
@@ -144,7 +144,7 @@ mod tests {
     const A: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
     const B: &str = "bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb";
 
-    fn mysql(has: &str, primarys: &str) -> GtidState {
+    fn mysql(has: &str, primarys: &str) -> GtidComparison {
         let set = |text: &str| {
             MysqlGtidSet::parse(&text.replace("A:", &format!("{A}:")).replace("B:", &format!("{B}:")))
         };
@@ -153,30 +153,30 @@ mod tests {
 
     #[test]
     fn mysql_tells_behind_errant_and_ahead_apart() {
-        assert_eq!(mysql("A:1-7", "A:1-10"), GtidState { behind: 3, ..GtidState::default() });
+        assert_eq!(mysql("A:1-7", "A:1-10"), GtidComparison { behind: 3, ..GtidComparison::default() });
         assert_eq!(mysql("A:1-10,B:1-2", "A:1-10").errant, Some(format!("{B}:1-2")));
         assert_eq!(mysql("A:1-12", "A:1-10").ahead, Some(format!("{A}:11-12")));
-        assert_eq!(mysql("A:1-10", "A:1-10"), GtidState::default());
+        assert_eq!(mysql("A:1-10", "A:1-10"), GtidComparison::default());
     }
 
-    fn mariadb(has: &str, primarys: &str) -> GtidState {
+    fn mariadb(has: &str, primarys: &str) -> GtidComparison {
         let state = |text: &str| MariadbBinlogState::parse(text).unwrap();
         compare_mariadb(2, &state(has), &state(has), 1, &state(primarys))
     }
 
     #[test]
     fn mariadb_knows_errant_transactions_by_who_wrote_them() {
-        assert_eq!(mariadb("0-1-7", "0-1-10"), GtidState { behind: 3, ..GtidState::default() });
+        assert_eq!(mariadb("0-1-7", "0-1-10"), GtidComparison { behind: 3, ..GtidComparison::default() });
         // Its number is below the primary's, and still the primary never had it.
         assert_eq!(mariadb("0-1-7,0-2-8", "0-1-10").errant.as_deref(), Some("0-2-8"));
         assert_eq!(mariadb("0-2-4,0-1-10", "0-2-3,0-1-10").errant.as_deref(), Some("0-2-4"));
         assert_eq!(mariadb("0-2-9,0-1-10", "0-2-3,0-1-10").errant.as_deref(), Some("0-2-4..9"));
         assert_eq!(mariadb("0-1-12", "0-1-10").ahead.as_deref(), Some("0-1-11..12"));
         // A third server wrote before the primary's binlogs begin.
-        assert_eq!(mariadb("0-3-5,0-1-10", "0-1-10"), GtidState::default());
+        assert_eq!(mariadb("0-3-5,0-1-10", "0-1-10"), GtidComparison::default());
         assert_eq!(mariadb("0-3-11,0-1-10", "0-1-10").errant.as_deref(), Some("0-3-11"));
         // What an earlier primary wrote, and this one got from it.
-        assert_eq!(mariadb("0-2-5,0-1-10", "0-2-5,0-1-10"), GtidState::default());
+        assert_eq!(mariadb("0-2-5,0-1-10", "0-2-5,0-1-10"), GtidComparison::default());
     }
 
     #[test]

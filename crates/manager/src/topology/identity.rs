@@ -1,20 +1,20 @@
 //! Which server is meant where a replica names its source, or a source lists its replicas.
 
-use crate::observation::{ConnectedReplica, Look, ReplicaChannel};
+use crate::observation::{ConnectedReplica, ReplicaChannel, ServerState};
 use crate::topology::plan::RelayPlan;
 
 /// By what somebody can be known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(super) struct ServerIdentity {
     pub uuids: Vec<String>,
     pub server_ids: Vec<u32>,
     /// Hosts, in one spelling, and ports.
     pub addresses: Vec<(String, u16)>,
 }
 
-impl Identity {
+impl ServerIdentity {
     /// Of a server at `address`, with what was seen there, if anything was.
-    pub(super) fn of_server(address: &str, look: Option<&Look>) -> Self {
+    pub(super) fn of_server(address: &str, look: Option<&ServerState>) -> Self {
         let mut addresses: Vec<_> = split(address).into_iter().collect();
         if let Some(look) = look {
             let is_local = addresses.first().is_none_or(|(host, _)| host == LOCAL);
@@ -48,7 +48,7 @@ impl Identity {
 
 /// Who of `known` is the source of a channel: by its UUID, by its address, or by its server id, in this order; an address
 /// may be another name of the same host, and a server id may be somebody else's of another cluster.
-pub(super) fn source_of(channel: &ReplicaChannel, known: &[Identity]) -> Option<usize> {
+pub(super) fn source_of(channel: &ReplicaChannel, known: &[ServerIdentity]) -> Option<usize> {
     let by_uuid = channel.source_uuid.as_ref().and_then(|uuid| {
         known.iter().position(|identity| identity.uuids.iter().any(|known| known.eq_ignore_ascii_case(uuid)))
     });
@@ -71,7 +71,7 @@ pub(super) fn source_of(channel: &ReplicaChannel, known: &[Identity]) -> Option<
 }
 
 /// Whether a replica that a source lists is this one.
-pub(super) fn is_listed_as(identity: &Identity, server_id: u32, uuid: Option<&str>) -> bool {
+pub(super) fn is_listed_as(identity: &ServerIdentity, server_id: u32, uuid: Option<&str>) -> bool {
     match uuid.filter(|uuid| !uuid.is_empty()) {
         Some(uuid) if !identity.uuids.is_empty() => {
             identity.uuids.iter().any(|known| known.eq_ignore_ascii_case(uuid))
@@ -123,10 +123,11 @@ mod tests {
 
     #[test]
     fn a_listed_replica_is_known_by_its_uuid_where_both_have_one() {
-        let identity = Identity { uuids: vec!["aa".into()], server_ids: vec![7], addresses: Vec::new() };
+        let identity =
+            ServerIdentity { uuids: vec!["aa".into()], server_ids: vec![7], addresses: Vec::new() };
         assert!(is_listed_as(&identity, 9, Some("AA")));
         assert!(!is_listed_as(&identity, 7, Some("bb")), "another server with a copied server_id");
         assert!(is_listed_as(&identity, 7, None));
-        assert!(is_listed_as(&Identity { uuids: Vec::new(), ..identity }, 7, Some("bb")));
+        assert!(is_listed_as(&ServerIdentity { uuids: Vec::new(), ..identity }, 7, Some("bb")));
     }
 }

@@ -7,16 +7,16 @@
 //! - `judging`: what is wrong with one server.
 //! - `building`: puts it together.
 
-mod building;
 pub mod gtids;
 mod identity;
-mod judging;
 pub mod plan;
+mod problem_checks;
 pub mod tree;
+mod tree_builder;
 
-pub use building::build;
 pub use plan::{
-    ClusterPlan, ListenPlan, Member, OtherRelay, Promotion, RelayPlan, RelayReader, RelayState, TargetPlan,
-    TargetState,
+    ClusterPlan, ListenerPlan, Member, Promotion, RelayPlan, RelayReader, RelayState, RemoteRelay,
+    TargetPlan, TargetState,
 };
-pub use tree::{Cluster, GtidState, Node, Problem, ProblemCode, Role, SemiSync};
+pub use tree::{Cluster, GtidComparison, NodeRole, ProblemCode, SemiSync, TopologyNode, TopologyProblem};
+pub use tree_builder::build_tree;

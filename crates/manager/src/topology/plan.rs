@@ -43,7 +43,7 @@ pub struct ClusterPlan {
     /// Tailwater itself: the source's log.
     pub relay: RelayPlan,
     /// Relays of the same source on other machines.
-    pub others: Vec<OtherRelay>,
+    pub others: Vec<RemoteRelay>,
     /// The targets of the log's channels.
     pub targets: Vec<TargetPlan>,
 }
@@ -56,14 +56,14 @@ pub struct RelayPlan {
     /// Whether it is to acknowledge.
     pub semi_sync: bool,
     /// Where replicas read from it.
-    pub listens: Vec<ListenPlan>,
+    pub listens: Vec<ListenerPlan>,
     /// What the daemon says; absent if none answers.
     pub state: Option<RelayState>,
 }
 
 /// A `[[relay]]`: a relay on another machine.
 #[derive(Debug, Clone, Default)]
-pub struct OtherRelay {
+pub struct RemoteRelay {
     /// Its name.
     pub name: String,
     /// What is known of it; its state is absent while nobody has asked it.
@@ -74,7 +74,7 @@ pub struct OtherRelay {
 
 /// A `[[serve]]`.
 #[derive(Debug, Clone, Default)]
-pub struct ListenPlan {
+pub struct ListenerPlan {
     /// `host:port`.
     pub address: String,
     /// The `server_id` that replicas see.

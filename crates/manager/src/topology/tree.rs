@@ -12,13 +12,13 @@ pub struct Cluster {
     /// The `[[source]]`'s name.
     pub name: String,
     /// The primary with everything below it; behind it what hangs on nothing that is known.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<TopologyNode>,
 }
 
 /// What somebody is in a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum NodeRole {
     /// The server that the log follows.
     Primary,
     /// A server that replicates by itself.
@@ -30,16 +30,17 @@ pub enum Role {
     /// A server of the configuration that replicates from nothing, or was not reached.
     Server,
     /// A replica that the configuration does not name.
-    Seen,
+    #[serde(rename = "seen", alias = "unconfigured")]
+    Unconfigured,
 }
 
 /// A server, a relay, or somebody who was seen.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Node {
+pub struct TopologyNode {
     /// Its name in the configuration, or what is known of it.
     pub name: String,
     /// What it is.
-    pub role: Role,
+    pub role: NodeRole,
     /// Where it is; empty if that is not known.
     pub address: String,
     /// Whether it answered.
@@ -55,7 +56,7 @@ pub struct Node {
     /// What it has; the primary's, a relay's and a server's own view.
     pub gtids: Option<String>,
     /// Compared with the primary.
-    pub gtid_state: Option<GtidState>,
+    pub gtid_state: Option<GtidComparison>,
     /// As a source.
     pub semi_sync: Option<SemiSync>,
     /// Whether it acknowledges as a replica.
@@ -67,13 +68,13 @@ pub struct Node {
     /// What else is worth a line: what a relay does, from where somebody reads.
     pub notes: Vec<String>,
     /// What is wrong.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<TopologyProblem>,
     /// Who reads from it.
-    pub children: Vec<Node>,
+    pub children: Vec<TopologyNode>,
 }
 
-impl Node {
-    pub(super) fn new(name: impl Into<String>, role: Role, address: impl Into<String>) -> Self {
+impl TopologyNode {
+    pub(super) fn new(name: impl Into<String>, role: NodeRole, address: impl Into<String>) -> Self {
         Self {
             name: name.into(),
             role,
@@ -96,11 +97,11 @@ impl Node {
     }
 
     pub(super) fn problem(&mut self, code: ProblemCode, text: impl Into<String>) {
-        self.problems.push(Problem { code, text: text.into() });
+        self.problems.push(TopologyProblem { code, text: text.into() });
     }
 
     /// It, and all below it.
-    pub fn walk(&self) -> Vec<&Node> {
+    pub fn walk(&self) -> Vec<&TopologyNode> {
         let mut all = vec![self];
         let mut next = 0;
         while let Some(node) = all.get(next).copied() {
@@ -113,7 +114,7 @@ impl Node {
 
 /// How a server's transactions compare with the primary's.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct GtidState {
+pub struct GtidComparison {
     /// Transactions that the primary has and it has not; on MariaDB the most that it may be.
     pub behind: u64,
     /// Transactions that it has and the primary never had, by name: errant.
@@ -140,7 +141,7 @@ pub struct SemiSync {
 
 /// What is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Problem {
+pub struct TopologyProblem {
     /// Stable.
     pub code: ProblemCode,
     /// For people: what, and what to do.

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tailwater_manager::acting::replication::{self, ReadFrom};
+use tailwater_manager::actions::replication::{self, ReplicationSource};
 use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec};
 use tailwater_session::{ConnectOptions, Connection, Purpose, grant_statement};
@@ -60,8 +60,8 @@ pub fn as_leader(to: &Server) -> ConnectOptions {
     ConnectOptions { user: "leader".into(), ..to.connect_options() }
 }
 
-pub fn address(of: &Server) -> ReadFrom {
-    ReadFrom::new("127.0.0.1", of.port(), REPLICATION_USER, REPLICATION_PASSWORD.into())
+pub fn address(of: &Server) -> ReplicationSource {
+    ReplicationSource::new("127.0.0.1", of.port(), REPLICATION_USER, REPLICATION_PASSWORD.into())
 }
 
 pub async fn connect(to: &Server) -> Result<Connection> {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use tailwater_manager::ManagerError;
-use tailwater_manager::acting::draining::drain;
-use tailwater_manager::acting::replication::{self, read_from};
+use tailwater_manager::actions::relay_log_drain::drain;
+use tailwater_manager::actions::replication::{self, read_from};
 use tailwater_sandbox::{ServerKind, require};
 use tailwater_session::Connection;
 
@@ -78,7 +78,10 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
         cluster.primary.pause()?;
         for _ in 0..2 {
             let error = drain(&mut connection, PATIENCE).await.err().context("drained over a duplicate")?;
-            ensure!(matches!(&error, ManagerError::Act { reason, .. } if reason.contains("1062")), "{error}");
+            ensure!(
+                matches!(&error, ManagerError::ActionFailed { reason, .. } if reason.contains("1062")),
+                "{error}"
+            );
         }
         cluster
             .replica
@@ -95,7 +98,7 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
     locker.execute("LOCK TABLES shop.t WRITE").await?;
     cluster.receive(7).await?;
     let error = drain(&mut connection, Duration::from_millis(200)).await.err().context("too fast")?;
-    ensure!(matches!(&error, ManagerError::TooLong { .. }), "{error}");
+    ensure!(matches!(&error, ManagerError::ActionTimeout { .. }), "{error}");
     locker.execute("UNLOCK TABLES").await?;
     let mut connection = connect(&cluster.replica).await?;
     drain(&mut connection, PATIENCE).await?;

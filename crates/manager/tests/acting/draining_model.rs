@@ -1,7 +1,7 @@
 //! A model of a replica, its two threads and its relay log, that is drained from any state.
 
 use proptest::prelude::*;
-use tailwater_manager::acting::draining::{Step, View, next};
+use tailwater_manager::actions::relay_log_drain::{DrainState, DrainStep, next};
 use tailwater_manager::observation::{IoState, ReplicaChannel, ThreadError};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
@@ -42,10 +42,10 @@ impl Replica {
         self.applies = !self.is_broken;
     }
 
-    fn does(&mut self, step: Step) {
+    fn does(&mut self, step: DrainStep) {
         match step {
-            Step::StartApplier => self.start_applier(),
-            Step::LiftDelay => {
+            DrainStep::StartApplier => self.start_applier(),
+            DrainStep::LiftDelay => {
                 self.applies = false;
                 if self.io == IoState::Stopped || self.flavour == Flavour::MariaDb {
                     self.drop_relay_log();
@@ -53,13 +53,13 @@ impl Replica {
                 self.delayed = false;
                 self.start_applier();
             }
-            Step::ByPlace => {
+            DrainStep::ResumeAtPosition => {
                 (self.io, self.applies, self.delayed, self.by_gtids) =
                     (IoState::Stopped, false, false, false);
                 self.start_applier();
             }
-            Step::StopReceiving => self.io = IoState::Stopped,
-            Step::Wait | Step::Drained | Step::Broken => {}
+            DrainStep::StopReceiving => self.io = IoState::Stopped,
+            DrainStep::Wait | DrainStep::Drained | DrainStep::Failed => {}
         }
         if self.io != IoState::Stopped && self.coming > 0 {
             self.coming -= 1;
@@ -132,21 +132,21 @@ proptest! {
         for _ in 0..50 {
             let (channel, received) = (replica.channel(), replica.set(replica.received));
             let executed = replica.set(replica.executed);
-            let view = View {
+            let view = DrainState {
                 flavour: replica.flavour, channel: &channel, received: &received, executed: &executed, starts,
             };
             let step = next(view);
             match step {
-                Step::Drained => {
+                DrainStep::Drained => {
                     prop_assert!(replica.io == IoState::Stopped && replica.executed == replica.received);
                     return Ok(());
                 }
-                Step::Broken => {
+                DrainStep::Failed => {
                     prop_assert!(replica.is_broken, "{begun:?}");
                     return Ok(());
                 }
-                Step::StartApplier | Step::LiftDelay | Step::ByPlace => starts += 1,
-                Step::StopReceiving | Step::Wait => {}
+                DrainStep::StartApplier | DrainStep::LiftDelay | DrainStep::ResumeAtPosition => starts += 1,
+                DrainStep::StopReceiving | DrainStep::Wait => {}
             }
             replica.does(step);
             prop_assert!(!replica.lost, "{step:?} lost what {begun:?} had received");

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use tailwater_manager::acting::draining::wait_executed;
-use tailwater_manager::acting::replication::{executed, read_from};
-use tailwater_manager::acting::{Actor, FeedAnswer, FeedPort, Limits};
-use tailwater_manager::choice::Feed;
-use tailwater_manager::failover::{Act, Answer};
-use tailwater_manager::hands::{AckerError, Hands};
-use tailwater_manager::lease::Token;
+use tailwater_manager::action_executor::{AckerError, ActionExecutor};
+use tailwater_manager::actions::relay_log_drain::wait_executed;
+use tailwater_manager::actions::replication::{executed, read_from};
+use tailwater_manager::actions::{ActionTimeouts, ChannelControl, ChannelFuture, ServerExecutor};
+use tailwater_manager::candidates::ReplicationKind;
+use tailwater_manager::failover::{ActionOutcome, RunAction};
+use tailwater_manager::lease::LeaseToken;
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
@@ -45,7 +45,7 @@ impl Channel {
     }
 }
 
-impl FeedPort for Channel {
+impl ChannelControl for Channel {
     fn progress(&self) -> Option<GtidSet> {
         self.brought.lock().unwrap().clone()
     }
@@ -58,14 +58,14 @@ impl FeedPort for Channel {
         self.is_whole.load(Ordering::Relaxed)
     }
 
-    fn pause(&self) -> FeedAnswer<'_, GtidSet> {
+    fn pause(&self) -> ChannelFuture<'_, GtidSet> {
         Box::pin(async {
             self.is_paused.store(true, Ordering::Relaxed);
             self.publish().await.map_err(|error| AckerError::Unknown(error.to_string()))
         })
     }
 
-    fn resume(&self) -> FeedAnswer<'_, ()> {
+    fn resume(&self) -> ChannelFuture<'_, ()> {
         self.is_paused.store(false, Ordering::Relaxed);
         Box::pin(async { Ok(()) })
     }
@@ -93,19 +93,19 @@ pub async fn what_a_channel_feeds_becomes_primary(cluster: &mut Cluster) -> Resu
     let mut setup = setup(cluster, PATIENCE);
     setup.servers = vec![participant("db3", target)];
     setup.servers[0].feed = Some(Arc::<Channel>::clone(&channel));
-    setup.limits = Limits { supply: Duration::from_millis(50), ..setup.limits };
-    let actor = Actor::new(setup);
-    let look = async || match actor.perform(&Act::LookAtServers, Token(7)).await {
-        Answer::Servers(servers) => servers.into_iter().next().context("no server"),
+    setup.limits = ActionTimeouts { supply: Duration::from_millis(50), ..setup.limits };
+    let actor = ServerExecutor::new(setup);
+    let look = async || match actor.perform(&RunAction::ProbeCandidates, LeaseToken(7)).await {
+        ActionOutcome::Candidates(servers) => servers.into_iter().next().context("no server"),
         other => anyhow::bail!("{other:?}"),
     };
     let db3 = || "db3".to_owned();
     let what = all.subtract(&GtidSet::empty(all.flavour()))?.to_string();
-    let supply = Act::Supply { server: db3(), from: "relay".into(), what };
+    let supply = RunAction::Backfill { server: db3(), from: "relay".into(), what };
 
     // Nothing is known of it, then not enough, then everything.
     let seen = look().await?;
-    ensure!(seen.feed == Feed::Channel && seen.received.is_none(), "{seen:?}");
+    ensure!(seen.feed == ReplicationKind::Channel && seen.received.is_none(), "{seen:?}");
     fails(&actor, supply.clone(), "does not tell").await?;
     *channel.brought.lock().unwrap() = Some(GtidSet::empty(all.flavour()));
     fails(&actor, supply.clone(), "has not brought").await?;
@@ -115,27 +115,27 @@ pub async fn what_a_channel_feeds_becomes_primary(cluster: &mut Cluster) -> Resu
 
     // Under GTIDs of its own nobody could go on behind it.
     channel.keeps_gtids.store(false, Ordering::Relaxed);
-    ensure!(look().await?.feed == Feed::OwnChannel);
-    fails(&actor, Act::Drain { server: db3() }, "GTIDs of its own").await?;
+    ensure!(look().await?.feed == ReplicationKind::ChannelOwnGtids);
+    fails(&actor, RunAction::DrainRelayLog { server: db3() }, "GTIDs of its own").await?;
     channel.keeps_gtids.store(true, Ordering::Relaxed);
 
     // Nor is a part of the data enough.
     channel.is_whole.store(false, Ordering::Relaxed);
-    ensure!(look().await?.feed == Feed::PartialChannel);
-    fails(&actor, Act::Drain { server: db3() }, "no copy").await?;
+    ensure!(look().await?.feed == ReplicationKind::PartialChannel);
+    fails(&actor, RunAction::DrainRelayLog { server: db3() }, "no copy").await?;
     channel.is_whole.store(true, Ordering::Relaxed);
 
     // Undone, it is fed again.
-    let make_source = || Act::MakeSource { server: db3(), acks: 1 };
-    does(&actor, Act::Drain { server: db3() }).await?;
+    let make_source = || RunAction::EnableSemiSyncSource { server: db3(), acks: 1 };
+    does(&actor, RunAction::DrainRelayLog { server: db3() }).await?;
     does(&actor, make_source()).await?;
     ensure!(channel.is_paused.load(Ordering::Relaxed));
-    does(&actor, Act::UnmakeSource { server: db3() }).await?;
+    does(&actor, RunAction::DisableSemiSyncSource { server: db3() }).await?;
     ensure!(!channel.is_paused.load(Ordering::Relaxed));
 
-    does(&actor, Act::Drain { server: db3() }).await?;
+    does(&actor, RunAction::DrainRelayLog { server: db3() }).await?;
     does(&actor, make_source()).await?;
-    does(&actor, Act::MakeWritable { server: db3() }).await?;
+    does(&actor, RunAction::MakeWritable { server: db3() }).await?;
     if cluster.kind.flavour() == Flavour::MariaDb {
         // What it numbers its transactions by, and is asked by, is not in its binlog, and outlives a restart.
         cluster.log.restart(None).await?;
@@ -150,5 +150,5 @@ pub async fn what_a_channel_feeds_becomes_primary(cluster: &mut Cluster) -> Resu
     let now = executed(&mut connect(target).await?).await?;
     ensure!(all.is_subset_of(&now) && now.subtract(&all)?.to_string() != "", "{now} behind {all}");
     // And stands in the way of draining it once more: its channel did not bring that.
-    fails(&actor, Act::Drain { server: db3() }, "transactions of its own").await
+    fails(&actor, RunAction::DrainRelayLog { server: db3() }, "transactions of its own").await
 }

@@ -4,17 +4,19 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tailwater_manager::acting::hook::{Arguments, Hook, Outcome, Party, Purpose, Situation, run};
+use tailwater_manager::actions::hook::{
+    Hook, HookArguments, HookContext, HookOutcome, HookPurpose, HookServer, run,
+};
 
-fn hook(script: &str, arguments: Arguments, time_limit: Duration) -> Hook {
+fn hook(script: &str, arguments: HookArguments, time_limit: Duration) -> Hook {
     let command = ["/bin/sh", "-c", script, "hook"].map(str::to_owned).to_vec();
     Hook { name: "vip".into(), command, arguments, time_limit }
 }
 
-fn situation() -> Situation {
-    let party = |name: &str, port| Party { name: name.into(), host: format!("{name}.example"), port };
-    Situation {
-        purpose: Purpose::Route,
+fn situation() -> HookContext {
+    let party = |name: &str, port| HookServer { name: name.into(), host: format!("{name}.example"), port };
+    HookContext {
+        purpose: HookPurpose::Route,
         run: "f1".into(),
         term: 7,
         old: party("db1", 3306),
@@ -28,8 +30,8 @@ const LONG: Duration = Duration::from_secs(60);
 #[tokio::test]
 async fn a_hook_is_told_who_and_where() -> Result<()> {
     let script = "env | grep ^TAILWATER_ | sort; echo on stderr >&2; echo \"$@\"";
-    let outcome = run(&hook(script, Arguments::Mha, LONG), &situation()).await;
-    let Outcome::Done(printed) = outcome else { anyhow::bail!("{outcome:?}") };
+    let outcome = run(&hook(script, HookArguments::Mha, LONG), &situation()).await;
+    let HookOutcome::Done(printed) = outcome else { anyhow::bail!("{outcome:?}") };
     let want = "TAILWATER_COMMAND=start\nTAILWATER_GTIDS=0-1-9\nTAILWATER_HOOK=vip\nTAILWATER_NEW_HOST=db2.example\n\
                 TAILWATER_NEW_NAME=db2\nTAILWATER_NEW_PORT=3307\nTAILWATER_OLD_HOST=db1.example\n\
                 TAILWATER_OLD_NAME=db1\nTAILWATER_OLD_PORT=3306\nTAILWATER_RUN=f1\nTAILWATER_TERM=7\n\
@@ -41,44 +43,45 @@ async fn a_hook_is_told_who_and_where() -> Result<()> {
         ensure!(!name.starts_with("TAILWATER_") || page.contains(name), "{name} in docs/reference/hooks.md");
     }
 
-    let fence = Situation { purpose: Purpose::Fence, new: None, gtids: None, ..situation() };
+    let fence = HookContext { purpose: HookPurpose::Fence, new: None, gtids: None, ..situation() };
     let outcome =
-        run(&hook("echo \"$TAILWATER_COMMAND $TAILWATER_NEW_HOST$*\"", Arguments::AsGiven, LONG), &fence)
+        run(&hook("echo \"$TAILWATER_COMMAND $TAILWATER_NEW_HOST$*\"", HookArguments::AsGiven, LONG), &fence)
             .await;
-    ensure!(outcome == Outcome::Done("stop".into()), "{outcome:?}");
+    ensure!(outcome == HookOutcome::Done("stop".into()), "{outcome:?}");
     Ok(())
 }
 
 #[tokio::test]
 async fn a_hook_that_fails_hangs_or_chatters_holds_nothing_up() -> Result<()> {
-    let outcome = run(&hook("echo no; exit 3", Arguments::AsGiven, LONG), &situation()).await;
-    let told = matches!(&outcome, Outcome::Failed(text) if text.contains("exit status: 3: no"));
+    let outcome = run(&hook("echo no; exit 3", HookArguments::AsGiven, LONG), &situation()).await;
+    let told = matches!(&outcome, HookOutcome::Failed(text) if text.contains("exit status: 3: no"));
     ensure!(told, "{outcome:?}");
-    let absent = Hook { command: vec!["/nonexistent/hook".into()], ..hook("", Arguments::AsGiven, LONG) };
-    ensure!(matches!(run(&absent, &situation()).await, Outcome::Failed(_)));
+    let absent = Hook { command: vec!["/nonexistent/hook".into()], ..hook("", HookArguments::AsGiven, LONG) };
+    ensure!(matches!(run(&absent, &situation()).await, HookOutcome::Failed(_)));
     ensure!(matches!(
-        run(&hook("kill -9 $$", Arguments::AsGiven, LONG), &situation()).await,
-        Outcome::Unknown(_)
+        run(&hook("kill -9 $$", HookArguments::AsGiven, LONG), &situation()).await,
+        HookOutcome::Unknown(_)
     ));
 
     // More than a pipe holds, and more than is kept.
     let outcome =
-        run(&hook("head -c 1000000 /dev/zero | tr '\\0' x", Arguments::AsGiven, LONG), &situation()).await;
-    let Outcome::Done(printed) = outcome else { anyhow::bail!("{outcome:?}") };
+        run(&hook("head -c 1000000 /dev/zero | tr '\\0' x", HookArguments::AsGiven, LONG), &situation())
+            .await;
+    let HookOutcome::Done(printed) = outcome else { anyhow::bail!("{outcome:?}") };
     ensure!((1..=8192).contains(&printed.len()), "{}", printed.len());
 
     // What it leaves running keeps nobody waiting, and is left alone.
     let begun = Instant::now();
-    let outcome = run(&hook("sleep 60 & echo $!", Arguments::AsGiven, LONG), &situation()).await;
-    let Outcome::Done(left) = outcome else { anyhow::bail!("{outcome:?}") };
+    let outcome = run(&hook("sleep 60 & echo $!", HookArguments::AsGiven, LONG), &situation()).await;
+    let HookOutcome::Done(left) = outcome else { anyhow::bail!("{outcome:?}") };
     ensure!(begun.elapsed() < LONG / 2 && lives(&left), "{left}");
     let end = std::process::Command::new("kill").arg(left.trim()).status()?;
     ensure!(end.success());
 
     // One that hangs is killed, with what it started.
     let script = "sleep 60 & echo $!; wait";
-    let outcome = run(&hook(script, Arguments::AsGiven, Duration::from_millis(300)), &situation()).await;
-    let Outcome::Unknown(text) = outcome else { anyhow::bail!("{outcome:?}") };
+    let outcome = run(&hook(script, HookArguments::AsGiven, Duration::from_millis(300)), &situation()).await;
+    let HookOutcome::Unknown(text) = outcome else { anyhow::bail!("{outcome:?}") };
     let child = text.rsplit(' ').next().context("no number")?.to_owned();
     let begun = Instant::now();
     while lives(&child) {

@@ -3,16 +3,18 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use tailwater_manager::acting::replication::{executed, read_from, status};
-use tailwater_manager::acting::semi_sync::is_waiting;
-use tailwater_manager::acting::writing::is_writable;
-use tailwater_manager::acting::{Actor, Limits, Log, Participant, Party, ReplicaAccount, Setup};
-use tailwater_manager::choice::Version;
-use tailwater_manager::failover::{Act, Answer};
-use tailwater_manager::hands::Hands;
-use tailwater_manager::lease::Token;
+use tailwater_manager::action_executor::ActionExecutor;
+use tailwater_manager::actions::read_only::is_writable;
+use tailwater_manager::actions::replication::{executed, read_from, status};
+use tailwater_manager::actions::semi_sync::is_waiting;
+use tailwater_manager::actions::{
+    ActionTimeouts, ExecutorConfig, HookServer, ManagedServer, RelayEndpoint, ReplicaAccount, ServerExecutor,
+};
+use tailwater_manager::candidates::ServerVersion;
+use tailwater_manager::failover::{ActionOutcome, RunAction};
+use tailwater_manager::lease::LeaseToken;
 use tailwater_manager::observation::IoState;
-use tailwater_manager::observing::Subject;
+use tailwater_manager::probe::ProbeTarget;
 use tailwater_manager::topology::Member;
 use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
 use tailwater_sandbox::{Server, ServerKind, require};
@@ -25,45 +27,45 @@ use super::cluster::{
 
 on_both_families!(a_replica_becomes_primary_and_is_one_no_more);
 
-pub fn participant(name: &str, server: &Server) -> Participant {
-    let subject = Subject { name: name.to_owned(), connect: as_leader(server) };
-    Participant { subject, member: Member { name: name.to_owned(), ..Member::default() }, feed: None }
+pub fn participant(name: &str, server: &Server) -> ManagedServer {
+    let subject = ProbeTarget { name: name.to_owned(), connect: as_leader(server) };
+    ManagedServer { subject, member: Member { name: name.to_owned(), ..Member::default() }, feed: None }
 }
 
-fn actor(cluster: &Cluster, change: Duration) -> Actor {
-    Actor::new(setup(cluster, change))
+fn actor(cluster: &Cluster, change: Duration) -> ServerExecutor {
+    ServerExecutor::new(setup(cluster, change))
 }
 
-pub fn setup(cluster: &Cluster, change: Duration) -> Setup {
-    Setup {
+pub fn setup(cluster: &Cluster, change: Duration) -> ExecutorConfig {
+    ExecutorConfig {
         run: "f1".into(),
-        primary: Party { name: "db1".into(), host: "127.0.0.1".into(), port: cluster.primary.port() },
+        primary: HookServer { name: "db1".into(), host: "127.0.0.1".into(), port: cluster.primary.port() },
         flavour: cluster.kind.flavour(),
-        version: Version::read(cluster.primary.version()),
+        version: ServerVersion::read(cluster.primary.version()),
         servers: vec![participant("db2", &cluster.replica), participant("db3", &cluster.log)],
         ackers: Default::default(),
-        logs: vec![Log { name: "relay".into(), address: address(&cluster.log) }],
+        logs: vec![RelayEndpoint { name: "relay".into(), address: address(&cluster.log) }],
         replica_account: ReplicaAccount {
             user: REPLICATION_USER.into(),
             password: REPLICATION_PASSWORD.into(),
             ..ReplicaAccount::default()
         },
         hooks: Vec::new(),
-        limits: Limits { change, look: PATIENCE, drain: PATIENCE, ..Limits::default() },
+        limits: ActionTimeouts { change, look: PATIENCE, drain: PATIENCE, ..ActionTimeouts::default() },
     }
 }
 
-pub async fn does(actor: &Actor, act: Act) -> Result<Option<String>> {
-    match actor.perform(&act, Token(7)).await {
-        Answer::Done => Ok(None),
-        Answer::Noted(note) => Ok(Some(note)),
+pub async fn does(actor: &ServerExecutor, act: RunAction) -> Result<Option<String>> {
+    match actor.perform(&act, LeaseToken(7)).await {
+        ActionOutcome::Done => Ok(None),
+        ActionOutcome::DoneWithNote(note) => Ok(Some(note)),
         other => bail!("{act}: {other:?}"),
     }
 }
 
-pub async fn fails(actor: &Actor, act: Act, with: &str) -> Result<()> {
-    match actor.perform(&act, Token(7)).await {
-        Answer::Failed(reason) | Answer::Unknown(reason) if reason.contains(with) => Ok(()),
+pub async fn fails(actor: &ServerExecutor, act: RunAction, with: &str) -> Result<()> {
+    match actor.perform(&act, LeaseToken(7)).await {
+        ActionOutcome::Failed(reason) | ActionOutcome::Unknown(reason) if reason.contains(with) => Ok(()),
         other => bail!("{act}: {other:?}, and not {with:?}"),
     }
 }
@@ -86,7 +88,8 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
     cluster.wait(&cluster.log, "in the log", async || Ok(rows(&cluster.log).await? == "1,2")).await?;
     cluster.primary.pause()?;
 
-    let Answer::Servers(seen) = actor.perform(&Act::LookAtServers, Token(7)).await else {
+    let ActionOutcome::Candidates(seen) = actor.perform(&RunAction::ProbeCandidates, LeaseToken(7)).await
+    else {
         bail!("no servers")
     };
     ensure!(seen.iter().map(|one| one.name.as_str()).eq(["db2", "db3"]), "{seen:?}");
@@ -97,7 +100,9 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
     // An account that may not do it is no use, and that is known before anything is changed.
     let mut unfit = setup(&cluster, PATIENCE);
     unfit.servers[0].subject.connect = cluster.replica.replication_options();
-    let Answer::Servers(lacking) = Actor::new(unfit).perform(&Act::LookAtServers, Token(7)).await else {
+    let ActionOutcome::Candidates(lacking) =
+        ServerExecutor::new(unfit).perform(&RunAction::ProbeCandidates, LeaseToken(7)).await
+    else {
         bail!("no servers")
     };
     let told = lacking[0].reached.as_ref().is_err_and(|reason| reason.contains("run: GRANT"));
@@ -107,7 +112,8 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
     if kind.flavour() == Flavour::MySql {
         let revoke = "SET SESSION sql_log_bin = 0; REVOKE INSERT ON mysql.plugin FROM leader@'%'";
         cluster.log.sql(revoke).await?;
-        let Answer::Servers(seen) = actor.perform(&Act::LookAtServers, Token(7)).await else {
+        let ActionOutcome::Candidates(seen) = actor.perform(&RunAction::ProbeCandidates, LeaseToken(7)).await
+        else {
             bail!("no servers")
         };
         ensure!(seen[0].semi_sync_lack.is_none() && seen[1].reached.is_ok(), "{seen:?}");
@@ -117,8 +123,8 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
         cluster.log.sql("SET SESSION sql_log_bin = 0; GRANT INSERT ON mysql.plugin TO leader@'%'").await?;
     }
 
-    fails(&actor, Act::MakeWritable { server: server() }, "not drained").await?;
-    let supply = |from: &str| Act::Supply { server: server(), from: from.into(), what: what.clone() };
+    fails(&actor, RunAction::MakeWritable { server: server() }, "not drained").await?;
+    let supply = |from: &str| RunAction::Backfill { server: server(), from: from.into(), what: what.clone() };
     fails(&actor, supply("nobody"), "no address").await?;
     for from in ["relay", "relay", "db3"] {
         does(&actor, supply(from)).await?;
@@ -134,38 +140,38 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
     until_received(&mut replica, &logged).await?;
     let mut hasty = setup(&cluster, PATIENCE);
     hasty.limits.drain = Duration::from_millis(100);
-    fails(&Actor::new(hasty), Act::Drain { server: server() }, "TW-MGR-0061").await?;
+    fails(&ServerExecutor::new(hasty), RunAction::DrainRelayLog { server: server() }, "TW-MGR-0061").await?;
     let channel = status(&mut replica).await?.context("no channel")?;
     ensure!(channel.io != IoState::Stopped, "it does not read from the log any more: {channel:?}");
     locker.execute("UNLOCK TABLES").await?;
-    does(&actor, Act::Drain { server: server() }).await?;
+    does(&actor, RunAction::DrainRelayLog { server: server() }).await?;
     ensure!(
         rows(&cluster.replica).await? == "1,2",
         "what was received is not dropped, what was lacking came"
     );
-    fails(&actor, Act::MakeWritable { server: server() }, "ACKs").await?;
+    fails(&actor, RunAction::MakeWritable { server: server() }, "ACKs").await?;
 
     // It waits for ACKs, though its semi-sync was not even loaded, and replicates again when that is undone.
-    fails(&actor, Act::MakeSource { server: server(), acks: 0 }, "0 ACKs").await?;
+    fails(&actor, RunAction::EnableSemiSyncSource { server: server(), acks: 0 }, "0 ACKs").await?;
     make_source(&actor, kind).await?;
     make_source(&actor, kind).await?;
     is_waiting(&mut replica, 1).await?;
     ensure!(!is_writable(&mut replica).await?);
     for _ in 0..2 {
-        does(&actor, Act::UnmakeSource { server: server() }).await?;
+        does(&actor, RunAction::DisableSemiSyncSource { server: server() }).await?;
         ensure!(is_waiting(&mut replica, 1).await.is_err());
         let channel = status(&mut replica).await?.context("no channel")?;
         ensure!(channel.sql_running, "{channel:?}");
     }
 
     // Writable: its source is forgotten, a commit waits for its ACK, and nobody takes it away from under that.
-    does(&actor, Act::Drain { server: server() }).await?;
+    does(&actor, RunAction::DrainRelayLog { server: server() }).await?;
     make_source(&actor, kind).await?;
     for _ in 0..2 {
-        does(&actor, Act::MakeWritable { server: server() }).await?;
+        does(&actor, RunAction::MakeWritable { server: server() }).await?;
         ensure!(is_writable(&mut replica).await? && status(&mut replica).await?.is_none());
     }
-    fails(&actor, Act::UnmakeSource { server: server() }, "read-only first").await?;
+    fails(&actor, RunAction::DisableSemiSyncSource { server: server() }, "read-only first").await?;
     let mut client = Connection::connect(&cluster.replica.connect_options()).await?;
     let commit = tokio::spawn(async move { client.execute("INSERT INTO shop.t VALUES (3)").await });
     let waits = statement(kind, "Rpl_semi_sync_source_wait_sessions", "Rpl_semi_sync_master_wait_sessions");
@@ -173,14 +179,14 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
     let is_waiting_now = async || Ok(cluster.replica.sql(&question).await? == [format!("{waits}\t1")]);
     cluster.wait(&cluster.replica, "waiting", is_waiting_now).await?;
     let hasty = self::actor(&cluster, Duration::from_secs(1));
-    fails(&hasty, Act::MakeReadOnly { server: server() }, "").await?;
+    fails(&hasty, RunAction::MakeReadOnly { server: server() }, "").await?;
     ensure!(!commit.is_finished());
     cluster.log.enable_semi_sync_replica().await?;
     let mut log = connect(&cluster.log).await?;
     read_from(&mut log, &address(&cluster.replica), PATIENCE).await?;
     commit.await??;
     cluster.wait(&cluster.log, "in the log", async || Ok(rows(&cluster.log).await? == "1,2,3")).await?;
-    does(&actor, Act::MakeReadOnly { server: server() }).await?;
+    does(&actor, RunAction::MakeReadOnly { server: server() }).await?;
     ensure!(!is_writable(&mut replica).await?);
 
     // A restart keeps what can be kept.
@@ -190,13 +196,13 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
     let kept = is_waiting(&mut replica, 1).await;
     ensure!(kept.is_ok() == (kind.flavour() == Flavour::MySql), "{kept:?}");
     // With another connection, as the one that stood has broken.
-    does(&actor, Act::MakeReadOnly { server: server() }).await?;
+    does(&actor, RunAction::MakeReadOnly { server: server() }).await?;
     cluster.replica.kill().await?;
-    fails(&actor, Act::MakeReadOnly { server: server() }, "TW-SES").await
+    fails(&actor, RunAction::MakeReadOnly { server: server() }, "TW-SES").await
 }
 
-async fn make_source(actor: &Actor, kind: ServerKind) -> Result<()> {
-    let note = does(actor, Act::MakeSource { server: server(), acks: 1 }).await?;
+async fn make_source(actor: &ServerExecutor, kind: ServerKind) -> Result<()> {
+    let note = does(actor, RunAction::EnableSemiSyncSource { server: server(), acks: 1 }).await?;
     // Only one of the families needs the operator's hand.
     ensure!(note.is_some() == (kind.flavour() == Flavour::MariaDb), "{note:?}");
     Ok(())

@@ -5,17 +5,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail, ensure};
 use tailwater_manager::ManagerError;
-use tailwater_manager::acting::replication::{self, ReadFrom, read_from};
-use tailwater_manager::acting::writing::is_writable;
-use tailwater_manager::acting::{Actor, draining, semi_sync};
-use tailwater_manager::choice::{Origin, Version};
-use tailwater_manager::driving::Machine;
-use tailwater_manager::failover::{self, Act, Answer, Audit, End, Expected, Failover, Phase};
-use tailwater_manager::hands::{AckerAnswer, AckerError, AckerPort, AckerReport, Hands};
-use tailwater_manager::lease::Token;
-use tailwater_manager::lossless::{Acker, Stop};
-use tailwater_manager::recovery::{self, Recovery, Traces};
-use tailwater_manager::switchover::{Order, Switchover};
+use tailwater_manager::action_executor::{
+    AckerControl, AckerError, AckerFuture, AckerReport, ActionExecutor,
+};
+use tailwater_manager::actions::read_only::is_writable;
+use tailwater_manager::actions::replication::{self, ReplicationSource, read_from};
+use tailwater_manager::actions::{ServerExecutor, relay_log_drain, semi_sync};
+use tailwater_manager::candidates::{GtidOrigin, ServerVersion};
+use tailwater_manager::driver::RunMachine;
+use tailwater_manager::failover::{
+    self, ActionOutcome, Audit, ExpectedDurations, Failover, RunAction, RunOutcome, RunPhase,
+};
+use tailwater_manager::lease::LeaseToken;
+use tailwater_manager::lossless::{AckerEvidence, AckerStop};
+use tailwater_manager::recovery::{self, InterruptedRun, RunRecovery};
+use tailwater_manager::switchover::{Switchover, SwitchoverRequest};
 use tailwater_sandbox::{Server, ServerKind, require};
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
@@ -29,13 +33,13 @@ on_both_families!(whoever_dies_in_a_switchover_leaves_a_primary, whoever_dies_in
 /// The server that stands in for the log, as an acker that can be ordered about.
 struct LogAcker {
     log: ConnectOptions,
-    servers: BTreeMap<String, ReadFrom>,
+    servers: BTreeMap<String, ReplicationSource>,
     flavour: Flavour,
     term: Mutex<u64>,
 }
 
 impl LogAcker {
-    fn heard(&self, token: Token) {
+    fn heard(&self, token: LeaseToken) {
         *self.term.lock().unwrap_or_else(PoisonError::into_inner) = token.0;
     }
 
@@ -43,10 +47,10 @@ impl LogAcker {
         Connection::connect(&self.log).await.map_err(|error| AckerError::Unknown(error.to_string()))
     }
 
-    async fn report(&self, stop: Stop) -> Result<AckerReport, AckerError> {
+    async fn report(&self, stop: AckerStop) -> Result<AckerReport, AckerError> {
         let holds = replication::executed(&mut self.connect().await?).await.map_err(unknown)?;
-        let term = Token(*self.term.lock().unwrap_or_else(PoisonError::into_inner));
-        let acker = Acker { name: "relay".to_owned(), durable: true, stop, holds: Some(holds) };
+        let term = LeaseToken(*self.term.lock().unwrap_or_else(PoisonError::into_inner));
+        let acker = AckerEvidence { name: "relay".to_owned(), durable: true, stop, holds: Some(holds) };
         Ok(AckerReport { acker, before: GtidSet::empty(self.flavour), term })
     }
 }
@@ -55,29 +59,29 @@ fn unknown(error: ManagerError) -> AckerError {
     AckerError::Unknown(error.to_string())
 }
 
-impl AckerPort for LogAcker {
-    fn stop(&self, token: Token) -> AckerAnswer<'_, AckerReport> {
+impl AckerControl for LogAcker {
+    fn stop(&self, token: LeaseToken) -> AckerFuture<'_, AckerReport> {
         self.heard(token);
         Box::pin(async {
-            draining::drain(&mut self.connect().await?, PATIENCE).await.map_err(unknown)?;
-            self.report(Stop::Lasting).await
+            relay_log_drain::drain(&mut self.connect().await?, PATIENCE).await.map_err(unknown)?;
+            self.report(AckerStop::Persistent).await
         })
     }
 
-    fn read(&self) -> AckerAnswer<'_, AckerReport> {
-        Box::pin(self.report(Stop::Unknown))
+    fn read(&self) -> AckerFuture<'_, AckerReport> {
+        Box::pin(self.report(AckerStop::Unknown))
     }
 
-    fn start(&self, token: Token) -> AckerAnswer<'_, ()> {
+    fn start(&self, token: LeaseToken) -> AckerFuture<'_, ()> {
         self.heard(token);
         Box::pin(async { replication::start(&mut self.connect().await?).await.map_err(unknown) })
     }
 
-    fn follow<'a>(&'a self, token: Token, server: &'a str) -> AckerAnswer<'a, ()> {
+    fn follow<'a>(&'a self, token: LeaseToken, server: &'a str) -> AckerFuture<'a, ()> {
         self.heard(token);
         Box::pin(async move {
             let mut log = self.connect().await?;
-            draining::drain(&mut log, PATIENCE).await.map_err(unknown)?;
+            relay_log_drain::drain(&mut log, PATIENCE).await.map_err(unknown)?;
             read_from(&mut log, &self.servers[server], PATIENCE).await.map_err(unknown)
         })
     }
@@ -105,25 +109,25 @@ impl Trial {
     }
 
     /// A manager: it knows nothing of what another has done.
-    fn manager(&mut self) -> (Actor, Token) {
+    fn manager(&mut self) -> (ServerExecutor, LeaseToken) {
         self.term += 1;
-        (actor_with(&self.cluster, Arc::clone(&self.acker) as Arc<dyn AckerPort>), Token(self.term))
+        (actor_with(&self.cluster, Arc::clone(&self.acker) as Arc<dyn AckerControl>), LeaseToken(self.term))
     }
 
-    async fn order(&self) -> Result<Order> {
+    async fn order(&self) -> Result<SwitchoverRequest> {
         let primary = &self.cluster.primary;
         let origin = match self.cluster.kind.flavour() {
-            Flavour::MariaDb => Origin::MariaDb(1),
+            Flavour::MariaDb => GtidOrigin::MariaDb(1),
             Flavour::MySql => {
-                let uuid = primary.sql("SELECT @@server_uuid").await?.concat();
-                Origin::MySql(MysqlGtid::parse(&format!("{uuid}:1"))?.uuid)
+                let uuid = primary.sql("SELECT server_uuid").await?.concat();
+                GtidOrigin::MySql(MysqlGtid::parse(&format!("{uuid}:1"))?.uuid)
             }
         };
-        Ok(Order {
+        Ok(SwitchoverRequest {
             id: "run".to_owned(),
             primary: "db1".to_owned(),
             origin,
-            version: Version::read(primary.version()),
+            version: ServerVersion::read(primary.version()),
             region: None,
             ackers: vec!["relay".to_owned()],
             route_hooks: Vec::new(),
@@ -135,13 +139,23 @@ impl Trial {
             write_pause_ms_max: 60_000,
             grace_ms: 1_000,
             dry_run: false,
-            expected: Expected { stop_ms: 5, hook_ms: 50, supply_ms: 20, change_ms: 3, follow_ms: 30 },
+            expected: ExpectedDurations {
+                stop_ms: 5,
+                hook_ms: 50,
+                supply_ms: 20,
+                change_ms: 3,
+                follow_ms: 30,
+            },
         })
     }
 
     /// A failover that goes on until so many acts have changed something. What can be proven of it is another matter.
-    async fn fail_over(&mut self, order: &Order, changes: usize) -> Result<(Audit, Vec<Act>)> {
-        let mut failover = Failover::new(failover::Order {
+    async fn fail_over(
+        &mut self,
+        order: &SwitchoverRequest,
+        changes: usize,
+    ) -> Result<(Audit, Vec<RunAction>)> {
+        let mut failover = Failover::new(failover::FailoverRequest {
             id: order.id.clone(),
             primary: order.primary.clone(),
             origin: order.origin,
@@ -168,15 +182,15 @@ impl Trial {
     }
 
     /// A switchover that goes on until `changes` acts have changed something, and whose manager dies then. What it had stored.
-    async fn switch_over(&mut self, changes: usize) -> Result<(Audit, Vec<Act>)> {
+    async fn switch_over(&mut self, changes: usize) -> Result<(Audit, Vec<RunAction>)> {
         let mut switchover = Switchover::new(self.order().await?);
         let (actor, token) = self.manager();
         drive(&mut switchover, &actor, token, Some(changes)).await
     }
 
     async fn recover(&mut self, stored: &Audit) -> Result<Audit> {
-        let traces = Traces::of(stored).context("nothing to be done")?;
-        let mut recovery = Recovery::new(recovery::Order {
+        let traces = InterruptedRun::of(stored).context("nothing to be done")?;
+        let mut recovery = RunRecovery::new(recovery::RecoveryRequest {
             id: "recovery".to_owned(),
             traces,
             route_hooks: Vec::new(),
@@ -202,12 +216,12 @@ impl Trial {
 
 /// Drives a machine until it is over, or so many acts have changed something: an act at a time. Gives the record as it was
 /// stored, and what was changed.
-async fn drive<M: Machine>(
+async fn drive<M: RunMachine>(
     machine: &mut M,
-    actor: &Actor,
-    token: Token,
+    actor: &ServerExecutor,
+    token: LeaseToken,
     changes_max: Option<usize>,
-) -> Result<(Audit, Vec<Act>)> {
+) -> Result<(Audit, Vec<RunAction>)> {
     let mut stored = machine.audit().clone();
     let mut changed = Vec::new();
     let mut next = machine.begin(0);
@@ -223,12 +237,12 @@ async fn drive<M: Machine>(
             changed.push(act.clone());
         }
         let answer = match act {
-            Act::CheckLease => Answer::Held(token),
-            Act::Confirm => Answer::Confirmed("it was killed".to_owned()),
+            RunAction::CheckLease => ActionOutcome::LeaseHeld(token),
+            RunAction::ConfirmFailure => ActionOutcome::FailureConfirmed("it was killed".to_owned()),
             act => actor.perform(&act, token).await,
         };
         next.extend(machine.answer(1, number, answer));
-        if machine.phase() == Phase::Undo && changes_max.is_some() {
+        if machine.phase() == RunPhase::Undo && changes_max.is_some() {
             bail!("it did not get through: {}", machine.audit());
         }
     }
@@ -252,7 +266,7 @@ async fn whoever_dies_in_a_switchover_leaves_a_primary(kind: ServerKind) -> Resu
             trial.switch_over(changes).await.with_context(|| format!("{changes} acts"))?;
         let last = changed.last().context("nothing was done")?.to_string();
         // Before writes are held nothing has to be undone.
-        let Some(_) = Traces::of(&stored) else {
+        let Some(_) = InterruptedRun::of(&stored) else {
             ensure!(is_writable(&mut client(&trial.cluster.primary).await?).await?, "{last}: {stored}");
             continue;
         };
@@ -268,14 +282,14 @@ async fn whoever_dies_in_a_switchover_leaves_a_primary(kind: ServerKind) -> Resu
         let audit = trial.recover(&stored).await.with_context(|| last.clone())?;
         let cluster = &trial.cluster;
         match &audit.outcome {
-            Some(End::Undone { .. }) => {
+            Some(RunOutcome::Undone { .. }) => {
                 undone += 1;
                 let waits = semi_sync::is_waiting(&mut connect(&cluster.primary).await?, 1).await;
                 waits.with_context(|| format!("behind {last:?}: {audit}"))?;
                 let committed = trial.commits(&cluster.primary, &cluster.replica, id).await;
                 committed.with_context(|| format!("behind {last:?}: {stored}{audit}"))?;
             }
-            Some(End::Promoted { server, left }) => {
+            Some(RunOutcome::Promoted { server, left }) => {
                 ensure!(server == "db2" && left.is_empty(), "{audit}");
                 let committed = trial.commits(&cluster.replica, &cluster.primary, id).await;
                 committed.with_context(|| format!("behind {last:?}: {stored}{audit}"))?;
@@ -310,7 +324,7 @@ async fn whoever_dies_in_a_failover_leaves_a_primary(kind: ServerKind) -> Result
         let audit = trial.recover(&stored).await.with_context(|| last.clone())?;
         let cluster = &trial.cluster;
         match &audit.outcome {
-            Some(End::Undone { .. }) => {
+            Some(RunOutcome::Undone { .. }) => {
                 undone += 1;
                 ensure!(
                     !is_writable(&mut client(&cluster.replica).await?).await?,
@@ -323,7 +337,7 @@ async fn whoever_dies_in_a_failover_leaves_a_primary(kind: ServerKind) -> Result
                     ensure!(channel.sql_running, "behind {last:?}: {channel:?} {audit}");
                 }
             }
-            Some(End::Promoted { server, left }) => {
+            Some(RunOutcome::Promoted { server, left }) => {
                 ensure!(server == "db2" && left.is_empty(), "{audit}");
                 let mut app = client(&cluster.replica).await?;
                 let commits = app.execute("INSERT INTO shop.t VALUES (7)");

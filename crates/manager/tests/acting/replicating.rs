@@ -2,8 +2,10 @@
 
 use anyhow::{Context, Result, ensure};
 use tailwater_manager::ManagerError;
-use tailwater_manager::acting::draining::{drain, wait_executed};
-use tailwater_manager::acting::replication::{Position, ReadFrom, executed, forget, read_from, status};
+use tailwater_manager::actions::relay_log_drain::{drain, wait_executed};
+use tailwater_manager::actions::replication::{
+    ReplicaPosition, ReplicationSource, executed, forget, read_from, status,
+};
 
 use super::cluster::{Cluster, PATIENCE, address, connect, rows};
 
@@ -15,7 +17,7 @@ pub async fn a_replica_reads_from_elsewhere(cluster: &Cluster) -> Result<()> {
     cluster.receive_only(11).await?;
     let error = read_from(&mut replica, &log, PATIENCE).await.err().context("changed its source")?;
     ensure!(
-        matches!(&error, ManagerError::Act { reason, .. } if reason.contains("drain it first")),
+        matches!(&error, ManagerError::ActionFailed { reason, .. } if reason.contains("drain it first")),
         "{error}"
     );
     cluster.receive(12).await?;
@@ -32,8 +34,8 @@ pub async fn a_replica_reads_from_elsewhere(cluster: &Cluster) -> Result<()> {
     ensure!(rows(&cluster.replica).await?.ends_with("11,12,13"));
 
     // A source that does not let it in.
-    let closed = ReadFrom { password: "another".into(), ..log.clone() };
-    let closed = ReadFrom { host: "localhost".into(), ..closed };
+    let closed = ReplicationSource { password: "another".into(), ..log.clone() };
+    let closed = ReplicationSource { host: "localhost".into(), ..closed };
     let error = read_from(&mut replica, &closed, std::time::Duration::from_millis(500)).await.err();
     let text = error.map(|error| error.to_string()).unwrap_or_default();
     ensure!(text.contains("1045") || text.contains("Access denied"), "{text}");
@@ -43,7 +45,7 @@ pub async fn a_replica_reads_from_elsewhere(cluster: &Cluster) -> Result<()> {
     ensure!(status(&mut replica).await?.is_none());
     cluster.replica.sql("INSERT INTO shop.t VALUES (14)").await?;
     let mut old = connect(&cluster.primary).await?;
-    let new = ReadFrom { position: Position::OwnWritesToo, ..address(&cluster.replica) };
+    let new = ReplicationSource { position: ReplicaPosition::WithOwnWrites, ..address(&cluster.replica) };
     read_from(&mut old, &new, PATIENCE).await?;
     wait_executed(&mut old, &executed(&mut replica).await?, PATIENCE).await?;
     ensure!(rows(&cluster.primary).await?.ends_with("11,12,13,14"));

@@ -7,16 +7,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use tailwater_manager::acting::replication::{executed, read_from, status};
-use tailwater_manager::acting::writing::is_writable;
-use tailwater_manager::acting::{Actor, Limits, Log, Participant, Party, ReplicaAccount, Setup};
-use tailwater_manager::choice::Version;
-use tailwater_manager::failover::{Act, Answer};
-use tailwater_manager::hands::{AckerPort, Hands};
-use tailwater_manager::lease::Token;
-use tailwater_manager::lossless::Acks;
+use tailwater_manager::action_executor::{AckerControl, ActionExecutor};
+use tailwater_manager::actions::read_only::is_writable;
+use tailwater_manager::actions::replication::{executed, read_from, status};
+use tailwater_manager::actions::{
+    ActionTimeouts, ExecutorConfig, HookServer, ManagedServer, RelayEndpoint, ReplicaAccount, ServerExecutor,
+};
+use tailwater_manager::candidates::ServerVersion;
+use tailwater_manager::failover::{ActionOutcome, RunAction};
+use tailwater_manager::lease::LeaseToken;
+use tailwater_manager::lossless::AckRequirement;
 use tailwater_manager::observation::IoState;
-use tailwater_manager::observing::Subject;
+use tailwater_manager::probe::ProbeTarget;
 use tailwater_manager::topology::Member;
 use tailwater_sandbox::link::{Direction, Quality};
 use tailwater_sandbox::{Link, Server, ServerKind, require};
@@ -35,17 +37,17 @@ on_both_families!(
 /// `--read-only` without its administrators.
 const READ_ONLY: u16 = 1290;
 
-fn participant(name: &str, connect: ConnectOptions) -> Participant {
-    let subject = Subject { name: name.to_owned(), connect };
-    Participant { subject, member: Member { name: name.to_owned(), ..Member::default() }, feed: None }
+fn participant(name: &str, connect: ConnectOptions) -> ManagedServer {
+    let subject = ProbeTarget { name: name.to_owned(), connect };
+    ManagedServer { subject, member: Member { name: name.to_owned(), ..Member::default() }, feed: None }
 }
 
-fn actor(cluster: &Cluster) -> Actor {
+fn actor(cluster: &Cluster) -> ServerExecutor {
     set_up(cluster, BTreeMap::new(), reached(cluster))
 }
 
 /// One that leads the log as an acker.
-pub fn actor_with(cluster: &Cluster, acker: Arc<dyn AckerPort>) -> Actor {
+pub fn actor_with(cluster: &Cluster, acker: Arc<dyn AckerControl>) -> ServerExecutor {
     set_up(cluster, BTreeMap::from([("relay".to_owned(), acker)]), reached(cluster))
 }
 
@@ -56,20 +58,25 @@ fn reached(cluster: &Cluster) -> [ConnectOptions; 2] {
 
 fn set_up(
     cluster: &Cluster,
-    ackers: BTreeMap<String, Arc<dyn AckerPort>>,
+    ackers: BTreeMap<String, Arc<dyn AckerControl>>,
     [primary, replica]: [ConnectOptions; 2],
-) -> Actor {
-    Actor::new(Setup {
+) -> ServerExecutor {
+    ServerExecutor::new(ExecutorConfig {
         run: "s1".into(),
-        primary: Party { name: "db1".into(), host: "127.0.0.1".into(), port: cluster.primary.port() },
+        primary: HookServer { name: "db1".into(), host: "127.0.0.1".into(), port: cluster.primary.port() },
         flavour: cluster.kind.flavour(),
-        version: Version::read(cluster.primary.version()),
+        version: ServerVersion::read(cluster.primary.version()),
         servers: vec![participant("db2", replica)],
         ackers,
-        logs: vec![Log { name: "relay".into(), address: address(&cluster.log) }],
+        logs: vec![RelayEndpoint { name: "relay".into(), address: address(&cluster.log) }],
         replica_account: ReplicaAccount::default(),
         hooks: Vec::new(),
-        limits: Limits { change: PATIENCE, look: PATIENCE, drain: PATIENCE, ..Limits::default() },
+        limits: ActionTimeouts {
+            change: PATIENCE,
+            look: PATIENCE,
+            drain: PATIENCE,
+            ..ActionTimeouts::default()
+        },
     })
     .with_primary(participant("db1", primary))
 }
@@ -93,7 +100,7 @@ async fn stop_receiving(cluster: &Cluster) -> Result<()> {
 }
 
 async fn start_receiving(log: &mut Connection) -> Result<()> {
-    Ok(tailwater_manager::acting::replication::start(log).await?)
+    Ok(tailwater_manager::actions::replication::start(log).await?)
 }
 
 pub async fn client(of: &Server) -> Result<Connection> {
@@ -101,28 +108,28 @@ pub async fn client(of: &Server) -> Result<Connection> {
     Ok(Connection::connect(&options).await?)
 }
 
-async fn hold(actor: &Actor, within: Duration, grace: Duration) -> Answer {
+async fn hold(actor: &ServerExecutor, within: Duration, grace: Duration) -> ActionOutcome {
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let act = Act::HoldWrites { server: "db1".into(), within_ms: ms(within), grace_ms: ms(grace) };
-    actor.perform(&act, Token(7)).await
+    let act = RunAction::PauseWrites { server: "db1".into(), within_ms: ms(within), grace_ms: ms(grace) };
+    actor.perform(&act, LeaseToken(7)).await
 }
 
-async fn held(actor: &Actor, grace: Duration) -> Result<GtidSet> {
+async fn held(actor: &ServerExecutor, grace: Duration) -> Result<GtidSet> {
     match hold(actor, PATIENCE, grace).await {
-        Answer::Position(position) => Ok(position),
+        ActionOutcome::WritesPaused(position) => Ok(position),
         other => bail!("{other:?}"),
     }
 }
 
-async fn does(actor: &Actor, act: Act) -> Result<()> {
-    match actor.perform(&act, Token(7)).await {
-        Answer::Done | Answer::Noted(_) => Ok(()),
+async fn does(actor: &ServerExecutor, act: RunAction) -> Result<()> {
+    match actor.perform(&act, LeaseToken(7)).await {
+        ActionOutcome::Done | ActionOutcome::DoneWithNote(_) => Ok(()),
         other => bail!("{act}: {other:?}"),
     }
 }
 
-async fn release(actor: &Actor) -> Result<()> {
-    does(actor, Act::ReleaseWrites { server: "db1".into(), acks: 1 }).await
+async fn release(actor: &ServerExecutor) -> Result<()> {
+    does(actor, RunAction::ResumeWrites { server: "db1".into(), acks: 1 }).await
 }
 
 fn number<T: std::fmt::Debug>(result: Result<T, SessionError>) -> Option<u16> {
@@ -150,8 +157,11 @@ async fn writes_are_held_or_not(kind: ServerKind) -> Result<()> {
     }
     let cluster = cluster(kind).await?;
     let actor = actor(&cluster);
-    let Answer::Primary(seen) = actor.perform(&Act::LookAtPrimary, Token(7)).await else { bail!("not seen") };
-    ensure!(seen.writable && seen.waiting.map(|waiting| waiting.acks()) == Some(Acks::Required(1)));
+    let ActionOutcome::ServerStatus(seen) = actor.perform(&RunAction::ProbePrimary, LeaseToken(7)).await
+    else {
+        bail!("not seen")
+    };
+    ensure!(seen.writable && seen.waiting.map(|waiting| waiting.acks()) == Some(AckRequirement::Required(1)));
 
     // A transaction that is open does not keep anybody waiting, and cannot commit any more.
     let mut open = client(&cluster.primary).await?;
@@ -189,7 +199,7 @@ async fn writes_are_held_or_not(kind: ServerKind) -> Result<()> {
     until_running(&cluster.primary, "Waiting for semi-sync").await?;
     let answer = hold(&actor, Duration::from_millis(200), Duration::from_millis(10)).await;
     ensure!(
-        matches!(&answer, Answer::Failed(reason) if reason.contains("1 commits wait for ACKs")),
+        matches!(&answer, ActionOutcome::Failed(reason) if reason.contains("1 commits wait for ACKs")),
         "{answer:?}"
     );
     ensure!(is_writable(&mut connect(&cluster.primary).await?).await? && !commit.is_finished());
@@ -219,30 +229,31 @@ async fn what_comes_late_is_not_done_behind_its_undoing(kind: ServerKind) -> Res
     }
     let actor = Arc::new(set_up(&cluster, BTreeMap::new(), ways));
     let (primary, candidate) = (|| "db1".to_owned(), || "db2".to_owned());
-    actor.perform(&Act::LookAtServers, Token(7)).await;
-    actor.perform(&Act::LookAtPrimary, Token(7)).await;
+    actor.perform(&RunAction::ProbeCandidates, LeaseToken(7)).await;
+    actor.perform(&RunAction::ProbePrimary, LeaseToken(7)).await;
 
     // On its way to hold writes.
     let within_ms = 60_000;
-    let act = Act::HoldWrites { server: primary(), within_ms, grace_ms: within_ms };
+    let act = RunAction::PauseWrites { server: primary(), within_ms, grace_ms: within_ms };
     let late = begins_late(&actor, act, &links[0]).await;
     release(&actor).await?;
     let answer = late.await?;
-    ensure!(!matches!(answer, Answer::Position(_)), "{answer:?}");
+    ensure!(!matches!(answer, ActionOutcome::WritesPaused(_)), "{answer:?}");
     client(&cluster.primary).await?.execute("INSERT INTO shop.t VALUES (1)").await?;
 
     // On its way to let a candidate take writes.
-    does(&actor, Act::Prepare { server: candidate(), acks: 1 }).await?;
+    does(&actor, RunAction::PrepareSemiSyncSource { server: candidate(), acks: 1 }).await?;
     let what = held(&actor, PATIENCE).await?.to_string();
-    does(&actor, Act::AwaitServer { server: candidate(), what, within_ms }).await?;
-    does(&actor, Act::Drain { server: candidate() }).await?;
-    for act in
-        [Act::MakeSource { server: candidate(), acks: 1 }, Act::SettleSource { server: candidate(), acks: 1 }]
-    {
+    does(&actor, RunAction::WaitForServer { server: candidate(), what, within_ms }).await?;
+    does(&actor, RunAction::DrainRelayLog { server: candidate() }).await?;
+    for act in [
+        RunAction::EnableSemiSyncSource { server: candidate(), acks: 1 },
+        RunAction::PersistSemiSyncSource { server: candidate(), acks: 1 },
+    ] {
         does(&actor, act).await?;
     }
-    let late = begins_late(&actor, Act::MakeWritable { server: candidate() }, &links[1]).await;
-    does(&actor, Act::MakeReadOnly { server: candidate() }).await?;
+    let late = begins_late(&actor, RunAction::MakeWritable { server: candidate() }, &links[1]).await;
+    does(&actor, RunAction::MakeReadOnly { server: candidate() }).await?;
     let answer = late.await?;
     ensure!(!is_writable(&mut connect(&cluster.replica).await?).await?, "behind {answer:?}");
     release(&actor).await?;
@@ -262,11 +273,11 @@ async fn what_comes_late_is_not_done_behind_its_undoing(kind: ServerKind) -> Res
 }
 
 /// An act whose first word is on its way for seconds, while those of others are not.
-async fn begins_late(actor: &Arc<Actor>, act: Act, link: &Link) -> JoinHandle<Answer> {
+async fn begins_late(actor: &Arc<ServerExecutor>, act: RunAction, link: &Link) -> JoinHandle<ActionOutcome> {
     let latency = Duration::from_secs(3);
     link.set(Direction::ToServer, Quality { latency, ..Quality::default() });
     let actor = Arc::clone(actor);
-    let late = tokio::spawn(async move { actor.perform(&act, Token(7)).await });
+    let late = tokio::spawn(async move { actor.perform(&act, LeaseToken(7)).await });
     tokio::time::sleep(latency / 6).await;
     link.set(Direction::ToServer, Quality::default());
     late
@@ -279,10 +290,10 @@ async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
     let cluster = cluster(kind).await?;
     let actor = actor(&cluster);
     let server = || "db2".to_owned();
-    actor.perform(&Act::LookAtServers, Token(7)).await;
-    actor.perform(&Act::LookAtPrimary, Token(7)).await;
+    actor.perform(&RunAction::ProbeCandidates, LeaseToken(7)).await;
+    actor.perform(&RunAction::ProbePrimary, LeaseToken(7)).await;
     cluster.insert(1).await?;
-    does(&actor, Act::Prepare { server: server(), acks: 1 }).await?;
+    does(&actor, RunAction::PrepareSemiSyncSource { server: server(), acks: 1 }).await?;
     let less = executed(&mut connect(&cluster.primary).await?).await?.to_string();
     // Nobody has to ACK what it replicates.
     cluster.insert(2).await?;
@@ -297,24 +308,27 @@ async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
 
     let position = held(&actor, PATIENCE).await?.to_string();
     let within_ms = 60_000;
-    does(&actor, Act::AwaitServer { server: server(), what: position.clone(), within_ms }).await?;
-    does(&actor, Act::Drain { server: server() }).await?;
-    does(&actor, Act::MakeSource { server: server(), acks: 1 }).await?;
+    does(&actor, RunAction::WaitForServer { server: server(), what: position.clone(), within_ms }).await?;
+    does(&actor, RunAction::DrainRelayLog { server: server() }).await?;
+    does(&actor, RunAction::EnableSemiSyncSource { server: server(), acks: 1 }).await?;
     let mut log = connect(&cluster.log).await?;
     read_from(&mut log, &address(&cluster.replica), PATIENCE).await?;
     // What was prepared waits until a restart only, so far.
-    let answer = actor.perform(&Act::MakeWritable { server: server() }, Token(7)).await;
-    ensure!(matches!(&answer, Answer::Failed(reason) if reason.contains("after a restart")), "{answer:?}");
-    does(&actor, Act::SettleSource { server: server(), acks: 1 }).await?;
-    does(&actor, Act::MakeWritable { server: server() }).await?;
+    let answer = actor.perform(&RunAction::MakeWritable { server: server() }, LeaseToken(7)).await;
+    ensure!(
+        matches!(&answer, ActionOutcome::Failed(reason) if reason.contains("after a restart")),
+        "{answer:?}"
+    );
+    does(&actor, RunAction::PersistSemiSyncSource { server: server(), acks: 1 }).await?;
+    does(&actor, RunAction::MakeWritable { server: server() }).await?;
     cluster.replica.sql("UPDATE shop.t SET id = 3 WHERE id = 2").await?;
     cluster.replica.sql("ALTER TABLE shop.t ADD COLUMN note TEXT").await?;
     cluster.replica.sql("INSERT INTO shop.t (id) VALUES (4)").await?;
 
     // It has more than was told of: that is for a rejoin.
-    let demote = |has: &str| Act::Demote { server: "db1".into(), has: has.to_owned() };
-    let answer = actor.perform(&demote(&less), Token(7)).await;
-    ensure!(matches!(&answer, Answer::Failed(reason) if reason.contains("rejoin")), "{answer:?}");
+    let demote = |has: &str| RunAction::Demote { server: "db1".into(), has: has.to_owned() };
+    let answer = actor.perform(&demote(&less), LeaseToken(7)).await;
+    ensure!(matches!(&answer, ActionOutcome::Failed(reason) if reason.contains("rejoin")), "{answer:?}");
     for _ in 0..2 {
         does(&actor, demote(&position)).await?;
     }

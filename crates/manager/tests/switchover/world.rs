@@ -3,16 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-use tailwater_manager::choice::{Feed, Origin, Promotion, Server, Version};
-use tailwater_manager::failover::{Act, Answer, Audit, Expected};
-use tailwater_manager::lease::Token;
-use tailwater_manager::lossless::{Acker, Stop, Waiting};
-use tailwater_manager::switchover::{Order, Primary, Switchover};
+use tailwater_manager::candidates::{CandidateServer, GtidOrigin, Promotion, ReplicationKind, ServerVersion};
+use tailwater_manager::failover::{ActionOutcome, Audit, ExpectedDurations, RunAction};
+use tailwater_manager::lease::LeaseToken;
+use tailwater_manager::lossless::{AckerEvidence, AckerStop, SemiSyncWait};
+use tailwater_manager::switchover::{PrimaryStatus, Switchover, SwitchoverRequest};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{GtidSet, MysqlGtid};
 
 const OLD: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
-const VERSION: Version = Version { major: 9, minor: 7, patch: 1 };
+const VERSION: ServerVersion = ServerVersion { major: 9, minor: 7, patch: 1 };
 pub const PAUSE_MS_MAX: u64 = 100;
 
 fn set(last: u64) -> GtidSet {
@@ -111,68 +111,68 @@ impl World {
     }
 
     /// Does it, if it can be done. What it gives back is the answer, if it gets through.
-    pub fn apply(&mut self, act: &Act) -> Answer {
+    pub fn apply(&mut self, act: &RunAction) -> ActionOutcome {
         self.effects += usize::from(act.changes());
         match act {
-            Act::CheckLease if self.lease => return Answer::Held(Token(7)),
-            Act::CheckLease => return Answer::Failed("another manager holds it".to_owned()),
-            Act::LookAtServers => return Answer::Servers(self.look()),
-            Act::LookAtPrimary => return Answer::Primary(self.primary()),
-            Act::Glance { server } => return Answer::Primary(self.glance(server)),
-            Act::ReadAcker { acker } => return self.acker(acker, Stop::Unknown),
-            Act::AwaitServer { server, what, .. } if self.servers[server] < last(what) => {
-                return Answer::Failed("not in time".to_owned());
+            RunAction::CheckLease if self.lease => return ActionOutcome::LeaseHeld(LeaseToken(7)),
+            RunAction::CheckLease => return ActionOutcome::Failed("another manager holds it".to_owned()),
+            RunAction::ProbeCandidates => return ActionOutcome::Candidates(self.look()),
+            RunAction::ProbePrimary => return ActionOutcome::ServerStatus(self.primary()),
+            RunAction::ProbeServer { server } => return ActionOutcome::ServerStatus(self.glance(server)),
+            RunAction::ReadAcker { acker } => return self.acker(acker, AckerStop::Unknown),
+            RunAction::WaitForServer { server, what, .. } if self.servers[server] < last(what) => {
+                return ActionOutcome::Failed("not in time".to_owned());
             }
-            Act::AwaitAcker { acker, what, .. } if self.ackers[acker].0 < last(what) => {
-                return Answer::Failed("not in time".to_owned());
+            RunAction::WaitForAcker { acker, what, .. } if self.ackers[acker].0 < last(what) => {
+                return ActionOutcome::Failed("not in time".to_owned());
             }
-            Act::HoldWrites { .. } => {
+            RunAction::PauseWrites { .. } => {
                 self.old_writable = false;
-                return Answer::Position(set(self.old_last));
+                return ActionOutcome::WritesPaused(set(self.old_last));
             }
-            Act::ReleaseWrites { .. } => self.old_writable = true,
-            Act::StopAcker { acker } => {
+            RunAction::ResumeWrites { .. } => self.old_writable = true,
+            RunAction::StopAcker { acker } => {
                 self.ackers.get_mut(acker).expect("known").1 = None;
-                return self.acker(acker, Stop::Lasting);
+                return self.acker(acker, AckerStop::Persistent);
             }
-            Act::StartAcker { acker } => {
+            RunAction::StartAcker { acker } => {
                 let from = &mut self.ackers.get_mut(acker).expect("known").1;
                 from.get_or_insert_with(|| "old".to_owned());
             }
-            Act::Drain { server } => drop(self.detached.insert(server.clone())),
-            Act::MakeSource { server, acks } => {
+            RunAction::DrainRelayLog { server } => drop(self.detached.insert(server.clone())),
+            RunAction::EnableSemiSyncSource { server, acks } => {
                 self.waits_for.insert(server.clone(), usize::try_from(*acks).expect("few"));
             }
-            Act::UnmakeSource { server } => {
+            RunAction::DisableSemiSyncSource { server } => {
                 self.waits_for.remove(server);
                 self.detached.remove(server);
             }
-            Act::MakeWritable { server } => drop(self.writable.insert(server.clone())),
-            Act::MakeReadOnly { server } => drop(self.writable.remove(server)),
-            Act::Follow { acker, server } => {
+            RunAction::MakeWritable { server } => drop(self.writable.insert(server.clone())),
+            RunAction::MakeReadOnly { server } => drop(self.writable.remove(server)),
+            RunAction::RepointAcker { acker, server } => {
                 self.ackers.get_mut(acker).expect("known").1 = Some(server.clone());
             }
             _ => {}
         }
-        Answer::Done
+        ActionOutcome::Done
     }
 
-    fn acker(&self, name: &str, stop: Stop) -> Answer {
+    fn acker(&self, name: &str, stop: AckerStop) -> ActionOutcome {
         let holds = Some(set(self.ackers[name].0));
-        let acker = Acker { name: name.to_owned(), durable: true, stop, holds };
-        Answer::Acker { acker, before: set(0) }
+        let acker = AckerEvidence { name: name.to_owned(), durable: true, stop, holds };
+        ActionOutcome::AckerState { acker, before: set(0) }
     }
 
-    fn glance(&self, server: &str) -> Primary {
+    fn glance(&self, server: &str) -> PrimaryStatus {
         let (writable, last) = match self.servers.get(server) {
             Some(last) => (self.writable.contains(server), *last),
             None => (self.old_writable, self.old_last),
         };
-        Primary { writable, waiting: None, executed: set(last) }
+        PrimaryStatus { writable, waiting: None, executed: set(last) }
     }
 
-    fn primary(&self) -> Primary {
-        let waiting = Waiting {
+    fn primary(&self) -> PrimaryStatus {
+        let waiting = SemiSyncWait {
             active: true,
             after_sync: true,
             timeout_ms: u64::MAX,
@@ -181,21 +181,21 @@ impl World {
             unacknowledged: 0,
             after_restart: true,
         };
-        Primary { writable: self.old_writable, waiting: Some(waiting), executed: set(self.old_last) }
+        PrimaryStatus { writable: self.old_writable, waiting: Some(waiting), executed: set(self.old_last) }
     }
 
-    fn look(&self) -> Vec<Server> {
+    fn look(&self) -> Vec<CandidateServer> {
         let errant = if self.errant { "4e11fa47-71ca-11e1-9e33-c80aa9429562:1" } else { "" };
         let errant = GtidSet::parse(Flavour::MySql, errant).expect("a set");
         let has = |last: u64| Some(set(last).union(&errant).expect("of one flavour"));
-        let each = self.servers.iter().map(|(name, executed)| Server {
+        let each = self.servers.iter().map(|(name, executed)| CandidateServer {
             name: name.clone(),
             reached: Ok(()),
             flavour: Flavour::MySql,
             version: VERSION,
             region: None,
             promotion: Promotion::Neutral,
-            feed: Feed::Replication,
+            feed: ReplicationKind::Native,
             received: has(*executed),
             executed: has(*executed),
             purged: Some(set(0)),
@@ -211,11 +211,11 @@ impl World {
     }
 }
 
-pub fn order(world: &World) -> Order {
-    Order {
+pub fn order(world: &World) -> SwitchoverRequest {
+    SwitchoverRequest {
         id: "run".to_owned(),
         primary: "old".to_owned(),
-        origin: Origin::MySql(MysqlGtid::parse(&format!("{OLD}:1")).expect("a GTID").uuid),
+        origin: GtidOrigin::MySql(MysqlGtid::parse(&format!("{OLD}:1")).expect("a GTID").uuid),
         version: VERSION,
         region: None,
         ackers: world.ackers.keys().cloned().collect(),
@@ -228,7 +228,7 @@ pub fn order(world: &World) -> Order {
         write_pause_ms_max: PAUSE_MS_MAX,
         grace_ms: 20,
         dry_run: false,
-        expected: Expected { stop_ms: 5, hook_ms: 50, supply_ms: 20, change_ms: 3, follow_ms: 30 },
+        expected: ExpectedDurations { stop_ms: 5, hook_ms: 50, supply_ms: 20, change_ms: 3, follow_ms: 30 },
     }
 }
 
@@ -237,15 +237,15 @@ pub fn order(world: &World) -> Order {
 struct UnderWay {
     ends_ms: std::cmp::Reverse<u64>,
     number: u32,
-    act: Act,
+    act: RunAction,
 }
 
 /// Runs it to its end, as a driver does: acts side by side, each as long as it takes, and none longer than the deadline.
 /// The lease goes before the act of that number, if one is given.
 pub fn run(
     world: &mut World,
-    order: Order,
-    fate: impl FnMut(&Act) -> (Fate, u64),
+    order: SwitchoverRequest,
+    fate: impl FnMut(&RunAction) -> (Fate, u64),
     lease_goes: Option<u32>,
 ) -> Audit {
     run_until(world, order, fate, lease_goes, None).0
@@ -256,8 +256,8 @@ pub fn run(
 /// the record as it had it, and as it was stored last.
 pub fn run_until(
     world: &mut World,
-    order: Order,
-    mut fate: impl FnMut(&Act) -> (Fate, u64),
+    order: SwitchoverRequest,
+    mut fate: impl FnMut(&RunAction) -> (Fate, u64),
     lease_goes: Option<u32>,
     dies: Option<u32>,
 ) -> (Audit, Option<Audit>) {
@@ -274,7 +274,7 @@ pub fn run_until(
         let is_last = dies.is_some_and(|dies| next.iter().any(|(number, _)| *number >= dies));
         for (number, act) in next {
             let (fate, takes_ms) = fate(&act);
-            let takes_ms = if act == Act::CheckLease { 0 } else { takes_ms };
+            let takes_ms = if act == RunAction::CheckLease { 0 } else { takes_ms };
             fates.insert(number, fate);
             under_way.push(UnderWay { ends_ms: std::cmp::Reverse(at_ms + takes_ms), number, act });
         }
@@ -297,22 +297,22 @@ pub fn run_until(
             // It may take effect when nobody waits any more.
             Fate::Done if wanted_ms > ends_ms => {
                 world.apply(&act);
-                Answer::Unknown("the bound".to_owned())
+                ActionOutcome::Unknown("the bound".to_owned())
             }
             Fate::Done => world.apply(&act),
-            Fate::Failed => Answer::Failed("no".to_owned()),
+            Fate::Failed => ActionOutcome::Failed("no".to_owned()),
             Fate::DoneUnheard => {
                 world.apply(&act);
-                Answer::Unknown("timed out".to_owned())
+                ActionOutcome::Unknown("timed out".to_owned())
             }
-            Fate::LostOnTheWay => Answer::Unknown("timed out".to_owned()),
+            Fate::LostOnTheWay => ActionOutcome::Unknown("timed out".to_owned()),
         };
         check_primaries(world, switchover.audit());
         next = switchover.answer(at_ms, number, answer);
         check_bound(&switchover, at_ms, &next);
         if switchover.audit().outcome.is_some() {
             // What comes late changes nothing any more.
-            assert!(next.is_empty() && switchover.answer(at_ms, number, Answer::Done).is_empty());
+            assert!(next.is_empty() && switchover.answer(at_ms, number, ActionOutcome::Done).is_empty());
             stored = Some(switchover.audit().clone());
             if !world.lease {
                 end_unheard(world, under_way, &fates);
@@ -343,7 +343,7 @@ pub fn check_primaries(world: &World, audit: &Audit) {
 }
 
 /// Once the bound is passed nothing but undoing is begun, until the candidate takes writes.
-fn check_bound(switchover: &Switchover, at_ms: u64, next: &[(u32, Act)]) {
+fn check_bound(switchover: &Switchover, at_ms: u64, next: &[(u32, RunAction)]) {
     let Some(deadline_ms) = switchover.deadline_ms() else { return };
     if at_ms >= deadline_ms {
         assert!(!next.iter().any(|(_, act)| act.changes()), "{next:?}: {}", switchover.audit());

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use tailwater_manager::failover::{Audit, End};
+use tailwater_manager::failover::{Audit, RunOutcome};
 
 use super::manager::tell;
 use crate::cli::{FailoverArgs, Output};
@@ -71,12 +71,14 @@ pub(super) fn follow(config: &Config, source: &str, id: &str, output: Output) ->
 /// 0 if a server was promoted, or would be; 4 if a rule refused and everything is as it was.
 fn exit_of(audit: &Audit) -> anyhow::Result<Exit> {
     match &audit.outcome {
-        Some(End::Promoted { .. } | End::Planned { .. }) => Ok(Exit::Done),
-        Some(End::Unchanged { refusal } | End::Undone { refusal, .. }) => {
+        Some(RunOutcome::Promoted { .. } | RunOutcome::Planned { .. }) => Ok(Exit::Done),
+        Some(RunOutcome::Unchanged { refusal } | RunOutcome::Undone { refusal, .. }) => {
             eprintln!("tailwater: {}: {refusal}", refusal.code());
             Ok(Exit::Refused)
         }
-        Some(End::Left { refusal, .. }) => Err(tailwater_manager::ManagerError::from(refusal.clone()).into()),
+        Some(RunOutcome::Incomplete { refusal, .. }) => {
+            Err(tailwater_manager::ManagerError::from(refusal.clone()).into())
+        }
         None => bail!("{} has not ended", audit.id),
     }
 }

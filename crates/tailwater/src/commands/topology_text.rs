@@ -1,8 +1,8 @@
 //! A cluster's tree as text.
 
 use tailwater_manager::FailoverReadiness;
-use tailwater_manager::analysis::{Code, Finding};
-use tailwater_manager::topology::{Cluster, Node, Promotion, Role};
+use tailwater_manager::analysis::{ClusterFinding, FailureCode};
+use tailwater_manager::topology::{Cluster, NodeRole, Promotion, TopologyNode};
 
 /// Whether there are colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,14 +34,14 @@ struct Line<'a> {
     before: String,
     /// What is drawn before that which belongs to it.
     below: String,
-    node: &'a Node,
+    node: &'a TopologyNode,
 }
 
 /// The cluster's name, what has failed, and a line for everybody in it; what is wrong stands below each.
 pub(super) fn write_cluster(
     text: &mut String,
     cluster: &Cluster,
-    findings: &[Finding],
+    findings: &[ClusterFinding],
     readiness: Option<&FailoverReadiness>,
     paint: Paint,
 ) {
@@ -65,7 +65,7 @@ pub(super) fn write_cluster(
         let Line { before, below, node } = line;
         let name_pad = " ".repeat(name_wide - before.chars().count() - node.name.chars().count());
         let address_pad = " ".repeat(address_wide - node.address.chars().count());
-        let name = if node.role == Role::Primary { paint.bold(&node.name) } else { node.name.clone() };
+        let name = if node.role == NodeRole::Primary { paint.bold(&node.name) } else { node.name.clone() };
         let row = format!(
             "{before}{name}{name_pad}  {:<7}  {}{address_pad}  {}",
             role(node.role),
@@ -82,18 +82,18 @@ pub(super) fn write_cluster(
 }
 
 /// Whether the same stands below the server's own line.
-fn stands_below(code: Code) -> bool {
+fn stands_below(code: FailureCode) -> bool {
     matches!(
         code,
-        Code::DeadRelay
-            | Code::RelayDetached
-            | Code::DeadReplica
-            | Code::ReplicaStopped
-            | Code::ReplicaLagging
+        FailureCode::DeadRelay
+            | FailureCode::RelayDetached
+            | FailureCode::DeadReplica
+            | FailureCode::ReplicaStopped
+            | FailureCode::ReplicaLagging
     )
 }
 
-fn add_lines<'a>(lines: &mut Vec<Line<'a>>, node: &'a Node, before: String, below: String) {
+fn add_lines<'a>(lines: &mut Vec<Line<'a>>, node: &'a TopologyNode, before: String, below: String) {
     let trunk = if node.children.is_empty() { format!("{below} ") } else { format!("{below}│") };
     lines.push(Line { before, below: trunk, node });
     let last = node.children.len().saturating_sub(1);
@@ -103,24 +103,24 @@ fn add_lines<'a>(lines: &mut Vec<Line<'a>>, node: &'a Node, before: String, belo
     }
 }
 
-fn role(role: Role) -> &'static str {
+fn role(role: NodeRole) -> &'static str {
     match role {
-        Role::Primary => "primary",
-        Role::Replica => "replica",
-        Role::Relay => "relay",
-        Role::Target => "target",
-        Role::Server => "server",
-        Role::Seen => "seen",
+        NodeRole::Primary => "primary",
+        NodeRole::Replica => "replica",
+        NodeRole::Relay => "relay",
+        NodeRole::Target => "target",
+        NodeRole::Server => "server",
+        NodeRole::Unconfigured => "seen",
     }
 }
 
 /// What is worth knowing, shortest first.
-fn facts(node: &Node) -> Vec<String> {
+fn facts(node: &TopologyNode) -> Vec<String> {
     let mut facts = Vec::new();
     facts.extend(node.version.clone());
     match (node.role, node.writable) {
-        (Role::Primary, Some(true)) => facts.push("writable".into()),
-        (Role::Replica, Some(false)) => facts.push("read-only".into()),
+        (NodeRole::Primary, Some(true)) => facts.push("writable".into()),
+        (NodeRole::Replica, Some(false)) => facts.push("read-only".into()),
         _ => {}
     }
     if let Some(lag) = node.lag_seconds {
@@ -133,7 +133,7 @@ fn facts(node: &Node) -> Vec<String> {
             count => format!("{count} transactions behind"),
         });
     }
-    if let Some(semi_sync) = node.semi_sync.as_ref().filter(|_| node.role == Role::Primary) {
+    if let Some(semi_sync) = node.semi_sync.as_ref().filter(|_| node.role == NodeRole::Primary) {
         let (needed, ackers) = (semi_sync.acks_needed, semi_sync.clients);
         facts.push(format!("semi-sync: needs {needed} ACK of {ackers} connected"));
         if semi_sync.waiting_sessions > 0 {
@@ -151,7 +151,7 @@ fn facts(node: &Node) -> Vec<String> {
     }
     facts.extend(node.region.as_ref().map(|region| format!("in {region}")));
     facts.extend(node.notes.iter().cloned());
-    if let Some(gtids) = node.gtids.as_ref().filter(|_| node.role == Role::Primary) {
+    if let Some(gtids) = node.gtids.as_ref().filter(|_| node.role == NodeRole::Primary) {
         facts.push(shortened(gtids));
     }
     facts
@@ -169,7 +169,7 @@ fn shortened(gtids: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tailwater_manager::topology::{ClusterPlan, Member, RelayPlan, RelayReader, RelayState, build};
+    use tailwater_manager::topology::{ClusterPlan, Member, RelayPlan, RelayReader, RelayState, build_tree};
 
     use super::*;
 
@@ -197,7 +197,7 @@ mod tests {
             relay: RelayPlan { server_id: 4201, state: Some(state), ..RelayPlan::default() },
             ..ClusterPlan::default()
         };
-        build(&plan, &[])
+        build_tree(&plan, &[])
     }
 
     #[test]

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tailwater_manager::analysis::Code;
-use tailwater_manager::astray::{Decision, Recorded};
-use tailwater_manager::hands::{AckerError, Hands};
-use tailwater_manager::lease::Token;
-use tailwater_manager::watching::{Chronicle, Led, WatchedRelay};
+use tailwater_manager::action_executor::{AckerError, ActionExecutor};
+use tailwater_manager::analysis::FailureCode;
+use tailwater_manager::cluster_watch::{ClusterState, RelayAssignment, WatchedRelay};
+use tailwater_manager::lease::LeaseToken;
+use tailwater_manager::relay_reconciliation::{PrimaryRecord, RecordedPrimary};
 use tracing::{info, warn};
 
 use super::supervising::FOLLOWED_PAUSE;
@@ -47,7 +47,7 @@ struct Trial {
 }
 
 /// Leads relays to the primary; goes on for ever.
-pub(super) async fn lead<H: Hands + 'static>(cluster: Arc<ManagedCluster<H>>) {
+pub(super) async fn lead<H: ActionExecutor + 'static>(cluster: Arc<ManagedCluster<H>>) {
     let mut trials = Trials::default();
     loop {
         tokio::time::sleep(FOLLOWED_PAUSE).await;
@@ -64,11 +64,11 @@ pub(super) async fn lead<H: Hands + 'static>(cluster: Arc<ManagedCluster<H>>) {
     }
 }
 
-impl<H: Hands + 'static> ManagedCluster<H> {
+impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     async fn lead_once(&self, trials: &mut Trials) {
         let chronicle = self.chronicle();
         let watched = chronicle.cluster().plan.primary.name.clone();
-        let differs = |led: &Led| led.follows != watched || led.is_stopped;
+        let differs = |led: &RelayAssignment| led.follows != watched || led.is_stopped;
         let astray = chronicle.relays().iter().filter(|(_, look)| differs(&look.led));
         let astray: Vec<_> = astray.map(|(name, _)| name.as_str()).collect();
         trials.of.retain(|name, _| astray.contains(&name.as_str()));
@@ -114,15 +114,15 @@ impl<H: Hands + 'static> ManagedCluster<H> {
     }
 
     /// Whether another server than the one that is watched leads, for certain: then this one is nobody's to replace.
-    pub(super) fn is_led_elsewhere(&self, term: Token) -> bool {
+    pub(super) fn is_led_elsewhere(&self, term: LeaseToken) -> bool {
         let chronicle = self.chronicle();
         let Some(decision) = self.decision(&chronicle, term) else { return false };
         decision.server != chronicle.cluster().plan.primary.name && decision.is_confirmed(led(&chronicle))
     }
 
-    fn decision(&self, chronicle: &Chronicle, term: Token) -> Option<Decision> {
+    fn decision(&self, chronicle: &ClusterState, term: LeaseToken) -> Option<PrimaryRecord> {
         let recorded = recorded(&self.parts)?;
-        Decision::of(&recorded, led(chronicle), (self.parts.config.semi_sync_acks, term))
+        PrimaryRecord::of(&recorded, led(chronicle), (self.parts.config.semi_sync_acks, term))
     }
 
     /// Watches the server that leads, where this manager's own log does not follow it yet; whether it can.
@@ -147,29 +147,30 @@ impl<H: Hands + 'static> ManagedCluster<H> {
     fn is_lost(&self, server: &str) -> bool {
         let findings = self.watched().watch.findings();
         findings.borrow().iter().any(|finding| {
-            finding.server == server && matches!(finding.code, Code::DeadPrimary | Code::UnreachablePrimary)
+            finding.server == server
+                && matches!(finding.code, FailureCode::DeadPrimary | FailureCode::UnreachablePrimary)
         })
     }
 }
 
 /// What relays say that they were ordered.
-fn led(chronicle: &Chronicle) -> impl Iterator<Item = &Led> + Clone {
+fn led(chronicle: &ClusterState) -> impl Iterator<Item = &RelayAssignment> + Clone {
     chronicle.relays().values().map(|look| &look.led)
 }
 
 /// Whether it was last seen as one that leads: clients write to it, and it replicates from nobody.
-fn takes_writes(chronicle: &Chronicle, server: &str) -> bool {
+fn takes_writes(chronicle: &ClusterState, server: &str) -> bool {
     chronicle.last_look(server).is_some_and(|look| look.is_writable() && look.channels.is_empty())
 }
 
 /// What this manager's records say; nothing if they cannot be read, or those of other managers were not yet.
-fn recorded<H>(parts: &ClusterParts<H>) -> Option<Recorded> {
+fn recorded<H>(parts: &ClusterParts<H>) -> Option<RecordedPrimary> {
     if !leftovers::is_adopted(parts) {
         return None;
     }
     let ids = parts.records.list().ok()?;
     let mut is_whole = true;
-    let recorded = Recorded::of(ids.iter().rev().map_while(|id| {
+    let recorded = RecordedPrimary::of(ids.iter().rev().map_while(|id| {
         let audit = parts.records.load(id).ok().flatten();
         is_whole &= audit.is_some();
         audit
@@ -179,7 +180,7 @@ fn recorded<H>(parts: &ClusterParts<H>) -> Option<Recorded> {
 }
 
 /// Has a relay follow, if it still does not: it may have been told since it was last heard of.
-async fn order(relay: &WatchedRelay, decision: &Decision, term: Token) -> Result<bool, String> {
+async fn order(relay: &WatchedRelay, decision: &PrimaryRecord, term: LeaseToken) -> Result<bool, String> {
     match relay.eye.look().await {
         Ok(look) if decision.leaves_astray(&look.led) => {}
         Ok(_) => return Ok(false),

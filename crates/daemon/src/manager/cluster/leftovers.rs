@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tailwater_manager::Refusal;
-use tailwater_manager::driving::AuditStore;
-use tailwater_manager::failover::{Act, Answer, Audit, End, Kind};
-use tailwater_manager::hands::Hands;
-use tailwater_manager::lease::Token;
-use tailwater_manager::recovery::{Recovery, Traces};
-use tailwater_manager::watching::Wish;
+use tailwater_manager::SafetyRefusal;
+use tailwater_manager::action_executor::ActionExecutor;
+use tailwater_manager::cluster_watch::FailoverTrigger;
+use tailwater_manager::driver::AuditStore;
+use tailwater_manager::failover::{ActionOutcome, Audit, RunAction, RunKind, RunOutcome};
+use tailwater_manager::lease::LeaseToken;
+use tailwater_manager::recovery::{InterruptedRun, RunRecovery};
 use tracing::{error, info, warn};
 
 use super::super::ordering;
@@ -34,7 +34,7 @@ const RECENT_SECONDS: i64 = 3600;
 
 /// A run that this manager, or the one before it, did not bring to an end, and that is to be undone or finished.
 struct Unfinished {
-    traces: Traces,
+    traces: InterruptedRun,
     tries: u32,
     next: Instant,
 }
@@ -56,7 +56,7 @@ impl Unfinished {
                 None
             }
         }))?;
-        if traces.kind == Kind::Switchover || !traces.ackers.is_empty() {
+        if traces.kind == RunKind::Switchover || !traces.ackers.is_empty() {
             // Either reads or stops all there are; another manager's record has its own names for them.
             traces.ackers = parts.relays.iter().map(|relay| relay.name.clone()).collect();
         }
@@ -89,24 +89,24 @@ fn is_recent(id: &str, now: chrono::DateTime<chrono::Utc>) -> bool {
 }
 
 /// Of records, the newest first, that which was left half done. Runs that changed nothing do not matter.
-pub(in crate::manager) fn unfinished(newest_first: impl Iterator<Item = Audit>) -> Option<Traces> {
+pub(in crate::manager) fn unfinished(newest_first: impl Iterator<Item = Audit>) -> Option<InterruptedRun> {
     let mut recovered = Vec::new();
     // What a recovery that did not get through has ordered is no sign of anybody else.
     let mut terms = BTreeMap::<String, u64>::new();
     for audit in newest_first {
         match (&audit.outcome, &audit.resumes) {
-            (Some(End::Unchanged { refusal: Refusal::Superseded { .. } }), Some(run)) => {
+            (Some(RunOutcome::Unchanged { refusal: SafetyRefusal::Superseded { .. } }), Some(run)) => {
                 recovered.push(run.clone());
             }
             // What was left is to be tried again.
-            (None | Some(End::Unchanged { .. } | End::Left { .. }), Some(run)) => {
+            (None | Some(RunOutcome::Unchanged { .. } | RunOutcome::Incomplete { .. }), Some(run)) => {
                 let term = terms.entry(run.clone()).or_default();
                 *term = audit.token.unwrap_or_default().max(*term);
             }
             (Some(_), Some(run)) => recovered.push(run.clone()),
-            (Some(End::Unchanged { .. } | End::Planned { .. }), None) => {}
+            (Some(RunOutcome::Unchanged { .. } | RunOutcome::Planned { .. }), None) => {}
             (Some(_), None) if !audit.is_cut_off() => return None,
-            (_, None) => match Traces::of(&audit) {
+            (_, None) => match InterruptedRun::of(&audit) {
                 Some(traces) if recovered.contains(&traces.run) => return None,
                 Some(mut traces) => {
                     let term = terms.get(&traces.run).copied().unwrap_or_default();
@@ -133,12 +133,12 @@ pub(super) fn is_adopted<H>(parts: &ClusterParts<H>) -> bool {
 pub(super) struct Leftovers {
     unfinished: Option<Unfinished>,
     /// The term in which it has looked for one.
-    looked_in: Option<Token>,
+    looked_in: Option<LeaseToken>,
 }
 
 impl Leftovers {
     /// Whether something comes before all else: it may have another server take writes.
-    pub(super) fn wait(&self, now: Option<Token>) -> bool {
+    pub(super) fn wait(&self, now: Option<LeaseToken>) -> bool {
         self.looked_in != now || self.unfinished.as_ref().is_some_and(|left| left.tries == 0)
     }
 }
@@ -163,7 +163,7 @@ pub(super) async fn look<H>(cluster: &ManagedCluster<H>, leftovers: &mut Leftove
 }
 
 /// Takes over the records of other managers; whether it did.
-async fn adopt<H>(parts: &ClusterParts<H>, shared: &SharedRecords, term: Token) -> bool {
+async fn adopt<H>(parts: &ClusterParts<H>, shared: &SharedRecords, term: LeaseToken) -> bool {
     let source = &parts.source;
     let records = match shared.read().await {
         Ok(records) => records,
@@ -192,7 +192,7 @@ async fn adopt<H>(parts: &ClusterParts<H>, shared: &SharedRecords, term: Token) 
 
 /// Undoes or finishes what was left half done, if this manager may act and it is time. Another run that is begun meanwhile goes
 /// on from what it finds, and ends this.
-pub(super) async fn recover<H: Hands + 'static>(
+pub(super) async fn recover<H: ActionExecutor + 'static>(
     cluster: &Arc<ManagedCluster<H>>,
     Leftovers { unfinished, .. }: &mut Leftovers,
 ) {
@@ -214,8 +214,8 @@ pub(super) async fn recover<H: Hands + 'static>(
     let begun = cluster.begin("recovery", |id, watch, chronicle| {
         let led_by = Some(traces.primary.clone());
         let order = ordering::recovery(id, chronicle, &cluster.parts.config, traces);
-        let confirm = Arc::new(cluster.confirmation(watch, Wish::DryRun));
-        Ok(Begun { machine: Recovery::new(order), confirm, led_by, changes: true })
+        let confirm = Arc::new(cluster.confirmation(watch, FailoverTrigger::DryRun));
+        Ok(Begun { machine: RunRecovery::new(order), confirm, led_by, changes: true })
     });
     let ended = match begun {
         Ok((id, task)) => {
@@ -228,10 +228,10 @@ pub(super) async fn recover<H: Hands + 'static>(
             None
         }
     };
-    if matches!(ended, Some(End::Promoted { .. } | End::Undone { .. })) {
+    if matches!(ended, Some(RunOutcome::Promoted { .. } | RunOutcome::Undone { .. })) {
         info!(source, run, "what it left is undone or finished");
         *unfinished = None;
-    } else if matches!(ended, Some(End::Unchanged { refusal: Refusal::Superseded { .. } })) {
+    } else if matches!(ended, Some(RunOutcome::Unchanged { refusal: SafetyRefusal::Superseded { .. } })) {
         info!(source, run, "what it left is over: another manager has led the cluster since");
         *unfinished = None;
     } else if left.tries >= RECOVERIES_MAX {
@@ -242,13 +242,13 @@ pub(super) async fn recover<H: Hands + 'static>(
 
 /// Leads the replicas that a run left behind a promotion, until it is done, another run has begun, or the lease was in other hands.
 /// Relays are led by [`super::leading`], and hooks are not repeated: what they have done nobody knows.
-pub(super) async fn finish<H: Hands + 'static>(
+pub(super) async fn finish<H: ActionExecutor + 'static>(
     cluster: Arc<ManagedCluster<H>>,
-    (id, token): (String, Option<Token>),
+    (id, token): (String, Option<LeaseToken>),
     hands: Arc<H>,
-    mut left: Vec<Act>,
+    mut left: Vec<RunAction>,
 ) {
-    left.retain(|act| matches!(act, Act::Repoint { .. }));
+    left.retain(|act| matches!(act, RunAction::RepointReplica { .. }));
     for _ in 0..FINISH_TRIES_MAX {
         if left.is_empty() {
             return;
@@ -263,10 +263,12 @@ pub(super) async fn finish<H: Hands + 'static>(
             let answer = match cluster.parts.lease.check() {
                 Ok(now) if Some(now) != token => return,
                 Ok(now) => hands.perform(&act, now).await,
-                Err(reason) => Answer::Failed(reason.to_string()),
+                Err(reason) => ActionOutcome::Failed(reason.to_string()),
             };
             match answer {
-                Answer::Done | Answer::Noted(_) => info!(id, "what was left is done: {act}"),
+                ActionOutcome::Done | ActionOutcome::DoneWithNote(_) => {
+                    info!(id, "what was left is done: {act}")
+                }
                 other => {
                     let (outcome, text) = other.words();
                     warn!(id, "still to be done: {act}: {outcome}: {text}");
@@ -282,23 +284,23 @@ pub(super) async fn finish<H: Hands + 'static>(
 
 #[cfg(test)]
 mod tests {
-    use tailwater_manager::failover::{Note, Phase, Step};
+    use tailwater_manager::failover::{AuditEntry, AuditEvent, RunPhase};
 
     use super::*;
 
     /// A switchover whose writes were held, or what was done about one.
-    fn record(id: &str, resumes: Option<&str>, outcome: Option<End>) -> Audit {
-        let held = Act::HoldWrites { server: "db1".to_owned(), within_ms: 500, grace_ms: 100 };
-        let note = Note::Ordered { number: 1, what: held };
+    fn record(id: &str, resumes: Option<&str>, outcome: Option<RunOutcome>) -> Audit {
+        let held = RunAction::PauseWrites { server: "db1".to_owned(), within_ms: 500, grace_ms: 100 };
+        let note = AuditEvent::ActionOrdered { number: 1, what: held };
         Audit {
             id: id.to_owned(),
-            kind: Kind::Switchover,
+            kind: RunKind::Switchover,
             resumes: resumes.map(str::to_owned),
             primary: "db1".to_owned(),
             dry_run: false,
             allow_data_loss: false,
             token: Some(7),
-            steps: vec![Step { at_ms: 1, phase: Phase::Pause, note }],
+            steps: vec![AuditEntry { at_ms: 1, phase: RunPhase::Pause, note }],
             holds: None,
             may_be_missing: None,
             choice: None,
@@ -309,11 +311,12 @@ mod tests {
 
     #[test]
     fn the_last_run_that_changed_something_counts_until_it_is_recovered() {
-        let refusal = || Refusal::NoLease { reason: "gone".to_owned() };
-        let promoted = || Some(End::Promoted { server: "db2".to_owned(), left: Vec::new() });
-        let undone = || Some(End::Undone { refusal: refusal(), stays: Vec::new() });
-        let unchanged = || Some(End::Unchanged { refusal: refusal() });
-        let left = || Some(End::Left { refusal: refusal(), to_undo: Vec::new(), stays: Vec::new() });
+        let refusal = || SafetyRefusal::NoLease { reason: "gone".to_owned() };
+        let promoted = || Some(RunOutcome::Promoted { server: "db2".to_owned(), left: Vec::new() });
+        let undone = || Some(RunOutcome::Undone { refusal: refusal(), stays: Vec::new() });
+        let unchanged = || Some(RunOutcome::Unchanged { refusal: refusal() });
+        let left =
+            || Some(RunOutcome::Incomplete { refusal: refusal(), to_undo: Vec::new(), stays: Vec::new() });
         let found = |newest_first: &[Audit]| {
             unfinished(newest_first.iter().cloned()).map(|traces| traces.run).unwrap_or_default()
         };
@@ -323,7 +326,11 @@ mod tests {
         // One that could not be undone is left to people, but for one whose lease was lost.
         assert_eq!(found(&[record("b", None, left()), record("a", None, None)]), "");
         let mut lost = record("b", None, left());
-        lost.steps.push(Step { at_ms: 2, phase: Phase::Pause, note: Note::Refused { refusal: refusal() } });
+        lost.steps.push(AuditEntry {
+            at_ms: 2,
+            phase: RunPhase::Pause,
+            note: AuditEvent::RuleRefused { refusal: refusal() },
+        });
         assert_eq!(found(&[lost]), "b");
         // A failover that was refused changes nothing of it.
         assert_eq!(found(&[record("c", None, unchanged()), record("b", None, None)]), "b");
@@ -343,8 +350,8 @@ mod tests {
         }
         // Another manager leads: that is the end of it.
         let superseded =
-            Refusal::Superseded { run: "b".to_owned(), by: "relay was led in term 8".to_owned() };
-        let over = Some(End::Unchanged { refusal: superseded });
+            SafetyRefusal::Superseded { run: "b".to_owned(), by: "relay was led in term 8".to_owned() };
+        let over = Some(RunOutcome::Unchanged { refusal: superseded });
         assert_eq!(found(&[record("c", Some("b"), over), record("b", None, None)]), "");
         // What it ordered itself does not keep the next from it.
         let half = Audit { token: Some(9), ..record("c", Some("b"), left()) };

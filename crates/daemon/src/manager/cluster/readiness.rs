@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tailwater_manager::FailoverReadiness;
-use tailwater_manager::choice::Server;
+use tailwater_manager::action_executor::ActionExecutor;
+use tailwater_manager::candidates::CandidateServer;
+use tailwater_manager::cluster_watch::ClusterState;
 use tailwater_manager::failover_readiness::rehearse;
-use tailwater_manager::hands::Hands;
-use tailwater_manager::watching::Chronicle;
 
 use super::super::ordering::{self, FailoverWish};
 use super::ManagedCluster;
 
 /// Rehearses at the pace of looks, for ever.
-pub(super) async fn rehearse_for_ever<H: Hands + 'static>(cluster: Arc<ManagedCluster<H>>) {
+pub(super) async fn rehearse_for_ever<H: ActionExecutor + 'static>(cluster: Arc<ManagedCluster<H>>) {
     let pause = Duration::from_millis(cluster.parts.config.pace.look_ms);
     loop {
         tokio::time::sleep(pause).await;
@@ -25,14 +25,14 @@ pub(super) async fn rehearse_for_ever<H: Hands + 'static>(cluster: Arc<ManagedCl
     }
 }
 
-impl<H: Hands + 'static> ManagedCluster<H> {
+impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     /// Whether a failover would go through if the primary died now.
     pub fn readiness_now(&self) -> FailoverReadiness {
         self.readiness(&self.chronicle())
     }
 
     /// Whether a failover would go through, as far as was heard.
-    pub(super) fn readiness(&self, chronicle: &Chronicle) -> FailoverReadiness {
+    pub(super) fn readiness(&self, chronicle: &ClusterState) -> FailoverReadiness {
         let unknown = |reason: &str| FailoverReadiness::Unknown { reason: reason.to_owned() };
         if self.is_busy() {
             return unknown("a failover or a switchover is under way");
@@ -50,12 +50,12 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             let target = plan.targets.iter().find(|target| target.address == address)?;
             self.parts.feeds.get(&target.channel).map(|feed| feed.state())
         };
-        let servers: Vec<Server> = plan
+        let servers: Vec<CandidateServer> = plan
             .servers
             .iter()
             .map(|member| {
                 let (seen, feed) = (chronicle.last_observation(member), feed_of(&member.address));
-                Server::fed(member, &seen, feed.as_ref(), order.origin.flavour(), order.version)
+                CandidateServer::fed(member, &seen, feed.as_ref(), order.origin.flavour(), order.version)
             })
             .collect();
         rehearse(order, chronicle.acker_reports(), &servers)

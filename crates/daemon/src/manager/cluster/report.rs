@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tailwater_manager::FailoverReadiness;
-use tailwater_manager::analysis::{Finding, Guard};
+use tailwater_manager::action_executor::ActionExecutor;
+use tailwater_manager::analysis::{ClusterFinding, FailoverGuard};
 use tailwater_manager::failover::Audit;
-use tailwater_manager::hands::Hands;
-use tailwater_manager::lease::Standing;
-use tailwater_manager::lossless::{Acks, Regimes};
+use tailwater_manager::lease::LeaseStatus;
+use tailwater_manager::lossless::{AckPolicyHistory, AckRequirement};
 
 use super::ManagedCluster;
 use crate::metrics::ClusterMetrics;
@@ -28,7 +28,7 @@ pub struct ClusterReport {
     /// Whether it acts by itself.
     pub automatic: bool,
     /// What holds failovers back.
-    pub guard: Guard,
+    pub guard: FailoverGuard,
     /// Whether that is known: what other managers were told has been read.
     #[serde(default)]
     pub guard_is_known: bool,
@@ -75,8 +75,8 @@ fn not_told() -> FailoverReadiness {
     }
 }
 
-impl From<&Finding> for FindingReport {
-    fn from(finding: &Finding) -> Self {
+impl From<&ClusterFinding> for FindingReport {
+    fn from(finding: &ClusterFinding) -> Self {
         Self {
             code: finding.code.to_string(),
             server: finding.server.clone(),
@@ -88,7 +88,7 @@ impl From<&Finding> for FindingReport {
     }
 }
 
-impl<H: Hands + 'static> ManagedCluster<H> {
+impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     /// How the cluster is.
     pub fn report(&self) -> ClusterReport {
         let watch = Arc::clone(&self.watched().watch);
@@ -100,7 +100,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             source: self.parts.source.clone(),
             primary: chronicle.cluster().plan.primary.name.clone(),
             lease: match (&*self.parts.lease.standing().borrow(), self.parts.lease.check()) {
-                (Standing::Waiting(reason), _) => format!("not held: {reason}"),
+                (LeaseStatus::Waiting(reason), _) => format!("not held: {reason}"),
                 (_, Ok(token)) => format!("held, term {token}"),
                 (_, Err(reason)) => format!("not held: {reason}"),
             },
@@ -112,7 +112,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             guard_is_known: self.parts.guard.is_known(),
             now_ms,
             lossless: chronicle.regimes().map(lossless_words),
-            waits_after_restart: chronicle.regimes().map(Regimes::waits_after_restart),
+            waits_after_restart: chronicle.regimes().map(AckPolicyHistory::waits_after_restart),
             run,
             run_end,
         }
@@ -141,10 +141,10 @@ impl<H: Hands + 'static> ManagedCluster<H> {
 }
 
 /// What a failover of a primary in that state would rest on.
-fn lossless_words(regimes: &Regimes) -> String {
+fn lossless_words(regimes: &AckPolicyHistory) -> String {
     let words = regimes.that_count().map(|regime| match &regime.acks {
-        Acks::NotLossless(problems) => problems.clone(),
-        Acks::Required(acks) => {
+        AckRequirement::NotLossless(problems) => problems.clone(),
+        AckRequirement::Required(acks) => {
             let ackers: Vec<_> = regime.ackers.iter().map(String::as_str).collect();
             let strangers = match regime.strangers {
                 0 => String::new(),

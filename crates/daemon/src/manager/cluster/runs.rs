@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tailwater_manager::driving::{AuditStore, Confirm, Driver, Limits, Machine, Term};
-use tailwater_manager::failover::{Audit, End, Failover, Kind};
-use tailwater_manager::hands::Hands;
+use tailwater_manager::action_executor::ActionExecutor;
+use tailwater_manager::cluster_watch::{ClusterState, ClusterWatch, FailoverTrigger, FailureConfirmation};
+use tailwater_manager::driver::{
+    AuditStore, ConfirmFailure, DriverTimeouts, LeaseCheck, RunDriver, RunMachine,
+};
+use tailwater_manager::failover::{Audit, Failover, RunKind, RunOutcome};
 use tailwater_manager::switchover::Switchover;
-use tailwater_manager::watching::{Chronicle, Confirmation, Watch, Wish};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 use tracing::{error, info, warn};
@@ -30,15 +32,15 @@ pub(super) struct Run {
 pub struct Begun<M> {
     /// What orders.
     pub machine: M,
-    /// Answers [`tailwater_manager::failover::Act::Confirm`].
-    pub confirm: Arc<dyn Confirm>,
+    /// Answers [`tailwater_manager::failover::RunAction::ConfirmFailure`].
+    pub confirm: Arc<dyn ConfirmFailure>,
     /// Who led before, if that is not the primary that is watched.
     pub led_by: Option<String>,
     /// Whether it may change something.
     pub changes: bool,
 }
 
-impl<H: Hands + 'static> ManagedCluster<H> {
+impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     /// Begins a failover and gives its name; [`ManagedCluster::audit`] tells what becomes of it. It goes on whatever becomes of
     /// who asked for it.
     ///
@@ -61,7 +63,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
                     Begun { machine: Failover::new(order), confirm, led_by: None, changes: !wish.dry_run }
                 }
                 Err(refusal) => {
-                    return Err(ordering::refused(id, Kind::Failover, chronicle, wish, refusal));
+                    return Err(ordering::refused(id, RunKind::Failover, chronicle, wish, refusal));
                 }
             })
         })
@@ -76,7 +78,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
         let (id, _) =
             self.begin(if wish.dry_run { "dry-run" } else { "switchover" }, |id, watch, chronicle| {
                 // It never asks whether the primary has failed.
-                let confirm = Arc::new(self.confirmation(watch, Wish::DryRun));
+                let confirm = Arc::new(self.confirmation(watch, FailoverTrigger::DryRun));
                 Ok(match ordering::switchover(id.clone(), chronicle, &self.parts.config, wish) {
                     Ok(order) => Begun {
                         machine: Switchover::new(order),
@@ -86,7 +88,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
                     },
                     Err(refusal) => {
                         let wish = FailoverWish { dry_run: wish.dry_run, ..FailoverWish::default() };
-                        return Err(ordering::refused(id, Kind::Switchover, chronicle, &wish, refusal));
+                        return Err(ordering::refused(id, RunKind::Switchover, chronicle, &wish, refusal));
                     }
                 })
             })?;
@@ -98,10 +100,10 @@ impl<H: Hands + 'static> ManagedCluster<H> {
     ///
     /// # Errors
     /// If one is under way, or a record cannot be stored.
-    pub fn begin<M: Machine + 'static>(
+    pub fn begin<M: RunMachine + 'static>(
         self: &Arc<Self>,
         kind: &str,
-        make: impl FnOnce(String, &Watch, &Chronicle) -> Result<Begun<M>, Box<Audit>>,
+        make: impl FnOnce(String, &ClusterWatch, &ClusterState) -> Result<Begun<M>, Box<Audit>>,
     ) -> anyhow::Result<(String, JoinHandle<bool>)> {
         // Held until the new run is noted: two at once find out here.
         let mut run = self.lock_run();
@@ -126,7 +128,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             }
         };
         let wiring = led_by.map_or_else(|| wiring.clone(), |leader| wiring.led_by(&leader));
-        let driver = Driver {
+        let driver = RunDriver {
             hands: Arc::new((self.parts.hands)(&id, &wiring, &chronicle)?),
             term: self.parts.lease.clone(),
             confirm,
@@ -134,7 +136,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
                 folder: self.parts.records.clone(),
                 shared: self.parts.shared.clone(),
             }),
-            limits: Limits::default(),
+            limits: DriverTimeouts::default(),
         };
         if let Some(finishing) = self.finishing().take().filter(|_| changes) {
             finishing.abort();
@@ -149,34 +151,34 @@ impl<H: Hands + 'static> ManagedCluster<H> {
             }
             let audit = driver.drive(&mut machine, &sender).await;
             cluster.take_end(&audit, &watch).await;
-            if let Some(End::Promoted { left, .. }) = &audit.outcome {
+            if let Some(RunOutcome::Promoted { left, .. }) = &audit.outcome {
                 let (run, left) = ((audit.id.clone(), machine.token()), left.clone());
                 let finish = leftovers::finish(Arc::clone(&cluster), run, driver.hands, left);
                 *cluster.finishing() = Some(tokio::spawn(finish).abort_handle());
             }
-            matches!(audit.outcome, Some(End::Promoted { .. }))
+            matches!(audit.outcome, Some(RunOutcome::Promoted { .. }))
         });
         *run = Some(Run { id: id.clone(), progress, task: task.abort_handle() });
         Ok((id, task))
     }
 
-    pub(super) fn confirmation(&self, watch: &Watch, wish: Wish) -> Confirmation {
+    pub(super) fn confirmation(&self, watch: &ClusterWatch, wish: FailoverTrigger) -> FailureConfirmation {
         let config = &self.parts.config;
         let ping_timeout = Duration::from_millis(config.pace.ping_timeout_ms);
         // As long as it takes until silence is told from a pause, and the looks that show it.
         let patience = Duration::from_millis(config.analysis.detect_after_ms + config.pace.look_timeout_ms);
-        Confirmation::new(watch, wish, patience, ping_timeout)
+        FailureConfirmation::new(watch, wish, patience, ping_timeout)
     }
 
     /// What follows from how a run ended.
-    async fn take_end(&self, audit: &Audit, watch: &Watch) {
+    async fn take_end(&self, audit: &Audit, watch: &ClusterWatch) {
         let source = &self.parts.source;
         match &audit.outcome {
-            Some(End::Promoted { server, left }) => {
+            Some(RunOutcome::Promoted { server, left }) => {
                 warn!(source, id = audit.id, server, left = left.len(), "a new primary takes writes");
                 let now_ms = self.clock.now_ms();
                 // One that somebody wished needs nobody to look at it before the next.
-                let is_failover = audit.kind == Kind::Failover;
+                let is_failover = audit.kind == RunKind::Failover;
                 if let Err(reason) = self.watch_primary(Some(server)) {
                     error!(source, server, "the new primary cannot be watched: {}", WithCauses(&reason));
                 }
@@ -188,11 +190,11 @@ impl<H: Hands + 'static> ManagedCluster<H> {
                     );
                 }
             }
-            Some(End::Unchanged { refusal } | End::Undone { refusal, .. }) => {
+            Some(RunOutcome::Unchanged { refusal } | RunOutcome::Undone { refusal, .. }) => {
                 warn!(source, id = audit.id, code = refusal.code(), "no {}: {refusal}", audit.kind);
                 watch.freeze_regimes(false);
             }
-            Some(End::Left { refusal, to_undo, .. }) => {
+            Some(RunOutcome::Incomplete { refusal, to_undo, .. }) => {
                 let to_undo: Vec<_> = to_undo.iter().map(ToString::to_string).collect();
                 error!(
                     source,
@@ -205,7 +207,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
                 watch.freeze_regimes(false);
                 self.was_cut_off.fetch_or(audit.is_cut_off(), Ordering::Relaxed);
             }
-            Some(End::Planned { .. }) | None => {}
+            Some(RunOutcome::Planned { .. }) | None => {}
         }
     }
 
@@ -229,7 +231,7 @@ impl<H: Hands + 'static> ManagedCluster<H> {
         async move {
             tokio::select! {
                 _ = begun.changed() => "a run begins".to_owned(),
-                reason = Term::ended(&lease) => reason,
+                reason = LeaseCheck::ended(&lease) => reason,
             }
         }
     }

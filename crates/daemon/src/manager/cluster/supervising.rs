@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tailwater_manager::analysis::{Action, Code, Finding};
-use tailwater_manager::hands::Hands;
+use tailwater_manager::action_executor::ActionExecutor;
+use tailwater_manager::analysis::{ClusterFinding, FailureCode, FindingAction};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
@@ -25,7 +25,7 @@ pub(super) const FOLLOWED_PAUSE: Duration = Duration::from_millis(100);
 const REMEMBERED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Begins failovers by itself.
-pub(super) async fn supervise<H: Hands + 'static>(cluster: Arc<ManagedCluster<H>>) {
+pub(super) async fn supervise<H: ActionExecutor + 'static>(cluster: Arc<ManagedCluster<H>>) {
     let mut recast = cluster.recast.subscribe();
     let mut again_ms = AGAIN_MS_MIN;
     let mut followed = (cluster.parts.followed)();
@@ -74,16 +74,17 @@ pub(super) async fn supervise<H: Hands + 'static>(cluster: Arc<ManagedCluster<H>
 }
 
 /// Is back when the primary is dead and nothing holds a failover back.
-async fn dead_primary(findings: &mut watch::Receiver<Vec<Finding>>) {
-    let is_reason =
-        |finding: &Finding| finding.code == Code::DeadPrimary && finding.action == Action::FailOver;
+async fn dead_primary(findings: &mut watch::Receiver<Vec<ClusterFinding>>) {
+    let is_reason = |finding: &ClusterFinding| {
+        finding.code == FailureCode::DeadPrimary && finding.action == FindingAction::FailOver
+    };
     if findings.wait_for(|findings| findings.iter().any(is_reason)).await.is_err() {
         // The watch has ended; another follows it, or the daemon ends.
         std::future::pending::<()>().await;
     }
 }
 
-impl<H: Hands + 'static> ManagedCluster<H> {
+impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     /// Watches whom the log follows, when that has become another than in `last`: the manager that holds the lease has led it
     /// there, or somebody did so by hand. A run of this manager's own sees to that itself, and may promote a server long before
     /// the log follows it: so what counts is the change.

@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use tailwater_manager::hands::{AckerError, Hands};
-use tailwater_manager::lease::{EtcdValue, Token};
-use tailwater_manager::lossless::refuses;
+use tailwater_manager::action_executor::{AckerError, ActionExecutor};
+use tailwater_manager::lease::{EtcdValue, LeaseToken};
+use tailwater_manager::lossless::stale_term_text;
 use tracing::{info, warn};
 
 use super::ManagedCluster;
@@ -53,9 +53,9 @@ impl Above {
 }
 
 /// The term that a relay obeyed last, or why it does not say.
-type Obeyed = (String, Result<Token, String>);
+type Obeyed = (String, Result<LeaseToken, String>);
 
-impl<H: Hands + 'static> ManagedCluster<H> {
+impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     /// Looks for relays that refuse this manager, for as long as it runs.
     pub async fn follow_terms(&self) {
         let mut standing = self.parts.lease.standing();
@@ -145,8 +145,8 @@ impl<H: Hands + 'static> ManagedCluster<H> {
 }
 
 /// Of the relays those that have obeyed a later term than that, each with what it means.
-fn later(obeyed: &[Obeyed], term: Token) -> Vec<(String, Token)> {
+fn later(obeyed: &[Obeyed], term: LeaseToken) -> Vec<(String, LeaseToken)> {
     let known = obeyed.iter().filter_map(|(name, answer)| Some((name, *answer.as_ref().ok()?)));
     let later = known.filter(|(_, seen)| *seen > term);
-    later.map(|(name, seen)| (format!("{name} {}", refuses(term.0, seen.0)), seen)).collect()
+    later.map(|(name, seen)| (format!("{name} {}", stale_term_text(term.0, seen.0)), seen)).collect()
 }

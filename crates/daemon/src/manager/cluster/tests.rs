@@ -4,21 +4,25 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tailwater_manager::Refusal;
-use tailwater_manager::acting::Actor;
-use tailwater_manager::acting::hook::Party;
-use tailwater_manager::acting::setup::{Limits as ActLimits, ReplicaAccount, Setup};
-use tailwater_manager::driving::run::Confirmed;
-use tailwater_manager::driving::{AuditStore, Confirm, Machine};
-use tailwater_manager::failover::run::Numbered;
-use tailwater_manager::failover::{Act, Answer, Audit, End, Kind, Note, Phase, Step};
-use tailwater_manager::failure::Failure;
-use tailwater_manager::hands::{AckerAnswer, AckerError, AckerPort, AckerReport};
-use tailwater_manager::lease::{FileLease, LeaseTask, Standing, Terms, Token};
-use tailwater_manager::lossless::MayBeMissing;
-use tailwater_manager::observing::Subject;
+use tailwater_manager::SafetyRefusal;
+use tailwater_manager::action_executor::{AckerControl, AckerError, AckerFuture, AckerReport};
+use tailwater_manager::actions::ServerExecutor;
+use tailwater_manager::actions::executor_config::{
+    ActionTimeouts as ActLimits, ExecutorConfig, ReplicaAccount,
+};
+use tailwater_manager::actions::hook::HookServer;
+use tailwater_manager::cluster_watch::{RelayProbe, RelayProbeFuture};
+use tailwater_manager::driver::run_driver::ConfirmationFuture;
+use tailwater_manager::driver::{AuditStore, ConfirmFailure, RunMachine};
+use tailwater_manager::failover::state_machine::NumberedAction;
+use tailwater_manager::failover::{
+    ActionOutcome, Audit, AuditEntry, AuditEvent, RunAction, RunKind, RunOutcome, RunPhase,
+};
+use tailwater_manager::lease::{FileLease, LeaseStatus, LeaseTask, LeaseTimes, LeaseToken};
+use tailwater_manager::lossless::PossibleLoss;
+use tailwater_manager::probe::ProbeTarget;
+use tailwater_manager::probe_failure::ProbeFailure;
 use tailwater_manager::topology::{ClusterPlan, Member};
-use tailwater_manager::watching::{RelayEye, RelaySeen};
 use tailwater_session::{ConnectOptions, Endpoint};
 use tailwater_wire::Flavour;
 use tokio::sync::Notify;
@@ -33,30 +37,30 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Asks whether the primary has failed, and ends as it was told.
 struct Scripted {
     audit: Audit,
-    end: End,
-    token: Token,
+    end: RunOutcome,
+    token: LeaseToken,
 }
 
-impl Machine for Scripted {
-    fn begin(&mut self, _: u64) -> Vec<Numbered> {
-        vec![(1, Act::Confirm)]
+impl RunMachine for Scripted {
+    fn begin(&mut self, _: u64) -> Vec<NumberedAction> {
+        vec![(1, RunAction::ConfirmFailure)]
     }
 
-    fn answer(&mut self, _: u64, _: u32, _: Answer) -> Vec<Numbered> {
+    fn answer(&mut self, _: u64, _: u32, _: ActionOutcome) -> Vec<NumberedAction> {
         self.audit.outcome = Some(self.end.clone());
         Vec::new()
     }
 
     fn lease_lost(&mut self, _: u64, reason: &str) {
-        let refusal = Refusal::NoLease { reason: reason.to_owned() };
-        self.audit.outcome = Some(End::Unchanged { refusal });
+        let refusal = SafetyRefusal::NoLease { reason: reason.to_owned() };
+        self.audit.outcome = Some(RunOutcome::Unchanged { refusal });
     }
 
-    fn phase(&self) -> Phase {
-        Phase::Confirm
+    fn phase(&self) -> RunPhase {
+        RunPhase::Confirm
     }
 
-    fn token(&self) -> Option<Token> {
+    fn token(&self) -> Option<LeaseToken> {
         Some(self.token)
     }
 
@@ -73,8 +77,8 @@ impl Machine for Scripted {
 #[derive(Default)]
 struct Gate(Notify);
 
-impl Confirm for Gate {
-    fn confirm(&self) -> Confirmed<'_> {
+impl ConfirmFailure for Gate {
+    fn confirm(&self) -> ConfirmationFuture<'_> {
         Box::pin(async {
             self.0.notified().await;
             Ok("it is dead".to_owned())
@@ -84,12 +88,12 @@ impl Confirm for Gate {
 
 /// Does nothing, and remembers what.
 #[derive(Clone, Default)]
-struct Idle(Arc<Mutex<Vec<Act>>>);
+struct Idle(Arc<Mutex<Vec<RunAction>>>);
 
-impl Hands for Idle {
-    async fn perform(&self, act: &Act, _: Token) -> Answer {
+impl ActionExecutor for Idle {
+    async fn perform(&self, act: &RunAction, _: LeaseToken) -> ActionOutcome {
         self.0.lock().unwrap().push(act.clone());
-        Answer::Done
+        ActionOutcome::Done
     }
 }
 
@@ -97,10 +101,12 @@ impl Hands for Idle {
 #[derive(Clone, Default)]
 struct Superseded(Idle);
 
-impl Hands for Superseded {
-    async fn perform(&self, act: &Act, token: Token) -> Answer {
+impl ActionExecutor for Superseded {
+    async fn perform(&self, act: &RunAction, token: LeaseToken) -> ActionOutcome {
         match act {
-            Act::CheckAcker { term, .. } => Answer::Led { term: Token(term + 1), stopped: false },
+            RunAction::CheckAckerTerm { term, .. } => {
+                ActionOutcome::LaterTerm { term: LeaseToken(term + 1), stopped: false }
+            }
             _ => self.0.perform(act, token).await,
         }
     }
@@ -109,33 +115,33 @@ impl Hands for Superseded {
 /// A relay that is never reached.
 struct Away;
 
-impl RelayEye for Away {
-    fn look(&self) -> RelaySeen<'_> {
-        Box::pin(async { Err(Failure::Refused) })
+impl RelayProbe for Away {
+    fn look(&self) -> RelayProbeFuture<'_> {
+        Box::pin(async { Err(ProbeFailure::Refused) })
     }
 }
 
-impl AckerPort for Away {
-    fn stop(&self, _: Token) -> AckerAnswer<'_, AckerReport> {
+impl AckerControl for Away {
+    fn stop(&self, _: LeaseToken) -> AckerFuture<'_, AckerReport> {
         self.read()
     }
 
-    fn read(&self) -> AckerAnswer<'_, AckerReport> {
+    fn read(&self) -> AckerFuture<'_, AckerReport> {
         Box::pin(async { Err(AckerError::Refused("it is away".to_owned())) })
     }
 
-    fn start(&self, _: Token) -> AckerAnswer<'_, ()> {
+    fn start(&self, _: LeaseToken) -> AckerFuture<'_, ()> {
         Box::pin(async { Err(AckerError::Refused("it is away".to_owned())) })
     }
 
-    fn follow<'a>(&'a self, token: Token, _: &'a str) -> AckerAnswer<'a, ()> {
+    fn follow<'a>(&'a self, token: LeaseToken, _: &'a str) -> AckerFuture<'a, ()> {
         self.start(token)
     }
 }
 
-fn nowhere(name: &str) -> Subject {
+fn nowhere(name: &str) -> ProbeTarget {
     let endpoint = Endpoint::Tcp { host: "127.0.0.1".to_owned(), port: 1 };
-    Subject { name: name.to_owned(), connect: ConnectOptions::new(endpoint, "nobody") }
+    ProbeTarget { name: name.to_owned(), connect: ConnectOptions::new(endpoint, "nobody") }
 }
 
 fn wiring(primary: Option<&str>) -> ClusterWiring {
@@ -149,15 +155,15 @@ struct Stage<H> {
     cluster: Arc<ManagedCluster<H>>,
     lease: LeaseTask,
     supervisor: JoinHandle<()>,
-    token: Token,
+    token: LeaseToken,
 }
 
-impl<H: Hands + 'static> Stage<H> {
+impl<H: ActionExecutor + 'static> Stage<H> {
     async fn set(folder: &Path, hands: Box<MakeHands<H>>) -> anyhow::Result<Self> {
-        let terms = Terms::of(60_000)?;
+        let terms = LeaseTimes::of(60_000)?;
         let lease = LeaseTask::start(FileLease::new(folder.join("lease"), "one", terms.ttl_ms), terms);
         let mut standing = lease.handle().standing();
-        let held = standing.wait_for(|standing| matches!(standing, Standing::Active(_)));
+        let held = standing.wait_for(|standing| matches!(standing, LeaseStatus::Active(_)));
         tokio::time::timeout(PATIENCE, held).await??;
         let token = lease.handle().check()?;
         let (cluster, supervisor) = ManagedCluster::start(ClusterParts {
@@ -185,9 +191,9 @@ impl<H: Hands + 'static> Stage<H> {
     }
 
     /// Begins a run that ends so, once the gate is open.
-    fn begin(&self, end: End) -> anyhow::Result<(Arc<Gate>, JoinHandle<bool>)> {
+    fn begin(&self, end: RunOutcome) -> anyhow::Result<(Arc<Gate>, JoinHandle<bool>)> {
         let gate = Arc::new(Gate::default());
-        let confirm: Arc<dyn Confirm> = Arc::clone(&gate) as _;
+        let confirm: Arc<dyn ConfirmFailure> = Arc::clone(&gate) as _;
         let (_, task) = self.cluster.begin("failover", |id, _, _| {
             let machine = Scripted { audit: audit(id, "db1"), end, token: self.token };
             Ok(Begun { machine, confirm, led_by: None, changes: true })
@@ -197,16 +203,16 @@ impl<H: Hands + 'static> Stage<H> {
 }
 
 fn audit(id: String, primary: &str) -> Audit {
-    Audit::new(&id, Kind::Failover, primary)
+    Audit::new(&id, RunKind::Failover, primary)
 }
 
-fn unchanged() -> End {
-    End::Unchanged { refusal: Refusal::NoLease { reason: "as the script says".to_owned() } }
+fn unchanged() -> RunOutcome {
+    RunOutcome::Unchanged { refusal: SafetyRefusal::NoLease { reason: "as the script says".to_owned() } }
 }
 
-fn promoted() -> End {
-    let left = vec![Act::Repoint { replica: "db3".to_owned() }];
-    End::Promoted { server: "db2".to_owned(), left }
+fn promoted() -> RunOutcome {
+    let left = vec![RunAction::RepointReplica { replica: "db3".to_owned() }];
+    RunOutcome::Promoted { server: "db2".to_owned(), left }
 }
 
 async fn idle_stage(folder: &Path) -> anyhow::Result<(Stage<Idle>, Idle)> {
@@ -246,9 +252,9 @@ async fn regimes_are_noted_again_behind_a_run_that_was_left_half_way() -> anyhow
     let folder = tempfile::tempdir()?;
     let (stage, _) = idle_stage(folder.path()).await?;
     let Stage { cluster, .. } = &stage;
-    let left = End::Left {
-        refusal: Refusal::NoLease { reason: "as the script says".to_owned() },
-        to_undo: vec![Act::StartAcker { acker: "relay".to_owned() }],
+    let left = RunOutcome::Incomplete {
+        refusal: SafetyRefusal::NoLease { reason: "as the script says".to_owned() },
+        to_undo: vec![RunAction::StartAcker { acker: "relay".to_owned() }],
         stays: Vec::new(),
     };
     for end in [left, unchanged()] {
@@ -298,10 +304,10 @@ async fn who_may_hold_what_is_missing_is_told_by_the_records() -> anyhow::Result
     let (stage, _) = idle_stage(folder.path()).await?;
     let records = AuditFolder::new(folder.path().join("records"));
     let past = |server: &str| stage.cluster.past_of(server, "db2");
-    let missing = MayBeMissing { after: None, known: None, held_by: Vec::new(), grows: true };
+    let missing = PossibleLoss { after: None, known: None, held_by: Vec::new(), grows: true };
     assert!(matches!(past("db1"), Past::Unknown(_)));
-    let save = |id: &str, may_be_missing: Option<MayBeMissing>, primary: &str, server: &str| {
-        let outcome = Some(End::Promoted { server: server.to_owned(), left: Vec::new() });
+    let save = |id: &str, may_be_missing: Option<PossibleLoss>, primary: &str, server: &str| {
+        let outcome = Some(RunOutcome::Promoted { server: server.to_owned(), left: Vec::new() });
         records.save(&Audit { may_be_missing, outcome, ..audit(id.to_owned(), primary) })
     };
     save("1", Some(missing), "db1", "db2")?;
@@ -326,10 +332,14 @@ async fn a_run_that_was_left_half_done_is_told_until_it_is_recovered() -> anyhow
         let began = chrono::Utc::now() - chrono::TimeDelta::seconds(ago_s);
         format!("{}-orders-{kind}", began.format("%Y%m%dT%H%M%S%3fZ"))
     };
-    let held = Act::HoldWrites { server: "db1".to_owned(), within_ms: 500, grace_ms: 100 };
-    let steps = vec![Step { at_ms: 1, phase: Phase::Pause, note: Note::Ordered { number: 1, what: held } }];
+    let held = RunAction::PauseWrites { server: "db1".to_owned(), within_ms: 500, grace_ms: 100 };
+    let steps = vec![AuditEntry {
+        at_ms: 1,
+        phase: RunPhase::Pause,
+        note: AuditEvent::ActionOrdered { number: 1, what: held },
+    }];
     let begun = |id: String| Audit {
-        kind: Kind::Switchover,
+        kind: RunKind::Switchover,
         token: Some(7),
         steps: steps.clone(),
         ..audit(id, "db1")
@@ -356,22 +366,26 @@ async fn a_run_that_was_left_half_done_is_told_until_it_is_recovered() -> anyhow
 /// is left to people.
 #[tokio::test]
 async fn a_run_that_lost_the_lease_half_way_is_gone_on_with() -> anyhow::Result<()> {
-    let held = Act::HoldWrites { server: "db1".to_owned(), within_ms: 500, grace_ms: 100 };
-    let released = Act::ReleaseWrites { server: "db1".to_owned(), acks: 0 };
-    let lost = Refusal::NoLease { reason: "as the script says".to_owned() };
-    let failed = Refusal::Step { step: "drain db2".to_owned(), reason: "as the script says".to_owned() };
+    let held = RunAction::PauseWrites { server: "db1".to_owned(), within_ms: 500, grace_ms: 100 };
+    let released = RunAction::ResumeWrites { server: "db1".to_owned(), acks: 0 };
+    let lost = SafetyRefusal::NoLease { reason: "as the script says".to_owned() };
+    let failed =
+        SafetyRefusal::StepFailed { step: "drain db2".to_owned(), reason: "as the script says".to_owned() };
     for (refusal, is_gone_on_with) in [(lost, true), (failed, false)] {
         let folder = tempfile::tempdir()?;
         let (stage, hands) = idle_stage(folder.path()).await?;
         let gate = Arc::new(Gate::default());
-        let confirm: Arc<dyn Confirm> = Arc::clone(&gate) as _;
+        let confirm: Arc<dyn ConfirmFailure> = Arc::clone(&gate) as _;
         let (_, task) = stage.cluster.begin("switchover", |id, _, _| {
-            let notes =
-                [Note::Ordered { number: 1, what: held.clone() }, Note::Refused { refusal: refusal.clone() }];
-            let steps = notes.into_iter().map(|note| Step { at_ms: 1, phase: Phase::Pause, note }).collect();
+            let notes = [
+                AuditEvent::ActionOrdered { number: 1, what: held.clone() },
+                AuditEvent::RuleRefused { refusal: refusal.clone() },
+            ];
+            let steps =
+                notes.into_iter().map(|note| AuditEntry { at_ms: 1, phase: RunPhase::Pause, note }).collect();
             let audit =
-                Audit { kind: Kind::Switchover, token: Some(stage.token.0), steps, ..audit(id, "db1") };
-            let end = End::Left { refusal, to_undo: vec![released.clone()], stays: Vec::new() };
+                Audit { kind: RunKind::Switchover, token: Some(stage.token.0), steps, ..audit(id, "db1") };
+            let end = RunOutcome::Incomplete { refusal, to_undo: vec![released.clone()], stays: Vec::new() };
             Ok(Begun {
                 machine: Scripted { audit, end, token: stage.token },
                 confirm,
@@ -406,9 +420,12 @@ async fn a_run_that_another_manager_has_superseded_is_over() -> anyhow::Result<(
     let records = AuditFolder::new(folder.path().join("records"));
     let began = chrono::Utc::now() - chrono::TimeDelta::seconds(9);
     // By the name that another manager gives it.
-    let stopped = Act::StopAcker { acker: "tailwater".to_owned() };
-    let steps =
-        vec![Step { at_ms: 1, phase: Phase::Fence, note: Note::Ordered { number: 1, what: stopped } }];
+    let stopped = RunAction::StopAcker { acker: "tailwater".to_owned() };
+    let steps = vec![AuditEntry {
+        at_ms: 1,
+        phase: RunPhase::Fence,
+        note: AuditEvent::ActionOrdered { number: 1, what: stopped },
+    }];
     let id = format!("{}-orders-failover", began.format("%Y%m%dT%H%M%S%3fZ"));
     records.save(&Audit { token: Some(stage.token.0), steps, ..audit(id.clone(), "db1") })?;
     assert!(stage.cluster.is_half_way());
@@ -423,7 +440,7 @@ async fn a_run_that_another_manager_has_superseded_is_over() -> anyhow::Result<(
     let [recovery] = &recoveries[..] else { panic!("{recoveries:?}") };
     let recovery = records.load(recovery)?.context("no record")?;
     assert!(
-        matches!(&recovery.outcome, Some(End::Unchanged { refusal }) if refusal.code() == "TW-MGR-0073"),
+        matches!(&recovery.outcome, Some(RunOutcome::Unchanged { refusal }) if refusal.code() == "TW-MGR-0073"),
         "{recovery}"
     );
     assert!(hands.0.0.lock().unwrap().iter().all(|act| !act.changes()));
@@ -434,11 +451,11 @@ async fn a_run_that_another_manager_has_superseded_is_over() -> anyhow::Result<(
 #[tokio::test]
 async fn the_end_of_the_daemon_waits_for_a_run() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let nobody = || Setup {
+    let nobody = || ExecutorConfig {
         run: String::new(),
-        primary: Party { name: "db1".to_owned(), host: "127.0.0.1".to_owned(), port: 1 },
+        primary: HookServer { name: "db1".to_owned(), host: "127.0.0.1".to_owned(), port: 1 },
         flavour: Flavour::MySql,
-        version: Version::read("9.7.0"),
+        version: ServerVersion::read("9.7.0"),
         servers: Vec::new(),
         ackers: std::collections::BTreeMap::new(),
         logs: Vec::new(),
@@ -446,7 +463,7 @@ async fn the_end_of_the_daemon_waits_for_a_run() -> anyhow::Result<()> {
         hooks: Vec::new(),
         limits: ActLimits::default(),
     };
-    let stage = Stage::set(folder.path(), Box::new(move |_, _, _| Ok(Actor::new(nobody())))).await?;
+    let stage = Stage::set(folder.path(), Box::new(move |_, _, _| Ok(ServerExecutor::new(nobody())))).await?;
     let (gate, _) = stage.begin(unchanged())?;
     let Stage { cluster, lease, supervisor, .. } = stage;
     let mut manager = Manager::default();

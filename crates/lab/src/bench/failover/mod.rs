@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use tailwater_log::AckMode;
-use tailwater_manager::analysis::Settings;
+use tailwater_manager::analysis::AnalysisSettings;
 use tailwater_sandbox::workload::prepare;
 use tailwater_sandbox::{Ledger, Server, ServerKind, Workload, WorkloadSpec};
 
@@ -72,7 +72,7 @@ fn notes(death: Death, is_beside_mha: bool, lost_by_mha: &[u64]) -> Vec<String> 
             .to_owned(),
     ];
     if death == Death::Silent {
-        let default = Settings::default().agreed_after_ms;
+        let default = AnalysisSettings::default().agreed_after_ms;
         notes.push(format!(
             "Tailwater takes silence for death after agreed_after_ms = {default}, its default, and in the rows that say so after {AGREED_AFTER_MS_LEAST}: \
              a primary that stands still for longer is replaced then, and one that does so for less is not"

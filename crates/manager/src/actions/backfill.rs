@@ -1,0 +1,134 @@
+//! Gives servers what they lack: from a relay's log or from another server. Relay logs are drained before.
+
+use std::time::{Duration, Instant};
+
+use tailwater_session::Connection;
+
+use super::channel_control::ChannelControl;
+use super::executor_config::{ExecutorConfig, ManagedServer};
+use super::relay_log_drain::drain;
+use super::replication::{
+    ReplicationSource, executed, failed, pause, read_from, refused_by_source, status, too_long,
+};
+use super::required_gtids::RequiredGtids;
+use crate::error::ManagerError;
+use crate::observation::IoState;
+
+const DOING: &str = "getting what it lacks";
+
+/// Is back when the server has received `what`.
+pub(super) async fn supply(
+    connection: &mut Connection,
+    setup: &ExecutorConfig,
+    server: &ManagedServer,
+    from: &str,
+    what: &str,
+    patience: Duration,
+) -> Result<(), ManagerError> {
+    let begun = Instant::now();
+    let flavour = connection.server().flavour;
+    let wanted = RequiredGtids::read(flavour, what)
+        .ok_or_else(|| failed(connection, DOING, format!("{what:?} names no transactions of {flavour}")))?;
+    if let Some(feed) = &server.feed {
+        return from_channel(connection, feed.as_ref(), &wanted, patience).await;
+    }
+    let address = address(connection, setup, from)?;
+    if !reads_from(connection, &address).await? {
+        drain(connection, patience).await?;
+        read_from(connection, &address, patience.saturating_sub(begun.elapsed())).await?;
+    }
+    until_received(connection, &wanted, begun, patience).await
+}
+
+/// Has a replica read from the log from now on.
+pub(super) async fn repoint(
+    connection: &mut Connection,
+    setup: &ExecutorConfig,
+    patience: Duration,
+) -> Result<(), ManagerError> {
+    let begun = Instant::now();
+    let log = setup.logs.first().ok_or_else(|| no_log(connection))?;
+    if reads_from(connection, &log.address).await? {
+        return Ok(());
+    }
+    drain(connection, patience).await?;
+    read_from(connection, &log.address, patience.saturating_sub(begun.elapsed())).await
+}
+
+pub(super) fn no_log(connection: &Connection) -> ManagerError {
+    let reason = "no log serves replicas: configure a [[serve]]".to_owned();
+    failed(connection, "reading from the log", reason)
+}
+
+/// Where `from` is: a log, or a server.
+fn address(
+    connection: &Connection,
+    setup: &ExecutorConfig,
+    from: &str,
+) -> Result<ReplicationSource, ManagerError> {
+    if let Some(log) = setup.logs.iter().find(|log| log.name == from) {
+        return Ok(log.address.clone());
+    }
+    let giver = setup.servers.iter().find(|server| server.subject.name == from);
+    let address = giver.and_then(|giver| setup.replica_account.at(giver));
+    address.ok_or_else(|| {
+        let reason = format!("{from} has no address that replicas can read from");
+        failed(connection, DOING, reason)
+    })
+}
+
+/// Whether it receives from there now.
+async fn reads_from(connection: &mut Connection, address: &ReplicationSource) -> Result<bool, ManagerError> {
+    let channel = status(connection).await?;
+    Ok(channel.is_some_and(|channel| address.is_source_of(&channel) && channel.io == IoState::Running))
+}
+
+async fn until_received(
+    connection: &mut Connection,
+    wanted: &RequiredGtids,
+    begun: Instant,
+    patience: Duration,
+) -> Result<(), ManagerError> {
+    loop {
+        let Some(channel) = status(connection).await? else {
+            return Err(failed(connection, DOING, "somebody made it forget its source".to_owned()));
+        };
+        // What is executed was received before: in this order nothing is missed between the two questions.
+        let has = executed(connection).await?;
+        let received = channel.received.union(&has).unwrap_or(has);
+        if wanted.is_held_by(&received) {
+            return Ok(());
+        }
+        refused_by_source(connection, &channel, DOING)?;
+        if begun.elapsed() >= patience {
+            let reason = format!("{} has not come", wanted.missing_in(&received));
+            return Err(too_long(connection, DOING, patience, reason));
+        }
+        pause(begun).await;
+    }
+}
+
+/// The channel reads the log by itself, and only has to be waited for.
+async fn from_channel(
+    connection: &Connection,
+    feed: &dyn ChannelControl,
+    wanted: &RequiredGtids,
+    patience: Duration,
+) -> Result<(), ManagerError> {
+    let begun = Instant::now();
+    loop {
+        let progress = feed.progress();
+        if progress.as_ref().is_some_and(|progress| wanted.is_held_by(progress)) {
+            return Ok(());
+        }
+        if begun.elapsed() >= patience {
+            let missing = progress.map(|progress| wanted.missing_in(&progress));
+            let reason = match missing {
+                Some(missing) => format!("its channel has not brought {missing}"),
+                None => "its channel does not tell what it has brought".to_owned(),
+            };
+            return Err(too_long(connection, DOING, patience, reason));
+        }
+        pause(begun).await;
+    }
+}

@@ -1,0 +1,81 @@
+//! Makes a primary that takes no more writes a replica that reads from the log.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use tailwater_session::Connection;
+use tracing::info;
+
+use super::replication::{ReplicaPosition, ReplicationSource, executed, failed, pause, read_from, status};
+use super::required_gtids::RequiredGtids;
+use super::{process_list, read_only, semi_sync};
+use crate::error::ManagerError;
+use crate::observation::{IoState, ReplicaChannel};
+
+const DOING: &str = "becoming a replica";
+
+/// Makes it a replica of `log`, if it has executed no more than `has`. Sessions of clients are ended: what they have begun they
+/// cannot commit any more, and what they hold would stop the applier. Who connects from now on finds it read-only.
+///
+/// # Errors
+/// [`ManagerError::ActionFailed`] if clients can write to it, if it has more than `has`, or commits wait for ACKs that nobody gives;
+/// those of [`read_from`].
+pub(super) async fn demote(
+    connection: &mut Connection,
+    log: &ReplicationSource,
+    has: &str,
+    patience: Duration,
+) -> Result<(), ManagerError> {
+    let begun = Instant::now();
+    let flavour = connection.server().flavour;
+    let wanted = RequiredGtids::read(flavour, has)
+        .ok_or_else(|| failed(connection, DOING, format!("{has:?} names no transactions of {flavour}")))?;
+    if read_only::is_writable(connection).await? {
+        return Err(failed(connection, DOING, "clients may write to it: make it read-only first".to_owned()));
+    }
+    // Whoever did this before may have died before it was started.
+    let is_done = |channel: ReplicaChannel| {
+        log.is_source_of(&channel) && channel.io != IoState::Stopped && channel.sql_running
+    };
+    if status(connection).await?.is_some_and(is_done) {
+        return Ok(());
+    }
+    end_clients(connection, patience).await?;
+    let now = executed(connection).await?;
+    if let Some(more) = wanted.lacks(&now) {
+        let reason = format!("it has executed {more}, which nobody acknowledged; run: tailwater rejoin");
+        return Err(failed(connection, DOING, reason));
+    }
+    semi_sync::unmake_source(connection, semi_sync::SemiSyncSides::default()).await?;
+    // What it wrote itself it does not ask for again.
+    let log = ReplicationSource { position: ReplicaPosition::WithOwnWrites, ..log.clone() };
+    read_from(connection, &log, patience.saturating_sub(begun.elapsed())).await
+}
+
+/// Ends the sessions of clients that are there now, and is back when they are gone, or `patience` is over. Not those whose
+/// commits wait for ACKs: they would be told that it is done.
+async fn end_clients(connection: &mut Connection, patience: Duration) -> Result<(), ManagerError> {
+    let begun = Instant::now();
+    let found = process_list::that_may_hold(connection).await?;
+    let mut there: BTreeSet<u64> = found.iter().map(|session| session.id).collect();
+    let mut ended = BTreeSet::new();
+    info!(server = connection.endpoint(), sessions = there.len(), "ending the sessions of clients");
+    while !there.is_empty() && begun.elapsed() < patience {
+        let now = process_list::list(connection).await?;
+        let left: Vec<_> = now
+            .iter()
+            .filter(|session| there.contains(&session.id) && !session.waits_for_acks())
+            .map(|session| session.id)
+            .collect();
+        for session in &left {
+            if ended.insert(*session) {
+                process_list::kill(connection, *session).await?;
+            }
+        }
+        there = left.into_iter().collect();
+        if !there.is_empty() {
+            pause(begun).await;
+        }
+    }
+    Ok(())
+}

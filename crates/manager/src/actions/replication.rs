@@ -1,0 +1,325 @@
+//! Makes a server a native replica of an address, by GTIDs, in both families; and what belongs to that: how its
+//! replication stands, waiting for what it receives and executes, forgetting its source.
+//!
+//! A change of source drops relay logs where nothing runs, so nothing here changes the source of a server that holds what
+//! it has not executed: that is drained first ([`super::relay_log_drain`]).
+
+use std::time::{Duration, Instant};
+
+use tailwater_session::{Connection, Secret};
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::GtidSet;
+
+use super::replication_dialect::{ReplicationDialect, quote, setting};
+use crate::error::ManagerError;
+use crate::observation::{IoState, ReplicaChannel};
+use crate::probe;
+
+/// How a replica's connection to its source is encrypted. Files are on the replica's machine.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum ReplicaTls {
+    /// Not at all.
+    #[default]
+    Off,
+    /// Without looking at the certificate.
+    Required,
+    /// The certificate is looked at, by the authority in that file; by what the replica's system trusts if there is none.
+    Verified {
+        /// The authority's certificate.
+        ca: Option<String>,
+    },
+}
+
+/// Behind what a MariaDB replica asks for more. MySQL asks for all that it has not, whoever wrote it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ReplicaPosition {
+    /// What it executed as a replica: `gtid_slave_pos`.
+    #[default]
+    Replicated,
+    /// That, and what it wrote itself while it was a primary: `gtid_current_pos`.
+    WithOwnWrites,
+}
+
+/// From where a replica reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicationSource {
+    /// The source's host, as the replica finds it.
+    pub host: String,
+    /// The source's port.
+    pub port: u16,
+    /// The account there.
+    pub user: String,
+    /// Its password.
+    pub password: Secret,
+    /// Whether the connection is encrypted.
+    pub tls: ReplicaTls,
+    /// From where on.
+    pub position: ReplicaPosition,
+}
+
+impl ReplicationSource {
+    /// From there, without TLS, behind what was replicated.
+    pub fn new(host: &str, port: u16, user: &str, password: Secret) -> Self {
+        Self {
+            host: host.to_owned(),
+            port,
+            user: user.to_owned(),
+            password,
+            tls: ReplicaTls::default(),
+            position: ReplicaPosition::default(),
+        }
+    }
+
+    /// Whether a channel reads from there.
+    pub fn is_source_of(&self, channel: &ReplicaChannel) -> bool {
+        channel.source_host == self.host && channel.source_port == self.port && channel.by_gtids
+    }
+
+    fn settings(&self, words: &ReplicationDialect) -> Vec<String> {
+        let prefix = words.prefix;
+        let mut out = Vec::new();
+        setting(&mut out, format_args!("{prefix}_HOST"), quote(&self.host));
+        setting(&mut out, format_args!("{prefix}_PORT"), self.port);
+        setting(&mut out, format_args!("{prefix}_USER"), quote(&self.user));
+        setting(&mut out, format_args!("{prefix}_PASSWORD"), quote(self.password.expose()));
+        setting(&mut out, format_args!("{prefix}_CONNECT_RETRY"), 1);
+        let (encrypted, verified, ca) = match &self.tls {
+            ReplicaTls::Off => (0, 0, None),
+            ReplicaTls::Required => (1, 0, None),
+            ReplicaTls::Verified { ca } => (1, 1, ca.as_deref()),
+        };
+        setting(&mut out, format_args!("{prefix}_SSL"), encrypted);
+        setting(&mut out, format_args!("{prefix}_SSL_VERIFY_SERVER_CERT"), verified);
+        setting(&mut out, format_args!("{prefix}_SSL_CA"), quote(ca.unwrap_or_default()));
+        match words.flavour {
+            Flavour::MySql => {
+                setting(&mut out, "SOURCE_AUTO_POSITION", 1);
+                // Without TLS, caching_sha2_password encrypts the password with the source's key.
+                setting(&mut out, "GET_SOURCE_PUBLIC_KEY", i32::from(encrypted == 0));
+                // Ten from 9.0 on unless told otherwise, and then it gives up.
+                setting(&mut out, "SOURCE_RETRY_COUNT", 86400);
+            }
+            Flavour::MariaDb => setting(&mut out, "MASTER_USE_GTID", "slave_pos"),
+        }
+        out
+    }
+}
+
+/// How its replication stands; `None` if it is no replica.
+///
+/// # Errors
+/// [`ManagerError::ActionFailed`] if it has several channels, of which nothing here knows which is meant, or may not be asked.
+pub async fn status(connection: &mut Connection) -> Result<Option<ReplicaChannel>, ManagerError> {
+    let (mut channels, unasked) = probe::channels(connection).await?;
+    if let Some(reason) = unasked.first() {
+        return Err(failed(connection, "asking how it replicates", reason.to_string()));
+    }
+    if channels.len() > 1 {
+        let names: Vec<_> = channels
+            .iter()
+            .map(|channel| match channel.name.as_str() {
+                "" => "the default channel".to_owned(),
+                name => name.to_owned(),
+            })
+            .collect();
+        let reason = format!(
+            "it replicates on several channels ({}); leave one, or lead it by hand",
+            names.join(", ")
+        );
+        return Err(failed(connection, "asking how it replicates", reason));
+    }
+    Ok(channels.pop())
+}
+
+/// All that it has executed; of MariaDB what it replicated and what its binlog has seen.
+///
+/// # Errors
+/// Those of the conversation, and [`ManagerError::UnexpectedAnswer`].
+pub async fn executed(connection: &mut Connection) -> Result<GtidSet, ManagerError> {
+    probe::executed(connection).await
+}
+
+/// Stops receiving, and goes on executing.
+///
+/// # Errors
+/// As [`status`], and those of the conversation.
+pub async fn stop_receiving(connection: &mut Connection) -> Result<(), ManagerError> {
+    let Some(channel) = status(connection).await? else { return Ok(()) };
+    if channel.io != IoState::Stopped {
+        let words = ReplicationDialect::of(connection);
+        run(connection, &words.verb(words.stop, "IO_THREAD", &channel.name)).await?;
+    }
+    Ok(())
+}
+
+/// Ends work that takes longer than `patience` and a little: a server may hang in a statement (stopping a thread waits for what
+/// that thread waits for). The connection is no use then.
+pub(super) async fn within<T>(
+    patience: Duration,
+    endpoint: String,
+    doing: &'static str,
+    work: impl Future<Output = Result<T, ManagerError>>,
+) -> Result<T, ManagerError> {
+    /// For the last question of work that ends by itself.
+    const GRACE: Duration = Duration::from_secs(2);
+    let waited = patience + GRACE;
+    tokio::time::timeout(waited, work).await.unwrap_or_else(|_| {
+        let reason = "it did not answer a statement".to_owned();
+        Err(ManagerError::ActionTimeout { server: endpoint, doing, waited_ms: millis(waited), reason })
+    })
+}
+
+/// Begins receiving again, from where it did, and executing. On MariaDB, where nothing runs that drops relay logs, and
+/// the source is asked for all of it once more.
+///
+/// # Errors
+/// As [`status`], and those of the conversation.
+pub async fn start(connection: &mut Connection) -> Result<(), ManagerError> {
+    let Some(channel) = status(connection).await? else { return Ok(()) };
+    let words = ReplicationDialect::of(connection);
+    run(connection, &words.verb(words.start, "", &channel.name)).await
+}
+
+/// Makes it a replica of `from`, running, and is back when it receives from there. Does nothing where it already does.
+///
+/// # Errors
+/// [`ManagerError::ActionFailed`] if it holds what it has not executed (nothing is changed then), if the source refuses it, or as
+/// [`status`]; [`ManagerError::ActionTimeout`] if it does not receive within `patience`, and then the connection may be no use any more.
+pub async fn read_from(
+    connection: &mut Connection,
+    from: &ReplicationSource,
+    patience: Duration,
+) -> Result<(), ManagerError> {
+    let endpoint = connection.endpoint().to_owned();
+    within(patience, endpoint, "changing its source", change_source(connection, from, patience)).await
+}
+
+async fn change_source(
+    connection: &mut Connection,
+    from: &ReplicationSource,
+    patience: Duration,
+) -> Result<(), ManagerError> {
+    let before = status(connection).await?;
+    let name = before.as_ref().map(|channel| channel.name.clone()).unwrap_or_default();
+    let words = ReplicationDialect::of(connection);
+    if let Some(channel) = &before {
+        if from.is_source_of(channel) && channel.io == IoState::Running && channel.sql_running {
+            return Ok(());
+        }
+        stop_drained(connection, &words, channel).await?;
+    }
+    // A backslash in a text means what [`quote`] takes it for.
+    run(connection, "SET SESSION sql_mode = ''").await?;
+    if words.flavour == Flavour::MariaDb && from.position == ReplicaPosition::WithOwnWrites {
+        let answer = connection.query("SELECT global.gtid_current_pos").await?;
+        let position = answer.scalar().unwrap_or_default();
+        run(connection, &format!("SET GLOBAL gtid_slave_pos = {}", quote(position))).await?;
+    }
+    run(connection, &words.change(&name, &from.settings(&words))).await?;
+    run(connection, &words.verb(words.start, "", &name)).await?;
+    until_receiving(connection, patience).await
+}
+
+/// Stops both threads of a replica that has executed all it received. Otherwise it is left as it was.
+async fn stop_drained(
+    connection: &mut Connection,
+    words: &ReplicationDialect,
+    before: &ReplicaChannel,
+) -> Result<(), ManagerError> {
+    // In this order: where both were stopped, MariaDB would drop what is not executed when they start again.
+    if before.io != IoState::Stopped {
+        run(connection, &words.verb(words.stop, "IO_THREAD", &before.name)).await?;
+    }
+    let received = status(connection).await?.map(|channel| channel.received);
+    let received = received.unwrap_or_else(|| before.received.clone());
+    let has = executed(connection).await?;
+    if !received.is_subset_of(&has) {
+        if before.io != IoState::Stopped {
+            run(connection, &words.verb(words.start, "IO_THREAD", &before.name)).await?;
+        }
+        let left = received.subtract(&has).map(|left| left.to_string()).unwrap_or_default();
+        let reason = format!(
+            "it has received {left} and not executed it; a change of source would drop that: drain it first"
+        );
+        return Err(failed(connection, "changing its source", reason));
+    }
+    run(connection, &words.verb(words.stop, "", &before.name)).await
+}
+
+/// Forgets its source for good: it does not begin to replicate after a restart. It has executed all it received, or nothing
+/// is changed.
+///
+/// # Errors
+/// As [`read_from`].
+pub async fn forget(connection: &mut Connection) -> Result<(), ManagerError> {
+    let Some(channel) = status(connection).await? else { return Ok(()) };
+    let words = ReplicationDialect::of(connection);
+    stop_drained(connection, &words, &channel).await?;
+    run(connection, &words.verb(words.reset_all, "", &channel.name)).await
+}
+
+/// Waits until it receives. A source that refuses is told at once.
+async fn until_receiving(connection: &mut Connection, patience: Duration) -> Result<(), ManagerError> {
+    const DOING: &str = "waiting until it receives";
+    let begun = Instant::now();
+    loop {
+        let Some(channel) = status(connection).await? else {
+            return Err(failed(connection, DOING, "somebody made it forget its source".to_owned()));
+        };
+        refused_by_source(connection, &channel, DOING)?;
+        // MySQL says that it runs before it has asked for anything; the name of a file comes with the first answer.
+        if channel.io == IoState::Running && !channel.received_to.0.is_empty() {
+            return Ok(());
+        }
+        if begun.elapsed() >= patience {
+            let last = channel.io_error.map(|error| format!("{} {}", error.number, error.message));
+            let reason = last.unwrap_or_else(|| "its source does not answer".to_owned());
+            return Err(too_long(connection, DOING, patience, reason));
+        }
+        pause(begun).await;
+    }
+}
+
+/// The error that ended receiving, if one did.
+pub(super) fn refused_by_source(
+    connection: &Connection,
+    channel: &ReplicaChannel,
+    doing: &'static str,
+) -> Result<(), ManagerError> {
+    match &channel.io_error {
+        Some(error) if channel.io == IoState::Stopped => {
+            Err(failed(connection, doing, format!("receiving ended: {} {}", error.number, error.message)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Between two questions: short at first, for a goal of a second, and not a load for what takes long.
+pub(super) async fn pause(begun: Instant) {
+    let milliseconds = u64::try_from(begun.elapsed().as_millis() / 20).unwrap_or(u64::MAX);
+    tokio::time::sleep(Duration::from_millis(milliseconds.clamp(1, 50))).await;
+}
+
+/// Runs a statement for its effect.
+pub(super) async fn run(connection: &mut Connection, statement: &str) -> Result<(), ManagerError> {
+    connection.execute(statement).await?;
+    Ok(())
+}
+
+pub(super) fn failed(connection: &Connection, doing: &'static str, reason: String) -> ManagerError {
+    ManagerError::ActionFailed { server: connection.endpoint().to_owned(), doing, reason }
+}
+
+pub(super) fn too_long(
+    connection: &Connection,
+    doing: &'static str,
+    patience: Duration,
+    reason: String,
+) -> ManagerError {
+    let server = connection.endpoint().to_owned();
+    ManagerError::ActionTimeout { server, doing, waited_ms: millis(patience), reason }
+}
+
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,119 @@
+//! How each family spells replication, and text in SQL.
+
+use std::fmt::Write;
+
+use tailwater_session::Connection;
+use tailwater_wire::Flavour;
+
+/// The words of one family. MySQL since 8.0.26, which has no others from 8.4 on; MariaDB keeps the older ones for all versions.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ReplicationDialect {
+    pub(super) flavour: Flavour,
+    pub(super) start: &'static str,
+    pub(super) stop: &'static str,
+    pub(super) reset_all: &'static str,
+    pub(super) change: &'static str,
+    /// In front of what a change sets: `SOURCE_HOST`.
+    pub(super) prefix: &'static str,
+}
+
+impl ReplicationDialect {
+    pub(super) fn of(connection: &Connection) -> Self {
+        match connection.server().flavour {
+            Flavour::MySql => Self {
+                flavour: Flavour::MySql,
+                start: "START REPLICA",
+                stop: "STOP REPLICA",
+                reset_all: "RESET REPLICA ALL",
+                change: "CHANGE REPLICATION SOURCE TO",
+                prefix: "SOURCE",
+            },
+            Flavour::MariaDb => Self {
+                flavour: Flavour::MariaDb,
+                start: "START SLAVE",
+                stop: "STOP SLAVE",
+                reset_all: "RESET SLAVE ALL",
+                change: "CHANGE MASTER TO",
+                prefix: "MASTER",
+            },
+        }
+    }
+
+    /// A verb of replication for the channel of that name, empty for the default; `threads` is empty for both.
+    pub(super) fn verb(&self, verb: &str, threads: &str, channel: &str) -> String {
+        let space = if threads.is_empty() { "" } else { " " };
+        match (self.flavour, channel) {
+            (_, "") => format!("{verb}{space}{threads}"),
+            (Flavour::MySql, name) => format!("{verb}{space}{threads} FOR CHANNEL {}", quote(name)),
+            // MariaDB has the name behind the noun: START SLAVE 'name' SQL_THREAD, RESET SLAVE 'name' ALL.
+            (Flavour::MariaDb, name) => match verb.strip_suffix(" ALL") {
+                Some(verb) => format!("{verb} {} ALL", quote(name)),
+                None => format!("{verb} {}{space}{threads}", quote(name)),
+            },
+        }
+    }
+
+    /// A change of the channel of that name.
+    pub(super) fn change(&self, channel: &str, settings: &[String]) -> String {
+        let settings = settings.join(", ");
+        match (self.flavour, channel) {
+            (_, "") => format!("{} {settings}", self.change),
+            (Flavour::MySql, name) => format!("{} {settings} FOR CHANNEL {}", self.change, quote(name)),
+            (Flavour::MariaDb, name) => format!("CHANGE MASTER {} TO {settings}", quote(name)),
+        }
+    }
+}
+
+/// A string literal for a session whose `sql_mode` has no NO_BACKSLASH_ESCAPES. Statements of replication take no
+/// other form of text, hexadecimal among them.
+pub(super) fn quote(text: &str) -> String {
+    let mut literal = String::with_capacity(text.len() + 2);
+    literal.push('\'');
+    for character in text.chars() {
+        match character {
+            '\'' => literal.push_str("''"),
+            '\\' => literal.push_str("\\\\"),
+            '\0' => literal.push_str("\\0"),
+            other => literal.push(other),
+        }
+    }
+    literal.push('\'');
+    literal
+}
+
+/// One setting: `'1'` stays text, numbers stay bare.
+pub(super) fn setting(out: &mut Vec<String>, name: impl std::fmt::Display, value: impl std::fmt::Display) {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = write!(text, "{name}={value}");
+    out.push(text);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MARIADB: ReplicationDialect = ReplicationDialect {
+        flavour: Flavour::MariaDb,
+        start: "START SLAVE",
+        stop: "STOP SLAVE",
+        reset_all: "RESET SLAVE ALL",
+        change: "CHANGE MASTER TO",
+        prefix: "MASTER",
+    };
+
+    #[test]
+    fn channels_are_named_where_the_family_wants_them() {
+        assert_eq!(MARIADB.verb(MARIADB.start, "SQL_THREAD", ""), "START SLAVE SQL_THREAD");
+        assert_eq!(MARIADB.verb(MARIADB.start, "SQL_THREAD", "it's"), "START SLAVE 'it''s' SQL_THREAD");
+        assert_eq!(MARIADB.verb(MARIADB.reset_all, "", "a"), "RESET SLAVE 'a' ALL");
+        assert_eq!(MARIADB.change("a", &["MASTER_PORT=1".into()]), "CHANGE MASTER 'a' TO MASTER_PORT=1");
+        let mysql = ReplicationDialect { flavour: Flavour::MySql, start: "START REPLICA", ..MARIADB };
+        assert_eq!(mysql.verb(mysql.start, "", "a"), "START REPLICA FOR CHANNEL 'a'");
+    }
+
+    #[test]
+    fn text_is_quoted() {
+        assert_eq!(quote("it's a \\ pass"), "'it''s a \\\\ pass'");
+    }
+}

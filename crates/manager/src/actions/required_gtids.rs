@@ -1,0 +1,74 @@
+//! Which transactions a server is to get, as an order names them: `GtidDifference` as text.
+
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MysqlGtidSet};
+
+/// Transactions that are wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequiredGtids(GtidSet);
+
+impl RequiredGtids {
+    /// Reads a set of MySQL, or ranges of MariaDB: `0-1-5..9,1-1-3`. `None` if it is neither.
+    pub fn read(flavour: Flavour, text: &str) -> Option<Self> {
+        match flavour {
+            Flavour::MySql => MysqlGtidSet::parse(text).ok().map(|set| Self(GtidSet::MySql(set))),
+            Flavour::MariaDb => {
+                let lasts = text.split(',').map(last_of_range).collect::<Option<Vec<_>>>()?;
+                let state = MariadbBinlogState::parse(&lasts.join(",")).ok()?;
+                Some(Self(GtidSet::MariaDb(state)))
+            }
+        }
+    }
+
+    /// Whether a server that has `held` has all of it.
+    pub fn is_held_by(&self, held: &GtidSet) -> bool {
+        self.0.is_subset_of(held)
+    }
+
+    /// What `held` has beyond it, if anything.
+    pub fn lacks(&self, held: &GtidSet) -> Option<String> {
+        match held.is_subset_of(&self.0) {
+            true => None,
+            false => Some(held.subtract(&self.0).map(|more| more.to_string()).unwrap_or_default()),
+        }
+    }
+
+    /// What of it is not in `held`, for messages.
+    pub fn missing_in(&self, held: &GtidSet) -> String {
+        self.0.subtract(held).map(|missing| missing.to_string()).unwrap_or_default()
+    }
+}
+
+/// `0-1-9` of `0-1-5..9`: with a range's last transaction a server has all of it.
+fn last_of_range(text: &str) -> Option<String> {
+    let text = text.trim();
+    let Some((front, last)) = text.split_once("..") else { return Some(text.to_owned()) };
+    let (server, _first) = front.rsplit_once('-')?;
+    Some(format!("{server}-{last}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_are_read_back() {
+        let mariadb = |text: &str| GtidSet::parse(Flavour::MariaDb, text).unwrap();
+        let all = mariadb("0-1-9,1-2-3");
+        let some = mariadb("0-1-4");
+        let difference = all.subtract(&some).unwrap().to_string();
+        let wanted = RequiredGtids::read(Flavour::MariaDb, &difference).unwrap();
+        assert!(wanted.is_held_by(&all) && !wanted.is_held_by(&some), "{difference}");
+        assert!(!wanted.is_held_by(&mariadb("0-1-9,1-2-2")));
+
+        let mysql = |text: &str| {
+            GtidSet::parse(Flavour::MySql, &text.replace('A', "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"))
+                .unwrap()
+        };
+        let difference = mysql("A:1-9").subtract(&mysql("A:1-4")).unwrap().to_string();
+        let wanted = RequiredGtids::read(Flavour::MySql, &difference).unwrap();
+        assert!(wanted.is_held_by(&mysql("A:5-9")) && !wanted.is_held_by(&mysql("A:1-8")));
+        assert!(wanted.missing_in(&mysql("A:1-8")).ends_with(":9"));
+        assert_eq!(RequiredGtids::read(Flavour::MariaDb, "nonsense"), None);
+    }
+}

@@ -1,0 +1,531 @@
+//! The hands of a failover: takes an act, does it within its time, and says how it went.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tailwater_session::{Connection, SessionError};
+use tailwater_wire::gtid::GtidSet;
+use tracing::{info, warn};
+
+use super::backfill::{self, no_log};
+use super::connections::ServerConnections;
+use super::demotion::demote;
+use super::executor_config::{ExecutorConfig, ManagedServer};
+use super::hook::{self, HookContext, HookOutcome, HookPurpose, HookServer};
+use super::in_flight_actions::{ActionGuard, InFlightActions};
+use super::promotion::{self, PromotionState};
+use super::required_gtids::RequiredGtids;
+use super::semi_sync::PreparedSource;
+use super::write_pause::{hold_writes, release_writes};
+use super::{read_only, relay_log_drain, replication, semi_sync};
+use crate::action_executor::{AckerError, AckerReport, ActionExecutor};
+use crate::candidates::CandidateServer;
+use crate::error::ManagerError;
+use crate::failover::{ActionOutcome, RunAction};
+use crate::lease::LeaseToken;
+use crate::lossless::{AckerStop, SemiSyncWait};
+use crate::probe::{ProbeTarget, probe_server, probe_servers};
+use crate::switchover::PrimaryStatus;
+
+/// Beyond an act's own limit, for its last question and for what is to be done if it failed.
+const GRACE: Duration = Duration::from_secs(6);
+
+/// Does the acts of one failover on real servers.
+pub struct ServerExecutor {
+    setup: ExecutorConfig,
+    /// The old primary, where it may be alive.
+    primary: Option<ManagedServer>,
+    connections: ServerConnections,
+    /// What is known of servers on their way to become primary.
+    ready: Mutex<BTreeMap<String, PromotionState>>,
+    /// Servers that were prepared for it.
+    prepared: Mutex<BTreeMap<String, PreparedSource>>,
+    /// What was begun on servers, and may go on.
+    begun: InFlightActions,
+}
+
+impl ServerExecutor {
+    /// One that has done nothing.
+    pub fn new(setup: ExecutorConfig) -> Self {
+        Self {
+            setup,
+            primary: None,
+            connections: ServerConnections::default(),
+            ready: Mutex::default(),
+            prepared: Mutex::default(),
+            begun: InFlightActions::default(),
+        }
+    }
+
+    /// With a primary that may be alive: it is asked nothing before an act names it.
+    pub fn with_primary(mut self, primary: ManagedServer) -> Self {
+        self.primary = Some(primary);
+        self
+    }
+
+    /// Connects to every server ahead of the first act.
+    pub async fn connect_ahead(&self) {
+        self.connections.warm(&self.subjects(), self.setup.limits.look).await;
+    }
+
+    fn subjects(&self) -> Vec<ProbeTarget> {
+        self.setup.servers.iter().map(|server| server.subject.clone()).collect()
+    }
+
+    fn participant(&self, name: &str) -> Result<&ManagedServer, ActionOutcome> {
+        let mut servers = self.setup.servers.iter().chain(&self.primary);
+        let found = servers.find(|server| server.subject.name == name);
+        found.ok_or_else(|| ActionOutcome::Failed(format!("no server {name:?} is configured")))
+    }
+
+    async fn look_at_servers(&self) -> ActionOutcome {
+        let subjects = self.subjects();
+        let limit = self.setup.limits.look;
+        let looks = probe_servers(&subjects, &[], limit);
+        let ((observations, _), lacking) = tokio::join!(looks, self.connections.warm(&subjects, limit));
+        let seen = self.setup.servers.iter().zip(&observations).map(|(participant, observation)| {
+            let feed = participant.feed.as_ref().map(|feed| feed.state());
+            let ExecutorConfig { flavour, version, .. } = self.setup;
+            let mut server =
+                CandidateServer::fed(&participant.member, observation, feed.as_ref(), flavour, version);
+            server.name.clone_from(&participant.subject.name);
+            // Better known now than half way.
+            if let Some(lack) = lacking.get(&server.name) {
+                server.reached = Err(lack.clone());
+            }
+            server
+        });
+        ActionOutcome::Candidates(seen.collect())
+    }
+
+    /// Does an act on a server, over its warm connection.
+    async fn on_server(&self, name: &str, limit: Duration, act: &RunAction) -> ActionOutcome {
+        let participant = match self.participant(name) {
+            Ok(participant) => participant,
+            Err(answer) => return answer,
+        };
+        let turn = if undoes(act) { self.begun.undo(name) } else { self.begun.act(name) };
+        let work = async {
+            let mut connection = self.connections.take(&participant.subject, limit).await?;
+            turn.tells(&connection)?;
+            if undoes(act) {
+                let told = turn.told_before();
+                read_only::end_told(&mut connection, &told).await?;
+                turn.forget(&told);
+            }
+            let done = self.act_on(&mut connection, participant, limit, act).await;
+            answered(&turn, &connection, &done);
+            self.connections.give_back(name, connection);
+            if done.is_err() && matches!(act, RunAction::DrainRelayLog { .. }) {
+                self.go_on_reading(&turn, participant, limit).await;
+            }
+            done
+        };
+        let bounded = tokio::time::timeout(limit + GRACE, work);
+        match in_turn(&turn, bounded).await {
+            Some(Ok(Ok(None))) => ActionOutcome::Done,
+            Some(Ok(Ok(Some(note)))) => ActionOutcome::DoneWithNote(note),
+            Some(Ok(Err(error))) => answer_of(&error),
+            Some(Err(_)) => {
+                ActionOutcome::Unknown(format!("{name} did not answer within {} s", limit.as_secs_f64()))
+            }
+            None => undone_meanwhile(),
+        }
+    }
+
+    /// Over another connection if that one was given up in the midst of a statement.
+    async fn go_on_reading(&self, turn: &ActionGuard<'_>, server: &ManagedServer, limit: Duration) {
+        let again = async {
+            let mut connection = self.connections.take(&server.subject, limit).await?;
+            turn.tells(&connection)?;
+            let done = promotion::go_on_reading(&mut connection, &self.setup, server).await;
+            answered(turn, &connection, &done);
+            self.connections.give_back(&server.subject.name, connection);
+            done
+        };
+        if let Err(error) = again.await {
+            // The step has failed already; this is told beside it.
+            warn!(server = server.subject.name, %error, "does not go on reading from the log");
+        }
+    }
+
+    async fn act_on(
+        &self,
+        connection: &mut Connection,
+        server: &ManagedServer,
+        limit: Duration,
+        act: &RunAction,
+    ) -> Result<Option<String>, ManagerError> {
+        let name = &server.subject.name;
+        match act {
+            RunAction::Backfill { from, what, .. } => {
+                backfill::supply(connection, &self.setup, server, from, what, limit).await?;
+            }
+            RunAction::RepointReplica { .. } => backfill::repoint(connection, &self.setup, limit).await?,
+            RunAction::DrainRelayLog { .. } => {
+                let ready = promotion::drain(connection, server, limit).await?;
+                self.remember(name, |all| _ = all.insert(name.clone(), ready));
+            }
+            RunAction::EnableSemiSyncSource { acks, .. } => {
+                let prepared = lock(&self.prepared).get(name).copied().filter(|it| it.acks() == *acks);
+                let (ready, note) =
+                    promotion::make_source(connection, self.known(name), prepared, *acks, limit).await?;
+                self.remember(name, |all| _ = all.insert(name.clone(), ready));
+                return Ok(note);
+            }
+            RunAction::PersistSemiSyncSource { .. } => {
+                let (ready, note) = promotion::settle_source(connection, self.known(name)).await?;
+                self.remember(name, |all| _ = all.insert(name.clone(), ready));
+                return Ok(note);
+            }
+            RunAction::MakeWritable { .. } => {
+                let ready = promotion::make_writable(connection, self.known(name)).await?;
+                self.remember(name, |all| _ = all.insert(name.clone(), ready));
+            }
+            RunAction::MakeReadOnly { .. } => promotion::make_read_only(connection, limit).await?,
+            RunAction::PrepareSemiSyncSource { acks, .. } => {
+                let prepared = semi_sync::prepare_source(connection, *acks).await?;
+                lock(&self.prepared).insert(name.clone(), prepared);
+            }
+            RunAction::WaitForServer { what, .. } => {
+                let flavour = connection.server().flavour;
+                let Ok(what) = GtidSet::parse(flavour, what) else {
+                    return Err(not_gtids(connection, what));
+                };
+                relay_log_drain::wait_executed(connection, &what, limit).await?;
+            }
+            RunAction::ResumeWrites { acks, .. } => return release_writes(connection, *acks).await,
+            RunAction::Demote { has, .. } => {
+                let log = self.setup.logs.first().ok_or_else(|| no_log(connection))?;
+                demote(connection, &log.address, has, limit).await?;
+            }
+            RunAction::DisableSemiSyncSource { .. } => {
+                promotion::unmake_source(connection, &self.setup, server, self.known(name), limit).await?;
+                self.remember(name, |all| _ = all.remove(name));
+                lock(&self.prepared).remove(name);
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    /// Looks at the primary, and has two connections to it ready.
+    async fn look_at_primary(&self) -> ActionOutcome {
+        let primary = match self.participant(&self.setup.primary.name) {
+            Ok(participant) => &participant.subject,
+            Err(answer) => return answer,
+        };
+        let limit = self.setup.limits.look;
+        let both = [primary.clone(), second(primary)];
+        let (observation, lacking) =
+            tokio::join!(probe_server(primary, limit), self.connections.warm(&both, limit));
+        if let Some(reason) = lacking.into_values().next() {
+            return ActionOutcome::Failed(reason);
+        }
+        match observation.outcome {
+            Ok(look) => ActionOutcome::ServerStatus(PrimaryStatus {
+                writable: look.is_writable(),
+                // It is alive, and a restart ends the switchover.
+                waiting: look.semi_sync_source.as_ref().map(|source| SemiSyncWait::seen(source, true)),
+                executed: look.executed,
+            }),
+            Err(unreached) => ActionOutcome::Failed(unreached.message),
+        }
+    }
+
+    /// Whether clients can write to it, and what it has.
+    async fn glance(&self, name: &str) -> ActionOutcome {
+        let subject = match self.participant(name) {
+            Ok(participant) => &participant.subject,
+            Err(answer) => return answer,
+        };
+        let limit = self.setup.limits.look;
+        let work = async {
+            let mut connection = self.connections.take(subject, limit).await?;
+            let writable = read_only::is_writable(&mut connection).await?;
+            let executed = replication::executed(&mut connection).await?;
+            self.connections.give_back(name, connection);
+            Ok(PrimaryStatus { writable, waiting: None, executed })
+        };
+        match tokio::time::timeout(limit, work).await {
+            Ok(Ok(seen)) => ActionOutcome::ServerStatus(seen),
+            Ok(Err(error)) => answer_of(&error),
+            Err(_) => {
+                ActionOutcome::Unknown(format!("{name} did not answer within {} s", limit.as_secs_f64()))
+            }
+        }
+    }
+
+    /// By two connections: one waits for the server, the other sees to it that it does not wait too long.
+    async fn hold_writes(&self, name: &str, within: Duration, grace: Duration) -> ActionOutcome {
+        let primary = match self.participant(name) {
+            Ok(participant) => &participant.subject,
+            Err(answer) => return answer,
+        };
+        let turn = self.begun.act(name);
+        let work = async {
+            let second = second(primary);
+            let (setter, other) =
+                tokio::join!(self.connections.take(primary, within), self.connections.take(&second, within));
+            let (mut setter, mut other) = (setter?, other?);
+            turn.tells(&setter)?;
+            turn.tells(&other)?;
+            let held = hold_writes(&mut setter, &mut other, within, grace).await;
+            answered(&turn, &other, &held);
+            if held.is_ok() {
+                answered(&turn, &setter, &held);
+                self.connections.give_back(name, setter);
+            }
+            self.connections.give_back(&second.name, other);
+            held
+        };
+        match in_turn(&turn, tokio::time::timeout(within + GRACE, work)).await {
+            Some(Ok(Ok(position))) => ActionOutcome::WritesPaused(position),
+            Some(Ok(Err(error))) => answer_of(&error),
+            Some(Err(_)) => {
+                ActionOutcome::Unknown(format!("{name} did not answer within {} s", within.as_secs_f64()))
+            }
+            None => undone_meanwhile(),
+        }
+    }
+
+    /// Asks until it holds so much.
+    async fn await_acker(&self, name: &str, what: &str, within: Duration) -> ActionOutcome {
+        let Some(port) = self.setup.ackers.get(name) else {
+            return ActionOutcome::Failed(format!("no acker {name:?} is configured"));
+        };
+        let Some(wanted) = RequiredGtids::read(self.setup.flavour, what) else {
+            return ActionOutcome::Failed(format!("{what:?} is no set of GTIDs"));
+        };
+        let mut last = "it did not answer".to_owned();
+        let work = async {
+            loop {
+                match port.read().await {
+                    Ok(AckerReport { acker, .. }) => {
+                        let Some(holds) = acker.holds else { return "its log cannot be read".to_owned() };
+                        if wanted.is_held_by(&holds) {
+                            return String::new();
+                        }
+                        last = format!("it lacks {}", wanted.missing_in(&holds));
+                    }
+                    Err(AckerError::Refused(reason)) => return reason,
+                    Err(AckerError::Unknown(reason)) => last = reason,
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        match tokio::time::timeout(within, work).await {
+            Ok(reason) if reason.is_empty() => ActionOutcome::Done,
+            Ok(reason) => ActionOutcome::Failed(reason),
+            Err(_) => ActionOutcome::Failed(last),
+        }
+    }
+
+    fn known(&self, name: &str) -> Option<PromotionState> {
+        lock(&self.ready).get(name).cloned()
+    }
+
+    fn remember(&self, name: &str, change: impl FnOnce(&mut BTreeMap<String, PromotionState>)) {
+        let mut ready = lock(&self.ready);
+        change(&mut ready);
+        match ready.get(name) {
+            Some(state) => info!(server = name, "on its way to become primary: {state}"),
+            None => info!(server = name, "no longer on its way to become primary"),
+        }
+    }
+
+    async fn tell_acker(&self, name: &str, act: &RunAction, token: LeaseToken) -> ActionOutcome {
+        let Some(port) = self.setup.ackers.get(name) else {
+            return ActionOutcome::Failed(format!("no acker {name:?} is configured"));
+        };
+        let limit = self.setup.limits.acker;
+        let report = |mut report: AckerReport| {
+            if report.term > token {
+                report.acker.stop = AckerStop::Refused { term: token.0, seen: report.term.0 };
+            }
+            ActionOutcome::AckerState { acker: report.acker, before: report.before }
+        };
+        let done = |()| ActionOutcome::Done;
+        let work = async {
+            match act {
+                RunAction::StopAcker { .. } => match port.stop(token).await {
+                    // Whether that is because of its term it says when it is asked.
+                    Err(AckerError::Refused(reason)) => match port.read().await {
+                        Ok(read) if read.term > token => Ok(report(read)),
+                        _ => Err(AckerError::Refused(reason)),
+                    },
+                    stopped => stopped.map(report),
+                },
+                RunAction::StartAcker { .. } => port.start(token).await.map(done),
+                RunAction::RepointAcker { server, .. } => port.follow(token, server).await.map(done),
+                RunAction::CheckAckerTerm { term, .. } => {
+                    port.read().await.map(|report| led_since(&report, *term))
+                }
+                _ => port.read().await.map(report),
+            }
+        };
+        match tokio::time::timeout(limit, work).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(AckerError::Refused(reason))) => ActionOutcome::Failed(reason),
+            Ok(Err(AckerError::Unknown(reason))) => ActionOutcome::Unknown(reason),
+            Err(_) => {
+                ActionOutcome::Unknown(format!("{name} did not answer within {} s", limit.as_secs_f64()))
+            }
+        }
+    }
+
+    async fn run_hook(
+        &self,
+        name: &str,
+        purpose: HookPurpose,
+        new: Option<&str>,
+        token: LeaseToken,
+    ) -> ActionOutcome {
+        let Some(hook) = self.setup.hooks.iter().find(|hook| hook.name == name) else {
+            return ActionOutcome::Failed(format!("no hook {name:?} is configured"));
+        };
+        let new_party = match new.map(|new| self.participant(new)) {
+            Some(Err(answer)) => return answer,
+            Some(Ok(participant)) => Some(participant.party()),
+            None => None,
+        };
+        let gtids: Option<GtidSet> = new.and_then(|new| self.known(new)).map(|ready| ready.executed);
+        let situation = HookContext {
+            purpose,
+            run: self.setup.run.clone(),
+            term: token.0,
+            old: HookServer::clone(&self.setup.primary),
+            new: new_party,
+            gtids: gtids.map(|gtids| gtids.to_string()),
+        };
+        match hook::run(hook, &situation).await {
+            HookOutcome::Done(printed) if printed.is_empty() => ActionOutcome::Done,
+            HookOutcome::Done(printed) => ActionOutcome::DoneWithNote(printed),
+            HookOutcome::Failed(reason) => ActionOutcome::Failed(reason),
+            HookOutcome::Unknown(reason) => ActionOutcome::Unknown(reason),
+        }
+    }
+}
+
+impl ActionExecutor for ServerExecutor {
+    async fn perform(&self, act: &RunAction, token: LeaseToken) -> ActionOutcome {
+        let limits = self.setup.limits;
+        match act {
+            RunAction::CheckLease | RunAction::ConfirmFailure => {
+                ActionOutcome::Failed(format!("{act}: that is for whoever drives the failover"))
+            }
+            RunAction::StopAcker { acker }
+            | RunAction::ReadAcker { acker }
+            | RunAction::StartAcker { acker }
+            | RunAction::CheckAckerTerm { acker, .. }
+            | RunAction::RepointAcker { acker, .. } => self.tell_acker(acker, act, token).await,
+            RunAction::RunFenceHook { hook } => self.run_hook(hook, HookPurpose::Fence, None, token).await,
+            RunAction::RunRouteHook { hook, server } => {
+                self.run_hook(hook, HookPurpose::Route, Some(server), token).await
+            }
+            RunAction::ProbeCandidates => self.look_at_servers().await,
+            RunAction::ProbePrimary => self.look_at_primary().await,
+            RunAction::ProbeServer { server } => self.glance(server).await,
+            RunAction::PauseWrites { server, within_ms, grace_ms } => {
+                let (within, grace) = (Duration::from_millis(*within_ms), Duration::from_millis(*grace_ms));
+                self.hold_writes(server, within, grace).await
+            }
+            RunAction::WaitForAcker { acker, what, within_ms } => {
+                self.await_acker(acker, what, Duration::from_millis(*within_ms)).await
+            }
+            RunAction::WaitForServer { server, within_ms, .. } => {
+                self.on_server(server, Duration::from_millis(*within_ms), act).await
+            }
+            RunAction::Demote { server, .. } => self.on_server(server, limits.repoint, act).await,
+            RunAction::Backfill { server, .. } => self.on_server(server, limits.supply, act).await,
+            RunAction::DrainRelayLog { server } => self.on_server(server, limits.drain, act).await,
+            RunAction::RepointReplica { replica } => self.on_server(replica, limits.repoint, act).await,
+            RunAction::EnableSemiSyncSource { server, .. }
+            | RunAction::PrepareSemiSyncSource { server, .. }
+            | RunAction::PersistSemiSyncSource { server, .. }
+            | RunAction::ResumeWrites { server, .. }
+            | RunAction::MakeWritable { server }
+            | RunAction::DisableSemiSyncSource { server }
+            | RunAction::MakeReadOnly { server } => self.on_server(server, limits.change, act).await,
+        }
+    }
+}
+
+// Nothing panics while one of these is held.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether an act undoes what was begun on its server.
+fn undoes(act: &RunAction) -> bool {
+    matches!(
+        act,
+        RunAction::ResumeWrites { .. }
+            | RunAction::MakeReadOnly { .. }
+            | RunAction::DisableSemiSyncSource { .. }
+    )
+}
+
+/// Does the work of a turn; nothing more of it once that is over.
+async fn in_turn<T>(turn: &ActionGuard<'_>, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        () = turn.over() => None,
+        done = work => Some(done),
+    }
+}
+
+fn undone_meanwhile() -> ActionOutcome {
+    ActionOutcome::Unknown("it was undone before it was done".to_owned())
+}
+
+/// Notes that a session has answered all that it was told, unless nobody knows.
+fn answered<T>(turn: &ActionGuard<'_>, connection: &Connection, done: &Result<T, ManagerError>) {
+    let is_certain = match done {
+        Ok(_) => true,
+        // A statement may have been given up.
+        Err(ManagerError::ActionTimeout { .. }) => false,
+        Err(error) => !matches!(answer_of(error), ActionOutcome::Unknown(_)),
+    };
+    if is_certain {
+        turn.answered(connection.server().connection_id);
+    }
+}
+
+/// Whether an acker had an order in a later term.
+fn led_since(report: &AckerReport, term: u64) -> ActionOutcome {
+    match report.term {
+        LeaseToken(last) if last <= term => ActionOutcome::Done,
+        last => ActionOutcome::LaterTerm { term: last, stopped: report.acker.stop != AckerStop::Unknown },
+    }
+}
+
+/// Another connection to the same server.
+fn second(subject: &ProbeTarget) -> ProbeTarget {
+    ProbeTarget { name: format!("{} (2)", subject.name), connect: subject.connect.clone() }
+}
+
+fn not_gtids(connection: &Connection, what: &str) -> ManagerError {
+    ManagerError::UnexpectedAnswer {
+        server: connection.endpoint().to_owned(),
+        what: "a set of GTIDs that it is to have",
+        value: what.chars().take(200).collect(),
+    }
+}
+
+/// An error as an answer: what broke off may have been done.
+pub(super) fn answer_of(error: &ManagerError) -> ActionOutcome {
+    let text = format!("{}: {error}", error.code());
+    match error {
+        ManagerError::Session(
+            SessionError::Io { .. }
+            | SessionError::Closed { .. }
+            | SessionError::Timeout { .. }
+            | SessionError::OutOfStep
+            | SessionError::Protocol { .. },
+        )
+        | ManagerError::UnexpectedAnswer { .. } => ActionOutcome::Unknown(text),
+        _ => ActionOutcome::Failed(text),
+    }
+}

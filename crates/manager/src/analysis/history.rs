@@ -1,0 +1,376 @@
+//! What is kept of what was said: of each server the last of everything, and since when it is so.
+
+use std::collections::BTreeMap;
+
+use tailwater_wire::gtid::GtidSet;
+
+use super::AnalysisSettings;
+use super::report::{Observed, Observer, ObserverReport, ServerHealth};
+use crate::probe::ping::PingKind;
+use crate::probe_failure::{Liveness, ProbeFailure};
+
+/// Who there is. What is said by others, or of others, is not kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterMembers {
+    /// The primary.
+    pub primary: String,
+    /// Servers that follow it, by whatever way.
+    pub replicas: Vec<String>,
+    /// Relays that read its stream.
+    pub relays: Vec<String>,
+}
+
+impl ClusterMembers {
+    fn knows(&self, name: &str) -> bool {
+        self.primary == name || self.replicas.iter().any(|known| known == name) || self.is_relay(name)
+    }
+
+    pub(super) fn is_relay(&self, name: &str) -> bool {
+        self.relays.iter().any(|known| known == name)
+    }
+
+    /// Everybody but the manager who could say something about the primary.
+    pub(super) fn observers(&self) -> impl Iterator<Item = Observer> {
+        let relays = self.relays.iter().cloned().map(Observer::Relay);
+        relays.chain(self.replicas.iter().cloned().map(Observer::Replica))
+    }
+}
+
+/// The history of a cluster, as far as it matters.
+#[derive(Debug, Clone, Default)]
+pub struct ObservationHistory {
+    pub(super) cast: ClusterMembers,
+    pub(super) settings: AnalysisSettings,
+    pub(super) servers: BTreeMap<String, ServerHistory>,
+    /// When the manager went on after it had stood still: nothing that it did not hear before then is silence.
+    pub(super) awake_since_ms: u64,
+}
+
+/// What was said of one server.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ServerHistory {
+    /// When it last answered the manager, even if only with an error.
+    pub answered_ms: Option<u64>,
+    /// The failures since, if there are any.
+    pub streak: Option<FailureStreak>,
+    /// The longest silence of late that was none: it answered again. When it ended, and how long it was.
+    pub stood_still: Option<(u64, u64)>,
+    /// What became of the last write.
+    pub write: Option<WriteProbes>,
+    /// The last look, and when.
+    pub vitals: Option<(u64, ServerHealth)>,
+    /// Since when commits wait for acknowledgements, without any coming.
+    pub waiting_since_ms: Option<u64>,
+    /// Since when it is too far behind.
+    pub lagging_since_ms: Option<u64>,
+    /// Since when it does not receive, or does not apply.
+    pub stopped_since_ms: Option<u64>,
+    /// Since when fewer acknowledge than have to.
+    pub too_few_since_ms: Option<u64>,
+    /// Commits that were not acknowledged when the server was first seen; counted from there.
+    pub unacknowledged_first: Option<u64>,
+    /// What it had, and later had not.
+    pub rewound: Option<HistoryRewind>,
+    /// What others say of its stream.
+    pub streams: BTreeMap<Observer, (u64, ReportedStream)>,
+}
+
+/// A history that went back.
+#[derive(Debug, Clone)]
+pub(super) struct HistoryRewind {
+    pub at_ms: u64,
+    /// In words.
+    pub what: String,
+    /// What it had before; absent if a relay says so, until that relay reads its stream again.
+    pub had: Option<GtidSet>,
+}
+
+/// Failures since the last answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FailureStreak {
+    pub since_ms: u64,
+    pub last_ms: u64,
+    pub last: ProbeFailure,
+    /// When the host first said that nothing listens.
+    pub gone_ms: Option<u64>,
+    /// Since when new connections get no answer.
+    pub anew_ms: Option<u64>,
+    /// Something failed: until then an answer is late, and may yet come.
+    pub has_failed: bool,
+}
+
+impl FailureStreak {
+    /// So far nothing is known but that it is slow to answer.
+    pub(super) fn is_brief(&self, settings: &AnalysisSettings, now_ms: u64) -> bool {
+        !self.has_failed && now_ms.saturating_sub(self.since_ms) < settings.agreed_after_ms
+    }
+}
+
+/// For so long a silence that ended is a reason to be patient with the next, in milliseconds.
+const STOOD_STILL_MS_MAX: u64 = 600_000;
+
+/// The last writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct WriteProbes {
+    pub last_ms: u64,
+    /// Since when they fail, and how.
+    pub failing: Option<(u64, ProbeFailure)>,
+}
+
+/// What an observer said of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReportedStream {
+    Streaming {
+        heard_ms: Option<u64>,
+        heartbeat_ms: Option<u64>,
+    },
+    Lost {
+        failure: ProbeFailure,
+        /// When it was first said.
+        since_ms: u64,
+    },
+    /// It reads another server's.
+    FollowsOther {
+        /// When it was first said.
+        since_ms: u64,
+    },
+}
+
+impl ReportedStream {
+    /// The same, said after `before`: what is lost still is lost since then.
+    fn behind(self, before: Self) -> Self {
+        match (self, before) {
+            (Self::Lost { failure, .. }, Self::Lost { since_ms, .. }) => Self::Lost { failure, since_ms },
+            (Self::FollowsOther { .. }, Self::FollowsOther { since_ms }) => Self::FollowsOther { since_ms },
+            _ => self,
+        }
+    }
+}
+
+impl ObservationHistory {
+    /// The empty history of a cluster.
+    pub fn new(cast: ClusterMembers, settings: AnalysisSettings) -> Self {
+        Self { cast, settings, servers: BTreeMap::new(), awake_since_ms: 0 }
+    }
+
+    /// Who there is.
+    pub fn cast(&self) -> &ClusterMembers {
+        &self.cast
+    }
+
+    /// The manager itself stood still until now: what it did not hear meanwhile was not silence.
+    pub fn woke(&mut self, at_ms: u64) {
+        self.awake_since_ms = self.awake_since_ms.max(at_ms);
+    }
+
+    /// Keeps what was said. Sightings of one observer of one server come in order of time; one that comes late is not kept.
+    pub fn note(&mut self, sighting: ObserverReport) {
+        let is_known_observer = match &sighting.observer {
+            Observer::Manager => true,
+            Observer::Relay(name) => self.cast.is_relay(name),
+            Observer::Replica(name) => self.cast.replicas.contains(name),
+        };
+        if !is_known_observer || !self.cast.knows(&sighting.about) {
+            return;
+        }
+        let is_primary = sighting.about == self.cast.primary;
+        let server = self.servers.entry(sighting.about).or_default();
+        let (at_ms, awake_since_ms) = (sighting.at_ms, self.awake_since_ms);
+        match sighting.saw {
+            Observed::Answered(kind) => server.answered(at_ms, kind),
+            Observed::Failed(kind, failure) => server.failed(at_ms, kind, failure),
+            Observed::Overdue(kind, asked_ms) => server.late(at_ms, kind, asked_ms.max(awake_since_ms)),
+            Observed::Health(vitals) => {
+                server.looked(at_ms, *vitals, is_primary, self.settings.lag_seconds_max)
+            }
+            Observed::Streaming { heard_ms, heartbeat_ms } => {
+                let said = ReportedStream::Streaming { heard_ms, heartbeat_ms };
+                server.streamed(at_ms, sighting.observer, said);
+            }
+            Observed::StreamLost(failure) => {
+                server.streamed(at_ms, sighting.observer, ReportedStream::Lost { failure, since_ms: at_ms });
+            }
+            Observed::FollowsOther => {
+                let said = ReportedStream::FollowsOther { since_ms: at_ms };
+                server.streamed(at_ms, sighting.observer, said);
+            }
+            Observed::HistoryRewound(what) => {
+                let what = format!("{}: {}", sighting.observer, one_line(&what));
+                server.rewound = Some(HistoryRewind { at_ms, what, had: None });
+            }
+        }
+    }
+
+    /// What counts as long.
+    pub fn settings(&self) -> &AnalysisSettings {
+        &self.settings
+    }
+
+    pub(super) fn server(&self, name: &str) -> Option<&ServerHistory> {
+        self.servers.get(name)
+    }
+}
+
+impl ServerHistory {
+    fn answered(&mut self, at_ms: u64, kind: PingKind) {
+        self.lives(at_ms);
+        if kind == PingKind::Insert && self.write.is_none_or(|write| write.last_ms <= at_ms) {
+            self.write = Some(WriteProbes { last_ms: at_ms, failing: None });
+        }
+    }
+
+    fn lives(&mut self, at_ms: u64) {
+        self.answered_ms = Some(self.answered_ms.map_or(at_ms, |before| before.max(at_ms)));
+        if let Some(streak) = self.streak.filter(|streak| streak.last_ms <= at_ms) {
+            self.streak = None;
+            if streak.gone_ms.is_none() {
+                self.went_on(at_ms, at_ms.saturating_sub(streak.since_ms));
+            }
+        }
+    }
+
+    /// Whether it answers the manager, be it a little late.
+    pub(super) fn is_answering(&self, settings: &AnalysisSettings, now_ms: u64) -> bool {
+        self.answered_ms.is_some() && self.streak.is_none_or(|streak| streak.is_brief(settings, now_ms))
+    }
+
+    /// It was silent for so long, and is not any more.
+    fn went_on(&mut self, at_ms: u64, lasted_ms: u64) {
+        if self.stood_still_ms(at_ms).is_none_or(|before_ms| before_ms <= lasted_ms) {
+            self.stood_still = Some((at_ms, lasted_ms));
+        }
+    }
+
+    /// The longest silence of late that ended.
+    pub(super) fn stood_still_ms(&self, now_ms: u64) -> Option<u64> {
+        let of_late = |(at_ms, _): &(u64, u64)| now_ms.saturating_sub(*at_ms) <= STOOD_STILL_MS_MAX;
+        self.stood_still.filter(of_late).map(|(_, lasted_ms)| lasted_ms)
+    }
+
+    /// What was asked at `asked_ms` has not been answered yet: it is silent since then, unless it has said something since.
+    fn late(&mut self, at_ms: u64, kind: PingKind, asked_ms: u64) {
+        let has_spoken = self.answered_ms.is_some_and(|answered| answered >= asked_ms);
+        // A write may hang for good reasons.
+        if kind == PingKind::Insert || has_spoken {
+            return;
+        }
+        let begun = FailureStreak {
+            since_ms: asked_ms,
+            last_ms: at_ms,
+            last: ProbeFailure::TimedOut,
+            gone_ms: None,
+            anew_ms: None,
+            has_failed: false,
+        };
+        let streak = self.streak.get_or_insert(begun);
+        streak.last_ms = streak.last_ms.max(at_ms);
+        if kind == PingKind::Connect {
+            streak.anew_ms.get_or_insert(asked_ms);
+        }
+    }
+
+    fn failed(&mut self, at_ms: u64, kind: PingKind, failure: ProbeFailure) {
+        if kind == PingKind::Insert {
+            // Whether it lives is for the others to say: a write may hang for good reasons.
+            let since = self.write.and_then(|write| write.failing).map_or(at_ms, |(since, _)| since);
+            self.write = Some(WriteProbes { last_ms: at_ms, failing: Some((since, failure)) });
+            if failure.sign() == Liveness::Alive {
+                self.lives(at_ms);
+            }
+            return;
+        }
+        if failure.sign() == Liveness::Alive {
+            self.lives(at_ms);
+            return;
+        }
+        if self.answered_ms.is_some_and(|answered| answered > at_ms) {
+            return;
+        }
+        let gone_ms = (failure.sign() == Liveness::Down).then_some(at_ms);
+        let anew_ms = (kind == PingKind::Connect).then_some(at_ms);
+        self.streak = Some(match self.streak {
+            None => FailureStreak {
+                since_ms: at_ms,
+                last_ms: at_ms,
+                last: failure,
+                gone_ms,
+                anew_ms,
+                has_failed: true,
+            },
+            Some(streak) => FailureStreak {
+                last_ms: at_ms,
+                last: failure,
+                // Gone once and silent since is gone.
+                gone_ms: streak.gone_ms.or(gone_ms),
+                anew_ms: streak.anew_ms.or(anew_ms),
+                has_failed: true,
+                ..streak
+            },
+        });
+    }
+
+    fn looked(&mut self, at_ms: u64, vitals: ServerHealth, is_primary: bool, lag_seconds_max: u64) {
+        self.lives(at_ms);
+        let before = self.vitals.take().map(|(_, vitals)| vitals);
+        let same = before.filter(|before| before.identity == vitals.identity);
+        if let Some(before) = same.as_ref().filter(|_| is_primary) {
+            self.compare_history(at_ms, before, &vitals);
+        }
+        let waits = |vitals: &ServerHealth| {
+            vitals
+                .semi_sync
+                .filter(|semi_sync| semi_sync.waiting_sessions > 0)
+                .map(|semi_sync| semi_sync.acknowledged)
+        };
+        self.waiting_since_ms = match (same.as_ref().and_then(waits), waits(&vitals)) {
+            (_, None) => None,
+            // None was acknowledged since.
+            (Some(before), Some(now)) if before == now => self.waiting_since_ms.or(Some(at_ms)),
+            _ => Some(at_ms),
+        };
+        let lags = vitals.lag_seconds.is_some_and(|lag| lag > lag_seconds_max);
+        self.lagging_since_ms = lags.then(|| self.lagging_since_ms.unwrap_or(at_ms));
+        let is_stopped = vitals.io_stopped.is_some() || vitals.sql_stopped.is_some();
+        self.stopped_since_ms = is_stopped.then(|| self.stopped_since_ms.unwrap_or(at_ms));
+        let is_short = vitals.semi_sync.is_some_and(|semi_sync| semi_sync.clients < semi_sync.acks_needed);
+        self.too_few_since_ms = is_short.then(|| self.too_few_since_ms.unwrap_or(at_ms));
+        let unacknowledged = vitals.semi_sync.map(|semi_sync| semi_sync.unacknowledged);
+        self.unacknowledged_first = match (self.unacknowledged_first, unacknowledged) {
+            // The counter begins anew with the server.
+            (Some(first), Some(now)) if same.is_some() && first <= now => Some(first),
+            (_, now) => now,
+        };
+        self.vitals = Some((at_ms, vitals));
+    }
+
+    fn compare_history(&mut self, at_ms: u64, before: &ServerHealth, now: &ServerHealth) {
+        let is_back = |had: &GtidSet| had.is_subset_of(&now.executed);
+        if self.rewound.as_ref().is_some_and(|rewound| rewound.had.as_ref().is_some_and(is_back)) {
+            self.rewound = None;
+        }
+        if self.rewound.is_none()
+            && !is_back(&before.executed)
+            && let Ok(lost) = before.executed.subtract(&now.executed)
+        {
+            let what = format!("it had {}, and no longer has", one_line(&lost.to_string()));
+            self.rewound = Some(HistoryRewind { at_ms, what, had: Some(before.executed.clone()) });
+        }
+    }
+
+    fn streamed(&mut self, at_ms: u64, observer: Observer, saw: ReportedStream) {
+        let is_relay = matches!(observer, Observer::Relay(_));
+        let streams = matches!(saw, ReportedStream::Streaming { .. });
+        if is_relay && streams && self.rewound.as_ref().is_some_and(|rewound| rewound.had.is_none()) {
+            self.rewound = None;
+        }
+        let entry = self.streams.entry(observer).or_insert((at_ms, saw));
+        if entry.0 <= at_ms {
+            *entry = (at_ms, saw.behind(entry.1));
+        }
+    }
+}
+
+pub(super) fn one_line(text: &str) -> String {
+    const CHARACTERS_MAX: usize = 200;
+    text.replace('\n', "").chars().take(CHARACTERS_MAX).collect()
+}

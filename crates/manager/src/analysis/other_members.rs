@@ -1,0 +1,192 @@
+//! Replicas, relays, and servers that lead beside the primary.
+
+use super::AnalysisSettings;
+use super::finding::{ClusterFinding, FailureCode};
+use super::history::{FailureStreak, ObservationHistory, ReportedStream, ServerHistory, one_line};
+use super::primary::for_so_long;
+use super::report::{Observer, ServerHealth};
+use crate::topology::gtids::only;
+
+pub(super) fn judge(
+    record: &ObservationHistory,
+    settings: &AnalysisSettings,
+    now_ms: u64,
+    is_primary_dead: bool,
+    findings: &mut Vec<ClusterFinding>,
+) {
+    let answers =
+        |name: &String| record.server(name).is_some_and(|server| server.is_answering(settings, now_ms));
+    let cast = &record.cast;
+    // If nobody answers at all, silence says something about us, and nothing about each of them.
+    let anybody = answers(&cast.primary) || cast.replicas.iter().chain(&cast.relays).any(answers);
+    for (names, code) in [(&cast.relays, FailureCode::DeadRelay), (&cast.replicas, FailureCode::DeadReplica)]
+    {
+        for name in names {
+            let streak = record.server(name).and_then(|server| server.streak);
+            let dead = streak.filter(|streak| is_dead(streak, settings, now_ms, anybody));
+            findings.extend(dead.map(|streak| dead_finding(code, name, &streak, now_ms)));
+        }
+    }
+    for name in cast.relays.iter().filter(|_| answers(&cast.primary)) {
+        findings.extend(detached(record, name, settings, now_ms));
+    }
+    for name in cast.replicas.iter().filter(|name| answers(name)) {
+        if let Some(server) = record.server(name) {
+            findings.extend(stopped(server, name, settings, now_ms));
+            findings.extend(lagging(server, name, settings, now_ms));
+        }
+    }
+    if is_primary_dead {
+        findings.extend(usurper(record, settings, now_ms));
+    } else {
+        split_brain(record, settings, now_ms, findings);
+    }
+}
+
+fn is_dead(streak: &FailureStreak, settings: &AnalysisSettings, now_ms: u64, anybody_answers: bool) -> bool {
+    let lasted = now_ms.saturating_sub(streak.since_ms) >= settings.detect_after_ms;
+    streak.gone_ms.is_some() || (lasted && anybody_answers)
+}
+
+fn dead_finding(code: FailureCode, name: &str, streak: &FailureStreak, now_ms: u64) -> ClusterFinding {
+    let failure = match streak.gone_ms {
+        Some(_) => "connection refused by a host that answers".to_owned(),
+        None => streak.last.to_string(),
+    };
+    let lasted = now_ms.saturating_sub(streak.since_ms);
+    ClusterFinding::new(
+        code,
+        name,
+        streak.since_ms,
+        vec![format!("the manager: {failure}{}", for_so_long(lasted))],
+    )
+}
+
+/// A relay that lost the stream of a primary that answers the manager.
+fn detached(
+    record: &ObservationHistory,
+    name: &str,
+    settings: &AnalysisSettings,
+    now_ms: u64,
+) -> Option<ClusterFinding> {
+    if record.server(name).is_some_and(|relay| relay.streak.is_some()) {
+        return None;
+    }
+    let primary = record.server(&record.cast.primary)?;
+    let (at, said) = primary.streams.get(&Observer::Relay(name.to_owned()))?;
+    let (what, since_ms) = match said {
+        ReportedStream::Lost { failure, since_ms } => (format!("lost its stream: {failure}"), *since_ms),
+        ReportedStream::FollowsOther { since_ms } => ("follows another server".to_owned(), *since_ms),
+        ReportedStream::Streaming { .. } => return None,
+    };
+    // It connects when it starts, and in a switchover it turns from one server to the other: that is no failure.
+    let lasts = now_ms.saturating_sub(since_ms) >= settings.detect_after_ms;
+    let evidence = vec![format!("relay {name}: {what}"), "the primary answers the manager".to_owned()];
+    let is_fresh = now_ms.saturating_sub(*at) <= settings.stale_after_ms;
+    (is_fresh && lasts).then(|| ClusterFinding::new(FailureCode::RelayDetached, name, since_ms, evidence))
+}
+
+fn stopped(
+    server: &ServerHistory,
+    name: &str,
+    settings: &AnalysisSettings,
+    now_ms: u64,
+) -> Option<ClusterFinding> {
+    // One that is led to another source stops for a moment.
+    let since_ms = server.stopped_since_ms?;
+    let lasts = now_ms.saturating_sub(since_ms) >= settings.detect_after_ms;
+    let (_, vitals) = server.vitals.as_ref().filter(|_| lasts)?;
+    let receives = vitals.io_stopped.as_ref().map(|why| format!("it does not receive: {}", one_line(why)));
+    let applies = vitals.sql_stopped.as_ref().map(|why| format!("it does not apply: {}", one_line(why)));
+    let evidence: Vec<_> = receives.into_iter().chain(applies).collect();
+    (!evidence.is_empty()).then(|| ClusterFinding::new(FailureCode::ReplicaStopped, name, since_ms, evidence))
+}
+
+fn lagging(
+    server: &ServerHistory,
+    name: &str,
+    settings: &AnalysisSettings,
+    now_ms: u64,
+) -> Option<ClusterFinding> {
+    let since = server.lagging_since_ms?;
+    let lag = server.vitals.as_ref()?.1.lag_seconds?;
+    let lasted = now_ms.saturating_sub(since);
+    let evidence =
+        vec![format!("{lag} s behind, and more than {} s for {lasted} ms", settings.lag_seconds_max)];
+    (lasted >= settings.lag_after_ms)
+        .then(|| ClusterFinding::new(FailureCode::ReplicaLagging, name, since, evidence))
+}
+
+fn leads(vitals: &&(u64, ServerHealth)) -> bool {
+    vitals.1.writable && !vitals.1.replicates
+}
+
+/// The followers that lead, as lately seen.
+fn leaders(
+    record: &ObservationHistory,
+    settings: &AnalysisSettings,
+    now_ms: u64,
+) -> Vec<(String, u64, ServerHealth)> {
+    let lately = |name: &String| {
+        let server = record.server(name).filter(|server| server.streak.is_none())?;
+        let (at, vitals) = server.vitals.as_ref().filter(leads)?;
+        let is_fresh = now_ms.saturating_sub(*at) <= settings.stale_after_ms;
+        is_fresh.then(|| (name.clone(), *at, vitals.clone()))
+    };
+    record.cast.replicas.iter().filter_map(lately).collect()
+}
+
+/// Since it started no client was told of any commit, and none will be, for want of somebody who acknowledges: so a former primary
+/// comes back that was replaced. Nobody has made it the primary again.
+fn holds_all_commits(vitals: &ServerHealth) -> bool {
+    vitals.semi_sync.is_some_and(|semi_sync| {
+        let waits = semi_sync.active && semi_sync.lossless && semi_sync.clients < semi_sync.acks_needed;
+        waits && semi_sync.acknowledged == 0 && semi_sync.unacknowledged == 0
+    })
+}
+
+/// The primary is dead, and a follower leads already: somebody else may have promoted it.
+fn usurper(record: &ObservationHistory, settings: &AnalysisSettings, now_ms: u64) -> Option<ClusterFinding> {
+    let mut leaders = leaders(record, settings, now_ms).into_iter();
+    let (name, at, leader) = leaders.find(|(_, _, vitals)| !holds_all_commits(vitals))?;
+    let replicates = match leader.replication_is_known {
+        true => "replicates from nobody",
+        false => "does not tell whether it replicates (a privilege is missing: `tailwater grants`)",
+    };
+    let evidence = vec![format!(
+        "{name} takes writes and {replicates}, while {} is dead: has somebody promoted it?",
+        record.cast.primary
+    )];
+    Some(ClusterFinding::new(FailureCode::SplitBrainSuspected, &name, at, evidence))
+}
+
+/// Two servers that clients may write to, that replicate from nobody, and each of which has what the other lacks.
+fn split_brain(
+    record: &ObservationHistory,
+    settings: &AnalysisSettings,
+    now_ms: u64,
+    findings: &mut Vec<ClusterFinding>,
+) {
+    let primary_name = &record.cast.primary;
+    let Some((_, primary)) =
+        record.server(primary_name).and_then(|server| server.vitals.as_ref()).filter(leads)
+    else {
+        return;
+    };
+    for (name, at, other) in leaders(record, settings, now_ms) {
+        let ours = only(&primary.executed, primary.server_id, &other.executed);
+        let theirs = only(&other.executed, other.server_id, &primary.executed);
+        let (Some(ours), Some(theirs)) = (ours, theirs) else { continue };
+        let evidence = vec![
+            match primary.replication_is_known && other.replication_is_known {
+                true => format!("{primary_name} and {name} both take writes, and neither replicates"),
+                false => format!(
+                    "{primary_name} and {name} both take writes, and of one it is not known whether it replicates"
+                ),
+            },
+            format!("only {primary_name} has {}", one_line(&ours)),
+            format!("only {name} has {}", one_line(&theirs)),
+        ];
+        findings.push(ClusterFinding::new(FailureCode::SplitBrainSuspected, &name, at, evidence));
+    }
+}

@@ -1,0 +1,304 @@
+//! What must be known of a server to choose among several.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::{GtidDifference, GtidSet, MysqlGtidSet};
+
+use super::reason::ExclusionReason;
+use crate::observation::{Observation, ServerState};
+pub use crate::topology::Promotion;
+use crate::topology::plan::Member;
+
+/// A server's version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ServerVersion {
+    /// 9 of 9.7.1.
+    pub major: u16,
+    /// 7 of 9.7.1.
+    pub minor: u16,
+    /// 1 of 9.7.1.
+    pub patch: u16,
+}
+
+impl ServerVersion {
+    /// Reads `9.7.1`; numbers that are not there are 0.
+    pub fn read(text: &str) -> Self {
+        let mut numbers = text.split('.').map(|part| {
+            part.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0)
+        });
+        let mut next = || numbers.next().unwrap_or(0);
+        Self { major: next(), minor: next(), patch: next() }
+    }
+
+    /// The release series, whose servers replicate from each other whichever is newer.
+    pub fn series(self) -> (u16, u16) {
+        (self.major, self.minor)
+    }
+}
+
+impl fmt::Display for ServerVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+/// By what mark a server's own transactions are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GtidOrigin {
+    /// Its `server_uuid`.
+    MySql([u8; 16]),
+    /// Its `server_id`.
+    MariaDb(u32),
+}
+
+impl GtidOrigin {
+    /// The flavour it is of.
+    pub fn flavour(&self) -> Flavour {
+        match self {
+            Self::MySql(_) => Flavour::MySql,
+            Self::MariaDb(_) => Flavour::MariaDb,
+        }
+    }
+
+    /// What of these transactions others made, as text; `None` if nothing.
+    pub fn strangers_in(&self, difference: &GtidDifference) -> Option<String> {
+        match (self, difference) {
+            (Self::MySql(own), GtidDifference::MySql(set)) => {
+                let mut strange = MysqlGtidSet::new();
+                for (uuid, tag, interval) in set.iter_intervals().filter(|(uuid, ..)| *uuid != own) {
+                    // It came out of a set, so it goes into one.
+                    let _ = strange.insert_interval(*uuid, tag, interval);
+                }
+                (!strange.is_empty()).then(|| strange.to_string())
+            }
+            (Self::MariaDb(own), GtidDifference::MariaDb(ranges)) => {
+                let strange: Vec<String> =
+                    ranges.iter().filter(|range| range.server_id != *own).map(ToString::to_string).collect();
+                (!strange.is_empty()).then(|| strange.join(","))
+            }
+            _ => Some("GTIDs of the other flavour".to_owned()),
+        }
+    }
+}
+
+/// How transactions come to a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplicationKind {
+    /// Native replication, from the primary, from Tailwater or from another replica: GTIDs are the primary's.
+    #[serde(rename = "replication", alias = "native")]
+    Native,
+    /// A channel of Tailwater: what it has is the channel's progress, under the log's GTIDs.
+    Channel,
+    /// A channel of Tailwater that writes under GTIDs of the target's own (`gtid = "own"`): nobody can go on behind it.
+    #[serde(rename = "own_channel", alias = "channel_own_gtids")]
+    ChannelOwnGtids,
+    /// A channel of Tailwater with filters, or that left something out: its target is no copy of the primary.
+    PartialChannel,
+}
+
+/// What a channel of Tailwater says of the server that it feeds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChannelCopyState {
+    /// All that it has brought; `None` while that is not known.
+    pub progress: Option<GtidSet>,
+    /// Whether the server has that under the GTIDs of the log.
+    pub keeps_gtids: bool,
+    /// Whether it brought everything.
+    pub is_whole: bool,
+}
+
+/// What is known of a server that may become primary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CandidateServer {
+    /// Its name.
+    pub name: String,
+    /// Whether it answers, or why not.
+    pub reached: Result<(), String>,
+    /// Its flavour.
+    pub flavour: Flavour,
+    /// Its version.
+    pub version: ServerVersion,
+    /// Its region.
+    pub region: Option<String>,
+    /// The operator's wish.
+    pub promotion: Promotion,
+    /// How transactions come to it.
+    pub feed: ReplicationKind,
+    /// All that it executed or has whole in its relay logs. `None` if it did not tell.
+    pub received: Option<GtidSet>,
+    /// All that it executed.
+    pub executed: Option<GtidSet>,
+    /// What its binlog does not hold any more; `None` if it has no binlog of what it replicates.
+    pub purged: Option<GtidSet>,
+    /// `log_bin` is on.
+    pub log_bin: bool,
+    /// `log_replica_updates` is on.
+    pub log_replica_updates: bool,
+    /// It survives a power cut: `sync_binlog = 1` and `innodb_flush_log_at_trx_commit = 1`.
+    pub durable: bool,
+    /// The error that stopped its applier, if one did.
+    pub applier_error: Option<String>,
+    /// Why it could not be made to wait for ACKs, if that is certain.
+    pub semi_sync_lack: Option<String>,
+    /// What failed when this run tried to make it primary; it counts as one that is not reached then.
+    pub failed: Option<String>,
+    /// How long it will need to execute what it received, in milliseconds, a configured delay included; `None` if that is
+    /// not known.
+    pub catch_up_ms: Option<u64>,
+}
+
+impl CandidateServer {
+    /// What a look saw of a configured server. `progress` is what a channel of Tailwater has brought to it, and then all that
+    /// counts; `primary` and `version` are the old primary's, which stand in where nothing was seen.
+    pub fn seen(
+        member: &Member,
+        observation: &Observation,
+        progress: Option<&GtidSet>,
+        primary: Flavour,
+        version: ServerVersion,
+    ) -> Self {
+        let mut server = Self {
+            name: member.name.clone(),
+            reached: Ok(()),
+            flavour: primary,
+            version,
+            region: member.region.clone(),
+            promotion: member.promotion,
+            feed: if progress.is_some() { ReplicationKind::Channel } else { ReplicationKind::Native },
+            received: None,
+            executed: None,
+            purged: None,
+            log_bin: false,
+            log_replica_updates: false,
+            durable: false,
+            applier_error: None,
+            semi_sync_lack: None,
+            failed: None,
+            catch_up_ms: None,
+        };
+        match &observation.outcome {
+            Ok(look) => server.take(look, progress),
+            Err(unreached) => server.reached = Err(unreached.message.clone()),
+        }
+        server
+    }
+
+    /// The same of a server that a channel may feed.
+    pub fn fed(
+        member: &Member,
+        observation: &Observation,
+        feed: Option<&ChannelCopyState>,
+        primary: Flavour,
+        version: ServerVersion,
+    ) -> Self {
+        let progress = feed.and_then(|feed| feed.progress.as_ref());
+        let mut server = Self::seen(member, observation, progress, primary, version);
+        if let Some(feed) = feed {
+            server.feed = match (feed.keeps_gtids, feed.is_whole) {
+                (false, _) => ReplicationKind::ChannelOwnGtids,
+                (true, false) => ReplicationKind::PartialChannel,
+                (true, true) => ReplicationKind::Channel,
+            };
+            if feed.progress.is_none() {
+                (server.received, server.executed) = (None, None);
+            }
+        }
+        server
+    }
+
+    fn take(&mut self, look: &ServerState, progress: Option<&GtidSet>) {
+        self.flavour = look.flavour;
+        self.version = ServerVersion::read(&look.version);
+        self.log_bin = look.log_bin;
+        self.log_replica_updates = look.log_replica_updates;
+        self.durable = look.durability.is_full();
+        self.semi_sync_lack.clone_from(&look.semi_sync_lack);
+        if let Some(lack) = &look.lead_lack {
+            self.reached = Err(lack.clone());
+        }
+        if let Some(progress) = progress {
+            self.executed = Some(progress.clone());
+            self.received = Some(progress.clone());
+            self.catch_up_ms = Some(0);
+            return;
+        }
+        let mut received = look.executed.clone();
+        for channel in &look.channels {
+            received = received.union(&channel.received).unwrap_or(received);
+        }
+        let error = look.channels.iter().find_map(|channel| channel.sql_error.as_ref());
+        self.applier_error = error.map(|error| format!("{} {}", error.number, error.message));
+        let behind = look.channels.iter().map(|channel| channel.lag_seconds).max().flatten();
+        self.catch_up_ms = match received.is_subset_of(&look.executed) {
+            true => Some(0),
+            false => behind.map(|seconds| seconds.saturating_mul(1000)),
+        };
+        self.purged.clone_from(&look.purged);
+        self.executed = Some(look.executed.clone());
+        // What lies in relay logs that the manager may not ask for must not be left out.
+        self.received = look.replication_is_known().then_some(received);
+    }
+
+    /// It was tried, and is not to be tried again.
+    pub(crate) fn fail(&mut self, reason: &str) {
+        self.reached = Err(reason.to_owned());
+        self.failed = Some(reason.to_owned());
+    }
+
+    /// What excludes it whatever the others are.
+    pub(super) fn excluded_by_itself(&self) -> Vec<ExclusionReason> {
+        let mut excluded = Vec::new();
+        match (&self.failed, &self.reached) {
+            (Some(reason), _) => excluded.push(ExclusionReason::Failed { reason: reason.clone() }),
+            (None, Err(reason)) => excluded.push(ExclusionReason::NotReached { reason: reason.clone() }),
+            (None, Ok(())) => {}
+        }
+        if self.promotion == Promotion::MustNot {
+            excluded.push(ExclusionReason::MustNot);
+        }
+        if self.reached.is_ok() {
+            if self.received.is_none() || self.executed.is_none() {
+                excluded.push(ExclusionReason::Unknown);
+            }
+            if !self.log_bin {
+                excluded.push(ExclusionReason::NoBinlog);
+            } else if !self.log_replica_updates && self.feed == ReplicationKind::Native {
+                excluded.push(ExclusionReason::NoReplicaUpdates);
+            }
+            if self.feed == ReplicationKind::ChannelOwnGtids {
+                excluded.push(ExclusionReason::OwnGtids);
+            }
+            if self.feed == ReplicationKind::PartialChannel {
+                excluded.push(ExclusionReason::Partial);
+            }
+            if let Some(reason) = &self.semi_sync_lack {
+                excluded.push(ExclusionReason::NoSemiSync { reason: reason.clone() });
+            }
+            if let Some(error) = &self.applier_error {
+                excluded.push(ExclusionReason::ApplierStopped { error: error.clone() });
+            }
+        }
+        excluded
+    }
+
+    /// What it received and did not execute, as text.
+    pub(super) fn undrained(&self) -> Option<String> {
+        let rest = self.received.as_ref()?.subtract(self.executed.as_ref()?).ok()?;
+        (!rest.is_empty()).then(|| rest.to_string())
+    }
+
+    /// Whether its binlog gives all of `wanted` to one that has `has`. What it has yet to execute will be there, too.
+    pub(super) fn gives_all(&self, wanted: &GtidSet, has: &GtidSet) -> bool {
+        let Some(received) = &self.received else { return false };
+        self.reached.is_ok()
+            && self.feed == ReplicationKind::Native
+            && self.log_bin
+            && self.log_replica_updates
+            && self.applier_error.is_none()
+            && wanted.is_subset_of(received)
+            && self.purged.as_ref().is_some_and(|purged| purged.is_subset_of(has))
+    }
+}

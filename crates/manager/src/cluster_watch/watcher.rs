@@ -1,0 +1,365 @@
+//! The tasks that ask everybody: one for each question to each server, so that nobody waits for another.
+//!
+//! The primary is pinged on a connection that stands. When its process ends the kernel closes that, the ping connects again at
+//! once, and is refused: that is how a death is noticed within a ping's interval. From the first ping that fails, or whose answer
+//! is late, everybody else is asked more often, since it is for them to confirm or contradict it.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+
+use super::cluster_state::{ClusterEvent, ClusterState, WatchedCluster};
+use super::relay_probe::RelayProbe;
+use super::watch_checkpoint::WatchCheckpoint;
+use crate::action_executor::{AckerControl, AckerError};
+use crate::analysis::{AnalysisSettings, ClusterFinding, FailoverGuard};
+use crate::failover_readiness::FailoverReadiness;
+use crate::probe::ping::{Ping, PingKind, Pinger};
+use crate::probe::{ProbeTarget, probe_server};
+use crate::probe_failure::{Liveness, ProbeFailure};
+
+/// How often everybody is asked, and how long it is waited. In milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProbeIntervals {
+    /// Between two pings of the primary.
+    pub ping_ms: u64,
+    /// How long it has to answer one.
+    pub ping_timeout_ms: u64,
+    /// Between two looks at a server.
+    pub look_ms: u64,
+    /// How long it has to answer all questions.
+    pub look_timeout_ms: u64,
+    /// Between two looks while the primary does not answer.
+    pub hurried_look_ms: u64,
+    /// Between two writes of a row of the manager's own on the primary. Absent: none.
+    pub write_ms: Option<u64>,
+}
+
+impl Default for ProbeIntervals {
+    fn default() -> Self {
+        Self {
+            ping_ms: 100,
+            ping_timeout_ms: 1_000,
+            look_ms: 1_000,
+            look_timeout_ms: 3_000,
+            hurried_look_ms: 100,
+            write_ms: None,
+        }
+    }
+}
+
+/// A ping that failed, and not by a refusal, is repeated so soon, in milliseconds.
+const AGAIN_MS: u64 = 20;
+
+/// An answer that has not come after so long is late, in milliseconds: others are asked then, and another connection is tried.
+const LATE_MS: u64 = 250;
+
+/// Findings that depend on how long something lasts are looked for so often, in milliseconds.
+const THINK_MS: u64 = 100;
+
+/// The time, in milliseconds since 1970 as it was at the start, and not set since.
+#[derive(Debug, Clone, Copy)]
+pub struct ManagerClock {
+    began_ms: u64,
+    began: Instant,
+}
+
+impl ManagerClock {
+    /// One that begins now.
+    pub fn start() -> Self {
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self { began_ms: u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX), began: Instant::now() }
+    }
+
+    /// Now.
+    pub fn now_ms(&self) -> u64 {
+        let elapsed = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.began_ms.saturating_add(elapsed)
+    }
+}
+
+/// A relay that acknowledges the primary's commits.
+#[derive(Clone)]
+pub struct WatchedRelay {
+    /// Its name.
+    pub name: String,
+    /// How its stream is.
+    pub eye: Arc<dyn RelayProbe>,
+    /// What it holds.
+    pub port: Arc<dyn AckerControl>,
+}
+
+/// What the tasks share.
+pub(super) struct WatchShared {
+    chronicle: Mutex<ClusterState>,
+    guard: Arc<Mutex<FailoverGuard>>,
+    clock: ManagerClock,
+    pace: ProbeIntervals,
+    /// Something was heard.
+    heard: Notify,
+    /// The primary does not answer.
+    pub(super) trouble: watch::Sender<bool>,
+    findings: watch::Sender<Vec<ClusterFinding>>,
+}
+
+impl WatchShared {
+    // Nothing panics while the lock is held, so a poisoned one still guards sound data.
+    pub(super) fn chronicle(&self) -> MutexGuard<'_, ClusterState> {
+        self.chronicle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn hear(&self, heard: ClusterEvent) {
+        self.chronicle().hear(self.clock.now_ms(), heard);
+        self.heard.notify_one();
+    }
+
+    /// What is wrong now.
+    pub(super) fn think(&self) -> Vec<ClusterFinding> {
+        let guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut chronicle = self.chronicle();
+        let now_ms = self.clock.now_ms();
+        chronicle.tick(now_ms);
+        chronicle.findings(&guard, now_ms)
+    }
+
+    /// Pings the primary, and tells as soon as the answer is late.
+    async fn ping(&self, pinger: &mut Pinger, primary: &ProbeTarget, kind: PingKind) -> Ping {
+        let asked_ms = self.clock.now_ms();
+        let late = Duration::from_millis(LATE_MS.min(self.pace.ping_timeout_ms / 2));
+        let mut asked = std::pin::pin!(pinger.ping(kind));
+        tokio::select! {
+            biased;
+            ping = &mut asked => return ping,
+            () = tokio::time::sleep(late) => {}
+        }
+        self.hear(ClusterEvent::PingOverdue(primary.name.clone(), kind, asked_ms));
+        self.trouble.send_if_modified(|trouble| !std::mem::replace(trouble, true));
+        asked.await
+    }
+}
+
+/// A cluster that is watched; it no longer is when this is dropped.
+pub struct ClusterWatch {
+    shared: Arc<WatchShared>,
+    primary: ProbeTarget,
+    _tasks: JoinSet<()>,
+}
+
+impl ClusterWatch {
+    /// Begins to watch. `manager` names this manager in rows that it writes. `guard` holds failovers back.
+    pub fn start(
+        cluster: WatchedCluster,
+        (primary, followers): (ProbeTarget, Vec<ProbeTarget>),
+        relays: Vec<WatchedRelay>,
+        (settings, pace): (AnalysisSettings, ProbeIntervals),
+        (guard, clock): (Arc<Mutex<FailoverGuard>>, ManagerClock),
+        manager: &str,
+    ) -> Self {
+        let shared = Arc::new(WatchShared {
+            chronicle: Mutex::new(ClusterState::new(cluster, settings)),
+            guard,
+            clock,
+            pace,
+            heard: Notify::new(),
+            trouble: watch::Sender::new(false),
+            findings: watch::Sender::new(Vec::new()),
+        });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(think(Arc::clone(&shared)));
+        tasks.spawn(ping(Arc::clone(&shared), primary.clone(), manager.to_owned()));
+        tasks.spawn(ping_anew(Arc::clone(&shared), primary.clone()));
+        if let Some(write_ms) = pace.write_ms {
+            tasks.spawn(write(Arc::clone(&shared), primary.clone(), manager.to_owned(), write_ms));
+        }
+        for subject in followers {
+            tasks.spawn(look(Arc::clone(&shared), subject));
+        }
+        tasks.spawn(look_at_primary(Arc::clone(&shared), primary.clone()));
+        for relay in relays {
+            tasks.spawn(ask_relay(Arc::clone(&shared), relay.clone()));
+            tasks.spawn(ask_acker(Arc::clone(&shared), relay));
+        }
+        Self { shared, primary, _tasks: tasks }
+    }
+
+    /// What is wrong, as it changes.
+    pub fn findings(&self) -> watch::Receiver<Vec<ClusterFinding>> {
+        self.shared.findings.subscribe()
+    }
+
+    /// All that is known.
+    pub fn chronicle(&self) -> ClusterState {
+        self.shared.chronicle().clone()
+    }
+
+    /// See [`ClusterState::remember`].
+    pub fn remember(&self, memory: WatchCheckpoint, ago_ms: u64) {
+        self.shared.chronicle().remember(self.shared.clock.now_ms(), memory, ago_ms);
+    }
+
+    /// See [`ClusterState::to_remember`].
+    pub fn to_remember(&self) -> Option<(WatchCheckpoint, u64)> {
+        self.shared.chronicle().to_remember(self.shared.clock.now_ms())
+    }
+
+    /// See [`ClusterState::freeze_regimes`].
+    pub fn freeze_regimes(&self, is_frozen: bool) {
+        self.shared.chronicle().freeze_regimes(is_frozen);
+    }
+
+    /// See [`ClusterState::rehearsed`].
+    pub fn rehearsed(&self, readiness: FailoverReadiness) {
+        self.shared.chronicle().rehearsed(self.shared.clock.now_ms(), readiness);
+    }
+
+    /// Thinks again at once: what holds failovers back has changed.
+    pub fn think_again(&self) {
+        self.shared.heard.notify_one();
+    }
+
+    pub(super) fn shared(&self) -> Arc<WatchShared> {
+        Arc::clone(&self.shared)
+    }
+
+    /// The primary, as it is reached.
+    pub fn primary(&self) -> &ProbeTarget {
+        &self.primary
+    }
+}
+
+async fn think(shared: Arc<WatchShared>) {
+    let mut told: Vec<(crate::analysis::FailureCode, String, (String, Option<String>))> = Vec::new();
+    loop {
+        let findings = shared.think();
+        let now = findings.iter().map(|one| (one.code, one.server.clone(), kind(one))).collect();
+        for finding in &findings {
+            if !told.contains(&(finding.code, finding.server.clone(), kind(finding))) {
+                let evidence = finding.evidence.join("; ");
+                tracing::warn!(code = %finding.code, server = finding.server, action = %finding.action, "{evidence}");
+            }
+        }
+        for (code, server, _) in &told {
+            if !findings.iter().any(|finding| finding.code == *code && finding.server == *server) {
+                tracing::info!(%code, server, "{code} of {server} is over");
+            }
+        }
+        told = now;
+        shared.findings.send_if_modified(|old| {
+            let differs = *old != findings;
+            *old = findings;
+            differs
+        });
+        let _ = tokio::time::timeout(Duration::from_millis(THINK_MS), shared.heard.notified()).await;
+    }
+}
+
+/// What makes a finding of the same code and server another one, to be reported again.
+fn kind(finding: &ClusterFinding) -> (String, Option<String>) {
+    (finding.action.to_string(), finding.rule.clone())
+}
+
+async fn ping(shared: Arc<WatchShared>, primary: ProbeTarget, manager: String) {
+    let timeout = Duration::from_millis(shared.pace.ping_timeout_ms);
+    let mut pinger = Pinger::new(&primary.connect, &manager, timeout);
+    loop {
+        let ping = shared.ping(&mut pinger, &primary, PingKind::Select).await;
+        let failure = ping.outcome.as_ref().err().map(|unreached| unreached.failure);
+        let is_silent = failure.is_some_and(|failure| failure.sign() != Liveness::Alive);
+        shared.hear(ClusterEvent::Pinged(primary.name.clone(), ping));
+        shared.trouble.send_if_modified(|trouble| std::mem::replace(trouble, is_silent) != is_silent);
+        let is_sure = failure.is_none_or(|failure| failure == ProbeFailure::Refused);
+        let pause = if is_sure { shared.pace.ping_ms } else { AGAIN_MS.min(shared.pace.ping_ms) };
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+    }
+}
+
+/// While the primary does not answer on the connection that stands, new ones are tried beside it.
+async fn ping_anew(shared: Arc<WatchShared>, primary: ProbeTarget) {
+    let timeout = Duration::from_millis(shared.pace.ping_timeout_ms);
+    let mut pinger = Pinger::new(&primary.connect, "", timeout);
+    let mut trouble = shared.trouble.subscribe();
+    while trouble.wait_for(|trouble| *trouble).await.is_ok() {
+        let ping = shared.ping(&mut pinger, &primary, PingKind::Connect).await;
+        let is_silent =
+            matches!(&ping.outcome, Err(unreached) if unreached.failure.sign() == Liveness::Unresponsive);
+        shared.hear(ClusterEvent::Pinged(primary.name.clone(), ping));
+        let pause = if is_silent { AGAIN_MS.min(shared.pace.ping_ms) } else { shared.pace.look_ms };
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+    }
+}
+
+async fn write(shared: Arc<WatchShared>, primary: ProbeTarget, manager: String, write_ms: u64) {
+    let timeout = Duration::from_millis(shared.pace.ping_timeout_ms);
+    let mut pinger = Pinger::new(&primary.connect, &manager, timeout);
+    loop {
+        let ping = pinger.ping(PingKind::Insert).await;
+        shared.hear(ClusterEvent::Pinged(primary.name.clone(), ping));
+        tokio::time::sleep(Duration::from_millis(write_ms)).await;
+    }
+}
+
+async fn look(shared: Arc<WatchShared>, subject: ProbeTarget) {
+    let timeout = Duration::from_millis(shared.pace.look_timeout_ms);
+    let ask = || async {
+        shared.hear(ClusterEvent::ServerProbed(Box::new(probe_server(&subject, timeout).await)));
+    };
+    again_and_again(&shared, ask).await;
+}
+
+/// Never in a hurry: a primary that is slow has enough to do, and pings tell when it is back.
+async fn look_at_primary(shared: Arc<WatchShared>, primary: ProbeTarget) {
+    let timeout = Duration::from_millis(shared.pace.look_timeout_ms);
+    loop {
+        shared.hear(ClusterEvent::ServerProbed(Box::new(probe_server(&primary, timeout).await)));
+        tokio::time::sleep(Duration::from_millis(shared.pace.look_ms)).await;
+    }
+}
+
+async fn ask_acker(shared: Arc<WatchShared>, relay: WatchedRelay) {
+    let timeout = Duration::from_millis(shared.pace.look_timeout_ms);
+    let ask = || async {
+        let name = relay.name.clone();
+        shared.hear(match tokio::time::timeout(timeout, relay.port.read()).await {
+            Ok(Ok(report)) => ClusterEvent::AckerReported(name, report),
+            Ok(Err(AckerError::Refused(reason) | AckerError::Unknown(reason))) => {
+                ClusterEvent::AckerUnreachable(name, reason)
+            }
+            Err(_) => {
+                ClusterEvent::AckerUnreachable(name, format!("no answer within {} ms", timeout.as_millis()))
+            }
+        });
+    };
+    again_and_again(&shared, ask).await;
+}
+
+/// Asks at the usual pace, or at the hurried one while the primary does not answer; at once when that begins.
+async fn again_and_again<F: Future<Output = ()>>(shared: &WatchShared, ask: impl Fn() -> F) {
+    let mut trouble = shared.trouble.subscribe();
+    loop {
+        ask().await;
+        let ProbeIntervals { look_ms, hurried_look_ms, .. } = shared.pace;
+        let is_hurried = *trouble.borrow_and_update();
+        let pause = Duration::from_millis(if is_hurried { hurried_look_ms } else { look_ms });
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            Ok(()) = trouble.changed() => {}
+        }
+    }
+}
+
+async fn ask_relay(shared: Arc<WatchShared>, relay: WatchedRelay) {
+    let timeout = Duration::from_millis(shared.pace.ping_timeout_ms);
+    loop {
+        let seen = tokio::time::timeout(timeout, relay.eye.look()).await;
+        shared
+            .hear(ClusterEvent::RelayProbed(relay.name.clone(), seen.unwrap_or(Err(ProbeFailure::TimedOut))));
+        // A relay that has lost its stream is what the death of a primary is confirmed by.
+        let pause = if *shared.trouble.borrow() { AGAIN_MS } else { shared.pace.ping_ms };
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+    }
+}

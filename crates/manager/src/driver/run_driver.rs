@@ -1,0 +1,223 @@
+//! The loop: what is ordered is done, and what came of it told.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::task::{Id, JoinError, JoinSet};
+
+use super::audit_store::AuditStore;
+use super::lease_check::LeaseCheck;
+use super::run_machine::RunMachine;
+use crate::action_executor::ActionExecutor;
+use crate::failover::state_machine::NumberedAction;
+use crate::failover::{ActionOutcome, Audit, RunAction};
+use crate::lease::LeaseToken;
+
+/// Whether the primary has failed: the evidence, or what speaks against it.
+pub type ConfirmationFuture<'a> = Pin<Box<dyn Future<Output = Result<String, String>> + Send + 'a>>;
+
+/// Asks every observer once more.
+pub trait ConfirmFailure: Send + Sync {
+    /// Asks, in bounded time.
+    fn confirm(&self) -> ConfirmationFuture<'_>;
+}
+
+/// How long acts may take before nobody waits for them any more, in milliseconds. [`ActionExecutor`] keep to bounds of their own,
+/// which are shorter; these hold if they do not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DriverTimeouts {
+    /// An act.
+    pub act_ms_max: u64,
+    /// One that brings or executes transactions.
+    pub catch_up_ms_max: u64,
+}
+
+impl Default for DriverTimeouts {
+    fn default() -> Self {
+        Self { act_ms_max: 60_000, catch_up_ms_max: 660_000 }
+    }
+}
+
+impl DriverTimeouts {
+    fn of(self, act: &RunAction) -> Duration {
+        let catches_up = matches!(
+            act,
+            RunAction::Backfill { .. }
+                | RunAction::DrainRelayLog { .. }
+                | RunAction::WaitForServer { .. }
+                | RunAction::WaitForAcker { .. }
+        );
+        Duration::from_millis(if catches_up { self.catch_up_ms_max } else { self.act_ms_max })
+    }
+}
+
+/// What a machine is driven with.
+pub struct RunDriver<H, T> {
+    /// Who does what is ordered.
+    pub hands: Arc<H>,
+    /// Whether it may be.
+    pub term: T,
+    /// Asks whether the primary has failed.
+    pub confirm: Arc<dyn ConfirmFailure>,
+    /// Keeps the record.
+    pub records: Arc<dyn AuditStore>,
+    /// How long it is waited for each act.
+    pub limits: DriverTimeouts,
+}
+
+type ActionTasks = JoinSet<(u32, ActionOutcome)>;
+
+/// How the task of an act ended.
+type ActionTaskResult = Result<(Id, (u32, ActionOutcome)), JoinError>;
+
+impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
+    /// Drives a machine until it is over, which is bounded as every act is, and gives its record. `progress` has the record as
+    /// it grows.
+    ///
+    /// What is still under way when the machine is over, or the lease lost, is not waited for.
+    pub async fn drive<M: RunMachine>(
+        &self,
+        machine: &mut M,
+        progress: &watch::Sender<Option<Audit>>,
+    ) -> Audit {
+        let began = Instant::now();
+        let at_ms = || u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let mut under_way = ActionTasks::new();
+        let mut numbers = HashMap::new();
+        let mut orders = machine.begin(at_ms());
+        while machine.audit().outcome.is_none() {
+            progress.send_replace(Some(machine.audit().clone()));
+            if let Some((number, answer)) = self.answer_at_once(&mut orders).await {
+                orders.extend(machine.answer(at_ms(), number, answer));
+                continue;
+            }
+            let refused = self.store_before(machine, &orders).await;
+            // That may have taken longer than the lease lasts.
+            if let Some(token) = machine.token() {
+                match self.term.check() {
+                    Ok(held) if held == token => {}
+                    Ok(_) => machine.lease_lost(at_ms(), "another term of the lease has begun"),
+                    Err(reason) => machine.lease_lost(at_ms(), &reason),
+                }
+                if machine.audit().outcome.is_some() {
+                    break;
+                }
+            }
+            for (number, act) in std::mem::take(&mut orders) {
+                let id = match refused.as_ref().filter(|_| act.changes()) {
+                    Some(reason) => {
+                        let reason = reason.clone();
+                        under_way.spawn(async move { (number, ActionOutcome::Failed(reason)) }).id()
+                    }
+                    None => self.begin(&mut under_way, number, act, machine.token()),
+                };
+                numbers.insert(id, number);
+            }
+            let deadline = machine.deadline_ms().map(|at_ms| began + Duration::from_millis(at_ms));
+            tokio::select! {
+                // What has been answered counts, but only if the lease is still held.
+                biased;
+                reason = self.term.ended(), if machine.token().is_some() => machine.lease_lost(at_ms(), &reason),
+                done = under_way.join_next_with_id() => match answered(done, &mut numbers) {
+                    Some((number, answer)) => orders = machine.answer(at_ms(), number, answer),
+                    None => machine.lease_lost(at_ms(), "nothing is under way, and it is not over"),
+                },
+                () = until(deadline) => {
+                    // It goes on; whoever undoes it comes behind it.
+                    let mut late: Vec<u32> = numbers.drain().map(|(_, number)| number).collect();
+                    late.sort_unstable();
+                    for number in late {
+                        let answer = ActionOutcome::Unknown("it was not done when time was up".to_owned());
+                        orders.extend(machine.answer(at_ms(), number, answer));
+                    }
+                }
+            }
+        }
+        under_way.abort_all();
+        let audit = machine.audit().clone();
+        if let Err(reason) = self.store(&audit).await {
+            tracing::error!(id = audit.id, "the record of a run that is over cannot be stored: {reason}");
+        }
+        progress.send_replace(Some(audit.clone()));
+        audit
+    }
+
+    /// The question for the lease is answered here, before anything else is begun.
+    async fn answer_at_once(&self, orders: &mut Vec<NumberedAction>) -> Option<(u32, ActionOutcome)> {
+        let at = orders.iter().position(|(_, act)| *act == RunAction::CheckLease)?;
+        let (number, _) = orders.remove(at);
+        Some((number, self.term.check().map_or_else(ActionOutcome::Failed, ActionOutcome::LeaseHeld)))
+    }
+
+    /// Stores the record if something is about to be changed. Why that must not be done, if it must not.
+    async fn store_before<M: RunMachine>(&self, machine: &M, orders: &[NumberedAction]) -> Option<String> {
+        if machine.is_hurried() || !orders.iter().any(|(_, act)| act.changes()) {
+            return None;
+        }
+        let reason = self.store(machine.audit()).await.err()?;
+        if machine.is_beyond_refusing() {
+            tracing::error!(id = machine.audit().id, "going on without a record: {reason}");
+            return None;
+        }
+        Some(format!("its record cannot be stored: {reason}"))
+    }
+
+    async fn store(&self, audit: &Audit) -> Result<(), String> {
+        let (records, audit) = (Arc::clone(&self.records), audit.clone());
+        let stored = tokio::task::spawn_blocking(move || records.save(&audit)).await;
+        stored.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+    }
+
+    fn begin(
+        &self,
+        under_way: &mut ActionTasks,
+        number: u32,
+        act: RunAction,
+        token: Option<LeaseToken>,
+    ) -> Id {
+        let limit = self.limits.of(&act);
+        let (hands, confirm) = (Arc::clone(&self.hands), Arc::clone(&self.confirm));
+        let work = async move {
+            match (&act, token) {
+                (RunAction::ConfirmFailure, _) => confirm
+                    .confirm()
+                    .await
+                    .map_or_else(ActionOutcome::Failed, ActionOutcome::FailureConfirmed),
+                (act, Some(token)) => hands.perform(act, token).await,
+                (_, None) => ActionOutcome::Failed("no term of the lease is known".to_owned()),
+            }
+        };
+        let bounded = async move {
+            let answer = tokio::time::timeout(limit, work).await;
+            let late = || ActionOutcome::Unknown(format!("no answer within {} ms", limit.as_millis()));
+            (number, answer.unwrap_or_else(|_| late()))
+        };
+        under_way.spawn(bounded).id()
+    }
+}
+
+/// Until that moment; for ever without one.
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What an act that is over answered; nothing if none is under way.
+fn answered(done: Option<ActionTaskResult>, numbers: &mut HashMap<Id, u32>) -> Option<(u32, ActionOutcome)> {
+    match done? {
+        Ok((id, answer)) => {
+            numbers.remove(&id);
+            Some(answer)
+        }
+        Err(error) => {
+            let number = numbers.remove(&error.id())?;
+            Some((number, ActionOutcome::Unknown(format!("whoever was to do it ended: {error}"))))
+        }
+    }
+}

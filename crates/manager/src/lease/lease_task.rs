@@ -1,0 +1,201 @@
+//! The task that keeps the lease, and the handle that is asked before each act.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::task::JoinHandle;
+
+use super::lease_holder::{BootTime, LeaseAnswer, LeaseChange, LeaseHolder, LeaseRequest, LeaseTimes};
+use super::{LeaseStore, LeaseToken};
+use crate::ManagerError;
+use crate::safety_refusal::SafetyRefusal;
+
+/// Now, by the clock that runs on while the machine sleeps: a manager that was suspended must not believe that no time has
+/// passed.
+pub fn now() -> BootTime {
+    let time = clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or(0);
+    BootTime(seconds.saturating_mul(1000).saturating_add(nanoseconds / 1_000_000))
+}
+
+/// How a manager stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeaseStatus {
+    /// It holds the lease.
+    Active(LeaseToken),
+    /// It does not; who does, or why nobody knows.
+    Waiting(String),
+}
+
+#[derive(Debug)]
+struct LeaseShared {
+    keeper: Mutex<LeaseHolder>,
+    standing: watch::Sender<LeaseStatus>,
+    /// Told when another term is to begin.
+    anew: Notify,
+}
+
+/// Asked before each act. Cheap to clone and to ask.
+#[derive(Debug, Clone)]
+pub struct LeaseHandle {
+    shared: Arc<LeaseShared>,
+}
+
+impl LeaseHandle {
+    /// The term in which this manager may act now.
+    ///
+    /// # Errors
+    /// [`SafetyRefusal::NoLease`] if it does not hold the lease, or cannot be sure.
+    pub fn check(&self) -> Result<LeaseToken, ManagerError> {
+        // The clock is read here: whatever keeps the task from running does not lengthen the term.
+        let held = self.shared.keeper.lock().unwrap_or_else(PoisonError::into_inner).holds(now());
+        held.ok_or_else(|| {
+            let reason = match &*self.shared.standing.borrow() {
+                LeaseStatus::Active(_) => "the lease could not be renewed in time".to_owned(),
+                LeaseStatus::Waiting(reason) => reason.clone(),
+            };
+            ManagerError::Refused(SafetyRefusal::NoLease { reason })
+        })
+    }
+
+    /// Has this term end, and asks for another; it may be another manager's.
+    pub fn begin_anew(&self) {
+        self.shared.anew.notify_one();
+    }
+
+    /// How the manager stands, and changes of it. Acts ask [`LeaseHandle::check`] instead.
+    pub fn standing(&self) -> watch::Receiver<LeaseStatus> {
+        self.shared.standing.subscribe()
+    }
+}
+
+/// The task that keeps the lease; it gives the lease back when told to, and lets it end when dropped.
+#[derive(Debug)]
+pub struct LeaseTask {
+    handle: LeaseHandle,
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<()>,
+}
+
+impl LeaseTask {
+    /// Begins to ask for the lease.
+    pub fn start<S: LeaseStore + 'static>(store: S, terms: LeaseTimes) -> Self {
+        let (standing, _) = watch::channel(LeaseStatus::Waiting("it has not been asked for yet".to_owned()));
+        let anew = Notify::new();
+        let shared = Arc::new(LeaseShared { keeper: Mutex::new(LeaseHolder::new(terms)), standing, anew });
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(keep(store, terms, Arc::clone(&shared), stopped));
+        Self { handle: LeaseHandle { shared }, stop: Some(stop), task }
+    }
+
+    /// What is asked before each act.
+    pub fn handle(&self) -> LeaseHandle {
+        self.handle.clone()
+    }
+
+    /// Gives the lease back, so that another manager need not wait for its end. Nothing may be acted on any more.
+    pub async fn release(mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        // It ends by itself, or has panicked, in which case the lease ends by itself.
+        let _ = (&mut self.task).await;
+    }
+}
+
+impl Drop for LeaseTask {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn keep<S: LeaseStore>(
+    mut store: S,
+    terms: LeaseTimes,
+    shared: Arc<LeaseShared>,
+    mut stopped: oneshot::Receiver<()>,
+) {
+    let with = |act: &mut dyn FnMut(&mut LeaseHolder) -> Option<LeaseChange>| {
+        act(&mut shared.keeper.lock().unwrap_or_else(PoisonError::into_inner))
+    };
+    let request_max = Duration::from_millis(terms.request_ms_max);
+    loop {
+        let lost = with(&mut |keeper| keeper.tick(now()));
+        if note(&shared, lost.as_ref()) {
+            // What the store still has of the old term would keep this manager from a new one, too.
+            let _ = tokio::time::timeout(request_max, store.release()).await;
+        }
+        let sent = now();
+        let next = shared.keeper.lock().unwrap_or_else(PoisonError::into_inner).next(sent);
+        let (asked, of) = match next {
+            LeaseRequest::Wait(until) => {
+                let pause = Duration::from_millis(sent.ms_until(until).max(1));
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => continue,
+                    () = shared.anew.notified() => {
+                        let lost = with(&mut |keeper| keeper.give_up(now()));
+                        if note(&shared, lost.as_ref()) {
+                            let _ = tokio::time::timeout(request_max, store.release()).await;
+                        }
+                        continue;
+                    }
+                    _ = &mut stopped => break,
+                }
+            }
+            LeaseRequest::Acquire => (tokio::time::timeout(request_max, store.acquire()).await, None),
+            LeaseRequest::Renew(token) => {
+                (tokio::time::timeout(request_max, store.renew(token)).await, Some(token))
+            }
+        };
+        let heard = asked.unwrap_or_else(|_| LeaseAnswer::Failed {
+            reason: format!("no answer within {} ms", terms.request_ms_max),
+        });
+        let waiting = match &heard {
+            LeaseAnswer::HeldByOther { holder } => Some(format!("{holder} holds the lease")),
+            LeaseAnswer::Failed { reason } | LeaseAnswer::Expired { reason } => Some(reason.clone()),
+            LeaseAnswer::Granted { .. } | LeaseAnswer::Renewed { .. } => None,
+        };
+        let granted = matches!(heard, LeaseAnswer::Granted { .. });
+        let mut heard = Some(heard);
+        let change = with(&mut |keeper| keeper.heard(now(), sent, of, heard.take()?));
+        if !note(&shared, change.as_ref())
+            && of.is_none()
+            && let Some(reason) = waiting
+        {
+            shared.standing.send_if_modified(|standing| {
+                let new = LeaseStatus::Waiting(reason);
+                let differs = *standing != new;
+                *standing = new;
+                differs
+            });
+        }
+        // Granted too late to be of use.
+        if granted && change.is_none() {
+            let _ = tokio::time::timeout(request_max, store.release()).await;
+        }
+    }
+    // From here on nothing is acted on; only then may another begin.
+    *shared.keeper.lock().unwrap_or_else(PoisonError::into_inner) = LeaseHolder::new(terms);
+    shared.standing.send_replace(LeaseStatus::Waiting("it was given back".to_owned()));
+    let _ = tokio::time::timeout(request_max, store.release()).await;
+}
+
+/// Tells those who watch; whether a term has ended.
+fn note(shared: &LeaseShared, change: Option<&LeaseChange>) -> bool {
+    match change {
+        None => false,
+        Some(LeaseChange::Active(token)) => {
+            tracing::info!(%token, "this manager is active");
+            shared.standing.send_replace(LeaseStatus::Active(*token));
+            false
+        }
+        Some(LeaseChange::Lost { token, reason }) => {
+            tracing::warn!(%token, reason, "this manager is not active any more");
+            shared.standing.send_replace(LeaseStatus::Waiting(reason.clone()));
+            true
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What may be lost when a failover goes on without the proof.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use tailwater_wire::gtid::GtidSet;
+
+use super::LossEvidence;
+use crate::safety_refusal::SafetyRefusal;
+
+/// What may be missing from the log that is gone on with. GTIDs as text, for the audit record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PossibleLoss {
+    /// All that is held; anything behind it may have been acknowledged. `None` if no log could be read.
+    pub after: Option<String>,
+    /// What the primary was seen to have executed and the log lacks: lost, whether acknowledged or not.
+    pub known: Option<String>,
+    /// Ackers that may hold more.
+    pub held_by: Vec<String>,
+    /// The old primary may acknowledge more commits from now on; all of them would be lost.
+    pub grows: bool,
+}
+
+impl PossibleLoss {
+    pub(super) fn of(
+        evidence: &LossEvidence<'_>,
+        holds: Option<&GtidSet>,
+        good: &BTreeSet<&str>,
+        refusals: &[SafetyRefusal],
+    ) -> Self {
+        let known = evidence.last_known.and_then(|last| match holds {
+            None => Some(last.to_string()),
+            Some(holds) => {
+                last.subtract(holds).ok().filter(|lack| !lack.is_empty()).map(|lack| lack.to_string())
+            }
+        });
+        let mut held_by = BTreeSet::new();
+        for regime in evidence.regimes.into_iter().flat_map(|regimes| regimes.that_count()) {
+            held_by.extend(regime.ackers.iter().filter(|name| !good.contains(name.as_str())).cloned());
+        }
+        let grows = evidence.fenced_by.is_none()
+            && (evidence.regimes.is_none()
+                || refusals.iter().any(|refusal| matches!(refusal, SafetyRefusal::Unfenced { .. })));
+        Self { after: holds.map(GtidSet::to_string), known, held_by: held_by.into_iter().collect(), grows }
+    }
+}
+
+impl fmt::Display for PossibleLoss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.after {
+            Some(after) if after.is_empty() => f.write_str("all acknowledged commits may be lost")?,
+            Some(after) => write!(f, "acknowledged commits behind {after} may be lost")?,
+            None => {
+                f.write_str("no log could be read: acknowledged commits that the new primary lacks are lost")?
+            }
+        }
+        if let Some(known) = &self.known {
+            write!(f, "; the old primary was seen with {known}, which will be missing")?;
+        }
+        if !self.held_by.is_empty() {
+            write!(f, "; more may be held by {}", self.held_by.join(", "))?;
+        }
+        if self.grows {
+            f.write_str("; the old primary may go on acknowledging commits, and those are lost too")?;
+        }
+        Ok(())
+    }
+}

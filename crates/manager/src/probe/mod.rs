@@ -1,0 +1,149 @@
+//! Takes looks at servers over ordinary connections, in bounded time.
+//!
+//! - `asking`: the questions, and how each family and version spells them.
+//! - `reading`: answers by the names of their columns and variables.
+//! - [`ping`]: does it answer, and does it take writes?
+
+mod named_values;
+pub mod ping;
+mod queries;
+mod semi_sync_persistence;
+
+use std::time::{Duration, Instant, SystemTime};
+
+use tailwater_session::{ConnectOptions, Connection};
+use tailwater_wire::gtid::GtidSet;
+
+use crate::error::ManagerError;
+use crate::observation::{
+    Observation, ProbeError, ReplicaChannel, SemiSyncReplica, SemiSyncSource, ServerState, UnansweredQuery,
+};
+use crate::probe_failure::ProbeFailure;
+
+/// A server to be looked at.
+#[derive(Debug, Clone)]
+pub struct ProbeTarget {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Where it is, and who asks.
+    pub connect: ConnectOptions,
+}
+
+/// Takes one look: a connection, its questions, and done. The user needs REPLICATION CLIENT (MariaDB: BINLOG MONITOR
+/// and REPLICA MONITOR); what it may not ask besides is named in [`ServerState::unasked`].
+///
+/// Takes no longer than `timeout`, whatever the server does.
+pub async fn probe_server(subject: &ProbeTarget, timeout: Duration) -> Observation {
+    let began = Instant::now();
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let outcome = match tokio::time::timeout(timeout, look(&subject.connect, timeout)).await {
+        Ok(Ok(look)) => Ok(look),
+        Ok(Err(error)) => Err(probe_error(&error)),
+        Err(_) => Err(ProbeError {
+            failure: ProbeFailure::TimedOut,
+            message: format!(
+                "{} did not answer all questions within {} s",
+                subject.connect.endpoint,
+                timeout.as_secs_f64()
+            ),
+        }),
+    };
+    Observation {
+        server: subject.name.clone(),
+        address: subject.connect.endpoint.to_string(),
+        began_ms: u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX),
+        took_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        outcome,
+    }
+}
+
+/// Looks at `followers` side by side, and then at `primaries`: what a follower was seen to have, its primary has when
+/// it is looked at, unless it never had it. Both come back in their order, followers first.
+pub async fn probe_servers(
+    followers: &[ProbeTarget],
+    primaries: &[ProbeTarget],
+    timeout: Duration,
+) -> (Vec<Observation>, Vec<Observation>) {
+    (side_by_side(followers, timeout).await, side_by_side(primaries, timeout).await)
+}
+
+/// Connections at once.
+const SIDE_BY_SIDE_MAX: usize = 64;
+
+async fn side_by_side(subjects: &[ProbeTarget], timeout: Duration) -> Vec<Observation> {
+    let mut observations = Vec::with_capacity(subjects.len());
+    for group in subjects.chunks(SIDE_BY_SIDE_MAX) {
+        let tasks: Vec<_> = group
+            .iter()
+            .cloned()
+            .map(|subject| tokio::spawn(async move { probe_server(&subject, timeout).await }))
+            .collect();
+        for task in tasks {
+            match task.await {
+                Ok(observation) => observations.push(observation),
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            }
+        }
+    }
+    observations
+}
+
+pub(crate) fn probe_error(error: &ManagerError) -> ProbeError {
+    let failure = match error {
+        ManagerError::Session(error) => ProbeFailure::of(error),
+        ManagerError::UnexpectedAnswer { .. } => ProbeFailure::ProtocolError,
+        // Nothing that a look meets; silence is what proves least.
+        ManagerError::InvalidLeaseTtl { .. }
+        | ManagerError::Etcd { .. }
+        | ManagerError::ActionFailed { .. }
+        | ManagerError::ActionTimeout { .. }
+        | ManagerError::Refused(_) => ProbeFailure::ConnectionLost,
+    };
+    ProbeError { failure, message: format!("{}: {error}", error.code()) }
+}
+
+async fn look(connect: &ConnectOptions, timeout: Duration) -> Result<ServerState, ManagerError> {
+    let mut connection = Connection::connect(&bounded(connect, timeout)).await?;
+    let look = queries::look(&mut connection).await?;
+    connection.close().await;
+    Ok(look)
+}
+
+/// A server's own replication, one for each source; and why it could not be asked, if so.
+pub(crate) async fn channels(
+    connection: &mut Connection,
+) -> Result<(Vec<ReplicaChannel>, Vec<UnansweredQuery>), ManagerError> {
+    let mut unasked = Vec::new();
+    let channels = queries::channels(connection, &mut unasked).await?;
+    Ok((channels, unasked))
+}
+
+/// How semi-sync stands, as a source and as a replica.
+pub(crate) async fn semi_sync(
+    connection: &mut Connection,
+) -> Result<(Option<SemiSyncSource>, Option<SemiSyncReplica>), ManagerError> {
+    queries::semi_sync(connection).await
+}
+
+/// How a source's semi-sync stands, without what comes after a restart.
+pub(crate) async fn semi_sync_now(
+    connection: &mut Connection,
+) -> Result<Option<SemiSyncSource>, ManagerError> {
+    queries::semi_sync_now(connection).await
+}
+
+/// All that a server has executed.
+pub(crate) async fn executed(connection: &mut Connection) -> Result<GtidSet, ManagerError> {
+    let flavour = connection.server().flavour;
+    Ok(queries::ask_gtids(connection, flavour).await?.0)
+}
+
+/// The same options, with every wait cut to `timeout`.
+pub(crate) fn bounded(connect: &ConnectOptions, timeout: Duration) -> ConnectOptions {
+    ConnectOptions {
+        connect_timeout: connect.connect_timeout.min(timeout),
+        read_timeout: Some(connect.read_timeout.map_or(timeout, |limit| limit.min(timeout))),
+        write_timeout: Some(connect.write_timeout.map_or(timeout, |limit| limit.min(timeout))),
+        ..connect.clone()
+    }
+}

@@ -1,0 +1,189 @@
+//! Does a server wait for ACKs after a restart, too? What was set while it runs is forgotten then, unless it was persisted: by
+//! MySQL, as MariaDB keeps nothing. Defaults, option files and the command line come again.
+//!
+//! It is assumed that these say at the next start what they said at the last, and that no command line speaks against what was
+//! persisted while the server runs: nobody can ask for more.
+
+use std::collections::BTreeMap;
+
+use tailwater_session::Connection;
+use tailwater_wire::Flavour;
+
+use super::named_values::NamedValues;
+use super::queries::ask_if_allowed;
+use crate::error::ManagerError;
+use crate::lossless::ack_policy::TIMEOUT_MS_MIN;
+use crate::observation::{OptionalQuery, UnansweredQuery};
+
+/// A variable of semi-sync's source side, by the end of its name: MySQL's name, the older, and MariaDB's.
+type NameSuffixes = &'static [&'static str];
+
+const ENABLED: NameSuffixes = &["enabled"];
+const TIMEOUT: NameSuffixes = &["timeout"];
+const WAIT_POINT: NameSuffixes = &["wait_point"];
+const WAIT_NOBODY: NameSuffixes = &["wait_no_replica", "wait_no_slave"];
+const WAIT_COUNT: NameSuffixes = &["wait_for_replica_count", "wait_for_slave_count"];
+
+/// What the variables can be after a restart, as far as that is known: by the ends of their names, in lower case.
+#[derive(Debug, Default)]
+struct ValuesAfterRestart(BTreeMap<String, Vec<String>>);
+
+impl ValuesAfterRestart {
+    fn of(variables: impl Iterator<Item = VariableOrigin>) -> Self {
+        let known = variables.filter_map(|variable| {
+            let name = variable.name.to_ascii_lowercase();
+            let end = ["rpl_semi_sync_source_", "rpl_semi_sync_master_"]
+                .into_iter()
+                .find_map(|prefix| name.strip_prefix(prefix))?;
+            // What is persisted beats option files, and is beaten by the command line: one of the two it will be.
+            let comes_again = (!variable.set_at_runtime).then_some(variable.now);
+            let values = variable.persisted.into_iter().chain(comes_again);
+            Some((end.to_owned(), values.map(|value| value.to_ascii_lowercase()).collect()))
+        });
+        Self(known.collect())
+    }
+
+    /// Whether the variable is known, and fits whichever of its values comes.
+    fn fits(&self, ends: NameSuffixes, fits: impl Fn(&str) -> bool) -> bool {
+        let values = ends.iter().find_map(|end| self.0.get(*end));
+        values.is_some_and(|values| !values.is_empty() && values.iter().all(|value| fits(value)))
+    }
+
+    /// Whether it waits then as the lossless rules want it, for no fewer ACKs than now.
+    fn waits(&self, acks_needed: u32) -> bool {
+        let on = |value: &str| matches!(value, "on" | "1");
+        let at_least = |value: &str, least: u64| value.parse().is_ok_and(|number: u64| number >= least);
+        // MariaDB has no number, and waits for one.
+        let has_count = WAIT_COUNT.iter().any(|end| self.0.contains_key(*end));
+        self.fits(ENABLED, on)
+            && self.fits(TIMEOUT, |value| at_least(value, TIMEOUT_MS_MIN))
+            && self.fits(WAIT_POINT, |value| value == "after_sync")
+            && self.fits(WAIT_NOBODY, on)
+            && match has_count {
+                true => self.fits(WAIT_COUNT, |value| at_least(value, acks_needed.into())),
+                false => acks_needed <= 1,
+            }
+    }
+}
+
+/// A variable, and what decides its value after a restart.
+#[derive(Debug)]
+struct VariableOrigin {
+    name: String,
+    now: String,
+    /// Its present value was set by a statement.
+    set_at_runtime: bool,
+    /// The value that is kept for the next start.
+    persisted: Option<String>,
+}
+
+/// Whether semi-sync is in force after a restart as the lossless rules want it, given the server's variables as they are. No
+/// where it cannot be asked.
+pub(super) async fn waits_after_restart(
+    connection: &mut Connection,
+    variables: &NamedValues,
+    acks_needed: u32,
+    unasked: &mut Vec<UnansweredQuery>,
+) -> Result<bool, ManagerError> {
+    let (origins, persisted) = match connection.server().flavour {
+        Flavour::MySql => {
+            let origins = "SELECT VARIABLE_NAME, VARIABLE_SOURCE FROM performance_schema.variables_info WHERE VARIABLE_NAME \
+                           LIKE 'rpl_semi_sync_%'";
+            // Without an option file, or told so, a server does not read what it has kept.
+            let persisted = "SELECT VARIABLE_NAME, VARIABLE_VALUE FROM performance_schema.persisted_variables WHERE \
+                             VARIABLE_NAME LIKE 'rpl_semi_sync_%' AND global.persisted_globals_load = 1";
+            (origins, Some(persisted))
+        }
+        Flavour::MariaDb => {
+            let origins = "SELECT VARIABLE_NAME, GLOBAL_VALUE_ORIGIN FROM information_schema.SYSTEM_VARIABLES WHERE \
+                           VARIABLE_NAME LIKE 'RPL_SEMI_SYNC_MASTER%'";
+            (origins, None)
+        }
+    };
+    let ask = (OptionalQuery::SemiSyncPersistence, "SELECT on performance_schema");
+    let Some(origins) = ask_if_allowed(connection, (origins, ask), unasked).await? else { return Ok(false) };
+    let persisted = match persisted {
+        None => NamedValues::default(),
+        Some(question) => match ask_if_allowed(connection, (question, ask), unasked).await? {
+            Some(answer) => NamedValues::of(&answer),
+            None => return Ok(false),
+        },
+    };
+    let variable = |(name, origin): (&str, &str)| {
+        Some(VariableOrigin {
+            name: name.to_owned(),
+            now: variables.get(&[name])?.to_owned(),
+            set_at_runtime: matches!(origin, "DYNAMIC" | "SQL"),
+            persisted: persisted.get(&[name]).map(str::to_owned),
+        })
+    };
+    Ok(ValuesAfterRestart::of(NamedValues::of(&origins).iter().filter_map(variable)).waits(acks_needed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variable(name: &str, now: &str) -> VariableOrigin {
+        VariableOrigin { name: name.into(), now: now.into(), set_at_runtime: false, persisted: None }
+    }
+
+    fn mysql() -> Vec<VariableOrigin> {
+        vec![
+            variable("rpl_semi_sync_source_enabled", "ON"),
+            variable("rpl_semi_sync_source_timeout", "2000000000"),
+            variable("rpl_semi_sync_source_wait_point", "AFTER_SYNC"),
+            variable("rpl_semi_sync_source_wait_no_replica", "ON"),
+            variable("rpl_semi_sync_source_wait_for_replica_count", "2"),
+        ]
+    }
+
+    fn waits(variables: Vec<VariableOrigin>, acks: u32) -> bool {
+        ValuesAfterRestart::of(variables.into_iter()).waits(acks)
+    }
+
+    #[test]
+    fn what_comes_again_counts_and_what_is_forgotten_does_not() {
+        assert!(waits(mysql(), 2) && waits(mysql(), 1) && !waits(mysql(), 3));
+        for (index, weak) in ["OFF", "86399999", "AFTER_COMMIT", "OFF", "1"].into_iter().enumerate() {
+            let mut variables = mysql();
+            variables[index].now = weak.into();
+            assert!(!waits(variables, 2), "{index}");
+            // Of two values that it may be, both must do.
+            let mut variables = mysql();
+            variables[index].persisted = Some(weak.into());
+            assert!(!waits(variables, 2), "{index}");
+            let mut variables = mysql();
+            variables[index].persisted = Some(variables[index].now.clone());
+            assert!(waits(variables, 2), "{index}");
+            let mut variables = mysql();
+            variables[index].persisted = Some(variables[index].now.clone());
+            variables[index].now = weak.into();
+            assert!(!waits(variables, 2), "{index}");
+            // What a statement has set is forgotten, and what is persisted comes then.
+            let mut variables = mysql();
+            variables[index].set_at_runtime = true;
+            assert!(!waits(variables, 2), "{index}");
+            let mut variables = mysql();
+            variables[index].set_at_runtime = true;
+            variables[index].persisted = Some(variables[index].now.clone());
+            assert!(waits(variables, 2), "{index}");
+            // All that is not said of the number is that there is none, which is MariaDB's way.
+            let mut variables = mysql();
+            variables.remove(index);
+            assert!(!waits(variables, 2), "{index}");
+        }
+    }
+
+    #[test]
+    fn mariadb_waits_for_one_ack() {
+        let mariadb = || {
+            let names = ["enabled", "timeout", "wait_point", "wait_no_slave"];
+            let values = ["ON", "86400000", "AFTER_SYNC", "ON"];
+            let pairs = names.into_iter().zip(values);
+            pairs.map(|(name, value)| variable(&format!("RPL_SEMI_SYNC_MASTER_{name}"), value)).collect()
+        };
+        assert!(waits(mariadb(), 1) && !waits(mariadb(), 2));
+        assert!(!waits(Vec::new(), 1));
+    }
+}

@@ -1,0 +1,364 @@
+//! The machine: looks, decides, and undoes or finishes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::interrupted_run::InterruptedRun;
+use crate::failover::{
+    ActionOutcome, Audit, AuditEvent, NumberedAction, RunAction, RunKind, RunOutcome, RunPhase, RunState,
+};
+use crate::lease::LeaseToken;
+use crate::safety_refusal::SafetyRefusal;
+use crate::switchover::PrimaryStatus;
+
+/// A recovery as it is asked for.
+#[derive(Debug, Clone)]
+pub struct RecoveryRequest {
+    /// Names this run.
+    pub id: String,
+    /// What is left.
+    pub traces: InterruptedRun,
+    /// Hooks that lead clients, in order; those that were done are not done again.
+    pub route_hooks: Vec<String>,
+    /// Replicas that read from the old primary itself.
+    pub direct_replicas: Vec<String>,
+}
+
+/// One recovery.
+#[derive(Debug, Clone)]
+pub struct RunRecovery {
+    order: RecoveryRequest,
+    /// What comes when the lease was found to be held.
+    then: RecoveryContinuation,
+    /// What the servers say; why of one that says nothing.
+    seen: BTreeMap<String, Result<PrimaryStatus, String>>,
+    /// Ackers that somebody has led since, as they say, and those that stand still by that: nothing is to be done.
+    led: Vec<String>,
+    stopped: Vec<String>,
+    /// Ackers that nobody has led since, as they say. Of the others nobody knows; they are not led anywhere.
+    unled: BTreeSet<String>,
+    /// What is still to be undone, the most pressing first.
+    undo: Vec<RunAction>,
+    /// What is under way is all that is still to be undone.
+    undoes_the_rest: bool,
+    /// The candidate takes writes.
+    promoted: bool,
+    left: Vec<RunAction>,
+    refusal: Option<SafetyRefusal>,
+    course: RunState,
+}
+
+#[derive(Debug, Clone)]
+enum RecoveryContinuation {
+    Phase(RunPhase),
+    Action(RunAction),
+}
+
+impl RunRecovery {
+    /// One that has not begun.
+    pub fn new(order: RecoveryRequest) -> Self {
+        let traces = &order.traces;
+        let audit = Audit {
+            resumes: Some(traces.run.clone()),
+            may_be_missing: traces.may_be_missing.clone(),
+            ..Audit::new(&order.id, traces.kind, &traces.primary)
+        };
+        Self {
+            order,
+            then: RecoveryContinuation::Phase(RunPhase::Confirm),
+            seen: BTreeMap::new(),
+            led: Vec::new(),
+            stopped: Vec::new(),
+            unled: BTreeSet::new(),
+            undo: Vec::new(),
+            undoes_the_rest: false,
+            promoted: false,
+            left: Vec::new(),
+            refusal: None,
+            course: RunState::new(audit),
+        }
+    }
+
+    /// The first acts. `at_ms` here and below is the time since the beginning.
+    pub fn begin(&mut self, at_ms: u64) -> Vec<NumberedAction> {
+        self.after_the_lease(at_ms, RecoveryContinuation::Phase(RunPhase::Confirm))
+    }
+
+    /// Takes the answer to an act. Answers that nobody waits for are noted and change nothing.
+    pub fn answer(&mut self, at_ms: u64, number: u32, answer: ActionOutcome) -> Vec<NumberedAction> {
+        let Some(act) = self.course.answered(at_ms, number, &answer) else { return Vec::new() };
+        if act == RunAction::CheckLease {
+            return self.lease_answered(at_ms, answer);
+        }
+        self.take(&act, answer);
+        if let Some(next) = self.course.next() {
+            return self.after_the_lease(at_ms, RecoveryContinuation::Action(next));
+        }
+        if self.course.waiting.is_empty() { self.conclude(at_ms) } else { Vec::new() }
+    }
+
+    /// The lease was lost, or ended: nothing more is done.
+    pub fn lease_lost(&mut self, at_ms: u64, reason: &str) {
+        if let Some(refusal) = self.course.lose(at_ms, reason) {
+            self.over(Some(refusal));
+        }
+    }
+
+    /// Where it stands.
+    pub fn phase(&self) -> RunPhase {
+        self.course.phase
+    }
+
+    /// The term of the lease; goes along with every act.
+    pub fn token(&self) -> Option<LeaseToken> {
+        self.course.token
+    }
+
+    /// The record so far.
+    pub fn audit(&self) -> &Audit {
+        &self.course.audit
+    }
+
+    fn after_the_lease(&mut self, at_ms: u64, then: RecoveryContinuation) -> Vec<NumberedAction> {
+        self.then = then;
+        vec![self.course.order(at_ms, RunAction::CheckLease)]
+    }
+
+    fn lease_answered(&mut self, at_ms: u64, answer: ActionOutcome) -> Vec<NumberedAction> {
+        if let Err(reason) = self.course.hold(answer) {
+            self.lease_lost(at_ms, &reason);
+            return Vec::new();
+        }
+        match self.then.clone() {
+            RecoveryContinuation::Action(act) => vec![self.course.order(at_ms, act)],
+            RecoveryContinuation::Phase(phase) => {
+                self.course.phase = phase;
+                self.start(at_ms)
+            }
+        }
+    }
+
+    /// The acts of the phase, the lease being held.
+    fn start(&mut self, at_ms: u64) -> Vec<NumberedAction> {
+        self.undoes_the_rest = self.course.phase == RunPhase::Undo && !self.may_be_writable();
+        let mut acts = self.acts(self.course.phase);
+        if self.course.phase == RunPhase::RouteClients && acts.len() > 1 {
+            self.course.queue = acts.split_off(1);
+        }
+        let ordered: Vec<NumberedAction> =
+            acts.into_iter().map(|act| self.course.order(at_ms, act)).collect();
+        if ordered.is_empty() { self.conclude(at_ms) } else { ordered }
+    }
+
+    fn acts(&self, phase: RunPhase) -> Vec<RunAction> {
+        let traces = &self.order.traces;
+        let server = traces.candidate.clone().unwrap_or_default();
+        let ackers = traces.ackers.iter().cloned();
+        match phase {
+            RunPhase::Confirm => {
+                // Only whose word counts: a dead primary is not waited for.
+                let candidate = traces.candidate.iter().filter(|_| traces.may_be_writable);
+                let primary = (traces.kind == RunKind::Switchover).then_some(&traces.primary);
+                let looks =
+                    candidate.chain(primary).map(|server| RunAction::ProbeServer { server: server.clone() });
+                let checks = ackers.map(|acker| RunAction::CheckAckerTerm { acker, term: traces.term });
+                looks.chain(checks).collect()
+            }
+            // A candidate that may be writable comes first, and alone.
+            RunPhase::Undo => {
+                // What is not ordered stays to be undone, by the next try.
+                let undo = self.undo.iter().filter(|act| match act {
+                    RunAction::RepointAcker { acker, .. } | RunAction::StartAcker { acker } => {
+                        self.unled.contains(acker)
+                    }
+                    _ => true,
+                });
+                undo.take(if self.may_be_writable() { 1 } else { usize::MAX }).cloned().collect()
+            }
+            RunPhase::RepointAckers => ackers
+                .filter(|acker| self.unled.contains(acker))
+                .map(|acker| RunAction::RepointAcker { acker, server: server.clone() })
+                .collect(),
+            RunPhase::RouteClients => {
+                let hooks = self.order.route_hooks.iter();
+                let hooks = hooks.filter(|hook| !traces.route_hooks_done.contains(hook));
+                hooks
+                    .map(|hook| RunAction::RunRouteHook { hook: hook.clone(), server: server.clone() })
+                    .collect()
+            }
+            RunPhase::RepointReplicas => {
+                let replicas = self.order.direct_replicas.iter();
+                let replicas = replicas.filter(|replica| **replica != server && **replica != traces.primary);
+                let mut acts: Vec<RunAction> =
+                    replicas.map(|replica| RunAction::RepointReplica { replica: replica.clone() }).collect();
+                if let (RunKind::Switchover, Some(Ok(seen))) = (traces.kind, self.seen.get(&server)) {
+                    // The candidate had executed all that the old primary had when it became writable.
+                    let (server, has) = (traces.primary.clone(), seen.executed.to_string());
+                    acts.push(RunAction::Demote { server, has });
+                }
+                acts
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// What an answer means for its act.
+    fn take(&mut self, act: &RunAction, answer: ActionOutcome) {
+        let is_done = matches!(answer, ActionOutcome::Done | ActionOutcome::DoneWithNote(_));
+        match (act, answer) {
+            (RunAction::ProbeServer { server }, ActionOutcome::ServerStatus(seen)) => {
+                self.seen.insert(server.clone(), Ok(seen));
+            }
+            (RunAction::ProbeServer { server }, other) => {
+                self.seen.insert(server.clone(), Err(other.words().1));
+            }
+            (RunAction::CheckAckerTerm { acker, .. }, led @ ActionOutcome::LaterTerm { stopped, .. }) => {
+                let who = if stopped { &mut self.stopped } else { &mut self.led };
+                who.push(format!("{acker} {}", led.words().1));
+            }
+            (RunAction::CheckAckerTerm { acker, .. }, ActionOutcome::Done) => {
+                self.unled.insert(acker.clone());
+            }
+            // Another may tell.
+            (RunAction::CheckAckerTerm { .. }, _) => {}
+            (act, _) if is_done => self.undo.retain(|undo| undo != act),
+            (act, _) if self.promoted => self.left.push(act.clone()),
+            _ => {}
+        }
+    }
+
+    /// All acts of the phase are answered.
+    fn conclude(&mut self, at_ms: u64) -> Vec<NumberedAction> {
+        let next = match self.course.phase {
+            RunPhase::Confirm => match self.decide() {
+                Ok(phase) => Some(phase),
+                Err(refusal) => {
+                    self.course.note(at_ms, AuditEvent::RuleRefused { refusal: refusal.clone() });
+                    self.over(Some(refusal));
+                    return Vec::new();
+                }
+            },
+            // Behind the candidate that takes no writes for certain comes all else.
+            RunPhase::Undo if !self.undoes_the_rest && !self.may_be_writable() => Some(RunPhase::Undo),
+            RunPhase::RepointAckers => Some(RunPhase::RouteClients),
+            RunPhase::RouteClients => Some(RunPhase::RepointReplicas),
+            _ => None,
+        };
+        match next {
+            Some(phase) => self.after_the_lease(at_ms, RecoveryContinuation::Phase(phase)),
+            None => {
+                let refusal = self.refusal.take();
+                self.over(refusal);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Whether the candidate is still to be made read-only.
+    fn may_be_writable(&self) -> bool {
+        matches!(self.undo.first(), Some(RunAction::MakeReadOnly { .. }))
+    }
+
+    /// Forward or back, by what the servers say; or why neither.
+    fn decide(&mut self) -> Result<RunPhase, SafetyRefusal> {
+        let run = self.order.traces.run.clone();
+        if !self.stopped.is_empty() {
+            let reason = format!("somebody has acted since: {}", self.stopped.join(", "));
+            return Err(SafetyRefusal::Interrupted { run, reason });
+        }
+        if !self.led.is_empty() {
+            return Err(SafetyRefusal::Superseded { run, by: self.led.join(", ") });
+        }
+        self.forward_or_back().map_err(|reason| SafetyRefusal::Interrupted { run, reason })
+    }
+
+    fn forward_or_back(&mut self) -> Result<RunPhase, String> {
+        let traces = &self.order.traces;
+        if self.unled.is_empty() && !traces.ackers.is_empty() {
+            return Err(format!("none of {} can be asked", traces.ackers.join(", ")));
+        }
+        let Some(server) = traces.candidate.clone().filter(|_| traces.may_be_writable) else {
+            return Ok(self.back());
+        };
+        let seen = |server: &String| match self.seen.get(server) {
+            Some(Ok(seen)) => Ok(seen),
+            Some(Err(reason)) => Err(format!("{server} cannot be asked: {reason}")),
+            None => Err(format!("{server} was not asked")),
+        };
+        let (candidate, primary) = (seen(&server)?, seen(&traces.primary));
+        let is_switchover = traces.kind == RunKind::Switchover;
+        if candidate.writable {
+            if is_switchover && primary.as_ref().is_ok_and(|primary| primary.writable) {
+                let other = &traces.primary;
+                return Err(format!("both {server} and {other} take writes: make the wrong one read-only"));
+            }
+            self.promoted = true;
+            return Ok(RunPhase::RepointAckers);
+        }
+        // It may have been primary and have been made read-only, or started anew: then it has what nobody else has.
+        if traces.was_promoted {
+            return Err(format!("{server} was made primary and takes no writes: let it, or replace it"));
+        }
+        if is_switchover {
+            let primary = primary?;
+            if !candidate.executed.is_subset_of(&primary.executed) {
+                let more = candidate.executed.subtract(&primary.executed);
+                let more = more.map(|more| more.to_string()).unwrap_or_default();
+                return Err(format!("{server} has executed {more}, which {} has not", traces.primary));
+            }
+        }
+        Ok(self.back())
+    }
+
+    /// Everything that may have been done is to be undone.
+    fn back(&mut self) -> RunPhase {
+        let traces = &self.order.traces;
+        let mut undo = Vec::new();
+        if let Some(server) = &traces.candidate {
+            if traces.may_be_writable {
+                undo.push(RunAction::MakeReadOnly { server: server.clone() });
+            }
+            undo.push(RunAction::DisableSemiSyncSource { server: server.clone() });
+        }
+        undo.extend(traces.ackers.iter().cloned().map(|acker| match traces.kind {
+            RunKind::Switchover => RunAction::RepointAcker { acker, server: traces.primary.clone() },
+            RunKind::Failover => RunAction::StartAcker { acker },
+        }));
+        if traces.may_be_held {
+            undo.push(RunAction::ResumeWrites { server: traces.primary.clone(), acks: traces.acks });
+        }
+        let reason = "its manager ended in the midst of it".to_owned();
+        self.refusal = Some(SafetyRefusal::Interrupted { run: traces.run.clone(), reason });
+        self.undo = undo;
+        RunPhase::Undo
+    }
+
+    fn over(&mut self, refusal: Option<SafetyRefusal>) {
+        let refusal = self.refusal.take().or(refusal);
+        let server = self.order.traces.candidate.clone().unwrap_or_default();
+        let stays = self.order.traces.stays.clone();
+        let is_begun = self.course.phase > RunPhase::Confirm;
+        let outcome = match refusal {
+            _ if self.promoted => RunOutcome::Promoted { server, left: self.still_to_do() },
+            Some(refusal) if !is_begun => RunOutcome::Unchanged { refusal },
+            Some(refusal) if self.undo.is_empty() => RunOutcome::Undone { refusal, stays },
+            Some(refusal) => {
+                RunOutcome::Incomplete { refusal, to_undo: std::mem::take(&mut self.undo), stays }
+            }
+            None => RunOutcome::Promoted { server, left: Vec::new() },
+        };
+        self.course.end(outcome);
+    }
+
+    /// What failed, what was not answered, and what comes in phases that were not begun.
+    fn still_to_do(&mut self) -> Vec<RunAction> {
+        let mut acts = std::mem::take(&mut self.left);
+        acts.extend(self.course.waiting.values().filter(|act| act.changes()).cloned());
+        acts.append(&mut self.course.queue);
+        let phases = [RunPhase::RepointAckers, RunPhase::RouteClients, RunPhase::RepointReplicas];
+        let begun = phases.into_iter().position(|phase| phase == self.course.phase).map_or(0, |at| at + 1);
+        for phase in phases.into_iter().skip(begun) {
+            acts.extend(self.acts(phase));
+        }
+        acts
+    }
+}

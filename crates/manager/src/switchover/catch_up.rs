@@ -1,0 +1,78 @@
+//! Whether the candidate is near enough for the pause to begin: what it lacks when writes are held it executes while nobody can
+//! write.
+
+/// So near is near enough at once: less than holding the writes takes, in milliseconds.
+const NEAR_MS: u64 = 10;
+
+/// After so many rounds it does not come nearer by waiting.
+const ROUNDS_MAX: u32 = 20;
+
+/// How long the candidate took, round by round, to execute what the primary had executed when the round began.
+#[derive(Debug, Clone, Default)]
+pub(super) struct CatchUpProgress {
+    rounds: u32,
+    began_ms: u64,
+    behind_ms: u64,
+}
+
+/// What comes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CatchUpVerdict {
+    /// The pause may begin.
+    Near,
+    /// Another round.
+    NextRound,
+    /// It does not come near.
+    TooFarBehind {
+        /// As far as this.
+        behind_ms: u64,
+    },
+}
+
+impl CatchUpProgress {
+    /// It is waited for from now on.
+    pub(super) fn begins(&mut self, at_ms: u64) {
+        self.began_ms = at_ms;
+    }
+
+    /// It is there.
+    pub(super) fn ends(&mut self, at_ms: u64) {
+        self.rounds += 1;
+        self.behind_ms = at_ms.saturating_sub(self.began_ms);
+    }
+
+    /// In the end a quarter of the pause will do: there is as much for holding the writes, and the rest for all else.
+    pub(super) fn verdict(&self, write_pause_ms_max: u64) -> CatchUpVerdict {
+        match self.behind_ms {
+            behind_ms if behind_ms <= NEAR_MS.min(write_pause_ms_max / 4) => CatchUpVerdict::Near,
+            _ if self.rounds < ROUNDS_MAX => CatchUpVerdict::NextRound,
+            behind_ms if behind_ms <= write_pause_ms_max / 4 => CatchUpVerdict::Near,
+            behind_ms => CatchUpVerdict::TooFarBehind { behind_ms },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_waits_for_a_candidate_that_comes_near_and_gives_up_on_one_that_does_not() {
+        let after = |rounds: u32, took_ms: u64| {
+            let mut catching_up = CatchUpProgress::default();
+            for round in 0..u64::from(rounds) {
+                catching_up.begins(round * 1000);
+                catching_up.ends(round * 1000 + took_ms);
+            }
+            catching_up.verdict(1000)
+        };
+        assert_eq!(after(1, NEAR_MS), CatchUpVerdict::Near);
+        assert_eq!(after(1, NEAR_MS + 1), CatchUpVerdict::NextRound);
+        assert_eq!(after(ROUNDS_MAX - 1, 250), CatchUpVerdict::NextRound);
+        assert_eq!(after(ROUNDS_MAX, 250), CatchUpVerdict::Near);
+        assert_eq!(after(ROUNDS_MAX, 251), CatchUpVerdict::TooFarBehind { behind_ms: 251 });
+        let mut narrow = CatchUpProgress::default();
+        narrow.ends(3);
+        assert_eq!(narrow.verdict(8), CatchUpVerdict::NextRound);
+    }
+}
