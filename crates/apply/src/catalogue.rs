@@ -15,7 +15,7 @@ use tailwater_wire::Flavour;
 use self::foreign_keys::ForeignKeys;
 use self::schema::{Answers, build};
 use crate::error::ApplyError;
-use crate::target::TargetTable;
+use crate::target::{TargetColumn, TargetTable};
 use crate::writeset::IndexId;
 
 /// Names of a table, folded as the server folds them.
@@ -125,6 +125,20 @@ impl Catalogue {
     fn name(&self, schema: &str, table: &str) -> TableName {
         fold(schema, table, self.folds_names == Some(true))
     }
+}
+
+/// The columns that table maps of a table have, in order; `None` if the server shows no such base table.
+///
+/// # Errors
+/// [`ApplyError::Session`].
+pub(crate) async fn columns_of(
+    connection: &mut Connection,
+    schema: &str,
+    table: &str,
+) -> Result<Option<Vec<TargetColumn>>, ApplyError> {
+    let flavour = connection.server().flavour;
+    schema::prepare(connection, flavour).await?;
+    Ok(Answers::ask(connection, flavour, schema, table).await?.map(Answers::into_columns))
 }
 
 /// Names as the server compares them.

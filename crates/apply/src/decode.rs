@@ -27,6 +27,7 @@ use tailwater_wire::transaction::SourceDependency;
 use tailwater_wire::{Flavour, WireError};
 
 use self::mapping::MapCache;
+pub use self::old_times::{DeclaredColumns, OldTimeDigits};
 pub use self::opening::OpeningReader;
 use self::reader::Ending;
 pub(crate) use self::reader::is_rows;
@@ -65,6 +66,9 @@ pub trait Tables {
     fn route(&mut self, schema: &str, table: &str, kind: RowsKind) -> Result<Route, FilterError>;
     /// A table of the target; `None` if it is not known (yet).
     fn target(&self, schema: &str, table: &str) -> Option<Arc<TargetTable>>;
+    /// Where the digits of a table's columns are taken from that have the temporal layout of before MySQL 5.6; `schema` and `table`
+    /// are the source's. Only called for tables of a MariaDB source with such columns.
+    fn old_time_digits(&self, schema: &str, table: &str) -> OldTimeDigits;
 }
 
 /// What comes of decoding.
@@ -74,6 +78,13 @@ pub enum Decoded {
     Transaction(Box<Transaction>),
     /// [`Tables::target`] has to know this table of the target first; then the same entry decodes anew.
     NeedsTable {
+        /// Its database.
+        schema: String,
+        /// Its name.
+        table: String,
+    },
+    /// [`Tables::old_time_digits`] has to know this table of the source first; then the same entry decodes again.
+    NeedsSource {
         /// Its database.
         schema: String,
         /// Its name.
@@ -137,7 +148,7 @@ impl Decoder {
     ///
     /// # Errors
     /// [`ApplyError::Event`] if the bytes are none of a transaction, [`ApplyError::Shape`] if a table of the target lacks
-    /// a column, [`ApplyError::Clash`] if [`Tables::route`] says so, [`ApplyError::Unsupported`] for what cannot be
+    /// a column, [`ApplyError::UnknownDigits`] if the digits of an old temporal column are not certain, [`ApplyError::Clash`] if [`Tables::route`] says so, [`ApplyError::Unsupported`] for what cannot be
     /// applied.
     pub fn transaction(
         &mut self,
@@ -186,7 +197,10 @@ impl Decoder {
                 Read::NeedsTable { schema, table } if !reader.has_defined() => {
                     return Ok(Decoded::NeedsTable { schema, table });
                 }
-                Read::NeedsTable { .. } => break true,
+                Read::NeedsSource { schema, table } if !reader.has_defined() => {
+                    return Ok(Decoded::NeedsSource { schema, table });
+                }
+                Read::NeedsTable { .. } | Read::NeedsSource { .. } => break true,
                 // The table may be one that the transaction itself has made.
                 Read::Step(Step::Rows(_)) if reader.has_defined() => break true,
                 Read::Step(step) => gathered.take(step),

@@ -81,6 +81,33 @@ pub enum ApplyError {
         /// What does not fit.
         reason: String,
     },
+    /// How many digits the fractions of a column have is not certain: it has the temporal layout of before MySQL 5.6, and the binlog
+    /// does not hold the number.
+    #[error("transaction {gtid}: table {table}, column {column}: {reason}")]
+    UnknownDigits {
+        /// The transaction.
+        gtid: String,
+        /// The table.
+        table: String,
+        /// The column; several, or all, where the reason is not about one.
+        column: String,
+        /// What source and target declare, and what to do.
+        reason: String,
+    },
+    /// The source cannot be asked for what the binlog does not hold.
+    #[error(
+        "transaction {gtid}: table {table} has columns in the temporal layout of before MySQL 5.6, and the binlog does not hold how \
+         many digits their fractions have; the source cannot be asked: {reason}. Waits until it can; with old_temporal_precision = \
+         \"target\" the target's declaration is taken, unverified"
+    )]
+    SourceCatalogue {
+        /// The transaction.
+        gtid: String,
+        /// The source's table.
+        table: String,
+        /// Why not.
+        reason: String,
+    },
     /// Something that cannot be applied at all.
     #[error("transaction {gtid}: {what} cannot be applied: {reason}")]
     Unsupported {
@@ -419,7 +446,8 @@ impl ApplyError {
                 Retry::AfterChange
             }
             Self::Irreversible { .. } | Self::Rejoin { .. } | Self::Alone { .. } => Retry::AfterChange,
-            Self::Interrupted { .. } | Self::Behind { .. } => Retry::Later,
+            Self::UnknownDigits { .. } => Retry::AfterChange,
+            Self::SourceCatalogue { .. } | Self::Interrupted { .. } | Self::Behind { .. } => Retry::Later,
         }
     }
 
@@ -538,6 +566,8 @@ impl ApplyError {
             Self::NotTransactional { .. } => "TW-APP-0050",
             Self::Uncounted { .. } => "TW-APP-0051",
             Self::PartlyWritten { .. } => "TW-APP-0052",
+            Self::UnknownDigits { .. } => "TW-APP-0054",
+            Self::SourceCatalogue { .. } => "TW-APP-0055",
             Self::Irreversible { .. } => "TW-APP-0040",
             Self::Rejoin { .. } => "TW-APP-0041",
             Self::Alone { .. } => "TW-APP-0042",

@@ -5,6 +5,7 @@
 //! - [`decode`]: an entry of the log becomes a transaction; [`keys`]: what a row touches, as [`writeset`] has it.
 //! - [`target`]: what the target's tables look like; [`catalogue`] asks for them and keeps them; [`columns`]: whether
 //!   they are as the source's.
+//! - [`source_catalogue`]: what the source is asked about its tables, because the binlog does not hold it.
 //! - [`filter`]: what is left out and what is renamed, with versions.
 //! - [`scheduler`]: which transactions run together, and when.
 //! - [`batch`]: the rows of many transactions as few groups; [`binlog`]: groups as `BINLOG` statements; [`sql`]: as SQL,
@@ -26,6 +27,7 @@ pub mod keys;
 pub mod progress;
 pub mod rejoin;
 pub mod scheduler;
+pub mod source_catalogue;
 pub mod sql;
 pub mod target;
 pub mod transaction;

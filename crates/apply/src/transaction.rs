@@ -13,7 +13,6 @@ use tailwater_wire::rows::TableMap;
 use tailwater_wire::transaction::SourceDependency;
 
 use crate::columns::{Misfit, same_shape, target_columns};
-use crate::decode::old_times::take_precision;
 use crate::error::ApplyError;
 use crate::sql::{self, Mapping};
 use crate::target::TargetTable;
@@ -155,22 +154,20 @@ pub struct MappedTable {
     pub columns: Vec<usize>,
     /// Whether the target takes the source's row images as they are. Otherwise rows go by SQL.
     pub same_shape: bool,
-    /// Columns of the log whose precision is a guess, see [`crate::decode`].
-    pub(crate) guessed: Vec<usize>,
     /// Once rows have gone by SQL.
     sql: OnceLock<Result<Mapping, Misfit>>,
 }
 
 impl MappedTable {
-    /// Finds the columns of a table map in a table of the target. `body` is the body of the map's event.
+    /// Finds the columns of a table map in a table of the target. `body` is the body of the map's event. Columns of the temporal
+    /// layout of before MySQL 5.6 have to have their digits, see [`crate::decode::OldTimeDigits`].
     ///
     /// # Errors
     /// The columns that the target does not have.
-    pub fn new(mut map: TableMap, body: Bytes, target: Arc<TargetTable>) -> Result<Self, Vec<Misfit>> {
+    pub fn new(map: TableMap, body: Bytes, target: Arc<TargetTable>) -> Result<Self, Vec<Misfit>> {
         let columns = target_columns(&map, &target)?;
-        let guessed = take_precision(&mut map, &target, &columns);
         let same_shape = same_shape(&map, &target, &columns);
-        Ok(Self { map, body, target, columns, same_shape, guessed, sql: OnceLock::new() })
+        Ok(Self { map, body, target, columns, same_shape, sql: OnceLock::new() })
     }
 
     /// Where its columns go by SQL.

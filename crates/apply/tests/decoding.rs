@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 use tailwater_apply::ApplyError;
 use tailwater_apply::decode::{
-    DecodeLimits, Decoded, Decoder, OpeningReader, Read, Tables, TransactionReader,
+    DecodeLimits, Decoded, Decoder, OldTimeDigits, OpeningReader, Read, Tables, TransactionReader,
 };
 use tailwater_apply::filter::{FilterError, Route};
 use tailwater_apply::target::{IndexPart, TargetColumn, TargetTable, UniqueIndex};
@@ -144,6 +144,10 @@ impl Tables for Everything {
     fn target(&self, schema: &str, table: &str) -> Option<Arc<TargetTable>> {
         self.tables.get(&(schema.to_owned(), table.to_owned())).cloned()
     }
+
+    fn old_time_digits(&self, _: &str, _: &str) -> OldTimeDigits {
+        OldTimeDigits::Target
+    }
 }
 
 impl Everything {
@@ -245,6 +249,7 @@ fn decode(
                 assert!(tables.target(&schema, &table).is_none(), "{schema}.{table} was given");
                 tables.add(file, &schema, &table);
             }
+            Decoded::NeedsSource { schema, table } => panic!("{schema}.{table} is the target's"),
         }
     }
 }
@@ -275,6 +280,7 @@ fn read_steps(
         match reader.read(decoder, tables)? {
             Read::Step(step) => steps.push(step),
             Read::NeedsTable { schema, table } => tables.add(file, &schema, &table),
+            Read::NeedsSource { schema, table } => panic!("{schema}.{table} is the target's"),
             Read::NeedsEvent => match events.next() {
                 Some(event) => reader.event(event.clone()),
                 None => return Ok(steps),
@@ -485,6 +491,7 @@ proptest! {
         for _ in 0..20 {
             match decoder.transaction(entry, span(entry), joined(&events), &mut tables) {
                 Ok(Decoded::NeedsTable { schema, table }) => tables.add(&file, &schema, &table),
+                Ok(Decoded::NeedsSource { schema, table }) => panic!("{schema}.{table} is the target's"),
                 _ => break,
             }
         }

@@ -33,6 +33,8 @@ fn every_code_is_documented() {
         },
         ApplyError::NoTable { gtid: gtid(), table: table() },
         ApplyError::Shape { gtid: gtid(), table: table(), column: text(), reason: reason() },
+        ApplyError::UnknownDigits { gtid: gtid(), table: table(), column: text(), reason: reason() },
+        ApplyError::SourceCatalogue { gtid: gtid(), table: table(), reason: reason() },
         ApplyError::Unsupported { gtid: gtid(), what: text(), reason: reason() },
         ApplyError::Account { gtid: gtid(), statement: text(), reason: "a reason" },
         ApplyError::Interruption { gtid: gtid(), statement: text(), number: 1317 },
@@ -73,6 +75,8 @@ fn every_code_is_documented() {
             | ApplyError::Refused { .. }
             | ApplyError::NoTable { .. }
             | ApplyError::Shape { .. }
+            | ApplyError::UnknownDigits { .. }
+            | ApplyError::SourceCatalogue { .. }
             | ApplyError::Unsupported { .. }
             | ApplyError::Account { .. }
             | ApplyError::Interruption { .. }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::{Bytes, BytesMut};
 use tailwater_apply::catalogue::Catalogue;
-use tailwater_apply::decode::{DecodeLimits, Decoded, Decoder, Tables};
+use tailwater_apply::decode::{DecodeLimits, Decoded, Decoder, OldTimeDigits, Tables};
 use tailwater_apply::filter::{FilterError, Route};
 use tailwater_apply::target::TargetTable;
 use tailwater_apply::transaction::{Content, Span, Step, Transaction};
@@ -30,6 +30,10 @@ impl Tables for Catalogued {
 
     fn target(&self, schema: &str, table: &str) -> Option<Arc<TargetTable>> {
         self.0.get(schema, table)
+    }
+
+    fn old_time_digits(&self, _: &str, _: &str) -> OldTimeDigits {
+        OldTimeDigits::Target
     }
 }
 
@@ -105,6 +109,7 @@ async fn decode(
                 let loaded = tables.0.load(connection, &schema, &table).await?;
                 ensure!(loaded.is_some(), "no table {schema}.{table}");
             }
+            Decoded::NeedsSource { schema, table } => bail!("{schema}.{table} is the target's"),
         }
     }
 }

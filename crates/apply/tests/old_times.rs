@@ -1,92 +1,338 @@
-//! TIME, DATETIME and TIMESTAMP in the layout of before MySQL 5.6, with fractions of which the binlog says nothing.
+//! TIME, DATETIME and TIMESTAMP in the layout of before MySQL 5.6: the binlog does not hold how many digits their fractions have.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use tailwater_apply::channel::{ChannelOptions, ChannelStart};
-use tailwater_sandbox::{Server, ServerKind};
+use tailwater_apply::Channel;
+use tailwater_apply::channel::{
+    ChannelFault, ChannelOptions, ChannelStart, ChannelState, OldTemporalPrecision,
+};
+use tailwater_apply::source_catalogue::{SourceAnswer, SourceCatalogue, SourceColumn, read_source_table};
+use tailwater_sandbox::{ReplicaOf, Server, ServerKind};
+use tailwater_session::{ConnectOptions, Connection};
 
-use crate::support::Rig;
+use crate::support::{PATIENCE, Rig, spec};
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fractions_are_those_of_the_target() -> Result<()> {
-    let Some(rig) = Rig::start(ServerKind::Mariadb1011, &[], &[]).await? else { return Ok(()) };
-    rig.source.sql("CREATE DATABASE old").await?;
-    make_old(&rig.source, "t").await?;
-    make_old(&rig.source, "k").await?;
-    make_old(&rig.source, "odd").await?;
-    make_old(&rig.source, "zero").await?;
-    let begin = rig.source.sql("SELECT @@GLOBAL.gtid_binlog_pos").await?.concat();
-    for table in ["t", "k", "odd"] {
-        rig.source.sql(&format!("USE old; SET time_zone='+00:00', sql_mode=''; {}", rows(table))).await?;
+/// Asks a server.
+#[derive(Debug)]
+struct AskedServer(ConnectOptions);
+
+impl SourceCatalogue for AskedServer {
+    fn table<'a>(&'a self, schema: &'a str, table: &'a str) -> SourceAnswer<'a> {
+        Box::pin(async move {
+            let mut connection = Connection::connect(&self.0).await?;
+            read_source_table(&mut connection, schema, table).await
+        })
     }
-    // All zero, with columns that are as long otherwise: it can be read in several ways, unless the precision is known.
-    for table in ["k", "zero"] {
-        let zeros =
-            format!("SET sql_mode=''; INSERT INTO old.{table} VALUES (3, 0, 0, 0, 0, 0, 0, '', 0, 0)");
-        rig.source.sql(&zeros).await?;
-    }
-    rig.target.sql(&format!("CREATE DATABASE old; SET GLOBAL gtid_slave_pos='{begin}'")).await?;
-    // One table in the new layout, as servers make it today, one in the old one, and one whose precision is another.
-    rig.target
-        .sql(&format!(
-            "USE old; CREATE TABLE t {COLUMNS}; CREATE TABLE odd {COLUMNS}; CREATE TABLE zero {COLUMNS}"
-        ))
-        .await?;
-    rig.target.sql("ALTER TABLE old.odd MODIFY a TIME(1)").await?;
-    make_old(&rig.target, "k").await?;
-    let channel = rig.channel(ChannelOptions { start: ChannelStart::Target, ..rig.options("old") });
-    let fault = rig.wait_failed(&channel).await?;
-    ensure!(fault.code == "TW-APP-0053", "{fault:?}");
-    ensure!(fault.message.contains("rows of old.odd in the event at "), "{fault:?}");
-    ensure!(fault.message.contains("mysql56_temporal_format"), "{fault:?}");
-    for table in ["t", "k"] {
-        let rows = format!("SET time_zone='+00:00'; SELECT * FROM old.{table} WHERE id <> 3 ORDER BY id");
-        let (ours, theirs) = (rig.target.sql(&rows).await?, rig.source.sql(&rows).await?);
-        ensure!(ours == theirs && ours.len() == 4, "{table}: {ours:#?} {theirs:#?}");
-    }
-    ensure!(rig.target.sql("SELECT COUNT(*) FROM old.odd").await? == ["0"]);
-    rig.target.sql("ALTER TABLE old.odd MODIFY a TIME(3)").await?;
-    channel.resume(None).await?;
-    let fault = rig.wait_failed(&channel).await?;
-    ensure!(fault.code == "TW-APP-0053" && fault.message.contains("rows of old.zero in"), "{fault:?}");
-    // The remedy where the source cannot be altered.
-    rig.target.sql("DROP TABLE old.zero").await?;
-    make_old(&rig.target, "zero").await?;
-    channel.resume(None).await?;
-    rig.wait_applied(&channel).await?;
-    channel.end().await;
-    rig.ensure_equal(&["old"]).await
 }
 
-const COLUMNS: &str = "(id INT PRIMARY KEY, a TIME(3), b DATETIME(6), c TIMESTAMP(2) NULL, d DATETIME, e TIME, \
-                       f TIMESTAMP NULL, v VARCHAR(10), g TIME(6), h DATETIME(1))";
+/// Options of a channel that asks the source with such an account.
+fn asking(rig: &Rig, account: ConnectOptions) -> ChannelOptions {
+    let source_catalogue: Arc<dyn SourceCatalogue> = Arc::new(AskedServer(account));
+    ChannelOptions {
+        start: ChannelStart::Target,
+        source_catalogue: Some(source_catalogue),
+        ..rig.options("old")
+    }
+}
 
-async fn make_old(server: &Server, table: &str) -> Result<()> {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn digits_that_agree_are_carried_exactly() -> Result<()> {
+    for kind in [ServerKind::Mariadb1011, ServerKind::Mariadb118] {
+        let Some(rig) = begin(kind).await? else { continue };
+        let mut tables = vec![("wide".to_owned(), WIDE.to_owned())];
+        for digits in 0..=6 {
+            tables.push((format!("d{digits}"), columns(digits)));
+        }
+        tables.push(("versioned".to_owned(), format!("{} WITH SYSTEM VERSIONING", columns(3))));
+        // Of each, one goes to a table of the new layout and one to one of the old.
+        for (table, columns) in &tables {
+            for (suffix, target_is_old) in [("_new", false), ("_old", true)] {
+                let name = format!("{table}{suffix}");
+                make(&rig.source, &name, columns, true).await?;
+                make(&rig.target, &name, columns, target_is_old).await?;
+            }
+        }
+        let channel = rig.channel(asking(&rig, rig.source.socket_options()));
+        for (table, _) in &tables {
+            for suffix in ["_new", "_old"] {
+                let name = format!("{table}{suffix}");
+                let rows = if table == "wide" { wide_rows(&name) } else { rows(&name) };
+                rig.source.sql(&format!("USE old; {SESSION}; {rows}")).await?;
+            }
+        }
+        rig.wait_applied(&channel).await?;
+        for (table, _) in &tables {
+            for suffix in ["_new", "_old"] {
+                ensure_same(&rig, &format!("{table}{suffix}")).await?;
+            }
+        }
+        // A definition changes the digits on both, and the channel asks again.
+        rig.source
+            .sql("SET GLOBAL mysql56_temporal_format=OFF; ALTER TABLE old.d1_old MODIFY a TIME(5)")
+            .await?;
+        rig.source.sql("SET GLOBAL mysql56_temporal_format=ON").await?;
+        rig.source
+            .sql(&format!("USE old; {SESSION}; INSERT INTO d1_old VALUES (9, '1:2:3.45678', NULL, NULL)"))
+            .await?;
+        rig.wait_applied(&channel).await?;
+        ensure_same(&rig, "d1_old").await?;
+        channel.end().await;
+        rig.ensure_equal(&["old"]).await?;
+    }
+    Ok(())
+}
+
+/// `TIME(1)` and `TIME(2)` take as many bytes: without the source's catalogue nothing would tell.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn digits_that_differ_stop_the_channel() -> Result<()> {
+    let Some(rig) = begin(ServerKind::Mariadb1011).await? else { return Ok(()) };
+    for (table, target_is_old) in [("new", false), ("same", true)] {
+        make(&rig.source, table, "(id INT PRIMARY KEY, a TIME(1))", true).await?;
+        make(&rig.target, table, "(id INT PRIMARY KEY, a TIME(2))", target_is_old).await?;
+    }
+    let channel = rig.channel(asking(&rig, rig.source.socket_options()));
+    for table in ["new", "same"] {
+        rig.source.sql(&format!("INSERT INTO old.{table} VALUES (1, '12:34:56.7'), (2, '-0:0:0.1')")).await?;
+        let fault = rig.wait_failed(&channel).await?;
+        ensure!(fault.code == "TW-APP-0054", "{fault:?}");
+        for part in [&format!("old.{table}, column 2"), "a time(1)", "target time(2)", "FORCE"] {
+            ensure!(fault.message.contains(part), "{part}: {fault:?}");
+        }
+        ensure!(rig.target.sql(&format!("SELECT COUNT(*) FROM old.{table}")).await? == ["0"]);
+        // The remedy.
+        rig.target.sql(&format!("ALTER TABLE old.{table} MODIFY a TIME(1)")).await?;
+        channel.resume(None).await?;
+        rig.wait_applied(&channel).await?;
+        ensure_same(&rig, table).await?;
+    }
+    channel.end().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_that_is_down_is_waited_for() -> Result<()> {
+    let Some(mut rig) = begin(ServerKind::Mariadb1011).await? else { return Ok(()) };
+    for server in [&rig.source, &rig.target] {
+        make(server, "t", &columns(3), true).await?;
+    }
+    // This account may replicate and sees no table.
+    let blind = rig.source.replication_options();
+    let channel = rig.channel(asking(&rig, blind.clone()));
+    rig.source.sql(&format!("USE old; {SESSION}; {}", rows("t"))).await?;
+    let fault = wait_waiting(&channel).await?;
+    ensure!(fault.message.contains("old.t") && fault.message.contains("GRANT SELECT"), "{fault:?}");
+    ensure!(rig.target.sql("SELECT COUNT(*) FROM old.t").await? == ["0"]);
+    rig.source.sql(&format!("SET sql_log_bin=0; GRANT SELECT ON old.* TO {}", blind.user)).await?;
+    rig.wait_applied(&channel).await?;
+    ensure_same(&rig, "t").await?;
+    channel.pause().await?;
+    // What the log has is there; the source is not.
+    rig.source.sql(&format!("USE old; {SESSION}; UPDATE t SET a = '0:0:0.123' WHERE id = 1")).await?;
+    let wanted = rig.source_gtids().await?;
+    while !rig.log().gtid_set().is_some_and(|logged| wanted.is_subset_of(&logged)) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    rig.source.stop().await?;
+    channel.resume(None).await?;
+    let fault = wait_waiting(&channel).await?;
+    ensure!(fault.message.contains("Waits until it can"), "{fault:?}");
+    rig.source.start_again().await?;
+    rig.wait_applied(&channel).await?;
+    ensure_same(&rig, "t").await?;
+    channel.end().await;
+    Ok(())
+}
+
+/// The source's catalogue is newer than the rows of a channel that lags; the target agrees with it, and not with the rows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_further_on_are_seen() -> Result<()> {
+    let Some(rig) = begin(ServerKind::Mariadb118).await? else { return Ok(()) };
+    for (table, digits) in [("rebuilt", 1), ("changed", 2)] {
+        make(&rig.source, table, "(id INT PRIMARY KEY, a TIME(1))", true).await?;
+        make(&rig.target, table, &format!("(id INT PRIMARY KEY, a TIME({digits}))"), false).await?;
+        rig.source.sql(&format!("INSERT INTO old.{table} VALUES (1, '12:34:56.7')")).await?;
+    }
+    // The first leaves the digits, and changes the layout; the second leaves the layout, and changes the digits.
+    rig.source.sql("ALTER TABLE old.rebuilt FORCE").await?;
+    rig.source
+        .sql("SET GLOBAL mysql56_temporal_format=OFF; ALTER TABLE old.changed MODIFY a TIME(2)")
+        .await?;
+    rig.source.sql("SET GLOBAL mysql56_temporal_format=ON").await?;
+    let options = asking(&rig, rig.source.socket_options());
+    let channel = rig.channel(options.clone());
+    let fault = rig.wait_failed(&channel).await?;
+    ensure!(fault.code == "TW-APP-0054" && fault.message.contains("old.changed"), "{fault:?}");
+    ensure!(fault.message.contains("comes later in the log"), "{fault:?}");
+    ensure!(rig.target.sql("SELECT COUNT(*) FROM old.changed").await? == ["0"]);
+    ensure!(rig.target.sql("SELECT a FROM old.rebuilt").await? == ["12:34:56.7"]);
+    channel.end().await;
+    // With what the source declared then, an operator may have it taken.
+    rig.target.sql("ALTER TABLE old.changed MODIFY a TIME(1)").await?;
+    let channel =
+        rig.channel(ChannelOptions { old_temporal_precision: OldTemporalPrecision::Target, ..options });
+    rig.wait_applied(&channel).await?;
+    ensure_same(&rig, "changed").await?;
+    channel.end().await;
+    Ok(())
+}
+
+/// Unverified, values become what the servers' own replication makes of them, right or wrong.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unverified_digits_are_taken_as_by_native_replication() -> Result<()> {
+    let Some(rig) = begin(ServerKind::Mariadb1011).await? else { return Ok(()) };
+    let native = Server::start(spec(ServerKind::Mariadb1011, 3)).await?;
+    let begin = rig.source.sql("SELECT @@GLOBAL.gtid_binlog_pos").await?.concat();
+    native.sql(&format!("CREATE DATABASE old; SET GLOBAL gtid_slave_pos='{begin}'")).await?;
+    for (table, digits) in [("right", 1), ("wrong", 2)] {
+        make(&rig.source, table, "(id INT PRIMARY KEY, a TIME(1))", true).await?;
+        for server in [&rig.target, &native] {
+            make(server, table, &format!("(id INT PRIMARY KEY, a TIME({digits}))"), true).await?;
+        }
+        rig.source.sql(&format!("INSERT INTO old.{table} VALUES (1, '12:34:56.7'), (2, '0:0:0.1')")).await?;
+    }
+    native.replicate(&ReplicaOf::port(rig.source.port())).await?;
+    let options = ChannelOptions { start: ChannelStart::Target, ..rig.options("old") };
+    let channel =
+        rig.channel(ChannelOptions { old_temporal_precision: OldTemporalPrecision::Target, ..options });
+    rig.wait_applied(&channel).await?;
+    for table in ["right", "wrong"] {
+        let rows = format!("SELECT id, a FROM old.{table} ORDER BY id");
+        let ours = rig.target.sql(&rows).await?;
+        let begun = std::time::Instant::now();
+        while native.sql(&rows).await? != ours {
+            ensure!(begun.elapsed() < PATIENCE, "{table}: {ours:?} {:?}", native.sql(&rows).await?);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        ensure!((ours == rig.source.sql(&rows).await?) == (table == "right"), "{table}: {ours:?}");
+    }
+    channel.end().await;
+    Ok(())
+}
+
+/// What the servers show of a table's columns, whatever `mysql56_temporal_format` is when they are asked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_catalogue_shows_digits_and_layout() -> Result<()> {
+    for kind in [ServerKind::Mariadb1011, ServerKind::Mariadb118] {
+        let Some(rig) = begin(kind).await? else { continue };
+        make(&rig.source, "off", WIDE, true).await?;
+        make(&rig.source, "onn", WIDE, false).await?;
+        for format in ["ON", "OFF"] {
+            rig.source.sql(&format!("SET GLOBAL mysql56_temporal_format={format}")).await?;
+            let mut connection = Connection::connect(&rig.source.connect_options()).await?;
+            for (table, old) in [("off", true), ("onn", false)] {
+                let found = read_source_table(&mut connection, "old", table).await?;
+                ensure!(found.server_id == 1, "{found:?}");
+                let columns = found.columns.unwrap_or_default();
+                let temporal: Vec<(&str, &str, u8, Option<bool>)> = columns
+                    .iter()
+                    .filter(|column| !["int", "varchar"].contains(&column.type_name.as_str()))
+                    .map(|SourceColumn { name, type_name, digits, old_layout }| {
+                        (&**name, &**type_name, *digits, *old_layout)
+                    })
+                    .collect();
+                let expected = [
+                    ("a", "time", 3),
+                    ("b", "datetime", 6),
+                    ("c", "timestamp", 2),
+                    ("d", "datetime", 0),
+                    ("e", "time", 0),
+                    ("f", "timestamp", 0),
+                    ("g", "time", 6),
+                    ("h", "datetime", 1),
+                ];
+                let expected = expected.map(|(name, type_name, digits)| (name, type_name, digits, Some(old)));
+                ensure!(temporal == expected, "{kind:?} {table}: {temporal:?}");
+                ensure!(columns.len() == 10, "{columns:?}");
+            }
+            let missing = read_source_table(&mut connection, "old", "missing").await?;
+            ensure!(missing.columns.is_none(), "{missing:?}");
+        }
+    }
+    Ok(())
+}
+
+/// A source and a target with an empty database each, from where on the target's channel begins.
+async fn begin(kind: ServerKind) -> Result<Option<Rig>> {
+    let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(None) };
+    rig.source.sql("CREATE DATABASE old").await?;
+    let begin = rig.source.sql("SELECT @@GLOBAL.gtid_binlog_pos").await?.concat();
+    rig.target.sql(&format!("CREATE DATABASE old; SET GLOBAL gtid_slave_pos='{begin}'")).await?;
+    Ok(Some(rig))
+}
+
+/// Makes a table, which is not logged.
+async fn make(server: &Server, table: &str, columns: &str, is_old: bool) -> Result<()> {
+    let format = if is_old { "OFF" } else { "ON" };
     let make = format!(
-        "SET sql_log_bin=0; SET GLOBAL mysql56_temporal_format=OFF; CREATE TABLE old.{table} {COLUMNS}; \
+        "SET sql_log_bin=0; SET GLOBAL mysql56_temporal_format={format}; CREATE TABLE old.{table} {columns}; \
          SET GLOBAL mysql56_temporal_format=ON"
     );
     server.sql(&make).await?;
     Ok(())
 }
 
+/// Waits until a channel says that it waits for the source.
+async fn wait_waiting(channel: &Channel) -> Result<ChannelFault> {
+    let mut status = channel.status();
+    let waits = status.wait_for(|status| {
+        let is_waiting = status.fault.as_ref().is_some_and(|fault| fault.code == "TW-APP-0055");
+        is_waiting && status.state == ChannelState::Connecting
+    });
+    let waits = tokio::time::timeout(PATIENCE, waits).await??;
+    Ok(waits.fault.clone().expect("it was just there"))
+}
+
+async fn ensure_same(rig: &Rig, table: &str) -> Result<()> {
+    let rows = format!("SET time_zone='+00:00'; SELECT * FROM old.{table} ORDER BY id");
+    let (ours, theirs) = (rig.target.sql(&rows).await?, rig.source.sql(&rows).await?);
+    ensure!(ours == theirs && !ours.is_empty(), "{table}: {ours:#?} {theirs:#?}");
+    Ok(())
+}
+
+const SESSION: &str = "SET time_zone='+00:00', sql_mode=''";
+
+fn columns(digits: u8) -> String {
+    format!("(id INT PRIMARY KEY, a TIME({digits}), b DATETIME({digits}), c TIMESTAMP({digits}) NULL)")
+}
+
+/// Cut to the digits of the columns.
 fn rows(table: &str) -> String {
-    let row = |id: u32, values: &str| format!("INSERT INTO {table} VALUES ({id}, {values});");
-    [
-        row(
-            1,
-            "'-12:34:56.789', '2024-02-29 12:34:56.123456', '2001-02-03 04:05:06.07', '2024-02-29 1:2:3', '838:59:59', \
-             '2010-01-01', 'x', '00:00:00.000001', '2024-01-01 00:00:00.1'",
-        ),
-        row(2, "NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL"),
-        row(
-            4,
-            "'838:59:59.999', '9999-12-31 23:59:59.999999', '2038-01-19 03:14:07.99', '1000-01-01', '-838:59:59', \
-             '1970-01-01 00:00:01', 'nine', '-838:59:59.999999', '9999-12-31 23:59:59.9'",
-        ),
-        row(5, "'00:00:00.5', '2024-02-29', '2001-02-03', '2024-02-29', '1:00', '2010-01-01', 'x', '1:00', '2024-01-01'"),
-row(6, "'1:02:03.004', '2024-02-29 1:2:3', NULL, '2024-02-29', '1:00', NULL, 'six', '1:02:03.004', '2024-02-29 1:2:3.4'"),
-        format!("UPDATE {table} SET a = '00:00:01.25', b = '2020-01-01 00:00:00.000001' WHERE id = 5;"),
-        format!("DELETE FROM {table} WHERE id = 6;"),
-    ]
-    .concat()
+    let rows = [
+        "1, '-12:34:56.789123', '2024-02-29 12:34:56.123456', '2001-02-03 04:05:06.070809'",
+        "2, NULL, NULL, NULL",
+        "3, 0, 0, 0",
+        "4, '838:59:59.999999', '9999-12-31 23:59:59.999999', '2038-01-19 03:14:07.999999'",
+        "5, '-838:59:59.999999', '1000-01-01', '1970-01-01 00:00:01'",
+        "6, '00:00:00.100000', '2024-01-01 00:00:00.1', '2024-01-01 00:00:00.1'",
+        "7, '-00:00:00.123456', '2024-01-01 00:00:00.000001', '2024-01-01 00:00:00.5'",
+    ];
+    let inserts = rows.map(|row| format!("INSERT INTO {table} VALUES ({row});")).concat();
+    format!(
+        "{inserts} UPDATE {table} SET a = '00:00:01.25', b = '2020-01-01 00:00:00.000001' WHERE id = 5; \
+         DELETE FROM {table} WHERE id = 6;"
+    )
+}
+
+const WIDE: &str = "(id INT PRIMARY KEY, a TIME(3), b DATETIME(6), c TIMESTAMP(2) NULL, d DATETIME, e TIME, \
+                    f TIMESTAMP NULL, v VARCHAR(10), g TIME(6), h DATETIME(1))";
+
+fn wide_rows(table: &str) -> String {
+    let rows = [
+        "1, '-12:34:56.789', '2024-02-29 12:34:56.123456', '2001-02-03 04:05:06.07', '2024-02-29 1:2:3', '838:59:59', \
+         '2010-01-01', 'x', '00:00:00.000001', '2024-01-01 00:00:00.1'",
+        "2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL",
+        "3, 0, 0, 0, 0, 0, 0, '', 0, 0",
+        "4, '838:59:59.999', '9999-12-31 23:59:59.999999', '2038-01-19 03:14:07.99', '1000-01-01', '-838:59:59', \
+         '1970-01-01 00:00:01', 'nine', '-838:59:59.999999', '9999-12-31 23:59:59.9'",
+        "5, '00:00:00.5', '2024-02-29', '2001-02-03', '2024-02-29', '1:00', '2010-01-01', 'x', '1:00', '2024-01-01'",
+        "6, '1:02:03.004', '2024-02-29 1:2:3', NULL, '2024-02-29', '1:00', NULL, 'six', '1:02:03.004', \
+         '2024-02-29 1:2:3.4'",
+    ];
+    let inserts = rows.map(|row| format!("INSERT INTO {table} VALUES ({row});")).concat();
+    format!(
+        "{inserts} UPDATE {table} SET a = '00:00:01.25', b = '2020-01-01 00:00:00.000001' WHERE id = 5; \
+         DELETE FROM {table} WHERE id = 6;"
+    )
 }

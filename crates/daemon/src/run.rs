@@ -126,6 +126,8 @@ fn start(
             warn!(channel = name, "stays stopped: {held}");
         }
         let stopped = stopped.then(|| "its configuration has stopped = true".to_owned());
+        let catalogue = wiring::source_catalogue(config, &source, capture.status())?;
+        let options = ChannelOptions { source_catalogue: Some(catalogue), ..options };
         let status = capture.status();
         let source_time = SourceTime::new(move || status.source_now_us());
         let channel = {

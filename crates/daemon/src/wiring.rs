@@ -3,6 +3,7 @@
 pub mod applied_progress;
 mod channel;
 mod serve;
+mod source_catalogue;
 mod topology;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use tailwater_session::{ConnectOptions, Endpoint, TlsMode};
 pub use channel::channels;
 pub use serve::first_line;
 pub use serve::{served, serves};
+pub use source_catalogue::source_catalogue;
 pub use topology::{
     ClusterWiring, ask_daemon, ask_readiness, cluster_led_by, clusters, observe, other_state, put_states,
 };

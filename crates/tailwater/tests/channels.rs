@@ -35,12 +35,15 @@ fn a_channels_configuration_is_checked() -> Result<()> {
     let target = "host = \"db2\"";
     shell.write("good.toml", &channel(target))?;
     shell.run("config check -c good.toml")?.exits(0);
+    shell.write("digits.toml", &channel(&format!("{target}\nold_temporal_precision = \"target\"")))?;
+    shell.run("config check -c digits.toml")?.exits(0);
     for (more, complaint) in [
         ("", "where is the target?"),
         ("host = \"db2\"\nsocket = \"sock\"", "either socket, or host and port"),
         ("host = \"db2\"\nworkers = 0", "workers is 1 to 64"),
         ("host = \"db2\"\nworkers = 65", "workers is 1 to 64"),
         ("host = \"db2\"\ncommit_order = \"any\"", "unknown variant `any`"),
+        ("host = \"db2\"\nold_temporal_precision = \"guessed\"", "unknown variant `guessed`"),
         ("host = \"db2\"\ngtid = \"none\"", "unknown variant `none`"),
         ("host = \"db2\"\nbatch_bytes_max = 0", "batch_bytes_max"),
         ("host = \"db2\"\nmemory_bytes_max = 1000", "memory_bytes_max is at least"),

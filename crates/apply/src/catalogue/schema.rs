@@ -107,6 +107,11 @@ impl Answers {
         Ok(Some(answers))
     }
 
+    /// The columns alone.
+    pub(super) fn into_columns(self) -> Vec<TargetColumn> {
+        self.columns
+    }
+
     /// MariaDB keeps a unique index on values too long for an index as an index on their hash, in a column that it hides
     /// from all but the log.
     fn add_hash_columns(&mut self) {

@@ -60,7 +60,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 pub use ddl_exec_mode::DdlExecMode;
-pub use options::{ChannelOptions, ChannelStart, GtidMode, Until};
+pub use options::{ChannelOptions, ChannelStart, GtidMode, OldTemporalPrecision, Until};
 pub use source_time::SourceTime;
 pub use status::{ChannelFault, ChannelState, ChannelStatus};
 

@@ -1,5 +1,6 @@
 //! What an operator chooses for a channel.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tailwater_session::ConnectOptions;
@@ -8,6 +9,7 @@ use tailwater_wire::gtid::Gtid;
 use super::ddl_exec_mode::DdlExecMode;
 use crate::filter::FilterSet;
 use crate::scheduler::CommitOrder;
+use crate::source_catalogue::SourceCatalogue;
 
 /// Under which identity transactions stand on the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
@@ -34,6 +36,18 @@ pub enum ChannelStart {
     Target,
     /// At the log's oldest transaction.
     Oldest,
+}
+
+/// Where the digits of temporal columns in the layout of before MySQL 5.6 are taken from, which the binlog of a MariaDB source does not
+/// hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OldTemporalPrecision {
+    /// From the source's catalogue; the channel stops if the target declares others, and waits if the source cannot be asked.
+    #[default]
+    Verified,
+    /// From the target's declaration, as the servers' own replication does: values are wrong where the source's is another.
+    Target,
 }
 
 /// Where a channel stops by itself.
@@ -77,6 +91,10 @@ pub struct ChannelOptions {
     pub transaction_bytes_max: u64,
     /// Transactions are applied this long after they committed on the source, by its clock.
     pub delay: Duration,
+    /// Where the digits of temporal columns in the layout of before MySQL 5.6 are taken from.
+    pub old_temporal_precision: OldTemporalPrecision,
+    /// How the log's source is asked about its tables; only where the binlog does not hold what is needed.
+    pub source_catalogue: Option<Arc<dyn SourceCatalogue>>,
     /// What is left out, and what goes elsewhere.
     pub filters: FilterSet,
 }
@@ -105,6 +123,8 @@ impl ChannelOptions {
             memory_bytes_max: 64 << 20,
             transaction_bytes_max: 16 << 20,
             delay: Duration::ZERO,
+            old_temporal_precision: OldTemporalPrecision::Verified,
+            source_catalogue: None,
             filters: FilterSet::default(),
         }
     }

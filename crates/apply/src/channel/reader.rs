@@ -1,8 +1,10 @@
 //! Reads the log ahead of the workers and decodes it, and waits while as much is held in memory as may be.
 
 mod ahead;
+mod digit_effect;
 mod entries;
 mod held;
+mod source_digits;
 mod stream;
 mod tables;
 mod xa;
@@ -21,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(super) use self::held::Held;
 use self::held::Memory;
+use self::source_digits::DefinitionScan;
 pub(super) use self::stream::Streamed;
 use self::tables::TargetTables;
 use self::xa::{Open, Source};
@@ -198,6 +201,8 @@ struct Reader {
     left: Option<Entry>,
     decoder: Decoder,
     target: TargetTables,
+    /// Definitions further on in the log, if they were needed.
+    definitions: Option<DefinitionScan>,
     memory: Memory,
     prepared: Open,
     /// For what is streamed.
@@ -236,6 +241,7 @@ impl Reader {
             setup,
             log,
             target,
+            definitions: None,
             out,
         })
     }
@@ -293,6 +299,7 @@ impl Reader {
         }
         let span = Span { start: self.start, end: entry.end() };
         self.start = span.end;
+        self.forget_defined(&entry)?;
         Ok(self.transaction(entry, span).await? && !self.out.is_closed())
     }
 
@@ -456,6 +463,7 @@ impl Reader {
             match self.decoder.transaction(entry, span, bytes.clone(), &mut self.target)? {
                 Decoded::Transaction(transaction) => return Ok(*transaction),
                 Decoded::NeedsTable { schema, table } => self.target.load(entry, &schema, &table).await?,
+                Decoded::NeedsSource { schema, table } => self.load_source(entry, &schema, &table).await?,
             }
         }
     }

@@ -52,6 +52,11 @@ impl TargetType {
         }
     }
 
+    /// Digits of a fraction of a second; 0 if none are declared.
+    pub(crate) fn digits(&self) -> u8 {
+        u8::try_from(self.number(0, 0)).unwrap_or(0).min(6)
+    }
+
     /// The number at `index`, or what it is if it is not said.
     pub(crate) fn number(&self, index: usize, or: u32) -> u32 {
         self.numbers.get(index).copied().unwrap_or(or)

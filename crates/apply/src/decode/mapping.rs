@@ -8,7 +8,8 @@ use tailwater_wire::event::RowsKind;
 use tailwater_wire::rows::TableMap;
 use tailwater_wire::{Flavour, WireError};
 
-use super::Tables;
+use super::old_times::{lacks_digits, set_digits};
+use super::{OldTimeDigits, Tables};
 use crate::columns::Misfit;
 use crate::filter::{FilterError, Route};
 use crate::keys::RowKeys;
@@ -43,8 +44,23 @@ pub(super) enum Use {
 #[derive(Debug)]
 pub(super) enum Unbound {
     Wire(WireError),
-    NeedsTable { schema: String, table: String },
-    Misfits { table: String, misfits: Vec<Misfit> },
+    NeedsTable {
+        schema: String,
+        table: String,
+    },
+    /// The source's table, whose digits of old temporal columns are not known.
+    NeedsSource {
+        schema: String,
+        table: String,
+    },
+    UnknownDigits {
+        table: String,
+        misfit: Misfit,
+    },
+    Misfits {
+        table: String,
+        misfits: Vec<Misfit>,
+    },
     Clash(FilterError),
 }
 
@@ -127,8 +143,17 @@ fn bind(
     let table = match shared {
         Some(table) => table,
         None => {
-            let mapped = MappedTable::new(map.clone(), Bytes::copy_from_slice(body), target);
             let table = || format!("{schema}.{name}");
+            let mut map = map.clone();
+            if lacks_digits(&map) {
+                let digits = tables.old_time_digits(&map.schema, &map.table);
+                if matches!(digits, OldTimeDigits::Unknown) {
+                    return Err(Unbound::NeedsSource { schema: map.schema, table: map.table });
+                }
+                set_digits(&mut map, &target, &digits)
+                    .map_err(|misfit| Unbound::UnknownDigits { table: table(), misfit })?;
+            }
+            let mapped = MappedTable::new(map, Bytes::copy_from_slice(body), target);
             Arc::new(mapped.map_err(|misfits| Unbound::Misfits { table: table(), misfits })?)
         }
     };

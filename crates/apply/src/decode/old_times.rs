@@ -1,28 +1,60 @@
 //! TIME, DATETIME and TIMESTAMP columns in the layout of before MySQL 5.6, which MariaDB keeps for tables that were made under
-//! `mysql56_temporal_format=OFF` or by a MariaDB before 10.0. They may have a fraction, and the binlog does not say so.
+//! `mysql56_temporal_format=OFF` or by a MariaDB before 10.0.
 //!
-//! Where the target's column has the old layout too, its precision is taken for the source's, as the servers' own replication does.
-//! Where it has the new one, its precision is a guess: rows are taken only if no other reading of them is possible, with some of
-//! these columns without a fraction. So no row is read wrongly where the source's precision is the target's, or none.
+//! On MariaDB they may have a fraction of a second, and the binlog does not hold the number of its digits: the number of bytes and
+//! their meaning depend on it, and several numbers take as many bytes. So rows are decoded only with digits that the source and the
+//! target both declare, or, if an operator says so, with those of the target, as the servers' own replication does.
 
-use tailwater_wire::event::RowsEvent;
-use tailwater_wire::rows::{Column, ColumnType, Rows, TableMap, Value};
+use std::sync::Arc;
 
-use crate::columns::TargetType;
+use tailwater_wire::Flavour;
+use tailwater_wire::rows::{Column, ColumnType, TableMap};
+
+use crate::columns::{Misfit, TargetType, target_columns};
+use crate::source_catalogue::SourceColumn;
 use crate::target::TargetTable;
 
-/// With more columns whose precision is a guess, there would be too many readings.
-const GUESSED_MAX: usize = 8;
+/// Where the digits of a MariaDB source's columns of the old layout are taken from.
+#[derive(Debug, Clone)]
+pub enum OldTimeDigits {
+    /// Not known yet: the source has to be asked ([`super::Decoded::NeedsSource`]).
+    Unknown,
+    /// From the source's catalogue; the target has to declare as many.
+    Source(Arc<DeclaredColumns>),
+    /// From the target's declaration, unverified.
+    Target,
+}
+
+/// The columns of a source's table, as they were declared when the rows were logged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeclaredColumns {
+    /// The columns that its table maps have, in order.
+    pub columns: Vec<SourceColumn>,
+    /// The table was rebuilt after the rows were logged, by a definition that keeps the digits: the layout may be the new one now.
+    pub was_rebuilt: bool,
+}
 
 /// Whether a column has the old layout.
 pub(crate) fn is_old(column: &Column) -> bool {
-    matches!(
-        column.column_type,
-        ColumnType::TimeOld { .. } | ColumnType::DateTimeOld { .. } | ColumnType::TimestampOld { .. }
-    )
+    type_name(column.column_type).is_some()
 }
 
-fn with_fraction(column_type: ColumnType, fraction: u8) -> ColumnType {
+/// Whether the digits of a table map's columns are not in the log. MySQL has no fractions in the old layout.
+pub(super) fn lacks_digits(map: &TableMap) -> bool {
+    map.flavour == Flavour::MariaDb && map.columns.iter().any(is_old)
+}
+
+/// The name of a type of the old layout.
+fn type_name(column_type: ColumnType) -> Option<&'static str> {
+    match column_type {
+        ColumnType::TimeOld { .. } => Some("time"),
+        ColumnType::DateTimeOld { .. } => Some("datetime"),
+        ColumnType::TimestampOld { .. } => Some("timestamp"),
+        _ => None,
+    }
+}
+
+fn with_digits(column_type: ColumnType, fraction: u8) -> ColumnType {
     match column_type {
         ColumnType::TimeOld { .. } => ColumnType::TimeOld { fraction },
         ColumnType::DateTimeOld { .. } => ColumnType::DateTimeOld { fraction },
@@ -31,78 +63,78 @@ fn with_fraction(column_type: ColumnType, fraction: u8) -> ColumnType {
     }
 }
 
-/// Gives columns of the old layout the precision of the target's; returns those for which that is a guess.
-pub(crate) fn take_precision(map: &mut TableMap, target: &TargetTable, columns: &[usize]) -> Vec<usize> {
-    let mut guessed = Vec::new();
-    for (index, (column, own)) in map.columns.iter_mut().zip(columns).enumerate() {
-        let Some(own) = target.columns.get(*own).map(TargetType::of) else { continue };
-        let name = match column.column_type {
-            ColumnType::TimeOld { .. } => "time",
-            ColumnType::DateTimeOld { .. } => "datetime",
-            ColumnType::TimestampOld { .. } => "timestamp",
-            _ => continue,
-        };
-        let fraction = own.numbers.first().and_then(|digits| u8::try_from(*digits).ok()).unwrap_or(0);
-        if own.name != name || fraction == 0 || fraction > 6 {
+/// Sets the digits of the columns of the old layout. Columns that the target lacks are for
+/// [`MappedTable::new`](crate::transaction::MappedTable::new) to name.
+///
+/// # Errors
+/// The first column whose digits are not certain.
+pub(super) fn set_digits(
+    map: &mut TableMap,
+    target: &TargetTable,
+    digits: &OldTimeDigits,
+) -> Result<(), Misfit> {
+    let Ok(places) = target_columns(map, target) else { return Ok(()) };
+    for (index, place) in places.into_iter().enumerate() {
+        let Some(name) = map.columns.get(index).and_then(|column| type_name(column.column_type)) else {
             continue;
-        }
-        column.column_type = with_fraction(column.column_type, fraction);
-        if !own.old_layout {
-            guessed.push(index);
+        };
+        let own = target.columns.get(place).map(TargetType::of).filter(|own| own.name == name);
+        let own = own.map(|own| own.digits());
+        let found = match digits {
+            OldTimeDigits::Source(declared) => declared_digits(map, index, name, declared, own),
+            OldTimeDigits::Target | OldTimeDigits::Unknown => Ok(own.unwrap_or(0)),
+        };
+        let found = found.map_err(|reason| Misfit::at(map, index, reason))?;
+        if let Some(column) = map.columns.get_mut(index) {
+            column.column_type = with_digits(column.column_type, found);
         }
     }
-    guessed
+    Ok(())
 }
 
-/// Why the rows of an event are not to be read with the precision of all `guessed` columns as it is in `map`; `None` if they can be
-/// read in that way only. Readings that give the same values are one.
-pub(super) fn unsure(
+/// The digits of the column at `index`, which is of type `name` in the log; `own` are those that the target's declares, if it has the
+/// same type.
+fn declared_digits(
     map: &TableMap,
-    guessed: &[usize],
-    event: &RowsEvent<'_>,
-    images: &[u8],
-) -> Option<&'static str> {
-    const SEVERAL: &str = "it can be read in several ways";
-    if guessed.len() > GUESSED_MAX {
-        return Some(SEVERAL);
-    }
-    let Some(reading) = read(map, event, images) else {
-        return Some("with as many digits as the target's column has for fractions, it cannot be read");
+    index: usize,
+    name: &str,
+    declared: &DeclaredColumns,
+    own: Option<u8>,
+) -> Result<u8, String> {
+    const LATER: &str = "the source's table was changed after these rows were logged, and how many digits its fractions had is not known; \
+                         if the target's table still declares what the source's did, old_temporal_precision = \"target\" applies them";
+    let logged = map.columns.len();
+    let Some(theirs) = declared.columns.get(index).filter(|_| declared.columns.len() == logged) else {
+        return Err(format!(
+            "the log has {logged} columns and the source declares {}: {LATER}",
+            declared.columns.len()
+        ));
     };
-    let mut other = map.clone();
-    let is_only = (1u32..1 << guessed.len()).all(|without| {
-        for (bit, index) in guessed.iter().enumerate() {
-            let (Some(column), Some(own)) = (other.columns.get_mut(*index), map.columns.get(*index)) else {
-                return false;
-            };
-            column.column_type = match without >> bit & 1 {
-                0 => own.column_type,
-                _ => with_fraction(own.column_type, 0),
-            };
-        }
-        read(&other, event, images).is_none_or(|other| other == reading)
-    });
-    (!is_only).then_some(SEVERAL)
-}
-
-/// The column, its bytes, and its value if it has the old layout.
-type Reading<'a> = (usize, Option<&'a [u8]>, Option<Value<'a>>);
-
-/// All cells of `images`, if those are rows of a table, to their last byte, with times that can be.
-fn read<'a>(map: &'a TableMap, event: &RowsEvent<'a>, images: &'a [u8]) -> Option<Vec<Reading<'a>>> {
-    let mut cells = Vec::new();
-    for row in Rows::new(map, event, images).ok()? {
-        let row = row.ok()?;
-        for image in [row.before, row.after].into_iter().flatten() {
-            for cell in image.cells() {
-                let cell = cell.ok()?;
-                let is_old = map.columns.get(cell.index).is_some_and(is_old);
-                cells.push(match is_old {
-                    true => (cell.index, None, Some(cell.value(&map.columns).ok()?)),
-                    false => (cell.index, cell.raw, None),
-                });
-            }
-        }
+    let logged_name = map.columns.get(index).and_then(|column| column.name.as_deref());
+    if theirs.type_name != name
+        || logged_name.is_some_and(|logged| !logged.eq_ignore_ascii_case(&theirs.name))
+    {
+        return Err(format!(
+            "the log has a {name} here and the source declares {} {}: {LATER}",
+            theirs.name, theirs.type_name
+        ));
     }
-    Some(cells)
+    if theirs.old_layout == Some(false) && !declared.was_rebuilt {
+        return Err(format!(
+            "the log has the layout of before MySQL 5.6 and the source's column no longer: {LATER}"
+        ));
+    }
+    match own {
+        Some(own) if own != theirs.digits => Err(format!(
+            "the source declares {} {name}({}) in the layout of before MySQL 5.6, and the target {name}({own}); the binlog does not \
+             hold the number of digits, so both must declare the same: give the target's column {} digits and start the channel \
+             (rows that are logged after ALTER TABLE ... FORCE on the source with mysql56_temporal_format=ON do hold it)",
+            theirs.name, theirs.digits, theirs.digits,
+        )),
+        // Of another type on the target, it has nothing to agree with.
+        _ => Ok(theirs.digits),
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,6 +17,7 @@ use super::old_times;
 use super::rows::find_rows;
 use super::statement::{Meaning, meaning};
 use super::{Decoder, Tables, whole_header, xid};
+use crate::columns::Misfit;
 use crate::error::ApplyError;
 use crate::transaction::{MappedTable, Statement, StatementVariable, Step};
 
@@ -80,6 +81,13 @@ pub enum Read {
         /// Its name.
         table: String,
     },
+    /// [`Tables::old_time_digits`] has to know this table of the source; then `read` again.
+    NeedsSource {
+        /// Its database.
+        schema: String,
+        /// Its name.
+        table: String,
+    },
     /// The next event has to be given; there is none if the transaction is over.
     NeedsEvent,
 }
@@ -89,6 +97,10 @@ enum Outcome {
     Nothing,
     Step(Step),
     NeedsTable {
+        schema: String,
+        table: String,
+    },
+    NeedsSource {
         schema: String,
         table: String,
     },
@@ -135,6 +147,10 @@ impl TransactionReader {
                 Outcome::NeedsTable { schema, table } => {
                     self.pending = Some(pending);
                     return Ok(Read::NeedsTable { schema, table });
+                }
+                Outcome::NeedsSource { schema, table } => {
+                    self.pending = Some(pending);
+                    return Ok(Read::NeedsSource { schema, table });
                 }
                 Outcome::Instead(other) => self.pending = Some(other),
             }
@@ -309,6 +325,11 @@ impl TransactionReader {
             Ok(Use::Dropped) => return Ok(Outcome::Nothing),
             Ok(Use::Kept { table, keys }) => (table, keys),
             Err(Unbound::NeedsTable { schema, table }) => return Ok(Outcome::NeedsTable { schema, table }),
+            Err(Unbound::NeedsSource { schema, table }) => return Ok(Outcome::NeedsSource { schema, table }),
+            Err(Unbound::UnknownDigits { table, misfit }) => {
+                let Misfit { column, reason } = misfit;
+                return Err(ApplyError::UnknownDigits { gtid: self.gtid_text(), table, column, reason });
+            }
             Err(Unbound::Wire(error)) => return Err(self.error(error)),
             Err(Unbound::Clash(error)) => return Err(ApplyError::Clash { gtid: self.gtid_text(), error }),
             Err(Unbound::Misfits { table, misfits }) => {
@@ -326,9 +347,9 @@ impl TransactionReader {
     fn rows_error(&self, header: &EventHeader, table: &MappedTable, error: WireError) -> ApplyError {
         let remedy = match table.map.columns.iter().any(old_times::is_old) {
             true => {
-                "; the table has columns in the layout of before MySQL 5.6, and the binlog does not say how many \
-                 digits their fractions have: ALTER TABLE ... FORCE on the source with mysql56_temporal_format=ON, and \
-                 copy the table to the target again"
+                "; the table has columns in the layout of before MySQL 5.6, and the binlog does not hold the number of digits \
+                 of their fractions: compare what source and target declare, run ALTER TABLE ... FORCE on the source with \
+                 mysql56_temporal_format=ON, and copy the table to the target again"
             }
             false => "",
         };

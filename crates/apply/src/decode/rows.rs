@@ -7,7 +7,6 @@ use tailwater_wire::WireError;
 use tailwater_wire::event::{EventHeader, RowsEvent};
 use tailwater_wire::rows::Rows;
 
-use super::old_times::unsure;
 use crate::keys::RowKeys;
 use crate::transaction::{Accesses, MappedTable, RowChanges, RowPlace, RowPlaces};
 use crate::writeset::Access;
@@ -72,18 +71,6 @@ pub(super) fn find_rows(
             });
         }
         start = end;
-    }
-    let reason = match table.guessed.as_slice() {
-        [] => None,
-        guessed => unsure(&table.map, guessed, event, &images),
-    };
-    if let Some(reason) = reason {
-        let column = table.guessed.first().and_then(|index| Some((table.map.columns.get(*index)?, *index)));
-        let error = WireError::malformed("rows event", reason);
-        return Err(match column {
-            Some((column, index)) => error.in_column(column, index),
-            None => error,
-        });
     }
     Ok(RowChanges {
         table: Arc::clone(table),

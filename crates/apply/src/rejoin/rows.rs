@@ -14,7 +14,7 @@ use crate::channel::packets::Packets;
 use crate::channel::statement_filter::OWN_SCHEMA;
 use crate::channel::text::quote;
 use crate::channel::writer::Writer;
-use crate::decode::{DecodeLimits, Decoded, Decoder, Tables};
+use crate::decode::{DecodeLimits, Decoded, Decoder, OldTimeDigits, Tables};
 use crate::error::ApplyError;
 use crate::filter::{FilterError, Route};
 use crate::target::TargetTable;
@@ -45,6 +45,11 @@ impl Tables for ServerTables {
 
     fn target(&self, schema: &str, table: &str) -> Option<Arc<TargetTable>> {
         self.catalogue.get(schema, table)
+    }
+
+    /// The server has logged what is undone itself, and native replication goes by its declarations, too.
+    fn old_time_digits(&self, _schema: &str, _table: &str) -> OldTimeDigits {
+        OldTimeDigits::Target
     }
 }
 
@@ -87,6 +92,17 @@ impl Reader {
             let (schema, table) = match decoded {
                 Decoded::Transaction(transaction) => return Ok(transaction),
                 Decoded::NeedsTable { schema, table } => (schema, table),
+                Decoded::NeedsSource { schema, table } => {
+                    let (gtid, table) = (
+                        entry.gtid.as_ref().map_or_else(String::new, ToString::to_string),
+                        format!("{schema}.{table}"),
+                    );
+                    return Err(ApplyError::SourceCatalogue {
+                        gtid,
+                        table,
+                        reason: "a rejoin asks no other server".to_owned(),
+                    });
+                }
             };
             let ServerTables { catalogue, connection } = &mut self.tables;
             if catalogue.load(connection, &schema, &table).await?.is_none() {

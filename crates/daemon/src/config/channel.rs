@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use tailwater_apply::channel::{ChannelStart, DdlExecMode, GtidMode};
+use tailwater_apply::channel::{ChannelStart, DdlExecMode, GtidMode, OldTemporalPrecision};
 use tailwater_apply::filter::FilterSet;
 use tailwater_apply::scheduler::CommitOrder;
 
@@ -43,6 +43,9 @@ server_section! {
         /// Transactions are applied this long after they committed on the source.
         #[serde(default)]
         pub delay_seconds: u64,
+        /// Where the digits of temporal columns in the layout of before MySQL 5.6 are taken from (MariaDB).
+        #[serde(default)]
+        pub old_temporal_precision: OldTemporalPrecision,
         /// It waits for `tailwater channel start`.
         #[serde(default)]
         pub stopped: bool,

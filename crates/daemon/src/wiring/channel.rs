@@ -33,6 +33,7 @@ fn channel_options(channel: &ChannelConfig) -> anyhow::Result<ChannelOptions> {
         memory_bytes_max: channel.memory_bytes_max,
         transaction_bytes_max: channel.transaction_bytes_max,
         delay: Duration::from_secs(channel.delay_seconds),
+        old_temporal_precision: channel.old_temporal_precision,
         filters: channel.filters.clone(),
         ..ChannelOptions::new(&channel.name, target)
     })

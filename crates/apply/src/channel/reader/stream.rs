@@ -66,11 +66,17 @@ impl Reader {
         loop {
             match transaction.read(&mut self.decoder, &mut self.target)? {
                 Read::Step(step) => {
+                    if matches!(&step, Step::Statement(statement) if !statement.dml)
+                        && self.target.forget_sources(|_, _| true)
+                    {
+                        self.decoder.forget();
+                    }
                     if !self.stream_step(entry, step, out).await? {
                         return Ok(false);
                     }
                 }
                 Read::NeedsTable { schema, table } => self.target.load(entry, &schema, &table).await?,
+                Read::NeedsSource { schema, table } => self.load_source(entry, &schema, &table).await?,
                 Read::NeedsEvent => return Ok(true),
             }
         }

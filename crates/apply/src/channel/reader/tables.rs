@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
 use tailwater_log::{Entry, LogPosition};
 use tailwater_session::Connection;
 use tailwater_wire::event::RowsKind;
 use tracing::warn;
 
 use crate::catalogue::Catalogue;
+use crate::channel::options::OldTemporalPrecision;
 use crate::channel::statement_filter::{MARKS_TABLE, OWN_SCHEMA};
 use crate::channel::worker::Shared;
-use crate::decode::Tables;
+use crate::decode::{DeclaredColumns, OldTimeDigits, Tables};
 use crate::error::ApplyError;
 use crate::filter::{FilterError, Filters, Operation, Route, Router, VersionedFilters};
 use crate::target::TargetTable;
@@ -26,6 +28,8 @@ pub(super) struct TargetTables {
     next_filters: Option<LogPosition>,
     /// The target has no table for marks: they are left out.
     without_marks: bool,
+    /// What the source declares of its tables, by their names there; kept until a definition names one.
+    sources: FxHashMap<(String, String), Arc<DeclaredColumns>>,
 }
 
 impl TargetTables {
@@ -42,7 +46,16 @@ impl TargetTables {
         let router = Router::new(versions.at(low).filters.compile()?);
         let next_filters = versions.next_change(low);
         let catalogue = Catalogue::new(connection.server().flavour);
-        Ok(Self { catalogue, connection, versions, router, shared, next_filters, without_marks: false })
+        Ok(Self {
+            catalogue,
+            connection,
+            versions,
+            router,
+            shared,
+            next_filters,
+            without_marks: false,
+            sources: FxHashMap::default(),
+        })
     }
 
     /// The filters that count.
@@ -101,6 +114,23 @@ impl TargetTables {
         Ok(found)
     }
 
+    /// Keeps what the source declares of a table.
+    pub(super) fn keep_source(&mut self, schema: &str, table: &str, columns: Arc<DeclaredColumns>) {
+        self.sources.insert((schema.to_owned(), table.to_owned()), columns);
+    }
+
+    /// Whether the source was asked for any table.
+    pub(super) fn knows_sources(&self) -> bool {
+        !self.sources.is_empty()
+    }
+
+    /// Forgets what the source declares of tables that `is_defined` names; whether there are any.
+    pub(super) fn forget_sources(&mut self, is_defined: impl Fn(&str, &str) -> bool) -> bool {
+        let before = self.sources.len();
+        self.sources.retain(|(schema, table), _| !is_defined(schema, table));
+        self.sources.len() < before
+    }
+
     /// Says it once of each table that cannot be written to together with progress.
     fn look_at(&self, table: &TargetTable) {
         if table.transactional {
@@ -140,6 +170,14 @@ impl Tables for TargetTables {
 
     fn target(&self, schema: &str, table: &str) -> Option<Arc<TargetTable>> {
         self.catalogue.get(schema, table)
+    }
+
+    fn old_time_digits(&self, schema: &str, table: &str) -> OldTimeDigits {
+        if self.shared.options.old_temporal_precision == OldTemporalPrecision::Target {
+            return OldTimeDigits::Target;
+        }
+        let known = self.sources.get(&(schema.to_owned(), table.to_owned()));
+        known.map_or(OldTimeDigits::Unknown, |columns| OldTimeDigits::Source(Arc::clone(columns)))
     }
 }
 

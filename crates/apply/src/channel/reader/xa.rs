@@ -130,6 +130,7 @@ impl Reader {
                     return Ok(());
                 }
                 Decoded::NeedsTable { schema, table } => self.target.load(entry, &schema, &table).await?,
+                Decoded::NeedsSource { schema, table } => self.load_source(entry, &schema, &table).await?,
             }
         }
     }

@@ -1,0 +1,132 @@
+//! What a definition means for the digits of a table's columns, as far as its text tells. Pure.
+
+use crate::decode::statement;
+use crate::filter::{changed_by, outline};
+
+/// What a definition does to a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum DigitEffect {
+    /// Nothing.
+    Unrelated,
+    /// It may rebuild it, and with that change the layout of its columns; each keeps its digits.
+    KeepsDigits,
+    /// It may change the digits of columns, or put another table in its place.
+    MayChangeDigits,
+}
+
+/// A definition in the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LoggedDefinition {
+    /// The databases and tables that it names, in lower case; `None` if its text does not tell.
+    names: Option<Vec<(String, Option<String>)>>,
+    keeps_digits: bool,
+    drops_database: bool,
+}
+
+impl LoggedDefinition {
+    /// The definition that a statement is, which ran in `database`; `None` for one that changes rows or a temporary table.
+    pub(super) fn of(text: &[u8], database: &[u8]) -> Option<Self> {
+        if !statement::defines(text) || statement::is_temporary(text) {
+            return None;
+        }
+        let text = statement::wrapped(text);
+        let database = String::from_utf8_lossy(database).to_lowercase();
+        let names = changed_by(text).map(|names| {
+            let fold = |name: String| name.to_lowercase();
+            let names = names.into_iter();
+            names
+                .map(|name| (name.schema.map_or_else(|| database.clone(), fold), name.table.map(fold)))
+                .collect()
+        });
+        let words = outline(text).unwrap_or_default();
+        Some(Self { names, keeps_digits: keeps_digits(&words), drops_database: drops_database(&words) })
+    }
+
+    /// What it does to a table of the source.
+    pub(super) fn effect_on(&self, schema: &str, table: &str) -> DigitEffect {
+        let Some(names) = &self.names else { return DigitEffect::MayChangeDigits };
+        let (schema, table) = (schema.to_lowercase(), table.to_lowercase());
+        let effect = |(of, name): &(String, Option<String>)| match name {
+            _ if *of != schema => DigitEffect::Unrelated,
+            None if self.drops_database => DigitEffect::MayChangeDigits,
+            Some(name) if *name == table && self.keeps_digits => DigitEffect::KeepsDigits,
+            Some(name) if *name == table => DigitEffect::MayChangeDigits,
+            None | Some(_) => DigitEffect::Unrelated,
+        };
+        names.iter().map(effect).max().unwrap_or(DigitEffect::Unrelated)
+    }
+}
+
+/// Whether a statement of these words leaves a table that it names with the columns that it had, or adds some.
+fn keeps_digits(words: &[String]) -> bool {
+    const KEPT_PARTS: [&str; 6] = ["INDEX", "KEY", "PRIMARY", "FOREIGN", "CONSTRAINT", "PARTITION"];
+    let mut followed = words.iter().zip(words.iter().skip(1));
+    match words.first().map(String::as_str) {
+        Some("TRUNCATE" | "OPTIMIZE" | "ANALYZE" | "REPAIR") => true,
+        Some("ALTER") => {
+            let changes = ["MODIFY", "CHANGE", "RENAME", "EXCHANGE"];
+            let drops =
+                |(word, next): (&String, &String)| word == "DROP" && !KEPT_PARTS.contains(&next.as_str());
+            !words.iter().any(|word| changes.contains(&word.as_str())) && !followed.any(drops)
+        }
+        Some("CREATE" | "DROP") => {
+            const OBJECTS: [&str; 6] = ["TABLE", "TABLES", "VIEW", "SEQUENCE", "INDEX", "TRIGGER"];
+            let object = words.iter().find(|word| OBJECTS.contains(&word.as_str()));
+            object.is_some_and(|object| object == "INDEX" || object == "TRIGGER")
+        }
+        _ => false,
+    }
+}
+
+fn drops_database(words: &[String]) -> bool {
+    let database = |word: &String| word == "DATABASE" || word == "SCHEMA";
+    words.first().is_some_and(|word| word == "DROP") && words.get(1).is_some_and(database)
+        // CREATE OR REPLACE DATABASE drops it, too.
+        || words.first().is_some_and(|word| word == "CREATE") && words.iter().take(4).any(database) && words.iter().take(4).any(|word| word == "REPLACE")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_cannot_change_digits_keeps_them() {
+        use DigitEffect::{KeepsDigits, MayChangeDigits, Unrelated};
+        for (text, expected) in [
+            ("ALTER TABLE t FORCE", KeepsDigits),
+            ("ALTER TABLE S.T ADD COLUMN b TIME(2), ADD KEY (b)", KeepsDigits),
+            ("SET STATEMENT max_statement_time=1 FOR ALTER TABLE t ENGINE=InnoDB", KeepsDigits),
+            ("ALTER TABLE t DROP PARTITION p1", KeepsDigits),
+            ("ALTER TABLE t DROP KEY k, DROP FOREIGN KEY f", KeepsDigits),
+            ("OPTIMIZE TABLE t", KeepsDigits),
+            ("TRUNCATE t", KeepsDigits),
+            ("CREATE INDEX i ON t (a)", KeepsDigits),
+            ("DROP INDEX i ON t", KeepsDigits),
+            ("CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW SET @a = 1", KeepsDigits),
+            ("ALTER TABLE t MODIFY a TIME(2)", MayChangeDigits),
+            ("alter table `t` change a b time(2)", MayChangeDigits),
+            ("ALTER TABLE t DROP a, ADD a TIME(2)", MayChangeDigits),
+            ("ALTER TABLE t DROP `key`", MayChangeDigits),
+            ("ALTER TABLE u RENAME TO t", MayChangeDigits),
+            ("ALTER TABLE u EXCHANGE PARTITION p WITH TABLE t", MayChangeDigits),
+            ("RENAME TABLE t TO v, u TO t", MayChangeDigits),
+            ("DROP TABLE IF EXISTS u, t", MayChangeDigits),
+            ("CREATE TABLE t (a TIME(2))", MayChangeDigits),
+            ("CREATE OR REPLACE TABLE t LIKE u", MayChangeDigits),
+            ("DROP DATABASE s", MayChangeDigits),
+            ("CREATE OR REPLACE DATABASE s", MayChangeDigits),
+            ("CREATE SOMETHING NEW", MayChangeDigits),
+            ("CREATE DATABASE s", Unrelated),
+            ("CREATE PROCEDURE s.p() SELECT 1", Unrelated),
+            ("ALTER TABLE u MODIFY a TIME(2)", Unrelated),
+            ("ALTER TABLE other.t MODIFY a TIME(2)", Unrelated),
+            ("GRANT SELECT ON s.t TO a", Unrelated),
+        ] {
+            let definition = LoggedDefinition::of(text.as_bytes(), b"s").expect(text);
+            assert_eq!(definition.effect_on("s", "t"), expected, "{text}");
+        }
+        for text in ["INSERT INTO t VALUES (1)", "CREATE TEMPORARY TABLE t (a TIME)", "COMMIT"] {
+            assert_eq!(LoggedDefinition::of(text.as_bytes(), b"s"), None, "{text}");
+        }
+    }
+}

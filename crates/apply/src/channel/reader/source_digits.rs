@@ -1,0 +1,233 @@
+//! How many digits the source's columns of the old temporal layout had when their rows were logged: its catalogue says how many they
+//! have now, and the log says whether a definition after the rows may have changed that.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tailwater_log::{Entry, EntryFlags, LogPosition, LogReader};
+use tailwater_wire::WireError;
+use tailwater_wire::event::{
+    EVENT_HEADER_BYTES, EventBody, EventHeader, EventType, FormatDescription, strip_checksum,
+};
+use tailwater_wire::gtid::{Gtid, MariadbPosition};
+use tokio::time::Instant;
+use tracing::info;
+
+use super::digit_effect::{DigitEffect, LoggedDefinition};
+use super::{Reader, at};
+use crate::decode::DeclaredColumns;
+use crate::error::ApplyError;
+use crate::source_catalogue::SourceTable;
+
+/// How long the source may take to answer.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// How long the log may take to hold what the source had logged when it answered.
+const CAPTURE_MAX: Duration = Duration::from_secs(10);
+/// How often the log is looked at meanwhile.
+const CAPTURE_POLL: Duration = Duration::from_millis(5);
+/// A definition is the second event of its transaction, after the GTID; MariaDB says so of a transaction by a flag. Of one without
+/// the flag so many events are looked at.
+const EVENTS_UNFLAGGED_MAX: usize = 2;
+/// The longest text of a definition that is looked at, in bytes; a longer one counts as one that may change any table.
+const DEFINITION_BYTES_MAX: u32 = 64 << 20;
+
+/// The definitions of a part of the log.
+#[derive(Debug)]
+pub(super) struct DefinitionScan {
+    /// Where the part begins, and where it ends.
+    from: LogPosition,
+    to: LogPosition,
+    format: FormatDescription,
+    found: Vec<(LogPosition, String, LoggedDefinition)>,
+}
+
+impl Reader {
+    /// Asks the source for the columns of one of its tables, of which `entry` has rows.
+    ///
+    /// # Errors
+    /// [`ApplyError::SourceCatalogue`] if it cannot be asked now; [`ApplyError::UnknownDigits`] if the table may have been changed after
+    /// the rows were logged.
+    pub(super) async fn load_source(
+        &mut self,
+        entry: &Entry,
+        schema: &str,
+        table: &str,
+    ) -> Result<(), ApplyError> {
+        // What was read before need not wait for it.
+        self.hand_on().await;
+        let gtid = entry.gtid.as_ref().map_or_else(|| "without GTID".to_owned(), ToString::to_string);
+        let name = format!("{schema}.{table}");
+        let unavailable =
+            |reason: String| ApplyError::SourceCatalogue { gtid: gtid.clone(), table: name.clone(), reason };
+        let SourceTable { server_id, columns, position } =
+            self.ask_source(schema, table).await.map_err(&unavailable)?;
+        let Some(columns) = columns else {
+            return Err(unavailable(
+                "it shows no such table to the account of the [[source]]; GRANT SELECT on it, if it was not dropped".to_owned(),
+            ));
+        };
+        let mut log = self.setup.log.reader_ahead(entry.position)?;
+        log.try_next()?;
+        let logged_by = log.source().map(|(source, _)| source.server_id);
+        if logged_by != Some(server_id) {
+            let logged_by = logged_by.map_or_else(String::new, |id| id.to_string());
+            return Err(unavailable(format!(
+                "the rows were logged by the server with server_id {logged_by}, and the log follows the one with server_id {server_id} now"
+            )));
+        }
+        self.until_captured(&position).await.map_err(&unavailable)?;
+        let mut was_rebuilt = false;
+        for (gtid_of, definition) in self.definitions_after(entry).await? {
+            match definition.effect_on(schema, table) {
+                DigitEffect::Unrelated => {}
+                DigitEffect::KeepsDigits => was_rebuilt = true,
+                DigitEffect::MayChangeDigits => {
+                    return Err(ApplyError::UnknownDigits {
+                        gtid: gtid.clone(),
+                        table: name.clone(),
+                        column: "of the temporal layout of before MySQL 5.6".to_owned(),
+                        reason: format!(
+                            "transaction {gtid_of}, which comes later in the log, may have changed the number of digits that the source \
+                             declares now; if the target's table still declares what the source's did before it, \
+                             old_temporal_precision = \"target\" applies the rows up to there"
+                        ),
+                    });
+                }
+            }
+        }
+        info!(
+            channel = self.setup.shared.options.name,
+            "asked the source for the digits of temporal columns of {name}"
+        );
+        self.target.keep_source(schema, table, Arc::new(DeclaredColumns { columns, was_rebuilt }));
+        Ok(())
+    }
+
+    async fn ask_source(&self, schema: &str, table: &str) -> Result<SourceTable, String> {
+        let Some(source) = &self.setup.shared.options.source_catalogue else {
+            return Err("the channel has no account for it".to_owned());
+        };
+        let source = Arc::clone(source);
+        match tokio::time::timeout(ANSWER_MAX, source.table(schema, table)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(format!("it has not answered for {ANSWER_MAX:?}")),
+        }
+    }
+
+    /// Waits until the log holds what the source had logged when it answered.
+    async fn until_captured(&self, position: &MariadbPosition) -> Result<(), String> {
+        let begun = Instant::now();
+        loop {
+            let logged = self.setup.log.gtid_set();
+            let is_logged =
+                |gtid| logged.as_ref().is_some_and(|logged| logged.contains(&Gtid::MariaDb(gtid)));
+            if position.iter().all(is_logged) {
+                return Ok(());
+            }
+            if begun.elapsed() >= CAPTURE_MAX {
+                return Err(format!("the log does not hold {position} yet, which the source has logged"));
+            }
+            tokio::time::sleep(CAPTURE_POLL).await;
+        }
+    }
+
+    /// The definitions behind `entry`, to the end of the log, with their GTIDs.
+    async fn definitions_after(
+        &mut self,
+        entry: &Entry,
+    ) -> Result<Vec<(String, &LoggedDefinition)>, ApplyError> {
+        let start = entry.end();
+        let known = self.definitions.take().filter(|scan| scan.from <= start && start <= scan.to);
+        let scan = self.definitions.insert(known.unwrap_or_else(|| DefinitionScan {
+            from: start,
+            to: start,
+            format: self.decoder.format().clone(),
+            found: Vec::new(),
+        }));
+        let mut log = self.setup.log.reader_ahead(scan.to)?;
+        while let Some(entry) = log.try_next()? {
+            let found = definitions_of(&mut log, &entry, &mut scan.format)?;
+            let gtid =
+                || entry.gtid.as_ref().map_or_else(|| format!("at {}", entry.position), ToString::to_string);
+            scan.found.extend(found.into_iter().map(|definition| (entry.position, gtid(), definition)));
+            scan.to = entry.end();
+            // Told to stop, it does.
+            tokio::task::yield_now().await;
+        }
+        scan.found.retain(|(position, ..)| *position >= start);
+        scan.from = start;
+        Ok(scan.found.iter().map(|(_, gtid, definition)| (gtid.clone(), definition)).collect())
+    }
+
+    /// Forgets what the source declared of tables that an entry of the log defines, whether or not it is applied.
+    pub(super) fn forget_defined(&mut self, entry: &Entry) -> Result<(), ApplyError> {
+        if !entry.flags.contains(EntryFlags::DDL) || !self.target.knows_sources() {
+            return Ok(());
+        }
+        let mut log = self.setup.log.reader_ahead(entry.position)?;
+        log.try_next()?;
+        let mut format = self.decoder.format().clone();
+        let definitions = definitions_of(&mut log, entry, &mut format)?;
+        let is_defined = |schema: &str, table: &str| {
+            definitions.iter().any(|definition| definition.effect_on(schema, table) != DigitEffect::Unrelated)
+        };
+        if self.target.forget_sources(is_defined) {
+            self.decoder.forget();
+        }
+        Ok(())
+    }
+}
+
+/// The definitions in the entry that `log` just gave. Takes the format of events from what stands between transactions.
+fn definitions_of(
+    log: &mut LogReader,
+    entry: &Entry,
+    format: &mut FormatDescription,
+) -> Result<Vec<LoggedDefinition>, ApplyError> {
+    let malformed = |error: WireError| at(entry.position, error);
+    let is_flagged = entry.flags.contains(EntryFlags::DDL);
+    let (mut definitions, mut event, mut events) = (Vec::new(), Vec::new(), 0);
+    while let Some(header) = log.next_event()? {
+        events += 1;
+        match header.event_type {
+            EventType::FORMAT_DESCRIPTION => {
+                event.clear();
+                log.read_event(&mut event)?;
+                let body = event.get(EVENT_HEADER_BYTES..).unwrap_or_default();
+                *format = FormatDescription::parse(body).map_err(malformed)?;
+            }
+            EventType::QUERY | EventType::MARIADB_QUERY_COMPRESSED
+                if header.event_length > DEFINITION_BYTES_MAX =>
+            {
+                // Not to be told: it may change any table.
+                definitions.extend(is_flagged.then(|| LoggedDefinition::of(b"CREATE", b"")).flatten());
+            }
+            EventType::QUERY | EventType::MARIADB_QUERY_COMPRESSED => {
+                event.clear();
+                log.read_event(&mut event)?;
+                definitions.extend(definition_of(&header, &event, format).map_err(malformed)?);
+            }
+            _ => {}
+        }
+        if entry.is_transaction() && !is_flagged && events >= EVENTS_UNFLAGGED_MAX {
+            break;
+        }
+    }
+    Ok(definitions)
+}
+
+fn definition_of(
+    header: &EventHeader,
+    event: &[u8],
+    format: &FormatDescription,
+) -> Result<Option<LoggedDefinition>, WireError> {
+    let event = if format.has_checksums() { strip_checksum(event)? } else { event };
+    let body = event.get(EVENT_HEADER_BYTES..).unwrap_or_default();
+    match EventBody::parse(header, body, format)? {
+        EventBody::Query(query) => {
+            Ok(LoggedDefinition::of(&query.statement(DEFINITION_BYTES_MAX as usize)?, query.database))
+        }
+        _ => Ok(None),
+    }
+}

@@ -1,0 +1,46 @@
+//! How a channel asks its source about tables: with a session of the account that captures from it.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use tailwater_apply::source_catalogue::{SourceAnswer, SourceCatalogue, read_source_table};
+use tailwater_relay::CaptureStatus;
+use tailwater_session::{ConnectOptions, Connection};
+
+use super::connect_options;
+use crate::config::Config;
+
+/// The server that a capture follows now. A session lasts for one question.
+#[derive(Debug)]
+struct CapturedSource {
+    /// The capture's own source.
+    own: ConnectOptions,
+    status: Arc<CaptureStatus>,
+}
+
+impl SourceCatalogue for CapturedSource {
+    fn table<'a>(&'a self, schema: &'a str, table: &'a str) -> SourceAnswer<'a> {
+        Box::pin(async move {
+            let followed = self.status.followed();
+            let mut connection = Connection::connect(followed.as_ref().unwrap_or(&self.own)).await?;
+            let answer = read_source_table(&mut connection, schema, table).await;
+            connection.close().await;
+            answer
+        })
+    }
+}
+
+/// The catalogue of the source named `source`, whose capture has this status.
+///
+/// # Errors
+/// If an option file with the source's credentials cannot be read.
+pub fn source_catalogue(
+    config: &Config,
+    source: &str,
+    status: Arc<CaptureStatus>,
+) -> anyhow::Result<Arc<dyn SourceCatalogue>> {
+    let configured = config.sources.iter().find(|configured| configured.name == source);
+    let configured = configured.with_context(|| format!("there is no source {source:?}"))?;
+    let own = connect_options(configured.server()).with_context(|| format!("source {source}"))?;
+    Ok(Arc::new(CapturedSource { own, status }))
+}
