@@ -44,6 +44,7 @@ mod sandbox_cluster;
 mod secrets;
 mod set_clock;
 mod shell;
+mod source_catalogue;
 mod special_files;
 mod stood_still;
 mod stored;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tailwater_log::{Entry, LogHandle, LogPosition, LogReader};
+use tailwater_log::{Entry, EntryFlags, LogHandle, LogPosition, LogReader};
 use tailwater_wire::WireError;
 use tailwater_wire::event::EventType;
 use tailwater_wire::gtid::{Gtid, GtidSet};
@@ -403,6 +403,10 @@ impl Reader {
             }
             _ => false,
         };
+        // One with the flag was seen when it was read.
+        if defines && !source.entry.flags.contains(EntryFlags::DDL) {
+            self.target.forget_sources(|_, _| true);
+        }
         let memory = self.reserve(transaction.memory_bytes).await?;
         let (sender, steps) = streamed.then(stream::steps).unzip();
         self.push(Read::Transaction(Held::new(transaction, steps, memory))).await?;
