@@ -9,14 +9,14 @@ use tailwater_session::{PrivateText, ServerError, SessionError};
 
 /// How what an error has ended is brought to an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GoOn {
+pub enum ResumeHint {
     /// What is there is gone on behind.
     Resume,
     /// It is to be of one point in time, which what is there would not be.
     Anew,
 }
 
-impl fmt::Display for GoOn {
+impl fmt::Display for ResumeHint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Resume => "What was loaded is kept: go on with --resume",
@@ -25,7 +25,7 @@ impl fmt::Display for GoOn {
     }
 }
 
-impl GoOn {
+impl ResumeHint {
     fn behind_an_earlier(self) -> &'static str {
         match self {
             Self::Resume => {
@@ -78,7 +78,7 @@ pub enum BulkError {
     },
     /// A server answered what makes no sense.
     #[error("{table}: the server's answer makes no sense: {reason}; report it with the table's definition")]
-    Answer {
+    UnexpectedAnswer {
         /// The table.
         table: String,
         /// What was asked.
@@ -86,7 +86,7 @@ pub enum BulkError {
     },
     /// Rows are missing, or there twice, by a count that does not depend on how they were read.
     #[error("{table}: {reason}; it is not finished. Try again, and report it with the table's definition")]
-    RowsMiscounted {
+    RowCountMismatch {
         /// The table.
         table: String,
         /// How the counts differ.
@@ -102,25 +102,25 @@ pub enum BulkError {
     },
     /// Writers would have waited for too long.
     #[error("writers waited for {} ms, and the snapshot was given up", waited.as_millis())]
-    WritersWaited {
+    WritersBlocked {
         /// How long they did.
         waited: Duration,
     },
     /// Commits kept coming between the snapshots.
     #[error("snapshots opened without a lock were never at the same place of the binlog in {tries} tries")]
-    NotAlike {
+    SnapshotMismatch {
         /// How often they were opened.
         tries: u32,
     },
     /// What there is changed while it was listed.
     #[error("definitions change while a snapshot is taken: {reason}")]
-    DefinitionsMoved {
+    SchemaChanged {
         /// What was seen of it.
         reason: String,
     },
     /// A lock would have waited behind a statement, and everybody behind the lock.
     #[error("a statement has run for {seconds} s on connection {id}, and a read lock would wait for it")]
-    LongStatement {
+    LongRunningStatement {
         /// The connection that runs it.
         id: u64,
         /// For how long.
@@ -139,7 +139,7 @@ pub enum BulkError {
         "{} is not empty; go on with the interrupted dump in it with --resume, or take another folder",
         path.display()
     )]
-    FolderInUse {
+    FolderNotEmpty {
         /// The folder.
         path: PathBuf,
     },
@@ -148,7 +148,7 @@ pub enum BulkError {
     Interrupted,
     /// What was begun cannot be gone on with.
     #[error("{what} cannot be gone on with: {reason}; dump into another folder")]
-    Changed {
+    ResumeImpossible {
         /// What.
         what: String,
         /// Why not.
@@ -156,7 +156,7 @@ pub enum BulkError {
     },
     /// Something that was asked for is not on the server.
     #[error("there is no {what} on {server}; check its name and whether the user may see it")]
-    Missing {
+    NotFound {
         /// What.
         what: String,
         /// Where.
@@ -167,7 +167,7 @@ pub enum BulkError {
         "the server does not show the definition of {object} to this user; grant it SHOW_ROUTINE (MySQL), SELECT on \
          mysql.proc (MariaDB) or the right that the object's own kind needs"
     )]
-    NoDefinition {
+    DefinitionHidden {
         /// What.
         object: String,
     },
@@ -176,7 +176,7 @@ pub enum BulkError {
         "{server} has {count} of the tables already, {first} for one; nothing was changed. Drop them, or have `load` add to \
          them with --force-merge"
     )]
-    NotEmpty {
+    TablesExist {
         /// Where.
         server: String,
         /// How many.
@@ -189,21 +189,21 @@ pub enum BulkError {
         "an earlier load or copy of the same into {server} was interrupted; {}",
         go_on.behind_an_earlier()
     )]
-    EarlierLoad {
+    InterruptedLoad {
         /// Where.
         server: String,
         /// What to do about it.
-        go_on: GoOn,
+        go_on: ResumeHint,
     },
     /// Another process loads the same dump into the same server.
     #[error("another process loads this dump into {server}; wait for it, or stop it")]
-    Loading {
+    LoadInProgress {
         /// Where.
         server: String,
     },
     /// A dump that is not complete was to be loaded.
     #[error("{}: the dump is not complete, {tables} tables are missing or in parts; let it go on first", path.display())]
-    Unfinished {
+    IncompleteDump {
         /// The folder.
         path: PathBuf,
         /// How many tables are not finished.
@@ -215,7 +215,7 @@ pub enum BulkError {
          with --allow-mixed",
         path.display()
     )]
-    Mixed {
+    MixedSnapshots {
         /// The folder.
         path: PathBuf,
         /// How many.
@@ -226,7 +226,7 @@ pub enum BulkError {
         "cannot make {what} ({}): {error}; the statement begins: {statement}. {go_on}",
         path.display()
     )]
-    Definition {
+    DefinitionRejected {
         /// What was to be made.
         what: String,
         /// The script.
@@ -236,11 +236,11 @@ pub enum BulkError {
         /// The server's error.
         error: Box<ServerError>,
         /// What to do when that is mended.
-        go_on: GoOn,
+        go_on: ResumeHint,
     },
     /// Rows cannot be loaded.
     #[error("cannot load {} into {table}: {error}. {go_on}", path.display())]
-    Rows {
+    RowsRejected {
         /// The table.
         table: String,
         /// The file.
@@ -248,14 +248,14 @@ pub enum BulkError {
         /// Why.
         error: Box<SessionError>,
         /// What to do when that is mended.
-        go_on: GoOn,
+        go_on: ResumeHint,
     },
     /// A row is too long to be sent as values.
     #[error(
         "{}: a row of {table} has more than {bytes_max} bytes; the table goes on by LOAD DATA LOCAL",
         path.display()
     )]
-    RowOverPacket {
+    RowExceedsPacket {
         /// The table.
         table: String,
         /// The file.
@@ -269,7 +269,7 @@ pub enum BulkError {
          is there cannot be told. Delete those that are, run {forget}, and go on with --resume",
         path.display()
     )]
-    HalfLoaded {
+    PartialLoad {
         /// The table.
         table: String,
         /// The file.
@@ -282,7 +282,7 @@ pub enum BulkError {
         "{server}: an earlier load or copy of the same has made {count} tables that are not there any more, {first} for one; \
          nothing was changed. To begin from the beginning, drop the others, too"
     )]
-    TablesGone {
+    TablesDropped {
         /// Where.
         server: String,
         /// How many.
@@ -295,7 +295,7 @@ pub enum BulkError {
         "{} is not loaded: rows would be changed or left out in {table}, says the server ({warnings} warnings): {first}",
         path.display()
     )]
-    RowsChanged {
+    RowsAltered {
         /// The table.
         table: String,
         /// The file.
@@ -323,7 +323,7 @@ pub enum BulkError {
          in the order of the manifest; CSV and Parquet are for other programs",
         path.display()
     )]
-    RowsFormat {
+    RowFormatUnsupported {
         /// The folder.
         path: PathBuf,
         /// The format.
@@ -331,7 +331,7 @@ pub enum BulkError {
     },
     /// Another tool's folder holds what is not understood.
     #[error("{}: a folder of {tool}: {reason}", path.display())]
-    ForeignFolder {
+    ForeignDump {
         /// The folder or a file of it.
         path: PathBuf,
         /// Who wrote it.
@@ -343,19 +343,19 @@ pub enum BulkError {
     #[error(
         "the rows of {table} are in a character set of their own, and are loaded by LOAD DATA LOCAL only: leave --inserts out"
     )]
-    NoInserts {
+    InsertsUnsupported {
         /// The table.
         table: String,
     },
     /// There are no accounts to dump or load.
     #[error("no accounts can be had: {reason}")]
-    NoAccounts {
+    AccountsUnavailable {
         /// Why not.
         reason: String,
     },
     /// Something of a dump means nothing to a server of the other family.
     #[error("{what} cannot be loaded into a server of this family: {reason}. Nothing was changed")]
-    OtherFamily {
+    FlavourMismatch {
         /// What: a table and its column, for one.
         what: String,
         /// Why not, and what to do.
@@ -363,12 +363,12 @@ pub enum BulkError {
     },
     /// A dump into a stream was told to stop.
     #[error("interrupted; what was written is not a whole dump, and cannot be gone on with: dump again")]
-    StreamCut,
+    StreamInterrupted,
     /// A copy that is to tell the target which transactions it has was told to stop.
     #[error(
         "interrupted; the target is to have the data of one point in time: begin anew with --anew, which drops what was copied"
     )]
-    CopyCut,
+    CopyInterrupted,
     /// The target cannot be told which transactions it has.
     #[error("the GTID state of the target cannot be set: {reason}; load without --set-gtid")]
     GtidState {
@@ -403,7 +403,7 @@ pub enum BulkError {
          {}. Nothing was changed",
         path.display()
     )]
-    NoEngine {
+    EngineMissing {
         /// Which server.
         server: String,
         /// The engine.
@@ -424,7 +424,7 @@ pub enum BulkError {
     },
     /// The user does not see all that was asked for.
     #[error("this user does not see all of {what} on {server}: {lacking} is not granted. Grant it{instead}")]
-    Unseen {
+    MissingPrivilege {
         /// What was asked for.
         what: String,
         /// Where.
@@ -452,7 +452,7 @@ pub enum BulkError {
         "cannot tell whether {target} is where the source is: {reason}; choose --wait mark, which writes a row to the source \
          and waits for it, or --wait none if nobody writes"
     )]
-    NotInStep {
+    SyncUnknown {
         /// The target.
         target: String,
         /// Why not.
@@ -470,13 +470,13 @@ pub enum BulkError {
     },
     /// A file for the state of a new check is there already.
     #[error("{}: holds the state of a check already; go on with it with --resume, or take another file", path.display())]
-    StateInUse {
+    StateFileExists {
         /// The file.
         path: PathBuf,
     },
     /// The state is of another check.
     #[error("{}: is the state of another check: {reason}; take another file", path.display())]
-    StateOther {
+    StateMismatch {
         /// The file.
         path: PathBuf,
         /// In what it differs.
@@ -490,10 +490,10 @@ pub enum BulkError {
     },
     /// A check without a state, or a repair, was told to stop.
     #[error("interrupted; rows that are repaired stay so, and of a check nothing is kept without --state")]
-    NotKept,
+    InterruptedWithoutState,
     /// The target may not be repaired by this user.
     #[error("{server} does not let this user repair it: {error}; {advice}")]
-    NotRepairable {
+    RepairDenied {
         /// The target.
         server: String,
         /// What the target says.
@@ -503,17 +503,17 @@ pub enum BulkError {
     },
     /// Indexes that were left until all rows of their table are there cannot be made.
     #[error("cannot make the indexes of {table}, whose rows are there: {error}. {go_on}")]
-    Indexes {
+    IndexesRejected {
         /// The table.
         table: String,
         /// The server's error.
         error: Box<ServerError>,
         /// What to do when that is mended.
-        go_on: GoOn,
+        go_on: ResumeHint,
     },
     /// A server cannot be copied as its files lie.
     #[error("a binary copy is not possible: {reason}; nothing was changed. Without --binary rows are copied")]
-    BinaryUnfit {
+    BinaryUnsupported {
         /// Why not, and what to do.
         reason: String,
     },
@@ -529,7 +529,7 @@ pub enum BulkError {
     },
     /// A copy of files was told to stop.
     #[error("interrupted; {left}")]
-    BinaryCut {
+    BinaryInterrupted {
         /// What is left of it, and what to do.
         left: String,
     },
@@ -537,7 +537,7 @@ pub enum BulkError {
     #[error(
         "{server} has all of the copy, and did not come back within {seconds} s: start it. The last try said: {reason}"
     )]
-    NotBack {
+    RecipientDown {
         /// Which.
         server: String,
         /// How long it was waited for.
@@ -556,68 +556,68 @@ impl BulkError {
             Self::Damaged { .. } => "TW-BULK-0002",
             Self::NewerFormat { .. } => "TW-BULK-0003",
             Self::Busy { .. } => "TW-BULK-0004",
-            Self::Answer { .. } => "TW-BULK-0005",
+            Self::UnexpectedAnswer { .. } => "TW-BULK-0005",
             Self::NoSnapshot { .. } => "TW-BULK-0006",
-            Self::WritersWaited { .. } => "TW-BULK-0007",
-            Self::NotAlike { .. } => "TW-BULK-0008",
+            Self::WritersBlocked { .. } => "TW-BULK-0007",
+            Self::SnapshotMismatch { .. } => "TW-BULK-0008",
             Self::SnapshotLost { .. } => "TW-BULK-0009",
-            Self::LongStatement { .. } => "TW-BULK-0013",
-            Self::DefinitionsMoved { .. } => "TW-BULK-0014",
-            Self::FolderInUse { .. } => "TW-BULK-0010",
+            Self::LongRunningStatement { .. } => "TW-BULK-0013",
+            Self::SchemaChanged { .. } => "TW-BULK-0014",
+            Self::FolderNotEmpty { .. } => "TW-BULK-0010",
             Self::Interrupted => "TW-BULK-0011",
-            Self::Changed { .. } => "TW-BULK-0012",
-            Self::Missing { .. } => "TW-BULK-0020",
-            Self::NoDefinition { .. } => "TW-BULK-0021",
-            Self::NotEmpty { .. } => "TW-BULK-0022",
-            Self::EarlierLoad { .. } => "TW-BULK-0023",
-            Self::Loading { .. } => "TW-BULK-0024",
-            Self::Unfinished { .. } => "TW-BULK-0025",
-            Self::Mixed { .. } => "TW-BULK-0026",
-            Self::Definition { .. } => "TW-BULK-0027",
-            Self::Rows { .. } => "TW-BULK-0028",
-            Self::RowsChanged { .. } => "TW-BULK-0029",
+            Self::ResumeImpossible { .. } => "TW-BULK-0012",
+            Self::NotFound { .. } => "TW-BULK-0020",
+            Self::DefinitionHidden { .. } => "TW-BULK-0021",
+            Self::TablesExist { .. } => "TW-BULK-0022",
+            Self::InterruptedLoad { .. } => "TW-BULK-0023",
+            Self::LoadInProgress { .. } => "TW-BULK-0024",
+            Self::IncompleteDump { .. } => "TW-BULK-0025",
+            Self::MixedSnapshots { .. } => "TW-BULK-0026",
+            Self::DefinitionRejected { .. } => "TW-BULK-0027",
+            Self::RowsRejected { .. } => "TW-BULK-0028",
+            Self::RowsAltered { .. } => "TW-BULK-0029",
             Self::RowsMissing { .. } => "TW-BULK-0030",
-            Self::RowsFormat { .. } => "TW-BULK-0080",
-            Self::ForeignFolder { .. } => "TW-BULK-0082",
-            Self::NoInserts { .. } => "TW-BULK-0083",
-            Self::NoAccounts { .. } => "TW-BULK-0084",
-            Self::OtherFamily { .. } => "TW-BULK-0085",
-            Self::StreamCut => "TW-BULK-0081",
-            Self::CopyCut => "TW-BULK-0086",
+            Self::RowFormatUnsupported { .. } => "TW-BULK-0080",
+            Self::ForeignDump { .. } => "TW-BULK-0082",
+            Self::InsertsUnsupported { .. } => "TW-BULK-0083",
+            Self::AccountsUnavailable { .. } => "TW-BULK-0084",
+            Self::FlavourMismatch { .. } => "TW-BULK-0085",
+            Self::StreamInterrupted => "TW-BULK-0081",
+            Self::CopyInterrupted => "TW-BULK-0086",
             Self::GtidState { .. } => "TW-BULK-0031",
             Self::LocalInfileOff { .. } => "TW-BULK-0032",
-            Self::HalfLoaded { .. } => "TW-BULK-0035",
-            Self::TablesGone { .. } => "TW-BULK-0034",
+            Self::PartialLoad { .. } => "TW-BULK-0035",
+            Self::TablesDropped { .. } => "TW-BULK-0034",
             Self::TargetBehind { .. } => "TW-BULK-0040",
-            Self::NotInStep { .. } => "TW-BULK-0041",
+            Self::SyncUnknown { .. } => "TW-BULK-0041",
             Self::RowTooLong { .. } => "TW-BULK-0042",
-            Self::StateInUse { .. } => "TW-BULK-0043",
-            Self::StateOther { .. } => "TW-BULK-0044",
+            Self::StateFileExists { .. } => "TW-BULK-0043",
+            Self::StateMismatch { .. } => "TW-BULK-0044",
             Self::SameServer { .. } => "TW-BULK-0045",
-            Self::NotKept => "TW-BULK-0047",
-            Self::NotRepairable { .. } => "TW-BULK-0046",
-            Self::RowOverPacket { .. } => "TW-BULK-0061",
-            Self::Indexes { .. } => "TW-BULK-0060",
-            Self::RowsMiscounted { .. } => "TW-BULK-0120",
-            Self::BinaryUnfit { .. } => "TW-BULK-0100",
+            Self::InterruptedWithoutState => "TW-BULK-0047",
+            Self::RepairDenied { .. } => "TW-BULK-0046",
+            Self::RowExceedsPacket { .. } => "TW-BULK-0061",
+            Self::IndexesRejected { .. } => "TW-BULK-0060",
+            Self::RowCountMismatch { .. } => "TW-BULK-0120",
+            Self::BinaryUnsupported { .. } => "TW-BULK-0100",
             Self::BinaryFailed { .. } => "TW-BULK-0101",
-            Self::NotBack { .. } => "TW-BULK-0102",
-            Self::BinaryCut { .. } => "TW-BULK-0103",
+            Self::RecipientDown { .. } => "TW-BULK-0102",
+            Self::BinaryInterrupted { .. } => "TW-BULK-0103",
             Self::NothingSelected { .. } => "TW-BULK-0104",
-            Self::Unseen { .. } => "TW-BULK-0105",
+            Self::MissingPrivilege { .. } => "TW-BULK-0105",
             Self::BinlogFormat { .. } => "TW-BULK-0106",
-            Self::NoEngine { .. } => "TW-BULK-0107",
+            Self::EngineMissing { .. } => "TW-BULK-0107",
         }
     }
 
     /// Of a copy that is to be of one point in time: what ended it cannot be gone on behind.
     pub(crate) fn of_one_point(mut self) -> Self {
         match &mut self {
-            Self::Interrupted => return Self::CopyCut,
-            Self::EarlierLoad { go_on, .. }
-            | Self::Definition { go_on, .. }
-            | Self::Rows { go_on, .. }
-            | Self::Indexes { go_on, .. } => *go_on = GoOn::Anew,
+            Self::Interrupted => return Self::CopyInterrupted,
+            Self::InterruptedLoad { go_on, .. }
+            | Self::DefinitionRejected { go_on, .. }
+            | Self::RowsRejected { go_on, .. }
+            | Self::IndexesRejected { go_on, .. } => *go_on = ResumeHint::Anew,
             _ => {}
         }
         self
@@ -631,19 +631,24 @@ mod tests {
     #[test]
     fn what_is_to_be_of_one_point_is_begun_anew() {
         let refusal = || ServerError { number: 1064, sql_state: "42000".into(), message: "no".into() };
-        let (table, path, go_on) = (String::new, PathBuf::new, GoOn::Resume);
+        let (table, path, go_on) = (String::new, PathBuf::new, ResumeHint::Resume);
         for error in [
             BulkError::Interrupted,
-            BulkError::EarlierLoad { server: String::new(), go_on },
-            BulkError::Definition {
+            BulkError::InterruptedLoad { server: String::new(), go_on },
+            BulkError::DefinitionRejected {
                 what: String::new(),
                 path: path(),
                 statement: String::new(),
                 error: Box::new(refusal()),
                 go_on,
             },
-            BulkError::Rows { table: table(), path: path(), error: Box::new(SessionError::LoadBody), go_on },
-            BulkError::Indexes { table: table(), error: Box::new(refusal()), go_on },
+            BulkError::RowsRejected {
+                table: table(),
+                path: path(),
+                error: Box::new(SessionError::LoadBody),
+                go_on,
+            },
+            BulkError::IndexesRejected { table: table(), error: Box::new(refusal()), go_on },
         ] {
             assert!(error.to_string().contains("--resume"), "{error}");
             let error = error.of_one_point();

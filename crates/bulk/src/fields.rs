@@ -6,18 +6,18 @@
 
 use tailwater_wire::Flavour;
 
-use crate::members;
+use crate::chunker::table_info::ColumnInfo;
+use crate::enum_members;
 use crate::sql::quoted;
-use crate::walk::shape::ShapeColumn;
 
 /// What to select of a column so that its field says all of the value.
 ///
 /// Servers print a FLOAT with six digits, which are not enough to tell two of them apart; as a DOUBLE it is exact, and
 /// becomes the same FLOAT again. What is no member of an ENUM or SET travels as its number.
-pub fn selected(column: &ShapeColumn) -> String {
+pub fn selected(column: &ColumnInfo) -> String {
     match column.data_type.as_str() {
         "float" => format!("{} * 1.0e0", quoted(&column.name)),
-        _ => members::selected(column).unwrap_or_else(|| quoted(&column.name)),
+        _ => enum_members::selected(column).unwrap_or_else(|| quoted(&column.name)),
     }
 }
 
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn only_what_needs_it_is_converted() {
-        let column = |name: &str, data_type: &str| ShapeColumn {
+        let column = |name: &str, data_type: &str| ColumnInfo {
             name: name.into(),
             data_type: data_type.into(),
             column_type: data_type.into(),

@@ -4,9 +4,9 @@
 use tailwater_wire::Flavour;
 
 use crate::folder::{JournalEntry, journal};
-use crate::load::inserts::Inserts;
+use crate::load::insert_builder::Inserts;
 use crate::load::mydumper;
-use crate::load::statements::{self, Statements};
+use crate::load::statement_splitter::{self, Statements};
 use crate::schema::TableName;
 
 /// Statements of files beyond this are refused.
@@ -47,7 +47,7 @@ fn check_statements(data: &[u8], (front, rest): (&[u8], &[u8])) {
     assert!(found.iter().map(Vec::len).sum::<usize>() <= data.len(), "more than there was");
     for statement in found {
         assert!(!statement.is_empty() && statement.len() <= STATEMENT_BYTES_MAX);
-        assert!(statements::verb(&statement).len() <= 20);
+        assert!(statement_splitter::verb(&statement).len() <= 20);
         // What ends in dashes ends in a comment, to a server.
         if statement.ends_with(b"-") {
             continue;
@@ -73,7 +73,7 @@ fn check_rows(data: &[u8], (front, rest): (&[u8], &[u8])) {
     assert_eq!(whole, made(&[front, rest]), "pieces matter");
     for statement in whole.into_iter().flatten() {
         // Whatever a value holds, it does not end the statement or its quotes.
-        let again = statements::all(&statement);
+        let again = statement_splitter::all(&statement);
         assert_eq!(again.as_deref(), Ok([statement.clone()].as_slice()), "a value got out of its quotes");
     }
 }

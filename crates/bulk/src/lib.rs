@@ -1,7 +1,7 @@
 //! Whole tables at once: walked in bounded chunks of a key, read at one point in time, kept in a folder.
 //!
 //! The map:
-//! - [`walk`]: which ranges of a table's key to take next. Its core does no I/O.
+//! - [`chunker`]: which ranges of a table's key to take next. Its core does no I/O.
 //! - [`check`]: two servers compared while they are written to.
 //! - [`dump`]: databases into a folder.
 //! - [`copy`]: databases from one server into another; [`binary`]: whole servers, as their files lie.
@@ -10,7 +10,7 @@
 //! - [`schema`]: what has a definition, and its definition as a script.
 //! - [`folder`]: the format of a dump on disk; the one place that knows its layout.
 //! - [`fields`]: how values travel as fields of a data file.
-//! - `members`: values of ENUM and SET that are none of their members.
+//! - `enum_members`: values of ENUM and SET that are none of their members.
 //! - [`load`]: a dump into a server.
 //! - [`progress`]: how far it is.
 //! - [`throttle`]: holds work back while servers have enough to do.
@@ -19,14 +19,15 @@
 
 pub mod binary;
 pub mod check;
+pub mod chunker;
 pub mod copy;
 pub mod dump;
+mod enum_members;
 pub mod error;
 pub mod fields;
 pub mod folder;
 pub mod fuzzing;
 pub mod load;
-mod members;
 mod private_detail;
 pub mod progress;
 pub mod repair;
@@ -34,9 +35,8 @@ pub mod schema;
 pub mod snapshot;
 pub mod sql;
 pub mod throttle;
-pub mod walk;
 
 pub use dump::{DumpOptions, DumpReport, dump, dump_stream};
-pub use error::{BulkError, GoOn};
+pub use error::{BulkError, ResumeHint};
 pub use progress::Progress;
 pub use throttle::{Throttle, ThrottleQuery, ThrottleRules};

@@ -14,11 +14,11 @@ impl BulkError {
         };
         match self {
             Self::Session(error) => error.private_detail(),
-            Self::Rows { error, .. } => error.private_detail(),
-            Self::Definition { error, .. }
-            | Self::NotRepairable { error, .. }
-            | Self::Indexes { error, .. } => of_server(error),
-            Self::RowsChanged { first, .. } => {
+            Self::RowsRejected { error, .. } => error.private_detail(),
+            Self::DefinitionRejected { error, .. }
+            | Self::RepairDenied { error, .. }
+            | Self::IndexesRejected { error, .. } => of_server(error),
+            Self::RowsAltered { first, .. } => {
                 let private = private_text(first.expose());
                 (private != first.to_string()).then_some(private)
             }

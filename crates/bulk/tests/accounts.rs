@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Result, ensure};
 use tailwater_bulk::load::accounts::LoadAccounts;
-use tailwater_bulk::load::{LoadOptions, LoadReport, load, own_folder};
+use tailwater_bulk::load::{LoadOptions, LoadReport, load, tailwater_folder};
 use tailwater_bulk::{BulkError, DumpOptions, dump};
 use tailwater_sandbox::{Server, ServerKind, require};
 use tailwater_wire::Flavour;
@@ -43,8 +43,13 @@ async fn load_with(
     merge: bool,
 ) -> Result<LoadReport, BulkError> {
     let options = LoadOptions { accounts, merge, ..LoadOptions::new(target.connect_options()) };
-    load(&own_folder::read(folder, false)?, &options, &std::sync::Arc::default(), &CancellationToken::new())
-        .await
+    load(
+        &tailwater_folder::read(folder, false)?,
+        &options,
+        &std::sync::Arc::default(),
+        &CancellationToken::new(),
+    )
+    .await
 }
 
 async fn accounts_arrive_and_others_stay(kind: ServerKind) -> Result<()> {
@@ -101,6 +106,6 @@ async fn accounts_arrive_and_others_stay(kind: ServerKind) -> Result<()> {
 
     let without = crate::written::write(&source, Default::default(), 10).await?;
     let refused = load_with(without.path(), &target, LoadAccounts::New, true).await;
-    ensure!(matches!(refused, Err(BulkError::NoAccounts { .. })), "{refused:?}");
+    ensure!(matches!(refused, Err(BulkError::AccountsUnavailable { .. })), "{refused:?}");
     Ok(())
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use tailwater_bulk::check::in_step::InStep;
+use tailwater_bulk::check::sync_wait::SyncMethod;
 use tailwater_bulk::check::{CheckOptions, What};
 use tailwater_bulk::copy::{CopyOptions, copy};
 use tailwater_bulk::folder::Compression;
-use tailwater_bulk::load::{LoadOptions, load, own_folder};
+use tailwater_bulk::load::{LoadOptions, load, tailwater_folder};
 use tailwater_bulk::repair::{RepairOptions, repair};
 use tailwater_bulk::schema::Selection;
 use tailwater_bulk::{BulkError, DumpOptions, Progress, Throttle, dump_stream};
@@ -107,7 +107,7 @@ async fn odd_data_is_carried(kind: ServerKind) -> Result<()> {
     let folder = written::write(&source, Compression::Zstd, 2).await?;
     for inserts in [false, true] {
         let target = has_archive(kind).await?;
-        let contents = own_folder::read(folder.path(), false)?;
+        let contents = tailwater_folder::read(folder.path(), false)?;
         let options = LoadOptions { inserts, ..LoadOptions::new(target.connect_options()) };
         let loaded = load(&contents, &options, &Arc::default(), &CancellationToken::new()).await;
         if inserts && kind.flavour() == Flavour::MariaDb {
@@ -169,7 +169,7 @@ async fn what_is_no_member_is_repaired(source: &Server, target: &Server) -> Resu
     }
     let options = CheckOptions {
         selection: Selection { schemas: vec!["odd".into()], ..Selection::default() },
-        in_step: Some(InStep::AtOnce),
+        in_step: Some(SyncMethod::AtOnce),
         ..CheckOptions::new(source.connect_options(), target.connect_options())
     };
     let report = run(&options).await?;
@@ -205,7 +205,7 @@ async fn a_target_that_logs_statements(kind: ServerKind) -> Result<()> {
     let spec = ServerSpec::new(kind).options(["--local-infile=1", "--binlog-format=STATEMENT"]);
     let target = Server::start(spec).await?;
     target.sql("CREATE USER loader; GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON *.* TO loader").await?;
-    let contents = own_folder::read(folder.path(), false)?;
+    let contents = tailwater_folder::read(folder.path(), false)?;
     if kind.flavour() == Flavour::MySql {
         // Without it no account can load there anyway.
         target.sql("GRANT SESSION_VARIABLES_ADMIN ON *.* TO loader").await?;
@@ -256,12 +256,12 @@ async fn engines_that_are_not_there(kind: ServerKind) -> Result<()> {
     std::fs::write(&file, definition.replace("ENGINE=InnoDB", "ENGINE=Falcon"))?;
     let options = LoadOptions { workers: 1, ..LoadOptions::new(target.connect_options()) };
     let load_now = async |options: &LoadOptions| {
-        let contents = own_folder::read(folder.path(), false)?;
+        let contents = tailwater_folder::read(folder.path(), false)?;
         load(&contents, options, &Arc::default(), &CancellationToken::new()).await
     };
     let refused = load_now(&options).await.err().context("it was loaded")?;
     ensure!(
-        matches!(&refused, BulkError::NoEngine { engine, table, .. } if engine == "Falcon" && table == "shop.a"),
+        matches!(&refused, BulkError::EngineMissing { engine, table, .. } if engine == "Falcon" && table == "shop.a"),
         "{refused}"
     );
     ensure!(target.sql("SHOW DATABASES LIKE 'shop'").await?.is_empty());
@@ -304,7 +304,7 @@ async fn engines_that_join_without_savepoints(kind: ServerKind) -> Result<()> {
     let before = all(&source).await?;
     let folder = written::write(&source, Compression::Zstd, 2).await?;
     let target = started(kind).await?;
-    let contents = own_folder::read(folder.path(), false)?;
+    let contents = tailwater_folder::read(folder.path(), false)?;
     let options = LoadOptions::new(target.connect_options());
     load(&contents, &options, &Arc::default(), &CancellationToken::new()).await?;
     ensure_equal(&before, &all(&target).await?)?;

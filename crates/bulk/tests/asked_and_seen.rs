@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use tailwater_bulk::check::CheckOptions;
-use tailwater_bulk::check::in_step::InStep;
+use tailwater_bulk::check::sync_wait::SyncMethod;
 use tailwater_bulk::folder::DumpFolder;
-use tailwater_bulk::load::own_folder;
+use tailwater_bulk::load::tailwater_folder;
 use tailwater_bulk::schema::{Selection, TableName};
 use tailwater_bulk::{BulkError, DumpOptions, DumpReport, dump};
 use tailwater_sandbox::{Server, ServerKind, require, shared};
@@ -108,7 +108,7 @@ async fn checks_that_see_nothing(on_source: &Server, on_target: &Server) -> Resu
     let compare = async |source: &str, target: &str, selection: Selection| {
         let mut options = CheckOptions::new(as_user(on_source, source), as_user(on_target, target));
         options.selection = selection;
-        options.in_step = Some(InStep::AtOnce);
+        options.in_step = Some(SyncMethod::AtOnce);
         run(&options).await
     };
     for (source, target, selection) in [
@@ -146,12 +146,12 @@ async fn a_damaged_manifest_loads_nothing(kind: ServerKind) -> Result<()> {
     server.sql("DROP DATABASE edited").await?;
     let path = temporary.path().join("manifest.json");
     let sound = std::fs::read_to_string(&path)?;
-    ensure!(own_folder::read(temporary.path(), false)?.rows() == 2);
+    ensure!(tailwater_folder::read(temporary.path(), false)?.rows() == 2);
     // With the checksum, and without it as an older version wrote it.
     let at = sound.rfind(",\n  \"crc32\"").context("no checksum")?;
     let older = format!("{}\n}}\n", &sound[..at]);
     std::fs::write(&path, &older)?;
-    ensure!(own_folder::read(temporary.path(), false)?.rows() == 2);
+    ensure!(tailwater_folder::read(temporary.path(), false)?.rows() == 2);
     let no_tables = |text: &str| -> Result<String> {
         let mut json: serde_json::Value = serde_json::from_str(text)?;
         json["tables"] = serde_json::json!([]);
@@ -173,7 +173,7 @@ async fn a_damaged_manifest_loads_nothing(kind: ServerKind) -> Result<()> {
         ] {
             ensure!(edited != **text, "{text}");
             std::fs::write(&path, &edited)?;
-            let refused = own_folder::read(temporary.path(), false).err().context(edited)?;
+            let refused = tailwater_folder::read(temporary.path(), false).err().context(edited)?;
             ensure!(
                 refused.code() == "TW-BULK-0002" && refused.to_string().contains("manifest.json"),
                 "{refused}"

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use tailwater_bulk::check::in_step::InStep;
+use tailwater_bulk::check::sync_wait::SyncMethod;
 use tailwater_bulk::check::{CheckOptions, Digests};
-use tailwater_bulk::load::{LoadOptions, load, own_folder};
+use tailwater_bulk::load::{LoadOptions, load, tailwater_folder};
 use tailwater_bulk::schema::Selection;
 use tailwater_bulk::{DumpOptions, Progress, dump};
 use tailwater_sandbox::replica::ReplicaOf;
@@ -81,7 +81,7 @@ async fn a_dump_under_writes_and_ddl_is_the_source_at_one_moment(kind: ServerKin
         };
         let gtids = point.gtid_set.as_deref().context("no GTIDs")?;
         target.sql("DROP DATABASE IF EXISTS planted; DROP DATABASE IF EXISTS tailwater").await?;
-        let contents = own_folder::read(folder.path(), false)?;
+        let contents = tailwater_folder::read(folder.path(), false)?;
         let options = LoadOptions::new(target.connect_options());
         load(&contents, &options, &Arc::default(), &CancellationToken::new()).await?;
 
@@ -90,7 +90,7 @@ async fn a_dump_under_writes_and_ddl_is_the_source_at_one_moment(kind: ServerKin
         ensure_equal(&all(&replica).await?, &all(&target).await?).with_context(context)?;
         let options = CheckOptions {
             selection: Selection { schemas: vec!["planted".into()], ..Selection::default() },
-            in_step: Some(InStep::AtOnce),
+            in_step: Some(SyncMethod::AtOnce),
             ..CheckOptions::new(replica.connect_options(), target.connect_options())
         };
         for digests in [options.digests, Digests::Here { seed: 7 }, Digests::OnServers] {

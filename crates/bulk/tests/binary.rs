@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use tailwater_bulk::binary::backup::{self, BackupOptions};
-use tailwater_bulk::binary::cloning::{self, CloneOptions};
+use tailwater_bulk::binary::clone_plugin::{self, CloneOptions};
+use tailwater_bulk::binary::mariadb_backup::{self, BackupOptions};
 use tailwater_bulk::{BulkError, Progress};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::{ConnectOptions, Connection};
@@ -100,7 +100,7 @@ async fn donor() -> Result<Option<(Server, CloneOptions, Server)>> {
 
 fn unfit(result: Result<impl std::fmt::Debug, BulkError>, why: &str) -> Result<()> {
     match result {
-        Err(error @ BulkError::BinaryUnfit { .. }) if error.to_string().contains(why) => Ok(()),
+        Err(error @ BulkError::BinaryUnsupported { .. }) if error.to_string().contains(why) => Ok(()),
         Err(BulkError::Session(error)) if error.to_string().contains(why) => Ok(()),
         other => bail!("not refused because of {why:?}: {other:?}"),
     }
@@ -110,33 +110,33 @@ fn unfit(result: Result<impl std::fmt::Debug, BulkError>, why: &str) -> Result<(
 async fn a_mysql_server_becomes_another_that_is_written_to() -> Result<()> {
     let Some((donor, options, mut recipient)) = donor().await? else { return Ok(()) };
     // What does not fit is refused, and named.
-    unfit(cloning::plan(&options).await, "mysql_clone.so")?;
+    unfit(clone_plugin::plan(&options).await, "mysql_clone.so")?;
     for server in [&donor, &recipient] {
         server.sql("INSTALL PLUGIN clone SONAME 'mysql_clone.so'").await?;
     }
     donor.sql("CREATE TABLE shop.old (id INT) ENGINE=MyISAM").await?;
-    unfit(cloning::plan(&options).await, "shop.old (MyISAM)")?;
+    unfit(clone_plugin::plan(&options).await, "shop.old (MyISAM)")?;
     donor.sql("DROP TABLE shop.old").await?;
     recipient.sql("CREATE DATABASE mine").await?;
-    unfit(cloning::plan(&options).await, "it has the databases mine")?;
+    unfit(clone_plugin::plan(&options).await, "it has the databases mine")?;
     recipient.sql("DROP DATABASE mine").await?;
     let itself = CloneOptions { recipient: donor.connect_options(), ..options.clone() };
-    unfit(cloning::plan(&itself).await, "the same server")?;
+    unfit(clone_plugin::plan(&itself).await, "the same server")?;
     donor.sql("REVOKE BACKUP_ADMIN ON *.* FROM cloner@'%'").await?;
-    unfit(cloning::plan(&options).await, "GRANT BACKUP_ADMIN")?;
+    unfit(clone_plugin::plan(&options).await, "GRANT BACKUP_ADMIN")?;
     donor.sql("GRANT BACKUP_ADMIN ON *.* TO cloner@'%'").await?;
 
     donor.sql(FED).await?;
-    unfit(cloning::plan(&options).await, "the channel one, two of Tailwater feeds")?;
+    unfit(clone_plugin::plan(&options).await, "the channel one, two of Tailwater feeds")?;
     donor.sql("DROP DATABASE tailwater").await?;
 
-    let plan = cloning::plan(&options).await?;
+    let plan = clone_plugin::plan(&options).await?;
     ensure!(plan.bytes_estimate > 1 << 20 && plan.donor_address.1 == donor.port(), "{plan:?}");
     // So slow that it cannot have ended before it is told to stop.
     recipient.sql("SET GLOBAL clone_max_data_bandwidth = 1").await?;
     let told = CancellationToken::new();
     told.cancel();
-    let stopped = cloning::clone(&options, &Arc::default(), &told).await;
+    let stopped = clone_plugin::clone(&options, &Arc::default(), &told).await;
     let says = |error: &BulkError| {
         error.code() == "TW-BULK-0103" && error.to_string().contains("run the same again")
     };
@@ -147,7 +147,7 @@ async fn a_mysql_server_becomes_another_that_is_written_to() -> Result<()> {
     let writer = write(&donor, &stop);
     let progress = Arc::new(Progress::default());
     let (of_task, told) = (Arc::clone(&progress), CancellationToken::new());
-    let cloning = tokio::spawn(async move { cloning::clone(&options, &of_task, &told).await });
+    let cloning = tokio::spawn(async move { clone_plugin::clone(&options, &of_task, &told).await });
     // Nothing supervises it, so it stays down when it is to come back with its new data.
     while !cloning.is_finished() {
         if !recipient.is_running() {
@@ -179,7 +179,7 @@ async fn a_clone_that_cannot_log_in_changes_nothing() -> Result<()> {
     // Nothing listens there for the recipient.
     options.donor_address = Some(("127.0.0.1".into(), recipient.port()));
     let progress = Arc::new(Progress::default());
-    match cloning::clone(&options, &progress, &CancellationToken::new()).await {
+    match clone_plugin::clone(&options, &progress, &CancellationToken::new()).await {
         Err(error @ BulkError::BinaryFailed { .. }) => {
             let said = error.to_string();
             ensure!(said.contains("CLONE INSTANCE") && !said.contains(CLONER_PASSWORD), "{said}");
@@ -219,25 +219,25 @@ async fn back_up(kind: ServerKind, other: ServerKind) -> Result<()> {
         parallel: 2,
         memory_bytes: 64 << 20,
     };
-    unfit(backup::plan(&options).await, "does not run")?;
+    unfit(mariadb_backup::plan(&options).await, "does not run")?;
     if let Some(other) = server(other, "other").await? {
         options.program = program(&other, folder.path())?;
-        unfit(backup::plan(&options).await, "take that of the server's own release series")?;
+        unfit(mariadb_backup::plan(&options).await, "take that of the server's own release series")?;
     }
     options.program = program(&source, folder.path())?;
     source.sql(FED).await?;
-    unfit(backup::plan(&options).await, "the channel one, two of Tailwater feeds")?;
+    unfit(mariadb_backup::plan(&options).await, "the channel one, two of Tailwater feeds")?;
     source.sql("DROP DATABASE tailwater").await?;
     std::fs::create_dir(&options.directory)?;
     std::fs::write(options.directory.join("something"), "mine")?;
-    unfit(backup::plan(&options).await, "is not empty")?;
+    unfit(mariadb_backup::plan(&options).await, "is not empty")?;
     std::fs::remove_file(options.directory.join("something"))?;
 
     let stop = Arc::new(AtomicBool::new(false));
     let writer = write(&source, &stop);
     let progress = Arc::new(Progress::default());
     let told = CancellationToken::new();
-    let done = backup::back_up(&options, &progress, &told).await;
+    let done = mariadb_backup::back_up(&options, &progress, &told).await;
     stop.store(true, Ordering::Relaxed);
     let (done, written) = (done?, writer.await??);
     ensure!(written > 0 && done.bytes > 1 << 20, "{written} {done:?}");
@@ -267,7 +267,7 @@ async fn a_backup_that_fails_says_why_and_one_that_is_stopped_stops() -> Result<
     let progress = Arc::new(Progress::default());
     let told = CancellationToken::new();
     told.cancel();
-    let stopped = backup::back_up(&good, &progress, &told).await;
+    let stopped = mariadb_backup::back_up(&good, &progress, &told).await;
     let says = |error: &BulkError| {
         error.code() == "TW-BULK-0103"
             && error.to_string().contains("data holds what it had copied; remove it")
@@ -280,7 +280,7 @@ async fn a_backup_that_fails_says_why_and_one_that_is_stopped_stops() -> Result<
     let mut weak = good.clone();
     (weak.source.user, weak.source.password) = ("weak".into(), "a\"b\\c".into());
     weak.directory = folder.path().join("weak");
-    match backup::back_up(&weak, &progress, &CancellationToken::new()).await {
+    match mariadb_backup::back_up(&weak, &progress, &CancellationToken::new()).await {
         Err(BulkError::BinaryFailed { what, reason, left }) => {
             ensure!(
                 what.contains("copying") && reason.contains("RELOAD") && left.contains("weak"),
@@ -316,7 +316,7 @@ async fn back_up_a_replica(kind: ServerKind) -> Result<()> {
         parallel: 1,
         memory_bytes: 64 << 20,
     };
-    let done = backup::back_up(&options, &Arc::default(), &CancellationToken::new()).await?;
+    let done = mariadb_backup::back_up(&options, &Arc::default(), &CancellationToken::new()).await?;
     ensure!(done.point.gtid_set.as_deref() == Some(&*format!("{gtids},7-2-1")), "{gtids}: {done:?}");
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use tailwater_bulk::folder::Compression;
-use tailwater_bulk::load::{LoadOptions, load, own_folder};
+use tailwater_bulk::load::{LoadOptions, load, tailwater_folder};
 use tailwater_bulk::{BulkError, Progress};
 use tailwater_sandbox::{Server, ServerKind, require};
 use tokio_util::sync::CancellationToken;
@@ -28,7 +28,7 @@ const SUMS: &str = "SET NAMES utf8mb4; SELECT id, HEX(v), HEX(u), HEX(b), bi + 0
 
 async fn load_from(source: &Server, target: &Server) -> Result<Result<(), BulkError>> {
     let folder = written::write(source, Compression::Zstd, 10).await?;
-    let contents = own_folder::read(folder.path(), false)?;
+    let contents = tailwater_folder::read(folder.path(), false)?;
     let options = LoadOptions::new(target.connect_options());
     let loaded =
         load(&contents, &options, &std::sync::Arc::new(Progress::default()), &CancellationToken::new()).await;

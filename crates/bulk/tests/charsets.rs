@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use tailwater_bulk::check::in_step::InStep;
+use tailwater_bulk::check::sync_wait::SyncMethod;
 use tailwater_bulk::check::{CheckOptions, Digests};
 use tailwater_bulk::folder::Compression;
-use tailwater_bulk::load::{LoadOptions, load, own_folder};
+use tailwater_bulk::load::{LoadOptions, load, tailwater_folder};
 use tailwater_bulk::schema::Selection;
 use tailwater_sandbox::{ServerKind, require};
 use tailwater_session::Connection;
@@ -63,7 +63,7 @@ async fn texts_in_all_character_sets_arrive(kind: ServerKind) -> Result<()> {
     }
     let before = all(&source).await?;
     let folder = written::write(&source, Compression::Zstd, 10).await?;
-    let contents = own_folder::read(folder.path(), false)?;
+    let contents = tailwater_folder::read(folder.path(), false)?;
     for inserts in [false, true] {
         target.sql("DROP DATABASE IF EXISTS sets; DROP DATABASE IF EXISTS tailwater").await?;
         let options = LoadOptions { inserts, ..LoadOptions::new(target.connect_options()) };
@@ -72,7 +72,7 @@ async fn texts_in_all_character_sets_arrive(kind: ServerKind) -> Result<()> {
     }
     let options = CheckOptions {
         selection: Selection { schemas: vec!["sets".into()], ..Selection::default() },
-        in_step: Some(InStep::AtOnce),
+        in_step: Some(SyncMethod::AtOnce),
         ..CheckOptions::new(source.connect_options(), target.connect_options())
     };
     for digests in [options.digests, Digests::Here { seed: 7 }, Digests::OnServers] {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use tailwater_bulk::check::in_step::InStep;
+use tailwater_bulk::check::sync_wait::SyncMethod;
 use tailwater_bulk::check::{CheckOptions, CheckReport, Difference, Digests, TableFinding, What, check};
 use tailwater_bulk::repair::{Action, Outcome, RepairOptions, repair};
 use tailwater_bulk::schema::Selection;
@@ -272,7 +272,7 @@ async fn what_is_declared_otherwise_is_added_up_alike(kind: ServerKind) -> Resul
     run_script(&target, on_target.as_bytes())?;
     let options = CheckOptions {
         selection: Selection { schemas: vec!["declared".into()], ..Selection::default() },
-        in_step: Some(InStep::AtOnce),
+        in_step: Some(SyncMethod::AtOnce),
         ..CheckOptions::new(source.connect_options(), target.connect_options())
     };
     for digests in ALL_DIGESTS {
@@ -359,7 +359,7 @@ async fn all_types_are_the_same_in_both_families() -> Result<()> {
         };
         let options = CheckOptions {
             selection,
-            in_step: Some(InStep::AtOnce),
+            in_step: Some(SyncMethod::AtOnce),
             ..CheckOptions::new(source.connect_options(), target.connect_options())
         };
         for digests in ALL_DIGESTS {
@@ -467,7 +467,7 @@ async fn a_target_that_is_not_in_step_is_no_difference(kind: ServerKind) -> Resu
     servers.source.sql("UPDATE planted.t SET a = 9").await?;
     let hasty = CheckOptions { wait_max: Duration::ZERO, ..servers.options() };
     ensure!(matches!(run(&hasty).await, Err(BulkError::TargetBehind { .. })));
-    for in_step in [None, Some(InStep::Mark)] {
+    for in_step in [None, Some(SyncMethod::Mark)] {
         let options = CheckOptions { in_step, ..servers.options() };
         let waits = tokio::spawn(async move { run(&options).await });
         // It is still waiting, as there is nothing to go on with.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use tailwater_bulk::check::in_step::{InStep, Position, Waiting};
+use tailwater_bulk::check::sync_wait::{Position, SyncMethod, Waiting};
 use tailwater_bulk::check::{CheckOptions, Digests, check};
 use tailwater_bulk::schema::Selection;
 use tailwater_bulk::{BulkError, Progress, Throttle, ThrottleQuery, ThrottleRules};
@@ -55,7 +55,7 @@ async fn what_connections_inherit_changes_nothing(kind: ServerKind) -> Result<()
     source.sql(isolation).await?;
     let options = CheckOptions {
         selection: of_database("inherited"),
-        in_step: Some(InStep::AtOnce),
+        in_step: Some(SyncMethod::AtOnce),
         ..CheckOptions::new(source.connect_options(), target.connect_options())
     };
     let report = run(&options).await?;
@@ -130,12 +130,12 @@ async fn gtids_that_say_nothing_are_refused(kind: ServerKind) -> Result<()> {
     target.sql("CREATE DATABASE unsure; CREATE TABLE unsure.t (id INT PRIMARY KEY)").await?;
     let options = CheckOptions {
         selection: of_database("unsure"),
-        in_step: Some(InStep::Gtid),
+        in_step: Some(SyncMethod::Gtid),
         wait_max: Duration::ZERO,
         ..CheckOptions::new(source.connect_options(), target.connect_options())
     };
     let refusal = async |options: &CheckOptions| match run(options).await {
-        Err(BulkError::NotInStep { reason, .. }) => reason,
+        Err(BulkError::SyncUnknown { reason, .. }) => reason,
         other => format!("no refusal: {other:?}"),
     };
     // The target does not have them, but they can be waited for.
@@ -146,7 +146,7 @@ async fn gtids_that_say_nothing_are_refused(kind: ServerKind) -> Result<()> {
         for server in [&source, &target] {
             server.sql("SET GLOBAL gtid_slave_pos = '7-7-7'").await?;
         }
-        for in_step in [None, Some(InStep::Gtid)] {
+        for in_step in [None, Some(SyncMethod::Gtid)] {
             let reason = refusal(&CheckOptions { in_step, ..options.clone() }).await;
             ensure!(reason.contains("log_slave_updates"), "{in_step:?}: {reason}");
         }
@@ -157,7 +157,7 @@ async fn gtids_that_say_nothing_are_refused(kind: ServerKind) -> Result<()> {
         Flavour::MariaDb => "RESET MASTER",
     };
     source.sql(reset).await?;
-    for in_step in [None, Some(InStep::Gtid)] {
+    for in_step in [None, Some(SyncMethod::Gtid)] {
         let reason = refusal(&CheckOptions { in_step, ..options.clone() }).await;
         ensure!(reason.contains("no GTID yet"), "{in_step:?}: {reason}");
     }
@@ -191,7 +191,7 @@ async fn a_target_that_is_late_makes_no_chunk_smaller() -> Result<()> {
     let state = folder.path().join("state");
     let options = CheckOptions {
         selection: of_database("late"),
-        in_step: Some(InStep::Mark),
+        in_step: Some(SyncMethod::Mark),
         workers: 1,
         chunk_time_max: Duration::from_millis(400),
         state: Some(state.clone()),
@@ -227,7 +227,7 @@ async fn a_table_that_cannot_be_read_is_named(kind: ServerKind) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let options = CheckOptions {
         selection: of_database("broken"),
-        in_step: Some(InStep::AtOnce),
+        in_step: Some(SyncMethod::AtOnce),
         workers: 2,
         chunk_rows_max: 1,
         state: Some(folder.path().join("state")),
@@ -267,14 +267,14 @@ async fn a_mark_is_kept_on_a_new_connection(kind: ServerKind) -> Result<()> {
     let server = shared(kind).await?;
     let connect = async || Connection::connect(&server.connect_options()).await;
     let (mut first, mut second, mut other) = (connect().await?, connect().await?, connect().await?);
-    InStep::Mark.prepare(&mut first).await?;
-    let mut waiting = Waiting::new(InStep::Mark, PATIENCE, "kept-1-0".into(), None);
+    SyncMethod::Mark.prepare(&mut first).await?;
+    let mut waiting = Waiting::new(SyncMethod::Mark, PATIENCE, "kept-1-0".into(), None);
     waiting.position(&mut first).await?;
     // The first one is still there: as one whose server has not noticed yet that its client is gone.
     waiting.connected_again(&mut second).await?;
     let position = waiting.position(&mut second).await?;
     first.close().await;
-    InStep::Mark.prepare(&mut other).await?;
+    SyncMethod::Mark.prepare(&mut other).await?;
     let marks = "SELECT name, number FROM tailwater.check_marks WHERE name LIKE 'kept-1-0%'";
     let kept = server.sql(marks).await?;
     let Position::Mark(name, number) = &position else { anyhow::bail!("{position:?}") };

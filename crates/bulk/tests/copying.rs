@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use tailwater_bulk::BulkError;
 use tailwater_bulk::copy::{CopyOptions, CopyReport, copy, dry_run};
-use tailwater_bulk::load::{DeferIndexes, LoadOptions, load, own_folder};
+use tailwater_bulk::load::{DeferIndexes, LoadOptions, load, tailwater_folder};
 use tailwater_bulk::progress::Progress;
 use tailwater_bulk::schema::{Selection, TableName};
 use tailwater_sandbox::{Server, ServerKind, require};
@@ -201,7 +201,7 @@ async fn rows_that_are_not_unique_end_a_load(kind: ServerKind) -> Result<()> {
     let definition = std::fs::read_to_string(&file)?;
     ensure!(definition.contains("  KEY `k`"), "{definition}");
     std::fs::write(&file, definition.replace("  KEY `k`", "  UNIQUE KEY `k`"))?;
-    let contents = own_folder::read(folder.path(), false)?;
+    let contents = tailwater_folder::read(folder.path(), false)?;
     let mut options =
         LoadOptions { defer_indexes: DeferIndexes::Always, ..LoadOptions::new(target.connect_options()) };
     let refused = load(&contents, &options, &Arc::default(), &CancellationToken::new()).await;

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use flate2::read::GzDecoder;
+use tailwater_bulk::chunker::queries::SESSION;
 use tailwater_bulk::folder::{Compression, DumpFolder, Manifest, RowFormat, TableEntry};
 use tailwater_bulk::schema::{Selection, TableName};
 use tailwater_bulk::snapshot::{Snapshot, SnapshotOptions};
-use tailwater_bulk::walk::asking::SESSION;
 use tailwater_bulk::{BulkError, DumpOptions, Progress, dump, schema};
 use tailwater_sandbox::{Link, Server, ServerKind, ServerSpec, require};
 use tailwater_session::{ConnectOptions, Connection, SessionError};
@@ -159,7 +159,7 @@ async fn files_hold_what_a_query_gives(kind: ServerKind) -> Result<()> {
         ensure!(manifest.objects.len() == 1 && !folder.join("manifest.json.partial").exists());
         // A finished dump is not written over.
         let again = run(options(server.connect_options(), &folder)).await;
-        ensure!(matches!(again, Err(BulkError::FolderInUse { .. })), "{again:?}");
+        ensure!(matches!(again, Err(BulkError::FolderNotEmpty { .. })), "{again:?}");
     }
     Ok(())
 }
@@ -405,7 +405,7 @@ async fn an_interrupted_dump_goes_on(kind: ServerKind) -> Result<()> {
     std::fs::write(folder.join(lost), b"shorter")?;
     connection.execute("ALTER TABLE shop.plain ADD COLUMN more INT").await?;
     let refused = run(resumed).await;
-    ensure!(matches!(refused, Err(BulkError::Changed { .. })), "{refused:?}");
+    ensure!(matches!(refused, Err(BulkError::ResumeImpossible { .. })), "{refused:?}");
     Ok(())
 }
 

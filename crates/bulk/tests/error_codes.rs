@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tailwater_bulk::{BulkError, GoOn};
+use tailwater_bulk::{BulkError, ResumeHint};
 use tailwater_session::{ServerError, SessionError};
 
 #[test]
@@ -19,127 +19,127 @@ fn every_code_is_documented() {
         BulkError::Damaged { path: path(), reason: text() },
         BulkError::NewerFormat { path: path(), found: 2, known: 1 },
         BulkError::Busy { path: path() },
-        BulkError::Answer { table: text(), reason: text() },
-        BulkError::RowsMiscounted { table: text(), reason: text() },
+        BulkError::UnexpectedAnswer { table: text(), reason: text() },
+        BulkError::RowCountMismatch { table: text(), reason: text() },
         BulkError::NoSnapshot { reasons: text() },
-        BulkError::WritersWaited { waited: Duration::from_millis(1) },
-        BulkError::NotAlike { tries: 3 },
-        BulkError::DefinitionsMoved { reason: text() },
+        BulkError::WritersBlocked { waited: Duration::from_millis(1) },
+        BulkError::SnapshotMismatch { tries: 3 },
+        BulkError::SchemaChanged { reason: text() },
         BulkError::SnapshotLost { server: text() },
-        BulkError::LongStatement { id: 1, seconds: 2 },
-        BulkError::FolderInUse { path: path() },
+        BulkError::LongRunningStatement { id: 1, seconds: 2 },
+        BulkError::FolderNotEmpty { path: path() },
         BulkError::Interrupted,
-        BulkError::Changed { what: text(), reason: text() },
-        BulkError::Missing { what: text(), server: text() },
-        BulkError::NoDefinition { object: text() },
-        BulkError::NotEmpty { server: text(), count: 1, first: text() },
-        BulkError::EarlierLoad { server: text(), go_on: GoOn::Resume },
-        BulkError::Loading { server: text() },
-        BulkError::Unfinished { path: path(), tables: 1 },
-        BulkError::Mixed { path: path(), points: 2 },
-        BulkError::Definition {
+        BulkError::ResumeImpossible { what: text(), reason: text() },
+        BulkError::NotFound { what: text(), server: text() },
+        BulkError::DefinitionHidden { object: text() },
+        BulkError::TablesExist { server: text(), count: 1, first: text() },
+        BulkError::InterruptedLoad { server: text(), go_on: ResumeHint::Resume },
+        BulkError::LoadInProgress { server: text() },
+        BulkError::IncompleteDump { path: path(), tables: 1 },
+        BulkError::MixedSnapshots { path: path(), points: 2 },
+        BulkError::DefinitionRejected {
             what: text(),
             path: path(),
             statement: text(),
             error: Box::new(refusal.clone()),
-            go_on: GoOn::Resume,
+            go_on: ResumeHint::Resume,
         },
-        BulkError::Rows {
+        BulkError::RowsRejected {
             table: text(),
             path: path(),
             error: Box::new(SessionError::LoadBody),
-            go_on: GoOn::Resume,
+            go_on: ResumeHint::Resume,
         },
-        BulkError::RowOverPacket { table: text(), path: path(), bytes_max: 1 },
-        BulkError::HalfLoaded { table: text(), path: path(), forget: text() },
-        BulkError::TablesGone { server: text(), count: 1, first: text() },
-        BulkError::RowsChanged { table: text(), path: path(), warnings: 1, first: text().into() },
+        BulkError::RowExceedsPacket { table: text(), path: path(), bytes_max: 1 },
+        BulkError::PartialLoad { table: text(), path: path(), forget: text() },
+        BulkError::TablesDropped { server: text(), count: 1, first: text() },
+        BulkError::RowsAltered { table: text(), path: path(), warnings: 1, first: text().into() },
         BulkError::RowsMissing { table: text(), path: path(), found: 1, wanted: 2 },
-        BulkError::RowsFormat { path: path(), format: "csv" },
-        BulkError::ForeignFolder { path: path(), tool: "mydumper", reason: text() },
-        BulkError::NoInserts { table: text() },
-        BulkError::NoAccounts { reason: text() },
-        BulkError::OtherFamily { what: text(), reason: text() },
-        BulkError::StreamCut,
-        BulkError::CopyCut,
+        BulkError::RowFormatUnsupported { path: path(), format: "csv" },
+        BulkError::ForeignDump { path: path(), tool: "mydumper", reason: text() },
+        BulkError::InsertsUnsupported { table: text() },
+        BulkError::AccountsUnavailable { reason: text() },
+        BulkError::FlavourMismatch { what: text(), reason: text() },
+        BulkError::StreamInterrupted,
+        BulkError::CopyInterrupted,
         BulkError::GtidState { reason: text() },
         BulkError::LocalInfileOff { server: text() },
         BulkError::TargetBehind { target: text(), seconds: 1, position: text() },
-        BulkError::NotInStep { target: text(), reason: text() },
+        BulkError::SyncUnknown { target: text(), reason: text() },
         BulkError::RowTooLong { table: text(), server: text(), count: 1 },
-        BulkError::StateInUse { path: path() },
-        BulkError::StateOther { path: path(), reason: text() },
+        BulkError::StateFileExists { path: path() },
+        BulkError::StateMismatch { path: path(), reason: text() },
         BulkError::SameServer { server: text() },
-        BulkError::NotKept,
-        BulkError::NotRepairable { server: text(), error: Box::new(refusal.clone()), advice: "grant it" },
-        BulkError::Indexes { table: text(), error: Box::new(refusal), go_on: GoOn::Resume },
-        BulkError::BinaryUnfit { reason: text() },
+        BulkError::InterruptedWithoutState,
+        BulkError::RepairDenied { server: text(), error: Box::new(refusal.clone()), advice: "grant it" },
+        BulkError::IndexesRejected { table: text(), error: Box::new(refusal), go_on: ResumeHint::Resume },
+        BulkError::BinaryUnsupported { reason: text() },
         BulkError::BinaryFailed { what: text(), reason: text(), left: text() },
-        BulkError::NotBack { server: text(), seconds: 1, reason: text() },
-        BulkError::BinaryCut { left: text() },
+        BulkError::RecipientDown { server: text(), seconds: 1, reason: text() },
+        BulkError::BinaryInterrupted { left: text() },
         BulkError::NothingSelected { server: text() },
-        BulkError::Unseen { what: text(), server: text(), lacking: text(), instead: "" },
+        BulkError::MissingPrivilege { what: text(), server: text(), lacking: text(), instead: "" },
         BulkError::BinlogFormat { server: text(), privilege: "X", error: Box::new(denied) },
-        BulkError::NoEngine { server: text(), engine: text(), table: text(), path: path() },
+        BulkError::EngineMissing { server: text(), engine: text(), table: text(), path: path() },
     ];
     for error in &errors {
         // A variant that is added must be listed above, too.
         match error {
             BulkError::File { .. }
-            | BulkError::HalfLoaded { .. }
-            | BulkError::TablesGone { .. }
-            | BulkError::BinaryUnfit { .. }
+            | BulkError::PartialLoad { .. }
+            | BulkError::TablesDropped { .. }
+            | BulkError::BinaryUnsupported { .. }
             | BulkError::BinaryFailed { .. }
-            | BulkError::NotBack { .. }
-            | BulkError::BinaryCut { .. }
+            | BulkError::RecipientDown { .. }
+            | BulkError::BinaryInterrupted { .. }
             | BulkError::NothingSelected { .. }
-            | BulkError::Unseen { .. }
+            | BulkError::MissingPrivilege { .. }
             | BulkError::BinlogFormat { .. }
-            | BulkError::NoEngine { .. }
+            | BulkError::EngineMissing { .. }
             | BulkError::Damaged { .. }
             | BulkError::NewerFormat { .. }
             | BulkError::Busy { .. }
-            | BulkError::Answer { .. }
-            | BulkError::RowsMiscounted { .. }
+            | BulkError::UnexpectedAnswer { .. }
+            | BulkError::RowCountMismatch { .. }
             | BulkError::NoSnapshot { .. }
-            | BulkError::WritersWaited { .. }
-            | BulkError::NotAlike { .. }
-            | BulkError::DefinitionsMoved { .. }
+            | BulkError::WritersBlocked { .. }
+            | BulkError::SnapshotMismatch { .. }
+            | BulkError::SchemaChanged { .. }
             | BulkError::SnapshotLost { .. }
-            | BulkError::LongStatement { .. }
-            | BulkError::FolderInUse { .. }
+            | BulkError::LongRunningStatement { .. }
+            | BulkError::FolderNotEmpty { .. }
             | BulkError::Interrupted
-            | BulkError::Changed { .. }
-            | BulkError::Missing { .. }
-            | BulkError::NoDefinition { .. }
-            | BulkError::NotEmpty { .. }
-            | BulkError::EarlierLoad { .. }
-            | BulkError::Loading { .. }
-            | BulkError::Unfinished { .. }
-            | BulkError::Mixed { .. }
-            | BulkError::Definition { .. }
-            | BulkError::Rows { .. }
-            | BulkError::RowOverPacket { .. }
-            | BulkError::RowsChanged { .. }
+            | BulkError::ResumeImpossible { .. }
+            | BulkError::NotFound { .. }
+            | BulkError::DefinitionHidden { .. }
+            | BulkError::TablesExist { .. }
+            | BulkError::InterruptedLoad { .. }
+            | BulkError::LoadInProgress { .. }
+            | BulkError::IncompleteDump { .. }
+            | BulkError::MixedSnapshots { .. }
+            | BulkError::DefinitionRejected { .. }
+            | BulkError::RowsRejected { .. }
+            | BulkError::RowExceedsPacket { .. }
+            | BulkError::RowsAltered { .. }
             | BulkError::RowsMissing { .. }
-            | BulkError::RowsFormat { .. }
-            | BulkError::ForeignFolder { .. }
-            | BulkError::NoInserts { .. }
-            | BulkError::NoAccounts { .. }
-            | BulkError::OtherFamily { .. }
-            | BulkError::StreamCut
-            | BulkError::CopyCut
+            | BulkError::RowFormatUnsupported { .. }
+            | BulkError::ForeignDump { .. }
+            | BulkError::InsertsUnsupported { .. }
+            | BulkError::AccountsUnavailable { .. }
+            | BulkError::FlavourMismatch { .. }
+            | BulkError::StreamInterrupted
+            | BulkError::CopyInterrupted
             | BulkError::GtidState { .. }
             | BulkError::LocalInfileOff { .. }
             | BulkError::TargetBehind { .. }
-            | BulkError::NotInStep { .. }
+            | BulkError::SyncUnknown { .. }
             | BulkError::RowTooLong { .. }
-            | BulkError::StateInUse { .. }
-            | BulkError::StateOther { .. }
+            | BulkError::StateFileExists { .. }
+            | BulkError::StateMismatch { .. }
             | BulkError::SameServer { .. }
-            | BulkError::NotKept
-            | BulkError::NotRepairable { .. }
-            | BulkError::Indexes { .. }
+            | BulkError::InterruptedWithoutState
+            | BulkError::RepairDenied { .. }
+            | BulkError::IndexesRejected { .. }
             | BulkError::Session(_) => {}
         }
         let row = format!("| {} | ", error.code());

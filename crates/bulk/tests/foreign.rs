@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use tailwater_bulk::folder::LocalFiles;
-use tailwater_bulk::load::{Contents, LoadOptions, LoadReport, folder_kind, load};
+use tailwater_bulk::load::{Contents, LoadOptions, LoadReport, folder_format, load};
 use tailwater_bulk::{BulkError, Progress};
 use tailwater_sandbox::{Server, ServerKind, require};
 use tailwater_wire::Flavour;
@@ -51,7 +51,7 @@ async fn source(kind: ServerKind) -> Result<Server> {
 }
 
 fn contents(folder: &Path) -> Result<Contents, BulkError> {
-    folder_kind::read(Arc::new(LocalFiles::new(folder)), false)
+    folder_format::read(Arc::new(LocalFiles::new(folder)), false)
 }
 
 async fn load_all(contents: &Contents, options: &LoadOptions) -> Result<LoadReport, BulkError> {
@@ -107,13 +107,13 @@ async fn what_mydumper_wrote_is_loaded(kind: ServerKind) -> Result<()> {
         stopping.abort();
         if stopped.is_err() {
             let again = load_all(&contents, &options).await;
-            ensure!(matches!(again, Err(BulkError::EarlierLoad { .. })), "{again:?}");
+            ensure!(matches!(again, Err(BulkError::InterruptedLoad { .. })), "{again:?}");
         }
         let report = load_all(&contents, &LoadOptions { resume: true, ..options.clone() }).await?;
         ensure!(report.chunks_before > 0, "{report:?}");
         ensure_equal(&all(&source).await?, &all(&target).await?)?;
         let again = load_all(&contents, &options).await;
-        ensure!(matches!(again, Err(BulkError::NotEmpty { .. })), "{again:?}");
+        ensure!(matches!(again, Err(BulkError::TablesExist { .. })), "{again:?}");
         if kind.flavour() == Flavour::MariaDb {
             let point = contents.point.context("no point")?;
             ensure!(point.gtid_set.is_some() && point.binlog_position.is_some(), "{point:?}");
@@ -142,7 +142,7 @@ async fn what_mydumper_wrote_is_loaded(kind: ServerKind) -> Result<()> {
     ensure!(target.sql("SELECT COUNT(*) FROM `sh-op`.t").await? == ["0"]);
     std::fs::rename(plain.join("metadata"), plain.join("metadata.partial"))?;
     let unfinished = contents(&plain);
-    ensure!(matches!(unfinished, Err(BulkError::Unfinished { .. })), "{unfinished:?}");
+    ensure!(matches!(unfinished, Err(BulkError::IncompleteDump { .. })), "{unfinished:?}");
     Ok(())
 }
 
@@ -253,7 +253,7 @@ async fn what_mysql_shell_wrote_is_loaded() -> Result<()> {
         let target = started(kind).await?;
         let options = LoadOptions::new(target.connect_options());
         let inserts = load_all(&contents, &LoadOptions { inserts: true, ..options.clone() }).await;
-        ensure!(matches!(inserts, Err(BulkError::NoInserts { .. })), "{inserts:?}");
+        ensure!(matches!(inserts, Err(BulkError::InsertsUnsupported { .. })), "{inserts:?}");
         ensure!(all(&target).await?.is_empty(), "a load that was refused left something");
         load_all(&contents, &options).await?;
         let seen = target
@@ -303,10 +303,10 @@ async fn what_mysql_shell_wrote_is_loaded() -> Result<()> {
 
         std::fs::remove_file(folder.path().join("s%20h@chunked@1.tsv.zst"))?;
         let missing = crate::foreign::contents(folder.path());
-        ensure!(matches!(missing, Err(BulkError::ForeignFolder { .. })), "{missing:?}");
+        ensure!(matches!(missing, Err(BulkError::ForeignDump { .. })), "{missing:?}");
         std::fs::remove_file(folder.path().join("@.done.json"))?;
         let unfinished = crate::foreign::contents(folder.path());
-        ensure!(matches!(unfinished, Err(BulkError::Unfinished { .. })), "{unfinished:?}");
+        ensure!(matches!(unfinished, Err(BulkError::IncompleteDump { .. })), "{unfinished:?}");
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Context, Result, ensure};
 use tailwater_bulk::dump::stream::END;
 use tailwater_bulk::folder::{Compression, RowFormat};
-use tailwater_bulk::load::own_folder;
+use tailwater_bulk::load::tailwater_folder;
 use tailwater_bulk::{BulkError, DumpOptions, Progress, dump, dump_stream};
 use tailwater_sandbox::{Server, ServerKind, require};
 use tokio_util::sync::CancellationToken;
@@ -100,8 +100,8 @@ async fn files_of_statements_load_one_by_one(kind: ServerKind) -> Result<()> {
     }
     let source = source(kind).await?;
     let folder = dumped(&source, RowFormat::Sql, Compression::Zstd).await?;
-    let refused = own_folder::read(folder.path(), false);
-    ensure!(matches!(refused, Err(BulkError::RowsFormat { format: "sql", .. })), "{refused:?}");
+    let refused = tailwater_folder::read(folder.path(), false);
+    ensure!(matches!(refused, Err(BulkError::RowFormatUnsupported { format: "sql", .. })), "{refused:?}");
     let manifest = read_manifest(folder.path())?;
     let target = started(kind).await?;
     let read = |file: &str| std::fs::read(folder.path().join(file));
@@ -192,7 +192,7 @@ async fn a_slow_reader_is_waited_for(kind: ServerKind) -> Result<()> {
     cancel.cancel();
     reader.limit.store(usize::MAX, SeqCst);
     let ended = dumping.join().map_err(|_| anyhow::anyhow!("the dump failed"))?;
-    ensure!(matches!(ended, Err(BulkError::StreamCut)), "{ended:?}");
+    ensure!(matches!(ended, Err(BulkError::StreamInterrupted)), "{ended:?}");
     let text = reader.bytes();
     ensure!(!text.windows(END.len()).any(|window| window == END.as_bytes()), "it says that it is whole");
     Ok(())

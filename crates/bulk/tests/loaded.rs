@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use tailwater_bulk::BulkError;
+use tailwater_bulk::chunker::table_info::ColumnInfo;
 use tailwater_bulk::fields;
 use tailwater_bulk::folder::Compression;
-use tailwater_bulk::load::{LoadOptions, LoadReport, load, own_folder};
+use tailwater_bulk::load::{LoadOptions, LoadReport, load, tailwater_folder};
 use tailwater_bulk::progress::Progress;
 use tailwater_bulk::schema::{Object, Selection, ddl, inventory, prepare};
 use tailwater_bulk::sql::{literal, qualified, quoted};
-use tailwater_bulk::walk::shape::ShapeColumn;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::{Connection, Row};
 use tokio_util::sync::CancellationToken;
@@ -36,7 +36,7 @@ pub async fn started(kind: ServerKind) -> Result<Server> {
 }
 
 async fn load_into(folder: &Path, options: &LoadOptions) -> Result<LoadReport, BulkError> {
-    let contents = own_folder::read(folder, false)?;
+    let contents = tailwater_folder::read(folder, false)?;
     load(&contents, options, &Arc::default(), &CancellationToken::new()).await
 }
 
@@ -64,7 +64,7 @@ pub async fn all(server: &Server) -> Result<BTreeMap<String, Vec<Vec<u8>>>> {
         );
         let columns = connection.query(&sql).await?;
         let column = |row: &Row| {
-            Some(fields::selected(&ShapeColumn {
+            Some(fields::selected(&ColumnInfo {
                 name: row.get_str(0)?.to_owned(),
                 data_type: row.get_str(1)?.to_owned(),
                 column_type: row.get_str(2)?.to_owned(),
@@ -233,7 +233,7 @@ async fn a_load_goes_on_where_it_was(kind: ServerKind) -> Result<()> {
     }
     let source = sized_source(kind).await?;
     let folder = written::write(&source, Compression::Zstd, 97).await?;
-    let contents = own_folder::read(folder.path(), false)?;
+    let contents = tailwater_folder::read(folder.path(), false)?;
     let target = started(kind).await?;
     let mut options = LoadOptions { workers: 3, ..LoadOptions::new(target.connect_options()) };
     // At ever other places: before the first file is there, in the middle, near the end.
@@ -357,7 +357,7 @@ async fn the_target_may_restart(kind: ServerKind) -> Result<()> {
     }
     let source = sized_source(kind).await?;
     let folder = written::write(&source, Compression::Zstd, 97).await?;
-    let contents = own_folder::read(folder.path(), false)?;
+    let contents = tailwater_folder::read(folder.path(), false)?;
     let mut target = started(kind).await?;
     let options = LoadOptions::new(target.connect_options());
     let progress = Arc::new(Progress::default());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use tailwater_bulk::copy::{CopyOptions, copy};
 use tailwater_bulk::folder::Compression;
-use tailwater_bulk::load::{DeferIndexes, LoadOptions, LoadReport, load, own_folder};
+use tailwater_bulk::load::{DeferIndexes, LoadOptions, LoadReport, load, tailwater_folder};
 use tailwater_bulk::progress::Progress;
 use tailwater_bulk::schema::Selection;
 use tailwater_bulk::{BulkError, DumpOptions, dump};
@@ -28,7 +28,7 @@ on_each_server!(
 );
 
 async fn load_into(folder: &Path, options: &LoadOptions) -> Result<LoadReport, BulkError> {
-    let contents = own_folder::read(folder, false)?;
+    let contents = tailwater_folder::read(folder, false)?;
     load(&contents, options, &Arc::default(), &CancellationToken::new()).await
 }
 
@@ -98,7 +98,7 @@ async fn tables_that_were_there_keep_what_they_had(kind: ServerKind) -> Result<(
     target.sql("DELETE FROM shop.plain WHERE t = 'own' AND id < 1000").await?;
     let refused = load_into(folder, &resumed).await;
     failed(&refused, "TW-BULK-0035")?;
-    let Err(BulkError::HalfLoaded { table, path, forget }) = refused else {
+    let Err(BulkError::PartialLoad { table, path, forget }) = refused else {
         anyhow::bail!("{refused:?}");
     };
     ensure!(table == "shop.plain", "{table}");
@@ -214,7 +214,7 @@ async fn indexes_may_take_as_long_as_they_do(kind: ServerKind) -> Result<()> {
     );
     run_script(&source, script.as_bytes())?;
     let folder = written::write(&source, Compression::None, 50).await?;
-    let contents = own_folder::read(folder.path(), false)?;
+    let contents = tailwater_folder::read(folder.path(), false)?;
     let options = LoadOptions {
         workers: 1,
         defer_indexes: DeferIndexes::Always,

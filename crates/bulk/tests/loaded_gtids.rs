@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use tailwater_bulk::BulkError;
 use tailwater_bulk::folder::Compression;
-use tailwater_bulk::load::{Contents, LoadOptions, LoadReport, load, own_folder};
+use tailwater_bulk::load::{Contents, LoadOptions, LoadReport, load, tailwater_folder};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
@@ -26,7 +26,7 @@ async fn dumped(source: &Server) -> Result<(tempfile::TempDir, Contents, String)
         .sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY); INSERT INTO shop.t VALUES (1)")
         .await?;
     let folder = written::write(source, Compression::None, 10).await?;
-    let contents = own_folder::read(folder.path(), false)?;
+    let contents = tailwater_folder::read(folder.path(), false)?;
     let set = contents.point.as_ref().and_then(|point| point.gtid_set.clone()).context("no GTIDs")?;
     Ok((folder, contents, set))
 }

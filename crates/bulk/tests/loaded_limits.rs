@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use tailwater_bulk::folder::Compression;
-use tailwater_bulk::load::{LoadOptions, LoadReport, load, own_folder};
+use tailwater_bulk::load::{LoadOptions, LoadReport, load, tailwater_folder};
 use tailwater_bulk::{BulkError, Progress};
 use tailwater_sandbox::{FullDisk, Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
@@ -23,7 +23,7 @@ on_each_server!(
 );
 
 async fn load_into(folder: &tempfile::TempDir, options: &LoadOptions) -> Result<LoadReport, BulkError> {
-    let contents = own_folder::read(folder.path(), false)?;
+    let contents = tailwater_folder::read(folder.path(), false)?;
     load(&contents, options, &Arc::default(), &CancellationToken::new()).await
 }
 
@@ -142,7 +142,7 @@ async fn a_full_disk_is_gone_on_with_when_there_is_room(kind: ServerKind) -> Res
     let library = tempfile::tempdir()?;
     let disk = FullDisk::compile(library.path())?;
     let mut target = Server::start(spec(kind).environment([disk.environment()])).await?;
-    let contents = own_folder::read(folder.path(), false)?;
+    let contents = tailwater_folder::read(folder.path(), false)?;
     let options = LoadOptions { binlog: false, workers: 1, ..LoadOptions::new(target.connect_options()) };
     let progress = Arc::new(Progress::default());
     let filling = {

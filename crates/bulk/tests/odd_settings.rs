@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use tailwater_bulk::check::in_step::InStep;
+use tailwater_bulk::check::sync_wait::SyncMethod;
 use tailwater_bulk::check::{CheckOptions, Digests, check};
 use tailwater_bulk::copy::{CopyOptions, copy};
 use tailwater_bulk::folder::Compression;
-use tailwater_bulk::load::{LoadOptions, load, own_folder};
+use tailwater_bulk::load::{LoadOptions, load, tailwater_folder};
 use tailwater_bulk::repair::{RepairOptions, repair};
 use tailwater_bulk::schema::Selection;
 use tailwater_bulk::{Progress, Throttle};
@@ -66,7 +66,7 @@ async fn odd_global_settings_change_nothing(kind: ServerKind) -> Result<()> {
 
     // A load of a dump, in chunks of few rows.
     let folder = written::write(&source, Compression::Zstd, 3).await?;
-    let contents = own_folder::read(folder.path(), false)?;
+    let contents = tailwater_folder::read(folder.path(), false)?;
     let options = LoadOptions { workers: 2, ..LoadOptions::new(target.connect_options()) };
     let report = load(&contents, &options, &Arc::default(), &CancellationToken::new()).await?;
     ensure!(report.chunks_loaded > 8, "{report:?}");
@@ -114,7 +114,7 @@ fn check_options(source: &Server, target: &Server, digests: Digests) -> CheckOpt
     let selection = Selection { schemas: vec!["shop".into()], ..Selection::default() };
     let options = CheckOptions::new(source.connect_options(), target.connect_options());
     // Nothing replicates here: what is there now is compared.
-    let in_step = Some(InStep::AtOnce);
+    let in_step = Some(SyncMethod::AtOnce);
     CheckOptions { selection, digests, workers: 2, in_step, ..options }
 }
 

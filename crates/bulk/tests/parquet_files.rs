@@ -8,13 +8,13 @@ use anyhow::{Context, Result, bail, ensure};
 use chrono::{DateTime, Days, NaiveDate};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
+use tailwater_bulk::chunker::queries::SESSION;
 use tailwater_bulk::folder::names::JOURNAL;
 use tailwater_bulk::folder::{
     ColumnEntry, Compression, DumpFolder, JournalEntry, Manifest, RowFormat, TableEntry,
 };
-use tailwater_bulk::load::own_folder;
+use tailwater_bulk::load::tailwater_folder;
 use tailwater_bulk::sql::{qualified, quoted};
-use tailwater_bulk::walk::asking::SESSION;
 use tailwater_bulk::{BulkError, DumpOptions, Progress, dump};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;
@@ -216,8 +216,11 @@ async fn every_value_is_what_a_query_gives(kind: ServerKind) -> Result<()> {
         let entry = TableEntry { columns: vec![column], ..entry };
         ensure!(rows_of(&folder, &entry)? == vec![vec![Some("1".to_owned())]; 3]);
         compare(&source, &folder, &manifest).await?;
-        let refused = own_folder::read(&folder, false);
-        ensure!(matches!(refused, Err(BulkError::RowsFormat { format: "parquet", .. })), "{refused:?}");
+        let refused = tailwater_folder::read(&folder, false);
+        ensure!(
+            matches!(refused, Err(BulkError::RowFormatUnsupported { format: "parquet", .. })),
+            "{refused:?}"
+        );
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use tailwater_bulk::check::in_step::InStep;
+use tailwater_bulk::check::sync_wait::SyncMethod;
 use tailwater_bulk::check::{CheckOptions, Difference, TableFinding};
 use tailwater_bulk::repair::{Action, Outcome, RepairOptions, RepairReport, repair};
 use tailwater_bulk::schema::{Selection, TableName};
@@ -45,7 +45,7 @@ impl Apart {
     fn options(&self) -> CheckOptions {
         CheckOptions {
             selection: Selection { schemas: vec!["apart".into()], ..Selection::default() },
-            in_step: Some(InStep::AtOnce),
+            in_step: Some(SyncMethod::AtOnce),
             ..CheckOptions::new(self.source.connect_options(), self.target.connect_options())
         }
     }

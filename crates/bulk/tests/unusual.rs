@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use tailwater_bulk::dump::left_out::{LeftOut, LeftOutKind};
+use tailwater_bulk::chunker::TableShape;
+use tailwater_bulk::dump::omissions::{Omission, OmissionKind};
 use tailwater_bulk::folder::{DumpFolder, Manifest};
 use tailwater_bulk::schema::{Selection, TableName};
-use tailwater_bulk::walk::TableShape;
 use tailwater_bulk::{BulkError, DumpOptions, DumpReport, Progress, dump};
 use tailwater_sandbox::{ServerKind, require};
 use tailwater_session::Connection;
@@ -62,7 +62,7 @@ async fn rows_of_other_tables_are_left_out(kind: ServerKind) -> Result<()> {
     let temporary = tempfile::tempdir()?;
     let folder = temporary.path().join("dump");
     let report = dumped(options(server.connect_options(), &folder)).await?;
-    let left_out = LeftOut { of: "shop.both_of".into(), what: LeftOutKind::Rows };
+    let left_out = Omission { of: "shop.both_of".into(), what: OmissionKind::Rows };
     ensure!(report.left_out == [left_out], "{:?}", report.left_out);
     let merged = table(&report.manifest, "both_of")?;
     ensure!(merged.finished && merged.chunks.is_empty() && report.manifest.is_complete(), "{merged:?}");
@@ -128,7 +128,7 @@ async fn the_rest_of_a_dump_is_what_was_asked_for_first(kind: ServerKind) -> Res
     let resumed = || DumpOptions { resume: true, ..plain() };
     let others = Selection { schemas: vec!["elsewhere".into()], ..Selection::default() };
     let refused = dumped(DumpOptions { selection: others, ..resumed() }).await.err();
-    ensure!(matches!(refused, Some(BulkError::Changed { .. })), "{refused:?}");
+    ensure!(matches!(refused, Some(BulkError::ResumeImpossible { .. })), "{refused:?}");
     let manifest = dumped(resumed()).await?.manifest;
     let names: Vec<_> = manifest.tables.iter().map(|entry| entry.table.as_str()).collect();
     ensure!(names == ["wanted"] && manifest.is_complete(), "{names:?}");
@@ -163,7 +163,7 @@ async fn history_is_not_dumped_as_rows(kind: ServerKind) -> Result<()> {
     for table in ["parted", "plain"] {
         let ids = first_fields(&folder, &report.manifest, table)?;
         ensure!(ids == ["1", "3"], "{table}: {ids:?}");
-        let left_out = LeftOut { of: format!("shop.{table}"), what: LeftOutKind::History };
+        let left_out = Omission { of: format!("shop.{table}"), what: OmissionKind::History };
         ensure!(report.left_out.contains(&left_out), "{:?}", report.left_out);
     }
     // Those that have no sign end beyond what has one (from 11.5 on).

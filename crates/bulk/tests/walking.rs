@@ -1,11 +1,11 @@
 //! Chunks of real tables hold every row once, whatever the key and its collation.
 
 use anyhow::{Context, Result, ensure};
+use tailwater_bulk::chunker::condition::condition;
+use tailwater_bulk::chunker::queries::{RangeScan, SESSION, from_clause, next_chunk};
+use tailwater_bulk::chunker::range::KeyRange;
+use tailwater_bulk::chunker::{ChunkKey, ChunkPlan, ChunkRange, ChunkSizeLimits, Chunker, TableShape};
 use tailwater_bulk::sql::qualified;
-use tailwater_bulk::walk::asking::{RangeScan, SESSION, from_clause, next_chunk};
-use tailwater_bulk::walk::condition::condition;
-use tailwater_bulk::walk::range::KeyRange;
-use tailwater_bulk::walk::{ChunkRange, ServoLimits, TableShape, Walk, WalkKey, WalkPlan};
 use tailwater_sandbox::{Server, ServerKind, require, shared};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
@@ -210,14 +210,14 @@ async fn walk_case(connection: &mut Connection, case: &Case) -> Result<()> {
 async fn walk(connection: &mut Connection, table: &str) -> Result<(Vec<u64>, u32)> {
     connection.query(&format!("ANALYZE TABLE {}", qualified("walking", table))).await?;
     let shape = TableShape::read(connection, "walking", table).await?.context("it is there")?;
-    let limits = ServoLimits { rows_first: 17, rows_max: 30, cost_max: u64::MAX };
-    let plan = WalkPlan {
-        key: WalkKey::choose(&shape.keys).cloned(),
+    let limits = ChunkSizeLimits { rows_first: 17, rows_max: 30, cost_max: u64::MAX };
+    let plan = ChunkPlan {
+        key: ChunkKey::choose(&shape.keys).cloned(),
         partitions: shape.partitions,
         rows_estimate: shape.rows_estimate,
         limits,
     };
-    let mut walk = Walk::new(plan.clone());
+    let mut walk = Chunker::new(plan.clone());
     let (mut seen, mut chunks) = (Vec::new(), 0);
     while let Some(range) = next_chunk(&mut walk, connection, "walking", table).await? {
         let statement = statement(connection, &plan, table, &range, "row_n");
@@ -228,7 +228,7 @@ async fn walk(connection: &mut Connection, table: &str) -> Result<(Vec<u64>, u32
         chunks += 1;
         ensure!(chunks < 1000, "it does not end");
         if chunks % 3 == 0 {
-            walk = Walk::resume(plan.clone(), Some(&range)).map_err(anyhow::Error::msg)?;
+            walk = Chunker::resume(plan.clone(), Some(&range)).map_err(anyhow::Error::msg)?;
         }
     }
     seen.sort_unstable();
@@ -237,7 +237,7 @@ async fn walk(connection: &mut Connection, table: &str) -> Result<(Vec<u64>, u32
 
 fn statement(
     connection: &Connection,
-    plan: &WalkPlan,
+    plan: &ChunkPlan,
     table: &str,
     range: &ChunkRange,
     column: &str,
@@ -271,11 +271,11 @@ async fn mysql_reads_rows_of_integer_ranges_once() -> Result<()> {
         connection.execute(&insert).await?;
         connection.query(&format!("ANALYZE TABLE walking.{table}")).await?;
         let shape = TableShape::read(&mut connection, "walking", table).await?.context("it is there")?;
-        let plan = WalkPlan {
-            key: WalkKey::choose(&shape.keys).cloned(),
+        let plan = ChunkPlan {
+            key: ChunkKey::choose(&shape.keys).cloned(),
             partitions: shape.partitions.clone(),
             rows_estimate: shape.rows_estimate,
-            limits: ServoLimits { rows_first: 1000, rows_max: 1000, cost_max: u64::MAX },
+            limits: ChunkSizeLimits { rows_first: 1000, rows_max: 1000, cost_max: u64::MAX },
         };
         let partition = shape.partitions.first().cloned();
         for (from, to) in [(Some(2001), Some(3000)), (None, Some(1000)), (Some(39_001), None)] {

@@ -1,18 +1,18 @@
 //! Copies a whole server as its files lie on disk, by the server's own means: faster than rows for large data, and
 //! possible only between servers of one release series.
 //!
-//! - [`cloning`]: MySQL's clone plugin, from server to server over the network.
-//! - [`backup`]: `mariadb-backup`, into a folder of this machine.
-//! - [`fit`]: what either of them needs, told from what servers and tools say of themselves.
+//! - [`clone_plugin`]: MySQL's clone plugin, from server to server over the network.
+//! - [`mariadb_backup`]: `mariadb-backup`, into a folder of this machine.
+//! - [`version_check`]: what either of them needs, told from what servers and tools say of themselves.
 
-pub mod backup;
-pub mod cloning;
-mod fit;
+pub mod clone_plugin;
+pub mod mariadb_backup;
+mod version_check;
 
 use tailwater_session::Connection;
 
 use crate::error::BulkError;
-use crate::snapshot::fed;
+use crate::snapshot::channel_target;
 
 /// Where the copied data stands in the source's history.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -28,9 +28,9 @@ pub struct BinaryPoint {
 /// Refuses a server that a channel feeds past its binlog: the GTIDs that would come with its files are behind its data.
 ///
 /// # Errors
-/// [`BulkError::BinaryUnfit`]; [`BulkError::Session`].
+/// [`BulkError::BinaryUnsupported`]; [`BulkError::Session`].
 async fn not_fed(source: &mut Connection) -> Result<(), BulkError> {
-    let channels = fed::unlogged_channels(source).await?;
+    let channels = channel_target::unlogged_channels(source).await?;
     if channels.is_empty() {
         return Ok(());
     }
@@ -41,5 +41,5 @@ async fn not_fed(source: &mut Connection) -> Result<(), BulkError> {
         channels.join(", "),
         source.endpoint()
     );
-    Err(BulkError::BinaryUnfit { reason })
+    Err(BulkError::BinaryUnsupported { reason })
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::pair::Mismatch;
-use super::verdict::Version;
+use super::row_verdict::Version;
+use crate::chunker::range::KeyLiteral;
 use crate::schema::TableName;
-use crate::walk::range::KeyLiteral;
 
 /// A row that is not the same on both sides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

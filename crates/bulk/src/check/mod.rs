@@ -1,24 +1,24 @@
 //! Compares two servers that are kept in step, while both are written to and without holding locks.
 //!
 //! - [`pair`]: a table on both sides; [`rendering`]: how values are rendered alike.
-//! - [`verdict`]: the core: whether a row differs, told from versions read one after the other.
-//! - [`in_step`]: waiting until the target has what the source had; [`behind_marks`]: also where transactions come in any order.
-//! - [`fed`]: whether anything brings transactions to a target.
-//! - [`comparing`]: one chunk on both sides; [`work`]: which comes next; [`state`]: how far it is.
+//! - [`row_verdict`]: the core: whether a row differs, told from versions read one after the other.
+//! - [`sync_wait`]: waiting until the target has what the source had; [`channel_progress`]: also where transactions come in any order.
+//! - [`replication_check`]: whether anything brings transactions to a target.
+//! - [`comparer`]: one chunk on both sides; [`chunk_queue`]: which comes next; [`state`]: how far it is.
 //! - [`difference`]: what is found.
 
-pub mod behind_marks;
-pub mod comparing;
+pub mod channel_progress;
+mod chunk_queue;
+pub mod comparer;
 pub mod difference;
-mod fed;
-pub mod in_step;
 pub mod pair;
 pub mod rendering;
+mod replication_check;
+mod row_sum;
+pub mod row_verdict;
 mod state;
-mod summing;
+pub mod sync_wait;
 pub(crate) mod tables;
-pub mod verdict;
-mod work;
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
@@ -31,22 +31,22 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::chunker::ChunkSizeLimits;
+use crate::chunker::queries::SESSION;
 use crate::error::BulkError;
 use crate::progress::Progress;
 use crate::schema::{Selection, TableName};
-use crate::snapshot::taking::stay;
+use crate::snapshot::acquire::stay;
 use crate::throttle::Throttle;
-use crate::walk::ServoLimits;
-use crate::walk::asking::SESSION;
-use behind_marks::ReadsProgress;
-use comparing::Comparing;
-pub use comparing::Digests;
+use channel_progress::ChannelProgressReader;
+use chunk_queue::TableWork;
+use comparer::Comparing;
+pub use comparer::Digests;
 pub use difference::{Difference, TableFinding, Values, What};
-use in_step::{InStep, Waiting};
 use pair::TablePair;
 use state::State;
+use sync_wait::{SyncMethod, Waiting};
 use tables::Found;
-use work::TableWork;
 
 /// What to compare, and how.
 #[derive(Debug, Clone)]
@@ -62,10 +62,10 @@ pub struct CheckOptions {
     /// How many chunks are compared side by side; one at least.
     pub workers: usize,
     /// How to know that the target has what the source had; found out if absent.
-    pub in_step: Option<InStep>,
-    /// Who reads how far channels of Tailwater are that feed the target: with [`InStep::Mark`] there is no check of such a target
+    pub in_step: Option<SyncMethod>,
+    /// Who reads how far channels of Tailwater are that feed the target: with [`SyncMethod::Mark`] there is no check of such a target
     /// without.
-    pub progress_reader: Option<Arc<dyn ReadsProgress>>,
+    pub progress_reader: Option<Arc<dyn ChannelProgressReader>>,
     /// How long to wait for the target at most.
     pub wait_max: Duration,
     /// The most rows of a chunk of a table with a key.
@@ -103,10 +103,10 @@ impl CheckOptions {
         }
     }
 
-    fn servo_limits(&self) -> ServoLimits {
+    fn servo_limits(&self) -> ChunkSizeLimits {
         /// Before it is known how fast the servers are.
         const ROWS_FIRST: u64 = 10_000;
-        ServoLimits {
+        ChunkSizeLimits {
             rows_first: ROWS_FIRST.min(self.chunk_rows_max),
             rows_max: self.chunk_rows_max,
             cost_max: u64::try_from(self.chunk_time_max.as_micros()).unwrap_or(u64::MAX),
@@ -173,10 +173,10 @@ struct Shared {
 /// [`CheckOptions::resume`].
 ///
 /// # Errors
-/// [`BulkError::Interrupted`] or [`BulkError::NotKept`] if it was cancelled; [`BulkError::SameServer`]; [`BulkError::NotInStep`],
-/// [`BulkError::TargetBehind`] about waiting for the target; [`BulkError::StateInUse`], [`BulkError::StateOther`],
-/// [`BulkError::Busy`], [`BulkError::Damaged`], [`BulkError::File`] about the state; [`BulkError::Changed`] if a table's key
-/// is another than before the interruption; [`BulkError::Missing`], [`BulkError::RowTooLong`], [`BulkError::Session`].
+/// [`BulkError::Interrupted`] or [`BulkError::InterruptedWithoutState`] if it was cancelled; [`BulkError::SameServer`]; [`BulkError::SyncUnknown`],
+/// [`BulkError::TargetBehind`] about waiting for the target; [`BulkError::StateFileExists`], [`BulkError::StateMismatch`],
+/// [`BulkError::Busy`], [`BulkError::Damaged`], [`BulkError::File`] about the state; [`BulkError::ResumeImpossible`] if a table's key
+/// is another than before the interruption; [`BulkError::NotFound`], [`BulkError::RowTooLong`], [`BulkError::Session`].
 pub async fn check(
     options: &CheckOptions,
     throttle: Arc<Throttle>,
@@ -193,7 +193,7 @@ pub async fn check(
     let report = tokio::select! {
         report = work => report,
         () = cancel.cancelled() => {
-            Err(if options.state.is_some() { BulkError::Interrupted } else { BulkError::NotKept })
+            Err(if options.state.is_some() { BulkError::Interrupted } else { BulkError::InterruptedWithoutState })
         }
     };
     if report.is_err() {
@@ -214,12 +214,12 @@ pub(crate) fn marks() -> String {
 pub(crate) async fn take_marks_away(options: &CheckOptions, marks: &str) {
     /// Nobody wants to wait long for that.
     const PATIENCE: Duration = Duration::from_secs(5);
-    if options.in_step != Some(InStep::Mark) {
+    if options.in_step != Some(SyncMethod::Mark) {
         return;
     }
     let work = async {
         let mut source = Connection::connect(&options.source).await?;
-        in_step::take_away_of(&mut source, marks).await?;
+        sync_wait::take_away_of(&mut source, marks).await?;
         source.close().await;
         Ok::<_, BulkError>(())
     };
@@ -239,7 +239,7 @@ pub(crate) struct FoundBefore {
 /// What an earlier check kept in its state of the tables that are selected now.
 ///
 /// # Errors
-/// [`BulkError::StateOther`] if it was of other servers; [`BulkError::Damaged`]; [`BulkError::File`].
+/// [`BulkError::StateMismatch`] if it was of other servers; [`BulkError::Damaged`]; [`BulkError::File`].
 pub(crate) fn found_before(options: &CheckOptions) -> Result<FoundBefore, BulkError> {
     let [source, target] = options.names();
     let Some(path) = &options.state else { return Ok(FoundBefore::default()) };
@@ -289,7 +289,7 @@ pub(crate) async fn connect(
     }
     let in_step = match options.in_step {
         Some(in_step) => in_step,
-        None => InStep::find_out(&mut source, &mut target).await?,
+        None => SyncMethod::find_out(&mut source, &mut target).await?,
     };
     if worker == 0 {
         in_step.refuse_unsure(&mut source, &mut target).await?;
@@ -388,8 +388,10 @@ fn work(
             progress.table();
             continue;
         }
-        let changed =
-            |name: &TableName, reason| BulkError::Changed { what: format!("the check of {name}"), reason };
+        let changed = |name: &TableName, reason| BulkError::ResumeImpossible {
+            what: format!("the check of {name}"),
+            reason,
+        };
         let name = pair.name.clone();
         let table = TableWork::new(pair, options.servo_limits(), options.differences_max, &before);
         tables.push(table.map_err(|reason| changed(&name, reason))?);

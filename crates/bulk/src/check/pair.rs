@@ -5,14 +5,14 @@ use tailwater_session::ServerInfo;
 use tailwater_wire::Flavour;
 
 use super::rendering::{Rendered, Rendering, ValueKind, rendering, row_hash};
-use super::summing::row_sum;
+use super::row_sum::row_sum;
+use crate::chunker::condition::condition;
+use crate::chunker::queries::{ChunkStatement, IndexHint, RangeScan, from_clause};
+use crate::chunker::range::{KeyLiteral, KeyRange};
+use crate::chunker::table_info::ColumnInfo;
+use crate::chunker::{ChunkKey, KeyColumn, KeyKind, TableShape};
 use crate::schema::TableName;
 use crate::sql::quoted;
-use crate::walk::asking::{ChunkStatement, IndexHint, RangeScan, from_clause};
-use crate::walk::condition::condition;
-use crate::walk::range::{KeyLiteral, KeyRange};
-use crate::walk::shape::ShapeColumn;
-use crate::walk::{KeyColumn, KeyKind, TableShape, WalkKey};
 
 /// The longest JSON documents that are compared as such; longer ones are compared as texts.
 const DOCUMENT_BYTES_MAX: u32 = 1 << 20;
@@ -47,9 +47,9 @@ pub struct TablePair {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PairKey {
     /// On the source.
-    pub source: WalkKey,
+    pub source: ChunkKey,
     /// On the target.
-    pub target: WalkKey,
+    pub target: ChunkKey,
     /// Texts in it are compared by other collations on the two sides, under which one may tell rows apart that the other does not: rows
     /// are only the same if their keys are the same bytes.
     pub by_bytes: bool,
@@ -109,7 +109,7 @@ impl TablePair {
     }
 
     /// The key as a side has it.
-    pub fn key(&self, side: Side) -> Option<&WalkKey> {
+    pub fn key(&self, side: Side) -> Option<&ChunkKey> {
         self.key.as_ref().map(|key| match side {
             Side::Source => &key.source,
             Side::Target => &key.target,
@@ -262,14 +262,14 @@ impl TablePair {
     }
 }
 
-fn key_expressions(key: &WalkKey) -> String {
+fn key_expressions(key: &ChunkKey) -> String {
     let expressions: Vec<_> = key.columns.iter().map(|column| column.expression()).collect();
     expressions.join(", ")
 }
 
 /// The best key that both have: of the same columns, whose values go back and forth in the same way.
 fn common_key(source: &TableShape, target: &TableShape) -> Option<PairKey> {
-    let same = |one: &WalkKey, other: &WalkKey| {
+    let same = |one: &ChunkKey, other: &ChunkKey| {
         one.columns.len() == other.columns.len()
             && one.columns.iter().zip(&other.columns).all(|(one, other)| {
                 one.name.eq_ignore_ascii_case(&other.name)
@@ -278,10 +278,10 @@ fn common_key(source: &TableShape, target: &TableShape) -> Option<PairKey> {
                     && (one.kind != KeyKind::Ordinal || is_numbered_alike(&one.name, [source, target]))
             })
     };
-    let find = |key: &WalkKey| target.keys.iter().find(|other| same(key, other)).cloned();
+    let find = |key: &ChunkKey| target.keys.iter().find(|other| same(key, other)).cloned();
     let common: Vec<_> = source.keys.iter().filter(|key| find(key).is_some()).cloned().collect();
     let source_shape = source;
-    let source = WalkKey::choose(&common)?.clone();
+    let source = ChunkKey::choose(&common)?.clone();
     let on_target = find(&source)?;
     let by_bytes = source.columns.iter().any(|column| {
         matches!(column.kind, KeyKind::Text { .. })
@@ -291,7 +291,7 @@ fn common_key(source: &TableShape, target: &TableShape) -> Option<PairKey> {
 }
 
 /// What both sides say of a column; `None` if one of them generates it.
-fn declared<'s>(name: &str, shapes: [&'s TableShape; 2]) -> Option<[&'s ShapeColumn; 2]> {
+fn declared<'s>(name: &str, shapes: [&'s TableShape; 2]) -> Option<[&'s ColumnInfo; 2]> {
     let find =
         |shape: &'s TableShape| shape.columns.iter().find(|column| column.name.eq_ignore_ascii_case(name));
     Some([find(shapes[0])?, find(shapes[1])?])
@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     fn shape(columns: &[(&str, &str)], keys: &[(&str, &[&str])]) -> TableShape {
-        let column = |name: &str, data_type: &str| ShapeColumn {
+        let column = |name: &str, data_type: &str| ColumnInfo {
             name: name.into(),
             data_type: data_type.into(),
             column_type: data_type.into(),
@@ -323,7 +323,7 @@ mod tests {
             collation: None,
             nullable: false,
         };
-        let key = |name: &str, columns: &[&str]| WalkKey {
+        let key = |name: &str, columns: &[&str]| ChunkKey {
             name: name.into(),
             columns: columns
                 .iter()

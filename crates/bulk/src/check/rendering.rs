@@ -5,9 +5,9 @@
 
 use tailwater_wire::Flavour;
 
-use crate::members;
+use crate::chunker::table_info::ColumnInfo;
+use crate::enum_members;
 use crate::sql::quoted;
-use crate::walk::shape::ShapeColumn;
 
 /// Values of long types are taken by their digest when they are longer, so that a row's rendering stays short.
 const LONG_BYTES: u32 = 65_535;
@@ -53,7 +53,7 @@ pub enum ValueKind {
     Real,
     /// As the number of a member, but for index 0 of an ENUM, which is written as this text.
     Member {
-        /// See [`members::index_zero`].
+        /// See [`enum_members::index_zero`].
         zero: String,
     },
     /// In quotes.
@@ -99,7 +99,7 @@ enum Class {
 }
 
 impl Class {
-    fn of(column: &ShapeColumn) -> Self {
+    fn of(column: &ColumnInfo) -> Self {
         match column.data_type.as_str() {
             "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "decimal" | "year" | "bit" => {
                 Self::Number
@@ -119,7 +119,7 @@ impl Class {
 }
 
 /// How two columns are compared; `None` if their types have no values in common that could be.
-pub fn rendering(source: &ShapeColumn, target: &ShapeColumn, flavours: [Flavour; 2]) -> Option<Rendering> {
+pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2]) -> Option<Rendering> {
     use Class::{Document, Member, Moment, Number, Text};
     let classes = [Class::of(source), Class::of(target)];
     let sides = [source, target];
@@ -134,7 +134,7 @@ pub fn rendering(source: &ShapeColumn, target: &ShapeColumn, flavours: [Flavour;
     };
     let expressions = match classes {
         [Member, Member] if source.column_type == target.column_type => {
-            literal = match members::index_zero(&target.data_type, &target.column_type) {
+            literal = match enum_members::index_zero(&target.data_type, &target.column_type) {
                 Some(zero) => ValueKind::Member { zero },
                 None => ValueKind::Number,
             };
@@ -146,9 +146,9 @@ pub fn rendering(source: &ShapeColumn, target: &ShapeColumn, flavours: [Flavour;
             if let Some(charset) = source.charset.clone().filter(|_| alike) {
                 literal = ValueKind::Text(charset);
             }
-            let text = |column: &ShapeColumn| if alike { bytes(column) } else { as_utf8(column) };
+            let text = |column: &ColumnInfo| if alike { bytes(column) } else { as_utf8(column) };
             sides.map(|column| match classes {
-                [Member, Member] => members::compared(column, text(column)),
+                [Member, Member] => enum_members::compared(column, text(column)),
                 _ => text(column),
             })
         }
@@ -179,7 +179,7 @@ pub fn rendering(source: &ShapeColumn, target: &ShapeColumn, flavours: [Flavour;
     let is_plain = is_ordinal || matches!(classes[0], Number | Class::Real | Moment);
     let read = read(sides, classes);
     let [on_source, on_target] = expressions;
-    let rendered = |expression: String, column: &ShapeColumn| Rendered {
+    let rendered = |expression: String, column: &ColumnInfo| Rendered {
         column: quoted(&column.name),
         alone: if expression == in_binary(column) { quoted(&column.name) } else { expression.clone() },
         length: match (expression == in_binary(column), classes == [Document, Document]) {
@@ -205,7 +205,7 @@ pub fn rendering(source: &ShapeColumn, target: &ShapeColumn, flavours: [Flavour;
 }
 
 /// How both sides read it, so that what is equal is read alike. Nobody reads JSON, which the families print otherwise.
-fn read(sides: [&ShapeColumn; 2], classes: [Class; 2]) -> Option<Read> {
+fn read(sides: [&ColumnInfo; 2], classes: [Class; 2]) -> Option<Read> {
     let is_one_of = |types: &[&str]| sides.iter().any(|side| types.contains(&side.data_type.as_str()));
     let is_integer = match classes {
         [Class::Number, Class::Number] => !is_one_of(&["decimal"]),
@@ -225,20 +225,20 @@ fn read(sides: [&ShapeColumn; 2], classes: [Class; 2]) -> Option<Read> {
     }
 }
 
-fn is_wide(column: &ShapeColumn) -> bool {
+fn is_wide(column: &ColumnInfo) -> bool {
     match column.data_type.as_str() {
         "bit" => !(1..=32).any(|bits| column.column_type == format!("bit({bits})")),
         data_type => ["bigint", "set"].contains(&data_type),
     }
 }
 
-fn is_unsigned(column: &ShapeColumn) -> bool {
+fn is_unsigned(column: &ColumnInfo) -> bool {
     let declared = |word: &str| column.column_type.contains(word);
     declared("unsigned") || declared("zerofill") || !column.data_type.ends_with("int")
 }
 
 /// The bytes of texts that are in the same character set on both sides, or in sets of which one holds the other.
-fn bytes(column: &ShapeColumn) -> String {
+fn bytes(column: &ColumnInfo) -> String {
     let name = quoted(&column.name);
     match column.charset {
         Some(_) => in_binary(column),
@@ -247,25 +247,25 @@ fn bytes(column: &ShapeColumn) -> String {
     }
 }
 
-fn in_binary(column: &ShapeColumn) -> String {
+fn in_binary(column: &ColumnInfo) -> String {
     format!("CONVERT({} USING binary)", quoted(&column.name))
 }
 
-fn as_utf8(column: &ShapeColumn) -> String {
+fn as_utf8(column: &ColumnInfo) -> String {
     format!("CONVERT(CONVERT({} USING utf8mb4) USING binary)", quoted(&column.name))
 }
 
-fn is_same_text(source: &ShapeColumn, target: &ShapeColumn) -> bool {
-    let family = |column: &ShapeColumn| {
+fn is_same_text(source: &ColumnInfo, target: &ColumnInfo) -> bool {
+    let family = |column: &ColumnInfo| {
         let charset = column.charset.clone().unwrap_or_else(|| "utf8mb4".to_owned());
         if ["ascii", "utf8", "utf8mb3"].contains(&charset.as_str()) { "utf8mb4".to_owned() } else { charset }
     };
     family(source) == family(target)
 }
 
-fn is_same_number(source: &ShapeColumn, target: &ShapeColumn) -> bool {
-    let decimal = |column: &ShapeColumn| column.data_type == "decimal";
-    let scale = |column: &ShapeColumn| {
+fn is_same_number(source: &ColumnInfo, target: &ColumnInfo) -> bool {
+    let decimal = |column: &ColumnInfo| column.data_type == "decimal";
+    let scale = |column: &ColumnInfo| {
         let (_, scale) = column.column_type.split_once(',')?;
         scale.split(')').next()?.trim().parse::<u32>().ok()
     };
@@ -273,7 +273,7 @@ fn is_same_number(source: &ShapeColumn, target: &ShapeColumn) -> bool {
         || (decimal(source) && decimal(target) && scale(source) == scale(target))
 }
 
-fn number(column: &ShapeColumn, alike: bool) -> String {
+fn number(column: &ColumnInfo, alike: bool) -> String {
     let name = quoted(&column.name);
     // A display width shows in texts only with zeros before the number.
     let needs_number = column.data_type == "bit" || column.column_type.contains("zerofill");
@@ -284,15 +284,15 @@ fn number(column: &ShapeColumn, alike: bool) -> String {
     }
 }
 
-fn are_date_times(columns: [&ShapeColumn; 2]) -> bool {
+fn are_date_times(columns: [&ColumnInfo; 2]) -> bool {
     columns.iter().all(|column| ["datetime", "timestamp"].contains(&column.data_type.as_str()))
 }
 
-fn is_binary_string(column: &ShapeColumn) -> bool {
+fn is_binary_string(column: &ColumnInfo) -> bool {
     column.data_type.ends_with("binary") || column.data_type.ends_with("blob")
 }
 
-fn is_long(column: &ShapeColumn) -> bool {
+fn is_long(column: &ColumnInfo) -> bool {
     ["mediumtext", "longtext", "mediumblob", "longblob", "json"].contains(&column.data_type.as_str())
         || (Class::of(column) == Class::Bytes && !is_binary_string(column))
 }
@@ -357,8 +357,8 @@ pub fn row_hash<'a>(columns: impl Iterator<Item = &'a Rendered> + Clone) -> Stri
 mod tests {
     use super::*;
 
-    fn column(data_type: &str, column_type: &str, charset: Option<&str>) -> ShapeColumn {
-        ShapeColumn {
+    fn column(data_type: &str, column_type: &str, charset: Option<&str>) -> ColumnInfo {
+        ColumnInfo {
             name: "c".into(),
             data_type: data_type.into(),
             column_type: column_type.into(),
@@ -368,12 +368,12 @@ mod tests {
         }
     }
 
-    fn both(source: &ShapeColumn, target: &ShapeColumn) -> Option<(String, String)> {
+    fn both(source: &ColumnInfo, target: &ColumnInfo) -> Option<(String, String)> {
         let rendering = rendering(source, target, [Flavour::MySql, Flavour::MariaDb])?;
         Some((rendering.source.expression, rendering.target.expression))
     }
 
-    fn same(column: &ShapeColumn) -> String {
+    fn same(column: &ColumnInfo) -> String {
         let (source, target) = both(column, column).expect("the same type can be compared");
         assert_eq!(source, target);
         source

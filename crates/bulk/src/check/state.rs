@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use tailwater_files::PRIVATE_FILE;
 
 use super::difference::{Difference, TableFinding};
+use crate::chunker::ChunkRange;
 use crate::error::BulkError;
 use crate::folder::files::failed;
 use crate::folder::journal::{line_of, parse};
 use crate::schema::TableName;
-use crate::walk::ChunkRange;
 
 /// The format of the file.
 const FORMAT: u32 = 1;
@@ -72,7 +72,7 @@ impl State {
     /// Begins, or goes on with what the file says. Without a file nothing outlives the process.
     ///
     /// # Errors
-    /// [`BulkError::StateInUse`], [`BulkError::StateOther`], [`BulkError::Busy`], [`BulkError::Damaged`],
+    /// [`BulkError::StateFileExists`], [`BulkError::StateMismatch`], [`BulkError::Busy`], [`BulkError::Damaged`],
     /// [`BulkError::File`].
     pub(super) fn open(
         path: Option<&Path>,
@@ -94,7 +94,7 @@ impl State {
         let mut state = Self::default();
         let is_new = entries.is_empty();
         if !is_new && !resume {
-            return Err(BulkError::StateInUse { path: path.to_owned() });
+            return Err(BulkError::StateFileExists { path: path.to_owned() });
         }
         state.replay(entries, path, Some((source, target)))?;
         file.set_len(good_bytes as u64).map_err(failed("cut", path))?;
@@ -109,7 +109,7 @@ impl State {
     /// What a check wrote to a file.
     ///
     /// # Errors
-    /// [`BulkError::StateOther`] if it is of other servers; [`BulkError::Damaged`], [`BulkError::File`].
+    /// [`BulkError::StateMismatch`] if it is of other servers; [`BulkError::Damaged`], [`BulkError::File`].
     pub(super) fn read(path: &Path, source: &str, target: &str) -> Result<Self, BulkError> {
         let mut file = tailwater_files::open_regular(path).map_err(failed("open", path))?;
         let (entries, good_bytes) = read(&mut file, path)?;
@@ -218,7 +218,7 @@ impl State {
         servers: Option<(&str, &str)>,
     ) -> Result<(), BulkError> {
         let mut entries = entries.into_iter();
-        let other = |reason: String| BulkError::StateOther { path: path.to_owned(), reason };
+        let other = |reason: String| BulkError::StateMismatch { path: path.to_owned(), reason };
         match entries.next() {
             None => return Ok(()),
             Some(Entry::Begun { format, .. }) if format > FORMAT => {
@@ -292,8 +292,8 @@ fn read(file: &mut File, path: &Path) -> Result<(Vec<Entry>, usize), BulkError> 
 mod tests {
     use super::super::difference::What;
     use super::*;
-    use crate::walk::KeyRange;
-    use crate::walk::range::KeyLiteral;
+    use crate::chunker::KeyRange;
+    use crate::chunker::range::KeyLiteral;
 
     fn range(from: i128) -> ChunkRange {
         ChunkRange { partition: None, keys: KeyRange::Integers { from: Some(from), to: Some(from + 9) } }
@@ -321,8 +321,8 @@ mod tests {
         drop(state);
         let whole = std::fs::read(&path).unwrap();
         std::fs::write(&path, [&whole[..], b"{\"compared\":{\"sch"].concat()).unwrap();
-        assert!(matches!(State::open(Some(&path), false, "a", "b"), Err(BulkError::StateInUse { .. })));
-        assert!(matches!(State::open(Some(&path), true, "a", "c"), Err(BulkError::StateOther { .. })));
+        assert!(matches!(State::open(Some(&path), false, "a", "b"), Err(BulkError::StateFileExists { .. })));
+        assert!(matches!(State::open(Some(&path), true, "a", "c"), Err(BulkError::StateMismatch { .. })));
         let mut state = State::open(Some(&path), true, "a", "b").unwrap();
         assert!(matches!(State::open(Some(&path), true, "a", "b"), Err(BulkError::Busy { .. })));
         let found = &state.tables[&table];

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use tailwater_session::{Connection, SessionError};
 
-use super::comparing::Comparing;
+use super::comparer::Comparing;
 use super::difference::TableFinding;
 use super::pair::TablePair;
+use crate::chunker::TableShape;
 use crate::error::BulkError;
 use crate::schema::{self, Selection, TableName, Whole};
 use crate::sql::{literals, qualified};
-use crate::walk::TableShape;
 
 /// What there is on both sides.
 pub(super) struct Found {
@@ -24,7 +24,7 @@ pub(super) struct Found {
 /// is looked for once more: tables come and go meanwhile.
 ///
 /// # Errors
-/// [`BulkError::Missing`] if something selected is not on the source; [`BulkError::TargetBehind`]; [`BulkError::Session`].
+/// [`BulkError::NotFound`] if something selected is not on the source; [`BulkError::TargetBehind`]; [`BulkError::Session`].
 pub(super) async fn find(comparing: &mut Comparing, selection: &Selection) -> Result<Found, BulkError> {
     let on_source = schema::inventory(&mut comparing.source, selection).await?;
     let is_empty = on_source.is_empty(selection);

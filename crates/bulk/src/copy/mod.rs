@@ -1,13 +1,13 @@
 //! Copies databases from one server to another: a dump and a load at once, with no disk between.
 //!
 //! What a dump prepares (snapshot, definitions, the walk through each table) and what a load does (tables, rows, objects,
-//! GTID state, notes on the target) are the same code here; [`rows`] takes chunk after chunk from a connection of the
+//! GTID state, notes on the target) are the same code here; [`table_copier`] takes chunk after chunk from a connection of the
 //! snapshot to one of the target.
 //!
 //! A copy that was interrupted goes on with its [`LoadOptions::resume`]: tables that were finished are kept, others begin
 //! anew, at another point in time than the finished ones.
 
-pub(crate) mod rows;
+pub(crate) mod table_copier;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,16 +17,16 @@ use tailwater_session::Connection;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::dump::left_out::LeftOut;
-use crate::dump::preparing::{self, Prepared};
+use crate::dump::omissions::Omission;
+use crate::dump::preparation::{self, Prepared};
 use crate::dump::{self, DumpOptions, DumpPlan};
 use crate::error::BulkError;
 use crate::folder::{Compression, MemoryFiles, SnapshotPoint};
 use crate::load::contents::Contents;
-use crate::load::{LoadOptions, LoadReport, own_folder, run};
+use crate::load::{LoadOptions, LoadReport, run, tailwater_folder};
 use crate::progress::Progress;
 use crate::schema::{Selection, TableName};
-use rows::CopyRows;
+use table_copier::CopyRows;
 
 /// What to copy, from where and how.
 #[derive(Debug, Clone)]
@@ -82,7 +82,7 @@ pub struct CopyReport {
     /// Tables whose engine has no snapshots.
     pub not_in_snapshot: Vec<TableName>,
     /// What is on the source and was not copied.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<Omission>,
 }
 
 /// What would be done.
@@ -97,7 +97,7 @@ pub struct CopyPlan {
 /// What a copy would do. Nothing is written or locked.
 ///
 /// # Errors
-/// [`BulkError::Missing`] if something selected is not there; [`BulkError::Session`].
+/// [`BulkError::NotFound`] if something selected is not there; [`BulkError::Session`].
 pub async fn dry_run(options: &CopyOptions) -> Result<CopyPlan, BulkError> {
     let source = dump::dry_run(&options.source).await?;
     let mut target = Connection::connect(&options.load.connect).await?;
@@ -111,8 +111,8 @@ pub async fn dry_run(options: &CopyOptions) -> Result<CopyPlan, BulkError> {
 /// [`LoadOptions::resume`], but by one that is to tell the target which transactions it has.
 ///
 /// # Errors
-/// Those of a dump and of a load; [`BulkError::CopyCut`] in place of [`BulkError::Interrupted`] with
-/// [`LoadOptions::set_gtid`]. [`BulkError::NotEmpty`], [`BulkError::EarlierLoad`], [`BulkError::Loading`],
+/// Those of a dump and of a load; [`BulkError::CopyInterrupted`] in place of [`BulkError::Interrupted`] with
+/// [`LoadOptions::set_gtid`]. [`BulkError::TablesExist`], [`BulkError::InterruptedLoad`], [`BulkError::LoadInProgress`],
 /// [`BulkError::LocalInfileOff`] and [`BulkError::GtidState`] before anything is changed.
 pub async fn copy(
     options: &CopyOptions,
@@ -135,14 +135,14 @@ async fn copy_now(
     let prepared = tokio::select! {
         biased;
         () = stop.cancelled() => return Err(BulkError::Interrupted),
-        prepared = preparing::prepare(&source, progress) => prepared?,
+        prepared = preparation::prepare(&source, progress) => prepared?,
     };
     let Prepared { shared, snapshot, not_in_snapshot, left_out } = prepared;
     let (mut contents, point) = {
         let folder = shared.folder.lock().await;
         let point = folder.manifest().snapshots.last().cloned().unwrap_or_default();
         let contents =
-            own_folder::contents(Arc::clone(folder.files()), folder.manifest(), Some(point.clone()))?;
+            tailwater_folder::contents(Arc::clone(folder.files()), folder.manifest(), Some(point.clone()))?;
         (contents, point)
     };
     contents.id = id(&contents, &source.selection, &shared.folder.lock().await.manifest().server);

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use flate2::write::GzEncoder;
 use tailwater_session::RawRow;
 
-use super::encoding::{Encoder, TableRows};
 use super::parquet::{ParquetFile, WrittenParquet};
+use super::row_encoder::{Encoder, TableRows};
 use crate::error::BulkError;
 use crate::folder::files::failed;
 use crate::folder::{Compression, DumpFiles, NewFile, NulledValues, WrittenChunk};
@@ -76,7 +76,7 @@ impl ChunkFile {
     /// Appends a row; how many bytes it takes.
     ///
     /// # Errors
-    /// [`BulkError::File`]; [`BulkError::Session`] if the row's bytes make no sense; [`BulkError::Answer`] if a value does not.
+    /// [`BulkError::File`]; [`BulkError::Session`] if the row's bytes make no sense; [`BulkError::UnexpectedAnswer`] if a value does not.
     pub fn put(&mut self, row: &RawRow<'_>) -> Result<u64, BulkError> {
         let bytes = match &mut self.content {
             Content::Text(text) => text.put(row, &self.path)?,

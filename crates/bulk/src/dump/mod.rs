@@ -1,21 +1,21 @@
 //! Dumps databases into a folder: rows go from the wire to files without being turned into values, but for Parquet, on several
 //! connections that see the same point in time.
 //!
-//! - [`preparing`]: what is to be dumped, the folder, the snapshot; [`origin`]: is it still the same server; [`left_out`]: what is not in it.
-//! - [`work`]: which chunk of which table comes next; [`worker`]: reads and writes one after the other.
-//! - [`chunk_file`]: one chunk's file; [`encoding`]: rows as they stand there, [`tsv`] in the format that is loaded, [`parquet`]
+//! - [`preparation`]: what is to be dumped, the folder, the snapshot; [`origin`]: is it still the same server; [`omissions`]: what is not in it.
+//! - [`chunk_queue`]: which chunk of which table comes next; [`worker`]: reads and writes one after the other.
+//! - [`chunk_file`]: one chunk's file; [`row_encoder`]: rows as they stand there, [`tsv`] in the format that is loaded, [`parquet`]
 //!   in columns.
 //! - [`stream`]: all of it as one stream of statements.
 
 mod chunk_file;
-pub mod encoding;
-pub mod left_out;
+pub(crate) mod chunk_queue;
+pub mod omissions;
 mod origin;
 pub mod parquet;
-pub(crate) mod preparing;
+pub(crate) mod preparation;
+pub mod row_encoder;
 pub mod stream;
 pub(crate) mod tsv;
-pub(crate) mod work;
 pub(crate) mod worker;
 
 use std::io::Write;
@@ -28,15 +28,15 @@ use tailwater_session::{ConnectOptions, Connection};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::chunker::{ChunkKey, ChunkSizeLimits, TableShape};
 use crate::error::BulkError;
 use crate::folder::{Compression, DumpFiles, LocalFiles, Manifest, RowFormat};
 use crate::progress::Progress;
 use crate::schema::{self, Selection, TableName};
-use crate::snapshot::listing::Lengths;
+use crate::snapshot::table_list::Lengths;
 use crate::snapshot::{SnapshotPlan, circumstances, plan};
 use crate::throttle::Throttle;
-use crate::walk::{ServoLimits, TableShape, WalkKey};
-use left_out::LeftOut;
+use omissions::Omission;
 use stream::Stream;
 use worker::Worker;
 
@@ -69,7 +69,7 @@ pub struct DumpOptions {
     pub resume: bool,
     /// What holds it back between chunks.
     pub throttle: Arc<Throttle>,
-    /// Of the channels that feed the server past its binlog ([`crate::snapshot::fed`]) these have stopped.
+    /// Of the channels that feed the server past its binlog ([`crate::snapshot::channel_target`]) these have stopped.
     pub channels_stopped: Vec<String>,
     /// Is cancelled when the snapshot is there: they may go on.
     pub snapshot_taken: CancellationToken,
@@ -103,12 +103,12 @@ impl DumpOptions {
     }
 
     /// How big chunks of a table may be, and the first by what the server believes of its rows.
-    fn servo_limits(&self, rows_estimate: u64, bytes_estimate: u64) -> ServoLimits {
+    fn servo_limits(&self, rows_estimate: u64, bytes_estimate: u64) -> ChunkSizeLimits {
         /// Where the server knows nothing.
         const ROWS_FIRST: u64 = 10_000;
         let row_bytes = bytes_estimate.checked_div(rows_estimate).filter(|&bytes| bytes > 0);
         let rows_first = row_bytes.map_or(ROWS_FIRST, |bytes| self.chunk_bytes_max / bytes);
-        ServoLimits {
+        ChunkSizeLimits {
             rows_first: rows_first.clamp(1, self.chunk_rows_max.max(1)),
             rows_max: self.chunk_rows_max,
             cost_max: self.chunk_bytes_max,
@@ -130,7 +130,7 @@ pub struct DumpReport {
     /// Tables whose engine has no snapshots: their rows are those of the moment when they were read.
     pub not_in_snapshot: Vec<TableName>,
     /// What is on the server and not in the folder.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<Omission>,
 }
 
 /// What would be done.
@@ -160,12 +160,12 @@ pub struct PlannedTable {
 /// What a dump would do. Nothing is written or locked.
 ///
 /// # Errors
-/// [`BulkError::Missing`] if something selected is not there; [`BulkError::Session`].
+/// [`BulkError::NotFound`] if something selected is not there; [`BulkError::Session`].
 pub async fn dry_run(options: &DumpOptions) -> Result<DumpPlan, BulkError> {
     let mut connection = Connection::connect(&options.connect).await?;
     schema::prepare(&mut connection).await?;
-    let preparing::Checked { inventory, .. } =
-        preparing::check_selection(&mut connection, &options.selection, options.accounts).await?;
+    let preparation::Checked { inventory, .. } =
+        preparation::check_selection(&mut connection, &options.selection, options.accounts).await?;
     let lengths = Lengths::read(&mut connection, &inventory.schemas).await?;
     let order = lengths.largest_first(inventory.tables);
     let ways = plan::plans(circumstances(&mut connection).await?, options.connections, &order);
@@ -175,7 +175,7 @@ pub async fn dry_run(options: &DumpOptions) -> Result<DumpPlan, BulkError> {
             continue;
         };
         tables.push(PlannedTable {
-            key: WalkKey::choose(&shape.keys).map(|key| key.name.clone()),
+            key: ChunkKey::choose(&shape.keys).map(|key| key.name.clone()),
             rows_estimate: shape.rows_estimate,
             bytes_estimate: shape.bytes_estimate,
             in_snapshot: shape.is_transactional(),
@@ -189,8 +189,8 @@ pub async fn dry_run(options: &DumpOptions) -> Result<DumpPlan, BulkError> {
 /// [`DumpOptions::resume`].
 ///
 /// # Errors
-/// [`BulkError::Interrupted`] if it was cancelled; [`BulkError::FolderInUse`], [`BulkError::Busy`], [`BulkError::Damaged`]
-/// about the folder; [`BulkError::Changed`] if a table is not any more what it was before the interruption;
+/// [`BulkError::Interrupted`] if it was cancelled; [`BulkError::FolderNotEmpty`], [`BulkError::Busy`], [`BulkError::Damaged`]
+/// about the folder; [`BulkError::ResumeImpossible`] if a table is not any more what it was before the interruption;
 /// [`BulkError::NoSnapshot`], [`BulkError::SnapshotLost`], [`BulkError::Session`], [`BulkError::File`].
 pub async fn dump(
     options: DumpOptions,
@@ -204,7 +204,7 @@ pub async fn dump(
 /// nothing is gathered but about a megabyte for each. A stream that broke off lacks the line of [`stream::END`].
 ///
 /// # Errors
-/// As [`dump`], and [`BulkError::StreamCut`] in place of [`BulkError::Interrupted`]: nothing can be gone on with.
+/// As [`dump`], and [`BulkError::StreamInterrupted`] in place of [`BulkError::Interrupted`]: nothing can be gone on with.
 pub async fn dump_stream(
     options: DumpOptions,
     out: Box<dyn Write + Send>,
@@ -216,7 +216,7 @@ pub async fn dump_stream(
     let (compression, rows) = (Compression::None, RowFormat::Sql);
     let options = DumpOptions { files, compression, rows, resume: false, ..options };
     match run(options, Some(&stream), progress, cancel).await {
-        Err(BulkError::Interrupted) => Err(BulkError::StreamCut),
+        Err(BulkError::Interrupted) => Err(BulkError::StreamInterrupted),
         done => done,
     }
 }
@@ -229,11 +229,11 @@ async fn run(
 ) -> Result<DumpReport, BulkError> {
     let begun = Instant::now();
     let prepared = tokio::select! {
-        prepared = preparing::prepare(&options, &progress) => prepared?,
+        prepared = preparation::prepare(&options, &progress) => prepared?,
         () = cancel.cancelled() => return Err(BulkError::Interrupted),
     };
-    let preparing::Prepared { shared, snapshot, not_in_snapshot, left_out } = prepared;
-    let preparing::SnapshotTaken { readers, method, stall } = snapshot;
+    let preparation::Prepared { shared, snapshot, not_in_snapshot, left_out } = prepared;
+    let preparation::SnapshotTaken { readers, method, stall } = snapshot;
     if let Some(stream) = stream {
         stream.begin(shared.folder.lock().await.manifest())?;
     }

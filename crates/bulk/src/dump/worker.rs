@@ -7,14 +7,14 @@ use tailwater_wire::protocol::ServerStatus;
 use tokio::sync::Mutex;
 
 use super::chunk_file::ChunkFile;
-use super::work::{TableWork, Task};
+use super::chunk_queue::{TableWork, Task};
+use crate::chunker::queries::check_sent;
 use crate::error::BulkError;
 use crate::folder::names::chunk_file;
 use crate::folder::{Compression, DumpFolder, NulledValues, WrittenChunk};
 use crate::progress::Progress;
 use crate::snapshot::{FinishedTables, Snapshot, SnapshotReader};
 use crate::throttle::Throttle;
-use crate::walk::asking::check_sent;
 
 /// What all workers of a dump share.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::manifest::{ChunkEntry, Manifest, NulledValues, SnapshotPoint, WrittenChunk};
 use super::names::chunk_file;
-use crate::walk::ChunkRange;
+use crate::chunker::ChunkRange;
 
 /// How a line ends: the checksum of what stands before, as the last field of the object.
 const CHECKSUM: &str = ",\"crc32\":\"";
@@ -163,8 +163,8 @@ mod tests {
 
     use super::super::manifest::{Compression, DumpedFlavour, DumpedServer, FORMAT, TableEntry};
     use super::*;
-    use crate::walk::KeyRange;
-    use crate::walk::range::KeyLiteral;
+    use crate::chunker::KeyRange;
+    use crate::chunker::range::KeyLiteral;
 
     fn manifest() -> Manifest {
         Manifest {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use tailwater_files::PRIVATE_FILE;
 
+use super::direct_io::DirectIoFile;
 use super::files::{DumpFiles, NewFile, partial};
-use super::past_cache::PastCache;
 
 /// Files in a folder of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl DumpFiles for LocalFiles {
 
 /// A file with another name until it is finished.
 struct LocalFile {
-    file: PastCache,
+    file: DirectIoFile,
     path: PathBuf,
     temporary: PathBuf,
     renamed: bool,
@@ -83,7 +83,7 @@ struct LocalFile {
 
 impl LocalFile {
     fn new(file: File, path: PathBuf, temporary: PathBuf) -> Box<Self> {
-        Box::new(Self { file: PastCache::new(file), path, temporary, renamed: false })
+        Box::new(Self { file: DirectIoFile::new(file), path, temporary, renamed: false })
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::chunker::ChunkRange;
 use crate::schema::Selection;
-use crate::walk::ChunkRange;
 
 /// The format that is written, and the newest that is read.
 pub const FORMAT: u32 = 1;

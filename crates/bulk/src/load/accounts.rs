@@ -7,7 +7,7 @@ use tailwater_wire::Flavour;
 
 use super::contents::{AccountScripts, Contents};
 use super::definitions;
-use super::record::Record;
+use super::load_record::Record;
 use crate::error::BulkError;
 use crate::schema::TableName;
 use crate::schema::accounts::spelled;
@@ -37,15 +37,15 @@ pub struct AccountsReport {
 /// Refuses accounts that would not be the same.
 ///
 /// # Errors
-/// [`BulkError::NoAccounts`], [`BulkError::OtherFamily`]
+/// [`BulkError::AccountsUnavailable`], [`BulkError::FlavourMismatch`]
 pub(super) fn check(contents: &Contents, target: Flavour) -> Result<(), BulkError> {
     if contents.accounts.is_empty() {
         let reason = "the dump has none: dump with --users".to_owned();
-        return Err(BulkError::NoAccounts { reason });
+        return Err(BulkError::AccountsUnavailable { reason });
     }
     match contents.flavour == Some(target) {
         true => Ok(()),
-        false => Err(BulkError::OtherFamily {
+        false => Err(BulkError::FlavourMismatch {
             what: "the accounts of the dump".into(),
             reason: "privileges and hashes of passwords of one family mean nothing to the other: leave --users out".into(),
         }),
@@ -55,7 +55,7 @@ pub(super) fn check(contents: &Contents, target: Flavour) -> Result<(), BulkErro
 /// Makes them.
 ///
 /// # Errors
-/// [`BulkError::Definition`], [`BulkError::Session`]
+/// [`BulkError::DefinitionRejected`], [`BulkError::Session`]
 pub(super) async fn load(
     connection: &mut Connection,
     contents: &Contents,

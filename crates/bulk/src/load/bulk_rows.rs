@@ -2,7 +2,7 @@
 
 use tailwater_wire::protocol::bulk::put_value;
 
-use super::inserts::unescape;
+use super::insert_builder::unescape;
 use crate::dump::tsv::place_of_special;
 
 /// So many index zeros of ENUMs are in a batch, unless a single row has more: the server warns of each, and shows no more than 1,000

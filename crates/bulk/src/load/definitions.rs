@@ -8,8 +8,8 @@ use tailwater_wire::redact::{SHOWN_BYTES_MAX, public_statement};
 use tracing::warn;
 
 use super::contents::{Definition, Dialect, Packing, file_name};
-use super::{events, feed, mydumper, statements};
-use crate::error::{BulkError, GoOn};
+use super::{chunk_reader, events, mydumper, statement_splitter};
+use crate::error::{BulkError, ResumeHint};
 use crate::folder::DumpFiles;
 use crate::folder::files::{document_of, failed};
 use crate::schema::{TableName, script};
@@ -65,7 +65,7 @@ pub(crate) async fn tables_there<'a>(
 /// interrupted; the statements behind it are run all the same. Events come disabled if that is wanted.
 ///
 /// # Errors
-/// [`BulkError::Definition`] if the server refuses a statement; [`BulkError::Session`] if the connection breaks.
+/// [`BulkError::DefinitionRejected`] if the server refuses a statement; [`BulkError::Session`] if the connection breaks.
 pub(crate) async fn make(
     connection: &mut Connection,
     files: &dyn DumpFiles,
@@ -113,12 +113,12 @@ pub(super) async fn make_passing(
             }
             Err(SessionError::Server { error, .. }) => {
                 let front = public_statement(statement, SHOWN_BYTES_MAX);
-                return Err(BulkError::Definition {
+                return Err(BulkError::DefinitionRejected {
                     what: definition.what.clone(),
                     path: definition.path.clone(),
                     statement: front,
                     error: Box::new(error),
-                    go_on: GoOn::Resume,
+                    go_on: ResumeHint::Resume,
                 });
             }
             Err(error) => return Err(error.into()),
@@ -154,7 +154,7 @@ pub(super) fn read(files: &dyn DumpFiles, definition: &Definition) -> Result<Vec
         return document_of(files, &name, SCRIPT_BYTES_MAX);
     }
     let mut bytes = Vec::new();
-    let opened = feed::open(files, &name, packing);
+    let opened = chunk_reader::open(files, &name, packing);
     let read = opened.and_then(|script| script.take(SCRIPT_BYTES_MAX + 1).read_to_end(&mut bytes));
     read.map_err(failed("read", &definition.path))?;
     if bytes.len() as u64 > SCRIPT_BYTES_MAX {
@@ -197,7 +197,8 @@ fn statements<'a>(script: &'a [u8], dialect: &Dialect) -> Result<Vec<Cow<'a, [u8
             (schema, script::statements(script).into_iter().map(Cow::Borrowed).collect())
         }
         Dialect::Mydumper { schema, is_program } => {
-            let mut found = if *is_program { mydumper::programs(script) } else { statements::all(script)? };
+            let mut found =
+                if *is_program { mydumper::programs(script) } else { statement_splitter::all(script)? };
             // It does not say under which they were made: most likely under the server's own.
             if *is_program {
                 found.insert(0, b"SET sql_mode = @@GLOBAL.sql_mode".to_vec());
@@ -207,7 +208,9 @@ fn statements<'a>(script: &'a [u8], dialect: &Dialect) -> Result<Vec<Cow<'a, [u8
     };
     let schema = schema.iter().map(|schema| Cow::Owned(format!("USE {}", quoted(schema)).into_bytes()));
     // What is there already is not theirs to drop.
-    Ok(schema.chain(found.into_iter().filter(|statement| statements::verb(statement) != "DROP")).collect())
+    Ok(schema
+        .chain(found.into_iter().filter(|statement| statement_splitter::verb(statement) != "DROP"))
+        .collect())
 }
 
 #[cfg(test)]

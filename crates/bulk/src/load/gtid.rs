@@ -8,7 +8,7 @@ use tailwater_wire::gtid::{MariadbPosition, MysqlGtidSet};
 
 use super::contents::Contents;
 use crate::error::BulkError;
-use crate::snapshot::fed;
+use crate::snapshot::channel_target;
 use crate::sql::literal;
 
 /// The GTID set of a dump, if the target can be told that it has it.
@@ -78,7 +78,7 @@ pub(super) async fn set(connection: &mut Connection, state: &str, finished: bool
         Flavour::MariaDb => {
             let now = connection.query("SELECT @@GLOBAL.gtid_slave_pos").await?;
             let all = match MariadbPosition::parse(state) {
-                Ok(_) => fed::with_applied(now.scalar().unwrap_or_default(), state),
+                Ok(_) => channel_target::with_applied(now.scalar().unwrap_or_default(), state),
                 // The server says what it thinks of it.
                 Err(_) => state.to_owned(),
             };

@@ -9,10 +9,10 @@ use std::collections::HashSet;
 use tailwater_session::{Connection, SessionError};
 
 use super::contents::LoadTable;
-use super::record::Record;
+use super::load_record::Record;
 use super::run::LoadOptions;
-use super::target;
-use crate::error::{BulkError, GoOn};
+use super::target_session;
+use crate::error::{BulkError, ResumeHint};
 use crate::schema::TableName;
 use crate::sql::{literal, qualified, quoted};
 
@@ -165,7 +165,7 @@ pub(crate) async fn drop_waiting(
 /// gave up waiting would leave the server at work.
 ///
 /// # Errors
-/// [`BulkError::Indexes`] if the target cannot make them; [`BulkError::Session`].
+/// [`BulkError::IndexesRejected`] if the target cannot make them; [`BulkError::Session`].
 pub(crate) async fn make_waiting(
     connection: &mut Connection,
     record: &Record,
@@ -179,7 +179,7 @@ pub(crate) async fn make_waiting(
     let lines: String = waiting.lines().map(|line| format!("  {line}\n")).collect();
     let missing: Vec<_> = keys(&lines).into_iter().filter(|key| !there.contains(&key.name)).collect();
     if !missing.is_empty() {
-        let mut patient = target::connect_patient(options).await?;
+        let mut patient = target_session::connect_patient(options).await?;
         give_room(&mut patient).await?;
         let adds: Vec<_> = missing.iter().map(|key| format!("ADD {}", key.definition)).collect();
         let sql = format!("ALTER TABLE {} {}", qualified(&table.schema, &table.name), adds.join(", "));
@@ -187,10 +187,10 @@ pub(crate) async fn make_waiting(
             Ok(_) => {}
             Err(SessionError::Server { error, .. }) if error.number == DUPLICATE_KEY_NAME => {}
             Err(SessionError::Server { error, .. }) => {
-                return Err(BulkError::Indexes {
+                return Err(BulkError::IndexesRejected {
                     table: table.to_string(),
                     error: Box::new(error),
-                    go_on: GoOn::Resume,
+                    go_on: ResumeHint::Resume,
                 });
             }
             Err(error) => return Err(error.into()),

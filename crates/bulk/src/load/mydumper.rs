@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use tailwater_wire::Flavour;
 
 use super::contents::{Contents, Definition, Dialect, LoadChunk, LoadTable, Packing, file_name};
-use super::{definitions, feed};
+use super::{chunk_reader, definitions};
 use crate::error::BulkError;
 use crate::folder::files::{document, failed};
 use crate::folder::{DumpFiles, SnapshotPoint};
@@ -30,20 +30,19 @@ const FRONT_BYTES: u64 = 4096;
 /// Reads what a folder holds.
 ///
 /// # Errors
-/// [`BulkError::File`]; [`BulkError::Unfinished`] if the dump is not complete; [`BulkError::ForeignFolder`] if something in it
+/// [`BulkError::File`]; [`BulkError::IncompleteDump`] if the dump is not complete; [`BulkError::ForeignDump`] if something in it
 /// is not understood.
 pub fn read(files: Arc<dyn DumpFiles>) -> Result<Contents, BulkError> {
     let place = files.path("");
     let listed: BTreeMap<String, u64> = files.list().map_err(failed("list", &place))?.into_iter().collect();
     if !listed.contains_key(METADATA) {
-        return Err(BulkError::Unfinished { path: place, tables: 0 });
+        return Err(BulkError::IncompleteDump { path: place, tables: 0 });
     }
     let metadata = String::from_utf8_lossy(&document(files.as_ref(), METADATA)?).into_owned();
     if !metadata.contains("Finished dump at") {
-        return Err(BulkError::Unfinished { path: place, tables: 0 });
+        return Err(BulkError::IncompleteDump { path: place, tables: 0 });
     }
-    let refused =
-        |reason: String| BulkError::ForeignFolder { path: files.path(""), tool: "mydumper", reason };
+    let refused = |reason: String| BulkError::ForeignDump { path: files.path(""), tool: "mydumper", reason };
     let point = point(&metadata);
     let mut id = Sha256::new();
     id.update(&metadata);
@@ -119,7 +118,7 @@ pub fn read(files: Arc<dyn DumpFiles>) -> Result<Contents, BulkError> {
 /// [`BulkError::File`]
 fn sets_time_zone(files: &dyn DumpFiles, chunk: &LoadChunk) -> Result<bool, BulkError> {
     let mut front = Vec::new();
-    let opened = feed::open(files, &file_name(&chunk.path), chunk.packing);
+    let opened = chunk_reader::open(files, &file_name(&chunk.path), chunk.packing);
     let read = opened.and_then(|rows| rows.take(FRONT_BYTES).read_to_end(&mut front));
     read.map_err(failed("read", &chunk.path))?;
     let front = String::from_utf8_lossy(&front).to_ascii_uppercase();

@@ -112,15 +112,15 @@ fn tsv() -> String {
 /// Reads what a folder holds.
 ///
 /// # Errors
-/// [`BulkError::File`], [`BulkError::Damaged`]; [`BulkError::Unfinished`] if the dump is not complete;
-/// [`BulkError::ForeignFolder`] if it is written in a way that is not understood.
+/// [`BulkError::File`], [`BulkError::Damaged`]; [`BulkError::IncompleteDump`] if the dump is not complete;
+/// [`BulkError::ForeignDump`] if it is written in a way that is not understood.
 pub fn read(files: Arc<dyn DumpFiles>) -> Result<Contents, BulkError> {
     let place = files.path("");
     let listed = files.list().map_err(failed("list", &place))?;
     let listed = listed.into_iter().filter(|(name, _)| !is_progress_of_a_load(name)).collect();
     let reader = Reader { files: files.as_ref(), listed, read: RefCell::default() };
     if !reader.listed.contains_key(DONE) {
-        return Err(BulkError::Unfinished { path: place, tables: 0 });
+        return Err(BulkError::IncompleteDump { path: place, tables: 0 });
     }
     let dump: Dump = reader.json(DUMP)?;
     let mut contents = Contents {
@@ -207,7 +207,7 @@ impl Reader<'_> {
         };
         match self.listed.keys().find(is_left) {
             None => Ok(()),
-            Some(file) => Err(BulkError::ForeignFolder {
+            Some(file) => Err(BulkError::ForeignDump {
                 path: self.files.path(file),
                 tool: "MySQL Shell",
                 reason: "it belongs to no table that the other files name; they were edited or damaged"
@@ -246,7 +246,7 @@ impl Reader<'_> {
         let file = format!("{base}.json");
         let table: Table = self.json(&file)?;
         let what = TableName::new(schema, name);
-        let refused = |reason: String| BulkError::ForeignFolder {
+        let refused = |reason: String| BulkError::ForeignDump {
             path: self.files.path(&file),
             tool: "MySQL Shell",
             reason,

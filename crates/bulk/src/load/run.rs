@@ -15,12 +15,12 @@ use super::accounts::{AccountsReport, LoadAccounts};
 use super::contents::{Contents, Definition, LoadChunk, LoadTable};
 pub(crate) use super::definitions::tables_there;
 use super::indexes::{self, DeferIndexes};
-use super::order::{Order, Size, TableToLoad};
-use super::record::{BEGUN, Earlier, Phase, Record};
-use super::rows::Target;
-use super::{accounts, carried, definitions, gtid, target};
-use crate::copy::rows::CopyRows;
-use crate::error::{BulkError, GoOn};
+use super::load_record::{BEGUN, Earlier, Phase, Record};
+use super::table_loader::Target;
+use super::table_order::{Order, Size, TableToLoad};
+use super::{accounts, compatibility, definitions, gtid, target_session};
+use crate::copy::table_copier::CopyRows;
+use crate::error::{BulkError, ResumeHint};
 use crate::folder::DumpFiles;
 use crate::progress::Progress;
 use crate::schema::TableName;
@@ -101,7 +101,7 @@ pub struct LoadReport {
 /// Loads a dump.
 ///
 /// # Errors
-/// Refusals before anything is changed: [`BulkError::NotEmpty`], [`BulkError::EarlierLoad`], [`BulkError::Loading`],
+/// Refusals before anything is changed: [`BulkError::TablesExist`], [`BulkError::InterruptedLoad`], [`BulkError::LoadInProgress`],
 /// [`BulkError::LocalInfileOff`], [`BulkError::GtidState`]. Behind all others the load can go on with
 /// [`LoadOptions::resume`]; [`BulkError::Interrupted`] if `stop` was asked for.
 pub async fn load(
@@ -162,7 +162,7 @@ impl Load<'_> {
         if self.rows.is_none() {
             self.progress.expect(self.contents.tables.len() as u64, self.contents.rows());
         }
-        let mut connection = target::connect(self.options).await?;
+        let mut connection = target_session::connect(self.options).await?;
         let gtid_set = match self.options.set_gtid {
             true => Some(gtid::state(self.contents, connection.server().flavour)?),
             false => None,
@@ -239,7 +239,7 @@ impl Load<'_> {
         if let Some(table) =
             self.contents.tables.iter().find(|table| table.text.is_some()).filter(|_| self.options.inserts)
         {
-            return Err(BulkError::NoInserts { table: table.name.to_string() });
+            return Err(BulkError::InsertsUnsupported { table: table.name.to_string() });
         }
         let needs_it = |table: &LoadTable| table.columns.is_some() && !table.chunks.is_empty();
         if !self.options.inserts && (self.rows.is_some() || self.contents.tables.iter().any(needs_it)) {
@@ -265,10 +265,10 @@ impl Load<'_> {
         let there = definitions::tables_there(connection, names).await?;
         if let Some(first) = there.first() {
             if earlier.is_some_and(|earlier| earlier.phase < Phase::Done) {
-                return Err(BulkError::EarlierLoad { server, go_on: GoOn::Resume });
+                return Err(BulkError::InterruptedLoad { server, go_on: ResumeHint::Resume });
             }
             if !self.options.merge {
-                return Err(BulkError::NotEmpty { server, count: there.len(), first: first.to_string() });
+                return Err(BulkError::TablesExist { server, count: there.len(), first: first.to_string() });
             }
         }
         if let Some(state) = gtid_set {
@@ -276,9 +276,9 @@ impl Load<'_> {
         }
         // With --merge there may be some: they keep what they were made with.
         let there: HashSet<_> = there.into_iter().collect();
-        carried::check_engines(connection, self.contents, &there).await?;
+        compatibility::check_engines(connection, self.contents, &there).await?;
         if self.rows.is_none() {
-            carried::check(connection, self.contents, &there).await?;
+            compatibility::check(connection, self.contents, &there).await?;
         }
         self.record.begin(connection, self.options.merge).await?;
         Ok(Start { phase: Phase::Tables, resumed: false, merge: self.options.merge })
@@ -287,7 +287,7 @@ impl Load<'_> {
     /// Whether the tables that an earlier load has made are there. If none is, there is nothing to go on behind.
     ///
     /// # Errors
-    /// [`BulkError::TablesGone`] if some are, and others are not.
+    /// [`BulkError::TablesDropped`] if some are, and others are not.
     async fn is_there(&self, connection: &mut Connection, phase: Phase) -> Result<bool, BulkError> {
         let anew = self.rows.is_some_and(CopyRows::is_anew);
         if phase == Phase::Tables || anew || self.contents.tables.is_empty() {
@@ -307,7 +307,7 @@ impl Load<'_> {
         }
         match gone.first() {
             None => Ok(true),
-            Some(first) => Err(BulkError::TablesGone {
+            Some(first) => Err(BulkError::TablesDropped {
                 server: connection.endpoint().to_owned(),
                 count: gone.len(),
                 first: first.to_string(),
@@ -338,7 +338,7 @@ impl Load<'_> {
                 false => self.make(connection, definition, again).await?,
             }
         }
-        target::set_up(connection, self.options).await?;
+        target_session::set_up(connection, self.options).await?;
         let finished = match self.rows {
             Some(_) => CopyRows::finished(connection, &self.record).await?,
             None => HashSet::new(),
@@ -401,7 +401,7 @@ impl Load<'_> {
                 _ => waiting = refused,
             }
         }
-        target::set_up(connection, self.options).await
+        target_session::set_up(connection, self.options).await
     }
 
     /// Loads all rows that are not there; gives how many files were there before.
@@ -471,7 +471,7 @@ impl Load<'_> {
         let is_half = |chunk: &&LoadChunk| is_noted(BEGUN | chunk.number) && !is_noted(chunk.number);
         match table.chunks.iter().find(is_half) {
             None => Ok(()),
-            Some(chunk) => Err(BulkError::HalfLoaded {
+            Some(chunk) => Err(BulkError::PartialLoad {
                 table: table.name.to_string(),
                 path: chunk.path.clone(),
                 forget: self.record.forget_chunk_statement(&table.name, BEGUN | chunk.number),
@@ -489,7 +489,7 @@ impl Load<'_> {
                 Err(SessionError::Server { error, .. }) if error.number == NO_SUCH_OPTION => {
                     connection.execute(&format!("DROP TABLE {name}")).await?;
                     self.make(connection, &table.definition, true).await?;
-                    target::set_up(connection, self.options).await?;
+                    target_session::set_up(connection, self.options).await?;
                 }
                 done => drop(done?),
             }
@@ -574,7 +574,7 @@ fn size(chunk: &LoadChunk) -> Size {
 
 /// Whether a definition was refused for something that may be made behind it: a table or view, a routine.
 fn needs_another(error: &BulkError) -> bool {
-    matches!(error, BulkError::Definition { error, .. } if matches!(error.number, 1146 | 1356 | 1305))
+    matches!(error, BulkError::DefinitionRejected { error, .. } if matches!(error.number, 1146 | 1356 | 1305))
 }
 
 /// One connection's work.
@@ -604,7 +604,7 @@ impl Worker {
                 }
             }
             // Who loads the last file makes the indexes, while others go on with other tables.
-            let mut idle = target::taken(&mut connection, &self.options).await?;
+            let mut idle = target_session::taken(&mut connection, &self.options).await?;
             indexes::make_waiting(&mut idle, &self.record, &table.target.table, &self.options).await?;
             connection = Some(idle);
         }
@@ -645,7 +645,7 @@ impl Worker {
         target: &Target,
         chunk: &Arc<LoadChunk>,
     ) -> Result<(), BulkError> {
-        let mut connection = target::taken(slot, &self.options).await?;
+        let mut connection = target_session::taken(slot, &self.options).await?;
         if self.merge && !target.transactional {
             // If it is cut short, nothing else tells that some of its rows may be there.
             self.record.note_chunk(&mut connection, &target.table, BEGUN | chunk.number).await?;
@@ -670,9 +670,9 @@ pub(crate) fn may_pass(error: &BulkError) -> bool {
     let session = |error: &SessionError| error.retry() == Retry::Later;
     match error {
         BulkError::Session(error) => session(error),
-        BulkError::Rows { error, .. } => session(error),
+        BulkError::RowsRejected { error, .. } => session(error),
         // The next time it goes another way.
-        BulkError::RowOverPacket { .. } => true,
+        BulkError::RowExceedsPacket { .. } => true,
         _ => false,
     }
 }

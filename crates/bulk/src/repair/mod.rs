@@ -1,10 +1,10 @@
 //! Writes what differs on the target as it is on the source, row by row, while both are written to; then compares those rows
 //! again.
 //!
-//! - [`row`]: one row; [`literals`]: its values as they are written.
+//! - [`row_repairer`]: one row; [`literals`]: its values as they are written.
 
 mod literals;
-mod row;
+mod row_repairer;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tailwater_session::{Connection, Granted, SessionError};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
-use crate::check::comparing::Comparing;
+use crate::check::comparer::Comparing;
 use crate::check::pair::{Side, TablePair};
 use crate::check::{self, CheckOptions, Difference, TableFinding, What};
 use crate::error::BulkError;
@@ -23,7 +23,7 @@ use crate::progress::Progress;
 use crate::schema::TableName;
 use crate::sql::literal;
 use crate::throttle::Throttle;
-use row::{Attempt, Rows};
+use row_repairer::{Attempt, Rows};
 
 /// How often rows are tried whose repair may need that of others, after the last time that this helped one.
 const PASSES: usize = 4;
@@ -119,7 +119,7 @@ impl RepairReport {
 /// own.
 ///
 /// # Errors
-/// As [`check::check`]; [`BulkError::NotRepairable`] if the target does not let this user write.
+/// As [`check::check`]; [`BulkError::RepairDenied`] if the target does not let this user write.
 pub async fn repair(
     options: &RepairOptions,
     throttle: Throttle,
@@ -153,7 +153,7 @@ pub async fn repair(
     };
     let rows = tokio::select! {
         rows = work => rows,
-        () = cancel.cancelled() => Err(BulkError::NotKept),
+        () = cancel.cancelled() => Err(BulkError::InterruptedWithoutState),
     };
     if rows.is_err() {
         check::take_marks_away(&options.check, &marks).await;
@@ -175,13 +175,13 @@ async fn set_up(target: &mut Connection, options: &RepairOptions) -> Result<(), 
     // Transactions are REPEATABLE READ, as the connection was made: gaps are locked, so that a row that is not there cannot come
     // meanwhile.
     target.execute(&sql).await?;
-    load::target::carry_violations(target).await?;
+    load::target_session::carry_violations(target).await?;
     if options.log_to_binlog {
         return Ok(());
     }
     match target.execute("SET SESSION sql_log_bin = 0").await {
         Ok(_) => Ok(()),
-        Err(SessionError::Server { error, .. }) => Err(BulkError::NotRepairable {
+        Err(SessionError::Server { error, .. }) => Err(BulkError::RepairDenied {
             server: target.endpoint().into(),
             advice: match target.server().flavour {
                 Flavour::MySql => "grant it SESSION_VARIABLES_ADMIN, or repair with --log-to-binlog",

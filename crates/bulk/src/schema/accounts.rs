@@ -28,7 +28,7 @@ pub struct Account {
 /// Reads all accounts but the server's own. The connection must be as [`super::prepare`] leaves it.
 ///
 /// # Errors
-/// [`BulkError::NoAccounts`] if the user may not read them; [`BulkError::Session`].
+/// [`BulkError::AccountsUnavailable`] if the user may not read them; [`BulkError::Session`].
 pub async fn accounts(connection: &mut Connection) -> Result<Vec<Account>, BulkError> {
     let flavour = connection.server().flavour;
     let sql = match flavour {
@@ -41,7 +41,7 @@ pub async fn accounts(connection: &mut Connection) -> Result<Vec<Account>, BulkE
     };
     let listed = match connection.query(sql).await {
         Err(SessionError::Server { error, .. }) if [1142, 1044, 1227].contains(&error.number) => {
-            return Err(BulkError::NoAccounts { reason: error.to_string() });
+            return Err(BulkError::AccountsUnavailable { reason: error.to_string() });
         }
         listed => listed?,
     };

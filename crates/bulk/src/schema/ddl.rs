@@ -36,7 +36,7 @@ pub async fn prepare(connection: &mut Connection) -> Result<(), BulkError> {
 /// [`super::Inventory::objects`]. The connection must be as [`prepare`] leaves it.
 ///
 /// # Errors
-/// [`BulkError::NoDefinition`] if the user may not see it; [`BulkError::Session`], also if the object is gone.
+/// [`BulkError::DefinitionHidden`] if the user may not see it; [`BulkError::Session`], also if the object is gone.
 pub async fn ddl(connection: &mut Connection, object: &Object) -> Result<Vec<u8>, BulkError> {
     let script = match object {
         Object::Schema(name) => schema(connection, object, name).await?,
@@ -163,7 +163,7 @@ impl<'a> Shown<'a> {
     fn bytes(&self, column: &str) -> Result<&[u8], BulkError> {
         let index = self.result.column(column);
         let value = index.and_then(|index| self.result.first()?.get(index));
-        value.ok_or_else(|| BulkError::NoDefinition { object: self.object.to_string() })
+        value.ok_or_else(|| BulkError::DefinitionHidden { object: self.object.to_string() })
     }
 
     fn text(&self, column: &str) -> Result<&str, BulkError> {

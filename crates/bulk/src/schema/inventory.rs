@@ -120,7 +120,7 @@ impl fmt::Display for Object {
 /// Lists what the selection names. The connection must be as [`super::prepare`] leaves it.
 ///
 /// # Errors
-/// [`BulkError::Missing`] if a database or table that the selection names is not there; [`BulkError::DefinitionsMoved`];
+/// [`BulkError::NotFound`] if a database or table that the selection names is not there; [`BulkError::SchemaChanged`];
 /// [`BulkError::Session`].
 pub async fn inventory(connection: &mut Connection, selection: &Selection) -> Result<Inventory, BulkError> {
     let schemas = schemas(connection, selection).await?;
@@ -146,7 +146,7 @@ pub async fn inventory(connection: &mut Connection, selection: &Selection) -> Re
         }
     }
     if let Some(missing) = selection.tables.iter().find(|wanted| !tables.contains(wanted)) {
-        return Err(BulkError::Missing {
+        return Err(BulkError::NotFound {
             what: format!("table {missing}"),
             server: connection.endpoint().into(),
         });
@@ -165,7 +165,7 @@ pub async fn inventory(connection: &mut Connection, selection: &Selection) -> Re
 /// Asks for a list that is whole.
 ///
 /// # Errors
-/// [`BulkError::DefinitionsMoved`] if the server has left out what somebody is changing (MariaDB does, while the connection holds
+/// [`BulkError::SchemaChanged`] if the server has left out what somebody is changing (MariaDB does, while the connection holds
 /// a stage of a backup); [`BulkError::Session`].
 async fn listed(connection: &mut Connection, sql: &str) -> Result<QueryResult, BulkError> {
     /// `ER_WARN_I_S_SKIPPED_TABLE`
@@ -175,7 +175,7 @@ async fn listed(connection: &mut Connection, sql: &str) -> Result<QueryResult, B
         let warnings = connection.query("SHOW WARNINGS").await?;
         if let Some(skipped) = warnings.rows.iter().find(|row| row.get_u64(1) == Some(SKIPPED)) {
             let reason = skipped.get_str(2).unwrap_or_default().to_owned();
-            return Err(BulkError::DefinitionsMoved { reason });
+            return Err(BulkError::SchemaChanged { reason });
         }
     }
     Ok(result)
@@ -194,9 +194,10 @@ async fn schemas(connection: &mut Connection, selection: &Selection) -> Result<V
     }
     match wanted.iter().find(|name| !there.contains(name)) {
         None => Ok(wanted),
-        Some(name) => {
-            Err(BulkError::Missing { what: format!("database {name}"), server: connection.endpoint().into() })
-        }
+        Some(name) => Err(BulkError::NotFound {
+            what: format!("database {name}"),
+            server: connection.endpoint().into(),
+        }),
     }
 }
 

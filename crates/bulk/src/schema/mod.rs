@@ -1,6 +1,6 @@
 //! What has a definition on a server, and its definition as a script that makes it again.
 //!
-//! - [`inventory`]: what there is, in an order in which it can be made; [`unseen`]: what there may be besides.
+//! - [`inventory`]: what there is, in an order in which it can be made; [`privileges`]: what there may be besides.
 //! - [`ddl`]: one thing's definition. [`prepare`] the connection first.
 //! - [`accounts`]: users and roles.
 //! - [`script`]: definitions as files, and back.
@@ -11,11 +11,11 @@
 pub mod accounts;
 mod ddl;
 mod inventory;
+mod privileges;
 pub mod script;
-mod unseen;
 pub mod view_order;
 
 pub use ddl::{ddl, prepare};
 pub(crate) use inventory::texts;
 pub use inventory::{Inventory, Object, Selection, TableName, inventory};
-pub use unseen::{Whole, check_seen, triggers_unseen};
+pub use privileges::{Whole, check_seen, triggers_unseen};

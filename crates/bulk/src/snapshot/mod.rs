@@ -1,18 +1,18 @@
 //! The same point in time on many connections, with the shortest lock that does.
 //!
 //! - [`plan`]: which statements, in which order, and why: what `--dry-run` prints is what is run.
-//! - [`taking`]: runs a plan, and the next one if it is refused.
-//! - [`listing`]: what there is at that point.
-//! - [`fed`], [`replicated`]: servers whose binlog and GTIDs do not tell all.
-//! - [`hold`]: keeps definitions of tables from changing until they are finished, one by one.
+//! - [`acquire`]: runs a plan, and the next one if it is refused.
+//! - [`table_list`]: what there is at that point.
+//! - [`channel_target`], [`replica_logging`]: servers whose binlog and GTIDs do not tell all.
+//! - [`reader`]: keeps definitions of tables from changing until they are finished, one by one.
 
-pub mod fed;
-pub mod hold;
-pub(crate) mod listing;
+pub mod acquire;
+pub mod channel_target;
 pub mod plan;
-pub(crate) mod replicated;
-pub mod taking;
+pub mod reader;
+pub(crate) mod replica_logging;
+pub(crate) mod table_list;
 
-pub use hold::{FinishedTables, SnapshotReader};
+pub use acquire::{Snapshot, SnapshotOptions, circumstances};
 pub use plan::{Circumstances, Method, SnapshotPlan};
-pub use taking::{Snapshot, SnapshotOptions, circumstances};
+pub use reader::{FinishedTables, SnapshotReader};

@@ -75,7 +75,7 @@ pub enum Writers {
     /// From here on they wait.
     Wait,
     /// They go on.
-    GoOn,
+    ResumeHint,
 }
 
 /// One step of a plan.
@@ -130,7 +130,7 @@ impl fmt::Display for SnapshotPlan {
             let writers = match step.writers {
                 Writers::Unmoved => "",
                 Writers::Wait => "  [writers wait from here]",
-                Writers::GoOn => "  [writers go on]",
+                Writers::ResumeHint => "  [writers go on]",
             };
             match &step.action {
                 Action::Control(sql) => write!(f, "  {sql}")?,
@@ -250,7 +250,7 @@ fn backup_stage() -> SnapshotPlan {
         control("BACKUP STAGE BLOCK_COMMIT", "commits wait").then_writers(Writers::Wait),
         step(Action::Open, SAME),
         step(Action::Position, POSITION),
-        control("BACKUP STAGE END", "commits go on").then_writers(Writers::GoOn),
+        control("BACKUP STAGE END", "commits go on").then_writers(Writers::ResumeHint),
         step(Action::Hold(Wait::ForIt), HOLD),
     ];
     SnapshotPlan { method: Method::BackupStage, steps }
@@ -269,7 +269,7 @@ fn read_lock(backup_admin: bool) -> SnapshotPlan {
         control("FLUSH TABLES WITH READ LOCK", "nothing commits").then_writers(Writers::Wait),
         step(Action::Open, SAME),
         step(Action::Position, POSITION),
-        control("UNLOCK TABLES", "commits go on").then_writers(Writers::GoOn),
+        control("UNLOCK TABLES", "commits go on").then_writers(Writers::ResumeHint),
     ]);
     if !backup_admin {
         steps.push(step(Action::ListAgain, LIST_AGAIN));
@@ -293,7 +293,7 @@ fn table_locks(tables: &[TableName]) -> SnapshotPlan {
         step(Action::Open, SAME),
         step(Action::Position, POSITION),
         step(Action::Hold(Wait::ForIt), HOLD),
-        control("UNLOCK TABLES", "commits go on").then_writers(Writers::GoOn),
+        control("UNLOCK TABLES", "commits go on").then_writers(Writers::ResumeHint),
         step(Action::ListAgain, LIST_AGAIN),
     ];
     SnapshotPlan { method: Method::TableLocks, steps }
@@ -353,7 +353,7 @@ mod tests {
                 for plan in plans(circumstances, 2, &[TableName::new("a`b", "t")]) {
                     let waits: Vec<_> = plan.steps.iter().map(|step| step.writers).collect();
                     let count = |writers| waits.iter().filter(|&&step| step == writers).count();
-                    assert_eq!(count(Writers::Wait), count(Writers::GoOn), "{plan}");
+                    assert_eq!(count(Writers::Wait), count(Writers::ResumeHint), "{plan}");
                     let place = |action| plan.steps.iter().position(|step| step.action == action);
                     let opened =
                         place(Action::Open).or(place(Action::OpenAlike)).expect("it opens snapshots");

@@ -1,12 +1,12 @@
 //! Holds work back while servers have enough to do. What cannot be known holds it back too.
 //!
 //! - [`decide`]: the core: when to hold, and when to go on again.
-//! - [`asking`]: its driver: one connection for each server, asked at a bounded rate.
+//! - [`probes`]: its driver: one connection for each server, asked at a bounded rate.
 //!
 //! Work calls [`Throttle::pass`] before each piece, however many connections it has: they share one throttle.
 
-mod asking;
-pub mod decide;
+pub mod gauges;
+mod probes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tracing::info;
 
 use crate::progress::Progress;
-use decide::Decision;
+use gauges::Decision;
 
 /// What holds work back.
 #[derive(Debug, Clone)]
@@ -67,14 +67,14 @@ impl ThrottleRules {
 #[derive(Debug)]
 pub struct Throttle {
     decision: watch::Receiver<Decision>,
-    asking: Option<JoinHandle<()>>,
+    probes: Option<JoinHandle<()>>,
 }
 
 impl Throttle {
     /// One that never holds.
     pub fn open() -> Self {
         let (_, decision) = watch::channel(Decision::Go);
-        Self { decision, asking: None }
+        Self { decision, probes: None }
     }
 
     /// Begins to ask; work is held until the first answers are there. `server` is where the work is done: its threads are
@@ -86,8 +86,8 @@ impl Throttle {
             return Self::open();
         }
         let (tell, decision) = watch::channel(Decision::Hold("the throttle has no answer yet".into()));
-        let asking = tokio::spawn(asking::ask_for_ever(rules, server, tell));
-        Self { decision, asking: Some(asking) }
+        let probes = tokio::spawn(probes::ask_for_ever(rules, server, tell));
+        Self { decision, probes: Some(probes) }
     }
 
     /// Returns as soon as work may go on. What it waits for stands in the progress meanwhile. May be dropped at any time.
@@ -119,8 +119,8 @@ impl Throttle {
 
 impl Drop for Throttle {
     fn drop(&mut self) {
-        if let Some(asking) = &self.asking {
-            asking.abort();
+        if let Some(probes) = &self.probes {
+            probes.abort();
         }
     }
 }

@@ -1,14 +1,14 @@
 //! What a check must know of channels: how far they are on a target, in the words of `apply`.
 
 use tailwater_apply::progress::Applied;
-use tailwater_bulk::check::behind_marks::{Reach, ReadsProgress};
+use tailwater_bulk::check::channel_progress::{ChannelProgressReader, Reach};
 use tailwater_log::LogPosition;
 
 /// Reads what channels of this version, and older ones, note on their targets.
 #[derive(Debug, Clone, Copy)]
 pub struct AppliedProgress;
 
-impl ReadsProgress for AppliedProgress {
+impl ChannelProgressReader for AppliedProgress {
     fn reach(&self, rows: &[&[u8]]) -> Result<Reach, String> {
         let mut all = Applied::new(LogPosition::ZERO);
         for row in rows {

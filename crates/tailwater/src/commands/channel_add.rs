@@ -93,7 +93,7 @@ async fn start(config: &Config, name: &str, output: Output) -> anyhow::Result<Ex
 /// Says what is left to do for the channel where the target has all of the clone.
 fn of_channel(error: anyhow::Error, name: &str) -> anyhow::Error {
     match error.downcast_ref() {
-        Some(BulkError::NotBack { .. }) => error.context(format!(
+        Some(BulkError::RecipientDown { .. }) => error.context(format!(
             "when the target is back, `tailwater channel start {name}` starts the channel behind the clone"
         )),
         _ => error,
@@ -204,7 +204,8 @@ mod tests {
 
     #[test]
     fn a_channel_is_started_when_its_clone_is_back() {
-        let not_back = BulkError::NotBack { server: "db2".into(), seconds: 1, reason: "refused".into() };
+        let not_back =
+            BulkError::RecipientDown { server: "db2".into(), seconds: 1, reason: "refused".into() };
         let said = render_error(&of_channel(not_back.into(), "replica"));
         assert!(
             said.starts_with("TW-BULK-0102") && said.contains("`tailwater channel start replica`"),
@@ -212,7 +213,7 @@ mod tests {
         );
         assert!(said.contains("db2 has all of the copy"), "{said}");
         // Here the same is run again.
-        let cut = BulkError::BinaryCut { left: "run the same again".into() };
+        let cut = BulkError::BinaryInterrupted { left: "run the same again".into() };
         let said = render_error(&of_channel(cut.into(), "replica"));
         assert!(!said.contains("channel start"), "{said}");
     }

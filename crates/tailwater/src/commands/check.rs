@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use tailwater_bulk::BulkError;
-use tailwater_bulk::check::in_step::InStep;
 use tailwater_bulk::check::pair::Mismatch;
-use tailwater_bulk::check::verdict::Version;
+use tailwater_bulk::check::row_verdict::Version;
+use tailwater_bulk::check::sync_wait::SyncMethod;
 use tailwater_bulk::check::{self, CheckOptions, CheckReport, Difference, Digests, TableFinding, What};
 use tailwater_bulk::progress::Progress;
 use tailwater_wire::printable;
@@ -68,9 +68,9 @@ pub(super) fn options(arguments: &CompareArgs) -> anyhow::Result<CheckOptions> {
         workers: usize::from(arguments.workers),
         in_step: match arguments.wait {
             WaitArg::Auto => None,
-            WaitArg::Gtid => Some(InStep::Gtid),
-            WaitArg::Mark => Some(InStep::Mark),
-            WaitArg::None => Some(InStep::AtOnce),
+            WaitArg::Gtid => Some(SyncMethod::Gtid),
+            WaitArg::Mark => Some(SyncMethod::Mark),
+            WaitArg::None => Some(SyncMethod::AtOnce),
         },
         progress_reader: Some(Arc::new(AppliedProgress)),
         wait_max: Duration::from_secs(arguments.wait_max_s),
@@ -87,10 +87,10 @@ pub(super) fn options(arguments: &CompareArgs) -> anyhow::Result<CheckOptions> {
 pub(super) fn is_refusal(error: &BulkError) -> bool {
     matches!(
         error,
-        BulkError::StateInUse { .. }
-            | BulkError::StateOther { .. }
+        BulkError::StateFileExists { .. }
+            | BulkError::StateMismatch { .. }
             | BulkError::SameServer { .. }
-            | BulkError::NotInStep { .. }
+            | BulkError::SyncUnknown { .. }
     )
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tailwater_bulk::copy::{self, CopyOptions, CopyReport};
-use tailwater_bulk::dump::left_out::LeftOut;
+use tailwater_bulk::dump::omissions::Omission;
 use tailwater_bulk::load::LoadOptions;
 use tailwater_bulk::progress::Progress;
 use tailwater_bulk::schema::Selection;
@@ -142,7 +142,7 @@ pub(super) fn print_report(report: &CopyReport, output: Output) -> io::Result<()
     for table in not_in_snapshot {
         writeln!(out, "{table} is outside of the snapshot: its engine has none")?;
     }
-    for LeftOut { of, what } in left_out {
+    for Omission { of, what } in left_out {
         writeln!(out, "left out of {}: {}", printable(of), what.words())?;
     }
     Ok(())

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use tailwater_bulk::binary::BinaryPoint;
-use tailwater_bulk::binary::backup::{self, BackupOptions};
-use tailwater_bulk::binary::cloning::{self, CloneOptions};
+use tailwater_bulk::binary::clone_plugin::{self, CloneOptions};
+use tailwater_bulk::binary::mariadb_backup::{self, BackupOptions};
 use tailwater_bulk::{BulkError, Progress};
 use tailwater_session::ConnectOptions;
 use tailwater_wire::printable;
@@ -33,7 +33,7 @@ pub(super) async fn copy_binary(arguments: &CopyArgs, output: Output) -> anyhow:
         &arguments.binary.clone,
     );
     if arguments.dry_run {
-        return refused_or_done(match cloning::plan(&options).await {
+        return refused_or_done(match clone_plugin::plan(&options).await {
             Ok(plan) => {
                 let (host, port) = &plan.donor_address;
                 let how =
@@ -70,7 +70,7 @@ pub(super) async fn clone_server(options: &CloneOptions, output: Output) -> anyh
     let progress = Arc::new(Progress::default());
     let stop = stop_on_signal()?;
     refused_or_done(
-        match shown("cloning", &progress, output, Told::Out, cloning::clone(options, &progress, &stop))
+        match shown("cloning", &progress, output, Told::Out, clone_plugin::clone(options, &progress, &stop))
             .await?
         {
             Ok(done) => {
@@ -107,7 +107,7 @@ async fn into_folder(
         memory_bytes: arguments.binary.prepare_memory_bytes,
     };
     if arguments.dry_run {
-        return match backup::plan(&options).await {
+        return match mariadb_backup::plan(&options).await {
             Ok(plan) => {
                 let (program, directory) = (options.program.display(), options.directory.display());
                 let how = format!("{program} copies MariaDB {} into {directory}", plan.version);
@@ -119,7 +119,9 @@ async fn into_folder(
     super::init_messages_as(output);
     let progress = Arc::new(Progress::default());
     let stop = stop_on_signal()?;
-    match shown("copying", &progress, output, Told::Out, backup::back_up(&options, &progress, &stop)).await? {
+    match shown("copying", &progress, output, Told::Out, mariadb_backup::back_up(&options, &progress, &stop))
+        .await?
+    {
         Ok(done) => {
             let to = options.directory.display().to_string();
             print_report(&to, &done.point, done.bytes, done.elapsed, output)?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde_json::json;
-use tailwater_bulk::dump::left_out::LeftOut;
+use tailwater_bulk::dump::omissions::Omission;
 use tailwater_bulk::dump::{self, DumpOptions, DumpPlan, DumpReport};
 use tailwater_bulk::folder::{Compression, RowFormat};
 use tailwater_bulk::progress::Progress;
@@ -173,8 +173,8 @@ pub(super) fn print_plan(workers: usize, plan: &DumpPlan, output: Output) -> any
 }
 
 /// What is not in a dump or copy, for programs.
-pub(super) fn left_out_json(left_out: &[LeftOut]) -> Vec<serde_json::Value> {
-    left_out.iter().map(|LeftOut { of, what }| json!({"of": of, "what": what.name()})).collect()
+pub(super) fn left_out_json(left_out: &[Omission]) -> Vec<serde_json::Value> {
+    left_out.iter().map(|Omission { of, what }| json!({"of": of, "what": what.name()})).collect()
 }
 
 fn print_report(report: &DumpReport, output: Output, out: &mut dyn Write) -> io::Result<()> {
@@ -226,7 +226,7 @@ fn print_report(report: &DumpReport, output: Output, out: &mut dyn Write) -> io:
     for table in not_in_snapshot {
         writeln!(out, "{table} is outside of the snapshot: its engine has none")?;
     }
-    for LeftOut { of, what } in left_out {
+    for Omission { of, what } in left_out {
         writeln!(out, "left out of {}: {}", printable(of), what.words())?;
     }
     for ((schema, table, column), values) in manifest.nulled() {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde_json::json;
 use tailwater_bulk::BulkError;
 use tailwater_bulk::load::accounts::{AccountsReport, LoadAccounts};
-use tailwater_bulk::load::{self, LoadOptions, folder_kind};
+use tailwater_bulk::load::{self, LoadOptions, folder_format};
 use tailwater_bulk::progress::Progress;
 use tailwater_wire::printable;
 
@@ -46,7 +46,7 @@ pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result
     let stop = stop_on_signal()?;
     let begun = Instant::now();
     let work = async {
-        let contents = folder_kind::read(files, arguments.allow_mixed)?;
+        let contents = folder_format::read(files, arguments.allow_mixed)?;
         load::load(&contents, &options, &progress, &stop).await
     };
     let report = match shown("loading", &progress, output, Told::Out, work).await? {
@@ -106,20 +106,20 @@ pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result
 pub(super) fn is_refusal(error: &BulkError) -> bool {
     matches!(
         error,
-        BulkError::NotEmpty { .. }
-            | BulkError::EarlierLoad { .. }
-            | BulkError::Loading { .. }
-            | BulkError::Unfinished { .. }
-            | BulkError::Mixed { .. }
-            | BulkError::RowsFormat { .. }
-            | BulkError::ForeignFolder { .. }
-            | BulkError::NoInserts { .. }
-            | BulkError::OtherFamily { .. }
-            | BulkError::NoAccounts { .. }
+        BulkError::TablesExist { .. }
+            | BulkError::InterruptedLoad { .. }
+            | BulkError::LoadInProgress { .. }
+            | BulkError::IncompleteDump { .. }
+            | BulkError::MixedSnapshots { .. }
+            | BulkError::RowFormatUnsupported { .. }
+            | BulkError::ForeignDump { .. }
+            | BulkError::InsertsUnsupported { .. }
+            | BulkError::FlavourMismatch { .. }
+            | BulkError::AccountsUnavailable { .. }
             | BulkError::GtidState { .. }
             | BulkError::LocalInfileOff { .. }
-            | BulkError::HalfLoaded { .. }
-            | BulkError::TablesGone { .. }
-            | BulkError::BinaryUnfit { .. }
+            | BulkError::PartialLoad { .. }
+            | BulkError::TablesDropped { .. }
+            | BulkError::BinaryUnsupported { .. }
     )
 }

@@ -17,10 +17,10 @@ use tailwater_session::RawRow;
 
 use super::types::Kind;
 use super::values;
+use crate::chunker::table_info::ColumnInfo;
 use crate::error::BulkError;
 use crate::folder::{Compression, NewFile, NulledValues};
 use crate::schema::TableName;
-use crate::walk::shape::ShapeColumn;
 
 /// About how many bytes of values make a group: what each connection holds in memory.
 const GROUP_BYTES: usize = 16 << 20;
@@ -51,9 +51,9 @@ impl ParquetTable {
     /// For a table with these columns. Where there are none, rows have the number 1 for the nothing that is selected.
     ///
     /// # Errors
-    /// [`BulkError::Answer`] if Parquet has no such columns.
-    pub fn new(name: &TableName, columns: &[ShapeColumn]) -> Result<Self, BulkError> {
-        let column = |column: &ShapeColumn| {
+    /// [`BulkError::UnexpectedAnswer`] if Parquet has no such columns.
+    pub fn new(name: &TableName, columns: &[ColumnInfo]) -> Result<Self, BulkError> {
+        let column = |column: &ColumnInfo| {
             let kind = Kind::of(&column.data_type, &column.column_type);
             ParquetColumn {
                 name: column.name.clone(),
@@ -72,8 +72,10 @@ impl ParquetTable {
             let schema = Type::group_type_builder("schema").with_repetition(Repetition::REQUIRED);
             schema.with_fields(fields).build()
         });
-        let no_columns =
-            |error| BulkError::Answer { table: name.to_string(), reason: format!("its columns: {error}") };
+        let no_columns = |error| BulkError::UnexpectedAnswer {
+            table: name.to_string(),
+            reason: format!("its columns: {error}"),
+        };
         Ok(Self { name: name.clone(), columns, schema: Arc::new(schema.map_err(no_columns)?) })
     }
 }
@@ -120,13 +122,13 @@ impl ParquetFile {
     /// Takes a row; how many bytes its values are. Nothing is written.
     ///
     /// # Errors
-    /// [`BulkError::Session`] if the row's bytes make no sense; [`BulkError::Answer`] if a value is none of its type.
+    /// [`BulkError::Session`] if the row's bytes make no sense; [`BulkError::UnexpectedAnswer`] if a value is none of its type.
     pub fn put(&mut self, row: &RawRow<'_>) -> Result<usize, BulkError> {
         let mut bytes = 0;
         for ((value, held), column) in row.values().zip(&mut self.columns).zip(&self.table.columns) {
             let value = value?;
             let taken = held.put(column, value);
-            bytes += taken.ok_or_else(|| BulkError::Answer {
+            bytes += taken.ok_or_else(|| BulkError::UnexpectedAnswer {
                 table: self.table.name.to_string(),
                 reason: format!("{} in column {}", shown(value), column.name),
             })?;
@@ -419,7 +421,7 @@ mod tests {
     use super::*;
 
     fn table(columns: &[(&str, bool)]) -> Arc<ParquetTable> {
-        let column = |(number, (column_type, nullable)): (usize, &(&str, bool))| ShapeColumn {
+        let column = |(number, (column_type, nullable)): (usize, &(&str, bool))| ColumnInfo {
             name: format!("c{number}"),
             data_type: column_type.split('(').next().unwrap_or_default().to_owned(),
             column_type: (*column_type).to_owned(),
@@ -478,7 +480,9 @@ mod tests {
             ([Some(b"1"), None, None, Some(b"")], "in column c3"),
         ] {
             let refused = put(&mut file(&table, usize::MAX), &values);
-            let Err(BulkError::Answer { table, reason: found }) = refused else { panic!("{refused:?}") };
+            let Err(BulkError::UnexpectedAnswer { table, reason: found }) = refused else {
+                panic!("{refused:?}")
+            };
             assert!(table == "s.t" && found.contains(reason), "{found}");
         }
         assert!(put(&mut file(&table, usize::MAX), &[Some(b"1"), None, None, None]).is_ok());

@@ -1,0 +1,548 @@
+//! Compares chunks on one connection to each side: first by one sum over all rows, and if it differs row by row.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+use tailwater_session::{Connection, QueryResult, Row};
+use tailwater_wire::Flavour;
+use xxhash_rust::xxh3::xxh3_128_with_seed;
+
+use super::chunk_queue::Compared;
+use super::difference::{Difference, Values, What};
+use super::pair::{Side, TablePair};
+use super::row_verdict::{ROUNDS_MAX, Trial, Verdict, Version};
+use super::sync_wait::Waiting;
+use crate::chunker::queries::check_sent;
+use crate::chunker::range::{KeyLiteral, KeyRange};
+use crate::error::BulkError;
+use crate::progress::Progress;
+
+/// The most rows of a chunk that are taken for different before each is looked at.
+const CANDIDATES_MAX: usize = 200_000;
+
+/// Longer values are compared and shown by their digests.
+const SHOWN_BYTES_MAX: u32 = 256;
+
+/// How long to wait before a row is asked for again: longer each time, up to the last.
+const PAUSES_MS: [u64; 6] = [0, 10, 30, 100, 200, 300];
+
+/// Connections to both sides.
+#[derive(Debug)]
+pub struct Comparing {
+    /// To the source.
+    pub source: Connection,
+    /// To the target.
+    pub target: Connection,
+    /// How to know that the target has what the source had.
+    pub waiting: Waiting,
+    /// Where rows and reasons to wait are told.
+    pub progress: Arc<Progress>,
+    /// Who digests rows.
+    pub digests: Digests,
+    /// Whether values of rows that differ are kept.
+    pub keeps_values: bool,
+}
+
+/// Who digests the rows of a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Digests {
+    /// Each server, 32 bits of each row, if both are MariaDB 10.8 or newer and a key tells rows apart; else this process.
+    Quick {
+        /// As below.
+        seed: u64,
+    },
+    /// This process, to which all rows are sent: a third of the work for the servers.
+    Here {
+        /// Has others collide in the next check, should any.
+        seed: u64,
+    },
+    /// Each server, and little is sent.
+    OnServers,
+}
+
+/// What a row's verdict belongs to.
+type Key = Vec<KeyLiteral>;
+
+/// A chunk's rows, and the sum of their hashes.
+#[derive(Debug, PartialEq, Eq)]
+struct Sum {
+    rows: u64,
+    hashes: Option<String>,
+}
+
+/// What both sides have of a chunk.
+struct Sums {
+    sides: [Sum; 2],
+    /// How long the slower of the two needed for it. Waiting for the target is not in it, nor is what differing rows take: both would
+    /// make chunks small without making anything faster.
+    took: Duration,
+}
+
+impl Comparing {
+    /// Compares a chunk; stops looking behind `differences_max`.
+    ///
+    /// # Errors
+    /// [`BulkError::RowTooLong`], [`BulkError::TargetBehind`], [`BulkError::UnexpectedAnswer`], [`BulkError::Session`].
+    pub(super) async fn chunk(
+        &mut self,
+        pair: &TablePair,
+        range: &KeyRange,
+        differences_max: usize,
+    ) -> Result<Compared, BulkError> {
+        let Sums { sides: [on_source, on_target], took } = match self.added_up(pair, range).await? {
+            Some(sums) => sums,
+            None => self.digested(pair, range).await?,
+        };
+        let mut compared = Compared { rows: on_source.rows, took, ..Compared::default() };
+        if on_source == on_target {
+            return Ok(compared);
+        }
+        (compared.found, compared.more) = if pair.key.is_none() || *range == KeyRange::Nulls {
+            self.counts(pair, range, differences_max).await?
+        } else {
+            let (candidates, overflow) = self.narrow(pair, range).await?;
+            let (found, more) = self.decide(pair, candidates, differences_max).await?;
+            (found, more || overflow)
+        };
+        Ok(compared)
+    }
+
+    /// Waits until the target has all that was seen on the source.
+    pub(crate) async fn catch_up(&mut self) -> Result<(), BulkError> {
+        let position = self.waiting.position(&mut self.source).await?;
+        self.waiting.wait(&mut self.target, position, &self.progress).await
+    }
+
+    fn side(&mut self, side: Side) -> &mut Connection {
+        match side {
+            Side::Source => &mut self.source,
+            Side::Target => &mut self.target,
+        }
+    }
+
+    /// What both servers add up in passing; `None` if they are not to, or one of them cannot.
+    async fn added_up(&mut self, pair: &TablePair, range: &KeyRange) -> Result<Option<Sums>, BulkError> {
+        let Digests::Quick { seed } = self.digests else { return Ok(None) };
+        let sums = [Side::Source, Side::Target].map(|side| pair.sum(side, range, seed));
+        let [Some(on_source), Some(on_target)] = sums else { return Ok(None) };
+        if ![&self.source, &self.target].into_iter().all(goes_on_with_crc32) {
+            return Ok(None);
+        }
+        let begun = Instant::now();
+        let Some(on_source) = add_up(&mut self.source, &on_source).await? else { return Ok(None) };
+        let source_took = begun.elapsed();
+        self.catch_up().await?;
+        let begun = Instant::now();
+        let Some(on_target) = add_up(&mut self.target, &on_target).await? else { return Ok(None) };
+        let took = begun.elapsed().max(source_took);
+        Ok(Some(Sums { sides: [sum_of(pair, &on_source)?, sum_of(pair, &on_target)?], took }))
+    }
+
+    /// What the digests of all rows add up to on both sides.
+    async fn digested(&mut self, pair: &TablePair, range: &KeyRange) -> Result<Sums, BulkError> {
+        let begun = Instant::now();
+        let on_source = self.sum(pair, Side::Source, range).await?;
+        let source_took = begun.elapsed();
+        self.catch_up().await?;
+        let begun = Instant::now();
+        let on_target = self.sum(pair, Side::Target, range).await?;
+        Ok(Sums { sides: [on_source, on_target], took: begun.elapsed().max(source_took) })
+    }
+
+    async fn sum(&mut self, pair: &TablePair, side: Side, range: &KeyRange) -> Result<Sum, BulkError> {
+        match self.digests {
+            Digests::Quick { seed } | Digests::Here { seed } => self.sum_here(pair, side, range, seed).await,
+            Digests::OnServers => self.sum_there(pair, side, range).await,
+        }
+    }
+
+    /// Digests are added, not combined by XOR: equal rows must not cancel.
+    async fn sum_here(
+        &mut self,
+        pair: &TablePair,
+        side: Side,
+        range: &KeyRange,
+        seed: u64,
+    ) -> Result<Sum, BulkError> {
+        let connection = self.side(side);
+        let statement = pair.values(side, range, connection.server());
+        // Should only one side be able to prepare it, sums differ, and the rows' own hashes say that nothing else does.
+        let mut rows = statement.rows(connection).await?;
+        let (mut count, mut sum) = (0, 0u128);
+        while let Some(batch) = rows.next_batch().await? {
+            for row in batch.iter() {
+                count += 1;
+                sum = sum.wrapping_add(xxh3_128_with_seed(row.bytes(), seed));
+            }
+        }
+        check_sent(connection, &pair.name, count).await?;
+        Ok(Sum { rows: count, hashes: Some(format!("{sum:032x}")) })
+    }
+
+    async fn sum_there(&mut self, pair: &TablePair, side: Side, range: &KeyRange) -> Result<Sum, BulkError> {
+        let connection = self.side(side);
+        let answer = connection.query(&pair.aggregate(side, range)).await?;
+        let sum = sum_of(pair, &answer)?;
+        if answer.warnings > 0 {
+            let unhashed = connection.query(&pair.unhashed(side, range)).await?;
+            let unhashed = unhashed.first().and_then(|row| row.get_u64(0)).unwrap_or(0);
+            if unhashed > 0 {
+                return Err(too_long(pair, connection, unhashed));
+            }
+        }
+        Ok(sum)
+    }
+
+    /// The keys of rows whose hashes differ, or that one side does not have; and whether there were more. Rows come in the
+    /// key's order from both sides, so that only those are kept whose counterpart has not come.
+    async fn narrow(&mut self, pair: &TablePair, range: &KeyRange) -> Result<(Vec<Key>, bool), BulkError> {
+        let Some(key) = &pair.key else { return Ok((Vec::new(), false)) };
+        let none = || strange(pair, "a key");
+        let statement = |side| pair.hashes(side, range).ok_or_else(none);
+        let (for_source, for_target) = (statement(Side::Source)?, statement(Side::Target)?);
+        let mut on_source = self.source.query_stream(&for_source).await?;
+        let mut on_target = self.target.query_stream(&for_target).await?;
+        let mut unmatched = Unmatched::default();
+        let (mut source_ended, mut target_ended) = (false, false);
+        while !(source_ended && target_ended) {
+            if !source_ended {
+                match on_source.next().await? {
+                    Some(row) => {
+                        unmatched.put(Side::Source, &key_of(&row, &key.source).ok_or_else(none)?, &row)?
+                    }
+                    None => source_ended = true,
+                }
+            }
+            if !target_ended {
+                match on_target.next().await? {
+                    Some(row) => {
+                        unmatched.put(Side::Target, &key_of(&row, &key.target).ok_or_else(none)?, &row)?
+                    }
+                    None => target_ended = true,
+                }
+            }
+        }
+        Ok(unmatched.candidates())
+    }
+
+    /// Decides of each row whether it differs; stops behind `differences_max`, and says so.
+    async fn decide(
+        &mut self,
+        pair: &TablePair,
+        candidates: Vec<Key>,
+        differences_max: usize,
+    ) -> Result<(Vec<Difference>, bool), BulkError> {
+        let (mut found, mut names) = (Vec::new(), HashSet::new());
+        for batch in candidates.chunks(pair.rows_at_once()) {
+            if found.len() >= differences_max {
+                return Ok((found, true));
+            }
+            for difference in self.decide_batch(pair, batch).await? {
+                // Under a collation, two keys of different bytes may be the same row.
+                if names.insert(difference.key.clone()) {
+                    found.push(difference);
+                }
+            }
+        }
+        Ok((found, false))
+    }
+
+    /// Decides of a few rows.
+    ///
+    /// # Errors
+    /// As [`Comparing::chunk`].
+    pub(crate) async fn decide_batch(
+        &mut self,
+        pair: &TablePair,
+        keys: &[Key],
+    ) -> Result<Vec<Difference>, BulkError> {
+        let mut open: Vec<_> = keys.iter().map(|key| (key, Trial::default())).collect();
+        let columns: Arc<[String]> = pair.columns.iter().map(|column| column.name.clone()).collect();
+        let mut found = Vec::new();
+        for round in 0..ROUNDS_MAX as usize {
+            if open.is_empty() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(PAUSES_MS[round.min(PAUSES_MS.len() - 1)])).await;
+            let wanted: Vec<_> = open.iter().map(|(key, _)| key.as_slice()).collect();
+            let before = self.rows(pair, Side::Source, &wanted).await?;
+            self.catch_up().await?;
+            let target = self.rows(pair, Side::Target, &wanted).await?;
+            let after = self.rows(pair, Side::Source, &wanted).await?;
+            let versions = before.into_iter().zip(target).zip(after);
+            let mut left = Vec::new();
+            for ((key, mut trial), ((before, target), after)) in open.into_iter().zip(versions) {
+                // The source's own key is the row's name, if it has the row.
+                let name = before.as_ref().map_or_else(|| key.clone(), |row| row.key.clone());
+                let version = |row: Option<FoundRow>| row.map(|row| row.values);
+                let verdict = trial.round(version(before), version(target), &version(after), |one, other| {
+                    is_same(pair, one, other)
+                });
+                match verdict {
+                    Verdict::Equal => {}
+                    Verdict::Again => left.push((key, trial)),
+                    Verdict::Undecided => found.push(difference(pair, name, What::Undecided, None)),
+                    Verdict::Differs { source, target } => {
+                        let what = what(pair, &source, &target);
+                        let values = self.keeps_values.then(|| {
+                            let (source, target) = (shortened(source), shortened(target));
+                            Box::new(Values { columns: Arc::clone(&columns), source, target })
+                        });
+                        found.push(difference(pair, name, what, values));
+                    }
+                }
+            }
+            open = left;
+        }
+        Ok(found)
+    }
+
+    /// Rows by their keys, in the order of the keys.
+    async fn rows(
+        &mut self,
+        pair: &TablePair,
+        side: Side,
+        keys: &[&[KeyLiteral]],
+    ) -> Result<Vec<Option<FoundRow>>, BulkError> {
+        let none = || strange(pair, "rows by their keys");
+        let (Some(key), Some(sql)) = (pair.key(side), pair.rows(side, keys, SHOWN_BYTES_MAX)) else {
+            return Err(none());
+        };
+        let mut rows: Vec<_> = keys.iter().map(|_| None).collect();
+        let is_exact = pair.key_is_exact();
+        let numbers: HashMap<&[KeyLiteral], usize> = keys.iter().copied().zip(0..).collect();
+        let first = usize::from(!is_exact);
+        for row in &self.side(side).query(&sql).await?.rows {
+            let literals =
+                key.columns.iter().zip(first..).map(|(column, index)| column.literal(row.get(index)?));
+            let own: Key = literals.collect::<Option<_>>().ok_or_else(none)?;
+            let number = match is_exact {
+                true => numbers.get(own.as_slice()).copied(),
+                false => row.get_u64(0).and_then(|number| usize::try_from(number).ok()),
+            };
+            let slot = number.and_then(|number| rows.get_mut(number)).ok_or_else(none)?;
+            let values = (first + own.len()..row.len()).map(|index| row.get(index).map(<[u8]>::to_vec));
+            *slot = Some(FoundRow { values: values.collect(), key: own });
+        }
+        Ok(rows)
+    }
+
+    /// Compares rows that no key tells apart: how many there are of each hash, until the same counts have differed as often as
+    /// makes a difference; says whether there were more.
+    async fn counts(
+        &mut self,
+        pair: &TablePair,
+        range: &KeyRange,
+        differences_max: usize,
+    ) -> Result<(Vec<Difference>, bool), BulkError> {
+        const STRIKES: u32 = 3;
+        let mut strikes: BTreeMap<u64, ([u64; 2], u32)> = BTreeMap::new();
+        let mut more = false;
+        for round in 0..ROUNDS_MAX as usize {
+            tokio::time::sleep(Duration::from_millis(PAUSES_MS[round.min(PAUSES_MS.len() - 1)])).await;
+            self.catch_up().await?;
+            let (differing, overflow) = self.differing_counts(pair, range, differences_max).await?;
+            more = overflow;
+            let next = differing.into_iter().map(|(hash, counts)| {
+                let before = strikes.get(&hash).filter(|(known, _)| *known == counts);
+                (hash, (counts, before.map_or(0, |(_, strikes)| *strikes) + 1))
+            });
+            strikes = next.collect();
+            if strikes.values().all(|(_, strikes)| *strikes >= STRIKES) {
+                break;
+            }
+        }
+        let found = strikes.into_iter().map(|(hash, ([source, target], strikes))| {
+            let what =
+                if strikes >= STRIKES { What::Count { hash, source, target } } else { What::Undecided };
+            difference(pair, Vec::new(), what, None)
+        });
+        Ok((found.collect(), more))
+    }
+
+    /// The hashes that the sides have in different numbers, and whether there were more.
+    async fn differing_counts(
+        &mut self,
+        pair: &TablePair,
+        range: &KeyRange,
+        differences_max: usize,
+    ) -> Result<(BTreeMap<u64, [u64; 2]>, bool), BulkError> {
+        let (for_source, for_target) =
+            (pair.hash_counts(Side::Source, range), pair.hash_counts(Side::Target, range));
+        let mut on_source = self.source.query_stream(&for_source).await?;
+        let mut on_target = self.target.query_stream(&for_target).await?;
+        let count = |row: Option<Row>| match row {
+            None => Ok(None),
+            Some(row) => row.get_u64(0).zip(row.get_u64(1)).map(Some).ok_or_else(|| strange(pair, "counts")),
+        };
+        let (mut one, mut other) = (count(on_source.next().await?)?, count(on_target.next().await?)?);
+        let (mut differing, mut more) = (BTreeMap::new(), false);
+        while let Some(hash) = [one, other].into_iter().flatten().map(|(hash, _)| hash).min() {
+            let of =
+                |side: Option<(u64, u64)>| side.filter(|(own, _)| *own == hash).map_or(0, |(_, rows)| rows);
+            let counts = [of(one), of(other)];
+            if counts[0] != counts[1] {
+                match differing.len() < differences_max {
+                    true => drop(differing.insert(hash, counts)),
+                    false => more = true,
+                }
+            }
+            if counts[0] > 0 {
+                one = count(on_source.next().await?)?;
+            }
+            if counts[1] > 0 {
+                other = count(on_target.next().await?)?;
+            }
+        }
+        Ok((differing, more))
+    }
+}
+
+/// A row as it was found.
+struct FoundRow {
+    key: Key,
+    values: Vec<Option<Vec<u8>>>,
+}
+
+/// Rows whose counterpart has not come, and keys of rows that differ.
+#[derive(Default)]
+struct Unmatched {
+    waiting: [HashMap<Key, Option<u64>>; 2],
+    differing: BTreeSet<Vec<String>>,
+    overflow: bool,
+}
+
+impl Unmatched {
+    fn put(&mut self, side: Side, key: &Key, row: &Row) -> Result<(), BulkError> {
+        // A row that the server cannot put together has none: whether it is the same, its columns say one by one.
+        let hash = row.get_u64(key.len());
+        let (own, other) = match side {
+            Side::Source => (0, 1),
+            Side::Target => (1, 0),
+        };
+        match self.waiting[other].remove(key) {
+            Some(found) if found.is_some() && found == hash => {}
+            Some(_) => drop(self.differing.insert(texts(key))),
+            None if self.waiting[own].len() + self.differing.len() < CANDIDATES_MAX => {
+                self.waiting[own].insert(key.clone(), hash);
+            }
+            None => self.overflow = true,
+        }
+        Ok(())
+    }
+
+    fn candidates(self) -> (Vec<Key>, bool) {
+        let mut keys = self.differing;
+        keys.extend(self.waiting.iter().flat_map(|waiting| waiting.keys().map(texts)));
+        let key = |texts: Vec<String>| texts.into_iter().map(KeyLiteral).collect();
+        (keys.into_iter().map(key).collect(), self.overflow)
+    }
+}
+
+fn texts(key: &Key) -> Vec<String> {
+    key.iter().map(|literal| literal.0.clone()).collect()
+}
+
+fn key_of(row: &Row, key: &crate::chunker::ChunkKey) -> Option<Key> {
+    key.columns.iter().enumerate().map(|(index, column)| column.literal(row.get(index)?)).collect()
+}
+
+fn difference(pair: &TablePair, key: Key, what: What, values: Option<Box<Values>>) -> Difference {
+    Difference { schema: pair.name.schema.clone(), table: pair.name.name.clone(), key, what, values }
+}
+
+/// As it is kept: documents are compared whole, and there may be many.
+fn shortened(version: Version) -> Version {
+    let short = |value: Vec<u8>| match value.len() > SHOWN_BYTES_MAX as usize {
+        // As servers shorten other values.
+        true => format!("{} bytes, SHA-256 {:x}", value.len(), Sha256::digest(&value)).into_bytes(),
+        false => value,
+    };
+    Some(version?.into_iter().map(|value| value.map(short)).collect())
+}
+
+fn what(pair: &TablePair, source: &Version, target: &Version) -> What {
+    match (source, target) {
+        (Some(source), Some(target)) => {
+            let columns = pair.columns.iter().zip(source.iter().zip(target));
+            let differ =
+                columns.filter(|(column, (one, other))| !is_same_value(column.documents, one, other));
+            What::Changed { columns: differ.map(|(column, _)| column.name.clone()).collect() }
+        }
+        (Some(_), None) => What::Missing,
+        (None, _) => What::Extra,
+    }
+}
+
+fn is_same(pair: &TablePair, one: &Version, other: &Version) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => {
+            let mut columns = pair.columns.iter().zip(one.iter().zip(other));
+            columns.all(|(column, (one, other))| is_same_value(column.documents, one, other))
+        }
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+/// JSON is the same if it is the same document: one family sorts members and spaces them out, the other keeps the text.
+fn is_same_value(documents: bool, one: &Option<Vec<u8>>, other: &Option<Vec<u8>>) -> bool {
+    let document = |value: &Option<Vec<u8>>| -> Option<serde_json::Value> {
+        serde_json::from_slice(value.as_deref()?).ok()
+    };
+    one == other || (documents && document(one).zip(document(other)).is_some_and(|(one, other)| one == other))
+}
+
+/// What a server adds up; `None` if it warns: a row of which it cannot make a number is not in its sum, and would be missed where both
+/// cannot.
+async fn add_up(connection: &mut Connection, sql: &str) -> Result<Option<QueryResult>, BulkError> {
+    Ok(Some(connection.query(sql).await?).filter(|answer| answer.warnings == 0))
+}
+
+/// Whether a server's `CRC32` takes the CRC of what comes before.
+fn goes_on_with_crc32(connection: &Connection) -> bool {
+    let server = connection.server();
+    server.flavour == Flavour::MariaDb && server.version >= (10, 8, 0)
+}
+
+fn sum_of(pair: &TablePair, answer: &QueryResult) -> Result<Sum, BulkError> {
+    let row = answer.first();
+    let rows = row.and_then(|row| row.get_u64(0)).ok_or_else(|| strange(pair, "a sum"))?;
+    Ok(Sum { rows, hashes: row.and_then(|row| row.get_str(1)).map(str::to_owned) })
+}
+
+fn strange(pair: &TablePair, reason: &str) -> BulkError {
+    BulkError::UnexpectedAnswer { table: pair.name.to_string(), reason: reason.to_owned() }
+}
+
+fn too_long(pair: &TablePair, connection: &Connection, count: u64) -> BulkError {
+    BulkError::RowTooLong { table: pair.name.to_string(), server: connection.endpoint().into(), count }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_are_the_same_whatever_their_text() {
+        let text = |text: &str| Some(text.as_bytes().to_vec());
+        let (one, other) = (text(r#"{"b":1,"a":[1.0,"é"]}"#), text(r#"{"a": [1.0, "\u00e9"], "b": 1}"#));
+        assert!(is_same_value(true, &one, &other));
+        assert!(!is_same_value(false, &one, &other));
+        assert!(!is_same_value(true, &one, &text(r#"{"b":2,"a":[1.0,"é"]}"#)));
+        assert!(!is_same_value(true, &None, &text("null")));
+        assert!(!is_same_value(true, &text("{"), &text("{ ")), "what is no JSON is a text");
+    }
+
+    #[test]
+    fn long_values_are_kept_by_their_digests() {
+        let long = vec![b'a'; SHOWN_BYTES_MAX as usize + 1];
+        let kept = shortened(Some(vec![Some(long), Some(b"short".to_vec()), None])).unwrap();
+        let digest = "257 bytes, SHA-256 ";
+        assert!(kept[0].as_ref().is_some_and(|value| value.starts_with(digest.as_bytes()) && value.len() == digest.len() + 64));
+        assert_eq!(kept[1..], [Some(b"short".to_vec()), None]);
+        assert_eq!(shortened(None), None);
+    }
+}

@@ -1,0 +1,210 @@
+//! Which key a table is walked by, and how its values are asked for and compared. The server compares, never we: values
+//! come from it as text and go back as literals that it takes for the same values.
+
+use super::range::KeyLiteral;
+use crate::sql::quoted;
+
+/// A column of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyColumn {
+    /// Its name.
+    pub name: String,
+    /// How its values go back and forth.
+    pub kind: KeyKind,
+    /// Whether it may be NULL.
+    pub nullable: bool,
+    /// Whether the index goes the other way here than in its first column: `b` of `(a, b DESC)` and of `(a DESC, b)`.
+    pub turned: bool,
+}
+
+/// How values of a key's column go back and forth.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyKind {
+    /// TINYINT to BIGINT.
+    Integer,
+    /// DECIMAL, YEAR: the text is a literal.
+    Number,
+    /// FLOAT, DOUBLE: as DOUBLE, whose text is exact.
+    Float,
+    /// ENUM, SET, BIT: by their number, in whose order their indexes are.
+    Ordinal,
+    /// DATE, TIME, DATETIME, TIMESTAMP, UUID, INET4, INET6: the text in quotes.
+    Quoted,
+    /// CHAR, VARCHAR, TEXT of a character set: in hexadecimal.
+    Text {
+        /// The character set.
+        charset: String,
+    },
+    /// BINARY, VARBINARY, BLOB: in hexadecimal.
+    Bytes,
+}
+
+impl KeyKind {
+    /// The kind of a column by its type and character set, as `information_schema.columns` names them; `None` if it makes
+    /// no key to walk by.
+    pub fn of(data_type: &str, charset: Option<&str>) -> Option<Self> {
+        Some(match data_type {
+            "tinyint" | "smallint" | "mediumint" | "int" | "bigint" => Self::Integer,
+            "decimal" | "year" => Self::Number,
+            "float" | "double" => Self::Float,
+            "enum" | "set" | "bit" => Self::Ordinal,
+            "date" | "time" | "datetime" | "timestamp" | "uuid" | "inet4" | "inet6" => Self::Quoted,
+            "char" | "varchar" | "tinytext" | "text" | "mediumtext" | "longtext" => match charset? {
+                "binary" => Self::Bytes,
+                charset if charset.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
+                    Self::Text { charset: charset.to_owned() }
+                }
+                _ => return None,
+            },
+            "binary" | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob" => Self::Bytes,
+            _ => return None,
+        })
+    }
+}
+
+impl KeyColumn {
+    /// The expression that asks for a value.
+    pub fn expression(&self) -> String {
+        let name = quoted(&self.name);
+        match self.kind {
+            KeyKind::Integer | KeyKind::Number | KeyKind::Quoted => name,
+            KeyKind::Float => format!("CAST({name} AS DOUBLE)"),
+            // Of a SET, 64 bits, of which MySQL makes a floating-point number with `+0`.
+            KeyKind::Ordinal => format!("CAST({name} AS UNSIGNED)"),
+            KeyKind::Text { .. } | KeyKind::Bytes => format!("HEX({name})"),
+        }
+    }
+
+    /// The literal of a value that [`KeyColumn::expression`] gave; `None` if the value is not of that kind.
+    pub fn literal(&self, value: &[u8]) -> Option<KeyLiteral> {
+        let text = str::from_utf8(value).ok()?;
+        let of = |allowed: fn(u8) -> bool| (!text.is_empty() && text.bytes().all(allowed)).then_some(text);
+        let literal = match &self.kind {
+            KeyKind::Integer => text.parse::<i128>().ok()?.to_string(),
+            KeyKind::Ordinal => text.parse::<u64>().ok()?.to_string(),
+            KeyKind::Number => of(|byte| matches!(byte, b'0'..=b'9' | b'.' | b'-'))?.to_owned(),
+            KeyKind::Float => {
+                let text = of(|byte| matches!(byte, b'0'..=b'9' | b'.' | b'-' | b'+' | b'e'))?;
+                if text.contains('e') { text.to_owned() } else { format!("{text}e0") }
+            }
+            KeyKind::Quoted => {
+                let text = of(|byte| byte.is_ascii_alphanumeric() || b"-:. ".contains(&byte))?;
+                format!("'{text}'")
+            }
+            KeyKind::Text { charset } => bytes_literal(Some(charset), &unhex(text)?),
+            KeyKind::Bytes => bytes_literal(None, &unhex(text)?),
+        };
+        Some(KeyLiteral(literal))
+    }
+}
+
+/// Bytes as a literal of a character set; of none for binary strings.
+fn bytes_literal(charset: Option<&str>, bytes: &[u8]) -> String {
+    let introducer = charset.map(|charset| format!("_{charset} ")).unwrap_or_default();
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02X}")).collect();
+    format!("{introducer}X'{digits}'")
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    rest.is_empty().then_some(())?;
+    pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
+}
+
+/// A key that tells rows apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChunkKey {
+    /// Its name; `PRIMARY` for the primary key.
+    pub name: String,
+    /// Its columns in their order; one at least.
+    pub columns: Vec<KeyColumn>,
+}
+
+impl ChunkKey {
+    /// Whether it is one integer, of which ranges can be cut without queries for its values.
+    pub fn is_integer(&self) -> bool {
+        matches!(self.columns.as_slice(), [column] if column.kind == KeyKind::Integer)
+    }
+
+    /// What rows are ordered by, so that the server goes along the index, forwards or backwards, instead of sorting.
+    pub fn order(&self) -> String {
+        let columns = self.columns.iter().map(|column| {
+            let direction = if column.turned { " DESC" } else { "" };
+            format!("{}{direction}", quoted(&column.name))
+        });
+        columns.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Whether rows may have NULL in it; of those it does not tell one from the other.
+    pub fn is_nullable(&self) -> bool {
+        self.columns.iter().any(|column| column.nullable)
+    }
+
+    /// Lower is better: the primary key, whose order rows lie in; keys without NULL; one integer; few columns.
+    fn rank(&self) -> (bool, bool, bool, usize) {
+        (self.name != "PRIMARY", self.is_nullable(), !self.is_integer(), self.columns.len())
+    }
+
+    /// The best of a table's keys to walk by; of equal ones the first.
+    pub fn choose(keys: &[Self]) -> Option<&Self> {
+        keys.iter().min_by_key(|key| key.rank())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn column(data_type: &str, charset: Option<&str>, nullable: bool) -> KeyColumn {
+        let kind = KeyKind::of(data_type, charset).expect("it makes a key");
+        KeyColumn { name: "c".into(), kind, nullable, turned: false }
+    }
+
+    fn key(name: &str, columns: &[(&str, bool)]) -> ChunkKey {
+        let columns = columns
+            .iter()
+            .map(|(data_type, nullable)| column(data_type, Some("utf8mb4"), *nullable))
+            .collect();
+        ChunkKey { name: name.into(), columns }
+    }
+
+    #[test]
+    fn literals_are_what_the_server_compares_alike() {
+        let literal = |data_type, charset, value: &str| {
+            column(data_type, charset, false).literal(value.as_bytes()).map(|literal| literal.0)
+        };
+        assert_eq!(literal("bigint", None, "18446744073709551615").unwrap(), "18446744073709551615");
+        assert_eq!(literal("decimal", None, "-1.50").unwrap(), "-1.50");
+        assert_eq!(literal("float", None, "0.10000000149011612").unwrap(), "0.10000000149011612e0");
+        assert_eq!(literal("double", None, "1e-300").unwrap(), "1e-300");
+        assert_eq!(literal("enum", None, "0").unwrap(), "0");
+        assert_eq!(literal("time", None, "-838:59:59.000000").unwrap(), "'-838:59:59.000000'");
+        assert_eq!(literal("varchar", Some("latin1"), "E4").unwrap(), "_latin1 X'E4'");
+        assert_eq!(literal("varbinary", None, "").unwrap(), "X''");
+        for (data_type, value) in
+            [("int", "1 or 1"), ("decimal", "1;"), ("datetime", "'"), ("blob", "1"), ("float", "")]
+        {
+            assert_eq!(literal(data_type, None, value), None, "{data_type} {value}");
+        }
+        assert_eq!(KeyKind::of("geometry", None), None);
+        assert_eq!(KeyKind::of("varchar", Some("x' or")), None);
+    }
+
+    #[test]
+    fn the_best_key_is_chosen() {
+        let keys = [
+            key("nullable", &[("int", true)]),
+            key("text", &[("varchar", false)]),
+            key("long", &[("int", false), ("int", false)]),
+            key("number", &[("int", false)]),
+            key("PRIMARY", &[("varchar", false), ("int", false)]),
+        ];
+        let chosen = |keys: &[ChunkKey]| ChunkKey::choose(keys).map(|key| key.name.clone());
+        assert_eq!(chosen(&keys).as_deref(), Some("PRIMARY"));
+        assert_eq!(chosen(&keys[..4]).as_deref(), Some("number"));
+        assert_eq!(chosen(&keys[..3]).as_deref(), Some("text"));
+        assert_eq!(chosen(&keys[..1]).as_deref(), Some("nullable"));
+        assert_eq!(chosen(&[]), None);
+    }
+}

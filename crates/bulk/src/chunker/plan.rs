@@ -1,0 +1,304 @@
+//! Which chunk comes next. Ranges follow one another without a gap from the lowest end to the highest, both open, so that
+//! they cover every row once, whatever the answers to the questions; answers only decide how even chunks are.
+
+use super::chunk_sizer::{ChunkSizeLimits, ChunkSizer};
+use super::coverage::first_gap;
+use super::key::ChunkKey;
+use super::range::{ChunkRange, KeyLiteral, KeyRange};
+use super::width_search::Search;
+
+/// Integer keys count as dense if there are at most this many for each row: then chunks are cut without queries.
+const DENSE_KEYS_PER_ROW: u128 = 2;
+
+/// What a walk needs to know of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChunkPlan {
+    /// The key that it goes along; without one the table is one chunk.
+    pub key: Option<ChunkKey>,
+    /// Partitions, which are walked one by one; none if the table has none.
+    pub partitions: Vec<String>,
+    /// About how many rows there are. Only the number of questions depends on it.
+    pub rows_estimate: u64,
+    /// How big chunks may be.
+    pub limits: ChunkSizeLimits,
+}
+
+/// What must be known to cut the next chunk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Question {
+    /// The lowest and the highest integer key.
+    Extent,
+    /// About how many rows there are from one integer key to another, both included.
+    Estimate {
+        /// From.
+        from: i128,
+        /// To.
+        to: i128,
+    },
+    /// The key of the row that is the `rows`th behind `after`, in the key's order.
+    Boundary {
+        /// Behind this; from the beginning if absent.
+        after: Option<Vec<KeyLiteral>>,
+        /// Counted from 1.
+        rows: u64,
+    },
+}
+
+/// What the server said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// To [`Question::Extent`]; `None` if there are no rows.
+    Extent(Option<(i128, i128)>),
+    /// To [`Question::Estimate`].
+    Estimate(u64),
+    /// To [`Question::Boundary`]; `None` if there are not so many rows.
+    Boundary(Option<Vec<KeyLiteral>>),
+}
+
+/// What to do now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Ask the server about a partition, or the whole table, and call [`Chunker::answer`].
+    Ask(Option<String>, Question),
+    /// Take this chunk.
+    Chunk(ChunkRange),
+    /// That was all.
+    Done,
+}
+
+/// Where a walk stands in a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    /// Nothing of it is cut yet.
+    Start,
+    /// Rows with NULL are cut, if there can be any.
+    Integers {
+        from: Option<i128>,
+    },
+    Keys {
+        after: Option<Vec<KeyLiteral>>,
+    },
+    /// All of it is cut.
+    End,
+}
+
+/// A walk through one table.
+#[derive(Debug, Clone)]
+pub struct Chunker {
+    plan: ChunkPlan,
+    chunk_sizer: ChunkSizer,
+    /// The number of the partition.
+    partition: usize,
+    place: Place,
+    /// There is nothing to be had.
+    of_nothing: bool,
+    /// Of this partition.
+    extent: Option<Option<(i128, i128)>>,
+    search: Option<Search>,
+    /// The end of the next chunk, when it is known: an integer, or a key; `None` inside for the open end.
+    found: Option<Found>,
+    /// How many keys the last chunk had.
+    width: u128,
+    /// Chunks get so many keys at least: doubled by each that turned out empty, whatever estimates say.
+    width_min: u128,
+}
+
+#[derive(Debug, Clone)]
+enum Found {
+    Width(u128),
+    Key(Option<Vec<KeyLiteral>>),
+}
+
+impl Chunker {
+    /// Of a table that there is nothing to be had of.
+    pub fn of_nothing(plan: ChunkPlan) -> Self {
+        let partition = plan.partitions.len().saturating_sub(1);
+        Self { place: Place::End, of_nothing: true, partition, ..Self::new(plan) }
+    }
+
+    /// A walk from the beginning.
+    pub fn new(plan: ChunkPlan) -> Self {
+        let chunk_sizer = ChunkSizer::new(plan.limits);
+        let width = u128::from(chunk_sizer.rows());
+        Self {
+            plan,
+            chunk_sizer,
+            partition: 0,
+            place: Place::Start,
+            of_nothing: false,
+            extent: None,
+            search: None,
+            found: None,
+            width,
+            width_min: 1,
+        }
+    }
+
+    /// A walk that goes on behind the last chunk of an earlier one.
+    ///
+    /// # Errors
+    /// Why it cannot: the chunk does not come from a walk along this key and these partitions.
+    pub fn resume(plan: ChunkPlan, last: Option<&ChunkRange>) -> Result<Self, String> {
+        let mut walk = Self::new(plan);
+        let Some(last) = last else { return Ok(walk) };
+        walk.partition = match &last.partition {
+            None if walk.plan.partitions.is_empty() => 0,
+            Some(name) if walk.plan.partitions.contains(name) => {
+                walk.plan.partitions.iter().position(|partition| partition == name).unwrap_or(0)
+            }
+            _ => return Err("its partitions have changed".to_owned()),
+        };
+        let key = walk.plan.key.as_ref();
+        let integer = key.is_some_and(ChunkKey::is_integer);
+        walk.place = match &last.keys {
+            KeyRange::All if key.is_none() => Place::End,
+            KeyRange::Nulls if key.is_some_and(ChunkKey::is_nullable) => Place::behind_nulls(integer),
+            KeyRange::Integers { to: None, .. } if integer => Place::End,
+            KeyRange::Integers { to: Some(to), .. } if integer => Place::Integers { from: Some(to + 1) },
+            KeyRange::Keys { to: None, .. } if key.is_some() && !integer => Place::End,
+            KeyRange::Keys { to: Some(to), .. }
+                if !integer && key.is_some_and(|key| key.columns.len() == to.len()) =>
+            {
+                Place::Keys { after: Some(to.clone()) }
+            }
+            _ => return Err("its key has changed".to_owned()),
+        };
+        Ok(walk)
+    }
+
+    /// Whether the chunks that were cut cover all that the walk goes through; what they do not, if so.
+    pub fn first_gap(&self, ranges: &[&ChunkRange]) -> Option<String> {
+        if self.of_nothing && ranges.is_empty() {
+            return None;
+        }
+        let nullable = self.plan.key.as_ref().is_some_and(ChunkKey::is_nullable);
+        first_gap(ranges, &self.plan.partitions, nullable)
+    }
+
+    /// What the walk goes by.
+    pub fn plan(&self) -> &ChunkPlan {
+        &self.plan
+    }
+
+    /// Whether all chunks were given.
+    pub fn is_done(&self) -> bool {
+        self.place == Place::End && self.partition + 1 >= self.plan.partitions.len()
+    }
+
+    /// Takes in how many rows a chunk had and what it cost.
+    pub fn measured(&mut self, rows: u64, cost: u64) {
+        self.chunk_sizer.measured(rows, cost);
+        self.width_min = if rows == 0 { self.width_min.saturating_mul(2) } else { 1 };
+    }
+
+    /// Takes in the answer to the last question.
+    pub fn answer(&mut self, answer: Answer) {
+        match answer {
+            Answer::Extent(extent) => self.extent = Some(extent),
+            Answer::Estimate(rows) => {
+                if let Some(width) = self.search.as_mut().and_then(|search| search.estimated(rows)) {
+                    self.found = Some(Found::Width(width));
+                    self.search = None;
+                }
+            }
+            Answer::Boundary(key) => self.found = Some(Found::Key(key)),
+        }
+    }
+
+    /// What to do now. The same again, until a question is answered; a chunk is given once.
+    pub fn step(&mut self) -> Step {
+        loop {
+            match self.place.clone() {
+                Place::Start => {
+                    let Some(key) = &self.plan.key else {
+                        self.place = Place::End;
+                        return self.chunk(KeyRange::All);
+                    };
+                    let nullable = key.is_nullable();
+                    self.place = Place::behind_nulls(key.is_integer());
+                    if nullable {
+                        return self.chunk(KeyRange::Nulls);
+                    }
+                }
+                Place::Integers { from } => return self.integers(from),
+                Place::Keys { after } => return self.keys(after),
+                Place::End if self.partition + 1 < self.plan.partitions.len() => {
+                    self.partition += 1;
+                    self.place = Place::Start;
+                    self.extent = None;
+                }
+                Place::End => return Step::Done,
+            }
+        }
+    }
+
+    fn name(&self) -> Option<String> {
+        self.plan.partitions.get(self.partition).cloned()
+    }
+
+    fn chunk(&self, keys: KeyRange) -> Step {
+        Step::Chunk(ChunkRange { partition: self.name(), keys })
+    }
+
+    fn ask(&self, question: Question) -> Step {
+        Step::Ask(self.name(), question)
+    }
+
+    fn keys(&mut self, after: Option<Vec<KeyLiteral>>) -> Step {
+        let Some(Found::Key(to)) = self.found.take() else {
+            return self.ask(Question::Boundary { after, rows: self.chunk_sizer.rows() });
+        };
+        self.place = to.clone().map_or(Place::End, |to| Place::Keys { after: Some(to) });
+        self.chunk(KeyRange::Keys { after, to })
+    }
+
+    fn integers(&mut self, from: Option<i128>) -> Step {
+        let Some(extent) = self.extent else { return self.ask(Question::Extent) };
+        // What came meanwhile beyond the ends belongs to the first or the last chunk, which are open.
+        let Some((low, high)) = extent else { return self.last_integers(from) };
+        let begin = from.unwrap_or(low);
+        let rest = match u128::try_from(high - begin) {
+            Ok(rest) => rest + 1,
+            Err(_) => return self.last_integers(from),
+        };
+        let width = match self.found.take() {
+            Some(Found::Width(width)) => width,
+            _ if self.is_dense(low, high) || rest <= u128::from(self.chunk_sizer.rows()) => {
+                u128::from(self.chunk_sizer.rows())
+            }
+            _ => {
+                let (rows, guess) = (self.chunk_sizer.rows(), self.width.max(self.width_min));
+                let search = self.search.get_or_insert_with(|| Search::new(rows, guess, rest));
+                let to = begin.saturating_add_unsigned(search.width() - 1);
+                return self.ask(Question::Estimate { from: begin, to });
+            }
+        };
+        let width = width.max(self.width_min);
+        self.width = width;
+        if width >= rest {
+            return self.last_integers(from);
+        }
+        let to = begin.saturating_add_unsigned(width - 1);
+        self.place = Place::Integers { from: Some(to + 1) };
+        self.chunk(KeyRange::Integers { from, to: Some(to) })
+    }
+
+    fn last_integers(&mut self, from: Option<i128>) -> Step {
+        self.place = Place::End;
+        self.chunk(KeyRange::Integers { from, to: None })
+    }
+
+    fn is_dense(&self, low: i128, high: i128) -> bool {
+        let partitions = self.plan.partitions.len().max(1) as u128;
+        high.abs_diff(low) <= u128::from(self.plan.rows_estimate) * DENSE_KEYS_PER_ROW / partitions
+    }
+}
+
+impl Place {
+    fn behind_nulls(integer: bool) -> Self {
+        if integer { Self::Integers { from: None } } else { Self::Keys { after: None } }
+    }
+}
+
+#[cfg(test)]
+mod tests;

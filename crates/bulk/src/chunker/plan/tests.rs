@@ -1,0 +1,297 @@
+//! Chunks cover a model table once, whatever is in it and whatever the server estimates.
+
+use std::cmp::Ordering;
+
+use proptest::prelude::*;
+
+use super::super::key::{KeyColumn, KeyKind};
+use super::*;
+
+/// A row's key: one value for each column, NULL or a text that the model's collation compares.
+type Row = Vec<Option<String>>;
+
+/// How the model's server compares texts.
+#[derive(Debug, Clone, Copy)]
+enum Collation {
+    Numbers,
+    Bytes,
+    WithoutCase,
+    /// Shorter ones first, and backwards: some order that no client would guess.
+    Odd,
+}
+
+impl Collation {
+    fn compare(self, one: &str, other: &str) -> Ordering {
+        match self {
+            Self::Numbers => one.parse::<i128>().unwrap().cmp(&other.parse::<i128>().unwrap()),
+            Self::Bytes => one.cmp(other),
+            Self::WithoutCase => one.to_lowercase().cmp(&other.to_lowercase()),
+            Self::Odd => one.len().cmp(&other.len()).then_with(|| other.cmp(one)),
+        }
+    }
+}
+
+/// The rows of a table as a server would treat them.
+#[derive(Debug, Clone)]
+struct Model {
+    collations: Vec<Collation>,
+    /// Each with the partition that it lies in.
+    rows: Vec<(usize, Row)>,
+}
+
+impl Model {
+    fn compare(&self, row: &[Option<String>], key: &[KeyLiteral]) -> Option<Ordering> {
+        let mut ordering = Ordering::Equal;
+        for ((value, literal), collation) in row.iter().zip(key).zip(&self.collations) {
+            ordering = ordering.then(collation.compare(value.as_deref()?, &literal.0));
+        }
+        Some(ordering)
+    }
+
+    fn holds(&self, row: &[Option<String>], range: &KeyRange) -> bool {
+        let null = row.iter().any(Option::is_none);
+        match range {
+            KeyRange::All => true,
+            KeyRange::Nulls => null,
+            KeyRange::Integers { from, to } => row[0].as_ref().is_some_and(|value| {
+                let value = value.parse::<i128>().unwrap();
+                from.is_none_or(|from| value >= from) && to.is_none_or(|to| value <= to)
+            }),
+            KeyRange::Keys { after, to } => {
+                !null
+                    && after.as_ref().is_none_or(|key| self.compare(row, key) == Some(Ordering::Greater))
+                    && to.as_ref().is_none_or(|key| self.compare(row, key) != Some(Ordering::Greater))
+            }
+        }
+    }
+
+    fn of(&self, partition: usize) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(move |(of, _)| *of == partition).map(|(_, row)| row)
+    }
+
+    /// The model never lies but about estimates.
+    fn answer(&self, partition: usize, question: &Question, noise: u64) -> Answer {
+        match question {
+            Question::Extent => {
+                let values = || self.of(partition).filter_map(|row| row[0].as_ref()?.parse::<i128>().ok());
+                Answer::Extent(values().min().zip(values().max()))
+            }
+            Question::Estimate { from, to } => {
+                let range = KeyRange::Integers { from: Some(*from), to: Some(*to) };
+                let rows = self.of(partition).filter(|row| self.holds(row, &range)).count() as u64;
+                Answer::Estimate(if noise.is_multiple_of(3) { noise } else { rows.max(1) })
+            }
+            Question::Boundary { after, rows } => {
+                let range = KeyRange::Keys { after: after.clone(), to: None };
+                let mut behind: Vec<_> = self
+                    .of(partition)
+                    .filter(|row| self.holds(row, &range))
+                    .map(|row| row.iter().flatten().cloned().map(KeyLiteral).collect::<Vec<_>>())
+                    .collect();
+                behind.sort_by(|one, other| {
+                    let one: Row = one.iter().map(|value| Some(value.0.clone())).collect();
+                    self.compare(&one, other).unwrap()
+                });
+                Answer::Boundary(behind.into_iter().nth(usize::try_from(rows - 1).unwrap()))
+            }
+        }
+    }
+}
+
+fn value(collation: Collation) -> BoxedStrategy<String> {
+    match collation {
+        // Dense ones, skew, and the ends of what there is.
+        Collation::Numbers => prop_oneof![
+            4 => 0i128..60,
+            2 => (1i128 << 40)..(1i128 << 40) + 20,
+            1 => i64::MIN as i128..=u64::MAX as i128,
+            1 => prop::sample::select(vec![i64::MIN as i128, u64::MAX as i128, -1]),
+        ]
+        .prop_map(|number| number.to_string())
+        .boxed(),
+        _ => "[a-cA-C]{0,3}".boxed(),
+    }
+}
+
+fn table() -> impl Strategy<Value = (Model, bool, usize)> {
+    let collation = prop::sample::select(vec![
+        Collation::Numbers,
+        Collation::Bytes,
+        Collation::WithoutCase,
+        Collation::Odd,
+    ]);
+    let columns = prop_oneof![
+        2 => Just(vec![Collation::Numbers]),
+        3 => prop::collection::vec(collation, 1..4),
+    ];
+    (columns, any::<bool>(), 0usize..4).prop_flat_map(|(collations, nullable, partitions)| {
+        let row: Vec<_> = collations
+            .iter()
+            .map(|&collation| {
+                if nullable {
+                    prop::option::weighted(0.8, value(collation)).boxed()
+                } else {
+                    value(collation).prop_map(Some).boxed()
+                }
+            })
+            .collect();
+        let rows = prop::collection::vec((0..partitions.max(1), row), 0..80);
+        rows.prop_map(move |rows| {
+            let mut model = Model { collations: collations.clone(), rows: Vec::new() };
+            for (partition, row) in rows {
+                let literals: Vec<_> =
+                    row.iter().map(|value| KeyLiteral(value.clone().unwrap_or_default())).collect();
+                let null = row.iter().any(Option::is_none);
+                // Unique, as the server sees it, but for NULL.
+                let is_there = !null
+                    && model.rows.iter().any(|(_, there)| {
+                        !there.iter().any(Option::is_none)
+                            && model.compare(there, &literals) == Some(Ordering::Equal)
+                    });
+                if !is_there {
+                    model.rows.push((partition, row));
+                }
+            }
+            (model, nullable, partitions)
+        })
+    })
+}
+
+fn plan(model: &Model, nullable: bool, partitions: usize, rows_estimate: u64) -> ChunkPlan {
+    let integer = matches!(model.collations.as_slice(), [Collation::Numbers]);
+    let kind = if integer { KeyKind::Integer } else { KeyKind::Bytes };
+    let columns = (0..model.collations.len()).map(|index| KeyColumn {
+        name: format!("c{index}"),
+        kind: kind.clone(),
+        nullable,
+        turned: false,
+    });
+    ChunkPlan {
+        key: Some(ChunkKey { name: "k".into(), columns: columns.collect() }),
+        partitions: (0..partitions).map(|number| format!("p{number}")).collect(),
+        rows_estimate,
+        limits: ChunkSizeLimits { rows_first: 5, rows_max: 20, cost_max: 300 },
+    }
+}
+
+fn partition_number(name: Option<&str>) -> usize {
+    name.map_or(0, |name| name[1..].parse().unwrap())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(120))]
+
+    #[test]
+    fn chunks_cover_a_table_once(
+        (model, nullable, partitions) in table(), rows_estimate in 0u64..200, seed in prop::collection::vec(any::<u64>(), 1..20),
+        resume_every in 1usize..6,
+    ) {
+        let plan = plan(&model, nullable, partitions, rows_estimate);
+        let mut walk = Chunker::new(plan.clone());
+        let mut covered = vec![0; model.rows.len()];
+        let mut noise = seed.iter().cycle();
+        let (mut chunks, mut steps) = (0, 0);
+        loop {
+            steps += 1;
+            prop_assert!(steps < 40_000, "it does not end");
+            let done = walk.is_done();
+            let step = walk.step();
+            prop_assert_eq!(done, step == Step::Done);
+            match step {
+                Step::Ask(partition, question) => {
+                    let partition = partition_number(partition.as_deref());
+                    walk.answer(model.answer(partition, &question, *noise.next().unwrap()));
+                }
+                Step::Chunk(chunk) => {
+                    chunks += 1;
+                    let partition = partition_number(chunk.partition.as_deref());
+                    let mut rows = 0;
+                    for (times, (of, row)) in covered.iter_mut().zip(&model.rows) {
+                        if *of == partition && model.holds(row, &chunk.keys) {
+                            *times += 1;
+                            rows += 1;
+                        }
+                    }
+                    walk.measured(rows, rows * (1 + noise.next().unwrap() % 100));
+                    if chunks % resume_every == 0 && noise.next().unwrap() % 2 == 0 {
+                        let width_min = walk.width_min;
+                        walk = Chunker::resume(plan.clone(), Some(&chunk)).unwrap();
+                        walk.width_min = width_min;
+                    }
+                }
+                Step::Done => break,
+            }
+        }
+        prop_assert!(covered.iter().all(|&times| times == 1), "{:?}", covered);
+        prop_assert_eq!(walk.step(), Step::Done);
+    }
+
+    #[test]
+    fn chunks_of_a_composite_key_are_bounded(rows in 1u64..500, rows_max in 1u64..50) {
+        let rows_of = (0..rows).map(|row| (0, vec![Some((row / 7).to_string()), Some((row % 7).to_string())]));
+        let model = Model { collations: vec![Collation::Numbers; 2], rows: rows_of.collect() };
+        let limits = ChunkSizeLimits { rows_first: rows_max, rows_max, cost_max: u64::MAX };
+        let mut walk = Chunker::new(ChunkPlan { limits, ..plan(&model, false, 0, 0) });
+        let mut left = rows;
+        loop {
+            match walk.step() {
+                Step::Ask(_, question) => walk.answer(model.answer(0, &question, 1)),
+                Step::Chunk(chunk) => {
+                    let held = model.of(0).filter(|row| model.holds(row, &chunk.keys)).count() as u64;
+                    prop_assert_eq!(held, left.min(rows_max));
+                    walk.measured(held, held);
+                    left -= held;
+                }
+                Step::Done => break,
+            }
+        }
+        prop_assert_eq!(left, 0);
+    }
+}
+
+#[test]
+fn dense_keys_are_cut_without_questions_and_sparse_ones_with_few() {
+    let count = |rows_estimate: u64, high: i128, per_key: u128| {
+        let model = Model { collations: vec![Collation::Numbers], rows: Vec::new() };
+        let limits = ChunkSizeLimits { rows_first: 1000, rows_max: 1000, cost_max: u64::MAX };
+        let mut walk = Chunker::new(ChunkPlan { limits, ..plan(&model, false, 0, rows_estimate) });
+        let (mut questions, mut chunks) = (0, 0);
+        loop {
+            match walk.step() {
+                Step::Ask(_, Question::Extent) => walk.answer(Answer::Extent(Some((1, high)))),
+                Step::Ask(_, Question::Estimate { from, to }) => {
+                    questions += 1;
+                    let rows = (to.abs_diff(from) + 1) / per_key;
+                    walk.answer(Answer::Estimate(u64::try_from(rows).unwrap().max(1)));
+                }
+                Step::Ask(_, question) => panic!("{question:?} about an integer"),
+                Step::Chunk(_) => {
+                    chunks += 1;
+                    walk.measured(1000, 1000);
+                }
+                Step::Done => return (questions, chunks),
+            }
+        }
+    };
+    assert_eq!(count(1_000_000, 1_000_000, 1), (0, 1000));
+    let (questions, chunks) = count(1_000_000, 1_000_000_000_000, 1_000_000);
+    assert!((500..=2000).contains(&chunks), "{chunks}");
+    assert!(questions < chunks + 50, "{questions} questions for {chunks} chunks");
+}
+
+#[test]
+fn a_walk_is_not_resumed_along_another_key() {
+    let integers = Model { collations: vec![Collation::Numbers], rows: Vec::new() };
+    let texts = Model { collations: vec![Collation::Bytes], rows: Vec::new() };
+    let chunk = |partition: Option<&str>, keys| ChunkRange { partition: partition.map(str::to_owned), keys };
+    let number = KeyRange::Integers { from: None, to: Some(5) };
+    let key = KeyRange::Keys { after: None, to: Some(vec![KeyLiteral("X'61'".into())]) };
+    let resume =
+        |model: &Model, partitions, last| Chunker::resume(plan(model, false, partitions, 0), Some(&last));
+    assert!(resume(&integers, 0, chunk(None, number.clone())).is_ok());
+    assert!(resume(&texts, 0, chunk(None, number.clone())).is_err());
+    assert!(resume(&integers, 0, chunk(None, key)).is_err());
+    assert!(resume(&integers, 0, chunk(None, KeyRange::All)).is_err());
+    assert!(resume(&integers, 0, chunk(Some("p0"), number.clone())).is_err());
+    assert!(resume(&integers, 2, chunk(Some("p1"), number)).is_ok());
+}

@@ -1,0 +1,178 @@
+//! What a table is like, as far as a walk and a dump need to know.
+
+use tailwater_session::{Connection, QueryResult, Row};
+use tailwater_wire::Flavour;
+
+use super::key::{ChunkKey, KeyColumn, KeyKind};
+use crate::error::BulkError;
+use crate::sql::literal;
+
+/// A table's columns, keys and partitions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableShape {
+    /// Its database.
+    pub schema: String,
+    /// Its name.
+    pub table: String,
+    /// Its storage engine, for instance InnoDB.
+    pub engine: String,
+    /// Whether it keeps what its rows were before (MariaDB).
+    pub versioned: bool,
+    /// Columns in their order; without generated ones.
+    pub columns: Vec<ColumnInfo>,
+    /// The keys that it can be walked by.
+    pub keys: Vec<ChunkKey>,
+    /// Its partitions; none if it has none.
+    pub partitions: Vec<String>,
+    /// About how many rows it has.
+    pub rows_estimate: u64,
+    /// About how many bytes they take on the server.
+    pub bytes_estimate: u64,
+}
+
+/// A column that has values of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ColumnInfo {
+    /// Its name.
+    pub name: String,
+    /// Its type without length and attributes, in small letters.
+    pub data_type: String,
+    /// The type as it is declared.
+    pub column_type: String,
+    /// The character set, of types that have one.
+    pub charset: Option<String>,
+    /// The collation, of types that have one.
+    pub collation: Option<String>,
+    /// Whether it may be NULL.
+    pub nullable: bool,
+}
+
+impl TableShape {
+    /// Reads what a table is like; `None` if there is no such table.
+    ///
+    /// # Errors
+    /// [`BulkError::Session`]
+    pub async fn read(
+        connection: &mut Connection,
+        schema: &str,
+        table: &str,
+    ) -> Result<Option<Self>, BulkError> {
+        let of_table = format!("table_schema = {} AND table_name = {}", literal(schema), literal(table));
+        let sql = format!(
+            "SELECT engine, table_rows, data_length, table_type FROM information_schema.tables WHERE {of_table} AND table_type IN \
+             ('BASE TABLE', 'SYSTEM VERSIONED')"
+        );
+        let answer = connection.query(&sql).await?;
+        let Some(row) = answer.first() else { return Ok(None) };
+        let (engine, rows_estimate, bytes_estimate) =
+            (text(row, 0), row.get_u64(1).unwrap_or(0), row.get_u64(2).unwrap_or(0));
+        let described = columns(connection, &of_table).await?;
+        let keys = keys(connection, &of_table, &described).await?;
+        // A partition of MariaDB's history, asked for by its name, gives what was deleted as well.
+        let sql = format!(
+            "SELECT DISTINCT partition_name, partition_ordinal_position FROM information_schema.partitions WHERE \
+             {of_table} AND partition_name IS NOT NULL AND partition_method <> 'SYSTEM_TIME' \
+             ORDER BY partition_ordinal_position"
+        );
+        let partitions = connection.query(&sql).await?.rows.iter().map(|row| text(row, 0)).collect();
+        let own = described.into_iter().filter(|column| !column.generated).map(|column| column.column);
+        Ok(Some(Self {
+            schema: schema.to_owned(),
+            table: table.to_owned(),
+            engine,
+            versioned: row.get_str(3) == Some("SYSTEM VERSIONED"),
+            columns: own.collect(),
+            keys,
+            partitions,
+            rows_estimate,
+            bytes_estimate,
+        }))
+    }
+
+    /// Whether a consistent snapshot holds for it: other engines show what is there now.
+    pub fn is_transactional(&self) -> bool {
+        ["innodb", "rocksdb", "tokudb", "ndbcluster"].contains(&self.engine.to_lowercase().as_str())
+    }
+
+    /// Whether its rows are its own: other engines show those of other tables, of this server or another.
+    pub fn keeps_rows(&self) -> bool {
+        keeps_rows(&self.engine)
+    }
+}
+
+/// Whether an engine keeps rows of its own: others have them in tables of the same server, of another one, or in foreign files. What
+/// is written to such a table, and what empties it, is done there.
+pub(crate) fn keeps_rows(engine: &str) -> bool {
+    const ELSEWHERE: [&str; 7] = ["MRG_MyISAM", "FEDERATED", "CONNECT", "SPIDER", "OQGRAPH", "S3", "SPHINX"];
+    !ELSEWHERE.iter().any(|name| name.eq_ignore_ascii_case(engine))
+}
+
+struct Described {
+    column: ColumnInfo,
+    generated: bool,
+}
+
+async fn columns(connection: &mut Connection, of_table: &str) -> Result<Vec<Described>, BulkError> {
+    let sql = format!(
+        "SELECT column_name, data_type, column_type, character_set_name, is_nullable, generation_expression, \
+         collation_name FROM information_schema.columns WHERE {of_table} ORDER BY ordinal_position"
+    );
+    let described = |row: &Row| Described {
+        column: ColumnInfo {
+            name: text(row, 0),
+            data_type: text(row, 1).to_lowercase(),
+            column_type: text(row, 2).to_lowercase(),
+            charset: row.get_str(3).map(str::to_owned),
+            collation: row.get_str(6).map(str::to_owned),
+            nullable: row.get_str(4) != Some("NO"),
+        },
+        generated: row.get(5).is_some_and(|expression| !expression.is_empty()),
+    };
+    Ok(connection.query(&sql).await?.rows.iter().map(described).collect())
+}
+
+async fn keys(
+    connection: &mut Connection,
+    of_table: &str,
+    columns: &[Described],
+) -> Result<Vec<ChunkKey>, BulkError> {
+    // Keys that the optimizer is told to leave alone would be walked by sorting the table for each chunk.
+    let usable = match connection.server().flavour {
+        Flavour::MySql => "is_visible = 'YES'",
+        Flavour::MariaDb => "ignored = 'NO'",
+    };
+    let sql = format!(
+        "SELECT index_name, column_name, sub_part, index_type, collation FROM information_schema.statistics WHERE {of_table} AND \
+         non_unique = 0 AND {usable} ORDER BY index_name, seq_in_index"
+    );
+    Ok(keys_of(&connection.query(&sql).await?, columns))
+}
+
+/// The unique keys whose order the server can go along and which hold whole values.
+fn keys_of(parts: &QueryResult, columns: &[Described]) -> Vec<ChunkKey> {
+    let mut keys: Vec<(ChunkKey, Option<&str>, bool)> = Vec::new();
+    for part in &parts.rows {
+        let (name, direction) = (text(part, 0), part.get_str(4));
+        if keys.last().is_none_or(|(key, ..)| key.name != name) {
+            keys.push((ChunkKey { name, columns: Vec::new() }, direction, true));
+        }
+        let Some((key, of_first, good)) = keys.last_mut() else { continue };
+        let column = part.get_str(1).and_then(|name| key_column(name, columns));
+        let column = column.map(|column| KeyColumn { turned: direction != *of_first, ..column });
+        let whole = part.get(2).is_none() && part.get_str(3) == Some("BTREE");
+        *good &= whole && column.is_some();
+        key.columns.extend(column);
+    }
+    keys.into_iter().filter(|(.., good)| *good).map(|(key, ..)| key).collect()
+}
+
+fn key_column(name: &str, columns: &[Described]) -> Option<KeyColumn> {
+    let Described { column, .. } =
+        columns.iter().find(|described| described.column.name.eq_ignore_ascii_case(name))?;
+    let kind = KeyKind::of(&column.data_type, column.charset.as_deref())?;
+    Some(KeyColumn { name: column.name.clone(), kind, nullable: column.nullable, turned: false })
+}
+
+fn text(row: &Row, index: usize) -> String {
+    row.get(index).map(|bytes| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default()
+}

@@ -1,0 +1,428 @@
+//! Rows from the source's connections into the target's, chunk by chunk, many at once.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tailwater_session::{Connection, LoadPiece, SessionError};
+use tailwater_wire::protocol::ServerStatus;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tracing::warn;
+
+use crate::chunker::queries::{ChunkStatement, check_sent};
+use crate::dump::chunk_queue::{TableWork, Task};
+use crate::dump::tsv::put_row;
+use crate::dump::worker::Shared;
+use crate::error::BulkError;
+use crate::folder::{ObjectEntry, ObjectKind, WrittenChunk};
+use crate::load::contents::{Contents, LoadChunk, Packing};
+use crate::load::indexes;
+use crate::load::load_record::Record;
+use crate::load::run::{LoadOptions, TRIES_MAX, backoff, may_pass};
+use crate::load::table_loader::Target;
+use crate::load::table_order::{Order, Size, TableToLoad};
+use crate::load::target_session;
+use crate::progress::Progress;
+use crate::schema::TableName;
+use crate::snapshot::{Snapshot, SnapshotReader};
+use crate::sql::qualified;
+
+/// The size of pieces on their way.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Stands for all chunks of a table in the notes on the target: they are there.
+const WHOLE: u32 = u32::MAX;
+
+/// What is to be read, and the connections that read it.
+#[derive(Debug)]
+pub(crate) struct CopyRows {
+    shared: Arc<Shared>,
+    readers: Mutex<Vec<SnapshotReader>>,
+    tables_before: AtomicU64,
+    anew: bool,
+}
+
+/// What all workers need.
+struct Copying {
+    shared: Arc<Shared>,
+    options: LoadOptions,
+    record: Record,
+    progress: Arc<Progress>,
+    /// Where rows go, by the number of their table in [`Shared::tables`]; `None` if they are there.
+    targets: Vec<Option<Target>>,
+    order: Mutex<Order>,
+}
+
+impl Copying {
+    fn order(&self) -> MutexGuard<'_, Order> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CopyRows {
+    /// What was prepared.
+    pub(crate) fn new(shared: Arc<Shared>, readers: Vec<SnapshotReader>, anew: bool) -> Self {
+        Self { shared, readers: Mutex::new(readers), tables_before: AtomicU64::new(0), anew }
+    }
+
+    /// Whether what an interrupted copy has made is dropped.
+    pub(crate) fn is_anew(&self) -> bool {
+        self.anew
+    }
+
+    /// How many tables an earlier copy had finished.
+    pub(crate) fn tables_before(&self) -> u64 {
+        self.tables_before.load(Relaxed)
+    }
+
+    /// About how many rows a table has.
+    pub(crate) async fn rows_estimate(&self, table: &TableName) -> u64 {
+        match self.shared.tables.iter().find(|work| work.name == *table) {
+            Some(work) => work.rows_estimate().await,
+            None => 0,
+        }
+    }
+
+    /// The tables whose rows an earlier copy has brought, all of them.
+    pub(crate) async fn finished(
+        target: &mut Connection,
+        record: &Record,
+    ) -> Result<HashSet<TableName>, BulkError> {
+        let chunks = record.chunks(target).await?;
+        Ok(chunks.into_iter().filter(|(_, chunk)| *chunk == WHOLE).map(|(table, _)| table).collect())
+    }
+
+    /// Before tables are made: drops those that an earlier copy did not finish, or all that are to be made anew; how many
+    /// are left.
+    ///
+    /// # Errors
+    /// [`BulkError::GtidState`] if there are some, and all are wanted at `one_point` in time; [`BulkError::Session`].
+    pub(crate) async fn begin(
+        &self,
+        target: &mut Connection,
+        record: &Record,
+        one_point: bool,
+    ) -> Result<usize, BulkError> {
+        let finished = match self.anew {
+            true => HashSet::new(),
+            false => Self::finished(target, record).await?,
+        };
+        if one_point && !finished.is_empty() {
+            let reason = format!(
+                "{} tables are there since before the interruption, and stand at another point in time; begin anew \
+                 with --anew, which drops what was copied",
+                finished.len()
+            );
+            return Err(BulkError::GtidState { reason });
+        }
+        let mut begun: BTreeSet<_> = self.shared.tables.iter().map(|work| work.name.clone()).collect();
+        if self.anew {
+            self.drop_objects(target).await?;
+            // Tables that the source has no more.
+            begun.extend(record.chunks(target).await?.into_iter().map(|(table, _)| table));
+        }
+        for table in begun.iter().filter(|table| !finished.contains(*table)) {
+            record.forget_table(target, table).await?;
+            record.forget_indexes(target, table).await?;
+            drop_if_there(target, "TABLE", &table.schema, &table.name).await?;
+            if self.anew {
+                // It may have been one on the source.
+                drop_if_there(target, "VIEW", &table.schema, &table.name).await?;
+            }
+        }
+        Ok(finished.len())
+    }
+
+    /// Drops what else an earlier copy may have made: what is there is passed over when it is made, and would stay as it was
+    /// then.
+    async fn drop_objects(&self, target: &mut Connection) -> Result<(), BulkError> {
+        let objects = self.shared.folder.lock().await.manifest().objects.clone();
+        for ObjectEntry { kind, schema, name, .. } in &objects {
+            let what = match kind {
+                ObjectKind::Sequence => "SEQUENCE",
+                ObjectKind::View => "VIEW",
+                ObjectKind::Function => "FUNCTION",
+                ObjectKind::Procedure => "PROCEDURE",
+                ObjectKind::Event => "EVENT",
+                ObjectKind::Package => "PACKAGE",
+                // They go with their table, or their package.
+                ObjectKind::Trigger | ObjectKind::PackageBody => continue,
+            };
+            if *kind == ObjectKind::Package {
+                // The word means nothing otherwise.
+                target
+                    .execute("SET @tailwater_mode = @@SESSION.sql_mode, SESSION sql_mode = 'ORACLE'")
+                    .await?;
+            }
+            drop_if_there(target, what, schema, name).await?;
+            if *kind == ObjectKind::Package {
+                target.execute("SET SESSION sql_mode = @tailwater_mode").await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies all rows of tables that are not `finished`.
+    pub(crate) async fn copy(
+        &self,
+        target: &mut Connection,
+        contents: &Contents,
+        options: &LoadOptions,
+        record: &Record,
+        progress: &Arc<Progress>,
+    ) -> Result<(), BulkError> {
+        record.prepare_indexes(target).await?;
+        let chunks = record.chunks(target).await?;
+        let waiting = record.waiting_indexes(target).await?;
+        let mut targets = Vec::with_capacity(self.shared.tables.len());
+        let mut unfinished = Vec::new();
+        for (number, work) in self.shared.tables.iter().enumerate() {
+            let whole = Size::new(Some(work.rows_estimate().await), work.bytes_estimate);
+            let indexes = waiting.get(&work.name).copied().unwrap_or(0);
+            let to_load = TableToLoad { number, missing: whole, whole, indexes, one_by_one: false };
+            if chunks.contains(&(work.name.clone(), WHOLE)) {
+                self.tables_before.fetch_add(1, Relaxed);
+                self.shared.finished.add(&work.name);
+                progress.table();
+                targets.push(None);
+                if indexes > 0 {
+                    unfinished.push(TableToLoad { missing: Size::default(), ..to_load });
+                }
+                continue;
+            }
+            let Some(table) = contents.tables.iter().find(|table| table.name == work.name) else {
+                targets.push(None);
+                continue;
+            };
+            let target = Target::of(target, table, options.inserts).await?;
+            if target.is_left_alone() {
+                self.shared.finished.add(&work.name);
+                progress.table();
+                targets.push(None);
+                continue;
+            }
+            unfinished.push(TableToLoad { one_by_one: !target.transactional, ..to_load });
+            targets.push(Some(target));
+        }
+        let readers = std::mem::take(&mut *self.readers.lock().unwrap_or_else(PoisonError::into_inner));
+        let copying = Arc::new(Copying {
+            shared: Arc::clone(&self.shared),
+            options: options.clone(),
+            record: record.clone(),
+            progress: Arc::clone(progress),
+            targets,
+            order: Mutex::new(Order::new(readers.len(), unfinished)),
+        });
+        let mut workers = JoinSet::new();
+        for (number, reader) in readers.into_iter().enumerate() {
+            let worker = Worker { copying: Arc::clone(&copying), reader, number };
+            workers.spawn(worker.run());
+        }
+        // The first error ends all: dropping the set aborts the others, whose transactions are rolled back.
+        while let Some(ended) = workers.join_next().await {
+            match ended {
+                Ok(result) => result?,
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            }
+        }
+        target.ping().await?;
+        Ok(())
+    }
+}
+
+/// Drops something, unless it or its database is not there.
+async fn drop_if_there(
+    target: &mut Connection,
+    what: &str,
+    schema: &str,
+    name: &str,
+) -> Result<(), BulkError> {
+    const UNKNOWN_DATABASE: u16 = 1049;
+    match target.execute(&format!("DROP {what} IF EXISTS {}", qualified(schema, name))).await {
+        Ok(_) => Ok(()),
+        Err(SessionError::Server { error, .. }) if error.number == UNKNOWN_DATABASE => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// One connection of the snapshot, and one of the target.
+struct Worker {
+    copying: Arc<Copying>,
+    reader: SnapshotReader,
+    number: usize,
+}
+
+impl Worker {
+    async fn run(mut self) -> Result<(), BulkError> {
+        let copying = Arc::clone(&self.copying);
+        let Copying { shared, record, progress, options, .. } = &*copying;
+        let mut slot = None;
+        loop {
+            options.throttle.pass(progress).await;
+            let Some(at) = copying.order().next() else { break };
+            let work = &shared.tables[at];
+            let Some(target) = &copying.targets[at] else {
+                // An earlier copy brought all of its rows.
+                copying.order().end(at);
+                self.make_indexes(&mut slot, &work.name).await?;
+                continue;
+            };
+            let guess = copying.order().take_chunk(at);
+            let Some(task) = work.take(&mut self.reader.connection, &shared.folder).await? else {
+                copying.order().end(at);
+                continue;
+            };
+            let chunk = self.chunk(&mut slot, work, target, &task).await?;
+            progress.chunk(chunk.bytes);
+            copying.order().taken(at, guess, Size::new(Some(chunk.rows), chunk.bytes));
+            if work.done(&task, chunk, Vec::new(), &shared.folder).await? {
+                shared.finished.add(&work.name);
+                if let Some(connection) = &mut slot {
+                    record.note_chunk(connection, &work.name, WHOLE).await?;
+                }
+                // Its definition can change on the source while indexes are made.
+                self.reader.let_go(&shared.finished).await?;
+                self.make_indexes(&mut slot, &work.name).await?;
+                progress.table();
+            }
+            self.reader.let_go(&shared.finished).await?;
+        }
+        Snapshot::check_open(&mut self.reader.connection).await?;
+        self.reader.connection.close().await;
+        if let Some(connection) = slot {
+            connection.close().await;
+        }
+        Ok(())
+    }
+
+    async fn make_indexes(&self, slot: &mut Option<Connection>, table: &TableName) -> Result<(), BulkError> {
+        let Copying { options, record, .. } = &*self.copying;
+        let mut connection = target_session::taken(slot, options).await?;
+        indexes::make_waiting(&mut connection, record, table, options).await?;
+        *slot = Some(connection);
+        Ok(())
+    }
+
+    /// Copies a chunk; if the target is away or a lock is held there, again.
+    async fn chunk(
+        &mut self,
+        slot: &mut Option<Connection>,
+        work: &TableWork,
+        target: &Target,
+        task: &Task,
+    ) -> Result<WrittenChunk, BulkError> {
+        let statement = work.statement(task, self.reader.connection.server()).await;
+        let mut backoff = backoff(self.number as u64);
+        let mut tries = 0;
+        loop {
+            let error = match self.try_chunk(slot, target, &statement, task.number).await {
+                Ok(chunk) => return Ok(chunk),
+                Err(error) => error,
+            };
+            tries += 1;
+            // Without a transaction, what was loaded before the error is there.
+            if tries == TRIES_MAX || !may_pass(&error) || !target.transactional {
+                return Err(error);
+            }
+            let delay = backoff.next_delay();
+            warn!(code = error.code(), %error, ?delay, "trying again");
+            tokio::time::sleep(delay).await;
+        }
+    }
+
+    async fn try_chunk(
+        &mut self,
+        slot: &mut Option<Connection>,
+        target: &Target,
+        statement: &ChunkStatement,
+        number: u32,
+    ) -> Result<WrittenChunk, BulkError> {
+        let Copying { options, record, progress, .. } = &*self.copying;
+        let mut connection = target_session::taken(slot, options).await?;
+        let chunk = LoadChunk {
+            number,
+            path: format!("chunk {number} of the source").into(),
+            packing: Packing::None,
+            rows: None,
+            bytes: None,
+            crc32: None,
+            file_bytes: 0,
+        };
+        let mut sent = Sent::default();
+        let (reader, counted) = (&mut self.reader.connection, &mut sent);
+        let loaded = target
+            .load_from(&mut connection, record, &chunk, move |sender| {
+                send(reader, &target.table, statement, sender, counted)
+            })
+            .await?;
+        if loaded.is_none() {
+            // An earlier try had committed it, and its answer was lost; its rows are what was read now.
+            sent = count(&mut self.reader.connection, &target.table, statement).await?;
+        }
+        progress.rows(sent.rows, sent.bytes);
+        *slot = Some(connection);
+        let Sent { rows, bytes } = sent;
+        Ok(WrittenChunk { rows, bytes, crc32: 0, file_bytes: bytes, snapshot: 0 })
+    }
+}
+
+/// What was sent of a chunk.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sent {
+    rows: u64,
+    bytes: u64,
+}
+
+/// Sends a statement's rows; how many there were. When nobody takes them any more the rest is read all the same: the
+/// connection has the snapshot, and must stay in step.
+async fn send(
+    reader: &mut Connection,
+    table: &TableName,
+    statement: &ChunkStatement,
+    to: mpsc::Sender<LoadPiece>,
+    sent: &mut Sent,
+) -> Result<Option<u64>, BulkError> {
+    let server = reader.endpoint().to_owned();
+    let mut rows = statement.rows(reader).await?;
+    let mut piece = Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4);
+    while let Some(batch) = rows.next_batch().await? {
+        for row in batch.iter() {
+            sent.rows += 1;
+            if to.is_closed() {
+                continue;
+            }
+            put_row(&mut piece, &row)?;
+            if piece.len() >= PIECE_BYTES {
+                sent.bytes += piece.len() as u64;
+                let full = std::mem::replace(&mut piece, Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4));
+                // That nobody takes it shows above.
+                let _ = to.send(LoadPiece::Bytes(Bytes::from(full))).await;
+            }
+        }
+    }
+    // Outside of its transaction the statement has read what is there now.
+    if !rows.end().is_some_and(|end| end.status.has(ServerStatus::IN_TRANS)) {
+        return Err(BulkError::SnapshotLost { server });
+    }
+    check_sent(reader, table, sent.rows).await?;
+    sent.bytes += piece.len() as u64;
+    let _ = to.send(LoadPiece::Bytes(Bytes::from(piece))).await;
+    let _ = to.send(LoadPiece::End).await;
+    Ok(Some(sent.rows))
+}
+
+/// How many rows a statement gives, and their bytes.
+async fn count(
+    reader: &mut Connection,
+    table: &TableName,
+    statement: &ChunkStatement,
+) -> Result<Sent, BulkError> {
+    let (sender, mut receiver) = mpsc::channel(1);
+    let mut sent = Sent::default();
+    let drain = async { while receiver.recv().await.is_some() {} };
+    let (counted, ()) = tokio::join!(send(reader, table, statement, sender, &mut sent), drain);
+    counted?;
+    Ok(sent)
+}

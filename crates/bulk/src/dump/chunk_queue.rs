@@ -1,0 +1,180 @@
+//! Which chunk of which table comes next, for workers that finish in any order.
+
+use tailwater_session::{Connection, ServerInfo};
+use tokio::sync::Mutex;
+
+use super::row_encoder::TableRows;
+use crate::chunker::condition::condition;
+use crate::chunker::queries::{ChunkStatement, RangeScan, from_clause, next_chunk};
+use crate::chunker::{ChunkRange, Chunker};
+use crate::error::BulkError;
+use crate::folder::{DumpFolder, JournalEntry, NulledValues, TableEntry, WrittenChunk};
+use crate::schema::TableName;
+
+/// A table that is not finished.
+#[derive(Debug)]
+pub(crate) struct TableWork {
+    pub(crate) name: TableName,
+    /// What is selected.
+    expressions: String,
+    /// Rows are asked for as values.
+    as_values: bool,
+    /// How it is written.
+    pub(super) rows: TableRows,
+    /// About how many bytes it takes on the server.
+    pub(crate) bytes_estimate: u64,
+    cutting: Mutex<Cutting>,
+}
+
+/// How far its chunks are cut and dumped.
+#[derive(Debug)]
+struct Cutting {
+    walk: Chunker,
+    /// Chunks that were planned before an interruption and not finished; the next one last.
+    again: Vec<Task>,
+    next_number: u32,
+    /// Chunks that workers have in hand.
+    in_hand: usize,
+    finished: bool,
+}
+
+/// A chunk to be dumped.
+#[derive(Debug, Clone)]
+pub(crate) struct Task {
+    pub(crate) number: u32,
+    pub(crate) range: ChunkRange,
+}
+
+impl TableWork {
+    /// What is left of a table, as the manifest knows it, and how far its walk is.
+    ///
+    /// # Errors
+    /// Why it cannot be gone on with.
+    pub(crate) fn new(
+        name: TableName,
+        expressions: String,
+        as_values: bool,
+        rows: TableRows,
+        bytes_estimate: u64,
+        walk: Chunker,
+        entry: &TableEntry,
+    ) -> Result<Self, String> {
+        if entry.chunks.iter().any(|chunk| !chunk.range.keys.is_sound()) {
+            return Err("the ranges of its chunks are not what was written".to_owned());
+        }
+        let planned = entry.chunks.iter().zip(0..);
+        let unfinished = planned.filter(|(chunk, _)| chunk.written.is_none());
+        let mut again: Vec<_> =
+            unfinished.map(|(chunk, number)| Task { number, range: chunk.range.clone() }).collect();
+        again.reverse();
+        let next_number =
+            u32::try_from(entry.chunks.len()).map_err(|_| "it has too many chunks".to_owned())?;
+        let cutting = Mutex::new(Cutting { walk, again, next_number, in_hand: 0, finished: false });
+        Ok(Self { name, expressions, as_values, rows, bytes_estimate, cutting })
+    }
+
+    /// The next chunk; `None` if all are dumped or in other hands. A new one is recorded before anybody works at it.
+    ///
+    /// # Errors
+    /// [`BulkError`] of the question or the record.
+    pub(crate) async fn take(
+        &self,
+        connection: &mut Connection,
+        folder: &Mutex<DumpFolder>,
+    ) -> Result<Option<Task>, BulkError> {
+        let mut cutting = self.cutting.lock().await;
+        if let Some(task) = cutting.again.pop() {
+            cutting.in_hand += 1;
+            return Ok(Some(task));
+        }
+        if cutting.walk.is_done() {
+            return Ok(None);
+        }
+        let TableName { schema, name: table } = &self.name;
+        let Some(range) = next_chunk(&mut cutting.walk, connection, schema, table).await? else {
+            return Ok(None);
+        };
+        let number = cutting.next_number;
+        let (schema, table) = (schema.clone(), table.clone());
+        folder.lock().await.record(JournalEntry::Planned { schema, table, number, range: range.clone() })?;
+        cutting.next_number += 1;
+        cutting.in_hand += 1;
+        Ok(Some(Task { number, range }))
+    }
+
+    /// Records a chunk; whether the table is finished with it.
+    ///
+    /// # Errors
+    /// [`BulkError`] of the record.
+    pub(crate) async fn done(
+        &self,
+        task: &Task,
+        chunk: WrittenChunk,
+        nulled: Vec<NulledValues>,
+        folder: &Mutex<DumpFolder>,
+    ) -> Result<bool, BulkError> {
+        let mut cutting = self.cutting.lock().await;
+        cutting.walk.measured(chunk.rows, chunk.bytes);
+        cutting.in_hand -= 1;
+        let (schema, table) = (self.name.schema.clone(), self.name.name.clone());
+        let mut folder = folder.lock().await;
+        folder.record(JournalEntry::Finished {
+            schema: schema.clone(),
+            table: table.clone(),
+            number: task.number,
+            chunk,
+            nulled,
+        })?;
+        cutting.finish_if_all(&mut folder, schema, table)
+    }
+
+    /// Finishes a table of which an interruption left nothing but to say so.
+    ///
+    /// # Errors
+    /// [`BulkError`] of the record.
+    pub(crate) async fn finish_if_all(&self, folder: &mut DumpFolder) -> Result<bool, BulkError> {
+        let (schema, table) = (self.name.schema.clone(), self.name.name.clone());
+        self.cutting.lock().await.finish_if_all(folder, schema, table)
+    }
+
+    /// About how many rows the table has.
+    pub(crate) async fn rows_estimate(&self) -> u64 {
+        self.cutting.lock().await.walk.plan().rows_estimate
+    }
+
+    /// The statement that gives a chunk's rows.
+    pub(crate) async fn statement(&self, task: &Task, server: &ServerInfo) -> ChunkStatement {
+        let cutting = self.cutting.lock().await;
+        let key = cutting.walk.plan().key.as_ref();
+        let TableName { schema, name } = &self.name;
+        let scan = RangeScan::new(server, &task.range.keys, cutting.walk.plan().rows_estimate);
+        let index = key.map(|key| (key, scan.hint));
+        let from = from_clause(schema, name, task.range.partition.as_deref(), index);
+        let holds = condition(key, &task.range.keys).map(|condition| format!(" WHERE {condition}"));
+        let sql = format!("{} {} {from}{}", scan.select, self.expressions, holds.unwrap_or_default());
+        ChunkStatement { sql, as_values: self.as_values }
+    }
+}
+
+impl Cutting {
+    fn finish_if_all(
+        &mut self,
+        folder: &mut DumpFolder,
+        schema: String,
+        table: String,
+    ) -> Result<bool, BulkError> {
+        if self.finished || self.in_hand > 0 || !self.again.is_empty() || !self.walk.is_done() {
+            return Ok(false);
+        }
+        let entries = folder.manifest().tables.iter();
+        let entry = entries.into_iter().find(|entry| entry.schema == schema && entry.table == table);
+        let ranges: Vec<_> =
+            entry.into_iter().flat_map(|entry| &entry.chunks).map(|chunk| &chunk.range).collect();
+        if let Some(reason) = self.walk.first_gap(&ranges) {
+            return Err(BulkError::RowCountMismatch { table: format!("{schema}.{table}"), reason });
+        }
+        self.finished = true;
+        folder.record(JournalEntry::TableFinished { schema, table })?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,512 @@
+//! What stands before the first row: what there is, the folder, the snapshot, and all definitions.
+
+use std::collections::{HashMap, HashSet};
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use flate2::read::MultiGzDecoder;
+use tailwater_session::{Connection, Granted, SessionError};
+use tokio::sync::Mutex;
+use tracing::{info, warn};
+
+use super::chunk_queue::TableWork;
+use super::omissions::{self, Omission};
+use super::row_encoder::{self, TableRows};
+use super::worker::Shared;
+use super::{DumpOptions, now, origin};
+use crate::chunker::table_info::ColumnInfo;
+use crate::chunker::{ChunkKey, ChunkPlan, Chunker, TableShape};
+use crate::error::BulkError;
+use crate::fields::is_slow_to_print;
+use crate::folder::files::{DumpFiles, document, failed};
+use crate::folder::names::{account_files, object_file, schema_file, table_file};
+use crate::folder::{
+    AccountEntry, Asked, ColumnEntry, Compression, DumpFolder, DumpedServer, FORMAT, JournalEntry, Manifest,
+    ObjectEntry, SchemaEntry, TableEntry, WrittenChunk,
+};
+use crate::progress::Progress;
+use crate::schema::accounts::Account;
+use crate::schema::{self, Inventory, Object, Selection, TableName, Whole};
+use crate::snapshot::{FinishedTables, Snapshot, SnapshotOptions, SnapshotReader};
+
+/// How often what there is is listed anew, because something goes away before it is held, or comes before the snapshot.
+const LIST_TRIES_MAX: u32 = 20;
+
+/// Everything that workers need.
+pub(crate) struct Prepared {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) snapshot: SnapshotTaken,
+    pub(crate) not_in_snapshot: Vec<TableName>,
+    pub(crate) left_out: Vec<Omission>,
+}
+
+/// What is left of the snapshot when its hold on tables is shared.
+pub(crate) struct SnapshotTaken {
+    pub(crate) readers: Vec<SnapshotReader>,
+    pub(crate) method: crate::snapshot::Method,
+    pub(crate) stall: std::time::Duration,
+}
+
+/// Prepares a dump, or the rest of one.
+///
+/// # Errors
+/// As [`super::dump`].
+pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> Result<Prepared, BulkError> {
+    let mut connection = Connection::connect(&options.connect).await?;
+    schema::prepare(&mut connection).await?;
+    // Before anything is written: after an error about a name or a missing right the user runs the same command again.
+    let goes_on = options.resume && DumpFolder::is_one(options.files.as_ref())?;
+    let checked = match goes_on {
+        true => None,
+        false => Some(check_selection(&mut connection, &options.selection, options.accounts).await?),
+    };
+    let mut folder = open_folder(options, origin::of(&mut connection).await?)?;
+    let by_older = folder.manifest().asked.is_none();
+    let asked = asked(options, folder.manifest()).map_err(cannot_go_on)?;
+    let Asked { selection, accounts } = folder.manifest_mut().asked.insert(asked).clone();
+    let Checked { granted, .. } = match checked {
+        Some(checked) => checked,
+        None => {
+            // Also one that was complete: a file of it may be gone, or tables may have come.
+            folder.manifest_mut().finished_at = None;
+            check_selection(&mut connection, &selection, accounts).await?
+        }
+    };
+    check_finished_files(&mut folder)?;
+    let mut tries = 0;
+    let snapshot = loop {
+        tries += 1;
+        match take_snapshot(options, &selection, &folder).await {
+            Err(error)
+                if (is_gone(&error) || matches!(error, BulkError::SchemaChanged { .. }))
+                    && tries < LIST_TRIES_MAX =>
+            {
+                info!(%error, "what there is has changed since it was listed; listing anew");
+            }
+            other => break other?,
+        }
+    };
+    let Snapshot { readers, inventory, tables: left, definitions, point, method, stall } = snapshot;
+    options.snapshot_taken.cancel();
+    for table in schema::triggers_unseen(&granted, &inventory) {
+        warn!(%table, "TRIGGER is not granted, so triggers of the table, if it has some, are left out");
+    }
+    let mut left_out = Vec::new();
+    if selection.tables.is_empty() {
+        left_out.extend(omissions::libraries(&mut connection, &inventory.schemas).await?);
+    }
+    let definitions = Definitions { connection: &mut connection, folder: &mut folder, definitions };
+    let shapes = definitions.write(&inventory, &left, accounts).await?;
+    // Where nothing is finished yet, the points in time before this one are of no data.
+    let used = folder.manifest().snapshots_used();
+    origin::check_history(folder.manifest(), &point).map_err(cannot_go_on)?;
+    if used.is_empty() {
+        folder.manifest_mut().snapshots.clear();
+        folder.manifest_mut().snapshots.push(point);
+        folder.checkpoint()?;
+    } else if left.is_empty() {
+        // Nothing stands at this point.
+        folder.checkpoint()?;
+    } else {
+        folder.checkpoint()?;
+        folder.record(JournalEntry::Snapshot(point))?;
+        let points = used.len() + 1;
+        warn!(points, "the dump goes on at another point in time: its data will not be of one moment");
+    }
+    let number = folder.manifest().snapshots.len() - 1;
+    let not_in_snapshot = not_in_snapshot(&shapes);
+    left_out.extend(omissions::of_tables(&shapes));
+    for Omission { of, what } in &left_out {
+        warn!(of, "left out: {}", what.words());
+    }
+    let mut tables = work(options, &folder, shapes, by_older)?;
+    progress.expect(tables.len() as u64, tables.iter().map(|(_, rows)| rows).sum());
+    let finished = FinishedTables::default();
+    for name in finish_what_is(&mut tables, &mut folder).await? {
+        progress.table();
+        finished.add(&name);
+    }
+    let shared = Arc::new(Shared {
+        tables: tables.into_iter().map(|(table, _)| table).collect(),
+        first: AtomicUsize::new(0),
+        folder: Mutex::new(folder),
+        finished,
+        progress: Arc::clone(progress),
+        throttle: Arc::clone(&options.throttle),
+        snapshot: number,
+        compression: options.compression,
+        compression_level: options.compression_level.unwrap_or(options.compression.level_usual()),
+        ending: options.rows.ending(options.compression),
+    });
+    Ok(Prepared { shared, snapshot: SnapshotTaken { readers, method, stall }, not_in_snapshot, left_out })
+}
+
+/// What [`check_selection`] was told by the server.
+pub(super) struct Checked {
+    /// What there is.
+    pub(super) inventory: Inventory,
+    /// What the user was granted.
+    pub(super) granted: Granted,
+}
+
+/// Refuses a selection with nothing to dump, or of which the user may not see all.
+///
+/// # Errors
+/// [`BulkError::NotFound`], [`BulkError::NothingSelected`], [`BulkError::MissingPrivilege`]; [`BulkError::Session`].
+pub(super) async fn check_selection(
+    connection: &mut Connection,
+    selection: &Selection,
+    accounts: bool,
+) -> Result<Checked, BulkError> {
+    let mut tries = 0;
+    let inventory = loop {
+        tries += 1;
+        match schema::inventory(connection, selection).await {
+            Err(BulkError::SchemaChanged { .. }) if tries < LIST_TRIES_MAX => {}
+            listed => break listed?,
+        }
+    };
+    let granted = schema::check_seen(connection, &inventory.schemas, selection, Whole::Definitions).await?;
+    match inventory.is_empty(selection) && !accounts {
+        true => Err(BulkError::NothingSelected { server: connection.endpoint().to_owned() }),
+        false => Ok(Checked { inventory, granted }),
+    }
+}
+
+/// A snapshot that holds all tables that are still to be read.
+///
+/// # Errors
+/// As [`super::dump`]; also if a table goes away in between, see [`is_gone`].
+async fn take_snapshot(
+    options: &DumpOptions,
+    selection: &Selection,
+    folder: &DumpFolder,
+) -> Result<Snapshot, BulkError> {
+    let entries = folder.manifest().tables.iter();
+    let finished = entries.filter(|entry| entry.finished);
+    let options = SnapshotOptions {
+        connect: options.connect.clone(),
+        connections: options.connections.max(1),
+        lock_wait_max: options.lock_wait_max,
+        selection: selection.clone(),
+        finished: finished.map(|entry| TableName::new(&entry.schema, &entry.table)).collect(),
+        channels_stopped: options.channels_stopped.clone(),
+    };
+    Snapshot::take(&options).await
+}
+
+/// Whether something is not there, which was when it was listed: a database, a table or view, a routine, trigger, event or
+/// sequence.
+fn is_gone(error: &BulkError) -> bool {
+    const GONE: [u16; 6] = [1049, 1146, 1305, 1360, 1539, 4091];
+    matches!(error, BulkError::Session(SessionError::Server { error, .. }) if GONE.contains(&error.number))
+}
+
+fn cannot_go_on(reason: String) -> BulkError {
+    BulkError::ResumeImpossible { what: "the dump".into(), reason }
+}
+
+fn open_folder(options: &DumpOptions, origin: DumpedServer) -> Result<DumpFolder, BulkError> {
+    if options.resume && DumpFolder::is_one(options.files.as_ref())? {
+        let folder = DumpFolder::open(Arc::clone(&options.files))?;
+        let Manifest { server, compression, rows, .. } = folder.manifest();
+        origin::check_server(server, &origin).map_err(cannot_go_on)?;
+        if *compression != options.compression {
+            return Err(cannot_go_on("its files are compressed in another way".into()));
+        }
+        if *rows != options.rows {
+            return Err(cannot_go_on("its files hold rows in another format".into()));
+        }
+        return Ok(folder);
+    }
+    let manifest = Manifest {
+        format: FORMAT,
+        tailwater: env!("CARGO_PKG_VERSION").to_owned(),
+        server: origin,
+        started_at: now(),
+        finished_at: None,
+        compression: options.compression,
+        rows: options.rows,
+        asked: None,
+        snapshots: Vec::new(),
+        schemas: Vec::new(),
+        tables: Vec::new(),
+        accounts: Vec::new(),
+        objects: Vec::new(),
+    };
+    DumpFolder::create(Arc::clone(&options.files), manifest)
+}
+
+/// What a dump asks for: the rest of one what it asked for when it began, so that nothing has to be said again.
+///
+/// # Errors
+/// If something else is asked for now: what is finished would not be all of it, or more.
+fn asked(options: &DumpOptions, manifest: &Manifest) -> Result<Asked, String> {
+    let now = Asked { selection: options.selection.clone(), accounts: options.accounts };
+    let Some(before) = &manifest.asked else {
+        // Of a dump that an older version began it is known that it has some.
+        return Ok(Asked { accounts: now.accounts || !manifest.accounts.is_empty(), ..now });
+    };
+    if now.selection != Selection::default() && now.selection != before.selection {
+        return Err("it was begun with another choice of databases and tables".into());
+    }
+    if now.accounts && !before.accounts {
+        return Err("it was begun without users".into());
+    }
+    Ok(before.clone())
+}
+
+/// Chunks whose file is not what was recorded, as a power cut or a clumsy hand may leave it, are dumped again. Lengths tell, and
+/// of the files that were finished last, the content.
+fn check_finished_files(folder: &mut DumpFolder) -> Result<(), BulkError> {
+    let files = Arc::clone(folder.files());
+    let listed = files.list().map_err(failed("list", &files.path("")))?;
+    let lengths: HashMap<_, _> = listed.into_iter().collect();
+    let last: HashSet<_> = folder.last_files().iter().cloned().collect();
+    let packing = folder.manifest().packing();
+    for table in &mut folder.manifest_mut().tables {
+        for chunk in &mut table.chunks {
+            let Some(written) = chunk.written else { continue };
+            let good = lengths.get(&chunk.file) == Some(&written.file_bytes)
+                && (!last.contains(&chunk.file)
+                    || crc32(files.as_ref(), &chunk.file, packing, &written) == Some(written.crc32));
+            if !good {
+                warn!(file = chunk.file, "the file is not as it was written; it will be dumped again");
+                chunk.written = None;
+                chunk.nulled.clear();
+                table.finished = false;
+            }
+        }
+        table.rows = table.chunks.iter().filter_map(|chunk| chunk.written).map(|chunk| chunk.rows).sum();
+    }
+    Ok(())
+}
+
+/// The CRC32 of what a file holds before compression; `None` if it cannot be read, or is longer than it was written.
+fn crc32(files: &dyn DumpFiles, name: &str, packing: Compression, written: &WrittenChunk) -> Option<u32> {
+    // Of Parquet, which is not unpacked, the file is meant.
+    let mut left = written.bytes.max(written.file_bytes);
+    let file = files.open(name).ok()?;
+    let mut content: Box<dyn Read> = match packing {
+        Compression::None => Box::new(file),
+        Compression::Zstd => Box::new(zstd::Decoder::new(file).ok()?),
+        Compression::Gzip => Box::new(MultiGzDecoder::new(file)),
+    };
+    let mut checksum = crc32fast::Hasher::new();
+    let mut piece = vec![0; 256 << 10];
+    loop {
+        match content.read(&mut piece).ok()? {
+            0 => return Some(checksum.finalize()),
+            count => {
+                left = left.checked_sub(count as u64)?;
+                checksum.update(&piece[..count]);
+            }
+        }
+    }
+}
+
+/// Writes definitions while tables are held.
+struct Definitions<'a> {
+    connection: &'a mut Connection,
+    folder: &'a mut DumpFolder,
+    /// Those that were read at the point in time of the snapshot.
+    definitions: HashMap<Object, Vec<u8>>,
+}
+
+impl Definitions<'_> {
+    /// Writes all files of definitions and makes them known; gives the shapes of the tables that are `left`.
+    async fn write(
+        mut self,
+        inventory: &Inventory,
+        left: &[TableName],
+        with_accounts: bool,
+    ) -> Result<Vec<(TableName, TableShape)>, BulkError> {
+        let mut schemas = Vec::new();
+        for name in &inventory.schemas {
+            let file = schema_file(name);
+            self.write_one(&file, &Object::Schema(name.clone())).await?;
+            schemas.push(SchemaEntry { name: name.clone(), file });
+        }
+        let mut objects = Vec::new();
+        for object in &inventory.objects {
+            let Object::Other { kind, schema, name } = object else { continue };
+            let file = object_file(*kind, schema, name);
+            match self.write_one(&file, object).await {
+                // Nobody holds a sequence.
+                Err(error) if is_gone(&error) => {
+                    warn!(%error, "{} {schema}.{name} has gone since it was listed", kind.name());
+                    continue;
+                }
+                done => done?,
+            }
+            objects.push(ObjectEntry { kind: *kind, schema: schema.clone(), name: name.clone(), file });
+        }
+        let mut accounts = Vec::new();
+        if with_accounts {
+            for Account { user, host, create, grants } in schema::accounts::accounts(self.connection).await? {
+                let (file, grants_file) = account_files(&user, &host);
+                self.folder.write_private(&file, &create)?;
+                self.folder.write_private(&grants_file, &grants)?;
+                accounts.push(AccountEntry { user, host, file, grants_file });
+            }
+        }
+        self.folder.manifest_mut().accounts = accounts;
+        let mut shapes = Vec::with_capacity(left.len());
+        for name in left {
+            shapes.push((name.clone(), self.table(name).await?));
+        }
+        let manifest = self.folder.manifest_mut();
+        (manifest.schemas, manifest.objects) = (schemas, objects);
+        for entry in &manifest.tables {
+            let name = TableName::new(&entry.schema, &entry.table);
+            if !entry.finished && !left.contains(&name) {
+                let reason = "it was begun, and is not on the server or not selected any more".into();
+                return Err(BulkError::ResumeImpossible { what: format!("table {name}"), reason });
+            }
+        }
+        Ok(shapes)
+    }
+
+    async fn write_one(&mut self, file: &str, object: &Object) -> Result<(), BulkError> {
+        let definition = match self.definitions.remove(object) {
+            Some(definition) => definition,
+            None => schema::ddl(self.connection, object).await?,
+        };
+        self.folder.write(file, &definition)
+    }
+
+    async fn table(&mut self, name: &TableName) -> Result<TableShape, BulkError> {
+        let file = table_file(&name.schema, &name.name);
+        let definition = schema::ddl(self.connection, &Object::Table(name.clone())).await?;
+        let missing =
+            BulkError::NotFound { what: format!("table {name}"), server: self.connection.endpoint().into() };
+        let shape = TableShape::read(self.connection, &name.schema, &name.name).await?.ok_or(missing)?;
+        match self.folder.manifest_mut().table_mut(&name.schema, &name.name) {
+            Some(entry) if !entry.chunks.is_empty() => {
+                let before = document(self.folder.files().as_ref(), &file)?;
+                if without_auto_increment(&before) != without_auto_increment(&definition) {
+                    let reason = "its definition has changed since the dump began".into();
+                    return Err(BulkError::ResumeImpossible { what: format!("table {name}"), reason });
+                }
+            }
+            Some(entry) => entry.columns = columns(&shape),
+            None => self.folder.manifest_mut().tables.push(TableEntry {
+                schema: name.schema.clone(),
+                table: name.name.clone(),
+                file: file.clone(),
+                columns: columns(&shape),
+                rows: 0,
+                chunks: Vec::new(),
+                finished: false,
+            }),
+        }
+        self.folder.write(&file, &definition)?;
+        Ok(shape)
+    }
+}
+
+fn columns(shape: &TableShape) -> Vec<ColumnEntry> {
+    let entry =
+        |column: &ColumnInfo| ColumnEntry { name: column.name.clone(), data_type: column.data_type.clone() };
+    shape.columns.iter().map(entry).collect()
+}
+
+/// A definition without the counter that every insert moves on.
+fn without_auto_increment(definition: &[u8]) -> Vec<u8> {
+    const COUNTER: &[u8] = b" AUTO_INCREMENT=";
+    let Some(at) = definition.windows(COUNTER.len()).rposition(|window| window == COUNTER) else {
+        return definition.to_vec();
+    };
+    let behind = &definition[at + COUNTER.len()..];
+    let digits = behind.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    [&definition[..at], &behind[digits..]].concat()
+}
+
+fn not_in_snapshot(shapes: &[(TableName, TableShape)]) -> Vec<TableName> {
+    let outside = shapes.iter().filter(|(_, shape)| !shape.is_transactional());
+    let names: Vec<_> = outside.map(|(name, _)| name.clone()).collect();
+    for name in &names {
+        warn!(table = %name, "its engine has no snapshots: its rows will be those of the moment when they are read");
+    }
+    names
+}
+
+/// What is left to do of each table, and about how many rows it has.
+fn work(
+    options: &DumpOptions,
+    folder: &DumpFolder,
+    shapes: Vec<(TableName, TableShape)>,
+    by_older: bool,
+) -> Result<Vec<(TableWork, u64)>, BulkError> {
+    let entries = &folder.manifest().tables;
+    let mut tables = Vec::with_capacity(shapes.len());
+    for (name, shape) in shapes {
+        let entry = entries.iter().find(|entry| entry.schema == name.schema && entry.table == name.name);
+        let Some(entry) = entry else { continue };
+        let expression = |column: &ColumnInfo| row_encoder::expression(options.rows, column);
+        let expressions: Vec<_> = shape.columns.iter().map(expression).collect();
+        // A table may have generated columns only.
+        let expressions = if expressions.is_empty() { "1".to_owned() } else { expressions.join(", ") };
+        let keeps_rows = shape.keeps_rows() || !entry.chunks.is_empty();
+        let key = ChunkKey::choose(&shape.keys).cloned();
+        let turned = key.as_ref().is_some_and(|key| key.columns.iter().any(|column| column.turned));
+        if by_older && turned && !entry.chunks.is_empty() {
+            return Err(BulkError::ResumeImpossible {
+                what: format!("table {name}"),
+                reason: "an older version cut it in another order of its key".into(),
+            });
+        }
+        let plan = ChunkPlan {
+            key,
+            partitions: shape.partitions,
+            rows_estimate: shape.rows_estimate,
+            limits: options.servo_limits(shape.rows_estimate, shape.bytes_estimate),
+        };
+        let what = format!("table {name}");
+        let rows = TableRows::new(options.rows, &name, &shape.columns)?;
+        let as_values = shape.columns.iter().any(|column| is_slow_to_print(&column.data_type));
+        let walk = match keeps_rows {
+            true => Chunker::resume(plan, entry.chunks.last().map(|chunk| &chunk.range)),
+            false => Ok(Chunker::of_nothing(plan)),
+        };
+        let bytes = shape.bytes_estimate;
+        let table =
+            walk.and_then(|walk| TableWork::new(name, expressions, as_values, rows, bytes, walk, entry));
+        let table = table.map_err(|reason| BulkError::ResumeImpossible { what, reason })?;
+        tables.push((table, shape.rows_estimate));
+    }
+    Ok(tables)
+}
+
+/// A kill between a table's last chunk and the word that it is finished leaves nothing else to do.
+async fn finish_what_is(
+    tables: &mut Vec<(TableWork, u64)>,
+    folder: &mut DumpFolder,
+) -> Result<Vec<TableName>, BulkError> {
+    let (mut left, mut finished) = (Vec::with_capacity(tables.len()), Vec::new());
+    for (table, rows) in tables.drain(..) {
+        if table.finish_if_all(folder).await? {
+            finished.push(table.name);
+        } else {
+            left.push((table, rows));
+        }
+    }
+    *tables = left;
+    Ok(finished)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counter_does_not_count() {
+        let definition =
+            |counter| format!("CREATE TABLE `t` (`i` int) ENGINE=InnoDB{counter} DEFAULT CHARSET=latin1");
+        let one = without_auto_increment(definition(" AUTO_INCREMENT=17").as_bytes());
+        assert_eq!(one, definition("").into_bytes());
+        assert_eq!(one, without_auto_increment(definition("").as_bytes()));
+        assert_eq!(without_auto_increment(b" AUTO_INCREMENT="), b"");
+    }
+}

@@ -1,0 +1,249 @@
+//! A dump that is written or read: one process writes, each step so that a kill leaves what can be gone on with.
+
+use std::collections::HashSet;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::document::{self as manifest_document, Unreadable};
+use super::files::{DumpFiles, document, failed, partial};
+use super::journal::JournalEntry;
+use super::journal_writer::{self, Recorder};
+use super::local::LocalFiles;
+use super::manifest::{FORMAT, Manifest};
+use super::names::{JOURNAL, MANIFEST, TABLE_ENDING, WRITER};
+use crate::error::BulkError;
+
+/// Of how many files that were finished last, with the journal as the only witness, the content is read when a dump goes on.
+const LAST_FILES_MAX: usize = 16;
+
+/// The files of a dump that this process alone writes to.
+#[derive(Debug)]
+pub struct DumpFolder {
+    files: Arc<dyn DumpFiles>,
+    recorder: Recorder,
+    manifest: Manifest,
+    last_files: Vec<String>,
+}
+
+impl DumpFolder {
+    /// Whether there is a dump, or the beginning of one.
+    ///
+    /// # Errors
+    /// [`BulkError::File`]
+    pub fn is_one(files: &dyn DumpFiles) -> Result<bool, BulkError> {
+        match files.list() {
+            Ok(listed) => Ok(listed.iter().any(|(name, _)| name == MANIFEST)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(failed("list", &files.path(""))(error)),
+        }
+    }
+
+    /// Begins a dump where nothing is, or an empty folder.
+    ///
+    /// # Errors
+    /// [`BulkError::FolderNotEmpty`] if something is there; [`BulkError::Busy`]; [`BulkError::File`].
+    pub fn create(files: Arc<dyn DumpFiles>, manifest: Manifest) -> Result<Self, BulkError> {
+        let place = files.path("");
+        if let Some(folder) = files.folder() {
+            tailwater_files::create_private_folder(folder).map_err(failed("create", &place))?;
+        }
+        // A killed process may have left the empty journal, or a half-written manifest.
+        let ours = [JOURNAL, WRITER, &partial(MANIFEST)];
+        let listed = files.list().map_err(failed("list", &place))?;
+        let mut names = listed.iter().map(|(name, _)| name.as_str());
+        let is_begun = names.clone().any(|name| name == MANIFEST);
+        if names.any(|name| !ours.contains(&name) && name != MANIFEST) {
+            return Err(BulkError::FolderNotEmpty { path: place });
+        }
+        if is_begun && !is_of_nothing(files.as_ref()) {
+            return Err(BulkError::FolderNotEmpty { path: place });
+        }
+        let recorder = Recorder::take(&files)?;
+        let mut folder = Self { files, recorder, manifest, last_files: Vec::new() };
+        folder.checkpoint()?;
+        Ok(folder)
+    }
+
+    /// Opens a dump to go on with. A torn end of the journal is cut off.
+    ///
+    /// # Errors
+    /// [`BulkError::Busy`] if another process writes to it; [`BulkError::Damaged`], [`BulkError::NewerFormat`],
+    /// [`BulkError::File`].
+    pub fn open(files: Arc<dyn DumpFiles>) -> Result<Self, BulkError> {
+        let mut recorder = Recorder::take(&files)?;
+        let (mut manifest, entries) = read_both(files.as_ref(), || recorder.entries(files.as_ref()))?;
+        let mut last_files = Vec::new();
+        for entry in &entries {
+            let JournalEntry::Finished { schema, table, number, .. } = entry else { continue };
+            last_files.push(super::names::chunk_file(schema, table, *number, manifest.ending()));
+        }
+        last_files.drain(..last_files.len().saturating_sub(LAST_FILES_MAX));
+        absorb(files.as_ref(), &mut manifest, entries)?;
+        Ok(Self { files, recorder, manifest, last_files })
+    }
+
+    /// What a dump in a folder of this machine holds, without taking part in it.
+    ///
+    /// # Errors
+    /// As [`DumpFolder::open`], without [`BulkError::Busy`].
+    pub fn read(folder: &Path) -> Result<Manifest, BulkError> {
+        Self::read_files(&LocalFiles::new(folder))
+    }
+
+    /// What a dump holds, without taking part in it.
+    ///
+    /// # Errors
+    /// As [`DumpFolder::open`], without [`BulkError::Busy`].
+    pub fn read_files(files: &dyn DumpFiles) -> Result<Manifest, BulkError> {
+        let (mut manifest, entries) = read_both(files, || journal_writer::read(files))?;
+        absorb(files, &mut manifest, entries)?;
+        Ok(manifest)
+    }
+
+    /// What is in it.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// What is in it, to be changed before [`DumpFolder::checkpoint`].
+    pub fn manifest_mut(&mut self) -> &mut Manifest {
+        &mut self.manifest
+    }
+
+    /// Its files.
+    pub fn files(&self) -> &Arc<dyn DumpFiles> {
+        &self.files
+    }
+
+    /// The files of chunks that were finished shortly before the process before this one ended.
+    pub fn last_files(&self) -> &[String] {
+        &self.last_files
+    }
+
+    /// A file of it, for messages.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.files.path(name)
+    }
+
+    /// Records something. In a folder of this machine a killed process has recorded it; a machine without power perhaps not,
+    /// and then nothing later either. In a store some of the last may be lost.
+    ///
+    /// # Errors
+    /// [`BulkError::File`], [`BulkError::Busy`]; [`BulkError::Damaged`] if it contradicts what was recorded before.
+    pub fn record(&mut self, entry: JournalEntry) -> Result<(), BulkError> {
+        let path = || self.files.path(JOURNAL);
+        self.manifest.absorb(entry.clone()).map_err(|reason| BulkError::Damaged { path: path(), reason })?;
+        self.recorder.record(&entry, self.files.as_ref())
+    }
+
+    /// Writes the manifest anew, with all that the journal says, and empties the journal.
+    ///
+    /// # Errors
+    /// [`BulkError::File`], [`BulkError::Busy`]
+    pub fn checkpoint(&mut self) -> Result<(), BulkError> {
+        let Self { files, recorder, manifest, .. } = self;
+        recorder.empty_behind(files.as_ref(), || {
+            let path = files.path(MANIFEST);
+            let text = manifest_document::encode(manifest).map_err(io::Error::other);
+            text.and_then(|text| files.put(MANIFEST, &text)).map_err(failed("write", &path))
+        })
+    }
+
+    /// Writes a whole small file: it is there as a whole or not at all.
+    ///
+    /// # Errors
+    /// [`BulkError::File`]
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), BulkError> {
+        self.files.put(name, bytes).map_err(failed("write", &self.files.path(name)))
+    }
+}
+
+/// The manifest, and the journal behind it. A part of the journal that goes away meanwhile is in a newer manifest.
+fn read_both(
+    files: &dyn DumpFiles,
+    mut journal: impl FnMut() -> Result<Vec<JournalEntry>, BulkError>,
+) -> Result<(Manifest, Vec<JournalEntry>), BulkError> {
+    const TRIES_MAX: u32 = 5;
+    let mut tries = 1;
+    loop {
+        let manifest = read_manifest(files)?;
+        match journal() {
+            Ok(entries) => return Ok((manifest, entries)),
+            Err(BulkError::File { source, .. })
+                if source.kind() == io::ErrorKind::NotFound && tries < TRIES_MAX =>
+            {
+                tries += 1;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+impl DumpFolder {
+    /// As [`DumpFolder::write`], of what is not for everybody.
+    ///
+    /// # Errors
+    /// [`BulkError::File`]
+    pub fn write_private(&self, name: &str, bytes: &[u8]) -> Result<(), BulkError> {
+        self.files.put_private(name, bytes).map_err(failed("write", &self.files.path(name)))
+    }
+}
+
+fn absorb(
+    files: &dyn DumpFiles,
+    manifest: &mut Manifest,
+    entries: Vec<JournalEntry>,
+) -> Result<(), BulkError> {
+    for entry in entries {
+        manifest.absorb(entry).map_err(|reason| BulkError::Damaged { path: files.path(JOURNAL), reason })?;
+    }
+    manifest.check().map_err(|reason| BulkError::Damaged { path: files.path(JOURNAL), reason })
+}
+
+fn read_manifest(files: &dyn DumpFiles) -> Result<Manifest, BulkError> {
+    let path = files.path(MANIFEST);
+    // A file of zeros may be as long as any disk.
+    let mut first = [0];
+    let begins = files.open(MANIFEST).and_then(|mut file| file.read(&mut first));
+    if begins.map_err(failed("read", &path))? == 0 || first != *b"{" {
+        return Err(BulkError::Damaged { path, reason: "it does not begin as a manifest does".to_owned() });
+    }
+    let text = document(files, MANIFEST)?;
+    let (manifest, has_checksum) =
+        manifest_document::decode(&text).map_err(|unreadable| match unreadable {
+            Unreadable::NewerFormat(found) => {
+                BulkError::NewerFormat { path: path.clone(), found, known: FORMAT }
+            }
+            Unreadable::Damaged(reason) => BulkError::Damaged { path: path.clone(), reason },
+        })?;
+    if manifest.finished_at.is_some() && !has_checksum {
+        check_definitions(files, &manifest)?;
+    }
+    Ok(manifest)
+}
+
+/// Whether the manifest is that of a dump that ended before it knew what to dump: nothing is lost with it.
+fn is_of_nothing(files: &dyn DumpFiles) -> bool {
+    let is_bare = |manifest: &Manifest| {
+        manifest.finished_at.is_none() && manifest.tables.is_empty() && manifest.schemas.is_empty()
+    };
+    DumpFolder::read_files(files).as_ref().is_ok_and(is_bare)
+}
+
+/// Every table whose definition lies in the folder is one of the manifest: a table that was cut out of an older manifest, which
+/// has no checksum, would be left out without a word.
+fn check_definitions(files: &dyn DumpFiles, manifest: &Manifest) -> Result<(), BulkError> {
+    let listed = files.list().map_err(failed("list", &files.path("")))?;
+    let known: HashSet<_> = manifest.tables.iter().map(|table| table.file.as_str()).collect();
+    let is_unknown = |name: &&str| name.ends_with(TABLE_ENDING) && !known.contains(name);
+    match listed.iter().map(|(name, _)| name.as_str()).find(is_unknown) {
+        None => Ok(()),
+        Some(name) => {
+            let reason = format!(
+                "it does not name {name}, the definition of a table, which is there; if the table is not wanted, remove that file"
+            );
+            Err(BulkError::Damaged { path: files.path(MANIFEST), reason })
+        }
+    }
+}

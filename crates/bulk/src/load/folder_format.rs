@@ -1,0 +1,30 @@
+//! Who wrote a folder, by what is in it.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use super::{Contents, mydumper, mysql_shell, tailwater_folder};
+use crate::error::BulkError;
+use crate::folder::DumpFiles;
+use crate::folder::files::failed;
+use crate::folder::names::MANIFEST;
+
+/// Reads what a folder holds, whoever wrote it.
+///
+/// # Errors
+/// Those of [`tailwater_folder::read`], [`mydumper::read`] and [`mysql_shell::read`].
+pub fn read(files: Arc<dyn DumpFiles>, mixed_allowed: bool) -> Result<Contents, BulkError> {
+    let listed = match files.list() {
+        Ok(listed) => listed,
+        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(failed("list", &files.path(""))(error)),
+    };
+    let has = |wanted: &str| listed.iter().any(|(name, _)| name == wanted);
+    match () {
+        () if has(MANIFEST) => tailwater_folder::read_files(files, mixed_allowed),
+        () if has(mysql_shell::DUMP) => mysql_shell::read(files),
+        () if has(mydumper::METADATA) || has(mydumper::METADATA_PARTIAL) => mydumper::read(files),
+        // Which says what is not there.
+        () => tailwater_folder::read_files(files, mixed_allowed),
+    }
+}

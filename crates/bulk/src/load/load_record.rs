@@ -1,0 +1,285 @@
+//! What a load notes on the target: how far it is, and which files of rows are there.
+
+use std::collections::{HashMap, HashSet};
+
+use tailwater_session::{Connection, SessionError};
+
+use crate::error::BulkError;
+use crate::schema::TableName;
+use crate::sql::literal;
+
+const DUPLICATE_KEY: u16 = 1062;
+
+/// What servers say of a column that is there.
+const DUPLICATE_COLUMN: u16 = 1060;
+
+/// Added to a file's number it stands for a file that was begun with, of a table that cannot be rolled back.
+pub(crate) const BEGUN: u32 = 1 << 31;
+
+/// How far a load is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// Making tables.
+    Tables,
+    /// Loading rows; all tables are there.
+    Rows,
+    /// Making what comes behind rows, which are all there.
+    Objects,
+    /// Everything is there.
+    Done,
+}
+
+impl Phase {
+    const ALL: [Self; 4] = [Self::Tables, Self::Rows, Self::Objects, Self::Done];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tables => "tables",
+            Self::Rows => "rows",
+            Self::Objects => "objects",
+            Self::Done => "done",
+        }
+    }
+}
+
+/// What an earlier load noted of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Earlier {
+    /// How far it came.
+    pub(crate) phase: Phase,
+    /// Whether it loaded into tables that were there; `None` if it is of a version that did not note that.
+    pub(crate) merged: Option<bool>,
+}
+
+/// The notes of one load.
+#[derive(Debug, Clone)]
+pub(crate) struct Record {
+    dump: String,
+}
+
+impl Record {
+    /// The record of the load of a dump, whose id this is.
+    pub(crate) fn new(dump: &str) -> Self {
+        Self { dump: literal(dump) }
+    }
+
+    /// Makes sure that nobody else loads the same dump into this server, for as long as the connection lives.
+    pub(crate) async fn lock(&self, connection: &mut Connection) -> Result<(), BulkError> {
+        // A predecessor that was killed may not be gone yet.
+        const PATIENCE_SECONDS: u32 = 20;
+        let sql = format!("SELECT GET_LOCK(CONCAT('tailwater.load.', {}), {PATIENCE_SECONDS})", self.dump);
+        match connection.query(&sql).await?.scalar() {
+            Some("1") => Ok(()),
+            _ => Err(BulkError::LoadInProgress { server: connection.endpoint().into() }),
+        }
+    }
+
+    /// What an earlier load noted; `None` if there was none. Nothing is made here: a load that is refused leaves no trace.
+    pub(crate) async fn earlier(&self, connection: &mut Connection) -> Result<Option<Earlier>, BulkError> {
+        let there = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'tailwater' AND \
+                     table_name IN ('loads', 'load_chunks')";
+        if connection.query(there).await?.scalar() != Some("2") {
+            return Ok(None);
+        }
+        let merged = if notes_merges(connection).await? { "merged" } else { "NULL" };
+        let sql = format!("SELECT phase, {merged} FROM tailwater.loads WHERE dump = {}", self.dump);
+        let found = connection.query(&sql).await?;
+        let Some(row) = found.first() else { return Ok(None) };
+        let name = row.get_str(0).unwrap_or_default();
+        match Phase::ALL.into_iter().find(|phase| phase.name() == name) {
+            Some(phase) => Ok(Some(Earlier { phase, merged: row.get_u64(1).map(|merged| merged != 0) })),
+            None => {
+                let reason = format!("tailwater.loads has the phase {name:?}");
+                Err(SessionError::UnexpectedResult { doing: "reading how far a load is", reason }.into())
+            }
+        }
+    }
+
+    /// Begins a load from the beginning, whatever an earlier one noted.
+    pub(crate) async fn begin(&self, connection: &mut Connection, merged: bool) -> Result<(), BulkError> {
+        connection.execute("CREATE DATABASE IF NOT EXISTS tailwater").await?;
+        let tables = [
+            "CREATE TABLE IF NOT EXISTS tailwater.loads (\
+             dump VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin PRIMARY KEY, \
+             phase VARCHAR(16) CHARACTER SET ascii NOT NULL, begun_at DATETIME NOT NULL, merged BOOLEAN) ENGINE=InnoDB",
+            "CREATE TABLE IF NOT EXISTS tailwater.load_chunks (\
+             dump VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+             schema_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+             table_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+             chunk INT UNSIGNED NOT NULL, PRIMARY KEY (dump, schema_name, table_name, chunk)) ENGINE=InnoDB",
+        ];
+        for table in tables {
+            connection.execute(table).await?;
+        }
+        self.prepare_indexes(connection).await?;
+        if !notes_merges(connection).await? {
+            match connection.execute("ALTER TABLE tailwater.loads ADD COLUMN merged BOOLEAN").await {
+                Ok(_) => {}
+                // A load of another dump was faster.
+                Err(SessionError::Server { error, .. }) if error.number == DUPLICATE_COLUMN => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        connection.execute("START TRANSACTION").await?;
+        for table in ["load_chunks", "load_indexes"] {
+            connection.execute(&format!("DELETE FROM tailwater.{table} WHERE dump = {}", self.dump)).await?;
+        }
+        let phase = literal(Phase::Tables.name());
+        let sql = format!(
+            "REPLACE INTO tailwater.loads (dump, phase, begun_at, merged) VALUES ({}, {phase}, UTC_TIMESTAMP(), {merged})",
+            self.dump
+        );
+        connection.execute(&sql).await?;
+        connection.execute("COMMIT").await?;
+        Ok(())
+    }
+
+    /// Makes room for notes of indexes, which loads of earlier versions did not have.
+    pub(crate) async fn prepare_indexes(&self, connection: &mut Connection) -> Result<(), BulkError> {
+        let table = "CREATE TABLE IF NOT EXISTS tailwater.load_indexes (\
+                     dump VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+                     schema_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+                     table_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+                     definitions LONGTEXT CHARACTER SET utf8mb4 NOT NULL, \
+                     PRIMARY KEY (dump, schema_name, table_name)) ENGINE=InnoDB";
+        connection.execute(table).await?;
+        Ok(())
+    }
+
+    /// Notes which indexes a table waits for, unless they are noted already.
+    pub(crate) async fn note_indexes(
+        &self,
+        connection: &mut Connection,
+        table: &TableName,
+        definitions: &str,
+    ) -> Result<(), BulkError> {
+        let sql = format!(
+            "INSERT IGNORE INTO tailwater.load_indexes VALUES ({}, {}, {}, {})",
+            self.dump,
+            literal(&table.schema),
+            literal(&table.name),
+            literal(definitions)
+        );
+        connection.execute(&sql).await?;
+        Ok(())
+    }
+
+    /// Which indexes a table waits for.
+    pub(crate) async fn indexes(
+        &self,
+        connection: &mut Connection,
+        table: &TableName,
+    ) -> Result<Option<String>, BulkError> {
+        let sql = format!("SELECT definitions FROM tailwater.load_indexes WHERE {}", self.of_table(table));
+        Ok(connection.query(&sql).await?.scalar().map(str::to_owned))
+    }
+
+    /// How many indexes each table waits for.
+    pub(crate) async fn waiting_indexes(
+        &self,
+        connection: &mut Connection,
+    ) -> Result<HashMap<TableName, usize>, BulkError> {
+        let sql = format!(
+            "SELECT schema_name, table_name, CHAR_LENGTH(definitions) - CHAR_LENGTH(REPLACE(definitions, '\\n', '')) + 1 \
+             FROM tailwater.load_indexes WHERE dump = {}",
+            self.dump
+        );
+        let mut waiting = HashMap::new();
+        let mut rows = connection.query_stream(&sql).await?;
+        while let Some(row) = rows.next().await? {
+            let text = |column| row.get_str(column).unwrap_or_default();
+            let count = row.get_u64(2).and_then(|count| usize::try_from(count).ok()).unwrap_or(1);
+            waiting.insert(TableName::new(text(0), text(1)), count);
+        }
+        Ok(waiting)
+    }
+
+    /// Forgets that a table waits for indexes.
+    pub(crate) async fn forget_indexes(
+        &self,
+        connection: &mut Connection,
+        table: &TableName,
+    ) -> Result<(), BulkError> {
+        let sql = format!("DELETE FROM tailwater.load_indexes WHERE {}", self.of_table(table));
+        connection.execute(&sql).await?;
+        Ok(())
+    }
+
+    fn of_table(&self, table: &TableName) -> String {
+        let (schema, name) = (literal(&table.schema), literal(&table.name));
+        format!("dump = {} AND schema_name = {schema} AND table_name = {name}", self.dump)
+    }
+
+    /// Notes how far the load is.
+    pub(crate) async fn reach(&self, connection: &mut Connection, phase: Phase) -> Result<(), BulkError> {
+        let phase = literal(phase.name());
+        let sql = format!("UPDATE tailwater.loads SET phase = {phase} WHERE dump = {}", self.dump);
+        connection.execute(&sql).await?;
+        Ok(())
+    }
+
+    /// The files that are there.
+    pub(crate) async fn chunks(
+        &self,
+        connection: &mut Connection,
+    ) -> Result<HashSet<(TableName, u32)>, BulkError> {
+        let sql = format!(
+            "SELECT schema_name, table_name, chunk FROM tailwater.load_chunks WHERE dump = {}",
+            self.dump
+        );
+        let mut found = HashSet::new();
+        let mut rows = connection.query_stream(&sql).await?;
+        while let Some(row) = rows.next().await? {
+            let text = |column| row.get_str(column).unwrap_or_default();
+            let chunk = row.get_u64(2).and_then(|chunk| u32::try_from(chunk).ok()).unwrap_or(u32::MAX);
+            found.insert((TableName::new(text(0), text(1)), chunk));
+        }
+        Ok(found)
+    }
+
+    /// Notes in the open transaction that a file's rows are there. False if they are already: then the transaction must not
+    /// be committed with them.
+    ///
+    /// To be called before the rows are loaded: it waits for a predecessor that may still be committing the same ones.
+    pub(crate) async fn note_chunk(
+        &self,
+        connection: &mut Connection,
+        table: &TableName,
+        chunk: u32,
+    ) -> Result<bool, SessionError> {
+        let sql = format!(
+            "INSERT INTO tailwater.load_chunks VALUES ({}, {}, {}, {chunk})",
+            self.dump,
+            literal(&table.schema),
+            literal(&table.name)
+        );
+        match connection.execute(&sql).await {
+            Ok(_) => Ok(true),
+            Err(SessionError::Server { error, .. }) if error.number == DUPLICATE_KEY => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What makes [`Self::note_chunk`] undone, for a person to run.
+    pub(crate) fn forget_chunk_statement(&self, table: &TableName, chunk: u32) -> String {
+        format!("DELETE FROM tailwater.load_chunks WHERE {} AND chunk = {chunk}", self.of_table(table))
+    }
+
+    /// Forgets that anything of a table is there.
+    pub(crate) async fn forget_table(
+        &self,
+        connection: &mut Connection,
+        table: &TableName,
+    ) -> Result<(), BulkError> {
+        let sql = format!("DELETE FROM tailwater.load_chunks WHERE {}", self.of_table(table));
+        connection.execute(&sql).await?;
+        Ok(())
+    }
+}
+
+/// Whether there is room for [`Earlier::merged`], which loads of earlier versions did not have.
+async fn notes_merges(connection: &mut Connection) -> Result<bool, BulkError> {
+    let sql = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = 'tailwater' AND table_name = 'loads' \
+               AND column_name = 'merged'";
+    Ok(connection.query(sql).await?.scalar() == Some("1"))
+}

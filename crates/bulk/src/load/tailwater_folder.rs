@@ -1,0 +1,193 @@
+//! Reads a dump that we wrote.
+
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use tailwater_wire::Flavour;
+
+use super::contents::{AccountScripts, Contents, Definition, Dialect, LoadChunk, LoadTable, Packing};
+use crate::error::BulkError;
+use crate::folder::names::MANIFEST;
+use crate::folder::{
+    AccountEntry, Compression, DumpFiles, DumpFolder, DumpedFlavour, LocalFiles, Manifest, ObjectEntry,
+    ObjectKind, RowFormat, SnapshotPoint, TableEntry,
+};
+use crate::schema::TableName;
+
+/// Reads what a folder holds, without taking it from a dump that writes to it.
+///
+/// # Errors
+/// [`BulkError::File`], [`BulkError::Damaged`], [`BulkError::NewerFormat`]; [`BulkError::RowFormatUnsupported`]; [`BulkError::IncompleteDump`] if the dump is not
+/// complete; [`BulkError::MixedSnapshots`] if it is not of one point in time and `mixed_allowed` is not set.
+pub fn read(folder: &Path, mixed_allowed: bool) -> Result<Contents, BulkError> {
+    read_files(Arc::new(LocalFiles::new(folder)), mixed_allowed)
+}
+
+/// As [`read`], of files anywhere.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_files(files: Arc<dyn DumpFiles>, mixed_allowed: bool) -> Result<Contents, BulkError> {
+    let manifest = DumpFolder::read_files(files.as_ref())?;
+    let folder = &files.path("");
+    if !manifest.is_complete() || manifest.finished_at.is_none() {
+        let unfinished = manifest.tables.iter().filter(|table| !table.finished).count();
+        return Err(BulkError::IncompleteDump { path: folder.into(), tables: unfinished });
+    }
+    if manifest.rows != RowFormat::Tsv {
+        return Err(BulkError::RowFormatUnsupported { path: folder.into(), format: manifest.rows.name() });
+    }
+    let used: Vec<_> = manifest.snapshots_used().into_iter().collect();
+    if used.len() > 1 && !mixed_allowed {
+        return Err(BulkError::MixedSnapshots { path: folder.into(), points: used.len() });
+    }
+    let point = match used[..] {
+        [] => manifest.snapshots.last(),
+        [only] => manifest.snapshots.get(only),
+        _ => None,
+    };
+    contents(Arc::clone(&files), &manifest, point.cloned())
+}
+
+/// What a manifest says, with the rows of finished chunks only.
+///
+/// # Errors
+/// [`BulkError::Damaged`] if it names files of elsewhere.
+pub(crate) fn contents(
+    files: Arc<dyn DumpFiles>,
+    manifest: &Manifest,
+    point: Option<SnapshotPoint>,
+) -> Result<Contents, BulkError> {
+    let folder = &files.path("");
+    let path = |file: &str| inside(folder, file);
+    let object = |object: &ObjectEntry| {
+        let kind = object.kind.name().replace('_', " ");
+        let what = format!("{kind} {}.{}", object.schema, object.name);
+        Ok(Definition { what, path: path(&object.file)?, dialect: Dialect::Own })
+    };
+    let account = |account: &AccountEntry| {
+        let AccountEntry { user, host, file, grants_file } = account;
+        let script = |what: String, file: &str| {
+            Ok::<_, BulkError>(Definition { what, path: path(file)?, dialect: Dialect::Own })
+        };
+        Ok(AccountScripts {
+            user: user.clone(),
+            host: host.clone(),
+            create: script(format!("account {user}@{host}"), file)?,
+            grants: script(format!("grants of {user}@{host}"), grants_file)?,
+        })
+    };
+    let is_sequence = |entry: &&ObjectEntry| entry.kind == ObjectKind::Sequence;
+    let schema = |schema: &crate::folder::SchemaEntry| {
+        Ok(Definition {
+            what: format!("database {}", schema.name),
+            path: path(&schema.file)?,
+            dialect: Dialect::Own,
+        })
+    };
+    Ok(Contents {
+        id: id(manifest),
+        files: Arc::clone(&files),
+        accounts: manifest.accounts.iter().map(account).collect::<Result<_, BulkError>>()?,
+        flavour: Some(match manifest.server.flavour {
+            DumpedFlavour::MySql => Flavour::MySql,
+            DumpedFlavour::MariaDb => Flavour::MariaDb,
+        }),
+        schemas: manifest.schemas.iter().map(schema).collect::<Result<_, BulkError>>()?,
+        sequences: manifest
+            .objects
+            .iter()
+            .filter(is_sequence)
+            .map(object)
+            .collect::<Result<_, BulkError>>()?,
+        objects: manifest
+            .objects
+            .iter()
+            .filter(|entry| !is_sequence(entry))
+            .map(object)
+            .collect::<Result<_, BulkError>>()?,
+        tables: manifest
+            .tables
+            .iter()
+            .map(|entry| table(folder, entry, manifest.compression))
+            .collect::<Result<_, _>>()?,
+        point,
+    })
+}
+
+/// The path of a file that a manifest names. It must be one of the folder: what it holds is sent to a server.
+fn inside(folder: &Path, file: &str) -> Result<PathBuf, BulkError> {
+    let mut components = Path::new(file).components();
+    match (components.next(), components.next()) {
+        (Some(Component::Normal(name)), None) => Ok(folder.join(name)),
+        _ => {
+            let reason = format!("it names the file {file:?}, which is not one of its folder");
+            Err(BulkError::Damaged { path: folder.join(MANIFEST), reason })
+        }
+    }
+}
+
+/// Tells the dump from others; what changes while it is written is not in it.
+fn id(manifest: &Manifest) -> String {
+    let mut hash = Sha256::new();
+    hash.update(&manifest.started_at);
+    hash.update(&manifest.server.version);
+    for table in &manifest.tables {
+        for part in [&table.schema, &table.table] {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+    }
+    hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn table(folder: &Path, entry: &TableEntry, compression: Compression) -> Result<LoadTable, BulkError> {
+    let packing = match compression {
+        Compression::None => Packing::None,
+        Compression::Zstd => Packing::Zstd,
+        Compression::Gzip => Packing::Gzip,
+    };
+    let mut chunks = Vec::with_capacity(entry.chunks.len());
+    for (number, chunk) in (0..).zip(&entry.chunks) {
+        // A finished table has no other.
+        let Some(written) = chunk.written else { continue };
+        chunks.push(LoadChunk {
+            number,
+            path: inside(folder, &chunk.file)?,
+            packing,
+            rows: Some(written.rows),
+            bytes: Some(written.bytes),
+            crc32: Some(written.crc32),
+            file_bytes: written.file_bytes,
+        });
+    }
+    Ok(LoadTable {
+        name: TableName::new(&entry.schema, &entry.table),
+        definition: Definition {
+            what: format!("table {}.{}", entry.schema, entry.table),
+            path: inside(folder, &entry.file)?,
+            dialect: Dialect::Own,
+        },
+        text: None,
+        columns: Some(entry.columns.iter().map(|column| column.name.clone()).collect()),
+        chunks,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_file_outside_of_the_folder_is_named() {
+        let folder = Path::new("/dump");
+        assert_eq!(
+            inside(folder, "a.b.000000.tsv").expect("it is inside"),
+            Path::new("/dump/a.b.000000.tsv")
+        );
+        for file in ["/etc/passwd", "../a", "a/b", "", ".", ".."] {
+            assert!(inside(folder, file).is_err(), "{file:?}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Makes one row of the target what it is on the source, whatever is written meanwhile.
+//!
+//! The row's version is read on the source; when the target has what the source had then, its row (or the gap where it would
+//! be) is locked there; and if the source still has the same version, it is written. A change that the source makes from then
+//! on waits for the lock on the target, and comes behind.
+
+use tailwater_session::{Connection, OkInfo, Row, ServerError, SessionError};
+use tailwater_wire::Flavour;
+use tailwater_wire::redact::public_text;
+
+use super::Action;
+use super::literals::value_literal;
+use crate::check::comparer::Comparing;
+use crate::check::pair::{Side, TablePair};
+use crate::chunker::range::KeyLiteral;
+use crate::error::BulkError;
+use crate::sql::{qualified, quoted};
+
+/// What became of a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Attempt {
+    /// This was done, or is to be done.
+    Done(Action),
+    /// Nothing is to be done.
+    Same,
+    /// Not now, but maybe later.
+    Again(String),
+    /// It cannot be done.
+    Impossible(String),
+}
+
+const LOCK_WAIT_TIMEOUT: u16 = 1205;
+const DEADLOCK: u16 = 1213;
+const DUPLICATE_KEY: u16 = 1062;
+/// MySQL's warnings of names like `utf8mb3`, which a key's literal has.
+const OF_OLD_NAMES: [u64; 3] = [1287, 3719, 3778];
+const READ_ONLY: [u16; 2] = [1290, 1836];
+const DENIED: [u16; 3] = [1142, 1143, 1227];
+
+/// A row's values as literals for the target; `None` if there is no row.
+type Literals = Option<Vec<String>>;
+
+/// Repairs rows of one table.
+pub(super) struct Rows<'a> {
+    pub(super) pair: &'a TablePair,
+    pub(super) comparing: &'a mut Comparing,
+    /// Nothing is written or locked.
+    pub(super) dry_run: bool,
+}
+
+impl Rows<'_> {
+    /// Tries one row.
+    ///
+    /// # Errors
+    /// [`BulkError::RepairDenied`] if no row could be; [`BulkError::TargetBehind`], [`BulkError::Session`] if a connection
+    /// breaks.
+    pub(super) async fn try_row(&mut self, key: &[KeyLiteral]) -> Result<Attempt, BulkError> {
+        let Some(wanted) = self.on_source(key).await? else {
+            return Ok(Attempt::Impossible("a value of it cannot be written as a literal".into()));
+        };
+        self.comparing.catch_up().await?;
+        if self.dry_run {
+            let there = self.is_on_target(key, "").await?;
+            return Ok(action(wanted.is_some(), there).map_or(Attempt::Same, Attempt::Done));
+        }
+        match self.write(key, wanted).await {
+            Ok(attempt) => Ok(attempt),
+            Err(BulkError::Session(SessionError::Server { error, .. })) => {
+                let target = &mut self.comparing.target;
+                target.execute("ROLLBACK").await?;
+                refused(target, error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The row as literals; `None` outside if it cannot be.
+    async fn on_source(&mut self, key: &[KeyLiteral]) -> Result<Option<Literals>, BulkError> {
+        let columns: Vec<_> =
+            self.pair.columns.iter().map(|column| column.source.expression.as_str()).collect();
+        let sql = format!("SELECT {} {}", columns.join(", "), self.row(Side::Source, key));
+        let answer = self.comparing.source.query(&sql).await?;
+        let Some(row) = answer.first() else { return Ok(Some(None)) };
+        let values = self.pair.columns.iter().enumerate();
+        let literals = values.map(|(index, column)| value_literal(&column.literal, row.get(index)));
+        Ok(literals.collect::<Option<Vec<_>>>().map(Some))
+    }
+
+    /// What is there now, written as [`Rows::on_source`] does: a server may warn of a value that it stores as it is.
+    async fn on_target(&mut self, key: &[KeyLiteral]) -> Result<Literals, BulkError> {
+        let columns: Vec<_> =
+            self.pair.columns.iter().map(|column| column.target.expression.as_str()).collect();
+        let sql = format!("SELECT {} {}", columns.join(", "), self.row(Side::Target, key));
+        let answer = self.comparing.target.query(&sql).await?;
+        let Some(row) = answer.first() else { return Ok(None) };
+        let values = self.pair.columns.iter().enumerate();
+        Ok(values.map(|(index, column)| value_literal(&column.literal, row.get(index))).collect())
+    }
+
+    async fn is_on_target(&mut self, key: &[KeyLiteral], lock: &str) -> Result<bool, BulkError> {
+        let sql = format!("SELECT 1 {}{lock}", self.row(Side::Target, key));
+        Ok(!self.comparing.target.query(&sql).await?.rows.is_empty())
+    }
+
+    fn row(&self, side: Side, key: &[KeyLiteral]) -> String {
+        let table = qualified(&self.pair.name.schema, &self.pair.name.name);
+        match self.pair.key(side) {
+            Some(of) => {
+                format!(
+                    "FROM {table} FORCE INDEX ({}) WHERE {}",
+                    quoted(&of.name),
+                    self.pair.equals(side, key)
+                )
+            }
+            None => format!("FROM {table} WHERE FALSE"),
+        }
+    }
+
+    async fn write(&mut self, key: &[KeyLiteral], wanted: Literals) -> Result<Attempt, BulkError> {
+        self.comparing.target.execute("START TRANSACTION").await?;
+        let there = self.is_on_target(key, " FOR UPDATE").await?;
+        if self.on_source(key).await? != Some(wanted.clone()) {
+            self.comparing.target.execute("ROLLBACK").await?;
+            return Ok(Attempt::Again("it changes on the source".into()));
+        }
+        let Some(action) = action(wanted.is_some(), there) else {
+            self.comparing.target.execute("ROLLBACK").await?;
+            return Ok(Attempt::Same);
+        };
+        let sql = self.statement(action, key, wanted.as_deref().unwrap_or_default());
+        let target = &mut self.comparing.target;
+        let done = target.execute(&sql).await?;
+        let warning = warning(target, &done).await?;
+        if let Some(warning) = warning
+            && self.on_target(key).await? != wanted
+        {
+            let target = &mut self.comparing.target;
+            target.execute("ROLLBACK").await?;
+            return Ok(Attempt::Impossible(format!("the target would store something else: {warning}")));
+        }
+        self.comparing.target.execute("COMMIT").await?;
+        Ok(if done.affected_rows == 0 { Attempt::Same } else { Attempt::Done(action) })
+    }
+
+    fn statement(&self, action: Action, key: &[KeyLiteral], values: &[String]) -> String {
+        let table = qualified(&self.pair.name.schema, &self.pair.name.name);
+        let shape = self.pair.shape(Side::Target);
+        // The target's own spelling.
+        let names = self.pair.columns.iter().map(|column| {
+            let mut own = shape.columns.iter();
+            let own = own.find(|own| own.name.eq_ignore_ascii_case(&column.name));
+            quoted(own.map_or(&column.name, |own| &own.name))
+        });
+        let equals = self.pair.equals(Side::Target, key);
+        match action {
+            Action::Delete => format!("DELETE FROM {table} WHERE {equals}"),
+            Action::Update => {
+                let pairs: Vec<_> =
+                    names.zip(values).map(|(name, value)| format!("{name} = {value}")).collect();
+                format!("UPDATE {table} SET {} WHERE {equals}", pairs.join(", "))
+            }
+            Action::Insert => {
+                let names: Vec<_> = names.collect();
+                format!("INSERT INTO {table} ({}) VALUES ({})", names.join(", "), values.join(", "))
+            }
+        }
+    }
+}
+
+fn action(on_source: bool, on_target: bool) -> Option<Action> {
+    match (on_source, on_target) {
+        (true, true) => Some(Action::Update),
+        (true, false) => Some(Action::Insert),
+        (false, true) => Some(Action::Delete),
+        (false, false) => None,
+    }
+}
+
+/// What a refused statement means.
+fn refused(target: &Connection, error: ServerError) -> Result<Attempt, BulkError> {
+    match error.number {
+        LOCK_WAIT_TIMEOUT | DEADLOCK => Ok(Attempt::Again("it is locked on the target".into())),
+        // Another row may have to go first.
+        DUPLICATE_KEY => Ok(Attempt::Again(format!("another row of the target has its unique key: {error}"))),
+        number if READ_ONLY.contains(&number) || DENIED.contains(&number) => Err(BulkError::RepairDenied {
+            server: target.endpoint().into(),
+            advice: match (READ_ONLY.contains(&number), target.server().flavour) {
+                (false, _) => "grant it SELECT, INSERT, UPDATE and DELETE on the tables",
+                (true, Flavour::MySql) => {
+                    "grant it CONNECTION_ADMIN, which may write under read_only; under super_read_only nobody may"
+                }
+                (true, Flavour::MariaDb) => "grant it READ ONLY ADMIN",
+            },
+            error: Box::new(error),
+        }),
+        _ => Ok(Attempt::Impossible(error.to_string())),
+    }
+}
+
+/// The first thing that the target had to change to store the row; notes do not count, nor what it thinks of the statement.
+async fn warning(target: &mut Connection, done: &OkInfo) -> Result<Option<String>, BulkError> {
+    if done.warnings == 0 {
+        return Ok(None);
+    }
+    let warnings = target.query("SHOW WARNINGS").await?;
+    let is_harmless = |row: &&Row| {
+        row.get_str(0) == Some("Note") || row.get_u64(1).is_some_and(|number| OF_OLD_NAMES.contains(&number))
+    };
+    if warnings.rows.len() < usize::from(done.warnings) {
+        return Ok(Some("it warns of more than it shows (max_error_count)".to_owned()));
+    }
+    let serious = warnings.rows.iter().find(|row| !is_harmless(row));
+    Ok(serious.map(|row| public_text(&row.get(2).map(String::from_utf8_lossy).unwrap_or_default())))
+}

@@ -1,0 +1,96 @@
+//! What there may be besides what a server lists: it leaves out what the user may not see, and does not say so.
+
+use tailwater_session::{Connection, Granted};
+use tailwater_wire::Flavour;
+
+use super::inventory::{Inventory, SYSTEM_SCHEMAS, Selection, TableName};
+use crate::error::BulkError;
+use crate::sql::qualified;
+
+/// What of a selection has to be seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whole {
+    /// Tables, and whatever else has a definition.
+    Definitions,
+    /// Rows of tables.
+    Rows,
+}
+
+/// Refuses a selection of which the user may not see all, before anything is done: what is left out of a list looks
+/// like what is not there. Gives what the user was granted.
+///
+/// # Errors
+/// [`BulkError::MissingPrivilege`]; [`BulkError::Session`].
+pub async fn check_seen(
+    connection: &mut Connection,
+    schemas: &[String],
+    selection: &Selection,
+    whole: Whole,
+) -> Result<Granted, BulkError> {
+    let granted = Granted::read(connection).await?;
+    let flavour = connection.server().flavour;
+    let server = connection.endpoint().to_owned();
+    if !selection.tables.is_empty() {
+        let unseen =
+            selection.tables.iter().find(|table| !granted.on_table("SELECT", &table.schema, &table.name));
+        return match unseen.filter(|_| whole == Whole::Rows) {
+            Some(table) => Err(BulkError::MissingPrivilege {
+                what: format!("table {table}"),
+                server,
+                lacking: format!("SELECT ON {}", qualified(&table.schema, &table.name)),
+                instead: "",
+            }),
+            None => Ok(granted),
+        };
+    }
+    for schema in schemas {
+        let mut lacking = lacking_on_schema(&granted, flavour, schema);
+        if whole == Whole::Rows {
+            lacking.retain(|privilege| *privilege == "SELECT");
+        }
+        if !lacking.is_empty() {
+            let (what, lacking) = (format!("database {schema}"), lacking.join(", "));
+            return Err(BulkError::MissingPrivilege {
+                what,
+                server,
+                lacking,
+                instead: ", or name its tables with --table",
+            });
+        }
+    }
+    if selection.schemas.is_empty() && !granted.everywhere_but("SELECT", &SYSTEM_SCHEMAS) {
+        // There may be databases that are not even listed.
+        let (what, lacking) = ("its databases".to_owned(), "SELECT ON *.*".to_owned());
+        let instead = ", or name databases with --database or tables with --table";
+        return Err(BulkError::MissingPrivilege { what, server, lacking, instead });
+    }
+    Ok(granted)
+}
+
+/// The tables whose triggers this user may not see. Of databases that are dumped whole [`check_seen`] refuses that.
+pub fn triggers_unseen<'a>(granted: &Granted, inventory: &'a Inventory) -> Vec<&'a TableName> {
+    let is_unseen = |table: &&TableName| !granted.on_table("TRIGGER", &table.schema, &table.name);
+    inventory.tables.iter().filter(is_unseen).collect()
+}
+
+fn lacking_on_schema(granted: &Granted, flavour: Flavour, schema: &str) -> Vec<&'static str> {
+    let mut lacking: Vec<_> = ["SELECT", "TRIGGER", "EVENT"]
+        .into_iter()
+        .filter(|needed| !granted.on_schema(needed, schema))
+        .collect();
+    let (needed, sees_routines) = match flavour {
+        Flavour::MySql => {
+            ("SHOW_ROUTINE", granted.everywhere("SHOW_ROUTINE") || granted.everywhere("SELECT"))
+        }
+        Flavour::MariaDb => (
+            "SELECT ON mysql.proc",
+            granted.on_table("SELECT", "mysql", "proc") || granted.on_schema("SHOW CREATE ROUTINE", schema),
+        ),
+    };
+    // One of these shows that a routine is there; that its body cannot be read is an error then.
+    let named = ["EXECUTE", "ALTER ROUTINE", "CREATE ROUTINE"];
+    if !sees_routines && !named.iter().any(|privilege| granted.on_schema(privilege, schema)) {
+        lacking.push(needed);
+    }
+    lacking
+}

@@ -1,0 +1,520 @@
+//! Takes a snapshot by the first plan that is not refused.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use chrono::{SecondsFormat, Utc};
+use futures_util::future::try_join_all;
+use tailwater_session::session_settings::check_rows_unlimited;
+use tailwater_session::{ConnectOptions, Connection, Purpose, SessionError};
+use tailwater_wire::Flavour;
+use tailwater_wire::protocol::ServerStatus;
+use tracing::{info, warn};
+
+use super::channel_target;
+use super::plan::{Action, Circumstances, Method, SnapshotPlan, Wait, Writers, plans};
+use super::reader::SnapshotReader;
+use super::replica_logging::{self, Replicated};
+use super::table_list::{Lengths, Listing};
+use crate::chunker::queries;
+use crate::error::BulkError;
+use crate::folder::SnapshotPoint;
+use crate::schema::{self, Inventory, Object, Selection, TableName};
+use crate::sql::literal;
+
+/// How often snapshots are opened anew until they are alike. Under thousands of commits per second few are.
+const ALIKE_TRIES_MAX: u32 = 30;
+
+/// How often a plan that waited too long for a lock is tried again.
+const LOCK_TRIES_MAX: u32 = 3;
+
+/// How long a plan that does not wait for locks is rested before the next try, at most.
+const HASTY_REST_MAX: Duration = Duration::from_millis(200);
+
+/// Lock wait timeout, access denied in its forms, a deadlock, and statements that a server does not know.
+const LOCK_WAIT_TIMEOUT: u16 = 1205;
+/// Somebody has changed a table between the snapshot and the lock on the table.
+const TABLE_CHANGED: u16 = 1412;
+const DEADLOCK: u16 = 1213;
+const REFUSED: [u16; 7] = [1044, 1045, 1142, 1143, 1227, 1064, 1370];
+
+/// What a snapshot is to be.
+#[derive(Debug, Clone)]
+pub struct SnapshotOptions {
+    /// Where and how to connect.
+    pub connect: ConnectOptions,
+    /// How many connections are to see it; one at least.
+    pub connections: usize,
+    /// How long to wait for a lock, and how long to keep writers waiting, at most.
+    pub lock_wait_max: Duration,
+    /// What will be read.
+    pub selection: Selection,
+    /// Tables of it that will not be.
+    pub finished: HashSet<TableName>,
+    /// Of the channels that feed the server past its binlog these have stopped until the snapshot is there: see [`channel_target`].
+    pub channels_stopped: Vec<String>,
+}
+
+/// Connections that see the same.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// Each in a transaction with the snapshot, and holding all tables.
+    pub readers: Vec<SnapshotReader>,
+    /// What of the selection there was at that point in time.
+    pub inventory: Inventory,
+    /// The tables that are held, about in the order in which they are to be finished.
+    pub tables: Vec<TableName>,
+    /// The definitions that there were, but of tables and sequences.
+    pub definitions: HashMap<Object, Vec<u8>>,
+    /// Which point in time.
+    pub point: SnapshotPoint,
+    /// How it was taken.
+    pub method: Method,
+    /// How long writers had to wait.
+    pub stall: Duration,
+}
+
+impl Snapshot {
+    /// Takes a snapshot.
+    ///
+    /// # Errors
+    /// [`BulkError::NoSnapshot`] if all ways are refused; [`BulkError::NotFound`], [`BulkError::SchemaChanged`],
+    /// [`BulkError::Session`].
+    pub async fn take(options: &SnapshotOptions) -> Result<Self, BulkError> {
+        let mut control = connect_control(options).await?;
+        let mut circumstances = circumstances(&mut control).await?;
+        let channels = channel_target::unlogged_channels(&mut control).await?;
+        let fed = match channels.iter().all(|channel| options.channels_stopped.contains(channel)) {
+            _ if channels.is_empty() => Fed::No,
+            true => Fed::Stopped,
+            false => Fed::Running,
+        };
+        if fed == Fed::Running {
+            warn!(
+                channels = channels.join(", "),
+                "the server's GTIDs are behind its data while a channel of Tailwater applies to it, and are left out; stop it \
+                 for the snapshot with --pause-channel. If there is no such channel any more, delete its row in \
+                 tailwater.apply_unlogged"
+            );
+        }
+        circumstances.unlogged = fed == Fed::Running;
+        let tables = schema::inventory(&mut control, &options.selection).await?.tables;
+        let (mut refusals, mut moved) = (Vec::new(), None);
+        for plan in plans(circumstances, options.connections, &tables) {
+            let begun = Instant::now();
+            for tries in 1.. {
+                let mut taking = Taking::prepare(options, fed).await?;
+                if plan.method == Method::TableLocks && taking.listing.inventory.tables != tables {
+                    // It locks those that there were.
+                    let reason = "tables came or went since the plan was made".into();
+                    return Err(BulkError::SchemaChanged { reason });
+                }
+                match taking.run(&plan).await {
+                    Ok(()) => return taking.finish(plan.method),
+                    Err(error)
+                        if is_lock_timeout(&error)
+                            && plan.is_hasty()
+                            && begun.elapsed() < options.lock_wait_max * LOCK_TRIES_MAX =>
+                    {
+                        info!(method = plan.method.name(), tries, %error, "no snapshot yet; trying again");
+                        let rest = Duration::from_millis(10) * tries;
+                        tokio::time::sleep(rest.min(HASTY_REST_MAX)).await;
+                    }
+                    Err(error) if is_lock_timeout(&error) && !plan.is_hasty() && tries < LOCK_TRIES_MAX => {
+                        warn!(method = plan.method.name(), %error, "no snapshot yet; trying again");
+                        if !is_moved(&error) {
+                            tokio::time::sleep(options.lock_wait_max).await;
+                        }
+                    }
+                    Err(error) if is_lock_timeout(&error) || is_refusal(&error) => {
+                        warn!(method = plan.method.name(), %error, "no snapshot this way");
+                        refusals.push(format!("{}: {error}", plan.method.name()));
+                        moved = moved.or(is_moved(&error).then_some(error));
+                        break;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Err(moved.unwrap_or(BulkError::NoSnapshot { reasons: refusals.join("; ") }))
+    }
+
+    /// Makes sure that a connection's snapshot was open all the time: a server may end a transaction by itself.
+    ///
+    /// # Errors
+    /// [`BulkError::SnapshotLost`]; [`BulkError::Session`], also if a setting that takes rows from queries has changed.
+    pub async fn check_open(connection: &mut Connection) -> Result<(), BulkError> {
+        let is_open = match connection.execute("DO 0").await {
+            Ok(ok) => ok.status.has(ServerStatus::IN_TRANS),
+            Err(SessionError::Server { .. }) => false,
+            Err(error) => return Err(error.into()),
+        };
+        if is_open {
+            // All that was read was read whole.
+            Ok(check_rows_unlimited(connection).await?)
+        } else {
+            Err(BulkError::SnapshotLost { server: connection.endpoint().to_owned() })
+        }
+    }
+}
+
+/// What the choice of a way depends on, as far as the server tells this user.
+///
+/// # Errors
+/// [`BulkError::Session`]
+pub async fn circumstances(connection: &mut Connection) -> Result<Circumstances, BulkError> {
+    let binlog = connection.query("SELECT @@GLOBAL.log_bin").await?.scalar() == Some("1");
+    let flavour = connection.server().flavour;
+    let mut has = async |purpose| match tailwater_session::check_grants(connection, purpose).await {
+        Ok(()) => Ok(true),
+        Err(SessionError::MissingGrant { .. }) => Ok(false),
+        Err(error) => Err(error),
+    };
+    let reload = has(Purpose::Snapshot).await?;
+    let backup_admin = flavour == Flavour::MySql && has(Purpose::BlockDefinitions).await?;
+    let unlogged = !channel_target::unlogged_channels(connection).await?.is_empty();
+    let replicated_unlogged = replica_logging::of(connection).await?.commits_unlogged();
+    Ok(Circumstances { flavour, binlog, reload, backup_admin, unlogged, replicated_unlogged })
+}
+
+fn is_lock_timeout(error: &BulkError) -> bool {
+    matches!(error, BulkError::WritersBlocked { .. } | BulkError::SnapshotMismatch { .. })
+        || is_moved(error)
+        || matches!(number(error), Some(LOCK_WAIT_TIMEOUT | TABLE_CHANGED | DEADLOCK))
+}
+
+fn is_moved(error: &BulkError) -> bool {
+    matches!(error, BulkError::SchemaChanged { .. })
+}
+
+fn is_refusal(error: &BulkError) -> bool {
+    matches!(error, BulkError::LongRunningStatement { .. })
+        || number(error).is_some_and(|number| REFUSED.contains(&number))
+}
+
+fn number(error: &BulkError) -> Option<u16> {
+    match error {
+        BulkError::Session(SessionError::Server { error, .. }) => Some(error.number),
+        _ => None,
+    }
+}
+
+fn lock_wait_statement(options: &SnapshotOptions) -> String {
+    format!("SET SESSION lock_wait_timeout = {}", options.lock_wait_max.as_secs().max(1))
+}
+
+async fn connect_control(options: &SnapshotOptions) -> Result<Connection, BulkError> {
+    let mut control = Connection::connect(&options.connect).await?;
+    schema::prepare(&mut control).await?;
+    control.execute(&lock_wait_statement(options)).await?;
+    stay(&mut control).await?;
+    Ok(control)
+}
+
+/// A connection that will read: values come in the bytes that the server keeps, and nothing but the end of the dump ends it.
+async fn connect_reader(options: &SnapshotOptions) -> Result<Connection, BulkError> {
+    let mut reader = Connection::connect(&options.connect).await?;
+    schema::prepare(&mut reader).await?;
+    reader.execute(queries::SESSION).await?;
+    reader.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ").await?;
+    // Who wants to change a table may wait for another reader, and this one behind him.
+    reader.execute(&lock_wait_statement(options)).await?;
+    stay(&mut reader).await?;
+    reader.widen_answers().await?;
+    Ok(reader)
+}
+
+/// Whether a connection may set savepoints, and lets metadata locks go when it goes back to one. In MariaDB only sessions that
+/// write no binlog do; others would have a transaction with a snapshot, savepoints and nothing else written, if it commits.
+async fn prepare_savepoints(reader: &mut Connection) -> Result<bool, BulkError> {
+    if reader.server().flavour == Flavour::MySql {
+        return Ok(true);
+    }
+    match reader.execute("SET SESSION sql_log_bin = 0").await {
+        Ok(_) => Ok(true),
+        Err(SessionError::Server { error, .. }) if REFUSED.contains(&error.number) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Hours may pass between two statements, or within one.
+pub(crate) async fn stay(connection: &mut Connection) -> Result<(), BulkError> {
+    let sql = match connection.server().flavour {
+        Flavour::MySql => {
+            "SET SESSION wait_timeout = 2147483, net_write_timeout = 86400, max_execution_time = 0"
+        }
+        Flavour::MariaDb => {
+            "SET SESSION wait_timeout = 2147483, net_write_timeout = 86400, max_statement_time = 0, \
+             idle_transaction_timeout = 0, idle_readonly_transaction_timeout = 0"
+        }
+    };
+    connection.execute(sql).await?;
+    Ok(())
+}
+
+/// Whether a channel feeds the server past its binlog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fed {
+    No,
+    Running,
+    Stopped,
+}
+
+/// A plan that is being run. Dropped half-way it closes all its connections, and whatever they lock is free.
+struct Taking<'a> {
+    options: &'a SnapshotOptions,
+    fed: Fed,
+    control: Connection,
+    readers: Vec<Connection>,
+    lets_go: bool,
+    lengths: Lengths,
+    listing: Listing,
+    /// The readers, when they hold tables.
+    holding: Vec<SnapshotReader>,
+    point: Option<SnapshotPoint>,
+    stall: Duration,
+}
+
+impl<'a> Taking<'a> {
+    /// Connects everything before anybody is locked out.
+    async fn prepare(options: &'a SnapshotOptions, fed: Fed) -> Result<Self, BulkError> {
+        let mut control = connect_control(options).await?;
+        let readers = (0..options.connections.max(1)).map(|_| connect_reader(options));
+        let mut readers = try_join_all(readers).await?;
+        let mut lets_go = true;
+        for reader in &mut readers {
+            lets_go &= prepare_savepoints(reader).await?;
+        }
+        if !lets_go {
+            warn!("without BINLOG ADMIN definitions of all tables stay as they are until the end");
+        }
+        let inventory = schema::inventory(&mut control, &options.selection).await?;
+        let lengths = Lengths::read(&mut control, &inventory.schemas).await?;
+        let listing = Listing::new(inventory, &options.finished, &lengths);
+        let (holding, point, stall) = (Vec::new(), None, Duration::ZERO);
+        Ok(Self { options, fed, control, readers, lets_go, lengths, listing, holding, point, stall })
+    }
+
+    async fn run(&mut self, plan: &SnapshotPlan) -> Result<(), BulkError> {
+        let mut waiting_since: Option<Instant> = None;
+        for step in &plan.steps {
+            if step.writers == Writers::Wait {
+                waiting_since = Some(Instant::now());
+            }
+            match waiting_since {
+                None => self.act(&step.action).await?,
+                Some(since) => {
+                    // For the lock, and once more as long with it.
+                    let left = (self.options.lock_wait_max * 2).saturating_sub(since.elapsed());
+                    let acted = tokio::time::timeout(left, self.act(&step.action)).await;
+                    acted.map_err(|_| BulkError::WritersBlocked { waited: since.elapsed() })??;
+                }
+            }
+            if step.writers == Writers::ResumeHint
+                && let Some(since) = waiting_since.take()
+            {
+                self.stall += since.elapsed();
+            }
+        }
+        Ok(())
+    }
+
+    async fn act(&mut self, action: &Action) -> Result<(), BulkError> {
+        match action {
+            Action::Control(sql) => drop(self.control.execute(sql).await?),
+            Action::Quiet => quiet(&mut self.control, self.options.lock_wait_max).await?,
+            Action::List(wait) => {
+                if *wait == Wait::Never {
+                    self.control.execute("SET SESSION lock_wait_timeout = 0").await?;
+                }
+                self.listing = self.list().await?;
+                self.control.execute(&lock_wait_statement(self.options)).await?;
+            }
+            Action::ListAgain => {
+                let listing = self.list().await?;
+                if listing.inventory != self.listing.inventory {
+                    let reason = "tables or other objects came or went since they were listed".into();
+                    return Err(BulkError::SchemaChanged { reason });
+                }
+                self.listing = listing;
+            }
+            Action::Open => self.open().await?,
+            Action::OpenAlike => self.open_alike().await?,
+            Action::Position => self.point = Some(self.position().await?),
+            Action::Hold(wait) => {
+                let (tables, lets_go) = (&self.listing.tables, self.lets_go);
+                let lock_wait = lock_wait_statement(self.options);
+                let readers = self.readers.drain(..).map(async |mut reader| {
+                    if *wait == Wait::Never {
+                        reader.execute("SET SESSION lock_wait_timeout = 0").await?;
+                    }
+                    let mut reader = SnapshotReader::hold(reader, tables, lets_go).await?;
+                    reader.connection.execute(&lock_wait).await?;
+                    Ok::<_, BulkError>(reader)
+                });
+                self.holding = try_join_all(readers).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn list(&mut self) -> Result<Listing, BulkError> {
+        let inventory = schema::inventory(&mut self.control, &self.options.selection).await?;
+        let mut listing = Listing::new(inventory, &self.options.finished, &self.lengths);
+        listing.define(&mut self.control).await?;
+        Ok(listing)
+    }
+
+    async fn open(&mut self) -> Result<(), BulkError> {
+        let opened = self
+            .readers
+            .iter_mut()
+            .map(|reader| reader.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"));
+        try_join_all(opened).await?;
+        Ok(())
+    }
+
+    async fn open_alike(&mut self) -> Result<(), BulkError> {
+        for tries in 1..=ALIKE_TRIES_MAX {
+            self.open().await?;
+            // Twice: one answer may be another session's, see `binlog_snapshot`.
+            let first = self.common_place().await?;
+            if first.is_some() && first == self.common_place().await? {
+                info!(tries, "snapshots are alike");
+                return Ok(());
+            }
+        }
+        Err(BulkError::SnapshotMismatch { tries: ALIKE_TRIES_MAX })
+    }
+
+    /// Where in the binlog all snapshots are; `None` if they are not at the same place.
+    async fn common_place(&mut self) -> Result<Option<(String, u64)>, BulkError> {
+        let mut common = None;
+        for reader in &mut self.readers {
+            let place = binlog_snapshot(reader).await?;
+            if place.is_none() || common.as_ref().is_some_and(|common| Some(common) != place.as_ref()) {
+                return Ok(None);
+            }
+            common = place;
+        }
+        Ok(common)
+    }
+
+    async fn position(&mut self) -> Result<SnapshotPoint, BulkError> {
+        let taken_at = Utc::now().to_rfc3339_opts(SecondsFormat::Micros, true);
+        let point = SnapshotPoint { taken_at, ..SnapshotPoint::default() };
+        let mut point = match self.control.server().flavour {
+            Flavour::MySql => mysql_position(&mut self.control, point).await?,
+            Flavour::MariaDb => {
+                let place = match self.readers.first_mut() {
+                    Some(reader) => binlog_snapshot(reader).await?,
+                    None => None,
+                };
+                mariadb_position(&mut self.control, place, self.fed, point).await?
+            }
+        };
+        if self.fed == Fed::Running {
+            point.gtid_set = None;
+        }
+        Ok(point)
+    }
+
+    fn finish(self, method: Method) -> Result<Snapshot, BulkError> {
+        let Self { holding: readers, point: Some(point), stall, listing, .. } = self else {
+            return Err(BulkError::NoSnapshot { reasons: "the plan lacks a step".into() });
+        };
+        info!(
+            method = method.name(),
+            stall_ms = stall.as_millis(),
+            gtid_set = point.gtid_set,
+            "snapshot taken"
+        );
+        let Listing { inventory, tables, definitions } = listing;
+        Ok(Snapshot { readers, inventory, tables, definitions, point, method, stall })
+    }
+}
+
+/// Waits until no statement, of those that the user may see, has run for a second.
+async fn quiet(control: &mut Connection, wait_max: Duration) -> Result<(), BulkError> {
+    const LONG: &str = "SELECT id, time FROM information_schema.processlist WHERE command IN ('Query', 'Execute') AND time > 0 \
+                        AND id <> CONNECTION_ID() AND user <> 'system user' ORDER BY time DESC LIMIT 1";
+    let begun = Instant::now();
+    loop {
+        let long = control.query(LONG).await?;
+        let Some(row) = long.first() else { return Ok(()) };
+        if begun.elapsed() >= wait_max {
+            let (id, seconds) = (row.get_u64(0).unwrap_or(0), row.get_u64(1).unwrap_or(0));
+            return Err(BulkError::LongRunningStatement { id, seconds });
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Where in the binlog a connection's snapshot is (MariaDB); `None` without a binlog.
+///
+/// The server puts the answer into variables that all sessions share, and then reads them: who asks on several connections at
+/// once may get one's answer on another.
+async fn binlog_snapshot(reader: &mut Connection) -> Result<Option<(String, u64)>, BulkError> {
+    let status = reader.query("SHOW STATUS LIKE 'binlog\\_snapshot\\_%'").await?;
+    let value = |name: &str| {
+        let row =
+            status.rows.iter().find(|row| row.get_str(0).is_some_and(|of| of.eq_ignore_ascii_case(name)));
+        row.and_then(|row| row.get_str(1)).filter(|value| !value.is_empty())
+    };
+    let position = value("binlog_snapshot_position").and_then(|position| position.parse().ok());
+    Ok(value("binlog_snapshot_file").map(str::to_owned).zip(position))
+}
+
+async fn mariadb_position(
+    control: &mut Connection,
+    place: Option<(String, u64)>,
+    fed: Fed,
+    point: SnapshotPoint,
+) -> Result<SnapshotPoint, BulkError> {
+    let mut gtid_set = match &place {
+        Some((file, position)) => {
+            let sql = format!("SELECT BINLOG_GTID_POS({}, {position})", literal(file));
+            control.query(&sql).await?.scalar().unwrap_or_default().to_owned()
+        }
+        None => String::new(),
+    };
+    if fed == Fed::Stopped {
+        let applied = control.query("SELECT @@GLOBAL.gtid_slave_pos").await?;
+        gtid_set = channel_target::with_applied(&gtid_set, applied.scalar().unwrap_or_default());
+    } else {
+        match replica_logging::of(control).await? {
+            Replicated::Logged => {}
+            Replicated::Unlogged { .. } => {
+                gtid_set = replica_logging::current(&gtid_set, &replica_logging::applied(control).await?);
+            }
+            Replicated::Cluster => {
+                warn!(
+                    "a Galera node without log_slave_updates does not tell the GTIDs of its data: they are left out"
+                );
+                gtid_set.clear();
+            }
+        }
+    }
+    let gtid_set = Some(gtid_set).filter(|gtids| !gtids.is_empty());
+    let (binlog_file, binlog_position) = place.unzip();
+    Ok(SnapshotPoint { gtid_set, binlog_file, binlog_position, ..point })
+}
+
+async fn mysql_position(control: &mut Connection, point: SnapshotPoint) -> Result<SnapshotPoint, BulkError> {
+    let gtids = control.query("SELECT REPLACE(@@GLOBAL.gtid_executed, '\\n', '')").await?;
+    let gtid_set = gtids.scalar().filter(|gtids| !gtids.is_empty()).map(str::to_owned);
+    let sql = match control.server().version {
+        version if version >= (8, 2, 0) => "SHOW BINARY LOG STATUS",
+        _ => "SHOW MASTER STATUS",
+    };
+    // Who may not see it has the GTIDs.
+    let place = match control.query(sql).await {
+        Ok(place) => place,
+        Err(SessionError::Server { .. }) => return Ok(SnapshotPoint { gtid_set, ..point }),
+        Err(error) => return Err(error.into()),
+    };
+    let row = place.first();
+    let binlog_file = row.and_then(|row| row.get_str(0)).map(str::to_owned);
+    let binlog_position = row.and_then(|row| row.get_u64(1));
+    Ok(SnapshotPoint { gtid_set, binlog_file, binlog_position, ..point })
+}

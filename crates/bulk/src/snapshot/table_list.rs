@@ -1,0 +1,102 @@
+//! What there is at the point in time of a snapshot: a table that came just before it belongs to it, too.
+
+use std::collections::{HashMap, HashSet};
+
+use tailwater_session::Connection;
+
+use crate::error::BulkError;
+use crate::folder::ObjectKind;
+use crate::schema::{self, Inventory, Object, TableName, texts};
+use crate::sql::literals;
+
+/// What there is, and what is to be read of it.
+#[derive(Debug)]
+pub(super) struct Listing {
+    /// All that is selected.
+    pub(super) inventory: Inventory,
+    /// Tables that will be read, about in the order in which they will be finished.
+    pub(super) tables: Vec<TableName>,
+    /// Definitions of all that no lock keeps as it is for longer; see [`Listing::define`].
+    pub(super) definitions: HashMap<Object, Vec<u8>>,
+}
+
+impl Listing {
+    /// Of what there is tables that are `finished` are not read any more.
+    pub(super) fn new(inventory: Inventory, finished: &HashSet<TableName>, lengths: &Lengths) -> Self {
+        let left = inventory.tables.iter().filter(|table| !finished.contains(*table));
+        let tables = lengths.largest_first(left.cloned().collect());
+        Self { inventory, tables, definitions: HashMap::new() }
+    }
+
+    /// Reads the definitions of all but tables, and but sequences: those say which value comes next, which must not be one that
+    /// a row of the snapshot has already, and are read behind it.
+    ///
+    /// # Errors
+    /// As [`schema::ddl`].
+    pub(super) async fn define(&mut self, connection: &mut Connection) -> Result<(), BulkError> {
+        let schemas = self.inventory.schemas.iter().cloned().map(Object::Schema);
+        let is_sequence =
+            |object: &&Object| matches!(object, Object::Other { kind: ObjectKind::Sequence, .. });
+        let objects = self.inventory.objects.iter().filter(|object| !is_sequence(object));
+        for object in schemas.chain(objects.cloned()) {
+            let definition = schema::ddl(connection, &object).await?;
+            self.definitions.insert(object, definition);
+        }
+        Ok(())
+    }
+}
+
+/// Engines that have no savepoints and do without: they are part of no transaction.
+const NEVER_JOIN: [&str; 7] = ["myisam", "mrg_myisam", "memory", "csv", "archive", "blackhole", "federated"];
+
+/// What the order of tables depends on.
+#[derive(Debug, Default)]
+pub(crate) struct Lengths(HashMap<TableName, Weight>);
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Weight {
+    /// About how long it is.
+    bytes: u64,
+    /// Its engine joins transactions and has no savepoints: connections that have read it take none any more, see [`super::reader`].
+    ends_savepoints: bool,
+}
+
+impl Lengths {
+    /// Asks for the lengths and engines of the tables of these databases.
+    ///
+    /// # Errors
+    /// [`BulkError::Session`]
+    pub(crate) async fn read(connection: &mut Connection, schemas: &[String]) -> Result<Self, BulkError> {
+        if schemas.is_empty() {
+            return Ok(Self::default());
+        }
+        let sql = "SELECT engine FROM information_schema.engines WHERE savepoints = 'YES'";
+        let with: HashSet<_> =
+            texts(&connection.query(sql).await?)?.into_iter().map(|[engine]| engine.to_lowercase()).collect();
+        let sql = format!(
+            "SELECT table_schema, table_name, data_length, engine FROM information_schema.tables WHERE table_schema IN ({})",
+            literals(schemas.iter().map(String::as_str))
+        );
+        let mut weights = HashMap::new();
+        for row in &connection.query(&sql).await?.rows {
+            let (Some(schema), Some(name)) = (row.get_str(0), row.get_str(1)) else { continue };
+            let ends_savepoints = row
+                .get_str(3)
+                .map(str::to_lowercase)
+                .is_some_and(|engine| !with.contains(&engine) && !NEVER_JOIN.contains(&engine.as_str()));
+            let bytes = row.get_u64(2).unwrap_or(0);
+            weights.insert(TableName::new(schema, name), Weight { bytes, ends_savepoints });
+        }
+        Ok(Self(weights))
+    }
+
+    /// Tables in the order in which they are begun: the largest first, so that at the end all connections have work; but before them those
+    /// whose engine ends savepoints.
+    pub(crate) fn largest_first(&self, mut tables: Vec<TableName>) -> Vec<TableName> {
+        tables.sort_by_key(|table| {
+            let Weight { bytes, ends_savepoints } = self.0.get(table).copied().unwrap_or_default();
+            (!ends_savepoints, std::cmp::Reverse(bytes))
+        });
+        tables
+    }
+}

@@ -1,0 +1,136 @@
+//! Asks servers how they are, at a bounded rate.
+
+use std::time::Duration;
+
+use tailwater_session::{ConnectOptions, Connection, SessionError};
+use tailwater_wire::Flavour;
+use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
+
+use super::gauges::{Decision, Gauges, Limit};
+use super::{ThrottleQuery, ThrottleRules};
+
+/// An answer that takes longer is none.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// One question to one server.
+struct Asker {
+    options: ConnectOptions,
+    question: Question,
+    connection: Option<Connection>,
+}
+
+enum Question {
+    Lag,
+    ThreadsRunning,
+    Own(String),
+}
+
+impl Asker {
+    fn new(options: &ConnectOptions, question: Question) -> Self {
+        let options = ConnectOptions {
+            connect_timeout: PATIENCE,
+            read_timeout: Some(PATIENCE),
+            program_name: "tailwater throttle".into(),
+            ..options.clone()
+        };
+        Self { options, question, connection: None }
+    }
+
+    /// Asks once; connects again if the connection is gone.
+    async fn ask(&mut self) -> Result<f64, String> {
+        match tokio::time::timeout(PATIENCE, self.try_ask()).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(reason)) => {
+                self.connection = None;
+                Err(reason)
+            }
+            Err(_) => {
+                self.connection = None;
+                Err(format!("no answer in {} s", PATIENCE.as_secs()))
+            }
+        }
+    }
+
+    async fn try_ask(&mut self) -> Result<f64, String> {
+        let text = |error: SessionError| error.to_string();
+        let connection = match &mut self.connection {
+            Some(connection) => connection,
+            None => self.connection.insert(Connection::connect(&self.options).await.map_err(text)?),
+        };
+        match &self.question {
+            Question::Lag => lag(connection).await,
+            Question::ThreadsRunning => {
+                let answer =
+                    connection.query("SHOW GLOBAL STATUS LIKE 'Threads_running'").await.map_err(text)?;
+                let value = answer.first().and_then(|row| row.get_str(1));
+                number(value.ok_or("the server does not show it")?)
+            }
+            Question::Own(sql) => {
+                let answer = connection.query(sql).await.map_err(text)?;
+                number(answer.scalar().ok_or("it gave no value")?)
+            }
+        }
+    }
+}
+
+/// How far a replica is behind, in seconds: the channel that is furthest.
+async fn lag(connection: &mut Connection) -> Result<f64, String> {
+    let server = connection.server();
+    let sql = match server.flavour {
+        Flavour::MariaDb => "SHOW ALL SLAVES STATUS",
+        Flavour::MySql if server.version >= (8, 0, 22) => "SHOW REPLICA STATUS",
+        Flavour::MySql => "SHOW SLAVE STATUS",
+    };
+    let answer = connection.query(sql).await.map_err(|error| error.to_string())?;
+    let column = answer.column("Seconds_Behind_Source").or_else(|| answer.column("Seconds_Behind_Master"));
+    let column = column.filter(|_| !answer.rows.is_empty()).ok_or("it is no replica")?;
+    let mut most = 0.0_f64;
+    for row in &answer.rows {
+        most = most.max(number(row.get_str(column).ok_or("replication is not running")?)?);
+    }
+    Ok(most)
+}
+
+fn number(text: &str) -> Result<f64, String> {
+    text.parse().map_err(|_| format!("{text:?} is no number"))
+}
+
+/// Asks all servers again and again, and tells what to do. It never ends.
+pub(super) async fn ask_for_ever(
+    rules: ThrottleRules,
+    server: ConnectOptions,
+    tell: watch::Sender<Decision>,
+) {
+    let (mut askers, mut limits) = (Vec::new(), Vec::new());
+    for replica in &rules.replicas {
+        askers.push(Asker::new(replica, Question::Lag));
+        let what = format!("replica lag of {}", replica.endpoint);
+        limits.push(Limit { what, max: rules.replica_lag_max.as_secs_f64(), unit: " s" });
+    }
+    if let Some(max) = rules.threads_running_max {
+        askers.push(Asker::new(&server, Question::ThreadsRunning));
+        let what = format!("Threads_running of {}", server.endpoint);
+        limits.push(Limit { what, max: max as f64, unit: "" });
+    }
+    if let Some(ThrottleQuery { sql, max }) = rules.query {
+        askers.push(Asker::new(&server, Question::Own(sql)));
+        limits.push(Limit { what: "the throttle query".into(), max, unit: "" });
+    }
+    let mut gauges = Gauges::new(limits);
+    let mut ticks = tokio::time::interval(rules.every.max(Duration::from_millis(10)));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let answers = futures_util::future::join_all(askers.iter_mut().map(Asker::ask)).await;
+        for (number, answer) in answers.into_iter().enumerate() {
+            gauges.heard(number, answer);
+        }
+        let decision = gauges.decision();
+        tell.send_if_modified(|told| {
+            let differs = *told != decision;
+            *told = decision;
+            differs
+        });
+    }
+}
