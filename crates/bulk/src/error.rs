@@ -13,14 +13,14 @@ pub enum ResumeHint {
     /// What is there is gone on behind.
     Resume,
     /// It is to be of one point in time, which what is there would not be.
-    Anew,
+    Restart,
 }
 
 impl fmt::Display for ResumeHint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Resume => "What was loaded is kept: go on with --resume",
-            Self::Anew => "Begin anew with --anew, which drops what was copied",
+            Self::Resume => "What was loaded is kept: continue with --resume",
+            Self::Restart => "Start from scratch with --restart, which drops what was copied",
         })
     }
 }
@@ -29,9 +29,9 @@ impl ResumeHint {
     fn behind_an_earlier(self) -> &'static str {
         match self {
             Self::Resume => {
-                "go on with --resume, or begin anew: a copy with --anew, a load when what it made is dropped"
+                "continue with --resume, or start from scratch: a copy with --restart, a load after dropping what it made"
             }
-            Self::Anew => "begin anew with --anew, which drops what was copied",
+            Self::Restart => "start from scratch with --restart, which drops what was copied",
         }
     }
 }
@@ -366,7 +366,7 @@ pub enum BulkError {
     StreamInterrupted,
     /// A copy that is to tell the target which transactions it has was told to stop.
     #[error(
-        "interrupted; the target is to have the data of one point in time: begin anew with --anew, which drops what was copied"
+        "interrupted; the target is to have the data of one point in time: begin anew with --restart, which drops what was copied"
     )]
     CopyInterrupted,
     /// The target cannot be told which transactions it has.
@@ -617,7 +617,7 @@ impl BulkError {
             Self::InterruptedLoad { go_on, .. }
             | Self::DefinitionRejected { go_on, .. }
             | Self::RowsRejected { go_on, .. }
-            | Self::IndexesRejected { go_on, .. } => *go_on = ResumeHint::Anew,
+            | Self::IndexesRejected { go_on, .. } => *go_on = ResumeHint::Restart,
             _ => {}
         }
         self
@@ -653,7 +653,7 @@ mod tests {
             assert!(error.to_string().contains("--resume"), "{error}");
             let error = error.of_one_point();
             let said = error.to_string();
-            assert!(said.contains("--anew") && !said.contains("--resume"), "{error}");
+            assert!(said.contains("--restart") && !said.contains("--resume"), "{error}");
         }
     }
 }

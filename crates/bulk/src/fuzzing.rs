@@ -4,9 +4,9 @@
 use tailwater_wire::Flavour;
 
 use crate::folder::{JournalEntry, journal};
-use crate::load::insert_builder::Inserts;
+use crate::load::insert_builder::InsertBuilder;
 use crate::load::mydumper;
-use crate::load::statement_splitter::{self, Statements};
+use crate::load::statement_splitter::{self, StatementSplitter};
 use crate::schema::TableName;
 
 /// Statements of files beyond this are refused.
@@ -31,7 +31,7 @@ pub fn check(data: &[u8]) {
 }
 
 fn split(pieces: &[&[u8]]) -> Parts {
-    let mut statements = Statements::new(STATEMENT_BYTES_MAX);
+    let mut statements = StatementSplitter::new(STATEMENT_BYTES_MAX);
     let mut found = Vec::new();
     for piece in pieces {
         found.extend(statements.push(piece)?);
@@ -61,7 +61,7 @@ fn check_statements(data: &[u8], (front, rest): (&[u8], &[u8])) {
 fn check_rows(data: &[u8], (front, rest): (&[u8], &[u8])) {
     let columns = [("a".to_owned(), "int".to_owned()), ("j".to_owned(), "json".to_owned())];
     let made = |pieces: &[&[u8]]| -> Parts {
-        let mut inserts = Inserts::new(&TableName::new("s", "t"), &columns, Flavour::MySql, 256);
+        let mut inserts = InsertBuilder::new(&TableName::new("s", "t"), &columns, Flavour::MySql, 256);
         let mut made = Vec::new();
         for piece in pieces {
             made.extend(inserts.push(piece)?);

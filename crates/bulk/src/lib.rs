@@ -38,5 +38,5 @@ pub mod throttle;
 
 pub use dump::{DumpOptions, DumpReport, dump, dump_stream};
 pub use error::{BulkError, ResumeHint};
-pub use progress::Progress;
+pub use progress::BulkProgress;
 pub use throttle::{Throttle, ThrottleQuery, ThrottleRules};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Figures that workers add to while others look.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct BulkProgress {
     tables: AtomicU64,
     tables_total: AtomicU64,
     rows: AtomicU64,
@@ -14,12 +14,12 @@ pub struct Progress {
     bytes_total: AtomicU64,
     file_bytes: AtomicU64,
     chunks: AtomicU64,
-    held: Mutex<Held>,
+    held: Mutex<WaitState>,
 }
 
 /// What holds work back, and how many wait for it.
 #[derive(Debug, Default)]
-struct Held {
+struct WaitState {
     reason: Option<Arc<str>>,
     waiting: usize,
 }
@@ -45,7 +45,7 @@ pub struct ProgressFigures {
     pub chunks: u64,
 }
 
-impl Progress {
+impl BulkProgress {
     /// What there is to be done.
     pub fn expect(&self, tables: u64, rows: u64) {
         self.tables_total.fetch_add(tables, Relaxed);
@@ -75,11 +75,11 @@ impl Progress {
     }
 
     /// Somebody is held back for a reason, until what is given here is dropped.
-    pub(crate) fn waits(&self, reason: impl Into<Arc<str>>) -> Waiter<'_> {
+    pub(crate) fn waits(&self, reason: impl Into<Arc<str>>) -> WaitGuard<'_> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.waiting += 1;
         held.reason = Some(reason.into());
-        Waiter(self)
+        WaitGuard(self)
     }
 
     /// Why work is held back now, if it is.
@@ -103,16 +103,16 @@ impl Progress {
 }
 
 /// Somebody who is held back.
-pub(crate) struct Waiter<'a>(&'a Progress);
+pub(crate) struct WaitGuard<'a>(&'a BulkProgress);
 
-impl Waiter<'_> {
+impl WaitGuard<'_> {
     /// The reason is another now.
     pub(crate) fn because(&self, reason: Arc<str>) {
         self.0.held.lock().unwrap_or_else(PoisonError::into_inner).reason = Some(reason);
     }
 }
 
-impl Drop for Waiter<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         let mut held = self.0.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.waiting = held.waiting.saturating_sub(1);

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use tailwater_bulk::check::sync_wait::SyncMethod;
-use tailwater_bulk::check::{CheckOptions, What};
+use tailwater_bulk::check::{CheckOptions, DifferenceKind};
 use tailwater_bulk::copy::{CopyOptions, copy};
-use tailwater_bulk::folder::Compression;
+use tailwater_bulk::folder::DumpCompression;
 use tailwater_bulk::load::{LoadOptions, load, tailwater_folder};
 use tailwater_bulk::repair::{RepairOptions, repair};
 use tailwater_bulk::schema::Selection;
-use tailwater_bulk::{BulkError, DumpOptions, Progress, Throttle, dump_stream};
+use tailwater_bulk::{BulkError, BulkProgress, DumpOptions, Throttle, dump_stream};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
@@ -104,7 +104,7 @@ async fn odd_data_is_carried(kind: ServerKind) -> Result<()> {
     let indexes = "SELECT id, e + 0, n + 0, z + 0, w + 0, v + 0, s + 0, l + 0 FROM odd.members ORDER BY id";
     let (before, wanted) = (all(&source).await?, source.sql(indexes).await?);
     ensure!(wanted[2] == "3\t0\t0\t0\t1\t1\t0\t0", "{wanted:?}");
-    let folder = written::write(&source, Compression::Zstd, 2).await?;
+    let folder = written::write(&source, DumpCompression::Zstd, 2).await?;
     for inserts in [false, true] {
         let target = has_archive(kind).await?;
         let contents = tailwater_folder::read(folder.path(), false)?;
@@ -169,17 +169,17 @@ async fn what_is_no_member_is_repaired(source: &Server, target: &Server) -> Resu
     }
     let options = CheckOptions {
         selection: Selection { schemas: vec!["odd".into()], ..Selection::default() },
-        in_step: Some(SyncMethod::AtOnce),
+        sync_method: Some(SyncMethod::None),
         ..CheckOptions::new(source.connect_options(), target.connect_options())
     };
     let report = run(&options).await?;
     let of = |table: &str| report.differences.iter().filter(|found| found.table == table).collect::<Vec<_>>();
     let [row] = of("members")[..] else { anyhow::bail!("{report:?}") };
-    let What::Changed { columns } = &row.what else { anyhow::bail!("{row:?}") };
+    let DifferenceKind::Changed { columns } = &row.what else { anyhow::bail!("{row:?}") };
     ensure!(*columns == ["e", "z", "l"], "{row:?}");
     ensure!(of("violating").len() == if is_mariadb { 2 } else { 0 }, "{report:?}");
     let repairing = RepairOptions::new(options.clone());
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(BulkProgress::default());
     let repaired = repair(&repairing, Throttle::open(), progress, CancellationToken::new()).await?;
     ensure!(repaired.rows.len() == report.differences.len() && repaired.is_equal(), "{repaired:?}");
     ensure!(run(&options).await?.is_equal());
@@ -201,7 +201,7 @@ async fn a_target_that_logs_statements(kind: ServerKind) -> Result<()> {
     }
     let source = started(kind).await?;
     source.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY); INSERT INTO shop.t VALUES (1), (2)").await?;
-    let folder = written::write(&source, Compression::Zstd, 10).await?;
+    let folder = written::write(&source, DumpCompression::Zstd, 10).await?;
     let spec = ServerSpec::new(kind).options(["--local-infile=1", "--binlog-format=STATEMENT"]);
     let target = Server::start(spec).await?;
     target.sql("CREATE USER loader; GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON *.* TO loader").await?;
@@ -249,7 +249,7 @@ async fn engines_that_are_not_there(kind: ServerKind) -> Result<()> {
     if with_archive {
         source.sql("CREATE TABLE shop.b (id INT, t TEXT) ENGINE=ARCHIVE; INSERT INTO shop.b VALUES (1, 'x'), (2, 'y')").await?;
     }
-    let folder = written::write(&source, Compression::None, 10).await?;
+    let folder = written::write(&source, DumpCompression::None, 10).await?;
     let target = has_archive(kind).await?;
     let file = folder.path().join("shop.a.table.sql");
     let definition = std::fs::read_to_string(&file)?;
@@ -302,7 +302,7 @@ async fn engines_that_join_without_savepoints(kind: ServerKind) -> Result<()> {
         )
         .await?;
     let before = all(&source).await?;
-    let folder = written::write(&source, Compression::Zstd, 2).await?;
+    let folder = written::write(&source, DumpCompression::Zstd, 2).await?;
     let target = started(kind).await?;
     let contents = tailwater_folder::read(folder.path(), false)?;
     let options = LoadOptions::new(target.connect_options());

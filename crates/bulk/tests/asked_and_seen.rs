@@ -108,7 +108,7 @@ async fn checks_that_see_nothing(on_source: &Server, on_target: &Server) -> Resu
     let compare = async |source: &str, target: &str, selection: Selection| {
         let mut options = CheckOptions::new(as_user(on_source, source), as_user(on_target, target));
         options.selection = selection;
-        options.in_step = Some(SyncMethod::AtOnce);
+        options.sync_method = Some(SyncMethod::None);
         run(&options).await
     };
     for (source, target, selection) in [

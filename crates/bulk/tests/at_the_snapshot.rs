@@ -9,7 +9,7 @@ use tailwater_bulk::check::sync_wait::SyncMethod;
 use tailwater_bulk::check::{CheckOptions, Digests};
 use tailwater_bulk::load::{LoadOptions, load, tailwater_folder};
 use tailwater_bulk::schema::Selection;
-use tailwater_bulk::{DumpOptions, Progress, dump};
+use tailwater_bulk::{BulkProgress, DumpOptions, dump};
 use tailwater_sandbox::replica::ReplicaOf;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::{ConnectOptions, Connection, SessionError};
@@ -73,7 +73,7 @@ async fn a_dump_under_writes_and_ddl_is_the_source_at_one_moment(kind: ServerKin
             lock_wait_max: Duration::from_secs(10),
             ..DumpOptions::new(source.connect_options(), folder.path())
         };
-        let dumping = dump(options, Arc::new(Progress::default()), CancellationToken::new());
+        let dumping = dump(options, Arc::new(BulkProgress::default()), CancellationToken::new());
         let report = tokio::time::timeout(PATIENCE, dumping).await.context("the dump hangs")??;
         ensure!(writers.committed() > committed, "seed {seed}: nobody wrote meanwhile");
         let [point] = report.manifest.snapshots.as_slice() else {
@@ -90,10 +90,10 @@ async fn a_dump_under_writes_and_ddl_is_the_source_at_one_moment(kind: ServerKin
         ensure_equal(&all(&replica).await?, &all(&target).await?).with_context(context)?;
         let options = CheckOptions {
             selection: Selection { schemas: vec!["planted".into()], ..Selection::default() },
-            in_step: Some(SyncMethod::AtOnce),
+            sync_method: Some(SyncMethod::None),
             ..CheckOptions::new(replica.connect_options(), target.connect_options())
         };
-        for digests in [options.digests, Digests::Here { seed: 7 }, Digests::OnServers] {
+        for digests in [options.digests, Digests::Client { seed: 7 }, Digests::OnServers] {
             let report = checked::run(&CheckOptions { digests, ..options.clone() }).await;
             let report = report.with_context(context)?;
             ensure!(report.is_equal() && report.tables >= 5, "{}: {report:#?}", context());

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use tailwater_bulk::binary::clone_plugin::{self, CloneOptions};
 use tailwater_bulk::binary::mariadb_backup::{self, BackupOptions};
-use tailwater_bulk::{BulkError, Progress};
+use tailwater_bulk::{BulkError, BulkProgress};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::{ConnectOptions, Connection};
 use tokio_util::sync::CancellationToken;
@@ -145,7 +145,7 @@ async fn a_mysql_server_becomes_another_that_is_written_to() -> Result<()> {
 
     let stop = Arc::new(AtomicBool::new(false));
     let writer = write(&donor, &stop);
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(BulkProgress::default());
     let (of_task, told) = (Arc::clone(&progress), CancellationToken::new());
     let cloning = tokio::spawn(async move { clone_plugin::clone(&options, &of_task, &told).await });
     // Nothing supervises it, so it stays down when it is to come back with its new data.
@@ -178,7 +178,7 @@ async fn a_clone_that_cannot_log_in_changes_nothing() -> Result<()> {
     }
     // Nothing listens there for the recipient.
     options.donor_address = Some(("127.0.0.1".into(), recipient.port()));
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(BulkProgress::default());
     match clone_plugin::clone(&options, &progress, &CancellationToken::new()).await {
         Err(error @ BulkError::BinaryFailed { .. }) => {
             let said = error.to_string();
@@ -235,7 +235,7 @@ async fn back_up(kind: ServerKind, other: ServerKind) -> Result<()> {
 
     let stop = Arc::new(AtomicBool::new(false));
     let writer = write(&source, &stop);
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(BulkProgress::default());
     let told = CancellationToken::new();
     let done = mariadb_backup::back_up(&options, &progress, &told).await;
     stop.store(true, Ordering::Relaxed);
@@ -264,7 +264,7 @@ async fn a_backup_that_fails_says_why_and_one_that_is_stopped_stops() -> Result<
         parallel: 1,
         memory_bytes: 64 << 20,
     };
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(BulkProgress::default());
     let told = CancellationToken::new();
     told.cancel();
     let stopped = mariadb_backup::back_up(&good, &progress, &told).await;

@@ -1,9 +1,9 @@
 //! Dumps of one family loaded into a server of the other.
 
 use anyhow::{Context, Result, ensure};
-use tailwater_bulk::folder::Compression;
+use tailwater_bulk::folder::DumpCompression;
 use tailwater_bulk::load::{LoadOptions, load, tailwater_folder};
-use tailwater_bulk::{BulkError, Progress};
+use tailwater_bulk::{BulkError, BulkProgress};
 use tailwater_sandbox::{Server, ServerKind, require};
 use tokio_util::sync::CancellationToken;
 
@@ -27,11 +27,12 @@ const SUMS: &str = "SET NAMES utf8mb4; SELECT id, HEX(v), HEX(u), HEX(b), bi + 0
     JSON_EXTRACT(j, '$.k[1]'), JSON_LENGTH(j, '$.k') FROM far.t ORDER BY id; SELECT COUNT(*) FROM far.seen";
 
 async fn load_from(source: &Server, target: &Server) -> Result<Result<(), BulkError>> {
-    let folder = written::write(source, Compression::Zstd, 10).await?;
+    let folder = written::write(source, DumpCompression::Zstd, 10).await?;
     let contents = tailwater_folder::read(folder.path(), false)?;
     let options = LoadOptions::new(target.connect_options());
     let loaded =
-        load(&contents, &options, &std::sync::Arc::new(Progress::default()), &CancellationToken::new()).await;
+        load(&contents, &options, &std::sync::Arc::new(BulkProgress::default()), &CancellationToken::new())
+            .await;
     Ok(loaded.map(drop))
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use tailwater_bulk::check::sync_wait::SyncMethod;
 use tailwater_bulk::check::{CheckOptions, Digests};
-use tailwater_bulk::folder::Compression;
+use tailwater_bulk::folder::DumpCompression;
 use tailwater_bulk::load::{LoadOptions, load, tailwater_folder};
 use tailwater_bulk::schema::Selection;
 use tailwater_sandbox::{ServerKind, require};
@@ -62,7 +62,7 @@ async fn texts_in_all_character_sets_arrive(kind: ServerKind) -> Result<()> {
         connection.execute(&format!("INSERT INTO sets.t VALUES ({id}, {})", values.join(", "))).await?;
     }
     let before = all(&source).await?;
-    let folder = written::write(&source, Compression::Zstd, 10).await?;
+    let folder = written::write(&source, DumpCompression::Zstd, 10).await?;
     let contents = tailwater_folder::read(folder.path(), false)?;
     for inserts in [false, true] {
         target.sql("DROP DATABASE IF EXISTS sets; DROP DATABASE IF EXISTS tailwater").await?;
@@ -72,10 +72,10 @@ async fn texts_in_all_character_sets_arrive(kind: ServerKind) -> Result<()> {
     }
     let options = CheckOptions {
         selection: Selection { schemas: vec!["sets".into()], ..Selection::default() },
-        in_step: Some(SyncMethod::AtOnce),
+        sync_method: Some(SyncMethod::None),
         ..CheckOptions::new(source.connect_options(), target.connect_options())
     };
-    for digests in [options.digests, Digests::Here { seed: 7 }, Digests::OnServers] {
+    for digests in [options.digests, Digests::Client { seed: 7 }, Digests::OnServers] {
         let report = checked::run(&CheckOptions { digests, ..options.clone() }).await?;
         ensure!(report.is_equal() && report.rows > 100, "{report:#?}");
     }

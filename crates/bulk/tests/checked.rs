@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use tailwater_bulk::check::sync_wait::SyncMethod;
-use tailwater_bulk::check::{CheckOptions, CheckReport, Difference, Digests, TableFinding, What, check};
-use tailwater_bulk::repair::{Action, Outcome, RepairOptions, repair};
+use tailwater_bulk::check::{
+    CheckOptions, CheckReport, DifferenceKind, Digests, RowDifference, TableFinding, check,
+};
+use tailwater_bulk::repair::{RepairAction, RepairOptions, RepairOutcome, repair};
 use tailwater_bulk::schema::Selection;
-use tailwater_bulk::{BulkError, Progress, Throttle};
+use tailwater_bulk::{BulkError, BulkProgress, Throttle};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;
 use tokio_util::sync::CancellationToken;
@@ -18,17 +20,18 @@ use crate::support::run_script;
 use crate::types;
 
 /// All ways to digest rows.
-const ALL_DIGESTS: [Digests; 3] = [Digests::Quick { seed: 5 }, Digests::Here { seed: 5 }, Digests::OnServers];
+const ALL_DIGESTS: [Digests; 3] =
+    [Digests::Quick { seed: 5 }, Digests::Client { seed: 5 }, Digests::OnServers];
 
 on_each_server!(planted_bits_are_found_and_repaired_while_all_tables_are_written_to);
 
 /// A source and its native replica.
-pub struct Replicated {
+pub struct ReplicaLogging {
     pub source: Server,
     pub target: Server,
 }
 
-impl Replicated {
+impl ReplicaLogging {
     pub async fn start(kind: ServerKind) -> Result<Self> {
         let (source, target) = tokio::try_join!(
             Server::start(ServerSpec::new(kind).name("source")),
@@ -50,7 +53,7 @@ impl Replicated {
 
 pub async fn run(options: &CheckOptions) -> Result<CheckReport, BulkError> {
     let throttle = Arc::new(Throttle::open());
-    check(options, throttle, Arc::new(Progress::default()), CancellationToken::new()).await
+    check(options, throttle, Arc::new(BulkProgress::default()), CancellationToken::new()).await
 }
 
 /// `TAILWATER_LONG=1` plants a thousand.
@@ -64,7 +67,7 @@ async fn planted_bits_are_found_and_repaired_while_all_tables_are_written_to(kin
         return Ok(());
     }
     let count = if is_long { 1000 } else { 300 };
-    let servers = Replicated::start(kind).await?;
+    let servers = ReplicaLogging::start(kind).await?;
     let seed = planted::seed();
     let plan = planted::Plan::new(seed, kind, count);
     run_script(&servers.source, plan.script().as_bytes())?;
@@ -101,10 +104,13 @@ async fn planted_bits_are_found_and_repaired_while_all_tables_are_written_to(kin
     let executed = servers.target.sql("SELECT @@GLOBAL.gtid_executed").await.unwrap_or_default();
     let report = run_repair(&RepairOptions::new(options.clone())).await?;
     let remains: Vec<_> =
-        report.rows.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Remains(_))).collect();
+        report.rows.iter().filter(|(_, outcome)| matches!(outcome, RepairOutcome::Remains(_))).collect();
     ensure!(report.is_equal(), "seed {seed}: {remains:#?}");
-    for action in [Action::Insert, Action::Update, Action::Delete] {
-        ensure!(report.rows.iter().any(|(_, outcome)| *outcome == Outcome::Done(action)), "no {action:?}");
+    for action in [RepairAction::Insert, RepairAction::Update, RepairAction::Delete] {
+        ensure!(
+            report.rows.iter().any(|(_, outcome)| *outcome == RepairOutcome::Done(action)),
+            "no {action:?}"
+        );
     }
     let report = run(&options).await?;
     ensure!(report.is_equal(), "seed {seed}: after the repair: {:#?}", report.differences);
@@ -124,7 +130,7 @@ async fn what_servers_add_up_does_not_cancel(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
-    let servers = Replicated::start(kind).await?;
+    let servers = ReplicaLogging::start(kind).await?;
     let script = "CREATE DATABASE summed; USE summed; SET @@cte_max_recursion_depth = 10000; \
          CREATE TABLE flags (id INT PRIMARY KEY, flag TINYINT NOT NULL, big BIGINT NOT NULL, pad CHAR(40) NOT NULL); \
          CREATE TABLE numbers (id BIGINT UNSIGNED PRIMARY KEY, a INT, b INT UNSIGNED, c BIGINT UNSIGNED, \
@@ -158,14 +164,14 @@ async fn what_servers_add_up_does_not_cancel(kind: ServerKind) -> Result<()> {
     ensure!(servers.target.wait_for_gtids(&gtids, Duration::from_secs(60)).await?);
     for digests in ALL_DIGESTS {
         let options = CheckOptions { digests, ..options.clone() };
-        let said = Statements::listen(&servers.target).await?;
+        let said = StatementSplitter::listen(&servers.target).await?;
         let report = run(&options).await?;
         ensure!(report.is_equal() && report.tables == 6, "{digests:?}: {report:#?}");
         // Not the keyless one, nor the one that the source warns of before the target is asked.
         let summed = if kind == ServerKind::Mysql97 { 0 } else { 4 };
         let wanted = match digests {
             Digests::Quick { .. } => (summed, 0),
-            Digests::Here { .. } => (0, 0),
+            Digests::Client { .. } => (0, 0),
             // And one more, whether what was warned of has a hash.
             Digests::OnServers => (0, if kind == ServerKind::Mysql97 { 6 } else { 7 }),
         };
@@ -217,7 +223,7 @@ async fn what_servers_add_up_does_not_cancel(kind: ServerKind) -> Result<()> {
                 _ => report
                     .differences
                     .iter()
-                    .filter(|difference| matches!(difference.what, What::Changed { .. }))
+                    .filter(|difference| matches!(difference.what, DifferenceKind::Changed { .. }))
                     .count(),
             };
             if found != count {
@@ -272,11 +278,11 @@ async fn what_is_declared_otherwise_is_added_up_alike(kind: ServerKind) -> Resul
     run_script(&target, on_target.as_bytes())?;
     let options = CheckOptions {
         selection: Selection { schemas: vec!["declared".into()], ..Selection::default() },
-        in_step: Some(SyncMethod::AtOnce),
+        sync_method: Some(SyncMethod::None),
         ..CheckOptions::new(source.connect_options(), target.connect_options())
     };
     for digests in ALL_DIGESTS {
-        let said = Statements::listen(&target).await?;
+        let said = StatementSplitter::listen(&target).await?;
         let report = run(&CheckOptions { digests, ..options.clone() }).await?;
         let found: Vec<_> = report.differences.iter().map(table_key_and_what).collect();
         ensure!(found == [("bits".into(), "1".into(), "n,w".into())], "{digests:?}: {found:?}");
@@ -289,11 +295,11 @@ async fn what_is_declared_otherwise_is_added_up_alike(kind: ServerKind) -> Resul
 }
 
 /// What a server is told.
-struct Statements<'s> {
+struct StatementSplitter<'s> {
     server: &'s Server,
 }
 
-impl<'s> Statements<'s> {
+impl<'s> StatementSplitter<'s> {
     /// From now on.
     async fn listen(server: &'s Server) -> Result<Self> {
         server.sql("SET sql_log_bin = 0; SET GLOBAL log_output = 'TABLE'; SET GLOBAL general_log = 0; TRUNCATE mysql.general_log; \
@@ -311,17 +317,17 @@ impl<'s> Statements<'s> {
     }
 }
 
-fn table_key_and_what(difference: &Difference) -> (String, String, String) {
+fn table_key_and_what(difference: &RowDifference) -> (String, String, String) {
     let key = difference.key.iter().map(|literal| literal.0.clone()).collect::<Vec<_>>().join(",");
     let what = match &difference.what {
-        What::Changed { columns } => columns.join(","),
+        DifferenceKind::Changed { columns } => columns.join(","),
         other => other.name().to_owned(),
     };
     (difference.table.clone(), key, what)
 }
 
 /// Whether the target's transactions are all the source's.
-async fn errant(servers: &Replicated, kind: ServerKind) -> Result<bool> {
+async fn errant(servers: &ReplicaLogging, kind: ServerKind) -> Result<bool> {
     if kind != ServerKind::Mysql97 {
         return Ok(true);
     }
@@ -331,7 +337,7 @@ async fn errant(servers: &Replicated, kind: ServerKind) -> Result<bool> {
 }
 
 async fn run_repair(options: &RepairOptions) -> Result<tailwater_bulk::repair::RepairReport, BulkError> {
-    repair(options, Throttle::open(), Arc::new(Progress::default()), CancellationToken::new()).await
+    repair(options, Throttle::open(), Arc::new(BulkProgress::default()), CancellationToken::new()).await
 }
 
 /// Each type at its edges, in tables with keys and without, is the same in both families.
@@ -359,7 +365,7 @@ async fn all_types_are_the_same_in_both_families() -> Result<()> {
         };
         let options = CheckOptions {
             selection,
-            in_step: Some(SyncMethod::AtOnce),
+            sync_method: Some(SyncMethod::None),
             ..CheckOptions::new(source.connect_options(), target.connect_options())
         };
         for digests in ALL_DIGESTS {
@@ -376,7 +382,7 @@ async fn what_is_of_one_side_is_named(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
-    let servers = Replicated::start(kind).await?;
+    let servers = ReplicaLogging::start(kind).await?;
     let script = "CREATE DATABASE planted; USE planted; CREATE TABLE both_have (id INT PRIMARY KEY, a INT, b DATE); \
          INSERT INTO both_have VALUES (1, 2, '2020-01-01'), (2, NULL, NULL); CREATE TABLE only_here (id INT); \
          CREATE TABLE keyless (a INT, b VARCHAR(9)); INSERT INTO keyless VALUES (1, 'x'), (1, 'x'), (2, NULL); \
@@ -401,7 +407,7 @@ async fn what_is_of_one_side_is_named(kind: ServerKind) -> Result<()> {
         .differences
         .iter()
         .map(|difference| match difference.what {
-            What::Count { source, target, .. } => (difference.table.clone(), source, target),
+            DifferenceKind::Count { source, target, .. } => (difference.table.clone(), source, target),
             _ => (difference.what.name().to_owned(), 0, 0),
         })
         .collect();
@@ -432,7 +438,7 @@ async fn what_is_of_one_side_is_named(kind: ServerKind) -> Result<()> {
     // Nor if neither can.
     servers.target.sql("SET GLOBAL max_allowed_packet = 1048576").await?;
     servers.target.sql("SET sql_log_bin = 0; UPDATE long_rows.t SET c7 = CONCAT('y', SUBSTR(c7, 2))").await?;
-    for digests in [Digests::Quick { seed: 5 }, Digests::Here { seed: 5 }] {
+    for digests in [Digests::Quick { seed: 5 }, Digests::Client { seed: 5 }] {
         let report = run(&CheckOptions { digests, ..options.clone() }).await?;
         let found: Vec<_> = report.differences.iter().map(table_key_and_what).collect();
         ensure!(found == [("t".into(), "1".into(), "c7".into())], "{digests:?}: {found:?}");
@@ -458,7 +464,7 @@ async fn a_target_that_is_not_in_step_is_no_difference(kind: ServerKind) -> Resu
     if require(kind).is_none() {
         return Ok(());
     }
-    let servers = Replicated::start(kind).await?;
+    let servers = ReplicaLogging::start(kind).await?;
     let script = "CREATE DATABASE planted; CREATE TABLE planted.t (id INT PRIMARY KEY, a INT); \
          INSERT INTO planted.t VALUES (1, 2), (2, 3); CREATE TABLE planted.old (id INT PRIMARY KEY)";
     run_script(&servers.source, script.as_bytes())?;
@@ -467,8 +473,8 @@ async fn a_target_that_is_not_in_step_is_no_difference(kind: ServerKind) -> Resu
     servers.source.sql("UPDATE planted.t SET a = 9").await?;
     let hasty = CheckOptions { wait_max: Duration::ZERO, ..servers.options() };
     ensure!(matches!(run(&hasty).await, Err(BulkError::TargetBehind { .. })));
-    for in_step in [None, Some(SyncMethod::Mark)] {
-        let options = CheckOptions { in_step, ..servers.options() };
+    for sync_method in [None, Some(SyncMethod::Mark)] {
+        let options = CheckOptions { sync_method, ..servers.options() };
         let waits = tokio::spawn(async move { run(&options).await });
         // It is still waiting, as there is nothing to go on with.
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -484,7 +490,7 @@ async fn a_target_that_is_not_in_step_is_no_difference(kind: ServerKind) -> Resu
         .source
         .sql("CREATE TABLE planted.new (id INT PRIMARY KEY); ALTER TABLE planted.t ADD COLUMN b INT; DROP TABLE planted.old")
         .await?;
-    let options = CheckOptions { in_step: None, ..servers.options() };
+    let options = CheckOptions { sync_method: None, ..servers.options() };
     let waits = tokio::spawn(async move { run(&options).await });
     tokio::time::sleep(Duration::from_millis(300)).await;
     ensure!(!waits.is_finished(), "it did not wait");

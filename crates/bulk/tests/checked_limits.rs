@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use tailwater_bulk::check::sync_wait::{Position, SyncMethod, Waiting};
+use tailwater_bulk::check::sync_wait::{SyncMethod, SyncPosition, SyncWaiter};
 use tailwater_bulk::check::{CheckOptions, Digests, check};
 use tailwater_bulk::schema::Selection;
-use tailwater_bulk::{BulkError, Progress, Throttle, ThrottleQuery, ThrottleRules};
+use tailwater_bulk::{BulkError, BulkProgress, Throttle, ThrottleQuery, ThrottleRules};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, replica, require, shared};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
-use crate::checked::{Replicated, run};
+use crate::checked::{ReplicaLogging, run};
 use crate::support::run_script;
 
 on_each_server!(
@@ -55,7 +55,7 @@ async fn what_connections_inherit_changes_nothing(kind: ServerKind) -> Result<()
     source.sql(isolation).await?;
     let options = CheckOptions {
         selection: of_database("inherited"),
-        in_step: Some(SyncMethod::AtOnce),
+        sync_method: Some(SyncMethod::None),
         ..CheckOptions::new(source.connect_options(), target.connect_options())
     };
     let report = run(&options).await?;
@@ -71,7 +71,7 @@ async fn what_connections_inherit_changes_nothing(kind: ServerKind) -> Result<()
     // Its own connection would keep to the first value that it sees.
     let rules = ThrottleRules { query: Some(query), every, ..ThrottleRules::default() };
     let throttle = Arc::new(Throttle::start(rules, target.connect_options()));
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(BulkProgress::default());
     let checks = {
         let (options, progress) = (options.clone(), Arc::clone(&progress));
         tokio::spawn(async move { check(&options, throttle, progress, CancellationToken::new()).await })
@@ -130,7 +130,7 @@ async fn gtids_that_say_nothing_are_refused(kind: ServerKind) -> Result<()> {
     target.sql("CREATE DATABASE unsure; CREATE TABLE unsure.t (id INT PRIMARY KEY)").await?;
     let options = CheckOptions {
         selection: of_database("unsure"),
-        in_step: Some(SyncMethod::Gtid),
+        sync_method: Some(SyncMethod::Gtid),
         wait_max: Duration::ZERO,
         ..CheckOptions::new(source.connect_options(), target.connect_options())
     };
@@ -146,9 +146,9 @@ async fn gtids_that_say_nothing_are_refused(kind: ServerKind) -> Result<()> {
         for server in [&source, &target] {
             server.sql("SET GLOBAL gtid_slave_pos = '7-7-7'").await?;
         }
-        for in_step in [None, Some(SyncMethod::Gtid)] {
-            let reason = refusal(&CheckOptions { in_step, ..options.clone() }).await;
-            ensure!(reason.contains("log_slave_updates"), "{in_step:?}: {reason}");
+        for sync_method in [None, Some(SyncMethod::Gtid)] {
+            let reason = refusal(&CheckOptions { sync_method, ..options.clone() }).await;
+            ensure!(reason.contains("log_slave_updates"), "{sync_method:?}: {reason}");
         }
         source.sql("SET GLOBAL gtid_slave_pos = ''").await?;
     }
@@ -157,9 +157,9 @@ async fn gtids_that_say_nothing_are_refused(kind: ServerKind) -> Result<()> {
         Flavour::MariaDb => "RESET MASTER",
     };
     source.sql(reset).await?;
-    for in_step in [None, Some(SyncMethod::Gtid)] {
-        let reason = refusal(&CheckOptions { in_step, ..options.clone() }).await;
-        ensure!(reason.contains("no GTID yet"), "{in_step:?}: {reason}");
+    for sync_method in [None, Some(SyncMethod::Gtid)] {
+        let reason = refusal(&CheckOptions { sync_method, ..options.clone() }).await;
+        ensure!(reason.contains("no GTID yet"), "{sync_method:?}: {reason}");
     }
     let other = match kind.flavour() {
         Flavour::MySql => ServerKind::Mariadb1011,
@@ -180,7 +180,7 @@ async fn a_target_that_is_late_makes_no_chunk_smaller() -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
-    let servers = Replicated::start(kind).await?;
+    let servers = ReplicaLogging::start(kind).await?;
     let script = "CREATE DATABASE late; USE late; CREATE TABLE t (id INT PRIMARY KEY); INSERT INTO t SELECT seq FROM seq_1_to_47000";
     servers.source.sql(script).await?;
     servers.source.sql("ANALYZE TABLE late.t").await?;
@@ -191,7 +191,7 @@ async fn a_target_that_is_late_makes_no_chunk_smaller() -> Result<()> {
     let state = folder.path().join("state");
     let options = CheckOptions {
         selection: of_database("late"),
-        in_step: Some(SyncMethod::Mark),
+        sync_method: Some(SyncMethod::Mark),
         workers: 1,
         chunk_time_max: Duration::from_millis(400),
         state: Some(state.clone()),
@@ -227,13 +227,13 @@ async fn a_table_that_cannot_be_read_is_named(kind: ServerKind) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let options = CheckOptions {
         selection: of_database("broken"),
-        in_step: Some(SyncMethod::AtOnce),
+        sync_method: Some(SyncMethod::None),
         workers: 2,
         chunk_rows_max: 1,
         state: Some(folder.path().join("state")),
         ..CheckOptions::new(source.connect_options(), target.connect_options())
     };
-    for digests in [Digests::OnServers, Digests::Quick { seed: 5 }, Digests::Here { seed: 5 }] {
+    for digests in [Digests::OnServers, Digests::Quick { seed: 5 }, Digests::Client { seed: 5 }] {
         let options = CheckOptions { state: None, digests, ..options.clone() };
         let report = run(&options).await?;
         let found: Vec<_> = report.differences.iter().map(|difference| difference.table.as_str()).collect();
@@ -268,7 +268,7 @@ async fn a_mark_is_kept_on_a_new_connection(kind: ServerKind) -> Result<()> {
     let connect = async || Connection::connect(&server.connect_options()).await;
     let (mut first, mut second, mut other) = (connect().await?, connect().await?, connect().await?);
     SyncMethod::Mark.prepare(&mut first).await?;
-    let mut waiting = Waiting::new(SyncMethod::Mark, PATIENCE, "kept-1-0".into(), None);
+    let mut waiting = SyncWaiter::new(SyncMethod::Mark, PATIENCE, "kept-1-0".into(), None);
     waiting.position(&mut first).await?;
     // The first one is still there: as one whose server has not noticed yet that its client is gone.
     waiting.connected_again(&mut second).await?;
@@ -277,7 +277,7 @@ async fn a_mark_is_kept_on_a_new_connection(kind: ServerKind) -> Result<()> {
     SyncMethod::Mark.prepare(&mut other).await?;
     let marks = "SELECT name, number FROM tailwater.check_marks WHERE name LIKE 'kept-1-0%'";
     let kept = server.sql(marks).await?;
-    let Position::Mark(name, number) = &position else { anyhow::bail!("{position:?}") };
+    let SyncPosition::Mark(name, number) = &position else { anyhow::bail!("{position:?}") };
     ensure!(kept == [format!("{name}\t{number}")], "{position:?}: {kept:?}");
     // Nor does another session get its lock.
     let taken = other.query(&format!("SELECT IS_FREE_LOCK('tailwater.check_marks.{name}')")).await?;

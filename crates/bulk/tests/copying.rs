@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use tailwater_bulk::BulkError;
 use tailwater_bulk::copy::{CopyOptions, CopyReport, copy, dry_run};
 use tailwater_bulk::load::{DeferIndexes, LoadOptions, load, tailwater_folder};
-use tailwater_bulk::progress::Progress;
+use tailwater_bulk::progress::BulkProgress;
 use tailwater_bulk::schema::{Selection, TableName};
 use tailwater_sandbox::{Server, ServerKind, require};
 use tailwater_session::Connection;
@@ -83,7 +83,7 @@ async fn shop(kind: ServerKind) -> Result<Server> {
 
 /// Copies until all rows of one table, and some of another one, are there.
 async fn interrupted(options: &CopyOptions) -> Result<()> {
-    let (progress, stop) = (Arc::new(Progress::default()), CancellationToken::new());
+    let (progress, stop) = (Arc::new(BulkProgress::default()), CancellationToken::new());
     let watch = {
         let (progress, stop) = (Arc::clone(&progress), stop.clone());
         tokio::spawn(async move {
@@ -162,12 +162,12 @@ async fn one_that_begins_anew_is_of_one_point(kind: ServerKind) -> Result<()> {
     let mut connection = Connection::connect(&source.connect_options()).await?;
     connection.execute("DELETE FROM shop.small WHERE id > 3").await?;
     let says_anew = |done: &Result<CopyReport, BulkError>, code: &str| {
-        let says = |said: &str| said.contains("--anew") && !said.contains("--resume");
+        let says = |said: &str| said.contains("--restart") && !said.contains("--resume");
         done.as_ref().is_err_and(|error| error.code() == code && says(&error.to_string()))
     };
     let again = run(&options).await;
     ensure!(says_anew(&again, "TW-BULK-0023"), "{again:?}");
-    options.anew = true;
+    options.restart = true;
     // The target refuses a view.
     let broken = "CREATE TABLE shop.gone (id INT); CREATE VIEW shop.of_gone AS SELECT id FROM shop.gone; DROP TABLE shop.gone";
     source.sql(broken).await?;
@@ -175,7 +175,7 @@ async fn one_that_begins_anew_is_of_one_point(kind: ServerKind) -> Result<()> {
     ensure!(says_anew(&refused, "TW-BULK-0027"), "{refused:?}");
     // All rows are there, of an earlier point in time than it would be told by now.
     let mut resumed = options.clone();
-    (resumed.load.resume, resumed.anew) = (true, false);
+    (resumed.load.resume, resumed.restart) = (true, false);
     let refused = run(&resumed).await;
     ensure!(refused.as_ref().is_err_and(|error| error.code() == "TW-BULK-0031"), "{refused:?}");
     // What the others have become since is what they are copied as.
@@ -196,7 +196,7 @@ async fn rows_that_are_not_unique_end_a_load(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let (source, target) = (shop(kind).await?, started(kind).await?);
-    let folder = written::write(&source, tailwater_bulk::folder::Compression::None, 500).await?;
+    let folder = written::write(&source, tailwater_bulk::folder::DumpCompression::None, 500).await?;
     let file = folder.path().join("shop.orders.table.sql");
     let definition = std::fs::read_to_string(&file)?;
     ensure!(definition.contains("  KEY `k`"), "{definition}");

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use flate2::read::GzDecoder;
-use tailwater_bulk::chunker::queries::SESSION;
-use tailwater_bulk::folder::{Compression, DumpFolder, Manifest, RowFormat, TableEntry};
+use tailwater_bulk::chunker::queries::SESSION_SETTINGS;
+use tailwater_bulk::folder::{DumpCompression, DumpFolder, Manifest, RowFormat, TableEntry};
 use tailwater_bulk::schema::{Selection, TableName};
 use tailwater_bulk::snapshot::{Snapshot, SnapshotOptions};
-use tailwater_bulk::{BulkError, DumpOptions, Progress, dump, schema};
+use tailwater_bulk::{BulkError, BulkProgress, DumpOptions, dump, schema};
 use tailwater_sandbox::{Link, Server, ServerKind, ServerSpec, require};
 use tailwater_session::{ConnectOptions, Connection, SessionError};
 use tailwater_wire::Flavour;
@@ -50,7 +50,7 @@ pub(crate) fn options(connect: ConnectOptions, folder: &Path) -> DumpOptions {
 }
 
 pub(crate) async fn run(options: DumpOptions) -> Result<Manifest, BulkError> {
-    let report = dump(options, Arc::new(Progress::default()), CancellationToken::new()).await?;
+    let report = dump(options, Arc::new(BulkProgress::default()), CancellationToken::new()).await?;
     Ok(report.manifest)
 }
 
@@ -142,7 +142,7 @@ async fn files_hold_what_a_query_gives(kind: ServerKind) -> Result<()> {
     let Some(server) = start(kind).await? else { return Ok(()) };
     let mut connection = fill(&server).await?;
     let folder = tempfile::tempdir()?;
-    for compression in [Compression::Zstd, Compression::Gzip, Compression::None] {
+    for compression in [DumpCompression::Zstd, DumpCompression::Gzip, DumpCompression::None] {
         let folder = folder.path().join(RowFormat::Tsv.ending(compression));
         let manifest = run(DumpOptions { compression, ..options(server.connect_options(), &folder) }).await?;
         ensure!(manifest.finished_at.is_some() && manifest == DumpFolder::read(&folder)?);
@@ -167,7 +167,7 @@ async fn files_hold_what_a_query_gives(kind: ServerKind) -> Result<()> {
 /// Every table that a dump holds, against the same query from one connection.
 async fn compare(connection: &mut Connection, folder: &Path, manifest: &Manifest) -> Result<()> {
     schema::prepare(connection).await?;
-    connection.execute(SESSION).await?;
+    connection.execute(SESSION_SETTINGS).await?;
     for entry in &manifest.tables {
         let columns: Vec<_> = entry.columns.iter().map(|column| format!("`{}`", column.name)).collect();
         ensure!(!columns.contains(&"`g`".to_owned()), "a generated column was dumped");
@@ -305,7 +305,7 @@ async fn dump_beside(load: &Load, server: &Server, has_binlog: bool) -> Result<(
             connections: 1 + round,
             ..options(server.connect_options(), &at)
         };
-        let report = dump(options, Arc::new(Progress::default()), CancellationToken::new()).await?;
+        let report = dump(options, Arc::new(BulkProgress::default()), CancellationToken::new()).await?;
         let (manifest, method) = (report.manifest, report.method);
         let total = rows_of(&at, table(&manifest, "total")?)?;
         let [total] = total.as_slice() else { bail!("{total:?}") };
@@ -359,15 +359,15 @@ async fn an_interrupted_dump_goes_on(kind: ServerKind) -> Result<()> {
     let folder = folder.path().join("dump");
     // What is there is read again, however it is compressed.
     let compression = match kind.flavour() {
-        Flavour::MySql => Compression::Gzip,
-        Flavour::MariaDb => Compression::Zstd,
+        Flavour::MySql => DumpCompression::Gzip,
+        Flavour::MariaDb => DumpCompression::Zstd,
     };
     let options = |connect, folder: &Path| DumpOptions { compression, ..options(connect, folder) };
     let (mut interruptions, mut finished) = (0, BTreeMap::new());
     // Each run gets a few chunks further.
     let manifest = loop {
         let options = DumpOptions { resume: true, ..options(server.connect_options(), &folder) };
-        let (progress, cancel) = (Arc::new(Progress::default()), CancellationToken::new());
+        let (progress, cancel) = (Arc::new(BulkProgress::default()), CancellationToken::new());
         let running = tokio::spawn(dump(options, Arc::clone(&progress), cancel.clone()));
         while progress.figures().chunks < 6 && !running.is_finished() {
             tokio::task::yield_now().await;
@@ -419,7 +419,7 @@ async fn definitions_change_as_soon_as_tables_are_finished(kind: ServerKind) -> 
     let folder = tempfile::tempdir()?;
     let mut options = DumpOptions { connections: 1, ..options(connect, &folder.path().join("dump")) };
     options.selection.tables = vec![TableName::new("shop", "plain"), TableName::new("shop", "keyless")];
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(BulkProgress::default());
     let running = tokio::spawn(dump(options, Arc::clone(&progress), CancellationToken::new()));
     while progress.figures().tables == 0 && !running.is_finished() {
         tokio::task::yield_now().await;
@@ -453,7 +453,7 @@ async fn users_without_rights_dump_too(kind: ServerKind) -> Result<()> {
     let connect = ConnectOptions { user: "dumper".into(), ..server.connect_options() }.password("x");
     let folder = tempfile::tempdir()?;
     let folder = folder.path().join("dump");
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(BulkProgress::default());
     let selection = Selection { schemas: vec!["shop".into()], ..Selection::default() };
     let options = DumpOptions { selection, ..options(connect, &folder) };
     let report = dump(options, progress, CancellationToken::new()).await?;
@@ -538,7 +538,7 @@ async fn a_dump_ends_beside_changing_definitions(kind: ServerKind) -> Result<()>
             lock_wait_max,
             ..options(server.connect_options(), &folder)
         };
-        let dumping = dump(options, Arc::new(Progress::default()), CancellationToken::new());
+        let dumping = dump(options, Arc::new(BulkProgress::default()), CancellationToken::new());
         let report = tokio::time::timeout(PATIENCE, dumping).await.context("the dump hangs")??;
         let tables = report.manifest.tables.iter().filter(|table| table.table.starts_with("changing"));
         for table in tables.clone() {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use tailwater_bulk::folder::LocalFiles;
-use tailwater_bulk::load::{Contents, LoadOptions, LoadReport, folder_format, load};
-use tailwater_bulk::{BulkError, Progress};
+use tailwater_bulk::load::{DumpContents, LoadOptions, LoadReport, folder_format, load};
+use tailwater_bulk::{BulkError, BulkProgress};
 use tailwater_sandbox::{Server, ServerKind, require};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
@@ -50,11 +50,11 @@ async fn source(kind: ServerKind) -> Result<Server> {
     Ok(server)
 }
 
-fn contents(folder: &Path) -> Result<Contents, BulkError> {
+fn contents(folder: &Path) -> Result<DumpContents, BulkError> {
     folder_format::read(Arc::new(LocalFiles::new(folder)), false)
 }
 
-async fn load_all(contents: &Contents, options: &LoadOptions) -> Result<LoadReport, BulkError> {
+async fn load_all(contents: &DumpContents, options: &LoadOptions) -> Result<LoadReport, BulkError> {
     load(contents, options, &Arc::default(), &CancellationToken::new()).await
 }
 
@@ -93,7 +93,7 @@ async fn what_mydumper_wrote_is_loaded(kind: ServerKind) -> Result<()> {
         let target = started(kind).await?;
         let options = LoadOptions { workers: 2, ..LoadOptions::new(target.connect_options()) };
         // Stopped in the middle, and gone on with.
-        let (progress, stop) = (Arc::new(Progress::default()), CancellationToken::new());
+        let (progress, stop) = (Arc::new(BulkProgress::default()), CancellationToken::new());
         let stopping = {
             let (progress, stop) = (progress.clone(), stop.clone());
             tokio::spawn(async move {

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, ensure};
 use tailwater_bulk::dump::stream::END;
-use tailwater_bulk::folder::{Compression, RowFormat};
+use tailwater_bulk::folder::{DumpCompression, RowFormat};
 use tailwater_bulk::load::tailwater_folder;
-use tailwater_bulk::{BulkError, DumpOptions, Progress, dump, dump_stream};
+use tailwater_bulk::{BulkError, BulkProgress, DumpOptions, dump, dump_stream};
 use tailwater_sandbox::{Server, ServerKind, require};
 use tokio_util::sync::CancellationToken;
 
@@ -86,11 +86,11 @@ async fn a_stream_loads_in_one_pass(kind: ServerKind) -> Result<()> {
     ensure_equal(&all(&source).await?, &all(&target).await?)
 }
 
-async fn dumped(server: &Server, rows: RowFormat, compression: Compression) -> Result<tempfile::TempDir> {
+async fn dumped(server: &Server, rows: RowFormat, compression: DumpCompression) -> Result<tempfile::TempDir> {
     let folder = tempfile::tempdir()?;
     let options = DumpOptions::new(server.connect_options(), folder.path());
     let options = DumpOptions { rows, compression, chunk_rows_max: 3, ..options };
-    dump(options, Arc::new(Progress::default()), CancellationToken::new()).await?;
+    dump(options, Arc::new(BulkProgress::default()), CancellationToken::new()).await?;
     Ok(folder)
 }
 
@@ -99,7 +99,7 @@ async fn files_of_statements_load_one_by_one(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let source = source(kind).await?;
-    let folder = dumped(&source, RowFormat::Sql, Compression::Zstd).await?;
+    let folder = dumped(&source, RowFormat::Sql, DumpCompression::Zstd).await?;
     let refused = tailwater_folder::read(folder.path(), false);
     ensure!(matches!(refused, Err(BulkError::RowFormatUnsupported { format: "sql", .. })), "{refused:?}");
     let manifest = read_manifest(folder.path())?;
@@ -141,7 +141,7 @@ async fn csv_is_what_others_read(kind: ServerKind) -> Result<()> {
           SET NAMES utf8mb4; SET sql_mode = '';
           INSERT INTO csv.t VALUES (1, 'a\"b,\xc3\xbc', x'00FF', '2026-01-02 03:04:05', 1, 0.5), (2, NULL, '', NULL, NULL, NULL), (3, '', NULL, 0, '', -1)",
     )?;
-    let folder = dumped(&source, RowFormat::Csv, Compression::None).await?;
+    let folder = dumped(&source, RowFormat::Csv, DumpCompression::None).await?;
     let text = std::fs::read_to_string(folder.path().join("csv.t.000000.csv"))?;
     let wanted = "\"id\",\"l\",\"b\",\"d\",\"e\",\"odd \"\"n\"\r\n\
         1,\"a\"\"b,\u{fc}\",\"00FF\",\"2026-01-02 03:04:05\",\"\u{e4}\",0.5\r\n\
@@ -166,7 +166,7 @@ async fn a_slow_reader_is_waited_for(kind: ServerKind) -> Result<()> {
             FROM slow.digits a, slow.digits b, slow.digits c, slow.digits e",
     )?;
     let reader = Reader::new(LIMIT);
-    let (progress, cancel) = (Arc::new(Progress::default()), CancellationToken::new());
+    let (progress, cancel) = (Arc::new(BulkProgress::default()), CancellationToken::new());
     let options = DumpOptions { connections: 2, ..DumpOptions::new(source.connect_options(), "") };
     let dumping = {
         let (out, progress, cancel) = (Box::new(reader.clone()), progress.clone(), cancel.clone());

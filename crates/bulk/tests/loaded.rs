@@ -8,10 +8,10 @@ use anyhow::{Context, Result, ensure};
 use tailwater_bulk::BulkError;
 use tailwater_bulk::chunker::table_info::ColumnInfo;
 use tailwater_bulk::fields;
-use tailwater_bulk::folder::Compression;
+use tailwater_bulk::folder::DumpCompression;
 use tailwater_bulk::load::{LoadOptions, LoadReport, load, tailwater_folder};
-use tailwater_bulk::progress::Progress;
-use tailwater_bulk::schema::{Object, Selection, ddl, inventory, prepare};
+use tailwater_bulk::progress::BulkProgress;
+use tailwater_bulk::schema::{SchemaObject, Selection, ddl, inventory, prepare};
 use tailwater_bulk::sql::{literal, qualified, quoted};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::{Connection, Row};
@@ -46,7 +46,7 @@ pub async fn all(server: &Server) -> Result<BTreeMap<String, Vec<Vec<u8>>>> {
     prepare(&mut connection).await?;
     let found = inventory(&mut connection, &Selection::default()).await?;
     let mut all = BTreeMap::new();
-    let tables = found.tables.iter().cloned().map(Object::Table);
+    let tables = found.tables.iter().cloned().map(SchemaObject::Table);
     for object in tables.chain(found.objects.iter().cloned()) {
         let script = ddl(&mut connection, &object).await?;
         // The value that comes next may lie further on.
@@ -130,7 +130,7 @@ async fn everything_arrives_as_it_was(kind: ServerKind) -> Result<()> {
     let source = source(kind).await?;
     let before = all(&source).await?;
     for (compression, chunk_rows) in
-        [(Compression::Zstd, 2), (Compression::Gzip, 20), (Compression::None, 1000)]
+        [(DumpCompression::Zstd, 2), (DumpCompression::Gzip, 20), (DumpCompression::None, 1000)]
     {
         let folder = written::write(&source, compression, chunk_rows).await?;
         let target = started(kind).await?;
@@ -146,7 +146,7 @@ async fn inserts_do_the_same(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let source = source(kind).await?;
-    let folder = written::write(&source, Compression::Zstd, 3).await?;
+    let folder = written::write(&source, DumpCompression::Zstd, 3).await?;
     let target = Server::start(ServerSpec::new(kind).option("--local-infile=0")).await?;
     let options = LoadOptions::new(target.connect_options());
     let error = load_into(folder.path(), &options).await.err().context("it was loaded")?;
@@ -161,7 +161,7 @@ async fn the_stock_client_loads_the_files(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let source = source(kind).await?;
-    let folder = written::write(&source, Compression::Zstd, 1000).await?;
+    let folder = written::write(&source, DumpCompression::Zstd, 1000).await?;
     let target = started(kind).await?;
     let manifest = written::read_manifest(folder.path())?;
     let read = |file: &str| std::fs::read(folder.path().join(file));
@@ -232,14 +232,14 @@ async fn a_load_goes_on_where_it_was(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let source = sized_source(kind).await?;
-    let folder = written::write(&source, Compression::Zstd, 97).await?;
+    let folder = written::write(&source, DumpCompression::Zstd, 97).await?;
     let contents = tailwater_folder::read(folder.path(), false)?;
     let target = started(kind).await?;
     let mut options = LoadOptions { workers: 3, ..LoadOptions::new(target.connect_options()) };
     // At ever other places: before the first file is there, in the middle, near the end.
     let mut before = 0;
     for stop_at in [0, 1, 20, 60, 100] {
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(BulkProgress::default());
         let stop = CancellationToken::new();
         let watching = {
             let (progress, stop) = (progress.clone(), stop.clone());
@@ -274,7 +274,7 @@ async fn what_would_be_unsafe_is_refused(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let source = sized_source(kind).await?;
-    let folder = written::write(&source, Compression::Zstd, 2000).await?;
+    let folder = written::write(&source, DumpCompression::Zstd, 2000).await?;
     let target = started(kind).await?;
     let options = LoadOptions::new(target.connect_options());
     let refused = async |code: &str| {
@@ -335,7 +335,7 @@ async fn rows_that_would_change_are_refused(kind: ServerKind) -> Result<()> {
         b"CREATE DATABASE cut; CREATE TABLE cut.t (id INT PRIMARY KEY, v VARCHAR(20), d DECIMAL(9,4)); \
         INSERT INTO cut.t VALUES (1, 'a long value', 1.2345);",
     )?;
-    let folder = written::write(&source, Compression::None, 10).await?;
+    let folder = written::write(&source, DumpCompression::None, 10).await?;
     let changes = ["v VARCHAR(3), d DECIMAL(9,4)", "v VARCHAR(20), d DECIMAL(9,1)", "v INT, d DECIMAL(9,4)"];
     for (inserts, changed) in changes.iter().flat_map(|changed| [(false, changed), (true, changed)]) {
         // What the last one noted does not count.
@@ -356,11 +356,11 @@ async fn the_target_may_restart(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let source = sized_source(kind).await?;
-    let folder = written::write(&source, Compression::Zstd, 97).await?;
+    let folder = written::write(&source, DumpCompression::Zstd, 97).await?;
     let contents = tailwater_folder::read(folder.path(), false)?;
     let mut target = started(kind).await?;
     let options = LoadOptions::new(target.connect_options());
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(BulkProgress::default());
     let loading = {
         let (contents, options, progress) = (contents.clone(), options.clone(), progress.clone());
         tokio::spawn(async move { load(&contents, &options, &progress, &CancellationToken::new()).await })
@@ -415,7 +415,7 @@ async fn rows_reach_a_replica_of_the_target(kind: ServerKind) -> Result<()> {
         );
         run_script(&target, script.as_bytes())?;
         let wanted = target.sql(sums).await?;
-        let folder = written::write(&target, Compression::None, 200).await?;
+        let folder = written::write(&target, DumpCompression::None, 200).await?;
         target.sql("DROP DATABASE logged").await?;
         load_into(folder.path(), &LoadOptions::new(target.connect_options())).await?;
         ensure!(target.sql(sums).await? == wanted, "{format}");

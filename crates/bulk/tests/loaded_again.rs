@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use tailwater_bulk::copy::{CopyOptions, copy};
-use tailwater_bulk::folder::Compression;
+use tailwater_bulk::folder::DumpCompression;
 use tailwater_bulk::load::{DeferIndexes, LoadOptions, LoadReport, load, tailwater_folder};
-use tailwater_bulk::progress::Progress;
+use tailwater_bulk::progress::BulkProgress;
 use tailwater_bulk::schema::Selection;
 use tailwater_bulk::{BulkError, DumpOptions, dump};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
@@ -69,7 +69,7 @@ async fn tables_that_were_there_keep_what_they_had(kind: ServerKind) -> Result<(
             "{tables} INSERT INTO keyed VALUES (15, 'own'), (1000, 'own'); INSERT INTO plain VALUES (25, 'own'), (1000, 'own')"
         ))
         .await?;
-    let folder = written::write(&source, Compression::None, 10).await?;
+    let folder = written::write(&source, DumpCompression::None, 10).await?;
     let folder = folder.path();
     let merged = LoadOptions {
         merge: true,
@@ -132,7 +132,7 @@ async fn what_is_gone_is_not_taken_for_loaded(kind: ServerKind) -> Result<()> {
     let script = "CREATE DATABASE shop; CREATE TABLE shop.a (id INT); INSERT INTO shop.a VALUES (1), (2); \
                   CREATE TABLE shop.b (id INT); INSERT INTO shop.b VALUES (3)";
     source.sql(script).await?;
-    let folder = written::write(&source, Compression::None, 10).await?;
+    let folder = written::write(&source, DumpCompression::None, 10).await?;
     let options = LoadOptions::new(target.connect_options());
     let resumed = LoadOptions { resume: true, ..options.clone() };
     load_into(folder.path(), &options).await?;
@@ -183,7 +183,7 @@ async fn nothing_ends_a_load_that_takes_long(kind: ServerKind) -> Result<()> {
     let source = started(kind).await?;
     let table = "CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY, idle BIGINT, others DOUBLE);";
     source.sql(&format!("{table} INSERT INTO shop.t VALUES (1, 0, 0), (2, 0, 0)")).await?;
-    let folder = written::write(&source, Compression::None, 10).await?;
+    let folder = written::write(&source, DumpCompression::None, 10).await?;
     let target =
         Server::start(ServerSpec::new(kind).option("--local-infile=1").options(limits.iter().copied()))
             .await?;
@@ -213,7 +213,7 @@ async fn indexes_may_take_as_long_as_they_do(kind: ServerKind) -> Result<()> {
         rows.join(",")
     );
     run_script(&source, script.as_bytes())?;
-    let folder = written::write(&source, Compression::None, 50).await?;
+    let folder = written::write(&source, DumpCompression::None, 50).await?;
     let contents = tailwater_folder::read(folder.path(), false)?;
     let options = LoadOptions {
         workers: 1,
@@ -221,7 +221,7 @@ async fn indexes_may_take_as_long_as_they_do(kind: ServerKind) -> Result<()> {
         answer_max: std::time::Duration::from_secs(ANSWER_SECONDS),
         ..LoadOptions::new(target.connect_options())
     };
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(BulkProgress::default());
     let loading = {
         let progress = Arc::clone(&progress);
         tokio::spawn(async move { load(&contents, &options, &progress, &CancellationToken::new()).await })

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use tailwater_bulk::BulkError;
-use tailwater_bulk::folder::Compression;
-use tailwater_bulk::load::{Contents, LoadOptions, LoadReport, load, tailwater_folder};
+use tailwater_bulk::folder::DumpCompression;
+use tailwater_bulk::load::{DumpContents, LoadOptions, LoadReport, load, tailwater_folder};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
@@ -21,17 +21,17 @@ async fn started(kind: ServerKind, id: u32) -> Result<Server> {
     Ok(Server::start(spec).await?)
 }
 
-async fn dumped(source: &Server) -> Result<(tempfile::TempDir, Contents, String)> {
+async fn dumped(source: &Server) -> Result<(tempfile::TempDir, DumpContents, String)> {
     source
         .sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY); INSERT INTO shop.t VALUES (1)")
         .await?;
-    let folder = written::write(source, Compression::None, 10).await?;
+    let folder = written::write(source, DumpCompression::None, 10).await?;
     let contents = tailwater_folder::read(folder.path(), false)?;
     let set = contents.point.as_ref().and_then(|point| point.gtid_set.clone()).context("no GTIDs")?;
     Ok((folder, contents, set))
 }
 
-async fn load_all(contents: &Contents, options: &LoadOptions) -> Result<LoadReport, BulkError> {
+async fn load_all(contents: &DumpContents, options: &LoadOptions) -> Result<LoadReport, BulkError> {
     load(contents, options, &Arc::default(), &CancellationToken::new()).await
 }
 

@@ -6,11 +6,11 @@ use anyhow::{Result, ensure};
 use tailwater_bulk::check::sync_wait::SyncMethod;
 use tailwater_bulk::check::{CheckOptions, Digests, check};
 use tailwater_bulk::copy::{CopyOptions, copy};
-use tailwater_bulk::folder::Compression;
+use tailwater_bulk::folder::DumpCompression;
 use tailwater_bulk::load::{LoadOptions, load, tailwater_folder};
 use tailwater_bulk::repair::{RepairOptions, repair};
 use tailwater_bulk::schema::Selection;
-use tailwater_bulk::{Progress, Throttle};
+use tailwater_bulk::{BulkProgress, Throttle};
 use tailwater_sandbox::odd_settings::{make_odd, make_ordinary, receptive};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
@@ -65,7 +65,7 @@ async fn odd_global_settings_change_nothing(kind: ServerKind) -> Result<()> {
     make_odd(&target).await?;
 
     // A load of a dump, in chunks of few rows.
-    let folder = written::write(&source, Compression::Zstd, 3).await?;
+    let folder = written::write(&source, DumpCompression::Zstd, 3).await?;
     let contents = tailwater_folder::read(folder.path(), false)?;
     let options = LoadOptions { workers: 2, ..LoadOptions::new(target.connect_options()) };
     let report = load(&contents, &options, &Arc::default(), &CancellationToken::new()).await?;
@@ -78,7 +78,7 @@ async fn odd_global_settings_change_nothing(kind: ServerKind) -> Result<()> {
     is_the_same().await?;
 
     // A check finds what differs, and nothing else, whichever side digests the rows; a repair mends it.
-    for digests in [Digests::OnServers, Digests::Quick { seed: 3 }, Digests::Here { seed: 3 }] {
+    for digests in [Digests::OnServers, Digests::Quick { seed: 3 }, Digests::Client { seed: 3 }] {
         ensure!(differences(&source, &target, digests).await? == 0, "{digests:?}: they are the same");
     }
     make_ordinary(&target).await?;
@@ -90,13 +90,14 @@ async fn odd_global_settings_change_nothing(kind: ServerKind) -> Result<()> {
         )
         .await?;
     make_odd(&target).await?;
-    for digests in [Digests::OnServers, Digests::Quick { seed: 3 }, Digests::Here { seed: 3 }] {
+    for digests in [Digests::OnServers, Digests::Quick { seed: 3 }, Digests::Client { seed: 3 }] {
         let found = differences(&source, &target, digests).await?;
         // Of `two` the row that went with its `one`.
         ensure!(found == 5, "{digests:?}: {found} rows differ");
     }
     let options = RepairOptions::new(check_options(&source, &target, Digests::Quick { seed: 3 }));
-    let report = repair(&options, Throttle::open(), Arc::new(Progress::default()), CancellationToken::new());
+    let report =
+        repair(&options, Throttle::open(), Arc::new(BulkProgress::default()), CancellationToken::new());
     let report = report.await?;
     ensure!(report.rows.len() == 5, "{report:?}");
 
@@ -114,13 +115,13 @@ fn check_options(source: &Server, target: &Server, digests: Digests) -> CheckOpt
     let selection = Selection { schemas: vec!["shop".into()], ..Selection::default() };
     let options = CheckOptions::new(source.connect_options(), target.connect_options());
     // Nothing replicates here: what is there now is compared.
-    let in_step = Some(SyncMethod::AtOnce);
-    CheckOptions { selection, digests, workers: 2, in_step, ..options }
+    let sync_method = Some(SyncMethod::None);
+    CheckOptions { selection, digests, workers: 2, sync_method, ..options }
 }
 
 async fn differences(source: &Server, target: &Server, digests: Digests) -> Result<usize> {
     let options = check_options(source, target, digests);
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(BulkProgress::default());
     let report = check(&options, Arc::new(Throttle::open()), progress, CancellationToken::new()).await?;
     ensure!(report.findings.is_empty() && report.tables >= 4, "{report:?}");
     Ok(report.differences.len())

@@ -8,14 +8,14 @@ use anyhow::{Context, Result, bail, ensure};
 use chrono::{DateTime, Days, NaiveDate};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
-use tailwater_bulk::chunker::queries::SESSION;
+use tailwater_bulk::chunker::queries::SESSION_SETTINGS;
 use tailwater_bulk::folder::names::JOURNAL;
 use tailwater_bulk::folder::{
-    ColumnEntry, Compression, DumpFolder, JournalEntry, Manifest, RowFormat, TableEntry,
+    ColumnEntry, DumpCompression, DumpFolder, JournalEntry, Manifest, RowFormat, TableEntry,
 };
 use tailwater_bulk::load::tailwater_folder;
 use tailwater_bulk::sql::{qualified, quoted};
-use tailwater_bulk::{BulkError, DumpOptions, Progress, dump};
+use tailwater_bulk::{BulkError, BulkProgress, DumpOptions, dump};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;
 use tokio_util::sync::CancellationToken;
@@ -36,7 +36,7 @@ type Rows = Vec<Vec<Option<String>>>;
 async fn dumped(server: &Server, folder: &Path, options: DumpOptions) -> Result<Manifest> {
     let files = DumpOptions::new(server.connect_options(), folder).files;
     let options = DumpOptions { files, rows: RowFormat::Parquet, ..options };
-    let report = dump(options, Arc::new(Progress::default()), CancellationToken::new()).await?;
+    let report = dump(options, Arc::new(BulkProgress::default()), CancellationToken::new()).await?;
     ensure!(report.manifest.is_complete() && report.manifest == read_manifest(folder)?);
     Ok(report.manifest)
 }
@@ -165,7 +165,7 @@ async fn rows_on(connection: &mut Connection, entry: &TableEntry, long_decimals:
 
 async fn compare(server: &Server, folder: &Path, manifest: &Manifest) -> Result<()> {
     let mut connection = Connection::connect(&server.connect_options()).await?;
-    connection.execute(SESSION).await?;
+    connection.execute(SESSION_SETTINGS).await?;
     for entry in &manifest.tables {
         // The one of 65 digits.
         let found = rows_of(folder, entry)?;
@@ -205,7 +205,7 @@ async fn every_value_is_what_a_query_gives(kind: ServerKind) -> Result<()> {
     let source = source(kind).await?;
     run_script(&source, EDGES.as_bytes())?;
     let folder = tempfile::tempdir()?;
-    for compression in [Compression::Zstd, Compression::Gzip, Compression::None] {
+    for compression in [DumpCompression::Zstd, DumpCompression::Gzip, DumpCompression::None] {
         let folder = folder.path().join(RowFormat::Tsv.ending(compression));
         let options = DumpOptions { compression, chunk_rows_max: 3, ..options(&source) };
         let mut manifest = dumped(&source, &folder, options).await?;

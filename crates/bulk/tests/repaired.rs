@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use tailwater_bulk::check::sync_wait::SyncMethod;
-use tailwater_bulk::check::{CheckOptions, Difference, TableFinding};
-use tailwater_bulk::repair::{Action, Outcome, RepairOptions, RepairReport, repair};
+use tailwater_bulk::check::{CheckOptions, RowDifference, TableFinding};
+use tailwater_bulk::repair::{RepairAction, RepairOptions, RepairOutcome, RepairReport, repair};
 use tailwater_bulk::schema::{Selection, TableName};
-use tailwater_bulk::{BulkError, Progress, Throttle};
+use tailwater_bulk::{BulkError, BulkProgress, Throttle};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tokio_util::sync::CancellationToken;
 
@@ -45,7 +45,7 @@ impl Apart {
     fn options(&self) -> CheckOptions {
         CheckOptions {
             selection: Selection { schemas: vec!["apart".into()], ..Selection::default() },
-            in_step: Some(SyncMethod::AtOnce),
+            sync_method: Some(SyncMethod::None),
             ..CheckOptions::new(self.source.connect_options(), self.target.connect_options())
         }
     }
@@ -56,20 +56,20 @@ impl Apart {
 }
 
 async fn run_repair(options: &RepairOptions) -> Result<RepairReport, BulkError> {
-    repair(options, Throttle::open(), Arc::new(Progress::default()), CancellationToken::new()).await
+    repair(options, Throttle::open(), Arc::new(BulkProgress::default()), CancellationToken::new()).await
 }
 
 /// Why rows of a table remain.
 fn reasons(report: &RepairReport, table: &str) -> Vec<String> {
     let of_table = report.rows.iter().filter(|(difference, _)| difference.table == table);
-    let reason = |outcome: &Outcome| match outcome {
-        Outcome::Remains(reason) => Some(reason.clone()),
-        Outcome::Done(_) | Outcome::Same => None,
+    let reason = |outcome: &RepairOutcome| match outcome {
+        RepairOutcome::Remains(reason) => Some(reason.clone()),
+        RepairOutcome::Done(_) | RepairOutcome::Same => None,
     };
     of_table.filter_map(|(_, outcome)| reason(outcome)).collect()
 }
 
-fn key_and_what(difference: &Difference) -> String {
+fn key_and_what(difference: &RowDifference) -> String {
     let key: Vec<_> = difference.key.iter().map(|literal| literal.0.as_str()).collect();
     format!("{} {}", key.join(","), difference.what.name())
 }
@@ -202,7 +202,7 @@ async fn keys_that_only_one_side_tells_apart_are_told_apart(kind: ServerKind) ->
     let report = servers.repair().await?;
     let strict = reasons(&report, "strict");
     ensure!(strict.len() == 1 && strict[0].contains("unique key"), "{strict:?}");
-    let left = report.rows.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Remains(_)));
+    let left = report.rows.iter().filter(|(_, outcome)| matches!(outcome, RepairOutcome::Remains(_)));
     ensure!(left.count() == 1, "{report:#?}");
     let still = run(&servers.options()).await?;
     let still: Vec<_> = still.differences.iter().map(key_and_what).collect();
@@ -225,7 +225,7 @@ async fn a_state_is_repaired_as_far_as_it_goes(kind: ServerKind) -> Result<()> {
     let state = folder.path().join("state");
     let options = CheckOptions { state: Some(state.clone()), differences_max: 2, ..servers.options() };
     let found = run(&options).await?;
-    let has_values = |difference: &Difference| difference.values.is_some();
+    let has_values = |difference: &RowDifference| difference.values.is_some();
     ensure!(found.differences.len() >= 4 && !found.differences.iter().any(has_values), "{found:#?}");
     let shown = run(&CheckOptions { state: None, show_values: true, ..options.clone() }).await?;
     ensure!(shown.differences.iter().all(has_values), "{shown:#?}");
@@ -242,7 +242,7 @@ async fn a_state_is_repaired_as_far_as_it_goes(kind: ServerKind) -> Result<()> {
     };
     let report = run_repair(&of(&["one"], &[], &options)).await?;
     ensure!(tables_of(&report) == ["one"] && report.is_equal(), "{report:#?}");
-    ensure!(report.rows[0].1 == Outcome::Done(Action::Insert));
+    ensure!(report.rows[0].1 == RepairOutcome::Done(RepairAction::Insert));
     let report = run_repair(&of(&[], &["one", "many", "lone"], &options)).await?;
     ensure!(tables_of(&report) == ["two"] && report.is_equal(), "{report:#?}");
     let report = run_repair(&of(&[], &[], &options)).await?;

@@ -1,7 +1,7 @@
 //! Definitions of everything, made again by the stock clients.
 
 use anyhow::{Result, ensure};
-use tailwater_bulk::schema::{Inventory, Object, Selection, TableName, ddl, inventory, prepare};
+use tailwater_bulk::schema::{SchemaInventory, SchemaObject, Selection, TableName, ddl, inventory, prepare};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
@@ -88,13 +88,16 @@ async fn everything(server: &Server) -> Result<Connection> {
 }
 
 /// All there is, with each definition.
-async fn scripts(connection: &mut Connection, selection: &Selection) -> Result<(Inventory, Vec<Vec<u8>>)> {
+async fn scripts(
+    connection: &mut Connection,
+    selection: &Selection,
+) -> Result<(SchemaInventory, Vec<Vec<u8>>)> {
     let found = inventory(connection, selection).await?;
     let mut scripts = Vec::new();
-    let is_sequence = |object: &&Object| object.to_string().starts_with("sequence");
-    let schemas = found.schemas.iter().cloned().map(Object::Schema);
+    let is_sequence = |object: &&SchemaObject| object.to_string().starts_with("sequence");
+    let schemas = found.schemas.iter().cloned().map(SchemaObject::Schema);
     let sequences = found.objects.iter().filter(is_sequence).cloned();
-    let tables = found.tables.iter().cloned().map(Object::Table);
+    let tables = found.tables.iter().cloned().map(SchemaObject::Table);
     let rest = found.objects.iter().filter(|object| !is_sequence(object)).cloned();
     for object in schemas.chain(sequences).chain(tables).chain(rest) {
         scripts.push(ddl(connection, &object).await?);
@@ -175,7 +178,7 @@ async fn what_is_not_there_is_named(kind: ServerKind) -> Result<()> {
     let mut runner = Connection::connect(&options).await?;
     prepare(&mut runner).await?;
     let kind = tailwater_bulk::folder::ObjectKind::Procedure;
-    let object = Object::Other { kind, schema: schema.into(), name: "proc".into() };
+    let object = SchemaObject::Other { kind, schema: schema.into(), name: "proc".into() };
     let error = ddl(&mut runner, &object).await.err();
     ensure!(error.as_ref().is_some_and(|error| error.code() == "TW-BULK-0021"), "{error:?}");
     Ok(())

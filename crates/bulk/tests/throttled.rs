@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use tailwater_bulk::{Progress, Throttle, ThrottleQuery, ThrottleRules};
+use tailwater_bulk::{BulkProgress, Throttle, ThrottleQuery, ThrottleRules};
 use tailwater_sandbox::{ServerKind, replica, require, shared};
 use tailwater_session::{ConnectOptions, Connection};
 
-use crate::checked::{Replicated, gtids};
+use crate::checked::{ReplicaLogging, gtids};
 
 on_each_server!(replicas_and_threads_and_queries_hold, who_is_late_or_does_not_answer_holds);
 
@@ -39,11 +39,11 @@ async fn replicas_and_threads_and_queries_hold(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
-    let servers = Replicated::start(kind).await?;
+    let servers = ReplicaLogging::start(kind).await?;
     let (source, target) = (servers.source.connect_options(), servers.target.connect_options());
     let lag = ThrottleRules { replicas: vec![target.clone()], ..rules() };
     let throttle = Arc::new(Throttle::start(lag, source.clone()));
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(BulkProgress::default());
     throttle.pass(&progress).await;
     ensure!(progress.held().is_none());
     servers.target.sql(replica::stop_statement(kind.flavour())).await?;
@@ -87,7 +87,7 @@ async fn who_is_late_or_does_not_answer_holds(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
-    let mut servers = Replicated::start(kind).await?;
+    let mut servers = ReplicaLogging::start(kind).await?;
     let (source, target) = (servers.source.connect_options(), servers.target.connect_options());
     servers
         .source

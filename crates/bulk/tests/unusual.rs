@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use tailwater_bulk::chunker::TableShape;
+use tailwater_bulk::chunker::TableInfo;
 use tailwater_bulk::dump::omissions::{Omission, OmissionKind};
 use tailwater_bulk::folder::{DumpFolder, Manifest};
 use tailwater_bulk::schema::{Selection, TableName};
-use tailwater_bulk::{BulkError, DumpOptions, DumpReport, Progress, dump};
+use tailwater_bulk::{BulkError, BulkProgress, DumpOptions, DumpReport, dump};
 use tailwater_sandbox::{ServerKind, require};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
@@ -25,7 +25,7 @@ on_each_server!(
 );
 
 async fn dumped(options: DumpOptions) -> Result<DumpReport, BulkError> {
-    dump(options, Arc::new(Progress::default()), CancellationToken::new()).await
+    dump(options, Arc::new(BulkProgress::default()), CancellationToken::new()).await
 }
 
 /// First fields of a table's files, in order.
@@ -83,7 +83,7 @@ async fn keys_are_walked_without_sorting(kind: ServerKind) -> Result<()> {
             .execute(&format!("INSERT INTO shop.t{number} VALUES (1, 1, 1), (1, 2, 1), (2, 1, 1)"))
             .await?;
         let shape =
-            TableShape::read(&mut connection, "shop", &format!("t{number}")).await?.context("no table")?;
+            TableInfo::read(&mut connection, "shop", &format!("t{number}")).await?.context("no table")?;
         let [key] = shape.keys.as_slice() else { bail!("{:?}", shape.keys) };
         let explain = match kind.flavour() {
             Flavour::MySql => "EXPLAIN FORMAT=TRADITIONAL",

@@ -2,9 +2,9 @@
 
 use anyhow::{Context, Result, ensure};
 use tailwater_bulk::chunker::condition::condition;
-use tailwater_bulk::chunker::queries::{RangeScan, SESSION, from_clause, next_chunk};
+use tailwater_bulk::chunker::queries::{RangeScan, SESSION_SETTINGS, from_clause, next_chunk};
 use tailwater_bulk::chunker::range::KeyRange;
-use tailwater_bulk::chunker::{ChunkKey, ChunkPlan, ChunkRange, ChunkSizeLimits, Chunker, TableShape};
+use tailwater_bulk::chunker::{ChunkKey, ChunkPlan, ChunkRange, ChunkSizeLimits, Chunker, TableInfo};
 use tailwater_bulk::sql::qualified;
 use tailwater_sandbox::{Server, ServerKind, require, shared};
 use tailwater_session::Connection;
@@ -162,7 +162,7 @@ const MARIADB_CASES: &[Case] = &[
 /// A connection to a server that has a table of the numbers up to 199 in the database `walking`.
 async fn with_numbers(server: &Server, table: &str) -> Result<Connection> {
     let mut connection = Connection::connect(&server.socket_options()).await?;
-    connection.execute(SESSION).await?;
+    connection.execute(SESSION_SETTINGS).await?;
     connection.execute("CREATE DATABASE IF NOT EXISTS walking CHARACTER SET utf8mb4").await?;
     connection.execute(&format!("CREATE TABLE walking.{table} (n INT PRIMARY KEY)")).await?;
     let numbers: Vec<_> = (0..200).map(|n| format!("({n})")).collect();
@@ -209,7 +209,7 @@ async fn walk_case(connection: &mut Connection, case: &Case) -> Result<()> {
 /// The numbers of the rows that the chunks of a table hold, in order, and how many chunks there are.
 async fn walk(connection: &mut Connection, table: &str) -> Result<(Vec<u64>, u32)> {
     connection.query(&format!("ANALYZE TABLE {}", qualified("walking", table))).await?;
-    let shape = TableShape::read(connection, "walking", table).await?.context("it is there")?;
+    let shape = TableInfo::read(connection, "walking", table).await?.context("it is there")?;
     let limits = ChunkSizeLimits { rows_first: 17, rows_max: 30, cost_max: u64::MAX };
     let plan = ChunkPlan {
         key: ChunkKey::choose(&shape.keys).cloned(),
@@ -223,7 +223,7 @@ async fn walk(connection: &mut Connection, table: &str) -> Result<(Vec<u64>, u32
         let statement = statement(connection, &plan, table, &range, "row_n");
         let answer = connection.query(&statement).await?;
         let rows: Vec<_> = answer.rows.iter().filter_map(|row| row.get_u64(0)).collect();
-        walk.measured(rows.len() as u64, 1);
+        walk.record_chunk(rows.len() as u64, 1);
         seen.extend(rows);
         chunks += 1;
         ensure!(chunks < 1000, "it does not end");
@@ -270,7 +270,7 @@ async fn mysql_reads_rows_of_integer_ranges_once() -> Result<()> {
         );
         connection.execute(&insert).await?;
         connection.query(&format!("ANALYZE TABLE walking.{table}")).await?;
-        let shape = TableShape::read(&mut connection, "walking", table).await?.context("it is there")?;
+        let shape = TableInfo::read(&mut connection, "walking", table).await?.context("it is there")?;
         let plan = ChunkPlan {
             key: ChunkKey::choose(&shape.keys).cloned(),
             partitions: shape.partitions.clone(),

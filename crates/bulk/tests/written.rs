@@ -5,21 +5,21 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use tailwater_bulk::folder::names::MANIFEST;
-use tailwater_bulk::folder::{Compression, DumpFolder, Manifest};
-use tailwater_bulk::{DumpOptions, Progress, dump};
+use tailwater_bulk::folder::{DumpCompression, DumpFolder, Manifest};
+use tailwater_bulk::{BulkProgress, DumpOptions, dump};
 use tailwater_sandbox::Server;
 use tokio_util::sync::CancellationToken;
 
 /// Dumps what a server has, with no more than so many rows of a table with a key in a file.
 pub async fn write(
     server: &Server,
-    compression: Compression,
+    compression: DumpCompression,
     chunk_rows_max: u64,
 ) -> Result<tempfile::TempDir> {
     let folder = tempfile::tempdir()?;
     let options = DumpOptions::new(server.connect_options(), folder.path());
     let options = DumpOptions { compression, chunk_rows_max, ..options };
-    let report = dump(options, Arc::new(Progress::default()), CancellationToken::new()).await?;
+    let report = dump(options, Arc::new(BulkProgress::default()), CancellationToken::new()).await?;
     ensure!(report.manifest.is_complete());
     Ok(folder)
 }

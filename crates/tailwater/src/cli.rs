@@ -264,6 +264,25 @@ mod tests {
     }
 
     #[test]
+    fn old_spellings_of_flags_are_accepted() {
+        let parse = |line: &str| Cli::definition().try_get_matches_from(line.split(' ')).map(|_| ());
+        for (old, new) in [
+            ("tailwater check --digests here", "tailwater check --digests client"),
+            ("tailwater copy --anew", "tailwater copy --restart"),
+        ] {
+            assert_eq!(
+                parse(old).map_err(|error| error.kind()),
+                parse(new).map_err(|error| error.kind()),
+                "{old}"
+            );
+            // Only the required arguments that both lines leave out may be missing.
+            if let Err(error) = parse(old) {
+                assert_eq!(error.kind(), clap::error::ErrorKind::MissingRequiredArgument, "{error}");
+            }
+        }
+    }
+
+    #[test]
     fn the_definition_is_sound() {
         Cli::definition().debug_assert();
     }

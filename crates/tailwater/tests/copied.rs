@@ -117,8 +117,8 @@ async fn a_channel_joins_exactly_behind_a_copy(kind: ServerKind) -> Result<()> {
     let add = "channel add -c tailwater.toml replica --provision --source-defaults-file root.cnf --chunk-bytes-max 20000";
     killed_on_the_way(&shell, &target, &link, add).await?;
     // What it left behind is not taken for a copy, and not dropped unasked.
-    shell.run(add)?.exits(4).complains(&["TW-BULK-0023", "--anew"]);
-    let ran = shell.run(&format!("{add} --anew"))?.exits(0);
+    shell.run(add)?.exits(4).complains(&["TW-BULK-0023", "--restart"]);
+    let ran = shell.run(&format!("{add} --restart"))?.exits(0);
     ran.says(&["copied", "the target now has the transactions", "replica", "running"]);
 
     tokio::time::sleep(Duration::from_millis(500)).await;

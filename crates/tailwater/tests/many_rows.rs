@@ -135,7 +135,7 @@ async fn many_rows_take_bounded_memory(kind: ServerKind) -> Result<()> {
     // One digit in one row of them.
     let planted = format!("UPDATE many.keyed SET k = k ^ 1 WHERE id = {}", rows.keyed * 2 / 3);
     target.sql(&planted).await?;
-    for digests in ["quick", "here", "servers"] {
+    for digests in ["quick", "client", "here", "servers"] {
         run(folder, &format!("{check} --digests {digests}"), 3).await?;
         let said = std::fs::read_to_string(folder.join("output"))?;
         ensure!(said.contains(": 1 difference"), "{said}");

@@ -12,9 +12,9 @@ use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
-use super::{BinaryPoint, version_check};
+use super::{BinaryCopyPosition, version_check};
 use crate::error::BulkError;
-use crate::progress::Progress;
+use crate::progress::BulkProgress;
 use crate::sql::{literal, literals};
 
 /// The recipient has everything, and nobody starts it again but a person.
@@ -58,9 +58,9 @@ pub struct ClonePlan {
 
 /// What was done.
 #[derive(Debug, Clone)]
-pub struct Cloned {
+pub struct CloneReport {
     /// Where the data stands.
-    pub point: BinaryPoint,
+    pub point: BinaryCopyPosition,
     /// What was copied, in bytes.
     pub bytes: u64,
     /// How long it took, the recipient's restart included.
@@ -91,9 +91,9 @@ pub async fn plan(options: &CloneOptions) -> Result<ClonePlan, BulkError> {
 /// [`BulkError::RecipientDown`] if it has everything and does not come back, or that is not waited for.
 pub async fn clone(
     options: &CloneOptions,
-    progress: &Arc<Progress>,
+    progress: &Arc<BulkProgress>,
     stop: &CancellationToken,
-) -> Result<Cloned, BulkError> {
+) -> Result<CloneReport, BulkError> {
     let begun = Instant::now();
     let Prepared { mut recipient, plan } = prepare(options).await?;
     let (host, port) = &plan.donor_address;
@@ -158,7 +158,7 @@ pub async fn clone(
             });
         }
     };
-    Ok(Cloned { point, bytes, elapsed: begun.elapsed() })
+    Ok(CloneReport { point, bytes, elapsed: begun.elapsed() })
 }
 
 /// Runs the statement, again if a copy that was given up has not ended yet. The recipient had no databases to lose.
@@ -313,7 +313,7 @@ async fn kill(recipient: &ConnectOptions, id: u32) -> Result<(), BulkError> {
 }
 
 /// Shows how far the recipient is. Never ends: that it cannot be asked is no matter.
-async fn watch(recipient: &ConnectOptions, progress: &Progress) -> Infallible {
+async fn watch(recipient: &ConnectOptions, progress: &BulkProgress) -> Infallible {
     let mut connection = None;
     let mut shown = 0;
     loop {
@@ -346,7 +346,7 @@ async fn bytes_copied(connection: &mut Connection) -> Result<u64, SessionError> 
 }
 
 /// Waits until the recipient serves its new data, and says where these stand and how many bytes were copied. Its accounts are the donor's now.
-async fn wait_back(options: &CloneOptions) -> Result<(BinaryPoint, u64), BulkError> {
+async fn wait_back(options: &CloneOptions) -> Result<(BinaryCopyPosition, u64), BulkError> {
     let begun = Instant::now();
     let of_donor = ConnectOptions {
         user: options.donor.user.clone(),
@@ -379,14 +379,14 @@ async fn wait_back(options: &CloneOptions) -> Result<(BinaryPoint, u64), BulkErr
 }
 
 /// Where the recipient's data stand, once it has all of it; `None` while it still works at it.
-async fn state(connection: &mut Connection) -> Result<Option<BinaryPoint>, BulkError> {
+async fn state(connection: &mut Connection) -> Result<Option<BinaryCopyPosition>, BulkError> {
     let sql = "SELECT STATE, ERROR_NO, ERROR_MESSAGE, BINLOG_FILE, BINLOG_POSITION, GTID_EXECUTED \
                FROM performance_schema.clone_status";
     let answer = connection.query(sql).await?;
     let Some(row) = answer.first() else { return Ok(None) };
     let field = |index| row.get_str(index).filter(|text| !text.is_empty()).map(str::to_owned);
     match row.get_str(0) {
-        Some("Completed") => Ok(Some(BinaryPoint {
+        Some("Completed") => Ok(Some(BinaryCopyPosition {
             gtid_set: field(5).map(|set| set.replace('\n', "")),
             binlog_file: field(3),
             binlog_position: row.get_u64(4),

@@ -13,9 +13,9 @@ use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::{BinaryPoint, version_check};
+use super::{BinaryCopyPosition, version_check};
 use crate::error::BulkError;
-use crate::progress::Progress;
+use crate::progress::BulkProgress;
 
 /// What the tool calls the file that says where the backup stands; older ones by the second name.
 const POINT_FILES: [&str; 3] =
@@ -53,7 +53,7 @@ pub struct BackupPlan {
 #[derive(Debug, Clone)]
 pub struct BackupReport {
     /// Where the data stands.
-    pub point: BinaryPoint,
+    pub point: BinaryCopyPosition,
     /// What the folder holds, in bytes.
     pub bytes: u64,
     /// How long it took.
@@ -108,7 +108,7 @@ pub async fn plan(options: &BackupOptions) -> Result<BackupPlan, BulkError> {
 /// [`BulkError::BinaryInterrupted`]; [`BulkError::File`].
 pub async fn back_up(
     options: &BackupOptions,
-    progress: &Arc<Progress>,
+    progress: &Arc<BulkProgress>,
     stop: &CancellationToken,
 ) -> Result<BackupReport, BulkError> {
     let begun = Instant::now();
@@ -184,7 +184,7 @@ async fn run(
     mut command: Command,
     what: &str,
     directory: &Path,
-    progress: &Progress,
+    progress: &BulkProgress,
     stop: &CancellationToken,
 ) -> Result<(), BulkError> {
     let said = tempfile::tempfile().and_then(|file| Ok((file.try_clone()?, file)));
@@ -215,7 +215,7 @@ async fn run(
 }
 
 /// Shows how much there is already. Never ends.
-async fn watch(directory: &Path, progress: &Progress) -> Infallible {
+async fn watch(directory: &Path, progress: &BulkProgress) -> Infallible {
     let mut shown = 0;
     loop {
         tokio::time::sleep(LOOK).await;

@@ -16,7 +16,7 @@ use crate::snapshot::channel_target;
 
 /// Where the copied data stands in the source's history.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct BinaryPoint {
+pub struct BinaryCopyPosition {
     /// The GTID set; `None` if it is unknown or empty.
     pub gtid_set: Option<String>,
     /// The binlog file; `None` if the source has no binlog.

@@ -1,6 +1,6 @@
 //! Whether servers and tools fit together for a binary copy, and what tools write about it. No I/O.
 
-use super::BinaryPoint;
+use super::BinaryCopyPosition;
 
 /// The first patch of MySQL 8.0 from which on patches of the series clone each other.
 const SERIES_CLONES_SINCE_8_0: u16 = 37;
@@ -46,12 +46,12 @@ pub(super) fn may_back_up(tool: &str, version: &str) -> Result<(), String> {
 }
 
 /// Reads what `mariadb-backup` writes about the position: file, position and GTID, with tabs between.
-pub(super) fn point_of_backup(text: &str) -> Option<BinaryPoint> {
+pub(super) fn point_of_backup(text: &str) -> Option<BinaryCopyPosition> {
     let mut parts = text.trim_end().split('\t');
     let file = parts.next().filter(|file| !file.is_empty())?;
     let position = parts.next()?.parse().ok()?;
     let gtid_set = parts.next().map(str::trim).filter(|set| !set.is_empty());
-    Some(BinaryPoint {
+    Some(BinaryCopyPosition {
         gtid_set: gtid_set.map(str::to_owned),
         binlog_file: Some(file.to_owned()),
         binlog_position: Some(position),

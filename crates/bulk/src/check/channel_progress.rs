@@ -13,7 +13,7 @@ use crate::error::BulkError;
 const NOT_THERE: [u16; 2] = [1049, 1146];
 
 /// A place in a channel's log: the number of a segment, and an offset in it.
-pub type Place = (u64, u64);
+pub type ChannelPosition = (u64, u64);
 
 /// Reads what channels note on their target. How it is written is theirs to know.
 pub trait ChannelProgressReader: Debug + Send + Sync {
@@ -21,23 +21,23 @@ pub trait ChannelProgressReader: Debug + Send + Sync {
     ///
     /// # Errors
     /// What is wrong with them.
-    fn reach(&self, rows: &[&[u8]]) -> Result<Reach, String>;
+    fn reach(&self, rows: &[&[u8]]) -> Result<AppliedRange, String>;
 }
 
 /// How far a channel is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reach {
+pub struct AppliedRange {
     /// Up to here everything is applied.
-    pub low: Place,
+    pub low: ChannelPosition,
     /// Behind here nothing is.
-    pub high: Place,
+    pub high: ChannelPosition,
 }
 
 /// What may be missing of that which stands before a mark.
 #[derive(Debug, Default)]
 pub(super) struct MarkProgress {
     /// How far each channel was when the mark was there.
-    wanted: Option<BTreeMap<String, Place>>,
+    wanted: Option<BTreeMap<String, ChannelPosition>>,
 }
 
 impl MarkProgress {
@@ -59,9 +59,12 @@ impl MarkProgress {
 }
 
 /// The first channel that lacks something up to where it is wanted. One that is gone lacks nothing.
-fn behind(wanted: &BTreeMap<String, Place>, reaches: &BTreeMap<String, Reach>) -> Option<String> {
+fn behind(
+    wanted: &BTreeMap<String, ChannelPosition>,
+    reaches: &BTreeMap<String, AppliedRange>,
+) -> Option<String> {
     wanted.iter().find_map(|(channel, (segment, offset))| {
-        let Reach { low, .. } = reaches.get(channel)?;
+        let AppliedRange { low, .. } = reaches.get(channel)?;
         (*low < (*segment, *offset)).then(|| {
             format!(
                 "the mark, and in channel {channel} all before it: {}:{} of its log is applied without gaps, not {segment}:{offset}",
@@ -74,7 +77,7 @@ fn behind(wanted: &BTreeMap<String, Place>, reaches: &BTreeMap<String, Reach>) -
 async fn reaches(
     target: &mut Connection,
     reader: Option<&dyn ChannelProgressReader>,
-) -> Result<BTreeMap<String, Reach>, BulkError> {
+) -> Result<BTreeMap<String, AppliedRange>, BulkError> {
     let sql = "SELECT channel, applied FROM tailwater.apply_progress";
     let answer = match target.query(sql).await {
         Ok(answer) => answer,
@@ -104,8 +107,8 @@ mod tests {
 
     #[test]
     fn a_channel_with_a_gap_is_behind() {
-        let reach = |low, high| Reach { low: (1, low), high: (1, high) };
-        let all = |channels: &[(&str, Reach)]| -> BTreeMap<_, _> {
+        let reach = |low, high| AppliedRange { low: (1, low), high: (1, high) };
+        let all = |channels: &[(&str, AppliedRange)]| -> BTreeMap<_, _> {
             channels.iter().map(|(name, reach)| ((*name).to_owned(), *reach)).collect()
         };
         let wanted = BTreeMap::from([("a".to_owned(), (1, 20)), ("b".to_owned(), (1, 5))]);

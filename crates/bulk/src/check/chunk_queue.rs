@@ -5,7 +5,7 @@ use std::time::Duration;
 use tailwater_session::Connection;
 use tokio::sync::Mutex;
 
-use super::difference::Difference;
+use super::difference::RowDifference;
 use super::pair::TablePair;
 use super::state::{State, TableState};
 use crate::chunker::queries::next_chunk;
@@ -47,7 +47,7 @@ pub(super) struct Task {
 #[derive(Debug, Default)]
 pub(super) struct Compared {
     pub(super) rows: u64,
-    pub(super) found: Vec<Difference>,
+    pub(super) found: Vec<RowDifference>,
     /// There was more, which was not looked at.
     pub(super) more: bool,
     /// How long the slower of the servers worked on the chunk.
@@ -132,7 +132,7 @@ impl TableWork {
     ) -> Result<bool, BulkError> {
         let mut cutting = self.cutting.lock().await;
         let Compared { rows, found, more, took } = compared;
-        cutting.walk.measured(rows, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+        cutting.walk.record_chunk(rows, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
         cutting.in_hand -= 1;
         cutting.differences += found.len() as u64;
         cutting.given_up |= more || cutting.differences > self.differences_max;

@@ -10,14 +10,14 @@ use tailwater_wire::Flavour;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::chunk_queue::Compared;
-use super::difference::{Difference, Values, What};
-use super::pair::{Side, TablePair};
-use super::row_verdict::{ROUNDS_MAX, Trial, Verdict, Version};
-use super::sync_wait::Waiting;
-use crate::chunker::queries::check_sent;
+use super::difference::{DifferenceKind, RowDifference, RowValues};
+use super::pair::{PairSide, TablePair};
+use super::row_verdict::{ROUNDS_MAX, RowTrial, RowVerdict, RowVersion};
+use super::sync_wait::SyncWaiter;
+use crate::chunker::queries::check_row_count;
 use crate::chunker::range::{KeyLiteral, KeyRange};
 use crate::error::BulkError;
-use crate::progress::Progress;
+use crate::progress::BulkProgress;
 
 /// The most rows of a chunk that are taken for different before each is looked at.
 const CANDIDATES_MAX: usize = 200_000;
@@ -30,15 +30,15 @@ const PAUSES_MS: [u64; 6] = [0, 10, 30, 100, 200, 300];
 
 /// Connections to both sides.
 #[derive(Debug)]
-pub struct Comparing {
+pub struct Comparer {
     /// To the source.
     pub source: Connection,
     /// To the target.
     pub target: Connection,
     /// How to know that the target has what the source had.
-    pub waiting: Waiting,
+    pub waiting: SyncWaiter,
     /// Where rows and reasons to wait are told.
-    pub progress: Arc<Progress>,
+    pub progress: Arc<BulkProgress>,
     /// Who digests rows.
     pub digests: Digests,
     /// Whether values of rows that differ are kept.
@@ -54,7 +54,7 @@ pub enum Digests {
         seed: u64,
     },
     /// This process, to which all rows are sent: a third of the work for the servers.
-    Here {
+    Client {
         /// Has others collide in the next check, should any.
         seed: u64,
     },
@@ -80,7 +80,7 @@ struct Sums {
     took: Duration,
 }
 
-impl Comparing {
+impl Comparer {
     /// Compares a chunk; stops looking behind `differences_max`.
     ///
     /// # Errors
@@ -115,17 +115,17 @@ impl Comparing {
         self.waiting.wait(&mut self.target, position, &self.progress).await
     }
 
-    fn side(&mut self, side: Side) -> &mut Connection {
+    fn side(&mut self, side: PairSide) -> &mut Connection {
         match side {
-            Side::Source => &mut self.source,
-            Side::Target => &mut self.target,
+            PairSide::Source => &mut self.source,
+            PairSide::Target => &mut self.target,
         }
     }
 
     /// What both servers add up in passing; `None` if they are not to, or one of them cannot.
     async fn added_up(&mut self, pair: &TablePair, range: &KeyRange) -> Result<Option<Sums>, BulkError> {
         let Digests::Quick { seed } = self.digests else { return Ok(None) };
-        let sums = [Side::Source, Side::Target].map(|side| pair.sum(side, range, seed));
+        let sums = [PairSide::Source, PairSide::Target].map(|side| pair.sum(side, range, seed));
         let [Some(on_source), Some(on_target)] = sums else { return Ok(None) };
         if ![&self.source, &self.target].into_iter().all(goes_on_with_crc32) {
             return Ok(None);
@@ -143,17 +143,19 @@ impl Comparing {
     /// What the digests of all rows add up to on both sides.
     async fn digested(&mut self, pair: &TablePair, range: &KeyRange) -> Result<Sums, BulkError> {
         let begun = Instant::now();
-        let on_source = self.sum(pair, Side::Source, range).await?;
+        let on_source = self.sum(pair, PairSide::Source, range).await?;
         let source_took = begun.elapsed();
         self.catch_up().await?;
         let begun = Instant::now();
-        let on_target = self.sum(pair, Side::Target, range).await?;
+        let on_target = self.sum(pair, PairSide::Target, range).await?;
         Ok(Sums { sides: [on_source, on_target], took: begun.elapsed().max(source_took) })
     }
 
-    async fn sum(&mut self, pair: &TablePair, side: Side, range: &KeyRange) -> Result<Sum, BulkError> {
+    async fn sum(&mut self, pair: &TablePair, side: PairSide, range: &KeyRange) -> Result<Sum, BulkError> {
         match self.digests {
-            Digests::Quick { seed } | Digests::Here { seed } => self.sum_here(pair, side, range, seed).await,
+            Digests::Quick { seed } | Digests::Client { seed } => {
+                self.sum_here(pair, side, range, seed).await
+            }
             Digests::OnServers => self.sum_there(pair, side, range).await,
         }
     }
@@ -162,7 +164,7 @@ impl Comparing {
     async fn sum_here(
         &mut self,
         pair: &TablePair,
-        side: Side,
+        side: PairSide,
         range: &KeyRange,
         seed: u64,
     ) -> Result<Sum, BulkError> {
@@ -177,11 +179,16 @@ impl Comparing {
                 sum = sum.wrapping_add(xxh3_128_with_seed(row.bytes(), seed));
             }
         }
-        check_sent(connection, &pair.name, count).await?;
+        check_row_count(connection, &pair.name, count).await?;
         Ok(Sum { rows: count, hashes: Some(format!("{sum:032x}")) })
     }
 
-    async fn sum_there(&mut self, pair: &TablePair, side: Side, range: &KeyRange) -> Result<Sum, BulkError> {
+    async fn sum_there(
+        &mut self,
+        pair: &TablePair,
+        side: PairSide,
+        range: &KeyRange,
+    ) -> Result<Sum, BulkError> {
         let connection = self.side(side);
         let answer = connection.query(&pair.aggregate(side, range)).await?;
         let sum = sum_of(pair, &answer)?;
@@ -201,7 +208,7 @@ impl Comparing {
         let Some(key) = &pair.key else { return Ok((Vec::new(), false)) };
         let none = || strange(pair, "a key");
         let statement = |side| pair.hashes(side, range).ok_or_else(none);
-        let (for_source, for_target) = (statement(Side::Source)?, statement(Side::Target)?);
+        let (for_source, for_target) = (statement(PairSide::Source)?, statement(PairSide::Target)?);
         let mut on_source = self.source.query_stream(&for_source).await?;
         let mut on_target = self.target.query_stream(&for_target).await?;
         let mut unmatched = Unmatched::default();
@@ -210,7 +217,7 @@ impl Comparing {
             if !source_ended {
                 match on_source.next().await? {
                     Some(row) => {
-                        unmatched.put(Side::Source, &key_of(&row, &key.source).ok_or_else(none)?, &row)?
+                        unmatched.put(PairSide::Source, &key_of(&row, &key.source).ok_or_else(none)?, &row)?
                     }
                     None => source_ended = true,
                 }
@@ -218,7 +225,7 @@ impl Comparing {
             if !target_ended {
                 match on_target.next().await? {
                     Some(row) => {
-                        unmatched.put(Side::Target, &key_of(&row, &key.target).ok_or_else(none)?, &row)?
+                        unmatched.put(PairSide::Target, &key_of(&row, &key.target).ok_or_else(none)?, &row)?
                     }
                     None => target_ended = true,
                 }
@@ -233,7 +240,7 @@ impl Comparing {
         pair: &TablePair,
         candidates: Vec<Key>,
         differences_max: usize,
-    ) -> Result<(Vec<Difference>, bool), BulkError> {
+    ) -> Result<(Vec<RowDifference>, bool), BulkError> {
         let (mut found, mut names) = (Vec::new(), HashSet::new());
         for batch in candidates.chunks(pair.rows_at_once()) {
             if found.len() >= differences_max {
@@ -252,13 +259,13 @@ impl Comparing {
     /// Decides of a few rows.
     ///
     /// # Errors
-    /// As [`Comparing::chunk`].
+    /// As [`Comparer::chunk`].
     pub(crate) async fn decide_batch(
         &mut self,
         pair: &TablePair,
         keys: &[Key],
-    ) -> Result<Vec<Difference>, BulkError> {
-        let mut open: Vec<_> = keys.iter().map(|key| (key, Trial::default())).collect();
+    ) -> Result<Vec<RowDifference>, BulkError> {
+        let mut open: Vec<_> = keys.iter().map(|key| (key, RowTrial::default())).collect();
         let columns: Arc<[String]> = pair.columns.iter().map(|column| column.name.clone()).collect();
         let mut found = Vec::new();
         for round in 0..ROUNDS_MAX as usize {
@@ -267,10 +274,10 @@ impl Comparing {
             }
             tokio::time::sleep(Duration::from_millis(PAUSES_MS[round.min(PAUSES_MS.len() - 1)])).await;
             let wanted: Vec<_> = open.iter().map(|(key, _)| key.as_slice()).collect();
-            let before = self.rows(pair, Side::Source, &wanted).await?;
+            let before = self.rows(pair, PairSide::Source, &wanted).await?;
             self.catch_up().await?;
-            let target = self.rows(pair, Side::Target, &wanted).await?;
-            let after = self.rows(pair, Side::Source, &wanted).await?;
+            let target = self.rows(pair, PairSide::Target, &wanted).await?;
+            let after = self.rows(pair, PairSide::Source, &wanted).await?;
             let versions = before.into_iter().zip(target).zip(after);
             let mut left = Vec::new();
             for ((key, mut trial), ((before, target), after)) in open.into_iter().zip(versions) {
@@ -281,14 +288,16 @@ impl Comparing {
                     is_same(pair, one, other)
                 });
                 match verdict {
-                    Verdict::Equal => {}
-                    Verdict::Again => left.push((key, trial)),
-                    Verdict::Undecided => found.push(difference(pair, name, What::Undecided, None)),
-                    Verdict::Differs { source, target } => {
+                    RowVerdict::Equal => {}
+                    RowVerdict::Again => left.push((key, trial)),
+                    RowVerdict::Undecided => {
+                        found.push(difference(pair, name, DifferenceKind::Undecided, None))
+                    }
+                    RowVerdict::Differs { source, target } => {
                         let what = what(pair, &source, &target);
                         let values = self.keeps_values.then(|| {
                             let (source, target) = (shortened(source), shortened(target));
-                            Box::new(Values { columns: Arc::clone(&columns), source, target })
+                            Box::new(RowValues { columns: Arc::clone(&columns), source, target })
                         });
                         found.push(difference(pair, name, what, values));
                     }
@@ -303,7 +312,7 @@ impl Comparing {
     async fn rows(
         &mut self,
         pair: &TablePair,
-        side: Side,
+        side: PairSide,
         keys: &[&[KeyLiteral]],
     ) -> Result<Vec<Option<FoundRow>>, BulkError> {
         let none = || strange(pair, "rows by their keys");
@@ -336,7 +345,7 @@ impl Comparing {
         pair: &TablePair,
         range: &KeyRange,
         differences_max: usize,
-    ) -> Result<(Vec<Difference>, bool), BulkError> {
+    ) -> Result<(Vec<RowDifference>, bool), BulkError> {
         const STRIKES: u32 = 3;
         let mut strikes: BTreeMap<u64, ([u64; 2], u32)> = BTreeMap::new();
         let mut more = false;
@@ -355,8 +364,11 @@ impl Comparing {
             }
         }
         let found = strikes.into_iter().map(|(hash, ([source, target], strikes))| {
-            let what =
-                if strikes >= STRIKES { What::Count { hash, source, target } } else { What::Undecided };
+            let what = if strikes >= STRIKES {
+                DifferenceKind::Count { hash, source, target }
+            } else {
+                DifferenceKind::Undecided
+            };
             difference(pair, Vec::new(), what, None)
         });
         Ok((found.collect(), more))
@@ -370,7 +382,7 @@ impl Comparing {
         differences_max: usize,
     ) -> Result<(BTreeMap<u64, [u64; 2]>, bool), BulkError> {
         let (for_source, for_target) =
-            (pair.hash_counts(Side::Source, range), pair.hash_counts(Side::Target, range));
+            (pair.hash_counts(PairSide::Source, range), pair.hash_counts(PairSide::Target, range));
         let mut on_source = self.source.query_stream(&for_source).await?;
         let mut on_target = self.target.query_stream(&for_target).await?;
         let count = |row: Option<Row>| match row {
@@ -415,12 +427,12 @@ struct Unmatched {
 }
 
 impl Unmatched {
-    fn put(&mut self, side: Side, key: &Key, row: &Row) -> Result<(), BulkError> {
+    fn put(&mut self, side: PairSide, key: &Key, row: &Row) -> Result<(), BulkError> {
         // A row that the server cannot put together has none: whether it is the same, its columns say one by one.
         let hash = row.get_u64(key.len());
         let (own, other) = match side {
-            Side::Source => (0, 1),
-            Side::Target => (1, 0),
+            PairSide::Source => (0, 1),
+            PairSide::Target => (1, 0),
         };
         match self.waiting[other].remove(key) {
             Some(found) if found.is_some() && found == hash => {}
@@ -449,12 +461,17 @@ fn key_of(row: &Row, key: &crate::chunker::ChunkKey) -> Option<Key> {
     key.columns.iter().enumerate().map(|(index, column)| column.literal(row.get(index)?)).collect()
 }
 
-fn difference(pair: &TablePair, key: Key, what: What, values: Option<Box<Values>>) -> Difference {
-    Difference { schema: pair.name.schema.clone(), table: pair.name.name.clone(), key, what, values }
+fn difference(
+    pair: &TablePair,
+    key: Key,
+    what: DifferenceKind,
+    values: Option<Box<RowValues>>,
+) -> RowDifference {
+    RowDifference { schema: pair.name.schema.clone(), table: pair.name.name.clone(), key, what, values }
 }
 
 /// As it is kept: documents are compared whole, and there may be many.
-fn shortened(version: Version) -> Version {
+fn shortened(version: RowVersion) -> RowVersion {
     let short = |value: Vec<u8>| match value.len() > SHOWN_BYTES_MAX as usize {
         // As servers shorten other values.
         true => format!("{} bytes, SHA-256 {:x}", value.len(), Sha256::digest(&value)).into_bytes(),
@@ -463,20 +480,20 @@ fn shortened(version: Version) -> Version {
     Some(version?.into_iter().map(|value| value.map(short)).collect())
 }
 
-fn what(pair: &TablePair, source: &Version, target: &Version) -> What {
+fn what(pair: &TablePair, source: &RowVersion, target: &RowVersion) -> DifferenceKind {
     match (source, target) {
         (Some(source), Some(target)) => {
             let columns = pair.columns.iter().zip(source.iter().zip(target));
             let differ =
                 columns.filter(|(column, (one, other))| !is_same_value(column.documents, one, other));
-            What::Changed { columns: differ.map(|(column, _)| column.name.clone()).collect() }
+            DifferenceKind::Changed { columns: differ.map(|(column, _)| column.name.clone()).collect() }
         }
-        (Some(_), None) => What::Missing,
-        (None, _) => What::Extra,
+        (Some(_), None) => DifferenceKind::Missing,
+        (None, _) => DifferenceKind::Extra,
     }
 }
 
-fn is_same(pair: &TablePair, one: &Version, other: &Version) -> bool {
+fn is_same(pair: &TablePair, one: &RowVersion, other: &RowVersion) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => {
             let mut columns = pair.columns.iter().zip(one.iter().zip(other));

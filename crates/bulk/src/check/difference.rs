@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::pair::Mismatch;
-use super::row_verdict::Version;
+use super::pair::TableMismatch;
+use super::row_verdict::RowVersion;
 use crate::chunker::range::KeyLiteral;
 use crate::schema::TableName;
 
 /// A row that is not the same on both sides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Difference {
+pub struct RowDifference {
     /// The database.
     pub schema: String,
     /// The table.
@@ -21,16 +21,16 @@ pub struct Difference {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub key: Vec<KeyLiteral>,
     /// What is wrong with it.
-    pub what: What,
+    pub what: DifferenceKind,
     /// The row's values on source and target, if they are to be shown. They are in no file.
     #[serde(skip)]
-    pub values: Option<Box<Values>>,
+    pub values: Option<Box<RowValues>>,
 }
 
 /// How a row differs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum What {
+pub enum DifferenceKind {
     /// Values of these columns are others.
     Changed {
         /// The columns.
@@ -53,7 +53,7 @@ pub enum What {
     },
 }
 
-impl What {
+impl DifferenceKind {
     /// Its name, in output for programs and people.
     pub fn name(&self) -> &'static str {
         match self {
@@ -68,16 +68,16 @@ impl What {
 
 /// A row's values on both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Values {
+pub struct RowValues {
     /// Their columns, which many rows have in common.
     pub columns: Arc<[String]>,
     /// On the source.
-    pub source: Version,
+    pub source: RowVersion,
     /// On the target.
-    pub target: Version,
+    pub target: RowVersion,
 }
 
-impl Difference {
+impl RowDifference {
     /// The table.
     pub fn table_name(&self) -> TableName {
         TableName::new(&self.schema, &self.table)
@@ -104,7 +104,7 @@ pub enum TableFinding {
     /// The source does not have it.
     OnlyTarget(TableName),
     /// Not all columns could be compared; the others were.
-    Columns(TableName, Mismatch),
+    Columns(TableName, TableMismatch),
     /// More rows differ than were asked for; the rest was not looked at.
     TooMany(TableName),
     /// A server does not read it, or not all of it: which one, and what it says.

@@ -32,20 +32,20 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::chunker::ChunkSizeLimits;
-use crate::chunker::queries::SESSION;
+use crate::chunker::queries::SESSION_SETTINGS;
 use crate::error::BulkError;
-use crate::progress::Progress;
+use crate::progress::BulkProgress;
 use crate::schema::{Selection, TableName};
-use crate::snapshot::acquire::stay;
+use crate::snapshot::acquire::disable_timeouts;
 use crate::throttle::Throttle;
 use channel_progress::ChannelProgressReader;
 use chunk_queue::TableWork;
-use comparer::Comparing;
+use comparer::Comparer;
 pub use comparer::Digests;
-pub use difference::{Difference, TableFinding, Values, What};
+pub use difference::{DifferenceKind, RowDifference, RowValues, TableFinding};
 use pair::TablePair;
 use state::State;
-use sync_wait::{SyncMethod, Waiting};
+use sync_wait::{SyncMethod, SyncWaiter};
 use tables::Found;
 
 /// What to compare, and how.
@@ -62,7 +62,7 @@ pub struct CheckOptions {
     /// How many chunks are compared side by side; one at least.
     pub workers: usize,
     /// How to know that the target has what the source had; found out if absent.
-    pub in_step: Option<SyncMethod>,
+    pub sync_method: Option<SyncMethod>,
     /// Who reads how far channels of Tailwater are that feed the target: with [`SyncMethod::Mark`] there is no check of such a target
     /// without.
     pub progress_reader: Option<Arc<dyn ChannelProgressReader>>,
@@ -91,7 +91,7 @@ impl CheckOptions {
             selection: Selection::default(),
             digests: Digests::Quick { seed: seed() },
             workers: 4,
-            in_step: None,
+            sync_method: None,
             progress_reader: None,
             wait_max: Duration::from_secs(300),
             chunk_rows_max: 1_000_000,
@@ -103,7 +103,7 @@ impl CheckOptions {
         }
     }
 
-    fn servo_limits(&self) -> ChunkSizeLimits {
+    fn chunk_size_limits(&self) -> ChunkSizeLimits {
         /// Before it is known how fast the servers are.
         const ROWS_FIRST: u64 = 10_000;
         ChunkSizeLimits {
@@ -143,7 +143,7 @@ pub struct CheckReport {
     /// How many rows the source had in them.
     pub rows: u64,
     /// Rows that differ, in the order of tables and keys.
-    pub differences: Vec<Difference>,
+    pub differences: Vec<RowDifference>,
     /// What there is about whole tables.
     pub findings: Vec<TableFinding>,
     /// How long it took, since it was begun or gone on with.
@@ -166,7 +166,7 @@ struct Shared {
     /// What is said about tables that a server does not read.
     unreadable: Mutex<Vec<TableFinding>>,
     throttle: Arc<Throttle>,
-    progress: Arc<Progress>,
+    progress: Arc<BulkProgress>,
 }
 
 /// Compares. What is compared when it fails, is cancelled or is killed is in the state, and not compared again with
@@ -180,7 +180,7 @@ struct Shared {
 pub async fn check(
     options: &CheckOptions,
     throttle: Arc<Throttle>,
-    progress: Arc<Progress>,
+    progress: Arc<BulkProgress>,
     cancel: CancellationToken,
 ) -> Result<CheckReport, BulkError> {
     let begun = Instant::now();
@@ -214,7 +214,7 @@ pub(crate) fn marks() -> String {
 pub(crate) async fn take_marks_away(options: &CheckOptions, marks: &str) {
     /// Nobody wants to wait long for that.
     const PATIENCE: Duration = Duration::from_secs(5);
-    if options.in_step != Some(SyncMethod::Mark) {
+    if options.sync_method != Some(SyncMethod::Mark) {
         return;
     }
     let work = async {
@@ -230,7 +230,7 @@ pub(crate) async fn take_marks_away(options: &CheckOptions, marks: &str) {
 /// What an earlier check found.
 #[derive(Debug, Default)]
 pub(crate) struct FoundBefore {
-    pub(crate) differences: Vec<Difference>,
+    pub(crate) differences: Vec<RowDifference>,
     pub(crate) findings: Vec<TableFinding>,
     /// It compared all that it was to compare.
     pub(crate) is_finished: bool,
@@ -263,11 +263,11 @@ const TRANSACTIONS: [&str; 2] = [
 
 async fn connect_to(options: &ConnectOptions) -> Result<Connection, BulkError> {
     let mut connection = Connection::connect(options).await?;
-    connection.execute(SESSION).await?;
+    connection.execute(SESSION_SETTINGS).await?;
     for sql in TRANSACTIONS {
         connection.execute(sql).await?;
     }
-    stay(&mut connection).await?;
+    disable_timeouts(&mut connection).await?;
     // Values come as the bytes that they are compared by.
     connection.execute("SET NAMES utf8mb4").await?;
     connection.execute("SET SESSION character_set_results = binary").await?;
@@ -280,28 +280,28 @@ pub(crate) async fn connect(
     options: &CheckOptions,
     marks: &str,
     worker: usize,
-    progress: &Arc<Progress>,
-) -> Result<Comparing, BulkError> {
+    progress: &Arc<BulkProgress>,
+) -> Result<Comparer, BulkError> {
     let mut source = connect_to(&options.source).await?;
     let mut target = connect_to(&options.target).await?;
     if worker == 0 {
         refuse_same(&mut source, &mut target).await?;
     }
-    let in_step = match options.in_step {
-        Some(in_step) => in_step,
+    let sync_method = match options.sync_method {
+        Some(sync_method) => sync_method,
         None => SyncMethod::find_out(&mut source, &mut target).await?,
     };
     if worker == 0 {
-        in_step.refuse_unsure(&mut source, &mut target).await?;
+        sync_method.refuse_unsure(&mut source, &mut target).await?;
         // Who says how to wait is believed.
-        if options.in_step.is_none() {
-            in_step.refuse_unfed(&mut source, &mut target).await?;
+        if options.sync_method.is_none() {
+            sync_method.refuse_unfed(&mut source, &mut target).await?;
         }
-        in_step.prepare(&mut source).await?;
+        sync_method.prepare(&mut source).await?;
     }
     let mark = format!("{marks}{worker}");
-    let waiting = Waiting::new(in_step, options.wait_max, mark, options.progress_reader.clone());
-    Ok(Comparing {
+    let waiting = SyncWaiter::new(sync_method, options.wait_max, mark, options.progress_reader.clone());
+    Ok(Comparer {
         source,
         target,
         waiting,
@@ -324,10 +324,10 @@ async fn refuse_same(source: &mut Connection, target: &mut Connection) -> Result
 async fn run(
     options: &CheckOptions,
     marks: &str,
-    first: Comparing,
+    first: Comparer,
     found: Found,
     throttle: Arc<Throttle>,
-    progress: &Arc<Progress>,
+    progress: &Arc<BulkProgress>,
 ) -> Result<CheckReport, BulkError> {
     let [source, target] = options.names();
     let state = State::open(options.state.as_deref(), options.resume, &source, &target)?;
@@ -361,7 +361,7 @@ async fn run(
     }
     let mut state = shared.state.lock().await;
     let mut differences = std::mem::take(&mut state.differences);
-    differences.sort_by_cached_key(Difference::order);
+    differences.sort_by_cached_key(RowDifference::order);
     let mut unreadable = std::mem::take(&mut *shared.unreadable.lock().await);
     unreadable.sort_by_cached_key(|finding| finding.table_name().clone());
     findings.extend(unreadable);
@@ -376,7 +376,7 @@ fn work(
     options: &CheckOptions,
     mut pairs: Vec<TablePair>,
     state: &State,
-    progress: &Progress,
+    progress: &BulkProgress,
 ) -> Result<Vec<TableWork>, BulkError> {
     pairs.sort_by_key(|pair| std::cmp::Reverse(pair.rows_estimate));
     let mut tables = Vec::with_capacity(pairs.len());
@@ -393,7 +393,7 @@ fn work(
             reason,
         };
         let name = pair.name.clone();
-        let table = TableWork::new(pair, options.servo_limits(), options.differences_max, &before);
+        let table = TableWork::new(pair, options.chunk_size_limits(), options.differences_max, &before);
         tables.push(table.map_err(|reason| changed(&name, reason))?);
     }
     Ok(tables)
@@ -402,7 +402,7 @@ fn work(
 /// One pair of connections that compares chunk after chunk.
 struct Worker {
     shared: Arc<Shared>,
-    comparing: Comparing,
+    comparing: Comparer,
     options: CheckOptions,
 }
 
@@ -423,7 +423,7 @@ impl Worker {
                 Err(error) => return Err(error),
             }
         }
-        let Comparing { mut source, target, waiting, .. } = self.comparing;
+        let Comparer { mut source, target, waiting, .. } = self.comparing;
         waiting.finish(&mut source).await?;
         source.close().await;
         target.close().await;
@@ -446,7 +446,7 @@ impl Worker {
 
     /// Continues with other tables. The connections are new: one of them may have been in the midst of an answer.
     async fn give_up(&mut self, table: &TableWork, error: &BulkError) -> Result<(), BulkError> {
-        let Comparing { source, target, waiting, .. } = &mut self.comparing;
+        let Comparer { source, target, waiting, .. } = &mut self.comparing;
         (*source, *target) =
             (connect_to(&self.options.source).await?, connect_to(&self.options.target).await?);
         waiting.connected_again(source).await?;

@@ -4,13 +4,13 @@ use serde::{Deserialize, Serialize};
 use tailwater_session::ServerInfo;
 use tailwater_wire::Flavour;
 
-use super::rendering::{Rendered, Rendering, ValueKind, rendering, row_hash};
+use super::rendering::{LiteralKind, RenderedColumn, Rendering, rendering, row_hash};
 use super::row_sum::row_sum;
 use crate::chunker::condition::condition;
 use crate::chunker::queries::{ChunkStatement, IndexHint, RangeScan, from_clause};
 use crate::chunker::range::{KeyLiteral, KeyRange};
 use crate::chunker::table_info::ColumnInfo;
-use crate::chunker::{ChunkKey, KeyColumn, KeyKind, TableShape};
+use crate::chunker::{ChunkKey, KeyColumn, KeyKind, TableInfo};
 use crate::schema::TableName;
 use crate::sql::quoted;
 
@@ -19,7 +19,7 @@ const DOCUMENT_BYTES_MAX: u32 = 1 << 20;
 
 /// Which of the two servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Side {
+pub enum PairSide {
     /// Where the data is right.
     Source,
     /// Where it is compared.
@@ -36,11 +36,11 @@ pub struct TablePair {
     /// The key that tells rows apart on both sides; absent if there is none.
     pub key: Option<PairKey>,
     /// What is not compared, or cannot be.
-    pub mismatch: Mismatch,
+    pub mismatch: TableMismatch,
     /// About how many rows it has.
     pub rows_estimate: u64,
     /// The source's own column names and types, for whoever writes rows.
-    pub shapes: Box<[TableShape; 2]>,
+    pub shapes: Box<[TableInfo; 2]>,
 }
 
 /// A key that both sides have.
@@ -57,7 +57,7 @@ pub struct PairKey {
 
 /// How two tables of the same name differ in their columns.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Mismatch {
+pub struct TableMismatch {
     /// Columns that only the source has.
     pub only_source: Vec<String>,
     /// Columns that only the target has.
@@ -66,7 +66,7 @@ pub struct Mismatch {
     pub incomparable: Vec<String>,
 }
 
-impl Mismatch {
+impl TableMismatch {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.only_source.is_empty() && self.only_target.is_empty() && self.incomparable.is_empty()
@@ -75,10 +75,10 @@ impl Mismatch {
 
 impl TablePair {
     /// Finds what the two have in common.
-    pub fn new(name: TableName, source: TableShape, target: TableShape, flavours: [Flavour; 2]) -> Self {
+    pub fn new(name: TableName, source: TableInfo, target: TableInfo, flavours: [Flavour; 2]) -> Self {
         let mut columns = Vec::new();
-        let mut mismatch = Mismatch::default();
-        let is_in = |shape: &TableShape, name: &str| {
+        let mut mismatch = TableMismatch::default();
+        let is_in = |shape: &TableInfo, name: &str| {
             shape.columns.iter().position(|column| column.name.eq_ignore_ascii_case(name))
         };
         for column in &source.columns {
@@ -101,55 +101,55 @@ impl TablePair {
         Self { name, columns, key, mismatch, rows_estimate, shapes: Box::new([source, target]) }
     }
 
-    fn rendered(&self, side: Side) -> impl Iterator<Item = &Rendered> + Clone {
+    fn rendered(&self, side: PairSide) -> impl Iterator<Item = &RenderedColumn> + Clone {
         self.columns.iter().map(move |column| match side {
-            Side::Source => &column.source,
-            Side::Target => &column.target,
+            PairSide::Source => &column.source,
+            PairSide::Target => &column.target,
         })
     }
 
     /// The key as a side has it.
-    pub fn key(&self, side: Side) -> Option<&ChunkKey> {
+    pub fn key(&self, side: PairSide) -> Option<&ChunkKey> {
         self.key.as_ref().map(|key| match side {
-            Side::Source => &key.source,
-            Side::Target => &key.target,
+            PairSide::Source => &key.source,
+            PairSide::Target => &key.target,
         })
     }
 
     /// What a side calls the table and where.
-    pub fn shape(&self, side: Side) -> &TableShape {
+    pub fn shape(&self, side: PairSide) -> &TableInfo {
         match side {
-            Side::Source => &self.shapes[0],
-            Side::Target => &self.shapes[1],
+            PairSide::Source => &self.shapes[0],
+            PairSide::Target => &self.shapes[1],
         }
     }
 
-    fn from(&self, side: Side) -> String {
+    fn from(&self, side: PairSide) -> String {
         self.rows_by(side, IndexHint::Force)
     }
 
-    fn rows_by(&self, side: Side, hint: IndexHint) -> String {
+    fn rows_by(&self, side: PairSide, hint: IndexHint) -> String {
         from_clause(&self.name.schema, &self.name.name, None, self.key(side).map(|key| (key, hint)))
     }
 
-    fn within(&self, side: Side, range: &KeyRange) -> String {
+    fn within(&self, side: PairSide, range: &KeyRange) -> String {
         condition(self.key(side), range).map(|condition| format!(" WHERE {condition}")).unwrap_or_default()
     }
 
-    fn hash(&self, side: Side) -> String {
+    fn hash(&self, side: PairSide) -> String {
         row_hash(self.rendered(side))
     }
 
     /// The statement that gives a chunk's count of rows and sum of hashes: exact, so that no two differences cancel, whatever
     /// the order of rows. Rows that cannot be hashed are not in the sum, and the server warns of them.
-    pub fn aggregate(&self, side: Side, range: &KeyRange) -> String {
+    pub fn aggregate(&self, side: PairSide, range: &KeyRange) -> String {
         let (hash, from, within) = (self.hash(side), self.from(side), self.within(side, range));
         format!("SELECT COUNT(*), SUM({hash}) {from}{within}")
     }
 
     /// The statement that gives a chunk's count of rows and what they add up to, read in passing; `None` if they are rather sent.
     /// Only rows that a key tells apart: equal ones would cancel. Servers that `CRC32` takes a state from.
-    pub fn sum(&self, side: Side, range: &KeyRange, seed: u64) -> Option<String> {
+    pub fn sum(&self, side: PairSide, range: &KeyRange, seed: u64) -> Option<String> {
         let is_compared = |column: &KeyColumn| {
             self.columns.iter().any(|compared| compared.name.eq_ignore_ascii_case(&column.name))
         };
@@ -164,26 +164,26 @@ impl TablePair {
 
     /// The statement that gives the values of a chunk's rows, in any order, each row as the same bytes on both sides if it is
     /// the same.
-    pub fn values(&self, side: Side, range: &KeyRange, server: &ServerInfo) -> ChunkStatement {
-        let values: Vec<_> = self.rendered(side).map(Rendered::sent).collect();
+    pub fn values(&self, side: PairSide, range: &KeyRange, server: &ServerInfo) -> ChunkStatement {
+        let values: Vec<_> = self.rendered(side).map(RenderedColumn::sent).collect();
         // A table may have no column that both have; its rows are counted all the same.
         let values = if values.is_empty() { "1".to_owned() } else { values.join(", ") };
         let scan = RangeScan::new(server, range, self.rows_estimate);
         let from = self.rows_by(side, scan.hint);
         let sql = format!("{} {values} {from}{}", scan.select, self.within(side, range));
         // A floating-point number is only compared with another: what holds for one side holds for both.
-        let as_values = self.columns.iter().any(|column| column.literal == ValueKind::Real);
+        let as_values = self.columns.iter().any(|column| column.literal == LiteralKind::Real);
         ChunkStatement { sql, as_values }
     }
 
     /// The statement that gives the count of a chunk's rows that cannot be hashed.
-    pub fn unhashed(&self, side: Side, range: &KeyRange) -> String {
+    pub fn unhashed(&self, side: PairSide, range: &KeyRange) -> String {
         let (hash, from, within) = (self.hash(side), self.from(side), self.within(side, range));
         format!("SELECT COUNT(*) FROM (SELECT {hash} AS h {from}{within}) AS hashed WHERE h IS NULL")
     }
 
     /// The statement that gives each row's key and hash, in the key's order.
-    pub fn hashes(&self, side: Side, range: &KeyRange) -> Option<String> {
+    pub fn hashes(&self, side: PairSide, range: &KeyRange) -> Option<String> {
         let key = self.key(side)?;
         let names: Vec<_> = key.columns.iter().map(|column| quoted(&column.name)).collect();
         Some(format!(
@@ -197,7 +197,7 @@ impl TablePair {
     }
 
     /// The statement that gives each hash and how many rows have it, in the order of hashes: for rows that no key tells apart.
-    pub fn hash_counts(&self, side: Side, range: &KeyRange) -> String {
+    pub fn hash_counts(&self, side: PairSide, range: &KeyRange) -> String {
         format!(
             "SELECT {} AS h, COUNT(*) {}{} GROUP BY h ORDER BY h",
             self.hash(side),
@@ -208,7 +208,7 @@ impl TablePair {
 
     /// The statement that gives some rows by their keys: the key as it stands in the row, and all values, of which long ones
     /// are shortened to `bytes_max`. Where a key's literals may be others on the two sides, the number of the key stands before.
-    pub fn rows(&self, side: Side, keys: &[&[KeyLiteral]], bytes_max: u32) -> Option<String> {
+    pub fn rows(&self, side: PairSide, keys: &[&[KeyLiteral]], bytes_max: u32) -> Option<String> {
         let key = self.key(side)?;
         let values = self.columns.iter().zip(self.rendered(side)).map(|(column, rendered)| {
             // Documents are compared as such, for which they must be there.
@@ -229,7 +229,7 @@ impl TablePair {
     }
 
     /// The condition that holds for the row with this key, and for no row if there is no key.
-    pub fn equals(&self, side: Side, literals: &[KeyLiteral]) -> String {
+    pub fn equals(&self, side: PairSide, literals: &[KeyLiteral]) -> String {
         let (Some(key), Some(of_both)) = (self.key(side), &self.key) else { return "FALSE".to_owned() };
         let terms = key.columns.iter().zip(literals).map(|(column, literal)| {
             let name = quoted(&column.name);
@@ -253,8 +253,8 @@ impl TablePair {
     /// How many rows to ask for at once with [`TablePair::rows`], so that neither statement nor answer becomes long.
     pub fn rows_at_once(&self) -> usize {
         const STATEMENT_BYTES_MAX: usize = 400_000;
-        let values = self.rendered(Side::Source).map(|column| column.shown(0).len());
-        let bytes = values.sum::<usize>() + self.from(Side::Source).len() + 200;
+        let values = self.rendered(PairSide::Source).map(|column| column.shown(0).len());
+        let bytes = values.sum::<usize>() + self.from(PairSide::Source).len() + 200;
         if self.columns.iter().any(|column| column.documents) {
             return 10;
         }
@@ -268,7 +268,7 @@ fn key_expressions(key: &ChunkKey) -> String {
 }
 
 /// The best key that both have: of the same columns, whose values go back and forth in the same way.
-fn common_key(source: &TableShape, target: &TableShape) -> Option<PairKey> {
+fn common_key(source: &TableInfo, target: &TableInfo) -> Option<PairKey> {
     let same = |one: &ChunkKey, other: &ChunkKey| {
         one.columns.len() == other.columns.len()
             && one.columns.iter().zip(&other.columns).all(|(one, other)| {
@@ -291,21 +291,21 @@ fn common_key(source: &TableShape, target: &TableShape) -> Option<PairKey> {
 }
 
 /// What both sides say of a column; `None` if one of them generates it.
-fn declared<'s>(name: &str, shapes: [&'s TableShape; 2]) -> Option<[&'s ColumnInfo; 2]> {
+fn declared<'s>(name: &str, shapes: [&'s TableInfo; 2]) -> Option<[&'s ColumnInfo; 2]> {
     let find =
-        |shape: &'s TableShape| shape.columns.iter().find(|column| column.name.eq_ignore_ascii_case(name));
+        |shape: &'s TableInfo| shape.columns.iter().find(|column| column.name.eq_ignore_ascii_case(name));
     Some([find(shapes[0])?, find(shapes[1])?])
 }
 
 /// Whether a number stands for the same value on both sides: for members, only if both declare the same ones.
-fn is_numbered_alike(name: &str, shapes: [&TableShape; 2]) -> bool {
+fn is_numbered_alike(name: &str, shapes: [&TableInfo; 2]) -> bool {
     declared(name, shapes).is_some_and(|[one, other]| {
         let are_bits = [one, other].iter().all(|column| column.data_type == "bit");
         are_bits || one.column_type == other.column_type
     })
 }
 
-fn is_collated_alike(name: &str, shapes: [&TableShape; 2]) -> bool {
+fn is_collated_alike(name: &str, shapes: [&TableInfo; 2]) -> bool {
     declared(name, shapes)
         .is_some_and(|[one, other]| one.collation.is_some() && one.collation == other.collation)
 }
@@ -314,7 +314,7 @@ fn is_collated_alike(name: &str, shapes: [&TableShape; 2]) -> bool {
 mod tests {
     use super::*;
 
-    fn shape(columns: &[(&str, &str)], keys: &[(&str, &[&str])]) -> TableShape {
+    fn shape(columns: &[(&str, &str)], keys: &[(&str, &[&str])]) -> TableInfo {
         let column = |name: &str, data_type: &str| ColumnInfo {
             name: name.into(),
             data_type: data_type.into(),
@@ -331,11 +331,11 @@ mod tests {
                     name: (*name).into(),
                     kind: KeyKind::Integer,
                     nullable: false,
-                    turned: false,
+                    descending: false,
                 })
                 .collect(),
         };
-        TableShape {
+        TableInfo {
             versioned: false,
             schema: "s".into(),
             table: "t".into(),
@@ -348,7 +348,7 @@ mod tests {
         }
     }
 
-    fn pair(source: TableShape, target: TableShape) -> TablePair {
+    fn pair(source: TableInfo, target: TableInfo) -> TablePair {
         TablePair::new(TableName::new("s", "t"), source, target, [Flavour::MySql, Flavour::MySql])
     }
 
@@ -358,14 +358,14 @@ mod tests {
         let target = shape(&[("ID", "bigint"), ("c", "int"), ("a", "int")], &[("PRIMARY", &["ID"])]);
         let pair = pair(source, target);
         assert_eq!(pair.columns.iter().map(|column| column.name.as_str()).collect::<Vec<_>>(), ["id"]);
-        let Mismatch { only_source, only_target, incomparable } = &pair.mismatch;
+        let TableMismatch { only_source, only_target, incomparable } = &pair.mismatch;
         assert_eq!(
             (only_source.as_slice(), only_target.as_slice()),
             (&["b".to_owned()][..], &["c".to_owned()][..])
         );
         assert_eq!(incomparable, &["a (date on the source, int on the target)"]);
         assert_eq!(
-            pair.hashes(Side::Target, &KeyRange::Integers { from: Some(1), to: None }).unwrap(),
+            pair.hashes(PairSide::Target, &KeyRange::Integers { from: Some(1), to: None }).unwrap(),
             "SELECT `ID`, CAST(CONV(LEFT(SHA2(CONCAT_WS('#', `ID`), 256), 16), 16, 10) AS UNSIGNED) AS h \
              FROM `s`.`t` FORCE INDEX (`PRIMARY`) WHERE `ID` >= 1 ORDER BY `ID`"
         );
@@ -375,7 +375,7 @@ mod tests {
     fn the_key_is_one_that_both_have() {
         let columns = [("a", "int"), ("b", "int")];
         let source = shape(&columns, &[("PRIMARY", &["a"]), ("other", &["b"]), ("both", &["a", "b"])]);
-        let name = |target: TableShape| {
+        let name = |target: TableInfo| {
             pair(source.clone(), target).key.map(|key| (key.source.name, key.target.name))
         };
         let found = name(shape(&columns, &[("x", &["a", "b"]), ("y", &["b"])]));
@@ -387,17 +387,17 @@ mod tests {
     fn rows_are_asked_for_by_key_or_by_number() {
         let columns = [("a", "int"), ("b", "int")];
         let mut both = shape(&columns, &[("PRIMARY", &["a"])]);
-        let of = |shape: &TableShape| pair(shape.clone(), shape.clone());
+        let of = |shape: &TableInfo| pair(shape.clone(), shape.clone());
         let literal = |text: &str| vec![KeyLiteral(text.into())];
         let (one, two) = (literal("1"), literal("2"));
-        let sql = of(&both).rows(Side::Source, &[&one, &two], 64).unwrap();
+        let sql = of(&both).rows(PairSide::Source, &[&one, &two], 64).unwrap();
         assert_eq!(
             sql,
             "SELECT `a`, `a`, `b` FROM `s`.`t` FORCE INDEX (`PRIMARY`) WHERE (`a` = 1) OR (`a` = 2)"
         );
         both.keys[0].columns[0].kind = KeyKind::Number;
         assert_eq!(
-            of(&both).rows(Side::Source, &[&one, &two], 64).unwrap(),
+            of(&both).rows(PairSide::Source, &[&one, &two], 64).unwrap(),
             "SELECT 0, `a`, `a`, `b` FROM `s`.`t` FORCE INDEX (`PRIMARY`) WHERE `a` = 1 UNION ALL \
              SELECT 1, `a`, `a`, `b` FROM `s`.`t` FORCE INDEX (`PRIMARY`) WHERE `a` = 2"
         );

@@ -18,20 +18,20 @@ pub struct Rendering {
     /// The column, as the source calls it.
     pub name: String,
     /// The expression on the source.
-    pub source: Rendered,
+    pub source: RenderedColumn,
     /// The expression on the target.
-    pub target: Rendered,
+    pub target: RenderedColumn,
     /// Whether the values are JSON, which the families render otherwise: texts that differ may be the same document.
     pub documents: bool,
     /// What kind of literal the source's values are on the target.
-    pub literal: ValueKind,
+    pub literal: LiteralKind,
     /// How a server reads it that adds up rows by itself; absent if it is rather sent.
-    pub read: Option<Read>,
+    pub read: Option<ReadAs>,
 }
 
 /// How a server reads a value without making a text of it, where it need not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Read {
+pub enum ReadAs {
     /// As an integer of at most 32 bits.
     Narrow,
     /// As seconds, of which there are at most 32 bits, too.
@@ -46,7 +46,7 @@ pub enum Read {
 
 /// How a value of the source's expression is written as a literal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ValueKind {
+pub enum LiteralKind {
     /// As it is.
     Number,
     /// As a floating-point number.
@@ -66,7 +66,7 @@ pub enum ValueKind {
 
 /// An expression of a column's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rendered {
+pub struct RenderedColumn {
     /// The column.
     pub column: String,
     /// The expression.
@@ -124,19 +124,19 @@ pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2
     let classes = [Class::of(source), Class::of(target)];
     let sides = [source, target];
     let mut documents = false;
-    let utf8 = || ValueKind::Text("utf8mb4".to_owned());
+    let utf8 = || LiteralKind::Text("utf8mb4".to_owned());
     let mut literal = match classes[0] {
-        Number => ValueKind::Number,
-        Class::Real => ValueKind::Real,
-        Moment => ValueKind::Moment,
-        Class::Bytes => ValueKind::Bytes,
+        Number => LiteralKind::Number,
+        Class::Real => LiteralKind::Real,
+        Moment => LiteralKind::Moment,
+        Class::Bytes => LiteralKind::Bytes,
         Member | Text | Document => utf8(),
     };
     let expressions = match classes {
         [Member, Member] if source.column_type == target.column_type => {
             literal = match enum_members::index_zero(&target.data_type, &target.column_type) {
-                Some(zero) => ValueKind::Member { zero },
-                None => ValueKind::Number,
+                Some(zero) => LiteralKind::Member { zero },
+                None => LiteralKind::Number,
             };
             // MySQL makes a floating-point number of `+ 0`, and 64 members of a SET do not fit.
             sides.map(|column| format!("CAST({} AS UNSIGNED)", quoted(&column.name)))
@@ -144,7 +144,7 @@ pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2
         [Member | Text, Member | Text] => {
             let alike = is_same_text(source, target);
             if let Some(charset) = source.charset.clone().filter(|_| alike) {
-                literal = ValueKind::Text(charset);
+                literal = LiteralKind::Text(charset);
             }
             let text = |column: &ColumnInfo| if alike { bytes(column) } else { as_utf8(column) };
             sides.map(|column| match classes {
@@ -179,7 +179,7 @@ pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2
     let is_plain = is_ordinal || matches!(classes[0], Number | Class::Real | Moment);
     let read = read(sides, classes);
     let [on_source, on_target] = expressions;
-    let rendered = |expression: String, column: &ColumnInfo| Rendered {
+    let rendered = |expression: String, column: &ColumnInfo| RenderedColumn {
         column: quoted(&column.name),
         alone: if expression == in_binary(column) { quoted(&column.name) } else { expression.clone() },
         length: match (expression == in_binary(column), classes == [Document, Document]) {
@@ -205,7 +205,7 @@ pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2
 }
 
 /// How both sides read it, so that what is equal is read alike. Nobody reads JSON, which the families print otherwise.
-fn read(sides: [&ColumnInfo; 2], classes: [Class; 2]) -> Option<Read> {
+fn read(sides: [&ColumnInfo; 2], classes: [Class; 2]) -> Option<ReadAs> {
     let is_one_of = |types: &[&str]| sides.iter().any(|side| types.contains(&side.data_type.as_str()));
     let is_integer = match classes {
         [Class::Number, Class::Number] => !is_one_of(&["decimal"]),
@@ -214,14 +214,14 @@ fn read(sides: [&ColumnInfo; 2], classes: [Class; 2]) -> Option<Read> {
     };
     match classes {
         // -1 and the largest number of the same bits.
-        _ if is_integer && is_unsigned(sides[0]) != is_unsigned(sides[1]) => Some(Read::Bytes),
-        _ if is_integer && sides.iter().any(|side| is_wide(side)) => Some(Read::Wide),
-        _ if is_integer => Some(Read::Narrow),
-        [Class::Real, Class::Real] => Some(Read::Real),
+        _ if is_integer && is_unsigned(sides[0]) != is_unsigned(sides[1]) => Some(ReadAs::Bytes),
+        _ if is_integer && sides.iter().any(|side| is_wide(side)) => Some(ReadAs::Wide),
+        _ if is_integer => Some(ReadAs::Narrow),
+        [Class::Real, Class::Real] => Some(ReadAs::Real),
         [Class::Document, _] | [_, Class::Document] => None,
         // A TIMESTAMP is kept as seconds; its text has to be made, by the time zone.
-        _ if sides.iter().all(|side| side.column_type == "timestamp") => Some(Read::Seconds),
-        _ => Some(Read::Bytes),
+        _ if sides.iter().all(|side| side.column_type == "timestamp") => Some(ReadAs::Seconds),
+        _ => Some(ReadAs::Bytes),
     }
 }
 
@@ -297,7 +297,7 @@ fn is_long(column: &ColumnInfo) -> bool {
         || (Class::of(column) == Class::Bytes && !is_binary_string(column))
 }
 
-impl Rendered {
+impl RenderedColumn {
     /// The expression in a row's rendering: at most [`LONG_BYTES`] long.
     fn bounded(&self) -> String {
         let Self { expression, length, .. } = self;
@@ -335,7 +335,7 @@ impl Rendered {
 /// Plain values come first, with the lengths of those that do not tell where they end, and then these: so no two rows are
 /// rendered alike. SHA-2 is
 /// the only cryptographic digest that both families have in all versions.
-pub fn row_hash<'a>(columns: impl Iterator<Item = &'a Rendered> + Clone) -> String {
+pub fn row_hash<'a>(columns: impl Iterator<Item = &'a RenderedColumn> + Clone) -> String {
     let or_empty = |expression: String, nullable: bool| match nullable {
         true => format!("IFNULL({expression}, '')"),
         false => expression,
@@ -348,7 +348,8 @@ pub fn row_hash<'a>(columns: impl Iterator<Item = &'a Rendered> + Clone) -> Stri
         };
         or_empty(head, column.nullable)
     });
-    let bodies = columns.filter(|column| !column.is_plain && !column.ends_itself).map(Rendered::bounded);
+    let bodies =
+        columns.filter(|column| !column.is_plain && !column.ends_itself).map(RenderedColumn::bounded);
     let parts: Vec<_> = heads.chain(bodies).collect();
     format!("CAST(CONV(LEFT(SHA2(CONCAT_WS('#', {}), 256), 16), 16, 10) AS UNSIGNED)", parts.join(", "))
 }
@@ -435,7 +436,7 @@ mod tests {
 
     #[test]
     fn rows_are_rendered_so_that_no_two_are_alike() {
-        let rendered = |expression: &str, is_plain, nullable, is_long| Rendered {
+        let rendered = |expression: &str, is_plain, nullable, is_long| RenderedColumn {
             column: String::new(),
             expression: expression.into(),
             alone: format!("{expression}{expression}"),
@@ -457,7 +458,7 @@ mod tests {
             "CAST(CONV(LEFT(SHA2(CONCAT_WS('#', a, IFNULL(LENGTH(B), ''), IFNULL(c, ''), LENGTH(D), IFNULL(e, ''), b, \
              IF(LENGTH(D) > 65535, SHA2(d, 256), d)), 256), 16), 16, 10) AS UNSIGNED)"
         );
-        let sent: Vec<_> = columns.iter().map(Rendered::sent).collect();
+        let sent: Vec<_> = columns.iter().map(RenderedColumn::sent).collect();
         assert_eq!(sent.join(" "), "aa bb cc LENGTH(D), IF(LENGTH(D) > 65535, SHA2(d, 256), d) ee");
     }
 }

@@ -13,7 +13,7 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::rendering::{Read, Rendered};
+use super::rendering::{ReadAs, RenderedColumn};
 
 /// Texts, and what is read as such, that go into each other: the server's stack has an end.
 const TEXTS_MAX: usize = 100;
@@ -44,20 +44,23 @@ impl Drawn {
 }
 
 /// The expression of a row's number; `None` if one of its values is rather sent. `seed` has to be the same on both sides.
-pub fn row_sum<'a>(columns: impl Iterator<Item = (&'a Rendered, Option<Read>)>, seed: u64) -> Option<String> {
+pub fn row_sum<'a>(
+    columns: impl Iterator<Item = (&'a RenderedColumn, Option<ReadAs>)>,
+    seed: u64,
+) -> Option<String> {
     let mut drawn = Drawn { seed, count: 0 };
     let mut integers = vec![(drawn.next() & LOW).to_string()];
     let (mut reals, mut texts) = (Vec::new(), Vec::new());
     for (column, read) in columns {
         match read? {
-            Read::Narrow => integers.push(narrow(column, &column.expression, &mut drawn)),
-            Read::Seconds => {
+            ReadAs::Narrow => integers.push(narrow(column, &column.expression, &mut drawn)),
+            ReadAs::Seconds => {
                 let seconds = format!("UNIX_TIMESTAMP({})", column.column);
                 integers.push(narrow(column, &seconds, &mut drawn));
             }
-            Read::Wide => integers.push(wide(column, &mut drawn)),
-            Read::Real => reals.push(real(column, &mut drawn)),
-            Read::Bytes => texts.push(text(column, &mut drawn)),
+            ReadAs::Wide => integers.push(wide(column, &mut drawn)),
+            ReadAs::Real => reals.push(real(column, &mut drawn)),
+            ReadAs::Bytes => texts.push(text(column, &mut drawn)),
         }
     }
     texts.extend(reals.chunks(2).map(bytes_of_reals));
@@ -84,18 +87,18 @@ fn xor(terms: &[String]) -> String {
 }
 
 /// `^` binds tighter than `*`.
-fn narrow(column: &Rendered, value: &str, drawn: &mut Drawn) -> String {
+fn narrow(column: &RenderedColumn, value: &str, drawn: &mut Drawn) -> String {
     or_null_of_integers(column, format!("({value} * {})", drawn.factor()), drawn)
 }
 
-fn wide(column: &Rendered, drawn: &mut Drawn) -> String {
+fn wide(column: &RenderedColumn, drawn: &mut Drawn) -> String {
     let value = &column.expression;
     let product =
         format!("((({value} & {LOW}) * {}) ^ (({value} >> 32) * {}))", drawn.factor(), drawn.factor());
     or_null_of_integers(column, product, drawn)
 }
 
-fn or_null_of_integers(column: &Rendered, product: String, drawn: &mut Drawn) -> String {
+fn or_null_of_integers(column: &RenderedColumn, product: String, drawn: &mut Drawn) -> String {
     match column.nullable {
         // An unsigned number of 64 bits, as what comes of `^` is one.
         true => format!("IFNULL(0 ^ {product}, {})", drawn.next() | (1 << 63)),
@@ -103,7 +106,7 @@ fn or_null_of_integers(column: &Rendered, product: String, drawn: &mut Drawn) ->
     }
 }
 
-fn real(column: &Rendered, drawn: &mut Drawn) -> String {
+fn real(column: &RenderedColumn, drawn: &mut Drawn) -> String {
     match column.nullable {
         // No number that anybody has.
         true => format!("IFNULL({}, {}e0)", column.column, drawn.next() >> 11),
@@ -117,7 +120,7 @@ fn bytes_of_reals(reals: &[String]) -> String {
     format!("POINT({}, {second})", reals[0])
 }
 
-fn text(column: &Rendered, drawn: &mut Drawn) -> String {
+fn text(column: &RenderedColumn, drawn: &mut Drawn) -> String {
     match column.nullable {
         // No text that anybody has.
         true => format!("IFNULL({}, '{:016x}')", column.alone, drawn.next()),
@@ -129,8 +132,8 @@ fn text(column: &Rendered, drawn: &mut Drawn) -> String {
 mod tests {
     use super::*;
 
-    fn column(name: &str, nullable: bool) -> Rendered {
-        Rendered {
+    fn column(name: &str, nullable: bool) -> RenderedColumn {
+        RenderedColumn {
             column: name.to_uppercase(),
             expression: format!("bytes of {name}"),
             alone: name.into(),
@@ -142,7 +145,7 @@ mod tests {
         }
     }
 
-    fn sum(columns: &[(Rendered, Option<Read>)]) -> Option<String> {
+    fn sum(columns: &[(RenderedColumn, Option<ReadAs>)]) -> Option<String> {
         row_sum(columns.iter().map(|(column, read)| (column, *read)), 7)
     }
 
@@ -162,10 +165,10 @@ mod tests {
     #[test]
     fn integers_come_first_and_texts_behind_each_other() {
         let columns = [
-            (column("a", false), Some(Read::Bytes)),
-            (column("i", false), Some(Read::Narrow)),
-            (column("b", true), Some(Read::Bytes)),
-            (column("w", true), Some(Read::Wide)),
+            (column("a", false), Some(ReadAs::Bytes)),
+            (column("i", false), Some(ReadAs::Narrow)),
+            (column("b", true), Some(ReadAs::Bytes)),
+            (column("w", true), Some(ReadAs::Wide)),
         ];
         let sql = sum(&columns).unwrap();
         assert_eq!(
@@ -175,17 +178,17 @@ mod tests {
         );
         assert_eq!(Some(sql), sum(&columns), "the same on both sides");
         assert_eq!(
-            shape(&sum(&[(column("i", false), Some(Read::Narrow))]).unwrap()),
+            shape(&sum(&[(column("i", false), Some(ReadAs::Narrow))]).unwrap()),
             "CRC32((N ^ (bytes of i * N)), 'N') * N"
         );
-        assert_eq!(sum(&[(column("a", false), Some(Read::Bytes)), (column("f", false), None)]), None);
-        let reals = ["x", "y", "z"].map(|name| (column(name, name == "y"), Some(Read::Real)));
+        assert_eq!(sum(&[(column("a", false), Some(ReadAs::Bytes)), (column("f", false), None)]), None);
+        let reals = ["x", "y", "z"].map(|name| (column(name, name == "y"), Some(ReadAs::Real)));
         assert_eq!(
             shape(&sum(&reals).unwrap()).replace("CRC32C", "CRC32"),
             "CRC32(CRC32(CRC32(N, POINT(X, IFNULL(Y, N))) * N, POINT(Z, 0e0)) * N, 'N') * N"
         );
         assert_eq!(
-            shape(&sum(&[(column("t", false), Some(Read::Seconds))]).unwrap()),
+            shape(&sum(&[(column("t", false), Some(ReadAs::Seconds))]).unwrap()),
             "CRC32((N ^ (UNIX_TIMESTAMP(T) * N)), 'N') * N"
         );
     }
@@ -203,9 +206,9 @@ mod tests {
         };
         let many =
             |count: usize, read| -> Vec<_> { (0..count).map(|_| (column("c", true), Some(read))).collect() };
-        assert!(depth(&sum(&many(1000, Read::Wide)).unwrap()) < Some(20));
-        assert!(depth(&sum(&many(TEXTS_MAX, Read::Bytes)).unwrap()) < Some(110));
-        assert_eq!(sum(&many(TEXTS_MAX + 1, Read::Bytes)), None);
+        assert!(depth(&sum(&many(1000, ReadAs::Wide)).unwrap()) < Some(20));
+        assert!(depth(&sum(&many(TEXTS_MAX, ReadAs::Bytes)).unwrap()) < Some(110));
+        assert_eq!(sum(&many(TEXTS_MAX + 1, ReadAs::Bytes)), None);
     }
 
     #[test]

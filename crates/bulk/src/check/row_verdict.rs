@@ -13,19 +13,19 @@ const STRIKES: u32 = 3;
 pub const ROUNDS_MAX: u32 = 15;
 
 /// A row's version: its values, or that there is no row.
-pub type Version = Option<Vec<Option<Vec<u8>>>>;
+pub type RowVersion = Option<Vec<Option<Vec<u8>>>>;
 
 /// What is known of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RowVerdict {
     /// It is the same on both sides.
     Equal,
     /// It is not.
     Differs {
         /// On the source.
-        source: Version,
+        source: RowVersion,
         /// On the target.
-        target: Version,
+        target: RowVersion,
     },
     /// Not known yet: ask again.
     Again,
@@ -35,25 +35,25 @@ pub enum Verdict {
 
 /// The trial of one row.
 #[derive(Debug, Clone, Default)]
-pub struct Trial {
+pub struct RowTrial {
     rounds: u32,
     strikes: u32,
-    last: Option<(Version, Version)>,
+    last: Option<(RowVersion, RowVersion)>,
 }
 
-impl Trial {
+impl RowTrial {
     /// Takes in a round: what the source had before, the target, and the source after. `same` says whether versions of source
     /// and target are the same.
     pub fn round(
         &mut self,
-        before: Version,
-        target: Version,
-        after: &Version,
-        same: impl Fn(&Version, &Version) -> bool,
-    ) -> Verdict {
+        before: RowVersion,
+        target: RowVersion,
+        after: &RowVersion,
+        same: impl Fn(&RowVersion, &RowVersion) -> bool,
+    ) -> RowVerdict {
         self.rounds += 1;
         if same(&before, &target) || same(after, &target) {
-            return Verdict::Equal;
+            return RowVerdict::Equal;
         }
         if before != *after {
             self.strikes = 0;
@@ -65,11 +65,11 @@ impl Trial {
         }
         if self.strikes >= STRIKES {
             return match self.last.take() {
-                Some((source, target)) => Verdict::Differs { source, target },
-                None => Verdict::Again,
+                Some((source, target)) => RowVerdict::Differs { source, target },
+                None => RowVerdict::Again,
             };
         }
-        if self.rounds >= ROUNDS_MAX { Verdict::Undecided } else { Verdict::Again }
+        if self.rounds >= ROUNDS_MAX { RowVerdict::Undecided } else { RowVerdict::Again }
     }
 }
 
@@ -79,39 +79,42 @@ mod tests {
 
     use super::*;
 
-    fn version(value: u8) -> Version {
+    fn version(value: u8) -> RowVersion {
         (value != 0).then(|| vec![Some(vec![value])])
     }
 
-    fn is_same(one: &Version, other: &Version) -> bool {
+    fn is_same(one: &RowVersion, other: &RowVersion) -> bool {
         one == other
     }
 
-    fn round(trial: &mut Trial, values: [u8; 3]) -> Verdict {
+    fn round(trial: &mut RowTrial, values: [u8; 3]) -> RowVerdict {
         let [before, target, after] = values.map(version);
         trial.round(before, target, &after, is_same)
     }
 
     #[test]
     fn only_a_difference_that_stays_is_one() {
-        let mut trial = Trial::default();
-        assert_eq!(round(&mut trial, [1, 2, 1]), Verdict::Again);
-        assert_eq!(round(&mut trial, [1, 2, 1]), Verdict::Again);
-        assert_eq!(round(&mut trial, [1, 2, 1]), Verdict::Differs { source: version(1), target: version(2) });
-        let mut trial = Trial::default();
+        let mut trial = RowTrial::default();
+        assert_eq!(round(&mut trial, [1, 2, 1]), RowVerdict::Again);
+        assert_eq!(round(&mut trial, [1, 2, 1]), RowVerdict::Again);
+        assert_eq!(
+            round(&mut trial, [1, 2, 1]),
+            RowVerdict::Differs { source: version(1), target: version(2) }
+        );
+        let mut trial = RowTrial::default();
         for values in [[1, 2, 1], [1, 2, 1], [1, 3, 1], [1, 3, 1], [1, 3, 2], [0, 3, 0], [0, 3, 0]] {
-            assert_eq!(round(&mut trial, values), Verdict::Again, "{values:?}");
+            assert_eq!(round(&mut trial, values), RowVerdict::Again, "{values:?}");
         }
-        assert_eq!(round(&mut trial, [3, 4, 4]), Verdict::Equal);
+        assert_eq!(round(&mut trial, [3, 4, 4]), RowVerdict::Equal);
     }
 
     #[test]
     fn what_always_changes_is_given_up() {
-        let mut trial = Trial::default();
+        let mut trial = RowTrial::default();
         for _ in 1..ROUNDS_MAX {
-            assert_eq!(round(&mut trial, [1, 9, 2]), Verdict::Again);
+            assert_eq!(round(&mut trial, [1, 9, 2]), RowVerdict::Again);
         }
-        assert_eq!(round(&mut trial, [1, 9, 2]), Verdict::Undecided);
+        assert_eq!(round(&mut trial, [1, 9, 2]), RowVerdict::Undecided);
     }
 
     proptest! {
@@ -119,7 +122,7 @@ mod tests {
         /// do not come back.
         #[test]
         fn a_target_in_step_never_differs(steps in prop::collection::vec((0..3u16, 0..4u16, 0..3u16), 1..40)) {
-            let (mut trial, mut source, mut applied) = (Trial::default(), 0u16, 0u16);
+            let (mut trial, mut source, mut applied) = (RowTrial::default(), 0u16, 0u16);
             for (during, behind, later) in steps {
                 let before = source;
                 source += during;
@@ -129,10 +132,10 @@ mod tests {
                 source += later;
                 let of = |value: u16| Some(vec![Some(value.to_be_bytes().to_vec())]);
                 let verdict = trial.round(of(before), of(target), &of(source), is_same);
-                let differs = matches!(verdict, Verdict::Differs { .. });
+                let differs = matches!(verdict, RowVerdict::Differs { .. });
                 prop_assert!(!differs);
-                if verdict == Verdict::Equal {
-                    trial = Trial::default();
+                if verdict == RowVerdict::Equal {
+                    trial = RowTrial::default();
                 }
             }
         }

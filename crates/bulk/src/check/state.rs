@@ -10,7 +10,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use tailwater_files::PRIVATE_FILE;
 
-use super::difference::{Difference, TableFinding};
+use super::difference::{RowDifference, TableFinding};
 use crate::chunker::ChunkRange;
 use crate::error::BulkError;
 use crate::folder::files::failed;
@@ -35,7 +35,7 @@ enum Entry {
     /// A chunk was cut out of a table; it stands before all about later chunks.
     Planned { schema: String, table: String, number: u32, range: ChunkRange },
     /// A chunk is compared, and this was found in it.
-    Compared { schema: String, table: String, number: u32, rows: u64, found: Vec<Difference> },
+    Compared { schema: String, table: String, number: u32, rows: u64, found: Vec<RowDifference> },
     /// A table is compared, or given up because of too many differences.
     TableDone { schema: String, table: String, too_many: bool },
     /// All tables that were to be compared are, but for those that a server did not read; and this was found about whole ones.
@@ -63,7 +63,7 @@ pub(super) struct TableState {
 pub(super) struct State {
     file: Option<(PathBuf, File)>,
     pub(super) tables: HashMap<TableName, TableState>,
-    pub(super) differences: Vec<Difference>,
+    pub(super) differences: Vec<RowDifference>,
     /// What was found about whole tables, once all is compared.
     pub(super) finished: Option<Vec<TableFinding>>,
 }
@@ -162,7 +162,7 @@ impl State {
         table: &TableName,
         number: u32,
         rows: u64,
-        found: Vec<Difference>,
+        found: Vec<RowDifference>,
     ) -> Result<(), BulkError> {
         let (schema, name) = (table.schema.clone(), table.name.clone());
         self.record(vec![Entry::Compared { schema, table: name, number, rows, found }])
@@ -234,7 +234,7 @@ impl State {
         for entry in entries {
             let sound = match &entry {
                 Entry::Planned { range, .. } => range.keys.is_sound(),
-                Entry::Compared { found, .. } => found.iter().all(Difference::is_sound),
+                Entry::Compared { found, .. } => found.iter().all(RowDifference::is_sound),
                 _ => true,
             };
             if !sound {
@@ -290,7 +290,7 @@ fn read(file: &mut File, path: &Path) -> Result<(Vec<Entry>, usize), BulkError> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::difference::What;
+    use super::super::difference::DifferenceKind;
     use super::*;
     use crate::chunker::KeyRange;
     use crate::chunker::range::KeyLiteral;
@@ -299,12 +299,12 @@ mod tests {
         ChunkRange { partition: None, keys: KeyRange::Integers { from: Some(from), to: Some(from + 9) } }
     }
 
-    fn difference(key: &str) -> Difference {
-        Difference {
+    fn difference(key: &str) -> RowDifference {
+        RowDifference {
             schema: "s".into(),
             table: "t".into(),
             key: vec![KeyLiteral(key.into())],
-            what: What::Missing,
+            what: DifferenceKind::Missing,
             values: None,
         }
     }

@@ -9,8 +9,8 @@ use tailwater_wire::Flavour;
 use super::channel_progress::{ChannelProgressReader, MarkProgress};
 use super::replication_check;
 use crate::error::BulkError;
-use crate::progress::Progress;
-use crate::snapshot::replica_logging::{self, Replicated};
+use crate::progress::BulkProgress;
+use crate::snapshot::replica_logging::{self, ReplicaLogging};
 use crate::sql::literal;
 
 /// How the two servers are kept in step, as far as waiting for it goes.
@@ -22,7 +22,7 @@ pub enum SyncMethod {
     /// transactions to the target in the source's order, and for channels of Tailwater in any order.
     Mark,
     /// Nothing is waited for: nobody writes.
-    AtOnce,
+    None,
 }
 
 /// How long one statement waits on the target, so that other things can be seen to meanwhile.
@@ -37,7 +37,7 @@ const UNKNOWN_DATABASE: u16 = 1049;
 
 /// What the target is to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Position {
+pub enum SyncPosition {
     /// These transactions.
     Gtids(String),
     /// This number under this name in the table of marks.
@@ -48,7 +48,7 @@ pub enum Position {
 
 /// Takes positions and waits for them. Each worker has its own.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct SyncWaiter {
     way: SyncMethod,
     wait_max: Duration,
     /// The name of this worker's mark on its present connection to the source.
@@ -57,7 +57,7 @@ pub struct Waiting {
     connections: u32,
     number: u64,
     /// The last position that the target reached.
-    reached: Option<Position>,
+    reached: Option<SyncPosition>,
     /// Who reads what channels that feed the target have applied.
     progress_reader: Option<Arc<dyn ChannelProgressReader>>,
 }
@@ -118,15 +118,15 @@ impl SyncMethod {
                 let (logged, applied) = (says(1), says(2));
                 match replica_logging::of(source).await? {
                     _ if says(0) != "1" => Some("the source writes no binlog"),
-                    Replicated::Logged => None,
+                    ReplicaLogging::Logged => None,
                     // A replica that became a primary, and has written behind all that it applied.
-                    Replicated::Unlogged { running: false }
+                    ReplicaLogging::Unlogged { running: false }
                         if replica_logging::is_behind(&applied, &logged) =>
                     {
                         None
                     }
                     // What it replicates is visible before gtid_slave_pos has it, and in gtid_binlog_pos only if it logs it.
-                    Replicated::Unlogged { .. } | Replicated::Cluster => Some(
+                    ReplicaLogging::Unlogged { .. } | ReplicaLogging::Cluster => Some(
                         "the source is a replica, or was one to the end, and does not log what it replicates (log_slave_updates)",
                     ),
                 }
@@ -156,7 +156,7 @@ impl SyncMethod {
         Err(BulkError::SyncUnknown { target: target.endpoint().to_owned(), reason: reason.into() })
     }
 
-    /// What has to be there before [`Waiting::position`].
+    /// What has to be there before [`SyncWaiter::position`].
     ///
     /// # Errors
     /// [`BulkError::Session`]
@@ -223,7 +223,7 @@ pub(super) async fn take_away_of(source: &mut Connection, run: &str) -> Result<(
     Ok(())
 }
 
-impl Waiting {
+impl SyncWaiter {
     /// For one worker. Nobody else may use the same name for a mark at any time.
     pub fn new(
         way: SyncMethod,
@@ -263,9 +263,9 @@ impl Waiting {
     ///
     /// # Errors
     /// [`BulkError::Session`]
-    pub async fn position(&mut self, source: &mut Connection) -> Result<Position, BulkError> {
+    pub async fn position(&mut self, source: &mut Connection) -> Result<SyncPosition, BulkError> {
         match self.way {
-            SyncMethod::AtOnce => Ok(Position::None),
+            SyncMethod::None => Ok(SyncPosition::None),
             SyncMethod::Gtid => {
                 let variable = match source.server().flavour {
                     Flavour::MySql => "SELECT @@GLOBAL.gtid_executed",
@@ -273,7 +273,7 @@ impl Waiting {
                 };
                 let answer = source.query(variable).await?;
                 let gtids = answer.scalar().unwrap_or_default();
-                Ok(Position::Gtids(gtids.split_whitespace().collect()))
+                Ok(SyncPosition::Gtids(gtids.split_whitespace().collect()))
             }
             SyncMethod::Mark => {
                 if self.number == 0 {
@@ -293,7 +293,7 @@ impl Waiting {
                     self.number
                 );
                 source.execute(&sql).await?;
-                Ok(Position::Mark(self.mark.clone(), self.number))
+                Ok(SyncPosition::Mark(self.mark.clone(), self.number))
             }
         }
     }
@@ -306,8 +306,8 @@ impl Waiting {
     pub async fn wait(
         &mut self,
         target: &mut Connection,
-        position: Position,
-        progress: &Progress,
+        position: SyncPosition,
+        progress: &BulkProgress,
     ) -> Result<(), BulkError> {
         if self.reached.as_ref() == Some(&position) {
             return Ok(());
@@ -324,7 +324,7 @@ impl Waiting {
                     position: missing,
                 });
             }
-            if matches!(position, Position::Mark(..)) {
+            if matches!(position, SyncPosition::Mark(..)) {
                 tokio::time::sleep(poll).await;
                 poll = (poll * 2).min(MARK_POLL[1]);
             }
@@ -340,29 +340,29 @@ impl Waiting {
     async fn missing(
         &self,
         target: &mut Connection,
-        position: &Position,
+        position: &SyncPosition,
         behind: &mut MarkProgress,
     ) -> Result<Option<String>, BulkError> {
         if !has(target, position).await? {
             return Ok(Some(format!("{position:?}")));
         }
         match position {
-            Position::Mark(..) => behind.missing(target, self.progress_reader.as_deref()).await,
-            Position::Gtids(_) | Position::None => Ok(None),
+            SyncPosition::Mark(..) => behind.missing(target, self.progress_reader.as_deref()).await,
+            SyncPosition::Gtids(_) | SyncPosition::None => Ok(None),
         }
     }
 }
 
 /// Whether the target has a position; waits a little for GTIDs.
-async fn has(target: &mut Connection, position: &Position) -> Result<bool, BulkError> {
+async fn has(target: &mut Connection, position: &SyncPosition) -> Result<bool, BulkError> {
     match position {
-        Position::None => Ok(true),
+        SyncPosition::None => Ok(true),
         // Everybody has them all, whatever the rows are.
-        Position::Gtids(gtids) if gtids.is_empty() => Err(BulkError::SyncUnknown {
+        SyncPosition::Gtids(gtids) if gtids.is_empty() => Err(BulkError::SyncUnknown {
             target: target.endpoint().into(),
             reason: "the source has no GTID yet that could be waited for".into(),
         }),
-        Position::Gtids(gtids) => {
+        SyncPosition::Gtids(gtids) => {
             let function = match target.server().flavour {
                 Flavour::MySql => "WAIT_FOR_EXECUTED_GTID_SET",
                 Flavour::MariaDb => "MASTER_GTID_WAIT",
@@ -378,7 +378,7 @@ async fn has(target: &mut Connection, position: &Position) -> Result<bool, BulkE
                 }),
             }
         }
-        Position::Mark(name, number) => {
+        SyncPosition::Mark(name, number) => {
             let sql = format!("SELECT number FROM tailwater.check_marks WHERE name = {}", literal(name));
             match target.query(&sql).await {
                 Ok(answer) => {

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use tailwater_session::{Connection, SessionError};
 
-use super::comparer::Comparing;
+use super::comparer::Comparer;
 use super::difference::TableFinding;
 use super::pair::TablePair;
-use crate::chunker::TableShape;
+use crate::chunker::TableInfo;
 use crate::error::BulkError;
-use crate::schema::{self, Selection, TableName, Whole};
+use crate::schema::{self, Selection, TableName, VisibilityScope};
 use crate::sql::{literals, qualified};
 
 /// What there is on both sides.
@@ -25,15 +25,15 @@ pub(super) struct Found {
 ///
 /// # Errors
 /// [`BulkError::NotFound`] if something selected is not on the source; [`BulkError::TargetBehind`]; [`BulkError::Session`].
-pub(super) async fn find(comparing: &mut Comparing, selection: &Selection) -> Result<Found, BulkError> {
+pub(super) async fn find(comparing: &mut Comparer, selection: &Selection) -> Result<Found, BulkError> {
     let on_source = schema::inventory(&mut comparing.source, selection).await?;
     let is_empty = on_source.is_empty(selection);
     for side in [&mut comparing.source, &mut comparing.target] {
-        schema::check_seen(side, &on_source.schemas, selection, Whole::Rows).await?;
+        schema::check_visible(side, &on_source.schemas, selection, VisibilityScope::Rows).await?;
     }
     let names: BTreeSet<_> = on_source.tables.into_iter().collect();
     comparing.catch_up().await?;
-    let Comparing { source, target, .. } = comparing;
+    let Comparer { source, target, .. } = comparing;
     let others = tables_of(target, &on_source.schemas, selection).await?;
     let mut findings = Vec::new();
     if names != others {
@@ -84,8 +84,8 @@ pub(crate) async fn pair(
     name: &TableName,
 ) -> Result<Option<TablePair>, BulkError> {
     let flavours = [source.server().flavour, target.server().flavour];
-    let on_source = TableShape::read(source, &name.schema, &name.name).await?;
-    let on_target = TableShape::read(target, &name.schema, &name.name).await?;
+    let on_source = TableInfo::read(source, &name.schema, &name.name).await?;
+    let on_target = TableInfo::read(target, &name.schema, &name.name).await?;
     let shapes = on_source.zip(on_target);
     Ok(shapes.map(|(source, target)| TablePair::new(name.clone(), source, target, flavours)))
 }

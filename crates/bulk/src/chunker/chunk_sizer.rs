@@ -40,7 +40,7 @@ impl ChunkSizer {
     }
 
     /// Takes in what a chunk cost.
-    pub fn measured(&mut self, rows: u64, cost: u64) {
+    pub fn record_chunk(&mut self, rows: u64, cost: u64) {
         if rows == 0 {
             return;
         }
@@ -74,16 +74,16 @@ mod tests {
     #[test]
     fn it_grows_by_half_and_shrinks_at_once() {
         let mut chunk_sizer = ChunkSizer::new(LIMITS);
-        chunk_sizer.measured(100, 1_000);
+        chunk_sizer.record_chunk(100, 1_000);
         assert_eq!(chunk_sizer.rows(), 150);
         for _ in 0..20 {
-            chunk_sizer.measured(100, 1_000);
+            chunk_sizer.record_chunk(100, 1_000);
         }
         assert_eq!(chunk_sizer.rows(), 1000);
         // One dear chunk of ten is forgiven, a second is not.
-        chunk_sizer.measured(100, 100_000);
+        chunk_sizer.record_chunk(100, 100_000);
         assert_eq!(chunk_sizer.rows(), 1000);
-        chunk_sizer.measured(100, 100_000);
+        chunk_sizer.record_chunk(100, 100_000);
         assert_eq!(chunk_sizer.rows(), 10);
     }
 
@@ -91,13 +91,13 @@ mod tests {
     fn it_stays_within_its_bounds() {
         let mut chunk_sizer = ChunkSizer::new(ChunkSizeLimits { rows_first: 0, ..LIMITS });
         assert_eq!(chunk_sizer.rows(), 1);
-        chunk_sizer.measured(1, u64::MAX);
+        chunk_sizer.record_chunk(1, u64::MAX);
         assert_eq!(chunk_sizer.rows(), 1);
-        chunk_sizer.measured(0, 5);
+        chunk_sizer.record_chunk(0, 5);
         assert_eq!(chunk_sizer.rows(), 1);
         let mut chunk_sizer = ChunkSizer::new(LIMITS);
         for _ in 0..100 {
-            chunk_sizer.measured(u64::MAX, 0);
+            chunk_sizer.record_chunk(u64::MAX, 0);
         }
         assert_eq!(chunk_sizer.rows(), LIMITS.rows_max);
     }

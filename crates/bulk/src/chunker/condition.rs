@@ -26,8 +26,8 @@ pub fn condition(key: Option<&ChunkKey>, range: &KeyRange) -> Option<String> {
         KeyRange::Keys { after, to } => {
             // Comparisons with NULL at their lower end already leave it out, those at their upper end do not.
             let mut parts = each(key, false);
-            parts.extend(after.iter().map(|after| beyond(key, after, End::After)));
-            parts.extend(to.iter().map(|to| beyond(key, to, End::To)));
+            parts.extend(after.iter().map(|after| beyond(key, after, RangeBound::After)));
+            parts.extend(to.iter().map(|to| beyond(key, to, RangeBound::To)));
             parts
         }
     };
@@ -51,7 +51,7 @@ fn or(parts: Vec<String>) -> String {
 
 /// Which end of a range.
 #[derive(Clone, Copy)]
-enum End {
+enum RangeBound {
     /// Behind a row, without it.
     After,
     /// Up to a row, with it.
@@ -60,13 +60,13 @@ enum End {
 
 /// `(a, b) > (x, y)` in a form in which servers use the index: `a >= x AND (a > x OR (a = x AND b > y))`. Of a turned column, what is behind
 /// is less.
-fn beyond(key: &ChunkKey, values: &[KeyLiteral], end: End) -> String {
+fn beyond(key: &ChunkKey, values: &[KeyLiteral], end: RangeBound) -> String {
     let columns: Vec<_> = key.columns.iter().map(|column| quoted(&column.name)).zip(values).collect();
     let last = columns.len().saturating_sub(1);
-    let compare = |turned| if matches!(end, End::After) == turned { "<" } else { ">" };
+    let compare = |descending| if matches!(end, RangeBound::After) == descending { "<" } else { ">" };
     let terms = columns.iter().enumerate().map(|(index, (name, value))| {
-        let or_equal = if matches!(end, End::To) && index == last { "=" } else { "" };
-        let compare = format!("{}{or_equal}", compare(key.columns[index].turned));
+        let or_equal = if matches!(end, RangeBound::To) && index == last { "=" } else { "" };
+        let compare = format!("{}{or_equal}", compare(key.columns[index].descending));
         let mut term: Vec<_> =
             columns[..index].iter().map(|(name, value)| format!("{name} = {}", value.0)).collect();
         term.push(format!("{name} {compare} {}", value.0));
@@ -75,7 +75,7 @@ fn beyond(key: &ChunkKey, values: &[KeyLiteral], end: End) -> String {
     let terms = or(terms.collect());
     match columns.first() {
         Some((name, value)) if last > 0 => {
-            format!("{name} {}= {} AND {terms}", compare(key.columns[0].turned), value.0)
+            format!("{name} {}= {} AND {terms}", compare(key.columns[0].descending), value.0)
         }
         _ => terms,
     }
@@ -93,7 +93,7 @@ mod tests {
                 name: name.into(),
                 kind: KeyKind::Integer,
                 nullable,
-                turned: false,
+                descending: false,
             })
             .collect();
         ChunkKey { name: "k".into(), columns }
@@ -123,11 +123,11 @@ mod tests {
             "`b` IS NOT NULL AND `a` >= 1 AND (`a` > 1 OR (`a` = 1 AND `b` > 2)) \
              AND `a` <= 3 AND (`a` < 3 OR (`a` = 3 AND `b` <= 4))"
         );
-        let mut turned = key(&[("a", false), ("b", false)]);
-        turned.columns[1].turned = true;
-        assert_eq!(turned.order(), "`a`, `b` DESC");
+        let mut descending = key(&[("a", false), ("b", false)]);
+        descending.columns[1].descending = true;
+        assert_eq!(descending.order(), "`a`, `b` DESC");
         assert_eq!(
-            text(&turned, KeyRange::Keys { after: values(&["1", "2"]), to: values(&["3", "4"]) }),
+            text(&descending, KeyRange::Keys { after: values(&["1", "2"]), to: values(&["3", "4"]) }),
             "`a` >= 1 AND (`a` > 1 OR (`a` = 1 AND `b` < 2)) AND `a` <= 3 AND (`a` < 3 OR (`a` = 3 AND `b` >= 4))"
         );
         assert_eq!(condition(None, &KeyRange::All), None);

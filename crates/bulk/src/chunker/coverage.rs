@@ -4,7 +4,7 @@ use super::range::{ChunkRange, KeyLiteral, KeyRange};
 
 /// The key after which a range begins, or at which it ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum End<'a> {
+enum CoverageEnd<'a> {
     /// Open.
     Open,
     /// An integer: the last that belongs to what is before.
@@ -40,20 +40,20 @@ fn first_gap_of(ranges: &[&KeyRange], nullable: bool) -> Option<String> {
         _ if nullable => return Some("no chunk for NULL".to_owned()),
         _ => {}
     }
-    let mut reached = Some(End::Open);
+    let mut reached = Some(CoverageEnd::Open);
     for (at, range) in rest.iter().enumerate() {
         let Some((begins, ends)) = ends(range) else {
             return Some(format!("chunk {at} is {range:?}, which others stand beside"));
         };
         match &reached {
-            Some(reached) if *reached == begins && (at == 0 || begins != End::Open) => {}
+            Some(reached) if *reached == begins && (at == 0 || begins != CoverageEnd::Open) => {}
             _ => {
                 return Some(format!(
                     "chunk {at} begins behind {begins:?}, and the one before ends at {reached:?}"
                 ));
             }
         }
-        reached = (ends != End::Open).then_some(ends);
+        reached = (ends != CoverageEnd::Open).then_some(ends);
     }
     match (reached, rest.is_empty()) {
         (None, _) => None,
@@ -63,15 +63,16 @@ fn first_gap_of(ranges: &[&KeyRange], nullable: bool) -> Option<String> {
 }
 
 /// After what a range begins, and where it ends. All or only NULL among others is not to be.
-fn ends(range: &KeyRange) -> Option<(End<'_>, End<'_>)> {
-    fn of_key(key: &Option<Vec<KeyLiteral>>) -> End<'_> {
-        key.as_deref().map_or(End::Open, End::Key)
+fn ends(range: &KeyRange) -> Option<(CoverageEnd<'_>, CoverageEnd<'_>)> {
+    fn of_key(key: &Option<Vec<KeyLiteral>>) -> CoverageEnd<'_> {
+        key.as_deref().map_or(CoverageEnd::Open, CoverageEnd::Key)
     }
     match range {
         KeyRange::All | KeyRange::Nulls => None,
-        KeyRange::Integers { from, to } => {
-            Some((from.map_or(End::Open, |from| End::Integer(from - 1)), to.map_or(End::Open, End::Integer)))
-        }
+        KeyRange::Integers { from, to } => Some((
+            from.map_or(CoverageEnd::Open, |from| CoverageEnd::Integer(from - 1)),
+            to.map_or(CoverageEnd::Open, CoverageEnd::Integer),
+        )),
         KeyRange::Keys { after, to } => Some((of_key(after), of_key(to))),
     }
 }

@@ -14,7 +14,7 @@ pub struct KeyColumn {
     /// Whether it may be NULL.
     pub nullable: bool,
     /// Whether the index goes the other way here than in its first column: `b` of `(a, b DESC)` and of `(a DESC, b)`.
-    pub turned: bool,
+    pub descending: bool,
 }
 
 /// How values of a key's column go back and forth.
@@ -130,7 +130,7 @@ impl ChunkKey {
     /// What rows are ordered by, so that the server goes along the index, forwards or backwards, instead of sorting.
     pub fn order(&self) -> String {
         let columns = self.columns.iter().map(|column| {
-            let direction = if column.turned { " DESC" } else { "" };
+            let direction = if column.descending { " DESC" } else { "" };
             format!("{}{direction}", quoted(&column.name))
         });
         columns.collect::<Vec<_>>().join(", ")
@@ -158,7 +158,7 @@ mod tests {
 
     fn column(data_type: &str, charset: Option<&str>, nullable: bool) -> KeyColumn {
         let kind = KeyKind::of(data_type, charset).expect("it makes a key");
-        KeyColumn { name: "c".into(), kind, nullable, turned: false }
+        KeyColumn { name: "c".into(), kind, nullable, descending: false }
     }
 
     fn key(name: &str, columns: &[(&str, bool)]) -> ChunkKey {

@@ -21,6 +21,6 @@ mod width_search;
 
 pub use chunk_sizer::{ChunkSizeLimits, ChunkSizer};
 pub use key::{ChunkKey, KeyColumn, KeyKind};
-pub use plan::{Answer, ChunkPlan, Chunker, Question, Step};
+pub use plan::{ChunkPlan, ChunkQuery, ChunkQueryResult, ChunkStep, Chunker};
 pub use range::{ChunkRange, KeyRange};
-pub use table_info::TableShape;
+pub use table_info::TableInfo;

@@ -5,7 +5,7 @@ use super::chunk_sizer::{ChunkSizeLimits, ChunkSizer};
 use super::coverage::first_gap;
 use super::key::ChunkKey;
 use super::range::{ChunkRange, KeyLiteral, KeyRange};
-use super::width_search::Search;
+use super::width_search::WidthSearch;
 
 /// Integer keys count as dense if there are at most this many for each row: then chunks are cut without queries.
 const DENSE_KEYS_PER_ROW: u128 = 2;
@@ -25,7 +25,7 @@ pub struct ChunkPlan {
 
 /// What must be known to cut the next chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Question {
+pub enum ChunkQuery {
     /// The lowest and the highest integer key.
     Extent,
     /// About how many rows there are from one integer key to another, both included.
@@ -46,20 +46,20 @@ pub enum Question {
 
 /// What the server said.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
-    /// To [`Question::Extent`]; `None` if there are no rows.
+pub enum ChunkQueryResult {
+    /// To [`ChunkQuery::Extent`]; `None` if there are no rows.
     Extent(Option<(i128, i128)>),
-    /// To [`Question::Estimate`].
+    /// To [`ChunkQuery::Estimate`].
     Estimate(u64),
-    /// To [`Question::Boundary`]; `None` if there are not so many rows.
+    /// To [`ChunkQuery::Boundary`]; `None` if there are not so many rows.
     Boundary(Option<Vec<KeyLiteral>>),
 }
 
 /// What to do now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum ChunkStep {
     /// Ask the server about a partition, or the whole table, and call [`Chunker::answer`].
-    Ask(Option<String>, Question),
+    Ask(Option<String>, ChunkQuery),
     /// Take this chunk.
     Chunk(ChunkRange),
     /// That was all.
@@ -68,7 +68,7 @@ pub enum Step {
 
 /// Where a walk stands in a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
+enum PartitionPosition {
     /// Nothing of it is cut yet.
     Start,
     /// Rows with NULL are cut, if there can be any.
@@ -89,14 +89,14 @@ pub struct Chunker {
     chunk_sizer: ChunkSizer,
     /// The number of the partition.
     partition: usize,
-    place: Place,
+    place: PartitionPosition,
     /// There is nothing to be had.
-    of_nothing: bool,
+    empty: bool,
     /// Of this partition.
     extent: Option<Option<(i128, i128)>>,
-    search: Option<Search>,
+    search: Option<WidthSearch>,
     /// The end of the next chunk, when it is known: an integer, or a key; `None` inside for the open end.
-    found: Option<Found>,
+    found: Option<ChunkEnd>,
     /// How many keys the last chunk had.
     width: u128,
     /// Chunks get so many keys at least: doubled by each that turned out empty, whatever estimates say.
@@ -104,16 +104,16 @@ pub struct Chunker {
 }
 
 #[derive(Debug, Clone)]
-enum Found {
+enum ChunkEnd {
     Width(u128),
     Key(Option<Vec<KeyLiteral>>),
 }
 
 impl Chunker {
     /// Of a table that there is nothing to be had of.
-    pub fn of_nothing(plan: ChunkPlan) -> Self {
+    pub fn empty(plan: ChunkPlan) -> Self {
         let partition = plan.partitions.len().saturating_sub(1);
-        Self { place: Place::End, of_nothing: true, partition, ..Self::new(plan) }
+        Self { place: PartitionPosition::End, empty: true, partition, ..Self::new(plan) }
     }
 
     /// A walk from the beginning.
@@ -124,8 +124,8 @@ impl Chunker {
             plan,
             chunk_sizer,
             partition: 0,
-            place: Place::Start,
-            of_nothing: false,
+            place: PartitionPosition::Start,
+            empty: false,
             extent: None,
             search: None,
             found: None,
@@ -151,15 +151,19 @@ impl Chunker {
         let key = walk.plan.key.as_ref();
         let integer = key.is_some_and(ChunkKey::is_integer);
         walk.place = match &last.keys {
-            KeyRange::All if key.is_none() => Place::End,
-            KeyRange::Nulls if key.is_some_and(ChunkKey::is_nullable) => Place::behind_nulls(integer),
-            KeyRange::Integers { to: None, .. } if integer => Place::End,
-            KeyRange::Integers { to: Some(to), .. } if integer => Place::Integers { from: Some(to + 1) },
-            KeyRange::Keys { to: None, .. } if key.is_some() && !integer => Place::End,
+            KeyRange::All if key.is_none() => PartitionPosition::End,
+            KeyRange::Nulls if key.is_some_and(ChunkKey::is_nullable) => {
+                PartitionPosition::behind_nulls(integer)
+            }
+            KeyRange::Integers { to: None, .. } if integer => PartitionPosition::End,
+            KeyRange::Integers { to: Some(to), .. } if integer => {
+                PartitionPosition::Integers { from: Some(to + 1) }
+            }
+            KeyRange::Keys { to: None, .. } if key.is_some() && !integer => PartitionPosition::End,
             KeyRange::Keys { to: Some(to), .. }
                 if !integer && key.is_some_and(|key| key.columns.len() == to.len()) =>
             {
-                Place::Keys { after: Some(to.clone()) }
+                PartitionPosition::Keys { after: Some(to.clone()) }
             }
             _ => return Err("its key has changed".to_owned()),
         };
@@ -168,7 +172,7 @@ impl Chunker {
 
     /// Whether the chunks that were cut cover all that the walk goes through; what they do not, if so.
     pub fn first_gap(&self, ranges: &[&ChunkRange]) -> Option<String> {
-        if self.of_nothing && ranges.is_empty() {
+        if self.empty && ranges.is_empty() {
             return None;
         }
         let nullable = self.plan.key.as_ref().is_some_and(ChunkKey::is_nullable);
@@ -182,52 +186,52 @@ impl Chunker {
 
     /// Whether all chunks were given.
     pub fn is_done(&self) -> bool {
-        self.place == Place::End && self.partition + 1 >= self.plan.partitions.len()
+        self.place == PartitionPosition::End && self.partition + 1 >= self.plan.partitions.len()
     }
 
     /// Takes in how many rows a chunk had and what it cost.
-    pub fn measured(&mut self, rows: u64, cost: u64) {
-        self.chunk_sizer.measured(rows, cost);
+    pub fn record_chunk(&mut self, rows: u64, cost: u64) {
+        self.chunk_sizer.record_chunk(rows, cost);
         self.width_min = if rows == 0 { self.width_min.saturating_mul(2) } else { 1 };
     }
 
     /// Takes in the answer to the last question.
-    pub fn answer(&mut self, answer: Answer) {
+    pub fn answer(&mut self, answer: ChunkQueryResult) {
         match answer {
-            Answer::Extent(extent) => self.extent = Some(extent),
-            Answer::Estimate(rows) => {
+            ChunkQueryResult::Extent(extent) => self.extent = Some(extent),
+            ChunkQueryResult::Estimate(rows) => {
                 if let Some(width) = self.search.as_mut().and_then(|search| search.estimated(rows)) {
-                    self.found = Some(Found::Width(width));
+                    self.found = Some(ChunkEnd::Width(width));
                     self.search = None;
                 }
             }
-            Answer::Boundary(key) => self.found = Some(Found::Key(key)),
+            ChunkQueryResult::Boundary(key) => self.found = Some(ChunkEnd::Key(key)),
         }
     }
 
     /// What to do now. The same again, until a question is answered; a chunk is given once.
-    pub fn step(&mut self) -> Step {
+    pub fn step(&mut self) -> ChunkStep {
         loop {
             match self.place.clone() {
-                Place::Start => {
+                PartitionPosition::Start => {
                     let Some(key) = &self.plan.key else {
-                        self.place = Place::End;
+                        self.place = PartitionPosition::End;
                         return self.chunk(KeyRange::All);
                     };
                     let nullable = key.is_nullable();
-                    self.place = Place::behind_nulls(key.is_integer());
+                    self.place = PartitionPosition::behind_nulls(key.is_integer());
                     if nullable {
                         return self.chunk(KeyRange::Nulls);
                     }
                 }
-                Place::Integers { from } => return self.integers(from),
-                Place::Keys { after } => return self.keys(after),
-                Place::End if self.partition + 1 < self.plan.partitions.len() => {
+                PartitionPosition::Integers { from } => return self.integers(from),
+                PartitionPosition::Keys { after } => return self.keys(after),
+                PartitionPosition::End if self.partition + 1 < self.plan.partitions.len() => {
                     self.partition += 1;
-                    self.place = Place::Start;
+                    self.place = PartitionPosition::Start;
                     self.extent = None;
                 }
-                Place::End => return Step::Done,
+                PartitionPosition::End => return ChunkStep::Done,
             }
         }
     }
@@ -236,24 +240,25 @@ impl Chunker {
         self.plan.partitions.get(self.partition).cloned()
     }
 
-    fn chunk(&self, keys: KeyRange) -> Step {
-        Step::Chunk(ChunkRange { partition: self.name(), keys })
+    fn chunk(&self, keys: KeyRange) -> ChunkStep {
+        ChunkStep::Chunk(ChunkRange { partition: self.name(), keys })
     }
 
-    fn ask(&self, question: Question) -> Step {
-        Step::Ask(self.name(), question)
+    fn ask(&self, question: ChunkQuery) -> ChunkStep {
+        ChunkStep::Ask(self.name(), question)
     }
 
-    fn keys(&mut self, after: Option<Vec<KeyLiteral>>) -> Step {
-        let Some(Found::Key(to)) = self.found.take() else {
-            return self.ask(Question::Boundary { after, rows: self.chunk_sizer.rows() });
+    fn keys(&mut self, after: Option<Vec<KeyLiteral>>) -> ChunkStep {
+        let Some(ChunkEnd::Key(to)) = self.found.take() else {
+            return self.ask(ChunkQuery::Boundary { after, rows: self.chunk_sizer.rows() });
         };
-        self.place = to.clone().map_or(Place::End, |to| Place::Keys { after: Some(to) });
+        self.place =
+            to.clone().map_or(PartitionPosition::End, |to| PartitionPosition::Keys { after: Some(to) });
         self.chunk(KeyRange::Keys { after, to })
     }
 
-    fn integers(&mut self, from: Option<i128>) -> Step {
-        let Some(extent) = self.extent else { return self.ask(Question::Extent) };
+    fn integers(&mut self, from: Option<i128>) -> ChunkStep {
+        let Some(extent) = self.extent else { return self.ask(ChunkQuery::Extent) };
         // What came meanwhile beyond the ends belongs to the first or the last chunk, which are open.
         let Some((low, high)) = extent else { return self.last_integers(from) };
         let begin = from.unwrap_or(low);
@@ -262,15 +267,15 @@ impl Chunker {
             Err(_) => return self.last_integers(from),
         };
         let width = match self.found.take() {
-            Some(Found::Width(width)) => width,
+            Some(ChunkEnd::Width(width)) => width,
             _ if self.is_dense(low, high) || rest <= u128::from(self.chunk_sizer.rows()) => {
                 u128::from(self.chunk_sizer.rows())
             }
             _ => {
                 let (rows, guess) = (self.chunk_sizer.rows(), self.width.max(self.width_min));
-                let search = self.search.get_or_insert_with(|| Search::new(rows, guess, rest));
+                let search = self.search.get_or_insert_with(|| WidthSearch::new(rows, guess, rest));
                 let to = begin.saturating_add_unsigned(search.width() - 1);
-                return self.ask(Question::Estimate { from: begin, to });
+                return self.ask(ChunkQuery::Estimate { from: begin, to });
             }
         };
         let width = width.max(self.width_min);
@@ -279,12 +284,12 @@ impl Chunker {
             return self.last_integers(from);
         }
         let to = begin.saturating_add_unsigned(width - 1);
-        self.place = Place::Integers { from: Some(to + 1) };
+        self.place = PartitionPosition::Integers { from: Some(to + 1) };
         self.chunk(KeyRange::Integers { from, to: Some(to) })
     }
 
-    fn last_integers(&mut self, from: Option<i128>) -> Step {
-        self.place = Place::End;
+    fn last_integers(&mut self, from: Option<i128>) -> ChunkStep {
+        self.place = PartitionPosition::End;
         self.chunk(KeyRange::Integers { from, to: None })
     }
 
@@ -294,7 +299,7 @@ impl Chunker {
     }
 }
 
-impl Place {
+impl PartitionPosition {
     fn behind_nulls(integer: bool) -> Self {
         if integer { Self::Integers { from: None } } else { Self::Keys { after: None } }
     }

@@ -5,7 +5,7 @@ use tailwater_wire::Flavour;
 
 use super::condition::condition;
 use super::key::ChunkKey;
-use super::plan::{Answer, Chunker, Question, Step};
+use super::plan::{ChunkQuery, ChunkQueryResult, ChunkStep, Chunker};
 use super::range::{ChunkRange, KeyRange};
 use crate::error::BulkError;
 use crate::schema::TableName;
@@ -13,7 +13,7 @@ use crate::sql::{qualified, quoted};
 
 /// What a session must be set to for a walk: zero dates and the like compare without an error, and times mean the same on
 /// every connection.
-pub const SESSION: &str = "SET SESSION sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00', \
+pub const SESSION_SETTINGS: &str = "SET SESSION_SETTINGS sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00', \
                            group_concat_max_len = 1048576";
 
 /// The next chunk of a walk through a table; `None` at its end.
@@ -28,14 +28,14 @@ pub async fn next_chunk(
 ) -> Result<Option<ChunkRange>, BulkError> {
     loop {
         match walk.step() {
-            Step::Done => return Ok(None),
-            Step::Chunk(range) => return Ok(Some(range)),
-            Step::Ask(partition, question) => {
+            ChunkStep::Done => return Ok(None),
+            ChunkStep::Chunk(range) => return Ok(Some(range)),
+            ChunkStep::Ask(partition, question) => {
                 let Some(key) = walk.plan().key.clone() else { return Ok(None) };
                 let from = from_clause(schema, table, partition.as_deref(), None);
                 let sql = statement(&from, &key, &question, connection.server().flavour);
                 let answer = connection.query(&sql).await?;
-                let answer = understand(&key, &question, answer.first(), answer.column("rows"));
+                let answer = parse_result(&key, &question, answer.first(), answer.column("rows"));
                 let strange = || BulkError::UnexpectedAnswer {
                     table: format!("{schema}.{table}"),
                     reason: format!("{question:?} along key {}", key.name),
@@ -73,7 +73,11 @@ impl ChunkStatement {
 ///
 /// # Errors
 /// [`BulkError::RowCountMismatch`] if not; [`BulkError::Session`].
-pub async fn check_sent(connection: &mut Connection, of: &TableName, counted: u64) -> Result<(), BulkError> {
+pub async fn check_row_count(
+    connection: &mut Connection,
+    of: &TableName,
+    counted: u64,
+) -> Result<(), BulkError> {
     let answer = connection.query("SELECT FOUND_ROWS()").await?;
     let sent = answer.first().and_then(|row| row.get_u64(0));
     if sent == Some(counted) {
@@ -159,7 +163,7 @@ pub fn from_clause(
     format!("FROM {}{partition}{index}", qualified(schema, table))
 }
 
-fn statement(table: &str, key: &ChunkKey, question: &Question, flavour: Flavour) -> String {
+fn statement(table: &str, key: &ChunkKey, question: &ChunkQuery, flavour: Flavour) -> String {
     let from = format!("{table}{}", IndexHint::Force.text(key));
     let names: Vec<_> = key.columns.iter().map(|column| quoted(&column.name)).collect();
     let names = names.join(", ");
@@ -167,8 +171,8 @@ fn statement(table: &str, key: &ChunkKey, question: &Question, flavour: Flavour)
         condition(Some(key), range).map(|condition| format!(" WHERE {condition}")).unwrap_or_default()
     };
     match question {
-        Question::Extent => format!("SELECT MIN({names}), MAX({names}) {from}"),
-        Question::Estimate { from: low, to } => {
+        ChunkQuery::Extent => format!("SELECT MIN({names}), MAX({names}) {from}"),
+        ChunkQuery::Estimate { from: low, to } => {
             let explain = match flavour {
                 // The newer optimizer, which a server may have on, explains nothing in this form. Where it is not known the hint is passed over.
                 Flavour::MySql => {
@@ -180,7 +184,7 @@ fn statement(table: &str, key: &ChunkKey, question: &Question, flavour: Flavour)
             // Told to use an index whatever it costs, MySQL does not look how many rows there are.
             format!("{explain} {names} {table} USE INDEX ({}){}", quoted(&key.name), holds(&range))
         }
-        Question::Boundary { after, rows } => {
+        ChunkQuery::Boundary { after, rows } => {
             let expressions: Vec<_> = key.columns.iter().map(|column| column.expression()).collect();
             let range = KeyRange::Keys { after: after.clone(), to: None };
             let skipped = rows.saturating_sub(1);
@@ -194,24 +198,26 @@ fn statement(table: &str, key: &ChunkKey, question: &Question, flavour: Flavour)
     }
 }
 
-fn understand(
+fn parse_result(
     key: &ChunkKey,
-    question: &Question,
+    question: &ChunkQuery,
     row: Option<&Row>,
     rows_column: Option<usize>,
-) -> Option<Answer> {
+) -> Option<ChunkQueryResult> {
     match question {
-        Question::Extent => {
+        ChunkQuery::Extent => {
             let end = |index| row?.get_str(index)?.parse::<i128>().ok();
-            Some(Answer::Extent(end(0).zip(end(1))))
+            Some(ChunkQueryResult::Extent(end(0).zip(end(1))))
         }
         // "Impossible WHERE" has no number.
-        Question::Estimate { .. } => Some(Answer::Estimate(row?.get_u64(rows_column?).unwrap_or(0))),
-        Question::Boundary { .. } => {
-            let Some(row) = row else { return Some(Answer::Boundary(None)) };
+        ChunkQuery::Estimate { .. } => {
+            Some(ChunkQueryResult::Estimate(row?.get_u64(rows_column?).unwrap_or(0)))
+        }
+        ChunkQuery::Boundary { .. } => {
+            let Some(row) = row else { return Some(ChunkQueryResult::Boundary(None)) };
             let values = key.columns.iter().enumerate();
             let literals = values.map(|(index, column)| column.literal(row.get(index)?));
-            Some(Answer::Boundary(Some(literals.collect::<Option<_>>()?)))
+            Some(ChunkQueryResult::Boundary(Some(literals.collect::<Option<_>>()?)))
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::sql::literal;
 
 /// A table's columns, keys and partitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TableShape {
+pub struct TableInfo {
     /// Its database.
     pub schema: String,
     /// Its name.
@@ -47,7 +47,7 @@ pub struct ColumnInfo {
     pub nullable: bool,
 }
 
-impl TableShape {
+impl TableInfo {
     /// Reads what a table is like; `None` if there is no such table.
     ///
     /// # Errors
@@ -107,17 +107,17 @@ pub(crate) fn keeps_rows(engine: &str) -> bool {
     !ELSEWHERE.iter().any(|name| name.eq_ignore_ascii_case(engine))
 }
 
-struct Described {
+struct KeyPart {
     column: ColumnInfo,
     generated: bool,
 }
 
-async fn columns(connection: &mut Connection, of_table: &str) -> Result<Vec<Described>, BulkError> {
+async fn columns(connection: &mut Connection, of_table: &str) -> Result<Vec<KeyPart>, BulkError> {
     let sql = format!(
         "SELECT column_name, data_type, column_type, character_set_name, is_nullable, generation_expression, \
          collation_name FROM information_schema.columns WHERE {of_table} ORDER BY ordinal_position"
     );
-    let described = |row: &Row| Described {
+    let described = |row: &Row| KeyPart {
         column: ColumnInfo {
             name: text(row, 0),
             data_type: text(row, 1).to_lowercase(),
@@ -134,7 +134,7 @@ async fn columns(connection: &mut Connection, of_table: &str) -> Result<Vec<Desc
 async fn keys(
     connection: &mut Connection,
     of_table: &str,
-    columns: &[Described],
+    columns: &[KeyPart],
 ) -> Result<Vec<ChunkKey>, BulkError> {
     // Keys that the optimizer is told to leave alone would be walked by sorting the table for each chunk.
     let usable = match connection.server().flavour {
@@ -149,7 +149,7 @@ async fn keys(
 }
 
 /// The unique keys whose order the server can go along and which hold whole values.
-fn keys_of(parts: &QueryResult, columns: &[Described]) -> Vec<ChunkKey> {
+fn keys_of(parts: &QueryResult, columns: &[KeyPart]) -> Vec<ChunkKey> {
     let mut keys: Vec<(ChunkKey, Option<&str>, bool)> = Vec::new();
     for part in &parts.rows {
         let (name, direction) = (text(part, 0), part.get_str(4));
@@ -158,7 +158,7 @@ fn keys_of(parts: &QueryResult, columns: &[Described]) -> Vec<ChunkKey> {
         }
         let Some((key, of_first, good)) = keys.last_mut() else { continue };
         let column = part.get_str(1).and_then(|name| key_column(name, columns));
-        let column = column.map(|column| KeyColumn { turned: direction != *of_first, ..column });
+        let column = column.map(|column| KeyColumn { descending: direction != *of_first, ..column });
         let whole = part.get(2).is_none() && part.get_str(3) == Some("BTREE");
         *good &= whole && column.is_some();
         key.columns.extend(column);
@@ -166,11 +166,11 @@ fn keys_of(parts: &QueryResult, columns: &[Described]) -> Vec<ChunkKey> {
     keys.into_iter().filter(|(.., good)| *good).map(|(key, ..)| key).collect()
 }
 
-fn key_column(name: &str, columns: &[Described]) -> Option<KeyColumn> {
-    let Described { column, .. } =
+fn key_column(name: &str, columns: &[KeyPart]) -> Option<KeyColumn> {
+    let KeyPart { column, .. } =
         columns.iter().find(|described| described.column.name.eq_ignore_ascii_case(name))?;
     let kind = KeyKind::of(&column.data_type, column.charset.as_deref())?;
-    Some(KeyColumn { name: column.name.clone(), kind, nullable: column.nullable, turned: false })
+    Some(KeyColumn { name: column.name.clone(), kind, nullable: column.nullable, descending: false })
 }
 
 fn text(row: &Row, index: usize) -> String {

@@ -6,7 +6,7 @@ const TRIES_MAX: u32 = 160;
 
 /// A search for how many keys, present or not, hold about as many rows as wanted.
 #[derive(Debug, Clone)]
-pub(super) struct Search {
+pub(super) struct WidthSearch {
     /// How many rows are wanted.
     rows: u64,
     /// How many keys are tried now.
@@ -20,7 +20,7 @@ pub(super) struct Search {
     tries: u32,
 }
 
-impl Search {
+impl WidthSearch {
     /// Begins with a guess, among `rest` keys.
     pub(super) fn new(rows: u64, guess: u128, rest: u128) -> Self {
         let rest = rest.max(1);
@@ -32,7 +32,7 @@ impl Search {
         self.width
     }
 
-    /// Takes in an estimate of the rows among [`Search::width`] keys; gives the number of keys when it is found.
+    /// Takes in an estimate of the rows among [`WidthSearch::width`] keys; gives the number of keys when it is found.
     pub(super) fn estimated(&mut self, estimate: u64) -> Option<u128> {
         self.tries += 1;
         // Where there is nothing, servers estimate 1.
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_gap_is_crossed_in_few_questions() {
-        let mut search = Search::new(1000, 1, 1 << 64);
+        let mut search = WidthSearch::new(1000, 1, 1 << 64);
         let mut asked = 0;
         let found = loop {
             asked += 1;
@@ -86,7 +86,7 @@ mod tests {
             rows in 1u64.., guess: u128, rest: u64, estimates in prop::collection::vec(any::<u64>(), 1..50),
         ) {
             let rest = u128::from(rest.max(1));
-            let mut search = Search::new(rows, guess, rest);
+            let mut search = WidthSearch::new(rows, guess, rest);
             let mut told = estimates.iter().cycle();
             let mut asked = 0;
             loop {

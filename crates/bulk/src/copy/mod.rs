@@ -21,10 +21,10 @@ use crate::dump::omissions::Omission;
 use crate::dump::preparation::{self, Prepared};
 use crate::dump::{self, DumpOptions, DumpPlan};
 use crate::error::BulkError;
-use crate::folder::{Compression, MemoryFiles, SnapshotPoint};
-use crate::load::contents::Contents;
+use crate::folder::{DumpCompression, MemoryFiles, SnapshotPoint};
+use crate::load::contents::DumpContents;
 use crate::load::{LoadOptions, LoadReport, run, tailwater_folder};
-use crate::progress::Progress;
+use crate::progress::BulkProgress;
 use crate::schema::{Selection, TableName};
 use table_copier::CopyRows;
 
@@ -34,7 +34,7 @@ pub struct CopyOptions {
     /// Where to and how; as many connections on either side as it has workers.
     pub load: LoadOptions,
     /// Drop what an interrupted copy has made (tables, views, routines, events, sequences), and begin anew.
-    pub anew: bool,
+    pub restart: bool,
     /// Where from. Its files are not used.
     source: DumpOptions,
 }
@@ -46,9 +46,9 @@ impl CopyOptions {
         let files = Arc::new(MemoryFiles::default());
         let mut source = DumpOptions { files, selection, ..DumpOptions::new(source, "") };
         source.connections = load.workers.max(1);
-        source.compression = Compression::None;
+        source.compression = DumpCompression::None;
         source.chunk_bytes_max = 32 << 20;
-        Self { load, anew: false, source }
+        Self { load, restart: false, source }
     }
 
     /// How long to wait for a lock on the source, and to keep writers waiting, at most.
@@ -116,7 +116,7 @@ pub async fn dry_run(options: &CopyOptions) -> Result<CopyPlan, BulkError> {
 /// [`BulkError::LocalInfileOff`] and [`BulkError::GtidState`] before anything is changed.
 pub async fn copy(
     options: &CopyOptions,
-    progress: &Arc<Progress>,
+    progress: &Arc<BulkProgress>,
     stop: &CancellationToken,
 ) -> Result<CopyReport, BulkError> {
     let done = copy_now(options, progress, stop).await;
@@ -126,7 +126,7 @@ pub async fn copy(
 
 async fn copy_now(
     options: &CopyOptions,
-    progress: &Arc<Progress>,
+    progress: &Arc<BulkProgress>,
     stop: &CancellationToken,
 ) -> Result<CopyReport, BulkError> {
     let begun = Instant::now();
@@ -146,7 +146,7 @@ async fn copy_now(
         (contents, point)
     };
     contents.id = id(&contents, &source.selection, &shared.folder.lock().await.manifest().server);
-    let rows = CopyRows::new(shared, snapshot.readers, options.anew);
+    let rows = CopyRows::new(shared, snapshot.readers, options.restart);
     let load = run::load_rows_of(&contents, &options.load, progress, stop, &rows).await?;
     let tables_before = rows.tables_before();
     if tables_before > 0 {
@@ -168,7 +168,7 @@ async fn copy_now(
 }
 
 /// Tells this copy from others on the target, the same when it goes on.
-fn id(contents: &Contents, selection: &Selection, server: &crate::folder::DumpedServer) -> String {
+fn id(contents: &DumpContents, selection: &Selection, server: &crate::folder::DumpedServer) -> String {
     let mut hash = Sha256::new();
     let flavour = contents.flavour.map(|flavour| flavour.to_string());
     let parts = (flavour, &server.identity, server.server_id, selection);

@@ -11,20 +11,20 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::warn;
 
-use crate::chunker::queries::{ChunkStatement, check_sent};
+use crate::chunker::queries::{ChunkStatement, check_row_count};
 use crate::dump::chunk_queue::{TableWork, Task};
 use crate::dump::tsv::put_row;
 use crate::dump::worker::Shared;
 use crate::error::BulkError;
 use crate::folder::{ObjectEntry, ObjectKind, WrittenChunk};
-use crate::load::contents::{Contents, LoadChunk, Packing};
+use crate::load::contents::{DumpContents, FileCompression, LoadChunk};
 use crate::load::indexes;
 use crate::load::load_record::Record;
 use crate::load::run::{LoadOptions, TRIES_MAX, backoff, may_pass};
 use crate::load::table_loader::Target;
 use crate::load::table_order::{Order, Size, TableToLoad};
 use crate::load::target_session;
-use crate::progress::Progress;
+use crate::progress::BulkProgress;
 use crate::schema::TableName;
 use crate::snapshot::{Snapshot, SnapshotReader};
 use crate::sql::qualified;
@@ -41,7 +41,7 @@ pub(crate) struct CopyRows {
     shared: Arc<Shared>,
     readers: Mutex<Vec<SnapshotReader>>,
     tables_before: AtomicU64,
-    anew: bool,
+    restart: bool,
 }
 
 /// What all workers need.
@@ -49,7 +49,7 @@ struct Copying {
     shared: Arc<Shared>,
     options: LoadOptions,
     record: Record,
-    progress: Arc<Progress>,
+    progress: Arc<BulkProgress>,
     /// Where rows go, by the number of their table in [`Shared::tables`]; `None` if they are there.
     targets: Vec<Option<Target>>,
     order: Mutex<Order>,
@@ -63,13 +63,13 @@ impl Copying {
 
 impl CopyRows {
     /// What was prepared.
-    pub(crate) fn new(shared: Arc<Shared>, readers: Vec<SnapshotReader>, anew: bool) -> Self {
-        Self { shared, readers: Mutex::new(readers), tables_before: AtomicU64::new(0), anew }
+    pub(crate) fn new(shared: Arc<Shared>, readers: Vec<SnapshotReader>, restart: bool) -> Self {
+        Self { shared, readers: Mutex::new(readers), tables_before: AtomicU64::new(0), restart }
     }
 
     /// Whether what an interrupted copy has made is dropped.
-    pub(crate) fn is_anew(&self) -> bool {
-        self.anew
+    pub(crate) fn is_restart(&self) -> bool {
+        self.restart
     }
 
     /// How many tables an earlier copy had finished.
@@ -105,20 +105,20 @@ impl CopyRows {
         record: &Record,
         one_point: bool,
     ) -> Result<usize, BulkError> {
-        let finished = match self.anew {
+        let finished = match self.restart {
             true => HashSet::new(),
             false => Self::finished(target, record).await?,
         };
         if one_point && !finished.is_empty() {
             let reason = format!(
-                "{} tables are there since before the interruption, and stand at another point in time; begin anew \
-                 with --anew, which drops what was copied",
+                "{} tables are there since before the interruption, and stand at another point in time; start from scratch \
+                 with --restart, which drops what was copied",
                 finished.len()
             );
             return Err(BulkError::GtidState { reason });
         }
         let mut begun: BTreeSet<_> = self.shared.tables.iter().map(|work| work.name.clone()).collect();
-        if self.anew {
+        if self.restart {
             self.drop_objects(target).await?;
             // Tables that the source has no more.
             begun.extend(record.chunks(target).await?.into_iter().map(|(table, _)| table));
@@ -127,7 +127,7 @@ impl CopyRows {
             record.forget_table(target, table).await?;
             record.forget_indexes(target, table).await?;
             drop_if_there(target, "TABLE", &table.schema, &table.name).await?;
-            if self.anew {
+            if self.restart {
                 // It may have been one on the source.
                 drop_if_there(target, "VIEW", &table.schema, &table.name).await?;
             }
@@ -168,10 +168,10 @@ impl CopyRows {
     pub(crate) async fn copy(
         &self,
         target: &mut Connection,
-        contents: &Contents,
+        contents: &DumpContents,
         options: &LoadOptions,
         record: &Record,
-        progress: &Arc<Progress>,
+        progress: &Arc<BulkProgress>,
     ) -> Result<(), BulkError> {
         record.prepare_indexes(target).await?;
         let chunks = record.chunks(target).await?;
@@ -283,11 +283,11 @@ impl Worker {
                     record.note_chunk(connection, &work.name, WHOLE).await?;
                 }
                 // Its definition can change on the source while indexes are made.
-                self.reader.let_go(&shared.finished).await?;
+                self.reader.release(&shared.finished).await?;
                 self.make_indexes(&mut slot, &work.name).await?;
                 progress.table();
             }
-            self.reader.let_go(&shared.finished).await?;
+            self.reader.release(&shared.finished).await?;
         }
         Snapshot::check_open(&mut self.reader.connection).await?;
         self.reader.connection.close().await;
@@ -344,7 +344,7 @@ impl Worker {
         let chunk = LoadChunk {
             number,
             path: format!("chunk {number} of the source").into(),
-            packing: Packing::None,
+            packing: FileCompression::None,
             rows: None,
             bytes: None,
             crc32: None,
@@ -406,7 +406,7 @@ async fn send(
     if !rows.end().is_some_and(|end| end.status.has(ServerStatus::IN_TRANS)) {
         return Err(BulkError::SnapshotLost { server });
     }
-    check_sent(reader, table, sent.rows).await?;
+    check_row_count(reader, table, sent.rows).await?;
     sent.bytes += piece.len() as u64;
     let _ = to.send(LoadPiece::Bytes(Bytes::from(piece))).await;
     let _ = to.send(LoadPiece::End).await;

@@ -10,7 +10,7 @@ use super::parquet::{ParquetFile, WrittenParquet};
 use super::row_encoder::{Encoder, TableRows};
 use crate::error::BulkError;
 use crate::folder::files::failed;
-use crate::folder::{Compression, DumpFiles, NewFile, NulledValues, WrittenChunk};
+use crate::folder::{DumpCompression, DumpFiles, NewFile, NulledValues, WrittenChunk};
 
 /// How many bytes of text are gathered before they are compressed and written.
 const GATHERED_BYTES: usize = 256 << 10;
@@ -51,7 +51,7 @@ impl ChunkFile {
         files: &dyn DumpFiles,
         name: &str,
         rows: &TableRows,
-        compression: Compression,
+        compression: DumpCompression,
         level: i32,
     ) -> Result<Self, BulkError> {
         let path = files.path(name);
@@ -167,16 +167,16 @@ impl TextFile {
 }
 
 impl Sink {
-    fn new(file: Box<dyn NewFile>, compression: Compression, level: i32) -> std::io::Result<Self> {
+    fn new(file: Box<dyn NewFile>, compression: DumpCompression, level: i32) -> std::io::Result<Self> {
         Ok(match compression {
-            Compression::None => Self::Plain(file),
-            Compression::Zstd => {
+            DumpCompression::None => Self::Plain(file),
+            DumpCompression::Zstd => {
                 let mut encoder = zstd::Encoder::new(file, level)?;
                 // Ours covers the bytes before; this one is for those who use the file without a manifest.
                 encoder.include_checksum(true)?;
                 Self::Zstd(encoder)
             }
-            Compression::Gzip => {
+            DumpCompression::Gzip => {
                 Self::Gzip(GzEncoder::new(file, flate2::Compression::new(level.unsigned_abs())))
             }
         })

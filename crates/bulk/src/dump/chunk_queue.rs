@@ -114,7 +114,7 @@ impl TableWork {
         folder: &Mutex<DumpFolder>,
     ) -> Result<bool, BulkError> {
         let mut cutting = self.cutting.lock().await;
-        cutting.walk.measured(chunk.rows, chunk.bytes);
+        cutting.walk.record_chunk(chunk.rows, chunk.bytes);
         cutting.in_hand -= 1;
         let (schema, table) = (self.name.schema.clone(), self.name.name.clone());
         let mut folder = folder.lock().await;

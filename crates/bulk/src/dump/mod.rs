@@ -28,16 +28,16 @@ use tailwater_session::{ConnectOptions, Connection};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::chunker::{ChunkKey, ChunkSizeLimits, TableShape};
+use crate::chunker::{ChunkKey, ChunkSizeLimits, TableInfo};
 use crate::error::BulkError;
-use crate::folder::{Compression, DumpFiles, LocalFiles, Manifest, RowFormat};
-use crate::progress::Progress;
+use crate::folder::{DumpCompression, DumpFiles, LocalFiles, Manifest, RowFormat};
+use crate::progress::BulkProgress;
 use crate::schema::{self, Selection, TableName};
-use crate::snapshot::table_list::Lengths;
-use crate::snapshot::{SnapshotPlan, circumstances, plan};
+use crate::snapshot::table_list::TableSizes;
+use crate::snapshot::{SnapshotPlan, capabilities, plan};
 use crate::throttle::Throttle;
 use omissions::Omission;
-use stream::Stream;
+use stream::DumpStream;
 use worker::Worker;
 
 /// What to dump, from where, to where and how.
@@ -52,7 +52,7 @@ pub struct DumpOptions {
     /// How many connections read; one at least.
     pub connections: usize,
     /// How data files are compressed.
-    pub compression: Compression,
+    pub compression: DumpCompression,
     /// How they hold rows.
     pub rows: RowFormat,
     /// The level of the compression, which the compression has to have; the usual one if absent.
@@ -88,7 +88,7 @@ impl DumpOptions {
             files: Arc::new(LocalFiles::new(folder)),
             selection: Selection::default(),
             connections: 4,
-            compression: Compression::default(),
+            compression: DumpCompression::default(),
             rows: RowFormat::default(),
             compression_level: None,
             chunk_rows_max: 10_000_000,
@@ -103,7 +103,7 @@ impl DumpOptions {
     }
 
     /// How big chunks of a table may be, and the first by what the server believes of its rows.
-    fn servo_limits(&self, rows_estimate: u64, bytes_estimate: u64) -> ChunkSizeLimits {
+    fn chunk_size_limits(&self, rows_estimate: u64, bytes_estimate: u64) -> ChunkSizeLimits {
         /// Where the server knows nothing.
         const ROWS_FIRST: u64 = 10_000;
         let row_bytes = bytes_estimate.checked_div(rows_estimate).filter(|&bytes| bytes > 0);
@@ -166,12 +166,12 @@ pub async fn dry_run(options: &DumpOptions) -> Result<DumpPlan, BulkError> {
     schema::prepare(&mut connection).await?;
     let preparation::Checked { inventory, .. } =
         preparation::check_selection(&mut connection, &options.selection, options.accounts).await?;
-    let lengths = Lengths::read(&mut connection, &inventory.schemas).await?;
+    let lengths = TableSizes::read(&mut connection, &inventory.schemas).await?;
     let order = lengths.largest_first(inventory.tables);
-    let ways = plan::plans(circumstances(&mut connection).await?, options.connections, &order);
+    let ways = plan::plans(capabilities(&mut connection).await?, options.connections, &order);
     let mut tables = Vec::with_capacity(order.len());
     for name in order {
-        let Some(shape) = TableShape::read(&mut connection, &name.schema, &name.name).await? else {
+        let Some(shape) = TableInfo::read(&mut connection, &name.schema, &name.name).await? else {
             continue;
         };
         tables.push(PlannedTable {
@@ -194,7 +194,7 @@ pub async fn dry_run(options: &DumpOptions) -> Result<DumpPlan, BulkError> {
 /// [`BulkError::NoSnapshot`], [`BulkError::SnapshotLost`], [`BulkError::Session`], [`BulkError::File`].
 pub async fn dump(
     options: DumpOptions,
-    progress: Arc<Progress>,
+    progress: Arc<BulkProgress>,
     cancel: CancellationToken,
 ) -> Result<DumpReport, BulkError> {
     run(options, None, progress, cancel).await
@@ -208,12 +208,12 @@ pub async fn dump(
 pub async fn dump_stream(
     options: DumpOptions,
     out: Box<dyn Write + Send>,
-    progress: Arc<Progress>,
+    progress: Arc<BulkProgress>,
     cancel: CancellationToken,
 ) -> Result<DumpReport, BulkError> {
-    let stream = Arc::new(Stream::new(out));
+    let stream = Arc::new(DumpStream::new(out));
     let files: Arc<dyn DumpFiles> = stream.clone();
-    let (compression, rows) = (Compression::None, RowFormat::Sql);
+    let (compression, rows) = (DumpCompression::None, RowFormat::Sql);
     let options = DumpOptions { files, compression, rows, resume: false, ..options };
     match run(options, Some(&stream), progress, cancel).await {
         Err(BulkError::Interrupted) => Err(BulkError::StreamInterrupted),
@@ -223,8 +223,8 @@ pub async fn dump_stream(
 
 async fn run(
     options: DumpOptions,
-    stream: Option<&Stream>,
-    progress: Arc<Progress>,
+    stream: Option<&DumpStream>,
+    progress: Arc<BulkProgress>,
     cancel: CancellationToken,
 ) -> Result<DumpReport, BulkError> {
     let begun = Instant::now();
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn the_first_chunk_of_long_rows_is_short() {
         let options = DumpOptions::new(ConnectOptions::new(Endpoint::tcp("h", 1), "u"), "dump");
-        let first = |rows, bytes| options.servo_limits(rows, bytes).rows_first;
+        let first = |rows, bytes| options.chunk_size_limits(rows, bytes).rows_first;
         assert_eq!(first(1000, 1000 << 20), 64);
         assert_eq!(first(1, u64::MAX), 1);
         assert_eq!(first(0, 16384), 10_000);

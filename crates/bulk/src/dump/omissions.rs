@@ -3,7 +3,7 @@
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 
-use crate::chunker::TableShape;
+use crate::chunker::TableInfo;
 use crate::error::BulkError;
 use crate::schema::{TableName, texts};
 use crate::sql::literals;
@@ -53,8 +53,8 @@ impl OmissionKind {
 }
 
 /// What is left out of tables.
-pub(super) fn of_tables(shapes: &[(TableName, TableShape)]) -> Vec<Omission> {
-    let kind = |shape: &TableShape| match shape {
+pub(super) fn of_tables(shapes: &[(TableName, TableInfo)]) -> Vec<Omission> {
+    let kind = |shape: &TableInfo| match shape {
         shape if !shape.keeps_rows() => Some(OmissionKind::Rows),
         shape if shape.versioned => Some(OmissionKind::History),
         _ => None,

@@ -16,18 +16,18 @@ use super::row_encoder::{self, TableRows};
 use super::worker::Shared;
 use super::{DumpOptions, now, origin};
 use crate::chunker::table_info::ColumnInfo;
-use crate::chunker::{ChunkKey, ChunkPlan, Chunker, TableShape};
+use crate::chunker::{ChunkKey, ChunkPlan, Chunker, TableInfo};
 use crate::error::BulkError;
 use crate::fields::is_slow_to_print;
 use crate::folder::files::{DumpFiles, document, failed};
 use crate::folder::names::{account_files, object_file, schema_file, table_file};
 use crate::folder::{
-    AccountEntry, Asked, ColumnEntry, Compression, DumpFolder, DumpedServer, FORMAT, JournalEntry, Manifest,
-    ObjectEntry, SchemaEntry, TableEntry, WrittenChunk,
+    AccountEntry, ColumnEntry, DumpCompression, DumpFolder, DumpRequest, DumpedServer, FORMAT, JournalEntry,
+    Manifest, ObjectEntry, SchemaEntry, TableEntry, WrittenChunk,
 };
-use crate::progress::Progress;
+use crate::progress::BulkProgress;
 use crate::schema::accounts::Account;
-use crate::schema::{self, Inventory, Object, Selection, TableName, Whole};
+use crate::schema::{self, SchemaInventory, SchemaObject, Selection, TableName, VisibilityScope};
 use crate::snapshot::{FinishedTables, Snapshot, SnapshotOptions, SnapshotReader};
 
 /// How often what there is is listed anew, because something goes away before it is held, or comes before the snapshot.
@@ -44,7 +44,7 @@ pub(crate) struct Prepared {
 /// What is left of the snapshot when its hold on tables is shared.
 pub(crate) struct SnapshotTaken {
     pub(crate) readers: Vec<SnapshotReader>,
-    pub(crate) method: crate::snapshot::Method,
+    pub(crate) method: crate::snapshot::SnapshotMethod,
     pub(crate) stall: std::time::Duration,
 }
 
@@ -52,7 +52,10 @@ pub(crate) struct SnapshotTaken {
 ///
 /// # Errors
 /// As [`super::dump`].
-pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> Result<Prepared, BulkError> {
+pub(crate) async fn prepare(
+    options: &DumpOptions,
+    progress: &Arc<BulkProgress>,
+) -> Result<Prepared, BulkError> {
     let mut connection = Connection::connect(&options.connect).await?;
     schema::prepare(&mut connection).await?;
     // Before anything is written: after an error about a name or a missing right the user runs the same command again.
@@ -64,7 +67,7 @@ pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
     let mut folder = open_folder(options, origin::of(&mut connection).await?)?;
     let by_older = folder.manifest().asked.is_none();
     let asked = asked(options, folder.manifest()).map_err(cannot_go_on)?;
-    let Asked { selection, accounts } = folder.manifest_mut().asked.insert(asked).clone();
+    let DumpRequest { selection, accounts } = folder.manifest_mut().asked.insert(asked).clone();
     let Checked { granted, .. } = match checked {
         Some(checked) => checked,
         None => {
@@ -89,7 +92,7 @@ pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
     };
     let Snapshot { readers, inventory, tables: left, definitions, point, method, stall } = snapshot;
     options.snapshot_taken.cancel();
-    for table in schema::triggers_unseen(&granted, &inventory) {
+    for table in schema::hidden_triggers(&granted, &inventory) {
         warn!(%table, "TRIGGER is not granted, so triggers of the table, if it has some, are left out");
     }
     let mut left_out = Vec::new();
@@ -145,7 +148,7 @@ pub(crate) async fn prepare(options: &DumpOptions, progress: &Arc<Progress>) -> 
 /// What [`check_selection`] was told by the server.
 pub(super) struct Checked {
     /// What there is.
-    pub(super) inventory: Inventory,
+    pub(super) inventory: SchemaInventory,
     /// What the user was granted.
     pub(super) granted: Granted,
 }
@@ -167,7 +170,9 @@ pub(super) async fn check_selection(
             listed => break listed?,
         }
     };
-    let granted = schema::check_seen(connection, &inventory.schemas, selection, Whole::Definitions).await?;
+    let granted =
+        schema::check_visible(connection, &inventory.schemas, selection, VisibilityScope::Definitions)
+            .await?;
     match inventory.is_empty(selection) && !accounts {
         true => Err(BulkError::NothingSelected { server: connection.endpoint().to_owned() }),
         false => Ok(Checked { inventory, granted }),
@@ -242,11 +247,11 @@ fn open_folder(options: &DumpOptions, origin: DumpedServer) -> Result<DumpFolder
 ///
 /// # Errors
 /// If something else is asked for now: what is finished would not be all of it, or more.
-fn asked(options: &DumpOptions, manifest: &Manifest) -> Result<Asked, String> {
-    let now = Asked { selection: options.selection.clone(), accounts: options.accounts };
+fn asked(options: &DumpOptions, manifest: &Manifest) -> Result<DumpRequest, String> {
+    let now = DumpRequest { selection: options.selection.clone(), accounts: options.accounts };
     let Some(before) = &manifest.asked else {
         // Of a dump that an older version began it is known that it has some.
-        return Ok(Asked { accounts: now.accounts || !manifest.accounts.is_empty(), ..now });
+        return Ok(DumpRequest { accounts: now.accounts || !manifest.accounts.is_empty(), ..now });
     };
     if now.selection != Selection::default() && now.selection != before.selection {
         return Err("it was begun with another choice of databases and tables".into());
@@ -284,14 +289,14 @@ fn check_finished_files(folder: &mut DumpFolder) -> Result<(), BulkError> {
 }
 
 /// The CRC32 of what a file holds before compression; `None` if it cannot be read, or is longer than it was written.
-fn crc32(files: &dyn DumpFiles, name: &str, packing: Compression, written: &WrittenChunk) -> Option<u32> {
+fn crc32(files: &dyn DumpFiles, name: &str, packing: DumpCompression, written: &WrittenChunk) -> Option<u32> {
     // Of Parquet, which is not unpacked, the file is meant.
     let mut left = written.bytes.max(written.file_bytes);
     let file = files.open(name).ok()?;
     let mut content: Box<dyn Read> = match packing {
-        Compression::None => Box::new(file),
-        Compression::Zstd => Box::new(zstd::Decoder::new(file).ok()?),
-        Compression::Gzip => Box::new(MultiGzDecoder::new(file)),
+        DumpCompression::None => Box::new(file),
+        DumpCompression::Zstd => Box::new(zstd::Decoder::new(file).ok()?),
+        DumpCompression::Gzip => Box::new(MultiGzDecoder::new(file)),
     };
     let mut checksum = crc32fast::Hasher::new();
     let mut piece = vec![0; 256 << 10];
@@ -311,26 +316,26 @@ struct Definitions<'a> {
     connection: &'a mut Connection,
     folder: &'a mut DumpFolder,
     /// Those that were read at the point in time of the snapshot.
-    definitions: HashMap<Object, Vec<u8>>,
+    definitions: HashMap<SchemaObject, Vec<u8>>,
 }
 
 impl Definitions<'_> {
     /// Writes all files of definitions and makes them known; gives the shapes of the tables that are `left`.
     async fn write(
         mut self,
-        inventory: &Inventory,
+        inventory: &SchemaInventory,
         left: &[TableName],
         with_accounts: bool,
-    ) -> Result<Vec<(TableName, TableShape)>, BulkError> {
+    ) -> Result<Vec<(TableName, TableInfo)>, BulkError> {
         let mut schemas = Vec::new();
         for name in &inventory.schemas {
             let file = schema_file(name);
-            self.write_one(&file, &Object::Schema(name.clone())).await?;
+            self.write_one(&file, &SchemaObject::Schema(name.clone())).await?;
             schemas.push(SchemaEntry { name: name.clone(), file });
         }
         let mut objects = Vec::new();
         for object in &inventory.objects {
-            let Object::Other { kind, schema, name } = object else { continue };
+            let SchemaObject::Other { kind, schema, name } = object else { continue };
             let file = object_file(*kind, schema, name);
             match self.write_one(&file, object).await {
                 // Nobody holds a sequence.
@@ -368,7 +373,7 @@ impl Definitions<'_> {
         Ok(shapes)
     }
 
-    async fn write_one(&mut self, file: &str, object: &Object) -> Result<(), BulkError> {
+    async fn write_one(&mut self, file: &str, object: &SchemaObject) -> Result<(), BulkError> {
         let definition = match self.definitions.remove(object) {
             Some(definition) => definition,
             None => schema::ddl(self.connection, object).await?,
@@ -376,12 +381,12 @@ impl Definitions<'_> {
         self.folder.write(file, &definition)
     }
 
-    async fn table(&mut self, name: &TableName) -> Result<TableShape, BulkError> {
+    async fn table(&mut self, name: &TableName) -> Result<TableInfo, BulkError> {
         let file = table_file(&name.schema, &name.name);
-        let definition = schema::ddl(self.connection, &Object::Table(name.clone())).await?;
+        let definition = schema::ddl(self.connection, &SchemaObject::Table(name.clone())).await?;
         let missing =
             BulkError::NotFound { what: format!("table {name}"), server: self.connection.endpoint().into() };
-        let shape = TableShape::read(self.connection, &name.schema, &name.name).await?.ok_or(missing)?;
+        let shape = TableInfo::read(self.connection, &name.schema, &name.name).await?.ok_or(missing)?;
         match self.folder.manifest_mut().table_mut(&name.schema, &name.name) {
             Some(entry) if !entry.chunks.is_empty() => {
                 let before = document(self.folder.files().as_ref(), &file)?;
@@ -406,7 +411,7 @@ impl Definitions<'_> {
     }
 }
 
-fn columns(shape: &TableShape) -> Vec<ColumnEntry> {
+fn columns(shape: &TableInfo) -> Vec<ColumnEntry> {
     let entry =
         |column: &ColumnInfo| ColumnEntry { name: column.name.clone(), data_type: column.data_type.clone() };
     shape.columns.iter().map(entry).collect()
@@ -423,7 +428,7 @@ fn without_auto_increment(definition: &[u8]) -> Vec<u8> {
     [&definition[..at], &behind[digits..]].concat()
 }
 
-fn not_in_snapshot(shapes: &[(TableName, TableShape)]) -> Vec<TableName> {
+fn not_in_snapshot(shapes: &[(TableName, TableInfo)]) -> Vec<TableName> {
     let outside = shapes.iter().filter(|(_, shape)| !shape.is_transactional());
     let names: Vec<_> = outside.map(|(name, _)| name.clone()).collect();
     for name in &names {
@@ -436,7 +441,7 @@ fn not_in_snapshot(shapes: &[(TableName, TableShape)]) -> Vec<TableName> {
 fn work(
     options: &DumpOptions,
     folder: &DumpFolder,
-    shapes: Vec<(TableName, TableShape)>,
+    shapes: Vec<(TableName, TableInfo)>,
     by_older: bool,
 ) -> Result<Vec<(TableWork, u64)>, BulkError> {
     let entries = &folder.manifest().tables;
@@ -450,8 +455,8 @@ fn work(
         let expressions = if expressions.is_empty() { "1".to_owned() } else { expressions.join(", ") };
         let keeps_rows = shape.keeps_rows() || !entry.chunks.is_empty();
         let key = ChunkKey::choose(&shape.keys).cloned();
-        let turned = key.as_ref().is_some_and(|key| key.columns.iter().any(|column| column.turned));
-        if by_older && turned && !entry.chunks.is_empty() {
+        let descending = key.as_ref().is_some_and(|key| key.columns.iter().any(|column| column.descending));
+        if by_older && descending && !entry.chunks.is_empty() {
             return Err(BulkError::ResumeImpossible {
                 what: format!("table {name}"),
                 reason: "an older version cut it in another order of its key".into(),
@@ -461,14 +466,14 @@ fn work(
             key,
             partitions: shape.partitions,
             rows_estimate: shape.rows_estimate,
-            limits: options.servo_limits(shape.rows_estimate, shape.bytes_estimate),
+            limits: options.chunk_size_limits(shape.rows_estimate, shape.bytes_estimate),
         };
         let what = format!("table {name}");
         let rows = TableRows::new(options.rows, &name, &shape.columns)?;
         let as_values = shape.columns.iter().any(|column| is_slow_to_print(&column.data_type));
         let walk = match keeps_rows {
             true => Chunker::resume(plan, entry.chunks.last().map(|chunk| &chunk.range)),
-            false => Ok(Chunker::of_nothing(plan)),
+            false => Ok(Chunker::empty(plan)),
         };
         let bytes = shape.bytes_estimate;
         let table =

@@ -18,19 +18,19 @@ use crate::folder::{DumpFiles, DumpedFlavour, Manifest, NewFile, ObjectKind};
 pub const END: &str = "-- End of the dump: ";
 
 /// Where statements go.
-pub(super) struct Stream {
+pub(super) struct DumpStream {
     out: Arc<Mutex<Box<dyn Write + Send>>>,
     /// Small files that were put.
     kept: Mutex<HashMap<String, Vec<u8>>>,
 }
 
-impl fmt::Debug for Stream {
+impl fmt::Debug for DumpStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stream").finish_non_exhaustive()
     }
 }
 
-impl Stream {
+impl DumpStream {
     pub(super) fn new(out: Box<dyn Write + Send>) -> Self {
         Self { out: Arc::new(Mutex::new(out)), kept: Mutex::default() }
     }
@@ -94,7 +94,7 @@ impl Stream {
     }
 }
 
-impl DumpFiles for Stream {
+impl DumpFiles for DumpStream {
     fn path(&self, _name: &str) -> PathBuf {
         "standard output".into()
     }
@@ -117,7 +117,7 @@ impl DumpFiles for Stream {
     }
 
     fn create(&self, _name: &str) -> io::Result<Box<dyn NewFile>> {
-        Ok(Box::new(Statements { out: Arc::clone(&self.out), bytes: 0 }))
+        Ok(Box::new(StatementFile { out: Arc::clone(&self.out), bytes: 0 }))
     }
 
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
@@ -135,12 +135,12 @@ impl DumpFiles for Stream {
 }
 
 /// A file of rows on its way out: each write is of whole statements.
-struct Statements {
+struct StatementFile {
     out: Arc<Mutex<Box<dyn Write + Send>>>,
     bytes: u64,
 }
 
-impl Write for Statements {
+impl Write for StatementFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.out.lock().unwrap_or_else(PoisonError::into_inner).write_all(bytes)?;
         self.bytes += bytes.len() as u64;
@@ -152,7 +152,7 @@ impl Write for Statements {
     }
 }
 
-impl NewFile for Statements {
+impl NewFile for StatementFile {
     fn finish(self: Box<Self>, _durable: bool) -> io::Result<u64> {
         Ok(self.bytes)
     }

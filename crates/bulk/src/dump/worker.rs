@@ -8,11 +8,11 @@ use tokio::sync::Mutex;
 
 use super::chunk_file::ChunkFile;
 use super::chunk_queue::{TableWork, Task};
-use crate::chunker::queries::check_sent;
+use crate::chunker::queries::check_row_count;
 use crate::error::BulkError;
 use crate::folder::names::chunk_file;
-use crate::folder::{Compression, DumpFolder, NulledValues, WrittenChunk};
-use crate::progress::Progress;
+use crate::folder::{DumpCompression, DumpFolder, NulledValues, WrittenChunk};
+use crate::progress::BulkProgress;
 use crate::snapshot::{FinishedTables, Snapshot, SnapshotReader};
 use crate::throttle::Throttle;
 
@@ -26,11 +26,11 @@ pub(crate) struct Shared {
     pub(crate) folder: Mutex<DumpFolder>,
     /// What connections need not hold any more.
     pub(crate) finished: FinishedTables,
-    pub(crate) progress: Arc<Progress>,
+    pub(crate) progress: Arc<BulkProgress>,
     pub(crate) throttle: Arc<Throttle>,
     /// The number of the snapshot that is read.
     pub(crate) snapshot: usize,
-    pub(crate) compression: Compression,
+    pub(crate) compression: DumpCompression,
     pub(crate) compression_level: i32,
     /// Of the names of files.
     pub(crate) ending: &'static str,
@@ -60,7 +60,7 @@ impl Worker {
                 shared.progress.table();
             }
             // Who wants to change a finished table waits until each connection is here.
-            self.reader.let_go(&shared.finished).await?;
+            self.reader.release(&shared.finished).await?;
         }
         Snapshot::check_open(&mut self.reader.connection).await?;
         self.reader.connection.close().await;
@@ -112,7 +112,7 @@ impl Worker {
         }
         let snapshot = *snapshot;
         let (chunk, nulled) = blocking(move || file.finish(snapshot)).await?;
-        check_sent(&mut self.reader.connection, &table.name, chunk.rows).await?;
+        check_row_count(&mut self.reader.connection, &table.name, chunk.rows).await?;
         Ok((chunk, nulled))
     }
 }

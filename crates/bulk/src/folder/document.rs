@@ -13,7 +13,7 @@ const END: &str = "\"\n}";
 
 /// Why a file is not a manifest that this version reads.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Unreadable {
+pub(super) enum DocumentError {
     /// A newer version wrote it.
     NewerFormat(u32),
     /// What is wrong with it, and where.
@@ -41,18 +41,18 @@ pub(super) fn encode(manifest: &Manifest) -> Result<Vec<u8>, serde_json::Error> 
 
 /// The manifest in a file. One of an older version has no checksum; of that one only the totals are compared.
 /// Also whether there is a checksum.
-pub(super) fn decode(text: &[u8]) -> Result<(Manifest, bool), Unreadable> {
-    let damaged = |error: serde_json::Error| Unreadable::Damaged(error.to_string());
+pub(super) fn decode(text: &[u8]) -> Result<(Manifest, bool), DocumentError> {
+    let damaged = |error: serde_json::Error| DocumentError::Damaged(error.to_string());
     // Before anything else, which a newer format may have otherwise.
     let front: Front = serde_json::from_slice(text).map_err(damaged)?;
     if front.format > FORMAT {
-        return Err(Unreadable::NewerFormat(front.format));
+        return Err(DocumentError::NewerFormat(front.format));
     }
     let parts = split(text.trim_ascii_end());
     let manifest: Manifest = match parts {
         None if front.crc32.is_some() => {
             let reason = "its checksum (crc32) is not at its end: it was edited or written anew";
-            return Err(Unreadable::Damaged(reason.to_owned()));
+            return Err(DocumentError::Damaged(reason.to_owned()));
         }
         None => serde_json::from_slice(text).map_err(damaged)?,
         Some((body, wanted)) => {
@@ -64,12 +64,12 @@ pub(super) fn decode(text: &[u8]) -> Result<(Manifest, bool), Unreadable> {
                 let reason = format!(
                     "its checksum is {found:08x} instead of {wanted} (crc32, its last field): it was edited or damaged"
                 );
-                return Err(Unreadable::Damaged(reason));
+                return Err(DocumentError::Damaged(reason));
             }
             manifest
         }
     };
-    manifest.check().map_err(Unreadable::Damaged)?;
+    manifest.check().map_err(DocumentError::Damaged)?;
     Ok((manifest, parts.is_some()))
 }
 
@@ -102,7 +102,7 @@ mod tests {
 
     fn damaged(text: &str) -> String {
         match decode(text.as_bytes()) {
-            Err(Unreadable::Damaged(reason)) => reason,
+            Err(DocumentError::Damaged(reason)) => reason,
             other => panic!("{text}: {other:?}"),
         }
     }
@@ -173,7 +173,7 @@ mod tests {
         }
         assert_eq!(
             decode(&OLDER.replacen(r#""format": 1"#, r#""format": 2"#, 1).into_bytes()),
-            Err(Unreadable::NewerFormat(2))
+            Err(DocumentError::NewerFormat(2))
         );
     }
 }

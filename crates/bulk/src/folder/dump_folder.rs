@@ -5,10 +5,10 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::document::{self as manifest_document, Unreadable};
+use super::document::{self as manifest_document, DocumentError};
 use super::files::{DumpFiles, document, failed, partial};
 use super::journal::JournalEntry;
-use super::journal_writer::{self, Recorder};
+use super::journal_writer::{self, JournalWriter};
 use super::local::LocalFiles;
 use super::manifest::{FORMAT, Manifest};
 use super::names::{JOURNAL, MANIFEST, TABLE_ENDING, WRITER};
@@ -21,7 +21,7 @@ const LAST_FILES_MAX: usize = 16;
 #[derive(Debug)]
 pub struct DumpFolder {
     files: Arc<dyn DumpFiles>,
-    recorder: Recorder,
+    recorder: JournalWriter,
     manifest: Manifest,
     last_files: Vec<String>,
 }
@@ -59,7 +59,7 @@ impl DumpFolder {
         if is_begun && !is_of_nothing(files.as_ref()) {
             return Err(BulkError::FolderNotEmpty { path: place });
         }
-        let recorder = Recorder::take(&files)?;
+        let recorder = JournalWriter::take(&files)?;
         let mut folder = Self { files, recorder, manifest, last_files: Vec::new() };
         folder.checkpoint()?;
         Ok(folder)
@@ -71,7 +71,7 @@ impl DumpFolder {
     /// [`BulkError::Busy`] if another process writes to it; [`BulkError::Damaged`], [`BulkError::NewerFormat`],
     /// [`BulkError::File`].
     pub fn open(files: Arc<dyn DumpFiles>) -> Result<Self, BulkError> {
-        let mut recorder = Recorder::take(&files)?;
+        let mut recorder = JournalWriter::take(&files)?;
         let (mut manifest, entries) = read_both(files.as_ref(), || recorder.entries(files.as_ref()))?;
         let mut last_files = Vec::new();
         for entry in &entries {
@@ -212,10 +212,10 @@ fn read_manifest(files: &dyn DumpFiles) -> Result<Manifest, BulkError> {
     let text = document(files, MANIFEST)?;
     let (manifest, has_checksum) =
         manifest_document::decode(&text).map_err(|unreadable| match unreadable {
-            Unreadable::NewerFormat(found) => {
+            DocumentError::NewerFormat(found) => {
                 BulkError::NewerFormat { path: path.clone(), found, known: FORMAT }
             }
-            Unreadable::Damaged(reason) => BulkError::Damaged { path: path.clone(), reason },
+            DocumentError::Damaged(reason) => BulkError::Damaged { path: path.clone(), reason },
         })?;
     if manifest.finished_at.is_some() && !has_checksum {
         check_definitions(files, &manifest)?;

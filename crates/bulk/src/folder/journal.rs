@@ -161,7 +161,7 @@ fn planned(schema: &str, table: &str, number: u32, range: ChunkRange, ending: &s
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::manifest::{Compression, DumpedFlavour, DumpedServer, FORMAT, TableEntry};
+    use super::super::manifest::{DumpCompression, DumpedFlavour, DumpedServer, FORMAT, TableEntry};
     use super::*;
     use crate::chunker::KeyRange;
     use crate::chunker::range::KeyLiteral;
@@ -178,7 +178,7 @@ mod tests {
             },
             started_at: "2026-01-01T00:00:00Z".into(),
             finished_at: None,
-            compression: Compression::Zstd,
+            compression: DumpCompression::Zstd,
             asked: None,
             rows: Default::default(),
             snapshots: vec![SnapshotPoint::default()],

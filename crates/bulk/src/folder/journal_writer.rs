@@ -21,7 +21,7 @@ const LOST_FILE_BYTES_MAX: u64 = 16 << 20;
 const LOST_ENTRIES_MAX: usize = 64;
 
 /// Where entries go.
-pub(super) enum Recorder {
+pub(super) enum JournalWriter {
     /// To the end of a file, which is locked as long as it is open.
     Growing(File),
     /// Into numbered files.
@@ -42,7 +42,7 @@ pub(super) struct Numbered {
     file_bytes: u64,
 }
 
-impl fmt::Debug for Recorder {
+impl fmt::Debug for JournalWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Growing(_) => "Growing",
@@ -51,7 +51,7 @@ impl fmt::Debug for Recorder {
     }
 }
 
-impl Recorder {
+impl JournalWriter {
     /// Takes the journal: no other process writes to it from here on, or that one notices.
     ///
     /// # Errors

@@ -25,13 +25,13 @@ pub struct Manifest {
     /// When it was complete; absent until it is.
     pub finished_at: Option<String>,
     /// How data files are compressed.
-    pub compression: Compression,
+    pub compression: DumpCompression,
     /// How they hold rows.
     #[serde(default, skip_serializing_if = "RowFormat::is_tsv")]
     pub rows: RowFormat,
     /// What was asked for, so that a dump that goes on asks for the same; absent if an older version began it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asked: Option<Asked>,
+    pub asked: Option<DumpRequest>,
     /// The points in time that the data stands at: one, and one more for each time that the dump went on after it was
     /// interrupted. Chunks name theirs by its number here.
     pub snapshots: Vec<SnapshotPoint>,
@@ -49,7 +49,7 @@ pub struct Manifest {
 /// What a dump was to hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Asked {
+pub struct DumpRequest {
     /// Databases and tables.
     pub selection: Selection,
     /// Whether users and roles, too.
@@ -85,7 +85,7 @@ pub enum DumpedFlavour {
 /// How data files are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Compression {
+pub enum DumpCompression {
     /// Not at all.
     None,
     /// Zstandard.
@@ -95,7 +95,7 @@ pub enum Compression {
     Gzip,
 }
 
-impl Compression {
+impl DumpCompression {
     /// The level that its own tool takes if none is named.
     pub fn level_usual(self) -> i32 {
         match self {
@@ -146,17 +146,17 @@ impl RowFormat {
     }
 
     /// What the name of a data file ends with.
-    pub fn ending(self, compression: Compression) -> &'static str {
+    pub fn ending(self, compression: DumpCompression) -> &'static str {
         match (self, compression) {
-            (Self::Tsv, Compression::None) => "tsv",
-            (Self::Tsv, Compression::Zstd) => "tsv.zst",
-            (Self::Tsv, Compression::Gzip) => "tsv.gz",
-            (Self::Sql, Compression::None) => "sql",
-            (Self::Sql, Compression::Zstd) => "sql.zst",
-            (Self::Sql, Compression::Gzip) => "sql.gz",
-            (Self::Csv, Compression::None) => "csv",
-            (Self::Csv, Compression::Zstd) => "csv.zst",
-            (Self::Csv, Compression::Gzip) => "csv.gz",
+            (Self::Tsv, DumpCompression::None) => "tsv",
+            (Self::Tsv, DumpCompression::Zstd) => "tsv.zst",
+            (Self::Tsv, DumpCompression::Gzip) => "tsv.gz",
+            (Self::Sql, DumpCompression::None) => "sql",
+            (Self::Sql, DumpCompression::Zstd) => "sql.zst",
+            (Self::Sql, DumpCompression::Gzip) => "sql.gz",
+            (Self::Csv, DumpCompression::None) => "csv",
+            (Self::Csv, DumpCompression::Zstd) => "csv.zst",
+            (Self::Csv, DumpCompression::Gzip) => "csv.gz",
             // It is compressed within.
             (Self::Parquet, _) => "parquet",
         }
@@ -427,8 +427,8 @@ impl Manifest {
     }
 
     /// How whole files are compressed: those of Parquet are not.
-    pub fn packing(&self) -> Compression {
-        if self.rows == RowFormat::Parquet { Compression::None } else { self.compression }
+    pub fn packing(&self) -> DumpCompression {
+        if self.rows == RowFormat::Parquet { DumpCompression::None } else { self.compression }
     }
 
     /// What names of data files end with.

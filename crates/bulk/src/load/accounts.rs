@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 
-use super::contents::{AccountScripts, Contents};
+use super::contents::{AccountScripts, DumpContents};
 use super::definitions;
 use super::load_record::Record;
 use crate::error::BulkError;
@@ -38,7 +38,7 @@ pub struct AccountsReport {
 ///
 /// # Errors
 /// [`BulkError::AccountsUnavailable`], [`BulkError::FlavourMismatch`]
-pub(super) fn check(contents: &Contents, target: Flavour) -> Result<(), BulkError> {
+pub(super) fn check(contents: &DumpContents, target: Flavour) -> Result<(), BulkError> {
     if contents.accounts.is_empty() {
         let reason = "the dump has none: dump with --users".to_owned();
         return Err(BulkError::AccountsUnavailable { reason });
@@ -58,7 +58,7 @@ pub(super) fn check(contents: &Contents, target: Flavour) -> Result<(), BulkErro
 /// [`BulkError::DefinitionRejected`], [`BulkError::Session`]
 pub(super) async fn load(
     connection: &mut Connection,
-    contents: &Contents,
+    contents: &DumpContents,
     record: &Record,
     replace: bool,
 ) -> Result<AccountsReport, BulkError> {

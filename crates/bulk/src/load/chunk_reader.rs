@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use tailwater_session::LoadPiece;
 use tokio::sync::mpsc;
 
-use super::contents::{LoadChunk, Packing, file_name};
+use super::contents::{FileCompression, LoadChunk, file_name};
 use crate::error::BulkError;
 use crate::folder::DumpFiles;
 
@@ -71,13 +71,13 @@ pub fn send(files: &dyn DumpFiles, chunk: &LoadChunk, to: &mpsc::Sender<LoadPiec
 }
 
 /// Opens a file for what it holds before compression.
-pub(super) fn open(files: &dyn DumpFiles, name: &str, packing: Packing) -> io::Result<Box<dyn Read>> {
+pub(super) fn open(files: &dyn DumpFiles, name: &str, packing: FileCompression) -> io::Result<Box<dyn Read>> {
     let file = files.open(name)?;
     Ok(match packing {
-        Packing::None => file,
+        FileCompression::None => file,
         // Its window is bounded: larger ones than by default are refused.
-        Packing::Zstd => Box::new(zstd::Decoder::new(file)?),
-        Packing::Gzip => Box::new(flate2::read::MultiGzDecoder::new(file)),
+        FileCompression::Zstd => Box::new(zstd::Decoder::new(file)?),
+        FileCompression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(file)),
     })
 }
 
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use crate::folder::LocalFiles;
 
-    fn chunk(path: PathBuf, packing: Packing, of: &[u8]) -> LoadChunk {
+    fn chunk(path: PathBuf, packing: FileCompression, of: &[u8]) -> LoadChunk {
         let (bytes, crc32) = (Some(of.len() as u64), Some(crc32fast::hash(of)));
         LoadChunk { number: 0, path, packing, rows: None, bytes, crc32, file_bytes: 0 }
     }
@@ -132,7 +132,7 @@ mod tests {
         let path = folder.path().join("rows.tsv.zst");
         let packed = zstd::encode_all(&rows[..], 1).expect("packed");
         std::fs::write(&path, &packed).expect("written");
-        let good = chunk(path.clone(), Packing::Zstd, &rows);
+        let good = chunk(path.clone(), FileCompression::Zstd, &rows);
         let (bytes, ended, result) = received(&good);
         assert!(bytes == rows && ended && result.is_ok());
 
@@ -155,7 +155,7 @@ mod tests {
         assert!(
             bytes.is_empty() && !ended && result.is_err_and(|error| error.to_string().contains("more than"))
         );
-        let missing = chunk(folder.path().join("no.tsv"), Packing::None, b"");
+        let missing = chunk(folder.path().join("no.tsv"), FileCompression::None, b"");
         assert!(received(&missing).2.is_err_and(|error| error.code() == "TW-BULK-0001"));
     }
 }

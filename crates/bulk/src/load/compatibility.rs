@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 
-use super::contents::{Contents, Dialect, LoadTable};
+use super::contents::{DumpContents, ScriptDialect, TableFiles};
 use super::definitions;
 use crate::error::BulkError;
 use crate::schema::{TableName, texts};
@@ -19,12 +19,12 @@ const MARIADB_TYPES: [&str; 4] = ["uuid", "inet4", "inet6", "xmltype"];
 /// [`BulkError::FlavourMismatch`]; [`BulkError::Session`]; [`BulkError::File`] of a definition.
 pub(super) async fn check(
     connection: &mut Connection,
-    contents: &Contents,
+    contents: &DumpContents,
     there: &HashSet<TableName>,
 ) -> Result<(), BulkError> {
     let target = connection.server().flavour;
     if contents.flavour == Some(target)
-        || contents.tables.iter().any(|table| table.definition.dialect != Dialect::Own)
+        || contents.tables.iter().any(|table| table.definition.dialect != ScriptDialect::Own)
     {
         return Ok(());
     }
@@ -51,14 +51,14 @@ pub(super) async fn check(
 /// [`BulkError::EngineMissing`]; [`BulkError::Session`]; [`BulkError::File`] of a definition.
 pub(super) async fn check_engines(
     connection: &mut Connection,
-    contents: &Contents,
+    contents: &DumpContents,
     there: &HashSet<TableName>,
 ) -> Result<(), BulkError> {
     let sql = "SELECT LOWER(engine) FROM information_schema.engines WHERE support IN ('YES', 'DEFAULT')";
     let has: HashSet<_> =
         texts(&connection.query(sql).await?)?.into_iter().map(|[engine]: [String; 1]| engine).collect();
     let is_made =
-        |table: &&LoadTable| table.definition.dialect == Dialect::Own && !there.contains(&table.name);
+        |table: &&TableFiles| table.definition.dialect == ScriptDialect::Own && !there.contains(&table.name);
     for table in contents.tables.iter().filter(is_made) {
         let script = definitions::read(contents.files.as_ref(), &table.definition)?;
         let text = String::from_utf8_lossy(&script);

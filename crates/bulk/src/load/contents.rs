@@ -11,7 +11,7 @@ use crate::schema::TableName;
 
 /// A dump to be loaded.
 #[derive(Debug, Clone)]
-pub struct Contents {
+pub struct DumpContents {
     /// Tells this dump from others, the same each time that it is read: at most 64 letters of ASCII.
     pub id: String,
     /// Its files.
@@ -19,13 +19,13 @@ pub struct Contents {
     /// The family of the server that it comes from, if it says so.
     pub flavour: Option<Flavour>,
     /// The definitions of databases.
-    pub schemas: Vec<Definition>,
+    pub schemas: Vec<DefinitionScript>,
     /// What is made before tables: sequences.
-    pub sequences: Vec<Definition>,
+    pub sequences: Vec<DefinitionScript>,
     /// Tables with their rows.
-    pub tables: Vec<LoadTable>,
+    pub tables: Vec<TableFiles>,
     /// What is made when all rows are there, in this order.
-    pub objects: Vec<Definition>,
+    pub objects: Vec<DefinitionScript>,
     /// Accounts.
     pub accounts: Vec<AccountScripts>,
     /// Where the data stands in the history of its server; absent if it does not say so.
@@ -34,13 +34,13 @@ pub struct Contents {
 
 /// A script that makes something.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Definition {
+pub struct DefinitionScript {
     /// What it makes, for messages.
     pub what: String,
     /// The script.
     pub path: PathBuf,
     /// How it is written.
-    pub dialect: Dialect,
+    pub dialect: ScriptDialect,
 }
 
 /// What makes an account.
@@ -51,14 +51,14 @@ pub struct AccountScripts {
     /// Where it comes from; empty for a role of MariaDB.
     pub host: String,
     /// What makes it.
-    pub create: Definition,
+    pub create: DefinitionScript,
     /// What gives it what it may do, when all accounts are there.
-    pub grants: Definition,
+    pub grants: DefinitionScript,
 }
 
 /// How a script is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Dialect {
+pub enum ScriptDialect {
     /// By us: each script sets all that it depends on.
     Own,
     /// By mydumper: names come without their database, and bodies without another delimiter.
@@ -77,11 +77,11 @@ pub enum Dialect {
 
 /// A table and the files of its rows.
 #[derive(Debug, Clone)]
-pub struct LoadTable {
+pub struct TableFiles {
     /// The table.
     pub name: TableName,
     /// What makes it.
-    pub definition: Definition,
+    pub definition: DefinitionScript,
     /// Which columns the fields of its rows are for, in their order; `None` for files that say it themselves.
     pub columns: Option<Vec<String>>,
     /// How fields are written, if not as the bytes that a server keeps.
@@ -116,7 +116,7 @@ pub struct LoadChunk {
     /// The file.
     pub path: PathBuf,
     /// How it is compressed.
-    pub packing: Packing,
+    pub packing: FileCompression,
     /// How many rows it holds, if that is known.
     pub rows: Option<u64>,
     /// How many bytes it holds before compression, if that is known.
@@ -129,7 +129,7 @@ pub struct LoadChunk {
 
 /// How a file is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Packing {
+pub enum FileCompression {
     /// Not at all.
     None,
     /// Zstandard.
@@ -143,7 +143,7 @@ pub(super) fn file_name(path: &Path) -> std::borrow::Cow<'_, str> {
     path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default()
 }
 
-impl Contents {
+impl DumpContents {
     /// How many rows there are, as far as it is known.
     pub fn rows(&self) -> u64 {
         self.chunks().filter_map(|chunk| chunk.rows).sum()

@@ -7,7 +7,7 @@ use tailwater_session::{Connection, SessionError};
 use tailwater_wire::redact::{SHOWN_BYTES_MAX, public_statement};
 use tracing::warn;
 
-use super::contents::{Definition, Dialect, Packing, file_name};
+use super::contents::{DefinitionScript, FileCompression, ScriptDialect, file_name};
 use super::{chunk_reader, events, mydumper, statement_splitter};
 use crate::error::{BulkError, ResumeHint};
 use crate::folder::DumpFiles;
@@ -69,7 +69,7 @@ pub(crate) async fn tables_there<'a>(
 pub(crate) async fn make(
     connection: &mut Connection,
     files: &dyn DumpFiles,
-    definition: &Definition,
+    definition: &DefinitionScript,
     again: bool,
     events_disabled: bool,
 ) -> Result<(), BulkError> {
@@ -84,7 +84,7 @@ pub(crate) async fn make(
 pub(super) async fn make_passing(
     connection: &mut Connection,
     files: &dyn DumpFiles,
-    definition: &Definition,
+    definition: &DefinitionScript,
     passed: &[u16],
     events_disabled: bool,
 ) -> Result<(), BulkError> {
@@ -92,7 +92,7 @@ pub(super) async fn make_passing(
     let damaged = |reason| BulkError::Damaged { path: definition.path.clone(), reason };
     let status = events::status(connection.server());
     for statement in statements(&bytes, &definition.dialect).map_err(damaged)? {
-        let is_event = definition.what.starts_with("event ") || definition.dialect != Dialect::Own;
+        let is_event = definition.what.starts_with("event ") || definition.dialect != ScriptDialect::Own;
         let disabled = match events_disabled && is_event {
             true => events::disabled(&statement, status),
             false => None,
@@ -147,10 +147,10 @@ fn in_other_family(statement: &[u8], error: u16) -> Option<Vec<u8>> {
 }
 
 /// A script, whether compressed or not.
-pub(super) fn read(files: &dyn DumpFiles, definition: &Definition) -> Result<Vec<u8>, BulkError> {
+pub(super) fn read(files: &dyn DumpFiles, definition: &DefinitionScript) -> Result<Vec<u8>, BulkError> {
     let name = file_name(&definition.path);
-    let packing = Packing::of(&name);
-    if packing == Packing::None {
+    let packing = FileCompression::of(&name);
+    if packing == FileCompression::None {
         return document_of(files, &name, SCRIPT_BYTES_MAX);
     }
     let mut bytes = Vec::new();
@@ -190,13 +190,13 @@ pub(super) fn timestamp_column(definition: &str) -> Option<&str> {
 ///
 /// # Errors
 /// If it breaks off within one.
-fn statements<'a>(script: &'a [u8], dialect: &Dialect) -> Result<Vec<Cow<'a, [u8]>>, String> {
+fn statements<'a>(script: &'a [u8], dialect: &ScriptDialect) -> Result<Vec<Cow<'a, [u8]>>, String> {
     let (schema, found) = match dialect {
-        Dialect::Own => return Ok(script::statements(script).into_iter().map(Cow::Borrowed).collect()),
-        Dialect::MysqlShell { schema } => {
+        ScriptDialect::Own => return Ok(script::statements(script).into_iter().map(Cow::Borrowed).collect()),
+        ScriptDialect::MysqlShell { schema } => {
             (schema, script::statements(script).into_iter().map(Cow::Borrowed).collect())
         }
-        Dialect::Mydumper { schema, is_program } => {
+        ScriptDialect::Mydumper { schema, is_program } => {
             let mut found =
                 if *is_program { mydumper::programs(script) } else { statement_splitter::all(script)? };
             // It does not say under which they were made: most likely under the server's own.

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use super::{Contents, mydumper, mysql_shell, tailwater_folder};
+use super::{DumpContents, mydumper, mysql_shell, tailwater_folder};
 use crate::error::BulkError;
 use crate::folder::DumpFiles;
 use crate::folder::files::failed;
@@ -13,7 +13,7 @@ use crate::folder::names::MANIFEST;
 ///
 /// # Errors
 /// Those of [`tailwater_folder::read`], [`mydumper::read`] and [`mysql_shell::read`].
-pub fn read(files: Arc<dyn DumpFiles>, mixed_allowed: bool) -> Result<Contents, BulkError> {
+pub fn read(files: Arc<dyn DumpFiles>, mixed_allowed: bool) -> Result<DumpContents, BulkError> {
     let listed = match files.list() {
         Ok(listed) => listed,
         Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),

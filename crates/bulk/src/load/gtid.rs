@@ -6,7 +6,7 @@ use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{MariadbPosition, MysqlGtidSet};
 
-use super::contents::Contents;
+use super::contents::DumpContents;
 use crate::error::BulkError;
 use crate::snapshot::channel_target;
 use crate::sql::literal;
@@ -15,7 +15,7 @@ use crate::sql::literal;
 ///
 /// # Errors
 /// [`BulkError::GtidState`] if the dump names no one set, or one of the other family.
-pub(super) fn state(contents: &Contents, target: Flavour) -> Result<&str, BulkError> {
+pub(super) fn state(contents: &DumpContents, target: Flavour) -> Result<&str, BulkError> {
     let refused = |reason: &str| Err(BulkError::GtidState { reason: reason.into() });
     if contents.flavour.is_some_and(|flavour| flavour != target) {
         return refused("the dump is from a server of the other family, whose GTIDs mean nothing here");
@@ -78,7 +78,7 @@ pub(super) async fn set(connection: &mut Connection, state: &str, finished: bool
         Flavour::MariaDb => {
             let now = connection.query("SELECT @@GLOBAL.gtid_slave_pos").await?;
             let all = match MariadbPosition::parse(state) {
-                Ok(_) => channel_target::with_applied(now.scalar().unwrap_or_default(), state),
+                Ok(_) => channel_target::merge_applied(now.scalar().unwrap_or_default(), state),
                 // The server says what it thinks of it.
                 Err(_) => state.to_owned(),
             };

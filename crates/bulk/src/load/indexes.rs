@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use tailwater_session::{Connection, SessionError};
 
-use super::contents::LoadTable;
+use super::contents::TableFiles;
 use super::load_record::Record;
 use super::run::LoadOptions;
 use super::target_session;
@@ -51,7 +51,7 @@ impl DeferIndexes {
     }
 
     /// Whether indexes of a table of a dump wait.
-    pub(crate) fn wants_table(self, table: &LoadTable) -> bool {
+    pub(crate) fn wants_table(self, table: &TableFiles) -> bool {
         let rows = table.chunks.iter().map(|chunk| chunk.rows).sum();
         self.wants(rows, table.chunks.iter().map(|chunk| chunk.file_bytes).sum())
     }

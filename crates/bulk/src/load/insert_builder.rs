@@ -7,7 +7,7 @@ use tailwater_wire::Flavour;
 
 /// Makes statements out of a file's bytes as they come.
 #[derive(Debug)]
-pub struct Inserts {
+pub struct InsertBuilder {
     head: Vec<u8>,
     /// What stands around each column's literal.
     around: Vec<(Vec<u8>, Vec<u8>)>,
@@ -20,7 +20,7 @@ pub struct Inserts {
     rows: u64,
 }
 
-impl Inserts {
+impl InsertBuilder {
     /// For a table's columns and their types on the server; no statement is longer than `statement_bytes_max` unless a
     /// single row is.
     pub fn new(
@@ -189,9 +189,9 @@ mod tests {
 
     use super::*;
 
-    fn inserts(bytes_max: usize) -> Inserts {
+    fn inserts(bytes_max: usize) -> InsertBuilder {
         let columns = [("a".to_owned(), "int".to_owned()), ("j".to_owned(), "json".to_owned())];
-        Inserts::new(&TableName::new("s", "t"), &columns, Flavour::MySql, bytes_max)
+        InsertBuilder::new(&TableName::new("s", "t"), &columns, Flavour::MySql, bytes_max)
     }
 
     fn all(bytes_max: usize, pieces: &[&[u8]]) -> Result<(Vec<String>, u64), String> {

@@ -37,6 +37,6 @@ pub(crate) mod table_order;
 pub mod tailwater_folder;
 pub(crate) mod target_session;
 
-pub use contents::Contents;
+pub use contents::DumpContents;
 pub use indexes::DeferIndexes;
 pub use run::{LoadOptions, LoadReport, load};

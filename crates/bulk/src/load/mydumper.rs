@@ -11,7 +11,9 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use tailwater_wire::Flavour;
 
-use super::contents::{Contents, Definition, Dialect, LoadChunk, LoadTable, Packing, file_name};
+use super::contents::{
+    DefinitionScript, DumpContents, FileCompression, LoadChunk, ScriptDialect, TableFiles, file_name,
+};
 use super::{chunk_reader, definitions};
 use crate::error::BulkError;
 use crate::folder::files::{document, failed};
@@ -32,7 +34,7 @@ const FRONT_BYTES: u64 = 4096;
 /// # Errors
 /// [`BulkError::File`]; [`BulkError::IncompleteDump`] if the dump is not complete; [`BulkError::ForeignDump`] if something in it
 /// is not understood.
-pub fn read(files: Arc<dyn DumpFiles>) -> Result<Contents, BulkError> {
+pub fn read(files: Arc<dyn DumpFiles>) -> Result<DumpContents, BulkError> {
     let place = files.path("");
     let listed: BTreeMap<String, u64> = files.list().map_err(failed("list", &place))?.into_iter().collect();
     if !listed.contains_key(METADATA) {
@@ -50,15 +52,15 @@ pub fn read(files: Arc<dyn DumpFiles>) -> Result<Contents, BulkError> {
         id.update(format!("{name}\0{bytes}\n"));
     }
     let sorted = Sorted::of(listed.keys().map(String::as_str)).map_err(refused)?;
-    let definition = |what: String, schema: &str, file: &str, is_program: bool| Definition {
+    let definition = |what: String, schema: &str, file: &str, is_program: bool| DefinitionScript {
         what,
         path: files.path(file),
-        dialect: Dialect::Mydumper { schema: Some(schema.to_owned()), is_program },
+        dialect: ScriptDialect::Mydumper { schema: Some(schema.to_owned()), is_program },
     };
-    let database = |(schema, file): (&String, &String)| Definition {
+    let database = |(schema, file): (&String, &String)| DefinitionScript {
         what: format!("database {schema}"),
         path: files.path(file),
-        dialect: Dialect::Mydumper { schema: None, is_program: false },
+        dialect: ScriptDialect::Mydumper { schema: None, is_program: false },
     };
     let mut tables = Vec::new();
     for (name, file) in &sorted.tables {
@@ -67,7 +69,7 @@ pub fn read(files: Arc<dyn DumpFiles>) -> Result<Contents, BulkError> {
             chunks.push(LoadChunk {
                 number,
                 path: files.path(file),
-                packing: Packing::of(file),
+                packing: FileCompression::of(file),
                 rows: None,
                 bytes: None,
                 crc32: None,
@@ -87,7 +89,7 @@ pub fn read(files: Arc<dyn DumpFiles>) -> Result<Contents, BulkError> {
                 )));
             }
         }
-        tables.push(LoadTable { name: name.clone(), definition, columns: None, text: None, chunks });
+        tables.push(TableFiles { name: name.clone(), definition, columns: None, text: None, chunks });
     }
     let views =
         sorted.views.iter().map(|(name, file)| definition(format!("view {name}"), &name.schema, file, false));
@@ -99,7 +101,7 @@ pub fn read(files: Arc<dyn DumpFiles>) -> Result<Contents, BulkError> {
         .triggers
         .iter()
         .map(|(name, file)| definition(format!("triggers of {name}"), &name.schema, file, true));
-    Ok(Contents {
+    Ok(DumpContents {
         id: id.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect(),
         flavour: point.gtid_set.as_deref().map(flavour_of),
         schemas: sorted.schemas.iter().map(database).collect(),
@@ -289,7 +291,7 @@ pub(crate) fn programs(script: &[u8]) -> Vec<Vec<u8>> {
     found
 }
 
-impl Packing {
+impl FileCompression {
     /// As the ending of a file's name says.
     pub(super) fn of(file: &str) -> Self {
         match PathBuf::from(file).extension().and_then(|ending| ending.to_str()) {

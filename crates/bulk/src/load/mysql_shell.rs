@@ -10,7 +10,10 @@ use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 use tailwater_wire::Flavour;
 
-use super::contents::{Contents, Decoding, Definition, Dialect, LoadChunk, LoadTable, Packing, TextFields};
+use super::contents::{
+    Decoding, DefinitionScript, DumpContents, FileCompression, LoadChunk, ScriptDialect, TableFiles,
+    TextFields,
+};
 use super::definitions;
 use crate::error::BulkError;
 use crate::folder::files::{document, failed};
@@ -114,7 +117,7 @@ fn tsv() -> String {
 /// # Errors
 /// [`BulkError::File`], [`BulkError::Damaged`]; [`BulkError::IncompleteDump`] if the dump is not complete;
 /// [`BulkError::ForeignDump`] if it is written in a way that is not understood.
-pub fn read(files: Arc<dyn DumpFiles>) -> Result<Contents, BulkError> {
+pub fn read(files: Arc<dyn DumpFiles>) -> Result<DumpContents, BulkError> {
     let place = files.path("");
     let listed = files.list().map_err(failed("list", &place))?;
     let listed = listed.into_iter().filter(|(name, _)| !is_progress_of_a_load(name)).collect();
@@ -123,7 +126,7 @@ pub fn read(files: Arc<dyn DumpFiles>) -> Result<Contents, BulkError> {
         return Err(BulkError::IncompleteDump { path: place, tables: 0 });
     }
     let dump: Dump = reader.json(DUMP)?;
-    let mut contents = Contents {
+    let mut contents = DumpContents {
         id: reader.id(&dump)?,
         files: Arc::clone(&files),
         flavour: Some(Flavour::MySql),
@@ -192,7 +195,7 @@ impl Reader<'_> {
     }
 
     /// Refuses a dump that has more than its documents name: one of them was edited or damaged, and tables or rows would be left out.
-    fn check_all_read(&self, contents: &Contents) -> Result<(), BulkError> {
+    fn check_all_read(&self, contents: &DumpContents) -> Result<(), BulkError> {
         let chunks = contents.tables.iter().flat_map(|table| &table.chunks);
         let rows: BTreeSet<_> = chunks.map(|chunk| chunk.path.clone()).collect();
         let read = self.read.borrow();
@@ -226,11 +229,11 @@ impl Reader<'_> {
         Ok(id.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    fn definition(&self, what: String, schema: Option<&String>, file: &str) -> Definition {
-        Definition {
+    fn definition(&self, what: String, schema: Option<&String>, file: &str) -> DefinitionScript {
+        DefinitionScript {
             what,
             path: self.files.path(file),
-            dialect: Dialect::MysqlShell { schema: schema.cloned() },
+            dialect: ScriptDialect::MysqlShell { schema: schema.cloned() },
         }
     }
 
@@ -240,8 +243,8 @@ impl Reader<'_> {
         name: &str,
         base: &str,
         dump: &Dump,
-        contents: &mut Contents,
-        triggers: &mut Vec<Definition>,
+        contents: &mut DumpContents,
+        triggers: &mut Vec<DefinitionScript>,
     ) -> Result<(), BulkError> {
         let file = format!("{base}.json");
         let table: Table = self.json(&file)?;
@@ -267,10 +270,10 @@ impl Reader<'_> {
         }
         let compression = table.compression.as_ref().or(table.options.compression.as_ref());
         let packing = match compression.map(String::as_str) {
-            Some("none") => Packing::None,
-            Some("zstd") => Packing::Zstd,
-            Some("gzip") => Packing::Gzip,
-            None => Packing::of(&table.extension),
+            Some("none") => FileCompression::None,
+            Some("zstd") => FileCompression::Zstd,
+            Some("gzip") => FileCompression::Gzip,
+            None => FileCompression::of(&table.extension),
             Some(other) => return Err(refused(format!("its rows are compressed by {other}"))),
         };
         let mut chunks = Vec::new();
@@ -304,7 +307,7 @@ impl Reader<'_> {
             let file = format!("{base}.triggers.sql");
             triggers.push(self.definition(format!("triggers of {what}"), Some(schema), &file));
         }
-        contents.tables.push(LoadTable {
+        contents.tables.push(TableFiles {
             definition,
             name: what,
             columns: Some(columns.clone()),
@@ -319,7 +322,7 @@ impl Reader<'_> {
         &self,
         base: &str,
         table: &Table,
-        packing: Packing,
+        packing: FileCompression,
         found: &mut Vec<LoadChunk>,
     ) -> Result<(), String> {
         let mut add = |file: String| {

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::accounts::{AccountsReport, LoadAccounts};
-use super::contents::{Contents, Definition, LoadChunk, LoadTable};
+use super::contents::{DefinitionScript, DumpContents, LoadChunk, TableFiles};
 pub(crate) use super::definitions::tables_there;
 use super::indexes::{self, DeferIndexes};
 use super::load_record::{BEGUN, Earlier, Phase, Record};
@@ -22,7 +22,7 @@ use super::{accounts, compatibility, definitions, gtid, target_session};
 use crate::copy::table_copier::CopyRows;
 use crate::error::{BulkError, ResumeHint};
 use crate::folder::DumpFiles;
-use crate::progress::Progress;
+use crate::progress::BulkProgress;
 use crate::schema::TableName;
 use crate::sql::qualified;
 use crate::throttle::Throttle;
@@ -105,9 +105,9 @@ pub struct LoadReport {
 /// [`BulkError::LocalInfileOff`], [`BulkError::GtidState`]. Behind all others the load can go on with
 /// [`LoadOptions::resume`]; [`BulkError::Interrupted`] if `stop` was asked for.
 pub async fn load(
-    contents: &Contents,
+    contents: &DumpContents,
     options: &LoadOptions,
-    progress: &Arc<Progress>,
+    progress: &Arc<BulkProgress>,
     stop: &CancellationToken,
 ) -> Result<LoadReport, BulkError> {
     run(contents, options, progress, stop, None).await
@@ -115,9 +115,9 @@ pub async fn load(
 
 /// As [`load`], with rows from a server instead of the dump's files.
 pub(crate) async fn load_rows_of(
-    contents: &Contents,
+    contents: &DumpContents,
     options: &LoadOptions,
-    progress: &Arc<Progress>,
+    progress: &Arc<BulkProgress>,
     stop: &CancellationToken,
     rows: &CopyRows,
 ) -> Result<LoadReport, BulkError> {
@@ -125,9 +125,9 @@ pub(crate) async fn load_rows_of(
 }
 
 async fn run(
-    contents: &Contents,
+    contents: &DumpContents,
     options: &LoadOptions,
-    progress: &Arc<Progress>,
+    progress: &Arc<BulkProgress>,
     stop: &CancellationToken,
     rows: Option<&CopyRows>,
 ) -> Result<LoadReport, BulkError> {
@@ -149,9 +149,9 @@ struct Start {
 }
 
 struct Load<'a> {
-    contents: &'a Contents,
+    contents: &'a DumpContents,
     options: &'a LoadOptions,
-    progress: &'a Arc<Progress>,
+    progress: &'a Arc<BulkProgress>,
     /// Where rows come from if not from files.
     rows: Option<&'a CopyRows>,
     record: Record,
@@ -174,7 +174,7 @@ impl Load<'_> {
         let again = resumed || merge;
         let finished = phase == Phase::Done;
         if let Some(rows) = self.rows.filter(|_| resumed) {
-            if rows.is_anew() || phase <= Phase::Rows {
+            if rows.is_restart() || phase <= Phase::Rows {
                 let finished = rows.begin(&mut connection, &self.record, self.options.set_gtid).await?;
                 info!(finished, "tables of the earlier copy are kept");
                 // What is not finished begins with its table.
@@ -241,7 +241,7 @@ impl Load<'_> {
         {
             return Err(BulkError::InsertsUnsupported { table: table.name.to_string() });
         }
-        let needs_it = |table: &LoadTable| table.columns.is_some() && !table.chunks.is_empty();
+        let needs_it = |table: &TableFiles| table.columns.is_some() && !table.chunks.is_empty();
         if !self.options.inserts && (self.rows.is_some() || self.contents.tables.iter().any(needs_it)) {
             let on = connection.query("SELECT @@GLOBAL.local_infile").await?;
             if on.scalar() == Some("0") {
@@ -250,8 +250,8 @@ impl Load<'_> {
         }
         self.record.lock(connection).await?;
         let earlier = self.record.earlier(connection).await?;
-        let anew = self.rows.is_some_and(CopyRows::is_anew);
-        let goes_on = |earlier: &Earlier| self.options.resume || (anew && earlier.phase < Phase::Done);
+        let restart = self.rows.is_some_and(CopyRows::is_restart);
+        let goes_on = |earlier: &Earlier| self.options.resume || (restart && earlier.phase < Phase::Done);
         if let Some(Earlier { phase, merged }) = earlier.filter(goes_on)
             && self.is_there(connection, phase).await?
         {
@@ -289,8 +289,8 @@ impl Load<'_> {
     /// # Errors
     /// [`BulkError::TablesDropped`] if some are, and others are not.
     async fn is_there(&self, connection: &mut Connection, phase: Phase) -> Result<bool, BulkError> {
-        let anew = self.rows.is_some_and(CopyRows::is_anew);
-        if phase == Phase::Tables || anew || self.contents.tables.is_empty() {
+        let restart = self.rows.is_some_and(CopyRows::is_restart);
+        if phase == Phase::Tables || restart || self.contents.tables.is_empty() {
             return Ok(true);
         }
         let names = self.contents.tables.iter().map(|table| &table.name);
@@ -321,7 +321,7 @@ impl Load<'_> {
         again: bool,
         merge: bool,
     ) -> Result<(), BulkError> {
-        let Contents { schemas, sequences, tables, .. } = self.contents;
+        let DumpContents { schemas, sequences, tables, .. } = self.contents;
         for definition in schemas.iter().chain(sequences) {
             self.make(connection, definition, again).await?;
         }
@@ -332,7 +332,7 @@ impl Load<'_> {
             }
             false => HashSet::new(),
         };
-        for LoadTable { name, definition, .. } in tables {
+        for TableFiles { name, definition, .. } in tables {
             match there.contains(name) {
                 true => self.make_again(connection, definition).await?,
                 false => self.make(connection, definition, again).await?,
@@ -343,7 +343,7 @@ impl Load<'_> {
             Some(_) => CopyRows::finished(connection, &self.record).await?,
             None => HashSet::new(),
         };
-        let may_wait = |table: &&LoadTable| !merge && !finished.contains(&table.name);
+        let may_wait = |table: &&TableFiles| !merge && !finished.contains(&table.name);
         for table in self.contents.tables.iter().filter(may_wait) {
             let wanted = match self.rows {
                 None => self.options.defer_indexes.wants_table(table),
@@ -361,7 +361,7 @@ impl Load<'_> {
     async fn make(
         &self,
         connection: &mut Connection,
-        definition: &Definition,
+        definition: &DefinitionScript,
         again: bool,
     ) -> Result<(), BulkError> {
         let files = self.contents.files.as_ref();
@@ -372,7 +372,7 @@ impl Load<'_> {
     async fn make_again(
         &self,
         connection: &mut Connection,
-        definition: &Definition,
+        definition: &DefinitionScript,
     ) -> Result<(), BulkError> {
         let files = self.contents.files.as_ref();
         let disabled = self.options.events_disabled;
@@ -466,7 +466,7 @@ impl Load<'_> {
     }
 
     /// Refuses to load a file once more whose load was cut short: the table cannot be emptied, as it had rows of its own.
-    fn refuse_half(&self, table: &LoadTable, done: &HashSet<(TableName, u32)>) -> Result<(), BulkError> {
+    fn refuse_half(&self, table: &TableFiles, done: &HashSet<(TableName, u32)>) -> Result<(), BulkError> {
         let is_noted = |number: u32| done.contains(&(table.name.clone(), number));
         let is_half = |chunk: &&LoadChunk| is_noted(BEGUN | chunk.number) && !is_noted(chunk.number);
         match table.chunks.iter().find(is_half) {
@@ -480,7 +480,7 @@ impl Load<'_> {
     }
 
     /// Takes the rows that a table has away. Some engines can only be dropped with all they have: ARCHIVE, for one.
-    async fn empty(&self, connection: &mut Connection, table: &LoadTable) -> Result<(), BulkError> {
+    async fn empty(&self, connection: &mut Connection, table: &TableFiles) -> Result<(), BulkError> {
         const NO_SUCH_OPTION: u16 = 1031;
         let name = qualified(&table.name.schema, &table.name.name);
         let has_rows = !connection.query(&format!("SELECT 1 FROM {name} LIMIT 1")).await?.rows.is_empty();
@@ -502,7 +502,7 @@ impl Load<'_> {
 fn of_an_earlier_point(phase: Phase) -> BulkError {
     let what_to_do = match phase {
         Phase::Done => "drop its tables to copy them once more",
-        _ => "begin anew with --anew, which drops what was copied",
+        _ => "start from scratch with --restart, which drops what was copied",
     };
     let reason =
         format!("all rows are there since an earlier copy, and stand at another point in time; {what_to_do}");
@@ -510,7 +510,7 @@ fn of_an_earlier_point(phase: Phase) -> BulkError {
 }
 
 /// A file's rows are there.
-fn note(progress: &Progress, chunk: &LoadChunk) {
+fn note(progress: &BulkProgress, chunk: &LoadChunk) {
     progress.rows(chunk.rows.unwrap_or(0), chunk.bytes.unwrap_or(0));
     progress.chunk(chunk.file_bytes);
 }
@@ -581,7 +581,7 @@ fn needs_another(error: &BulkError) -> bool {
 struct Worker {
     options: LoadOptions,
     record: Record,
-    progress: Arc<Progress>,
+    progress: Arc<BulkProgress>,
     /// Tables may have rows of their own.
     merge: bool,
     files: Arc<dyn DumpFiles>,

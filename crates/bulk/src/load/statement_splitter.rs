@@ -6,7 +6,7 @@
 
 /// Splits bytes into statements.
 #[derive(Debug)]
-pub struct Statements {
+pub struct StatementSplitter {
     state: State,
     statement: Vec<u8>,
     /// Whether there is more in it than space and comments.
@@ -42,7 +42,7 @@ enum State {
     LineComment,
 }
 
-impl Statements {
+impl StatementSplitter {
     /// For statements of at most so many bytes.
     pub fn new(bytes_max: usize) -> Self {
         Self { state: State::Plain, statement: Vec::new(), is_something: false, is_run: false, bytes_max }
@@ -211,9 +211,9 @@ impl Statements {
 /// All statements of a script.
 ///
 /// # Errors
-/// As [`Statements::finish`].
+/// As [`StatementSplitter::finish`].
 pub fn all(script: &[u8]) -> Result<Vec<Vec<u8>>, String> {
-    let mut statements = Statements::new(usize::MAX);
+    let mut statements = StatementSplitter::new(usize::MAX);
     let mut found = statements.push(script)?;
     found.extend(statements.finish()?);
     Ok(found)
@@ -275,7 +275,7 @@ mod tests {
         ] {
             assert!(all(script.as_bytes()).is_err(), "{script}");
         }
-        let mut statements = Statements::new(10);
+        let mut statements = StatementSplitter::new(10);
         assert!(statements.push(b"INSERT INTO t").is_err());
     }
 
@@ -294,7 +294,7 @@ mod tests {
             let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(script.len())).collect();
             cuts.extend([0, script.len()]);
             cuts.sort_unstable();
-            let mut statements = Statements::new(1 << 20);
+            let mut statements = StatementSplitter::new(1 << 20);
             let mut found = Vec::new();
             for pair in cuts.windows(2) {
                 found.extend(statements.push(&script.as_bytes()[pair[0]..pair[1]]).expect("short"));
@@ -306,7 +306,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_split_without_panic_and_without_loss_of_quotes(bytes: Vec<u8>) {
-            let mut statements = Statements::new(64);
+            let mut statements = StatementSplitter::new(64);
             let _ = statements.push(&bytes).and_then(|_| statements.finish());
             let _ = verb(&bytes);
         }

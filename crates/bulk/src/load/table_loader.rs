@@ -10,10 +10,10 @@ use tracing::warn;
 use super::bulk_rows::Refused;
 use super::bulk_statement::Bulk;
 use super::chunk_reader;
-use super::contents::{Decoding, LoadChunk, LoadTable, TextFields, file_name};
-use super::insert_builder::Inserts;
+use super::contents::{Decoding, LoadChunk, TableFiles, TextFields, file_name};
+use super::insert_builder::InsertBuilder;
 use super::load_record::Record;
-use super::statement_splitter::{self, Statements};
+use super::statement_splitter::{self, StatementSplitter};
 use crate::chunker::table_info::keeps_rows;
 use crate::enum_members;
 use crate::error::{BulkError, ResumeHint};
@@ -69,9 +69,9 @@ enum Way {
     /// As values for a prepared statement, or by `LOAD DATA LOCAL` if that cannot be.
     Bulk(Bulk),
     /// By INSERT statements that are made here, and how long they may be.
-    Inserts(usize),
+    InsertBuilder(usize),
     /// By the statements that the files hold.
-    Statements,
+    StatementSplitter,
 }
 
 /// A table's engine, and whether it has transactions; its columns with their types.
@@ -109,7 +109,7 @@ impl Target {
     /// [`BulkError::NotFound`] if it, or one of the columns, is not there.
     pub(crate) async fn of(
         connection: &mut Connection,
-        table: &LoadTable,
+        table: &TableFiles,
         inserts: bool,
     ) -> Result<Self, BulkError> {
         let missing = |what: String, connection: &Connection| BulkError::NotFound {
@@ -145,7 +145,7 @@ impl Target {
         let computed = columns_there.rows.iter().filter(|row| row.get_str(2) == Some("1"));
         let generated = computed.filter_map(|row| row.get_str(0)).map(str::to_owned).collect();
         let way = match (&table.columns, &table.text) {
-            (None, _) => Way::Statements,
+            (None, _) => Way::StatementSplitter,
             (Some(_), Some(_)) if inserts => {
                 return Err(BulkError::InsertsUnsupported { table: table.name.to_string() });
             }
@@ -153,7 +153,7 @@ impl Target {
                 let sql = "SELECT @@SESSION.max_allowed_packet";
                 let packet = connection.query(sql).await?.first().and_then(|row| row.get_u64(0));
                 let packet = packet.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(1 << 20);
-                Way::Inserts(STATEMENT_BYTES_MAX.min(packet.saturating_sub(PACKET_OVERHEAD_BYTES)))
+                Way::InsertBuilder(STATEMENT_BYTES_MAX.min(packet.saturating_sub(PACKET_OVERHEAD_BYTES)))
             }
             (Some(_), Some(text)) => Way::LoadData(Some(text.clone())),
             (Some(_), None) => match transactional {
@@ -300,8 +300,10 @@ impl Target {
                     Ok(None) => self.load_data(connection, chunk, None, &mut pieces).await,
                     Err(error) => Err(self.failed(chunk, error)),
                 },
-                Way::Inserts(bytes_max) => self.insert(connection, *bytes_max, chunk, &mut pieces).await,
-                Way::Statements => self.run_statements(connection, chunk, &mut pieces).await,
+                Way::InsertBuilder(bytes_max) => {
+                    self.insert(connection, *bytes_max, chunk, &mut pieces).await
+                }
+                Way::StatementSplitter => self.run_statements(connection, chunk, &mut pieces).await,
             };
             // Who sends must not wait for somebody who takes nothing any more.
             pieces.close();
@@ -385,7 +387,7 @@ impl Target {
     ) -> Result<OkInfo, BulkError> {
         let malformed = |reason| BulkError::Damaged { path: chunk.path.clone(), reason };
         let flavour = connection.server().flavour;
-        let mut inserts = Inserts::new(&self.table, &self.columns, flavour, bytes_max);
+        let mut inserts = InsertBuilder::new(&self.table, &self.columns, flavour, bytes_max);
         let mut sum = OkInfo::default();
         let mut ended = false;
         while !ended {
@@ -419,7 +421,7 @@ impl Target {
         let failed = |error| self.failed(chunk, error);
         // Names come without their database.
         connection.execute(&format!("USE {}", quoted(&self.table.schema))).await.map_err(failed)?;
-        let mut splitter = Statements::new(FOREIGN_STATEMENT_BYTES_MAX);
+        let mut splitter = StatementSplitter::new(FOREIGN_STATEMENT_BYTES_MAX);
         let mut sum = OkInfo::default();
         let mut ended = false;
         while !ended {

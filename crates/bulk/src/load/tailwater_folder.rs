@@ -6,11 +6,13 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use tailwater_wire::Flavour;
 
-use super::contents::{AccountScripts, Contents, Definition, Dialect, LoadChunk, LoadTable, Packing};
+use super::contents::{
+    AccountScripts, DefinitionScript, DumpContents, FileCompression, LoadChunk, ScriptDialect, TableFiles,
+};
 use crate::error::BulkError;
 use crate::folder::names::MANIFEST;
 use crate::folder::{
-    AccountEntry, Compression, DumpFiles, DumpFolder, DumpedFlavour, LocalFiles, Manifest, ObjectEntry,
+    AccountEntry, DumpCompression, DumpFiles, DumpFolder, DumpedFlavour, LocalFiles, Manifest, ObjectEntry,
     ObjectKind, RowFormat, SnapshotPoint, TableEntry,
 };
 use crate::schema::TableName;
@@ -20,7 +22,7 @@ use crate::schema::TableName;
 /// # Errors
 /// [`BulkError::File`], [`BulkError::Damaged`], [`BulkError::NewerFormat`]; [`BulkError::RowFormatUnsupported`]; [`BulkError::IncompleteDump`] if the dump is not
 /// complete; [`BulkError::MixedSnapshots`] if it is not of one point in time and `mixed_allowed` is not set.
-pub fn read(folder: &Path, mixed_allowed: bool) -> Result<Contents, BulkError> {
+pub fn read(folder: &Path, mixed_allowed: bool) -> Result<DumpContents, BulkError> {
     read_files(Arc::new(LocalFiles::new(folder)), mixed_allowed)
 }
 
@@ -28,7 +30,7 @@ pub fn read(folder: &Path, mixed_allowed: bool) -> Result<Contents, BulkError> {
 ///
 /// # Errors
 /// As [`read`].
-pub fn read_files(files: Arc<dyn DumpFiles>, mixed_allowed: bool) -> Result<Contents, BulkError> {
+pub fn read_files(files: Arc<dyn DumpFiles>, mixed_allowed: bool) -> Result<DumpContents, BulkError> {
     let manifest = DumpFolder::read_files(files.as_ref())?;
     let folder = &files.path("");
     if !manifest.is_complete() || manifest.finished_at.is_none() {
@@ -58,18 +60,18 @@ pub(crate) fn contents(
     files: Arc<dyn DumpFiles>,
     manifest: &Manifest,
     point: Option<SnapshotPoint>,
-) -> Result<Contents, BulkError> {
+) -> Result<DumpContents, BulkError> {
     let folder = &files.path("");
     let path = |file: &str| inside(folder, file);
     let object = |object: &ObjectEntry| {
         let kind = object.kind.name().replace('_', " ");
         let what = format!("{kind} {}.{}", object.schema, object.name);
-        Ok(Definition { what, path: path(&object.file)?, dialect: Dialect::Own })
+        Ok(DefinitionScript { what, path: path(&object.file)?, dialect: ScriptDialect::Own })
     };
     let account = |account: &AccountEntry| {
         let AccountEntry { user, host, file, grants_file } = account;
         let script = |what: String, file: &str| {
-            Ok::<_, BulkError>(Definition { what, path: path(file)?, dialect: Dialect::Own })
+            Ok::<_, BulkError>(DefinitionScript { what, path: path(file)?, dialect: ScriptDialect::Own })
         };
         Ok(AccountScripts {
             user: user.clone(),
@@ -80,13 +82,13 @@ pub(crate) fn contents(
     };
     let is_sequence = |entry: &&ObjectEntry| entry.kind == ObjectKind::Sequence;
     let schema = |schema: &crate::folder::SchemaEntry| {
-        Ok(Definition {
+        Ok(DefinitionScript {
             what: format!("database {}", schema.name),
             path: path(&schema.file)?,
-            dialect: Dialect::Own,
+            dialect: ScriptDialect::Own,
         })
     };
-    Ok(Contents {
+    Ok(DumpContents {
         id: id(manifest),
         files: Arc::clone(&files),
         accounts: manifest.accounts.iter().map(account).collect::<Result<_, BulkError>>()?,
@@ -142,11 +144,11 @@ fn id(manifest: &Manifest) -> String {
     hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn table(folder: &Path, entry: &TableEntry, compression: Compression) -> Result<LoadTable, BulkError> {
+fn table(folder: &Path, entry: &TableEntry, compression: DumpCompression) -> Result<TableFiles, BulkError> {
     let packing = match compression {
-        Compression::None => Packing::None,
-        Compression::Zstd => Packing::Zstd,
-        Compression::Gzip => Packing::Gzip,
+        DumpCompression::None => FileCompression::None,
+        DumpCompression::Zstd => FileCompression::Zstd,
+        DumpCompression::Gzip => FileCompression::Gzip,
     };
     let mut chunks = Vec::with_capacity(entry.chunks.len());
     for (number, chunk) in (0..).zip(&entry.chunks) {
@@ -162,12 +164,12 @@ fn table(folder: &Path, entry: &TableEntry, compression: Compression) -> Result<
             file_bytes: written.file_bytes,
         });
     }
-    Ok(LoadTable {
+    Ok(TableFiles {
         name: TableName::new(&entry.schema, &entry.table),
-        definition: Definition {
+        definition: DefinitionScript {
             what: format!("table {}.{}", entry.schema, entry.table),
             path: inside(folder, &entry.file)?,
-            dialect: Dialect::Own,
+            dialect: ScriptDialect::Own,
         },
         text: None,
         columns: Some(entry.columns.iter().map(|column| column.name.clone()).collect()),

@@ -1,29 +1,29 @@
 //! Values of the source as literals that the target stores as the same values.
 
-use crate::check::rendering::ValueKind;
+use crate::check::rendering::LiteralKind;
 
 /// A value as a literal; `None` if it is not of its kind.
-pub(super) fn value_literal(kind: &ValueKind, value: Option<&[u8]>) -> Option<String> {
+pub(super) fn value_literal(kind: &LiteralKind, value: Option<&[u8]>) -> Option<String> {
     let Some(value) = value else { return Some("NULL".to_owned()) };
     let text = || str::from_utf8(value).ok().filter(|text| !text.is_empty());
     let only = |allowed: fn(u8) -> bool| text().filter(|text| text.bytes().all(allowed));
     Some(match kind {
-        ValueKind::Number => only(|byte| byte.is_ascii_digit() || b".-".contains(&byte))?.to_owned(),
+        LiteralKind::Number => only(|byte| byte.is_ascii_digit() || b".-".contains(&byte))?.to_owned(),
         // The number 0 is stored as well, but with a warning, as what is cut is.
-        ValueKind::Member { zero } if value == b"0" => format!("'{zero}'"),
-        ValueKind::Member { .. } => only(|byte| byte.is_ascii_digit())?.to_owned(),
-        ValueKind::Real => {
+        LiteralKind::Member { zero } if value == b"0" => format!("'{zero}'"),
+        LiteralKind::Member { .. } => only(|byte| byte.is_ascii_digit())?.to_owned(),
+        LiteralKind::Real => {
             let text = only(|byte| byte.is_ascii_digit() || b".-+e".contains(&byte))?;
             if text.contains('e') { text.to_owned() } else { format!("{text}e0") }
         }
-        ValueKind::Moment => {
+        LiteralKind::Moment => {
             format!("'{}'", only(|byte| byte.is_ascii_digit() || b"-:. ".contains(&byte))?)
         }
-        ValueKind::Text(charset) => {
+        LiteralKind::Text(charset) => {
             let is_name = charset.bytes().all(|byte| byte.is_ascii_alphanumeric());
             is_name.then(|| format!("_{} X'{}'", introduced(charset), hex(value)))?
         }
-        ValueKind::Bytes => format!("X'{}'", hex(value)),
+        LiteralKind::Bytes => format!("X'{}'", hex(value)),
     })
 }
 
@@ -48,31 +48,31 @@ mod tests {
 
     #[test]
     fn values_are_literals_and_nothing_else() {
-        let literal = |kind: &ValueKind, value: &str| value_literal(kind, Some(value.as_bytes()));
-        assert_eq!(value_literal(&ValueKind::Bytes, None).unwrap(), "NULL");
-        assert_eq!(literal(&ValueKind::Bytes, "").unwrap(), "X''");
-        assert_eq!(literal(&ValueKind::Number, "-1.50").unwrap(), "-1.50");
-        assert_eq!(literal(&ValueKind::Real, "-0").unwrap(), "-0e0");
-        assert_eq!(literal(&ValueKind::Real, "1e-300").unwrap(), "1e-300");
-        assert_eq!(literal(&ValueKind::Moment, "0000-00-00 00:00:00").unwrap(), "'0000-00-00 00:00:00'");
-        assert_eq!(literal(&ValueKind::Text("latin1".into()), "a'").unwrap(), "_latin1 X'6127'");
+        let literal = |kind: &LiteralKind, value: &str| value_literal(kind, Some(value.as_bytes()));
+        assert_eq!(value_literal(&LiteralKind::Bytes, None).unwrap(), "NULL");
+        assert_eq!(literal(&LiteralKind::Bytes, "").unwrap(), "X''");
+        assert_eq!(literal(&LiteralKind::Number, "-1.50").unwrap(), "-1.50");
+        assert_eq!(literal(&LiteralKind::Real, "-0").unwrap(), "-0e0");
+        assert_eq!(literal(&LiteralKind::Real, "1e-300").unwrap(), "1e-300");
+        assert_eq!(literal(&LiteralKind::Moment, "0000-00-00 00:00:00").unwrap(), "'0000-00-00 00:00:00'");
+        assert_eq!(literal(&LiteralKind::Text("latin1".into()), "a'").unwrap(), "_latin1 X'6127'");
         for charset in ["utf8", "utf8mb3", "ascii", "utf8mb4"] {
             assert_eq!(
-                literal(&ValueKind::Text(charset.into()), "a").unwrap(),
+                literal(&LiteralKind::Text(charset.into()), "a").unwrap(),
                 "_utf8mb4 X'61'",
                 "{charset}"
             );
         }
-        let member = ValueKind::Member { zero: "00".into() };
+        let member = LiteralKind::Member { zero: "00".into() };
         assert_eq!(literal(&member, "0").unwrap(), "'00'");
         assert_eq!(literal(&member, "17").unwrap(), "17");
         for (kind, value) in [
             (member, "1 OR 1"),
-            (ValueKind::Number, "1 OR 1"),
-            (ValueKind::Number, ""),
-            (ValueKind::Real, "nan"),
-            (ValueKind::Moment, "'"),
-            (ValueKind::Text("x' ".into()), "a"),
+            (LiteralKind::Number, "1 OR 1"),
+            (LiteralKind::Number, ""),
+            (LiteralKind::Real, "nan"),
+            (LiteralKind::Moment, "'"),
+            (LiteralKind::Text("x' ".into()), "a"),
         ] {
             assert_eq!(literal(&kind, value), None, "{kind:?} {value}");
         }

@@ -14,16 +14,16 @@ use tailwater_session::{Connection, Granted, SessionError};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
-use crate::check::comparer::Comparing;
-use crate::check::pair::{Side, TablePair};
-use crate::check::{self, CheckOptions, Difference, TableFinding, What};
+use crate::check::comparer::Comparer;
+use crate::check::pair::{PairSide, TablePair};
+use crate::check::{self, CheckOptions, DifferenceKind, RowDifference, TableFinding};
 use crate::error::BulkError;
 use crate::load;
-use crate::progress::Progress;
+use crate::progress::BulkProgress;
 use crate::schema::TableName;
 use crate::sql::literal;
 use crate::throttle::Throttle;
-use row_repairer::{Attempt, Rows};
+use row_repairer::{RepairAttempt, RowRepairer};
 
 /// How often rows are tried whose repair may need that of others, after the last time that this helped one.
 const PASSES: usize = 4;
@@ -62,7 +62,7 @@ impl RepairOptions {
 
 /// What is done to a row of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum RepairAction {
     /// It is not there and comes.
     Insert,
     /// It gets the source's values.
@@ -71,7 +71,7 @@ pub enum Action {
     Delete,
 }
 
-impl Action {
+impl RepairAction {
     /// Its name, for output.
     pub fn name(self) -> &'static str {
         match self {
@@ -84,9 +84,9 @@ impl Action {
 
 /// What became of a difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RepairOutcome {
     /// This was done, and the row is the same now; or would be done, in a dry run.
-    Done(Action),
+    Done(RepairAction),
     /// The row was the same already when it came to it.
     Same,
     /// It differs still, and why.
@@ -97,7 +97,7 @@ pub enum Outcome {
 #[derive(Debug, Clone, Default)]
 pub struct RepairReport {
     /// Each difference and what became of it.
-    pub rows: Vec<(Difference, Outcome)>,
+    pub rows: Vec<(RowDifference, RepairOutcome)>,
     /// What there is about whole tables, which is not repaired.
     pub findings: Vec<TableFinding>,
     /// The check whose state it took the differences from did not finish: what it had not compared is not known.
@@ -111,7 +111,7 @@ impl RepairReport {
     pub fn is_equal(&self) -> bool {
         self.findings.is_empty()
             && !self.unfinished
-            && !self.rows.iter().any(|(_, outcome)| matches!(outcome, Outcome::Remains(_)))
+            && !self.rows.iter().any(|(_, outcome)| matches!(outcome, RepairOutcome::Remains(_)))
     }
 }
 
@@ -123,7 +123,7 @@ impl RepairReport {
 pub async fn repair(
     options: &RepairOptions,
     throttle: Throttle,
-    progress: Arc<Progress>,
+    progress: Arc<BulkProgress>,
     cancel: CancellationToken,
 ) -> Result<RepairReport, BulkError> {
     let begun = Instant::now();
@@ -145,7 +145,7 @@ pub async fn repair(
         for (name, differences) in by_table(differences) {
             rows.extend(table(options, &mut comparing, &throttle, &name, differences).await?);
         }
-        let Comparing { mut source, target, waiting, .. } = comparing;
+        let Comparer { mut source, target, waiting, .. } = comparing;
         waiting.finish(&mut source).await?;
         source.close().await;
         target.close().await;
@@ -194,16 +194,16 @@ async fn set_up(target: &mut Connection, options: &RepairOptions) -> Result<(), 
 }
 
 /// In each table first what must go, so that unique keys are free, then what changes, then what comes.
-fn by_table(differences: Vec<Difference>) -> BTreeMap<TableName, Vec<Difference>> {
+fn by_table(differences: Vec<RowDifference>) -> BTreeMap<TableName, Vec<RowDifference>> {
     let mut tables: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for difference in differences {
         tables.entry(difference.table_name()).or_default().push(difference);
     }
     for differences in tables.values_mut() {
         differences.sort_by_key(|difference| match difference.what {
-            What::Extra => 0,
-            What::Changed { .. } | What::Undecided => 1,
-            What::Missing | What::Count { .. } => 2,
+            DifferenceKind::Extra => 0,
+            DifferenceKind::Changed { .. } | DifferenceKind::Undecided => 1,
+            DifferenceKind::Missing | DifferenceKind::Count { .. } => 2,
         });
     }
     tables
@@ -211,13 +211,13 @@ fn by_table(differences: Vec<Difference>) -> BTreeMap<TableName, Vec<Difference>
 
 async fn table(
     options: &RepairOptions,
-    comparing: &mut Comparing,
+    comparing: &mut Comparer,
     throttle: &Throttle,
     name: &TableName,
-    differences: Vec<Difference>,
-) -> Result<Vec<(Difference, Outcome)>, BulkError> {
+    differences: Vec<RowDifference>,
+) -> Result<Vec<(RowDifference, RepairOutcome)>, BulkError> {
     let remain = |reason: &str| {
-        Ok(differences.iter().cloned().map(|row| (row, Outcome::Remains(reason.into()))).collect())
+        Ok(differences.iter().cloned().map(|row| (row, RepairOutcome::Remains(reason.into()))).collect())
     };
     let Some(pair) = check::tables::pair(&mut comparing.source, &mut comparing.target, name).await? else {
         return remain("the table is gone");
@@ -225,7 +225,7 @@ async fn table(
     if !pair.mismatch.is_empty() {
         return remain("the columns of the table are not the same on both sides");
     }
-    if !pair.shape(Side::Target).is_transactional() {
+    if !pair.shape(PairSide::Target).is_transactional() {
         // Nothing could be locked while the source is asked again, nor taken back.
         return remain("the table's engine on the target has no transactions");
     }
@@ -234,12 +234,12 @@ async fn table(
     {
         return remain(reason);
     }
-    let mut attempts: Vec<Option<Attempt>> = vec![None; differences.len()];
+    let mut attempts: Vec<Option<RepairAttempt>> = vec![None; differences.len()];
     let mut open: Vec<_> = (0..differences.len()).collect();
     let mut passes_left = PASSES;
     while passes_left > 0 && !open.is_empty() {
         passes_left -= 1;
-        let mut rows = Rows { pair: &pair, comparing, dry_run: options.dry_run };
+        let mut rows = RowRepairer { pair: &pair, comparing, dry_run: options.dry_run };
         let mut again = Vec::new();
         for index in open {
             throttle.pass(&rows.comparing.progress).await;
@@ -247,13 +247,13 @@ async fn table(
                 continue;
             };
             let attempt = match difference.key.is_empty() {
-                true => Attempt::Impossible("no key tells the row from others".into()),
+                true => RepairAttempt::Impossible("no key tells the row from others".into()),
                 false => rows.try_row(&difference.key).await?,
             };
             match attempt {
-                Attempt::Again(_) => again.push(index),
-                Attempt::Done(_) => passes_left = PASSES,
-                Attempt::Same | Attempt::Impossible(_) => {}
+                RepairAttempt::Again(_) => again.push(index),
+                RepairAttempt::Done(_) => passes_left = PASSES,
+                RepairAttempt::Same | RepairAttempt::Impossible(_) => {}
             }
             *slot = Some(attempt);
         }
@@ -262,13 +262,15 @@ async fn table(
         open = again;
     }
     let still = look_again(&pair, comparing, &differences).await?;
-    let outcome = |difference: &Difference, attempt: Option<Attempt>| {
+    let outcome = |difference: &RowDifference, attempt: Option<RepairAttempt>| {
         let differs = still.iter().any(|other| other.key == difference.key);
         match attempt {
-            Some(Attempt::Impossible(reason) | Attempt::Again(reason)) => Outcome::Remains(reason),
-            Some(Attempt::Done(action)) if differs == options.dry_run => Outcome::Done(action),
-            _ if differs => Outcome::Remains("it differs again, or still".into()),
-            _ => Outcome::Same,
+            Some(RepairAttempt::Impossible(reason) | RepairAttempt::Again(reason)) => {
+                RepairOutcome::Remains(reason)
+            }
+            Some(RepairAttempt::Done(action)) if differs == options.dry_run => RepairOutcome::Done(action),
+            _ if differs => RepairOutcome::Remains("it differs again, or still".into()),
+            _ => RepairOutcome::Same,
         }
     };
     let outcomes: Vec<_> =
@@ -279,9 +281,9 @@ async fn table(
 /// What still differs.
 async fn look_again(
     pair: &TablePair,
-    comparing: &mut Comparing,
-    differences: &[Difference],
-) -> Result<Vec<Difference>, BulkError> {
+    comparing: &mut Comparer,
+    differences: &[RowDifference],
+) -> Result<Vec<RowDifference>, BulkError> {
     let keys: Vec<_> =
         differences.iter().map(|difference| difference.key.clone()).filter(|key| !key.is_empty()).collect();
     let mut still = Vec::new();

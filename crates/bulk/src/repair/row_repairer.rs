@@ -8,19 +8,19 @@ use tailwater_session::{Connection, OkInfo, Row, ServerError, SessionError};
 use tailwater_wire::Flavour;
 use tailwater_wire::redact::public_text;
 
-use super::Action;
+use super::RepairAction;
 use super::literals::value_literal;
-use crate::check::comparer::Comparing;
-use crate::check::pair::{Side, TablePair};
+use crate::check::comparer::Comparer;
+use crate::check::pair::{PairSide, TablePair};
 use crate::chunker::range::KeyLiteral;
 use crate::error::BulkError;
 use crate::sql::{qualified, quoted};
 
 /// What became of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Attempt {
+pub(super) enum RepairAttempt {
     /// This was done, or is to be done.
-    Done(Action),
+    Done(RepairAction),
     /// Nothing is to be done.
     Same,
     /// Not now, but maybe later.
@@ -41,27 +41,27 @@ const DENIED: [u16; 3] = [1142, 1143, 1227];
 type Literals = Option<Vec<String>>;
 
 /// Repairs rows of one table.
-pub(super) struct Rows<'a> {
+pub(super) struct RowRepairer<'a> {
     pub(super) pair: &'a TablePair,
-    pub(super) comparing: &'a mut Comparing,
+    pub(super) comparing: &'a mut Comparer,
     /// Nothing is written or locked.
     pub(super) dry_run: bool,
 }
 
-impl Rows<'_> {
+impl RowRepairer<'_> {
     /// Tries one row.
     ///
     /// # Errors
     /// [`BulkError::RepairDenied`] if no row could be; [`BulkError::TargetBehind`], [`BulkError::Session`] if a connection
     /// breaks.
-    pub(super) async fn try_row(&mut self, key: &[KeyLiteral]) -> Result<Attempt, BulkError> {
+    pub(super) async fn try_row(&mut self, key: &[KeyLiteral]) -> Result<RepairAttempt, BulkError> {
         let Some(wanted) = self.on_source(key).await? else {
-            return Ok(Attempt::Impossible("a value of it cannot be written as a literal".into()));
+            return Ok(RepairAttempt::Impossible("a value of it cannot be written as a literal".into()));
         };
         self.comparing.catch_up().await?;
         if self.dry_run {
             let there = self.is_on_target(key, "").await?;
-            return Ok(action(wanted.is_some(), there).map_or(Attempt::Same, Attempt::Done));
+            return Ok(action(wanted.is_some(), there).map_or(RepairAttempt::Same, RepairAttempt::Done));
         }
         match self.write(key, wanted).await {
             Ok(attempt) => Ok(attempt),
@@ -78,7 +78,7 @@ impl Rows<'_> {
     async fn on_source(&mut self, key: &[KeyLiteral]) -> Result<Option<Literals>, BulkError> {
         let columns: Vec<_> =
             self.pair.columns.iter().map(|column| column.source.expression.as_str()).collect();
-        let sql = format!("SELECT {} {}", columns.join(", "), self.row(Side::Source, key));
+        let sql = format!("SELECT {} {}", columns.join(", "), self.row(PairSide::Source, key));
         let answer = self.comparing.source.query(&sql).await?;
         let Some(row) = answer.first() else { return Ok(Some(None)) };
         let values = self.pair.columns.iter().enumerate();
@@ -86,11 +86,11 @@ impl Rows<'_> {
         Ok(literals.collect::<Option<Vec<_>>>().map(Some))
     }
 
-    /// What is there now, written as [`Rows::on_source`] does: a server may warn of a value that it stores as it is.
+    /// What is there now, written as [`RowRepairer::on_source`] does: a server may warn of a value that it stores as it is.
     async fn on_target(&mut self, key: &[KeyLiteral]) -> Result<Literals, BulkError> {
         let columns: Vec<_> =
             self.pair.columns.iter().map(|column| column.target.expression.as_str()).collect();
-        let sql = format!("SELECT {} {}", columns.join(", "), self.row(Side::Target, key));
+        let sql = format!("SELECT {} {}", columns.join(", "), self.row(PairSide::Target, key));
         let answer = self.comparing.target.query(&sql).await?;
         let Some(row) = answer.first() else { return Ok(None) };
         let values = self.pair.columns.iter().enumerate();
@@ -98,11 +98,11 @@ impl Rows<'_> {
     }
 
     async fn is_on_target(&mut self, key: &[KeyLiteral], lock: &str) -> Result<bool, BulkError> {
-        let sql = format!("SELECT 1 {}{lock}", self.row(Side::Target, key));
+        let sql = format!("SELECT 1 {}{lock}", self.row(PairSide::Target, key));
         Ok(!self.comparing.target.query(&sql).await?.rows.is_empty())
     }
 
-    fn row(&self, side: Side, key: &[KeyLiteral]) -> String {
+    fn row(&self, side: PairSide, key: &[KeyLiteral]) -> String {
         let table = qualified(&self.pair.name.schema, &self.pair.name.name);
         match self.pair.key(side) {
             Some(of) => {
@@ -116,16 +116,16 @@ impl Rows<'_> {
         }
     }
 
-    async fn write(&mut self, key: &[KeyLiteral], wanted: Literals) -> Result<Attempt, BulkError> {
+    async fn write(&mut self, key: &[KeyLiteral], wanted: Literals) -> Result<RepairAttempt, BulkError> {
         self.comparing.target.execute("START TRANSACTION").await?;
         let there = self.is_on_target(key, " FOR UPDATE").await?;
         if self.on_source(key).await? != Some(wanted.clone()) {
             self.comparing.target.execute("ROLLBACK").await?;
-            return Ok(Attempt::Again("it changes on the source".into()));
+            return Ok(RepairAttempt::Again("it changes on the source".into()));
         }
         let Some(action) = action(wanted.is_some(), there) else {
             self.comparing.target.execute("ROLLBACK").await?;
-            return Ok(Attempt::Same);
+            return Ok(RepairAttempt::Same);
         };
         let sql = self.statement(action, key, wanted.as_deref().unwrap_or_default());
         let target = &mut self.comparing.target;
@@ -136,30 +136,32 @@ impl Rows<'_> {
         {
             let target = &mut self.comparing.target;
             target.execute("ROLLBACK").await?;
-            return Ok(Attempt::Impossible(format!("the target would store something else: {warning}")));
+            return Ok(RepairAttempt::Impossible(format!(
+                "the target would store something else: {warning}"
+            )));
         }
         self.comparing.target.execute("COMMIT").await?;
-        Ok(if done.affected_rows == 0 { Attempt::Same } else { Attempt::Done(action) })
+        Ok(if done.affected_rows == 0 { RepairAttempt::Same } else { RepairAttempt::Done(action) })
     }
 
-    fn statement(&self, action: Action, key: &[KeyLiteral], values: &[String]) -> String {
+    fn statement(&self, action: RepairAction, key: &[KeyLiteral], values: &[String]) -> String {
         let table = qualified(&self.pair.name.schema, &self.pair.name.name);
-        let shape = self.pair.shape(Side::Target);
+        let shape = self.pair.shape(PairSide::Target);
         // The target's own spelling.
         let names = self.pair.columns.iter().map(|column| {
             let mut own = shape.columns.iter();
             let own = own.find(|own| own.name.eq_ignore_ascii_case(&column.name));
             quoted(own.map_or(&column.name, |own| &own.name))
         });
-        let equals = self.pair.equals(Side::Target, key);
+        let equals = self.pair.equals(PairSide::Target, key);
         match action {
-            Action::Delete => format!("DELETE FROM {table} WHERE {equals}"),
-            Action::Update => {
+            RepairAction::Delete => format!("DELETE FROM {table} WHERE {equals}"),
+            RepairAction::Update => {
                 let pairs: Vec<_> =
                     names.zip(values).map(|(name, value)| format!("{name} = {value}")).collect();
                 format!("UPDATE {table} SET {} WHERE {equals}", pairs.join(", "))
             }
-            Action::Insert => {
+            RepairAction::Insert => {
                 let names: Vec<_> = names.collect();
                 format!("INSERT INTO {table} ({}) VALUES ({})", names.join(", "), values.join(", "))
             }
@@ -167,21 +169,23 @@ impl Rows<'_> {
     }
 }
 
-fn action(on_source: bool, on_target: bool) -> Option<Action> {
+fn action(on_source: bool, on_target: bool) -> Option<RepairAction> {
     match (on_source, on_target) {
-        (true, true) => Some(Action::Update),
-        (true, false) => Some(Action::Insert),
-        (false, true) => Some(Action::Delete),
+        (true, true) => Some(RepairAction::Update),
+        (true, false) => Some(RepairAction::Insert),
+        (false, true) => Some(RepairAction::Delete),
         (false, false) => None,
     }
 }
 
 /// What a refused statement means.
-fn refused(target: &Connection, error: ServerError) -> Result<Attempt, BulkError> {
+fn refused(target: &Connection, error: ServerError) -> Result<RepairAttempt, BulkError> {
     match error.number {
-        LOCK_WAIT_TIMEOUT | DEADLOCK => Ok(Attempt::Again("it is locked on the target".into())),
+        LOCK_WAIT_TIMEOUT | DEADLOCK => Ok(RepairAttempt::Again("it is locked on the target".into())),
         // Another row may have to go first.
-        DUPLICATE_KEY => Ok(Attempt::Again(format!("another row of the target has its unique key: {error}"))),
+        DUPLICATE_KEY => {
+            Ok(RepairAttempt::Again(format!("another row of the target has its unique key: {error}")))
+        }
         number if READ_ONLY.contains(&number) || DENIED.contains(&number) => Err(BulkError::RepairDenied {
             server: target.endpoint().into(),
             advice: match (READ_ONLY.contains(&number), target.server().flavour) {
@@ -193,7 +197,7 @@ fn refused(target: &Connection, error: ServerError) -> Result<Attempt, BulkError
             },
             error: Box::new(error),
         }),
-        _ => Ok(Attempt::Impossible(error.to_string())),
+        _ => Ok(RepairAttempt::Impossible(error.to_string())),
     }
 }
 

@@ -3,7 +3,7 @@
 use tailwater_session::{Connection, QueryResult};
 use tailwater_wire::Flavour;
 
-use super::inventory::{Object, TableName, unexpected};
+use super::inventory::{SchemaObject, TableName, unexpected};
 use super::script::Script;
 use crate::error::BulkError;
 use crate::folder::ObjectKind;
@@ -33,32 +33,38 @@ pub async fn prepare(connection: &mut Connection) -> Result<(), BulkError> {
 }
 
 /// The script that makes an object again, on an empty server or behind those that stand before it in
-/// [`super::Inventory::objects`]. The connection must be as [`prepare`] leaves it.
+/// [`super::SchemaInventory::objects`]. The connection must be as [`prepare`] leaves it.
 ///
 /// # Errors
 /// [`BulkError::DefinitionHidden`] if the user may not see it; [`BulkError::Session`], also if the object is gone.
-pub async fn ddl(connection: &mut Connection, object: &Object) -> Result<Vec<u8>, BulkError> {
+pub async fn ddl(connection: &mut Connection, object: &SchemaObject) -> Result<Vec<u8>, BulkError> {
     let script = match object {
-        Object::Schema(name) => schema(connection, object, name).await?,
-        Object::Table(table) => self::table(connection, object, table).await?,
-        Object::Other { kind: ObjectKind::Sequence, schema, name } => {
+        SchemaObject::Schema(name) => schema(connection, object, name).await?,
+        SchemaObject::Table(table) => self::table(connection, object, table).await?,
+        SchemaObject::Other { kind: ObjectKind::Sequence, schema, name } => {
             sequence(connection, object, schema, name).await?
         }
-        Object::Other { kind: ObjectKind::View, schema, name } => {
+        SchemaObject::Other { kind: ObjectKind::View, schema, name } => {
             view(connection, object, schema, name).await?
         }
-        Object::Other { kind, schema, name } => program(connection, object, *kind, schema, name).await?,
+        SchemaObject::Other { kind, schema, name } => {
+            program(connection, object, *kind, schema, name).await?
+        }
     };
     Ok(script.into_bytes())
 }
 
-async fn schema(connection: &mut Connection, object: &Object, name: &str) -> Result<Script, BulkError> {
+async fn schema(connection: &mut Connection, object: &SchemaObject, name: &str) -> Result<Script, BulkError> {
     let sql = format!("SHOW CREATE DATABASE IF NOT EXISTS {}", quoted(name));
     let shown = Shown::ask(connection, object, &sql).await?;
     Ok(Script::default().then("SET NAMES utf8mb4").then(shown.bytes("Create Database")?))
 }
 
-async fn table(connection: &mut Connection, object: &Object, table: &TableName) -> Result<Script, BulkError> {
+async fn table(
+    connection: &mut Connection,
+    object: &SchemaObject,
+    table: &TableName,
+) -> Result<Script, BulkError> {
     let sql = format!("SHOW CREATE TABLE {}", qualified(&table.schema, &table.name));
     let shown = Shown::ask(connection, object, &sql).await?;
     Ok(plain(&table.schema).then(shown.bytes("Create Table")?))
@@ -66,7 +72,7 @@ async fn table(connection: &mut Connection, object: &Object, table: &TableName) 
 
 async fn sequence(
     connection: &mut Connection,
-    object: &Object,
+    object: &SchemaObject,
     schema: &str,
     name: &str,
 ) -> Result<Script, BulkError> {
@@ -91,7 +97,7 @@ async fn sequence(
 
 async fn view(
     connection: &mut Connection,
-    object: &Object,
+    object: &SchemaObject,
     schema: &str,
     name: &str,
 ) -> Result<Script, BulkError> {
@@ -103,7 +109,7 @@ async fn view(
 /// A routine, trigger or event: all have a body that means what it says only in the session that it was made in.
 async fn program(
     connection: &mut Connection,
-    object: &Object,
+    object: &SchemaObject,
     kind: ObjectKind,
     schema: &str,
     name: &str,
@@ -150,12 +156,16 @@ fn plain(schema: &str) -> Script {
 
 /// The answer to a SHOW CREATE.
 struct Shown<'a> {
-    object: &'a Object,
+    object: &'a SchemaObject,
     result: QueryResult,
 }
 
 impl<'a> Shown<'a> {
-    async fn ask(connection: &mut Connection, object: &'a Object, sql: &str) -> Result<Self, BulkError> {
+    async fn ask(
+        connection: &mut Connection,
+        object: &'a SchemaObject,
+        sql: &str,
+    ) -> Result<Self, BulkError> {
         Ok(Self { object, result: connection.query(sql).await? })
     }
 

@@ -69,16 +69,16 @@ impl Selection {
 
 /// What there is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Inventory {
+pub struct SchemaInventory {
     /// Databases.
     pub schemas: Vec<String>,
     /// Tables, without sequences and views.
     pub tables: Vec<TableName>,
     /// Everything else, in an order in which it can be made. Sequences come first: tables may use them.
-    pub objects: Vec<Object>,
+    pub objects: Vec<SchemaObject>,
 }
 
-impl Inventory {
+impl SchemaInventory {
     /// Whether there is nothing, or nothing is left of it.
     pub fn is_empty(&self, selection: &Selection) -> bool {
         let nothing_left = self.tables.is_empty() && self.objects.is_empty();
@@ -88,7 +88,7 @@ impl Inventory {
 
 /// Something with a definition.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Object {
+pub enum SchemaObject {
     /// A database itself.
     Schema(String),
     /// A table.
@@ -104,7 +104,7 @@ pub enum Object {
     },
 }
 
-impl fmt::Display for Object {
+impl fmt::Display for SchemaObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Schema(name) => write!(f, "database {}", printable(name)),
@@ -122,10 +122,13 @@ impl fmt::Display for Object {
 /// # Errors
 /// [`BulkError::NotFound`] if a database or table that the selection names is not there; [`BulkError::SchemaChanged`];
 /// [`BulkError::Session`].
-pub async fn inventory(connection: &mut Connection, selection: &Selection) -> Result<Inventory, BulkError> {
+pub async fn inventory(
+    connection: &mut Connection,
+    selection: &Selection,
+) -> Result<SchemaInventory, BulkError> {
     let schemas = schemas(connection, selection).await?;
     if schemas.is_empty() {
-        return Ok(Inventory::default());
+        return Ok(SchemaInventory::default());
     }
     let within = literals(schemas.iter().map(String::as_str));
     let mut tables = Vec::new();
@@ -141,7 +144,7 @@ pub async fn inventory(connection: &mut Connection, selection: &Selection) -> Re
         }
         match table_type.as_str() {
             "BASE TABLE" | "SYSTEM VERSIONED" => tables.push(TableName { schema, name }),
-            "SEQUENCE" => objects.push(Object::Other { kind: ObjectKind::Sequence, schema, name }),
+            "SEQUENCE" => objects.push(SchemaObject::Other { kind: ObjectKind::Sequence, schema, name }),
             _ => {}
         }
     }
@@ -159,7 +162,7 @@ pub async fn inventory(connection: &mut Connection, selection: &Selection) -> Re
     if whole {
         objects.extend(events(connection, &within).await?);
     }
-    Ok(Inventory { schemas, tables, objects })
+    Ok(SchemaInventory { schemas, tables, objects })
 }
 
 /// Asks for a list that is whole.
@@ -202,7 +205,7 @@ async fn schemas(connection: &mut Connection, selection: &Selection) -> Result<V
 }
 
 /// Routines: packages before whatever may use them, their bodies behind.
-async fn routines(connection: &mut Connection, within: &str) -> Result<Vec<Object>, BulkError> {
+async fn routines(connection: &mut Connection, within: &str) -> Result<Vec<SchemaObject>, BulkError> {
     let sql = format!(
         "SELECT routine_schema, routine_name, routine_type FROM information_schema.routines \
          WHERE routine_schema IN ({within}) ORDER BY routine_schema, routine_name"
@@ -227,10 +230,10 @@ async fn routines(connection: &mut Connection, within: &str) -> Result<Vec<Objec
         _ => 1,
     };
     found.sort_by_key(|(kind, ..)| rank(*kind));
-    Ok(found.into_iter().map(|(kind, schema, name)| Object::Other { kind, schema, name }).collect())
+    Ok(found.into_iter().map(|(kind, schema, name)| SchemaObject::Other { kind, schema, name }).collect())
 }
 
-async fn views(connection: &mut Connection, within: &str) -> Result<Vec<Object>, BulkError> {
+async fn views(connection: &mut Connection, within: &str) -> Result<Vec<SchemaObject>, BulkError> {
     let sql = format!(
         "SELECT table_schema, table_name, view_definition FROM information_schema.views \
          WHERE table_schema IN ({within}) ORDER BY table_schema, table_name"
@@ -242,7 +245,7 @@ async fn views(connection: &mut Connection, within: &str) -> Result<Vec<Object>,
         let definition = row.get(2).map(String::from_utf8_lossy).unwrap_or_default().into_owned();
         views.push(View { schema, name, definition });
     }
-    let object = |View { schema, name, .. }| Object::Other { kind: ObjectKind::View, schema, name };
+    let object = |View { schema, name, .. }| SchemaObject::Other { kind: ObjectKind::View, schema, name };
     Ok(view_order::order(views).into_iter().map(object).collect())
 }
 
@@ -251,7 +254,7 @@ async fn triggers(
     connection: &mut Connection,
     within: &str,
     selection: &Selection,
-) -> Result<Vec<Object>, BulkError> {
+) -> Result<Vec<SchemaObject>, BulkError> {
     let sql = format!(
         "SELECT trigger_schema, trigger_name, event_object_table FROM information_schema.triggers \
          WHERE trigger_schema IN ({within}) \
@@ -259,17 +262,18 @@ async fn triggers(
     );
     let found = texts(&listed(connection, &sql).await?)?.into_iter();
     let wanted = found.filter(|[schema, _, table]| selection.wants_table(schema, table));
-    let object = |[schema, name, _]: [String; 3]| Object::Other { kind: ObjectKind::Trigger, schema, name };
+    let object =
+        |[schema, name, _]: [String; 3]| SchemaObject::Other { kind: ObjectKind::Trigger, schema, name };
     Ok(wanted.map(object).collect())
 }
 
-async fn events(connection: &mut Connection, within: &str) -> Result<Vec<Object>, BulkError> {
+async fn events(connection: &mut Connection, within: &str) -> Result<Vec<SchemaObject>, BulkError> {
     let sql = format!(
         "SELECT event_schema, event_name FROM information_schema.events \
          WHERE event_schema IN ({within}) ORDER BY event_schema, event_name"
     );
     let found = texts(&listed(connection, &sql).await?)?.into_iter();
-    let object = |[schema, name]: [String; 2]| Object::Other { kind: ObjectKind::Event, schema, name };
+    let object = |[schema, name]: [String; 2]| SchemaObject::Other { kind: ObjectKind::Event, schema, name };
     Ok(found.map(object).collect())
 }
 

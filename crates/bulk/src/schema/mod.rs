@@ -17,5 +17,5 @@ pub mod view_order;
 
 pub use ddl::{ddl, prepare};
 pub(crate) use inventory::texts;
-pub use inventory::{Inventory, Object, Selection, TableName, inventory};
-pub use privileges::{Whole, check_seen, triggers_unseen};
+pub use inventory::{SchemaInventory, SchemaObject, Selection, TableName, inventory};
+pub use privileges::{VisibilityScope, check_visible, hidden_triggers};

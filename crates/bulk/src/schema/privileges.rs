@@ -3,13 +3,13 @@
 use tailwater_session::{Connection, Granted};
 use tailwater_wire::Flavour;
 
-use super::inventory::{Inventory, SYSTEM_SCHEMAS, Selection, TableName};
+use super::inventory::{SYSTEM_SCHEMAS, SchemaInventory, Selection, TableName};
 use crate::error::BulkError;
 use crate::sql::qualified;
 
 /// What of a selection has to be seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whole {
+pub enum VisibilityScope {
     /// Tables, and whatever else has a definition.
     Definitions,
     /// Rows of tables.
@@ -21,11 +21,11 @@ pub enum Whole {
 ///
 /// # Errors
 /// [`BulkError::MissingPrivilege`]; [`BulkError::Session`].
-pub async fn check_seen(
+pub async fn check_visible(
     connection: &mut Connection,
     schemas: &[String],
     selection: &Selection,
-    whole: Whole,
+    whole: VisibilityScope,
 ) -> Result<Granted, BulkError> {
     let granted = Granted::read(connection).await?;
     let flavour = connection.server().flavour;
@@ -33,7 +33,7 @@ pub async fn check_seen(
     if !selection.tables.is_empty() {
         let unseen =
             selection.tables.iter().find(|table| !granted.on_table("SELECT", &table.schema, &table.name));
-        return match unseen.filter(|_| whole == Whole::Rows) {
+        return match unseen.filter(|_| whole == VisibilityScope::Rows) {
             Some(table) => Err(BulkError::MissingPrivilege {
                 what: format!("table {table}"),
                 server,
@@ -45,7 +45,7 @@ pub async fn check_seen(
     }
     for schema in schemas {
         let mut lacking = lacking_on_schema(&granted, flavour, schema);
-        if whole == Whole::Rows {
+        if whole == VisibilityScope::Rows {
             lacking.retain(|privilege| *privilege == "SELECT");
         }
         if !lacking.is_empty() {
@@ -67,8 +67,8 @@ pub async fn check_seen(
     Ok(granted)
 }
 
-/// The tables whose triggers this user may not see. Of databases that are dumped whole [`check_seen`] refuses that.
-pub fn triggers_unseen<'a>(granted: &Granted, inventory: &'a Inventory) -> Vec<&'a TableName> {
+/// The tables whose triggers this user may not see. Of databases that are dumped whole [`check_visible`] refuses that.
+pub fn hidden_triggers<'a>(granted: &Granted, inventory: &'a SchemaInventory) -> Vec<&'a TableName> {
     let is_unseen = |table: &&TableName| !granted.on_table("TRIGGER", &table.schema, &table.name);
     inventory.tables.iter().filter(is_unseen).collect()
 }

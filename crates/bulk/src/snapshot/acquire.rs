@@ -12,14 +12,16 @@ use tailwater_wire::protocol::ServerStatus;
 use tracing::{info, warn};
 
 use super::channel_target;
-use super::plan::{Action, Circumstances, Method, SnapshotPlan, Wait, Writers, plans};
+use super::plan::{
+    LockWait, ServerCapabilities, SnapshotAction, SnapshotMethod, SnapshotPlan, WriterEffect, plans,
+};
 use super::reader::SnapshotReader;
-use super::replica_logging::{self, Replicated};
-use super::table_list::{Lengths, Listing};
+use super::replica_logging::{self, ReplicaLogging};
+use super::table_list::{TableList, TableSizes};
 use crate::chunker::queries;
 use crate::error::BulkError;
 use crate::folder::SnapshotPoint;
-use crate::schema::{self, Inventory, Object, Selection, TableName};
+use crate::schema::{self, SchemaInventory, SchemaObject, Selection, TableName};
 use crate::sql::literal;
 
 /// How often snapshots are opened anew until they are alike. Under thousands of commits per second few are.
@@ -61,15 +63,15 @@ pub struct Snapshot {
     /// Each in a transaction with the snapshot, and holding all tables.
     pub readers: Vec<SnapshotReader>,
     /// What of the selection there was at that point in time.
-    pub inventory: Inventory,
+    pub inventory: SchemaInventory,
     /// The tables that are held, about in the order in which they are to be finished.
     pub tables: Vec<TableName>,
     /// The definitions that there were, but of tables and sequences.
-    pub definitions: HashMap<Object, Vec<u8>>,
+    pub definitions: HashMap<SchemaObject, Vec<u8>>,
     /// Which point in time.
     pub point: SnapshotPoint,
     /// How it was taken.
-    pub method: Method,
+    pub method: SnapshotMethod,
     /// How long writers had to wait.
     pub stall: Duration,
 }
@@ -82,14 +84,14 @@ impl Snapshot {
     /// [`BulkError::Session`].
     pub async fn take(options: &SnapshotOptions) -> Result<Self, BulkError> {
         let mut control = connect_control(options).await?;
-        let mut circumstances = circumstances(&mut control).await?;
+        let mut capabilities = capabilities(&mut control).await?;
         let channels = channel_target::unlogged_channels(&mut control).await?;
         let fed = match channels.iter().all(|channel| options.channels_stopped.contains(channel)) {
-            _ if channels.is_empty() => Fed::No,
-            true => Fed::Stopped,
-            false => Fed::Running,
+            _ if channels.is_empty() => UnloggedChannel::No,
+            true => UnloggedChannel::Stopped,
+            false => UnloggedChannel::Running,
         };
-        if fed == Fed::Running {
+        if fed == UnloggedChannel::Running {
             warn!(
                 channels = channels.join(", "),
                 "the server's GTIDs are behind its data while a channel of Tailwater applies to it, and are left out; stop it \
@@ -97,14 +99,14 @@ impl Snapshot {
                  tailwater.apply_unlogged"
             );
         }
-        circumstances.unlogged = fed == Fed::Running;
+        capabilities.unlogged = fed == UnloggedChannel::Running;
         let tables = schema::inventory(&mut control, &options.selection).await?.tables;
         let (mut refusals, mut moved) = (Vec::new(), None);
-        for plan in plans(circumstances, options.connections, &tables) {
+        for plan in plans(capabilities, options.connections, &tables) {
             let begun = Instant::now();
             for tries in 1.. {
-                let mut taking = Taking::prepare(options, fed).await?;
-                if plan.method == Method::TableLocks && taking.listing.inventory.tables != tables {
+                let mut taking = SnapshotAttempt::prepare(options, fed).await?;
+                if plan.method == SnapshotMethod::TableLocks && taking.listing.inventory.tables != tables {
                     // It locks those that there were.
                     let reason = "tables came or went since the plan was made".into();
                     return Err(BulkError::SchemaChanged { reason });
@@ -162,7 +164,7 @@ impl Snapshot {
 ///
 /// # Errors
 /// [`BulkError::Session`]
-pub async fn circumstances(connection: &mut Connection) -> Result<Circumstances, BulkError> {
+pub async fn capabilities(connection: &mut Connection) -> Result<ServerCapabilities, BulkError> {
     let binlog = connection.query("SELECT @@GLOBAL.log_bin").await?.scalar() == Some("1");
     let flavour = connection.server().flavour;
     let mut has = async |purpose| match tailwater_session::check_grants(connection, purpose).await {
@@ -174,7 +176,7 @@ pub async fn circumstances(connection: &mut Connection) -> Result<Circumstances,
     let backup_admin = flavour == Flavour::MySql && has(Purpose::BlockDefinitions).await?;
     let unlogged = !channel_target::unlogged_channels(connection).await?.is_empty();
     let replicated_unlogged = replica_logging::of(connection).await?.commits_unlogged();
-    Ok(Circumstances { flavour, binlog, reload, backup_admin, unlogged, replicated_unlogged })
+    Ok(ServerCapabilities { flavour, binlog, reload, backup_admin, unlogged, replicated_unlogged })
 }
 
 fn is_lock_timeout(error: &BulkError) -> bool {
@@ -207,7 +209,7 @@ async fn connect_control(options: &SnapshotOptions) -> Result<Connection, BulkEr
     let mut control = Connection::connect(&options.connect).await?;
     schema::prepare(&mut control).await?;
     control.execute(&lock_wait_statement(options)).await?;
-    stay(&mut control).await?;
+    disable_timeouts(&mut control).await?;
     Ok(control)
 }
 
@@ -215,11 +217,11 @@ async fn connect_control(options: &SnapshotOptions) -> Result<Connection, BulkEr
 async fn connect_reader(options: &SnapshotOptions) -> Result<Connection, BulkError> {
     let mut reader = Connection::connect(&options.connect).await?;
     schema::prepare(&mut reader).await?;
-    reader.execute(queries::SESSION).await?;
+    reader.execute(queries::SESSION_SETTINGS).await?;
     reader.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ").await?;
     // Who wants to change a table may wait for another reader, and this one behind him.
     reader.execute(&lock_wait_statement(options)).await?;
-    stay(&mut reader).await?;
+    disable_timeouts(&mut reader).await?;
     reader.widen_answers().await?;
     Ok(reader)
 }
@@ -238,13 +240,13 @@ async fn prepare_savepoints(reader: &mut Connection) -> Result<bool, BulkError> 
 }
 
 /// Hours may pass between two statements, or within one.
-pub(crate) async fn stay(connection: &mut Connection) -> Result<(), BulkError> {
+pub(crate) async fn disable_timeouts(connection: &mut Connection) -> Result<(), BulkError> {
     let sql = match connection.server().flavour {
         Flavour::MySql => {
             "SET SESSION wait_timeout = 2147483, net_write_timeout = 86400, max_execution_time = 0"
         }
         Flavour::MariaDb => {
-            "SET SESSION wait_timeout = 2147483, net_write_timeout = 86400, max_statement_time = 0, \
+            "SET SESSION_SETTINGS wait_timeout = 2147483, net_write_timeout = 86400, max_statement_time = 0, \
              idle_transaction_timeout = 0, idle_readonly_transaction_timeout = 0"
         }
     };
@@ -254,30 +256,30 @@ pub(crate) async fn stay(connection: &mut Connection) -> Result<(), BulkError> {
 
 /// Whether a channel feeds the server past its binlog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fed {
+enum UnloggedChannel {
     No,
     Running,
     Stopped,
 }
 
 /// A plan that is being run. Dropped half-way it closes all its connections, and whatever they lock is free.
-struct Taking<'a> {
+struct SnapshotAttempt<'a> {
     options: &'a SnapshotOptions,
-    fed: Fed,
+    fed: UnloggedChannel,
     control: Connection,
     readers: Vec<Connection>,
     lets_go: bool,
-    lengths: Lengths,
-    listing: Listing,
+    lengths: TableSizes,
+    listing: TableList,
     /// The readers, when they hold tables.
     holding: Vec<SnapshotReader>,
     point: Option<SnapshotPoint>,
     stall: Duration,
 }
 
-impl<'a> Taking<'a> {
+impl<'a> SnapshotAttempt<'a> {
     /// Connects everything before anybody is locked out.
-    async fn prepare(options: &'a SnapshotOptions, fed: Fed) -> Result<Self, BulkError> {
+    async fn prepare(options: &'a SnapshotOptions, fed: UnloggedChannel) -> Result<Self, BulkError> {
         let mut control = connect_control(options).await?;
         let readers = (0..options.connections.max(1)).map(|_| connect_reader(options));
         let mut readers = try_join_all(readers).await?;
@@ -289,8 +291,8 @@ impl<'a> Taking<'a> {
             warn!("without BINLOG ADMIN definitions of all tables stay as they are until the end");
         }
         let inventory = schema::inventory(&mut control, &options.selection).await?;
-        let lengths = Lengths::read(&mut control, &inventory.schemas).await?;
-        let listing = Listing::new(inventory, &options.finished, &lengths);
+        let lengths = TableSizes::read(&mut control, &inventory.schemas).await?;
+        let listing = TableList::new(inventory, &options.finished, &lengths);
         let (holding, point, stall) = (Vec::new(), None, Duration::ZERO);
         Ok(Self { options, fed, control, readers, lets_go, lengths, listing, holding, point, stall })
     }
@@ -298,7 +300,7 @@ impl<'a> Taking<'a> {
     async fn run(&mut self, plan: &SnapshotPlan) -> Result<(), BulkError> {
         let mut waiting_since: Option<Instant> = None;
         for step in &plan.steps {
-            if step.writers == Writers::Wait {
+            if step.writers == WriterEffect::Blocked {
                 waiting_since = Some(Instant::now());
             }
             match waiting_since {
@@ -310,7 +312,7 @@ impl<'a> Taking<'a> {
                     acted.map_err(|_| BulkError::WritersBlocked { waited: since.elapsed() })??;
                 }
             }
-            if step.writers == Writers::ResumeHint
+            if step.writers == WriterEffect::Released
                 && let Some(since) = waiting_since.take()
             {
                 self.stall += since.elapsed();
@@ -319,18 +321,18 @@ impl<'a> Taking<'a> {
         Ok(())
     }
 
-    async fn act(&mut self, action: &Action) -> Result<(), BulkError> {
+    async fn act(&mut self, action: &SnapshotAction) -> Result<(), BulkError> {
         match action {
-            Action::Control(sql) => drop(self.control.execute(sql).await?),
-            Action::Quiet => quiet(&mut self.control, self.options.lock_wait_max).await?,
-            Action::List(wait) => {
-                if *wait == Wait::Never {
+            SnapshotAction::Control(sql) => drop(self.control.execute(sql).await?),
+            SnapshotAction::Quiet => quiet(&mut self.control, self.options.lock_wait_max).await?,
+            SnapshotAction::List(wait) => {
+                if *wait == LockWait::Never {
                     self.control.execute("SET SESSION lock_wait_timeout = 0").await?;
                 }
                 self.listing = self.list().await?;
                 self.control.execute(&lock_wait_statement(self.options)).await?;
             }
-            Action::ListAgain => {
+            SnapshotAction::ListAgain => {
                 let listing = self.list().await?;
                 if listing.inventory != self.listing.inventory {
                     let reason = "tables or other objects came or went since they were listed".into();
@@ -338,14 +340,14 @@ impl<'a> Taking<'a> {
                 }
                 self.listing = listing;
             }
-            Action::Open => self.open().await?,
-            Action::OpenAlike => self.open_alike().await?,
-            Action::Position => self.point = Some(self.position().await?),
-            Action::Hold(wait) => {
+            SnapshotAction::Open => self.open().await?,
+            SnapshotAction::OpenAlike => self.open_alike().await?,
+            SnapshotAction::Position => self.point = Some(self.position().await?),
+            SnapshotAction::Hold(wait) => {
                 let (tables, lets_go) = (&self.listing.tables, self.lets_go);
                 let lock_wait = lock_wait_statement(self.options);
                 let readers = self.readers.drain(..).map(async |mut reader| {
-                    if *wait == Wait::Never {
+                    if *wait == LockWait::Never {
                         reader.execute("SET SESSION lock_wait_timeout = 0").await?;
                     }
                     let mut reader = SnapshotReader::hold(reader, tables, lets_go).await?;
@@ -358,9 +360,9 @@ impl<'a> Taking<'a> {
         Ok(())
     }
 
-    async fn list(&mut self) -> Result<Listing, BulkError> {
+    async fn list(&mut self) -> Result<TableList, BulkError> {
         let inventory = schema::inventory(&mut self.control, &self.options.selection).await?;
-        let mut listing = Listing::new(inventory, &self.options.finished, &self.lengths);
+        let mut listing = TableList::new(inventory, &self.options.finished, &self.lengths);
         listing.define(&mut self.control).await?;
         Ok(listing)
     }
@@ -413,13 +415,13 @@ impl<'a> Taking<'a> {
                 mariadb_position(&mut self.control, place, self.fed, point).await?
             }
         };
-        if self.fed == Fed::Running {
+        if self.fed == UnloggedChannel::Running {
             point.gtid_set = None;
         }
         Ok(point)
     }
 
-    fn finish(self, method: Method) -> Result<Snapshot, BulkError> {
+    fn finish(self, method: SnapshotMethod) -> Result<Snapshot, BulkError> {
         let Self { holding: readers, point: Some(point), stall, listing, .. } = self else {
             return Err(BulkError::NoSnapshot { reasons: "the plan lacks a step".into() });
         };
@@ -429,7 +431,7 @@ impl<'a> Taking<'a> {
             gtid_set = point.gtid_set,
             "snapshot taken"
         );
-        let Listing { inventory, tables, definitions } = listing;
+        let TableList { inventory, tables, definitions } = listing;
         Ok(Snapshot { readers, inventory, tables, definitions, point, method, stall })
     }
 }
@@ -468,7 +470,7 @@ async fn binlog_snapshot(reader: &mut Connection) -> Result<Option<(String, u64)
 async fn mariadb_position(
     control: &mut Connection,
     place: Option<(String, u64)>,
-    fed: Fed,
+    fed: UnloggedChannel,
     point: SnapshotPoint,
 ) -> Result<SnapshotPoint, BulkError> {
     let mut gtid_set = match &place {
@@ -478,16 +480,16 @@ async fn mariadb_position(
         }
         None => String::new(),
     };
-    if fed == Fed::Stopped {
+    if fed == UnloggedChannel::Stopped {
         let applied = control.query("SELECT @@GLOBAL.gtid_slave_pos").await?;
-        gtid_set = channel_target::with_applied(&gtid_set, applied.scalar().unwrap_or_default());
+        gtid_set = channel_target::merge_applied(&gtid_set, applied.scalar().unwrap_or_default());
     } else {
         match replica_logging::of(control).await? {
-            Replicated::Logged => {}
-            Replicated::Unlogged { .. } => {
+            ReplicaLogging::Logged => {}
+            ReplicaLogging::Unlogged { .. } => {
                 gtid_set = replica_logging::current(&gtid_set, &replica_logging::applied(control).await?);
             }
-            Replicated::Cluster => {
+            ReplicaLogging::Cluster => {
                 warn!(
                     "a Galera node without log_slave_updates does not tell the GTIDs of its data: they are left out"
                 );

@@ -27,7 +27,7 @@ pub async fn unlogged_channels(connection: &mut Connection) -> Result<Vec<String
 
 /// What a MariaDB server has, of what it has logged itself and what it was told that it has applied. A domain of the latter
 /// is the source's: nobody else writes there.
-pub fn with_applied(logged: &str, applied: &str) -> String {
+pub fn merge_applied(logged: &str, applied: &str) -> String {
     let (Ok(logged), Ok(applied)) = (MariadbPosition::parse(logged), MariadbPosition::parse(applied)) else {
         return logged.to_owned();
     };
@@ -51,7 +51,7 @@ mod tests {
             ("5-2-3,0-9-9", "", "0-9-9,5-2-3"),
             ("", "", ""),
         ] {
-            assert_eq!(with_applied(logged, applied), all, "{logged} {applied}");
+            assert_eq!(merge_applied(logged, applied), all, "{logged} {applied}");
         }
     }
 }

@@ -13,6 +13,6 @@ pub mod reader;
 pub(crate) mod replica_logging;
 pub(crate) mod table_list;
 
-pub use acquire::{Snapshot, SnapshotOptions, circumstances};
-pub use plan::{Circumstances, Method, SnapshotPlan};
+pub use acquire::{Snapshot, SnapshotOptions, capabilities};
+pub use plan::{ServerCapabilities, SnapshotMethod, SnapshotPlan};
 pub use reader::{FinishedTables, SnapshotReader};

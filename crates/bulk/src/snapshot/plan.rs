@@ -9,7 +9,7 @@ use crate::sql::qualified;
 
 /// How connections come to see the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Method {
+pub enum SnapshotMethod {
     /// One connection alone needs nothing.
     Single,
     /// Snapshots are opened without a lock until all are at the same place of the binlog (MariaDB).
@@ -22,7 +22,7 @@ pub enum Method {
     TableLocks,
 }
 
-impl Method {
+impl SnapshotMethod {
     /// The method's name, for reports.
     pub fn name(self) -> &'static str {
         match self {
@@ -37,14 +37,14 @@ impl Method {
 
 /// What a plan does at one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum SnapshotAction {
     /// A statement on the controlling connection.
     Control(String),
     /// Waiting until no statement runs for long. A flush that gives up behind one leaves the table to be reopened, and everybody
     /// else who wants it waits for that statement.
     Quiet,
     /// What there is is listed anew, with definitions of all but tables, while none can change.
-    List(Wait),
+    List(LockWait),
     /// What there is is listed once more, and must be what was listed before: nothing kept definitions from changing.
     ListAgain,
     /// A snapshot on each connection, all at once.
@@ -54,12 +54,12 @@ pub enum Action {
     /// Where it is: binlog position and GTIDs.
     Position,
     /// Metadata locks on all tables for each connection, so that nobody changes their definitions before they are read.
-    Hold(Wait),
+    Hold(LockWait),
 }
 
 /// Whether a lock is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wait {
+pub enum LockWait {
     /// As long as for any lock.
     ForIt,
     /// Not at all: on MariaDB who changes a definition may have the table's lock, and waits in the last step for the stage of the
@@ -69,22 +69,22 @@ pub enum Wait {
 
 /// Whether others wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Writers {
+pub enum WriterEffect {
     /// Nothing changes for them.
-    Unmoved,
+    None,
     /// From here on they wait.
-    Wait,
+    Blocked,
     /// They go on.
-    ResumeHint,
+    Released,
 }
 
 /// One step of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanStep {
     /// What is done.
-    pub action: Action,
+    pub action: SnapshotAction,
     /// What it means for writers.
-    pub writers: Writers,
+    pub writers: WriterEffect,
     /// Why.
     pub why: &'static str,
 }
@@ -93,14 +93,14 @@ pub struct PlanStep {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotPlan {
     /// Which way.
-    pub method: Method,
+    pub method: SnapshotMethod,
     /// What is done.
     pub steps: Vec<PlanStep>,
 }
 
 /// What the choice depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Circumstances {
+pub struct ServerCapabilities {
     /// The server's family.
     pub flavour: Flavour,
     /// Whether the server writes a binlog.
@@ -119,7 +119,7 @@ pub struct Circumstances {
 impl SnapshotPlan {
     /// Whether it gives up at once where a table is being changed: then it is soon worth another try.
     pub fn is_hasty(&self) -> bool {
-        self.steps.iter().any(|step| step.action == Action::Hold(Wait::Never))
+        self.steps.iter().any(|step| step.action == SnapshotAction::Hold(LockWait::Never))
     }
 }
 
@@ -128,30 +128,32 @@ impl fmt::Display for SnapshotPlan {
         writeln!(f, "{}:", self.method.name())?;
         for step in &self.steps {
             let writers = match step.writers {
-                Writers::Unmoved => "",
-                Writers::Wait => "  [writers wait from here]",
-                Writers::ResumeHint => "  [writers go on]",
+                WriterEffect::None => "",
+                WriterEffect::Blocked => "  [writers wait from here]",
+                WriterEffect::Released => "  [writers go on]",
             };
             match &step.action {
-                Action::Control(sql) => write!(f, "  {sql}")?,
-                Action::Quiet => write!(f, "  wait until no statement runs for longer than a second")?,
-                Action::List(_) => {
+                SnapshotAction::Control(sql) => write!(f, "  {sql}")?,
+                SnapshotAction::Quiet => {
+                    write!(f, "  wait until no statement runs for longer than a second")?
+                }
+                SnapshotAction::List(_) => {
                     write!(f, "  list databases, tables and all else; read definitions but of tables")?;
                 }
-                Action::ListAgain => {
+                SnapshotAction::ListAgain => {
                     write!(
                         f,
                         "  list databases, tables and all else once more; read definitions but of tables"
                     )?;
                 }
-                Action::Open | Action::OpenAlike => {
+                SnapshotAction::Open | SnapshotAction::OpenAlike => {
                     write!(f, "  START TRANSACTION WITH CONSISTENT SNAPSHOT on each connection")?;
                 }
-                Action::Position => write!(f, "  read binlog position and GTIDs")?,
-                Action::Hold(Wait::ForIt) => {
+                SnapshotAction::Position => write!(f, "  read binlog position and GTIDs")?,
+                SnapshotAction::Hold(LockWait::ForIt) => {
                     write!(f, "  take a metadata lock on each table, on each connection")?;
                 }
-                Action::Hold(Wait::Never) => {
+                SnapshotAction::Hold(LockWait::Never) => {
                     write!(
                         f,
                         "  take a metadata lock on each table, on each connection, at once or not at all"
@@ -165,30 +167,37 @@ impl fmt::Display for SnapshotPlan {
 }
 
 /// The ways that are open, the best first.
-pub fn plans(circumstances: Circumstances, connections: usize, tables: &[TableName]) -> Vec<SnapshotPlan> {
-    let Circumstances { flavour, reload, unlogged, replicated_unlogged, .. } = circumstances;
+pub fn plans(
+    capabilities: ServerCapabilities,
+    connections: usize,
+    tables: &[TableName],
+) -> Vec<SnapshotPlan> {
+    let ServerCapabilities { flavour, reload, unlogged, replicated_unlogged, .. } = capabilities;
     // The same place of the binlog is no proof of the same data then.
-    let binlog = circumstances.binlog && !unlogged && !replicated_unlogged;
+    let binlog = capabilities.binlog && !unlogged && !replicated_unlogged;
     let mut plans = Vec::new();
     // Alone, MariaDB tells where its snapshot is; MySQL tells nobody.
     let single = connections == 1 && !replicated_unlogged;
     if single && flavour == Flavour::MariaDb {
-        plans.push(lock_free(Method::Single, reload));
+        plans.push(lock_free(SnapshotMethod::Single, reload));
     }
     match flavour {
         Flavour::MariaDb => {
             if binlog && connections > 1 {
-                plans.push(lock_free(Method::Compare, reload));
+                plans.push(lock_free(SnapshotMethod::Compare, reload));
             }
             if reload {
                 plans.push(backup_stage());
                 // A definition that takes hours to change lets nobody block changes meanwhile.
                 if binlog || single {
-                    plans.push(lock_free(if single { Method::Single } else { Method::Compare }, false));
+                    plans.push(lock_free(
+                        if single { SnapshotMethod::Single } else { SnapshotMethod::Compare },
+                        false,
+                    ));
                 }
             }
         }
-        Flavour::MySql if reload => plans.push(read_lock(circumstances.backup_admin)),
+        Flavour::MySql if reload => plans.push(read_lock(capabilities.backup_admin)),
         Flavour::MySql => {}
     }
     if !tables.is_empty() {
@@ -197,16 +206,16 @@ pub fn plans(circumstances: Circumstances, connections: usize, tables: &[TableNa
     plans
 }
 
-fn step(action: Action, why: &'static str) -> PlanStep {
-    PlanStep { action, writers: Writers::Unmoved, why }
+fn step(action: SnapshotAction, why: &'static str) -> PlanStep {
+    PlanStep { action, writers: WriterEffect::None, why }
 }
 
 fn control(sql: &str, why: &'static str) -> PlanStep {
-    step(Action::Control(sql.to_owned()), why)
+    step(SnapshotAction::Control(sql.to_owned()), why)
 }
 
 impl PlanStep {
-    fn then_writers(self, writers: Writers) -> Self {
+    fn then_writers(self, writers: WriterEffect) -> Self {
         Self { writers, ..self }
     }
 }
@@ -217,25 +226,25 @@ const LIST: &str = "what there is cannot change now: nothing that is in the snap
 const LIST_AGAIN: &str = "if something came or went meanwhile, all begins anew";
 const SAME: &str = "nothing commits between them: all see the same";
 
-fn lock_free(method: Method, reload: bool) -> SnapshotPlan {
+fn lock_free(method: SnapshotMethod, reload: bool) -> SnapshotPlan {
     let mut steps = Vec::new();
     if reload {
         steps.push(control("BACKUP STAGE START", "the first of the stages of a backup; blocks nobody"));
         steps.push(control("BACKUP STAGE BLOCK_DDL", "no definition changes until all tables are held"));
-        steps.push(step(Action::List(Wait::Never), LIST));
+        steps.push(step(SnapshotAction::List(LockWait::Never), LIST));
     }
     steps.push(match method {
-        Method::Single => step(Action::Open, "one connection sees one point in time"),
+        SnapshotMethod::Single => step(SnapshotAction::Open, "one connection sees one point in time"),
         _ => step(
-            Action::OpenAlike,
+            SnapshotAction::OpenAlike,
             "without a lock, again until binlog_snapshot_file and _position are the same on all",
         ),
     });
-    steps.push(step(Action::Position, POSITION));
+    steps.push(step(SnapshotAction::Position, POSITION));
     if !reload {
-        steps.push(step(Action::ListAgain, LIST_AGAIN));
+        steps.push(step(SnapshotAction::ListAgain, LIST_AGAIN));
     }
-    steps.push(step(Action::Hold(if reload { Wait::Never } else { Wait::ForIt }), HOLD));
+    steps.push(step(SnapshotAction::Hold(if reload { LockWait::Never } else { LockWait::ForIt }), HOLD));
     if reload {
         steps.push(control("BACKUP STAGE END", "definitions of other tables may change again"));
     }
@@ -246,39 +255,39 @@ fn backup_stage() -> SnapshotPlan {
     let steps = vec![
         control("BACKUP STAGE START", "the first of the stages of a backup; blocks nobody"),
         control("BACKUP STAGE BLOCK_DDL", "waits for definitions that are being changed"),
-        step(Action::List(Wait::ForIt), LIST),
-        control("BACKUP STAGE BLOCK_COMMIT", "commits wait").then_writers(Writers::Wait),
-        step(Action::Open, SAME),
-        step(Action::Position, POSITION),
-        control("BACKUP STAGE END", "commits go on").then_writers(Writers::ResumeHint),
-        step(Action::Hold(Wait::ForIt), HOLD),
+        step(SnapshotAction::List(LockWait::ForIt), LIST),
+        control("BACKUP STAGE BLOCK_COMMIT", "commits wait").then_writers(WriterEffect::Blocked),
+        step(SnapshotAction::Open, SAME),
+        step(SnapshotAction::Position, POSITION),
+        control("BACKUP STAGE END", "commits go on").then_writers(WriterEffect::Released),
+        step(SnapshotAction::Hold(LockWait::ForIt), HOLD),
     ];
-    SnapshotPlan { method: Method::BackupStage, steps }
+    SnapshotPlan { method: SnapshotMethod::BackupStage, steps }
 }
 
 fn read_lock(backup_admin: bool) -> SnapshotPlan {
     let mut steps =
-        vec![step(Action::Quiet, "a lock that waits behind a long statement makes everybody wait")];
+        vec![step(SnapshotAction::Quiet, "a lock that waits behind a long statement makes everybody wait")];
     if backup_admin {
         let why = "no definition changes until all tables are held; writers go on";
         steps.push(control("LOCK INSTANCE FOR BACKUP", why));
-        steps.push(step(Action::List(Wait::ForIt), LIST));
+        steps.push(step(SnapshotAction::List(LockWait::ForIt), LIST));
     }
     steps.extend([
         control("FLUSH NO_WRITE_TO_BINLOG TABLES", "waits for statements before anybody is locked out"),
-        control("FLUSH TABLES WITH READ LOCK", "nothing commits").then_writers(Writers::Wait),
-        step(Action::Open, SAME),
-        step(Action::Position, POSITION),
-        control("UNLOCK TABLES", "commits go on").then_writers(Writers::ResumeHint),
+        control("FLUSH TABLES WITH READ LOCK", "nothing commits").then_writers(WriterEffect::Blocked),
+        step(SnapshotAction::Open, SAME),
+        step(SnapshotAction::Position, POSITION),
+        control("UNLOCK TABLES", "commits go on").then_writers(WriterEffect::Released),
     ]);
     if !backup_admin {
-        steps.push(step(Action::ListAgain, LIST_AGAIN));
+        steps.push(step(SnapshotAction::ListAgain, LIST_AGAIN));
     }
-    steps.push(step(Action::Hold(Wait::ForIt), HOLD));
+    steps.push(step(SnapshotAction::Hold(LockWait::ForIt), HOLD));
     if backup_admin {
         steps.push(control("UNLOCK INSTANCE", "definitions of other tables may change again"));
     }
-    SnapshotPlan { method: Method::ReadLock, steps }
+    SnapshotPlan { method: SnapshotMethod::ReadLock, steps }
 }
 
 fn table_locks(tables: &[TableName]) -> SnapshotPlan {
@@ -289,28 +298,28 @@ fn table_locks(tables: &[TableName]) -> SnapshotPlan {
             &format!("LOCK TABLES {}", locks.join(", ")),
             "without RELOAD: nothing commits in these tables",
         )
-        .then_writers(Writers::Wait),
-        step(Action::Open, SAME),
-        step(Action::Position, POSITION),
-        step(Action::Hold(Wait::ForIt), HOLD),
-        control("UNLOCK TABLES", "commits go on").then_writers(Writers::ResumeHint),
-        step(Action::ListAgain, LIST_AGAIN),
+        .then_writers(WriterEffect::Blocked),
+        step(SnapshotAction::Open, SAME),
+        step(SnapshotAction::Position, POSITION),
+        step(SnapshotAction::Hold(LockWait::ForIt), HOLD),
+        control("UNLOCK TABLES", "commits go on").then_writers(WriterEffect::Released),
+        step(SnapshotAction::ListAgain, LIST_AGAIN),
     ];
-    SnapshotPlan { method: Method::TableLocks, steps }
+    SnapshotPlan { method: SnapshotMethod::TableLocks, steps }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn methods(circumstances: Circumstances, connections: usize) -> Vec<Method> {
+    fn methods(capabilities: ServerCapabilities, connections: usize) -> Vec<SnapshotMethod> {
         let tables = [TableName::new("s", "t")];
-        plans(circumstances, connections, &tables).iter().map(|plan| plan.method).collect()
+        plans(capabilities, connections, &tables).iter().map(|plan| plan.method).collect()
     }
 
     #[test]
     fn the_shortest_lock_comes_first() {
-        let all = Circumstances {
+        let all = ServerCapabilities {
             flavour: Flavour::MariaDb,
             binlog: true,
             reload: true,
@@ -318,23 +327,24 @@ mod tests {
             unlogged: false,
             replicated_unlogged: false,
         };
-        let none = Circumstances { reload: false, backup_admin: false, ..all };
-        let (compare, stage, locks) = (Method::Compare, Method::BackupStage, Method::TableLocks);
+        let none = ServerCapabilities { reload: false, backup_admin: false, ..all };
+        let (compare, stage, locks) =
+            (SnapshotMethod::Compare, SnapshotMethod::BackupStage, SnapshotMethod::TableLocks);
         assert_eq!(methods(all, 4), [compare, stage, compare, locks]);
         assert_eq!(
-            methods(Circumstances { binlog: false, ..all }, 4),
-            [Method::BackupStage, Method::TableLocks]
+            methods(ServerCapabilities { binlog: false, ..all }, 4),
+            [SnapshotMethod::BackupStage, SnapshotMethod::TableLocks]
         );
-        assert_eq!(methods(none, 4), [Method::Compare, Method::TableLocks]);
-        assert_eq!(methods(none, 1), [Method::Single, Method::TableLocks]);
-        assert_eq!(methods(Circumstances { unlogged: true, ..all }, 4), [stage, locks]);
-        let replicated_unlogged = Circumstances { replicated_unlogged: true, ..all };
+        assert_eq!(methods(none, 4), [SnapshotMethod::Compare, SnapshotMethod::TableLocks]);
+        assert_eq!(methods(none, 1), [SnapshotMethod::Single, SnapshotMethod::TableLocks]);
+        assert_eq!(methods(ServerCapabilities { unlogged: true, ..all }, 4), [stage, locks]);
+        let replicated_unlogged = ServerCapabilities { replicated_unlogged: true, ..all };
         assert_eq!(methods(replicated_unlogged, 4), [stage, locks]);
         assert_eq!(methods(replicated_unlogged, 1), [stage, locks]);
-        assert_eq!(methods(Circumstances { binlog: false, ..replicated_unlogged }, 1), [stage, locks]);
-        let mysql = |of: Circumstances| Circumstances { flavour: Flavour::MySql, ..of };
-        assert_eq!(methods(mysql(all), 1), [Method::ReadLock, Method::TableLocks]);
-        assert_eq!(methods(mysql(none), 4), [Method::TableLocks]);
+        assert_eq!(methods(ServerCapabilities { binlog: false, ..replicated_unlogged }, 1), [stage, locks]);
+        let mysql = |of: ServerCapabilities| ServerCapabilities { flavour: Flavour::MySql, ..of };
+        assert_eq!(methods(mysql(all), 1), [SnapshotMethod::ReadLock, SnapshotMethod::TableLocks]);
+        assert_eq!(methods(mysql(none), 4), [SnapshotMethod::TableLocks]);
         assert_eq!(plans(mysql(none), 4, &[]), []);
     }
 
@@ -342,7 +352,7 @@ mod tests {
     fn every_plan_lets_writers_go_on_and_holds_all_tables_behind_the_snapshots() {
         for flavour in [Flavour::MySql, Flavour::MariaDb] {
             for (reload, backup_admin) in [(true, true), (true, false), (false, false)] {
-                let circumstances = Circumstances {
+                let capabilities = ServerCapabilities {
                     flavour,
                     binlog: true,
                     reload,
@@ -350,29 +360,32 @@ mod tests {
                     unlogged: false,
                     replicated_unlogged: false,
                 };
-                for plan in plans(circumstances, 2, &[TableName::new("a`b", "t")]) {
+                for plan in plans(capabilities, 2, &[TableName::new("a`b", "t")]) {
                     let waits: Vec<_> = plan.steps.iter().map(|step| step.writers).collect();
                     let count = |writers| waits.iter().filter(|&&step| step == writers).count();
-                    assert_eq!(count(Writers::Wait), count(Writers::ResumeHint), "{plan}");
+                    assert_eq!(count(WriterEffect::Blocked), count(WriterEffect::Released), "{plan}");
                     let place = |action| plan.steps.iter().position(|step| step.action == action);
-                    let opened =
-                        place(Action::Open).or(place(Action::OpenAlike)).expect("it opens snapshots");
-                    let holds = plan.steps.iter().position(|step| matches!(step.action, Action::Hold(_)));
+                    let opened = place(SnapshotAction::Open)
+                        .or(place(SnapshotAction::OpenAlike))
+                        .expect("it opens snapshots");
+                    let holds =
+                        plan.steps.iter().position(|step| matches!(step.action, SnapshotAction::Hold(_)));
                     assert!(holds.expect("it holds tables") > opened);
                     // Nothing that is in the snapshot may be missed.
                     let blocks = ["BACKUP STAGE BLOCK_DDL", "LOCK INSTANCE FOR BACKUP"]
                         .into_iter()
-                        .find_map(|sql| place(Action::Control(sql.into())));
-                    let list = plan.steps.iter().position(|step| matches!(step.action, Action::List(_)));
-                    match (blocks, list, place(Action::ListAgain)) {
+                        .find_map(|sql| place(SnapshotAction::Control(sql.into())));
+                    let list =
+                        plan.steps.iter().position(|step| matches!(step.action, SnapshotAction::List(_)));
+                    match (blocks, list, place(SnapshotAction::ListAgain)) {
                         (Some(blocks), Some(list), None) => assert!(blocks < list && list < opened, "{plan}"),
                         (None, None, Some(again)) => assert!(again > opened, "{plan}"),
                         _ => panic!("{plan}"),
                     }
                     // Who changes a table may wait for the stage to end, with the table in his hands.
-                    let stage = place(Action::Control("BACKUP STAGE END".into()));
+                    let stage = place(SnapshotAction::Control("BACKUP STAGE END".into()));
                     assert_eq!(stage > holds, plan.is_hasty(), "{plan}");
-                    assert!(place(Action::Position).expect("it reads the position") > opened);
+                    assert!(place(SnapshotAction::Position).expect("it reads the position") > opened);
                 }
             }
         }

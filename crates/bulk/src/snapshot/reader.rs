@@ -68,7 +68,7 @@ impl SnapshotReader {
     ///
     /// # Errors
     /// [`BulkError::Session`]
-    pub async fn let_go(&mut self, finished: &FinishedTables) -> Result<(), BulkError> {
+    pub async fn release(&mut self, finished: &FinishedTables) -> Result<(), BulkError> {
         let is_finished = |(table, _): &&(TableName, bool)| finished.contains(table);
         let first = self.held.len() - self.held.iter().rev().take_while(is_finished).count();
         // What was locked before the first savepoint stays until the one before it can go.

@@ -17,7 +17,7 @@ const NOT_READABLE: [u16; 4] = [1044, 1100, 1142, 1146];
 
 /// What of a server's replication is in its binlog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Replicated {
+pub enum ReplicaLogging {
     /// All.
     Logged,
     /// Nothing.
@@ -29,7 +29,7 @@ pub enum Replicated {
     Cluster,
 }
 
-impl Replicated {
+impl ReplicaLogging {
     /// Whether transactions may be committed now that are not in the binlog.
     pub fn commits_unlogged(self) -> bool {
         matches!(self, Self::Unlogged { running: true } | Self::Cluster)
@@ -40,10 +40,10 @@ impl Replicated {
 ///
 /// # Errors
 /// [`BulkError::Session`]
-pub async fn of(connection: &mut Connection) -> Result<Replicated, BulkError> {
+pub async fn of(connection: &mut Connection) -> Result<ReplicaLogging, BulkError> {
     if connection.server().flavour == Flavour::MySql {
         // It keeps the GTIDs of what it does not log as well.
-        return Ok(Replicated::Logged);
+        return Ok(ReplicaLogging::Logged);
     }
     let sql = "SHOW GLOBAL VARIABLES WHERE variable_name IN ('log_bin', 'log_slave_updates', 'wsrep_on')";
     let variables = connection.query(sql).await?;
@@ -52,14 +52,14 @@ pub async fn of(connection: &mut Connection) -> Result<Replicated, BulkError> {
         row.and_then(|row| row.get_str(1)) == Some("ON")
     };
     if is_on("log_bin") && is_on("log_slave_updates") {
-        return Ok(Replicated::Logged);
+        return Ok(ReplicaLogging::Logged);
     }
     if is_on("wsrep_on") {
-        return Ok(Replicated::Cluster);
+        return Ok(ReplicaLogging::Cluster);
     }
     let running = connection.query("SHOW GLOBAL STATUS LIKE 'slaves\\_running'").await?;
     let running = running.first().and_then(|row| row.get_u64(1)).unwrap_or(0) > 0;
-    Ok(Replicated::Unlogged { running })
+    Ok(ReplicaLogging::Unlogged { running })
 }
 
 /// What replication has applied, by the rows that it commits with its transactions. (`gtid_slave_pos` is moved a moment behind the

@@ -6,23 +6,27 @@ use tailwater_session::Connection;
 
 use crate::error::BulkError;
 use crate::folder::ObjectKind;
-use crate::schema::{self, Inventory, Object, TableName, texts};
+use crate::schema::{self, SchemaInventory, SchemaObject, TableName, texts};
 use crate::sql::literals;
 
 /// What there is, and what is to be read of it.
 #[derive(Debug)]
-pub(super) struct Listing {
+pub(super) struct TableList {
     /// All that is selected.
-    pub(super) inventory: Inventory,
+    pub(super) inventory: SchemaInventory,
     /// Tables that will be read, about in the order in which they will be finished.
     pub(super) tables: Vec<TableName>,
-    /// Definitions of all that no lock keeps as it is for longer; see [`Listing::define`].
-    pub(super) definitions: HashMap<Object, Vec<u8>>,
+    /// Definitions of all that no lock keeps as it is for longer; see [`TableList::define`].
+    pub(super) definitions: HashMap<SchemaObject, Vec<u8>>,
 }
 
-impl Listing {
+impl TableList {
     /// Of what there is tables that are `finished` are not read any more.
-    pub(super) fn new(inventory: Inventory, finished: &HashSet<TableName>, lengths: &Lengths) -> Self {
+    pub(super) fn new(
+        inventory: SchemaInventory,
+        finished: &HashSet<TableName>,
+        lengths: &TableSizes,
+    ) -> Self {
         let left = inventory.tables.iter().filter(|table| !finished.contains(*table));
         let tables = lengths.largest_first(left.cloned().collect());
         Self { inventory, tables, definitions: HashMap::new() }
@@ -34,9 +38,9 @@ impl Listing {
     /// # Errors
     /// As [`schema::ddl`].
     pub(super) async fn define(&mut self, connection: &mut Connection) -> Result<(), BulkError> {
-        let schemas = self.inventory.schemas.iter().cloned().map(Object::Schema);
+        let schemas = self.inventory.schemas.iter().cloned().map(SchemaObject::Schema);
         let is_sequence =
-            |object: &&Object| matches!(object, Object::Other { kind: ObjectKind::Sequence, .. });
+            |object: &&SchemaObject| matches!(object, SchemaObject::Other { kind: ObjectKind::Sequence, .. });
         let objects = self.inventory.objects.iter().filter(|object| !is_sequence(object));
         for object in schemas.chain(objects.cloned()) {
             let definition = schema::ddl(connection, &object).await?;
@@ -51,17 +55,17 @@ const NEVER_JOIN: [&str; 7] = ["myisam", "mrg_myisam", "memory", "csv", "archive
 
 /// What the order of tables depends on.
 #[derive(Debug, Default)]
-pub(crate) struct Lengths(HashMap<TableName, Weight>);
+pub(crate) struct TableSizes(HashMap<TableName, TableSize>);
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Weight {
+struct TableSize {
     /// About how long it is.
     bytes: u64,
     /// Its engine joins transactions and has no savepoints: connections that have read it take none any more, see [`super::reader`].
     ends_savepoints: bool,
 }
 
-impl Lengths {
+impl TableSizes {
     /// Asks for the lengths and engines of the tables of these databases.
     ///
     /// # Errors
@@ -85,7 +89,7 @@ impl Lengths {
                 .map(str::to_lowercase)
                 .is_some_and(|engine| !with.contains(&engine) && !NEVER_JOIN.contains(&engine.as_str()));
             let bytes = row.get_u64(2).unwrap_or(0);
-            weights.insert(TableName::new(schema, name), Weight { bytes, ends_savepoints });
+            weights.insert(TableName::new(schema, name), TableSize { bytes, ends_savepoints });
         }
         Ok(Self(weights))
     }
@@ -94,7 +98,7 @@ impl Lengths {
     /// whose engine ends savepoints.
     pub(crate) fn largest_first(&self, mut tables: Vec<TableName>) -> Vec<TableName> {
         tables.sort_by_key(|table| {
-            let Weight { bytes, ends_savepoints } = self.0.get(table).copied().unwrap_or_default();
+            let TableSize { bytes, ends_savepoints } = self.0.get(table).copied().unwrap_or_default();
             (!ends_savepoints, std::cmp::Reverse(bytes))
         });
         tables

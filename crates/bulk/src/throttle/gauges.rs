@@ -8,16 +8,16 @@ const GO_ON_BELOW_PERCENT: f64 = 80.0;
 
 /// What a throttle says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Decision {
+pub enum ThrottleDecision {
     /// Work may go on.
-    Go,
+    Proceed,
     /// It may not, and why.
-    Hold(Arc<str>),
+    Wait(Arc<str>),
 }
 
 /// Something that is asked again and again, and how much it may be.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Limit {
+pub struct ThrottleLimit {
     /// What it is, where: for messages.
     pub what: String,
     /// The most it may be.
@@ -28,26 +28,32 @@ pub struct Limit {
 
 /// One limit and what was last heard of it.
 #[derive(Debug, Clone)]
-struct Gauge {
-    limit: Limit,
+struct ThrottleGauge {
+    limit: ThrottleLimit,
     /// Why it holds.
     held: Option<String>,
 }
 
 /// All limits together.
 #[derive(Debug, Clone)]
-pub struct Gauges(Vec<Gauge>);
+pub struct ThrottleGauges(Vec<ThrottleGauge>);
 
-impl Gauges {
+impl ThrottleGauges {
     /// Limits of which nothing is known yet, so that all of them hold.
-    pub fn new(limits: Vec<Limit>) -> Self {
-        let unknown = |limit: Limit| Gauge { held: Some(format!("{} is not known yet", limit.what)), limit };
+    pub fn new(limits: Vec<ThrottleLimit>) -> Self {
+        let unknown = |limit: ThrottleLimit| ThrottleGauge {
+            held: Some(format!("{} is not known yet", limit.what)),
+            limit,
+        };
         Self(limits.into_iter().map(unknown).collect())
     }
 
     /// Takes in what was heard of the limit with this number: a value, or why there is none.
-    pub fn heard(&mut self, number: usize, answer: Result<f64, String>) {
-        let Some(Gauge { limit: Limit { what, max, unit }, held }) = self.0.get_mut(number) else { return };
+    pub fn record(&mut self, number: usize, answer: Result<f64, String>) {
+        let Some(ThrottleGauge { limit: ThrottleLimit { what, max, unit }, held }) = self.0.get_mut(number)
+        else {
+            return;
+        };
         let go_on = if held.is_some() { *max * GO_ON_BELOW_PERCENT / 100.0 } else { *max };
         // No number is above or below any other: it must hold.
         *held = match answer {
@@ -61,9 +67,13 @@ impl Gauges {
     }
 
     /// Whether work may go on: no limit holds it.
-    pub fn decision(&self) -> Decision {
+    pub fn decision(&self) -> ThrottleDecision {
         let reasons: Vec<_> = self.0.iter().filter_map(|gauge| gauge.held.as_deref()).collect();
-        if reasons.is_empty() { Decision::Go } else { Decision::Hold(reasons.join("; ").into()) }
+        if reasons.is_empty() {
+            ThrottleDecision::Proceed
+        } else {
+            ThrottleDecision::Wait(reasons.join("; ").into())
+        }
     }
 }
 
@@ -73,15 +83,15 @@ mod tests {
 
     use super::*;
 
-    fn gauges(max: &[f64]) -> Gauges {
-        let limit = |max: &f64| Limit { what: "load".into(), max: *max, unit: " s" };
-        Gauges::new(max.iter().map(limit).collect())
+    fn gauges(max: &[f64]) -> ThrottleGauges {
+        let limit = |max: &f64| ThrottleLimit { what: "load".into(), max: *max, unit: " s" };
+        ThrottleGauges::new(max.iter().map(limit).collect())
     }
 
-    fn reason(gauges: &Gauges) -> Option<String> {
+    fn reason(gauges: &ThrottleGauges) -> Option<String> {
         match gauges.decision() {
-            Decision::Go => None,
-            Decision::Hold(reason) => Some(reason.to_string()),
+            ThrottleDecision::Proceed => None,
+            ThrottleDecision::Wait(reason) => Some(reason.to_string()),
         }
     }
 
@@ -89,30 +99,30 @@ mod tests {
     fn what_was_above_its_limit_must_come_well_below() {
         let mut gauges = gauges(&[10.0]);
         assert_eq!(reason(&gauges).unwrap(), "load is not known yet");
-        gauges.heard(0, Ok(8.0));
+        gauges.record(0, Ok(8.0));
         assert_eq!(reason(&gauges), None);
-        gauges.heard(0, Ok(10.0));
+        gauges.record(0, Ok(10.0));
         assert_eq!(reason(&gauges), None, "the limit itself is allowed");
-        gauges.heard(0, Ok(11.0));
+        gauges.record(0, Ok(11.0));
         assert_eq!(reason(&gauges).unwrap(), "load is 11 s, more than 10 s");
-        gauges.heard(0, Ok(9.0));
+        gauges.record(0, Ok(9.0));
         assert_eq!(reason(&gauges).unwrap(), "load is 9 s, and was more than 10 s");
-        gauges.heard(0, Ok(8.0));
+        gauges.record(0, Ok(8.0));
         assert_eq!(reason(&gauges), None);
     }
 
     #[test]
     fn what_is_not_known_holds() {
         let mut gauges = gauges(&[0.0, 5.0]);
-        gauges.heard(0, Ok(0.0));
+        gauges.record(0, Ok(0.0));
         assert_eq!(reason(&gauges).unwrap(), "load is not known yet");
-        gauges.heard(1, Err("connection refused".into()));
+        gauges.record(1, Err("connection refused".into()));
         assert_eq!(reason(&gauges).unwrap(), "load cannot be read: connection refused");
-        gauges.heard(1, Ok(f64::NAN));
+        gauges.record(1, Ok(f64::NAN));
         assert!(reason(&gauges).is_some());
-        gauges.heard(1, Ok(1.0));
+        gauges.record(1, Ok(1.0));
         assert_eq!(reason(&gauges), None);
-        gauges.heard(0, Ok(1.0));
+        gauges.record(0, Ok(1.0));
         assert_eq!(reason(&gauges).unwrap(), "load is 1 s, more than 0 s");
     }
 
@@ -125,13 +135,13 @@ mod tests {
             let mut gauges = gauges(&limits);
             let mut last = [None; 3];
             for (number, answer) in answers {
-                gauges.heard(number, answer.ok_or_else(|| "gone".to_owned()));
+                gauges.record(number, answer.ok_or_else(|| "gone".to_owned()));
                 last[number] = answer;
                 let within = last.iter().zip(&limits).all(|(last, max)| last.is_some_and(|last| last <= *max));
-                prop_assert!(gauges.decision() != Decision::Go || within);
+                prop_assert!(gauges.decision() != ThrottleDecision::Proceed || within);
                 // And without hysteresis in the way it does go on.
                 let well_within = last.iter().zip(&limits).all(|(last, max)| last.is_some_and(|last| last <= max * 0.79));
-                prop_assert!(gauges.decision() == Decision::Go || !well_within);
+                prop_assert!(gauges.decision() == ThrottleDecision::Proceed || !well_within);
             }
         }
     }

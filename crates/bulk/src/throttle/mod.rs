@@ -16,8 +16,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::info;
 
-use crate::progress::Progress;
-use gauges::Decision;
+use crate::progress::BulkProgress;
+use gauges::ThrottleDecision;
 
 /// What holds work back.
 #[derive(Debug, Clone)]
@@ -66,14 +66,14 @@ impl ThrottleRules {
 /// Lets work pass, or holds it. Shared by all who do the work.
 #[derive(Debug)]
 pub struct Throttle {
-    decision: watch::Receiver<Decision>,
+    decision: watch::Receiver<ThrottleDecision>,
     probes: Option<JoinHandle<()>>,
 }
 
 impl Throttle {
     /// One that never holds.
     pub fn open() -> Self {
-        let (_, decision) = watch::channel(Decision::Go);
+        let (_, decision) = watch::channel(ThrottleDecision::Proceed);
         Self { decision, probes: None }
     }
 
@@ -85,21 +85,22 @@ impl Throttle {
         if rules.is_empty() {
             return Self::open();
         }
-        let (tell, decision) = watch::channel(Decision::Hold("the throttle has no answer yet".into()));
-        let probes = tokio::spawn(probes::ask_for_ever(rules, server, tell));
+        let (tell, decision) =
+            watch::channel(ThrottleDecision::Wait("the throttle has no answer yet".into()));
+        let probes = tokio::spawn(probes::run_probes(rules, server, tell));
         Self { decision, probes: Some(probes) }
     }
 
     /// Returns as soon as work may go on. What it waits for stands in the progress meanwhile. May be dropped at any time.
-    pub async fn pass(&self, progress: &Progress) {
+    pub async fn pass(&self, progress: &BulkProgress) {
         let Some(reason) = self.reason() else { return };
         info!(%reason, "held back");
         let waiter = progress.waits(reason);
         let mut decision = self.decision.clone();
         loop {
             match &*decision.borrow_and_update() {
-                Decision::Go => return,
-                Decision::Hold(reason) => waiter.because(Arc::clone(reason)),
+                ThrottleDecision::Proceed => return,
+                ThrottleDecision::Wait(reason) => waiter.because(Arc::clone(reason)),
             }
             if decision.changed().await.is_err() {
                 // Nobody asks any more: nothing can be known.
@@ -111,8 +112,8 @@ impl Throttle {
     /// Why work is held now, if it is.
     pub fn reason(&self) -> Option<Arc<str>> {
         match &*self.decision.borrow() {
-            Decision::Go => None,
-            Decision::Hold(reason) => Some(Arc::clone(reason)),
+            ThrottleDecision::Proceed => None,
+            ThrottleDecision::Wait(reason) => Some(Arc::clone(reason)),
         }
     }
 }

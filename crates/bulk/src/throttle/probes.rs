@@ -7,27 +7,27 @@ use tailwater_wire::Flavour;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
-use super::gauges::{Decision, Gauges, Limit};
+use super::gauges::{ThrottleDecision, ThrottleGauges, ThrottleLimit};
 use super::{ThrottleQuery, ThrottleRules};
 
 /// An answer that takes longer is none.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// One question to one server.
-struct Asker {
+struct ServerProbe {
     options: ConnectOptions,
-    question: Question,
+    question: ThrottleMetric,
     connection: Option<Connection>,
 }
 
-enum Question {
+enum ThrottleMetric {
     Lag,
     ThreadsRunning,
     Own(String),
 }
 
-impl Asker {
-    fn new(options: &ConnectOptions, question: Question) -> Self {
+impl ServerProbe {
+    fn new(options: &ConnectOptions, question: ThrottleMetric) -> Self {
         let options = ConnectOptions {
             connect_timeout: PATIENCE,
             read_timeout: Some(PATIENCE),
@@ -59,14 +59,14 @@ impl Asker {
             None => self.connection.insert(Connection::connect(&self.options).await.map_err(text)?),
         };
         match &self.question {
-            Question::Lag => lag(connection).await,
-            Question::ThreadsRunning => {
+            ThrottleMetric::Lag => lag(connection).await,
+            ThrottleMetric::ThreadsRunning => {
                 let answer =
                     connection.query("SHOW GLOBAL STATUS LIKE 'Threads_running'").await.map_err(text)?;
                 let value = answer.first().and_then(|row| row.get_str(1));
                 number(value.ok_or("the server does not show it")?)
             }
-            Question::Own(sql) => {
+            ThrottleMetric::Own(sql) => {
                 let answer = connection.query(sql).await.map_err(text)?;
                 number(answer.scalar().ok_or("it gave no value")?)
             }
@@ -97,34 +97,34 @@ fn number(text: &str) -> Result<f64, String> {
 }
 
 /// Asks all servers again and again, and tells what to do. It never ends.
-pub(super) async fn ask_for_ever(
+pub(super) async fn run_probes(
     rules: ThrottleRules,
     server: ConnectOptions,
-    tell: watch::Sender<Decision>,
+    tell: watch::Sender<ThrottleDecision>,
 ) {
     let (mut askers, mut limits) = (Vec::new(), Vec::new());
     for replica in &rules.replicas {
-        askers.push(Asker::new(replica, Question::Lag));
+        askers.push(ServerProbe::new(replica, ThrottleMetric::Lag));
         let what = format!("replica lag of {}", replica.endpoint);
-        limits.push(Limit { what, max: rules.replica_lag_max.as_secs_f64(), unit: " s" });
+        limits.push(ThrottleLimit { what, max: rules.replica_lag_max.as_secs_f64(), unit: " s" });
     }
     if let Some(max) = rules.threads_running_max {
-        askers.push(Asker::new(&server, Question::ThreadsRunning));
+        askers.push(ServerProbe::new(&server, ThrottleMetric::ThreadsRunning));
         let what = format!("Threads_running of {}", server.endpoint);
-        limits.push(Limit { what, max: max as f64, unit: "" });
+        limits.push(ThrottleLimit { what, max: max as f64, unit: "" });
     }
     if let Some(ThrottleQuery { sql, max }) = rules.query {
-        askers.push(Asker::new(&server, Question::Own(sql)));
-        limits.push(Limit { what: "the throttle query".into(), max, unit: "" });
+        askers.push(ServerProbe::new(&server, ThrottleMetric::Own(sql)));
+        limits.push(ThrottleLimit { what: "the throttle query".into(), max, unit: "" });
     }
-    let mut gauges = Gauges::new(limits);
+    let mut gauges = ThrottleGauges::new(limits);
     let mut ticks = tokio::time::interval(rules.every.max(Duration::from_millis(10)));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let answers = futures_util::future::join_all(askers.iter_mut().map(Asker::ask)).await;
+        let answers = futures_util::future::join_all(askers.iter_mut().map(ServerProbe::ask)).await;
         for (number, answer) in answers.into_iter().enumerate() {
-            gauges.heard(number, answer);
+            gauges.record(number, answer);
         }
         let decision = gauges.decision();
         tell.send_if_modified(|told| {

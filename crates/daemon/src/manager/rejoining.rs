@@ -14,7 +14,7 @@ use tailwater_apply::rejoin::{self, Findings, Healed, RejoinOptions};
 use tailwater_bulk::check::{self, CheckOptions, CheckReport, TableFinding};
 use tailwater_bulk::copy::{self, CopyOptions, CopyReport};
 use tailwater_bulk::load::LoadOptions;
-use tailwater_bulk::progress::Progress;
+use tailwater_bulk::progress::BulkProgress;
 use tailwater_bulk::schema::Selection;
 use tailwater_bulk::throttle::Throttle;
 use tailwater_log::LogDir;
@@ -298,12 +298,12 @@ impl Rejoining {
         // Nothing goes on when nobody waits for it any more.
         let cancelled = CancellationToken::new();
         let _guard = cancelled.clone().drop_guard();
-        Ok(copy::copy(&options, &Arc::new(Progress::default()), &cancelled).await?)
+        Ok(copy::copy(&options, &Arc::new(BulkProgress::default()), &cancelled).await?)
     }
 
     async fn check(&self) -> anyhow::Result<Compared> {
         let options = CheckOptions::new(self.options.primary.clone(), self.options.server.clone());
-        let (throttle, progress) = (Arc::new(Throttle::open()), Arc::new(Progress::default()));
+        let (throttle, progress) = (Arc::new(Throttle::open()), Arc::new(BulkProgress::default()));
         // Nothing goes on when nobody waits for it any more.
         let cancelled = CancellationToken::new();
         let _guard = cancelled.clone().drop_guard();

@@ -1,7 +1,7 @@
 //! What a check must know of channels: how far they are on a target, in the words of `apply`.
 
 use tailwater_apply::progress::Applied;
-use tailwater_bulk::check::channel_progress::{ChannelProgressReader, Reach};
+use tailwater_bulk::check::channel_progress::{AppliedRange, ChannelProgressReader};
 use tailwater_log::LogPosition;
 
 /// Reads what channels of this version, and older ones, note on their targets.
@@ -9,13 +9,13 @@ use tailwater_log::LogPosition;
 pub struct AppliedProgress;
 
 impl ChannelProgressReader for AppliedProgress {
-    fn reach(&self, rows: &[&[u8]]) -> Result<Reach, String> {
+    fn reach(&self, rows: &[&[u8]]) -> Result<AppliedRange, String> {
         let mut all = Applied::new(LogPosition::ZERO);
         for row in rows {
             all.merge(&Applied::decode(row).map_err(|error| error.to_string())?);
         }
         let place = |position: LogPosition| (position.segment, position.offset);
-        Ok(Reach { low: place(all.low()), high: place(all.high()) })
+        Ok(AppliedRange { low: place(all.low()), high: place(all.high()) })
     }
 }
 
@@ -35,9 +35,9 @@ mod tests {
             let rows = [one.encode(), other.encode()];
             AppliedProgress.reach(&rows.each_ref().map(Vec::as_slice))
         };
-        assert_eq!(rows(&one, &other), Ok(Reach { low: (2, 10), high: (2, 30) }));
+        assert_eq!(rows(&one, &other), Ok(AppliedRange { low: (2, 10), high: (2, 30) }));
         other.add(Span { start: at(10), end: at(20) });
-        assert_eq!(rows(&one, &other), Ok(Reach { low: (2, 30), high: (2, 30) }));
+        assert_eq!(rows(&one, &other), Ok(AppliedRange { low: (2, 30), high: (2, 30) }));
         assert!(AppliedProgress.reach(&[b"no progress"]).is_err());
     }
 }

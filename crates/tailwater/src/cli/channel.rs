@@ -82,7 +82,7 @@ pub struct ChannelAdd {
     #[arg(long, required = true)]
     pub provision: bool,
     /// Copy the whole server by MySQL's CLONE, its accounts too.
-    #[arg(long, conflicts_with = "anew")]
+    #[arg(long, conflicts_with = "restart")]
     pub binary: bool,
     #[command(flatten)]
     pub clone: CloneArgs,

@@ -56,7 +56,7 @@ pub struct CompareArgs {
     /// How long to wait for the target to have what the source had.
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     pub wait_max_s: u64,
-    /// Who digests rows to compare them.
+    /// Where row digests are computed.
     #[arg(long, value_enum, default_value_t = DigestsArg::Quick)]
     pub digests: DigestsArg,
     /// Chunks that are compared side by side, on one connection each to source and target.
@@ -94,13 +94,14 @@ pub enum WaitArg {
     None,
 }
 
-/// Who digests rows to compare them.
+/// Where row digests are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DigestsArg {
-    /// 32 bits of each row (CRC-32) on the servers, where both are MariaDB 10.8 or newer and the table has a key; else here.
+    /// 32 bits of each row (CRC-32) on the servers if both are MariaDB 10.8 or newer and the table has a key; else as client.
     Quick,
-    /// 128 bits here: all rows are sent.
-    Here,
+    /// 128 bits in this process: the servers send all rows.
+    #[value(alias = "here")]
+    Client,
     /// 64 bits of SHA-256 on the servers, for slow networks: little is sent.
     Servers,
 }

@@ -34,7 +34,7 @@ pub struct CopyArgs {
     #[arg(long)]
     pub no_binlog: bool,
     /// Go on behind an interrupted copy: tables that it finished are kept, the others are copied at another point in time.
-    #[arg(long, conflicts_with = "anew")]
+    #[arg(long, conflicts_with = "restart")]
     pub resume: bool,
     /// Make scheduled events disabled, as a replica has them.
     #[arg(long)]
@@ -56,7 +56,7 @@ pub struct CopyBinaryArgs {
     /// into a folder.
     #[arg(
         long,
-        conflicts_with_all = ["database", "table", "exclude_table", "set_gtid", "no_binlog", "resume", "inserts", "anew"]
+        conflicts_with_all = ["database", "table", "exclude_table", "set_gtid", "no_binlog", "resume", "inserts", "restart"]
     )]
     pub binary: bool,
     #[command(flatten)]
@@ -107,9 +107,9 @@ pub struct CopyHowArgs {
     /// Whether secondary indexes are made when all rows of their table are there, which is faster for large tables.
     #[arg(long, value_enum, default_value_t = DeferIndexesArg::Auto)]
     pub defer_indexes: DeferIndexesArg,
-    /// Drop what an interrupted copy has made (tables, views, routines, events, sequences), and begin anew.
-    #[arg(long)]
-    pub anew: bool,
+    /// Drop what an interrupted copy has made (tables, views, routines, events, sequences), and start from scratch.
+    #[arg(long, alias = "anew")]
+    pub restart: bool,
 }
 
 /// Where the source is; what is not said here is taken from its option file and the environment.

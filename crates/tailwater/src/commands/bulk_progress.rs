@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use tailwater_bulk::progress::Progress;
+use tailwater_bulk::progress::BulkProgress;
 use tailwater_wire::printable;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -67,7 +67,7 @@ impl Shows {
 /// Those of the work, and if standard output cannot be written to.
 pub(super) async fn shown<T, E>(
     doing: &'static str,
-    progress: &Arc<Progress>,
+    progress: &Arc<BulkProgress>,
     output: Output,
     told: Told,
     work: impl Future<Output = Result<T, E>>,
@@ -133,7 +133,7 @@ pub(super) fn stop_on_signal() -> io::Result<CancellationToken> {
     Ok(stop)
 }
 
-fn line(doing: &str, progress: &Progress, elapsed: Duration) -> serde_json::Value {
+fn line(doing: &str, progress: &BulkProgress, elapsed: Duration) -> serde_json::Value {
     let figures = progress.figures();
     json!({
         "schema_version": SCHEMA_VERSION,

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use tailwater_bulk::BulkError;
-use tailwater_bulk::check::pair::Mismatch;
-use tailwater_bulk::check::row_verdict::Version;
+use tailwater_bulk::check::pair::TableMismatch;
+use tailwater_bulk::check::row_verdict::RowVersion;
 use tailwater_bulk::check::sync_wait::SyncMethod;
-use tailwater_bulk::check::{self, CheckOptions, CheckReport, Difference, Digests, TableFinding, What};
-use tailwater_bulk::progress::Progress;
+use tailwater_bulk::check::{
+    self, CheckOptions, CheckReport, DifferenceKind, Digests, RowDifference, TableFinding,
+};
+use tailwater_bulk::progress::BulkProgress;
 use tailwater_wire::printable;
 
 use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
@@ -32,7 +34,7 @@ pub(super) async fn check(arguments: &CheckArgs, output: Output, show_values: bo
     super::init_messages_as(output);
     let options = CheckOptions { show_values, ..options(&arguments.what)? };
     let throttle = Arc::new(throttle(&arguments.what.throttle, &options.source)?);
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(BulkProgress::default());
     let work = check::check(&options, throttle, Arc::clone(&progress), stop_on_signal()?);
     let report = match shown("checking", &progress, output, Told::Out, work).await? {
         Ok(report) => report,
@@ -60,17 +62,17 @@ pub(super) fn options(arguments: &CompareArgs) -> anyhow::Result<CheckOptions> {
     let defaults = CheckOptions::new(source, target);
     Ok(CheckOptions {
         digests: match (arguments.digests, defaults.digests) {
-            (DigestsArg::Here, Digests::Quick { seed }) => Digests::Here { seed },
-            (DigestsArg::Quick | DigestsArg::Here, drawn) => drawn,
+            (DigestsArg::Client, Digests::Quick { seed }) => Digests::Client { seed },
+            (DigestsArg::Quick | DigestsArg::Client, drawn) => drawn,
             (DigestsArg::Servers, _) => Digests::OnServers,
         },
         selection: selection(&arguments.database, &arguments.table, &arguments.exclude_table)?,
         workers: usize::from(arguments.workers),
-        in_step: match arguments.wait {
+        sync_method: match arguments.wait {
             WaitArg::Auto => None,
             WaitArg::Gtid => Some(SyncMethod::Gtid),
             WaitArg::Mark => Some(SyncMethod::Mark),
-            WaitArg::None => Some(SyncMethod::AtOnce),
+            WaitArg::None => Some(SyncMethod::None),
         },
         progress_reader: Some(Arc::new(AppliedProgress)),
         wait_max: Duration::from_secs(arguments.wait_max_s),
@@ -95,7 +97,7 @@ pub(super) fn is_refusal(error: &BulkError) -> bool {
 }
 
 /// A difference as an object for programs.
-pub(super) fn difference_object(difference: &Difference, show_values: bool) -> Map<String, Value> {
+pub(super) fn difference_object(difference: &RowDifference, show_values: bool) -> Map<String, Value> {
     let key: Vec<_> = difference.key.iter().map(|literal| literal.0.as_str()).collect();
     let mut object = Map::new();
     let mut put = |name: &str, value: Value| drop(object.insert(name.to_owned(), value));
@@ -104,16 +106,16 @@ pub(super) fn difference_object(difference: &Difference, show_values: bool) -> M
     put("key", json!(key));
     put("what", json!(difference.what.name()));
     match &difference.what {
-        What::Changed { columns } => put("columns", json!(columns)),
-        What::Count { hash, source, target } => {
+        DifferenceKind::Changed { columns } => put("columns", json!(columns)),
+        DifferenceKind::Count { hash, source, target } => {
             put("hash", json!(format!("{hash:016x}")));
             put("source_rows", json!(source));
             put("target_rows", json!(target));
         }
-        What::Missing | What::Extra | What::Undecided => {}
+        DifferenceKind::Missing | DifferenceKind::Extra | DifferenceKind::Undecided => {}
     }
     if let Some(values) = difference.values.as_ref().filter(|_| show_values) {
-        let version = |version: &Version| match version {
+        let version = |version: &RowVersion| match version {
             None => Value::Null,
             Some(row) => {
                 let cells = values.columns.iter().zip(row);
@@ -143,7 +145,7 @@ pub(super) fn finding(finding: &TableFinding) -> (String, &'static str, String) 
         TableFinding::Unreadable(table, said) => {
             (table.to_string(), "unreadable", format!("cannot be read {said}"))
         }
-        TableFinding::Columns(table, Mismatch { only_source, only_target, incomparable }) => {
+        TableFinding::Columns(table, TableMismatch { only_source, only_target, incomparable }) => {
             let parts = [
                 ("only on the source", only_source),
                 ("only on the target", only_target),
@@ -207,11 +209,11 @@ fn print_table(out: &mut impl Write, report: &CheckReport, show_values: bool) ->
     }
     for ((difference, name), key) in shown.iter().zip(&names).zip(&keys) {
         let details = match &difference.what {
-            What::Changed { columns } => columns.join(", "),
-            What::Missing => "not on the target".into(),
-            What::Extra => "not on the source".into(),
-            What::Undecided => "changes too often to be sure".into(),
-            What::Count { hash, source, target } => {
+            DifferenceKind::Changed { columns } => columns.join(", "),
+            DifferenceKind::Missing => "not on the target".into(),
+            DifferenceKind::Extra => "not on the source".into(),
+            DifferenceKind::Undecided => "changes too often to be sure".into(),
+            DifferenceKind::Count { hash, source, target } => {
                 format!("rows like {hash:016x}: {source} on the source, {target} on the target")
             }
         };
@@ -235,15 +237,15 @@ fn print_table(out: &mut impl Write, report: &CheckReport, show_values: bool) ->
     writeln!(out, "compared {rows} rows of {tables} tables in {:.1} s: {verdict}", elapsed.as_secs_f64())
 }
 
-fn key_text(difference: &Difference) -> String {
+fn key_text(difference: &RowDifference) -> String {
     let parts: Vec<_> = difference.key.iter().map(|literal| literal.0.as_str()).collect();
     if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
 }
 
-fn print_values(out: &mut impl Write, difference: &Difference) -> io::Result<()> {
+fn print_values(out: &mut impl Write, difference: &RowDifference) -> io::Result<()> {
     let Some(values) = &difference.values else { return Ok(()) };
     for (index, column) in values.columns.iter().enumerate() {
-        let of = |version: &Version| {
+        let of = |version: &RowVersion| {
             let row = version.as_ref()?;
             Some(row.get(index)?.as_deref().map_or_else(|| "NULL".to_owned(), value_text))
         };

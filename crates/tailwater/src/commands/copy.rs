@@ -8,7 +8,7 @@ use serde_json::json;
 use tailwater_bulk::copy::{self, CopyOptions, CopyReport};
 use tailwater_bulk::dump::omissions::Omission;
 use tailwater_bulk::load::LoadOptions;
-use tailwater_bulk::progress::Progress;
+use tailwater_bulk::progress::BulkProgress;
 use tailwater_bulk::schema::Selection;
 use tailwater_session::ConnectOptions;
 use tailwater_wire::printable;
@@ -72,7 +72,7 @@ pub(super) fn options(
     let mut options = CopyOptions::new(source, selection, load)
         .lock_wait_max(Duration::from_secs(how.lock_wait_max_s))
         .chunk_bytes_max(how.chunk_bytes_max);
-    options.anew = how.anew;
+    options.restart = how.restart;
     options
 }
 
@@ -81,7 +81,7 @@ pub(super) fn options(
 /// # Errors
 /// Whatever ended it.
 pub(super) async fn run(options: &CopyOptions, output: Output) -> anyhow::Result<Option<CopyReport>> {
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(BulkProgress::default());
     let stop = stop_on_signal()?;
     let work = copy::copy(options, &progress, &stop);
     match shown("copying", &progress, output, Told::Out, work).await? {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use tailwater_bulk::binary::BinaryPoint;
+use tailwater_bulk::binary::BinaryCopyPosition;
 use tailwater_bulk::binary::clone_plugin::{self, CloneOptions};
 use tailwater_bulk::binary::mariadb_backup::{self, BackupOptions};
-use tailwater_bulk::{BulkError, Progress};
+use tailwater_bulk::{BulkError, BulkProgress};
 use tailwater_session::ConnectOptions;
 use tailwater_wire::printable;
 
@@ -67,7 +67,7 @@ pub(super) fn clone_options(
 /// Whatever ended it.
 pub(super) async fn clone_server(options: &CloneOptions, output: Output) -> anyhow::Result<Exit> {
     super::init_messages_as(output);
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(BulkProgress::default());
     let stop = stop_on_signal()?;
     refused_or_done(
         match shown("cloning", &progress, output, Told::Out, clone_plugin::clone(options, &progress, &stop))
@@ -117,7 +117,7 @@ async fn into_folder(
         };
     }
     super::init_messages_as(output);
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(BulkProgress::default());
     let stop = stop_on_signal()?;
     match shown("copying", &progress, output, Told::Out, mariadb_backup::back_up(&options, &progress, &stop))
         .await?
@@ -153,7 +153,7 @@ fn print_plan(how: &str, bytes: u64, output: Output) -> io::Result<()> {
 
 fn print_report(
     to: &str,
-    point: &BinaryPoint,
+    point: &BinaryCopyPosition,
     bytes: u64,
     elapsed: Duration,
     output: Output,

@@ -8,8 +8,8 @@ use anyhow::{Context, ensure};
 use serde_json::json;
 use tailwater_bulk::dump::omissions::Omission;
 use tailwater_bulk::dump::{self, DumpOptions, DumpPlan, DumpReport};
-use tailwater_bulk::folder::{Compression, RowFormat};
-use tailwater_bulk::progress::Progress;
+use tailwater_bulk::folder::{DumpCompression, RowFormat};
+use tailwater_bulk::progress::BulkProgress;
 use tailwater_bulk::schema::{Selection, TableName};
 use tailwater_wire::printable;
 
@@ -48,7 +48,7 @@ pub(super) fn dump(arguments: &DumpArgs, output: Output) -> anyhow::Result<Exit>
         // What is worth knowing of the data, such as tables that no snapshot holds for, is told meanwhile.
         super::init_messages_as(output);
         options.throttle = Arc::new(throttle(&arguments.throttle, &options.connect)?);
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(BulkProgress::default());
         let stop = stop_on_signal()?;
         let paused = Paused::stop(arguments)?;
         if arguments.place == STREAM {
@@ -74,11 +74,11 @@ pub(super) fn dump(arguments: &DumpArgs, output: Output) -> anyhow::Result<Exit>
 
 fn options(arguments: &DumpArgs) -> anyhow::Result<DumpOptions> {
     let compression = match arguments.compression {
-        Some(CompressionArg::None) => Compression::None,
-        Some(CompressionArg::Zstd) | None => Compression::Zstd,
-        Some(CompressionArg::Gzip) => Compression::Gzip,
+        Some(CompressionArg::None) => DumpCompression::None,
+        Some(CompressionArg::Zstd) | None => DumpCompression::Zstd,
+        Some(CompressionArg::Gzip) => DumpCompression::Gzip,
     };
-    if let Some(level) = arguments.compression_level.filter(|_| compression != Compression::None) {
+    if let Some(level) = arguments.compression_level.filter(|_| compression != DumpCompression::None) {
         let max = compression.level_max();
         ensure!(level <= max, "--compression-level {level}: this compression has levels from 1 to {max}");
     }

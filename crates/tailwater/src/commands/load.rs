@@ -8,7 +8,7 @@ use serde_json::json;
 use tailwater_bulk::BulkError;
 use tailwater_bulk::load::accounts::{AccountsReport, LoadAccounts};
 use tailwater_bulk::load::{self, LoadOptions, folder_format};
-use tailwater_bulk::progress::Progress;
+use tailwater_bulk::progress::BulkProgress;
 use tailwater_wire::printable;
 
 use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
@@ -42,7 +42,7 @@ pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result
         ..LoadOptions::new(connect)
     };
     let files = dump_files(&arguments.place)?;
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(BulkProgress::default());
     let stop = stop_on_signal()?;
     let begun = Instant::now();
     let work = async {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tailwater_bulk::progress::Progress;
-use tailwater_bulk::repair::{self, Outcome, RepairOptions, RepairReport};
+use tailwater_bulk::progress::BulkProgress;
+use tailwater_bulk::repair::{self, RepairOptions, RepairOutcome, RepairReport};
 use tailwater_wire::printable;
 
 use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
@@ -30,7 +30,7 @@ pub(super) async fn repair(arguments: &RepairArgs, output: Output) -> anyhow::Re
         ..RepairOptions::new(check::options(&arguments.what)?)
     };
     let throttle = throttle(&arguments.what.throttle, &options.check.source)?;
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(BulkProgress::default());
     let work = repair::repair(&options, throttle, Arc::clone(&progress), stop_on_signal()?);
     let report = match shown("repairing", &progress, output, Told::Out, work).await? {
         Ok(report) => report,
@@ -42,24 +42,28 @@ pub(super) async fn repair(arguments: &RepairArgs, output: Output) -> anyhow::Re
     };
     print(&report, options.dry_run, output)?;
     let is_left =
-        options.dry_run && report.rows.iter().any(|(_, outcome)| matches!(outcome, Outcome::Done(_)));
+        options.dry_run && report.rows.iter().any(|(_, outcome)| matches!(outcome, RepairOutcome::Done(_)));
     Ok(if report.is_equal() && !is_left { Exit::Done } else { Exit::Found })
 }
 
 fn print(report: &RepairReport, dry_run: bool, output: Output) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let of = |wanted: fn(&Outcome) -> bool| report.rows.iter().filter(|(_, outcome)| wanted(outcome)).count();
-    let done = of(|outcome| matches!(outcome, Outcome::Done(_)));
-    let (same, remain) =
-        (of(|outcome| *outcome == Outcome::Same), of(|outcome| matches!(outcome, Outcome::Remains(_))));
+    let of = |wanted: fn(&RepairOutcome) -> bool| {
+        report.rows.iter().filter(|(_, outcome)| wanted(outcome)).count()
+    };
+    let done = of(|outcome| matches!(outcome, RepairOutcome::Done(_)));
+    let (same, remain) = (
+        of(|outcome| *outcome == RepairOutcome::Same),
+        of(|outcome| matches!(outcome, RepairOutcome::Remains(_))),
+    );
     let seconds = report.elapsed.as_secs_f64();
     if output == Output::Json {
         for (difference, outcome) in &report.rows {
             let mut object = check::difference_object(difference, false);
             let (outcome, said) = match outcome {
-                Outcome::Done(action) => (if dry_run { "would" } else { "done" }, action.name()),
-                Outcome::Same => ("same", ""),
-                Outcome::Remains(reason) => ("remains", reason.as_str()),
+                RepairOutcome::Done(action) => (if dry_run { "would" } else { "done" }, action.name()),
+                RepairOutcome::Same => ("same", ""),
+                RepairOutcome::Remains(reason) => ("remains", reason.as_str()),
             };
             object.insert("schema_version".into(), json!(SCHEMA_VERSION));
             object.insert("event".into(), json!("row"));
@@ -88,9 +92,13 @@ fn print(report: &RepairReport, dry_run: bool, output: Output) -> io::Result<()>
         let key: Vec<_> = difference.key.iter().map(|literal| literal.0.as_str()).collect();
         let (table, key) = (difference.table_name(), key.join(", "));
         match outcome {
-            Outcome::Done(action) if dry_run => writeln!(out, "would {} {table} ({key})", action.name())?,
-            Outcome::Done(_) | Outcome::Same => {}
-            Outcome::Remains(reason) => writeln!(out, "{table} ({key}) remains: {}", printable(reason))?,
+            RepairOutcome::Done(action) if dry_run => {
+                writeln!(out, "would {} {table} ({key})", action.name())?
+            }
+            RepairOutcome::Done(_) | RepairOutcome::Same => {}
+            RepairOutcome::Remains(reason) => {
+                writeln!(out, "{table} ({key}) remains: {}", printable(reason))?
+            }
         }
     }
     if report.unfinished {

@@ -70,18 +70,18 @@ impl Model {
     }
 
     /// The model never lies but about estimates.
-    fn answer(&self, partition: usize, question: &Question, noise: u64) -> Answer {
+    fn answer(&self, partition: usize, question: &ChunkQuery, noise: u64) -> ChunkQueryResult {
         match question {
-            Question::Extent => {
+            ChunkQuery::Extent => {
                 let values = || self.of(partition).filter_map(|row| row[0].as_ref()?.parse::<i128>().ok());
-                Answer::Extent(values().min().zip(values().max()))
+                ChunkQueryResult::Extent(values().min().zip(values().max()))
             }
-            Question::Estimate { from, to } => {
+            ChunkQuery::Estimate { from, to } => {
                 let range = KeyRange::Integers { from: Some(*from), to: Some(*to) };
                 let rows = self.of(partition).filter(|row| self.holds(row, &range)).count() as u64;
-                Answer::Estimate(if noise.is_multiple_of(3) { noise } else { rows.max(1) })
+                ChunkQueryResult::Estimate(if noise.is_multiple_of(3) { noise } else { rows.max(1) })
             }
-            Question::Boundary { after, rows } => {
+            ChunkQuery::Boundary { after, rows } => {
                 let range = KeyRange::Keys { after: after.clone(), to: None };
                 let mut behind: Vec<_> = self
                     .of(partition)
@@ -92,7 +92,7 @@ impl Model {
                     let one: Row = one.iter().map(|value| Some(value.0.clone())).collect();
                     self.compare(&one, other).unwrap()
                 });
-                Answer::Boundary(behind.into_iter().nth(usize::try_from(rows - 1).unwrap()))
+                ChunkQueryResult::Boundary(behind.into_iter().nth(usize::try_from(rows - 1).unwrap()))
             }
         }
     }
@@ -164,7 +164,7 @@ fn plan(model: &Model, nullable: bool, partitions: usize, rows_estimate: u64) ->
         name: format!("c{index}"),
         kind: kind.clone(),
         nullable,
-        turned: false,
+        descending: false,
     });
     ChunkPlan {
         key: Some(ChunkKey { name: "k".into(), columns: columns.collect() }),
@@ -196,13 +196,13 @@ proptest! {
             prop_assert!(steps < 40_000, "it does not end");
             let done = walk.is_done();
             let step = walk.step();
-            prop_assert_eq!(done, step == Step::Done);
+            prop_assert_eq!(done, step == ChunkStep::Done);
             match step {
-                Step::Ask(partition, question) => {
+                ChunkStep::Ask(partition, question) => {
                     let partition = partition_number(partition.as_deref());
                     walk.answer(model.answer(partition, &question, *noise.next().unwrap()));
                 }
-                Step::Chunk(chunk) => {
+                ChunkStep::Chunk(chunk) => {
                     chunks += 1;
                     let partition = partition_number(chunk.partition.as_deref());
                     let mut rows = 0;
@@ -212,18 +212,18 @@ proptest! {
                             rows += 1;
                         }
                     }
-                    walk.measured(rows, rows * (1 + noise.next().unwrap() % 100));
+                    walk.record_chunk(rows, rows * (1 + noise.next().unwrap() % 100));
                     if chunks % resume_every == 0 && noise.next().unwrap() % 2 == 0 {
                         let width_min = walk.width_min;
                         walk = Chunker::resume(plan.clone(), Some(&chunk)).unwrap();
                         walk.width_min = width_min;
                     }
                 }
-                Step::Done => break,
+                ChunkStep::Done => break,
             }
         }
         prop_assert!(covered.iter().all(|&times| times == 1), "{:?}", covered);
-        prop_assert_eq!(walk.step(), Step::Done);
+        prop_assert_eq!(walk.step(), ChunkStep::Done);
     }
 
     #[test]
@@ -235,14 +235,14 @@ proptest! {
         let mut left = rows;
         loop {
             match walk.step() {
-                Step::Ask(_, question) => walk.answer(model.answer(0, &question, 1)),
-                Step::Chunk(chunk) => {
+                ChunkStep::Ask(_, question) => walk.answer(model.answer(0, &question, 1)),
+                ChunkStep::Chunk(chunk) => {
                     let held = model.of(0).filter(|row| model.holds(row, &chunk.keys)).count() as u64;
                     prop_assert_eq!(held, left.min(rows_max));
-                    walk.measured(held, held);
+                    walk.record_chunk(held, held);
                     left -= held;
                 }
-                Step::Done => break,
+                ChunkStep::Done => break,
             }
         }
         prop_assert_eq!(left, 0);
@@ -258,18 +258,20 @@ fn dense_keys_are_cut_without_questions_and_sparse_ones_with_few() {
         let (mut questions, mut chunks) = (0, 0);
         loop {
             match walk.step() {
-                Step::Ask(_, Question::Extent) => walk.answer(Answer::Extent(Some((1, high)))),
-                Step::Ask(_, Question::Estimate { from, to }) => {
+                ChunkStep::Ask(_, ChunkQuery::Extent) => {
+                    walk.answer(ChunkQueryResult::Extent(Some((1, high))))
+                }
+                ChunkStep::Ask(_, ChunkQuery::Estimate { from, to }) => {
                     questions += 1;
                     let rows = (to.abs_diff(from) + 1) / per_key;
-                    walk.answer(Answer::Estimate(u64::try_from(rows).unwrap().max(1)));
+                    walk.answer(ChunkQueryResult::Estimate(u64::try_from(rows).unwrap().max(1)));
                 }
-                Step::Ask(_, question) => panic!("{question:?} about an integer"),
-                Step::Chunk(_) => {
+                ChunkStep::Ask(_, question) => panic!("{question:?} about an integer"),
+                ChunkStep::Chunk(_) => {
                     chunks += 1;
-                    walk.measured(1000, 1000);
+                    walk.record_chunk(1000, 1000);
                 }
-                Step::Done => return (questions, chunks),
+                ChunkStep::Done => return (questions, chunks),
             }
         }
     };

@@ -19,7 +19,7 @@ use super::types::Kind;
 use super::values;
 use crate::chunker::table_info::ColumnInfo;
 use crate::error::BulkError;
-use crate::folder::{Compression, NewFile, NulledValues};
+use crate::folder::{DumpCompression, NewFile, NulledValues};
 use crate::schema::TableName;
 
 /// About how many bytes of values make a group: what each connection holds in memory.
@@ -100,7 +100,7 @@ impl ParquetFile {
         file: Box<dyn NewFile>,
         path: &Path,
         table: &Arc<ParquetTable>,
-        compression: Compression,
+        compression: DumpCompression,
         level: i32,
     ) -> Result<Self, BulkError> {
         let created_by = format!("tailwater version {}", env!("CARGO_PKG_VERSION"));
@@ -197,11 +197,11 @@ pub struct WrittenParquet {
     pub nulled: Vec<NulledValues>,
 }
 
-fn codec(compression: Compression, level: i32) -> Result<Codec, ParquetError> {
+fn codec(compression: DumpCompression, level: i32) -> Result<Codec, ParquetError> {
     Ok(match compression {
-        Compression::None => Codec::UNCOMPRESSED,
-        Compression::Zstd => Codec::ZSTD(ZstdLevel::try_new(level)?),
-        Compression::Gzip => Codec::GZIP(GzipLevel::try_new(level.unsigned_abs())?),
+        DumpCompression::None => Codec::UNCOMPRESSED,
+        DumpCompression::Zstd => Codec::ZSTD(ZstdLevel::try_new(level)?),
+        DumpCompression::Gzip => Codec::GZIP(GzipLevel::try_new(level.unsigned_abs())?),
     })
 }
 
@@ -435,7 +435,7 @@ mod tests {
 
     fn file(table: &Arc<ParquetTable>, bytes_max: usize) -> ParquetFile {
         let file = Box::new(Disk { bytes: 0, bytes_max });
-        ParquetFile::new(file, Path::new("t.parquet"), table, Compression::None, 0).expect("a file")
+        ParquetFile::new(file, Path::new("t.parquet"), table, DumpCompression::None, 0).expect("a file")
     }
 
     /// As a disk that gets full.

@@ -24,7 +24,7 @@ enum Checker {
     /// Ours.
     Ours,
     /// Ours, with longer digests of rows that are sent.
-    OursHere,
+    OursClient,
     /// Ours, chunk after chunk on one connection.
     OursOne,
     /// pt-table-checksum, which has one connection.
@@ -35,7 +35,7 @@ impl Checker {
     fn name(self) -> &'static str {
         match self {
             Self::Ours => "tailwater",
-            Self::OursHere => "tailwater, --digests here",
+            Self::OursClient => "tailwater, --digests client",
             Self::OursOne => "tailwater, 1 worker",
             Self::Peer => PEER,
         }
@@ -43,9 +43,9 @@ impl Checker {
 
     fn program(self, source: &Server, target: &Server, set: TablesData) -> anyhow::Result<Program> {
         let workers = if self == Self::OursOne { 1 } else { WORKERS };
-        let digests = if self == Self::OursHere { "here" } else { "quick" };
+        let digests = if self == Self::OursClient { "client" } else { "quick" };
         Ok(match self {
-            Self::Ours | Self::OursHere | Self::OursOne => Program::new(std::env::current_exe()?)
+            Self::Ours | Self::OursClient | Self::OursOne => Program::new(std::env::current_exe()?)
                 .arguments(["check", "--source-user=root", "--target-user=root", "--database", set.schema()])
                 .arguments(["--workers", &workers.to_string(), "--digests", digests])
                 .path_argument("--source-socket=", source.socket())
@@ -76,7 +76,7 @@ pub async fn check(options: &TablesBench) -> anyhow::Result<Report> {
         "server_cpu_s is the CPU time of the primary alone".to_owned(),
         format!(
             "{PEER} compares 32 bits of CRC32 of each row, combined by XOR, in which equal changes of two rows cancel; so does ours between \
-             MariaDB servers, multiplied so that they do not; with --digests here, and always on MySQL, 128 bits of XXH3"
+             MariaDB servers, multiplied so that they do not; with --digests client, and always on MySQL, 128 bits of XXH3"
         ),
     ];
     for kind in kinds(options.server)? {
@@ -126,7 +126,7 @@ async fn measure(
 ) -> anyhow::Result<()> {
     let kind = source.kind();
     let mut runs: Vec<(Checker, Vec<Measured>)> =
-        [Checker::Ours, Checker::OursHere, Checker::OursOne, Checker::Peer]
+        [Checker::Ours, Checker::OursClient, Checker::OursOne, Checker::Peer]
             .map(|checker| (checker, Vec::new()))
             .into();
     for repeat in 0..plan.repeats {
