@@ -14,10 +14,10 @@ use crate::logged::{row_changes, targets};
 
 on_each_server!(every_type_arrives_by_sql_and_by_binlog);
 
-const COMMON: &str = include_str!("../../tailwater/tests/log_cat/common.sql");
-const MYSQL_GEOMETRY: &str = include_str!("../../tailwater/tests/log_cat/mysql_geometry.sql");
-const MARIADB: &str = include_str!("../../tailwater/tests/log_cat/mariadb.sql");
-const MARIADB_11: &str = include_str!("../../tailwater/tests/log_cat/mariadb_11.sql");
+const COMMON: &str = include_str!("../../tailwater/tests/capture/log_cat/common.sql");
+const MYSQL_GEOMETRY: &str = include_str!("../../tailwater/tests/capture/log_cat/mysql_geometry.sql");
+const MARIADB: &str = include_str!("../../tailwater/tests/capture/log_cat/mariadb.sql");
+const MARIADB_11: &str = include_str!("../../tailwater/tests/capture/log_cat/mariadb_11.sql");
 
 /// Documents with all that SQL can say, and partial updates of them.
 const DOCUMENTS: &str = r#"

@@ -1,5 +1,5 @@
-//! Transactions and rows that are larger than what is held in memory. How much that is, `crates/tailwater/tests/large.rs`
-//! measures.
+//! Transactions and rows that are larger than what is held in memory. `crates/tailwater/tests/apply/large_transactions.rs`
+//! measures how much memory that is.
 
 use std::time::Duration;
 

@@ -12,9 +12,9 @@ use serde_json::Value;
 use tailwater_sandbox::{Cache, ServerKind, require};
 use tailwater_wire::Flavour;
 
+use crate::cli::demo_and_sandbox::{Down, shell_with_cache};
 use crate::open_metrics::Scrape;
 use crate::shell::{PROGRAM, Shell};
-use crate::try_out::{Down, shell_with_cache};
 
 /// Only reached when something is wrong.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -6,7 +6,7 @@ use tailwater_sandbox::odd_settings::{make_odd, make_ordinary};
 use tailwater_sandbox::{ServerKind, require};
 use tailwater_wire::Flavour;
 
-use crate::failed_over::{GONE, Led, more_commits};
+use crate::failover::automatic_failover::{GONE, Led, more_commits};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn primaries_are_replaced_under_odd_global_settings_mariadb() -> Result<()> {

@@ -9,8 +9,8 @@ use tailwater_lab::trial::Durability;
 use tailwater_lab::trial::led::PRIMARY_NAME;
 use tailwater_sandbox::{Etcd, ServerKind, Workload, WorkloadSpec, require};
 
-use crate::http::Http;
-use crate::two_relays::{Pair, acts, nothing_is_missing, until};
+use crate::cli::http::Http;
+use crate::failover::two_relays::{Pair, acts, nothing_is_missing, until};
 
 /// Only reached when something is wrong.
 const PATIENCE: Duration = Duration::from_secs(60);

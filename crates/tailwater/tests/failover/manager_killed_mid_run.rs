@@ -14,9 +14,9 @@ use tailwater_sandbox::{Server, ServerKind, Workload, WorkloadSpec, require};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 
-use crate::failed_over::{Led, more_commits};
+use crate::failover::automatic_failover::{Led, more_commits};
+use crate::failover::switchover::{as_app, lead_clients};
 use crate::shell::{PROGRAM, Shell};
-use crate::switched_over::{as_app, lead_clients};
 
 /// Only reached when something is wrong.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -12,9 +12,9 @@ use tailwater_sandbox::{
     Etcd, Ledger, OwnedProcess, ReservedPort, ServerKind, Workload, WorkloadSpec, require,
 };
 
-use crate::failed_over::more_commits;
+use crate::failover::automatic_failover::more_commits;
+use crate::failover::two_relays::{acts, until};
 use crate::shell::{PROGRAM, Shell};
-use crate::two_relays::{acts, until};
 
 /// The daemon on the primary's machine: it captures and manages, and does not acknowledge, as it would die with what it holds.
 fn start_beside_primary(first: &Shell, shell: &Shell, serve: u16) -> Result<OwnedProcess> {

@@ -9,7 +9,7 @@ use tailwater_sandbox::{Server, ServerKind, Workload, WorkloadSpec, require};
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
 
-use crate::failed_over::{Led, more_commits};
+use crate::failover::automatic_failover::{Led, more_commits};
 
 /// Only reached when something is wrong.
 const PATIENCE: Duration = Duration::from_secs(60);

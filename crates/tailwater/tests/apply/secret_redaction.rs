@@ -8,7 +8,7 @@ use tailwater_lab::trial::Trial;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
 
-use crate::http::{Http, daemon};
+use crate::cli::http::{Http, daemon};
 use crate::shell::Shell;
 
 /// Only reached when something is wrong.

@@ -8,7 +8,7 @@ use tailwater_sandbox::{HaProxy, ReservedPort, Server, ServerKind, require};
 use tailwater_session::{ConnectOptions, Connection, Endpoint, TlsMode, TlsOptions};
 use tailwater_wire::Flavour;
 
-use crate::http::{Http, daemon, follower, member, unlock, written_by};
+use crate::cli::http::{Http, daemon, follower, member, unlock, written_by};
 use crate::shell::Shell;
 
 /// Only reached when something is wrong.
@@ -136,7 +136,7 @@ impl Ways {
 
     /// The page's configuration, with addresses of this test, and shorter times.
     fn config(&self, db1: &Server, db2: &Server, daemon: u16) -> Result<String> {
-        let page = include_str!("../../../docs/how-to/haproxy.md");
+        let page = include_str!("../../../../docs/how-to/haproxy.md");
         let config = page.split("```haproxy\n").nth(1).and_then(|rest| rest.split("```").next());
         let mut config = config.context("the page has no configuration")?.to_owned();
         // The daemon that is asked first is not there: the second is asked.

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use tailwater_sandbox::{Server, ServerKind, require};
 use tailwater_wire::Flavour;
 
-use crate::http::{Http, daemon, follower, written_by};
+use crate::cli::http::{Http, daemon, follower, written_by};
 use crate::open_metrics::Scrape;
 use crate::shell::Shell;
 

@@ -16,9 +16,9 @@ use tailwater_sandbox::{
 };
 use tailwater_session::Connection;
 
-use crate::http::Http;
-use crate::killed_amid::{begin, recoveries, until_running};
-use crate::rejoined::wait_for_nobody;
+use crate::cli::http::Http;
+use crate::failover::manager_killed_mid_run::{begin, recoveries, until_running};
+use crate::failover::rejoin::wait_for_nobody;
 use crate::shell::{PROGRAM, Shell};
 
 /// Only reached when something is wrong.

@@ -9,7 +9,7 @@ use tailwater_log::AckMode;
 use tailwater_manager::lease::{EtcdOptions, EtcdValue};
 use tailwater_sandbox::{Etcd, ServerKind, require};
 
-use crate::rejoined::until;
+use crate::failover::rejoin::until;
 use crate::shell::{PROGRAM, Shell};
 
 /// How often something is written before: etcd counts it.

@@ -213,7 +213,7 @@ async fn log_cat_prints_rows_as_mariadb_1011_does() -> Result<()> {
 
 #[tokio::test]
 async fn log_cat_prints_rows_as_mariadb_118_does() -> Result<()> {
-    if is_spared_in_ci("log_cat::log_cat_prints_rows_as_mariadb_118_does", "that on 10.11") {
+    if is_spared_in_ci("capture::log_cat::log_cat_prints_rows_as_mariadb_118_does", "that on 10.11") {
         return Ok(());
     }
     mariadb(ServerKind::Mariadb118).await
