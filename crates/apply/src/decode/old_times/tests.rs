@@ -44,8 +44,8 @@ fn values(name: &str) -> Vec<Value<'static>> {
     values
 }
 
-/// A value cut to so many digits, and its bytes as MariaDB logs them: `sec_part` of `sql/field.cc` and `my_time_packed` of
-/// `sql/compat56.cc` are the other way round.
+/// A value cut to so many digits, and its bytes in the log: with a fraction as `Field_time_hires`, `Field_datetime_hires` and
+/// `Field_timestamp_hires` of MariaDB store it (`sql/field.cc`). `crates/apply/tests/old_times.rs` shows the same on servers.
 fn logged(value: &Value<'_>, digits: u8) -> (Value<'static>, Vec<u8>) {
     let unit = 10_u32.pow(u32::from(DIGITS_MAX - digits));
     let cut = |micros: u32| micros / unit * unit;
