@@ -19,7 +19,7 @@ mod xid;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tailwater_log::Entry;
+use tailwater_log::LogEntry;
 use tailwater_wire::event::{
     ChecksumAlgorithm, EVENT_HEADER_BYTES, EventHeader, FormatDescription, RowsKind,
 };
@@ -152,7 +152,7 @@ impl Decoder {
     /// applied.
     pub fn transaction(
         &mut self,
-        entry: &Entry,
+        entry: &LogEntry,
         span: Span,
         events: Bytes,
         tables: &mut dyn Tables,
@@ -166,7 +166,7 @@ impl Decoder {
     /// As [`Decoder::transaction`].
     pub fn xa_rows(
         &mut self,
-        entry: &Entry,
+        entry: &LogEntry,
         span: Span,
         events: Bytes,
         tables: &mut dyn Tables,
@@ -176,7 +176,7 @@ impl Decoder {
 
     fn decode(
         &mut self,
-        entry: &Entry,
+        entry: &LogEntry,
         span: Span,
         events: Bytes,
         tables: &mut dyn Tables,

@@ -14,7 +14,7 @@ use tailwater_apply::filter::{FilterError, Route};
 use tailwater_apply::target::{IndexPart, TargetColumn, TargetTable, UniqueIndex};
 use tailwater_apply::transaction::{Content, RowChanges, Span, Step, Transaction};
 use tailwater_apply::writeset::IndexId;
-use tailwater_log::{Entry, EntryFlags, EntryKind, LogPosition};
+use tailwater_log::{EntryFlags, EntryKind, LogEntry, LogPosition};
 use tailwater_wire::Flavour;
 use tailwater_wire::event::{
     EVENT_HEADER_BYTES, Event, EventBody, EventHeader, EventType, FormatDescription, PayloadLimits, RowsKind,
@@ -41,7 +41,7 @@ struct File {
     flavour: Flavour,
     description: Bytes,
     format: FormatDescription,
-    transactions: Vec<(Entry, Vec<Bytes>)>,
+    transactions: Vec<(LogEntry, Vec<Bytes>)>,
 }
 
 impl File {
@@ -54,13 +54,13 @@ impl File {
         let format = FormatDescription::parse(&description[EVENT_HEADER_BYTES..]).unwrap();
         let flavour = format.flavour();
         let mut tracker = TransactionTracker::new(flavour);
-        let mut transactions: Vec<(Entry, Vec<Bytes>)> = Vec::new();
+        let mut transactions: Vec<(LogEntry, Vec<Bytes>)> = Vec::new();
         let mut offset = 4;
         for event in events {
             let header = EventHeader::parse(&event).unwrap();
             match tracker.observe(&header, &event[EVENT_HEADER_BYTES..], &format).unwrap() {
                 Boundary::Begin(start) => {
-                    let entry = Entry {
+                    let entry = LogEntry {
                         position: LogPosition { segment: 1, offset },
                         length: 0,
                         kind: EntryKind::Transaction,
@@ -225,7 +225,7 @@ fn joined(events: &[Bytes]) -> Bytes {
     joined.freeze()
 }
 
-fn span(entry: &Entry) -> Span {
+fn span(entry: &LogEntry) -> Span {
     Span { start: entry.position, end: entry.end() }
 }
 
@@ -234,7 +234,7 @@ fn decode(
     file: &File,
     decoder: &mut Decoder,
     tables: &mut Everything,
-    entry: &Entry,
+    entry: &LogEntry,
     events: &[Bytes],
     xa_rows: bool,
 ) -> Result<Box<Transaction>, ApplyError> {
@@ -270,7 +270,7 @@ fn read_steps(
     file: &File,
     decoder: &mut Decoder,
     tables: &mut Everything,
-    entry: &Entry,
+    entry: &LogEntry,
     events: &[Bytes],
 ) -> Result<Vec<Step>, ApplyError> {
     let mut reader = TransactionReader::new(entry);
@@ -360,7 +360,7 @@ fn check_rows(place: &str, transaction: &Transaction) {
 }
 
 /// What a transaction is by the events that [`OpeningReader`] wants.
-fn open(decoder: &Decoder, entry: &Entry, events: &[Bytes]) -> Result<Option<Content>, ApplyError> {
+fn open(decoder: &Decoder, entry: &LogEntry, events: &[Bytes]) -> Result<Option<Content>, ApplyError> {
     let mut opening = OpeningReader::new(entry);
     for event in events {
         if opening.is_over() {

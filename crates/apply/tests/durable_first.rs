@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use tailwater_apply::Channel;
 use tailwater_apply::channel::{ChannelOptions, ChannelStart, ChannelState, ChannelStatus};
 use tailwater_apply::scheduler::CommitOrder;
-use tailwater_log::{AckMode, Durable, LogHandle, LogOptions, LogPosition, LogWriter};
+use tailwater_log::{AckMode, DurableState, LogHandle, LogOptions, LogPosition, LogWriter};
 use tailwater_sandbox::ServerKind;
 use tailwater_wire::Flavour;
 use tailwater_wire::event::EventHeader;
@@ -195,7 +195,7 @@ struct PowerCut {
     counts: Vec<Vec<Vec<u8>>>,
     options: ChannelOptions,
     after: TempDir,
-    durable: Durable,
+    durable: DurableState,
 }
 
 impl PowerCut {

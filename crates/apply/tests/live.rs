@@ -9,7 +9,7 @@ use tailwater_apply::decode::{DecodeLimits, Decoded, Decoder, OldTimeDigits, Tab
 use tailwater_apply::filter::{FilterError, Route};
 use tailwater_apply::target::TargetTable;
 use tailwater_apply::transaction::{Content, Span, Step, Transaction};
-use tailwater_log::{Entry, EntryFlags, EntryKind, LogPosition};
+use tailwater_log::{EntryFlags, EntryKind, LogEntry, LogPosition};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
@@ -71,7 +71,7 @@ async fn decode_all(
         match &boundary {
             Boundary::Outside | Boundary::Abandoned => continue,
             Boundary::Begin(start) => {
-                entry = Some(Entry {
+                entry = Some(LogEntry {
                     position: LogPosition { segment: 1, offset: 4 },
                     length: 0,
                     kind: EntryKind::Transaction,
@@ -98,7 +98,7 @@ async fn decode(
     decoder: &mut Decoder,
     tables: &mut Catalogued,
     connection: &mut Connection,
-    entry: &Entry,
+    entry: &LogEntry,
     bytes: Bytes,
 ) -> Result<Transaction> {
     let span = Span { start: entry.position, end: entry.end() };

@@ -97,11 +97,11 @@ impl Rig {
             semi_sync: false,
             start: StartPolicy::Oldest,
             heartbeat: Duration::from_millis(500),
-            watch_interval: Duration::from_millis(500),
+            source_check_interval: Duration::from_millis(500),
             directory: self.folder.path().join("log"),
             log: LogOptions { ack: self.ack, preallocate_bytes: 1 << 20, ..LogOptions::default() },
             servers: BTreeMap::new(),
-            stays: false,
+            wait_when_refused: false,
         };
         self.capture = Some(Capture::start(options, self.ended.clone(), Some(&Handle::current()))?);
         Ok(())

@@ -58,7 +58,7 @@ impl Job {
             info!(source, segments, bytes, compressed_bytes = archived.compressed_bytes, "archived segments");
         }
         let Some(time_max) = retention else { return Ok(()) };
-        let dropped = log.drop_archived(&self.archive, time_max, SystemTime::now())?;
+        let dropped = log.expire_archive(&self.archive, time_max, SystemTime::now())?;
         if !dropped.segments.is_empty() {
             let (segments, bytes) = (dropped.segments.len(), dropped.bytes);
             info!(source, segments, bytes, "dropped old archived segments");

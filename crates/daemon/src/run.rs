@@ -203,7 +203,7 @@ async fn supervise(
         match result.context("waiting for a capture")? {
             Ok(()) => info!(source = name, "capture ended"),
             Err(error) => {
-                if error.retry() == tailwater_relay::Retry::Fatal {
+                if error.retry() == tailwater_relay::CaptureRetry::Fatal {
                     error!(source = name, code = error.code(), "ending: the log cannot be kept: {error}");
                     stop.cancel();
                 } else if !running.is_empty() {

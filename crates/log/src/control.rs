@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::document;
+use crate::atomic_json_file;
 use crate::error::LogError;
 use crate::index::SegmentHeader;
 use crate::storage::Directory;
@@ -36,7 +36,7 @@ impl Control {
 
     /// Reads it; `None` if there is none.
     pub(crate) fn read(directory: &dyn Directory) -> Result<Option<Self>, LogError> {
-        let Some(document) = document::read(directory, NAME, BYTES_MAX)? else { return Ok(None) };
+        let Some(document) = atomic_json_file::read(directory, NAME, BYTES_MAX)? else { return Ok(None) };
         let path = directory.path_of(NAME);
         document
             .map_err(Damage::Malformed)
@@ -50,7 +50,7 @@ impl Control {
 
     /// Replaces it durably.
     pub(crate) fn write(&self, directory: &dyn Directory) -> Result<(), LogError> {
-        document::replace(directory, NAME, &self.document())
+        atomic_json_file::replace(directory, NAME, &self.document())
     }
 
     fn document(&self) -> String {
@@ -100,13 +100,15 @@ mod tests {
     use super::*;
 
     fn decode(bytes: &[u8]) -> Result<Control, Damage> {
-        document::decode(bytes).map_err(Damage::Malformed).and_then(|document| Control::parse(&document))
+        atomic_json_file::decode(bytes)
+            .map_err(Damage::Malformed)
+            .and_then(|document| Control::parse(&document))
     }
 
     #[test]
     fn it_comes_back_and_damage_is_seen() {
         let control = Control { first_segment: 17, ..Control::new() };
-        let bytes = document::encode(&control.document());
+        let bytes = atomic_json_file::encode(&control.document());
         assert_eq!(decode(&bytes), Ok(control));
         for at in 0..bytes.len() - 1 {
             let mut damaged = bytes.clone();
@@ -119,6 +121,6 @@ mod tests {
     #[test]
     fn a_newer_version_is_named() {
         let document = r#"{"format_version":9,"something":"else"}"#;
-        assert_eq!(decode(&document::encode(document)), Err(Damage::Version(9)));
+        assert_eq!(decode(&atomic_json_file::encode(document)), Err(Damage::Version(9)));
     }
 }

@@ -124,7 +124,7 @@ impl Queue {
     }
 
     /// Has a sync that was asked for be made now.
-    pub(crate) fn hurry(&self) {
+    pub(crate) fn make_urgent(&self) {
         let mut work = self.lock();
         if work.sync.is_some() && !work.urgent {
             work.urgent = true;

@@ -5,7 +5,7 @@ use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader, EventType, FormatDe
 use tailwater_wire::transaction::{Step, TransactionTracker};
 use tailwater_wire::{Flavour, WireError};
 
-use crate::position::{Entry, EntryFlags, EntryKind, LogPosition};
+use crate::position::{EntryFlags, EntryKind, LogEntry, LogPosition};
 use crate::segment::FIRST_EVENT_OFFSET;
 
 /// Follows the events of one segment.
@@ -25,7 +25,7 @@ pub(crate) struct Framing {
 
 #[derive(Debug)]
 struct OpenEntry {
-    entry: Entry,
+    entry: LogEntry,
     whole: bool,
 }
 
@@ -108,7 +108,7 @@ impl Framing {
         }
         self.advance_source(offset, header);
         let position = LogPosition { segment: self.segment, offset };
-        let new_entry = |kind| Entry {
+        let new_entry = |kind| LogEntry {
             position,
             length: 0,
             kind,
@@ -149,7 +149,7 @@ impl Framing {
     }
 
     /// The event that began last is complete, and `end` is the offset behind it; gives the entry that it completes.
-    pub(crate) fn end_event(&mut self, end: u64) -> Option<Entry> {
+    pub(crate) fn end_event(&mut self, end: u64) -> Option<LogEntry> {
         let open = self.open.take_if(|open| open.whole)?;
         let mut entry = open.entry;
         entry.length = end - entry.position.offset;

@@ -9,17 +9,17 @@ use tailwater_wire::gtid::{Gtid, GtidSet};
 use tokio::sync::watch;
 
 use crate::archive::overlay::ArchivedDirectory;
-use crate::archive::{self, Archive, ArchiveDropped, ArchiveOptions, ArchiveProgress, Archived};
+use crate::archive::{self, Archive, ArchiveExpiry, ArchiveOptions, ArchiveProgress, ArchiveReport};
 use crate::control::{self, Control};
 use crate::error::LogError;
 use crate::index::SegmentHeader;
 use crate::index_file::{self, IndexReader};
 use crate::options::{AckMode, Retention};
-use crate::position::{Entry, LogPosition, SourceIdentity};
-use crate::progress::{Durable, LogState, SegmentState, Shared};
+use crate::position::{LogEntry, LogPosition, SourceIdentity};
+use crate::progress::{DurableState, LogState, SegmentState, Shared};
 use crate::reader::{Bound, LogReader};
-use crate::readers::{Readers, RememberedReader};
-use crate::retention::{self, Purge, PurgeLimit, Watermark};
+use crate::readers::{PersistentReader, Readers};
+use crate::retention::{self, Purge, PurgeLimit, RetentionPin};
 use crate::segment::{FIRST_EVENT_OFFSET, index_name, parse_segment_name, segment_name};
 use crate::storage::{Directory, RealDirectory};
 use crate::tail_recovery;
@@ -101,13 +101,13 @@ pub(crate) fn if_purged(directory: &dyn Directory, segment: u64) -> Result<(), L
     }
 }
 
-/// While it lives, what is written is made durable at once: [`LogHandle::hurry`].
+/// While it lives, what is written is made durable at once: [`LogHandle::prompt_sync`].
 #[derive(Debug)]
-pub struct Hurry(Arc<Shared>);
+pub struct PromptSyncGuard(Arc<Shared>);
 
-impl Drop for Hurry {
+impl Drop for PromptSyncGuard {
     fn drop(&mut self) {
-        self.0.hurry(false);
+        self.0.end_prompt_sync();
     }
 }
 
@@ -140,12 +140,12 @@ impl LogHandle {
     }
 
     /// How far the log is durable.
-    pub fn durable(&self) -> Durable {
+    pub fn durable(&self) -> DurableState {
         self.shared.durable()
     }
 
     /// The same, to wait for changes of.
-    pub fn subscribe(&self) -> watch::Receiver<Durable> {
+    pub fn subscribe(&self) -> watch::Receiver<DurableState> {
         self.shared.subscribe()
     }
 
@@ -154,11 +154,11 @@ impl LogHandle {
     ///
     /// # Errors
     /// [`LogError::Poisoned`].
-    pub async fn until_durable(&self, position: LogPosition) -> Result<bool, LogError> {
-        let ended = |durable: &Durable| durable.position >= position || durable.state != LogState::Open;
+    pub async fn wait_until_durable(&self, position: LogPosition) -> Result<bool, LogError> {
+        let ended = |durable: &DurableState| durable.position >= position || durable.state != LogState::Open;
         if !ended(&self.durable()) {
             let mut durable = self.subscribe();
-            let _hurry = self.hurry();
+            let _prompt_sync = self.prompt_sync();
             // The sender lives as long as this.
             let _ = durable.wait_for(ended).await;
         }
@@ -172,16 +172,16 @@ impl LogHandle {
     ///
     /// # Errors
     /// [`LogError::Poisoned`].
-    pub async fn until_written_is_durable(&self) -> Result<bool, LogError> {
+    pub async fn wait_until_written_is_durable(&self) -> Result<bool, LogError> {
         let written = *self.shared.subscribe_written().borrow();
-        self.until_durable(written).await
+        self.wait_until_durable(written).await
     }
 
     /// Has what is written made durable at once for as long as the answer lives, also in [`AckMode::Received`]: for those who pass on what
     /// is durable as it comes.
-    pub fn hurry(&self) -> Hurry {
-        self.shared.hurry(true);
-        Hurry(Arc::clone(&self.shared))
+    pub fn prompt_sync(&self) -> PromptSyncGuard {
+        self.shared.begin_prompt_sync();
+        PromptSyncGuard(Arc::clone(&self.shared))
     }
 
     /// Whether everything before `position` is in the log as surely as an ACK promises: durable, or, in [`AckMode::Received`],
@@ -198,11 +198,11 @@ impl LogHandle {
     ///
     /// # Errors
     /// [`LogError::Poisoned`].
-    pub async fn until_acknowledged(&self, position: LogPosition) -> Result<bool, LogError> {
+    pub async fn wait_until_acknowledged(&self, position: LogPosition) -> Result<bool, LogError> {
         let mut written = self.shared.subscribe_written();
         loop {
             if self.ack == AckMode::Durable || !self.shared.is_kept_once_written() {
-                return self.until_durable(position).await;
+                return self.wait_until_durable(position).await;
             }
             // Changes also when the log's state does.
             written.borrow_and_update();
@@ -223,7 +223,7 @@ impl LogHandle {
     }
 
     /// The newest durable transaction, if it lies in the newest segment.
-    pub fn last_transaction(&self) -> Option<Entry> {
+    pub fn last_transaction(&self) -> Option<LogEntry> {
         self.shared.last_transaction()
     }
 
@@ -298,7 +298,7 @@ impl LogHandle {
     ///
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::Io`].
-    pub fn gtids_not_here(&self) -> Result<Option<GtidSet>, LogError> {
+    pub fn gtids_purged_or_before(&self) -> Result<Option<GtidSet>, LogError> {
         // A log that began in the middle of a file is told by the start of the next one.
         const SEGMENTS_ASKED_MAX: usize = 3;
         for state in self.shared.segments().values().take(SEGMENTS_ASKED_MAX) {
@@ -324,15 +324,15 @@ impl LogHandle {
     ///
     /// # Errors
     /// As [`LogHandle::reader`].
-    pub fn reader_ahead(&self, from: LogPosition) -> Result<LogReader, LogError> {
+    pub fn reader_up_to_written(&self, from: LogPosition) -> Result<LogReader, LogError> {
         let bound = Bound::Ahead(Arc::clone(&self.shared), self.shared.subscribe_written());
         LogReader::open(Arc::clone(&self.shared.reading), bound, from)
     }
 
     /// Keeps everything from `position` on from being purged for as long as the watermark lives. `name` is shown to the
     /// operator when that holds a purge up.
-    pub fn register_reader(&self, name: &str, position: LogPosition) -> Watermark {
-        Watermark::register(Arc::clone(&self.shared), name, position, false)
+    pub fn register_reader(&self, name: &str, position: LogPosition) -> RetentionPin {
+        RetentionPin::register(Arc::clone(&self.shared), name, position, false)
     }
 
     /// The same, and remembers the reader beyond that: an operator's purge is refused for its sake while it is away, and
@@ -340,12 +340,12 @@ impl LogHandle {
     /// that is archived. Registering it again under its name says where it is now.
     ///
     /// [`LogOptions::retention`]: crate::LogOptions::retention
-    pub fn register_remembered_reader(&self, name: &str, position: LogPosition) -> Watermark {
-        Watermark::register(Arc::clone(&self.shared), name, position, true)
+    pub fn register_persistent_reader(&self, name: &str, position: LogPosition) -> RetentionPin {
+        RetentionPin::register(Arc::clone(&self.shared), name, position, true)
     }
 
     /// The readers that are remembered, whether they are here or not.
-    pub fn remembered_readers(&self) -> Vec<RememberedReader> {
+    pub fn persistent_readers(&self) -> Vec<PersistentReader> {
         self.shared.readers().all()
     }
 
@@ -487,7 +487,7 @@ impl LogDir {
         archive: &Archive,
         options: ArchiveOptions,
         mut progress: impl FnMut(ArchiveProgress),
-    ) -> Result<Archived, LogError> {
+    ) -> Result<ArchiveReport, LogError> {
         match &self.local {
             Some(local) => {
                 if Control::read(local.as_ref())?.is_none() {
@@ -495,7 +495,7 @@ impl LogDir {
                 }
                 archive::archive_sealed(local.as_ref(), archive, options, &mut progress)
             }
-            None => Ok(Archived::default()),
+            None => Ok(ArchiveReport::default()),
         }
     }
 
@@ -504,17 +504,17 @@ impl LogDir {
     ///
     /// # Errors
     /// [`LogError::Archive`]; [`LogError::Corrupt`], [`LogError::Io`].
-    pub fn drop_archived(
+    pub fn expire_archive(
         &self,
         archive: &Archive,
         time_max: Duration,
         now: SystemTime,
-    ) -> Result<ArchiveDropped, LogError> {
+    ) -> Result<ArchiveExpiry, LogError> {
         let (Some(local), Some(before)) = (self.local.as_deref(), now.checked_sub(time_max)) else {
-            return Ok(ArchiveDropped::default());
+            return Ok(ArchiveExpiry::default());
         };
         let Some(first) = segment_numbers(local)?.first().copied() else {
-            return Ok(ArchiveDropped::default());
+            return Ok(ArchiveExpiry::default());
         };
         let readers = Readers::read(local)?.all();
         let keep_from = readers.iter().map(|reader| reader.position.segment).fold(first, u64::min);
@@ -538,7 +538,7 @@ impl LogDir {
     ///
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::FormatVersion`], [`LogError::Io`].
-    pub fn remembered_readers(&self) -> Result<Vec<RememberedReader>, LogError> {
+    pub fn persistent_readers(&self) -> Result<Vec<PersistentReader>, LogError> {
         match &self.local {
             Some(local) => Ok(Readers::read(local.as_ref())?.all()),
             None => Ok(Vec::new()),
@@ -592,7 +592,7 @@ impl LogDir {
     ///
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::Io`].
-    pub fn find(&self, gtid: &Gtid) -> Result<Option<Entry>, LogError> {
+    pub fn find(&self, gtid: &Gtid) -> Result<Option<LogEntry>, LogError> {
         for number in self.numbers()?.into_iter().rev() {
             let header = self.header(number)?;
             let before =

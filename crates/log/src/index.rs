@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use tailwater_wire::gtid::{Gtid, MariadbGtid, MysqlGtid};
 
-use crate::position::{Entry, EntryFlags, EntryKind, LogPosition, SourceIdentity};
+use crate::position::{EntryFlags, EntryKind, LogEntry, LogPosition, SourceIdentity};
 
 const MAGIC: [u8; 8] = *b"TWINDEX\n";
 
@@ -133,7 +133,7 @@ impl SegmentHeader {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Record {
     /// A transaction or an event.
-    Entry(Entry),
+    Entry(LogEntry),
     /// The last record: the segment is complete.
     Seal {
         /// Its length in bytes.
@@ -154,7 +154,7 @@ impl Record {
     }
 
     /// Appends the bytes of an entry's record.
-    pub(crate) fn encode_entry(entry: &Entry, out: &mut Vec<u8>) {
+    pub(crate) fn encode_entry(entry: &LogEntry, out: &mut Vec<u8>) {
         let kind = match entry.kind {
             EntryKind::Transaction => KIND_TRANSACTION,
             EntryKind::Event => KIND_EVENT,
@@ -234,7 +234,7 @@ fn parse_body(body: &[u8], segment: u64) -> Option<Record> {
     let flags = EntryFlags(flags);
     let position = LogPosition { segment, offset: first };
     first.checked_add(second)?;
-    Some(Record::Entry(Entry { position, length: second, kind, gtid, source_end, commit_time_us, flags }))
+    Some(Record::Entry(LogEntry { position, length: second, kind, gtid, source_end, commit_time_us, flags }))
 }
 
 fn parse_gtid(bytes: &[u8]) -> Option<Option<Gtid>> {
@@ -285,7 +285,7 @@ mod tests {
             (any::<u32>(), any::<u32>(), any::<bool>(), gtid(), any::<u64>(), any::<u64>(), any::<u16>());
         prop_oneof![
             entry.prop_map(|(offset, length, transaction, gtid, source_end, commit_time_us, flags)| {
-                Record::Entry(Entry {
+                Record::Entry(LogEntry {
                     position: LogPosition { segment: 7, offset: offset.into() },
                     length: length.into(),
                     kind: if transaction { EntryKind::Transaction } else { EntryKind::Event },

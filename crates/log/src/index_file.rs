@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::control::Control;
 use crate::error::LogError;
 use crate::index::{FORMAT_VERSION, IndexDamage, PREFIX_BYTES, RECORD_BYTES_MAX, Record, SegmentHeader};
-use crate::position::Entry;
+use crate::position::LogEntry;
 use crate::progress::SegmentState;
 use crate::segment::{index_name, segment_name};
 use crate::storage::{Directory, File, OpenMode};
@@ -166,7 +166,7 @@ pub(crate) struct IndexFront {
 pub(crate) fn read_front(
     reader: &mut IndexReader,
     first: u64,
-    mut each: impl FnMut(&Entry) -> Result<(), LogError>,
+    mut each: impl FnMut(&LogEntry) -> Result<(), LogError>,
 ) -> Result<IndexFront, LogError> {
     let mut front =
         IndexFront { bytes: reader.offset(), entries: 0, end: first, sealed: None, ends_cleanly: false };

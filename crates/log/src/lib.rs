@@ -14,10 +14,10 @@
 //! What always holds: nothing is published that is not durable; readers see whole transactions only; after a failed
 //! write or fdatasync nothing more is published by this process.
 
-mod active;
+mod active_segment;
 pub mod archive;
+mod atomic_json_file;
 mod control;
-mod document;
 mod error;
 mod flusher;
 mod framing;
@@ -50,17 +50,19 @@ mod events;
 mod simulation;
 
 pub use archive::{Archive, ArchiveStore};
-pub use document::SmallFile;
+pub use atomic_json_file::AtomicJsonFile;
 pub use error::LogError;
-pub use handle::{Hurry, LogDir, LogHandle, SegmentSummary};
+pub use handle::{LogDir, LogHandle, PromptSyncGuard, SegmentSummary};
 pub use options::{AckMode, LogOptions, Retention};
-pub use position::{Entry, EntryFlags, EntryKind, LogPosition, SourceIdentity, SourceTail, TransactionSpan};
-pub use progress::{Durable, LogState};
+pub use position::{
+    EntryFlags, EntryKind, LogEntry, LogPosition, SourceIdentity, SourceTail, TransactionSpan,
+};
+pub use progress::{DurableState, LogState};
 pub use reader::LogReader;
-pub use readers::RememberedReader;
-pub use recovery::{Cut, Recovery};
-pub use retention::{Purge, PurgeLimit, Watermark};
+pub use readers::PersistentReader;
+pub use recovery::{RecoveryReport, TailTruncation};
+pub use retention::{Purge, PurgeLimit, RetentionPin};
 pub use storage::blocking;
 
-pub use verify::{Problem, Verification, VerifyProgress};
+pub use verify::{LogProblem, Verification, VerifyProgress};
 pub use writer::{Appended, LogWriter};

@@ -40,7 +40,7 @@ pub struct LogOptions {
     /// At most this many bytes of whole transactions wait for their fdatasync; beyond that, appending waits for it.
     pub unsynced_bytes_max: u64,
     /// [`AckMode::Received`]: the longest that written bytes wait for their fdatasync. They do not wait while somebody
-    /// [waits](crate::LogHandle::until_durable) for it, or [hurries](crate::LogHandle::hurry).
+    /// [waits](crate::LogHandle::wait_until_durable) for it, or [hurries](crate::LogHandle::prompt_sync).
     pub sync_interval: Duration,
     /// What [`LogHandle::purge`](crate::LogHandle::purge) keeps.
     pub retention: Retention,

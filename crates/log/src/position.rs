@@ -72,7 +72,7 @@ pub struct TransactionSpan {
     pub source_end: u64,
 }
 
-/// What an [`Entry`] covers.
+/// What an [`LogEntry`] covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
     /// A whole transaction, from the event that opens it to the one that ends it.
@@ -101,7 +101,7 @@ impl EntryFlags {
 
 /// One transaction, or one event that stands between transactions. Entries follow each other without gaps.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct LogEntry {
     /// Where it begins.
     pub position: LogPosition,
     /// Its length, in bytes.
@@ -119,7 +119,7 @@ pub struct Entry {
     pub flags: EntryFlags,
 }
 
-impl Entry {
+impl LogEntry {
     /// Where the next entry begins.
     pub fn end(&self) -> LogPosition {
         LogPosition { segment: self.position.segment, offset: self.position.offset + self.length }

@@ -15,7 +15,7 @@ use crate::control::Control;
 use crate::error::LogError;
 use crate::flusher::Queue;
 use crate::index::{Record, SegmentHeader};
-use crate::position::{Entry, LogPosition};
+use crate::position::{LogEntry, LogPosition};
 use crate::readers::Readers;
 use crate::retention::WatermarkState;
 use crate::segment::{index_name, segment_name};
@@ -23,7 +23,7 @@ use crate::storage::{Directory, File, blocking};
 
 /// How far the log is durable, and whether it goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Durable {
+pub struct DurableState {
     /// Every byte before it is on stable storage; readers go no further. Always between two entries.
     pub position: LogPosition,
     /// Whether it can still move.
@@ -57,7 +57,7 @@ pub(crate) struct Shared {
     /// The same for readers, with the archive behind it if there is one.
     pub reading: Arc<dyn Directory>,
     pub archive: Option<Archive>,
-    durable: watch::Sender<Durable>,
+    durable: watch::Sender<DurableState>,
     /// Up to where whole entries stand in their file, for readers that run ahead of what is durable. Also changes, to the same, when
     /// the log's state does.
     written: watch::Sender<LogPosition>,
@@ -67,7 +67,7 @@ pub(crate) struct Shared {
     /// Of what is written to the newest segment, a crash of the process leaves only what is in the index.
     unchecked: AtomicBool,
     /// How many want what is written to be durable soon.
-    hurried: AtomicUsize,
+    prompt_sync_requests: AtomicUsize,
     /// What the flusher's thread is to do.
     pub(crate) flushes: Arc<Queue>,
     /// Held from an fdatasync until what came of it is known to all: the system tells a failure once, to one of two threads.
@@ -83,7 +83,7 @@ pub(crate) enum Ahead {
     /// An entry that is durable: it is in the index.
     Durable,
     /// One that stands in its file, and up to where that can be read.
-    Entry(Entry, u64),
+    Entry(LogEntry, u64),
     /// Nothing that is whole and written.
     Nothing,
 }
@@ -97,10 +97,10 @@ struct Tail {
     entries: u64,
     /// The index is synced with every group: see [`Shared::sync_index_always`].
     sync_index: bool,
-    pending: VecDeque<Entry>,
+    pending: VecDeque<LogEntry>,
     encoded: Vec<u8>,
     gtids: Option<GtidSet>,
-    last_transaction: Option<Entry>,
+    last_transaction: Option<LogEntry>,
 }
 
 /// Everything that opening found out about the newest segment.
@@ -113,7 +113,7 @@ pub(crate) struct TailStart {
     pub end: u64,
     pub gtids: GtidSet,
     pub gtids_known: bool,
-    pub last_transaction: Option<Entry>,
+    pub last_transaction: Option<LogEntry>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -136,7 +136,7 @@ impl Shared {
             tracing::warn!(code = error.code(), "readers that are away are not remembered: {error}");
             Readers::default()
         });
-        let durable = Durable { position: LogPosition::ZERO, state: LogState::Open };
+        let durable = DurableState { position: LogPosition::ZERO, state: LogState::Open };
         Self {
             directory,
             reading,
@@ -147,7 +147,7 @@ impl Shared {
             segments: Mutex::new(segments),
             poison: OnceLock::new(),
             unchecked: AtomicBool::new(false),
-            hurried: AtomicUsize::new(0),
+            prompt_sync_requests: AtomicUsize::new(0),
             flushes: Arc::default(),
             syncing: Mutex::default(),
             control: Mutex::new(control),
@@ -156,11 +156,11 @@ impl Shared {
         }
     }
 
-    pub(crate) fn durable(&self) -> Durable {
+    pub(crate) fn durable(&self) -> DurableState {
         *self.durable.borrow()
     }
 
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Durable> {
+    pub(crate) fn subscribe(&self) -> watch::Receiver<DurableState> {
         self.durable.subscribe()
     }
 
@@ -170,18 +170,19 @@ impl Shared {
     }
 
     /// One more, or one less, wants what is written to be durable soon.
-    pub(crate) fn hurry(&self, begins: bool) {
-        if begins {
-            self.hurried.fetch_add(1, Ordering::SeqCst);
-            self.flushes.hurry();
-        } else {
-            self.hurried.fetch_sub(1, Ordering::SeqCst);
-        }
+    pub(crate) fn begin_prompt_sync(&self) {
+        self.prompt_sync_requests.fetch_add(1, Ordering::SeqCst);
+        self.flushes.make_urgent();
+    }
+
+    /// Counts one active prompt-sync request less.
+    pub(crate) fn end_prompt_sync(&self) {
+        self.prompt_sync_requests.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Whether somebody does.
-    pub(crate) fn is_hurried(&self) -> bool {
-        self.hurried.load(Ordering::SeqCst) > 0
+    pub(crate) fn has_prompt_sync_request(&self) -> bool {
+        self.prompt_sync_requests.load(Ordering::SeqCst) > 0
     }
 
     pub(crate) fn subscribe_written(&self) -> watch::Receiver<LogPosition> {
@@ -194,7 +195,7 @@ impl Shared {
     }
 
     /// The newest durable transaction of the newest segment.
-    pub(crate) fn last_transaction(&self) -> Option<Entry> {
+    pub(crate) fn last_transaction(&self) -> Option<LogEntry> {
         lock(&self.tail).last_transaction.clone()
     }
 
@@ -274,7 +275,7 @@ impl Shared {
     }
 
     /// Takes an entry whose bytes are not durable yet.
-    pub(crate) fn add_pending(&self, entry: Entry) {
+    pub(crate) fn add_pending(&self, entry: LogEntry) {
         lock(&self.tail).pending.push_back(entry);
     }
 

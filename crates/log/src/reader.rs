@@ -14,8 +14,8 @@ use crate::error::LogError;
 use crate::handle::{if_purged, segment_numbers};
 use crate::index::{IndexDamage, Record, SegmentHeader};
 use crate::index_file::{IndexReader, NextRecord};
-use crate::position::{Entry, LogPosition, SourceIdentity};
-use crate::progress::{Ahead, Durable, LogState, Shared};
+use crate::position::{LogEntry, LogPosition, SourceIdentity};
+use crate::progress::{Ahead, DurableState, LogState, Shared};
 use crate::segment::{FIRST_EVENT_OFFSET, index_name, segment_name};
 use crate::storage::{Directory, File, OpenMode};
 use crate::window::{WINDOW_BYTES, Windows};
@@ -24,7 +24,7 @@ use crate::window::{WINDOW_BYTES, Windows};
 #[derive(Debug)]
 pub(crate) enum Bound {
     /// To what the writer in this process has published.
-    Live(Arc<Shared>, watch::Receiver<Durable>),
+    Live(Arc<Shared>, watch::Receiver<DurableState>),
     /// To what stands in its file, durable or not.
     Ahead(Arc<Shared>, watch::Receiver<LogPosition>),
     /// To what the index says.
@@ -101,11 +101,11 @@ impl LogReader {
         self.segment.as_ref().map(|segment| (&segment.header.source, segment.header.source_file.as_str()))
     }
 
-    /// The next entry; `None` at the end of what is durable now, or written for one [ahead](crate::LogHandle::reader_ahead).
+    /// The next entry; `None` at the end of what is durable now, or written for one [ahead](crate::LogHandle::reader_up_to_written).
     ///
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::Purged`], [`LogError::Io`].
-    pub fn try_next(&mut self) -> Result<Option<Entry>, LogError> {
+    pub fn try_next(&mut self) -> Result<Option<LogEntry>, LogError> {
         loop {
             let durable = self.durable_end();
             if durable.is_some_and(|durable| self.position >= durable) {
@@ -173,7 +173,7 @@ impl LogReader {
     ///
     /// # Errors
     /// As [`LogReader::try_next`]; [`LogError::Poisoned`] when the log failed and everything durable was read.
-    pub async fn next(&mut self) -> Result<Option<Entry>, LogError> {
+    pub async fn next(&mut self) -> Result<Option<LogEntry>, LogError> {
         loop {
             // What is published while this looks is a change that the wait below sees.
             let state = match &mut self.bound {
@@ -320,14 +320,14 @@ impl LogReader {
     }
 
     /// The index is behind then, and catches up when this is durable.
-    fn give_ahead(&mut self, entry: Entry, readable_end: u64) -> Option<Entry> {
+    fn give_ahead(&mut self, entry: LogEntry, readable_end: u64) -> Option<LogEntry> {
         let segment = self.segment.as_mut()?;
         segment.readable_end = readable_end;
         self.go_to(&entry);
         Some(entry)
     }
 
-    fn go_to(&mut self, entry: &Entry) {
+    fn go_to(&mut self, entry: &LogEntry) {
         self.position = entry.end();
         self.entry = Span { start: entry.position.offset, end: entry.end().offset };
         self.event = Span { start: self.entry.start, end: self.entry.start };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::document;
+use crate::atomic_json_file;
 use crate::error::LogError;
 use crate::position::LogPosition;
 use crate::storage::Directory;
@@ -27,7 +27,7 @@ const WRITE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A reader that the log remembers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RememberedReader {
+pub struct PersistentReader {
     /// As it was registered.
     pub name: String,
     /// What it still needs begins here, or behind.
@@ -63,7 +63,9 @@ struct Entry {
 impl Readers {
     /// Reads who is remembered.
     pub(crate) fn read(directory: &dyn Directory) -> Result<Self, LogError> {
-        let Some(document) = document::read(directory, NAME, BYTES_MAX)? else { return Ok(Self::default()) };
+        let Some(document) = atomic_json_file::read(directory, NAME, BYTES_MAX)? else {
+            return Ok(Self::default());
+        };
         let path = directory.path_of(NAME);
         let parse =
             |document: String| serde_json::from_str::<File>(&document).map_err(|error| error.to_string());
@@ -90,8 +92,8 @@ impl Readers {
     }
 
     /// All of them, by name.
-    pub(crate) fn all(&self) -> Vec<RememberedReader> {
-        let remembered = |(name, (position, seen)): (&String, &(LogPosition, SystemTime))| RememberedReader {
+    pub(crate) fn all(&self) -> Vec<PersistentReader> {
+        let remembered = |(name, (position, seen)): (&String, &(LogPosition, SystemTime))| PersistentReader {
             name: name.clone(),
             position: *position,
             seen: *seen,
@@ -123,7 +125,7 @@ impl Readers {
         }
         // Also when it fails: a disk that is full is not asked at every step.
         self.written = Some(Instant::now());
-        let entry = |reader: RememberedReader| Entry {
+        let entry = |reader: PersistentReader| Entry {
             name: reader.name,
             segment: reader.position.segment,
             offset: reader.position.offset,
@@ -132,7 +134,7 @@ impl Readers {
         let file =
             File { format_version: FORMAT_VERSION, readers: self.all().into_iter().map(entry).collect() };
         // Strings and integers always serialize.
-        document::replace(directory, NAME, &serde_json::to_string(&file).unwrap_or_default())?;
+        atomic_json_file::replace(directory, NAME, &serde_json::to_string(&file).unwrap_or_default())?;
         self.changed = false;
         Ok(())
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use tailwater_wire::event::header::BINLOG_MAGIC;
 
+use crate::atomic_json_file;
 use crate::control::{self, Control};
-use crate::document;
 use crate::error::LogError;
 use crate::framing::Framing;
 use crate::index::SegmentHeader;
@@ -21,13 +21,13 @@ use crate::tail_recovery;
 
 /// What opening a log found and repaired.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Recovery {
+pub struct RecoveryReport {
     /// How many segments there are.
     pub segments: u64,
     /// Behind the last whole transaction: where the log goes on.
     pub end: Option<LogPosition>,
     /// What was cut off the newest segment.
-    pub cut: Option<Cut>,
+    pub cut: Option<TailTruncation>,
     /// How many transactions and events were found whole behind the end of the index, and kept.
     pub entries_recovered: u64,
     /// Segments whose index was missing or damaged, and was rebuilt.
@@ -36,10 +36,10 @@ pub struct Recovery {
     pub leftovers_removed: Vec<String>,
 }
 
-impl Recovery {
+impl RecoveryReport {
     /// Tells the operator what was repaired.
     pub(crate) fn tell(&self, path: &Path) {
-        if let Some(Cut { position, bytes, reason }) = &self.cut {
+        if let Some(TailTruncation { position, bytes, reason }) = &self.cut {
             tracing::warn!(log = %path.display(), %position, bytes, "cut a torn tail, which will be fetched again: {reason}");
         }
         if self.entries_recovered > 0 {
@@ -56,7 +56,7 @@ impl Recovery {
 
 /// A torn tail that was cut off: it was never acknowledged as durable, and will be asked for again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cut {
+pub struct TailTruncation {
     /// Where the log now ends.
     pub position: LogPosition,
     /// How many bytes that were not zero stood behind it.
@@ -71,7 +71,7 @@ pub(crate) struct Recovered {
     pub control: Control,
     pub segments: BTreeMap<u64, SegmentState>,
     pub tail: Option<RecoveredTail>,
-    pub recovery: Recovery,
+    pub recovery: RecoveryReport,
 }
 
 /// The newest segment, ready to be continued.
@@ -88,7 +88,7 @@ pub(crate) struct RecoveredTail {
 /// Nothing is written before it is certain that there is no corruption in what has to be read.
 pub(crate) fn recover(directory: &Arc<dyn Directory>) -> Result<Recovered, LogError> {
     let names = directory.list().map_err(|error| LogError::io("list", directory.path(), error))?;
-    let mut recovery = Recovery::default();
+    let mut recovery = RecoveryReport::default();
     let mut control = match Control::read(directory.as_ref())? {
         Some(control) => control,
         None => {
@@ -173,7 +173,7 @@ fn sealed_segment(
     directory: &Arc<dyn Directory>,
     number: u64,
     segments: &BTreeMap<u64, SegmentState>,
-    recovery: &mut Recovery,
+    recovery: &mut RecoveryReport,
 ) -> Result<SegmentState, LogError> {
     let name = segment_name(number);
     let path = directory.path_of(&name);
@@ -196,15 +196,14 @@ fn remove_leftovers(
     directory: &dyn Directory,
     names: &[String],
     numbers: &BTreeSet<u64>,
-    recovery: &mut Recovery,
+    recovery: &mut RecoveryReport,
 ) -> Result<(), LogError> {
     for name in names {
         let number = parse_segment_name(name).or_else(|| parse_index_name(name));
         let stale = match number {
             Some(number) => !numbers.contains(&number),
-            None => {
-                document::replaced_by(name).is_some_and(|name| [control::NAME, readers::NAME].contains(&name))
-            }
+            None => atomic_json_file::replaced_by(name)
+                .is_some_and(|name| [control::NAME, readers::NAME].contains(&name)),
         };
         if !stale {
             continue;

@@ -9,7 +9,7 @@ use crate::index_file;
 use crate::options::Retention;
 use crate::position::LogPosition;
 use crate::progress::Shared;
-use crate::readers::RememberedReader;
+use crate::readers::PersistentReader;
 use crate::segment::{index_name, segment_name};
 use crate::storage::{Directory, OpenMode};
 
@@ -26,7 +26,7 @@ pub(crate) struct WatermarkState {
 /// Keeps the segments that a reader still needs from being purged, for as long as it lives, and longer if the reader is
 /// to be remembered.
 #[derive(Debug)]
-pub struct Watermark {
+pub struct RetentionPin {
     shared: Arc<Shared>,
     id: u64,
     remembered: bool,
@@ -56,7 +56,7 @@ pub struct Purge {
     pub not_archived: Option<u64>,
 }
 
-impl Watermark {
+impl RetentionPin {
     pub(crate) fn register(shared: Arc<Shared>, name: &str, position: LogPosition, remembered: bool) -> Self {
         let mut watermarks = shared.watermarks();
         let id = watermarks.keys().next_back().map_or(0, |last| last + 1);
@@ -81,7 +81,7 @@ impl Watermark {
     }
 }
 
-impl Drop for Watermark {
+impl Drop for RetentionPin {
     fn drop(&mut self) {
         let state = self.shared.watermarks().remove(&self.id);
         if let Some(state) = state.filter(|_| self.remembered) {
@@ -172,7 +172,7 @@ pub(crate) fn purge(shared: &Shared, retention: Retention, now: SystemTime) -> R
     let mut inventory = inventory(shared);
     let archived = shared.archive.is_some();
     // From the archive, whoever comes back can read on.
-    let holds = |reader: &RememberedReader| {
+    let holds = |reader: &PersistentReader| {
         !archived && now.duration_since(reader.seen).is_ok_and(|away| away <= READER_AWAY_MAX)
     };
     inventory.holders.extend(away(shared).into_iter().filter(holds).map(WatermarkState::from));
@@ -265,7 +265,7 @@ fn inventory(shared: &Shared) -> Inventory {
 pub(crate) fn inventory_of(
     directory: &dyn Directory,
     numbers: impl IntoIterator<Item = u64>,
-    readers: Vec<RememberedReader>,
+    readers: Vec<PersistentReader>,
 ) -> Result<Inventory, LogError> {
     let mut inventory = Inventory::default();
     for number in numbers {
@@ -282,14 +282,14 @@ pub(crate) fn inventory_of(
     Ok(inventory)
 }
 
-impl From<RememberedReader> for WatermarkState {
-    fn from(reader: RememberedReader) -> Self {
+impl From<PersistentReader> for WatermarkState {
+    fn from(reader: PersistentReader) -> Self {
         Self { name: reader.name, position: reader.position }
     }
 }
 
 /// The readers that are remembered and not here.
-fn away(shared: &Shared) -> Vec<RememberedReader> {
+fn away(shared: &Shared) -> Vec<PersistentReader> {
     let mut readers = shared.readers().all();
     let watermarks = shared.watermarks();
     readers.retain(|reader| watermarks.values().all(|here| here.name != reader.name));

@@ -12,7 +12,8 @@ use crate::position::{LogPosition, SourceIdentity};
 use crate::storage::Directory;
 use crate::storage::simulated::{Failure, Faults, Random, SimulatedDirectory};
 use crate::{
-    LogDir, LogError, LogHandle, LogOptions, LogReader, LogState, LogWriter, Recovery, Retention, Watermark,
+    LogDir, LogError, LogHandle, LogOptions, LogReader, LogState, LogWriter, RecoveryReport, Retention,
+    RetentionPin,
 };
 
 fn options() -> LogOptions {
@@ -208,7 +209,8 @@ impl World {
         drop(writer);
         // Idempotent: opening again finds nothing to do.
         let writer = open(disk).unwrap();
-        let expected = Recovery { segments: recovery.segments, end: recovery.end, ..Recovery::default() };
+        let expected =
+            RecoveryReport { segments: recovery.segments, end: recovery.end, ..RecoveryReport::default() };
         assert_eq!(writer.recovery(), &expected);
         assert_eq!(disk_state(disk), first);
 
@@ -305,7 +307,7 @@ impl World {
 /// A reader that also gets what is written and not durable.
 struct RunningAhead {
     reader: LogReader,
-    watermark: Watermark,
+    watermark: RetentionPin,
     /// Where the next transaction stands among all, once one was read.
     next: Option<usize>,
 }
@@ -313,7 +315,7 @@ struct RunningAhead {
 impl RunningAhead {
     fn start(writer: &LogWriter) -> Self {
         let handle = writer.handle();
-        let reader = handle.reader_ahead(LogPosition::ZERO).unwrap();
+        let reader = handle.reader_up_to_written(LogPosition::ZERO).unwrap();
         let watermark = handle.register_reader("ahead", reader.position());
         Self { reader, watermark, next: None }
     }

@@ -13,9 +13,9 @@ use crate::framing::{Before, Framing};
 use crate::gtid_before;
 use crate::index::{Record, SegmentHeader};
 use crate::index_file::{self, IndexFront, IndexReader};
-use crate::position::{Entry, EntryKind, LogPosition};
+use crate::position::{EntryKind, LogEntry, LogPosition};
 use crate::progress::{SegmentState, TailStart};
-use crate::recovery::{Cut, RecoveredTail, Recovery, check_magic, open_index};
+use crate::recovery::{RecoveredTail, RecoveryReport, TailTruncation, check_magic, open_index};
 use crate::segment::{
     BadEvent, EventScan, FIRST_EVENT_OFFSET, SCAN_WINDOW_BYTES, Scanned, index_name, segment_name,
 };
@@ -38,7 +38,7 @@ struct Segment<'a> {
 struct Indexed {
     front: IndexFront,
     gtids: GtidSet,
-    last_transaction: Option<Entry>,
+    last_transaction: Option<LogEntry>,
     /// Where to begin to check, an entry's start at least [`CHECKED_BYTES`] before the end if there are that many.
     check_from: u64,
     source_end: u64,
@@ -60,7 +60,7 @@ pub(crate) fn recover(
     number: u64,
     control: &Control,
     segments: &BTreeMap<u64, SegmentState>,
-    recovery: &mut Recovery,
+    recovery: &mut RecoveryReport,
 ) -> Result<RecoveredTail, LogError> {
     let segment = Segment::open(directory.as_ref(), number, OpenMode::ReadWrite)?;
     let header = index_file::read_or_derive_header(directory.as_ref(), number, Some(control), segments)?;
@@ -149,7 +149,7 @@ impl Indexed {
     }
 }
 
-fn insert(gtids: &mut GtidSet, entry: &Entry, path: &Path) -> Result<(), LogError> {
+fn insert(gtids: &mut GtidSet, entry: &LogEntry, path: &Path) -> Result<(), LogError> {
     match &entry.gtid {
         Some(gtid) => gtids.insert(gtid).map_err(|error| {
             LogError::corrupt(path, entry.position.offset, format!("its GTID {gtid}: {error}"))
@@ -278,7 +278,7 @@ impl<'a> Segment<'a> {
         start: u64,
         end: u64,
         framing: &mut Framing,
-        mut each: impl FnMut(Entry, Option<GtidSet>) -> Result<(), LogError>,
+        mut each: impl FnMut(LogEntry, Option<GtidSet>) -> Result<(), LogError>,
     ) -> Result<WalkEnd, LogError> {
         let mut scan = self.scan(start, end, framing.format().cloned());
         loop {
@@ -314,7 +314,7 @@ impl<'a> Segment<'a> {
         end: u64,
         framing: &Framing,
         sealed: bool,
-    ) -> Result<Option<Cut>, LogError> {
+    ) -> Result<Option<TailTruncation>, LogError> {
         let bad = match walk_end {
             WalkEnd::Bad(bad) => bad,
             WalkEnd::Clean if end == self.length => return Ok(None),
@@ -328,7 +328,7 @@ impl<'a> Segment<'a> {
                     ));
                 }
                 let reason = "the transaction there is not complete".to_owned();
-                return Ok(Some(Cut { position: self.at(end), bytes: self.length - end, reason }));
+                return Ok(Some(TailTruncation { position: self.at(end), bytes: self.length - end, reason }));
             }
         };
         if sealed {
@@ -340,20 +340,20 @@ impl<'a> Segment<'a> {
             Tail::Unwritten if bad.offset == end => Ok(None),
             Tail::Unwritten => {
                 let reason = "the transaction there is not complete".to_owned();
-                Ok(Some(Cut { position: self.at(end), bytes: bad.offset - end, reason }))
+                Ok(Some(TailTruncation { position: self.at(end), bytes: bad.offset - end, reason }))
             }
             Tail::Torn { bytes } => {
                 let reason = format!("a write was torn: {}", bad.reason);
-                Ok(Some(Cut { position: self.at(end), bytes: bad.offset - end + bytes, reason }))
+                Ok(Some(TailTruncation { position: self.at(end), bytes: bad.offset - end + bytes, reason }))
             }
             Tail::Damaged => Err(LogError::corrupt(&self.path, bad.offset, bad.reason.clone())),
         }
     }
 
     /// All that stands behind `end`, as something to be cut.
-    fn cut_unchecked(&self, end: u64) -> Result<Option<Cut>, LogError> {
+    fn cut_unchecked(&self, end: u64) -> Result<Option<TailTruncation>, LogError> {
         let data_end = tear::data_end(self.file.as_ref(), &self.path, end, self.length)?;
-        Ok(data_end.map(|data_end| Cut {
+        Ok(data_end.map(|data_end| TailTruncation {
             position: self.at(end),
             bytes: data_end - end,
             reason: "events without checksums, which the index does not vouch for".to_owned(),

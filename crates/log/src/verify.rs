@@ -12,7 +12,7 @@ use crate::gtid_before;
 use crate::handle::{LogDir, if_purged};
 use crate::index::{Record, SegmentHeader};
 use crate::index_file::{self, IndexReader, NextRecord};
-use crate::position::{Entry, SourceIdentity};
+use crate::position::{LogEntry, SourceIdentity};
 use crate::recovery::check_magic;
 use crate::segment::{EventScan, FIRST_EVENT_OFFSET, Scanned, segment_name};
 use crate::storage::OpenMode;
@@ -30,14 +30,14 @@ pub struct Verification {
     /// Bytes read.
     pub bytes: u64,
     /// What is wrong, in the order of the log; at most [`Verification::PROBLEMS_MAX`].
-    pub problems: Vec<Problem>,
+    pub problems: Vec<LogProblem>,
     /// Problems beyond that number.
     pub problems_left_out: u64,
 }
 
 /// Something wrong in a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct LogProblem {
     /// The file.
     pub path: PathBuf,
     /// Where in it, in bytes.
@@ -68,7 +68,7 @@ impl Verification {
 
     fn problem(&mut self, path: &Path, offset: u64, reason: impl Into<String>) {
         if self.problems.len() < Self::PROBLEMS_MAX {
-            self.problems.push(Problem { path: path.to_owned(), offset, reason: reason.into() });
+            self.problems.push(LogProblem { path: path.to_owned(), offset, reason: reason.into() });
         } else {
             self.problems_left_out += 1;
         }
@@ -308,7 +308,7 @@ impl Verifier<'_> {
 
     fn entry(
         &mut self,
-        entry: &Entry,
+        entry: &LogEntry,
         index: &mut IndexReader,
         path: &Path,
         found: &mut Verification,
@@ -382,8 +382,8 @@ fn reason_of(error: LogError) -> String {
 }
 
 /// An entry for people.
-fn described(entry: &Entry) -> String {
-    let Entry { position, length, gtid, source_end, commit_time_us, .. } = entry;
+fn described(entry: &LogEntry) -> String {
+    let LogEntry { position, length, gtid, source_end, commit_time_us, .. } = entry;
     let gtid = gtid.as_ref().map_or_else(|| "an entry without GTID".to_owned(), ToString::to_string);
     format!(
         "{gtid} at {position}, {length} bytes, up to {source_end} of the source's file, commit time {commit_time_us} \

@@ -8,15 +8,15 @@ use tailwater_wire::event::header::BINLOG_MAGIC;
 use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription};
 use tailwater_wire::gtid::GtidSet;
 
-use crate::active::ActiveSegment;
+use crate::active_segment::ActiveSegment;
 use crate::error::LogError;
 use crate::flusher::Flusher;
 use crate::framing::Before;
 use crate::index::SegmentHeader;
 use crate::options::{AckMode, LogOptions};
-use crate::position::{Entry, LogPosition, SourceIdentity, SourceTail, TransactionSpan};
+use crate::position::{LogEntry, LogPosition, SourceIdentity, SourceTail, TransactionSpan};
 use crate::progress::{LogState, Shared, TailStart};
-use crate::recovery::{self, Recovered, Recovery};
+use crate::recovery::{self, Recovered, RecoveryReport};
 use crate::segment::{FIRST_EVENT_OFFSET, index_name, segment_name};
 use crate::storage::{Directory, OpenMode, RealDirectory};
 use crate::{LogHandle, gtid_before};
@@ -38,13 +38,13 @@ pub struct Appended {
 pub struct LogWriter {
     shared: Arc<Shared>,
     options: LogOptions,
-    recovery: Recovery,
+    recovery: RecoveryReport,
     active: Option<ActiveSegment>,
     /// Every whole transaction appended, durable or not, and all before it.
     gtids: Option<GtidSet>,
     /// Whether `gtids` holds all that was before the log's beginning too.
     gtids_known: bool,
-    last_transaction: Option<Entry>,
+    last_transaction: Option<LogEntry>,
     /// Up to where the flusher was asked to sync the newest segment.
     requested_end: u64,
     // Fields are dropped in this order: the thread ends before the lock is given up.
@@ -107,7 +107,7 @@ impl LogWriter {
     }
 
     /// What opening the log found and repaired.
-    pub fn recovery(&self) -> &Recovery {
+    pub fn recovery(&self) -> &RecoveryReport {
         &self.recovery
     }
 
@@ -120,7 +120,7 @@ impl LogWriter {
     pub fn source_tail(&self) -> Option<SourceTail> {
         let active = self.active.as_ref()?;
         let header = active.header();
-        let in_segment = |entry: &&Entry| entry.position.segment == header.segment;
+        let in_segment = |entry: &&LogEntry| entry.position.segment == header.segment;
         let last_transaction = self.last_transaction.as_ref().filter(in_segment).map(|entry| {
             TransactionSpan { source_start: entry.source_start(), source_end: entry.source_end }
         });
@@ -138,13 +138,13 @@ impl LogWriter {
     }
 
     /// The newest whole transaction, if it lies in the newest segment.
-    pub fn last_transaction(&self) -> Option<&Entry> {
+    pub fn last_transaction(&self) -> Option<&LogEntry> {
         self.last_transaction.as_ref()
     }
 
     /// Whether the newest segment begins in the middle of the source's file and holds nothing, not even a format description: a crash
     /// came between its beginning and the first that was appended.
-    pub fn has_hollow_segment(&self) -> bool {
+    pub fn has_empty_partial_segment(&self) -> bool {
         self.active.as_ref().is_some_and(|active| {
             active.header().source_offset > FIRST_EVENT_OFFSET && active.whole_end() <= FIRST_EVENT_OFFSET
         })
@@ -315,7 +315,7 @@ impl LogWriter {
         let entry = if last { active.end_event() } else { None };
         let position = active.position();
         self.guard(written)?;
-        let ends_transaction = entry.as_ref().is_some_and(Entry::is_transaction);
+        let ends_transaction = entry.as_ref().is_some_and(LogEntry::is_transaction);
         if let Some(entry) = entry {
             self.end_entry(entry)?;
         }
@@ -410,7 +410,7 @@ impl LogWriter {
         }
     }
 
-    fn end_entry(&mut self, entry: Entry) -> Result<(), LogError> {
+    fn end_entry(&mut self, entry: LogEntry) -> Result<(), LogError> {
         if let (Some(gtid), Some(gtids)) = (&entry.gtid, &mut self.gtids)
             && let Err(source) = gtids.insert(gtid)
         {
@@ -440,7 +440,7 @@ impl LogWriter {
     /// Writes what is buffered of whole transactions to the file, in one write, and gives the end of it: a crash of this
     /// process does not lose it, if events have checksums. In [`AckMode::Received`] an fdatasync follows within
     /// [`LogOptions::sync_interval`] from another thread; at once where [`LogOptions::background_sync_bytes`] wait for it, or
-    /// somebody [hurries](LogHandle::hurry).
+    /// somebody [hurries](LogHandle::prompt_sync).
     ///
     /// # Errors
     /// [`LogError::DiskFull`] and [`LogError::Write`], which poison the log.
@@ -448,11 +448,11 @@ impl LogWriter {
         let position = self.write_whole()?;
         let unsynced = self.unsynced_bytes();
         if self.options.ack == AckMode::Received && unsynced > 0 {
-            let hurried = self.shared.is_hurried() || !self.shared.is_kept_once_written();
-            self.request_sync(hurried || unsynced >= self.options.background_sync_bytes)?;
+            let urgent = self.shared.has_prompt_sync_request() || !self.shared.is_kept_once_written();
+            self.request_sync(urgent || unsynced >= self.options.background_sync_bytes)?;
             // Who has come meanwhile may not have found it.
-            if !hurried && self.shared.is_hurried() {
-                self.shared.flushes.hurry();
+            if !urgent && self.shared.has_prompt_sync_request() {
+                self.shared.flushes.make_urgent();
             }
         }
         Ok(position)

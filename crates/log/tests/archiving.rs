@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tailwater_log::archive::{ArchiveOptions, Archived};
+use tailwater_log::archive::{ArchiveOptions, ArchiveReport};
 use tailwater_log::{
     Archive, LogDir, LogError, LogHandle, LogOptions, LogPosition, LogWriter, PurgeLimit, Retention,
 };
@@ -57,7 +57,7 @@ impl World {
         Archive::new(self.store.clone(), "orders")
     }
 
-    fn upload(&self, retry_max: Duration) -> Result<Archived, LogError> {
+    fn upload(&self, retry_max: Duration) -> Result<ArchiveReport, LogError> {
         let options = ArchiveOptions { retry_max, ..ArchiveOptions::default() };
         LogDir::open_read_only(self.path()).unwrap().archive_sealed(&self.archive(), options, |_| ())
     }
@@ -318,12 +318,12 @@ fn old_archived_segments_go_unless_somebody_needs_them() {
     let hour = Duration::from_secs(3_600);
     let drop_old = || {
         let log = LogDir::open_read_only(world.path()).unwrap();
-        log.drop_archived(&world.archive(), hour, SystemTime::now()).unwrap().segments
+        log.expire_archive(&world.archive(), hour, SystemTime::now()).unwrap().segments
     };
     world.store.age(2 * hour);
     assert_eq!(drop_old(), [0; 0], "the log still holds them itself");
     world.handle().purge(SystemTime::now()).unwrap();
-    drop(world.handle().register_remembered_reader("db2", LogPosition { segment: 3, offset: 4 }));
+    drop(world.handle().register_persistent_reader("db2", LogPosition { segment: 3, offset: 4 }));
     assert_eq!(drop_old(), [1, 2]);
     assert_eq!(numbers(&world.open()), [3, 4, 5]);
     world.handle().forget_reader("db2").unwrap();

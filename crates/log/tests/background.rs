@@ -94,18 +94,18 @@ async fn received_is_synced_at_once_where_somebody_waits_for_it() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(writer.handle().durable().position < alone);
     let handle = writer.handle();
-    let hurry = handle.hurry();
+    let prompt_sync = handle.prompt_sync();
     wait_for(&writer, alone).await;
     for _ in 0..3 {
         transact(&mut writer, &mut source, &[100]).unwrap();
         let followed = writer.flush().unwrap();
         wait_for(&writer, followed).await;
     }
-    drop(hurry);
+    drop(prompt_sync);
     // So it is if somebody comes who waits for what is written already.
     transact(&mut writer, &mut source, &[100]).unwrap();
     let awaited = writer.flush().unwrap();
-    let until = tokio::time::timeout(Duration::from_secs(60), handle.until_durable(awaited));
+    let until = tokio::time::timeout(Duration::from_secs(60), handle.wait_until_durable(awaited));
     assert!(until.await.expect("it is synced").unwrap());
     transact(&mut writer, &mut source, &[100]).unwrap();
     let alone = writer.flush().unwrap();
@@ -127,7 +127,7 @@ async fn without_checksums_nothing_is_acknowledged_before_it_is_durable() {
         let handle = writer.handle();
         assert_eq!(handle.is_acknowledged(written), checksum == ChecksumAlgorithm::Crc32);
         assert!(handle.durable().position < written);
-        let until = tokio::time::timeout(Duration::from_secs(60), handle.until_acknowledged(written));
+        let until = tokio::time::timeout(Duration::from_secs(60), handle.wait_until_acknowledged(written));
         assert!(until.await.expect("it is synced if that is needed").unwrap());
         assert_eq!(handle.durable().position == written, checksum == ChecksumAlgorithm::Off);
         transact(&mut writer, &mut source, &[100]).unwrap();

@@ -151,7 +151,7 @@ fn a_reader_ahead_sees_what_is_written_once_and_goes_on_when_it_is_durable() {
     let mut writer = open(directory.path());
     let handle = writer.handle();
     // Before there is a segment.
-    let mut ahead = handle.reader_ahead(LogPosition::ZERO).unwrap();
+    let mut ahead = handle.reader_up_to_written(LogPosition::ZERO).unwrap();
     assert_eq!(ahead.try_next().unwrap(), None);
     begin_file(&mut writer, &mut source).unwrap();
     let mut next = || std::iter::from_fn(|| ahead.try_next().unwrap()).find_map(|entry| entry.gtid);
@@ -178,7 +178,7 @@ async fn a_reader_ahead_is_woken_by_a_write_and_by_the_end() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MySql);
     let mut writer = open(directory.path());
-    let mut ahead = writer.handle().reader_ahead(LogPosition::ZERO).unwrap();
+    let mut ahead = writer.handle().reader_up_to_written(LogPosition::ZERO).unwrap();
     let (sender, mut gtids) = tokio::sync::mpsc::channel(1);
     let reading = tokio::spawn(async move {
         while let Some(entry) = ahead.next().await.unwrap() {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use tailwater_log::{LogDir, LogError, LogWriter, Recovery};
+use tailwater_log::{LogDir, LogError, LogWriter, RecoveryReport};
 use tailwater_wire::Flavour;
 
 use crate::support::capture::{append, begin_file, open, options, read_all, read_log, rotate, transact};
@@ -102,7 +102,7 @@ fn lost_and_damaged_indexes_are_rebuilt_as_they_were() {
         assert!(read_all(directory.path()) == transactions);
         assert_eq!(LogDir::open_read_only(directory.path()).unwrap().verify(|_| ()).unwrap().problems, []);
         let writer = open(directory.path());
-        let again = Recovery { segments: 3, end: writer.recovery().end, ..Recovery::default() };
+        let again = RecoveryReport { segments: 3, end: writer.recovery().end, ..RecoveryReport::default() };
         assert_eq!(writer.recovery(), &again);
     }
 }

@@ -131,12 +131,12 @@ fn a_remembered_reader_is_waited_for_while_it_is_away_and_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let (writer, _) = five_segments(directory.path(), Retention { bytes_max: Some(0), time_max: None });
     let handle = writer.handle();
-    let watermark = handle.register_remembered_reader("replica db2", LogPosition { segment: 2, offset: 4 });
+    let watermark = handle.register_persistent_reader("replica db2", LogPosition { segment: 2, offset: 4 });
     watermark.advance(LogPosition { segment: 3, offset: 77 });
     drop(watermark);
     let log = LogDir::open_read_only(directory.path()).unwrap();
-    let remembered = log.remembered_readers().unwrap();
-    assert_eq!(remembered.len(), handle.remembered_readers().len());
+    let remembered = log.persistent_readers().unwrap();
+    assert_eq!(remembered.len(), handle.persistent_readers().len());
     assert_eq!(
         (remembered[0].name.as_str(), remembered[0].position),
         ("replica db2", LogPosition { segment: 3, offset: 77 })
@@ -160,5 +160,5 @@ fn a_remembered_reader_is_waited_for_while_it_is_away_and_after_a_restart() {
     assert_eq!(handle.purge(later).unwrap().segments, [3, 4]);
     assert!(handle.forget_reader("replica db2").unwrap());
     assert!(!handle.forget_reader("replica db2").unwrap());
-    assert_eq!(log.remembered_readers().unwrap(), []);
+    assert_eq!(log.persistent_readers().unwrap(), []);
 }

@@ -5,7 +5,7 @@
 //! the thread is in fdatasync the kernel's socket buffer collects what comes meanwhile; all of that is the next group.
 //!
 //! Where nobody waits for an ACK, the same is a task on the runtime on which the log is read: what waits there are the readers, and
-//! they then need not be woken on another thread (docs/adr/029-nobody-waits-for-an-asynchronous-log.md).
+//! they then need not be wakeup on another thread (docs/adr/029-nobody-waits-for-an-asynchronous-log.md).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, info_span};
 
-use crate::acker::Ordered;
-use crate::driver::Driver;
+use crate::capture_acker::{self, CaptureAcker};
+use crate::driver::CaptureDriver;
 use crate::error::RelayError;
-use crate::orders::{self, Acker};
+use crate::persisted_orders::PersistedOrders;
 use crate::resume::StartPolicy;
 use crate::status::{CaptureState, CaptureStatus};
 
@@ -41,7 +41,7 @@ pub struct CaptureOptions {
     /// The longest that the source may be silent; three times that is a broken link.
     pub heartbeat: Duration,
     /// How often the source's clock and its semi-sync settings are looked at.
-    pub watch_interval: Duration,
+    pub source_check_interval: Duration,
     /// The source's own folder in the log.
     pub directory: PathBuf,
     /// How the log is kept.
@@ -49,13 +49,13 @@ pub struct CaptureOptions {
     /// The other servers of the cluster, by name: those that it can be ordered to follow.
     pub servers: BTreeMap<String, ConnectOptions>,
     /// Once refused, wait for orders rather than end: somebody is there to give them.
-    pub stays: bool,
+    pub wait_when_refused: bool,
 }
 
 /// A running capture.
 #[derive(Debug)]
 pub struct Capture {
-    acker: Acker,
+    acker: CaptureAcker,
     log: LogHandle,
     status: Arc<CaptureStatus>,
     stop: CancellationToken,
@@ -68,7 +68,7 @@ pub struct Capture {
 pub struct OpenCapture {
     options: CaptureOptions,
     writer: LogWriter,
-    ordered: Ordered,
+    ordered: PersistedOrders,
 }
 
 impl OpenCapture {
@@ -89,12 +89,12 @@ impl OpenCapture {
         if let Some(stop) = ordered.stopped {
             status.set_state(CaptureState::StoppedByOrder(stop));
         }
-        status.set_ordered(ordered);
+        status.set_orders(ordered);
         let stop = CancellationToken::new();
-        let (giving, orders) = orders::channel();
-        let acker = Acker::new(&options, giving, log.clone(), status.clone());
+        let (giving, orders) = capture_acker::order_channel();
+        let acker = CaptureAcker::new(&options, giving, log.clone(), status.clone());
         let span = info_span!("relay.capture", source = %options.name);
-        let driver = Driver::new(options, status.clone(), stop.clone(), writer);
+        let driver = CaptureDriver::new(options, status.clone(), stop.clone(), writer);
         let (result_of, result) = mpsc::channel();
         let run = async move {
             let _ended = ended.drop_guard();
@@ -104,13 +104,13 @@ impl OpenCapture {
         };
         match readers {
             Some(readers) => drop(readers.spawn(run)),
-            None => on_thread(run)?,
+            None => spawn_capture_thread(run)?,
         }
         Ok(Capture { acker, log, status, stop, result })
     }
 }
 
-fn on_thread(run: impl Future<Output = ()> + Send + 'static) -> Result<(), RelayError> {
+fn spawn_capture_thread(run: impl Future<Output = ()> + Send + 'static) -> Result<(), RelayError> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RelayError::runtime)?;
     let thread = std::thread::Builder::new().name("capture".into());
@@ -124,7 +124,7 @@ impl Capture {
     /// [`RelayError::Log`] if one cannot be opened.
     pub fn open(options: CaptureOptions) -> Result<OpenCapture, RelayError> {
         let writer = LogWriter::open(&options.directory, options.log.clone())?;
-        let ordered = Ordered::read(&options.directory)?;
+        let ordered = PersistedOrders::read(&options.directory)?;
         Ok(OpenCapture { options, writer, ordered })
     }
 
@@ -151,12 +151,12 @@ impl Capture {
     }
 
     /// To give it orders.
-    pub fn acker(&self) -> Acker {
+    pub fn acker(&self) -> CaptureAcker {
         self.acker.clone()
     }
 
     /// Ends the capture; [`Capture::join`] waits until it has. After a restart it goes on: for good it is stopped by
-    /// [`Acker::stop`].
+    /// [`CaptureAcker::stop`].
     pub fn stop(&self) {
         self.stop.cancel();
     }

@@ -14,61 +14,63 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error, info, warn};
 
-use crate::acker::Order;
+use crate::background_checks::{
+    CapturedServer, SemiSyncHistory, check_source_periodically, purge_periodically, update_source_clock,
+};
 use crate::capture::CaptureOptions;
-use crate::error::{RelayError, Retry, ServerIdHolder};
+use crate::capture_acker::OrderRequest;
+use crate::error::{CaptureRetry, RelayError, ServerIdHolder};
 use crate::failure_log::FailureLog;
-use crate::opening::is_refusal;
-use crate::orders::GivenOrder;
-use crate::reading::Reading;
-use crate::resume::{self, Resume, StartPolicy};
+use crate::persisted_orders::CaptureOrder;
+use crate::resume::{self, ResumePoint, StartPolicy};
 use crate::source;
 use crate::status::{CaptureState, CaptureStatus};
-use crate::track::StreamTrack;
-use crate::watching::{Watch, Whom, ask_clock, keep_retention, watch_source};
+use crate::stream_ingest::StreamIngest;
+use crate::stream_position::StreamTracker;
+use crate::stream_request::is_refusal;
 
 /// How long the source may take to answer a question. On a link that was cut without a word nothing else tells; and a
 /// source whose commits wait for us must not wait for longer than this either.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
-pub(crate) struct Driver {
+pub(crate) struct CaptureDriver {
     pub options: CaptureOptions,
     /// The servers that can be followed, the source itself not among them, with patience limited.
     servers: BTreeMap<String, ConnectOptions>,
     /// The source itself, likewise.
     own: ConnectOptions,
-    /// Whom it captures from.
+    /// CapturedServer it captures from.
     pub connect: ConnectOptions,
     status: Arc<CaptureStatus>,
     stop: CancellationToken,
     pub log: LogWriter,
-    /// The source's file that it says is torn; see [`resume::LogState::torn`].
-    pub torn: Option<String>,
-    /// The last stream asked for did not begin; see [`Driver::wake`].
-    hung: bool,
-    /// Why it stands still although nobody told it to.
+    /// The source's file that it says is torn; see [`resume::LogCoverage::torn`].
+    pub torn_file: Option<String>,
+    /// The last stream asked for did not begin; see [`CaptureDriver::free_hung_dump_thread`].
+    stream_hung: bool,
+    /// Why it stands still although nobody reported it to.
     refused: Option<String>,
-    watch: Watch,
-    pauses: Pauses,
+    semi_sync_history: SemiSyncHistory,
+    pauses: ReconnectPauses,
     failures: FailureLog,
 }
 
 /// What ended the stream, or the wait for one.
-enum Woken {
-    ToEnd,
-    Order(GivenOrder),
+enum Wakeup {
+    Shutdown,
+    Order(OrderRequest),
     Stream(Result<(), RelayError>),
 }
 
 /// How long to wait before the next attempt.
-struct Pauses {
+struct ReconnectPauses {
     backoff: Backoff,
     /// Two that push each other aside must leave each other time to capture something.
     displaced: Backoff,
     next: Option<Duration>,
 }
 
-impl Pauses {
+impl ReconnectPauses {
     fn new() -> Self {
         let seed = u64::from(std::process::id());
         Self {
@@ -93,7 +95,7 @@ impl Pauses {
     }
 }
 
-impl Driver {
+impl CaptureDriver {
     pub(crate) fn new(
         options: CaptureOptions,
         status: Arc<CaptureStatus>,
@@ -117,47 +119,47 @@ impl Driver {
             status,
             stop,
             log,
-            torn: None,
-            hung: false,
+            torn_file: None,
+            stream_hung: false,
             refused: None,
-            watch: Watch::default(),
-            pauses: Pauses::new(),
+            semi_sync_history: SemiSyncHistory::default(),
+            pauses: ReconnectPauses::new(),
             failures: FailureLog::default(),
         }
     }
 
-    pub(crate) async fn run(self, orders: mpsc::Receiver<GivenOrder>) -> Result<(), RelayError> {
-        let retention = tokio::spawn(keep_retention(self.log.handle()).in_current_span());
+    pub(crate) async fn run(self, orders: mpsc::Receiver<OrderRequest>) -> Result<(), RelayError> {
+        let retention = tokio::spawn(purge_periodically(self.log.handle()).in_current_span());
         let result = self.capture(orders).await;
         retention.abort();
         result
     }
 
-    async fn capture(mut self, mut orders: mpsc::Receiver<GivenOrder>) -> Result<(), RelayError> {
-        self.look_up_orders();
+    async fn capture(mut self, mut orders: mpsc::Receiver<OrderRequest>) -> Result<(), RelayError> {
+        self.apply_persisted_orders();
         loop {
             let transactions_before = self.status.snapshot().transactions;
-            let woken = self.until_woken(&mut orders).await;
+            let wakeup = self.wait_for_wakeup(&mut orders).await;
             // Whatever ended the stream, half a transaction may have been written; it comes again from its start.
-            let error = match (woken, self.log.rollback_partial()) {
-                (Woken::Stream(Ok(())), Ok(())) => continue,
-                (Woken::Stream(Err(error)), Ok(())) => error,
-                (Woken::ToEnd, Ok(())) => {
+            let error = match (wakeup, self.log.rollback_partial()) {
+                (Wakeup::Stream(Ok(())), Ok(())) => continue,
+                (Wakeup::Stream(Err(error)), Ok(())) => error,
+                (Wakeup::Shutdown, Ok(())) => {
                     self.log.close()?;
                     self.status.set_state(CaptureState::Stopped);
                     return Ok(());
                 }
-                (Woken::Order(order), Ok(())) => match self.obey(order) {
+                (Wakeup::Order(order), Ok(())) => match self.execute_order(order) {
                     Ok(()) => continue,
                     Err(error) => error,
                 },
                 // Of a log that failed, the first error says why.
-                (Woken::Stream(Err(error @ RelayError::Log(_))), Err(_)) => error,
+                (Wakeup::Stream(Err(error @ RelayError::Log(_))), Err(_)) => error,
                 (_, Err(log_error)) => log_error.into(),
             };
             let has_captured = self.status.snapshot().transactions > transactions_before;
-            if let Some(error) = self.interrupted(error, has_captured) {
-                if error.retry() == Retry::Refuse
+            if let Some(error) = self.handle_error(error, has_captured) {
+                if error.retry() == CaptureRetry::Refuse
                     && let Err(error) = self.log.close()
                 {
                     warn!(code = error.code(), "the log could not be closed in good order: {error}");
@@ -169,18 +171,18 @@ impl Driver {
     }
 
     /// Captures, or stands still, until something happens.
-    async fn until_woken(&mut self, orders: &mut mpsc::Receiver<GivenOrder>) -> Woken {
+    async fn wait_for_wakeup(&mut self, orders: &mut mpsc::Receiver<OrderRequest>) -> Wakeup {
         let stop = self.stop.clone();
         tokio::select! {
             biased;
-            () = stop.cancelled() => Woken::ToEnd,
-            Some(order) = orders.recv() => Woken::Order(order),
-            result = self.work() => Woken::Stream(result),
+            () = stop.cancelled() => Wakeup::Shutdown,
+            Some(order) = orders.recv() => Wakeup::Order(order),
+            result = self.capture_or_wait() => Wakeup::Stream(result),
         }
     }
 
-    async fn work(&mut self) -> Result<(), RelayError> {
-        if self.refused.is_some() || self.status.ordered().stopped.is_some() {
+    async fn capture_or_wait(&mut self) -> Result<(), RelayError> {
+        if self.refused.is_some() || self.status.orders().stopped.is_some() {
             return std::future::pending().await;
         }
         if let Some(pause) = self.pauses.next.take() {
@@ -191,20 +193,20 @@ impl Driver {
     }
 
     /// Decides what an error means: goes on later, or stands still, or gives it back as the end of all.
-    fn interrupted(&mut self, error: RelayError, has_captured: bool) -> Option<RelayError> {
+    fn handle_error(&mut self, error: RelayError, has_captured: bool) -> Option<RelayError> {
         let error = match error {
-            error if error.says_displaced() => {
+            error if error.reports_duplicate_server_id() => {
                 let holder = ServerIdHolder::Replica;
                 RelayError::ServerIdTaken { holder, server_id: self.options.server_id }
             }
             error => error,
         };
         match error.retry() {
-            Retry::Reconnect => {
+            CaptureRetry::Reconnect => {
                 let pause = self.pauses.after(&error, has_captured);
                 let text = error.to_string();
                 let pause_ms = pause.as_millis() as u64;
-                match self.failures.note(&text, Instant::now()) {
+                match self.failures.record(&text, Instant::now()) {
                     Some(0) => warn!(code = error.code(), pause_ms, "capture interrupted: {text}"),
                     Some(repeated) => {
                         warn!(code = error.code(), pause_ms, repeated, "capture still interrupted: {text}");
@@ -214,26 +216,26 @@ impl Driver {
                 self.status.set_state(CaptureState::Waiting(error.to_string()));
                 None
             }
-            Retry::Refuse if self.options.stays => {
+            CaptureRetry::Refuse if self.options.wait_when_refused => {
                 error!(code = error.code(), "capture stopped, and waits for orders: {error}");
-                self.refuse(&error);
+                self.enter_refused(&error);
                 None
             }
-            Retry::Refuse | Retry::Fatal => {
+            CaptureRetry::Refuse | CaptureRetry::Fatal => {
                 error!(code = error.code(), "capture stopped: {error}");
                 Some(error)
             }
         }
     }
 
-    fn refuse(&mut self, error: &RelayError) {
+    fn enter_refused(&mut self, error: &RelayError) {
         self.refused = Some(error.to_string());
         self.status.set_state(CaptureState::Refused(error.to_string()));
     }
 
     /// Before the first connection: what it was ordered before it was started.
-    fn look_up_orders(&mut self) {
-        let ordered = self.status.ordered();
+    fn apply_persisted_orders(&mut self) {
+        let ordered = self.status.orders();
         if let Some(server) = &ordered.follows {
             info!(server, term = ordered.token, "follows by order");
         }
@@ -241,16 +243,16 @@ impl Driver {
             warn!(
                 term = stop.token,
                 since_ms = stop.since_ms,
-                "stopped by order of a manager: nothing is captured or acknowledged until it is told to start or to follow"
+                "stopped by order of a manager: nothing is captured or acknowledged until it is reported to start or to follow"
             );
         }
-        self.turn();
+        self.follow_orders();
     }
 
-    /// Turns to whom it was ordered to follow, or stands still.
-    fn turn(&mut self) {
+    /// Turns to server it was ordered to follow, or stands still.
+    fn follow_orders(&mut self) {
         self.refused = None;
-        let ordered = self.status.ordered();
+        let ordered = self.status.orders();
         let followed = match &ordered.follows {
             None => Ok(None),
             Some(name) => self.servers.get(name).map(Some).ok_or(name),
@@ -270,14 +272,17 @@ impl Driver {
                 let known = known.collect::<Vec<_>>().join(", ");
                 let error = RelayError::UnknownServer { server: name.clone(), known };
                 error!(code = error.code(), "capture stopped, and waits for orders: {error}");
-                self.refuse(&error);
+                self.enter_refused(&error);
             }
         }
     }
 
     /// Obeys, once the stream has ended. Gives an error only if the log cannot be kept.
-    fn obey(&mut self, GivenOrder { order, token, answer }: GivenOrder) -> Result<(), RelayError> {
-        let before = self.status.ordered();
+    fn execute_order(
+        &mut self,
+        OrderRequest { order, token, answer }: OrderRequest,
+    ) -> Result<(), RelayError> {
+        let before = self.status.orders();
         let ordered = match before.after(&order, token, now_ms()) {
             Ok(ordered) => ordered,
             Err(error) => {
@@ -286,61 +291,66 @@ impl Driver {
                 return Ok(());
             }
         };
-        // What it holds is told with the answer: all of it durable.
+        // What it holds is reported with the answer: all of it durable.
         self.log.sync()?;
         let kept = ordered.write(&self.options.directory).map_err(RelayError::from);
         if let Err(error) = &kept {
             error!(code = error.code(), "the order could not be kept, and counts for nothing: {error}");
         } else {
-            tell(&order, token);
+            log_order(&order, token);
             if ordered.follows != before.follows {
-                self.forget_source();
+                self.reset_source_state();
             }
-            self.status.set_ordered(ordered);
+            self.status.set_orders(ordered);
             self.pauses.next = None;
-            self.turn();
+            self.follow_orders();
         }
         let _ = answer.send(kept);
         Ok(())
     }
 
     /// What was learnt of one server says nothing of another.
-    fn forget_source(&mut self) {
-        (self.torn, self.hung, self.watch, self.pauses) = (None, false, Watch::default(), Pauses::new());
-        self.failures.forget();
+    fn reset_source_state(&mut self) {
+        (self.torn_file, self.stream_hung, self.semi_sync_history, self.pauses) =
+            (None, false, SemiSyncHistory::default(), ReconnectPauses::new());
+        self.failures.reset();
     }
 
     /// One connection's worth of capturing. Returns with an error, or when the next one is to follow at once.
     async fn stream_once(&mut self) -> Result<(), RelayError> {
         let mut control = Connection::connect(&self.connect).await?;
         check_grants(&mut control, Purpose::Capture).await?;
-        let mut source = source::ask_state(&mut control).await?;
+        let mut source = source::query_state(&mut control).await?;
         if source.identity.server_id == self.options.server_id {
             let holder = ServerIdHolder::Source;
             return Err(RelayError::ServerIdTaken { holder, server_id: self.options.server_id });
         }
-        self.status.set_source_variables(source::ask_variables(&mut control).await?);
-        ask_clock(&mut control, &self.status).await?;
-        let log_state = self.log_state(source.identity.flavour)?;
-        if log_state.tail.is_none() && self.options.start == StartPolicy::Current {
-            let current = source::ask_current_binlog(&mut control, &self.connect, self.options.server_id);
+        self.status.set_source_variables(source::query_variables(&mut control).await?);
+        update_source_clock(&mut control, &self.status).await?;
+        let coverage = self.log_coverage(source.identity.flavour)?;
+        if coverage.tail.is_none() && self.options.start == StartPolicy::Current {
+            let current = source::query_current_binlog(&mut control, &self.connect, self.options.server_id);
             source.current_binlog = current.await?;
         }
-        let catch_up = self.catch_up(&mut control, &log_state, &source).await?;
-        let resume = resume::decide(&log_state, &source, &self.options.start)?;
-        let waker = if std::mem::take(&mut self.hung) { self.wake(&resume, &log_state).await } else { None };
-        let opened = self.open_stream(&resume, &log_state, catch_up.is_none()).await;
-        drop(waker);
+        let catch_up = self.catch_up_target(&mut control, &coverage, &source).await?;
+        let resume = resume::decide(&coverage, &source, &self.options.start)?;
+        let freeing_stream = if std::mem::take(&mut self.stream_hung) {
+            self.free_hung_dump_thread(&resume, &coverage).await
+        } else {
+            None
+        };
+        let opened = self.open_stream(&resume, &coverage, catch_up.is_none()).await;
+        drop(freeing_stream);
         let (stream, kind) = match opened {
             Err(RelayError::Session(error @ SessionError::Timeout { .. })) => {
-                self.hung = self.options.semi_sync && source.identity.flavour == Flavour::MariaDb;
+                self.stream_hung = self.options.semi_sync && source.identity.flavour == Flavour::MariaDb;
                 return Err(error.into());
             }
             Err(RelayError::Session(refusal)) if is_refusal(&refusal) => {
-                self.explain(&mut control, &log_state, &mut source, &resume, refusal).await?;
-                match self.open_stream(&Resume::Gtid, &log_state, catch_up.is_none()).await {
+                self.classify_refusal(&mut control, &coverage, &mut source, &resume, refusal).await?;
+                match self.open_stream(&ResumePoint::Gtid, &coverage, catch_up.is_none()).await {
                     Err(RelayError::Session(refusal)) if is_refusal(&refusal) => {
-                        return Err(resume::refused_by_gtid(&log_state, &refusal.to_string()));
+                        return Err(resume::refused_by_gtid(&coverage, &refusal.to_string()));
                     }
                     result => result?,
                 }
@@ -352,42 +362,48 @@ impl Driver {
         }
         self.status.count_connection();
         self.status.set_state(CaptureState::Streaming);
-        self.failures.forget();
+        self.failures.reset();
 
-        let track = match &log_state.tail {
+        let track = match &coverage.tail {
             Some((_, identity)) if !identity.same_server(&source.identity) => {
-                StreamTrack::of_another_server()
+                StreamTracker::for_another_server()
             }
             // It lacks what a segment begins with: what comes brings that along.
-            Some(_) if self.log.has_hollow_segment() => StreamTrack::new(kind, None),
-            tail => StreamTrack::new(kind, tail.as_ref().map(|(tail, _)| tail.clone())),
+            Some(_) if self.log.has_empty_partial_segment() => StreamTracker::new(kind, None),
+            tail => StreamTracker::new(kind, tail.as_ref().map(|(tail, _)| tail.clone())),
         };
-        let mut reading = Reading::new(
+        let mut ingest = StreamIngest::new(
             &self.status,
             track,
             source.identity.clone(),
             &mut self.log,
             self.options.log.ack,
-            log_state.head.clone(),
+            coverage.head.clone(),
             catch_up,
         );
-        let whom = Whom { connect: &self.connect, identity: &source.identity };
-        let watching = watch_source(control, whom, &self.options, &self.status, &mut self.watch);
+        let server = CapturedServer { connect: &self.connect, identity: &source.identity };
+        let checks = check_source_periodically(
+            control,
+            server,
+            &self.options,
+            &self.status,
+            &mut self.semi_sync_history,
+        );
         let error = tokio::select! {
-            result = reading.run(stream) => result,
-            result = watching => result,
+            result = ingest.run(stream) => result,
+            result = checks => result,
         };
-        let placed = reading.has_placed();
+        let has_source_events = ingest.has_source_events();
         match error {
             // Nothing of the file came: it cannot be read where the log says that an event begins.
-            Err(RelayError::Session(refusal)) if !placed && is_refusal(&refusal) => {
+            Err(RelayError::Session(refusal)) if !has_source_events && is_refusal(&refusal) => {
                 let mut control = Connection::connect(&self.connect).await?;
-                self.explain(&mut control, &log_state, &mut source, &resume, refusal).await?;
+                self.classify_refusal(&mut control, &coverage, &mut source, &resume, refusal).await?;
                 Err(RelayError::stream("the source could not give it by file and position"))
             }
             Err(error) => {
-                if placed && error.says_torn() {
-                    self.torn = self.log.source_tail().map(|tail| tail.file);
+                if has_source_events && error.reports_torn_file() {
+                    self.torn_file = self.log.source_tail().map(|tail| tail.file);
                 }
                 Err(error)
             }
@@ -396,12 +412,12 @@ impl Driver {
     }
 }
 
-fn tell(order: &Order, term: u64) {
+fn log_order(order: &CaptureOrder, term: u64) {
     match order {
-        Order::Stop => warn!(term, "told to stop: nothing is captured or acknowledged any more"),
-        Order::Start => info!(term, "told to go on"),
-        Order::Follow(None) => info!(term, "told to follow its own source"),
-        Order::Follow(Some(server)) => info!(term, server, "told to follow another server"),
+        CaptureOrder::Stop => warn!(term, "reported to stop: nothing is captured or acknowledged any more"),
+        CaptureOrder::Start => info!(term, "reported to go on"),
+        CaptureOrder::Follow(None) => info!(term, "reported to follow its own source"),
+        CaptureOrder::Follow(Some(server)) => info!(term, server, "reported to follow another server"),
     }
 }
 

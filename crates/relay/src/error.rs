@@ -182,7 +182,7 @@ pub enum RelayError {
     },
     /// Nobody took the order.
     #[error("the capture did not take the order: {reason}")]
-    OrderUnheard {
+    OrderNotTaken {
         /// Why.
         reason: String,
     },
@@ -198,7 +198,7 @@ pub enum RelayError {
 
 /// Whether trying again can help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retry {
+pub enum CaptureRetry {
     /// Connect again after a pause; the fault may pass.
     Reconnect,
     /// This source stops until a person has acted; others go on.
@@ -243,13 +243,13 @@ impl RelayError {
             Self::StaleOrder { .. } => "TW-RELAY-0015",
             Self::UnknownServer { .. } => "TW-RELAY-0016",
             Self::NotFollowing { .. } => "TW-RELAY-0017",
-            Self::OrderUnheard { .. } => "TW-RELAY-0018",
+            Self::OrderNotTaken { .. } => "TW-RELAY-0018",
         }
     }
 
     /// Whether the source says that its file ends in the middle of an event (MariaDB, after it was killed while it wrote
     /// there): a read of the stream fails with "binlog truncated in the middle of event".
-    pub(crate) fn says_torn(&self) -> bool {
+    pub(crate) fn reports_torn_file(&self) -> bool {
         let Self::Session(error) = self else { return false };
         error.server_error().is_some_and(|server| {
             server.number == ServerError::SOURCE_FATAL_ERROR_READING_BINLOG
@@ -258,7 +258,7 @@ impl RelayError {
     }
 
     /// Whether the source says that another replica with our `server_id` has come.
-    pub(crate) fn says_displaced(&self) -> bool {
+    pub(crate) fn reports_duplicate_server_id(&self) -> bool {
         let Self::Session(error) = self else { return false };
         error
             .server_error()
@@ -266,12 +266,12 @@ impl RelayError {
     }
 
     /// Whether trying again can help.
-    pub fn retry(&self) -> Retry {
+    pub fn retry(&self) -> CaptureRetry {
         match self {
             // Damage on the way passes with a new connection; damage at the source comes again, at growing intervals,
             // and is told each time.
-            Self::Event { error: WireError::Unsupported { .. }, .. } => Retry::Refuse,
-            Self::Event { .. } | Self::Stream { .. } | Self::Gap { .. } => Retry::Reconnect,
+            Self::Event { error: WireError::Unsupported { .. }, .. } => CaptureRetry::Refuse,
+            Self::Event { .. } | Self::Stream { .. } | Self::Gap { .. } => CaptureRetry::Reconnect,
             Self::Diverged { .. }
             | Self::Rewound { .. }
             | Self::Purged { .. }
@@ -282,20 +282,20 @@ impl RelayError {
             | Self::StaleOrder { .. }
             | Self::UnknownServer { .. }
             | Self::NotFollowing { .. }
-            | Self::OrderUnheard { .. } => Retry::Refuse,
+            | Self::OrderNotTaken { .. } => CaptureRetry::Refuse,
             // A person may be about to enable these, or the source is still starting.
             Self::NoBinlog
             | Self::SemiSyncOff
             | Self::Answer { .. }
             | Self::TornTail { .. }
-            | Self::ServerIdTaken { .. } => Retry::Reconnect,
+            | Self::ServerIdTaken { .. } => CaptureRetry::Reconnect,
             // An event that cannot stand where it came: as damage on the way.
-            Self::Log(LogError::Event { .. }) => Retry::Reconnect,
-            Self::Log(LogError::FlavourMismatch { .. }) => Retry::Refuse,
-            Self::Log(_) | Self::Runtime { .. } => Retry::Fatal,
+            Self::Log(LogError::Event { .. }) => CaptureRetry::Reconnect,
+            Self::Log(LogError::FlavourMismatch { .. }) => CaptureRetry::Refuse,
+            Self::Log(_) | Self::Runtime { .. } => CaptureRetry::Fatal,
             // A wrong password or a missing grant does not mend itself, but a person who mends it should not have to
             // restart the daemon too. What a refused stream means was looked at where it was refused.
-            Self::Session(_) => Retry::Reconnect,
+            Self::Session(_) => CaptureRetry::Reconnect,
         }
     }
 }
@@ -305,7 +305,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::watch::SemiSyncAlarm;
+    use crate::semi_sync_monitor::SemiSyncAlarm;
 
     #[test]
     fn who_has_the_server_id_is_said() {
@@ -346,7 +346,7 @@ mod tests {
             RelayError::StaleOrder { token: 1, seen: 2 },
             RelayError::UnknownServer { server: text(), known: text() },
             RelayError::NotFollowing { server: text(), reason: text() },
-            RelayError::OrderUnheard { reason: text() },
+            RelayError::OrderNotTaken { reason: text() },
         ];
         let alarms = [
             SemiSyncAlarm::Disabled,

@@ -5,13 +5,13 @@
 //! or the client's session is larger than what the client has sent can account for.
 
 mod dump_requests;
-mod made_up;
+mod examples;
 mod statements;
 
 use tailwater_wire::Flavour;
 use tailwater_wire::protocol::ErrPacket;
 
-use crate::serve::refusal::{MESSAGE_BYTES_MAX, Refusal};
+use crate::serve::client_error::{ClientError, MESSAGE_BYTES_MAX};
 
 /// A check: panics if a promise is broken, whatever `data` is.
 pub type Check = fn(data: &[u8]);
@@ -42,7 +42,7 @@ fn each_statement(data: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// A refusal has all that clients look at, and what it says arrives whole.
-fn check_refusal(refusal: &Refusal) {
+fn check_refusal(refusal: &ClientError) {
     assert_ne!(refusal.code, 0, "{refusal}");
     let state = refusal.sqlstate.as_bytes();
     assert!(state.len() == 5 && state.iter().all(u8::is_ascii_alphanumeric), "{refusal}");

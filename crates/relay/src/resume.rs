@@ -14,11 +14,11 @@ use tailwater_log::SourceIdentity;
 use tailwater_wire::gtid::GtidSet;
 
 use crate::RelayError;
-use crate::track::LogTail;
+use crate::stream_position::LogTail;
 
 /// What the log holds.
 #[derive(Debug, Clone)]
-pub struct LogState {
+pub struct LogCoverage {
     /// Where it ends in the source's files, and which server that was; `None` while it is empty.
     pub tail: Option<(LogTail, SourceIdentity)>,
     /// The segment that holds the overlap, if that is the segment's beginning and not the log's last transaction.
@@ -64,7 +64,7 @@ pub enum StartPolicy {
 
 /// How to ask for the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Resume {
+pub enum ResumePoint {
     /// By file and offset.
     FilePosition {
         /// The source's file; empty for its oldest.
@@ -81,7 +81,11 @@ pub enum Resume {
 /// # Errors
 /// [`RelayError::WrongFlavour`], [`RelayError::Rewound`], [`RelayError::Purged`]: each says what is the matter; none
 /// goes away by trying again.
-pub fn decide(log: &LogState, source: &SourceState, start: &StartPolicy) -> Result<Resume, RelayError> {
+pub fn decide(
+    log: &LogCoverage,
+    source: &SourceState,
+    start: &StartPolicy,
+) -> Result<ResumePoint, RelayError> {
     let Some((tail, identity)) = &log.tail else {
         return begin(source, start);
     };
@@ -110,7 +114,7 @@ pub fn decide(log: &LogState, source: &SourceState, start: &StartPolicy) -> Resu
             None => next_file(&tail.file),
         };
         return match next {
-            Some(file) => Ok(Resume::FilePosition { file, position: 4 }),
+            Some(file) => Ok(ResumePoint::FilePosition { file, position: 4 }),
             None => Err(RelayError::TornTail { file: tail.file.clone() }),
         };
     }
@@ -139,7 +143,7 @@ pub fn decide(log: &LogState, source: &SourceState, start: &StartPolicy) -> Resu
         let position = tail.overlap.map_or(tail.end, |last| last.start);
         // The protocol's positions end at 4 GiB; only one huge transaction takes a file there.
         if there && u32::try_from(position).is_ok() {
-            return Ok(Resume::FilePosition { file: tail.file.clone(), position });
+            return Ok(ResumePoint::FilePosition { file: tail.file.clone(), position });
         }
     }
     if source.gtids.is_none() {
@@ -157,11 +161,11 @@ pub fn decide(log: &LogState, source: &SourceState, start: &StartPolicy) -> Resu
             });
         }
     }
-    Ok(Resume::Gtid)
+    Ok(ResumePoint::Gtid)
 }
 
 /// What it means that the source refused a stream behind the log's GTIDs, in the source's words.
-pub(crate) fn refused_by_gtid(log: &LogState, words: &str) -> RelayError {
+pub(crate) fn refused_by_gtid(log: &LogCoverage, words: &str) -> RelayError {
     // MariaDB, where other transactions stand under the log's GTIDs; MySQL, where it has fewer.
     if words.contains("is not in the master's binlog") || words.contains("has more GTIDs") {
         return RelayError::Rewound { missing: format!("some of {}", log.gtids), detail: words.to_owned() };
@@ -180,14 +184,14 @@ fn next_file(file: &str) -> Option<String> {
     Some(format!("{base}.{next:0width$}", width = digits.len()))
 }
 
-fn begin(source: &SourceState, start: &StartPolicy) -> Result<Resume, RelayError> {
+fn begin(source: &SourceState, start: &StartPolicy) -> Result<ResumePoint, RelayError> {
     let (file, position) = match start {
         StartPolicy::Position { file, position } => (file.clone(), *position),
         StartPolicy::Current => (source.current_binlog.clone().ok_or(RelayError::NoBinlog)?, 4),
         // A server takes no name for its oldest file.
         StartPolicy::Oldest => (String::new(), 4),
     };
-    Ok(Resume::FilePosition { file, position })
+    Ok(ResumePoint::FilePosition { file, position })
 }
 
 #[cfg(test)]
@@ -195,7 +199,7 @@ mod tests {
     use tailwater_wire::Flavour;
 
     use super::*;
-    use crate::track::Overlap;
+    use crate::stream_position::Overlap;
 
     const UUID: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
 
@@ -213,10 +217,10 @@ mod tests {
         }
     }
 
-    fn log(set: &str) -> LogState {
+    fn log(set: &str) -> LogCoverage {
         let overlap = Some(Overlap { start: 600, end: 900 });
         let tail = LogTail { file: "b.2".into(), end: 900, overlap };
-        LogState { tail: Some((tail, identity(UUID))), head: None, gtids: gtids(set), torn: false }
+        LogCoverage { tail: Some((tail, identity(UUID))), head: None, gtids: gtids(set), torn: false }
     }
 
     fn source(set: &str) -> SourceState {
@@ -229,13 +233,13 @@ mod tests {
         }
     }
 
-    fn at(file: &str, position: u64) -> Resume {
-        Resume::FilePosition { file: file.into(), position }
+    fn at(file: &str, position: u64) -> ResumePoint {
+        ResumePoint::FilePosition { file: file.into(), position }
     }
 
     #[test]
     fn an_empty_log_begins_where_it_is_told() {
-        let empty = LogState { tail: None, head: None, gtids: gtids(""), torn: false };
+        let empty = LogCoverage { tail: None, head: None, gtids: gtids(""), torn: false };
         let check = |start, expected| assert_eq!(decide(&empty, &source(""), &start).unwrap(), expected);
         check(StartPolicy::Current, at("b.3", 4));
         check(StartPolicy::Oldest, at("", 4));
@@ -294,9 +298,9 @@ mod tests {
         let log = log(&format!("{UUID}:1-9"));
         let mut source = source(&format!("{UUID}:1-20"));
         source.binlogs = Some(vec![("b.3".into(), 200)]);
-        assert_eq!(decide(&log, &source, &StartPolicy::Current).unwrap(), Resume::Gtid);
+        assert_eq!(decide(&log, &source, &StartPolicy::Current).unwrap(), ResumePoint::Gtid);
         source.gtids_purged = Some(gtids(&format!("{UUID}:1-9")));
-        assert_eq!(decide(&log, &source, &StartPolicy::Current).unwrap(), Resume::Gtid);
+        assert_eq!(decide(&log, &source, &StartPolicy::Current).unwrap(), ResumePoint::Gtid);
         source.gtids_purged = Some(gtids(&format!("{UUID}:1-10")));
         match decide(&log, &source, &StartPolicy::Current) {
             Err(RelayError::Purged { needed, .. }) => assert_eq!(needed, format!("{UUID}:10")),
@@ -325,7 +329,7 @@ mod tests {
         let log = log(&format!("{UUID}:1-9"));
         let mut source = source(&format!("{UUID}:1-20"));
         source.identity = identity("00000000-0000-0000-0000-000000000001");
-        assert_eq!(decide(&log, &source, &StartPolicy::Current).unwrap(), Resume::Gtid);
+        assert_eq!(decide(&log, &source, &StartPolicy::Current).unwrap(), ResumePoint::Gtid);
         source.identity.flavour = Flavour::MariaDb;
         let result = decide(&log, &source, &StartPolicy::Current);
         assert!(matches!(result, Err(RelayError::WrongFlavour { .. })), "{result:?}");

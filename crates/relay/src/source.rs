@@ -10,16 +10,16 @@ use tailwater_wire::gtid::{GtidSet, MysqlGtidSet};
 use tailwater_wire::{Flavour, WireError};
 
 use crate::RelayError;
-use crate::reading::made_up_rotate;
 use crate::resume::SourceState;
-use crate::watch::SemiSyncSample;
+use crate::semi_sync_monitor::SemiSyncSample;
+use crate::stream_ingest::parse_artificial_rotate;
 
 /// Asks the source who it is and what it has.
 ///
 /// # Errors
 /// [`RelayError::Session`] if it cannot be asked, [`RelayError::Answer`] if the answer makes no sense,
 /// [`RelayError::NoBinlog`] if it writes none.
-pub async fn ask_state(connection: &mut Connection) -> Result<SourceState, RelayError> {
+pub async fn query_state(connection: &mut Connection) -> Result<SourceState, RelayError> {
     let flavour = connection.server().flavour;
     let identity_sql = match flavour {
         Flavour::MySql => "SELECT @@server_id, @@log_bin, @@server_uuid, @@global.gtid_mode",
@@ -71,7 +71,7 @@ pub async fn ask_state(connection: &mut Connection) -> Result<SourceState, Relay
 ///
 /// # Errors
 /// [`RelayError::Session`] if it cannot be asked.
-pub async fn ask_variables(connection: &mut Connection) -> Result<BTreeMap<String, String>, RelayError> {
+pub async fn query_variables(connection: &mut Connection) -> Result<BTreeMap<String, String>, RelayError> {
     const NAMES: &str = "'binlog_format', 'binlog_row_image', 'binlog_row_metadata', 'binlog_row_value_options', \
         'binlog_transaction_compression', 'log_bin_compress', 'character_set_server', 'collation_server', 'time_zone', \
         'system_time_zone', 'lower_case_table_names', 'sql_mode', 'gtid_mode', 'enforce_gtid_consistency', \
@@ -87,8 +87,8 @@ const LIST_PATIENCE: Duration = Duration::from_secs(5);
 /// Asks the source for its binlog files and their sizes in bytes, oldest first.
 ///
 /// # Errors
-/// As [`ask_state`]; [`RelayError::Answer`] if it does not answer, see [`crate::resume`].
-pub async fn ask_binlogs(connection: &mut Connection) -> Result<Vec<(String, u64)>, RelayError> {
+/// As [`query_state`]; [`RelayError::Answer`] if it does not answer, see [`crate::resume`].
+pub async fn query_binlogs(connection: &mut Connection) -> Result<Vec<(String, u64)>, RelayError> {
     let wrong = |detail: &str| RelayError::Answer { what: "its binary logs", detail: detail.into() };
     let answer = tokio::time::timeout(LIST_PATIENCE, connection.query("SHOW BINARY LOGS"))
         .await
@@ -102,8 +102,8 @@ pub async fn ask_binlogs(connection: &mut Connection) -> Result<Vec<(String, u64
 /// leads to the source too, and `server_id` is ours.
 ///
 /// # Errors
-/// As [`ask_binlogs`].
-pub async fn ask_current_binlog(
+/// As [`query_binlogs`].
+pub async fn query_current_binlog(
     connection: &mut Connection,
     connect: &ConnectOptions,
     server_id: u32,
@@ -115,7 +115,7 @@ pub async fn ask_current_binlog(
             // first transaction stands that is not done.
             let answer = connection.query("SELECT @@global.gtid_mode, @@global.gtid_executed").await?;
             if !text(&answer, 0, "gtid_mode")?.starts_with("ON") {
-                return Ok(ask_binlogs(connection).await?.pop().map(|(file, _)| file));
+                return Ok(query_binlogs(connection).await?.pop().map(|(file, _)| file));
             }
             let executed = MysqlGtidSet::parse(&text(&answer, 1, "gtid_executed")?)
                 .map_err(|error| RelayError::Answer { what: "a GTID set", detail: error.to_string() })?;
@@ -127,7 +127,7 @@ pub async fn ask_current_binlog(
                         what: "its current binary log",
                         detail: error.to_string(),
                     };
-                    Ok(Some(made_up_rotate(Flavour::MySql, &event.data).map_err(wrong)?.0))
+                    Ok(Some(parse_artificial_rotate(Flavour::MySql, &event.data).map_err(wrong)?.0))
                 }
                 _ => Err(RelayError::stream("it does not begin with the name of its file")),
             }
@@ -144,8 +144,8 @@ pub async fn ask_current_binlog(
 /// Asks the source what time it is, in microseconds since 1970.
 ///
 /// # Errors
-/// As [`ask_semi_sync`].
-pub async fn ask_clock(connection: &mut Connection) -> Result<i64, RelayError> {
+/// As [`query_semi_sync`].
+pub async fn query_clock(connection: &mut Connection) -> Result<i64, RelayError> {
     // The only one with fractions that no time zone comes into.
     let answer = connection.query("SELECT @@timestamp").await?;
     let seconds = text(&answer, 0, "the time")?.parse::<f64>().ok().filter(|seconds| seconds.is_finite());
@@ -157,7 +157,7 @@ pub async fn ask_clock(connection: &mut Connection) -> Result<i64, RelayError> {
 ///
 /// # Errors
 /// [`RelayError::Session`] if it cannot be asked, [`RelayError::Answer`] if the answer makes no sense.
-pub async fn ask_semi_sync(connection: &mut Connection) -> Result<SemiSyncSample, RelayError> {
+pub async fn query_semi_sync(connection: &mut Connection) -> Result<SemiSyncSample, RelayError> {
     let variables = connection.query("SHOW GLOBAL VARIABLES LIKE 'rpl_semi_sync_%'").await?;
     let status = connection
         .query("SHOW GLOBAL STATUS WHERE Variable_name LIKE 'Rpl_semi_sync_%' OR Variable_name = 'Uptime'")

@@ -2,10 +2,10 @@
 //!
 //! A replica asks its source for the time once, as it connects, and from then on takes the difference of their clocks off
 //! the age of each event: that is its `Seconds_Behind_Source`. This machine's clock would be the wrong answer. It may go
-//! beside the source's, and it may be set later, and the replica would show a lag that it does not have, or hide one that
+//! error the source's, and it may be set later, and the replica would show a lag that it does not have, or hide one that
 //! it has, until it connects again. So the source is asked, and what it said is carried on by a clock that nobody sets.
 
-/// What is found beside what was told by more than this, in microseconds, was told wrongly. A clock that is slewed moves far
+/// What is found error what was told by more than this, in microseconds, was told wrongly. A clock that is slewed moves far
 /// less between two looks.
 const STEP_MIN_US: i64 = 1_000_000;
 
@@ -19,25 +19,25 @@ pub struct SourceClock {
 
 impl SourceClock {
     /// Until the source was asked: this machine's.
-    pub fn assumed(wall_us: i64, steady_us: i64) -> Self {
-        Self { offset_us: wall_us.saturating_sub(steady_us) }
+    pub fn from_local_clock(wall_us: i64, monotonic_us: i64) -> Self {
+        Self { offset_us: wall_us.saturating_sub(monotonic_us) }
     }
 
     /// What time it is.
-    pub fn now_us(&self, steady_us: i64) -> i64 {
-        self.offset_us.saturating_add(steady_us)
+    pub fn now_us(&self, monotonic_us: i64) -> i64 {
+        self.offset_us.saturating_add(monotonic_us)
     }
 
     /// The source said `source_us`, at some moment between being asked and its answer. Gives how far that is ahead of
     /// what was told since the last look, if it is so far from it that whoever was told should ask anew.
-    pub fn hear(&mut self, source_us: i64, asked_us: i64, answered_us: i64) -> Option<i64> {
+    pub fn observe(&mut self, source_us: i64, asked_us: i64, answered_us: i64) -> Option<i64> {
         let least = source_us.saturating_sub(asked_us.max(answered_us));
         let most = source_us.saturating_sub(asked_us.min(answered_us));
         let nearest = self.offset_us.clamp(least, most);
-        let beside_us = nearest.saturating_sub(self.offset_us);
+        let error_us = nearest.saturating_sub(self.offset_us);
         // Carried on it drifts away from the source's, and is drawn after it without a word.
         self.offset_us = nearest;
-        (beside_us.saturating_abs() > STEP_MIN_US).then_some(beside_us)
+        (error_us.saturating_abs() > STEP_MIN_US).then_some(error_us)
     }
 }
 
@@ -52,35 +52,38 @@ mod tests {
 
     #[test]
     fn a_clock_of_ours_that_is_beside_is_found_out() {
-        for beside in [20 * SECOND, -20 * SECOND, 3_600 * SECOND] {
-            let mut clock = SourceClock::assumed(NOON + beside, 0);
-            assert_eq!(clock.now_us(SECOND), NOON + beside + SECOND);
-            assert_eq!(clock.hear(NOON + SECOND, SECOND, SECOND), Some(-beside));
+        for error in [20 * SECOND, -20 * SECOND, 3_600 * SECOND] {
+            let mut clock = SourceClock::from_local_clock(NOON + error, 0);
+            assert_eq!(clock.now_us(SECOND), NOON + error + SECOND);
+            assert_eq!(clock.observe(NOON + SECOND, SECOND, SECOND), Some(-error));
             assert_eq!(clock.now_us(2 * SECOND), NOON + 2 * SECOND);
             // Told once.
-            assert_eq!(clock.hear(NOON + 3 * SECOND, 3 * SECOND, 3 * SECOND), None);
+            assert_eq!(clock.observe(NOON + 3 * SECOND, 3 * SECOND, 3 * SECOND), None);
         }
-        let mut clock = SourceClock::assumed(NOON + SECOND, 0);
-        assert_eq!(clock.hear(NOON, 0, 0), None);
+        let mut clock = SourceClock::from_local_clock(NOON + SECOND, 0);
+        assert_eq!(clock.observe(NOON, 0, 0), None);
         assert_eq!(clock.now_us(0), NOON);
     }
 
     #[test]
     fn a_slow_answer_proves_nothing_that_a_quick_one_would_not() {
-        let mut clock = SourceClock::assumed(NOON, 0);
+        let mut clock = SourceClock::from_local_clock(NOON, 0);
         // Said when it was asked, or an hour later: both would fit.
-        assert_eq!(clock.hear(NOON, 0, 3_600 * SECOND), None);
-        assert_eq!(clock.hear(NOON + 7_200 * SECOND, 3_600 * SECOND, 7_200 * SECOND), None);
+        assert_eq!(clock.observe(NOON, 0, 3_600 * SECOND), None);
+        assert_eq!(clock.observe(NOON + 7_200 * SECOND, 3_600 * SECOND, 7_200 * SECOND), None);
         assert_eq!(clock.now_us(0), NOON);
-        // More than an hour beside fits neither.
-        assert_eq!(clock.hear(NOON + 20_000 * SECOND, 9_000 * SECOND, 12_600 * SECOND), Some(7_400 * SECOND));
+        // More than an hour error fits neither.
+        assert_eq!(
+            clock.observe(NOON + 20_000 * SECOND, 9_000 * SECOND, 12_600 * SECOND),
+            Some(7_400 * SECOND)
+        );
     }
 
     #[test]
     fn where_the_steady_clock_stood_still_the_source_is_believed() {
-        let mut clock = SourceClock::assumed(NOON, 0);
+        let mut clock = SourceClock::from_local_clock(NOON, 0);
         // The machine slept for a minute.
-        assert_eq!(clock.hear(NOON + 61 * SECOND, SECOND, SECOND), Some(60 * SECOND));
+        assert_eq!(clock.observe(NOON + 61 * SECOND, SECOND, SECOND), Some(60 * SECOND));
         assert_eq!(clock.now_us(SECOND), NOON + 61 * SECOND);
     }
 
@@ -93,12 +96,12 @@ mod tests {
             looks in proptest::collection::vec((1..5 * SECOND, 0..SECOND / 4, 0.0..=1.0), 1..60),
         ) {
             let source = |steady: i64| NOON + steady + steady * per_million / 1_000_000;
-            let mut clock = SourceClock::assumed(NOON, 0);
+            let mut clock = SourceClock::from_local_clock(NOON, 0);
             let mut steady = 0;
             for (pause, took, when) in looks {
                 let asked = steady + pause;
                 let said = asked + (took as f64 * when) as i64;
-                prop_assert_eq!(clock.hear(source(said), asked, asked + took), None);
+                prop_assert_eq!(clock.observe(source(said), asked, asked + took), None);
                 let wrong = clock.now_us(said) - source(said);
                 prop_assert!(wrong.abs() <= took, "{} us wrong, {} us took the answer", wrong, took);
                 steady = asked + took;
@@ -111,12 +114,12 @@ mod tests {
             wall in 0..4_000 * 1_000_000 * SECOND,
             looks: Vec<(u32, u32, u32)>,
         ) {
-            let mut clock = SourceClock::assumed(wall, 0);
+            let mut clock = SourceClock::from_local_clock(wall, 0);
             for (source, asked, took) in looks {
                 let (source, asked) = (i64::from(source) * 1_000_000, i64::from(asked) * 1_000);
                 let answered = asked + i64::from(took);
                 let before = clock.now_us(answered);
-                let stepped = clock.hear(source, asked, answered);
+                let stepped = clock.observe(source, asked, answered);
                 let now = clock.now_us(answered);
                 prop_assert!((source..=source + i64::from(took)).contains(&now));
                 prop_assert_eq!(stepped, Some(now - before).filter(|us| us.abs() > SECOND));
@@ -126,8 +129,8 @@ mod tests {
         /// What makes no sense makes no panic.
         #[test]
         fn what_makes_no_sense_is_heard(wall: i64, steady: i64, source: i64, asked: i64, answered: i64) {
-            let mut clock = SourceClock::assumed(wall, steady);
-            let _ = (clock.hear(source, asked, answered), clock.now_us(answered));
+            let mut clock = SourceClock::from_local_clock(wall, steady);
+            let _ = (clock.observe(source, asked, answered), clock.now_us(answered));
         }
     }
 }

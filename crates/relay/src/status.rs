@@ -10,9 +10,9 @@ use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
 use tracing::warn;
 
-use crate::acker::{Ordered, StopOrder};
+use crate::persisted_orders::{PersistedOrders, StopOrder};
+use crate::semi_sync_monitor::SemiSyncAlarm;
 use crate::source_clock::SourceClock;
-use crate::watch::SemiSyncAlarm;
 
 /// What a capture is doing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub enum CaptureState {
     Waiting(String),
     /// Stopped for good, or until a new order; the text says why and what to do.
     Refused(String),
-    /// Stopped until told to start or to follow, over restarts too: see [`crate::acker`].
+    /// Stopped until told to start or to follow, over restarts too: see [`crate::persisted_orders`].
     StoppedByOrder(StopOrder),
     /// Stopped because it was told to.
     Stopped,
@@ -38,32 +38,32 @@ pub struct CaptureStatus {
     event_bytes: AtomicU64,
     acks: AtomicU64,
     syncs: AtomicU64,
-    /// When a transaction was last appended, in milliseconds of [`STEADY`]; 0 if none was.
-    grown_ms: AtomicU64,
-    /// When something last came from the source, a heartbeat too, in milliseconds of [`STEADY`]; 0 if nothing has.
-    heard_ms: AtomicU64,
+    /// When a transaction was last appended, in milliseconds of [`MONOTONIC_START`]; 0 if none was.
+    appended_ms: AtomicU64,
+    /// When something last came from the source, a heartbeat too, in milliseconds of [`MONOTONIC_START`]; 0 if nothing has.
+    received_ms: AtomicU64,
     /// How often the source is asked to send something at least, in milliseconds.
     heartbeat_ms: AtomicU64,
     connections: AtomicU64,
-    clock: Clock,
-    detail: Mutex<Detail>,
+    clock: SharedSourceClock,
+    detail: Mutex<CaptureDetail>,
     /// Told of every change of the state.
     changes: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Detail {
+struct CaptureDetail {
     state: Option<CaptureState>,
-    last_failure: Option<Failure>,
+    last_failure: Option<CaptureFailure>,
     alarms: Vec<SemiSyncAlarm>,
     source_variables: BTreeMap<String, String>,
-    ordered: Ordered,
+    orders: PersistedOrders,
     followed: Option<ConnectOptions>,
 }
 
 /// Why a capture last stood still.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct CaptureFailure {
     /// In words.
     pub message: String,
     /// When.
@@ -86,7 +86,7 @@ pub struct StatusSnapshot {
     /// Streams opened since the capture started.
     pub connections: u64,
     /// Why it last stood still, if it ever did, be it over or not.
-    pub last_failure: Option<Failure>,
+    pub last_failure: Option<CaptureFailure>,
     /// What the semi-sync watch last found wrong.
     pub alarms: Vec<SemiSyncAlarm>,
 }
@@ -113,20 +113,20 @@ impl CaptureStatus {
     }
 
     /// How long ago a transaction was last appended, in milliseconds; nothing if none was since the capture started.
-    pub fn grown_ago_ms(&self) -> Option<u64> {
-        ago_ms(&self.grown_ms)
+    pub fn appended_ago_ms(&self) -> Option<u64> {
+        ago_ms(&self.appended_ms)
     }
 
     /// What time it is by the source's clock, in microseconds since 1970; by this machine's, as it was when the capture
     /// started, before the source was asked.
     pub fn source_now_us(&self) -> u64 {
-        u64::try_from(self.clock.known().now_us(steady_us(Instant::now()))).unwrap_or(0)
+        u64::try_from(self.clock.known().now_us(monotonic_us(Instant::now()))).unwrap_or(0)
     }
 
     /// How long ago something last came from the source, a heartbeat too, in milliseconds; nothing if nothing has since the
     /// capture started. A frozen source keeps its connections, and is silent.
-    pub fn heard_ago_ms(&self) -> Option<u64> {
-        ago_ms(&self.heard_ms)
+    pub fn received_ago_ms(&self) -> Option<u64> {
+        ago_ms(&self.received_ms)
     }
 
     /// How often something comes from the source at least, in milliseconds, while it is read.
@@ -135,12 +135,12 @@ impl CaptureStatus {
     }
 
     /// What it was ordered, as far as that is on disk.
-    pub fn ordered(&self) -> Ordered {
-        self.detail().ordered.clone()
+    pub fn orders(&self) -> PersistedOrders {
+        self.detail().orders.clone()
     }
 
     /// Where the server is that it captures from by order; `None` while that is its own source.
-    pub fn followed(&self) -> Option<ConnectOptions> {
+    pub fn followed_server(&self) -> Option<ConnectOptions> {
         self.detail().followed.clone()
     }
 
@@ -150,9 +150,9 @@ impl CaptureStatus {
     }
 
     /// The source, asked at `asked`, has just said what time it is.
-    pub(crate) fn hear_clock(&self, source_us: i64, asked: Instant) {
-        let answered_us = steady_us(Instant::now());
-        let stepped_us = self.clock.known().hear(source_us, steady_us(asked), answered_us);
+    pub(crate) fn observe_clock(&self, source_us: i64, asked: Instant) {
+        let answered_us = monotonic_us(Instant::now());
+        let stepped_us = self.clock.known().observe(source_us, monotonic_us(asked), answered_us);
         if let Some(stepped_us) = stepped_us {
             warn!(
                 ahead_ms = stepped_us / 1_000,
@@ -167,13 +167,13 @@ impl CaptureStatus {
         self.changes.notified()
     }
 
-    pub(crate) fn set_ordered(&self, ordered: Ordered) {
-        self.detail().ordered = ordered;
+    pub(crate) fn set_orders(&self, orders: PersistedOrders) {
+        self.detail().orders = orders;
     }
 
     /// Begins with another server: what is known of the last one counts no more.
     pub(crate) fn set_followed(&self, followed: Option<ConnectOptions>) {
-        self.heard_ms.store(0, Ordering::Relaxed);
+        self.received_ms.store(0, Ordering::Relaxed);
         let mut detail = self.detail();
         detail.alarms.clear();
         detail.followed = followed;
@@ -186,7 +186,7 @@ impl CaptureStatus {
     pub(crate) fn set_state(&self, state: CaptureState) {
         let mut detail = self.detail();
         if let CaptureState::Waiting(message) | CaptureState::Refused(message) = &state {
-            detail.last_failure = Some(Failure { message: message.clone(), at: SystemTime::now() });
+            detail.last_failure = Some(CaptureFailure { message: message.clone(), at: SystemTime::now() });
         }
         detail.state = Some(state);
         drop(detail);
@@ -205,7 +205,7 @@ impl CaptureStatus {
         self.event_bytes.fetch_add(bytes, Ordering::Relaxed);
         if transactions > 0 {
             self.transactions.fetch_add(transactions, Ordering::Relaxed);
-            self.grown_ms.store(steady_ms(), Ordering::Relaxed);
+            self.appended_ms.store(monotonic_ms(), Ordering::Relaxed);
         }
     }
 
@@ -213,8 +213,8 @@ impl CaptureStatus {
         self.heartbeat_ms.store(u64::try_from(heartbeat.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    pub(crate) fn hear(&self) {
-        self.heard_ms.store(steady_ms(), Ordering::Relaxed);
+    pub(crate) fn mark_received(&self) {
+        self.received_ms.store(monotonic_ms(), Ordering::Relaxed);
     }
 
     pub(crate) fn count_ack(&self) {
@@ -226,28 +226,28 @@ impl CaptureStatus {
     }
 
     // Nothing panics while the lock is held, so a poisoned one still guards sound data.
-    fn detail(&self) -> std::sync::MutexGuard<'_, Detail> {
+    fn detail(&self) -> std::sync::MutexGuard<'_, CaptureDetail> {
         self.detail.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
 /// The source's clock, for whoever asks for the time.
 #[derive(Debug)]
-struct Clock {
+struct SharedSourceClock {
     known: Mutex<SourceClock>,
     steps: watch::Sender<u64>,
 }
 
-impl Default for Clock {
+impl Default for SharedSourceClock {
     fn default() -> Self {
         let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let wall_us = i64::try_from(wall.as_micros()).unwrap_or(i64::MAX);
-        let known = SourceClock::assumed(wall_us, steady_us(Instant::now()));
+        let known = SourceClock::from_local_clock(wall_us, monotonic_us(Instant::now()));
         Self { known: Mutex::new(known), steps: watch::Sender::default() }
     }
 }
 
-impl Clock {
+impl SharedSourceClock {
     // Nothing panics while the lock is held, so a poisoned one still guards sound data.
     fn known(&self) -> std::sync::MutexGuard<'_, SourceClock> {
         self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -255,20 +255,20 @@ impl Clock {
 }
 
 /// The beginning of a clock that nobody sets: whether a source is silent must not depend on what time it is.
-static STEADY: LazyLock<Instant> = LazyLock::new(Instant::now);
+static MONOTONIC_START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Milliseconds of [`STEADY`], from 1 on.
-fn steady_ms() -> u64 {
-    u64::try_from(STEADY.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
+/// Milliseconds of [`MONOTONIC_START`], from 1 on.
+fn monotonic_ms() -> u64 {
+    u64::try_from(MONOTONIC_START.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
 }
 
-/// Microseconds of [`STEADY`].
-fn steady_us(at: Instant) -> i64 {
-    i64::try_from(at.saturating_duration_since(*STEADY).as_micros()).unwrap_or(i64::MAX)
+/// Microseconds of [`MONOTONIC_START`].
+fn monotonic_us(at: Instant) -> i64 {
+    i64::try_from(at.saturating_duration_since(*MONOTONIC_START).as_micros()).unwrap_or(i64::MAX)
 }
 
-/// How long ago a moment of [`steady_ms`] was, if there was one.
+/// How long ago a moment of [`monotonic_ms`] was, if there was one.
 fn ago_ms(moment: &AtomicU64) -> Option<u64> {
     let moment_ms = moment.load(Ordering::Relaxed);
-    (moment_ms > 0).then(|| steady_ms().saturating_sub(moment_ms))
+    (moment_ms > 0).then(|| monotonic_ms().saturating_sub(moment_ms))
 }

@@ -7,9 +7,9 @@ use tailwater_log::{AckMode, LogWriter};
 use tailwater_relay::resume::StartPolicy;
 use tailwater_sandbox::ServerKind;
 
-use crate::support::{Running, Source, run, until_acknowledged};
+use crate::support::{Running, Source, run, wait_until_acknowledged};
 
-/// Clients commit already, and wait; then the first capture begins. Then rotations, restarts of the capture, and later
+/// ClientRegistry commit already, and wait; then the first capture begins. Then rotations, restarts of the capture, and later
 /// captures of the same from other places.
 async fn under_load(kind: ServerKind) -> Result<()> {
     // With a second capture to take the tables' place in the binlog, which would wait too.
@@ -27,16 +27,16 @@ async fn under_load(kind: ServerKind) -> Result<()> {
     tokio::time::sleep(Duration::from_millis(500)).await;
     ensure!(load.counters().snapshot().acknowledged == 0, "commits did not wait");
     let mut live = Running::start(source.options("live", 11))?;
-    until_acknowledged(&load, 150).await?;
+    wait_until_acknowledged(&load, 150).await?;
     for _ in 0..3 {
         source.rotate().await?;
-        until_acknowledged(&load, 50).await?;
+        wait_until_acknowledged(&load, 50).await?;
     }
-    // Clients wait again while nobody acknowledges, and go on.
+    // ClientRegistry wait again while nobody acknowledges, and go on.
     live.stop().await?;
     tokio::time::sleep(Duration::from_millis(300)).await;
     live = Running::start(source.options("live", 11))?;
-    until_acknowledged(&load, 100).await?;
+    wait_until_acknowledged(&load, 100).await?;
     let mut received = source.options("received", 12);
     received.log.ack = AckMode::Received;
     let both = Running::start(received.clone())?;
@@ -163,9 +163,9 @@ async fn same_server_id(kind: ServerKind) -> Result<()> {
     left.until_waiting("server_id 31 too").await?;
     right.until_waiting("server_id 31 too").await?;
     let states = || format!("{:?} {:?}", left.status.snapshot(), right.status.snapshot());
-    until_acknowledged(&load, 200).await.with_context(states)?;
+    wait_until_acknowledged(&load, 200).await.with_context(states)?;
     right.stop().await?;
-    until_acknowledged(&load, 50).await?;
+    wait_until_acknowledged(&load, 50).await?;
     load.finish().await;
     source.check_complete("left").await?;
     source.check_ledger("left")?;

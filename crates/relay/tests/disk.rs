@@ -5,10 +5,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use tailwater_relay::Retry;
+use tailwater_relay::CaptureRetry;
 use tailwater_sandbox::ServerKind;
 
-use crate::support::{Running, Source, run, until_acknowledged};
+use crate::support::{Running, Source, run, wait_until_acknowledged};
 
 /// A tmpfs on a folder, for as long as this lives.
 struct SmallDisk<'a>(&'a Path);
@@ -50,7 +50,11 @@ async fn full(kind: ServerKind) -> Result<()> {
     source.prepare().await?;
     let load = source.load(6, None);
     let error = capture.refusal().await?;
-    ensure!(error.retry() == Retry::Fatal && error.code() == "TW-LOG-0004", "{}: {error}", error.code());
+    ensure!(
+        error.retry() == CaptureRetry::Fatal && error.code() == "TW-LOG-0004",
+        "{}: {error}",
+        error.code()
+    );
     ensure!(error.to_string().contains(&*folder.path().to_string_lossy()), "{error}");
 
     // Nobody acknowledges, so nobody commits.
@@ -61,7 +65,7 @@ async fn full(kind: ServerKind) -> Result<()> {
 
     disk.grow("64m")?;
     let capture = Running::start(options)?;
-    until_acknowledged(&load, 50).await?;
+    wait_until_acknowledged(&load, 50).await?;
     load.finish().await;
     capture.stop().await?;
     std::os::unix::fs::symlink(folder.path().join("log"), source.log("log"))?;

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use tailwater_relay::resume::StartPolicy;
 use tailwater_sandbox::ServerKind;
 
-use crate::support::{Running, Source, compare, contents, run, until_acknowledged};
+use crate::support::{Running, Source, compare, contents, run, wait_until_acknowledged};
 
 /// Binlogs that the log has may go, those that it has not may not.
 async fn purged(kind: ServerKind) -> Result<()> {
@@ -49,7 +49,7 @@ async fn purged(kind: ServerKind) -> Result<()> {
     let load = source.load(12, None);
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     let capture = Running::start(options.clone())?;
-    until_acknowledged(&load, 50).await?;
+    wait_until_acknowledged(&load, 50).await?;
     load.finish().await;
     capture.stop().await?;
     keep_binlogs(&source, &kept)?;

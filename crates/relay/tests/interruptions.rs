@@ -11,7 +11,7 @@ use tailwater_sandbox::{Link, ServerKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::support::{PATIENCE, Running, Source, run, through, until_acknowledged};
+use crate::support::{PATIENCE, Running, Source, run, through, wait_until_acknowledged};
 
 /// A transaction of this many MiB, in 1 MiB rows.
 async fn big_transaction(source: &Source, mib: u32) -> Result<()> {
@@ -32,22 +32,22 @@ async fn restarts_and_cuts(kind: ServerKind) -> Result<()> {
     capture.until_streaming().await?;
     source.prepare().await?;
     let load = source.load(6, None);
-    until_acknowledged(&load, 100).await?;
+    wait_until_acknowledged(&load, 100).await?;
 
     // The source, killed and in good order.
     source.server.kill().await?;
     source.server.start_again().await?;
-    until_acknowledged(&load, 100).await?;
+    wait_until_acknowledged(&load, 100).await?;
     source.server.restart(None).await?;
-    until_acknowledged(&load, 100).await?;
+    wait_until_acknowledged(&load, 100).await?;
 
     // The link.
     link.reset();
-    until_acknowledged(&load, 100).await?;
+    wait_until_acknowledged(&load, 100).await?;
     link.refuse();
     capture.until_waiting("").await?;
     link.restore();
-    until_acknowledged(&load, 100).await?;
+    wait_until_acknowledged(&load, 100).await?;
     // Silence is noticed by itself; the link then serves new connections.
     for cut in [
         Link::cut_both as fn(&Link),
@@ -57,7 +57,7 @@ async fn restarts_and_cuts(kind: ServerKind) -> Result<()> {
         cut(&link);
         capture.until_waiting("").await?;
         link.restore();
-        until_acknowledged(&load, 50).await?;
+        wait_until_acknowledged(&load, 50).await?;
     }
     let report = load.finish().await;
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
@@ -121,7 +121,7 @@ async fn nobody_asks(kind: ServerKind, semi_sync: bool) -> Result<()> {
     capture.until_streaming().await?;
     source.prepare().await?;
     let load = source.load(4, None);
-    until_acknowledged(&load, 50).await?;
+    wait_until_acknowledged(&load, 50).await?;
     for _ in 0..3 {
         let killed = control(&source).await?.context("the source is not asked")?;
         source.server.sql(&format!("KILL {killed}")).await?;
@@ -130,7 +130,7 @@ async fn nobody_asks(kind: ServerKind, semi_sync: bool) -> Result<()> {
             ensure!(begin.elapsed() < PATIENCE, "the source is not asked any more");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        until_acknowledged(&load, 50).await?;
+        wait_until_acknowledged(&load, 50).await?;
     }
     let report = load.finish().await;
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
@@ -236,12 +236,12 @@ fn a_frozen_mariadb_1011() -> Result<()> {
         capture.until_streaming().await?;
         source.prepare().await?;
         let load = source.load(4, None);
-        until_acknowledged(&load, 50).await?;
+        wait_until_acknowledged(&load, 50).await?;
         source.server.pause()?;
         capture.until_waiting("silent").await?;
         tokio::time::sleep(Duration::from_millis(200)).await;
         source.server.resume()?;
-        until_acknowledged(&load, 50).await?;
+        wait_until_acknowledged(&load, 50).await?;
         load.finish().await;
         source.check_complete("log").await?;
         source.check_ledger("log")?;

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use tailwater_log::LogDir;
-use tailwater_relay::acker::AckerState;
+use tailwater_relay::persisted_orders::AckerState;
 use tailwater_relay::{CaptureState, RelayError};
 use tailwater_sandbox::{BinlogCheck, Server, ServerKind};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
 use crate::serving_support::{Tailwater, check_equal, start_replica, status_variable, written_by};
-use crate::support::{PATIENCE, Running, Source, run, until_acknowledged};
+use crate::support::{PATIENCE, Running, Source, run, wait_until_acknowledged};
 
 /// `rpl_semi_sync_source_...`, or the older name.
 fn semi_sync(flavour: Flavour, mysql: &str, mariadb: &str) -> String {
@@ -72,10 +72,10 @@ async fn stops_for_good(kind: ServerKind) -> Result<()> {
 
     // Under load: what clients were told is held, and nobody is told more.
     let load = source.load(6, None);
-    until_acknowledged(&load, 60).await?;
+    wait_until_acknowledged(&load, 60).await?;
     let stopped = acker.stop(5).await?;
     let acks = capture.status.snapshot().acks;
-    ensure!(stopped.ordered.stopped.is_some_and(|stop| stop.token == 5) && stopped.durable, "{stopped:?}");
+    ensure!(stopped.orders.stopped.is_some_and(|stop| stop.token == 5) && stopped.durable, "{stopped:?}");
     until_waiting(&source.server).await?;
     ensure!(capture.status.snapshot().acks == acks);
     holds_what_was_told(&source)?;
@@ -92,7 +92,7 @@ async fn stops_for_good(kind: ServerKind) -> Result<()> {
     // Told once more, it has stood still since the first time.
     let again = acker.stop(6).await?;
     ensure!(
-        again.ordered.stopped.map(|stop| stop.since_ms) == stopped.ordered.stopped.map(|stop| stop.since_ms)
+        again.orders.stopped.map(|stop| stop.since_ms) == stopped.orders.stopped.map(|stop| stop.since_ms)
     );
 
     // A restart, in good order and not, forgets nothing, and does not even connect.
@@ -109,7 +109,7 @@ async fn stops_for_good(kind: ServerKind) -> Result<()> {
     holds_what_was_told(&source)?;
 
     acker.start(7).await?;
-    until_acknowledged(&load, 30).await?;
+    wait_until_acknowledged(&load, 30).await?;
     // A server that does not answer, whatever is asked of it, keeps no order waiting.
     source.server.pause()?;
     acker.start(7).await?;
@@ -118,7 +118,7 @@ async fn stops_for_good(kind: ServerKind) -> Result<()> {
     until_waiting(&source.server).await?;
     ensure!(acker.read()? == held);
     acker.start(8).await?;
-    until_acknowledged(&load, 10).await?;
+    wait_until_acknowledged(&load, 10).await?;
     let report = load.finish().await;
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
     source.check_complete("log").await?;
@@ -201,7 +201,7 @@ async fn follows(kind: ServerKind) -> Result<()> {
     let Some(mut source) = Source::start_waiting(kind, &[]).await? else { return Ok(()) };
     let mut tailwater = Tailwater::of(&source)?;
     tailwater.capture.semi_sync = true;
-    tailwater.capture.stays = true;
+    tailwater.capture.wait_when_refused = true;
     let stand_in = stand_in(&source).await?;
     tailwater.capture.servers = BTreeMap::from([("stand-in".to_owned(), stand_in.replication_options())]);
     tailwater.start_again().await?;
@@ -230,7 +230,7 @@ async fn follows(kind: ServerKind) -> Result<()> {
     former.kill().await?;
     drop(pending.finish().await);
     acker.follow(1, "stand-in", PATIENCE).await?;
-    ensure!(acker.read()?.ordered.follows.as_deref() == Some("stand-in"));
+    ensure!(acker.read()?.orders.follows.as_deref() == Some("stand-in"));
     source.write(40).await?;
     let status = source.server.semi_sync_status().await?;
     ensure!(status.acknowledged > 0 && status.unacknowledged == 0 && status.on, "{status:?}");
@@ -280,7 +280,7 @@ async fn follows_one_set_up_at_a_position(kind: ServerKind) -> Result<()> {
     let second = start_replica(kind, "second", &[]).await?;
     second.create_replication_user().await?;
     let mut options = source.options("log", 96);
-    (options.semi_sync, options.stays) = (false, true);
+    (options.semi_sync, options.wait_when_refused) = (false, true);
     options.servers = BTreeMap::from([("second".to_owned(), second.replication_options())]);
     let capture = Running::start(options)?;
     source.prepare().await?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use tailwater_relay::CaptureState;
-use tailwater_relay::watch::SemiSyncAlarm;
+use tailwater_relay::semi_sync_monitor::SemiSyncAlarm;
 use tailwater_sandbox::ServerKind;
 use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
 

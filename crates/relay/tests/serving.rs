@@ -10,7 +10,7 @@ use crate::serving_support::{
     Tailwater, check_equal, check_tables, replica_spec, start_replica, status_variable, until_in_step,
     until_io_error, with_positions,
 };
-use crate::support::{Source, run, until_acknowledged};
+use crate::support::{Source, run, wait_until_acknowledged};
 
 /// Replicas of one source, each in its own way.
 struct Replicas {
@@ -51,24 +51,24 @@ async fn follow(kind: ServerKind) -> Result<()> {
     source.prepare().await?;
     let mut replicas = Replicas::start(&source, &tailwater).await?;
     let load = source.load(3, None);
-    until_acknowledged(&load, 60).await?;
+    wait_until_acknowledged(&load, 60).await?;
     until_in_step(&replicas.slow, &source.server).await?;
     replicas.slow.pause()?;
 
     tailwater.stop().await?;
     source.rotate().await?;
-    until_acknowledged(&load, 30).await?;
+    wait_until_acknowledged(&load, 30).await?;
     tailwater.start_again().await?;
     replicas.by_position.sql(stop_statement(flavour)).await?;
-    until_acknowledged(&load, 30).await?;
+    wait_until_acknowledged(&load, 30).await?;
     replicas.by_position.sql(start_statement(flavour)).await?;
     replicas.by_gtid.kill().await?;
     source.server.restart(None).await?;
-    until_acknowledged(&load, 30).await?;
+    wait_until_acknowledged(&load, 30).await?;
     replicas.by_gtid.start_again().await?;
     source.server.kill().await?;
     source.server.start_again().await?;
-    until_acknowledged(&load, 30).await?;
+    wait_until_acknowledged(&load, 30).await?;
     source.rotate().await?;
     let report = load.finish().await;
     ensure!(report.errors.is_empty(), "{:?}", report.errors);

@@ -22,7 +22,7 @@ const TABLES: &str = "CREATE DATABASE seen CHARACTER SET utf8mb4;
 /// What is held against the source.
 const CHECKSUMS: &str = "CHECKSUM TABLE seen.rowed, seen.stated, seen.loaded, seen.plain EXTENDED";
 
-/// Rows of many kinds, in both families.
+/// ResultRows of many kinds, in both families.
 fn rows(round: u32) -> String {
     let id = round * 10;
     format!(

@@ -8,7 +8,7 @@ use tailwater_sandbox::require::is_spared_in_ci;
 use tailwater_sandbox::{Link, ReplicaOf, ReplicaStart, Server, ServerKind};
 
 use crate::serving_support::{Tailwater, check_equal, start_replica};
-use crate::support::{PATIENCE, Source, run, through, until_acknowledged};
+use crate::support::{PATIENCE, Source, run, through, wait_until_acknowledged};
 
 /// How often each link breaks.
 const BREAKS: usize = 8;
@@ -57,7 +57,7 @@ async fn broken(kind: ServerKind) -> Result<()> {
 
     let load = source.load(3, None);
     for number in 0..BREAKS {
-        until_acknowledged(&load, 15).await?;
+        wait_until_acknowledged(&load, 15).await?;
         match number % 3 {
             0 => upstream.reset(),
             1 => links[0].reset(),

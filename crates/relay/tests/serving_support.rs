@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use tailwater_log::LogHandle;
 use tailwater_relay::resume::StartPolicy;
-use tailwater_relay::serve::{BinlogServer, ServeOptions, Served};
+use tailwater_relay::serve::{BinlogServer, ServeOptions, ServedLog};
 use tailwater_relay::{CaptureOptions, RelayError};
 use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
 use tailwater_sandbox::{Ledger, ReplicaOf, ReplicaStatus, ReservedPort, Server, ServerKind, ServerSpec};
@@ -71,7 +71,7 @@ impl Tailwater {
     pub async fn open(&mut self) -> Result<()> {
         let running = Running::start(self.capture.clone())?;
         for (port, require_tls) in [(self.port.number(), false), (self.tls_port.number(), true)] {
-            let served = Served {
+            let served = ServedLog {
                 log: running.log(),
                 status: running.status.clone(),
                 source_host: "127.0.0.1".into(),

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use tailwater_relay::serve::statement::{Answer, CaptureView, ServedGtids, Session, View, answer};
+use tailwater_relay::serve::statement::{
+    CaptureView, ServedGtids, ServerView, StatementResult, StatementSession, execute,
+};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
@@ -146,13 +148,13 @@ async fn columns(server: &Server, sql: &str) -> Result<Vec<String>> {
 }
 
 fn ours(flavour: Flavour, sql: &str) -> Result<Vec<String>> {
-    match answer(&mut Session::new(), &view(flavour), sql.as_bytes()) {
-        Answer::Rows(rows) => Ok(rows.columns.into_iter().map(|column| column.name).collect()),
+    match execute(&mut StatementSession::new(), &view(flavour), sql.as_bytes()) {
+        StatementResult::Rows(rows) => Ok(rows.columns.into_iter().map(|column| column.name).collect()),
         other => bail!("{sql}: {other:?}"),
     }
 }
 
-fn view(flavour: Flavour) -> View {
+fn view(flavour: Flavour) -> ServerView {
     let gtids = match flavour {
         Flavour::MySql => ServedGtids::Mysql {
             executed: MysqlGtidSet::new(),
@@ -161,7 +163,7 @@ fn view(flavour: Flavour) -> View {
         },
         Flavour::MariaDb => ServedGtids::Mariadb { state: MariadbBinlogState::new(), domain: 0 },
     };
-    View {
+    ServerView {
         server_version: String::new(),
         server_id: 1,
         server_uuid: String::new(),
@@ -188,8 +190,8 @@ async fn check(kind: ServerKind) -> Result<()> {
     let kept: BTreeSet<_> = KEPT.lines().map(normal).collect();
     let view = view(flavour);
     for statement in &statements {
-        let answer = answer(&mut Session::new(), &view, statement.as_bytes());
-        ensure!(!matches!(answer, Answer::Error(_)), "{statement}: {answer:?}");
+        let answer = execute(&mut StatementSession::new(), &view, statement.as_bytes());
+        ensure!(!matches!(answer, StatementResult::Error(_)), "{statement}: {answer:?}");
         let line = format!("{}\t{statement}", kind.name());
         ensure!(kept.contains(&normal(&line)), "tests/data/statements.txt has no {line}");
     }

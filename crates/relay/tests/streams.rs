@@ -4,15 +4,15 @@
 use std::fs;
 
 use anyhow::{Context, Result, bail, ensure};
-use tailwater_log::{Entry, LogDir, LogPosition, LogReader};
+use tailwater_log::{LogDir, LogEntry, LogPosition, LogReader};
 use tailwater_relay::resume::StartPolicy;
 use tailwater_relay::serve::catalog::{Catalog, SegmentView};
-use tailwater_relay::serve::filter::{EntryVerdict, EventVerdict, Segment, StreamFilter};
-use tailwater_relay::serve::refusal::Refusal;
-use tailwater_relay::serve::start::{self, DumpRequest, History, Outcome};
-use tailwater_relay::serve::statement::{Session, Value};
+use tailwater_relay::serve::client_error::ClientError;
+use tailwater_relay::serve::filter::{EntryVerdict, EventVerdict, ServedSegment, StreamFilter};
+use tailwater_relay::serve::start::{self, ClientDumpRequest, LogHistory, StartDecision};
+use tailwater_relay::serve::statement::{SqlValue, StatementSession};
 use tailwater_sandbox::ServerKind;
-use tailwater_session::{Connection, DumpRequest as Asked, DumpStart};
+use tailwater_session::{Connection, DumpRequest as SessionDumpRequest, DumpStart};
 use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader, EventType, strip_checksum};
 use tailwater_wire::gtid::{Gtid, GtidSet, MariadbGtidList, MariadbPosition, MysqlGtidSet};
 use tailwater_wire::protocol::command::{Command, DumpFlags};
@@ -39,7 +39,7 @@ impl Log {
         Ok(Self { directory, flavour, catalog: Catalog::new(segments) })
     }
 
-    fn entries(&self) -> Result<Vec<Entry>> {
+    fn entries(&self) -> Result<Vec<LogEntry>> {
         let mut reader = self.directory.reader(LogPosition::ZERO)?;
         let mut entries = Vec::new();
         while let Some(entry) = reader.try_next()? {
@@ -49,7 +49,7 @@ impl Log {
     }
 }
 
-impl History for Log {
+impl LogHistory for Log {
     fn flavour(&self) -> Flavour {
         self.flavour
     }
@@ -62,7 +62,7 @@ impl History for Log {
         self.directory.gtid_set().unwrap().unwrap()
     }
 
-    fn gtids_before(&self, segment: u64) -> Result<Option<GtidSet>, Refusal> {
+    fn gtids_before(&self, segment: u64) -> Result<Option<GtidSet>, ClientError> {
         let segments = self.directory.segments().unwrap();
         let of = segments.iter().find(|of| of.number == segment).unwrap();
         Ok(Some(GtidSet::parse(self.flavour, &of.gtids_before).unwrap()))
@@ -82,9 +82,9 @@ fn first_event(reader: &mut LogReader) -> Result<Vec<u8>> {
 }
 
 /// What a client that asks for this would be sent from the log.
-fn ours(log: &Log, request: &DumpRequest, server_id: u32) -> Result<Vec<Vec<u8>>> {
+fn ours(log: &Log, request: &ClientDumpRequest, server_id: u32) -> Result<Vec<Vec<u8>>> {
     let begin = match start::decide(request, log) {
-        Outcome::Begin(begin) => begin,
+        StartDecision::Begin(begin) => begin,
         other => bail!("{other:?}"),
     };
     let from = begin.from;
@@ -96,7 +96,7 @@ fn ours(log: &Log, request: &DumpRequest, server_id: u32) -> Result<Vec<Vec<u8>>
     let mut sent = Vec::new();
     for number in from.segment.. {
         let Some(file) = log.catalog.of_segment(number) else { break };
-        let segment = Segment { file: &file.name, epoch: 1, source_offset: 4 };
+        let segment = ServedSegment { file: &file.name, epoch: 1, source_offset: 4 };
         let mut reader = log.directory.reader(LogPosition { segment: number, offset: 4 })?;
         let head = first_event(&mut reader)?;
         sent.extend(filter.enter(segment, &head).map_err(|refusal| anyhow::anyhow!("{refusal}"))?);
@@ -117,11 +117,11 @@ fn ours(log: &Log, request: &DumpRequest, server_id: u32) -> Result<Vec<Vec<u8>>
 
 fn send(
     filter: &mut StreamFilter,
-    entry: &Entry,
+    entry: &LogEntry,
     reader: &mut LogReader,
     state: &dyn Fn() -> tailwater_wire::gtid::MariadbBinlogState,
     sent: &mut Vec<Vec<u8>>,
-) -> Result<(), Refusal> {
+) -> Result<(), ClientError> {
     if let EntryVerdict::Send(before) = filter.entry(entry, state)? {
         sent.extend(before);
         while let Some(header) = reader.next_event().unwrap() {
@@ -143,7 +143,8 @@ async fn theirs(source: &Source, start: DumpStart, annotate: bool) -> Result<Vec
     let connection = Connection::connect(&source.server.replication_options()).await?;
     // No heartbeats by the clock: only those that tell of something.
     let heartbeat = std::time::Duration::from_secs(600);
-    let asked = Asked { annotate, heartbeat, non_blocking: true, ..Asked::new(99, start) };
+    let asked =
+        SessionDumpRequest { annotate, heartbeat, non_blocking: true, ..SessionDumpRequest::new(99, start) };
     let mut stream = connection.dump(asked).await?;
     let mut events = Vec::new();
     let mut event = Vec::new();
@@ -157,11 +158,11 @@ async fn theirs(source: &Source, start: DumpStart, annotate: bool) -> Result<Vec
 }
 
 /// The request that a client makes with the same words as our own dump stream does.
-fn request(flavour: Flavour, start: &DumpStart, annotate: bool) -> Result<DumpRequest> {
-    let mut session = Session::new();
+fn request(flavour: Flavour, start: &DumpStart, annotate: bool) -> Result<ClientDumpRequest> {
+    let mut session = StatementSession::new();
     let mut set = |name: &str, value: &str| {
         session
-            .set_variable(name, Value::Text(value.to_owned()))
+            .set_variable(name, SqlValue::Text(value.to_owned()))
             .map_err(|refusal| anyhow::anyhow!("{refusal}"))
     };
     set("master_binlog_checksum", "CRC32")?;
@@ -182,7 +183,7 @@ fn request(flavour: Flavour, start: &DumpStart, annotate: bool) -> Result<DumpRe
             by_file(b"", 4)
         }
     };
-    let request = DumpRequest::new(&command, &session, flavour).context("no dump command")?;
+    let request = ClientDumpRequest::new(&command, &session, flavour).context("no dump command")?;
     request.map_err(|refusal| anyhow::anyhow!("{refusal}"))
 }
 
@@ -228,7 +229,7 @@ async fn compare(source: &Source, log: &Log, start: DumpStart, annotate: bool) -
 }
 
 /// Requests by GTIDs that begin, and leave out, in various places of the log.
-fn by_gtids(entries: &[Entry], flavour: Flavour) -> Result<Vec<DumpStart>> {
+fn by_gtids(entries: &[LogEntry], flavour: Flavour) -> Result<Vec<DumpStart>> {
     let gtids: Vec<_> = entries.iter().filter_map(|entry| entry.gtid.clone()).collect();
     let mut starts = Vec::new();
     for eighth in 0..=8 {

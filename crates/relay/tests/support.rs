@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tailwater_log::{LogDir, LogHandle, LogOptions, SegmentSummary};
 use tailwater_relay::resume::StartPolicy;
 use tailwater_relay::status::StatusSnapshot;
-use tailwater_relay::{Acker, Capture, CaptureOptions, CaptureState, CaptureStatus, RelayError};
+use tailwater_relay::{Capture, CaptureAcker, CaptureOptions, CaptureState, CaptureStatus, RelayError};
 use tailwater_sandbox::workload::{Mix, prepare};
 use tailwater_sandbox::{
     BinlogCheck, Ledger, LedgerReport, Server, ServerKind, ServerSpec, Workload, WorkloadSpec, require,
@@ -69,11 +69,11 @@ impl Source {
             semi_sync: true,
             start: StartPolicy::Current,
             heartbeat: Duration::from_millis(500),
-            watch_interval: Duration::from_millis(200),
+            source_check_interval: Duration::from_millis(200),
             directory: self.log(name),
             log: LogOptions { preallocate_bytes: 1 << 20, ..LogOptions::default() },
             servers: BTreeMap::new(),
-            stays: false,
+            wait_when_refused: false,
         }
     }
 
@@ -211,7 +211,7 @@ impl Running {
     }
 
     /// To give it orders.
-    pub fn acker(&self) -> Acker {
+    pub fn acker(&self) -> CaptureAcker {
         self.capture.acker()
     }
 
@@ -338,7 +338,7 @@ pub fn contents(directory: &Path) -> Result<Vec<(PathBuf, Vec<u8>)>> {
 }
 
 /// Waits until so many commits of a load were acknowledged.
-pub async fn until_acknowledged(load: &Workload, commits: u64) -> Result<()> {
+pub async fn wait_until_acknowledged(load: &Workload, commits: u64) -> Result<()> {
     let wanted = load.counters().snapshot().acknowledged + commits;
     let begin = Instant::now();
     while load.counters().snapshot().acknowledged < wanted {

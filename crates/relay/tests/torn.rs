@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::ServerKind;
 use tailwater_sandbox::require::is_spared_in_ci;
 
-use crate::support::{Running, Source, run, until_acknowledged};
+use crate::support::{Running, Source, run, wait_until_acknowledged};
 
 /// Copies a whole transaction of the binlog, cut in the middle of its last event but one, to its end.
 fn tear(path: &std::path::Path) -> Result<()> {
@@ -82,7 +82,7 @@ async fn torn(kind: ServerKind, clients_wait: bool) -> Result<()> {
         Some(capture) => capture,
         None => Running::start(options)?,
     };
-    until_acknowledged(&load, 100).await.with_context(|| format!("{:?}", capture.status.snapshot()))?;
+    wait_until_acknowledged(&load, 100).await.with_context(|| format!("{:?}", capture.status.snapshot()))?;
     load.finish().await;
     source.rotate().await?;
     // The comparison wants files to be captured to their end; what is torn is no part of that.

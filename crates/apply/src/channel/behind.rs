@@ -23,7 +23,7 @@ const SILENT_MAX: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// [`ApplyError::Behind`] if the log is closed; [`ApplyError::Log`].
-pub(super) async fn until_durable(
+pub(super) async fn wait_until_durable(
     channel: &str,
     log: &LogHandle,
     kept: &Kept,
@@ -35,7 +35,7 @@ pub(super) async fn until_durable(
     if log.newest_segment().is_none_or(|newest| newest.number < high.segment) {
         return Ok(false);
     }
-    if let Ok(is_durable) = tokio::time::timeout(SILENT_MAX, log.until_durable(high)).await {
+    if let Ok(is_durable) = tokio::time::timeout(SILENT_MAX, log.wait_until_durable(high)).await {
         return if is_durable? { Ok(false) } else { Err(behind(channel, log, high)) };
     }
     let error = behind(channel, log, high);
@@ -48,7 +48,7 @@ pub(super) async fn until_durable(
             status.gtids = gtids::text(&had);
         }
     });
-    if log.until_durable(high).await? { Ok(true) } else { Err(error) }
+    if log.wait_until_durable(high).await? { Ok(true) } else { Err(error) }
 }
 
 fn behind(channel: &str, log: &LogHandle, high: LogPosition) -> ApplyError {

@@ -424,7 +424,7 @@ impl Supervisor {
 
     /// Lets the log have durably what an operator may name, as it came a moment ago. No longer than anyone would wait for an answer.
     async fn settle(&self) -> Result<(), ApplyError> {
-        match tokio::time::timeout(SETTLED_MAX, self.log.until_written_is_durable()).await {
+        match tokio::time::timeout(SETTLED_MAX, self.log.wait_until_written_is_durable()).await {
             Ok(settled) => settled.map(drop).map_err(ApplyError::from),
             Err(_) => Ok(()),
         }

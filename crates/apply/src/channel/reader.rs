@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tailwater_log::{Entry, EntryFlags, LogHandle, LogPosition, LogReader};
+use tailwater_log::{LogEntry, EntryFlags, LogHandle, LogPosition, LogReader};
 use tailwater_wire::WireError;
 use tailwater_wire::event::EventType;
 use tailwater_wire::gtid::{Gtid, GtidSet};
@@ -198,7 +198,7 @@ struct Reader {
     start: LogPosition,
     log: LogReader,
     /// What the log gave last, if it is left to the thread.
-    left: Option<Entry>,
+    left: Option<LogEntry>,
     decoder: Decoder,
     target: TargetTables,
     /// Definitions further on in the log, if they were needed.
@@ -215,7 +215,7 @@ impl Reader {
     async fn open(setup: ReaderSetup, out: ReadsSender) -> Result<Self, ApplyError> {
         let low = setup.shared.applied().low();
         // Followers of a log at its end prepare what is being made durable, and commit it then.
-        let log = setup.log.reader_ahead(low)?;
+        let log = setup.log.reader_up_to_written(low)?;
         let options = &setup.shared.options;
         let connection = connect(options).await?;
         let flavour = setup.log.source().map_or(connection.server().flavour, |source| source.flavour);
@@ -292,7 +292,7 @@ impl Reader {
     }
 
     /// Reads an entry; false when there is nothing more to do.
-    async fn read(&mut self, entry: Entry) -> Result<bool, ApplyError> {
+    async fn read(&mut self, entry: LogEntry) -> Result<bool, ApplyError> {
         if !entry.is_transaction() {
             self.between(&entry)?;
             return Ok(true);
@@ -304,7 +304,7 @@ impl Reader {
     }
 
     /// An event between transactions.
-    fn between(&mut self, entry: &Entry) -> Result<(), ApplyError> {
+    fn between(&mut self, entry: &LogEntry) -> Result<(), ApplyError> {
         let mut event = Vec::new();
         while let Some(header) = self.log.next_event()? {
             if header.event_type == EventType::FORMAT_DESCRIPTION {
@@ -316,7 +316,7 @@ impl Reader {
     }
 
     /// False when there is nothing more to do.
-    async fn transaction(&mut self, entry: Entry, span: Span) -> Result<bool, ApplyError> {
+    async fn transaction(&mut self, entry: LogEntry, span: Span) -> Result<bool, ApplyError> {
         match &self.setup.shared.options.until {
             Some(Until::TimeUs(time)) if entry.commit_time_us >= *time => return self.reached().await,
             _ => {}
@@ -337,7 +337,7 @@ impl Reader {
                 self.decoder.forget();
             }
             let transaction = self.decode(&entry, span).await?;
-            if !self.until_durable(self.read_again_until(&transaction)).await? {
+            if !self.wait_until_durable(self.read_again_until(&transaction)).await? {
                 return Ok(true);
             }
             match self.hold_xa(&entry, transaction).await? {
@@ -356,8 +356,8 @@ impl Reader {
     }
 
     /// Passes over what an operator leaves out. Of an XA transaction that it completes, nothing is held any more either.
-    async fn leave_out(&mut self, entry: Entry, span: Span) -> Result<(), ApplyError> {
-        if !self.until_durable(span.end).await? {
+    async fn leave_out(&mut self, entry: LogEntry, span: Span) -> Result<(), ApplyError> {
+        if !self.wait_until_durable(span.end).await? {
             return Ok(());
         }
         let prepared = self.let_go(&entry);
@@ -436,12 +436,12 @@ impl Reader {
     }
 
     /// Whether the target had it before the channel began.
-    fn is_of_origin(&self, entry: &Entry) -> bool {
+    fn is_of_origin(&self, entry: &LogEntry) -> bool {
         entry.gtid.as_ref().is_some_and(|gtid| self.setup.origin.contains(gtid))
     }
 
     /// Whether an operator leaves it out.
-    fn is_skipped(&self, entry: &Entry) -> bool {
+    fn is_skipped(&self, entry: &LogEntry) -> bool {
         let skipped = &self.setup.skipped;
         let gtid = entry.gtid.as_ref().filter(|_| !skipped.is_empty());
         gtid.is_some_and(|gtid| skipped.contains(&gtid.to_string()))
@@ -449,14 +449,14 @@ impl Reader {
 
     /// Whether a transaction that is left out has to stand in the target's binlog all the same, as an empty one: servers
     /// behind the target look for its GTID there.
-    fn needs_gtid(&self, entry: &Entry) -> bool {
+    fn needs_gtid(&self, entry: &LogEntry) -> bool {
         let logged = self.setup.target_logged.as_ref();
         let is_logged = |gtid| logged.is_some_and(|logged| logged.contains(gtid));
         let preserves = self.setup.shared.options.gtid == GtidMode::Preserve;
         preserves && entry.gtid.as_ref().is_some_and(|gtid| !is_logged(gtid))
     }
 
-    async fn decode(&mut self, entry: &Entry, span: Span) -> Result<Transaction, ApplyError> {
+    async fn decode(&mut self, entry: &LogEntry, span: Span) -> Result<Transaction, ApplyError> {
         let large = entry.length > self.setup.shared.options.transaction_bytes_max;
         let bytes = match large {
             true => Bytes::new(),
@@ -483,7 +483,7 @@ impl Reader {
         Ok(())
     }
 
-    async fn delay(&mut self, entry: &Entry) {
+    async fn delay(&mut self, entry: &LogEntry) {
         let (delay, source_time) = {
             let shared = &self.setup.shared;
             (shared.options.delay, shared.source_time.clone())
@@ -515,19 +515,19 @@ impl Reader {
 
     /// Passes over what counts as applied from then on: it has to be durable.
     async fn pass(&mut self, span: Span, gtid: Option<Gtid>) -> Result<(), ApplyError> {
-        if self.until_durable(span.end).await? {
+        if self.wait_until_durable(span.end).await? {
             self.push(Read::Passed { span, gtid }).await?;
         }
         Ok(())
     }
 
     /// Waits until the log holds everything before `end` for good; false if it was closed before, as will be found next.
-    async fn until_durable(&mut self, end: LogPosition) -> Result<bool, ApplyError> {
+    async fn wait_until_durable(&mut self, end: LogPosition) -> Result<bool, ApplyError> {
         if self.setup.log.durable().position < end {
             // What was read before need not wait for it.
             self.hand_on().await;
         }
-        Ok(self.setup.log.until_durable(end).await?)
+        Ok(self.setup.log.wait_until_durable(end).await?)
     }
 
     async fn push(&mut self, read: Read) -> Result<(), ApplyError> {

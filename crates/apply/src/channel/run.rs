@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tailwater_log::{LogHandle, LogPosition, Watermark};
+use tailwater_log::{LogHandle, LogPosition, RetentionPin};
 use tailwater_session::{Purpose, check_grants};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
@@ -90,7 +90,7 @@ struct Run {
     reads: Reads,
     done: watch::Sender<u64>,
     progress: GtidProgress,
-    watermark: Watermark,
+    watermark: RetentionPin,
     lows: Lows,
     rate: Rate,
     careful_until: Option<LogPosition>,
@@ -150,7 +150,7 @@ impl TakenOver {
         begin::refuse_strict_order(options, flavour, &mut connection).await?;
         let target = gtids::target_gtids(&mut connection).await?;
         let (mut store, claim, kept) = Store::take_over(connection, &options.name, options.gtid).await?;
-        if behind::until_durable(&options.name, log, &kept, status).await? {
+        if behind::wait_until_durable(&options.name, log, &kept, status).await? {
             drop(store);
             return Box::pin(Self::take(options, log, status)).await;
         }
@@ -201,7 +201,7 @@ impl Run {
         let low = begun.applied.low();
         info!(channel = options.name, %low, target = options.target.endpoint.to_string(), "applying");
         let scheduler = scheduler(&options);
-        let watermark = log.register_remembered_reader(&super::reader_name(&options.name), low);
+        let watermark = log.register_persistent_reader(&super::reader_name(&options.name), low);
         let shared = Arc::new(Shared {
             flavour,
             claim,

@@ -156,7 +156,7 @@ impl Worker {
         if let Some(held) = by_itself(batch) {
             let begun = Instant::now();
             if !self.may_begin(batch).await
-                || !self.until_durable(end_of(&[&batch.first, &batch.rest])).await?
+                || !self.wait_until_durable(end_of(&[&batch.first, &batch.rest])).await?
                 || !self.log_prepared(batch).await?
             {
                 return Ok(Committed::Nothing);
@@ -266,7 +266,7 @@ impl Worker {
                 checked.map_err(|error| error.of_transaction(&newest_gtid(committed)))?;
             }
             let wait = Instant::now();
-            if !self.until_acknowledged(end).await? {
+            if !self.wait_until_acknowledged(end).await? {
                 return Ok(Committed::Nothing);
             }
             waited += wait.elapsed();
@@ -326,7 +326,7 @@ impl Worker {
         }
         let prepared = oldest(batch).and_then(|transaction| transaction.prepared.as_ref());
         let Some(gtid) = prepared.and_then(|prepared| prepared.gtid.as_ref()) else { return Ok(true) };
-        if !self.until_durable(end_of(&[&batch.first, &batch.rest])).await? {
+        if !self.wait_until_durable(end_of(&[&batch.first, &batch.rest])).await? {
             return Ok(false);
         }
         let applied = self.shared.applied().encode();
@@ -344,13 +344,13 @@ impl Worker {
     /// Waits until the log holds all up to `end` as surely as its ACKs promise: what a crash could take from the log must not be on
     /// the target, unless an operator has the log acknowledge what it has only received. False if that will not be, or the run is to
     /// end before.
-    async fn until_acknowledged(&self, end: LogPosition) -> Result<bool, ApplyError> {
-        self.unless_stopped(self.shared.log.until_acknowledged(end)).await
+    async fn wait_until_acknowledged(&self, end: LogPosition) -> Result<bool, ApplyError> {
+        self.unless_stopped(self.shared.log.wait_until_acknowledged(end)).await
     }
 
     /// The same, whatever happens: for what cannot be undone.
-    async fn until_durable(&self, end: LogPosition) -> Result<bool, ApplyError> {
-        self.unless_stopped(self.shared.log.until_durable(end)).await
+    async fn wait_until_durable(&self, end: LogPosition) -> Result<bool, ApplyError> {
+        self.unless_stopped(self.shared.log.wait_until_durable(end)).await
     }
 
     async fn unless_stopped(

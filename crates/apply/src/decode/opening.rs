@@ -2,7 +2,7 @@
 //! be held until their end.
 
 use bytes::Bytes;
-use tailwater_log::Entry;
+use tailwater_log::LogEntry;
 use tailwater_wire::WireError;
 use tailwater_wire::event::{EventHeader, EventType};
 
@@ -24,7 +24,7 @@ pub struct OpeningReader {
 
 impl OpeningReader {
     /// For the transaction that is `entry`.
-    pub fn new(entry: &Entry) -> Self {
+    pub fn new(entry: &LogEntry) -> Self {
         Self { reader: TransactionReader::new(entry), passed: 0 }
     }
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use smallvec::SmallVec;
-use tailwater_log::{Entry, LogPosition};
+use tailwater_log::{LogEntry, LogPosition};
 use tailwater_wire::WireError;
 use tailwater_wire::event::{
     EVENT_HEADER_BYTES, EventBody, EventHeader, EventType, MariadbGtidEvent, PartialRowData, PayloadDecoder,
@@ -111,7 +111,7 @@ enum Outcome {
 impl TransactionReader {
     /// For the transaction that is `entry`. Whether an XA transaction is committed or only prepared is not its affair: see
     /// [`super::OpeningReader`].
-    pub fn new(entry: &Entry) -> Self {
+    pub fn new(entry: &LogEntry) -> Self {
         Self {
             gtid: entry.gtid.clone(),
             position: entry.position,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tailwater_log::{Entry, LogDir, LogPosition, LogReader};
+use tailwater_log::{LogDir, LogEntry, LogPosition, LogReader};
 use tailwater_session::{ConnectOptions, Connection, Row, SessionError};
 use tailwater_wire::Flavour;
 use tailwater_wire::event::EventType;
@@ -340,7 +340,7 @@ async fn do_again(
     Ok(count)
 }
 
-fn take_format(log: &mut LogReader, entry: &Entry, reader: &mut Reader) -> Result<(), ApplyError> {
+fn take_format(log: &mut LogReader, entry: &LogEntry, reader: &mut Reader) -> Result<(), ApplyError> {
     let mut event = Vec::new();
     while let Some(header) = log.next_event()? {
         if header.event_type == EventType::FORMAT_DESCRIPTION {
@@ -351,7 +351,7 @@ fn take_format(log: &mut LogReader, entry: &Entry, reader: &mut Reader) -> Resul
     Ok(())
 }
 
-fn read_entry(log: &mut LogReader, entry: &Entry) -> Result<bytes::Bytes, ApplyError> {
+fn read_entry(log: &mut LogReader, entry: &LogEntry) -> Result<bytes::Bytes, ApplyError> {
     let length = usize::try_from(entry.length).unwrap_or(usize::MAX);
     // Of a larger one the beginning tells what it is, and it is refused.
     let wanted = length.min(TRANSACTION_BYTES_MAX + 1);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tailwater_log::Entry;
+use tailwater_log::LogEntry;
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
 use tailwater_wire::event::RowsKind;
@@ -67,7 +67,7 @@ impl Reader {
     }
 
     /// Takes a format description event.
-    pub(super) fn format(&mut self, event: &[u8], entry: &Entry) -> Result<(), ApplyError> {
+    pub(super) fn format(&mut self, event: &[u8], entry: &LogEntry) -> Result<(), ApplyError> {
         self.decoder.format_description(event).map_err(|error| ApplyError::Event {
             gtid: "before any transaction".to_owned(),
             position: entry.position,
@@ -83,7 +83,7 @@ impl Reader {
     /// The transaction that is `entry`.
     pub(super) async fn transaction(
         &mut self,
-        entry: &Entry,
+        entry: &LogEntry,
         events: Bytes,
     ) -> Result<Box<Transaction>, ApplyError> {
         let span = Span { start: entry.position, end: entry.end() };

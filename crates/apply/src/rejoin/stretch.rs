@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use tailwater_log::{Entry, LogDir, LogPosition, SegmentSummary};
+use tailwater_log::{LogDir, LogEntry, LogPosition, SegmentSummary};
 use tailwater_wire::event::{
     EVENT_HEADER_BYTES, EventBody, EventHeader, EventType, FormatDescription, MariadbGtidEvent,
     strip_checksum,
@@ -107,7 +107,7 @@ pub struct Common<'a> {
 
 impl Common<'_> {
     /// Whether the server has a transaction of the log.
-    pub(super) fn has(&self, entry: &Entry) -> bool {
+    pub(super) fn has(&self, entry: &LogEntry) -> bool {
         entry.gtid.as_ref().is_some_and(|gtid| self.gtids.contains(gtid))
     }
 }

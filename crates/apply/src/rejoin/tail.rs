@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use bytes::{Bytes, BytesMut};
-use tailwater_log::{Entry, EntryFlags, EntryKind, LogPosition};
+use tailwater_log::{EntryFlags, EntryKind, LogEntry, LogPosition};
 use tailwater_session::dump::{DumpRequest, DumpStart};
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::event::header::BINLOG_MAGIC;
@@ -21,7 +21,7 @@ use crate::error::ApplyError;
 #[derive(Debug, Clone)]
 pub struct TailTransaction {
     /// What it is, as the log would have it; its position is that in the stream.
-    pub entry: Entry,
+    pub entry: LogEntry,
     /// Its events.
     pub events: Bytes,
 }
@@ -35,7 +35,7 @@ pub struct TailReader {
     tracker: TransactionTracker,
     format: FormatDescription,
     description: Bytes,
-    open: Option<(Entry, BytesMut)>,
+    open: Option<(LogEntry, BytesMut)>,
     bytes: usize,
     offset: u64,
     transactions: Vec<TailTransaction>,
@@ -98,7 +98,7 @@ impl TailReader {
             Step::Begin(start) => {
                 let is_known = start.gtid.as_ref().is_some_and(|gtid| self.known.contains(gtid));
                 let seconds = u64::from(header.timestamp) * 1_000_000;
-                let entry = Entry {
+                let entry = LogEntry {
                     position: LogPosition { segment: 0, offset: self.offset },
                     length: 0,
                     kind: EntryKind::Transaction,

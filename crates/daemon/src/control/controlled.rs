@@ -7,8 +7,8 @@ use tailwater_apply::channel::{Channel, ChannelStatus};
 use tailwater_log::LogHandle;
 use tailwater_manager::FailoverReadiness;
 use tailwater_manager::topology::RelayReader;
-use tailwater_relay::serve::Readers;
-use tailwater_relay::{Acker, CaptureState, CaptureStatus};
+use tailwater_relay::serve::StreamReaders;
+use tailwater_relay::{CaptureAcker, CaptureState, CaptureStatus};
 use tailwater_wire::Flavour;
 
 use super::SourceReport;
@@ -30,13 +30,13 @@ pub struct Controlled {
 #[derive(Debug)]
 pub struct ControlledSource {
     /// To give its capture orders.
-    pub acker: Acker,
+    pub acker: CaptureAcker,
     /// Its log.
     pub log: LogHandle,
     /// How its capture is.
     pub status: Arc<CaptureStatus>,
     /// Who reads the log, one for each address that it is served at.
-    pub readers: Vec<Readers>,
+    pub readers: Vec<StreamReaders>,
 }
 
 impl Controlled {
@@ -64,7 +64,7 @@ impl ControlledSource {
     /// How long nothing has come from the server that the log follows, a heartbeat included, in milliseconds; nothing if
     /// nothing ever has.
     pub fn silent_ms(&self) -> Option<u64> {
-        self.status.heard_ago_ms()
+        self.status.received_ago_ms()
     }
 
     /// Why its log does not get what the source has, if so.
@@ -74,9 +74,9 @@ impl ControlledSource {
     }
 
     fn report(&self, name: &str) -> SourceReport {
-        let (status, ordered) = (self.status.snapshot(), self.status.ordered());
+        let (status, ordered) = (self.status.snapshot(), self.status.orders());
         let doing = doing(&status.state);
-        let readers = self.readers.iter().flat_map(Readers::list).map(|reader| RelayReader {
+        let readers = self.readers.iter().flat_map(StreamReaders::list).map(|reader| RelayReader {
             server_id: reader.server_id,
             uuid: Some(reader.uuid).filter(|uuid| !uuid.is_empty()),
             peer: reader.peer.to_string(),

@@ -166,13 +166,13 @@ async fn obeyed(request: Request, controlled: &Controlled) -> anyhow::Result<()>
 fn refuse_if_it_leads(channel: &Channel, controlled: &Controlled) -> anyhow::Result<()> {
     let name = channel.name();
     let reads = |source: &&ControlledSource| {
-        source.log.remembered_readers().iter().any(|reader| reader.name == reader_name(name))
+        source.log.persistent_readers().iter().any(|reader| reader.name == reader_name(name))
     };
     let leads = controlled
         .sources
         .values()
         .filter(reads)
-        .filter_map(|source| source.status.followed())
+        .filter_map(|source| source.status.followed_server())
         .any(|followed| followed.endpoint == *channel.target());
     ensure!(!leads, "channel {name}: its target is the primary now, and would get its own commits once more");
     Ok(())
@@ -197,8 +197,8 @@ fn hold(channel: &Channel, log: &LogHandle) -> anyhow::Result<()> {
         "the log began in the middle of a binlog file, and cannot say what is before it: wait for the source's next file"
     );
     let reader = reader_name(name);
-    if !log.remembered_readers().iter().any(|known| known.name == reader) {
-        drop(log.register_remembered_reader(&reader, LogPosition { segment: newest, offset: 4 }));
+    if !log.persistent_readers().iter().any(|known| known.name == reader) {
+        drop(log.register_persistent_reader(&reader, LogPosition { segment: newest, offset: 4 }));
     }
     Ok(())
 }

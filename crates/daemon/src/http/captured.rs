@@ -11,7 +11,7 @@ use crate::wiring::ClusterWiring;
 impl ControlledSource {
     /// Whom the log follows; `own` is what the source's own server is called.
     pub fn leader(&self, own: &str) -> Leader {
-        let (state, ordered) = (self.status.snapshot().state, self.status.ordered());
+        let (state, ordered) = (self.status.snapshot().state, self.status.orders());
         let held = match state {
             _ if ordered.stopped.is_some() => Some("the log is told to stop".to_owned()),
             CaptureState::StoppedByOrder(_) => Some("the log is told to stop".to_owned()),

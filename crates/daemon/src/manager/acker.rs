@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use tailwater_manager::action_executor::{AckerControl, AckerError, AckerFuture, AckerReport};
 use tailwater_manager::lease::LeaseToken;
 use tailwater_manager::lossless;
-use tailwater_relay::acker::AckerState;
-use tailwater_relay::{Acker, RelayError};
+use tailwater_relay::persisted_orders::AckerState;
+use tailwater_relay::{CaptureAcker, RelayError};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -73,10 +73,10 @@ pub struct AckerText {
 impl From<&AckerState> for AckerText {
     fn from(state: &AckerState) -> Self {
         Self {
-            token: state.ordered.token,
-            stopped_since_ms: state.ordered.stopped.map(|stop| stop.since_ms),
-            follows: state.ordered.follows.clone(),
-            followed_in: state.ordered.followed_in,
+            token: state.orders.token,
+            stopped_since_ms: state.orders.stopped.map(|stop| stop.since_ms),
+            follows: state.orders.follows.clone(),
+            followed_in: state.orders.followed_in,
             durable: state.durable,
             is_mariadb: state.holds.as_ref().map(|holds| holds.flavour() == Flavour::MariaDb),
             holds: state.holds.as_ref().map(ToString::to_string),
@@ -142,7 +142,7 @@ impl From<AckerFailure> for AckerError {
 ///
 /// # Errors
 /// [`AckerFailure`] with the code of the [`RelayError`].
-pub async fn obey(acker: &Acker, order: &AckerOrder) -> Result<AckerText, AckerFailure> {
+pub async fn obey(acker: &CaptureAcker, order: &AckerOrder) -> Result<AckerText, AckerFailure> {
     match order {
         AckerOrder::Stop { token } => return Ok(AckerText::from(&acker.stop(*token).await?)),
         AckerOrder::Read => {}
@@ -156,12 +156,12 @@ pub async fn obey(acker: &Acker, order: &AckerOrder) -> Result<AckerText, AckerF
 #[derive(Debug, Clone)]
 pub struct LocalAcker {
     name: String,
-    acker: Acker,
+    acker: CaptureAcker,
 }
 
 impl LocalAcker {
     /// The capture as the manager's acker `name`.
-    pub fn new(name: &str, acker: Acker) -> Self {
+    pub fn new(name: &str, acker: CaptureAcker) -> Self {
         Self { name: name.to_owned(), acker }
     }
 

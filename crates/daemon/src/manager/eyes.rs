@@ -24,11 +24,11 @@ pub struct LocalEye {
 
 impl RelayProbe for LocalEye {
     fn look(&self) -> RelayProbeFuture<'_> {
-        let ordered = self.status.ordered();
+        let ordered = self.status.orders();
         let look = RelayProbeResult {
             is_streaming: self.status.snapshot().state == CaptureState::Streaming,
             acknowledges: self.acknowledges,
-            heard_ago_ms: self.status.heard_ago_ms(),
+            heard_ago_ms: self.status.received_ago_ms(),
             heartbeat_ms: Some(self.status.heartbeat_ms()),
             led: RelayAssignment {
                 term: LeaseToken(ordered.token),

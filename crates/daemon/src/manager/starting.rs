@@ -17,7 +17,7 @@ use tailwater_manager::cluster_watch::cluster_state::origin_named;
 use tailwater_manager::cluster_watch::{ClusterState, WatchedRelay};
 use tailwater_manager::driver::AuditFolder;
 use tailwater_manager::lease::ABOVE;
-use tailwater_relay::{Acker, CaptureStatus};
+use tailwater_relay::{CaptureAcker, CaptureStatus};
 use tailwater_session::Secret;
 
 use super::acker::LocalAcker;
@@ -45,7 +45,7 @@ pub struct OwnCapture {
     /// The source's name.
     pub source: String,
     /// To give it orders.
-    pub acker: Acker,
+    pub acker: CaptureAcker,
     /// How it is.
     pub status: Arc<CaptureStatus>,
     /// Its log.
@@ -89,7 +89,7 @@ fn start_cluster(
         wiring: Box::new(move |leader| wiring::cluster_led_by(&of, &wired, leader)),
         followed: {
             let status = Arc::clone(&capture.status);
-            Box::new(move || status.ordered().follows)
+            Box::new(move || status.orders().follows)
         },
         logged: Box::new({
             let log = capture.log.clone();
@@ -111,7 +111,7 @@ fn start_cluster(
         memory: {
             let status = Arc::clone(&capture.status);
             let path = folder.join(format!("{}.seen", source.name));
-            MemoryFile::new(path, Box::new(move || status.ordered().token))
+            MemoryFile::new(path, Box::new(move || status.orders().token))
         },
     };
     let (cluster, supervisor) = ManagedCluster::start(parts)?;

@@ -7,7 +7,7 @@ use tailwater_log::LogPosition;
 use tailwater_manager::FailoverReadiness;
 use tailwater_manager::analysis::FailureCode;
 use tailwater_relay::CaptureState;
-use tailwater_relay::watch::SemiSyncAlarm;
+use tailwater_relay::semi_sync_monitor::SemiSyncAlarm;
 
 use crate::control::{Controlled, ControlledSource};
 
@@ -114,7 +114,7 @@ impl CaptureMetrics {
         Self {
             source: name.to_owned(),
             state: capture_state(&status.state),
-            heard_ago_ms: source.status.heard_ago_ms(),
+            heard_ago_ms: source.status.received_ago_ms(),
             semi_sync_in_force: semi_sync.then(|| is_streaming && is_semi_sync_on(&status.alarms)),
             semi_sync_alarms: status.alarms.iter().map(SemiSyncAlarm::code).collect(),
             transactions_total: status.transactions,
@@ -171,7 +171,7 @@ mod tests {
     use std::time::Duration;
 
     use tailwater_apply::channel::ChannelFault;
-    use tailwater_relay::acker::StopOrder;
+    use tailwater_relay::persisted_orders::StopOrder;
 
     use super::*;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use tailwater_manager::topology::{ListenerPlan, RelayPlan, RemoteRelay};
 use tailwater_relay::Capture;
-use tailwater_relay::serve::{ServeOptions, Served};
+use tailwater_relay::serve::{ServeOptions, ServedLog};
 use tailwater_session::server::{Accounts, Credential, Limits, ServerTls};
 use tailwater_session::{Endpoint, TlsMode};
 use uuid::Uuid;
@@ -36,13 +36,13 @@ pub fn serves(config: &Config) -> anyhow::Result<Vec<(String, ServeOptions)>> {
 ///
 /// # Errors
 /// If the option file with the source's credentials cannot be read.
-pub fn served(source: &SourceConfig, capture: &Capture) -> anyhow::Result<Served> {
+pub fn served(source: &SourceConfig, capture: &Capture) -> anyhow::Result<ServedLog> {
     let connect = connect_options(source.server())?;
     let (source_host, source_port) = match &connect.endpoint {
         Endpoint::Tcp { host, port } => (host.clone(), *port),
         Endpoint::Unix { path } => (path.display().to_string(), 0),
     };
-    Ok(Served {
+    Ok(ServedLog {
         log: capture.log(),
         status: capture.status(),
         source_host,

@@ -21,7 +21,7 @@ struct CapturedSource {
 impl SourceCatalogue for CapturedSource {
     fn table<'a>(&'a self, schema: &'a str, table: &'a str) -> SourceAnswer<'a> {
         Box::pin(async move {
-            let followed = self.status.followed();
+            let followed = self.status.followed_server();
             let mut connection = Connection::connect(followed.as_ref().unwrap_or(&self.own)).await?;
             let answer = read_source_table(&mut connection, schema, table).await;
             connection.close().await;

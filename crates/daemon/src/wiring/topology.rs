@@ -11,7 +11,7 @@ use tailwater_manager::probe::{ProbeTarget, probe_servers};
 use tailwater_manager::topology::{
     ClusterPlan, ListenerPlan, Member, RelayPlan, RelayState, TargetPlan, TargetState,
 };
-use tailwater_relay::acker::Ordered;
+use tailwater_relay::persisted_orders::PersistedOrders;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
@@ -99,7 +99,7 @@ fn cluster(config: &Config, source: &SourceConfig, leader: Option<&str>) -> anyh
     let own = primary.name.clone();
     let followed = match leader {
         Some(leader) => Some(leader.to_owned()).filter(|leader| leader != name),
-        None => Ordered::read(&config.log.directory.join(name))?.follows,
+        None => PersistedOrders::read(&config.log.directory.join(name))?.follows,
     };
     if let Some(leader) = followed {
         lead(&mut plan, &mut primary, &mut followers, &leader)?;

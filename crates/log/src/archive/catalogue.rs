@@ -60,9 +60,9 @@ struct Entry {
     state: Option<SegmentState>,
 }
 
-/// What [`LogDir::drop_archived`](crate::LogDir::drop_archived) removed.
+/// What [`LogDir::expire_archive`](crate::LogDir::expire_archive) removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ArchiveDropped {
+pub struct ArchiveExpiry {
     /// The segments, oldest first.
     pub segments: Vec<u64>,
     /// The bytes of their objects.
@@ -267,13 +267,13 @@ impl Archive {
     ///
     /// # Errors
     /// [`LogError::Archive`].
-    pub(crate) fn drop_old(&self, keep_from: u64, before: SystemTime) -> Result<ArchiveDropped, LogError> {
+    pub(crate) fn drop_old(&self, keep_from: u64, before: SystemTime) -> Result<ArchiveExpiry, LogError> {
         let fail = |action| move |error| LogError::io(action, self.url(), error);
         let is_old = |known: &Known| {
             known.segments.range(..keep_from).next().is_some_and(|(_, entry)| entry.archived_at < before)
         };
         if !is_old(&*self.known().map_err(fail("list"))?) {
-            return Ok(ArchiveDropped::default());
+            return Ok(ArchiveExpiry::default());
         }
         self.refresh().map_err(fail("list"))?;
         let (doomed, halves): (Vec<(u64, Entry)>, Vec<u64>) = {
@@ -286,7 +286,7 @@ impl Archive {
         for number in halves {
             self.inner.store.delete(&self.segment_object(number)).map_err(fail("delete from"))?;
         }
-        let mut dropped = ArchiveDropped::default();
+        let mut dropped = ArchiveExpiry::default();
         for (number, entry) in doomed {
             // The index first: without it, what is left is no segment.
             for name in [self.index_object(number), self.segment_object(number)] {

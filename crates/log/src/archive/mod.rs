@@ -12,7 +12,7 @@ pub mod seekable;
 mod store;
 mod upload;
 
-pub use catalogue::{Archive, ArchiveDropped};
+pub use catalogue::{Archive, ArchiveExpiry};
 pub use store::{ArchiveFailure, ArchiveObject, ArchiveStore, RangedRead};
-pub use upload::{ArchiveOptions, ArchiveProgress, ArchiveStep, Archived};
+pub use upload::{ArchiveOptions, ArchiveProgress, ArchiveReport, ArchiveStep};
 pub(crate) use upload::{archive_sealed, confirm};

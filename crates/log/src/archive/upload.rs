@@ -58,7 +58,7 @@ pub struct ArchiveProgress {
 
 /// What was archived.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Archived {
+pub struct ArchiveReport {
     /// The segments archived, oldest first.
     pub segments: Vec<u64>,
     /// How many were before.
@@ -82,8 +82,8 @@ pub(crate) fn archive_sealed(
     archive: &Archive,
     options: ArchiveOptions,
     progress: &mut dyn FnMut(ArchiveProgress),
-) -> Result<Archived, LogError> {
-    let mut archived = Archived::default();
+) -> Result<ArchiveReport, LogError> {
+    let mut archived = ArchiveReport::default();
     let waiting = waiting(directory, archive, &mut archived)?;
     let bytes_total = waiting.iter().map(|segment| segment.bytes).sum();
     let mut bytes = 0;
@@ -117,7 +117,7 @@ pub(crate) fn archive_sealed(
 fn waiting(
     directory: &dyn Directory,
     archive: &Archive,
-    archived: &mut Archived,
+    archived: &mut ArchiveReport,
 ) -> Result<Vec<Sealed>, LogError> {
     let list = |error| LogError::io("list", archive.url(), error);
     let mut numbers = segment_numbers(directory)?;

@@ -10,7 +10,7 @@ use tailwater_wire::transaction::{Step, TransactionStart, TransactionTracker};
 use tailwater_wire::{Flavour, WireError};
 
 use super::reading::{Content, RowsReading, extend_table_map};
-use super::report::Report;
+use super::report::BinlogReport;
 use super::tables::TableRegistry;
 use super::totals::Totals;
 use super::transaction::Transaction;
@@ -136,7 +136,7 @@ impl Collector {
     }
 
     /// The figures so far.
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> BinlogReport {
         let mut report = self.totals.report(&self.tables, self.options.top);
         if let Some(stream) = &self.stream {
             report.flavour = stream.format.flavour().to_string();

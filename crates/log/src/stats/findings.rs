@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::figures::{bytes, count, duration, rows, share};
-use super::report::{Gap, Report, TableShare, TransactionSummary};
+use super::humanize::{bytes, count, duration, rows, share};
+use super::report::{BinlogReport, Gap, TableShare, TransactionSummary};
 
 /// A transaction of so many bytes is big: it is written to the binlog in one piece while all other commits wait, and
 /// replicas fall behind by it.
@@ -41,7 +41,7 @@ const OF_A_KIND_MAX: usize = 3;
 /// How much a finding matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Weight {
+pub enum FindingSeverity {
     /// Something stood still, or will on replicas.
     Alarm,
     /// Good to know.
@@ -50,9 +50,9 @@ pub enum Weight {
 
 /// Something that deserves a word.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct StatsFinding {
     /// How much it matters.
-    pub weight: Weight,
+    pub weight: FindingSeverity,
     /// What kind of finding: `big_transaction`, `gap`, `long_transaction`, `hot_table`, `burst`, `no_primary_key`,
     /// `no_gtid`, `non_transactional`, `statements`, `unfinished`, `rows_not_counted`.
     pub kind: &'static str,
@@ -60,9 +60,9 @@ pub struct Finding {
     pub text: String,
 }
 
-impl Report {
+impl BinlogReport {
     /// What deserves a word, the gravest first. `time` puts a moment, in microseconds since 1970, in words.
-    pub fn findings(&self, time: &dyn Fn(u64) -> String) -> Vec<Finding> {
+    pub fn findings(&self, time: &dyn Fn(u64) -> String) -> Vec<StatsFinding> {
         let mut findings = Findings { report: self, time, found: Vec::new() };
         findings.big_transactions();
         findings.gaps();
@@ -73,21 +73,21 @@ impl Report {
         findings.kinds();
         let mut found = findings.found;
         found.sort_by(|(one, a), (other, b)| a.weight.cmp(&b.weight).then(other.total_cmp(one)));
-        let sentence = |finding: Finding| Finding { text: capitalized(&finding.text), ..finding };
+        let sentence = |finding: StatsFinding| StatsFinding { text: capitalized(&finding.text), ..finding };
         found.into_iter().map(|(_, finding)| sentence(finding)).collect()
     }
 }
 
 struct Findings<'a> {
-    report: &'a Report,
+    report: &'a BinlogReport,
     time: &'a dyn Fn(u64) -> String,
     /// With how grave each is among those of its weight, about in seconds lost.
-    found: Vec<(f64, Finding)>,
+    found: Vec<(f64, StatsFinding)>,
 }
 
 impl Findings<'_> {
-    fn add(&mut self, weight: Weight, kind: &'static str, grave: f64, text: String) {
-        self.found.push((grave, Finding { weight, kind, text }));
+    fn add(&mut self, weight: FindingSeverity, kind: &'static str, grave: f64, text: String) {
+        self.found.push((grave, StatsFinding { weight, kind, text }));
     }
 
     fn between(&self, gap: &Gap) -> String {
@@ -130,7 +130,7 @@ impl Findings<'_> {
             }
             text.push_str(". Split such jobs into batches: a commit waits for the one in front of it, and so does a replica.");
             let grave = gap.map_or(0.0, |gap| gap.seconds) + big.bytes as f64 / 1e9;
-            self.add(Weight::Alarm, "big_transaction", grave, text);
+            self.add(FindingSeverity::Alarm, "big_transaction", grave, text);
         }
     }
 
@@ -168,7 +168,7 @@ impl Findings<'_> {
                     "; the binlog does not say why: nobody wrote, or something held all writers up",
                 );
             }
-            self.add(Weight::Alarm, "gap", gap.seconds, text + ".");
+            self.add(FindingSeverity::Alarm, "gap", gap.seconds, text + ".");
         }
     }
 
@@ -188,7 +188,7 @@ impl Findings<'_> {
                 one.file,
                 one.offset
             );
-            self.add(Weight::Alarm, "long_transaction", one.seconds / 10.0, text);
+            self.add(FindingSeverity::Alarm, "long_transaction", one.seconds / 10.0, text);
         }
     }
 
@@ -206,7 +206,7 @@ impl Findings<'_> {
                 bytes(all),
                 rows(&hottest.rows)
             );
-            self.add(Weight::Notice, "hot_table", 3.0, text);
+            self.add(FindingSeverity::Notice, "hot_table", 3.0, text);
         }
     }
 
@@ -232,7 +232,7 @@ impl Findings<'_> {
                 (self.time)(peak.start_us),
                 bytes(*median)
             );
-            self.add(Weight::Notice, "burst", 2.0, text);
+            self.add(FindingSeverity::Notice, "burst", 2.0, text);
         }
     }
 
@@ -247,26 +247,26 @@ impl Findings<'_> {
                 table_name(table),
                 rows(&table.rows)
             );
-            self.add(Weight::Alarm, "no_primary_key", table.rows.total() as f64 / 1e6, text);
+            self.add(FindingSeverity::Alarm, "no_primary_key", table.rows.total() as f64 / 1e6, text);
         }
     }
 
     fn kinds(&mut self) {
-        let Report { kinds, transactions, flavour, statements, .. } = self.report;
+        let BinlogReport { kinds, transactions, flavour, statements, .. } = self.report;
         let of_all = |part: u64| format!("{} of {} transactions", count(part), count(*transactions));
         if kinds.anonymous > 0 && flavour == "mysql" {
             let text = format!(
                 "{} have no GTID: a reader can find its place by file and position only.",
                 of_all(kinds.anonymous)
             );
-            self.add(Weight::Notice, "no_gtid", 1.0, text);
+            self.add(FindingSeverity::Notice, "no_gtid", 1.0, text);
         }
         if kinds.non_transactional > 0 {
             let text = format!(
                 "{} changed tables whose engine cannot roll back: a crash may leave a part of them.",
                 of_all(kinds.non_transactional)
             );
-            self.add(Weight::Notice, "non_transactional", 0.9, text);
+            self.add(FindingSeverity::Notice, "non_transactional", 0.9, text);
         }
         if kinds.with_statements > 0 {
             let text = format!(
@@ -275,12 +275,12 @@ impl Findings<'_> {
                 of_all(kinds.with_statements),
                 count(*statements)
             );
-            self.add(Weight::Notice, "statements", 0.8, text);
+            self.add(FindingSeverity::Notice, "statements", 0.8, text);
         }
         if kinds.rows_not_counted > 0 {
             let text =
                 format!("{} hold events whose rows could not be counted.", of_all(kinds.rows_not_counted));
-            self.add(Weight::Notice, "rows_not_counted", 0.7, text);
+            self.add(FindingSeverity::Notice, "rows_not_counted", 0.7, text);
         }
         if kinds.unfinished > 0 {
             let text = format!(
@@ -291,7 +291,7 @@ impl Findings<'_> {
                     format!("{} transactions", kinds.unfinished)
                 }
             );
-            self.add(Weight::Notice, "unfinished", 0.6, text);
+            self.add(FindingSeverity::Notice, "unfinished", 0.6, text);
         }
     }
 }
@@ -307,7 +307,7 @@ fn capitalized(text: &str) -> String {
     }
 }
 
-fn named_as_big(report: &Report) -> impl Iterator<Item = &TransactionSummary> {
+fn named_as_big(report: &BinlogReport) -> impl Iterator<Item = &TransactionSummary> {
     report.biggest.iter().filter(|big| big.bytes >= BIG_BYTES_MIN).take(OF_A_KIND_MAX)
 }
 

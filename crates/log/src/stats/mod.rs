@@ -9,8 +9,8 @@
 //! - `report`: the figures. `findings`: what of it deserves a word. `figures`: how figures are put in words.
 
 mod collector;
-pub mod figures;
 mod findings;
+pub mod humanize;
 mod reading;
 mod report;
 mod statement;
@@ -23,9 +23,9 @@ mod totals;
 mod transaction;
 
 pub use collector::{Collector, CollectorOptions, FIRST_CHUNK_BYTES_MIN};
-pub use findings::{Finding, Weight};
+pub use findings::{FindingSeverity, StatsFinding};
 pub use report::{
-    Bucket, Compression, DdlStatement, EventTypeCount, Gap, Report, RowCounts, ServerShare, SizeClass, Span,
-    TableShare, Tables, Timeline, TransactionKinds, TransactionSummary,
+    BinlogRange, BinlogReport, Bucket, CompressionTotals, DdlStatement, EventTypeCount, Gap, RowCounts,
+    ServerShare, SizeClass, TableShare, TableTotals, Timeline, TransactionKinds, TransactionSummary,
 };
-pub use timeline::Columns;
+pub use timeline::TimelineColumns;

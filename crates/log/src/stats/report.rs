@@ -28,7 +28,7 @@ impl RowCounts {
 
 /// What was read, from where to where.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Span {
+pub struct BinlogRange {
     /// The file of the first event.
     pub first_file: String,
     /// Offset of the first event in it, in bytes.
@@ -91,7 +91,7 @@ pub struct TableShare {
 
 /// The tables that were changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Tables {
+pub struct TableTotals {
     /// How many, of those that were told apart.
     pub count: u64,
     /// The hottest by bytes.
@@ -198,7 +198,7 @@ pub struct ServerShare {
 
 /// What was compressed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Compression {
+pub struct CompressionTotals {
     /// Compressed transactions (MySQL).
     pub payloads: u64,
     /// Their payloads, in bytes.
@@ -213,7 +213,7 @@ pub struct Compression {
     pub event_unpacked_bytes: u64,
 }
 
-impl Compression {
+impl CompressionTotals {
     pub(super) fn add(&mut self, other: &Self) {
         self.payloads += other.payloads;
         self.payload_bytes += other.payload_bytes;
@@ -254,13 +254,13 @@ pub struct EventTypeCount {
 
 /// All figures.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Report {
+pub struct BinlogReport {
     /// `mysql` or `mariadb`; empty if nothing was read.
     pub flavour: String,
     /// The version of the server that wrote the last file.
     pub server_version: String,
     /// From where to where.
-    pub span: Span,
+    pub span: BinlogRange,
     /// Transactions.
     pub transactions: u64,
     /// Their bytes in the binlog.
@@ -280,7 +280,7 @@ pub struct Report {
     /// Transactions by what they did.
     pub kinds: TransactionKinds,
     /// The tables that were changed.
-    pub tables: Tables,
+    pub tables: TableTotals,
     /// The biggest transactions by bytes.
     pub biggest: Vec<TransactionSummary>,
     /// The biggest by rows.
@@ -298,7 +298,7 @@ pub struct Report {
     /// Transactions of servers that are not in `servers`.
     pub other_servers_transactions: u64,
     /// What was compressed.
-    pub compression: Compression,
+    pub compression: CompressionTotals,
     /// The latest DDL, newest first.
     pub ddl: Vec<DdlStatement>,
     /// Events by type.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use tailwater_wire::rows::{TableMap, TableShape};
 use tailwater_wire::{Flavour, WireError};
 
-use super::report::{RowCounts, TableShare, Tables};
+use super::report::{RowCounts, TableShare, TableTotals};
 
 /// So many tables are told apart; those that come later are added up.
 const TABLES_MAX: usize = 10_000;
@@ -160,7 +160,7 @@ impl TableRegistry {
     }
 
     /// The hottest tables, by bytes and by rows, and the rest of them added up.
-    pub(super) fn report(&self, top: usize) -> Tables {
+    pub(super) fn report(&self, top: usize) -> TableTotals {
         let mut touched: Vec<usize> =
             (0..self.known.len()).filter(|number| self.known[*number].transactions > 0).collect();
         let share = |number: &usize| {
@@ -173,7 +173,7 @@ impl TableRegistry {
         touched.sort_by_key(|number| std::cmp::Reverse((counts(number).bytes, counts(number).rows.total())));
         let mut others = self.others;
         touched.iter().skip(top).for_each(|number| others.add(&counts(number)));
-        Tables {
+        TableTotals {
             count: touched.len() as u64,
             by_bytes: touched.iter().take(top).map(share).collect(),
             by_rows,

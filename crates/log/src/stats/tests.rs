@@ -12,7 +12,7 @@ use tailwater_wire::print::EventPlace;
 use tailwater_wire::{Flavour, ServerId};
 
 use super::report::RowCounts;
-use super::{Collector, CollectorOptions, FIRST_CHUNK_BYTES_MIN, Report, Weight};
+use super::{BinlogReport, Collector, CollectorOptions, FIRST_CHUNK_BYTES_MIN, FindingSeverity};
 
 const FILE: &str = "binlog.000007";
 const START_SECONDS: u32 = 1_700_000_000;
@@ -130,7 +130,7 @@ impl File {
     }
 
     /// Feeds a collector; big events come in chunks.
-    fn report(&self, options: CollectorOptions) -> Report {
+    fn report(&self, options: CollectorOptions) -> BinlogReport {
         let mut collector = Collector::new(options);
         feed(&mut collector, &self.bytes);
         collector.report()
@@ -299,7 +299,7 @@ proptest! {
 }
 
 /// Many small transactions, one big one after which nothing is committed for a while, and small ones again.
-fn stalled(flavour: Flavour) -> Report {
+fn stalled(flavour: Flavour) -> BinlogReport {
     let small = |pause_us| Plan {
         pause_us,
         seconds: 0,
@@ -321,7 +321,7 @@ fn a_stall_is_told_with_its_cause() {
         assert_eq!(report.gaps[0].during, report.biggest[0]);
         assert_eq!(report.gaps[0].during.tables[0].table, "audit");
         let findings = report.findings(&|time| (time / 1_000_000).to_string());
-        assert_eq!((findings[0].weight, findings[0].kind), (Weight::Alarm, "big_transaction"));
+        assert_eq!((findings[0].weight, findings[0].kind), (FindingSeverity::Alarm, "big_transaction"));
         let text = &findings[0].text;
         let gtid = report.biggest[0].gtid.as_ref().unwrap();
         for part in
@@ -349,7 +349,7 @@ fn what_was_open_for_long_and_what_stood_still_without_a_cause_is_told() {
         let report = with(flavour, &plans).report(CollectorOptions::default());
         let findings = report.findings(&|time| (time / 1_000_000).to_string());
         let kinds: Vec<_> = findings.iter().map(|finding| (finding.weight, finding.kind)).collect();
-        assert_eq!(kinds, [(Weight::Alarm, "gap"), (Weight::Alarm, "long_transaction")]);
+        assert_eq!(kinds, [(FindingSeverity::Alarm, "gap"), (FindingSeverity::Alarm, "long_transaction")]);
         assert!(findings[0].text.starts_with("Nothing was committed for 40.0 s ("), "{findings:?}");
         let long = format!("{} was open for ", report.longest[0].gtid.as_ref().unwrap());
         assert!(

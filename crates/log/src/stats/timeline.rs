@@ -64,7 +64,7 @@ impl Buckets {
 
 /// The rate in columns of equal length, without holes.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Columns {
+pub struct TimelineColumns {
     /// The beginning of the first, in microseconds since 1970.
     pub start_us: u64,
     /// How long each is, in seconds.
@@ -75,7 +75,7 @@ pub struct Columns {
 
 impl Timeline {
     /// The buckets in at most `columns_max` columns, for a chart; `None` if there are none.
-    pub fn columns(&self, columns_max: usize) -> Option<Columns> {
+    pub fn columns(&self, columns_max: usize) -> Option<TimelineColumns> {
         let width_us = self.bucket_seconds * 1_000_000;
         let (first, last) =
             (self.buckets.first()?.start_us / width_us, self.buckets.last()?.start_us / width_us);
@@ -90,7 +90,7 @@ impl Timeline {
             column.bytes += bucket.bytes;
             column.rows += bucket.rows;
         }
-        Some(Columns { start_us: first * width_us, seconds: factor * self.bucket_seconds, columns })
+        Some(TimelineColumns { start_us: first * width_us, seconds: factor * self.bucket_seconds, columns })
     }
 }
 

@@ -6,7 +6,8 @@ use tailwater_wire::event::{EventHeader, EventType};
 use tailwater_wire::print::EventPlace;
 
 use super::report::{
-    DdlStatement, EventTypeCount, Gap, Report, ServerShare, SizeClass, TransactionKinds, TransactionSummary,
+    BinlogReport, DdlStatement, EventTypeCount, Gap, ServerShare, SizeClass, TransactionKinds,
+    TransactionSummary,
 };
 use super::tables::TableRegistry;
 use super::timeline::{Buckets, Clock};
@@ -20,7 +21,7 @@ const SERVERS_MAX: usize = 64;
 #[derive(Debug)]
 pub(super) struct Totals {
     /// All that is a plain sum.
-    pub(super) sums: Report,
+    pub(super) sums: BinlogReport,
     clock: Clock,
     buckets: Buckets,
     /// The biggest transaction that was being written at the last commit, for when no other follows.
@@ -42,7 +43,7 @@ pub(super) struct Totals {
 impl Totals {
     pub(super) fn new(top: usize) -> Self {
         Self {
-            sums: Report::default(),
+            sums: BinlogReport::default(),
             clock: Clock::default(),
             buckets: Buckets::default(),
             during: None,
@@ -176,7 +177,7 @@ impl Totals {
         };
     }
 
-    pub(super) fn report(&self, tables: &TableRegistry, top: usize) -> Report {
+    pub(super) fn report(&self, tables: &TableRegistry, top: usize) -> BinlogReport {
         let mut report = self.sums.clone();
         report.tables = tables.report(top);
         report.biggest = self.biggest.items().cloned().collect();

@@ -10,7 +10,7 @@ use tailwater_wire::gtid::Gtid;
 use tailwater_wire::print::EventPlace;
 
 use super::reading::RowsRead;
-use super::report::{Compression, DdlStatement, RowCounts, TransactionSummary};
+use super::report::{CompressionTotals, DdlStatement, RowCounts, TransactionSummary};
 use super::statement::{self, StatementKind};
 use super::tables::{TableCounts, TableNumber, TableRegistry};
 
@@ -44,7 +44,7 @@ pub(super) struct Transaction {
     pub(super) ddl_statements: u64,
     /// The first DDL in it.
     pub(super) ddl: Option<DdlStatement>,
-    pub(super) compression: Compression,
+    pub(super) compression: CompressionTotals,
     pub(super) event_types: BTreeMap<u8, (u64, u64)>,
     pub(super) xa_prepared: bool,
     /// It ended with a statement, as those of tables without transactions do.
@@ -72,7 +72,7 @@ impl Transaction {
             statements: 0,
             ddl_statements: 0,
             ddl: None,
-            compression: Compression::default(),
+            compression: CompressionTotals::default(),
             event_types: BTreeMap::new(),
             xa_prepared: false,
             ended_by_statement: false,
@@ -162,7 +162,7 @@ impl Transaction {
         }
     }
 
-    /// The time by which transactions are chosen, the one that a log's index has too (`Entry::commit_time_us`).
+    /// The time by which transactions are chosen, the one that a log's index has too (`LogEntry::commit_time_us`).
     pub(super) fn stated_us(&self) -> u64 {
         if self.original_us != 0 { self.original_us } else { u64::from(self.last_seconds) * 1_000_000 }
     }

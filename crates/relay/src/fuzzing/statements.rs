@@ -1,9 +1,10 @@
 //! Statements of one client, each with what those before it have set.
 
-use super::made_up::{self, VIEW_TEXT_BYTES_MAX};
+use super::examples::{self, VIEW_TEXT_BYTES_MAX};
 use super::{check_refusal, each_statement, split_flavour};
 use crate::serve::statement::{
-    Answer, COLUMN_NAME_CHARACTERS_MAX, ColumnType, PurgeBefore, Rows, Session, answer,
+    COLUMN_NAME_CHARACTERS_MAX, PurgeBefore, ResultColumnType, ResultRows, StatementResult, StatementSession,
+    execute,
 };
 
 /// The most columns: those that a `SELECT` may have; no `SHOW` has more.
@@ -19,36 +20,36 @@ const GROWTH_MAX: usize = 8;
 /// Which flavour, and statements with zero bytes between them.
 pub(super) fn check(data: &[u8]) {
     let Some((flavour, statements)) = split_flavour(data) else { return };
-    let view = made_up::view(flavour);
-    let mut session = Session::new();
+    let view = examples::view(flavour);
+    let mut session = StatementSession::new();
     let mut sent_bytes = 0;
     for sql in each_statement(statements) {
         sent_bytes += sql.len();
         let before = session.clone();
-        let answered = answer(&mut session, view, sql);
+        let answered = execute(&mut session, view, sql);
         check_answer(&answered, sent_bytes * GROWTH_MAX + VIEW_TEXT_BYTES_MAX);
         let variables_bytes = session.assert_bounded();
         assert!(variables_bytes <= (sent_bytes + 16 + VIEW_TEXT_BYTES_MAX) * GROWTH_MAX);
-        assert_eq!(answer(&mut before.clone(), view, sql), answered, "asked twice");
+        assert_eq!(execute(&mut before.clone(), view, sql), answered, "asked twice");
     }
 }
 
-fn check_answer(answered: &Answer, text_bytes_max: usize) {
+fn check_answer(answered: &StatementResult, text_bytes_max: usize) {
     match answered {
-        Answer::Ok | Answer::Kill { .. } => {}
-        Answer::Rows(rows) => check_rows(rows, text_bytes_max),
-        Answer::Error(refusal) => check_refusal(refusal),
-        Answer::Purge(PurgeBefore::File(file)) => assert!(file.len() <= text_bytes_max),
+        StatementResult::Ok | StatementResult::Kill { .. } => {}
+        StatementResult::Rows(rows) => check_rows(rows, text_bytes_max),
+        StatementResult::Error(refusal) => check_refusal(refusal),
+        StatementResult::Purge(PurgeBefore::File(file)) => assert!(file.len() <= text_bytes_max),
         // The year 9999 is the last.
-        Answer::Purge(PurgeBefore::Time(seconds)) => assert!(*seconds < 253_402_300_800),
-        Answer::GtidPosition { column, file, position: _ } => {
+        StatementResult::Purge(PurgeBefore::Time(seconds)) => assert!(*seconds < 253_402_300_800),
+        StatementResult::GtidPosition { column, file, position: _ } => {
             assert!(column.chars().count() <= COLUMN_NAME_CHARACTERS_MAX, "{column}");
             assert!(file.len() <= text_bytes_max);
         }
     }
 }
 
-fn check_rows(Rows { columns, rows }: &Rows, text_bytes_max: usize) {
+fn check_rows(ResultRows { columns, rows }: &ResultRows, text_bytes_max: usize) {
     assert!((1..=COLUMNS_MAX).contains(&columns.len()), "{} columns", columns.len());
     for column in columns {
         assert!(column.name.chars().count() <= COLUMN_NAME_CHARACTERS_MAX, "{}", column.name);
@@ -59,7 +60,7 @@ fn check_rows(Rows { columns, rows }: &Rows, text_bytes_max: usize) {
         for (column, cell) in columns.iter().zip(row) {
             let Some(cell) = cell else { continue };
             assert!(cell.len() <= text_bytes_max, "{} bytes of {}", cell.len(), column.name);
-            let is_number = column.column_type != ColumnType::Integer || cell.parse::<i128>().is_ok();
+            let is_number = column.column_type != ResultColumnType::Integer || cell.parse::<i128>().is_ok();
             assert!(is_number, "{cell:?} in the column of numbers {}", column.name);
         }
     }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use tailwater_log::{LogPosition, SegmentSummary};
 use tailwater_wire::event::BINLOG_MAGIC;
 
-use super::refusal::Refusal;
+use super::client_error::ClientError;
 
 /// The offset of a binlog file's first event.
 pub const FIRST_EVENT: u64 = BINLOG_MAGIC.len() as u64;
@@ -101,7 +101,7 @@ impl ServedFile {
 
 /// A place in a served file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct BinlogCoordinates {
     /// The name that clients see.
     pub file: String,
     /// Offset in the source's file.
@@ -160,9 +160,9 @@ impl Catalog {
     }
 
     /// Where the newest file ends: what `SHOW BINARY LOG STATUS` says.
-    pub fn end(&self) -> Option<Place> {
+    pub fn end(&self) -> Option<BinlogCoordinates> {
         let newest = self.files.last()?;
-        Some(Place { file: newest.name.clone(), position: newest.size() })
+        Some(BinlogCoordinates { file: newest.name.clone(), position: newest.size() })
     }
 
     /// Where an offset of a file stands in the log. The beginning of a segment is given as the offset of its format
@@ -170,46 +170,46 @@ impl Catalog {
     ///
     /// # Errors
     /// Why the log does not have it.
-    pub fn locate(&self, name: &str, position: u64) -> Result<LogPosition, NoSuchPlace> {
-        let Some(file) = self.file(name) else { return Err(NoSuchPlace::File) };
+    pub fn locate(&self, name: &str, position: u64) -> Result<LogPosition, LocateError> {
+        let Some(file) = self.file(name) else { return Err(LocateError::UnknownFile) };
         if position < FIRST_EVENT {
-            return Err(NoSuchPlace::BeforeFirst);
+            return Err(LocateError::BeforeFirst);
         }
         if position < file.begins_at() {
-            return Err(NoSuchPlace::NotCaptured { begins_at: file.begins_at() });
+            return Err(LocateError::NotCaptured { begins_at: file.begins_at() });
         }
         if position > file.size() {
-            return Err(NoSuchPlace::BehindEnd { size: file.size() });
+            return Err(LocateError::PastEnd { size: file.size() });
         }
-        file.locate(position).ok_or(NoSuchPlace::Hole)
+        file.locate(position).ok_or(LocateError::Hole)
     }
 
     /// The reverse of [`Catalog::locate`]. A place within the format description at the head of a segment that begins
     /// in mid-file is the segment's beginning.
-    pub fn place(&self, position: LogPosition) -> Option<Place> {
+    pub fn place(&self, position: LogPosition) -> Option<BinlogCoordinates> {
         let file = self.of_segment(position.segment)?;
         let segment = file.segments.iter().find(|segment| segment.number == position.segment)?;
         let within = position.offset.saturating_sub(segment.first_in_place());
-        Some(Place { file: file.name.clone(), position: segment.source_offset + within })
+        Some(BinlogCoordinates { file: file.name.clone(), position: segment.source_offset + within })
     }
 
     /// The number of the first segment that stays when everything before the file of this name is purged.
     ///
     /// # Errors
     /// The server's refusal of a name that it does not have.
-    pub fn purge_to(&self, name: &str) -> Result<u64, Refusal> {
+    pub fn purge_to(&self, name: &str) -> Result<u64, ClientError> {
         match self.file(name).and_then(|file| file.segments.first()) {
             Some(segment) => Ok(segment.number),
-            None => Err(Refusal::new(1373, "Target log not found in binlog index")),
+            None => Err(ClientError::new(1373, "Target log not found in binlog index")),
         }
     }
 }
 
 /// Why the log does not have a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoSuchPlace {
+pub enum LocateError {
     /// It has no such file.
-    File,
+    UnknownFile,
     /// The offset is within the magic bytes.
     BeforeFirst,
     /// The log began in the middle of the file.
@@ -218,7 +218,7 @@ pub enum NoSuchPlace {
         begins_at: u64,
     },
     /// The file is not that long, yet.
-    BehindEnd {
+    PastEnd {
         /// How long it is.
         size: u64,
     },
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(catalog.next("binlog.000004").unwrap().name, "binlog.e2.000003");
         assert_eq!(catalog.next("my.bin.e3.000001"), None);
         assert_eq!(catalog.next("elsewhere"), None);
-        assert_eq!(catalog.end(), Some(Place { file: "my.bin.e3.000001".into(), position: 90 }));
+        assert_eq!(catalog.end(), Some(BinlogCoordinates { file: "my.bin.e3.000001".into(), position: 90 }));
         assert_eq!(catalog.purge_to("binlog.e2.000003"), Ok(3));
         assert_eq!(catalog.purge_to("binlog.000009").unwrap_err().code, 1373);
     }
@@ -297,25 +297,25 @@ mod tests {
         ]);
         assert_eq!(names(&catalog), [("b.1", 1500)]);
         let check = |position, expected| assert_eq!(catalog.locate("b.1", position), expected, "{position}");
-        check(3, Err(NoSuchPlace::BeforeFirst));
+        check(3, Err(LocateError::BeforeFirst));
         check(4, Ok(at(4, 4)));
         check(126, Ok(at(4, 126)));
         check(499, Ok(at(4, 499)));
         check(500, Ok(at(5, 4)));
         check(501, Ok(at(5, 4 + 122 + 1)));
         check(900, Ok(at(5, 4 + 122 + 400)));
-        check(901, Err(NoSuchPlace::Hole));
+        check(901, Err(LocateError::Hole));
         check(1200, Ok(at(6, 4)));
         check(1500, Ok(at(6, 4 + 122 + 300)));
-        check(1501, Err(NoSuchPlace::BehindEnd { size: 1500 }));
-        assert_eq!(catalog.locate("b.2", 4), Err(NoSuchPlace::File));
+        check(1501, Err(LocateError::PastEnd { size: 1500 }));
+        assert_eq!(catalog.locate("b.2", 4), Err(LocateError::UnknownFile));
         assert_eq!(catalog.of_segment(6).unwrap().name, "b.1");
     }
 
     #[test]
     fn a_log_that_began_in_mid_file_does_not_have_what_came_before() {
         let catalog = Catalog::new([segment(1, "b.7", 300, 900, 1)]);
-        assert_eq!(catalog.locate("b.7", 4), Err(NoSuchPlace::NotCaptured { begins_at: 300 }));
+        assert_eq!(catalog.locate("b.7", 4), Err(LocateError::NotCaptured { begins_at: 300 }));
         assert_eq!(catalog.locate("b.7", 300), Ok(at(1, 4)));
         // The format description at its head stands nowhere in the file.
         let place = |offset| catalog.place(at(1, offset)).unwrap().position;

@@ -10,11 +10,11 @@ use tokio_util::sync::CancellationToken;
 
 /// Who reads a binlog server's streams, for whoever wants to know; it may outlive the server, and is empty then.
 #[derive(Debug, Clone)]
-pub struct Readers(Clients);
+pub struct StreamReaders(ClientRegistry);
 
 /// Somebody who reads a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reader {
+pub struct StreamReader {
     /// Its server id; 0 for a program that only looks.
     pub server_id: u32,
     /// Its `server_uuid`; empty if it did not say.
@@ -25,17 +25,17 @@ pub struct Reader {
     pub sent: (String, u64),
 }
 
-impl Readers {
-    pub(super) fn of(clients: &Clients) -> Self {
+impl StreamReaders {
+    pub(super) fn of(clients: &ClientRegistry) -> Self {
         Self(clients.clone())
     }
 
     /// All of them now.
-    pub fn list(&self) -> Vec<Reader> {
-        let reader = |client: Client| {
+    pub fn list(&self) -> Vec<StreamReader> {
+        let reader = |client: ConnectedClient| {
             let stream = client.stream?;
             let uuid = client.replica.map(|replica| replica.uuid).unwrap_or_default();
-            Some(Reader { server_id: stream.server_id, uuid, peer: client.peer, sent: stream.sent })
+            Some(StreamReader { server_id: stream.server_id, uuid, peer: client.peer, sent: stream.sent })
         };
         self.0.list().into_iter().filter_map(reader).collect()
     }
@@ -43,13 +43,13 @@ impl Readers {
 
 /// Everybody who is connected to one binlog server.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Clients {
-    connected: Arc<Mutex<BTreeMap<u32, Client>>>,
+pub(crate) struct ClientRegistry {
+    connected: Arc<Mutex<BTreeMap<u32, ConnectedClient>>>,
 }
 
 /// One connection.
 #[derive(Debug, Clone)]
-pub(crate) struct Client {
+pub(crate) struct ConnectedClient {
     /// Its number, for `KILL`.
     pub id: u32,
     /// Who it is.
@@ -57,9 +57,9 @@ pub(crate) struct Client {
     /// From where.
     pub peer: SocketAddr,
     /// What it said of itself as a replica.
-    pub replica: Option<Replica>,
+    pub replica: Option<ReplicaRegistration>,
     /// The stream that it reads, if it does.
-    pub stream: Option<Stream>,
+    pub stream: Option<ClientStream>,
     /// Since when it does what it does.
     pub since: Instant,
     stop: CancellationToken,
@@ -68,7 +68,7 @@ pub(crate) struct Client {
 
 /// What a replica says of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Replica {
+pub(crate) struct ReplicaRegistration {
     /// Its server id.
     pub server_id: u32,
     /// Host and port to be shown for it; may be empty and 0.
@@ -81,7 +81,7 @@ pub(crate) struct Replica {
 
 /// A stream that somebody reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Stream {
+pub(crate) struct ClientStream {
     /// The replica's server id; 0 for a program that only looks.
     pub server_id: u32,
     /// It is a replica, which comes again under that server id.
@@ -98,19 +98,19 @@ pub(crate) struct Stream {
 
 /// Takes a connection off the list when it ends.
 #[derive(Debug)]
-pub(crate) struct Registered {
-    clients: Clients,
+pub(crate) struct ClientRegistration {
+    clients: ClientRegistry,
     id: u32,
     stop: CancellationToken,
     displaced: Arc<AtomicBool>,
 }
 
-impl Clients {
+impl ClientRegistry {
     /// Puts a connection on the list, under the number that it was told.
-    pub(crate) fn add(&self, id: u32, user: &str, peer: SocketAddr) -> Registered {
+    pub(crate) fn add(&self, id: u32, user: &str, peer: SocketAddr) -> ClientRegistration {
         let stop = CancellationToken::new();
         let displaced = Arc::new(AtomicBool::new(false));
-        let client = Client {
+        let client = ConnectedClient {
             id,
             user: user.to_owned(),
             peer,
@@ -121,11 +121,11 @@ impl Clients {
             displaced: Arc::clone(&displaced),
         };
         self.lock().insert(id, client);
-        Registered { clients: self.clone(), id, stop, displaced }
+        ClientRegistration { clients: self.clone(), id, stop, displaced }
     }
 
     /// All of them, by their number.
-    pub(crate) fn list(&self) -> Vec<Client> {
+    pub(crate) fn list(&self) -> Vec<ConnectedClient> {
         self.lock().values().cloned().collect()
     }
 
@@ -139,13 +139,13 @@ impl Clients {
         client.is_some()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Client>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, ConnectedClient>> {
         // Nothing panics while the lock is held, so a poisoned one still guards sound data.
         self.connected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Registered {
+impl ClientRegistration {
     /// Its number.
     pub(crate) fn id(&self) -> u32 {
         self.id
@@ -156,20 +156,20 @@ impl Registered {
         &self.stop
     }
 
-    /// Whether [`Registered::stop`] was cancelled because the same replica has come again.
+    /// Whether [`ClientRegistration::stop`] was cancelled because the same replica has come again.
     pub(crate) fn is_displaced(&self) -> bool {
         self.displaced.load(Ordering::Relaxed)
     }
 
     /// Notes what it says of itself.
-    pub(crate) fn set_replica(&self, replica: Replica) {
+    pub(crate) fn set_replica(&self, replica: ReplicaRegistration) {
         self.change(|client| client.replica = Some(replica));
     }
 
     /// It begins to read. Whoever reads under the same server id (or `server_uuid`) is an older connection of the same
     /// replica, which does not know yet that it is dead, or a replica with a copied configuration: it is ended, as the
     /// servers do. Gives the number of the connections that were ended.
-    pub(crate) fn begin_stream(&self, stream: Stream) -> usize {
+    pub(crate) fn begin_stream(&self, stream: ClientStream) -> usize {
         let mut connected = self.clients.lock();
         let uuid = connected
             .get(&self.id)
@@ -201,7 +201,7 @@ impl Registered {
     }
 
     /// Notes how far its stream is.
-    pub(crate) fn sent(&self, file: &str, position: u64) {
+    pub(crate) fn set_sent(&self, file: &str, position: u64) {
         self.change(|client| {
             if let Some(stream) = &mut client.stream {
                 if stream.sent.0 != file {
@@ -213,7 +213,7 @@ impl Registered {
     }
 
     /// Notes what it acknowledged.
-    pub(crate) fn acknowledged(&self, file: &str, position: u64) {
+    pub(crate) fn set_acknowledged(&self, file: &str, position: u64) {
         self.change(|client| {
             if let Some(stream) = &mut client.stream {
                 stream.acknowledged = Some((file.to_owned(), position));
@@ -221,14 +221,14 @@ impl Registered {
         });
     }
 
-    fn change(&self, change: impl FnOnce(&mut Client)) {
+    fn change(&self, change: impl FnOnce(&mut ConnectedClient)) {
         if let Some(client) = self.clients.lock().get_mut(&self.id) {
             change(client);
         }
     }
 }
 
-impl Drop for Registered {
+impl Drop for ClientRegistration {
     fn drop(&mut self) {
         self.clients.lock().remove(&self.id);
     }
@@ -238,20 +238,27 @@ impl Drop for Registered {
 mod tests {
     use super::*;
 
-    fn connect(clients: &Clients, server_id: u32, uuid: &str) -> (Registered, usize) {
+    fn connect(clients: &ClientRegistry, server_id: u32, uuid: &str) -> (ClientRegistration, usize) {
         let id = clients.list().len() as u32 + 1;
         let registered = clients.add(id, "repl", SocketAddr::from(([127, 0, 0, 1], 4000)));
-        registered.set_replica(Replica { server_id, uuid: uuid.into(), ..Replica::default() });
-        let ended =
-            registered.begin_stream(Stream { server_id, is_replica: server_id > 1, ..Stream::default() });
+        registered.set_replica(ReplicaRegistration {
+            server_id,
+            uuid: uuid.into(),
+            ..ReplicaRegistration::default()
+        });
+        let ended = registered.begin_stream(ClientStream {
+            server_id,
+            is_replica: server_id > 1,
+            ..ClientStream::default()
+        });
         (registered, ended)
     }
 
     #[test]
     fn who_goes_is_off_the_list() {
-        let clients = Clients::default();
+        let clients = ClientRegistry::default();
         let (first, _) = connect(&clients, 7, "");
-        first.sent("binlog.000001", 400);
+        first.set_sent("binlog.000001", 400);
         assert_eq!(clients.list()[0].stream.as_ref().unwrap().sent, ("binlog.000001".into(), 400));
         let id = first.id();
         drop(first);
@@ -261,7 +268,7 @@ mod tests {
     #[test]
     fn a_replica_that_comes_again_ends_its_older_connection() {
         let check = |first: (u32, &str), second: (u32, &str), ends: bool| {
-            let clients = Clients::default();
+            let clients = ClientRegistry::default();
             let (older, _) = connect(&clients, first.0, first.1);
             let (newer, ended) = connect(&clients, second.0, second.1);
             assert_eq!(ended, usize::from(ends), "{first:?} {second:?}");

@@ -5,7 +5,7 @@
 //! - [`catalog`]: the log's segments as the binlog files that are served, and places in them.
 //! - [`start`]: where a client's stream begins, or why it does not.
 //! - [`filter`]: what of the log goes into one client's stream, and what is made up for it.
-//! - [`refusal`]: how a client is told no.
+//! - [`client_error`]: how a client is told no.
 //!
 //! The driver:
 //! - [`server`]: the listener, and what connections share: `clients` (who is there), `pace` (how often they are told that
@@ -13,19 +13,19 @@
 //! - `conversation`: one client's commands; `view` is what its statements can ask for, `purging` one that does something.
 //! - `sending`: one client's stream.
 
+mod binlog_sender;
 pub mod catalog;
+pub mod client_error;
+mod client_loop;
 mod clients;
-mod conversation;
 pub mod filter;
-mod history;
-mod pace;
-mod purging;
-pub mod refusal;
-mod sending;
+mod log_snapshot;
+mod purge;
 pub mod server;
 pub mod start;
 pub mod statement;
-mod view;
+mod status_view;
+mod wakeup_pacer;
 
-pub use clients::{Reader, Readers};
-pub use server::{BinlogServer, BoundServer, ServeOptions, Served};
+pub use clients::{StreamReader, StreamReaders};
+pub use server::{BinlogServer, BoundServer, ServeOptions, ServedLog};

@@ -15,10 +15,10 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, info, info_span, warn};
 
-use super::clients::{Clients, Readers};
-use super::conversation::converse;
-use super::history::{Heads, LogView};
-use super::pace::Pace;
+use super::client_loop::run_client_loop;
+use super::clients::{ClientRegistry, StreamReaders};
+use super::log_snapshot::{LogSnapshot, SegmentHeads};
+use super::wakeup_pacer::WakeupPacer;
 use crate::error::RelayError;
 use crate::status::CaptureStatus;
 
@@ -47,7 +47,7 @@ pub struct ServeOptions {
 
 /// What is served from: a log, and what is known of the capture that writes it.
 #[derive(Debug, Clone)]
-pub struct Served {
+pub struct ServedLog {
     /// The log.
     pub log: LogHandle,
     /// How its capture is.
@@ -66,33 +66,33 @@ pub struct Served {
 #[derive(Debug)]
 pub struct BinlogServer {
     address: SocketAddr,
-    readers: Readers,
+    readers: StreamReaders,
     stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
 }
 
 /// What all connections of one binlog server share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct ServerShared {
     pub(super) options: ServeOptions,
-    pub(super) served: Served,
-    pub(super) clients: Clients,
-    pub(super) pace: Pace,
+    pub(super) served: ServedLog,
+    pub(super) clients: ClientRegistry,
+    pub(super) pace: WakeupPacer,
     pub(super) stop: CancellationToken,
     pub(super) address: SocketAddr,
     pub(super) hostname: String,
     pub(super) began: Instant,
-    heads: Mutex<Heads>,
+    heads: Mutex<SegmentHeads>,
 }
 
-impl Shared {
+impl ServerShared {
     /// What the log has now; `None` while it has nothing.
-    pub(super) fn log_view(&self) -> Option<LogView> {
+    pub(super) fn log_snapshot(&self) -> Option<LogSnapshot> {
         // Of archived segments the archive may have to be asked.
         tokio::task::block_in_place(|| {
             // Nothing panics while the lock is held, so a poisoned one still guards sound data.
             let mut heads = self.heads.lock().unwrap_or_else(PoisonError::into_inner);
-            LogView::of(&self.served.log, &mut heads)
+            LogSnapshot::of(&self.served.log, &mut heads)
         })
     }
 }
@@ -101,7 +101,7 @@ impl Shared {
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a stop waits for connections to end in good order: a client may take nothing, not even that.
-const FAREWELL: Duration = Duration::from_secs(2);
+const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// A binlog server that has its address, and lets nobody in yet.
 #[derive(Debug)]
@@ -115,15 +115,15 @@ pub struct BoundServer {
 impl BoundServer {
     /// Serves until [`BinlogServer::stop`]. Runs on the present tokio runtime, which must be a multi-threaded one: reading
     /// old segments may block.
-    pub fn serve(self, served: Served) -> BinlogServer {
+    pub fn serve(self, served: ServedLog) -> BinlogServer {
         let Self { options, acceptor, listener, address } = self;
         let durable = served.log.subscribe();
         let stop = CancellationToken::new();
-        let clients = Clients::default();
-        let readers = Readers::of(&clients);
+        let clients = ClientRegistry::default();
+        let readers = StreamReaders::of(&clients);
         let span = info_span!("relay.serve", source = %options.name);
-        let shared = Arc::new(Shared {
-            pace: Pace::new(&durable),
+        let shared = Arc::new(ServerShared {
+            pace: WakeupPacer::new(&durable),
             options,
             served,
             clients,
@@ -176,7 +176,7 @@ impl BinlogServer {
     ///
     /// # Errors
     /// As [`BinlogServer::bind`].
-    pub async fn start(options: ServeOptions, served: Served) -> Result<Self, RelayError> {
+    pub async fn start(options: ServeOptions, served: ServedLog) -> Result<Self, RelayError> {
         Ok(Self::bind(options).await?.serve(served))
     }
 
@@ -186,7 +186,7 @@ impl BinlogServer {
     }
 
     /// Who reads its streams.
-    pub fn readers(&self) -> Readers {
+    pub fn readers(&self) -> StreamReaders {
         self.readers.clone()
     }
 
@@ -201,8 +201,8 @@ impl BinlogServer {
 async fn serve(
     listener: TcpListener,
     acceptor: Arc<Acceptor>,
-    shared: Arc<Shared>,
-    durable: watch::Receiver<tailwater_log::Durable>,
+    shared: Arc<ServerShared>,
+    durable: watch::Receiver<tailwater_log::DurableState>,
 ) {
     let pace = tokio::spawn(shared.pace.clone().keep(durable));
     let mut connections = JoinSet::new();
@@ -230,13 +230,13 @@ async fn serve(
         connections.spawn(receive(Arc::clone(&acceptor), socket, peer, Arc::clone(&shared)).instrument(span));
     }
     pace.abort();
-    let farewell = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(FAREWELL, farewell).await.is_err() {
+    let remaining = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(SHUTDOWN_WAIT_MAX, remaining).await.is_err() {
         connections.shutdown().await;
     }
 }
 
-async fn receive(acceptor: Arc<Acceptor>, socket: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
+async fn receive(acceptor: Arc<Acceptor>, socket: TcpStream, peer: SocketAddr, shared: Arc<ServerShared>) {
     let session = tokio::select! {
         () = shared.stop.cancelled() => return,
         session = acceptor.accept(socket, peer) => session,
@@ -245,7 +245,7 @@ async fn receive(acceptor: Arc<Acceptor>, socket: TcpStream, peer: SocketAddr, s
         // Logged where it was refused.
         Err(SessionError::LoginRefused { .. }) => return,
         Err(error) => Err(error),
-        Ok(session) => converse(session, &shared).await,
+        Ok(session) => run_client_loop(session, &shared).await,
     };
     match result {
         Ok(()) => debug!("client gone"),

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use tailwater_log::{Entry, LogDir, LogPosition, LogReader};
+use tailwater_log::{LogDir, LogEntry, LogPosition, LogReader};
 use tailwater_wire::Flavour;
 use tailwater_wire::event::{BINLOG_MAGIC, EVENT_HEADER_BYTES, EventType, FormatDescription};
 use tailwater_wire::gtid::{Gtid, MariadbGtid, MysqlGtidSet};
@@ -229,7 +229,7 @@ impl<'a> Cat<'a> {
         Ok(())
     }
 
-    fn is_about_tables(&mut self, scout: Option<&mut LogReader>, entry: &Entry) -> anyhow::Result<bool> {
+    fn is_about_tables(&mut self, scout: Option<&mut LogReader>, entry: &LogEntry) -> anyhow::Result<bool> {
         let (Some(scan), Some(scout)) = (&mut self.scan, scout) else { return Ok(true) };
         let mut is_unknown = false;
         while scout.next_event()?.is_some() {

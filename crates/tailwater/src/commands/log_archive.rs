@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use tailwater_log::archive::{ArchiveOptions, ArchiveProgress, ArchiveStep, Archived};
+use tailwater_log::archive::{ArchiveOptions, ArchiveProgress, ArchiveReport, ArchiveStep};
 use tailwater_log::{Archive, LogDir};
 
 use super::log_source::{archive_error, logs_in, source_name};
@@ -29,7 +29,12 @@ pub fn archive(arguments: &ArchiveArgs, output: Output) -> anyhow::Result<Exit> 
     Ok(Exit::Done)
 }
 
-fn archive_log(folder: &Path, log: &LogDir, archive: &Archive, output: Output) -> anyhow::Result<Archived> {
+fn archive_log(
+    folder: &Path,
+    log: &LogDir,
+    archive: &Archive,
+    output: Output,
+) -> anyhow::Result<ArchiveReport> {
     // Hidden by itself where standard error is no terminal.
     let bar = ProgressBar::new(0).with_style(ProgressStyle::with_template(
         "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
@@ -72,8 +77,8 @@ fn print_segment(folder: &Path, progress: &ArchiveProgress) -> io::Result<()> {
     out.flush()
 }
 
-fn report(folder: &Path, archive: &Archive, archived: &Archived, output: Output) -> io::Result<()> {
-    let Archived { segments, segments_before, bytes, compressed_bytes } = archived;
+fn report(folder: &Path, archive: &Archive, archived: &ArchiveReport, output: Output) -> io::Result<()> {
+    let ArchiveReport { segments, segments_before, bytes, compressed_bytes } = archived;
     let mut out = io::stdout().lock();
     match output {
         Output::Text => writeln!(

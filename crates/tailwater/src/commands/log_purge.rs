@@ -22,7 +22,7 @@ pub fn purge(arguments: &PurgeArgs, output: Output) -> anyhow::Result<Exit> {
     let archive = archive(arguments)?;
     let limit = limit(arguments, &log)?;
     if let Some(name) = &arguments.forget
-        && !log.remembered_readers()?.iter().any(|reader| reader.name == *name)
+        && !log.persistent_readers()?.iter().any(|reader| reader.name == *name)
     {
         bail!("the log remembers no reader {name:?}");
     }

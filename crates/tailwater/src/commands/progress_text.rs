@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tailwater_bulk::progress::ProgressFigures;
-use tailwater_log::stats::figures::{bytes as size, duration, grouped};
+use tailwater_log::stats::humanize::{bytes as size, duration, grouped};
 
 /// Before that, the pace is not known.
 const PACE_KNOWN_AFTER: Duration = Duration::from_secs(3);

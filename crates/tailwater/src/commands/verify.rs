@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use tailwater_log::{LogDir, LogError, Problem, Verification};
+use tailwater_log::{LogDir, LogError, LogProblem, Verification};
 use tailwater_wire::Flavour;
 use tailwater_wire::event::{
     ChecksumAlgorithm, EVENT_HEADER_BYTES, EventType, FormatDescription, verify_checksum,
@@ -33,9 +33,10 @@ pub fn logs(logs: Vec<(PathBuf, LogDir)>, output: Output) -> anyhow::Result<Exit
         bar.finish_and_clear();
         let found = match result {
             // So broken that nothing behind it can be judged; to the operator it is one more problem with a place.
-            Err(LogError::Corrupt { path, offset, reason }) => {
-                Verification { problems: vec![Problem { path, offset, reason }], ..Verification::default() }
-            }
+            Err(LogError::Corrupt { path, offset, reason }) => Verification {
+                problems: vec![LogProblem { path, offset, reason }],
+                ..Verification::default()
+            },
             result => result?,
         };
         if report(&folder, &found, output)? == Exit::Found {
@@ -52,7 +53,7 @@ pub fn logs(logs: Vec<(PathBuf, LogDir)>, output: Output) -> anyhow::Result<Exit
 pub fn file(path: &Path, output: Output) -> anyhow::Result<Exit> {
     let mut found = Verification { segments: 1, ..Verification::default() };
     let mut problem =
-        |offset, reason: String| found.problems.push(Problem { path: path.into(), offset, reason });
+        |offset, reason: String| found.problems.push(LogProblem { path: path.into(), offset, reason });
     let mut events = BinlogFile::open(path)?;
     // Until the file says otherwise. Every event of a file that says so has a checksum.
     let mut format = FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off);
@@ -87,7 +88,7 @@ pub fn file(path: &Path, output: Output) -> anyhow::Result<Exit> {
 fn report(path: &Path, found: &Verification, output: Output) -> anyhow::Result<Exit> {
     let mut out = io::stdout().lock();
     for problem in &found.problems {
-        let Problem { path: file, offset, reason } = problem;
+        let LogProblem { path: file, offset, reason } = problem;
         match output {
             Output::Text => {
                 writeln!(out, "{PROBLEM_CODE}: {}: at offset {offset}: {reason}", file.display())?

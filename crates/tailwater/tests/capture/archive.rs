@@ -232,7 +232,7 @@ fn purges_are_planned_and_refused(shell: &Shell) -> Result<()> {
     let writer = open()?;
     let locked = shell.run(&format!("{to_newest} --yes"))?.exits(4);
     locked.complains(&["TW-LOG-0001", "PURGE BINARY LOGS"]);
-    drop(writer.handle().register_remembered_reader("db2", LogPosition { segment: 2, offset: 4 }));
+    drop(writer.handle().register_persistent_reader("db2", LogPosition { segment: 2, offset: 4 }));
     writer.close()?;
     for yes in ["", "--yes"] {
         let held = shell.run(&format!("{to_newest} {yes}"))?.exits(4);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tailwater_log::{Entry, LogReader};
+use tailwater_log::{LogEntry, LogReader};
 use tailwater_wire::event::EventType;
 use tracing::{debug, info};
 
@@ -50,7 +50,7 @@ impl Reader {
     /// it to apply it.
     pub(super) async fn look_ahead(&mut self) -> Result<(), ApplyError> {
         let start = self.setup.shared.applied().low();
-        let Ok(mut log) = self.setup.log.reader_ahead(start) else { return Ok(()) };
+        let Ok(mut log) = self.setup.log.reader_up_to_written(start) else { return Ok(()) };
         let source = self.setup.log.source().map(|source| source.flavour);
         let differ = source.is_some_and(|source| source != self.setup.shared.flavour);
         let bytes_max = if differ { BYTES_MAX } else { BYTES_MAX_UNTIL_SEEN };
@@ -99,7 +99,7 @@ impl Reader {
     async fn look_at(
         &mut self,
         log: &mut LogReader,
-        entry: &Entry,
+        entry: &LogEntry,
         look: &mut Look,
         bounds: &mut Bounds,
     ) -> Result<(), ApplyError> {
@@ -131,7 +131,12 @@ impl Reader {
     }
 
     /// Whether a table of the target takes what comes.
-    async fn check(&mut self, entry: &Entry, sought: Sought, bounds: &mut Bounds) -> Result<(), ApplyError> {
+    async fn check(
+        &mut self,
+        entry: &LogEntry,
+        sought: Sought,
+        bounds: &mut Bounds,
+    ) -> Result<(), ApplyError> {
         let Sought { schema, table, map, body } = sought;
         let asked = Instant::now();
         // One that is not there may be made, or left out, before its first row comes.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tailwater_log::{Entry, EntryFlags, LogPosition, LogReader};
+use tailwater_log::{LogEntry, EntryFlags, LogPosition, LogReader};
 use tailwater_wire::WireError;
 use tailwater_wire::event::{
     EVENT_HEADER_BYTES, EventBody, EventHeader, EventType, FormatDescription, strip_checksum,
@@ -49,7 +49,7 @@ impl Reader {
     /// the rows were logged.
     pub(super) async fn load_source(
         &mut self,
-        entry: &Entry,
+        entry: &LogEntry,
         schema: &str,
         table: &str,
     ) -> Result<(), ApplyError> {
@@ -66,7 +66,7 @@ impl Reader {
                 "it shows no such table to the account of the [[source]]; GRANT SELECT on it, if it was not dropped".to_owned(),
             ));
         };
-        let mut log = self.setup.log.reader_ahead(entry.position)?;
+        let mut log = self.setup.log.reader_up_to_written(entry.position)?;
         log.try_next()?;
         let logged_by = log.source().map(|(source, _)| source.server_id);
         if logged_by != Some(server_id) {
@@ -135,7 +135,7 @@ impl Reader {
     /// The definitions behind `entry`, to the end of the log, with their GTIDs.
     async fn definitions_after(
         &mut self,
-        entry: &Entry,
+        entry: &LogEntry,
     ) -> Result<Vec<(String, &LoggedDefinition)>, ApplyError> {
         let start = entry.end();
         let known = self.definitions.take().filter(|scan| scan.from <= start && start <= scan.to);
@@ -145,7 +145,7 @@ impl Reader {
             format: self.decoder.format().clone(),
             found: Vec::new(),
         }));
-        let mut log = self.setup.log.reader_ahead(scan.to)?;
+        let mut log = self.setup.log.reader_up_to_written(scan.to)?;
         while let Some(entry) = log.try_next()? {
             let found = definitions_of(&mut log, &entry, &mut scan.format)?;
             let gtid =
@@ -161,11 +161,11 @@ impl Reader {
     }
 
     /// Forgets what the source declared of tables that an entry of the log defines, whether or not it is applied.
-    pub(super) fn forget_defined(&mut self, entry: &Entry) -> Result<(), ApplyError> {
+    pub(super) fn forget_defined(&mut self, entry: &LogEntry) -> Result<(), ApplyError> {
         if !entry.flags.contains(EntryFlags::DDL) || !self.target.knows_sources() {
             return Ok(());
         }
-        let mut log = self.setup.log.reader_ahead(entry.position)?;
+        let mut log = self.setup.log.reader_up_to_written(entry.position)?;
         log.try_next()?;
         let mut format = self.decoder.format().clone();
         let definitions = definitions_of(&mut log, entry, &mut format)?;
@@ -182,7 +182,7 @@ impl Reader {
 /// The definitions in the entry that `log` just gave. Takes the format of events from what stands between transactions.
 fn definitions_of(
     log: &mut LogReader,
-    entry: &Entry,
+    entry: &LogEntry,
     format: &mut FormatDescription,
 ) -> Result<Vec<LoggedDefinition>, ApplyError> {
     let malformed = |error: WireError| at(entry.position, error);

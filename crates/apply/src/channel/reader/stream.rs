@@ -1,7 +1,7 @@
 //! Transactions that are too large to be held: read event by event, as fast as the target takes them.
 
 use bytes::Bytes;
-use tailwater_log::{Entry, LogReader};
+use tailwater_log::{LogEntry, LogReader};
 use tailwater_wire::event::EventHeader;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
@@ -39,7 +39,7 @@ impl Reader {
     /// Reads a transaction, which is durable, once more and gives its steps to `out`.
     pub(super) async fn stream(
         &mut self,
-        entry: &Entry,
+        entry: &LogEntry,
         out: mpsc::Sender<Streamed>,
     ) -> Result<(), ApplyError> {
         let mut log = entries::again(&self.setup.log, entry, &self.setup.shared.options.name)?;
@@ -59,7 +59,7 @@ impl Reader {
     /// False if nobody takes the steps any more.
     async fn stream_event(
         &mut self,
-        entry: &Entry,
+        entry: &LogEntry,
         transaction: &mut TransactionReader,
         out: &mpsc::Sender<Streamed>,
     ) -> Result<bool, ApplyError> {
@@ -84,7 +84,7 @@ impl Reader {
 
     async fn stream_step(
         &mut self,
-        entry: &Entry,
+        entry: &LogEntry,
         step: Step,
         out: &mpsc::Sender<Streamed>,
     ) -> Result<bool, ApplyError> {
@@ -117,7 +117,7 @@ impl Reader {
     }
 
     /// What part of an XA transaction it is that is too large to be held, if it is one. It has to be durable.
-    pub(super) fn xa_content(&self, entry: &Entry) -> Result<Option<Content>, ApplyError> {
+    pub(super) fn xa_content(&self, entry: &LogEntry) -> Result<Option<Content>, ApplyError> {
         let mut log = entries::again(&self.setup.log, entry, &self.setup.shared.options.name)?;
         let mut opening = OpeningReader::new(entry);
         while let Some(header) = log.next_event()?.filter(|_| !opening.is_over()) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use tailwater_log::{Entry, LogPosition};
+use tailwater_log::{LogEntry, LogPosition};
 use tailwater_session::Connection;
 use tailwater_wire::event::RowsKind;
 use tracing::warn;
@@ -80,7 +80,7 @@ impl TargetTables {
     ///
     /// # Errors
     /// [`ApplyError::NoTable`]; [`ApplyError::Session`].
-    pub(super) async fn load(&mut self, entry: &Entry, schema: &str, table: &str) -> Result<(), ApplyError> {
+    pub(super) async fn load(&mut self, entry: &LogEntry, schema: &str, table: &str) -> Result<(), ApplyError> {
         match self.catalogue.load(&mut self.connection, schema, table).await? {
             Some(table) => {
                 self.look_at(&table);

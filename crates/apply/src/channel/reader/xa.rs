@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use tailwater_log::{Entry, LogPosition};
+use tailwater_log::{LogEntry, LogPosition};
 use tailwater_wire::event::FormatDescription;
 use tracing::debug;
 
@@ -27,7 +27,7 @@ pub(super) struct Waiting {
 #[derive(Debug)]
 pub(super) struct Source {
     /// The entry that they are in.
-    pub(super) entry: Entry,
+    pub(super) entry: LogEntry,
     /// By what they are to be read, if it is not what is in force now: the source may have changed the format of its events,
     /// as with `binlog_checksum`, after it had prepared them.
     pub(super) format: Option<FormatDescription>,
@@ -50,7 +50,7 @@ impl Reader {
     /// stand.
     pub(super) async fn hold_xa(
         &mut self,
-        entry: &Entry,
+        entry: &LogEntry,
         mut transaction: Transaction,
     ) -> Result<Option<(Transaction, Source)>, ApplyError> {
         if matches!(transaction.content, Content::Streamed { .. })
@@ -94,7 +94,7 @@ impl Reader {
 
     /// What prepared the XA transaction that `entry` completes, if it is held: it is no longer. What cannot be read completes
     /// none.
-    pub(super) fn let_go(&mut self, entry: &Entry) -> Option<Prepared> {
+    pub(super) fn let_go(&mut self, entry: &LogEntry) -> Option<Prepared> {
         match self.xa_content(entry) {
             Ok(Some(Content::XaCommit { xid } | Content::XaRollback { xid })) => {
                 self.prepared.remove(&xid).map(|held| prepared(&held))

@@ -95,7 +95,7 @@ impl Worker {
     ) -> Result<Committed, ApplyError> {
         let begun = Instant::now();
         let all: [&[Held]; 2] = [&batch.first, &batch.rest];
-        if !self.until_durable(end_of(&all)).await? || !self.log_prepared(batch).await? {
+        if !self.wait_until_durable(end_of(&all)).await? || !self.log_prepared(batch).await? {
             return Ok(Committed::Nothing);
         }
         let (undoable, lasting): (Vec<&RowChanges>, Vec<&RowChanges>) =

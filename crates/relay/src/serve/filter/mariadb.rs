@@ -2,7 +2,7 @@
 
 use tailwater_wire::gtid::{MariadbBinlogState, MariadbGtid, MariadbGtidList};
 
-use crate::serve::refusal::Refusal;
+use crate::serve::client_error::ClientError;
 use crate::serve::start::{MariadbSkip, not_in_binlog, written_by};
 
 /// The state of one client's stream.
@@ -17,7 +17,7 @@ pub(super) struct MariadbFilter {
 
 /// What is sent behind an event group.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Behind {
+pub(super) struct GroupEnd {
     pub list: Option<MariadbGtidList>,
     pub ends: bool,
 }
@@ -41,7 +41,11 @@ impl MariadbFilter {
     ///
     /// # Errors
     /// The client's GTID is not in the log after all, or strict mode forbids that it is in a hole.
-    pub fn has(&mut self, gtid: &MariadbGtid, log: &dyn Fn() -> MariadbBinlogState) -> Result<bool, Refusal> {
+    pub fn has(
+        &mut self,
+        gtid: &MariadbGtid,
+        log: &dyn Fn() -> MariadbBinlogState,
+    ) -> Result<bool, ClientError> {
         self.skip.state.update(*gtid);
         let behind_start = self.is_before_start(gtid, log)?;
         let behind_end = self.is_behind_end(gtid);
@@ -52,7 +56,7 @@ impl MariadbFilter {
         &mut self,
         gtid: &MariadbGtid,
         log: &dyn Fn() -> MariadbBinlogState,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, ClientError> {
         let Some(domain) = self.skip.domains.get_mut(&gtid.domain) else { return Ok(false) };
         let start = domain.gtid;
         if domain.was_empty {
@@ -68,7 +72,7 @@ impl MariadbFilter {
         }
         if gtid.sequence >= start.sequence {
             if self.skip.strict && gtid.sequence > start.sequence {
-                return Err(Refusal::dump(format!(
+                return Err(ClientError::dump(format!(
                     "The binlog on the master is missing the GTID {start} requested by the slave (even \
                      though both a prior and a subsequent sequence number does exist), and GTID strict mode \
                      is enabled"
@@ -96,7 +100,7 @@ impl MariadbFilter {
     }
 
     /// What comes behind the group, or the lone event, that was just sent or skipped.
-    pub fn behind(&mut self) -> Behind {
+    pub fn end_group(&mut self) -> GroupEnd {
         let reached = std::mem::take(&mut self.position_reached);
         let list = |flags| MariadbGtidList { flags, ..self.skip.state.to_list() };
         let list = match (self.ends, reached) {
@@ -104,6 +108,6 @@ impl MariadbFilter {
             (false, true) => Some(list(0)),
             (false, false) => None,
         };
-        Behind { list, ends: self.ends }
+        GroupEnd { list, ends: self.ends }
     }
 }

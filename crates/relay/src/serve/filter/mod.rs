@@ -9,12 +9,12 @@
 //! done with; then for each entry [`StreamFilter::entry`]; if that is to be sent, [`StreamFilter::event`] for each of
 //! its events; and [`StreamFilter::end_entry`]. Before waiting for more, [`StreamFilter::idle`].
 
-mod made_up;
+mod artificial;
 mod mariadb;
 #[cfg(test)]
 mod tests;
 
-use tailwater_log::Entry;
+use tailwater_log::LogEntry;
 use tailwater_wire::event::{
     CHECKSUM_BYTES, ChecksumAlgorithm, EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription, Rotate,
     verify_checksum,
@@ -22,21 +22,21 @@ use tailwater_wire::event::{
 use tailwater_wire::gtid::{Gtid, MariadbBinlogState, MysqlGtidSet};
 use tailwater_wire::{Flavour, ServerId, WireError};
 
-use self::made_up::{Cleared, Maker};
-use self::mariadb::{Behind, MariadbFilter};
+use self::artificial::{ArtificialEventBuilder, ClearedFields};
+use self::mariadb::{GroupEnd, MariadbFilter};
 use super::catalog::{FIRST_EVENT, served_name};
-use super::refusal::Refusal;
-use super::start::{Begin, DumpRequest, Skip};
+use super::client_error::ClientError;
+use super::start::{ClientDumpRequest, SkipSet, StreamStart};
 
 /// The state of one client's stream.
 #[derive(Debug)]
 pub struct StreamFilter {
     flavour: Flavour,
-    options: Options,
-    maker: Maker,
-    has: Has,
+    options: FilterOptions,
+    events: ArtificialEventBuilder,
+    has: ClientSet,
     /// The first segment is entered where the client asked for, later ones at their beginning.
-    start: Option<Start>,
+    start: Option<FilterStart>,
     file: String,
     epoch: u32,
     /// Behind the last event of `file` that was sent or skipped.
@@ -45,11 +45,11 @@ pub struct StreamFilter {
     /// MySQL: up to here transactions were skipped, and the client does not know it.
     skipped_to: Option<u64>,
     /// The entry that is being sent.
-    entry: Option<InEntry>,
+    entry: Option<EntryProgress>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Options {
+struct FilterOptions {
     checksum: Option<ChecksumAlgorithm>,
     heartbeat_v2: bool,
     annotate_rows: bool,
@@ -58,21 +58,21 @@ struct Options {
 
 /// What the client has.
 #[derive(Debug)]
-enum Has {
+enum ClientSet {
     Nothing,
     Mysql(MysqlGtidSet),
     Mariadb(MariadbFilter),
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Start {
+struct FilterStart {
     position: u64,
     /// The client has been here before.
     resumes: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct InEntry {
+struct EntryProgress {
     transaction: bool,
     /// Where its next event stands in the file.
     position: u64,
@@ -82,7 +82,7 @@ struct InEntry {
 
 /// The segment whose entries come next.
 #[derive(Debug, Clone, Copy)]
-pub struct Segment<'a> {
+pub struct ServedSegment<'a> {
     /// The file that it is served as.
     pub file: &'a str,
     /// Which source of the log it came from.
@@ -116,7 +116,7 @@ pub enum EventVerdict {
 
 /// What follows an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct After {
+pub struct EntryEnd {
     /// Made-up events.
     pub events: Vec<Vec<u8>>,
     /// The client wanted no more than this: the stream ends with an EOF packet.
@@ -125,17 +125,22 @@ pub struct After {
 
 impl StreamFilter {
     /// A stream that begins at `begin`. `server_id` is ours, and stands in events that are made up.
-    pub fn new(request: &DumpRequest, begin: Begin, flavour: Flavour, server_id: ServerId) -> Self {
+    pub fn new(
+        request: &ClientDumpRequest,
+        begin: StreamStart,
+        flavour: Flavour,
+        server_id: ServerId,
+    ) -> Self {
         let (has, resumes) = match begin.skip {
-            Skip::Nothing => (Has::Nothing, false),
-            Skip::Mysql { has, resumes } => (Has::Mysql(has), resumes),
-            Skip::Mariadb(skip) => {
+            SkipSet::Nothing => (ClientSet::Nothing, false),
+            SkipSet::Mysql { has, resumes } => (ClientSet::Mysql(has), resumes),
+            SkipSet::Mariadb(skip) => {
                 let filter = MariadbFilter::new(*skip);
                 let resumes = filter.is_skipping();
-                (Has::Mariadb(filter), resumes)
+                (ClientSet::Mariadb(filter), resumes)
             }
         };
-        let options = Options {
+        let options = FilterOptions {
             checksum: request.checksum,
             heartbeat_v2: request.heartbeat_v2,
             annotate_rows: request.annotate_rows,
@@ -146,9 +151,9 @@ impl StreamFilter {
         Self {
             flavour,
             options,
-            maker: Maker { server_id, checksum },
+            events: ArtificialEventBuilder { server_id, checksum },
             has,
-            start: Some(Start { position: begin.position, resumes }),
+            start: Some(FilterStart { position: begin.position, resumes }),
             file: String::new(),
             epoch: 1,
             position: begin.position,
@@ -171,9 +176,9 @@ impl StreamFilter {
     /// The client cannot handle the checksums of the log; the event cannot be read.
     pub fn enter(
         &mut self,
-        segment: Segment<'_>,
+        segment: ServedSegment<'_>,
         format_description: &[u8],
-    ) -> Result<Vec<Vec<u8>>, Refusal> {
+    ) -> Result<Vec<Vec<u8>>, ClientError> {
         let format = self.read_format(format_description)?;
         let start = self.start.take();
         let same_file = start.is_none() && self.file == segment.file && self.epoch == segment.epoch;
@@ -183,13 +188,15 @@ impl StreamFilter {
             events.extend(self.idle());
             segment.file.clone_into(&mut self.file);
             self.epoch = segment.epoch;
-            events.push(self.maker.rotate(segment.file, position));
+            events.push(self.events.rotate(segment.file, position));
         }
         let cleared = match start {
-            _ if position > FIRST_EVENT => Cleared::CreatedAndPlace,
-            Some(Start { resumes: true, .. }) => Cleared::Created,
-            None if matches!(&self.has, Has::Mariadb(filter) if filter.is_skipping()) => Cleared::Created,
-            _ => Cleared::Nothing,
+            _ if position > FIRST_EVENT => ClearedFields::CreatedAndPlace,
+            Some(FilterStart { resumes: true, .. }) => ClearedFields::Created,
+            None if matches!(&self.has, ClientSet::Mariadb(filter) if filter.is_skipping()) => {
+                ClearedFields::Created
+            }
+            _ => ClearedFields::Nothing,
         };
         // A file that the log has in parts goes on under the description that it began with.
         let goes_on = same_file
@@ -198,20 +205,20 @@ impl StreamFilter {
                     == FormatDescription { created: 0, ..format.clone() }
             });
         if !goes_on {
-            events.push(made_up::format_description(format_description, &format, cleared));
+            events.push(artificial::format_description(format_description, &format, cleared));
         }
         self.position = match position {
             FIRST_EVENT => FIRST_EVENT + format_description.len() as u64,
             position => position,
         };
-        self.maker.checksum = format.has_checksums();
+        self.events.checksum = format.has_checksums();
         self.format = Some(format);
         Ok(events)
     }
 
-    fn read_format(&self, event: &[u8]) -> Result<FormatDescription, Refusal> {
+    fn read_format(&self, event: &[u8]) -> Result<FormatDescription, ClientError> {
         let unreadable = |error: WireError| {
-            Refusal::dump(format!("The format description event of {} in the log: {error}", self.file))
+            ClientError::dump(format!("The format description event of {} in the log: {error}", self.file))
         };
         let header = EventHeader::parse(event).map_err(unreadable)?;
         if header.event_length as usize != event.len() {
@@ -219,7 +226,7 @@ impl StreamFilter {
             return Err(unreadable(WireError::malformed("format description event", reason)));
         }
         if header.event_type != EventType::FORMAT_DESCRIPTION {
-            return Err(Refusal::dump("Could not find format_description_event in binlog file"));
+            return Err(ClientError::dump("Could not find format_description_event in binlog file"));
         }
         let body = event.get(EVENT_HEADER_BYTES..).unwrap_or_default();
         let format = FormatDescription::parse(body).map_err(unreadable)?;
@@ -228,7 +235,7 @@ impl StreamFilter {
         }
         verify_checksum(event).map_err(unreadable)?;
         if self.options.checksum.is_none() {
-            return Err(Refusal::dump(match self.flavour {
+            return Err(ClientError::dump(match self.flavour {
                 Flavour::MySql => {
                     "Replica can not handle replication events with the checksum that source is configured to log"
                 }
@@ -247,13 +254,13 @@ impl StreamFilter {
     /// The client's position turns out not to be in the log; the transaction has no GTID and the client goes by GTIDs.
     pub fn entry(
         &mut self,
-        entry: &Entry,
+        entry: &LogEntry,
         log: &dyn Fn() -> MariadbBinlogState,
-    ) -> Result<EntryVerdict, Refusal> {
+    ) -> Result<EntryVerdict, ClientError> {
         let has = match (&mut self.has, &entry.gtid) {
-            (Has::Mysql(has), Some(Gtid::MySql(gtid))) => has.contains_gtid(gtid),
-            (Has::Mysql(_), None) if entry.is_transaction() => return Err(self.anonymous(entry)),
-            (Has::Mariadb(filter), Some(Gtid::MariaDb(gtid))) => filter.has(gtid, log)?,
+            (ClientSet::Mysql(has), Some(Gtid::MySql(gtid))) => has.contains_gtid(gtid),
+            (ClientSet::Mysql(_), None) if entry.is_transaction() => return Err(self.anonymous(entry)),
+            (ClientSet::Mariadb(filter), Some(Gtid::MariaDb(gtid))) => filter.has(gtid, log)?,
             _ => false,
         };
         if has {
@@ -263,7 +270,7 @@ impl StreamFilter {
             }
             return Ok(EntryVerdict::Skip);
         }
-        self.entry = Some(InEntry {
+        self.entry = Some(EntryProgress {
             transaction: entry.is_transaction(),
             position: entry.source_start(),
             end: entry.source_end,
@@ -271,8 +278,8 @@ impl StreamFilter {
         Ok(EntryVerdict::Send(self.idle().into_iter().collect()))
     }
 
-    fn anonymous(&self, entry: &Entry) -> Refusal {
-        Refusal::dump(format!(
+    fn anonymous(&self, entry: &LogEntry) -> ClientError {
+        ClientError::dump(format!(
             "Cannot replicate anonymous transaction when AUTO_POSITION = 1, at file {}, position {}.",
             self.file,
             entry.source_start()
@@ -284,7 +291,7 @@ impl StreamFilter {
     ///
     /// # Errors
     /// The event cannot be read.
-    pub fn event(&mut self, header: &EventHeader, first_chunk: &[u8]) -> Result<EventVerdict, Refusal> {
+    pub fn event(&mut self, header: &EventHeader, first_chunk: &[u8]) -> Result<EventVerdict, ClientError> {
         let mut ends_transaction = false;
         if let Some(entry) = &mut self.entry {
             entry.position += u64::from(header.event_length);
@@ -303,46 +310,47 @@ impl StreamFilter {
     }
 
     /// A rotate event that names the next file as it is served.
-    fn renamed(&self, header: &EventHeader, event: &[u8]) -> Result<Vec<u8>, Refusal> {
+    fn renamed(&self, header: &EventHeader, event: &[u8]) -> Result<Vec<u8>, ClientError> {
         let unreadable = |error: WireError| {
-            Refusal::dump(format!("The rotate event of {} in the log: {error}", self.file))
+            ClientError::dump(format!("The rotate event of {} in the log: {error}", self.file))
         };
         let Some(format) = &self.format else {
-            return Err(Refusal::dump("Could not find format_description_event in binlog file"));
+            return Err(ClientError::dump("Could not find format_description_event in binlog file"));
         };
         let trailer = if format.has_checksums() { CHECKSUM_BYTES } else { 0 };
         let end = event.len().saturating_sub(trailer);
         let body = event.get(EVENT_HEADER_BYTES..end).unwrap_or_default();
         let rotate = Rotate::parse(body, format).map_err(unreadable)?;
         let name = served_name(&String::from_utf8_lossy(rotate.file_name), self.epoch);
-        Ok(made_up::renamed_rotate(header, &rotate, &name, format.has_checksums()))
+        Ok(artificial::renamed_rotate(header, &rotate, &name, format.has_checksums()))
     }
 
     /// What follows the entry that was just sent or skipped.
     ///
     /// # Errors
     /// The GTID list of a client of MariaDB would be too long for an event.
-    pub fn end_entry(&mut self) -> Result<After, Refusal> {
+    pub fn end_entry(&mut self) -> Result<EntryEnd, ClientError> {
         self.entry = None;
-        let Has::Mariadb(filter) = &mut self.has else {
-            return Ok(After { events: Vec::new(), ends: false });
+        let ClientSet::Mariadb(filter) = &mut self.has else {
+            return Ok(EntryEnd { events: Vec::new(), ends: false });
         };
-        let Behind { list, ends } = filter.behind();
-        let event = list.map(|list| self.maker.gtid_list(&list, self.position)).transpose();
-        let event = event.map_err(|error| Refusal::dump(format!("The GTID list for the client: {error}")))?;
-        Ok(After { events: event.into_iter().collect(), ends })
+        let GroupEnd { list, ends } = filter.end_group();
+        let event = list.map(|list| self.events.gtid_list(&list, self.position)).transpose();
+        let event =
+            event.map_err(|error| ClientError::dump(format!("The GTID list for the client: {error}")))?;
+        Ok(EntryEnd { events: event.into_iter().collect(), ends })
     }
 
     /// What is to be sent before waiting for more: a heartbeat, if transactions were skipped that the client does not
     /// know of (MySQL).
     pub fn idle(&mut self) -> Option<Vec<u8>> {
         let position = self.skipped_to.take()?;
-        Some(self.maker.heartbeat(self.flavour, self.options.heartbeat_v2, &self.file, position))
+        Some(self.events.heartbeat(self.flavour, self.options.heartbeat_v2, &self.file, position))
     }
 
     /// A heartbeat, for when the client's period has passed without an event. Whatever was skipped is told with it.
     pub fn heartbeat(&mut self) -> Vec<u8> {
         self.skipped_to = None;
-        self.maker.heartbeat(self.flavour, self.options.heartbeat_v2, &self.file, self.position)
+        self.events.heartbeat(self.flavour, self.options.heartbeat_v2, &self.file, self.position)
     }
 }

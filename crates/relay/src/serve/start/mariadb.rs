@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MariadbGtid};
 
-use super::{History, MariadbRequest, Outcome, Skip, at_segment, empty, newest_first, unknown_beginning};
-use crate::serve::refusal::{Refusal, quoted};
+use super::{
+    LogHistory, MariadbRequest, SkipSet, StartDecision, at_segment, empty, newest_first, unknown_beginning,
+};
+use crate::serve::client_error::{ClientError, quoted};
 
 /// What a MariaDB client has of the log, and where it wants to stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,11 +41,11 @@ pub(crate) fn written_by(state: &MariadbBinlogState, domain: u32, server_id: u32
 }
 
 /// The refusal of a position that the log does not have.
-pub(crate) fn not_in_binlog(gtid: &MariadbGtid, state: &MariadbBinlogState) -> Refusal {
+pub(crate) fn not_in_binlog(gtid: &MariadbGtid, state: &MariadbBinlogState) -> ClientError {
     let message = format!(
         "Error: connecting slave requested to start from GTID {gtid}, which is not in the master's binlog"
     );
-    Refusal::dump(match is_ahead(gtid, state) {
+    ClientError::dump(match is_ahead(gtid, state) {
         true => message,
         false => format!(
             "{message}. Since the master's binlog contains GTIDs with higher sequence numbers, it probably \
@@ -56,7 +58,7 @@ fn is_ahead(gtid: &MariadbGtid, state: &MariadbBinlogState) -> bool {
     state.last(gtid.domain).is_none_or(|last| last.sequence < gtid.sequence)
 }
 
-pub(super) fn by_gtids(request: &MariadbRequest, log: &dyn History) -> Result<Outcome, Refusal> {
+pub(super) fn by_gtids(request: &MariadbRequest, log: &dyn LogHistory) -> Result<StartDecision, ClientError> {
     let state = mariadb_state(log.gtids())?;
     let (mut domains, mut until) = match check_position(request, &state) {
         Ok(checked) => checked,
@@ -75,7 +77,7 @@ pub(super) fn by_gtids(request: &MariadbRequest, log: &dyn History) -> Result<Ou
                     until_before: request.until_before,
                     state: before,
                 };
-                let begin = at_segment(segment, log, Skip::Mariadb(Box::new(skip)));
+                let begin = at_segment(segment, log, SkipSet::Mariadb(Box::new(skip)));
                 return Ok(begin.unwrap_or_else(|| empty(log)));
             }
             oldest = Some(Some(before));
@@ -87,20 +89,20 @@ pub(super) fn by_gtids(request: &MariadbRequest, log: &dyn History) -> Result<Ou
                            slave state is too old and required binlog files have been purged.";
     Ok(match oldest {
         None => empty(log),
-        Some(Some(before)) => Outcome::refuse(format!(
+        Some(Some(before)) => StartDecision::refuse(format!(
             "{TOO_OLD} The slave has '{}', and the log begins behind '{}'",
             quoted(&request.position.to_string()),
             quoted(&before.position().to_string())
         )),
-        Some(None) => Outcome::refuse(format!("{TOO_OLD} Or {}", unknown_beginning(log))),
+        Some(None) => StartDecision::refuse(format!("{TOO_OLD} Or {}", unknown_beginning(log))),
     })
 }
 
-fn mariadb_state(set: GtidSet) -> Result<MariadbBinlogState, Refusal> {
+fn mariadb_state(set: GtidSet) -> Result<MariadbBinlogState, ClientError> {
     match set {
         GtidSet::MariaDb(state) => Ok(state),
         GtidSet::MySql(_) => {
-            Err(Refusal::dump("the log is of a MySQL source, and the client asks by MariaDB GTIDs"))
+            Err(ClientError::dump("the log is of a MySQL source, and the client asks by MariaDB GTIDs"))
         }
     }
 }
@@ -109,7 +111,7 @@ type Checked = (BTreeMap<u32, SkipDomain>, Option<BTreeMap<u32, MariadbGtid>>);
 
 /// Whether each of the client's GTIDs is in the log or may come (`check_slave_start_position`). The server also knows
 /// the position that it has itself as a replica; the log has no such thing.
-fn check_position(request: &MariadbRequest, state: &MariadbBinlogState) -> Result<Checked, Outcome> {
+fn check_position(request: &MariadbRequest, state: &MariadbBinlogState) -> Result<Checked, StartDecision> {
     let mut domains = BTreeMap::new();
     let mut until: Option<BTreeMap<u32, MariadbGtid>> =
         request.until.as_ref().map(|until| until.iter().map(|gtid| (gtid.domain, gtid)).collect());
@@ -134,8 +136,8 @@ fn check_position(request: &MariadbRequest, state: &MariadbBinlogState) -> Resul
         }
         let refusal = not_in_binlog(&gtid, state);
         return Err(match is_ahead(&gtid, state) {
-            true => Outcome::Wait(refusal),
-            false => Outcome::Refuse(refusal),
+            true => StartDecision::Wait(refusal),
+            false => StartDecision::Refuse(refusal),
         });
     }
     Ok((domains, until))

@@ -15,13 +15,13 @@ use tailwater_wire::gtid::{GtidSet, MysqlGtidSet};
 
 pub use mariadb::{MariadbSkip, SkipDomain};
 pub(crate) use mariadb::{not_in_binlog, written_by};
-pub use request::{DumpRequest, From, MariadbRequest};
+pub use request::{ClientDumpRequest, MariadbRequest, RequestedStart};
 
-use super::catalog::{Catalog, FIRST_EVENT, NoSuchPlace};
-use super::refusal::{Refusal, quoted};
+use super::catalog::{Catalog, FIRST_EVENT, LocateError};
+use super::client_error::{ClientError, quoted};
 
 /// What is asked of the log to find the beginning of a stream.
-pub trait History {
+pub trait LogHistory {
     /// The family of the log's source.
     fn flavour(&self) -> Flavour;
 
@@ -37,7 +37,7 @@ pub trait History {
     ///
     /// # Errors
     /// The segment cannot be read; the text goes to the client.
-    fn gtids_before(&self, segment: u64) -> Result<Option<GtidSet>, Refusal>;
+    fn gtids_before(&self, segment: u64) -> Result<Option<GtidSet>, ClientError>;
 
     /// The UUID of the server that is captured now (MySQL).
     fn source_uuid(&self) -> Option<[u8; 16]>;
@@ -45,28 +45,28 @@ pub trait History {
 
 /// What becomes of a dump request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum StartDecision {
     /// The stream begins.
-    Begin(Begin),
+    Begin(StreamStart),
     /// The client is ahead of the log. If that does not change soon, this is the answer.
-    Wait(Refusal),
+    Wait(ClientError),
     /// There is no stream for this client.
-    Refuse(Refusal),
+    Refuse(ClientError),
 }
 
-impl Outcome {
+impl StartDecision {
     fn refuse(message: impl Into<String>) -> Self {
-        Self::Refuse(Refusal::dump(message))
+        Self::Refuse(ClientError::dump(message))
     }
 
     fn wait(message: impl Into<String>) -> Self {
-        Self::Wait(Refusal::dump(message))
+        Self::Wait(ClientError::dump(message))
     }
 }
 
 /// The beginning of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Begin {
+pub struct StreamStart {
     /// The first entry to look at. The beginning of a segment is given as the offset of its format description event.
     pub from: LogPosition,
     /// The served file that this is in.
@@ -74,12 +74,12 @@ pub struct Begin {
     /// The offset in it: what the rotate event at the head of the stream names.
     pub position: u64,
     /// What to leave out from there on.
-    pub skip: Skip,
+    pub skip: SkipSet,
 }
 
 /// What a client already has of the log behind the beginning of its stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Skip {
+pub enum SkipSet {
     /// Nothing: it asked by position.
     Nothing,
     /// The transactions of a set.
@@ -95,37 +95,40 @@ pub enum Skip {
 }
 
 /// Decides where a client's stream begins.
-pub fn decide(request: &DumpRequest, log: &dyn History) -> Outcome {
+pub fn decide(request: &ClientDumpRequest, log: &dyn LogHistory) -> StartDecision {
     let decided = match &request.from {
-        From::FilePosition { file, position } => {
+        RequestedStart::FilePosition { file, position } => {
             Ok(by_position(file, *position, log).unwrap_or_else(|outcome| outcome))
         }
-        From::Mysql { has, file, position } if !file.is_empty() => {
+        RequestedStart::Mysql { has, file, position } if !file.is_empty() => {
             Ok(match by_position(file, *position, log) {
-                Ok(Outcome::Begin(begin)) => {
+                Ok(StartDecision::Begin(begin)) => {
                     let resumes = begin.position > FIRST_EVENT;
-                    Outcome::Begin(Begin { skip: Skip::Mysql { has: has.clone(), resumes }, ..begin })
+                    StartDecision::Begin(StreamStart {
+                        skip: SkipSet::Mysql { has: has.clone(), resumes },
+                        ..begin
+                    })
                 }
                 Ok(outcome) | Err(outcome) => outcome,
             })
         }
-        From::Mysql { has, position, .. } => mysql::by_gtids(has, *position, log),
-        From::Mariadb(request) => mariadb::by_gtids(request, log),
+        RequestedStart::Mysql { has, position, .. } => mysql::by_gtids(has, *position, log),
+        RequestedStart::Mariadb(request) => mariadb::by_gtids(request, log),
     };
-    decided.unwrap_or_else(Outcome::Refuse)
+    decided.unwrap_or_else(StartDecision::Refuse)
 }
 
 const NO_SUCH_FILE: &str = "Could not find first log file name in binary log index file";
 
-fn empty(log: &dyn History) -> Outcome {
+fn empty(log: &dyn LogHistory) -> StartDecision {
     let nothing = match log.flavour() {
         Flavour::MySql => "the log of its source is empty as yet",
         Flavour::MariaDb => "the log of its master is empty as yet",
     };
-    Outcome::wait(format!("{NO_SUCH_FILE}; {nothing}"))
+    StartDecision::wait(format!("{NO_SUCH_FILE}; {nothing}"))
 }
 
-fn by_position(name: &str, position: u64, log: &dyn History) -> Result<Outcome, Outcome> {
+fn by_position(name: &str, position: u64, log: &dyn LogHistory) -> Result<StartDecision, StartDecision> {
     let catalog = log.catalog();
     let (Some(oldest), Some(newest)) = (catalog.files().first(), catalog.files().last()) else {
         return Err(empty(log));
@@ -146,30 +149,30 @@ fn by_position(name: &str, position: u64, log: &dyn History) -> Result<Outcome, 
     };
     let reason = match catalog.locate(file, position) {
         Ok(from) => {
-            let skip = Skip::Nothing;
-            return Ok(Outcome::Begin(Begin { from, file: file.to_owned(), position, skip }));
+            let skip = SkipSet::Nothing;
+            return Ok(StartDecision::Begin(StreamStart { from, file: file.to_owned(), position, skip }));
         }
         Err(reason) => reason,
     };
     Err(match reason {
-        NoSuchPlace::File if follows(file, &newest.name) => Outcome::wait(NO_SUCH_FILE),
-        NoSuchPlace::File => Outcome::refuse(NO_SUCH_FILE),
-        NoSuchPlace::BeforeFirst => {
-            Outcome::refuse(words("Client requested source to start replication from position < 4"))
+        LocateError::UnknownFile if follows(file, &newest.name) => StartDecision::wait(NO_SUCH_FILE),
+        LocateError::UnknownFile => StartDecision::refuse(NO_SUCH_FILE),
+        LocateError::BeforeFirst => {
+            StartDecision::refuse(words("Client requested source to start replication from position < 4"))
         }
-        NoSuchPlace::BehindEnd { size } => {
+        LocateError::PastEnd { size } => {
             let message = words("Client requested source to start replication from position > file size");
             match catalog.file(file).is_some_and(|file| file.is_open()) {
-                true => Outcome::wait(format!("{message} (the log has {file} up to {size})")),
-                false => Outcome::refuse(format!("{message} ({file} ends at {size})")),
+                true => StartDecision::wait(format!("{message} (the log has {file} up to {size})")),
+                false => StartDecision::refuse(format!("{message} ({file} ends at {size})")),
             }
         }
-        NoSuchPlace::NotCaptured { begins_at } => Outcome::refuse(format!(
+        LocateError::NotCaptured { begins_at } => StartDecision::refuse(format!(
             "{NO_SUCH_FILE}: the log has {file} only from position {begins_at} on, where its capture began, \
              and the client asks for position {position}; start from there, or take what comes before from \
              the source itself"
         )),
-        NoSuchPlace::Hole => Outcome::refuse(format!(
+        LocateError::Hole => StartDecision::refuse(format!(
             "{NO_SUCH_FILE}: position {position} of {file} is in a part that the log has from another \
              server's file; connect by GTIDs"
         )),
@@ -188,20 +191,20 @@ fn follows(name: &str, newest: &str) -> bool {
 }
 
 /// The beginning of a segment as the beginning of a stream.
-fn at_segment(segment: u64, log: &dyn History, skip: Skip) -> Option<Outcome> {
+fn at_segment(segment: u64, log: &dyn LogHistory, skip: SkipSet) -> Option<StartDecision> {
     let from = LogPosition { segment, offset: FIRST_EVENT };
     let place = log.catalog().place(from)?;
-    Some(Outcome::Begin(Begin { from, file: place.file, position: place.position, skip }))
+    Some(StartDecision::Begin(StreamStart { from, file: place.file, position: place.position, skip }))
 }
 
 /// The segments, newest first.
-fn newest_first(log: &dyn History) -> impl Iterator<Item = u64> {
+fn newest_first(log: &dyn LogHistory) -> impl Iterator<Item = u64> {
     let files = log.catalog().files().iter().rev();
     files.flat_map(|file| file.segments.iter().rev().map(|segment| segment.number))
 }
 
 /// What keeps a client by GTIDs from a log that does not know what came before it.
-fn unknown_beginning(log: &dyn History) -> String {
+fn unknown_beginning(log: &dyn LogHistory) -> String {
     let place = log.catalog().files().first();
     let place = place.map_or(String::new(), |file| format!(", {}:{}", file.name, file.begins_at()));
     format!(

@@ -2,19 +2,23 @@
 
 use tailwater_wire::gtid::{GtidSet, MysqlGtidSet};
 
-use super::{History, Outcome, Skip, at_segment, empty, newest_first, unknown_beginning};
+use super::{LogHistory, SkipSet, StartDecision, at_segment, empty, newest_first, unknown_beginning};
 use crate::serve::catalog::FIRST_EVENT;
-use crate::serve::refusal::Refusal;
+use crate::serve::client_error::ClientError;
 
-/// Clients keep 512 bytes of an error, so that what is named must leave room for the words.
+/// ClientRegistry keep 512 bytes of an error, so that what is named must leave room for the words.
 const PURGED_BYTES_MAX: usize = 290;
 
 /// The same for the transactions that a client is ahead by.
 const AHEAD_BYTES_MAX: usize = 110;
 
-pub(super) fn by_gtids(has: &MysqlGtidSet, position: u64, log: &dyn History) -> Result<Outcome, Refusal> {
+pub(super) fn by_gtids(
+    has: &MysqlGtidSet,
+    position: u64,
+    log: &dyn LogHistory,
+) -> Result<StartDecision, ClientError> {
     if position < FIRST_EVENT {
-        return Ok(Outcome::refuse("Client requested source to start replication from position < 4"));
+        return Ok(StartDecision::refuse("Client requested source to start replication from position < 4"));
     }
     let mut oldest = None;
     // What came before a segment only grows, so the newest that fits leaves the least to be skipped.
@@ -27,8 +31,8 @@ pub(super) fn by_gtids(has: &MysqlGtidSet, position: u64, log: &dyn History) -> 
     }
     Ok(match oldest {
         None => empty(log),
-        Some(Some(purged)) => Outcome::refuse(purged_message(has, &purged.subtract(has))),
-        Some(None) => Outcome::refuse(format!("{PURGED} {}", unknown_beginning(log))),
+        Some(Some(purged)) => StartDecision::refuse(purged_message(has, &purged.subtract(has))),
+        Some(None) => StartDecision::refuse(format!("{PURGED} {}", unknown_beginning(log))),
     })
 }
 
@@ -36,24 +40,24 @@ fn begin(
     segment: u64,
     before: &MysqlGtidSet,
     has: &MysqlGtidSet,
-    log: &dyn History,
-) -> Result<Outcome, Refusal> {
+    log: &dyn LogHistory,
+) -> Result<StartDecision, ClientError> {
     let executed = mysql_set(log.gtids())?;
     // A log that began in the middle of a file may know more of what came before from a later file.
     let ahead = own_transactions(has, log.source_uuid()).subtract(before).subtract(&executed);
     if !ahead.is_empty() {
-        return Ok(Outcome::wait(has_more(&ahead)));
+        return Ok(StartDecision::wait(has_more(&ahead)));
     }
     let resumes = !has.subtract(before).intersect(&executed).is_empty();
-    let begin = at_segment(segment, log, Skip::Mysql { has: has.clone(), resumes });
+    let begin = at_segment(segment, log, SkipSet::Mysql { has: has.clone(), resumes });
     Ok(begin.unwrap_or_else(|| empty(log)))
 }
 
-fn mysql_set(set: GtidSet) -> Result<MysqlGtidSet, Refusal> {
+fn mysql_set(set: GtidSet) -> Result<MysqlGtidSet, ClientError> {
     match set {
         GtidSet::MySql(set) => Ok(set),
         GtidSet::MariaDb(_) => {
-            Err(Refusal::dump("the log is of a MariaDB source, and the client asks by MySQL GTIDs"))
+            Err(ClientError::dump("the log is of a MariaDB source, and the client asks by MySQL GTIDs"))
         }
     }
 }

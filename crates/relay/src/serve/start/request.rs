@@ -7,8 +7,8 @@ use tailwater_wire::event::ChecksumAlgorithm;
 use tailwater_wire::gtid::{MariadbPosition, MysqlGtidSet};
 use tailwater_wire::protocol::command::{Command, DumpFlags};
 
-use crate::serve::refusal::Refusal;
-use crate::serve::statement::Session;
+use crate::serve::client_error::ClientError;
+use crate::serve::statement::StatementSession;
 
 /// MariaDB clients of this capability understand GTID events. Those below need the server to rewrite its events.
 const MARIADB_CAPABILITY_GTID: i128 = 4;
@@ -18,13 +18,13 @@ const FLAG_HEARTBEAT_V2: DumpFlags = DumpFlags(0x02);
 
 /// A dump as a client wants it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DumpRequest {
+pub struct ClientDumpRequest {
     /// The client's own server id.
     pub server_id: u32,
     /// A MySQL replica's UUID.
     pub replica_uuid: Option<String>,
     /// Where to begin.
-    pub from: From,
+    pub from: RequestedStart,
     /// Whether to go on waiting at the end of the log.
     pub wait_for_more: bool,
     /// After this long without an event the client wants a heartbeat.
@@ -43,7 +43,7 @@ pub struct DumpRequest {
 
 /// Where a client's stream shall begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum From {
+pub enum RequestedStart {
     /// At an offset of a file; an empty name is the oldest file.
     FilePosition {
         /// The file.
@@ -55,7 +55,7 @@ pub enum From {
     Mysql {
         /// What the client has.
         has: MysqlGtidSet,
-        /// Begin in this file, where its name is not empty.
+        /// StreamStart in this file, where its name is not empty.
         file: String,
         /// The offset in it.
         position: u64,
@@ -79,7 +79,7 @@ pub struct MariadbRequest {
     pub until_before: bool,
 }
 
-impl DumpRequest {
+impl ClientDumpRequest {
     /// Whether it is a replica, which comes again under the same server id. A program that only looks uses 0, or 1 if it waits for more as
     /// MySQL's mysqlbinlog does; a replica with that server id (the first of most installations) has a UUID on MySQL, and on MariaDB wants heartbeats.
     pub fn is_replica(&self) -> bool {
@@ -91,12 +91,18 @@ impl DumpRequest {
     ///
     /// # Errors
     /// The client is of the other flavour, or too old, or what it says about GTIDs cannot be read.
-    pub fn new(command: &Command<'_>, session: &Session, flavour: Flavour) -> Option<Result<Self, Refusal>> {
+    pub fn new(
+        command: &Command<'_>,
+        session: &StatementSession,
+        flavour: Flavour,
+    ) -> Option<Result<Self, ClientError>> {
         match command {
             Command::BinlogDump { position, flags, server_id, file } => {
                 let from = match (flavour, session.connect_state()) {
-                    (Flavour::MariaDb, Some(state)) => mariadb_request(session, &state).map(From::Mariadb),
-                    _ => Ok(From::FilePosition {
+                    (Flavour::MariaDb, Some(state)) => {
+                        mariadb_request(session, &state).map(RequestedStart::Mariadb)
+                    }
+                    _ => Ok(RequestedStart::FilePosition {
                         file: String::from_utf8_lossy(file).into_owned(),
                         position: u64::from(*position),
                     }),
@@ -105,12 +111,14 @@ impl DumpRequest {
             }
             Command::BinlogDumpGtid { flags, server_id, file, position, set_block } => {
                 let from = MysqlGtidSet::decode(set_block)
-                    .map(|has| From::Mysql {
+                    .map(|has| RequestedStart::Mysql {
                         has,
                         file: String::from_utf8_lossy(file).into_owned(),
                         position: *position,
                     })
-                    .map_err(|error| Refusal::dump(format!("The GTID set that the client sent: {error}")));
+                    .map_err(|error| {
+                        ClientError::dump(format!("The GTID set that the client sent: {error}"))
+                    });
                 let mismatch = (flavour == Flavour::MariaDb).then(mysql_client_of_mariadb);
                 let from = mismatch.map_or(from, Err);
                 Some(Self::with(from, server_id.0, *flags, session, flavour))
@@ -120,12 +128,12 @@ impl DumpRequest {
     }
 
     fn with(
-        from: Result<From, Refusal>,
+        from: Result<RequestedStart, ClientError>,
         server_id: u32,
         flags: DumpFlags,
-        session: &Session,
+        session: &StatementSession,
         flavour: Flavour,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, ClientError> {
         check_flavour(session, flavour)?;
         Ok(Self {
             server_id,
@@ -142,17 +150,17 @@ impl DumpRequest {
     }
 }
 
-/// Clients of one flavour do not understand the binlog of the other; each says in its own way which it is.
-fn check_flavour(session: &Session, flavour: Flavour) -> Result<(), Refusal> {
+/// ClientRegistry of one flavour do not understand the binlog of the other; each says in its own way which it is.
+fn check_flavour(session: &StatementSession, flavour: Flavour) -> Result<(), ClientError> {
     match (flavour, session.mariadb_capability()) {
-        (Flavour::MySql, Some(_)) => Err(Refusal::dump(
+        (Flavour::MySql, Some(_)) => Err(ClientError::dump(
             "This is the log of a MySQL source, and the client is a MariaDB replica or mariadb-binlog, which \
              cannot read it; use a MySQL replica or mysqlbinlog of MySQL",
         )),
         (Flavour::MySql, None) => Ok(()),
         (Flavour::MariaDb, _) if session.replica_uuid().is_some() => Err(mysql_client_of_mariadb()),
         (Flavour::MariaDb, Some(capability)) if capability >= MARIADB_CAPABILITY_GTID => Ok(()),
-        (Flavour::MariaDb, capability) => Err(Refusal::dump(format!(
+        (Flavour::MariaDb, capability) => Err(ClientError::dump(format!(
             "This is the log of a MariaDB source, and the client announces capability {} \
              (@mariadb_slave_capability); {} is needed to read GTID events: a replica or mariadb-binlog of \
              MariaDB 10.0.3 or later",
@@ -162,16 +170,17 @@ fn check_flavour(session: &Session, flavour: Flavour) -> Result<(), Refusal> {
     }
 }
 
-fn mysql_client_of_mariadb() -> Refusal {
-    Refusal::dump(
+fn mysql_client_of_mariadb() -> ClientError {
+    ClientError::dump(
         "This is the log of a MariaDB source, and the client is a MySQL replica or mysqlbinlog of MySQL, \
          which cannot read it; use a MariaDB replica or mariadb-binlog",
     )
 }
 
-fn mariadb_request(session: &Session, state: &str) -> Result<MariadbRequest, Refusal> {
+fn mariadb_request(session: &StatementSession, state: &str) -> Result<MariadbRequest, ClientError> {
     let parse = |text: &str, what: &str| {
-        MariadbPosition::parse(text).map_err(|error| Refusal::dump(format!("{what} of the client: {error}")))
+        MariadbPosition::parse(text)
+            .map_err(|error| ClientError::dump(format!("{what} of the client: {error}")))
     };
     Ok(MariadbRequest {
         position: parse(state, "@slave_connect_state")?,
@@ -187,12 +196,12 @@ mod tests {
     use tailwater_wire::ServerId;
 
     use super::*;
-    use crate::serve::statement::Value;
+    use crate::serve::statement::SqlValue;
 
-    fn session(variables: &[(&str, &str)]) -> Session {
-        let mut session = Session::new();
+    fn session(variables: &[(&str, &str)]) -> StatementSession {
+        let mut session = StatementSession::new();
         for (name, value) in variables {
-            session.set_variable(name, Value::Text((*value).into())).unwrap();
+            session.set_variable(name, SqlValue::Text((*value).into())).unwrap();
         }
         session
     }
@@ -216,8 +225,8 @@ mod tests {
         }
     }
 
-    fn refused(command: &Command<'_>, session: &Session, flavour: Flavour) -> String {
-        let refusal = DumpRequest::new(command, session, flavour).unwrap().unwrap_err();
+    fn refused(command: &Command<'_>, session: &StatementSession, flavour: Flavour) -> String {
+        let refusal = ClientDumpRequest::new(command, session, flavour).unwrap().unwrap_err();
         assert_eq!(refusal.code, 1236);
         refusal.message
     }
@@ -232,8 +241,8 @@ mod tests {
             ("rpl_semi_sync_replica", "1"),
         ]);
         let block = has.encode();
-        let request = DumpRequest::new(&dump_gtid(&block), &session, Flavour::MySql).unwrap().unwrap();
-        assert_eq!(request.from, From::Mysql { has, file: String::new(), position: 4 });
+        let request = ClientDumpRequest::new(&dump_gtid(&block), &session, Flavour::MySql).unwrap().unwrap();
+        assert_eq!(request.from, RequestedStart::Mysql { has, file: String::new(), position: 4 });
         assert!(request.heartbeat_v2 && request.wait_for_more && request.semi_sync && !request.annotate_rows);
         assert_eq!(request.heartbeat_period, Some(Duration::from_secs(2)));
         assert_eq!(request.checksum, Some(ChecksumAlgorithm::Crc32));
@@ -242,8 +251,8 @@ mod tests {
 
     #[test]
     fn replicas_are_told_from_programs() {
-        let is_replica = |server_id, session: &Session, flavour| {
-            DumpRequest::new(&dump(0, server_id), session, flavour).unwrap().unwrap().is_replica()
+        let is_replica = |server_id, session: &StatementSession, flavour| {
+            ClientDumpRequest::new(&dump(0, server_id), session, flavour).unwrap().unwrap().is_replica()
         };
         let (program, mysql) = (session(&[]), session(&[("replica_uuid", "r")]));
         assert!(!is_replica(0, &mysql, Flavour::MySql), "it does not wait for more");
@@ -266,26 +275,26 @@ mod tests {
             ("slave_gtid_ignore_duplicates", "0"),
             ("slave_until_gtid", "0-1-9"),
         ]);
-        let request = DumpRequest::new(&dump(2, 9), &session, Flavour::MariaDb).unwrap().unwrap();
+        let request = ClientDumpRequest::new(&dump(2, 9), &session, Flavour::MariaDb).unwrap().unwrap();
         let expected = MariadbRequest {
             position: MariadbPosition::parse("0-1-7,2-3-4").unwrap(),
             strict: true,
             until: Some(MariadbPosition::parse("0-1-9").unwrap()),
             ..MariadbRequest::default()
         };
-        assert_eq!(request.from, From::Mariadb(expected));
+        assert_eq!(request.from, RequestedStart::Mariadb(expected));
         assert!(request.annotate_rows && !request.heartbeat_v2);
     }
 
     #[test]
     fn by_position_and_not_waiting() {
         let mariadb = session(&[("mariadb_slave_capability", "4")]);
-        let request = DumpRequest::new(&dump(1, 9), &mariadb, Flavour::MariaDb).unwrap().unwrap();
-        assert_eq!(request.from, From::FilePosition { file: "b.1".into(), position: 120 });
+        let request = ClientDumpRequest::new(&dump(1, 9), &mariadb, Flavour::MariaDb).unwrap().unwrap();
+        assert_eq!(request.from, RequestedStart::FilePosition { file: "b.1".into(), position: 120 });
         assert!(!request.wait_for_more);
-        let request = DumpRequest::new(&dump(0, 0), &session(&[]), Flavour::MySql).unwrap().unwrap();
+        let request = ClientDumpRequest::new(&dump(0, 0), &session(&[]), Flavour::MySql).unwrap().unwrap();
         assert!(!request.wait_for_more);
-        assert!(DumpRequest::new(&Command::Ping, &mariadb, Flavour::MariaDb).is_none());
+        assert!(ClientDumpRequest::new(&Command::Ping, &mariadb, Flavour::MariaDb).is_none());
     }
 
     #[test]

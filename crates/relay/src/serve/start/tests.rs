@@ -39,7 +39,7 @@ impl Log {
     }
 }
 
-impl History for Log {
+impl LogHistory for Log {
     fn flavour(&self) -> Flavour {
         self.flavour
     }
@@ -52,7 +52,7 @@ impl History for Log {
         self.gtids.clone()
     }
 
-    fn gtids_before(&self, segment: u64) -> Result<Option<GtidSet>, Refusal> {
+    fn gtids_before(&self, segment: u64) -> Result<Option<GtidSet>, ClientError> {
         Ok(self.before[&segment].clone())
     }
 
@@ -61,8 +61,8 @@ impl History for Log {
     }
 }
 
-fn request(from: From) -> DumpRequest {
-    DumpRequest {
+fn request(from: RequestedStart) -> ClientDumpRequest {
+    ClientDumpRequest {
         server_id: 9,
         replica_uuid: None,
         from,
@@ -76,12 +76,12 @@ fn request(from: From) -> DumpRequest {
     }
 }
 
-fn at(file: &str, position: u64) -> From {
-    From::FilePosition { file: file.into(), position }
+fn at(file: &str, position: u64) -> RequestedStart {
+    RequestedStart::FilePosition { file: file.into(), position }
 }
 
-fn mysql(has: &str) -> From {
-    From::Mysql { has: MysqlGtidSet::parse(has).unwrap(), file: String::new(), position: 4 }
+fn mysql(has: &str) -> RequestedStart {
+    RequestedStart::Mysql { has: MysqlGtidSet::parse(has).unwrap(), file: String::new(), position: 4 }
 }
 
 fn mariadb(position: &str) -> MariadbRequest {
@@ -89,22 +89,22 @@ fn mariadb(position: &str) -> MariadbRequest {
 }
 
 /// `Ok` with the segment and offset, or the kind of refusal and its text.
-fn run(log: &Log, from: From) -> Result<(u64, u64), (&'static str, String)> {
+fn run(log: &Log, from: RequestedStart) -> Result<(u64, u64), (&'static str, String)> {
     match decide(&request(from), log) {
-        Outcome::Begin(begin) => Ok((begin.from.segment, begin.from.offset)),
-        Outcome::Wait(refusal) => Err(("wait", refusal.message)),
-        Outcome::Refuse(refusal) => {
+        StartDecision::Begin(begin) => Ok((begin.from.segment, begin.from.offset)),
+        StartDecision::Wait(refusal) => Err(("wait", refusal.message)),
+        StartDecision::Refuse(refusal) => {
             assert_eq!(refusal.code, 1236);
             Err(("refuse", refusal.message))
         }
     }
 }
 
-fn expect_begin(log: &Log, from: From, segment: u64, offset: u64) {
+fn expect_begin(log: &Log, from: RequestedStart, segment: u64, offset: u64) {
     assert_eq!(run(log, from.clone()), Ok((segment, offset)), "{from:?}");
 }
 
-fn expect(log: &Log, from: From, kind: &str, words: &str) {
+fn expect(log: &Log, from: RequestedStart, kind: &str, words: &str) {
     match run(log, from.clone()) {
         Err((found, text)) => assert!(found == kind && text.contains(words), "{from:?}: {found} {text}"),
         Ok(place) => panic!("{from:?} begins at {place:?}"),
@@ -174,7 +174,7 @@ fn by_gtids_in_a_mysql_log() {
     expect(&log, mysql(&format!("{A}:1-10{many}")), "wait", "using the source's SERVER_UUID. The");
     expect(&log, mysql(&format!("{B}{many}")), "refuse", "too long to print");
     let mut early = mysql(&format!("{A}:1-10"));
-    if let From::Mysql { position, .. } = &mut early {
+    if let RequestedStart::Mysql { position, .. } = &mut early {
         *position = 3;
     }
     expect(&log, early, "refuse", "position < 4");
@@ -184,7 +184,7 @@ fn by_gtids_in_a_mysql_log() {
 fn whether_a_mysql_client_comes_back_to_a_file() {
     let log = mysql_log();
     let check = |has: &str, expected| match decide(&request(mysql(has)), &log) {
-        Outcome::Begin(Begin { skip: Skip::Mysql { resumes, .. }, .. }) => {
+        StartDecision::Begin(StreamStart { skip: SkipSet::Mysql { resumes, .. }, .. }) => {
             assert_eq!(resumes, expected, "{has}")
         }
         other => panic!("{other:?}"),
@@ -198,11 +198,11 @@ fn whether_a_mysql_client_comes_back_to_a_file() {
 fn a_file_and_a_set_begin_in_the_file() {
     let log = mysql_log();
     let has = MysqlGtidSet::parse(&format!("{A}:25")).unwrap();
-    let from = From::Mysql { has: has.clone(), file: "b.000004".into(), position: 500 };
+    let from = RequestedStart::Mysql { has: has.clone(), file: "b.000004".into(), position: 500 };
     match decide(&request(from), &log) {
-        Outcome::Begin(begin) => {
+        StartDecision::Begin(begin) => {
             assert_eq!((begin.file.as_str(), begin.position), ("b.000004", 500));
-            assert_eq!(begin.skip, Skip::Mysql { has, resumes: true });
+            assert_eq!(begin.skip, SkipSet::Mysql { has, resumes: true });
         }
         other => panic!("{other:?}"),
     }
@@ -216,7 +216,8 @@ fn mariadb_log() -> Log {
 #[test]
 fn by_gtids_in_a_mariadb_log() {
     let log = mariadb_log();
-    let check = |position, segment| expect_begin(&log, From::Mariadb(mariadb(position)), segment, 4);
+    let check =
+        |position, segment| expect_begin(&log, RequestedStart::Mariadb(mariadb(position)), segment, 4);
     check("0-1-10,2-3-7", 3);
     check("0-1-15,2-3-7", 3);
     check("0-1-20,2-3-7", 4);
@@ -225,7 +226,8 @@ fn by_gtids_in_a_mariadb_log() {
     check("0-2-30,2-3-7", 5);
     // A domain that the log has nothing of may be another source's.
     check("0-2-30,2-3-7,5-5-5", 5);
-    let refuse = |position, kind, words| expect(&log, From::Mariadb(mariadb(position)), kind, words);
+    let refuse =
+        |position, kind, words| expect(&log, RequestedStart::Mariadb(mariadb(position)), kind, words);
     refuse("", "refuse", "Could not find GTID state requested by slave in any binlog files.");
     refuse("0-1-9,2-3-7", "refuse", "the log begins behind '0-1-10,2-3-7'");
     refuse("0-2-30", "refuse", "required binlog files have been purged");
@@ -234,26 +236,31 @@ fn by_gtids_in_a_mariadb_log() {
     refuse("0-1-21,2-3-7", "refuse", "diverged due to executing extra erroneous transactions");
     // However long a position is that the client sends.
     let domains: Vec<_> = (10..1000).map(|domain| format!("{domain}-1-1")).collect();
-    let long = From::Mariadb(mariadb(&domains.join(",")));
+    let long = RequestedStart::Mariadb(mariadb(&domains.join(",")));
     expect(&log, long, "refuse", "the log begins behind '0-1-10,2-3-7'");
 }
 
 #[test]
 fn a_mariadb_log_that_has_its_beginning_serves_it() {
     let log = Log::new(Flavour::MariaDb, 1, &[Some(""), Some("0-1-10")], "0-1-15");
-    expect_begin(&log, From::Mariadb(mariadb("")), 1, 4);
-    expect_begin(&log, From::Mariadb(mariadb("0-1-3")), 1, 4);
-    expect_begin(&log, From::Mariadb(mariadb("0-1-10")), 2, 4);
+    expect_begin(&log, RequestedStart::Mariadb(mariadb("")), 1, 4);
+    expect_begin(&log, RequestedStart::Mariadb(mariadb("0-1-3")), 1, 4);
+    expect_begin(&log, RequestedStart::Mariadb(mariadb("0-1-10")), 2, 4);
     let unknown = Log::new(Flavour::MariaDb, 1, &[None, Some("0-1-10")], "0-1-15");
-    expect_begin(&unknown, From::Mariadb(mariadb("0-1-12")), 2, 4);
-    expect(&unknown, From::Mariadb(mariadb("")), "refuse", "does not know the transactions before it");
+    expect_begin(&unknown, RequestedStart::Mariadb(mariadb("0-1-12")), 2, 4);
+    expect(
+        &unknown,
+        RequestedStart::Mariadb(mariadb("")),
+        "refuse",
+        "does not know the transactions before it",
+    );
     let empty = Log::new(Flavour::MariaDb, 1, &[], "");
-    expect(&empty, From::Mariadb(mariadb("")), "wait", "empty as yet");
+    expect(&empty, RequestedStart::Mariadb(mariadb("")), "wait", "empty as yet");
 }
 
 fn skip_of(log: &Log, request_of: MariadbRequest) -> MariadbSkip {
-    match decide(&request(From::Mariadb(request_of)), log) {
-        Outcome::Begin(Begin { skip: Skip::Mariadb(skip), .. }) => *skip,
+    match decide(&request(RequestedStart::Mariadb(request_of)), log) {
+        StartDecision::Begin(StreamStart { skip: SkipSet::Mariadb(skip), .. }) => *skip,
         other => panic!("{other:?}"),
     }
 }
@@ -316,10 +323,10 @@ proptest! {
         let before: Vec<_> = before.iter().map(|text| Some(text.as_str())).collect();
         let all = set_of(&history);
         let log = Log::new(Flavour::MySql, 1, &before, &all.to_string());
-        let from = From::Mysql { has: client.clone(), file: String::new(), position: 4 };
+        let from = RequestedStart::Mysql { has: client.clone(), file: String::new(), position: 4 };
         let lost = set_of(&history[..purged]).subtract(&client);
         match decide(&request(from), &log) {
-            Outcome::Begin(begin) => {
+            StartDecision::Begin(begin) => {
                 let start = starts[begin.from.segment as usize - 1];
                 prop_assert!(lost.is_empty());
                 prop_assert!(set_of(&history[..start]).subtract(&client).is_empty());
@@ -329,10 +336,10 @@ proptest! {
                     prop_assert!(!set_of(&history[..*index]).subtract(&client).is_empty());
                 }
             }
-            Outcome::Refuse(refusal) => {
+            StartDecision::Refuse(refusal) => {
                 prop_assert!(!lost.is_empty(), "{}", refusal);
             }
-            Outcome::Wait(refusal) => prop_assert!(false, "{}", refusal),
+            StartDecision::Wait(refusal) => prop_assert!(false, "{}", refusal),
         }
     }
 
@@ -366,13 +373,13 @@ proptest! {
         let lacks = |gtid: &MariadbGtid| !client.contains(gtid);
         let lost = history[..purged].iter().any(lacks);
         let mine = MariadbRequest { position: client.clone(), ..MariadbRequest::default() };
-        match decide(&request(From::Mariadb(mine)), &log) {
-            Outcome::Begin(begin) => {
+        match decide(&request(RequestedStart::Mariadb(mine)), &log) {
+            StartDecision::Begin(begin) => {
                 let start = starts[begin.from.segment as usize - 1];
                 prop_assert!(!history[..start].iter().any(lacks), "{} of {:?}", client, history);
             }
-            Outcome::Refuse(refusal) => prop_assert!(lost, "{}", refusal),
-            Outcome::Wait(refusal) => prop_assert!(false, "{}", refusal),
+            StartDecision::Refuse(refusal) => prop_assert!(lost, "{}", refusal),
+            StartDecision::Wait(refusal) => prop_assert!(false, "{}", refusal),
         }
     }
 }

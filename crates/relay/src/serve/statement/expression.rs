@@ -3,21 +3,21 @@
 use sqlparser::tokenizer::{Token, Word};
 use tailwater_wire::gtid::MysqlGtidSet;
 
-use super::session::{Session, Value};
+use super::session::{SqlValue, StatementSession};
 use super::time;
-use super::tokens::{Parsed, Tokens, WHAT_THIS_IS};
-use super::variables::{self, Scope};
-use super::view::View;
-use crate::serve::refusal::{Refusal, quoted};
+use super::tokens::{ParseResult, Tokens, WHAT_THIS_IS};
+use super::variables::{self, VariableScope};
+use super::view::ServerView;
+use crate::serve::client_error::{ClientError, quoted};
 
 /// An expression.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Expression {
-    Literal(Value),
+    Literal(SqlValue),
     /// `@name`.
     User(String),
     /// `@@name`, `@@global.name`.
-    System(Scope, String),
+    System(VariableScope, String),
     /// A function by its name in capitals.
     Call(String, Vec<Expression>),
     Negative(Box<Expression>),
@@ -32,13 +32,13 @@ const ARGUMENTS_MAX: usize = 2;
 const BARE_FUNCTIONS: &[&str] =
     &["CURRENT_USER", "CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP", "UTC_TIMESTAMP"];
 
-pub(super) fn parse(tokens: &mut Tokens) -> Parsed<Expression> {
+pub(super) fn parse(tokens: &mut Tokens) -> ParseResult<Expression> {
     tokens.deeper(parse_one)
 }
 
-fn parse_one(tokens: &mut Tokens) -> Parsed<Expression> {
+fn parse_one(tokens: &mut Tokens) -> ParseResult<Expression> {
     if let Some(text) = tokens.string() {
-        return Ok(Expression::Literal(Value::Text(text)));
+        return Ok(Expression::Literal(SqlValue::Text(text)));
     }
     if tokens.accept(&Token::LParen) {
         let inner = parse(tokens)?;
@@ -54,8 +54,8 @@ fn parse_one(tokens: &mut Tokens) -> Parsed<Expression> {
     match tokens.peek() {
         Some(Token::Number(digits, _)) => {
             let value = match digits.parse() {
-                Ok(number) => Value::Integer(number),
-                Err(_) => Value::Text(digits.clone()),
+                Ok(number) => SqlValue::Integer(number),
+                Err(_) => SqlValue::Text(digits.clone()),
             };
             tokens.skip();
             Ok(Expression::Literal(value))
@@ -74,7 +74,7 @@ fn parse_one(tokens: &mut Tokens) -> Parsed<Expression> {
     }
 }
 
-fn word_expression(tokens: &mut Tokens, word: Word) -> Parsed<Expression> {
+fn word_expression(tokens: &mut Tokens, word: Word) -> ParseResult<Expression> {
     if word.quote_style.is_some() {
         return Ok(Expression::Word(word.value));
     }
@@ -86,9 +86,9 @@ fn word_expression(tokens: &mut Tokens, word: Word) -> Parsed<Expression> {
     }
     let upper = word.value.to_uppercase();
     match upper.as_str() {
-        "NULL" => return Ok(Expression::Literal(Value::Null)),
-        "TRUE" => return Ok(Expression::Literal(Value::Integer(1))),
-        "FALSE" => return Ok(Expression::Literal(Value::Integer(0))),
+        "NULL" => return Ok(Expression::Literal(SqlValue::Null)),
+        "TRUE" => return Ok(Expression::Literal(SqlValue::Integer(1))),
+        "FALSE" => return Ok(Expression::Literal(SqlValue::Integer(0))),
         _ => {}
     }
     if tokens.accept(&Token::LParen) {
@@ -112,7 +112,7 @@ fn word_expression(tokens: &mut Tokens, word: Word) -> Parsed<Expression> {
 }
 
 /// The rest of a user variable's name behind the `@`, which may stand in quotes or hold points.
-pub(super) fn user_variable(tokens: &mut Tokens, name: &str) -> Parsed<String> {
+pub(super) fn user_variable(tokens: &mut Tokens, name: &str) -> ParseResult<String> {
     let mut name = name.to_owned();
     if name.is_empty() {
         return match tokens.string() {
@@ -126,57 +126,66 @@ pub(super) fn user_variable(tokens: &mut Tokens, name: &str) -> Parsed<String> {
     Ok(name)
 }
 
-fn system_variable(tokens: &mut Tokens, first: &str) -> Parsed<Expression> {
+fn system_variable(tokens: &mut Tokens, first: &str) -> ParseResult<Expression> {
     let first = if first.is_empty() { tokens.name()? } else { first.to_owned() };
     let scope = match first.to_lowercase().as_str() {
-        "global" => Scope::Global,
-        "session" | "local" => Scope::Session,
-        _ => return Ok(Expression::System(Scope::Either, first)),
+        "global" => VariableScope::Global,
+        "session" | "local" => VariableScope::Session,
+        _ => return Ok(Expression::System(VariableScope::Either, first)),
     };
     tokens.expect(&Token::Period)?;
     Ok(Expression::System(scope, tokens.name()?))
 }
 
 /// What an expression is worth.
-pub(super) fn evaluate(expression: &Expression, session: &Session, view: &View) -> Parsed<Value> {
+pub(super) fn evaluate(
+    expression: &Expression,
+    session: &StatementSession,
+    view: &ServerView,
+) -> ParseResult<SqlValue> {
     match expression {
         Expression::Literal(value) => Ok(value.clone()),
         Expression::User(name) => Ok(session.variable(name)),
         Expression::System(scope, name) => variables::value(*scope, name, session, view),
         Expression::Negative(inner) => Ok(match evaluate(inner, session, view)?.to_integer() {
-            Some(number) => Value::Integer(number.checked_neg().unwrap_or(i128::MAX)),
-            None => Value::Null,
+            Some(number) => SqlValue::Integer(number.checked_neg().unwrap_or(i128::MAX)),
+            None => SqlValue::Null,
         }),
         Expression::Call(name, arguments) => {
             let values = arguments.iter().map(|argument| evaluate(argument, session, view));
-            call(name, &values.collect::<Parsed<Vec<_>>>()?, session, view)
+            call(name, &values.collect::<ParseResult<Vec<_>>>()?, session, view)
         }
         Expression::Word(name) => {
             let message = format!("Unknown column '{}' in 'SELECT'. {WHAT_THIS_IS}", quoted(name));
-            Err(Refusal::new(Refusal::UNKNOWN_COLUMN, message))
+            Err(ClientError::new(ClientError::UNKNOWN_COLUMN, message))
         }
     }
 }
 
-fn call(name: &str, arguments: &[Value], session: &Session, view: &View) -> Parsed<Value> {
+fn call(
+    name: &str,
+    arguments: &[SqlValue],
+    session: &StatementSession,
+    view: &ServerView,
+) -> ParseResult<SqlValue> {
     let seconds = view.now_us / 1_000_000;
     Ok(match (name, arguments) {
         ("VERSION", []) => view.server_version.as_str().into(),
         ("CONNECTION_ID", []) => view.connection_id.into(),
         ("USER" | "SESSION_USER" | "SYSTEM_USER" | "CURRENT_USER", []) => view.user.as_str().into(),
-        ("DATABASE" | "SCHEMA", []) => session.database().map_or(Value::Null, Value::from),
+        ("DATABASE" | "SCHEMA", []) => session.database().map_or(SqlValue::Null, SqlValue::from),
         ("UNIX_TIMESTAMP", []) => seconds.into(),
         (
             "NOW" | "SYSDATE" | "CURRENT_TIMESTAMP" | "LOCALTIME" | "LOCALTIMESTAMP" | "UTC_TIMESTAMP",
-            [] | [Value::Integer(0)],
+            [] | [SqlValue::Integer(0)],
         ) => time::date_time(seconds).into(),
         ("GTID_SUBSET", [part, whole]) => match (set(name, part)?, set(name, whole)?) {
             (Some(part), Some(whole)) => u16::from(whole.is_superset_of(&part)).into(),
-            _ => Value::Null,
+            _ => SqlValue::Null,
         },
         ("GTID_SUBTRACT", [from, what]) => match (set(name, from)?, set(name, what)?) {
             (Some(from), Some(what)) => format!("{:#}", from.subtract(&what)).into(),
-            _ => Value::Null,
+            _ => SqlValue::Null,
         },
         _ => {
             let message = format!(
@@ -184,15 +193,15 @@ fn call(name: &str, arguments: &[Value], session: &Session, view: &View) -> Pars
                 quoted(name),
                 arguments.len()
             );
-            return Err(Refusal::new(Refusal::NO_SUCH_FUNCTION, message));
+            return Err(ClientError::new(ClientError::NO_SUCH_FUNCTION, message));
         }
     })
 }
 
-fn set(function: &str, value: &Value) -> Parsed<Option<MysqlGtidSet>> {
+fn set(function: &str, value: &SqlValue) -> ParseResult<Option<MysqlGtidSet>> {
     let Some(text) = value.clone().into_cell() else { return Ok(None) };
     MysqlGtidSet::parse(&text).map(Some).map_err(|error| {
         let message = format!("Malformed GTID set specification for {function}: {error}");
-        Refusal::new(Refusal::MALFORMED_GTID_SET, message)
+        ClientError::new(ClientError::MALFORMED_GTID_SET, message)
     })
 }

@@ -5,15 +5,15 @@
 //! refused with a text that says what this server is.
 //!
 //! - `tokens`, `parse`, `expression`, `pattern`: from bytes to a statement; bounded in length and depth.
-//! - [`Session`]: what one client has set.
-//! - [`View`]: what the answers are made of; the caller takes it anew for each statement.
+//! - [`StatementSession`]: what one client has set.
+//! - [`ServerView`]: what the answers are made of; the caller takes it anew for each statement.
 //! - `variables`, `show`, `replica_status`: the answers.
 
-mod answer;
 mod expression;
 mod parse;
 mod pattern;
 mod replica_status;
+mod result;
 mod session;
 mod show;
 #[cfg(test)]
@@ -23,48 +23,50 @@ mod tokens;
 mod variables;
 mod view;
 
-pub use answer::{Answer, Column, ColumnType, PurgeBefore, Rows};
 pub use parse::COLUMN_NAME_CHARACTERS_MAX;
-pub use session::{Session, Value};
-pub use view::{CaptureError, CaptureView, ProcessView, ReplicaView, ServedGtids, View};
+pub use result::{PurgeBefore, ResultColumn, ResultColumnType, ResultRows, StatementResult};
+pub use session::{SqlValue, StatementSession};
+pub use view::{CaptureError, CaptureView, ProcessView, ReplicaView, ServedGtids, ServerView};
 
 use tailwater_wire::Flavour;
 
 use self::expression::Expression;
-use self::parse::{Assignment, Item, Statement};
-use self::tokens::{Parsed, WHAT_THIS_IS};
-use super::refusal::{Refusal, quoted};
+use self::parse::{Assignment, ClientStatement, SelectItem};
+use self::tokens::{ParseResult, WHAT_THIS_IS};
+use super::client_error::{ClientError, quoted};
 
 /// The most bytes of a result; GTID sets of millions of transactions fit.
 const RESULT_BYTES_MAX: usize = 64 << 20;
 
 /// Answers one statement, `sql`, of a client: the text of a COM_QUERY.
-pub fn answer(session: &mut Session, view: &View, sql: &[u8]) -> Answer {
-    run(session, view, sql).unwrap_or_else(Answer::Error)
+pub fn execute(session: &mut StatementSession, view: &ServerView, sql: &[u8]) -> StatementResult {
+    run(session, view, sql).unwrap_or_else(StatementResult::Error)
 }
 
-fn run(session: &mut Session, view: &View, sql: &[u8]) -> Parsed<Answer> {
+fn run(session: &mut StatementSession, view: &ServerView, sql: &[u8]) -> ParseResult<StatementResult> {
     Ok(match parse::parse(sql)? {
-        Statement::Select { items, limit } => select(&items, limit, session, view)?,
-        Statement::Set(assignments) => {
+        ClientStatement::Select { items, limit } => select(&items, limit, session, view)?,
+        ClientStatement::Set(assignments) => {
             for assignment in &assignments {
                 set(assignment, session, view)?;
             }
-            Answer::Ok
+            StatementResult::Ok
         }
-        Statement::Show(show) => show::rows(&show, view).into(),
-        Statement::Kill { connection_id, query_only } => Answer::Kill { connection_id, query_only },
-        Statement::Purge(before) => Answer::Purge(before),
-        Statement::Use(database) => {
+        ClientStatement::Show(show) => show::rows(&show, view).into(),
+        ClientStatement::Kill { connection_id, query_only } => {
+            StatementResult::Kill { connection_id, query_only }
+        }
+        ClientStatement::Purge(before) => StatementResult::Purge(before),
+        ClientStatement::Use(database) => {
             session.set_database(&database);
-            Answer::Ok
+            StatementResult::Ok
         }
-        Statement::Nothing => Answer::Ok,
-        Statement::Change(word) => return Err(read_only(&word, view)),
+        ClientStatement::Nothing => StatementResult::Ok,
+        ClientStatement::Change(word) => return Err(read_only(&word, view)),
     })
 }
 
-fn read_only(what: &str, view: &View) -> Refusal {
+fn read_only(what: &str, view: &ServerView) -> ClientError {
     let family = match view.flavour() {
         Flavour::MySql => "MySQL",
         Flavour::MariaDb => "MariaDB",
@@ -74,41 +76,46 @@ fn read_only(what: &str, view: &View) -> Refusal {
         "The {family} server is running with the --read-only option so it cannot execute this statement \
          ({what}). {WHAT_THIS_IS}"
     );
-    Refusal::new(Refusal::OPTION_PREVENTS_STATEMENT, message)
+    ClientError::new(ClientError::OPTION_PREVENTS_STATEMENT, message)
 }
 
-fn select(items: &[Item], limit: Option<u64>, session: &Session, view: &View) -> Parsed<Answer> {
-    if let [Item { expression: Expression::Call(function, arguments), name }] = items
+fn select(
+    items: &[SelectItem],
+    limit: Option<u64>,
+    session: &StatementSession,
+    view: &ServerView,
+) -> ParseResult<StatementResult> {
+    if let [SelectItem { expression: Expression::Call(function, arguments), name }] = items
         && let ("BINLOG_GTID_POS", [file, position]) = (function.as_str(), arguments.as_slice())
     {
         let file = expression::evaluate(file, session, view)?.into_cell().unwrap_or_default();
         let position = expression::evaluate(position, session, view)?.to_integer();
         let position = position.and_then(|position| u64::try_from(position).ok()).unwrap_or(0);
-        return Ok(Answer::GtidPosition { column: name.clone(), file, position });
+        return Ok(StatementResult::GtidPosition { column: name.clone(), file, position });
     }
     let mut columns = Vec::with_capacity(items.len());
     let mut row = Vec::with_capacity(items.len());
     let mut bytes = 0;
-    for Item { expression, name } in items {
+    for SelectItem { expression, name } in items {
         let value = expression::evaluate(expression, session, view)?;
         let column_type = match value {
-            Value::Integer(_) => ColumnType::Integer,
-            Value::Null | Value::Text(_) => ColumnType::Text,
+            SqlValue::Integer(_) => ResultColumnType::Integer,
+            SqlValue::Null | SqlValue::Text(_) => ResultColumnType::Text,
         };
-        columns.push(Column { name: name.clone(), column_type });
+        columns.push(ResultColumn { name: name.clone(), column_type });
         let cell = value.into_cell();
         bytes += cell.as_ref().map_or(0, String::len);
         if bytes > RESULT_BYTES_MAX {
             let message = format!("A result here has no more than {RESULT_BYTES_MAX} bytes");
-            return Err(Refusal::new(Refusal::OUT_OF_RESOURCES, message));
+            return Err(ClientError::new(ClientError::OUT_OF_RESOURCES, message));
         }
         row.push(cell);
     }
     let rows = if limit == Some(0) { Vec::new() } else { vec![row] };
-    Ok(Answer::Rows(Rows { columns, rows }))
+    Ok(StatementResult::Rows(ResultRows { columns, rows }))
 }
 
-fn set(assignment: &Assignment, session: &mut Session, view: &View) -> Parsed<()> {
+fn set(assignment: &Assignment, session: &mut StatementSession, view: &ServerView) -> ParseResult<()> {
     match assignment {
         Assignment::User(name, expression) => {
             let value = expression::evaluate(expression, session, view)?;
@@ -117,7 +124,7 @@ fn set(assignment: &Assignment, session: &mut Session, view: &View) -> Parsed<()
         Assignment::Session(name, expression) => {
             let value = match expression {
                 // `SET sql_mode = ANSI`, `= DEFAULT`, `= ON`.
-                Expression::Word(word) => Value::Text(word.clone()),
+                Expression::Word(word) => SqlValue::Text(word.clone()),
                 expression => expression::evaluate(expression, session, view)?,
             };
             session.set_system_variable(name, &value);

@@ -2,12 +2,12 @@
 
 use sqlparser::tokenizer::{Token, Word};
 
-use super::answer::PurgeBefore;
 use super::expression::{self, Expression};
-use super::pattern::Filter;
+use super::pattern::ShowFilter;
+use super::result::PurgeBefore;
 use super::time;
-use super::tokens::{Parsed, Tokens, WHAT_THIS_IS};
-use crate::serve::refusal::{Refusal, quoted};
+use super::tokens::{ParseResult, Tokens, WHAT_THIS_IS};
+use crate::serve::client_error::{ClientError, quoted};
 
 /// The most columns of a `SELECT`, and the most assignments of a `SET`.
 const ITEMS_MAX: usize = 256;
@@ -18,9 +18,9 @@ pub const COLUMN_NAME_CHARACTERS_MAX: usize = 256;
 
 /// A statement.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Statement {
+pub(super) enum ClientStatement {
     Select {
-        items: Vec<Item>,
+        items: Vec<SelectItem>,
         limit: Option<u64>,
     },
     Set(Vec<Assignment>),
@@ -39,7 +39,7 @@ pub(super) enum Statement {
 
 /// A column of a `SELECT`.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Item {
+pub(super) struct SelectItem {
     pub expression: Expression,
     pub name: String,
 }
@@ -70,13 +70,13 @@ pub(super) enum Show {
         old_names: bool,
         all: bool,
     },
-    Variables(Filter),
-    Status(Filter),
+    Variables(ShowFilter),
+    Status(ShowFilter),
     Warnings,
     Processlist {
         full: bool,
     },
-    Databases(Filter),
+    Databases(ShowFilter),
     Grants,
 }
 
@@ -140,16 +140,16 @@ const RESERVED: &[&str] = &[
     "XOR",
 ];
 
-pub(super) fn parse(sql: &[u8]) -> Parsed<Statement> {
+pub(super) fn parse(sql: &[u8]) -> ParseResult<ClientStatement> {
     let mut tokens = Tokens::new(sql)?;
     let statement = statement(&mut tokens)?;
-    if !matches!(statement, Statement::Change(_)) {
+    if !matches!(statement, ClientStatement::Change(_)) {
         tokens.expect_end()?;
     }
     Ok(statement)
 }
 
-fn statement(tokens: &mut Tokens) -> Parsed<Statement> {
+fn statement(tokens: &mut Tokens) -> ParseResult<ClientStatement> {
     if tokens.accept_words(&["SELECT"]) {
         return select(tokens);
     }
@@ -157,28 +157,28 @@ fn statement(tokens: &mut Tokens) -> Parsed<Statement> {
         return set(tokens);
     }
     if tokens.accept_words(&["SHOW"]) {
-        return show(tokens).map(Statement::Show);
+        return show(tokens).map(ClientStatement::Show);
     }
     if tokens.accept_words(&["KILL"]) {
         let query_only = tokens.accept_words(&["QUERY"]);
         let _ = !query_only && tokens.accept_words(&["CONNECTION"]);
         let id = tokens.integer().and_then(|id| u32::try_from(id).ok());
         let connection_id = id.ok_or_else(|| tokens.unexpected())?;
-        return Ok(Statement::Kill { connection_id, query_only });
+        return Ok(ClientStatement::Kill { connection_id, query_only });
     }
     if tokens.accept_words(&["PURGE"]) {
         return purge(tokens);
     }
     if tokens.accept_words(&["USE"]) {
-        return tokens.name().map(Statement::Use);
+        return tokens.name().map(ClientStatement::Use);
     }
     if transaction(tokens) {
-        return Ok(Statement::Nothing);
+        return Ok(ClientStatement::Nothing);
     }
     if let Some(Token::Word(Word { value, quote_style: None, .. })) = tokens.peek()
         && CHANGES.iter().any(|word| value.eq_ignore_ascii_case(word))
     {
-        return Ok(Statement::Change(value.to_uppercase()));
+        return Ok(ClientStatement::Change(value.to_uppercase()));
     }
     Err(tokens.unexpected())
 }
@@ -198,7 +198,7 @@ fn transaction(tokens: &mut Tokens) -> bool {
     }
 }
 
-fn select(tokens: &mut Tokens) -> Parsed<Statement> {
+fn select(tokens: &mut Tokens) -> ParseResult<ClientStatement> {
     tokens.accept_any(&["SQL_NO_CACHE", "ALL", "DISTINCT"]);
     let mut items = Vec::new();
     loop {
@@ -208,7 +208,7 @@ fn select(tokens: &mut Tokens) -> Parsed<Statement> {
         let mark = tokens.mark();
         let expression = expression::parse(tokens)?;
         let mut name = match &expression {
-            Expression::Literal(super::Value::Text(text)) => text.clone(),
+            Expression::Literal(super::SqlValue::Text(text)) => text.clone(),
             _ => tokens.text_since(mark),
         };
         if tokens.accept_words(&["AS"]) {
@@ -219,20 +219,20 @@ fn select(tokens: &mut Tokens) -> Parsed<Statement> {
         if let Some((end, _)) = name.char_indices().nth(COLUMN_NAME_CHARACTERS_MAX) {
             name.truncate(end);
         }
-        items.push(Item { expression, name });
+        items.push(SelectItem { expression, name });
         if !tokens.accept(&Token::Comma) {
             break;
         }
     }
     if tokens.accept_words(&["FROM"]) && !tokens.accept_words(&["DUAL"]) {
         let message = format!("There are no tables here. {WHAT_THIS_IS}");
-        return Err(Refusal::new(Refusal::NOT_SUPPORTED_YET, message));
+        return Err(ClientError::new(ClientError::NOT_SUPPORTED_YET, message));
     }
     let mut limit = None;
     if tokens.accept_words(&["LIMIT"]) {
         limit = Some(tokens.integer().ok_or_else(|| tokens.unexpected())?);
     }
-    Ok(Statement::Select { items, limit })
+    Ok(ClientStatement::Select { items, limit })
 }
 
 /// A name behind an expression, if there is one; `AS` may be left out.
@@ -241,14 +241,14 @@ fn bare_alias(tokens: &mut Tokens) -> Option<String> {
     if reserved { None } else { alias(tokens).ok() }
 }
 
-fn alias(tokens: &mut Tokens) -> Parsed<String> {
+fn alias(tokens: &mut Tokens) -> ParseResult<String> {
     match tokens.string() {
         Some(name) => Ok(name),
         None => tokens.name(),
     }
 }
 
-fn set(tokens: &mut Tokens) -> Parsed<Statement> {
+fn set(tokens: &mut Tokens) -> ParseResult<ClientStatement> {
     let mut assignments = Vec::new();
     loop {
         if assignments.len() == ITEMS_MAX {
@@ -256,12 +256,12 @@ fn set(tokens: &mut Tokens) -> Parsed<Statement> {
         }
         assignments.push(assignment(tokens)?);
         if !tokens.accept(&Token::Comma) {
-            return Ok(Statement::Set(assignments));
+            return Ok(ClientStatement::Set(assignments));
         }
     }
 }
 
-fn assignment(tokens: &mut Tokens) -> Parsed<Assignment> {
+fn assignment(tokens: &mut Tokens) -> ParseResult<Assignment> {
     if tokens.accept_words(&["NAMES"])
         || tokens.accept_words(&["CHARSET"])
         || tokens.accept_words(&["CHARACTER", "SET"])
@@ -306,14 +306,14 @@ fn assignment(tokens: &mut Tokens) -> Parsed<Assignment> {
     }
 }
 
-fn value(tokens: &mut Tokens) -> Parsed<Expression> {
+fn value(tokens: &mut Tokens) -> ParseResult<Expression> {
     if !tokens.accept(&Token::Eq) {
         tokens.expect(&Token::Assignment)?;
     }
     expression::parse(tokens)
 }
 
-fn purge(tokens: &mut Tokens) -> Parsed<Statement> {
+fn purge(tokens: &mut Tokens) -> ParseResult<ClientStatement> {
     if !tokens.accept_any(&["BINARY", "MASTER"]) {
         return Err(tokens.unexpected());
     }
@@ -321,36 +321,38 @@ fn purge(tokens: &mut Tokens) -> Parsed<Statement> {
         return Err(tokens.unexpected());
     }
     if tokens.accept_words(&["TO"]) {
-        return tokens.expect_string().map(|file| Statement::Purge(PurgeBefore::File(file)));
+        return tokens.expect_string().map(|file| ClientStatement::Purge(PurgeBefore::File(file)));
     }
     if !tokens.accept_words(&["BEFORE"]) {
         return Err(tokens.unexpected());
     }
     let text = tokens.expect_string()?;
     match time::parse_date_time(&text) {
-        Some(seconds) => Ok(Statement::Purge(PurgeBefore::Time(seconds))),
+        Some(seconds) => Ok(ClientStatement::Purge(PurgeBefore::Time(seconds))),
         None => {
             let message = format!(
                 "PURGE BINARY LOGS BEFORE takes 'YYYY-MM-DD hh:mm:ss' in UTC, not '{}'",
                 quoted(&text)
             );
-            Err(Refusal::new(Refusal::WRONG_ARGUMENTS, message))
+            Err(ClientError::new(ClientError::WRONG_ARGUMENTS, message))
         }
     }
 }
 
-fn show(tokens: &mut Tokens) -> Parsed<Show> {
+fn show(tokens: &mut Tokens) -> ParseResult<Show> {
     let full = tokens.accept_words(&["FULL"]);
     let scoped = !full && tokens.accept_any(&["GLOBAL", "SESSION", "LOCAL"]);
     if full || scoped {
         return match () {
             () if full && tokens.accept_words(&["PROCESSLIST"]) => Ok(Show::Processlist { full }),
-            () if scoped && tokens.accept_words(&["VARIABLES"]) => Filter::parse(tokens).map(Show::Variables),
-            () if scoped && tokens.accept_words(&["STATUS"]) => Filter::parse(tokens).map(Show::Status),
+            () if scoped && tokens.accept_words(&["VARIABLES"]) => {
+                ShowFilter::parse(tokens).map(Show::Variables)
+            }
+            () if scoped && tokens.accept_words(&["STATUS"]) => ShowFilter::parse(tokens).map(Show::Status),
             () => Err(tokens.unexpected()),
         };
     }
-    type Make = fn(&mut Tokens) -> Parsed<Show>;
+    type Make = fn(&mut Tokens) -> ParseResult<Show>;
     let known: [(&[&str], Make); 20] = [
         (&["BINARY", "LOGS"], |_| Ok(Show::BinaryLogs)),
         (&["MASTER", "LOGS"], |_| Ok(Show::BinaryLogs)),
@@ -364,13 +366,13 @@ fn show(tokens: &mut Tokens) -> Parsed<Show> {
         (&["SLAVE", "STATUS"], |tokens| channel(tokens, true, false)),
         (&["ALL", "REPLICAS", "STATUS"], |tokens| channel(tokens, false, true)),
         (&["ALL", "SLAVES", "STATUS"], |tokens| channel(tokens, true, true)),
-        (&["VARIABLES"], |tokens| Filter::parse(tokens).map(Show::Variables)),
-        (&["STATUS"], |tokens| Filter::parse(tokens).map(Show::Status)),
+        (&["VARIABLES"], |tokens| ShowFilter::parse(tokens).map(Show::Variables)),
+        (&["STATUS"], |tokens| ShowFilter::parse(tokens).map(Show::Status)),
         (&["WARNINGS"], warnings),
         (&["ERRORS"], warnings),
         (&["PROCESSLIST"], |_| Ok(Show::Processlist { full: false })),
-        (&["DATABASES"], |tokens| Filter::parse(tokens).map(Show::Databases)),
-        (&["SCHEMAS"], |tokens| Filter::parse(tokens).map(Show::Databases)),
+        (&["DATABASES"], |tokens| ShowFilter::parse(tokens).map(Show::Databases)),
+        (&["SCHEMAS"], |tokens| ShowFilter::parse(tokens).map(Show::Databases)),
         (&["GRANTS"], grants),
     ];
     for (words, make) in known {
@@ -378,14 +380,14 @@ fn show(tokens: &mut Tokens) -> Parsed<Show> {
             return make(tokens);
         }
     }
-    Err(Refusal::new(
-        Refusal::NOT_SUPPORTED_YET,
+    Err(ClientError::new(
+        ClientError::NOT_SUPPORTED_YET,
         format!("SHOW of something else is not supported. {WHAT_THIS_IS}"),
     ))
 }
 
 /// There is one channel, without a name.
-fn channel(tokens: &mut Tokens, old_names: bool, all: bool) -> Parsed<Show> {
+fn channel(tokens: &mut Tokens, old_names: bool, all: bool) -> ParseResult<Show> {
     if tokens.accept_words(&["FOR", "CHANNEL"]) {
         tokens.expect_string()?;
     }
@@ -393,7 +395,7 @@ fn channel(tokens: &mut Tokens, old_names: bool, all: bool) -> Parsed<Show> {
 }
 
 /// There never are any, however many are asked for.
-fn warnings(tokens: &mut Tokens) -> Parsed<Show> {
+fn warnings(tokens: &mut Tokens) -> ParseResult<Show> {
     if tokens.accept_words(&["LIMIT"]) {
         tokens.integer().ok_or_else(|| tokens.unexpected())?;
         if tokens.accept(&Token::Comma) {
@@ -403,7 +405,7 @@ fn warnings(tokens: &mut Tokens) -> Parsed<Show> {
     Ok(Show::Warnings)
 }
 
-fn grants(tokens: &mut Tokens) -> Parsed<Show> {
+fn grants(tokens: &mut Tokens) -> ParseResult<Show> {
     if tokens.accept_words(&["FOR"]) {
         if !tokens.accept_words(&["CURRENT_USER"]) {
             return Err(tokens.unexpected());

@@ -2,32 +2,32 @@
 
 use sqlparser::tokenizer::Token;
 
-use super::tokens::{Parsed, Tokens};
-use crate::serve::refusal::Refusal;
+use super::tokens::{ParseResult, Tokens};
+use crate::serve::client_error::ClientError;
 
 /// Which rows of a `SHOW` are wanted.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Filter {
+pub(super) enum ShowFilter {
     All,
     /// The first column is like this.
     Like(String),
-    Where(Condition),
+    Where(WhereCondition),
 }
 
 /// What must hold of a row.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Condition {
+pub(super) enum WhereCondition {
     /// A column is one of these, as `=` has it.
     In(String, Vec<String>),
     /// A column is like this.
     Like(String, String),
-    Not(Box<Condition>),
-    And(Box<Condition>, Box<Condition>),
-    Or(Box<Condition>, Box<Condition>),
+    Not(Box<WhereCondition>),
+    And(Box<WhereCondition>, Box<WhereCondition>),
+    Or(Box<WhereCondition>, Box<WhereCondition>),
 }
 
-impl Filter {
-    pub fn parse(tokens: &mut Tokens) -> Parsed<Self> {
+impl ShowFilter {
+    pub fn parse(tokens: &mut Tokens) -> ParseResult<Self> {
         if tokens.accept_words(&["LIKE"]) {
             return pattern(tokens).map(Self::Like);
         }
@@ -35,7 +35,7 @@ impl Filter {
             let condition = either(tokens)?;
             if condition.texts() > TEXTS_MAX {
                 let message = format!("A condition here compares with no more than {TEXTS_MAX} texts");
-                return Err(Refusal::new(Refusal::OUT_OF_RESOURCES, message));
+                return Err(ClientError::new(ClientError::OUT_OF_RESOURCES, message));
             }
             return Ok(Self::Where(condition));
         }
@@ -52,7 +52,7 @@ impl Filter {
     }
 }
 
-impl Condition {
+impl WhereCondition {
     /// How many texts a row is compared with.
     fn texts(&self) -> usize {
         match self {
@@ -81,35 +81,35 @@ impl Condition {
     }
 }
 
-fn either(tokens: &mut Tokens) -> Parsed<Condition> {
+fn either(tokens: &mut Tokens) -> ParseResult<WhereCondition> {
     tokens.deeper(|tokens| {
         let mut condition = both(tokens)?;
         // Each one nests one level deeper in what is built, so they are counted like parentheses.
         if tokens.accept_words(&["OR"]) || tokens.accept(&Token::StringConcat) {
-            condition = Condition::Or(Box::new(condition), Box::new(either(tokens)?));
+            condition = WhereCondition::Or(Box::new(condition), Box::new(either(tokens)?));
         }
         Ok(condition)
     })
 }
 
-fn both(tokens: &mut Tokens) -> Parsed<Condition> {
+fn both(tokens: &mut Tokens) -> ParseResult<WhereCondition> {
     tokens.deeper(|tokens| {
         let condition = one(tokens)?;
         if tokens.accept_words(&["AND"]) {
-            return Ok(Condition::And(Box::new(condition), Box::new(both(tokens)?)));
+            return Ok(WhereCondition::And(Box::new(condition), Box::new(both(tokens)?)));
         }
         Ok(condition)
     })
 }
 
-fn one(tokens: &mut Tokens) -> Parsed<Condition> {
+fn one(tokens: &mut Tokens) -> ParseResult<WhereCondition> {
     if tokens.accept(&Token::LParen) {
         let inner = either(tokens)?;
         tokens.expect(&Token::RParen)?;
         return Ok(inner);
     }
     if tokens.accept_words(&["NOT"]) {
-        return tokens.deeper(one).map(|inner| Condition::Not(Box::new(inner)));
+        return tokens.deeper(one).map(|inner| WhereCondition::Not(Box::new(inner)));
     }
     let mut column = tokens.name()?;
     if tokens.accept(&Token::Period) {
@@ -117,7 +117,7 @@ fn one(tokens: &mut Tokens) -> Parsed<Condition> {
     }
     let negated = tokens.accept_words(&["NOT"]);
     let condition = if tokens.accept_words(&["LIKE"]) {
-        Condition::Like(column, pattern(tokens)?)
+        WhereCondition::Like(column, pattern(tokens)?)
     } else if tokens.accept_words(&["IN"]) {
         tokens.expect(&Token::LParen)?;
         let mut texts = vec![literal(tokens)?];
@@ -125,25 +125,25 @@ fn one(tokens: &mut Tokens) -> Parsed<Condition> {
             texts.push(literal(tokens)?);
         }
         tokens.expect(&Token::RParen)?;
-        Condition::In(column, texts)
+        WhereCondition::In(column, texts)
     } else if !negated && (tokens.accept(&Token::Eq) || tokens.accept(&Token::Spaceship)) {
-        Condition::In(column, vec![literal(tokens)?])
+        WhereCondition::In(column, vec![literal(tokens)?])
     } else if !negated && tokens.accept(&Token::Neq) {
-        let equal = Condition::In(column, vec![literal(tokens)?]);
-        return Ok(Condition::Not(Box::new(equal)));
+        let equal = WhereCondition::In(column, vec![literal(tokens)?]);
+        return Ok(WhereCondition::Not(Box::new(equal)));
     } else {
         return Err(tokens.unexpected());
     };
-    Ok(if negated { Condition::Not(Box::new(condition)) } else { condition })
+    Ok(if negated { WhereCondition::Not(Box::new(condition)) } else { condition })
 }
 
-fn pattern(tokens: &mut Tokens) -> Parsed<String> {
+fn pattern(tokens: &mut Tokens) -> ParseResult<String> {
     let at = tokens.unexpected();
     let pattern = tokens.expect_string()?;
     if pattern.len() > PATTERN_BYTES_MAX { Err(at) } else { Ok(pattern) }
 }
 
-fn literal(tokens: &mut Tokens) -> Parsed<String> {
+fn literal(tokens: &mut Tokens) -> ParseResult<String> {
     if let Some(number) = tokens.integer() {
         return Ok(number.to_string());
     }
@@ -172,12 +172,14 @@ pub(super) fn like(text: &str, pattern: &str) -> bool {
     let mut retry: Option<(usize, usize)> = None;
     while at < text.len() {
         match pattern.get(piece) {
-            Some(Piece::Any) => {
+            Some(PatternPiece::Any) => {
                 retry = Some((at, piece + 1));
                 piece += 1;
             }
-            Some(Piece::One) => (at, piece) = (at + 1, piece + 1),
-            Some(Piece::This(character)) if *character == text[at] => (at, piece) = (at + 1, piece + 1),
+            Some(PatternPiece::One) => (at, piece) = (at + 1, piece + 1),
+            Some(PatternPiece::This(character)) if *character == text[at] => {
+                (at, piece) = (at + 1, piece + 1)
+            }
             _ => match &mut retry {
                 Some((from, behind)) => {
                     *from += 1;
@@ -187,24 +189,24 @@ pub(super) fn like(text: &str, pattern: &str) -> bool {
             },
         }
     }
-    pattern[piece..].iter().all(|piece| matches!(piece, Piece::Any))
+    pattern[piece..].iter().all(|piece| matches!(piece, PatternPiece::Any))
 }
 
-enum Piece {
+enum PatternPiece {
     Any,
     One,
     This(char),
 }
 
-fn parse_pattern(pattern: &[char]) -> Vec<Piece> {
+fn parse_pattern(pattern: &[char]) -> Vec<PatternPiece> {
     let mut pieces = Vec::with_capacity(pattern.len());
     let mut characters = pattern.iter().copied();
     while let Some(character) = characters.next() {
         pieces.push(match character {
-            '%' => Piece::Any,
-            '_' => Piece::One,
-            '\\' => Piece::This(characters.next().unwrap_or('\\')),
-            other => Piece::This(other),
+            '%' => PatternPiece::Any,
+            '_' => PatternPiece::One,
+            '\\' => PatternPiece::This(characters.next().unwrap_or('\\')),
+            other => PatternPiece::This(other),
         });
     }
     pieces
@@ -236,14 +238,16 @@ mod tests {
         check("a\\", "a\\", true);
     }
 
-    fn oracle(text: &[char], pattern: &[Piece]) -> bool {
+    fn oracle(text: &[char], pattern: &[PatternPiece]) -> bool {
         match (pattern.first(), text.first()) {
             (None, None) => true,
-            (Some(Piece::Any), _) => {
+            (Some(PatternPiece::Any), _) => {
                 oracle(text, &pattern[1..]) || (!text.is_empty() && oracle(&text[1..], pattern))
             }
-            (Some(Piece::One), Some(_)) => oracle(&text[1..], &pattern[1..]),
-            (Some(Piece::This(wanted)), Some(found)) => wanted == found && oracle(&text[1..], &pattern[1..]),
+            (Some(PatternPiece::One), Some(_)) => oracle(&text[1..], &pattern[1..]),
+            (Some(PatternPiece::This(wanted)), Some(found)) => {
+                wanted == found && oracle(&text[1..], &pattern[1..])
+            }
             _ => false,
         }
     }

@@ -3,10 +3,10 @@
 
 use tailwater_wire::Flavour;
 
-use super::answer::Rows;
-use super::session::Value;
+use super::result::ResultRows;
+use super::session::SqlValue;
 use super::time;
-use super::view::{ServedGtids, View};
+use super::view::{ServedGtids, ServerView};
 
 /// The columns of MySQL 9.7; MySQL's old names and MariaDB's columns are had from them.
 const MYSQL: &[&str] = &[
@@ -143,7 +143,7 @@ const MARIADB_ALL: (&[&str], &[&str]) = (
     ],
 );
 
-pub(super) fn rows(view: &View, old_names: bool, all: bool) -> Rows {
+pub(super) fn rows(view: &ServerView, old_names: bool, all: bool) -> ResultRows {
     let (before, behind) = if all { MARIADB_ALL } else { (&[][..], &[][..]) };
     let columns: Vec<String> = match (view.flavour(), old_names) {
         (Flavour::MySql, false) => MYSQL.iter().map(|name| (*name).to_owned()).collect(),
@@ -152,7 +152,7 @@ pub(super) fn rows(view: &View, old_names: bool, all: bool) -> Rows {
             before.iter().chain(MARIADB).chain(behind).map(|name| (*name).to_owned()).collect()
         }
     };
-    let mut rows = Rows::new(&columns.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut rows = ResultRows::new(&columns.iter().map(String::as_str).collect::<Vec<_>>());
     let values = columns.iter().map(|column| value(&old_name(column), view)).collect::<Vec<_>>();
     rows.push(values);
     rows
@@ -171,7 +171,7 @@ fn old_name(name: &str) -> String {
 }
 
 /// The value of a column by its old name.
-fn value(column: &str, view: &View) -> Value {
+fn value(column: &str, view: &ServerView) -> SqlValue {
     let capture = &view.capture;
     let error = capture.last_error.as_ref();
     let (end_file, end) = view.end();
@@ -196,8 +196,8 @@ fn value(column: &str, view: &View) -> Value {
             "the log applies nothing; what is read is durable".into()
         }
         "Seconds_Behind_Master" => match capture.streaming {
-            true => capture.seconds_behind.map_or(Value::Null, Value::from),
-            false => Value::Null,
+            true => capture.seconds_behind.map_or(SqlValue::Null, SqlValue::from),
+            false => SqlValue::Null,
         },
         "Last_Errno"
         | "Last_SQL_Errno"
@@ -212,12 +212,12 @@ fn value(column: &str, view: &View) -> Value {
         | "Retried_transactions"
         | "Max_relay_log_size"
         | "Executed_log_entries"
-        | "Slave_received_heartbeats" => Value::Integer(0),
-        "SQL_Remaining_Delay" => Value::Null,
+        | "Slave_received_heartbeats" => SqlValue::Integer(0),
+        "SQL_Remaining_Delay" => SqlValue::Null,
         "Last_IO_Errno" => error.map_or(0, |error| error.number).into(),
         "Last_IO_Error" => error.map_or("", |error| error.message.as_str()).into(),
         "Last_IO_Error_Timestamp" => {
-            error.map_or(Value::from(""), |error| time::short_date_time(error.time).into())
+            error.map_or(SqlValue::from(""), |error| time::short_date_time(error.time).into())
         }
         "Master_Server_Id" => capture.source_server_id.unwrap_or(0).into(),
         "Master_UUID" => capture.source_uuid.as_deref().unwrap_or("").into(),
@@ -227,7 +227,7 @@ fn value(column: &str, view: &View) -> Value {
         "Until_Condition" => "None".into(),
         "Using_Gtid" => "No".into(),
         "Parallel_Mode" => "none".into(),
-        "Auto_Position" => Value::Integer(0),
+        "Auto_Position" => SqlValue::Integer(0),
         "Retrieved_Gtid_Set" | "Executed_Gtid_Set" => match &view.gtids {
             ServedGtids::Mysql { executed, .. } => format!("{executed:#}").into(),
             ServedGtids::Mariadb { .. } => "".into(),

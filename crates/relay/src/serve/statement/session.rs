@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tailwater_wire::event::ChecksumAlgorithm;
 
-use crate::serve::refusal::Refusal;
+use crate::serve::client_error::ClientError;
 
 /// The most user variables that a client may set.
 const VARIABLES_MAX: usize = 256;
@@ -18,7 +18,7 @@ const DATABASE_CHARACTERS_MAX: usize = 64;
 
 /// A value in SQL, as far as replicas use them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
+pub enum SqlValue {
     /// `NULL`.
     Null,
     /// A whole number.
@@ -27,7 +27,7 @@ pub enum Value {
     Text(String),
 }
 
-impl Value {
+impl SqlValue {
     /// As it stands in a row.
     pub fn into_cell(self) -> Option<String> {
         match self {
@@ -54,39 +54,39 @@ impl Value {
 }
 
 /// What a user variable takes of [`VARIABLES_BYTES_MAX`].
-fn variable_bytes(name: &str, value: &Value) -> usize {
+fn variable_bytes(name: &str, value: &SqlValue) -> usize {
     match value {
-        Value::Text(text) => name.len() + text.len(),
-        Value::Null | Value::Integer(_) => name.len() + 16,
+        SqlValue::Text(text) => name.len() + text.len(),
+        SqlValue::Null | SqlValue::Integer(_) => name.len() + 16,
     }
 }
 
 /// The state of one client's connection.
 #[derive(Debug, Clone, Default)]
-pub struct Session {
+pub struct StatementSession {
     /// By name in lower case, without the `@`.
-    variables: BTreeMap<String, Value>,
+    variables: BTreeMap<String, SqlValue>,
     bytes: usize,
     skip_replication: bool,
     database: Option<String>,
 }
 
-impl Session {
+impl StatementSession {
     /// A fresh connection.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// The value of a user variable; `NULL` for one that was not set.
-    pub fn variable(&self, name: &str) -> Value {
-        self.variables.get(&name.to_lowercase()).cloned().unwrap_or(Value::Null)
+    pub fn variable(&self, name: &str) -> SqlValue {
+        self.variables.get(&name.to_lowercase()).cloned().unwrap_or(SqlValue::Null)
     }
 
     /// Sets a user variable.
     ///
     /// # Errors
-    /// [`Refusal::OUT_OF_RESOURCES`] beyond 256 variables, or 4 MiB in all.
-    pub fn set_variable(&mut self, name: &str, value: Value) -> Result<(), Refusal> {
+    /// [`ClientError::OUT_OF_RESOURCES`] beyond 256 variables, or 4 MiB in all.
+    pub fn set_variable(&mut self, name: &str, value: SqlValue) -> Result<(), ClientError> {
         let name = name.to_lowercase();
         let before = self.variables.get(&name).map(|value| variable_bytes(&name, value));
         let bytes = self.bytes - before.unwrap_or(0) + variable_bytes(&name, &value);
@@ -94,7 +94,7 @@ impl Session {
         if count > VARIABLES_MAX || bytes > VARIABLES_BYTES_MAX {
             let limit = format!("{VARIABLES_MAX} user variables of {VARIABLES_BYTES_MAX} bytes in all");
             let message = format!("A client of this binlog server can set no more than {limit}");
-            return Err(Refusal::new(Refusal::OUT_OF_RESOURCES, message));
+            return Err(ClientError::new(ClientError::OUT_OF_RESOURCES, message));
         }
         self.bytes = bytes;
         self.variables.insert(name, value);
@@ -114,9 +114,9 @@ impl Session {
     }
 
     /// Sets a variable of the server for this connection. Those that mean nothing here are taken and forgotten.
-    pub fn set_system_variable(&mut self, name: &str, value: &Value) {
+    pub fn set_system_variable(&mut self, name: &str, value: &SqlValue) {
         if name.eq_ignore_ascii_case("skip_replication") {
-            let on = matches!(value, Value::Text(text) if text.eq_ignore_ascii_case("on"));
+            let on = matches!(value, SqlValue::Text(text) if text.eq_ignore_ascii_case("on"));
             self.skip_replication = on || value.to_integer().is_some_and(|number| number != 0);
         }
     }
@@ -196,8 +196,8 @@ impl Session {
 mod tests {
     use super::*;
 
-    fn text(text: &str) -> Value {
-        Value::Text(text.into())
+    fn text(text: &str) -> SqlValue {
+        SqlValue::Text(text.into())
     }
 
     #[test]
@@ -211,31 +211,31 @@ mod tests {
         check("", 0);
         check("abc", 0);
         check(&"9".repeat(60), 0);
-        assert_eq!(Value::Null.to_integer(), None);
+        assert_eq!(SqlValue::Null.to_integer(), None);
     }
 
     #[test]
     fn both_generations_of_names_are_understood() {
-        let mut session = Session::new();
+        let mut session = StatementSession::new();
         assert_eq!((session.checksum(), session.heartbeat_period()), (None, None));
         session.set_variable("MASTER_binlog_checksum", text("NONE")).unwrap();
-        session.set_variable("master_heartbeat_period", Value::Integer(1_500_000_000)).unwrap();
+        session.set_variable("master_heartbeat_period", SqlValue::Integer(1_500_000_000)).unwrap();
         session.set_variable("slave_uuid", text("u")).unwrap();
         assert_eq!(session.checksum(), Some(ChecksumAlgorithm::Off));
         assert_eq!(session.heartbeat_period(), Some(Duration::from_millis(1500)));
         assert_eq!(session.replica_uuid().as_deref(), Some("u"));
         session.set_variable("source_binlog_checksum", text("CRC32")).unwrap();
-        session.set_variable("source_heartbeat_period", Value::Integer(0)).unwrap();
+        session.set_variable("source_heartbeat_period", SqlValue::Integer(0)).unwrap();
         assert_eq!(session.checksum(), Some(ChecksumAlgorithm::Crc32));
         assert_eq!(session.heartbeat_period(), None);
         assert!(!session.semi_sync());
-        session.set_variable("rpl_semi_sync_replica", Value::Integer(1)).unwrap();
+        session.set_variable("rpl_semi_sync_replica", SqlValue::Integer(1)).unwrap();
         assert!(session.semi_sync());
     }
 
     #[test]
     fn what_a_client_sets_is_bounded() {
-        let mut session = Session::new();
+        let mut session = StatementSession::new();
         let big = text(&"x".repeat(1 << 20));
         for _ in 0..100 {
             session.set_variable("same", big.clone()).unwrap();
@@ -243,16 +243,16 @@ mod tests {
         let results: Vec<_> =
             (0..5).map(|number| session.set_variable(&format!("v{number}"), big.clone())).collect();
         assert!(results.iter().any(|result| result.as_ref().is_err_and(|error| error.code == 1041)));
-        let mut session = Session::new();
+        let mut session = StatementSession::new();
         for number in 0..VARIABLES_MAX {
-            session.set_variable(&format!("v{number}"), Value::Null).unwrap();
+            session.set_variable(&format!("v{number}"), SqlValue::Null).unwrap();
         }
         session.set_variable("v0", text("again")).unwrap();
-        assert!(session.set_variable("one more", Value::Null).is_err());
+        assert!(session.set_variable("one more", SqlValue::Null).is_err());
         // One that takes nothing is one too.
-        let mut session = Session::new();
+        let mut session = StatementSession::new();
         for number in 1..VARIABLES_MAX {
-            session.set_variable(&format!("v{number}"), Value::Null).unwrap();
+            session.set_variable(&format!("v{number}"), SqlValue::Null).unwrap();
         }
         session.set_variable("", text("")).unwrap();
         session.set_variable("", text("again")).unwrap();

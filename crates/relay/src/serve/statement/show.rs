@@ -2,15 +2,15 @@
 
 use tailwater_wire::Flavour;
 
-use super::answer::Rows;
 use super::parse::Show;
-use super::pattern::Filter;
+use super::pattern::ShowFilter;
 use super::replica_status;
-use super::session::Value;
+use super::result::ResultRows;
+use super::session::SqlValue;
 use super::variables;
-use super::view::{ServedGtids, View};
+use super::view::{ServedGtids, ServerView};
 
-pub(super) fn rows(show: &Show, view: &View) -> Rows {
+pub(super) fn rows(show: &Show, view: &ServerView) -> ResultRows {
     match show {
         Show::BinaryLogs => binary_logs(view),
         Show::BinaryLogStatus => binary_log_status(view),
@@ -18,33 +18,33 @@ pub(super) fn rows(show: &Show, view: &View) -> Rows {
         Show::ReplicaStatus { old_names, all } => replica_status::rows(view, *old_names, *all),
         Show::Variables(filter) => named(filter, variables::list(view)),
         Show::Status(filter) => named(filter, variables::status(view)),
-        Show::Warnings => Rows::new(&["Level", "Code#", "Message"]),
+        Show::Warnings => ResultRows::new(&["Level", "Code#", "Message"]),
         Show::Processlist { full } => processlist(view, *full),
         Show::Databases(filter) => databases(filter),
         Show::Grants => grants(view),
     }
 }
 
-fn binary_logs(view: &View) -> Rows {
+fn binary_logs(view: &ServerView) -> ResultRows {
     let mysql = view.flavour() == Flavour::MySql;
     let columns: &[&str] =
         if mysql { &["Log_name", "File_size#", "Encrypted"] } else { &["Log_name", "File_size#"] };
-    let mut rows = Rows::new(columns);
+    let mut rows = ResultRows::new(columns);
     for (name, size) in &view.files {
-        let encrypted = mysql.then(|| Value::from("No"));
-        rows.push([Value::from(name.as_str()), (*size).into()].into_iter().chain(encrypted));
+        let encrypted = mysql.then(|| SqlValue::from("No"));
+        rows.push([SqlValue::from(name.as_str()), (*size).into()].into_iter().chain(encrypted));
     }
     rows
 }
 
-fn binary_log_status(view: &View) -> Rows {
+fn binary_log_status(view: &ServerView) -> ResultRows {
     let mut columns = vec!["File", "Position#", "Binlog_Do_DB", "Binlog_Ignore_DB"];
     let executed = match &view.gtids {
-        ServedGtids::Mysql { executed, .. } => Some(Value::from(format!("{executed:#}"))),
+        ServedGtids::Mysql { executed, .. } => Some(SqlValue::from(format!("{executed:#}"))),
         ServedGtids::Mariadb { .. } => None,
     };
     columns.extend(executed.as_ref().map(|_| "Executed_Gtid_Set"));
-    let mut rows = Rows::new(&columns);
+    let mut rows = ResultRows::new(&columns);
     let (file, position) = view.end();
     if !file.is_empty() {
         let place = [file.into(), position.into(), "".into(), "".into()];
@@ -53,16 +53,16 @@ fn binary_log_status(view: &View) -> Rows {
     rows
 }
 
-fn replicas(view: &View, old_names: bool) -> Rows {
+fn replicas(view: &ServerView, old_names: bool) -> ResultRows {
     let columns: &[&str] = match (view.flavour(), old_names) {
         (Flavour::MySql, false) => &["Server_Id#", "Host", "Port#", "Source_Id#", "Replica_UUID"],
         (Flavour::MySql, true) => &["Server_id#", "Host", "Port#", "Master_id#", "Slave_UUID"],
         (Flavour::MariaDb, _) => &["Server_id#", "Host", "Port#", "Master_id#"],
     };
-    let mut rows = Rows::new(columns);
+    let mut rows = ResultRows::new(columns);
     for replica in &view.replicas {
-        let uuid = (view.flavour() == Flavour::MySql).then(|| Value::from(replica.uuid.as_str()));
-        let values: [Value; 4] = [
+        let uuid = (view.flavour() == Flavour::MySql).then(|| SqlValue::from(replica.uuid.as_str()));
+        let values: [SqlValue; 4] = [
             replica.server_id.into(),
             replica.host.as_str().into(),
             replica.port.into(),
@@ -73,53 +73,53 @@ fn replicas(view: &View, old_names: bool) -> Rows {
     rows
 }
 
-fn named(filter: &Filter, list: Vec<(String, String)>) -> Rows {
-    let columns = ["Variable_name", "Value"];
-    let mut rows = Rows::new(&columns);
+fn named(filter: &ShowFilter, list: Vec<(String, String)>) -> ResultRows {
+    let columns = ["Variable_name", "SqlValue"];
+    let mut rows = ResultRows::new(&columns);
     for (name, value) in list {
         if filter.admits(&columns, &[&name, &value]) {
-            rows.push([Value::Text(name), Value::Text(value)]);
+            rows.push([SqlValue::Text(name), SqlValue::Text(value)]);
         }
     }
     rows
 }
 
-fn processlist(view: &View, full: bool) -> Rows {
+fn processlist(view: &ServerView, full: bool) -> ResultRows {
     let mariadb = view.flavour() == Flavour::MariaDb;
     let mut columns = vec!["Id#", "User", "Host", "db", "Command", "Time#", "State", "Info"];
     columns.extend(mariadb.then_some("Progress#"));
-    let mut rows = Rows::new(&columns);
+    let mut rows = ResultRows::new(&columns);
     for process in &view.processes {
         let statement = if full { "SHOW FULL PROCESSLIST" } else { "SHOW PROCESSLIST" };
         let own = process.id == view.connection_id;
-        let values: [Value; 8] = [
+        let values: [SqlValue; 8] = [
             process.id.into(),
             process.user.as_str().into(),
             process.host.as_str().into(),
-            Value::Null,
+            SqlValue::Null,
             process.command.as_str().into(),
             process.seconds.into(),
             process.state.as_str().into(),
-            if own { statement.into() } else { Value::Null },
+            if own { statement.into() } else { SqlValue::Null },
         ];
-        rows.push(values.into_iter().chain(mariadb.then_some(Value::Integer(0))));
+        rows.push(values.into_iter().chain(mariadb.then_some(SqlValue::Integer(0))));
     }
     rows
 }
 
-fn databases(filter: &Filter) -> Rows {
+fn databases(filter: &ShowFilter) -> ResultRows {
     // None; the name of the column says what was asked for.
     match filter {
-        Filter::Like(pattern) => Rows::new(&[&format!("Database ({pattern})")]),
-        _ => Rows::new(&["Database"]),
+        ShowFilter::Like(pattern) => ResultRows::new(&[&format!("Database ({pattern})")]),
+        _ => ResultRows::new(&["Database"]),
     }
 }
 
-fn grants(view: &View) -> Rows {
+fn grants(view: &ServerView) -> ResultRows {
     let (user, host) = view.user.rsplit_once('@').unwrap_or((&view.user, "%"));
-    let mut rows = Rows::new(&[&format!("Grants for {user}@{host}")]);
+    let mut rows = ResultRows::new(&[&format!("Grants for {user}@{host}")]);
     let quoted = |name: &str| format!("`{}`", name.replace('`', "``"));
     let account = format!("{}@{}", quoted(user), quoted(host));
-    rows.push([Value::from(format!("GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {account}"))]);
+    rows.push([SqlValue::from(format!("GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {account}"))]);
     rows
 }

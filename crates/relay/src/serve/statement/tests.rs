@@ -9,7 +9,7 @@ const A: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
 /// What real replicas, readers and shells said to real servers: `KIND<TAB>statement`; tests/statements.rs listens anew.
 const HEARD: &str = include_str!("../../../tests/data/statements.txt");
 
-fn view(flavour: Flavour) -> View {
+fn view(flavour: Flavour) -> ServerView {
     let gtids = match flavour {
         Flavour::MySql => ServedGtids::Mysql {
             executed: MysqlGtidSet::parse(&format!("{A}:1-9,00000000-0000-0000-0000-00000000000b:1"))
@@ -21,7 +21,7 @@ fn view(flavour: Flavour) -> View {
             ServedGtids::Mariadb { state: MariadbBinlogState::parse("0-2-5,0-1-9,1-1-4").unwrap(), domain: 0 }
         }
     };
-    View {
+    ServerView {
         server_version: "9.7.0-tailwater".into(),
         server_id: 4711,
         server_uuid: A.into(),
@@ -69,10 +69,10 @@ fn view(flavour: Flavour) -> View {
 }
 
 /// The answer in one line: `columns -> row | row`, NULL for NULL.
-fn shown(answer: &Answer) -> String {
+fn shown(answer: &StatementResult) -> String {
     match answer {
-        Answer::Ok => "ok".into(),
-        Answer::Rows(Rows { columns, rows }) => {
+        StatementResult::Ok => "ok".into(),
+        StatementResult::Rows(ResultRows { columns, rows }) => {
             let columns: Vec<_> = columns.iter().map(|column| column.name.as_str()).collect();
             let row = |row: &Vec<Option<String>>| {
                 assert_eq!(row.len(), columns.len());
@@ -80,17 +80,17 @@ fn shown(answer: &Answer) -> String {
             };
             format!("{} -> {}", columns.join(","), rows.iter().map(row).collect::<Vec<_>>().join(" | "))
         }
-        Answer::Error(refusal) => format!("error {} {}", refusal.code, refusal.sqlstate),
-        Answer::Kill { connection_id, query_only } => format!("kill {connection_id} {query_only}"),
-        Answer::Purge(before) => format!("purge {before:?}"),
-        Answer::GtidPosition { column, file, position } => format!("{column} of {file}:{position}"),
+        StatementResult::Error(refusal) => format!("error {} {}", refusal.code, refusal.sqlstate),
+        StatementResult::Kill { connection_id, query_only } => format!("kill {connection_id} {query_only}"),
+        StatementResult::Purge(before) => format!("purge {before:?}"),
+        StatementResult::GtidPosition { column, file, position } => format!("{column} of {file}:{position}"),
     }
 }
 
 /// Statements one after the other in one session of a server, and the last one's answer.
 fn run_all(flavour: Flavour, statements: &[&str]) -> String {
-    let (mut session, view) = (Session::new(), view(flavour));
-    let answers: Vec<_> = statements.iter().map(|sql| answer(&mut session, &view, sql.as_bytes())).collect();
+    let (mut session, view) = (StatementSession::new(), view(flavour));
+    let answers: Vec<_> = statements.iter().map(|sql| execute(&mut session, &view, sql.as_bytes())).collect();
     shown(answers.last().unwrap())
 }
 
@@ -144,10 +144,10 @@ fn what_a_client_sets_it_gets_back() {
     check(&["SET @`a b`='x' 'y', @'c'=NULL", "SELECT @`a b`, @c"], "@`a b`,@c -> xy,NULL");
     check(&["SET @a.b=1", "SELECT @a.b"], "@a.b -> 1");
     check(&["USE shop", "SELECT DATABASE()"], "DATABASE() -> shop");
-    let (mut session, view) = (Session::new(), view(Flavour::MariaDb));
-    assert_eq!(answer(&mut session, &view, b"SET skip_replication=1"), Answer::Ok);
+    let (mut session, view) = (StatementSession::new(), view(Flavour::MariaDb));
+    assert_eq!(execute(&mut session, &view, b"SET skip_replication=1"), StatementResult::Ok);
     assert!(session.skip_replication());
-    assert_eq!(answer(&mut session, &view, b"SET @@session.skip_replication=OFF"), Answer::Ok);
+    assert_eq!(execute(&mut session, &view, b"SET @@session.skip_replication=OFF"), StatementResult::Ok);
     assert!(!session.skip_replication());
 }
 
@@ -228,12 +228,13 @@ fn lists_of_the_server() {
 
 #[test]
 fn variables_and_counters_are_listed_by_name() {
-    let found = |flavour, sql: &str| match answer(&mut Session::new(), &view(flavour), sql.as_bytes()) {
-        Answer::Rows(rows) => {
-            rows.rows.into_iter().map(|row| row[0].clone().unwrap()).collect::<Vec<_>>().join(" ")
-        }
-        other => panic!("{sql}: {other:?}"),
-    };
+    let found =
+        |flavour, sql: &str| match execute(&mut StatementSession::new(), &view(flavour), sql.as_bytes()) {
+            StatementResult::Rows(rows) => {
+                rows.rows.into_iter().map(|row| row[0].clone().unwrap()).collect::<Vec<_>>().join(" ")
+            }
+            other => panic!("{sql}: {other:?}"),
+        };
     let mysql = |sql: &str, expected: &str| assert_eq!(found(Flavour::MySql, sql), expected, "{sql}");
     mysql("SHOW VARIABLES LIKE 'SERVER_ID'", "server_id");
     mysql("SHOW GLOBAL VARIABLES LIKE 'server\\_%'", "server_id server_uuid");
@@ -242,12 +243,12 @@ fn variables_and_counters_are_listed_by_name() {
         "binlog_format server_id",
     );
     mysql(
-        "SHOW VARIABLES WHERE `Variable_name` = 'version' OR (variable_name LIKE 'log\\_b%' AND Value <> 'OFF')",
+        "SHOW VARIABLES WHERE `Variable_name` = 'version' OR (variable_name LIKE 'log\\_b%' AND SqlValue <> 'OFF')",
         "log_bin version",
     );
-    mysql("SHOW VARIABLES WHERE Variable_name LIKE 'time%' AND NOT Value = 'x'", "time_zone");
+    mysql("SHOW VARIABLES WHERE Variable_name LIKE 'time%' AND NOT SqlValue = 'x'", "time_zone");
     mysql(
-        "SHOW VARIABLES WHERE Variable_name NOT LIKE '%' OR Variable_name NOT IN ('x') AND Value = '4711'",
+        "SHOW VARIABLES WHERE Variable_name NOT LIKE '%' OR Variable_name NOT IN ('x') AND SqlValue = '4711'",
         "server_id",
     );
     mysql(
@@ -264,10 +265,10 @@ fn variables_and_counters_are_listed_by_name() {
 
 #[test]
 fn the_capture_reads_as_a_replica() {
-    let status = |flavour, sql: &str, mut view: View| {
+    let status = |flavour, sql: &str, mut view: ServerView| {
         view.gtids = self::view(flavour).gtids;
-        match answer(&mut Session::new(), &view, sql.as_bytes()) {
-            Answer::Rows(Rows { columns, rows }) => {
+        match execute(&mut StatementSession::new(), &view, sql.as_bytes()) {
+            StatementResult::Rows(ResultRows { columns, rows }) => {
                 let [row] = rows.try_into().unwrap();
                 columns
                     .into_iter()
@@ -348,8 +349,10 @@ fn changes_are_refused_and_nonsense_too() {
     mysql("SELECT * FROM t", "error 1064 42000");
     mysql("SELECT 1 FROM t", "error 1235 42000");
     mysql("SELECT column_name", "error 1054 42S22");
-    match answer(&mut Session::new(), &view(Flavour::MySql), b"DROP TABLE t") {
-        Answer::Error(refusal) => assert!(refusal.message.contains("Tailwater's binlog server"), "{refusal}"),
+    match execute(&mut StatementSession::new(), &view(Flavour::MySql), b"DROP TABLE t") {
+        StatementResult::Error(refusal) => {
+            assert!(refusal.message.contains("Tailwater's binlog server"), "{refusal}")
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -363,14 +366,14 @@ fn length_depth_and_results_are_bounded() {
     mysql(&format!("SELECT '{}'", "x".repeat(tokens::STATEMENT_BYTES_MAX)), "error 1064 42000");
     mysql(&format!("SELECT 1{}", ",1".repeat(10_000)), "error 1064 42000");
     mysql(&format!("SELECT 1{}", ",VERSION()".repeat(65)), "error 1041 HY000");
-    let (mut session, view) = (Session::new(), view(Flavour::MySql));
+    let (mut session, view) = (StatementSession::new(), view(Flavour::MySql));
     let set = format!("SET @a = '{}'", "x".repeat(100_000));
-    assert_eq!(answer(&mut session, &view, set.as_bytes()), Answer::Ok);
+    assert_eq!(execute(&mut session, &view, set.as_bytes()), StatementResult::Ok);
     let all = format!("SELECT {}1", "@a,".repeat(200));
-    assert!(matches!(answer(&mut session, &view, all.as_bytes()), Answer::Rows(_)));
-    session.set_variable("a", Value::Text("x".repeat(1 << 20))).unwrap();
-    match answer(&mut session, &view, all.as_bytes()) {
-        Answer::Error(refusal) => assert_eq!(refusal.code, 1041),
+    assert!(matches!(execute(&mut session, &view, all.as_bytes()), StatementResult::Rows(_)));
+    session.set_variable("a", SqlValue::Text("x".repeat(1 << 20))).unwrap();
+    match execute(&mut session, &view, all.as_bytes()) {
+        StatementResult::Error(refusal) => assert_eq!(refusal.code, 1041),
         _ => panic!("a result of 200 MiB"),
     }
 }
@@ -378,7 +381,7 @@ fn length_depth_and_results_are_bounded() {
 #[test]
 fn a_condition_compares_with_so_many_texts() {
     let texts = |count: usize| format!("SHOW STATUS WHERE a IN ('b'{})", ",'b'".repeat(count - 1));
-    mysql(&texts(256), "Variable_name,Value -> ");
+    mysql(&texts(256), "Variable_name,SqlValue -> ");
     mysql(&texts(257), "error 1041 HY000");
     let likes = format!("a IN ('b'{}) OR (a LIKE 'c' AND NOT a LIKE 'd')", ",'b'".repeat(254));
     mysql(&format!("SHOW VARIABLES WHERE {likes}"), "error 1041 HY000");
@@ -386,17 +389,19 @@ fn a_condition_compares_with_so_many_texts() {
 
 #[test]
 fn names_of_columns_are_cut_off() {
-    let (mut session, view) = (Session::new(), view(Flavour::MySql));
+    let (mut session, view) = (StatementSession::new(), view(Flavour::MySql));
     let text = "ä".repeat(300);
     // All of a comment is the name of each column in it.
     for sql in [format!("SELECT '{text}', 1 `{text}`"), format!("/*!SELECT 1,2 , '{text}' x*/")] {
-        let Answer::Rows(rows) = answer(&mut session, &view, sql.as_bytes()) else { panic!("{sql}") };
+        let StatementResult::Rows(rows) = execute(&mut session, &view, sql.as_bytes()) else {
+            panic!("{sql}")
+        };
         let lengths = rows.columns.iter().map(|column| column.name.chars().count());
         assert_eq!(lengths.filter(|length| *length == COLUMN_NAME_CHARACTERS_MAX).count(), 2, "{sql}");
     }
 }
 
-/// Clients keep the beginning of an error only, and what this server is stands at its end.
+/// ClientRegistry keep the beginning of an error only, and what this server is stands at its end.
 #[test]
 fn an_error_has_room_for_more_than_what_it_repeats() {
     let long = "x".repeat(10_000);
@@ -408,8 +413,8 @@ fn an_error_has_room_for_more_than_what_it_repeats() {
         format!("SET GLOBAL {long} = 1"),
         format!("SELECT 1 = {}", "\u{1f980}".repeat(100)),
     ] {
-        let answered = answer(&mut Session::new(), &view(Flavour::MySql), sql.as_bytes());
-        let Answer::Error(refusal) = answered else { panic!("{sql}") };
+        let answered = execute(&mut StatementSession::new(), &view(Flavour::MySql), sql.as_bytes());
+        let StatementResult::Error(refusal) = answered else { panic!("{sql}") };
         assert!(refusal.message.ends_with(tokens::WHAT_THIS_IS), "{refusal}");
         // By this, sessions of ours know it.
         assert!(refusal.message.contains(tailwater_session::session_settings::SERVED_LOG), "{refusal}");
@@ -422,7 +427,7 @@ fn sound() -> impl Strategy<Value = String> {
     let heard: Vec<String> =
         HEARD.lines().filter_map(|line| line.split_once('\t')).map(|(_, sql)| sql.to_owned()).collect();
     let more = [
-        "SHOW VARIABLES WHERE `Variable_name` = 'version' OR (variable_name LIKE 'log%' AND Value <> 'OFF')",
+        "SHOW VARIABLES WHERE `Variable_name` = 'version' OR (variable_name LIKE 'log%' AND SqlValue <> 'OFF')",
         "SELECT GTID_SUBTRACT(@@gtid_executed, '3e11fa47-71ca-11e1-9e33-c80aa9429562:1-8:tag:9') s LIMIT 1",
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, @a := -(1), NAMES 'x' COLLATE y",
         "PURGE BINARY LOGS BEFORE '2024-02-29 12:00:00'",
@@ -434,8 +439,8 @@ fn sound() -> impl Strategy<Value = String> {
 
 fn answered(sql: &[u8]) {
     for flavour in [Flavour::MySql, Flavour::MariaDb] {
-        // Rows as wide as their columns are checked on the way.
-        shown(&answer(&mut Session::new(), &view(flavour), sql));
+        // ResultRows as wide as their columns are checked on the way.
+        shown(&execute(&mut StatementSession::new(), &view(flavour), sql));
     }
 }
 

@@ -7,7 +7,7 @@
 use sqlparser::dialect::MySqlDialect;
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, Whitespace, Word};
 
-use crate::serve::refusal::{Refusal, beginning};
+use crate::serve::client_error::{ClientError, beginning};
 
 /// The longest statement that is looked at, in bytes: GTID positions of thousands of domains fit, and its tokens, of
 /// which each byte may be one, take some 25 MiB at worst.
@@ -19,7 +19,7 @@ const DEPTH_MAX: usize = 32;
 /// The tokens of a statement, without white space and comments.
 #[derive(Debug)]
 pub(super) struct Tokens {
-    tokens: Vec<Placed>,
+    tokens: Vec<PlacedToken>,
     next: usize,
     depth: usize,
     calls: usize,
@@ -30,23 +30,23 @@ pub(super) struct Tokens {
 const CALLS_MAX: usize = 64;
 
 #[derive(Debug)]
-struct Placed {
+struct PlacedToken {
     token: Token,
     /// Where in the text it stands; for one of an executable comment, that comment.
     start: usize,
     end: usize,
 }
 
-pub(super) type Parsed<T> = Result<T, Refusal>;
+pub(super) type ParseResult<T> = Result<T, ClientError>;
 
 impl Tokens {
-    pub fn new(sql: &[u8]) -> Parsed<Self> {
+    pub fn new(sql: &[u8]) -> ParseResult<Self> {
         if sql.len() > STATEMENT_BYTES_MAX {
             let message = format!(
                 "This is Tailwater's binlog server; it reads statements of up to {STATEMENT_BYTES_MAX} bytes, not {}",
                 sql.len()
             );
-            return Err(Refusal::new(Refusal::PARSE_ERROR, message));
+            return Err(ClientError::new(ClientError::PARSE_ERROR, message));
         }
         let text = String::from_utf8_lossy(sql).into_owned();
         let mut tokens = Vec::new();
@@ -58,10 +58,10 @@ impl Tokens {
                     let Some(inner) = executable(&comment) else { continue };
                     let inner = tokenize(inner)?.into_iter().map(|inner| inner.token);
                     let inner = inner.filter(|token| !matches!(token, Token::Whitespace(_)));
-                    tokens.extend(inner.map(|token| Placed { token, start, end }));
+                    tokens.extend(inner.map(|token| PlacedToken { token, start, end }));
                 }
                 Token::Whitespace(_) => {}
-                token => tokens.push(Placed { token, start, end }),
+                token => tokens.push(PlacedToken { token, start, end }),
             }
         }
         // What stands behind the last statement means nothing; two statements at once are an error further on.
@@ -91,7 +91,7 @@ impl Tokens {
         found
     }
 
-    pub fn expect(&mut self, token: &Token) -> Parsed<()> {
+    pub fn expect(&mut self, token: &Token) -> ParseResult<()> {
         if self.accept(token) { Ok(()) } else { Err(self.unexpected()) }
     }
 
@@ -122,7 +122,7 @@ impl Tokens {
     }
 
     /// A name, quoted or not.
-    pub fn name(&mut self) -> Parsed<String> {
+    pub fn name(&mut self) -> ParseResult<String> {
         match self.peek() {
             Some(Token::Word(Word { value, .. })) => {
                 let name = value.clone();
@@ -148,7 +148,7 @@ impl Tokens {
         whole
     }
 
-    pub fn expect_string(&mut self) -> Parsed<String> {
+    pub fn expect_string(&mut self) -> ParseResult<String> {
         self.string().ok_or_else(|| self.unexpected())
     }
 
@@ -162,15 +162,15 @@ impl Tokens {
         Some(number)
     }
 
-    pub fn expect_end(&self) -> Parsed<()> {
+    pub fn expect_end(&self) -> ParseResult<()> {
         if self.is_at_end() { Ok(()) } else { Err(self.unexpected()) }
     }
 
     /// Goes one level deeper into an expression.
-    pub fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+    pub fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> ParseResult<T>) -> ParseResult<T> {
         if self.depth == DEPTH_MAX {
-            return Err(Refusal::new(
-                Refusal::PARSE_ERROR,
+            return Err(ClientError::new(
+                ClientError::PARSE_ERROR,
                 format!("This is Tailwater's binlog server; expressions nest up to {DEPTH_MAX} levels"),
             ));
         }
@@ -181,11 +181,11 @@ impl Tokens {
     }
 
     /// Counts a call of a function: a GTID set may be long, and a statement must not take seconds.
-    pub fn count_call(&mut self) -> Parsed<()> {
+    pub fn count_call(&mut self) -> ParseResult<()> {
         self.calls += 1;
         match self.calls > CALLS_MAX {
-            true => Err(Refusal::new(
-                Refusal::OUT_OF_RESOURCES,
+            true => Err(ClientError::new(
+                ClientError::OUT_OF_RESOURCES,
                 format!(
                     "This is Tailwater's binlog server; a statement calls functions up to {CALLS_MAX} times"
                 ),
@@ -208,12 +208,12 @@ impl Tokens {
     }
 
     /// What a server says to a statement that its grammar does not have, and what this one is.
-    pub fn unexpected(&self) -> Refusal {
+    pub fn unexpected(&self) -> ClientError {
         let near = self.tokens.get(self.next).and_then(|placed| self.text.get(placed.start..));
         // As much as the servers repeat, in bytes.
         let near = beginning(near.unwrap_or_default(), 80);
-        Refusal::new(
-            Refusal::PARSE_ERROR,
+        ClientError::new(
+            ClientError::PARSE_ERROR,
             format!("You have an error in your SQL syntax near '{near}'. {WHAT_THIS_IS}"),
         )
     }
@@ -226,10 +226,10 @@ pub(super) const WHAT_THIS_IS: &str = "This is Tailwater's binlog server: it ans
                                        variables and a few functions, SET of variables, PURGE BINARY LOGS \
                                        and KILL";
 
-fn tokenize(text: &str) -> Parsed<Vec<TokenWithSpan>> {
+fn tokenize(text: &str) -> ParseResult<Vec<TokenWithSpan>> {
     Tokenizer::new(&MySqlDialect {}, text).tokenize_with_location().map_err(|error| {
         let message = format!("You have an error in your SQL syntax: {error}. {WHAT_THIS_IS}");
-        Refusal::new(Refusal::PARSE_ERROR, message)
+        ClientError::new(ClientError::PARSE_ERROR, message)
     })
 }
 

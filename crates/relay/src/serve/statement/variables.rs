@@ -3,14 +3,14 @@
 use tailwater_session::session_settings;
 use tailwater_wire::Flavour;
 
-use super::session::{Session, Value};
-use super::tokens::{Parsed, WHAT_THIS_IS};
-use super::view::{ServedGtids, View};
-use crate::serve::refusal::{Refusal, quoted};
+use super::session::{SqlValue, StatementSession};
+use super::tokens::{ParseResult, WHAT_THIS_IS};
+use super::view::{ServedGtids, ServerView};
+use crate::serve::client_error::{ClientError, quoted};
 
 /// Whose value of a variable is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scope {
+pub(super) enum VariableScope {
     Global,
     Session,
     Either,
@@ -20,15 +20,20 @@ pub(super) enum Scope {
 const VERSION_COMMENT: &str = "Tailwater binlog server";
 
 /// The value of `@@name`.
-pub(super) fn value(scope: Scope, name: &str, session: &Session, view: &View) -> Parsed<Value> {
+pub(super) fn value(
+    scope: VariableScope,
+    name: &str,
+    session: &StatementSession,
+    view: &ServerView,
+) -> ParseResult<SqlValue> {
     let name = name.to_lowercase();
-    if scope != Scope::Global
+    if scope != VariableScope::Global
         && let Some(value) = of_session(&name, session, view)
     {
         return Ok(value);
     }
     // Sessions of ours ask what they have inherited: here they have what servers ship with, not what the source's have.
-    if scope == Scope::Session
+    if scope == VariableScope::Session
         && let Some(value) = session_settings::shipped_value(view.flavour(), &name)
     {
         return Ok(value.into());
@@ -36,38 +41,38 @@ pub(super) fn value(scope: Scope, name: &str, session: &Session, view: &View) ->
     let found = find(&name, view);
     found.ok_or_else(|| {
         let message = format!("Unknown system variable '{}'. {WHAT_THIS_IS}", quoted(&name));
-        Refusal::new(Refusal::UNKNOWN_SYSTEM_VARIABLE, message)
+        ClientError::new(ClientError::UNKNOWN_SYSTEM_VARIABLE, message)
     })
 }
 
-fn of_session(name: &str, session: &Session, view: &View) -> Option<Value> {
+fn of_session(name: &str, session: &StatementSession, view: &ServerView) -> Option<SqlValue> {
     Some(match name {
         "pseudo_thread_id" => view.connection_id.into(),
-        "warning_count" | "error_count" | "last_insert_id" | "identity" => Value::Integer(0),
+        "warning_count" | "error_count" | "last_insert_id" | "identity" => SqlValue::Integer(0),
         "skip_replication" if view.flavour() == Flavour::MariaDb => {
-            Value::Integer(session.skip_replication().into())
+            SqlValue::Integer(session.skip_replication().into())
         }
         "timestamp" => (view.now_us / 1_000_000).into(),
         _ => return None,
     })
 }
 
-fn find(name: &str, view: &View) -> Option<Value> {
+fn find(name: &str, view: &ServerView) -> Option<SqlValue> {
     if let Some(text) = view.source_variables.get(name) {
         return Some(text.as_str().into());
     }
     all(view).into_iter().find(|(known, _)| *known == name).map(|(_, setting)| match setting {
-        Setting::Switch(on) => Value::Integer(on.into()),
-        Setting::Value(value) => value,
+        VariableValue::Switch(on) => SqlValue::Integer(on.into()),
+        VariableValue::Value(value) => value,
     })
 }
 
 /// `SHOW VARIABLES`: names in lower case, in order.
-pub(super) fn list(view: &View) -> Vec<(String, String)> {
+pub(super) fn list(view: &ServerView) -> Vec<(String, String)> {
     let own = all(view).into_iter().filter_map(|(name, setting)| {
         let value = match setting {
-            Setting::Switch(on) => on_off(on).to_owned(),
-            Setting::Value(value) => value.into_cell().unwrap_or_default(),
+            VariableValue::Switch(on) => on_off(on).to_owned(),
+            VariableValue::Value(value) => value.into_cell().unwrap_or_default(),
         };
         (!view.source_variables.contains_key(name)).then(|| (name.to_owned(), value))
     });
@@ -78,14 +83,14 @@ pub(super) fn list(view: &View) -> Vec<(String, String)> {
 }
 
 /// The value of a system variable.
-enum Setting {
+enum VariableValue {
     /// On or off: a word in `SHOW VARIABLES`, a number in `@@name`.
     Switch(bool),
     /// The same in both.
-    Value(Value),
+    Value(SqlValue),
 }
 
-impl<T: Into<Value>> From<T> for Setting {
+impl<T: Into<SqlValue>> From<T> for VariableValue {
     fn from(value: T) -> Self {
         Self::Value(value.into())
     }
@@ -95,7 +100,7 @@ fn on_off(on: bool) -> &'static str {
     if on { "ON" } else { "OFF" }
 }
 
-fn all(view: &View) -> Vec<(&'static str, Setting)> {
+fn all(view: &ServerView) -> Vec<(&'static str, VariableValue)> {
     let mut list = common(view);
     match view.flavour() {
         Flavour::MySql => list.extend(mysql(view)),
@@ -104,11 +109,11 @@ fn all(view: &View) -> Vec<(&'static str, Setting)> {
     list
 }
 
-fn common(view: &View) -> Vec<(&'static str, Setting)> {
+fn common(view: &ServerView) -> Vec<(&'static str, VariableValue)> {
     vec![
         ("auto_increment_increment", 1u16.into()),
         ("auto_increment_offset", 1u16.into()),
-        ("autocommit", Setting::Switch(true)),
+        ("autocommit", VariableValue::Switch(true)),
         ("binlog_checksum", view.checksum_name().into()),
         ("character_set_client", "utf8mb4".into()),
         ("character_set_connection", "utf8mb4".into()),
@@ -124,10 +129,10 @@ fn common(view: &View) -> Vec<(&'static str, Setting)> {
         ("init_connect", "".into()),
         ("interactive_timeout", 28_800u16.into()),
         ("license", "Apache-2.0".into()),
-        ("log_bin", Setting::Switch(true)),
+        ("log_bin", VariableValue::Switch(true)),
         ("max_allowed_packet", 1_073_741_824u32.into()),
         ("net_buffer_length", 16_384u16.into()),
-        ("performance_schema", Setting::Switch(false)),
+        ("performance_schema", VariableValue::Switch(false)),
         ("port", view.port.into()),
         ("protocol_version", 10u16.into()),
         ("server_id", view.server_id.into()),
@@ -143,7 +148,7 @@ fn common(view: &View) -> Vec<(&'static str, Setting)> {
     ]
 }
 
-fn mysql(view: &View) -> Vec<(&'static str, Setting)> {
+fn mysql(view: &ServerView) -> Vec<(&'static str, VariableValue)> {
     let ServedGtids::Mysql { executed, purged, mode } = &view.gtids else { return Vec::new() };
     vec![
         ("enforce_gtid_consistency", on_off(mode == "ON").into()),
@@ -151,17 +156,17 @@ fn mysql(view: &View) -> Vec<(&'static str, Setting)> {
         ("gtid_mode", mode.as_str().into()),
         ("gtid_owned", "".into()),
         ("gtid_purged", format!("{purged:#}").into()),
-        ("log_replica_updates", Setting::Switch(true)),
-        ("log_slave_updates", Setting::Switch(true)),
-        ("read_only", Setting::Switch(true)),
-        ("rpl_semi_sync_master_enabled", Setting::Switch(view.semi_sync)),
-        ("rpl_semi_sync_source_enabled", Setting::Switch(view.semi_sync)),
+        ("log_replica_updates", VariableValue::Switch(true)),
+        ("log_slave_updates", VariableValue::Switch(true)),
+        ("read_only", VariableValue::Switch(true)),
+        ("rpl_semi_sync_master_enabled", VariableValue::Switch(view.semi_sync)),
+        ("rpl_semi_sync_source_enabled", VariableValue::Switch(view.semi_sync)),
         ("server_uuid", view.server_uuid.as_str().into()),
-        ("super_read_only", Setting::Switch(true)),
+        ("super_read_only", VariableValue::Switch(true)),
     ]
 }
 
-fn mariadb(view: &View) -> Vec<(&'static str, Setting)> {
+fn mariadb(view: &ServerView) -> Vec<(&'static str, VariableValue)> {
     let ServedGtids::Mariadb { state, domain } = &view.gtids else { return Vec::new() };
     let position = state.position().to_string();
     vec![
@@ -170,15 +175,15 @@ fn mariadb(view: &View) -> Vec<(&'static str, Setting)> {
         ("gtid_current_pos", position.into()),
         ("gtid_domain_id", (*domain).into()),
         ("gtid_slave_pos", "".into()),
-        ("log_slave_updates", Setting::Switch(true)),
-        ("read_only", Setting::Switch(true)),
-        ("rpl_semi_sync_master_enabled", Setting::Switch(view.semi_sync)),
+        ("log_slave_updates", VariableValue::Switch(true)),
+        ("read_only", VariableValue::Switch(true)),
+        ("rpl_semi_sync_master_enabled", VariableValue::Switch(view.semi_sync)),
         ("tx_isolation", "REPEATABLE-READ".into()),
     ]
 }
 
 /// `SHOW STATUS`: counters, in order of their names.
-pub(super) fn status(view: &View) -> Vec<(String, String)> {
+pub(super) fn status(view: &ServerView) -> Vec<(String, String)> {
     let (file, position) = view.end();
     let semi_sync = view.replicas.iter().filter(|replica| replica.semi_sync).count();
     let mut list = vec![

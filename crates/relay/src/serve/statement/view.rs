@@ -8,7 +8,7 @@ use tailwater_wire::gtid::{MariadbBinlogState, MysqlGtidSet};
 
 /// Everything that a statement can ask for.
 #[derive(Debug, Clone)]
-pub struct View {
+pub struct ServerView {
     /// The version that the server announces in its greeting: the source's.
     pub server_version: String,
     /// The `server_id` that clients see.
@@ -46,7 +46,7 @@ pub struct View {
     pub connection_id: u32,
 }
 
-impl View {
+impl ServerView {
     /// The family of the log's source.
     pub fn flavour(&self) -> Flavour {
         match self.gtids {

@@ -1,7 +1,7 @@
 //! A small chart for terminals, made of block characters.
 
-use tailwater_log::stats::figures::bytes;
-use tailwater_log::stats::{Columns, Gap, Report, figures};
+use tailwater_log::stats::humanize::bytes;
+use tailwater_log::stats::{BinlogReport, Gap, TimelineColumns, humanize};
 
 use super::scale::Scale;
 use tailwater_daemon::moment::Moment;
@@ -13,7 +13,7 @@ const LINES: usize = 4;
 const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// The rate over time, with gaps marked; nothing for too little time.
-pub(super) fn chart(report: &Report) -> String {
+pub(super) fn chart(report: &BinlogReport) -> String {
     let Some(columns) = report.timeline.columns(COLUMNS_MAX).filter(|columns| columns.columns.len() > 1)
     else {
         return String::new();
@@ -29,7 +29,7 @@ pub(super) fn chart(report: &Report) -> String {
     series(&mut text, &label, &byte_rates, &scale);
     let scale = Scale::of(&row_rates, 10.0);
     let label =
-        format!("rows per second{}, up to {}/s", scale.note(), figures::count(scale.greatest() as u64));
+        format!("rows per second{}, up to {}/s", scale.note(), humanize::count(scale.greatest() as u64));
     series(&mut text, &label, &row_rates, &scale);
     let times = (Moment(columns.start_us), Moment(report.span.last_commit_us));
     let (from, to) = match times.0.same_day(times.1) {
@@ -40,7 +40,7 @@ pub(super) fn chart(report: &Report) -> String {
     text.push_str(&format!("  {marks}\n"));
     let room = width.saturating_sub(from.len() + to.len()).max(1);
     text.push_str(&format!("  {from}{}{to}\n", " ".repeat(room)));
-    let each = figures::duration(seconds);
+    let each = humanize::duration(seconds);
     let gap = if marks.contains('╳') { "; ╳: nothing was committed" } else { "" };
     text.push_str(&format!("  each column is {each}{gap}\n"));
     text
@@ -59,7 +59,7 @@ fn series(text: &mut String, label: &str, rates: &[f64], scale: &Scale) {
 }
 
 /// A line under the chart: crosses where a gap covers a whole column.
-fn gap_marks(columns: &Columns, gaps: &[Gap]) -> String {
+fn gap_marks(columns: &TimelineColumns, gaps: &[Gap]) -> String {
     let width_us = columns.seconds * 1_000_000;
     let covered =
         |start_us: u64| gaps.iter().any(|gap| gap.start_us <= start_us && gap.end_us >= start_us + width_us);
@@ -76,12 +76,12 @@ mod tests {
     fn bars_are_as_high_as_rates_and_gaps_are_crossed() {
         let bucket =
             |second: u64, bytes| Bucket { start_us: second * 1_000_000, transactions: 1, bytes, rows: 1 };
-        let mut report = Report {
+        let mut report = BinlogReport {
             timeline: Timeline {
                 bucket_seconds: 1,
                 buckets: vec![bucket(100, 1024), bucket(101, 512), bucket(105, 1)],
             },
-            ..Report::default()
+            ..BinlogReport::default()
         };
         report.gaps =
             vec![Gap { start_us: 101_500_000, end_us: 105_000_000, seconds: 3.5, ..Gap::default() }];
@@ -92,6 +92,6 @@ mod tests {
         assert_eq!(&lines[1..5], ["  █", "  █", "  ██", "  ██   ▁"]);
         assert_eq!(lines[10], "  ──╳╳╳─");
         assert!(text.contains("each column is 1.0 s; ╳: nothing was committed"), "{text}");
-        assert_eq!(chart(&Report::default()), "");
+        assert_eq!(chart(&BinlogReport::default()), "");
     }
 }

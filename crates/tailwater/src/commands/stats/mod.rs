@@ -12,7 +12,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
-use tailwater_log::stats::{Collector, CollectorOptions, Finding, Report};
+use tailwater_log::stats::{BinlogReport, Collector, CollectorOptions, StatsFinding};
 use tailwater_session::Endpoint;
 
 use super::client_server::connect_options;
@@ -25,8 +25,8 @@ use tailwater_daemon::moment::Moment;
 struct Looked {
     /// A log's folder, files, or a server.
     title: String,
-    report: Report,
-    findings: Vec<Finding>,
+    report: BinlogReport,
+    findings: Vec<StatsFinding>,
 }
 
 impl Looked {

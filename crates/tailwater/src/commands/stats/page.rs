@@ -1,8 +1,8 @@
 //! The figures as a page's view.
 
 use tailwater_admin::stats::{Band, Bar, FindingView, Head, Listing, RateChart, StatsPage, Tick, Tile};
-use tailwater_log::stats::figures::{bytes, count, duration, grouped, rows, share};
-use tailwater_log::stats::{Columns, Report, TransactionSummary, Weight};
+use tailwater_log::stats::humanize::{bytes, count, duration, grouped, rows, share};
+use tailwater_log::stats::{BinlogReport, FindingSeverity, TimelineColumns, TransactionSummary};
 
 use super::Looked;
 use super::scale::Scale;
@@ -15,8 +15,8 @@ const COLUMNS_MAX: usize = 240;
 /// The page as HTML.
 pub(super) fn page(looked: &Looked) -> String {
     let report = &looked.report;
-    let finding = |finding: &tailwater_log::stats::Finding| FindingView {
-        alarm: finding.weight == Weight::Alarm,
+    let finding = |finding: &tailwater_log::stats::StatsFinding| FindingView {
+        alarm: finding.weight == FindingSeverity::Alarm,
         text: finding.text.clone(),
     };
     tailwater_admin::stats_page(&StatsPage {
@@ -31,7 +31,7 @@ pub(super) fn page(looked: &Looked) -> String {
     })
 }
 
-fn subtitle(report: &Report) -> Vec<String> {
+fn subtitle(report: &BinlogReport) -> Vec<String> {
     let span = &report.span;
     let mut lines = vec![format!(
         "{}:{} to {}:{}, {} {}",
@@ -55,7 +55,7 @@ fn subtitle(report: &Report) -> Vec<String> {
     lines
 }
 
-fn tiles(report: &Report) -> Vec<Tile> {
+fn tiles(report: &BinlogReport) -> Vec<Tile> {
     let seconds = (report.span.last_commit_us - report.span.first_commit_us) as f64 / 1e6;
     let rate = |number: u64| if seconds >= 1.0 { number as f64 / seconds } else { 0.0 };
     let tile = |label: &str, value: String, note: String| Tile { label: label.to_owned(), value, note };
@@ -88,7 +88,7 @@ fn tiles(report: &Report) -> Vec<Tile> {
     tiles
 }
 
-fn rate(report: &Report) -> Option<RateChart> {
+fn rate(report: &BinlogReport) -> Option<RateChart> {
     let columns = report.timeline.columns(COLUMNS_MAX).filter(|columns| columns.columns.len() > 1)?;
     let seconds = columns.seconds as f64;
     let of = |pick: fn(&tailwater_log::stats::Bucket) -> u64| -> Vec<f64> {
@@ -136,7 +136,7 @@ fn rate(report: &Report) -> Option<RateChart> {
 }
 
 /// Five moments under the columns.
-fn moments(columns: &Columns, report: &Report) -> Vec<Tick> {
+fn moments(columns: &TimelineColumns, report: &BinlogReport) -> Vec<Tick> {
     let span_us = columns.columns.len() as u64 * columns.seconds * 1_000_000;
     let tick = |quarter: u64| Tick {
         at: quarter as f64 / 4.0,
@@ -149,7 +149,7 @@ fn ticks(scale: &Scale, label: impl Fn(f64) -> String) -> Vec<Tick> {
     scale.marks().into_iter().map(|(at, rate)| Tick { at, label: label(rate) }).collect()
 }
 
-fn sizes(report: &Report) -> Vec<Bar> {
+fn sizes(report: &BinlogReport) -> Vec<Bar> {
     let most = report.sizes.iter().map(|size| size.transactions).max().unwrap_or(1);
     let bar = |size: &tailwater_log::stats::SizeClass| Bar {
         label: format!("from {}", bytes(size.bytes_from)),
@@ -159,7 +159,7 @@ fn sizes(report: &Report) -> Vec<Bar> {
     report.sizes.iter().map(bar).collect()
 }
 
-fn tables(report: &Report) -> Vec<Bar> {
+fn tables(report: &BinlogReport) -> Vec<Bar> {
     let most = report.tables.by_bytes.first().map_or(1, |table| table.bytes.max(1));
     let all = all_table_bytes(report);
     let bar = |table: &tailwater_log::stats::TableShare| Bar {
@@ -174,7 +174,7 @@ fn heads<const N: usize>(labels: [(&str, bool); N]) -> Vec<Head> {
     labels.iter().map(|(label, figures)| Head { label: (*label).to_owned(), figures: *figures }).collect()
 }
 
-fn listings(report: &Report) -> Vec<Listing> {
+fn listings(report: &BinlogReport) -> Vec<Listing> {
     let mut listings = vec![gap_listing(report)];
     let took = match report.span.exact_clock {
         true => "Time from the first statement to the commit.",
@@ -224,7 +224,7 @@ fn listings(report: &Report) -> Vec<Listing> {
     listings
 }
 
-fn gap_listing(report: &Report) -> Listing {
+fn gap_listing(report: &BinlogReport) -> Listing {
     let rows = report.gaps.iter().map(|gap| {
         vec![
             duration(gap.seconds),
@@ -255,7 +255,7 @@ fn transaction_listing(
     title: &str,
     note: &str,
     transactions: &[TransactionSummary],
-    report: &Report,
+    report: &BinlogReport,
 ) -> Listing {
     let rows = transactions.iter().map(|one| {
         vec![
@@ -284,7 +284,7 @@ fn transaction_listing(
     }
 }
 
-fn table_listing(report: &Report) -> Listing {
+fn table_listing(report: &BinlogReport) -> Listing {
     let all = all_table_bytes(report);
     let rows = report.tables.by_rows.iter().map(|table| {
         let key = match table.primary_key {

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use tailwater_log::stats::figures::{bytes, count, duration, grouped, rows, share};
-use tailwater_log::stats::{Report, TableShare, TransactionSummary, Weight};
+use tailwater_log::stats::humanize::{bytes, count, duration, grouped, rows, share};
+use tailwater_log::stats::{BinlogReport, FindingSeverity, TableShare, TransactionSummary};
 use tailwater_wire::printable;
 
 use super::Looked;
@@ -72,7 +72,7 @@ impl Page {
     }
 
     fn head(&mut self, looked: &Looked) {
-        let Report { span, flavour, server_version, .. } = &looked.report;
+        let BinlogReport { span, flavour, server_version, .. } = &looked.report;
         let title = self.paint("1", &looked.title);
         self.line(&title);
         if span.files == 0 {
@@ -104,8 +104,8 @@ impl Page {
         }
         for finding in &looked.findings {
             let mark = match finding.weight {
-                Weight::Alarm => self.paint("1;31", "!"),
-                Weight::Notice => self.paint("1;33", "·"),
+                FindingSeverity::Alarm => self.paint("1;31", "!"),
+                FindingSeverity::Notice => self.paint("1;33", "·"),
             };
             for (number, line) in wrapped(&finding.text, WIDTH - 4).iter().enumerate() {
                 self.line(&format!(
@@ -116,7 +116,7 @@ impl Page {
         }
     }
 
-    fn sums(&mut self, report: &Report) {
+    fn sums(&mut self, report: &BinlogReport) {
         let seconds = (report.span.last_commit_us - report.span.first_commit_us) as f64 / 1e6;
         let per_second = |number: u64| match seconds {
             s if s >= 1.0 => number as f64 / s,
@@ -178,7 +178,7 @@ impl Page {
         self.table(["", "", "", ""], [Align::Left, Align::Right, Align::Right, Align::Left], &lines);
     }
 
-    fn tables(&mut self, report: &Report) {
+    fn tables(&mut self, report: &BinlogReport) {
         if report.tables.by_bytes.is_empty() {
             return;
         }
@@ -221,7 +221,7 @@ impl Page {
         );
     }
 
-    fn transactions(&mut self, title: &str, transactions: &[TransactionSummary], report: &Report) {
+    fn transactions(&mut self, title: &str, transactions: &[TransactionSummary], report: &BinlogReport) {
         if transactions.is_empty() {
             return;
         }
@@ -245,7 +245,7 @@ impl Page {
         self.table(["BYTES", "ROWS", "TOOK", "COMMITTED", "AT", "GTID", "TABLES"], align, &lines);
     }
 
-    fn gaps(&mut self, report: &Report) {
+    fn gaps(&mut self, report: &BinlogReport) {
         if report.gaps.is_empty() {
             return;
         }
@@ -272,7 +272,7 @@ impl Page {
         self.table(["LASTED", "FROM", "TO", "WRITTEN THEN", "BY", "TABLES"], align, &lines);
     }
 
-    fn sizes(&mut self, report: &Report) {
+    fn sizes(&mut self, report: &BinlogReport) {
         self.title("Transactions by size");
         let most = report.sizes.iter().map(|size| size.transactions).max().unwrap_or(0);
         let lines: Vec<_> = report
@@ -295,7 +295,7 @@ impl Page {
         );
     }
 
-    fn others(&mut self, report: &Report) {
+    fn others(&mut self, report: &BinlogReport) {
         if !report.ddl.is_empty() {
             self.title(&format!("Latest of {} DDL statements", grouped(report.ddl_statements)));
             for ddl in &report.ddl {
@@ -350,7 +350,7 @@ impl Page {
 }
 
 /// The time alone if all is of one day.
-pub(super) fn when(us: u64, report: &Report) -> String {
+pub(super) fn when(us: u64, report: &BinlogReport) -> String {
     let (first, last) = (Moment(report.span.first_commit_us), Moment(report.span.last_commit_us));
     if first.same_day(last) { Moment(us).time() } else { Moment(us).date_and_time() }
 }
@@ -367,12 +367,12 @@ pub(super) fn tables_of(transaction: &TransactionSummary) -> String {
 }
 
 /// The bytes of all tables' events.
-pub(super) fn all_table_bytes(report: &Report) -> u64 {
+pub(super) fn all_table_bytes(report: &BinlogReport) -> u64 {
     report.tables.by_bytes.iter().map(|table| table.bytes).sum::<u64>() + report.tables.others_bytes
 }
 
 /// How much was compressed, and to what; `None` if nothing was.
-pub(super) fn compression(report: &Report) -> Option<(String, String)> {
+pub(super) fn compression(report: &BinlogReport) -> Option<(String, String)> {
     let it = &report.compression;
     let (packed, unpacked) =
         (it.payload_bytes + it.event_bytes, it.payload_unpacked_bytes + it.event_unpacked_bytes);

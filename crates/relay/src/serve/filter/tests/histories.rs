@@ -8,7 +8,7 @@ use tailwater_wire::gtid::{Gtid, MariadbGtid, MariadbPosition, MysqlGtid, MysqlG
 use super::log::Writer;
 use super::{Sent, at, my, request, shown, stream};
 use crate::serve::catalog::FIRST_EVENT;
-use crate::serve::start::{From, MariadbRequest};
+use crate::serve::start::{MariadbRequest, RequestedStart};
 
 /// The GTIDs of what was sent.
 fn gtids(log: &Writer, sent: &[Sent]) -> Vec<String> {
@@ -64,7 +64,7 @@ proptest! {
         }
         let mut log = Writer::new(Flavour::MySql, ChecksumAlgorithm::Crc32);
         write(&mut log, &history, &breaks);
-        let from = From::Mysql { has: client, file: String::new(), position: 4 };
+        let from = RequestedStart::Mysql { has: client, file: String::new(), position: 4 };
         let sent = stream(&log, &request(from)).unwrap();
         prop_assert_eq!(gtids(&log, &sent), lacks);
         prop_assert_eq!(client_position(&log, &sent), log_end(&log));
@@ -94,7 +94,7 @@ proptest! {
         }
         let mut log = Writer::new(Flavour::MariaDb, ChecksumAlgorithm::Crc32);
         write(&mut log, &history, &breaks);
-        let from = From::Mariadb(MariadbRequest { position, strict, ..MariadbRequest::default() });
+        let from = RequestedStart::Mariadb(MariadbRequest { position, strict, ..MariadbRequest::default() });
         let sent = stream(&log, &request(from)).unwrap();
         prop_assert_eq!(gtids(&log, &sent), lacks);
     }

@@ -1,6 +1,6 @@
 //! A log as a source would have filled it.
 
-use tailwater_log::{Entry, EntryFlags, EntryKind, LogPosition};
+use tailwater_log::{EntryFlags, EntryKind, LogEntry, LogPosition};
 use tailwater_wire::event::{
     ChecksumAlgorithm, EventBuilder, EventType, FormatDescription, GtidEvent, LogicalClock, MariadbGtidEvent,
     Rotate,
@@ -9,8 +9,8 @@ use tailwater_wire::gtid::{Gtid, GtidSet};
 use tailwater_wire::{Flavour, ServerId};
 
 use crate::serve::catalog::{Catalog, FIRST_EVENT, SegmentView, served_name};
-use crate::serve::refusal::Refusal;
-use crate::serve::start::History;
+use crate::serve::client_error::ClientError;
+use crate::serve::start::LogHistory;
 
 /// A segment of a log: its format description, and its entries with their events.
 #[derive(Clone)]
@@ -19,7 +19,7 @@ pub struct Part {
     pub epoch: u32,
     pub source_offset: u64,
     pub format_description: Vec<u8>,
-    pub entries: Vec<(Entry, Vec<Vec<u8>>)>,
+    pub entries: Vec<(LogEntry, Vec<Vec<u8>>)>,
     pub before: GtidSet,
     pub bytes: u64,
 }
@@ -72,7 +72,7 @@ impl Writer {
         let source_end = self.builder.position();
         let flags = EntryFlags::default();
         part.entries
-            .push((Entry { position, length, kind, gtid, source_end, commit_time_us: 0, flags }, events));
+            .push((LogEntry { position, length, kind, gtid, source_end, commit_time_us: 0, flags }, events));
     }
 
     pub fn lone(&mut self, make: impl FnOnce(&mut EventBuilder) -> Vec<u8>) {
@@ -121,7 +121,7 @@ impl Writer {
     }
 }
 
-impl History for Writer {
+impl LogHistory for Writer {
     fn flavour(&self) -> Flavour {
         self.flavour
     }
@@ -143,7 +143,7 @@ impl History for Writer {
         self.gtids.clone()
     }
 
-    fn gtids_before(&self, segment: u64) -> Result<Option<GtidSet>, Refusal> {
+    fn gtids_before(&self, segment: u64) -> Result<Option<GtidSet>, ClientError> {
         Ok(Some(self.parts[segment as usize - 1].before.clone()))
     }
 

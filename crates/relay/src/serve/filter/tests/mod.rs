@@ -7,13 +7,13 @@ use tailwater_wire::gtid::{GtidSet, MariadbPosition};
 
 use self::log::Writer;
 use super::*;
-use crate::serve::start::{self, From, MariadbRequest, Outcome};
+use crate::serve::start::{self, MariadbRequest, RequestedStart, StartDecision};
 
 const A: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
 const OURS: ServerId = ServerId(4711);
 
-fn request(from: From) -> DumpRequest {
-    DumpRequest {
+fn request(from: RequestedStart) -> ClientDumpRequest {
+    ClientDumpRequest {
         server_id: 9,
         replica_uuid: None,
         from,
@@ -31,10 +31,10 @@ fn request(from: From) -> DumpRequest {
 type Sent = (Vec<u8>, bool);
 
 /// Runs a stream as the driver does, to the end of the log.
-fn stream(log: &Writer, request: &DumpRequest) -> Result<Vec<Sent>, Refusal> {
+fn stream(log: &Writer, request: &ClientDumpRequest) -> Result<Vec<Sent>, ClientError> {
     let begin = match start::decide(request, log) {
-        Outcome::Begin(begin) => begin,
-        Outcome::Wait(refusal) | Outcome::Refuse(refusal) => return Err(refusal),
+        StartDecision::Begin(begin) => begin,
+        StartDecision::Wait(refusal) | StartDecision::Refuse(refusal) => return Err(refusal),
     };
     let from = begin.from;
     let mut filter = StreamFilter::new(request, begin, log.flavour, OURS);
@@ -47,7 +47,8 @@ fn stream(log: &Writer, request: &DumpRequest) -> Result<Vec<Sent>, Refusal> {
         GtidSet::MySql(_) => MariadbBinlogState::new(),
     };
     for (index, part) in log.parts.iter().enumerate().skip(from.segment as usize - 1) {
-        let segment = Segment { file: &part.file, epoch: part.epoch, source_offset: part.source_offset };
+        let segment =
+            ServedSegment { file: &part.file, epoch: part.epoch, source_offset: part.source_offset };
         made_up(&mut sent, filter.enter(segment, &part.format_description)?);
         for (entry, events) in &part.entries {
             if index as u64 + 1 == from.segment && entry.position.offset < from.offset {
@@ -66,7 +67,7 @@ fn stream(log: &Writer, request: &DumpRequest) -> Result<Vec<Sent>, Refusal> {
                 }
             }
             assert_eq!(filter.position(), (part.file.as_str(), entry.source_end));
-            let After { events, ends } = filter.end_entry()?;
+            let EntryEnd { events, ends } = filter.end_entry()?;
             made_up(&mut sent, events);
             if ends {
                 return Ok(sent);
@@ -102,12 +103,12 @@ fn shown(log: &Writer, sent: &Sent) -> String {
     if *ack { format!("{text}!") } else { text }
 }
 
-fn run(log: &Writer, request: &DumpRequest) -> Result<String, Refusal> {
+fn run(log: &Writer, request: &ClientDumpRequest) -> Result<String, ClientError> {
     let sent = stream(log, request)?;
     Ok(sent.iter().map(|sent| shown(log, sent)).collect::<Vec<_>>().join(", "))
 }
 
-fn expect(log: &Writer, request: &DumpRequest, expected: &str) {
+fn expect(log: &Writer, request: &ClientDumpRequest, expected: &str) {
     assert_eq!(run(log, request).unwrap(), expected);
 }
 
@@ -119,12 +120,12 @@ fn maria(text: &str) -> Option<Gtid> {
     Some(Gtid::parse(Flavour::MariaDb, text).unwrap())
 }
 
-fn at(file: &str, position: u64) -> From {
-    From::FilePosition { file: file.into(), position }
+fn at(file: &str, position: u64) -> RequestedStart {
+    RequestedStart::FilePosition { file: file.into(), position }
 }
 
-fn mysql(has: &str) -> From {
-    From::Mysql { has: MysqlGtidSet::parse(has).unwrap(), file: String::new(), position: 4 }
+fn mysql(has: &str) -> RequestedStart {
+    RequestedStart::Mysql { has: MysqlGtidSet::parse(has).unwrap(), file: String::new(), position: 4 }
 }
 
 fn mariadb(position: &str) -> MariadbRequest {
@@ -198,7 +199,7 @@ fn what_a_mysql_client_has_is_left_out_and_told_by_heartbeats() {
     expect(&log, &request(mysql(&format!("{A}:1:4"))), &expected);
     let all = format!("fake rotate b.2:4, fd {place} 0, heartbeat b.2:{}", end(1, 1));
     expect(&log, &request(mysql(&format!("{A}:1-4"))), &all);
-    let v2 = DumpRequest { heartbeat_v2: true, ..request(mysql(&format!("{A}:1-4"))) };
+    let v2 = ClientDumpRequest { heartbeat_v2: true, ..request(mysql(&format!("{A}:1-4"))) };
     let last = stream(&log, &v2).unwrap().pop().unwrap();
     let header = EventHeader::parse(&last.0).unwrap();
     assert_eq!((header.event_type, u64::from(header.end_log_pos)), (EventType::HEARTBEAT_V2, end(1, 1)));
@@ -240,7 +241,7 @@ fn a_transaction_without_gtid_cannot_be_told_from_others() {
 
 #[test]
 fn checksums_are_as_in_the_log_but_for_the_first_rotate() {
-    let request = |checksum| DumpRequest { checksum, ..request(at("", 4)) };
+    let request = |checksum| ClientDumpRequest { checksum, ..request(at("", 4)) };
     let with = mysql_log(ChecksumAlgorithm::Crc32);
     let without = mysql_log(ChecksumAlgorithm::Off);
     let first = |log: &Writer, checksum| stream(log, &request(checksum)).unwrap()[0].0.len();
@@ -292,9 +293,9 @@ fn group(gtid: &str) -> String {
 }
 
 /// A stream of the MariaDB log, without what begins the files.
-fn mariadb_run(of: MariadbRequest) -> Result<String, Refusal> {
+fn mariadb_run(of: MariadbRequest) -> Result<String, ClientError> {
     let log = mariadb_log();
-    let shown = run(&log, &request(From::Mariadb(of)))?;
+    let shown = run(&log, &request(RequestedStart::Mariadb(of)))?;
     let place = format!("fd {}", log.parts[0].format_description.len() + 4);
     let heads = ["fake rotate", "real rotate", &place, "list 0 "];
     // The list of an empty binlog that the first file begins with.
@@ -327,9 +328,9 @@ fn what_a_mariadb_client_has_is_left_out_and_told_by_a_list() {
 #[test]
 fn a_domain_that_turns_up_must_hold_the_clients_position() {
     let mut log = mariadb_log();
-    let request = request(From::Mariadb(mariadb("0-2-4,2-5-2,7-7-5")));
+    let request = request(RequestedStart::Mariadb(mariadb("0-2-4,2-5-2,7-7-5")));
     let begin = match start::decide(&request, &log) {
-        Outcome::Begin(begin) => begin,
+        StartDecision::Begin(begin) => begin,
         other => panic!("{other:?}"),
     };
     let mut filter = StreamFilter::new(&request, begin, Flavour::MariaDb, OURS);
@@ -369,7 +370,7 @@ fn a_mariadb_client_stops_where_it_wants_to() {
 #[test]
 fn annotations_and_marked_events_are_for_those_who_want_them() {
     let mut log = mariadb_log();
-    let wants = DumpRequest { annotate_rows: true, ..request(at("b.2", 4)) };
+    let wants = ClientDumpRequest { annotate_rows: true, ..request(at("b.2", 4)) };
     assert!(run(&log, &wants).unwrap().contains("gtid 0-2-4, annotate_rows, intvar, xid!"));
     log.begin("b.3", 4);
     let mark = EventHeader::FLAG_SKIP_REPLICATION;
@@ -377,13 +378,13 @@ fn annotations_and_marked_events_are_for_those_who_want_them() {
     log.add(events.to_vec(), EntryKind::Transaction, maria("0-1-9"));
     let place = log.parts[0].format_description.len() + 4;
     expect(&log, &request(at("b.3", 4)), &format!("fake rotate b.3:4, fd {place} 77, intvar, intvar!"));
-    let skips = DumpRequest { skip_marked: true, ..request(at("b.3", 4)) };
+    let skips = ClientDumpRequest { skip_marked: true, ..request(at("b.3", 4)) };
     expect(&log, &skips, &format!("fake rotate b.3:4, fd {place} 77"));
 }
 
 #[test]
 fn heartbeats_beyond_4_gib() {
-    let maker = Maker { server_id: OURS, checksum: false };
+    let maker = ArtificialEventBuilder { server_id: OURS, checksum: false };
     let position = (5 << 32) + 7;
     let check = |flavour, v2, in_header: u32, expected| {
         let event = maker.heartbeat(flavour, v2, "b.1", position);
@@ -404,10 +405,10 @@ fn a_damaged_head_is_refused() {
     let log = mysql_log(ChecksumAlgorithm::Crc32);
     let request = request(at("b.1", 4));
     let begin = match start::decide(&request, &log) {
-        Outcome::Begin(begin) => begin,
+        StartDecision::Begin(begin) => begin,
         other => panic!("{other:?}"),
     };
-    let segment = Segment { file: "b.1", epoch: 1, source_offset: 4 };
+    let segment = ServedSegment { file: "b.1", epoch: 1, source_offset: 4 };
     let enter = |bytes: &[u8]| {
         StreamFilter::new(&request, begin.clone(), Flavour::MySql, OURS).enter(segment, bytes).map(drop)
     };

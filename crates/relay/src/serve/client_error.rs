@@ -14,7 +14,7 @@ const QUOTED_BYTES_MAX: usize = 80;
 
 /// An error for a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct ClientError {
     /// The server's number for it.
     pub code: u16,
     /// Five characters.
@@ -23,7 +23,7 @@ pub struct Refusal {
     pub message: String,
 }
 
-impl Refusal {
+impl ClientError {
     /// Ends a dump; a replica that gets it does not try again.
     pub const FATAL_ERROR_READING_BINLOG: u16 = 1236;
     /// A statement that the grammar does not have.
@@ -68,7 +68,7 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}): {}", self.code, self.sqlstate, self.message)
     }
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn what_clients_would_cut_off_is_cut_between_characters() {
-        let refusal = Refusal::dump("ä".repeat(300));
+        let refusal = ClientError::dump("ä".repeat(300));
         assert_eq!(refusal.message, "ä".repeat(255));
         assert_eq!(quoted("name"), "name");
         assert_eq!(quoted(&"n".repeat(80)), "n".repeat(80));

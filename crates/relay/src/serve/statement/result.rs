@@ -1,17 +1,17 @@
 //! What is answered to a statement.
 
-use super::session::Value;
-use crate::serve::refusal::Refusal;
+use super::session::SqlValue;
+use crate::serve::client_error::ClientError;
 
 /// The answer to a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum StatementResult {
     /// Done.
     Ok,
-    /// Rows, maybe none.
-    Rows(Rows),
+    /// ResultRows, maybe none.
+    Rows(ResultRows),
     /// Refused.
-    Error(Refusal),
+    Error(ClientError),
     /// End a connection, or what it is doing, and then say OK.
     Kill {
         /// Its number.
@@ -44,60 +44,60 @@ pub enum PurgeBefore {
 
 /// A result set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rows {
+pub struct ResultRows {
     /// Its columns.
-    pub columns: Vec<Column>,
+    pub columns: Vec<ResultColumn>,
     /// Its rows; each as long as `columns`.
     pub rows: Vec<Vec<Option<String>>>,
 }
 
 /// A column of a result set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Column {
+pub struct ResultColumn {
     /// Its name.
     pub name: String,
     /// What its values are.
-    pub column_type: ColumnType,
+    pub column_type: ResultColumnType,
 }
 
 /// What the values of a column are. All are sent as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ColumnType {
+pub enum ResultColumnType {
     /// Whole numbers.
     Integer,
     /// Texts in UTF-8.
     Text,
 }
 
-impl Rows {
+impl ResultRows {
     /// A result set whose columns are given as `name`, or `name#` for whole numbers.
     pub(super) fn new(columns: &[&str]) -> Self {
         let column = |text: &&str| match text.strip_suffix('#') {
-            Some(name) => Column { name: name.to_owned(), column_type: ColumnType::Integer },
-            None => Column { name: (*text).to_owned(), column_type: ColumnType::Text },
+            Some(name) => ResultColumn { name: name.to_owned(), column_type: ResultColumnType::Integer },
+            None => ResultColumn { name: (*text).to_owned(), column_type: ResultColumnType::Text },
         };
         Self { columns: columns.iter().map(column).collect(), rows: Vec::new() }
     }
 
     /// Adds a row.
-    pub(super) fn push(&mut self, values: impl IntoIterator<Item = Value>) {
-        self.rows.push(values.into_iter().map(Value::into_cell).collect());
+    pub(super) fn push(&mut self, values: impl IntoIterator<Item = SqlValue>) {
+        self.rows.push(values.into_iter().map(SqlValue::into_cell).collect());
     }
 }
 
-impl From<Rows> for Answer {
-    fn from(rows: Rows) -> Self {
+impl From<ResultRows> for StatementResult {
+    fn from(rows: ResultRows) -> Self {
         Self::Rows(rows)
     }
 }
 
-impl From<&str> for Value {
+impl From<&str> for SqlValue {
     fn from(text: &str) -> Self {
         Self::Text(text.to_owned())
     }
 }
 
-impl From<String> for Value {
+impl From<String> for SqlValue {
     fn from(text: String) -> Self {
         Self::Text(text)
     }
@@ -105,7 +105,7 @@ impl From<String> for Value {
 
 macro_rules! integers {
     ($($int:ty)*) => {$(
-        impl From<$int> for Value {
+        impl From<$int> for SqlValue {
             fn from(number: $int) -> Self {
                 Self::Integer(number.into())
             }

@@ -12,13 +12,13 @@ const CREATED_OFFSET: usize = EVENT_HEADER_BYTES + 2 + 50;
 
 /// Makes events in the name of a server.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Maker {
+pub(super) struct ArtificialEventBuilder {
     pub server_id: ServerId,
     /// Whether they get a checksum.
     pub checksum: bool,
 }
 
-impl Maker {
+impl ArtificialEventBuilder {
     /// Says which file and offset come next.
     pub fn rotate(self, file: &str, position: u64) -> Vec<u8> {
         let body = Rotate { position, file_name: file.as_bytes() }.to_body();
@@ -72,7 +72,7 @@ fn sealed(header: &EventHeader, body: &[u8], checksum: bool) -> Vec<u8> {
 
 /// What is taken out of a format description event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cleared {
+pub(super) enum ClearedFields {
     /// Nothing: the client has never seen it.
     Nothing,
     /// The time at which the server started: a replica that sees it drops its temporary tables.
@@ -82,12 +82,16 @@ pub(super) enum Cleared {
 }
 
 /// A format description event for the head of a stream or file, from its bytes in the log.
-pub(super) fn format_description(event: &[u8], format: &FormatDescription, cleared: Cleared) -> Vec<u8> {
+pub(super) fn format_description(
+    event: &[u8],
+    format: &FormatDescription,
+    cleared: ClearedFields,
+) -> Vec<u8> {
     let mut event = event.to_vec();
-    if cleared == Cleared::Nothing {
+    if cleared == ClearedFields::Nothing {
         return event;
     }
-    if cleared == Cleared::CreatedAndPlace
+    if cleared == ClearedFields::CreatedAndPlace
         && let Some(place) = event.get_mut(13..17)
     {
         place.fill(0);

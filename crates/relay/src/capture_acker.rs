@@ -7,26 +7,26 @@ use tailwater_log::{AckMode, LogHandle};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::acker::{AckerState, Order};
+use crate::persisted_orders::{AckerState, CaptureOrder};
 use crate::status::{CaptureState, CaptureStatus};
 use crate::{CaptureOptions, RelayError};
 
 /// How long a capture may take to obey: an fdatasync of its log, and one of the file that keeps the order.
-const OBEY_PATIENCE: Duration = Duration::from_secs(10);
+const ORDER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Orders that wait while the capture is busy; nobody gives so many.
-const ORDERS_WAITING_MAX: usize = 16;
+const QUEUED_ORDERS_MAX: usize = 16;
 
 /// An order on its way to the capture.
 #[derive(Debug)]
-pub(crate) struct GivenOrder {
-    pub order: Order,
+pub(crate) struct OrderRequest {
+    pub order: CaptureOrder,
     pub token: u64,
     pub answer: oneshot::Sender<Result<(), RelayError>>,
 }
 
-pub(crate) fn channel() -> (mpsc::Sender<GivenOrder>, mpsc::Receiver<GivenOrder>) {
-    mpsc::channel(ORDERS_WAITING_MAX)
+pub(crate) fn order_channel() -> (mpsc::Sender<OrderRequest>, mpsc::Receiver<OrderRequest>) {
+    mpsc::channel(QUEUED_ORDERS_MAX)
 }
 
 /// A running capture, as something that acknowledges. Cheap to clone; outlives the capture, and says so then.
@@ -34,22 +34,22 @@ pub(crate) fn channel() -> (mpsc::Sender<GivenOrder>, mpsc::Receiver<GivenOrder>
 /// Orders of a term below the highest seen are refused. Each method is back in bounded time; the order of one that is dropped
 /// before may yet be obeyed.
 #[derive(Debug, Clone)]
-pub struct Acker {
+pub struct CaptureAcker {
     /// The source's own name, by which it is followed as any other server.
     source: String,
     /// The other servers that can be followed.
     servers: Arc<[String]>,
-    orders: mpsc::Sender<GivenOrder>,
+    orders: mpsc::Sender<OrderRequest>,
     log: LogHandle,
     status: Arc<CaptureStatus>,
     /// Whatever is acknowledged is durable.
     durable: bool,
 }
 
-impl Acker {
+impl CaptureAcker {
     pub(crate) fn new(
         options: &CaptureOptions,
-        orders: mpsc::Sender<GivenOrder>,
+        orders: mpsc::Sender<OrderRequest>,
         log: LogHandle,
         status: Arc<CaptureStatus>,
     ) -> Self {
@@ -63,10 +63,10 @@ impl Acker {
     /// acknowledged: the connection is gone, everything received whole is durable, and so is the order.
     ///
     /// # Errors
-    /// [`RelayError::StaleOrder`]; [`RelayError::OrderUnheard`]; [`RelayError::Log`] if the order could not be kept: the
+    /// [`RelayError::StaleOrder`]; [`RelayError::OrderNotTaken`]; [`RelayError::Log`] if the order could not be kept: the
     /// capture goes on then, and may be stopped after a restart.
     pub async fn stop(&self, token: u64) -> Result<AckerState, RelayError> {
-        self.give(Order::Stop, token).await?;
+        self.send_order(CaptureOrder::Stop, token).await?;
         self.read()
     }
 
@@ -76,10 +76,10 @@ impl Acker {
     /// [`RelayError::Log`] if the log cannot be read.
     pub fn read(&self) -> Result<AckerState, RelayError> {
         // In this order: what is held by one that is stopped is read after it stopped.
-        let ordered = self.status.ordered();
+        let orders = self.status.orders();
         let holds = self.log.gtid_set();
-        let before = self.log.gtids_not_here()?.or_else(|| holds.clone());
-        Ok(AckerState { ordered, durable: self.durable, holds, before })
+        let before = self.log.gtids_purged_or_before()?.or_else(|| holds.clone());
+        Ok(AckerState { orders, durable: self.durable, holds, before })
     }
 
     /// Captures again, from whom it did before. Does not wait until that streams. One that captures reconnects.
@@ -87,7 +87,7 @@ impl Acker {
     /// # Errors
     /// As [`Self::stop`].
     pub async fn start(&self, token: u64) -> Result<(), RelayError> {
-        self.give(Order::Start, token).await
+        self.send_order(CaptureOrder::Start, token).await
     }
 
     /// Captures from `server` from now on, over restarts too, and waits until that streams, no longer than `patience`.
@@ -103,27 +103,27 @@ impl Acker {
             return Err(RelayError::UnknownServer { server: server.to_owned(), known });
         }
         let until = Instant::now() + patience;
-        self.give(Order::Follow((!is_own).then(|| server.to_owned())), token).await?;
-        self.until_streaming(server, until).await
+        self.send_order(CaptureOrder::Follow((!is_own).then(|| server.to_owned())), token).await?;
+        self.wait_until_streaming(server, until).await
     }
 
-    async fn give(&self, order: Order, token: u64) -> Result<(), RelayError> {
+    async fn send_order(&self, order: CaptureOrder, token: u64) -> Result<(), RelayError> {
         // Also here: an order that comes too late is not to interrupt the stream.
-        self.status.ordered().check(token)?;
-        let unheard = |reason: &str| RelayError::OrderUnheard { reason: reason.to_owned() };
+        self.status.orders().check(token)?;
+        let not_taken = |reason: &str| RelayError::OrderNotTaken { reason: reason.to_owned() };
         let (answer, heard) = oneshot::channel();
         let given = async {
-            let sent = self.orders.send(GivenOrder { order, token, answer }).await;
-            sent.map_err(|_| unheard("it has ended"))?;
-            heard.await.map_err(|_| unheard("it ended meanwhile"))?
+            let sent = self.orders.send(OrderRequest { order, token, answer }).await;
+            sent.map_err(|_| not_taken("it has ended"))?;
+            heard.await.map_err(|_| not_taken("it ended meanwhile"))?
         };
-        match tokio::time::timeout(OBEY_PATIENCE, given).await {
+        match tokio::time::timeout(ORDER_TIMEOUT, given).await {
             Ok(result) => result,
-            Err(_) => Err(unheard("it did not answer in time; it may yet obey")),
+            Err(_) => Err(not_taken("it did not answer in time; it may yet obey")),
         }
     }
 
-    async fn until_streaming(&self, server: &str, until: Instant) -> Result<(), RelayError> {
+    async fn wait_until_streaming(&self, server: &str, until: Instant) -> Result<(), RelayError> {
         let failed = |reason: String| RelayError::NotFollowing { server: server.to_owned(), reason };
         loop {
             // Before the look, so that no change is missed between the two.

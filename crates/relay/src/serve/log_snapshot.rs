@@ -2,18 +2,18 @@
 
 use std::collections::HashMap;
 
-use tailwater_log::{Entry, LogHandle, LogPosition};
+use tailwater_log::{LogEntry, LogHandle, LogPosition};
 use tailwater_wire::Flavour;
 use tailwater_wire::event::{ChecksumAlgorithm, EVENT_HEADER_BYTES, FormatDescription};
 use tailwater_wire::gtid::{Gtid, GtidSet};
 
 use super::catalog::{Catalog, FIRST_EVENT, SegmentView};
-use super::refusal::Refusal;
-use super::start::History;
+use super::client_error::ClientError;
+use super::start::LogHistory;
 
 /// A log at one moment.
 #[derive(Debug)]
-pub(crate) struct LogView {
+pub(crate) struct LogSnapshot {
     log: LogHandle,
     flavour: Flavour,
     catalog: Catalog,
@@ -24,21 +24,21 @@ pub(crate) struct LogView {
 
 /// What the format description events at the heads of segments say. They never change.
 #[derive(Debug, Default)]
-pub(crate) struct Heads {
-    known: HashMap<u64, Head>,
+pub(crate) struct SegmentHeads {
+    known: HashMap<u64, SegmentHead>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Head {
+struct SegmentHead {
     /// Length of the event in bytes.
     bytes: u64,
     /// Of the segment's events.
     checksum: ChecksumAlgorithm,
 }
 
-impl Heads {
+impl SegmentHeads {
     /// `None` if the head is not there yet, or gone just now: nothing in the segment can be asked for then.
-    fn of(&mut self, log: &LogHandle, segment: u64) -> Option<Head> {
+    fn of(&mut self, log: &LogHandle, segment: u64) -> Option<SegmentHead> {
         if let Some(head) = self.known.get(&segment) {
             return Some(*head);
         }
@@ -48,7 +48,7 @@ impl Heads {
         let mut event = Vec::new();
         reader.read_event(&mut event).ok()?;
         let format = FormatDescription::parse(event.get(EVENT_HEADER_BYTES..)?).ok()?;
-        let head = Head {
+        let head = SegmentHead {
             bytes: u64::from(header.event_length),
             checksum: format.checksum.unwrap_or(ChecksumAlgorithm::Off),
         };
@@ -57,9 +57,9 @@ impl Heads {
     }
 }
 
-impl LogView {
+impl LogSnapshot {
     /// What a log has now; `None` while it has nothing.
-    pub(crate) fn of(log: &LogHandle, heads: &mut Heads) -> Option<Self> {
+    pub(crate) fn of(log: &LogHandle, heads: &mut SegmentHeads) -> Option<Self> {
         let segments = log.segments();
         let newest = segments.last()?;
         let source = newest.source.clone();
@@ -91,7 +91,7 @@ impl LogView {
         let mut reader = self.log.reader(LogPosition { segment: at.segment, offset: FIRST_EVENT }).ok()?;
         while reader.position() < at {
             match reader.try_next().ok()?? {
-                Entry { gtid: Some(Gtid::MariaDb(gtid)), .. } if reader.position() <= at => {
+                LogEntry { gtid: Some(Gtid::MariaDb(gtid)), .. } if reader.position() <= at => {
                     state.update(gtid)
                 }
                 _ => {}
@@ -119,7 +119,7 @@ fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     Some(uuid)
 }
 
-impl History for LogView {
+impl LogHistory for LogSnapshot {
     fn flavour(&self) -> Flavour {
         self.flavour
     }
@@ -132,8 +132,8 @@ impl History for LogView {
         self.gtids.clone()
     }
 
-    fn gtids_before(&self, segment: u64) -> Result<Option<GtidSet>, Refusal> {
-        self.log.gtids_before(segment).map_err(|error| Refusal::dump(error.to_string()))
+    fn gtids_before(&self, segment: u64) -> Result<Option<GtidSet>, ClientError> {
+        self.log.gtids_before(segment).map_err(|error| ClientError::dump(error.to_string()))
     }
 
     fn source_uuid(&self) -> Option<[u8; 16]> {

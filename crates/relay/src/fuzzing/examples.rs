@@ -8,9 +8,9 @@ use tailwater_wire::event::ChecksumAlgorithm;
 use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MysqlGtid, MysqlGtidSet};
 
 use crate::serve::catalog::{Catalog, FIRST_EVENT, SegmentView};
-use crate::serve::refusal::Refusal;
-use crate::serve::start::History;
-use crate::serve::statement::{CaptureError, CaptureView, ProcessView, ReplicaView, ServedGtids, View};
+use crate::serve::client_error::ClientError;
+use crate::serve::start::LogHistory;
+use crate::serve::statement::{CaptureError, CaptureView, ProcessView, ReplicaView, ServedGtids, ServerView};
 
 /// The source's UUID.
 const SOURCE: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
@@ -21,7 +21,7 @@ const OTHER: &str = "00000000-0000-0000-0000-00000000000b";
 /// No text of the made-up server is longer, in bytes.
 pub(super) const VIEW_TEXT_BYTES_MAX: usize = 512;
 
-static MYSQL_VIEW: LazyLock<View> = LazyLock::new(|| {
+static MYSQL_VIEW: LazyLock<ServerView> = LazyLock::new(|| {
     let set = |text: &str| MysqlGtidSet::parse(text).expect("a GTID set");
     make_view(ServedGtids::Mysql {
         executed: set(&format!("{SOURCE}:1-30:tag:1-3,{OTHER}:1-5")),
@@ -30,25 +30,25 @@ static MYSQL_VIEW: LazyLock<View> = LazyLock::new(|| {
     })
 });
 
-static MARIADB_VIEW: LazyLock<View> = LazyLock::new(|| {
+static MARIADB_VIEW: LazyLock<ServerView> = LazyLock::new(|| {
     let state = MariadbBinlogState::parse("0-1-20,0-2-30,2-3-7").expect("a binlog state");
     make_view(ServedGtids::Mariadb { state, domain: 0 })
 });
 
 /// What a binlog server of a flavour has to say.
-pub(super) fn view(flavour: Flavour) -> &'static View {
+pub(super) fn view(flavour: Flavour) -> &'static ServerView {
     match flavour {
         Flavour::MySql => &MYSQL_VIEW,
         Flavour::MariaDb => &MARIADB_VIEW,
     }
 }
 
-fn make_view(gtids: ServedGtids) -> View {
+fn make_view(gtids: ServedGtids) -> ServerView {
     let replica = ReplicaView { server_id: 2, host: "replica".into(), port: 3306, ..ReplicaView::default() };
     let process =
         ProcessView { id: 7, user: "repl".into(), command: "Query".into(), ..ProcessView::default() };
     let error = CaptureError { number: 2013, message: "the stream ended".into(), time: 1_709_207_999 };
-    View {
+    ServerView {
         server_version: "9.7.0".into(),
         server_id: 4711,
         server_uuid: SOURCE.into(),
@@ -78,7 +78,7 @@ fn make_view(gtids: ServedGtids) -> View {
 }
 
 /// A log.
-pub(super) struct Log {
+pub(super) struct ExampleLog {
     flavour: Flavour,
     catalog: Catalog,
     before: BTreeMap<u64, Option<GtidSet>>,
@@ -86,14 +86,14 @@ pub(super) struct Log {
 }
 
 /// A segment: the source's file, the offset in it, the number of the source, and the transactions before it.
-type Segment<'a> = (&'a str, u64, u32, Option<&'a str>);
+type SegmentSpec<'a> = (&'a str, u64, u32, Option<&'a str>);
 
-impl Log {
+impl ExampleLog {
     /// Segments of 1000 bytes and, behind `first_number`, what all have.
-    fn new(flavour: Flavour, first_number: u64, segments: &[Segment<'_>], gtids: &str) -> Self {
+    fn new(flavour: Flavour, first_number: u64, segments: &[SegmentSpec<'_>], gtids: &str) -> Self {
         let set = |text: &str| GtidSet::parse(flavour, text).expect("a GTID set");
         let numbered = || (first_number..).zip(segments);
-        let view = |(number, (file, source_offset, epoch, _)): (u64, &Segment<'_>)| SegmentView {
+        let view = |(number, (file, source_offset, epoch, _)): (u64, &SegmentSpec<'_>)| SegmentView {
             number,
             source_file: (*file).to_owned(),
             source_offset: *source_offset,
@@ -111,7 +111,7 @@ impl Log {
     }
 }
 
-impl History for Log {
+impl LogHistory for ExampleLog {
     fn flavour(&self) -> Flavour {
         self.flavour
     }
@@ -124,7 +124,7 @@ impl History for Log {
         self.gtids.clone()
     }
 
-    fn gtids_before(&self, segment: u64) -> Result<Option<GtidSet>, Refusal> {
+    fn gtids_before(&self, segment: u64) -> Result<Option<GtidSet>, ClientError> {
         Ok(self.before.get(&segment).cloned().flatten())
     }
 
@@ -135,7 +135,7 @@ impl History for Log {
 }
 
 /// A log of each kind: whole, purged and moved to another source, begun in mid-file with a hole in it, empty.
-fn make_logs(flavour: Flavour, [first, second, third]: [&str; 3], all: &str) -> Vec<Log> {
+fn make_logs(flavour: Flavour, [first, second, third]: [&str; 3], all: &str) -> Vec<ExampleLog> {
     let whole =
         [("b.000001", 4, 1, Some("")), ("b.000002", 4, 1, Some(first)), ("b.000003", 4, 1, Some(second))];
     let moved =
@@ -147,27 +147,27 @@ fn make_logs(flavour: Flavour, [first, second, third]: [&str; 3], all: &str) -> 
         ("b.000003", 4, 1, Some(third)),
     ];
     vec![
-        Log::new(flavour, 1, &whole, all),
-        Log::new(flavour, 3, &moved, all),
-        Log::new(flavour, 1, &holed, all),
-        Log::new(flavour, 1, &[], ""),
+        ExampleLog::new(flavour, 1, &whole, all),
+        ExampleLog::new(flavour, 3, &moved, all),
+        ExampleLog::new(flavour, 1, &holed, all),
+        ExampleLog::new(flavour, 1, &[], ""),
     ]
 }
 
-static MYSQL_LOGS: LazyLock<Vec<Log>> = LazyLock::new(|| {
+static MYSQL_LOGS: LazyLock<Vec<ExampleLog>> = LazyLock::new(|| {
     let before =
         [format!("{SOURCE}:1-10"), format!("{SOURCE}:1-20"), format!("{SOURCE}:1-20:tag:1-3,{OTHER}:1-5")];
     let all = format!("{SOURCE}:1-30:tag:1-3,{OTHER}:1-5");
     make_logs(Flavour::MySql, before.each_ref().map(String::as_str), &all)
 });
 
-static MARIADB_LOGS: LazyLock<Vec<Log>> = LazyLock::new(|| {
+static MARIADB_LOGS: LazyLock<Vec<ExampleLog>> = LazyLock::new(|| {
     let before = ["0-1-10,2-3-7", "0-1-20,2-3-7", "0-1-20,0-2-25,2-3-7"];
     make_logs(Flavour::MariaDb, before, "0-1-20,0-2-30,2-3-7")
 });
 
 /// A few logs of a flavour.
-pub(super) fn logs(flavour: Flavour) -> &'static [Log] {
+pub(super) fn logs(flavour: Flavour) -> &'static [ExampleLog] {
     match flavour {
         Flavour::MySql => &MYSQL_LOGS,
         Flavour::MariaDb => &MARIADB_LOGS,

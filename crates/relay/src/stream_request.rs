@@ -8,11 +8,11 @@ use tailwater_wire::gtid::GtidSet;
 use tracing::{info, warn};
 
 use crate::RelayError;
-use crate::driver::Driver;
-use crate::reading::FIRST_EVENT_OFFSET;
-use crate::resume::{self, LogState, Resume, SourceState, StartPolicy};
+use crate::driver::CaptureDriver;
+use crate::resume::{self, LogCoverage, ResumePoint, SourceState, StartPolicy};
 use crate::source;
-use crate::track::{LogTail, Overlap, StreamKind};
+use crate::stream_ingest::FIRST_EVENT_OFFSET;
+use crate::stream_position::{LogTail, Overlap, StreamKind};
 
 /// How long a stream may be silent before it counts as broken: three heartbeats, and where they come often, eight, up to 2 s. A
 /// packet that is lost twice is sent again within that, and a source that stands still for a second is still read.
@@ -20,16 +20,16 @@ fn silence_max(heartbeat: Duration) -> Duration {
     heartbeat.saturating_mul(3).max(heartbeat.saturating_mul(8).min(Duration::from_secs(2)))
 }
 
-impl Driver {
+impl CaptureDriver {
     /// MariaDB: the newest file, if the log ends in an older one; up to there the stream is to be an asynchronous one.
     ///
     /// The older file may end in the middle of an event, which ends the stream; and a semi-sync stream that ends as soon as
     /// it began can leave MariaDB's dump thread waiting for its ACK receiver for ever, with every later stream of the same
     /// `server_id` waiting for that thread.
-    pub(crate) async fn catch_up(
+    pub(crate) async fn catch_up_target(
         &self,
         control: &mut Connection,
-        log: &LogState,
+        log: &LogCoverage,
         source: &SourceState,
     ) -> Result<Option<String>, RelayError> {
         match &log.tail {
@@ -41,16 +41,20 @@ impl Driver {
                     && !log.torn =>
             {
                 let current =
-                    source::ask_current_binlog(control, &self.connect, self.options.server_id).await?;
+                    source::query_current_binlog(control, &self.connect, self.options.server_id).await?;
                 Ok(current.filter(|current| resume::number(current) > resume::number(&tail.file)))
             }
             _ => Ok(None),
         }
     }
 
-    /// Frees a dump thread of MariaDB that hangs as [`Driver::catch_up`] says: any new semi-sync stream does so. One with
+    /// Frees a dump thread of MariaDB that hangs as [`CaptureDriver::catch_up_target`] says: any new semi-sync stream does so. One with
     /// server id 0, as `mariadb-binlog` has it, does not wait for other threads itself. It acknowledges nothing.
-    pub(crate) async fn wake(&self, resume: &Resume, log: &LogState) -> Option<DumpStream> {
+    pub(crate) async fn free_hung_dump_thread(
+        &self,
+        resume: &ResumePoint,
+        log: &LogCoverage,
+    ) -> Option<DumpStream> {
         let (start, _) = dump_start(resume, log);
         let request = DumpRequest {
             semi_sync: true,
@@ -68,8 +72,8 @@ impl Driver {
 
     pub(crate) async fn open_stream(
         &self,
-        resume: &Resume,
-        log: &LogState,
+        resume: &ResumePoint,
+        log: &LogCoverage,
         synchronous: bool,
     ) -> Result<(DumpStream, StreamKind), RelayError> {
         let (start, kind) = dump_start(resume, log);
@@ -85,8 +89,11 @@ impl Driver {
     }
 
     /// The source's binlog files; `None` if it keeps them locked. The connection is a new one then.
-    async fn ask_binlogs(&self, control: &mut Connection) -> Result<Option<Vec<(String, u64)>>, RelayError> {
-        match source::ask_binlogs(control).await {
+    async fn query_binlogs(
+        &self,
+        control: &mut Connection,
+    ) -> Result<Option<Vec<(String, u64)>>, RelayError> {
+        match source::query_binlogs(control).await {
             Err(error @ RelayError::Answer { .. }) => {
                 warn!(code = error.code(), "{error}");
                 *control = Connection::connect(&self.connect).await?;
@@ -97,12 +104,12 @@ impl Driver {
     }
 
     /// The source refused what was asked for. That GTIDs may lead on is no error; all else is, and says what it means.
-    pub(crate) async fn explain(
+    pub(crate) async fn classify_refusal(
         &self,
         control: &mut Connection,
-        log: &LogState,
+        log: &LogCoverage,
         source: &mut SourceState,
-        resume: &Resume,
+        resume: &ResumePoint,
         refusal: SessionError,
     ) -> Result<(), RelayError> {
         let Some((tail, _)) = &log.tail else {
@@ -117,10 +124,10 @@ impl Driver {
         if log.torn {
             return Err(RelayError::TornTail { file: tail.file.clone() });
         }
-        let Resume::FilePosition { file, position } = resume else {
+        let ResumePoint::FilePosition { file, position } = resume else {
             return Err(resume::refused_by_gtid(log, &refusal.to_string()));
         };
-        source.binlogs = match self.ask_binlogs(control).await? {
+        source.binlogs = match self.query_binlogs(control).await? {
             // What the list would show can be told from the refusal.
             None if says(&refusal, "Could not find first log file") => Some(Vec::new()),
             None if says(&refusal, "position") => Some(vec![(file.clone(), 0)]),
@@ -128,8 +135,8 @@ impl Driver {
             list => list,
         };
         match resume::decide(log, source, &self.options.start)? {
-            Resume::Gtid => Ok(()),
-            Resume::FilePosition { .. } => Err(RelayError::Diverged {
+            ResumePoint::Gtid => Ok(()),
+            ResumePoint::FilePosition { .. } => Err(RelayError::Diverged {
                 file: file.clone(),
                 position: *position,
                 detail: format!("no event can be read there ({refusal})"),
@@ -137,7 +144,7 @@ impl Driver {
         }
     }
 
-    pub(crate) fn log_state(&mut self, flavour: Flavour) -> Result<LogState, RelayError> {
+    pub(crate) fn log_coverage(&mut self, flavour: Flavour) -> Result<LogCoverage, RelayError> {
         let mut head = None;
         let tail = match self.log.source_tail() {
             None => None,
@@ -160,20 +167,20 @@ impl Driver {
             }
         };
         let gtids = self.log.gtid_set().cloned().unwrap_or_else(|| GtidSet::empty(flavour));
-        let torn = tail.as_ref().is_some_and(|(tail, _)| self.torn.as_ref() == Some(&tail.file));
-        Ok(LogState { tail, head, gtids, torn })
+        let torn = tail.as_ref().is_some_and(|(tail, _)| self.torn_file.as_ref() == Some(&tail.file));
+        Ok(LogCoverage { tail, head, gtids, torn })
     }
 }
 
-fn dump_start(resume: &Resume, log: &LogState) -> (DumpStart, StreamKind) {
+fn dump_start(resume: &ResumePoint, log: &LogCoverage) -> (DumpStart, StreamKind) {
     match (resume, &log.gtids) {
-        (Resume::FilePosition { file, position }, _) => {
+        (ResumePoint::FilePosition { file, position }, _) => {
             (DumpStart::FilePosition { file: file.clone(), position: *position }, StreamKind::FilePosition)
         }
-        (Resume::Gtid, GtidSet::MySql(set)) => {
+        (ResumePoint::Gtid, GtidSet::MySql(set)) => {
             (DumpStart::MysqlGtid { set_block: set.encode() }, StreamKind::Gtid)
         }
-        (Resume::Gtid, GtidSet::MariaDb(state)) => {
+        (ResumePoint::Gtid, GtidSet::MariaDb(state)) => {
             (DumpStart::MariadbGtid { connect_state: state.position().to_string() }, StreamKind::Gtid)
         }
     }
@@ -189,10 +196,10 @@ fn says(error: &SessionError, text: &str) -> bool {
     error.server_error().is_some_and(|server| server.message.expose().contains(text))
 }
 
-fn describe(resume: &Resume, log: &LogState) -> String {
+fn describe(resume: &ResumePoint, log: &LogCoverage) -> String {
     match resume {
-        Resume::FilePosition { file, .. } if file.is_empty() => "the oldest binlog file".into(),
-        Resume::FilePosition { file, position } => format!("{file}:{position}"),
-        Resume::Gtid => format!("GTIDs behind {}", log.gtids),
+        ResumePoint::FilePosition { file, .. } if file.is_empty() => "the oldest binlog file".into(),
+        ResumePoint::FilePosition { file, position } => format!("{file}:{position}"),
+        ResumePoint::Gtid => format!("GTIDs behind {}", log.gtids),
     }
 }

@@ -10,7 +10,7 @@ use crate::flusher::{Flusher, SyncTarget};
 use crate::framing::{Before, Framing};
 use crate::index::SegmentHeader;
 use crate::options::LogOptions;
-use crate::position::{Entry, LogPosition};
+use crate::position::{LogEntry, LogPosition};
 use crate::progress::Shared;
 use crate::segment::{FIRST_EVENT_OFFSET, segment_name};
 use crate::storage::File;
@@ -173,7 +173,7 @@ impl ActiveSegment {
     }
 
     /// The present event is complete.
-    pub(crate) fn end_event(&mut self) -> Option<Entry> {
+    pub(crate) fn end_event(&mut self) -> Option<LogEntry> {
         let end = self.position().offset;
         self.framing.end_event(end)
     }

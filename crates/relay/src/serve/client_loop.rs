@@ -9,12 +9,12 @@ use tailwater_wire::protocol::command::{Command, RegisterReplica};
 use tailwater_wire::protocol::response::OkPacket;
 use tracing::info;
 
-use super::clients::{Registered, Replica};
-use super::refusal::Refusal;
-use super::server::Shared;
-use super::start::{self, Begin, DumpRequest, Outcome};
-use super::statement::{Answer, ColumnType, Rows, Session, answer};
-use super::{purging, sending, view};
+use super::client_error::ClientError;
+use super::clients::{ClientRegistration, ReplicaRegistration};
+use super::server::ServerShared;
+use super::start::{self, ClientDumpRequest, StartDecision, StreamStart};
+use super::statement::{ResultColumnType, ResultRows, StatementResult, StatementSession, execute};
+use super::{binlog_sender, purge, status_view};
 
 /// Commands besides those of [`Command`] that clients send, and that are answered.
 const COM_INIT_DB: u8 = 0x02;
@@ -25,15 +25,18 @@ const COM_RESET_CONNECTION: u8 = 0x1f;
 const AHEAD_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Hears a client that has logged in.
-pub(super) async fn converse(mut client: ClientSession, shared: &Shared) -> Result<(), SessionError> {
+pub(super) async fn run_client_loop(
+    mut client: ClientSession,
+    shared: &ServerShared,
+) -> Result<(), SessionError> {
     let registered = shared.clients.add(client.connection_id(), client.user(), client.peer());
-    let mut session = Session::default();
+    let mut session = StatementSession::default();
     // What it is told of the time counts from here on.
     let clock_steps = shared.served.status.clock_steps();
     loop {
         let payload = tokio::select! {
-            () = shared.stop.cancelled() => return say_goodbye(client).await,
-            () = registered.stop().cancelled() => return say_goodbye(client).await,
+            () = shared.stop.cancelled() => return send_shutdown_error(client).await,
+            () = registered.stop().cancelled() => return send_shutdown_error(client).await,
             payload = client.read_command() => payload?,
         };
         let Some(payload) = payload else { return Ok(()) };
@@ -65,13 +68,14 @@ pub(super) async fn converse(mut client: ClientSession, shared: &Shared) -> Resu
                     .log
                     .register_reader(&format!("client {}", client.peer()), LogPosition::ZERO);
                 let begun = tokio::select! {
-                    () = shared.stop.cancelled() => return say_goodbye(client).await,
-                    () = registered.stop().cancelled() => return say_goodbye(client).await,
-                    begun = begin(shared, &session, &command) => begun,
+                    () = shared.stop.cancelled() => return send_shutdown_error(client).await,
+                    () = registered.stop().cancelled() => return send_shutdown_error(client).await,
+                    begun = find_start(shared, &session, &command) => begun,
                 };
                 return match begun {
                     Ok((request, begin)) => {
-                        sending::send(client, shared, &registered, clock_steps, request, begin, holding).await
+                        binlog_sender::send(client, shared, &registered, clock_steps, request, begin, holding)
+                            .await
                     }
                     Err(refusal) => {
                         info!(code = refusal.code, "no stream: {}", refusal.message);
@@ -80,23 +84,23 @@ pub(super) async fn converse(mut client: ClientSession, shared: &Shared) -> Resu
                 };
             }
             Command::Other { .. } => {
-                let refusal = Refusal::new(1047, "Unknown command: this is Tailwater's binlog server");
+                let refusal = ClientError::new(1047, "Unknown command: this is Tailwater's binlog server");
                 refuse(&mut client, &refusal).await?;
             }
         }
     }
 }
 
-async fn say_goodbye(mut client: ClientSession) -> Result<(), SessionError> {
+async fn send_shutdown_error(mut client: ClientSession) -> Result<(), SessionError> {
     client.write_error(1053, "08S01", "Server shutdown in progress").await
 }
 
-async fn refuse(client: &mut ClientSession, refusal: &Refusal) -> Result<(), SessionError> {
+async fn refuse(client: &mut ClientSession, refusal: &ClientError) -> Result<(), SessionError> {
     client.write_error(refusal.code, refusal.sqlstate, &refusal.message).await
 }
 
-fn registration(replica: &RegisterReplica<'_>, session: &Session) -> Replica {
-    Replica {
+fn registration(replica: &RegisterReplica<'_>, session: &StatementSession) -> ReplicaRegistration {
+    ReplicaRegistration {
         server_id: replica.server_id,
         host: String::from_utf8_lossy(replica.host).into_owned(),
         port: replica.port,
@@ -106,25 +110,25 @@ fn registration(replica: &RegisterReplica<'_>, session: &Session) -> Replica {
 }
 
 /// Where the stream begins that a command asks for. A client that is ahead of the log waits for a while.
-async fn begin(
-    shared: &Shared,
-    session: &Session,
+async fn find_start(
+    shared: &ServerShared,
+    session: &StatementSession,
     command: &Command<'_>,
-) -> Result<(DumpRequest, Begin), Refusal> {
+) -> Result<(ClientDumpRequest, StreamStart), ClientError> {
     let mut durable = shared.served.log.subscribe();
     let deadline = tokio::time::Instant::now() + AHEAD_PATIENCE;
     loop {
         durable.mark_unchanged();
-        let nothing = || Refusal::dump("the log of this source is empty as yet");
-        let refusal = match shared.log_view() {
+        let nothing = || ClientError::dump("the log of this source is empty as yet");
+        let refusal = match shared.log_snapshot() {
             None => nothing(),
             Some(log) => {
-                let flavour = start::History::flavour(&log);
-                let request = DumpRequest::new(command, session, flavour).ok_or_else(nothing)??;
+                let flavour = start::LogHistory::flavour(&log);
+                let request = ClientDumpRequest::new(command, session, flavour).ok_or_else(nothing)??;
                 match tokio::task::block_in_place(|| start::decide(&request, &log)) {
-                    Outcome::Begin(begin) => return Ok((request, begin)),
-                    Outcome::Refuse(refusal) => return Err(refusal),
-                    Outcome::Wait(refusal) => refusal,
+                    StartDecision::Begin(begin) => return Ok((request, begin)),
+                    StartDecision::Refuse(refusal) => return Err(refusal),
+                    StartDecision::Wait(refusal) => refusal,
                 }
             }
         };
@@ -137,41 +141,46 @@ async fn begin(
 
 async fn query(
     client: &mut ClientSession,
-    session: &mut Session,
-    shared: &Shared,
-    registered: &Registered,
+    session: &mut StatementSession,
+    shared: &ServerShared,
+    registered: &ClientRegistration,
     sql: &[u8],
 ) -> Result<(), SessionError> {
-    let Some(view) = view::look(shared, client) else {
+    let Some(view) = status_view::build(shared, client) else {
         let refusal =
-            Refusal::new(1105, "the log of this source is empty as yet, and its source was not reached");
+            ClientError::new(1105, "the log of this source is empty as yet, and its source was not reached");
         return refuse(client, &refusal).await;
     };
     let is_admin = shared.options.admins.contains(client.user());
     let denied =
-        || Refusal::new(1227, "Access denied; you need `admin = true` in Tailwater's [[serve.user]]");
-    match answer(session, &view, sql) {
-        Answer::Ok => client.write_ok(OkPacket::default()).await,
-        Answer::Rows(rows) => write_rows(client, rows).await,
-        Answer::Error(refusal) => refuse(client, &refusal).await,
-        Answer::Kill { connection_id, .. } if !is_admin && connection_id != registered.id() => {
+        || ClientError::new(1227, "Access denied; you need `admin = true` in Tailwater's [[serve.user]]");
+    match execute(session, &view, sql) {
+        StatementResult::Ok => client.write_ok(OkPacket::default()).await,
+        StatementResult::Rows(rows) => write_rows(client, rows).await,
+        StatementResult::Error(refusal) => refuse(client, &refusal).await,
+        StatementResult::Kill { connection_id, .. } if !is_admin && connection_id != registered.id() => {
             refuse(client, &denied()).await
         }
-        Answer::Kill { connection_id, .. } => match shared.clients.kill(connection_id) {
+        StatementResult::Kill { connection_id, .. } => match shared.clients.kill(connection_id) {
             true => client.write_ok(OkPacket::default()).await,
-            false => refuse(client, &Refusal::new(1094, format!("Unknown thread id: {connection_id}"))).await,
+            false => {
+                refuse(client, &ClientError::new(1094, format!("Unknown thread id: {connection_id}"))).await
+            }
         },
-        Answer::Purge(_) if !is_admin => refuse(client, &denied()).await,
-        Answer::Purge(before) => match purging::purge(shared, &before) {
+        StatementResult::Purge(_) if !is_admin => refuse(client, &denied()).await,
+        StatementResult::Purge(before) => match purge::purge(shared, &before) {
             Ok(()) => client.write_ok(OkPacket::default()).await,
             Err(refusal) => refuse(client, &refusal).await,
         },
-        Answer::GtidPosition { column, file, position } => {
-            let log = shared.log_view();
+        StatementResult::GtidPosition { column, file, position } => {
+            let log = shared.log_snapshot();
             let look = || log.and_then(|log| log.gtid_position(&file, position));
             let found = tokio::task::block_in_place(look);
-            let rows = Rows {
-                columns: vec![super::statement::Column { name: column, column_type: ColumnType::Text }],
+            let rows = ResultRows {
+                columns: vec![super::statement::ResultColumn {
+                    name: column,
+                    column_type: ResultColumnType::Text,
+                }],
                 rows: vec![vec![found]],
             };
             write_rows(client, rows).await
@@ -179,13 +188,13 @@ async fn query(
     }
 }
 
-async fn write_rows(client: &mut ClientSession, rows: Rows) -> Result<(), SessionError> {
+async fn write_rows(client: &mut ClientSession, rows: ResultRows) -> Result<(), SessionError> {
     let columns: Vec<_> = rows
         .columns
         .into_iter()
         .map(|column| match column.column_type {
-            ColumnType::Integer => integer_column(column.name),
-            ColumnType::Text => text_column(column.name),
+            ResultColumnType::Integer => integer_column(column.name),
+            ResultColumnType::Text => text_column(column.name),
         })
         .collect();
     client.write_rows(&columns, rows.rows).await

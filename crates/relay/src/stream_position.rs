@@ -43,7 +43,7 @@ pub enum StreamKind {
 
 /// What to do with an event, and with all its chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum EventAction {
     /// It stands in no file, or the log has it.
     Drop,
     /// The log has these bytes at `offset` behind the start of the overlap; they must be the same.
@@ -66,7 +66,7 @@ pub enum Action {
 
 /// Follows one dump stream from its first event on.
 #[derive(Debug)]
-pub struct StreamTrack {
+pub struct StreamTracker {
     kind: StreamKind,
     tail: Option<LogTail>,
     /// File that the stream is in, from the last made-up rotate.
@@ -76,31 +76,31 @@ pub struct StreamTrack {
     position: u64,
     /// By GTIDs only: events at the head of the file that cannot be placed before it is known whether the first new
     /// transaction follows them directly.
-    held: Option<Held>,
+    head_events: Option<HeadEvents>,
     /// The format description as last sent, for a segment that begins in mid-file.
     format_description: Option<Bytes>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeadEvents {
     events: Vec<Bytes>,
     /// Offset behind the last of them.
     end: u64,
 }
 
 /// More events than this at the head of a file cannot be an honest server's.
-const HELD_EVENTS_MAX: usize = 64;
+const HEAD_EVENTS_MAX: usize = 64;
 
-impl StreamTrack {
+impl StreamTracker {
     /// A track for a stream that was asked for as `kind`, with what the log has.
     pub fn new(kind: StreamKind, tail: Option<LogTail>) -> Self {
-        Self { kind, tail, file: None, position: 0, held: None, format_description: None }
+        Self { kind, tail, file: None, position: 0, head_events: None, format_description: None }
     }
 
     /// A track for a stream by GTIDs of another server than the one that the log ends with: whatever its files are called and
     /// however long they are, none of them is the log's.
-    pub fn of_another_server() -> Self {
-        // No file has that name: see `made_up_rotate`.
+    pub fn for_another_server() -> Self {
+        // No file has that name: see `parse_artificial_rotate`.
         let tail = LogTail { file: String::new(), end: 0, overlap: None };
         Self::new(StreamKind::Gtid, Some(tail))
     }
@@ -111,9 +111,9 @@ impl StreamTrack {
     }
 
     /// The server says that the stream is in `file` now, at `position`: a made-up rotate event.
-    pub fn rotated(&mut self, file: String, position: u64) {
+    pub fn rotate(&mut self, file: String, position: u64) {
         if self.file.as_deref() != Some(file.as_str()) {
-            self.held = None;
+            self.head_events = None;
         }
         self.file = Some(file);
         self.position = position;
@@ -125,21 +125,21 @@ impl StreamTrack {
     /// # Errors
     /// [`RelayError::Gap`] if bytes of the source's file are missing before it, [`RelayError::Diverged`] if it
     /// straddles the end of the log, [`RelayError::Stream`] if the stream contradicts itself.
-    pub fn event(
+    pub fn place_event(
         &mut self,
         header: &EventHeader,
         first_chunk: &Bytes,
         in_transaction: bool,
-    ) -> Result<Action, RelayError> {
+    ) -> Result<EventAction, RelayError> {
         let format_description = header.event_type == EventType::FORMAT_DESCRIPTION;
         if format_description {
             self.format_description = Some(first_chunk.clone());
         }
-        let made_up = header.is_artificial()
+        let artificial = header.is_artificial()
             || matches!(header.event_type, EventType::HEARTBEAT | EventType::HEARTBEAT_V2)
             || (format_description && header.end_log_pos == 0);
-        if made_up {
-            return Ok(Action::Drop);
+        if artificial {
+            return Ok(EventAction::Drop);
         }
         let Some(file) = self.file.clone() else {
             return Err(RelayError::stream("an event came before the name of its file"));
@@ -161,14 +161,14 @@ impl StreamTrack {
             Some(tail) if tail.file == file => {
                 if start == tail.end {
                     tail.end += length;
-                    return Ok(Action::Append);
+                    return Ok(EventAction::Append);
                 }
                 if start + length <= tail.end {
                     return Ok(match tail.overlap {
                         Some(last) if start >= last.start && start + length <= last.end => {
-                            Action::Compare { offset: start - last.start }
+                            EventAction::Compare { offset: start - last.start }
                         }
-                        _ => Action::Drop,
+                        _ => EventAction::Drop,
                     });
                 }
                 if start < tail.end {
@@ -192,21 +192,22 @@ impl StreamTrack {
                     && !opens_transaction(header.event_type)
                     && !in_transaction =>
             {
-                let contiguous = match &self.held {
+                let contiguous = match &self.head_events {
                     Some(held) => held.end == start,
                     None => start == 4,
                 };
                 if contiguous {
-                    let held = self.held.get_or_insert_with(|| Held { events: Vec::new(), end: 4 });
-                    if held.events.len() >= HELD_EVENTS_MAX {
+                    let held =
+                        self.head_events.get_or_insert_with(|| HeadEvents { events: Vec::new(), end: 4 });
+                    if held.events.len() >= HEAD_EVENTS_MAX {
                         return Err(RelayError::stream(format!(
-                            "no transaction within {HELD_EVENTS_MAX} events"
+                            "no transaction within {HEAD_EVENTS_MAX} events"
                         )));
                     }
                     held.events.push(first_chunk.clone());
                     held.end = start + length;
                 }
-                return Ok(Action::Drop);
+                return Ok(EventAction::Drop);
             }
             _ => {}
         }
@@ -219,11 +220,11 @@ impl StreamTrack {
         start: u64,
         length: u64,
         format_description: bool,
-    ) -> Result<Action, RelayError> {
+    ) -> Result<EventAction, RelayError> {
         // Once a new segment has begun, the rest of the stream is contiguous whichever way it was asked for: what the
         // server leaves out by GTIDs lies before the first transaction that is new to us.
         self.kind = StreamKind::FilePosition;
-        let (preamble, position) = match self.held.take() {
+        let (preamble, position) = match self.head_events.take() {
             Some(held) if held.end == start => (held.events, 4),
             _ if format_description => (Vec::new(), start),
             _ => match &self.format_description {
@@ -232,7 +233,7 @@ impl StreamTrack {
             },
         };
         self.tail = Some(LogTail { file: file.clone(), end: start + length, overlap: None });
-        Ok(Action::StartSegment { file, position, preamble })
+        Ok(EventAction::StartSegment { file, position, preamble })
     }
 
     fn start_of(&self, header: &EventHeader) -> u64 {
@@ -277,9 +278,12 @@ mod tests {
     }
 
     /// Events are given as (type, end_log_pos, length, in_transaction); the data is the end offset in decimal.
-    fn feed(track: &mut StreamTrack, event: (EventType, u64, u32, bool)) -> Result<Action, RelayError> {
+    fn feed(
+        track: &mut StreamTracker,
+        event: (EventType, u64, u32, bool),
+    ) -> Result<EventAction, RelayError> {
         let (event_type, end, length, in_transaction) = event;
-        track.event(&header(event_type, end, length), &Bytes::from(format!("{end}")), in_transaction)
+        track.place_event(&header(event_type, end, length), &Bytes::from(format!("{end}")), in_transaction)
     }
 
     fn tail(file: &str, end: u64, last: Option<(u64, u64)>) -> Option<LogTail> {
@@ -289,116 +293,134 @@ mod tests {
 
     #[test]
     fn a_fresh_log_takes_the_file_from_its_start() {
-        let mut track = StreamTrack::new(StreamKind::FilePosition, None);
-        track.rotated("b.1".into(), 4);
+        let mut track = StreamTracker::new(StreamKind::FilePosition, None);
+        track.rotate("b.1".into(), 4);
         let start = feed(&mut track, (EventType::FORMAT_DESCRIPTION, 126, 122, false)).unwrap();
-        assert_eq!(start, Action::StartSegment { file: "b.1".into(), position: 4, preamble: vec![] });
-        assert_eq!(feed(&mut track, (EventType::PREVIOUS_GTIDS, 157, 31, false)).unwrap(), Action::Append);
-        assert_eq!(feed(&mut track, (EventType::HEARTBEAT, 157, 40, false)).unwrap(), Action::Drop);
-        assert_eq!(feed(&mut track, (EventType::GTID, 236, 79, false)).unwrap(), Action::Append);
+        assert_eq!(start, EventAction::StartSegment { file: "b.1".into(), position: 4, preamble: vec![] });
+        assert_eq!(
+            feed(&mut track, (EventType::PREVIOUS_GTIDS, 157, 31, false)).unwrap(),
+            EventAction::Append
+        );
+        assert_eq!(feed(&mut track, (EventType::HEARTBEAT, 157, 40, false)).unwrap(), EventAction::Drop);
+        assert_eq!(feed(&mut track, (EventType::GTID, 236, 79, false)).unwrap(), EventAction::Append);
         assert_eq!(track.position(), Some(("b.1", 236)));
         // MariaDB 11.4: no offsets inside.
-        assert_eq!(feed(&mut track, (EventType::QUERY, 0, 100, true)).unwrap(), Action::Append);
-        assert_eq!(feed(&mut track, (EventType::XID, 367, 31, true)).unwrap(), Action::Append);
-        track.rotated("b.2".into(), 4);
+        assert_eq!(feed(&mut track, (EventType::QUERY, 0, 100, true)).unwrap(), EventAction::Append);
+        assert_eq!(feed(&mut track, (EventType::XID, 367, 31, true)).unwrap(), EventAction::Append);
+        track.rotate("b.2".into(), 4);
         let next = feed(&mut track, (EventType::FORMAT_DESCRIPTION, 126, 122, false)).unwrap();
-        assert_eq!(next, Action::StartSegment { file: "b.2".into(), position: 4, preamble: vec![] });
+        assert_eq!(next, EventAction::StartSegment { file: "b.2".into(), position: 4, preamble: vec![] });
     }
 
     #[test]
     fn a_start_in_mid_file_brings_the_format_description_along() {
-        let mut track = StreamTrack::new(StreamKind::FilePosition, None);
-        track.rotated("b.1".into(), 500);
-        assert_eq!(feed(&mut track, (EventType::FORMAT_DESCRIPTION, 0, 122, false)).unwrap(), Action::Drop);
+        let mut track = StreamTracker::new(StreamKind::FilePosition, None);
+        track.rotate("b.1".into(), 500);
+        assert_eq!(
+            feed(&mut track, (EventType::FORMAT_DESCRIPTION, 0, 122, false)).unwrap(),
+            EventAction::Drop
+        );
         let start = feed(&mut track, (EventType::GTID, 579, 79, false)).unwrap();
         let preamble = vec![Bytes::from("0")];
-        assert_eq!(start, Action::StartSegment { file: "b.1".into(), position: 500, preamble });
-        assert_eq!(feed(&mut track, (EventType::QUERY, 679, 100, true)).unwrap(), Action::Append);
+        assert_eq!(start, EventAction::StartSegment { file: "b.1".into(), position: 500, preamble });
+        assert_eq!(feed(&mut track, (EventType::QUERY, 679, 100, true)).unwrap(), EventAction::Append);
     }
 
     #[test]
     fn an_overlap_is_compared_and_then_continued() {
-        let mut track = StreamTrack::new(StreamKind::FilePosition, tail("b.1", 700, Some((500, 700))));
-        track.rotated("b.1".into(), 500);
-        assert_eq!(feed(&mut track, (EventType::FORMAT_DESCRIPTION, 0, 122, false)).unwrap(), Action::Drop);
+        let mut track = StreamTracker::new(StreamKind::FilePosition, tail("b.1", 700, Some((500, 700))));
+        track.rotate("b.1".into(), 500);
+        assert_eq!(
+            feed(&mut track, (EventType::FORMAT_DESCRIPTION, 0, 122, false)).unwrap(),
+            EventAction::Drop
+        );
         let compare = feed(&mut track, (EventType::GTID, 580, 80, false)).unwrap();
-        assert_eq!(compare, Action::Compare { offset: 0 });
+        assert_eq!(compare, EventAction::Compare { offset: 0 });
         let compare = feed(&mut track, (EventType::XID, 700, 120, true)).unwrap();
-        assert_eq!(compare, Action::Compare { offset: 80 });
-        assert_eq!(feed(&mut track, (EventType::GTID, 780, 80, false)).unwrap(), Action::Append);
+        assert_eq!(compare, EventAction::Compare { offset: 80 });
+        assert_eq!(feed(&mut track, (EventType::GTID, 780, 80, false)).unwrap(), EventAction::Append);
     }
 
     #[test]
     fn what_straddles_the_end_of_the_log_is_another_history() {
-        let mut track = StreamTrack::new(StreamKind::FilePosition, tail("b.1", 700, Some((500, 700))));
-        track.rotated("b.1".into(), 500);
+        let mut track = StreamTracker::new(StreamKind::FilePosition, tail("b.1", 700, Some((500, 700))));
+        track.rotate("b.1".into(), 500);
         let result = feed(&mut track, (EventType::GTID, 800, 300, false));
         assert!(matches!(result, Err(RelayError::Diverged { position: 500, .. })), "{result:?}");
     }
 
     #[test]
     fn a_gap_is_an_error_by_position() {
-        let mut track = StreamTrack::new(StreamKind::FilePosition, tail("b.1", 700, None));
-        track.rotated("b.1".into(), 700);
+        let mut track = StreamTracker::new(StreamKind::FilePosition, tail("b.1", 700, None));
+        track.rotate("b.1".into(), 700);
         let result = feed(&mut track, (EventType::GTID, 900, 80, false));
         assert!(matches!(result, Err(RelayError::Gap { expected: 700, found: 820, .. })), "{result:?}");
     }
 
     #[test]
     fn by_gtid_a_later_file_is_taken_whole_if_its_first_transaction_is_new() {
-        let mut track = StreamTrack::new(StreamKind::Gtid, tail("b.1", 700, None));
-        track.rotated("b.2".into(), 4);
-        assert_eq!(feed(&mut track, (EventType::FORMAT_DESCRIPTION, 126, 122, false)).unwrap(), Action::Drop);
-        assert_eq!(feed(&mut track, (EventType::PREVIOUS_GTIDS, 157, 31, false)).unwrap(), Action::Drop);
+        let mut track = StreamTracker::new(StreamKind::Gtid, tail("b.1", 700, None));
+        track.rotate("b.2".into(), 4);
+        assert_eq!(
+            feed(&mut track, (EventType::FORMAT_DESCRIPTION, 126, 122, false)).unwrap(),
+            EventAction::Drop
+        );
+        assert_eq!(feed(&mut track, (EventType::PREVIOUS_GTIDS, 157, 31, false)).unwrap(), EventAction::Drop);
         let start = feed(&mut track, (EventType::GTID, 236, 79, false)).unwrap();
         let preamble = vec![Bytes::from("126"), Bytes::from("157")];
-        assert_eq!(start, Action::StartSegment { file: "b.2".into(), position: 4, preamble });
-        assert_eq!(feed(&mut track, (EventType::XID, 267, 31, true)).unwrap(), Action::Append);
+        assert_eq!(start, EventAction::StartSegment { file: "b.2".into(), position: 4, preamble });
+        assert_eq!(feed(&mut track, (EventType::XID, 267, 31, true)).unwrap(), EventAction::Append);
         let result = feed(&mut track, (EventType::GTID, 900, 80, false));
         assert!(matches!(result, Err(RelayError::Gap { .. })), "{result:?}");
     }
 
     #[test]
     fn by_gtid_what_the_server_leaves_out_makes_a_segment_that_begins_in_mid_file() {
-        let mut track = StreamTrack::new(StreamKind::Gtid, tail("a.9", 700, None));
-        track.rotated("b.2".into(), 4);
-        assert_eq!(feed(&mut track, (EventType::FORMAT_DESCRIPTION, 126, 122, false)).unwrap(), Action::Drop);
+        let mut track = StreamTracker::new(StreamKind::Gtid, tail("a.9", 700, None));
+        track.rotate("b.2".into(), 4);
+        assert_eq!(
+            feed(&mut track, (EventType::FORMAT_DESCRIPTION, 126, 122, false)).unwrap(),
+            EventAction::Drop
+        );
         let start = feed(&mut track, (EventType::GTID, 1000, 79, false)).unwrap();
         let preamble = vec![Bytes::from("126")];
-        assert_eq!(start, Action::StartSegment { file: "b.2".into(), position: 921, preamble });
+        assert_eq!(start, EventAction::StartSegment { file: "b.2".into(), position: 921, preamble });
     }
 
     #[test]
     fn another_server_has_no_file_of_the_log_however_it_is_called() {
         // As long as the log's, shorter or longer: what comes is new, since it was asked for by GTIDs.
         for begins in [500, 700, 900] {
-            let mut track = StreamTrack::of_another_server();
-            track.rotated("b.1".into(), 4);
+            let mut track = StreamTracker::for_another_server();
+            track.rotate("b.1".into(), 4);
             assert_eq!(
                 feed(&mut track, (EventType::FORMAT_DESCRIPTION, 126, 122, false)).unwrap(),
-                Action::Drop
+                EventAction::Drop
             );
             let start = feed(&mut track, (EventType::GTID, begins + 79, 79, false)).unwrap();
             let preamble = vec![Bytes::from("126")];
-            assert_eq!(start, Action::StartSegment { file: "b.1".into(), position: begins, preamble });
-            assert_eq!(feed(&mut track, (EventType::XID, begins + 110, 31, true)).unwrap(), Action::Append);
+            assert_eq!(start, EventAction::StartSegment { file: "b.1".into(), position: begins, preamble });
+            assert_eq!(
+                feed(&mut track, (EventType::XID, begins + 110, 31, true)).unwrap(),
+                EventAction::Append
+            );
         }
     }
 
     #[test]
     fn offsets_go_on_beyond_four_gibibytes() {
         let end = (1u64 << 32) - 10;
-        let mut track = StreamTrack::new(StreamKind::FilePosition, tail("b.1", end, None));
-        track.rotated("b.1".into(), end);
-        assert_eq!(feed(&mut track, (EventType::GTID, end + 80, 80, false)).unwrap(), Action::Append);
+        let mut track = StreamTracker::new(StreamKind::FilePosition, tail("b.1", end, None));
+        track.rotate("b.1".into(), end);
+        assert_eq!(feed(&mut track, (EventType::GTID, end + 80, 80, false)).unwrap(), EventAction::Append);
         assert_eq!(track.position(), Some(("b.1", end + 80)));
-        assert_eq!(feed(&mut track, (EventType::XID, end + 111, 31, true)).unwrap(), Action::Append);
+        assert_eq!(feed(&mut track, (EventType::XID, end + 111, 31, true)).unwrap(), EventAction::Append);
     }
 
     #[test]
     fn a_stream_that_steps_back_is_refused() {
-        let mut track = StreamTrack::new(StreamKind::FilePosition, None);
-        track.rotated("b.1".into(), 4);
+        let mut track = StreamTracker::new(StreamKind::FilePosition, None);
+        track.rotate("b.1".into(), 4);
         feed(&mut track, (EventType::FORMAT_DESCRIPTION, 126, 122, false)).unwrap();
         let result = feed(&mut track, (EventType::GTID, 126, 79, false));
         assert!(matches!(result, Err(RelayError::Stream { .. })), "{result:?}");

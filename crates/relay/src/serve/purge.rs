@@ -5,33 +5,34 @@ use std::time::{Duration, UNIX_EPOCH};
 use tailwater_log::PurgeLimit;
 use tracing::info;
 
-use super::refusal::Refusal;
-use super::server::Shared;
-use super::start::History;
+use super::client_error::ClientError;
+use super::server::ServerShared;
+use super::start::LogHistory;
 use super::statement::PurgeBefore;
 
 /// A file that a reader needs, in the server's number for it.
 const ER_LOG_IN_USE: u16 = 1378;
 
 /// Drops the oldest files: all that was asked for, or nothing.
-pub(super) fn purge(shared: &Shared, before: &PurgeBefore) -> Result<(), Refusal> {
+pub(super) fn purge(shared: &ServerShared, before: &PurgeBefore) -> Result<(), ClientError> {
     let limit = match before {
         PurgeBefore::Time(seconds) => PurgeLimit::Before(UNIX_EPOCH + Duration::from_secs(*seconds)),
         PurgeBefore::File(file) => {
-            let log = shared.log_view();
-            let nothing = || Refusal::new(1373, "Target log not found in binlog index");
+            let log = shared.log_snapshot();
+            let nothing = || ClientError::new(1373, "Target log not found in binlog index");
             PurgeLimit::To(log.ok_or_else(nothing)?.catalog().purge_to(file)?)
         }
     };
     let purged = tokio::task::block_in_place(|| shared.served.log.purge_by(limit));
-    let purged = purged.map_err(|error| Refusal::new(ER_LOG_IN_USE, format!("{}: {error}", error.code())))?;
+    let purged =
+        purged.map_err(|error| ClientError::new(ER_LOG_IN_USE, format!("{}: {error}", error.code())))?;
     info!(segments = purged.segments.len(), bytes = purged.bytes, "purged by a client");
     match (purged.held_by, purged.not_archived) {
-        (Some(reader), _) => Err(Refusal::new(
+        (Some(reader), _) => Err(ClientError::new(
             ER_LOG_IN_USE,
             format!("A purgeable log is in use, will not purge: {reader} still needs it"),
         )),
-        (None, Some(segment)) => Err(Refusal::new(
+        (None, Some(segment)) => Err(ClientError::new(
             ER_LOG_IN_USE,
             format!("A purgeable log is in use, will not purge: segment {segment} is not archived yet"),
         )),

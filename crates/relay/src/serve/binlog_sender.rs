@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use tailwater_log::{Durable, Entry, LogError, LogPosition, LogReader, Watermark};
+use tailwater_log::{DurableState, LogEntry, LogError, LogPosition, LogReader, RetentionPin};
 use tailwater_session::SessionError;
 use tailwater_session::server::{ClientSession, EventReceiver, EventSender};
 use tailwater_wire::event::{EventHeader, EventType};
@@ -14,11 +14,11 @@ use tokio::sync::watch;
 use tracing::{debug, info};
 
 use super::catalog::FIRST_EVENT;
-use super::clients::{Registered, Stream};
-use super::filter::{EntryVerdict, EventVerdict, Segment, StreamFilter};
-use super::refusal::Refusal;
-use super::server::Shared;
-use super::start::{Begin, DumpRequest, From, History};
+use super::client_error::ClientError;
+use super::clients::{ClientRegistration, ClientStream};
+use super::filter::{EntryVerdict, EventVerdict, ServedSegment, StreamFilter};
+use super::server::ServerShared;
+use super::start::{ClientDumpRequest, LogHistory, RequestedStart, StreamStart};
 
 /// So much is collected before it is sent.
 const SEND_BYTES: usize = 256 << 10;
@@ -33,21 +33,21 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// purged until this does; `clock_steps` has seen those that came before the client could ask for the time.
 pub(super) async fn send(
     client: ClientSession,
-    shared: &Shared,
-    registered: &Registered,
+    shared: &ServerShared,
+    registered: &ClientRegistration,
     clock_steps: watch::Receiver<u64>,
-    request: DumpRequest,
-    begin: Begin,
-    holding: Watermark,
+    request: ClientDumpRequest,
+    begin: StreamStart,
+    holding: RetentionPin,
 ) -> Result<(), SessionError> {
     let semi_sync = request.semi_sync;
-    let stream = Stream {
+    let stream = ClientStream {
         server_id: request.server_id,
         is_replica: request.is_replica(),
         sent: (begin.file.clone(), begin.position),
         acknowledged: None,
         semi_sync,
-        by_gtids: !matches!(request.from, From::FilePosition { .. }),
+        by_gtids: !matches!(request.from, RequestedStart::FilePosition { .. }),
     };
     let ended = registered.begin_stream(stream);
     if ended > 0 {
@@ -63,11 +63,11 @@ pub(super) async fn send(
     let log = &shared.served.log;
     let tail = if semi_sync { log.subscribe() } else { shared.pace.subscribe() };
     // It is sent what is durable, also where that is nobody else's concern.
-    let _hurry = request.wait_for_more.then(|| log.hurry());
+    let _prompt_sync = request.wait_for_more.then(|| log.prompt_sync());
     // Replicas come again under the same server id, and find what they need then too; programs that only look do not.
     let is_replica = request.is_replica();
     let watermark = match is_replica {
-        true => log.register_remembered_reader(&format!("replica {}", request.server_id), begin.from),
+        true => log.register_persistent_reader(&format!("replica {}", request.server_id), begin.from),
         false => log.register_reader(&format!("reader {}", client.peer()), begin.from),
     };
     drop(holding);
@@ -76,12 +76,12 @@ pub(super) async fn send(
     let reader = match opened {
         Ok(reader) => reader,
         Err(error) => {
-            let refusal = Refusal::dump(error.to_string());
+            let refusal = ClientError::dump(error.to_string());
             return sender.finish_error(refusal.code, refusal.sqlstate, &refusal.message).await;
         }
     };
     let flavour = shared.served.log.source().map_or(Flavour::MySql, |source| source.flavour);
-    let mut sending = Sending {
+    let mut sending = BinlogSender {
         shared,
         wait_for_more: request.wait_for_more,
         heartbeat_period: request.heartbeat_period,
@@ -89,7 +89,7 @@ pub(super) async fn send(
         clock_steps: is_replica.then_some(clock_steps),
         filter: StreamFilter::new(&request, begin.clone(), flavour, ServerId(shared.options.server_id)),
         reader,
-        state: State::Between,
+        state: ReadState::Between,
         segment: 0,
         begin: Some(begin),
     };
@@ -97,8 +97,8 @@ pub(super) async fn send(
 }
 
 /// A stream that runs.
-struct Sending<'a> {
-    shared: &'a Shared,
+struct BinlogSender<'a> {
+    shared: &'a ServerShared,
     wait_for_more: bool,
     heartbeat_period: Option<Duration>,
     semi_sync: bool,
@@ -106,26 +106,26 @@ struct Sending<'a> {
     clock_steps: Option<watch::Receiver<u64>>,
     filter: StreamFilter,
     reader: LogReader,
-    state: State,
+    state: ReadState,
     /// The segment that is read.
     segment: u64,
     /// Where it is to begin, until it has.
-    begin: Option<Begin>,
+    begin: Option<StreamStart>,
 }
 
 /// Where the reader stands.
-enum State {
+enum ReadState {
     /// Between two entries.
     Between,
     /// In an entry, between two events.
-    InEntry(Span),
+    InEntry(EntryRange),
     /// In an event that goes out.
-    InEvent(Span),
+    InEvent(EntryRange),
 }
 
 /// Where an entry stands.
 #[derive(Clone, Copy)]
-struct Span {
+struct EntryRange {
     /// Its first byte, in the source's file.
     source_start: u64,
     /// Behind its last byte, in the log.
@@ -133,30 +133,30 @@ struct Span {
 }
 
 /// Why filling the buffer stopped.
-enum Filled {
+enum FillResult {
     /// There is more to read.
-    Enough,
+    More,
     /// The log has no more.
     AtEnd,
     /// The client has all that it asked for.
     Complete,
     /// The client was told the wrong time.
-    ToldWrongTime,
+    ClockStepped,
 }
 
-impl Sending<'_> {
+impl BinlogSender<'_> {
     async fn run(
         &mut self,
         sender: &mut EventSender,
         receiver: &mut EventReceiver,
-        mut tail: watch::Receiver<Durable>,
-        registered: &Registered,
-        watermark: &Watermark,
+        mut tail: watch::Receiver<DurableState>,
+        registered: &ClientRegistration,
+        watermark: &RetentionPin,
     ) -> Result<(), SessionError> {
         loop {
             // What comes while this reads is a change that the wait below sees.
             tail.mark_unchanged();
-            let filled = self.fill_somewhere(sender);
+            let filled = self.fill_allow_blocking(sender);
             let filled = match filled {
                 Ok(filled) => filled,
                 Err(refusal) => {
@@ -166,24 +166,24 @@ impl Sending<'_> {
             };
             tokio::select! {
                 () = self.shared.stop.cancelled() => return Ok(()),
-                () = registered.stop().cancelled() => return ended_by(registered, sender).await,
+                () = registered.stop().cancelled() => return end_stream(registered, sender).await,
                 sent = sender.flush() => sent?,
             }
             let (file, position) = self.filter.position();
-            registered.sent(file, position);
+            registered.set_sent(file, position);
             watermark.advance(self.reader.position());
             match filled {
-                Filled::Enough => {
+                FillResult::More => {
                     tokio::task::yield_now().await;
                     continue;
                 }
-                Filled::Complete => return sender.finish_eof().await,
-                Filled::ToldWrongTime => {
-                    let_ask_anew();
+                FillResult::Complete => return sender.finish_eof().await,
+                FillResult::ClockStepped => {
+                    log_clock_step_disconnect();
                     return Ok(());
                 }
-                Filled::AtEnd if !self.wait_for_more => return sender.finish_eof().await,
-                Filled::AtEnd => {}
+                FillResult::AtEnd if !self.wait_for_more => return sender.finish_eof().await,
+                FillResult::AtEnd => {}
             }
             let waiting = self.wait(sender, receiver, &mut tail, registered);
             if waiting.await?.is_break() {
@@ -197,33 +197,33 @@ impl Sending<'_> {
         &mut self,
         sender: &mut EventSender,
         receiver: &mut EventReceiver,
-        tail: &mut watch::Receiver<Durable>,
-        registered: &Registered,
+        tail: &mut watch::Receiver<DurableState>,
+        registered: &ClientRegistration,
     ) -> Result<ControlFlow<()>, SessionError> {
         // A client that wants none is never sent any.
         let period = self.heartbeat_period.unwrap_or(Duration::MAX / 4);
         let mut heartbeat = std::pin::pin!(tokio::time::sleep(period));
-        let mut is_told = true;
+        let mut log_is_open = true;
         loop {
             tokio::select! {
                 () = self.shared.stop.cancelled() => return Ok(ControlFlow::Break(())),
                 () = registered.stop().cancelled() => {
-                    return ended_by(registered, sender).await.map(ControlFlow::Break);
+                    return end_stream(registered, sender).await.map(ControlFlow::Break);
                 }
                 () = stepped(self.clock_steps.as_mut()) => {
-                    let_ask_anew();
+                    log_clock_step_disconnect();
                     return Ok(ControlFlow::Break(()));
                 }
-                changed = tail.changed(), if is_told => {
+                changed = tail.changed(), if log_is_open => {
                     if changed.is_ok() {
                         return Ok(ControlFlow::Continue(()));
                     }
                     // Nobody will tell any more; the client may go on asking whether we are there.
-                    is_told = false;
+                    log_is_open = false;
                 }
                 packet = receiver.next() => match packet? {
                     None => return Ok(ControlFlow::Break(())),
-                    Some(packet) => self.acknowledged(&packet, registered),
+                    Some(packet) => self.record_ack(&packet, registered),
                 },
                 () = &mut heartbeat => {
                     sender.push_event(&self.filter.heartbeat(), false);
@@ -234,96 +234,96 @@ impl Sending<'_> {
         }
     }
 
-    fn acknowledged(&self, packet: &[u8], registered: &Registered) {
+    fn record_ack(&self, packet: &[u8], registered: &ClientRegistration) {
         match Ack::parse(packet) {
-            Ok(ack) => registered.acknowledged(&String::from_utf8_lossy(ack.file), ack.position),
+            Ok(ack) => registered.set_acknowledged(&String::from_utf8_lossy(ack.file), ack.position),
             Err(error) => debug!("a packet of the client that is no acknowledgement: {error}"),
         }
     }
 
     /// Fills the buffer, where that may take time: what is not in the newest segment may have to come from a disk, or from
     /// the archive.
-    fn fill_somewhere(&mut self, sender: &mut EventSender) -> Result<Filled, Refusal> {
+    fn fill_allow_blocking(&mut self, sender: &mut EventSender) -> Result<FillResult, ClientError> {
         let newest = self.shared.served.log.durable().position.segment;
         let at_newest = self.segment == newest;
         let filled =
             if at_newest { self.fill(sender) } else { tokio::task::block_in_place(|| self.fill(sender)) };
         filled.map_err(|failure| match failure {
-            Failure::Refused(refusal) => refusal,
-            Failure::Log(error) => {
+            SendFailure::Refused(refusal) => refusal,
+            SendFailure::Log(error) => {
                 let (file, position) = self.filter.position();
                 let code = error.code();
-                Refusal::dump(format!(
+                ClientError::dump(format!(
                     "Tailwater's log cannot be read on behind {file}:{position}: {code}: {error}"
                 ))
             }
         })
     }
 
-    fn fill(&mut self, sender: &mut EventSender) -> Result<Filled, Failure> {
+    fn fill(&mut self, sender: &mut EventSender) -> Result<FillResult, SendFailure> {
         for _ in 0..STEPS_MAX {
             if sender.buffered() >= SEND_BYTES {
                 break;
             }
-            match std::mem::replace(&mut self.state, State::Between) {
-                State::InEvent(span) => {
+            match std::mem::replace(&mut self.state, ReadState::Between) {
+                ReadState::InEvent(span) => {
                     let chunk = self.reader.read_event_chunk(CHUNK_BYTES)?;
                     if chunk.is_empty() {
-                        self.state = State::InEntry(span);
+                        self.state = ReadState::InEntry(span);
                     } else {
                         sender.push(chunk);
-                        self.state = State::InEvent(span);
+                        self.state = ReadState::InEvent(span);
                     }
                 }
-                State::InEntry(span) => match self.reader.next_event()? {
+                ReadState::InEntry(span) => match self.reader.next_event()? {
                     Some(header) => self.event(sender, span, &header)?,
                     None => {
                         if self.end_entry(sender)? {
-                            return Ok(Filled::Complete);
+                            return Ok(FillResult::Complete);
                         }
                     }
                 },
                 // Not within a transaction: there some that go by position do not find their place again.
-                State::Between if self.clock_steps.as_ref().is_some_and(has_stepped) => {
-                    return Ok(Filled::ToldWrongTime);
+                ReadState::Between if self.clock_steps.as_ref().is_some_and(has_stepped) => {
+                    return Ok(FillResult::ClockStepped);
                 }
-                State::Between => match self.reader.try_next()? {
+                ReadState::Between => match self.reader.try_next()? {
                     None => {
                         if let Some(heartbeat) = self.filter.idle() {
                             sender.push_event(&heartbeat, false);
                         }
-                        return Ok(Filled::AtEnd);
+                        return Ok(FillResult::AtEnd);
                     }
                     Some(entry) if entry.position.offset == FIRST_EVENT => {
                         self.enter_segment(sender, &entry)?;
                     }
                     Some(entry) => {
                         if self.entry(sender, entry)? {
-                            return Ok(Filled::Complete);
+                            return Ok(FillResult::Complete);
                         }
                     }
                 },
             }
         }
-        Ok(Filled::Enough)
+        Ok(FillResult::More)
     }
 
     /// Goes on in a segment, whose head, the format description event, is at hand.
-    fn enter_segment(&mut self, sender: &mut EventSender, head: &Entry) -> Result<(), Failure> {
+    fn enter_segment(&mut self, sender: &mut EventSender, head: &LogEntry) -> Result<(), SendFailure> {
         let number = head.position.segment;
         let vanished = || {
-            Failure::Refused(Refusal::dump(format!(
+            SendFailure::Refused(ClientError::dump(format!(
                 "segment {number} of the log was purged while it was read"
             )))
         };
-        let view = self.shared.log_view().ok_or_else(vanished)?;
+        let view = self.shared.log_snapshot().ok_or_else(vanished)?;
         let file = view.catalog().of_segment(number).ok_or_else(vanished)?;
         let place = view.catalog().place(head.position).ok_or_else(vanished)?;
-        let segment = Segment { file: &file.name, epoch: file.epoch(), source_offset: place.position };
+        let segment = ServedSegment { file: &file.name, epoch: file.epoch(), source_offset: place.position };
         let mut event = Vec::new();
         self.reader.next_event()?;
         self.reader.read_event(&mut event)?;
-        for event in self.filter.enter(segment, &event).map_err(Failure::Refused)? {
+        for event in self.filter.enter(segment, &event).map_err(SendFailure::Refused)? {
             sender.push_event(&event, false);
         }
         self.segment = number;
@@ -335,7 +335,7 @@ impl Sending<'_> {
     }
 
     /// Begins an entry; true if the stream is complete.
-    fn entry(&mut self, sender: &mut EventSender, entry: Entry) -> Result<bool, Failure> {
+    fn entry(&mut self, sender: &mut EventSender, entry: LogEntry) -> Result<bool, SendFailure> {
         if let Some(begin) = &self.begin {
             if entry.end() <= begin.from {
                 return Ok(false);
@@ -349,21 +349,22 @@ impl Sending<'_> {
             Some(GtidSet::MariaDb(state)) => state,
             _ => MariadbBinlogState::new(),
         };
-        match self.filter.entry(&entry, &log_state).map_err(Failure::Refused)? {
+        match self.filter.entry(&entry, &log_state).map_err(SendFailure::Refused)? {
             EntryVerdict::Skip => self.end_entry(sender),
             EntryVerdict::Send(made_up) => {
                 for event in made_up {
                     sender.push_event(&event, false);
                 }
-                self.state = State::InEntry(Span { source_start: entry.source_start(), end: entry.end() });
+                self.state =
+                    ReadState::InEntry(EntryRange { source_start: entry.source_start(), end: entry.end() });
                 Ok(false)
             }
         }
     }
 
     /// Sends what follows an entry; true if the stream is complete.
-    fn end_entry(&mut self, sender: &mut EventSender) -> Result<bool, Failure> {
-        let after = self.filter.end_entry().map_err(Failure::Refused)?;
+    fn end_entry(&mut self, sender: &mut EventSender) -> Result<bool, SendFailure> {
+        let after = self.filter.end_entry().map_err(SendFailure::Refused)?;
         for event in after.events {
             sender.push_event(&event, false);
         }
@@ -371,21 +372,26 @@ impl Sending<'_> {
     }
 
     /// Begins an event.
-    fn event(&mut self, sender: &mut EventSender, span: Span, header: &EventHeader) -> Result<(), Failure> {
+    fn event(
+        &mut self,
+        sender: &mut EventSender,
+        span: EntryRange,
+        header: &EventHeader,
+    ) -> Result<(), SendFailure> {
         let at = self.reader.event_position();
         let mut whole = Vec::new();
         if header.event_type == EventType::ROTATE {
             self.reader.read_event(&mut whole)?;
         }
-        let verdict = self.filter.event(header, &whole).map_err(Failure::Refused)?;
-        self.state = State::InEntry(span);
+        let verdict = self.filter.event(header, &whole).map_err(SendFailure::Refused)?;
+        self.state = ReadState::InEntry(span);
         // The stream may begin in the middle of a transaction: replicas that go by position do so when they lost their
         // connection there. Those of MariaDB 11.4 and later count wrongly then (events without an end position of their
         // own by their length without checksum), and no source can help them.
         if let Some(begin) = self.begin.take_if(|begin| at >= begin.from)
             && at != begin.from
         {
-            return Err(Failure::Refused(Refusal::dump(format!(
+            return Err(SendFailure::Refused(ClientError::dump(format!(
                 "bogus data in log event; the first event '{}' at {} is asked for, but no event begins there; the \
                  transaction around it begins at {}, start from there or by GTIDs",
                 begin.file, begin.position, span.source_start
@@ -404,7 +410,7 @@ impl Sending<'_> {
                     && ends_transaction
                     && span.end == self.shared.served.log.durable().position;
                 sender.begin_event(u64::from(header.event_length), wants_ack);
-                self.state = State::InEvent(span);
+                self.state = ReadState::InEvent(span);
             }
         }
         Ok(())
@@ -412,19 +418,19 @@ impl Sending<'_> {
 }
 
 /// Why filling the buffer failed.
-enum Failure {
-    Refused(Refusal),
+enum SendFailure {
+    Refused(ClientError),
     Log(LogError),
 }
 
-impl std::convert::From<LogError> for Failure {
+impl From<LogError> for SendFailure {
     fn from(error: LogError) -> Self {
         Self::Log(error)
     }
 }
 
 /// A replica whose connection is lost connects again at once, and asks for the time as it does.
-fn let_ask_anew() {
+fn log_clock_step_disconnect() {
     info!("the replica is let go, to ask what time it is");
 }
 
@@ -444,10 +450,10 @@ async fn stepped(clock_steps: Option<&mut watch::Receiver<u64>>) {
 
 /// Ends a stream that somebody wants ended. A replica of which there are two is told so, in the servers' words; one that
 /// was killed just loses its connection, and comes again.
-async fn ended_by(registered: &Registered, sender: &mut EventSender) -> Result<(), SessionError> {
+async fn end_stream(registered: &ClientRegistration, sender: &mut EventSender) -> Result<(), SessionError> {
     if !registered.is_displaced() {
         return Ok(());
     }
     let message = "A replica with the same server_uuid/server_id as this replica has connected to the source";
-    sender.finish_error(Refusal::FATAL_ERROR_READING_BINLOG, "HY000", message).await
+    sender.finish_error(ClientError::FATAL_ERROR_READING_BINLOG, "HY000", message).await
 }

@@ -2,16 +2,16 @@
 
 use std::time::UNIX_EPOCH;
 
-use tailwater_log::{Entry, SourceIdentity};
+use tailwater_log::{LogEntry, SourceIdentity};
 use tailwater_session::server::ClientSession;
 use tailwater_session::{Endpoint, TlsMode};
 use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MysqlGtidSet};
 use tailwater_wire::protocol::handshake::shown_version;
 
-use super::clients::Client;
-use super::server::Shared;
-use super::start::History;
-use super::statement::{CaptureError, CaptureView, ProcessView, ReplicaView, ServedGtids, View};
+use super::clients::ConnectedClient;
+use super::server::ServerShared;
+use super::start::LogHistory;
+use super::statement::{CaptureError, CaptureView, ProcessView, ReplicaView, ServedGtids, ServerView};
 use crate::status::CaptureState;
 
 /// What a replica says of a connection that broke.
@@ -21,8 +21,8 @@ const CONNECTION_LOST: u16 = 2013;
 const RETRY_SECONDS: u64 = 2;
 
 /// Looks; `None` while the log has nothing.
-pub(super) fn look(shared: &Shared, client: &ClientSession) -> Option<View> {
-    let log = shared.log_view()?;
+pub(super) fn build(shared: &ServerShared, client: &ClientSession) -> Option<ServerView> {
+    let log = shared.log_snapshot()?;
     let source = shared.served.log.source()?;
     let now_us = shared.served.status.source_now_us();
     let variables = shared.served.status.source_variables();
@@ -48,7 +48,7 @@ pub(super) fn look(shared: &Shared, client: &ClientSession) -> Option<View> {
         }
     };
     let clients = shared.clients.list();
-    Some(View {
+    Some(ServerView {
         // What MariaDB hides behind in its greeting is no part of its version.
         server_version: shown_version(&source.server_version).to_owned(),
         server_id: shared.options.server_id,
@@ -70,7 +70,7 @@ pub(super) fn look(shared: &Shared, client: &ClientSession) -> Option<View> {
     })
 }
 
-fn newest_domain(shared: &Shared, state: &MariadbBinlogState) -> u32 {
+fn newest_domain(shared: &ServerShared, state: &MariadbBinlogState) -> u32 {
     let last = shared.served.log.last_transaction().and_then(|entry| entry.gtid);
     match last {
         Some(tailwater_wire::gtid::Gtid::MariaDb(gtid)) => gtid.domain,
@@ -78,7 +78,7 @@ fn newest_domain(shared: &Shared, state: &MariadbBinlogState) -> u32 {
     }
 }
 
-fn replica_view(client: &Client) -> Option<ReplicaView> {
+fn replica_view(client: &ConnectedClient) -> Option<ReplicaView> {
     let replica = client.replica.as_ref()?;
     Some(ReplicaView {
         server_id: replica.server_id,
@@ -90,7 +90,7 @@ fn replica_view(client: &Client) -> Option<ReplicaView> {
     })
 }
 
-fn process_view(client: &Client, log: &impl History) -> ProcessView {
+fn process_view(client: &ConnectedClient, log: &impl LogHistory) -> ProcessView {
     let (command, state) = match &client.stream {
         None => ("Sleep".to_owned(), String::new()),
         Some(stream) => {
@@ -117,7 +117,7 @@ fn process_view(client: &Client, log: &impl History) -> ProcessView {
     }
 }
 
-fn capture_view(shared: &Shared, source: &SourceIdentity, now_us: u64) -> CaptureView {
+fn capture_view(shared: &ServerShared, source: &SourceIdentity, now_us: u64) -> CaptureView {
     let served = &shared.served;
     let snapshot = served.status.snapshot();
     let state = match &snapshot.state {
@@ -130,10 +130,10 @@ fn capture_view(shared: &Shared, source: &SourceIdentity, now_us: u64) -> Captur
     };
     let segments = served.log.segments();
     let (file, position) = segments.last().map_or((String::new(), 0), |newest| {
-        let end = served.log.last_transaction().map_or(0, |entry: Entry| entry.source_end);
+        let end = served.log.last_transaction().map_or(0, |entry: LogEntry| entry.source_end);
         (newest.source_file.clone(), end.max(newest.source_offset))
     });
-    let (source_host, source_port, source_user, tls) = match served.status.followed() {
+    let (source_host, source_port, source_user, tls) = match served.status.followed_server() {
         None => {
             (served.source_host.clone(), served.source_port, served.source_user.clone(), served.source_tls)
         }
@@ -173,9 +173,9 @@ fn capture_view(shared: &Shared, source: &SourceIdentity, now_us: u64) -> Captur
 
 /// How old the newest transaction is, if it has just come; a stream that has been silent for a moment has brought all
 /// that there is.
-fn seconds_behind(shared: &Shared, now_us: u64) -> u64 {
+fn seconds_behind(shared: &ServerShared, now_us: u64) -> u64 {
     const MOMENT_MS: u64 = 1_000;
-    match shared.served.status.grown_ago_ms() {
+    match shared.served.status.appended_ago_ms() {
         Some(0..=MOMENT_MS) => {
             let newest_us = shared.served.log.last_transaction().map_or(now_us, |entry| entry.commit_time_us);
             now_us.saturating_sub(newest_us) / 1_000_000

@@ -11,13 +11,13 @@ const REPLACEMENT_SUFFIX: &str = ".new";
 
 /// A small file that another room keeps in a log's folder as the log keeps its own: replaced whole, durably, with a checksum.
 #[derive(Debug, Clone)]
-pub struct SmallFile {
+pub struct AtomicJsonFile {
     directory: PathBuf,
     name: &'static str,
     bytes_max: u64,
 }
 
-impl SmallFile {
+impl AtomicJsonFile {
     /// The file of that name in the folder of a source's log, never longer than `bytes_max`.
     pub fn new(directory: &Path, name: &'static str, bytes_max: u64) -> Self {
         Self { directory: directory.to_owned(), name, bytes_max }

@@ -8,7 +8,7 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use tailwater_log::{LogError, SmallFile};
+use tailwater_log::{AtomicJsonFile, LogError};
 use tailwater_wire::gtid::GtidSet;
 
 use crate::RelayError;
@@ -33,7 +33,7 @@ pub struct StopOrder {
 
 /// What a capture was ordered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ordered {
+pub struct PersistedOrders {
     /// The highest term of the lease that an order came from; 0 before the first.
     pub token: u64,
     /// It captures and acknowledges nothing.
@@ -47,7 +47,7 @@ pub struct Ordered {
 
 /// An order, without the term that it comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Order {
+pub enum CaptureOrder {
     /// Capture and acknowledge nothing until told to.
     Stop,
     /// Go on, with whom it followed.
@@ -56,7 +56,7 @@ pub enum Order {
     Follow(Option<String>),
 }
 
-impl Ordered {
+impl PersistedOrders {
     /// Whether an order of that term may count.
     ///
     /// # Errors
@@ -72,17 +72,17 @@ impl Ordered {
     ///
     /// # Errors
     /// [`RelayError::StaleOrder`]: nothing is to change.
-    pub fn after(&self, order: &Order, token: u64, now_ms: u64) -> Result<Self, RelayError> {
+    pub fn after(&self, order: &CaptureOrder, token: u64, now_ms: u64) -> Result<Self, RelayError> {
         self.check(token)?;
         let mut next = Self { token, ..self.clone() };
         match order {
             // Told twice, it stands still since the first time.
-            Order::Stop => {
+            CaptureOrder::Stop => {
                 let since_ms = self.stopped.map_or(now_ms, |stop| stop.since_ms);
                 next.stopped = Some(StopOrder { token, since_ms });
             }
-            Order::Start => next.stopped = None,
-            Order::Follow(server) => {
+            CaptureOrder::Start => next.stopped = None,
+            CaptureOrder::Follow(server) => {
                 next.stopped = None;
                 next.follows.clone_from(server);
                 next.followed_in = token;
@@ -100,12 +100,12 @@ impl Ordered {
         let Some(document) = file.read()? else { return Ok(Self::default()) };
         let unreadable = |error: serde_json::Error| file.corrupt(format!("it cannot be read: {error}"));
         // The version first: a newer layout need not have the other fields.
-        let Version { format_version } = serde_json::from_str(&document).map_err(unreadable)?;
+        let AckerFileVersion { format_version } = serde_json::from_str(&document).map_err(unreadable)?;
         if format_version > FORMAT_VERSION {
             let (found, known) = (format_version, FORMAT_VERSION);
             return Err(LogError::FormatVersion { path: file.path(), found, known });
         }
-        let Document { token, stopped, follows, followed_in, .. } =
+        let AckerFile { token, stopped, follows, followed_in, .. } =
             serde_json::from_str(&document).map_err(unreadable)?;
         Ok(Self { token, stopped, follows, followed_in })
     }
@@ -116,26 +116,26 @@ impl Ordered {
     /// [`LogError::DiskFull`], [`LogError::Write`]: nobody knows which of the two would be read after a restart.
     pub(crate) fn write(&self, directory: &Path) -> Result<(), LogError> {
         let Self { token, stopped, follows, followed_in } = self.clone();
-        let document = Document { format_version: FORMAT_VERSION, token, stopped, follows, followed_in };
+        let document = AckerFile { format_version: FORMAT_VERSION, token, stopped, follows, followed_in };
         // Strings and integers always serialize.
         file_in(directory).replace(&serde_json::to_string(&document).unwrap_or_default())
     }
 }
 
-fn file_in(directory: &Path) -> SmallFile {
-    SmallFile::new(directory, NAME, BYTES_MAX)
+fn file_in(directory: &Path) -> AtomicJsonFile {
+    AtomicJsonFile::new(directory, NAME, BYTES_MAX)
 }
 
 #[derive(Deserialize)]
-struct Version {
+struct AckerFileVersion {
     format_version: u32,
 }
 
-/// [`Ordered`] on disk. No field is passed over, nor taken for one that says nothing: what is misspelt may have been the order to stand
+/// [`PersistedOrders`] on disk. No field is passed over, nor taken for one that says nothing: what is misspelt may have been the order to stand
 /// still.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Document {
+struct AckerFile {
     format_version: u32,
     token: u64,
     #[serde(deserialize_with = "Option::deserialize")]
@@ -150,7 +150,7 @@ struct Document {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AckerState {
     /// What it was ordered.
-    pub ordered: Ordered,
+    pub orders: PersistedOrders,
     /// Whether it acknowledges only what a power cut would leave.
     pub durable: bool,
     /// All that the log holds durably, what was before its beginning included; read after `ordered`. `None` while it is empty.
@@ -165,9 +165,9 @@ mod tests {
 
     use super::*;
 
-    fn order() -> impl Strategy<Value = Order> {
-        let server = proptest::option::of("[a-c]").prop_map(Order::Follow);
-        prop_oneof![Just(Order::Stop), Just(Order::Start), server]
+    fn order() -> impl Strategy<Value = CaptureOrder> {
+        let server = proptest::option::of("[a-c]").prop_map(CaptureOrder::Follow);
+        prop_oneof![Just(CaptureOrder::Stop), Just(CaptureOrder::Start), server]
     }
 
     proptest! {
@@ -176,7 +176,7 @@ mod tests {
         fn earlier_terms_are_refused_and_the_last_order_counts(
             orders in proptest::collection::vec((order(), 0_u64..5), 0..12)
         ) {
-            let (mut ordered, mut highest) = (Ordered::default(), 0);
+            let (mut ordered, mut highest) = (PersistedOrders::default(), 0);
             let (mut follows, mut followed_in) = (None, 0);
             for (now_ms, (order, token)) in (1_u64..).zip(orders) {
                 let before = ordered.clone();
@@ -191,9 +191,9 @@ mod tests {
                 prop_assert!(token >= highest);
                 highest = token;
                 let is_stopped = match order {
-                    Order::Stop => true,
-                    Order::Start => false,
-                    Order::Follow(server) => {
+                    CaptureOrder::Stop => true,
+                    CaptureOrder::Start => false,
+                    CaptureOrder::Follow(server) => {
                         (follows, followed_in) = (server, token);
                         false
                     }
@@ -211,21 +211,21 @@ mod tests {
     #[test]
     fn it_outlives_the_process_and_damage_is_seen() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(Ordered::read(folder.path()).unwrap(), Ordered::default());
-        let ordered = Ordered {
+        assert_eq!(PersistedOrders::read(folder.path()).unwrap(), PersistedOrders::default());
+        let ordered = PersistedOrders {
             token: 7,
             stopped: Some(StopOrder { token: 7, since_ms: 1_700_000_000_000 }),
             follows: Some("db2".into()),
             followed_in: 6,
         };
-        Ordered::default().write(folder.path()).unwrap();
+        PersistedOrders::default().write(folder.path()).unwrap();
         ordered.write(folder.path()).unwrap();
-        assert_eq!(Ordered::read(folder.path()).unwrap(), ordered);
+        assert_eq!(PersistedOrders::read(folder.path()).unwrap(), ordered);
 
         // As a version wrote it that did not note in which term it was told.
         let before = r#"{"format_version":1,"token":7,"stopped":null,"follows":"db2"}"#;
         file_in(folder.path()).replace(before).unwrap();
-        let read = Ordered::read(folder.path()).unwrap();
+        let read = PersistedOrders::read(folder.path()).unwrap();
         assert_eq!((read.token, read.follows.as_deref(), read.followed_in), (7, Some("db2"), 0));
         ordered.write(folder.path()).unwrap();
 
@@ -235,7 +235,10 @@ mod tests {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;
             std::fs::write(&path, damaged).unwrap();
-            assert!(matches!(Ordered::read(folder.path()), Err(LogError::Corrupt { .. })), "byte {at}");
+            assert!(
+                matches!(PersistedOrders::read(folder.path()), Err(LogError::Corrupt { .. })),
+                "byte {at}"
+            );
         }
         for wrong in [
             r#"{"format_version":1,"token":7,"stoped":{"token":7,"since_ms":1},"follows":null}"#,
@@ -243,9 +246,12 @@ mod tests {
             r#"{"format_version":1,"token":7,"stopped":null,"follows":null,"followed_by":6}"#,
         ] {
             file_in(folder.path()).replace(wrong).unwrap();
-            assert!(matches!(Ordered::read(folder.path()), Err(LogError::Corrupt { .. })), "{wrong}");
+            assert!(matches!(PersistedOrders::read(folder.path()), Err(LogError::Corrupt { .. })), "{wrong}");
         }
         file_in(folder.path()).replace(r#"{"format_version":9,"something":"else"}"#).unwrap();
-        assert!(matches!(Ordered::read(folder.path()), Err(LogError::FormatVersion { found: 9, .. })));
+        assert!(matches!(
+            PersistedOrders::read(folder.path()),
+            Err(LogError::FormatVersion { found: 9, .. })
+        ));
     }
 }

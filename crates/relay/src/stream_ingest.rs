@@ -14,14 +14,14 @@ use tailwater_wire::event::{
 use tailwater_wire::{Flavour, WireError};
 
 use crate::RelayError;
-use crate::pace::{Pace, Patience};
 use crate::status::CaptureStatus;
-use crate::track::{Action, StreamTrack};
+use crate::stream_position::{EventAction, StreamTracker};
+use crate::sync_pacer::{SyncDelay, SyncPacer};
 
 /// Where the stream goes on, from a rotate that the source made up.
 ///
 /// The first one comes before any format description, so only its own bytes tell whether it has a checksum.
-pub(crate) fn made_up_rotate(flavour: Flavour, event: &[u8]) -> Result<(String, u64), WireError> {
+pub(crate) fn parse_artificial_rotate(flavour: Flavour, event: &[u8]) -> Result<(String, u64), WireError> {
     let algorithm = match verify_checksum(event) {
         Ok(()) => ChecksumAlgorithm::Crc32,
         Err(_) => ChecksumAlgorithm::Off,
@@ -44,9 +44,9 @@ fn is_binlog_name(name: &str) -> bool {
 }
 
 /// One open stream.
-pub(crate) struct Reading<'a> {
+pub(crate) struct StreamIngest<'a> {
     status: &'a CaptureStatus,
-    track: StreamTrack,
+    track: StreamTracker,
     identity: SourceIdentity,
     log: &'a mut LogWriter,
     ack_mode: AckMode,
@@ -59,14 +59,14 @@ pub(crate) struct Reading<'a> {
     /// The newest event that asked for an ACK and has not got it.
     ack: Option<(String, u64)>,
     /// An event was found to stand in the source's file.
-    placed: bool,
-    /// Reading ends when the log has begun with this file.
+    has_source_events: bool,
+    /// StreamIngest ends when the log has begun with this file.
     until_file: Option<String>,
 }
 
 struct CurrentEvent {
     header: EventHeader,
-    action: Action,
+    action: EventAction,
     /// `None` where events carry no checksum.
     checksum: Option<ChecksumChecker>,
     /// How many bytes of it have passed.
@@ -76,19 +76,19 @@ struct CurrentEvent {
 /// Where a segment, and a binlog file, has its first event.
 pub(crate) const FIRST_EVENT_OFFSET: u64 = 4;
 
-/// With no commit waiting, bytes are synced in the background in steps of this size; where the stream is kept pace with, as
-/// [`Pace`] says: readers wait for them.
+/// With no commit waiting, bytes are synced in the background in steps of this size; where the stream is kept pacer with, as
+/// [`SyncPacer`] says: readers wait for them.
 const BACKGROUND_SYNC_BYTES: u64 = 8 << 20;
 
 /// How often a commit group is given the chance to grow by what has arrived meanwhile.
 const PULLS_MAX: u32 = 4;
 
-impl<'a> Reading<'a> {
+impl<'a> StreamIngest<'a> {
     /// For a stream that `track` follows. `head` is the log's newest segment if what the stream repeats is that
     /// segment's beginning, and not its last transaction. With `until_file` it ends as soon as that file has begun.
     pub(crate) fn new(
         status: &'a CaptureStatus,
-        track: StreamTrack,
+        track: StreamTracker,
         identity: SourceIdentity,
         log: &'a mut LogWriter,
         ack_mode: AckMode,
@@ -96,26 +96,38 @@ impl<'a> Reading<'a> {
         until_file: Option<String>,
     ) -> Self {
         let (format, current, ack) = (None, None, None);
-        Self { status, track, identity, log, ack_mode, head, format, current, ack, placed: false, until_file }
+        Self {
+            status,
+            track,
+            identity,
+            log,
+            ack_mode,
+            head,
+            format,
+            current,
+            ack,
+            has_source_events: false,
+            until_file,
+        }
     }
 
     /// Whether the source has sent anything of its file yet.
-    pub(crate) fn has_placed(&self) -> bool {
-        self.placed
+    pub(crate) fn has_source_events(&self) -> bool {
+        self.has_source_events
     }
 
     /// Reads until the stream breaks, which is an error, or the wanted file has begun.
     pub(crate) async fn run(&mut self, mut stream: DumpStream) -> Result<(), RelayError> {
         let mut pulls = 0;
-        let mut pace = Pace::default();
+        let mut pacer = SyncPacer::default();
         loop {
             let chunk = if stream.has_buffered() {
                 stream.next().await?
             } else {
-                match self.next_in_time(&mut stream, &mut pace).await? {
+                match self.next_or_sync_due(&mut stream, &mut pacer).await? {
                     Some(chunk) => {
                         // Once for all that came together; heartbeats too.
-                        self.status.hear();
+                        self.status.mark_received();
                         self.log.check()?;
                         chunk
                     }
@@ -123,7 +135,7 @@ impl<'a> Reading<'a> {
                         match self.ack_mode {
                             // Nobody waits for the disk: as few syncs as there may be leave it to others.
                             AckMode::Received => self.log.flush()?,
-                            AckMode::Durable if pace.is_awaited() => self.log.sync()?,
+                            AckMode::Durable if pacer.source_waits() => self.log.sync()?,
                             // While the disk is busy with it, more is read, and followers that run ahead prepare what came.
                             AckMode::Durable => self.log.sync_in_background()?,
                         };
@@ -136,9 +148,9 @@ impl<'a> Reading<'a> {
             };
             let asks = chunk.ack_requested && chunk.last;
             if asks {
-                pace.acks();
+                pacer.expect_acks();
             }
-            self.chunk(chunk)?;
+            self.ingest_chunk(chunk)?;
             if self.until_file.is_some() && self.log.source_tail().map(|tail| tail.file) == self.until_file {
                 return Ok(());
             }
@@ -173,31 +185,31 @@ impl<'a> Reading<'a> {
     }
 
     /// What the stream gives next; `None` if what came before it has to be handed to the disk first.
-    async fn next_in_time(
+    async fn next_or_sync_due(
         &self,
         stream: &mut DumpStream,
-        pace: &mut Pace,
+        pacer: &mut SyncPacer,
     ) -> Result<Option<Option<EventChunk>>, RelayError> {
         let bytes = self.log.unrequested_bytes();
         if bytes == 0 {
-            pace.handed_over();
+            pacer.reset();
             return Ok(Some(stream.next().await?));
         }
-        match pace.patience(bytes, self.log.in_transaction(), Instant::now()) {
-            Patience::None => Ok(None),
-            Patience::Look => Ok(tokio::select! {
+        match pacer.delay(bytes, self.log.in_transaction(), Instant::now()) {
+            SyncDelay::Now => Ok(None),
+            SyncDelay::IfIdle => Ok(tokio::select! {
                 biased;
                 chunk = stream.next() => Some(chunk?),
                 () = std::future::ready(()) => None,
             }),
-            Patience::Wait(left) => match tokio::time::timeout(left, stream.next()).await {
+            SyncDelay::Wait(left) => match tokio::time::timeout(left, stream.next()).await {
                 Ok(chunk) => Ok(Some(chunk?)),
                 Err(_) => Ok(None),
             },
         }
     }
 
-    fn chunk(&mut self, chunk: EventChunk) -> Result<(), RelayError> {
+    fn ingest_chunk(&mut self, chunk: EventChunk) -> Result<(), RelayError> {
         if chunk.first {
             self.begin_event(&chunk)?;
         }
@@ -215,9 +227,9 @@ impl<'a> Reading<'a> {
             checksum.finish().map_err(|error| self.event_error(&event.header, error))?;
         }
         match &event.action {
-            Action::Drop => {}
-            Action::Compare { offset } => self.compare(&event, offset + event.passed, &chunk)?,
-            Action::Append | Action::StartSegment { .. } => {
+            EventAction::Drop => {}
+            EventAction::Compare { offset } => self.compare(&event, offset + event.passed, &chunk)?,
+            EventAction::Append | EventAction::StartSegment { .. } => {
                 let appended = self.log.append(&event.header, &chunk.data, chunk.first, chunk.last)?;
                 let transactions = u64::from(appended.ends_transaction);
                 self.status.count_appended(chunk.data.len() as u64, transactions);
@@ -249,14 +261,14 @@ impl<'a> Reading<'a> {
             checker.finish().map_err(|error| self.event_error(&header, error))?;
         }
         if header.event_type == EventType::ROTATE && header.is_artificial() {
-            let (file, position) = made_up_rotate(self.identity.flavour, &chunk.data)
+            let (file, position) = parse_artificial_rotate(self.identity.flavour, &chunk.data)
                 .map_err(|error| self.event_error(&header, error))?;
-            self.track.rotated(file, position);
+            self.track.rotate(file, position);
         }
-        let action = self.track.event(&header, &chunk.data, self.log.in_transaction())?;
-        self.placed |= action != Action::Drop;
-        if let Action::StartSegment { file, position, preamble } = &action {
-            let is_begun = self.log.has_hollow_segment()
+        let action = self.track.place_event(&header, &chunk.data, self.log.in_transaction())?;
+        self.has_source_events |= action != EventAction::Drop;
+        if let EventAction::StartSegment { file, position, preamble } = &action {
+            let is_begun = self.log.has_empty_partial_segment()
                 && self.log.source_tail().is_some_and(|tail| (&tail.file, tail.end) == (file, *position));
             if !is_begun {
                 self.log.start_segment(file, *position, &self.identity)?;
