@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tailwater_log::{LogEntry, EntryFlags, LogHandle, LogPosition, LogReader};
+use tailwater_log::{EntryFlags, LogEntry, LogHandle, LogPosition, LogReader};
 use tailwater_wire::WireError;
 use tailwater_wire::event::EventType;
 use tailwater_wire::gtid::{Gtid, GtidSet};

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tailwater_log::{LogEntry, EntryFlags, LogPosition, LogReader};
+use tailwater_log::{EntryFlags, LogEntry, LogPosition, LogReader};
 use tailwater_wire::WireError;
 use tailwater_wire::event::{
     EVENT_HEADER_BYTES, EventBody, EventHeader, EventType, FormatDescription, strip_checksum,

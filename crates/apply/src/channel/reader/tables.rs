@@ -80,7 +80,12 @@ impl TargetTables {
     ///
     /// # Errors
     /// [`ApplyError::NoTable`]; [`ApplyError::Session`].
-    pub(super) async fn load(&mut self, entry: &LogEntry, schema: &str, table: &str) -> Result<(), ApplyError> {
+    pub(super) async fn load(
+        &mut self,
+        entry: &LogEntry,
+        schema: &str,
+        table: &str,
+    ) -> Result<(), ApplyError> {
         match self.catalogue.load(&mut self.connection, schema, table).await? {
             Some(table) => {
                 self.look_at(&table);
