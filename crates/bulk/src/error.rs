@@ -366,7 +366,7 @@ pub enum BulkError {
     StreamInterrupted,
     /// A copy that is to tell the target which transactions it has was told to stop.
     #[error(
-        "interrupted; the target is to have the data of one point in time: begin anew with --restart, which drops what was copied"
+        "interrupted; the target is to have the data of one point in time: start from scratch with --restart, which drops what was copied"
     )]
     CopyInterrupted,
     /// The target cannot be told which transactions it has.

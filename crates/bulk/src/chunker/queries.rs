@@ -13,7 +13,7 @@ use crate::sql::{qualified, quoted};
 
 /// What a session must be set to for a walk: zero dates and the like compare without an error, and times mean the same on
 /// every connection.
-pub const SESSION_SETTINGS: &str = "SET SESSION_SETTINGS sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00', \
+pub const SESSION_SETTINGS: &str = "SET SESSION sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00', \
                            group_concat_max_len = 1048576";
 
 /// The next chunk of a walk through a table; `None` at its end.

@@ -246,7 +246,7 @@ pub(crate) async fn disable_timeouts(connection: &mut Connection) -> Result<(), 
             "SET SESSION wait_timeout = 2147483, net_write_timeout = 86400, max_execution_time = 0"
         }
         Flavour::MariaDb => {
-            "SET SESSION_SETTINGS wait_timeout = 2147483, net_write_timeout = 86400, max_statement_time = 0, \
+            "SET SESSION wait_timeout = 2147483, net_write_timeout = 86400, max_statement_time = 0, \
              idle_transaction_timeout = 0, idle_readonly_transaction_timeout = 0"
         }
     };
