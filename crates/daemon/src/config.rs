@@ -103,7 +103,7 @@ pub enum AckConfig {
 
 impl LogConfig {
     /// What holds for a source: clients who wait for the log are promised that it is durable; where nobody waits for it, it is what a
-    /// relay log is, and its channels do not wait for the disk either (docs/adr/029-nobody-waits-for-an-asynchronous-log.md).
+    /// relay log is, and its channels do not wait for the disk either (docs/adr/029-asynchronous-source-log.md).
     pub fn ack_of(&self, source: &SourceConfig) -> AckConfig {
         self.ack.unwrap_or(if source.semi_sync { AckConfig::Durable } else { AckConfig::Received })
     }

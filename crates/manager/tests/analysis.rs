@@ -68,12 +68,12 @@ fn every_story_is_understood() -> Result<()> {
 
 #[test]
 fn every_code_is_explained() {
-    let page = include_str!("../../../docs/reference/analysis.md");
+    let page = include_str!("../../../docs/reference/failure-codes.md");
     for code in FailureCode::ALL {
         assert_eq!(
             page.matches(&format!("\n## {code}\n")).count(),
             1,
-            "{code} in docs/reference/analysis.md"
+            "{code} in docs/reference/failure-codes.md"
         );
     }
     assert_eq!(page.matches("\n## ").count(), FailureCode::ALL.len() + 1, "and how it is decided");

@@ -25,7 +25,7 @@ fn every_code_is_explained_once_and_no_other() {
 
 #[test]
 fn every_refusal_has_a_section_that_says_what_to_do() {
-    let page = include_str!("../../../docs/reference/refusals.md");
+    let page = include_str!("../../../docs/reference/safety-rules.md");
     let source = include_str!("../src/safety_refusal.rs");
     let codes: Vec<_> =
         source.lines().filter_map(|line| line.split_once("=> \"TW-MGR-")?.1.split('"').next()).collect();
@@ -33,9 +33,9 @@ fn every_refusal_has_a_section_that_says_what_to_do() {
     let sections: Vec<&str> = page.split("\n## TW-MGR-").skip(1).collect();
     for code in &codes {
         let mut found = sections.iter().filter_map(|section| section.strip_prefix(code));
-        let text = found.next().unwrap_or_else(|| panic!("## TW-MGR-{code} in docs/reference/refusals.md"));
+        let text = found.next().unwrap_or_else(|| panic!("## TW-MGR-{code} in docs/reference/safety-rules.md"));
         assert!(text.trim().len() > 100, "TW-MGR-{code} says nothing: {text}");
         assert!(found.next().is_none(), "TW-MGR-{code} has two sections");
     }
-    assert_eq!(sections.len(), codes.len(), "refusals.md has sections of codes that no refusal has");
+    assert_eq!(sections.len(), codes.len(), "safety-rules.md has sections of codes that no refusal has");
 }

@@ -5,7 +5,7 @@
 //! the thread is in fdatasync the kernel's socket buffer collects what comes meanwhile; all of that is the next group.
 //!
 //! Where nobody waits for an ACK, the same is a task on the runtime on which the log is read: what waits there are the readers, and
-//! they then need not be wakeup on another thread (docs/adr/029-nobody-waits-for-an-asynchronous-log.md).
+//! they then need not be woken on another thread (docs/adr/029-asynchronous-source-log.md).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

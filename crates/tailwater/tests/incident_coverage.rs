@@ -1,4 +1,4 @@
-//! Each case of docs/reference/went-wrong-elsewhere.md has its test.
+//! Each case of docs/reference/failover-incidents.md has its test.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 #[test]
 fn each_case_has_the_tests_that_the_page_names() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let page = std::fs::read_to_string(root.join("docs/reference/went-wrong-elsewhere.md"))?;
+    let page = std::fs::read_to_string(root.join("docs/reference/failover-incidents.md"))?;
     let cases: Vec<_> = page.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
     ensure!(cases.len() == 12, "{} cases", cases.len());
     for case in cases {

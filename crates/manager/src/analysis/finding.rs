@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::failover_readiness::FailoverReadiness;
 
-/// The named failures, the gravest first. docs/reference/analysis.md explains each.
+/// The named failures, the gravest first. docs/reference/failure-codes.md explains each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum FailureCode {
     /// Two servers take writes, and each has what the other lacks.

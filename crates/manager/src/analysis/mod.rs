@@ -10,7 +10,7 @@
 //! - [`finding`]: the result.
 //! - [`one_look`]: what a single look at everybody can tell.
 //!
-//! docs/reference/analysis.md explains each code.
+//! docs/reference/failure-codes.md explains each code.
 
 pub mod failover_guard;
 pub mod finding;
