@@ -33,7 +33,8 @@ fn every_refusal_has_a_section_that_says_what_to_do() {
     let sections: Vec<&str> = page.split("\n## TW-MGR-").skip(1).collect();
     for code in &codes {
         let mut found = sections.iter().filter_map(|section| section.strip_prefix(code));
-        let text = found.next().unwrap_or_else(|| panic!("## TW-MGR-{code} in docs/reference/safety-rules.md"));
+        let text =
+            found.next().unwrap_or_else(|| panic!("## TW-MGR-{code} in docs/reference/safety-rules.md"));
         assert!(text.trim().len() > 100, "TW-MGR-{code} says nothing: {text}");
         assert!(found.next().is_none(), "TW-MGR-{code} has two sections");
     }
