@@ -82,7 +82,7 @@ async fn goes_across(from: ServerKind, to: ServerKind) -> Result<()> {
     refused_at_the_start(&rig, &channel).await?;
     refused_at_the_row(&rig, &channel).await?;
     numbers_are_exact_or_refused(&rig, &channel, to).await?;
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 
@@ -114,12 +114,12 @@ async fn refused_at_the_start(rig: &Rig, channel: &Channel) -> Result<()> {
     let no_inserts = Rule { tables: "shop.other".into(), operations: vec![Operation::Insert] };
     let mut filters = without_definitions();
     filters.exclude.push(no_inserts);
-    channel.filter(filters, None).await?;
+    channel.set_filters(filters, None).await?;
     channel.resume(None).await?;
     rig.wait_applied(channel).await?;
     let applied = rig.target.sql("SELECT a FROM shop.keyless WHERE a > 7 ORDER BY a").await?;
     ensure!(applied == ["8", "9"], "{applied:?}");
-    channel.filter(without_definitions(), None).await.map_err(Into::into)
+    channel.set_filters(without_definitions(), None).await.map_err(Into::into)
 }
 
 /// What nobody could see coming stops the channel at the first row. What cannot be carried is not cut.

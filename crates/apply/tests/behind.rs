@@ -44,7 +44,7 @@ async fn a_server_behind_the_target(kind: ServerKind) -> Result<()> {
     moves_to_the_source(&rig, &channel, &behind).await?;
     gets_what_is_the_targets_own(&rig, &channel, &behind).await?;
     gets_nothing_that_is_not_logged(&rig, &channel, &behind).await?;
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 
@@ -91,7 +91,7 @@ async fn moves_to_the_source(rig: &Rig, channel: &Channel, behind: &Server) -> R
 
 async fn set(channel: &Channel, gtid: GtidMode) -> Result<()> {
     let edit = ChannelEdit { gtid: Some(gtid), ..ChannelEdit::default() };
-    channel.set(edit).await.context("its identity")
+    channel.edit(edit).await.context("its identity")
 }
 
 async fn gets_what_is_the_targets_own(rig: &Rig, channel: &Channel, behind: &Server) -> Result<()> {

@@ -181,7 +181,7 @@ async fn statements(kind: ServerKind) -> Result<()> {
         definitions::run(&judged, &channel).await,
         sessions::run(&judged, &channel).await,
     ];
-    channel.end().await;
+    channel.shut_down().await;
     let errors: Vec<String> =
         found.into_iter().filter_map(|result| Some(format!("{:#}", result.err()?))).collect();
     ensure!(errors.is_empty(), "{}", errors.join("\n\n"));

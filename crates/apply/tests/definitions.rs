@@ -24,6 +24,6 @@ async fn a_missing_table_of_routines_stops_no_other_statement() -> Result<()> {
     let tables = "SELECT table_name FROM information_schema.tables WHERE table_schema='shop' ORDER BY 1";
     let found = rig.target.sql(tables).await?;
     ensure!(found == ["after", "all_of_them"], "{found:?}");
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }

@@ -157,7 +157,7 @@ async fn is_durable_first(kind: ServerKind, order: CommitOrder) -> Result<()> {
     stopped(&channel).await?;
     let (committed, open) = committed_and_open(&rig).await?;
     ensure!((committed, open) == (4, 0), "{committed} rows committed, {open} prepared");
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 
@@ -244,7 +244,7 @@ impl PowerCut {
         log.flush()?;
         until("what is received", async || Ok(cut.count().await? == ["3"])).await?;
         ensure!(log.handle().durable() == durable, "it was synced");
-        channel.end().await;
+        channel.shut_down().await;
         Ok(Some(cut))
     }
 
@@ -289,7 +289,7 @@ async fn is_committed_when_received(kind: ServerKind, options: &[&str]) -> Resul
     drop(log);
     tokio::time::sleep(Duration::from_millis(500)).await;
     ensure!(channel.status().borrow().state != ChannelState::Failed, "{:?}", channel.status().borrow());
-    channel.end().await;
+    channel.shut_down().await;
     let mut log = cut.log()?;
     let channel = cut.channel(&log);
     wait_for(&channel, "say it again", waits).await?;
@@ -298,7 +298,7 @@ async fn is_committed_when_received(kind: ServerKind, options: &[&str]) -> Resul
     log.flush()?;
     until("the rest", async || Ok(cut.count().await? == ["5"])).await?;
     ensure!(channel.status().borrow().transactions_total == 2, "{:?}", channel.status().borrow());
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 
@@ -318,7 +318,7 @@ async fn what_comes_at_another_place(kind: ServerKind, options: &[&str]) -> Resu
     ensure!(fault.code == "TW-APP-0006" && fault.message.contains("no transaction's end"), "{fault:?}");
     let count = cut.count().await?;
     ensure!(count == ["3"], "{count:?}");
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 
@@ -341,7 +341,7 @@ async fn begins_again_within_the_interval(kind: ServerKind, options: &[&str]) ->
         until("the last", async || Ok(cut.count().await? == ["5"])).await?;
         let status = channel.status().borrow().clone();
         ensure!(status.fault.is_none() && status.transactions_total == 2, "{status:?}");
-        channel.end().await;
+        channel.shut_down().await;
     }
     Ok(())
 }
@@ -404,12 +404,12 @@ async fn is_taken_up_again(kind: ServerKind) -> Result<()> {
         drop(log);
         stopped(&channel).await?;
         ensure!(rows().await? == has, "{:?}", rows().await?);
-        channel.end().await;
+        channel.shut_down().await;
         log = open(folder.path())?;
         channel = start(&log);
         until("the row", async || Ok(rows().await? == is_to_have)).await?;
     }
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 

@@ -98,7 +98,7 @@ async fn engines_are_mixed(kind: ServerKind) -> Result<()> {
         let options = ChannelOptions { workers: 2, start: ChannelStart::Oldest, gtid, ..rig.options(name) };
         let channel = rig.channel(ChannelOptions { transaction_bytes_max: bytes, ..options });
         rig.wait_applied(&channel).await.context(name)?;
-        channel.end().await;
+        channel.shut_down().await;
         rig.ensure_equal(&["mixed"]).await.context(name)?;
     }
     what_cannot_be_once_is_refused(&rig).await?;
@@ -120,7 +120,7 @@ async fn rows_of_a_target_without_binlog(kind: ServerKind) -> Result<()> {
     rig.target.sql("ALTER TABLE mixed.i1 ENGINE=BLACKHOLE").await?;
     rig.source.sql("USE mixed; INSERT INTO i1 VALUES (1, 1); UPDATE i1 SET v = 2; DELETE FROM i1").await?;
     rig.wait_applied(&channel).await?;
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 
@@ -149,7 +149,7 @@ async fn what_was_taken_is_not_taken_again(rig: &Rig) -> Result<()> {
     channel.skip(gtid).await?;
     rig.wait_applied(&channel).await?;
     ensure!(rig.target.sql(there).await? == ["1"], "the row is there twice");
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 
@@ -170,7 +170,7 @@ async fn counters_may_be_set_back(rig: &Rig) -> Result<()> {
         let rows = format!("SELECT COUNT(*) FROM mixed.{table}");
         ensure!(rig.target.sql(&rows).await? == ["2"], "{table}");
     }
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 
@@ -205,7 +205,7 @@ async fn engines_of_the_target(rig: &Rig) -> Result<()> {
     rig.target.sql("SET sql_log_bin=0; ALTER TABLE mixed.i2 ENGINE=InnoDB").await?;
     channel.resume(None).await?;
     rig.wait_applied(&channel).await?;
-    channel.end().await;
+    channel.shut_down().await;
     let back = "SET sql_log_bin=0; ALTER TABLE mixed.i1 ENGINE=InnoDB; INSERT INTO mixed.i1 VALUES (-1, 0)";
     rig.target.sql(back).await?;
     Ok(())
@@ -259,7 +259,7 @@ async fn what_cannot_be_once_is_refused(rig: &Rig) -> Result<()> {
     ensure!(fault.code == "TW-APP-0002", "{fault:?}");
     channel.skip(rig.newest_gtid().await?).await?;
     rig.wait_applied(&channel).await?;
-    channel.end().await;
+    channel.shut_down().await;
     rig.ensure_equal(&["mixed"]).await
 }
 
@@ -289,7 +289,7 @@ async fn what_is_logged_is_not_done_again(rig: &Rig) -> Result<()> {
         rig.wait_applied(&channel).await?;
         ensure!(rig.target.sql(there).await? == ["1"], "the row is there twice");
     }
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 
@@ -306,6 +306,6 @@ async fn lost_rows_are_noticed(rig: &Rig) -> Result<()> {
     // A session of MySQL has a setting of its own for that.
     let code = if rig.target.kind().flavour() == Flavour::MySql { "TW-APP-0002" } else { "TW-APP-0051" };
     ensure!(fault.code == code, "{fault:?}");
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }

@@ -42,7 +42,7 @@ async fn follows(kind: ServerKind, change: impl Fn(&mut ChannelOptions)) -> Resu
     rig.ensure_equal(&["tw_load", "shop"]).await?;
     let compared = ledger.compare_with_server(&rig.target.connect_options()).await?;
     ensure!(compared.missing.is_empty() && compared.altered.is_empty(), "{compared:?}");
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 

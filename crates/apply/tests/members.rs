@@ -60,6 +60,6 @@ async fn members_are_compared_as_text(kind: ServerKind) -> Result<()> {
     rig.source.sql("INSERT INTO said.turned VALUES (1, 'a')").await?;
     let fault = rig.wait_failed(&channel).await?;
     ensure!(fault.code == "TW-APP-0004" && fault.message.contains("said.turned"), "{fault:?}");
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }

@@ -83,7 +83,7 @@ async fn digits_that_agree_are_carried_exactly() -> Result<()> {
             .await?;
         rig.wait_applied(&channel).await?;
         ensure_same(&rig, "d1_old").await?;
-        channel.end().await;
+        channel.shut_down().await;
         rig.ensure_equal(&["old"]).await?;
     }
     Ok(())
@@ -112,7 +112,7 @@ async fn digits_that_differ_stop_the_channel() -> Result<()> {
         rig.wait_applied(&channel).await?;
         ensure_same(&rig, table).await?;
     }
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 
@@ -146,7 +146,7 @@ async fn a_source_that_is_down_is_waited_for() -> Result<()> {
     rig.source.start_again().await?;
     rig.wait_applied(&channel).await?;
     ensure_same(&rig, "t").await?;
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 
@@ -172,14 +172,14 @@ async fn changes_further_on_are_seen() -> Result<()> {
     ensure!(fault.message.contains("comes later in the log"), "{fault:?}");
     ensure!(rig.target.sql("SELECT COUNT(*) FROM old.changed").await? == ["0"]);
     ensure!(rig.target.sql("SELECT a FROM old.rebuilt").await? == ["12:34:56.7"]);
-    channel.end().await;
+    channel.shut_down().await;
     // With what the source declared then, an operator may have it taken.
     rig.target.sql("ALTER TABLE old.changed MODIFY a TIME(1)").await?;
     let channel =
         rig.channel(ChannelOptions { old_temporal_precision: OldTemporalPrecision::Target, ..options });
     rig.wait_applied(&channel).await?;
     ensure_same(&rig, "changed").await?;
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 
@@ -212,7 +212,7 @@ async fn unverified_digits_are_taken_as_by_native_replication() -> Result<()> {
         }
         ensure!((ours == rig.source.sql(&rows).await?) == (table == "right"), "{table}: {ours:?}");
     }
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 

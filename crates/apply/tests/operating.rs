@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::Channel;
-use tailwater_apply::channel::{ChannelEdit, ChannelOptions, ChannelState, GtidMode, SourceTime, Until};
+use tailwater_apply::channel::{ChannelEdit, ChannelOptions, ChannelState, GtidMode, SourceTime, UntilCondition};
 use tailwater_apply::filter::{FilterSet, Operation, Rewrite, Rule};
 use tailwater_apply::scheduler::CommitOrder;
 use tailwater_sandbox::{Server, ServerKind};
@@ -61,11 +61,11 @@ async fn a_target_need_not_take_what_it_is_told() -> Result<()> {
     rig.target.sql("STOP SLAVE; RESET SLAVE ALL").await?;
     channel.resume(None).await?;
     wait_for(&channel, "run", |status| status.state == ChannelState::Running).await?;
-    wait_for(&channel, "tell the target", |status| status.gtids_untold.is_none()).await?;
+    wait_for(&channel, "tell the target", |status| status.gtids_unpublished_reason.is_none()).await?;
     channel.pause().await?;
     let told = rig.target.sql(position).await?;
     ensure!(told == rig.source.sql("SELECT @@GLOBAL.gtid_binlog_pos").await?, "{told:?}");
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 
@@ -91,7 +91,7 @@ async fn a_channel_is_late_by_the_sources_clock() -> Result<()> {
     ensure!(status.lag_seconds.is_some_and(|lag| lags.contains(&lag)), "{status:?}");
     holding.close().await;
     rig.wait_applied(&channel).await?;
-    channel.end().await;
+    channel.shut_down().await;
 
     // By the source's own clock it is not that old.
     let options = ChannelOptions { delay: Duration::from_secs(3600), ..rig.options("replica") };
@@ -99,7 +99,7 @@ async fn a_channel_is_late_by_the_sources_clock() -> Result<()> {
     rig.source.sql("INSERT INTO shop.t VALUES (2)").await?;
     tokio::time::sleep(Duration::from_millis(500)).await;
     ensure!(ids(&rig.target, "shop.t").await? == [1]);
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 
@@ -189,15 +189,15 @@ async fn filters_are_edited_under_load(kind: ServerKind) -> Result<()> {
     wait_for(&channel, "apply some", |status| status.transactions_total > before + 40).await?;
 
     // From now on, whenever that is.
-    channel.filter(excluding(&["shop.b"]), None).await?;
+    channel.set_filters(excluding(&["shop.b"]), None).await?;
     wait_for(&channel, "have other filters", |status| status.filter_version == 2).await?;
     load.more(60).await?;
     // What it is told is kept on the target.
-    channel.end().await;
+    channel.shut_down().await;
     channel = rig.channel(options.clone());
     wait_for(&channel, "have the filters again", |status| status.filter_version == 2).await?;
     changes_of_how_it_works(&channel, &mut load).await?;
-    channel.filter(excluding(&[]), None).await?;
+    channel.set_filters(excluding(&[]), None).await?;
     load.more(30).await?;
     load.stop().await?;
     rig.wait_applied(&channel).await?;
@@ -208,13 +208,13 @@ async fn filters_are_edited_under_load(kind: ServerKind) -> Result<()> {
     rig.source.sql("INSERT INTO shop.b VALUES (1000002, 'from here')").await?;
     let from = rig.newest_gtid().await?;
     rig.source.sql("INSERT INTO shop.b VALUES (1000003, 'behind')").await?;
-    channel.filter(excluding(&["shop.b"]), Some(from)).await?;
+    channel.set_filters(excluding(&["shop.b"]), Some(from)).await?;
     channel.resume(None).await?;
     rig.wait_applied(&channel).await?;
     // A statement about what is left out is left out.
     rig.source.sql("CREATE DATABASE made; CREATE TABLE made.t (id INT); DROP TABLE shop.b").await?;
     rig.wait_applied(&channel).await?;
-    channel.end().await;
+    channel.shut_down().await;
     compare_with_filters(&rig).await
 }
 
@@ -235,7 +235,7 @@ async fn changes_of_how_it_works(channel: &Channel, load: &mut Load) -> Result<(
         },
     ] {
         let before = channel.status().borrow().transactions_total;
-        channel.set(edit.clone()).await?;
+        channel.edit(edit.clone()).await?;
         load.more(10).await?;
         let status =
             wait_for(channel, "apply more", |status| status.transactions_total > before + 10).await?;
@@ -274,11 +274,11 @@ async fn stops_where_it_is_told_to(kind: ServerKind) -> Result<()> {
     rig.source.sql("INSERT INTO shop.t VALUES (2)").await?;
     ensure!(channel.status().borrow().transactions_total == 0, "it is to wait");
 
-    channel.resume(Some(Until::Gtid(first.clone()))).await?;
+    channel.resume(Some(UntilCondition::Gtid(first.clone()))).await?;
     wait_for(&channel, "stop", |status| status.state == ChannelState::Stopped).await?;
     ensure!(ids(&rig.target, "shop.t").await? == [1]);
     // It is there already.
-    channel.resume(Some(Until::Gtid(first))).await?;
+    channel.resume(Some(UntilCondition::Gtid(first))).await?;
     wait_for(&channel, "stop again", |status| status.state == ChannelState::Stopped).await?;
     ensure!(ids(&rig.target, "shop.t").await? == [1]);
 
@@ -287,7 +287,7 @@ async fn stops_where_it_is_told_to(kind: ServerKind) -> Result<()> {
     let moment = Duration::from_secs(now.as_secs() + 1);
     tokio::time::sleep(moment.saturating_sub(now) + Duration::from_millis(20)).await;
     rig.source.sql("INSERT INTO shop.t VALUES (3)").await?;
-    channel.resume(Some(Until::TimeUs(u64::try_from(moment.as_micros())?))).await?;
+    channel.resume(Some(UntilCondition::TimeUs(u64::try_from(moment.as_micros())?))).await?;
     wait_for(&channel, "stop", |status| status.state == ChannelState::Stopped).await?;
     ensure!(ids(&rig.target, "shop.t").await? == [1, 2]);
 
@@ -295,7 +295,7 @@ async fn stops_where_it_is_told_to(kind: ServerKind) -> Result<()> {
     is_late_as_it_is_told_to_be(&rig, &channel).await?;
     logs_what_it_applies_when_it_is_told_to(&rig, &channel).await?;
     begins_where_it_is_told_to(&rig).await?;
-    channel.end().await;
+    channel.shut_down().await;
     rig.ensure_equal(&["shop"]).await
 }
 
@@ -316,20 +316,20 @@ async fn goes_on_where_it_is_told_to(
 
 async fn is_late_as_it_is_told_to_be(rig: &Rig, channel: &Channel) -> Result<()> {
     let delay = |seconds| ChannelEdit { delay_seconds: Some(seconds), ..ChannelEdit::default() };
-    channel.set(delay(3600)).await?;
+    channel.edit(delay(3600)).await?;
     rig.source.sql("INSERT INTO shop.t VALUES (4)").await?;
     tokio::time::sleep(Duration::from_millis(500)).await;
     ensure!(ids(&rig.target, "shop.t").await? == [1, 2, 3]);
-    channel.set(delay(0)).await?;
+    channel.edit(delay(0)).await?;
     rig.wait_applied(channel).await?;
     ensure!(ids(&rig.target, "shop.t").await? == [1, 2, 3, 4]);
     let begun = SystemTime::now();
-    channel.set(delay(2)).await?;
+    channel.edit(delay(2)).await?;
     rig.source.sql("INSERT INTO shop.t VALUES (5)").await?;
     rig.wait_applied(channel).await?;
     // MariaDB notes whole seconds.
     ensure!(begun.elapsed()? >= Duration::from_secs(1), "{:?}", begun.elapsed());
-    channel.set(delay(0)).await.context("no delay")
+    channel.edit(delay(0)).await.context("no delay")
 }
 
 /// The events that the target has logged since its binlog was at its newest file's beginning.
@@ -347,7 +347,7 @@ async fn logs_what_it_applies_when_it_is_told_to(rig: &Rig, channel: &Channel) -
         [(GtidMode::Log, 10), (GtidMode::Own, 11), (GtidMode::Preserve, 12), (GtidMode::Log, 13)]
     {
         rig.target.sql("FLUSH BINARY LOGS").await?;
-        channel.set(mode(gtid)).await?;
+        channel.edit(mode(gtid)).await?;
         rig.source.sql(&format!("INSERT INTO shop.t VALUES ({id})")).await?;
         let newest = rig.newest_gtid().await?;
         let newest = match rig.target.kind().flavour() {
@@ -377,7 +377,7 @@ async fn begins_where_it_is_told_to(rig: &Rig) -> Result<()> {
     options.filters.rewrite = vec![Rewrite { from: "shop.*".into(), to: format!("{to}.*") }];
     let copy = rig.channel(options);
     rig.wait_applied(&copy).await?;
-    copy.end().await;
+    copy.shut_down().await;
     ensure!(ids(&rig.target, &format!("{to}.t")).await? == ids(&rig.source, "shop.t").await?);
     Ok(())
 }

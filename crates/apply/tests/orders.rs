@@ -165,7 +165,7 @@ async fn while_one_is_held_up(rig: &Rig, schema: &str, order: CommitOrder) -> Re
     };
     in_time("all of it commits", done).await?;
     rig.wait_applied(&channel).await?;
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 
@@ -249,11 +249,11 @@ async fn a_backlog_passes_what_is_held_up(kind: ServerKind) -> Result<()> {
     }
     other.execute("ROLLBACK").await?;
     rig.wait_applied(&channel).await?;
-    ensure!(channel.status().borrow().gave_way_total > 0, "it was not applied in runs");
+    ensure!(channel.status().borrow().yields_total > 0, "it was not applied in runs");
     let sum = rig.target.sql("SELECT SUM(n) FROM late.counter").await?;
     ensure!(sum == [BACKLOG.to_string()], "{sum:?}");
     rig.ensure_equal(&["late"]).await?;
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 
@@ -303,6 +303,6 @@ async fn a_backlog_that_is_held_up_stops_without_gaps() -> Result<()> {
     channel.resume(None).await?;
     rig.wait_applied(&channel).await?;
     rig.ensure_equal(&["late"]).await?;
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }

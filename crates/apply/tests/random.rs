@@ -199,7 +199,7 @@ async fn round(kind: ServerKind, seed: u64, schemas: usize) -> Result<()> {
         options.batch_transactions_max = batch;
         let channel = rig.channel(options);
         rig.wait_applied(&channel).await.context(name)?;
-        channel.end().await;
+        channel.shut_down().await;
         for (schema, definition) in schemas.iter().zip(&definitions) {
             let what = format!("{name} {schema}");
             compare(&rig.source, schema, &rig.target, schema, &what).await.context(definition.clone())?;

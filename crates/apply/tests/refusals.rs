@@ -45,8 +45,8 @@ async fn refusals(kind: ServerKind) -> Result<()> {
     tables_of_another_version(&rig, &channel).await?;
     two_tables_that_become_one(&rig).await?;
     an_account_that_may_not(&rig).await?;
-    channel.end().await;
-    other.end().await;
+    channel.shut_down().await;
+    other.shut_down().await;
     Ok(())
 }
 
@@ -106,12 +106,12 @@ async fn two_tables_that_become_one(rig: &Rig) -> Result<()> {
 
     let mut filters = filters;
     filters.exclude.push("merged.n".into());
-    channel.filter(filters, Some(gtid)).await?;
+    channel.set_filters(filters, Some(gtid)).await?;
     channel.resume(None).await?;
     rig.source.sql("INSERT INTO merged.n VALUES (3); INSERT INTO shop.n VALUES (4)").await?;
     rig.wait_applied(&channel).await?;
     ensure!(rig.target.sql("SELECT id FROM merged.n ORDER BY id").await? == ["1", "4"]);
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 
@@ -132,7 +132,7 @@ async fn an_account_that_may_not(rig: &Rig) -> Result<()> {
     // Now it may begin; what it may change is another question.
     let fault = rig.wait_failed(&channel).await?;
     ensure!(fault.code == "TW-APP-0002" && fault.message.contains("denied"), "{fault:?}");
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 

@@ -57,7 +57,7 @@ async fn come_disabled(kind: ServerKind) -> Result<()> {
     tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
     rig.ensure_equal(&["agenda"]).await?;
     // The target takes the source's place.
-    channel.end().await;
+    channel.shut_down().await;
     rig.target.sql("ALTER EVENT agenda.plain ENABLE").await?;
     until(&rig.target, "SELECT COUNT(*) > 0 FROM agenda.t", "1").await
 }

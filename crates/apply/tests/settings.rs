@@ -37,7 +37,7 @@ async fn settings(kind: ServerKind) -> Result<()> {
     if kind.flavour() == Flavour::MariaDb {
         rows_of_a_made_table_have_no_gtid(&rig, &channel).await?;
     }
-    channel.end().await;
+    channel.shut_down().await;
     targets_that_are_set_otherwise(&rig, kind.flavour()).await?;
     odd_global_settings_change_nothing(&rig).await?;
     statements_meet_filters(&rig, kind.flavour()).await
@@ -118,7 +118,7 @@ async fn targets_that_are_set_otherwise(rig: &Rig, flavour: Flavour) -> Result<(
         )
         .await?;
     rig.wait_applied(&channel).await?;
-    channel.end().await;
+    channel.shut_down().await;
     rig.target.sql(unset).await?;
     let rows = rig.target.sql("SELECT a, b FROM one.keyless").await?;
     ensure!(rows == ["1\t2"], "{rows:?}");
@@ -148,7 +148,7 @@ async fn statements_meet_filters(rig: &Rig, flavour: Flavour) -> Result<()> {
         rig.wait_applied(&channel).await?;
     }
     ensure!(rig.target.sql("SELECT id FROM kept.audit").await? == ["1"], "it was dropped");
-    channel.end().await;
+    channel.shut_down().await;
     rig.ensure_equal(&["one"]).await
 }
 
@@ -176,7 +176,7 @@ async fn odd_global_settings_change_nothing(rig: &Rig) -> Result<()> {
     make_odd(&rig.source).await?;
     let channel = rig.channel(rig.options("settings"));
     rig.wait_applied(&channel).await?;
-    channel.end().await;
+    channel.shut_down().await;
     make_ordinary(&rig.target).await?;
     make_ordinary(&rig.source).await?;
     rig.ensure_equal(&["odd"]).await?;

@@ -34,9 +34,9 @@ async fn statements(kind: ServerKind) -> Result<()> {
     rig.wait_applied(&channel).await?;
     one_that_is_refused(&rig, &channel, "made").await?;
     let mode = |gtid| ChannelEdit { gtid: Some(gtid), ..ChannelEdit::default() };
-    channel.set(mode(GtidMode::Preserve)).await?;
+    channel.edit(mode(GtidMode::Preserve)).await?;
     one_that_is_refused(&rig, &channel, "logged").await?;
-    channel.set(mode(GtidMode::Log)).await?;
+    channel.edit(mode(GtidMode::Log)).await?;
     one_whose_database_is_not_there(&rig, &channel).await?;
     databases_that_are_dropped(&rig, &channel).await?;
     xa_transactions_that_are_left_out(&rig, &channel).await?;
@@ -45,15 +45,15 @@ async fn statements(kind: ServerKind) -> Result<()> {
         ones_with_settings_of_their_own(&rig, &channel).await?;
         tables_without_transactions(&rig, &channel).await?;
         one_that_ends_otherwise(&rig, &channel, "own").await?;
-        channel.set(mode(GtidMode::Preserve)).await?;
+        channel.edit(mode(GtidMode::Preserve)).await?;
         one_that_ends_otherwise(&rig, &channel, "kept").await?;
-        channel.set(mode(GtidMode::Log)).await?;
+        channel.edit(mode(GtidMode::Log)).await?;
     }
     tables_that_are_not_the_sources(&rig, &channel).await?;
     one_that_was_interrupted(&rig, &channel).await?;
     rig.ensure_equal(&["one", "two"]).await?;
     checks_that_are_switched_off(&rig, &channel).await?;
-    channel.end().await;
+    channel.shut_down().await;
     if kind.flavour() == Flavour::MariaDb {
         an_order_that_the_target_does_not_take(&rig).await?;
     }
@@ -89,7 +89,7 @@ async fn tables_that_are_not_the_sources(rig: &Rig, channel: &Channel) -> Result
         Flavour::MariaDb => &[GtidMode::Log, GtidMode::Own, GtidMode::Preserve],
     };
     for gtid in native {
-        channel.set(set(DdlExecMode::Idempotent, *gtid)).await?;
+        channel.edit(set(DdlExecMode::Idempotent, *gtid)).await?;
         rig.source.sql("CREATE TABLE one.lost (a INT); CREATE TABLE one.lost_too (a INT)").await?;
         rig.wait_applied(channel).await?;
         rig.target
@@ -115,7 +115,7 @@ async fn tables_that_are_not_the_sources(rig: &Rig, channel: &Channel) -> Result
         rig.wait_applied(channel).await?;
         rig.ensure_equal(&["one"]).await?;
     }
-    channel.set(set(DdlExecMode::Strict, GtidMode::Log)).await.map_err(Into::into)
+    channel.edit(set(DdlExecMode::Strict, GtidMode::Log)).await.map_err(Into::into)
 }
 
 /// It has done a part of what it says on the source, and which is not known: on the target it does not run.
@@ -267,7 +267,7 @@ async fn tables_without_transactions(rig: &Rig, channel: &Channel) -> Result<()>
     rig.wait_applied(channel).await?;
     // What is said is said each second.
     let named =
-        |status: &tailwater_apply::channel::ChannelStatus| status.tables_without_transactions == ["one.old"];
+        |status: &tailwater_apply::channel::ChannelStatus| status.nontransactional_tables == ["one.old"];
     crate::support::wait_for(channel, "name the table", named).await?;
     // To find out which row it is, none is written.
     rig.target.sql("INSERT INTO one.old VALUES (3)").await?;
@@ -331,6 +331,6 @@ async fn an_order_that_the_target_does_not_take(rig: &Rig) -> Result<()> {
     let channel = rig.channel(options);
     let fault = rig.wait_failed(&channel).await?;
     ensure!(fault.code == "TW-APP-0008" && fault.message.contains("gtid_strict_mode"), "{fault:?}");
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }

@@ -91,7 +91,7 @@ async fn a_target_that_lacks_too_much_is_refused(rig: &Rig) -> Result<()> {
     // With the position, it goes on by itself when it is told to.
     channel.resume(None).await?;
     rig.wait_applied(&channel).await?;
-    channel.end().await;
+    channel.shut_down().await;
     rig.ensure_equal(&["shop"]).await
 }
 
@@ -116,7 +116,7 @@ async fn under_load(rig: &Rig) -> Result<()> {
     let report = load.wait().await;
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
     natively_caught_up(rig).await?;
-    channel.end().await;
+    channel.shut_down().await;
     rig.ensure_equal(&["tw_load", "shop"]).await?;
     let compared = ledger.compare_with_server(&rig.target.connect_options()).await?;
     ensure!(compared.missing.is_empty() && compared.altered.is_empty(), "{compared:?}");
@@ -135,7 +135,7 @@ async fn what_native_replication_did_is_not_done_again(rig: &Rig) -> Result<()> 
     channel.seek(GtidSet::parse(flavour, &has)?).await?;
     channel.resume(None).await?;
     rig.wait_applied(&channel).await?;
-    channel.end().await;
+    channel.shut_down().await;
     rig.ensure_equal(&["shop"]).await
 }
 
@@ -143,7 +143,7 @@ async fn what_native_replication_did_is_not_done_again(rig: &Rig) -> Result<()> 
 async fn under_the_sources_gtids(rig: &Rig) -> Result<()> {
     let flavour = rig.target.kind().flavour();
     let channel = rig.channel(rig.options("turns"));
-    channel.set(ChannelEdit { gtid: Some(GtidMode::Preserve), ..ChannelEdit::default() }).await?;
+    channel.edit(ChannelEdit { gtid: Some(GtidMode::Preserve), ..ChannelEdit::default() }).await?;
     rig.source.sql("INSERT INTO shop.t (n) VALUES (5); CREATE TABLE shop.u (id INT PRIMARY KEY)").await?;
     rig.wait_applied(&channel).await?;
     rig.target.sql("SET sql_log_bin=0; INSERT INTO shop.u VALUES (1)").await?;
@@ -154,7 +154,7 @@ async fn under_the_sources_gtids(rig: &Rig) -> Result<()> {
     ensure!(fault.message.contains(&planted.to_string()), "{fault:?}");
     channel.skip(planted).await?;
     rig.wait_applied(&channel).await?;
-    channel.end().await;
+    channel.shut_down().await;
     rig.ensure_equal(&["shop"]).await?;
 
     rig.source.sql("DELETE FROM shop.t WHERE id = 1; INSERT INTO shop.u VALUES (2)").await?;

@@ -43,7 +43,7 @@ async fn replay(
     change(&mut options);
     let channel = rig.channel(options);
     rig.wait_applied(&channel).await.with_context(|| name.to_owned())?;
-    channel.end().await;
+    channel.shut_down().await;
     for trap in traps {
         compare(&rig.source, &schema(trap), &rig.target, &schema(trap), name).await?;
         indexes_are_whole(&rig.target, &schema(trap)).await.with_context(|| name.to_owned())?;

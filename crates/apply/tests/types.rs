@@ -166,7 +166,7 @@ async fn every_type_arrives(kind: ServerKind) -> Result<()> {
         }
     }
     rig.wait_applied(&channel).await?;
-    channel.end().await;
+    channel.shut_down().await;
 
     let mut target = Connection::connect(&rig.target.connect_options()).await?;
     target.execute("SET sql_log_bin = 0").await?;

@@ -132,7 +132,7 @@ fn start(
         let source_time = SourceTime::new(move || status.source_now_us());
         let channel = {
             let _there = replaying.enter();
-            Arc::new(Channel::start_or_hold(options, capture.log(), source_time, held.or(stopped)))
+            Arc::new(Channel::start_unless_stopped(options, capture.log(), source_time, held.or(stopped)))
         };
         feeds.insert(name.clone(), Arc::new(ChannelFeed::new(Arc::clone(&channel), capture.log())));
         controlled.channels.insert(name, (channel, capture.log()));

@@ -60,7 +60,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 pub use ddl_exec_mode::DdlExecMode;
-pub use options::{ChannelOptions, ChannelStart, GtidMode, OldTemporalPrecision, Until};
+pub use options::{ChannelOptions, ChannelStart, GtidMode, OldTemporalPrecision, UntilCondition};
 pub use source_time::SourceTime;
 pub use status::{ChannelFault, ChannelState, ChannelStatus};
 
@@ -95,7 +95,7 @@ pub struct ChannelEdit {
 }
 
 enum Command {
-    Start(Option<Until>),
+    Start(Option<UntilCondition>),
     /// With why.
     Stop(String),
     Skip(Gtid),
@@ -121,7 +121,7 @@ pub struct Channel {
 }
 
 /// The name under which a log remembers a channel.
-pub fn reader_name(channel: &str) -> String {
+pub fn log_reader_name(channel: &str) -> String {
     format!("channel {channel}")
 }
 
@@ -130,24 +130,24 @@ impl Channel {
     /// goes by `source_time`.
     pub fn start(options: ChannelOptions, log: LogHandle, source_time: SourceTime, stopped: bool) -> Self {
         let because = stopped.then(|| "its configuration has stopped = true".to_owned());
-        Self::start_or_hold(options, log, source_time, because)
+        Self::start_unless_stopped(options, log, source_time, because)
     }
 
     /// The same; it stays stopped if there is a reason for it, which its status reports.
-    pub fn start_or_hold(
+    pub fn start_unless_stopped(
         options: ChannelOptions,
         log: LogHandle,
         source_time: SourceTime,
-        stopped_because: Option<String>,
+        stop_reason: Option<String>,
     ) -> Self {
-        let stopped = stopped_because.is_some();
+        let stopped = stop_reason.is_some();
         let (commands, received) = mpsc::channel(COMMANDS_MAX);
         let (name, target) = (options.name.clone(), options.target.endpoint.clone());
         let state = if stopped { ChannelState::Stopped } else { ChannelState::Connecting };
         let first = ChannelStatus {
             name: name.clone(),
             state,
-            stopped_because,
+            stop_reason,
             workers: options.workers,
             gtid: options.gtid,
             ..ChannelStatus::default()
@@ -186,7 +186,7 @@ impl Channel {
     ///
     /// # Errors
     /// [`ApplyError::Gone`].
-    pub async fn resume(&self, until: Option<Until>) -> Result<(), ApplyError> {
+    pub async fn resume(&self, until: Option<UntilCondition>) -> Result<(), ApplyError> {
         self.tell(Command::Start(until)).await
     }
 
@@ -195,14 +195,14 @@ impl Channel {
     /// # Errors
     /// [`ApplyError::Gone`].
     pub async fn pause(&self) -> Result<(), ApplyError> {
-        self.pause_because("it was told to stop (`tailwater channel stop`)").await
+        self.pause_with_reason("it was told to stop (`tailwater channel stop`)").await
     }
 
     /// The same, for a reason which its status tells.
     ///
     /// # Errors
     /// [`ApplyError::Gone`].
-    pub async fn pause_because(&self, reason: &str) -> Result<(), ApplyError> {
+    pub async fn pause_with_reason(&self, reason: &str) -> Result<(), ApplyError> {
         self.tell(Command::Stop(reason.to_owned())).await
     }
 
@@ -227,7 +227,7 @@ impl Channel {
     /// # Errors
     /// [`ApplyError::Gone`]; [`ApplyError::Filter`] for filters that make no sense; [`ApplyError::Start`] if the
     /// transaction is not in the log.
-    pub async fn filter(&self, filters: FilterSet, from: Option<Gtid>) -> Result<(), ApplyError> {
+    pub async fn set_filters(&self, filters: FilterSet, from: Option<Gtid>) -> Result<(), ApplyError> {
         self.tell(Command::Filter { filters, from }).await
     }
 
@@ -244,12 +244,12 @@ impl Channel {
     ///
     /// # Errors
     /// [`ApplyError::Gone`].
-    pub async fn set(&self, edit: ChannelEdit) -> Result<(), ApplyError> {
+    pub async fn edit(&self, edit: ChannelEdit) -> Result<(), ApplyError> {
         self.tell(Command::Set(edit)).await
     }
 
     /// Stops, and ends the channel.
-    pub async fn end(self) {
+    pub async fn shut_down(self) {
         // One that has ended by itself needs no telling.
         let _ = self.pause().await;
         drop(self.commands);
@@ -315,7 +315,7 @@ impl Supervisor {
         let stop = CancellationToken::new();
         // What was wrong last stays until it has begun.
         self.status.send_modify(|status| {
-            (status.state, status.lag_seconds, status.stopped_because) =
+            (status.state, status.lag_seconds, status.stop_reason) =
                 (ChannelState::Connecting, None, None);
         });
         let setup = RunSetup {
@@ -459,7 +459,7 @@ impl Supervisor {
             }
             Command::Skip(gtid) => {
                 self.store().await?.0.skip(&gtid.to_string()).await?;
-                self.status.send_modify(|status| status.is_whole = false);
+                self.status.send_modify(|status| status.is_complete = false);
                 info!(channel = self.options.name, %gtid, "left out, by an operator");
                 // One that was told to stop stays so.
                 if self.status.borrow().state == ChannelState::Failed {
@@ -525,27 +525,27 @@ impl Supervisor {
         })?;
         store.keep_filters(&json).await?;
         info!(channel = self.options.name, version, %position, "other filters count from here on");
-        self.status.send_modify(|status| (status.filter_version, status.is_whole) = (version, false));
+        self.status.send_modify(|status| (status.filter_version, status.is_complete) = (version, false));
         Ok(())
     }
 
     fn set_state(&self, state: ChannelState) {
         self.status.send_modify(|status| {
             (status.state, status.fault) = (state, None);
-            (status.lag_seconds, status.stopped_because) = (None, None);
+            (status.lag_seconds, status.stop_reason) = (None, None);
         });
     }
 
     fn set_stopped(&self, because: String) {
         self.set_state(ChannelState::Stopped);
-        self.status.send_modify(|status| status.stopped_because = Some(because));
+        self.status.send_modify(|status| status.stop_reason = Some(because));
     }
 
     fn set_fault(&self, state: ChannelState, error: &ApplyError) {
         let fault = ChannelFault::of(error);
         self.status.send_modify(|status| {
             (status.state, status.fault) = (state, Some(fault));
-            (status.lag_seconds, status.stopped_because) = (None, None);
+            (status.lag_seconds, status.stop_reason) = (None, None);
         });
     }
 }

@@ -52,7 +52,7 @@ pub enum OldTemporalPrecision {
 
 /// Where a channel stops by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Until {
+pub enum UntilCondition {
     /// Behind this transaction.
     Gtid(Gtid),
     /// Before the first transaction that committed at this time, in microseconds since 1970, or later.
@@ -77,7 +77,7 @@ pub struct ChannelOptions {
     /// Where it begins.
     pub start: ChannelStart,
     /// Where it stops.
-    pub until: Option<Until>,
+    pub until: Option<UntilCondition>,
     /// Up to this transaction rows are written however those of the target are: what is to be inserted and is there is
     /// replaced, what is to be changed or deleted and is not there is passed over. Each transaction is recorded.
     pub tolerate_until: Option<Gtid>,

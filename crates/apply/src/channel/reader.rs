@@ -27,7 +27,7 @@ use self::source_digits::DefinitionScan;
 pub(super) use self::stream::Streamed;
 use self::tables::TargetTables;
 use self::xa::{Open, Source};
-use super::options::{GtidMode, Until};
+use super::options::{GtidMode, UntilCondition};
 use super::statement_filter::filter_transaction;
 use super::worker::Shared;
 use super::writer::connect;
@@ -318,14 +318,14 @@ impl Reader {
     /// False when there is nothing more to do.
     async fn transaction(&mut self, entry: LogEntry, span: Span) -> Result<bool, ApplyError> {
         match &self.setup.shared.options.until {
-            Some(Until::TimeUs(time)) if entry.commit_time_us >= *time => return self.reached().await,
+            Some(UntilCondition::TimeUs(time)) if entry.commit_time_us >= *time => return self.reached().await,
             _ => {}
         }
         if self.setup.shared.applied().contains(&span) {
             self.pass(span, entry.gtid).await?;
             return Ok(true);
         }
-        let last = matches!(&self.setup.shared.options.until, Some(Until::Gtid(gtid)) if entry.gtid.as_ref() == Some(gtid));
+        let last = matches!(&self.setup.shared.options.until, Some(UntilCondition::Gtid(gtid)) if entry.gtid.as_ref() == Some(gtid));
         if self.is_of_origin(&entry) {
             // It counts as applied from the beginning on.
             self.pass(span, None).await?;

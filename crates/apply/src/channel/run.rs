@@ -17,7 +17,7 @@ use super::behind;
 use super::crew::{self, Crew, Outcome};
 use super::gtid_progress::GtidProgress;
 use super::gtids::{self, TargetGtids};
-use super::options::{ChannelOptions, GtidMode, Until};
+use super::options::{ChannelOptions, GtidMode, UntilCondition};
 use super::publish::Publisher;
 use super::rate::Rate;
 use super::reader::{self, Held, Read, ReaderSetup, Reads};
@@ -108,7 +108,7 @@ pub(super) async fn run(setup: RunSetup) -> Result<End, Box<Failure>> {
     let stop = setup.stop.clone();
     // Also for whoever stops it before it has begun.
     let untold = "it was not told since the channel was last started";
-    setup.status.send_modify(|status| status.gtids_untold = Some(untold.to_owned()));
+    setup.status.send_modify(|status| status.gtids_unpublished_reason = Some(untold.to_owned()));
     let mut run = tokio::select! {
         run = Run::begin(setup) => run?,
         () = stop.cancelled() => return Ok(End::Told),
@@ -197,11 +197,11 @@ impl Run {
         let newest = filters.newest();
         let is_whole = newest.version == 1 && newest.filters.compile()?.is_empty() && kept.skipped.is_empty();
         let filter_version = newest.version;
-        status.send_modify(|status| (status.filter_version, status.is_whole) = (filter_version, is_whole));
+        status.send_modify(|status| (status.filter_version, status.is_complete) = (filter_version, is_whole));
         let low = begun.applied.low();
         info!(channel = options.name, %low, target = options.target.endpoint.to_string(), "applying");
         let scheduler = scheduler(&options);
-        let watermark = log.register_persistent_reader(&super::reader_name(&options.name), low);
+        let watermark = log.register_persistent_reader(&super::log_reader_name(&options.name), low);
         let shared = Arc::new(Shared {
             flavour,
             claim,
@@ -254,7 +254,7 @@ impl Run {
         let mut watch_turn = interval(crew::LOOK);
         let several = self.crew.len() > 1;
         let mut end = None;
-        if let Some(Until::Gtid(gtid)) = &self.shared.options.until
+        if let Some(UntilCondition::Gtid(gtid)) = &self.shared.options.until
             && self.progress.gtids().contains(gtid)
         {
             return Ok(End::Reached);
@@ -376,7 +376,7 @@ impl Run {
                 if !first.is_empty() {
                     self.count(&[&first]);
                 }
-                self.status.send_modify(|status| status.gave_way_total += 1);
+                self.status.send_modify(|status| status.yields_total += 1);
             }
         }
         // Before another batch is handed out, which it is not meant for.
@@ -420,7 +420,7 @@ impl Run {
         self.status.send_if_modified(|status| {
             let tells = self.scheduler.is_idle() && status.gtids.len() <= GTIDS_TOLD_AT_ONCE_BYTES_MAX;
             if tells {
-                status.low = low.to_string();
+                status.low_watermark = low.to_string();
                 status.gtids = gtids::text(self.progress.gtids());
             }
             tells
@@ -515,12 +515,12 @@ impl Run {
         let held = self.scheduler.outstanding().weight.bytes as u64;
         let untransactional = self.shared.untransactional().iter().cloned().collect();
         self.status.send_modify(|status| {
-            status.tables_without_transactions = untransactional;
-            status.low = low.to_string();
+            status.nontransactional_tables = untransactional;
+            status.low_watermark = low.to_string();
             status.gtids = gtids;
             status.lag_seconds = Some(lag.as_secs_f64());
             status.transactions_per_second = rate;
-            status.held_bytes = held;
+            status.buffered_bytes = held;
         });
         self.publish().await
     }
@@ -540,9 +540,9 @@ impl Run {
         self.publisher.publish(&self.shared.options, self.progress.gtids()).await?;
         self.status.send_if_modified(|status| {
             let untold = self.publisher.untold();
-            let changed = status.gtids_untold.as_deref() != untold;
+            let changed = status.gtids_unpublished_reason.as_deref() != untold;
             if changed {
-                status.gtids_untold = untold.map(str::to_owned);
+                status.gtids_unpublished_reason = untold.map(str::to_owned);
             }
             changed
         });

@@ -48,7 +48,7 @@ async fn a_full_disk_gets_room() -> Result<()> {
     rig.wait_applied(&channel).await?;
     channel.pause().await?;
     rig.ensure_equal(&["roomy"]).await?;
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 
@@ -92,7 +92,7 @@ async fn a_disk_fills_up(kind: ServerKind) -> Result<()> {
     }
     channel.pause().await?;
     rig.ensure_equal(&["roomy"]).await?;
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 
@@ -142,7 +142,7 @@ async fn the_targets_binlog_fills_up(kind: ServerKind) -> Result<()> {
     ensure!(logged_bytes(&rig).await? > logged, "the target does not log what it is given");
     channel.pause().await?;
     rig.ensure_equal(&["roomy"]).await?;
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 

@@ -210,7 +210,7 @@ async fn mysql_that_lost_what_it_logged_is_not_believed() -> Result<()> {
         Ok(()) => rig.ensure_equal(TALLY).await?,
         Err(error) => ensure!(format!("{error:#}").contains("TW-APP-0006"), "{error:#}"),
     }
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 

@@ -88,7 +88,7 @@ async fn wide(kind: ServerKind) -> Result<()> {
     rig.wait_applied(&channel).await?;
     channel.pause().await?;
     rig.ensure_equal(&["wide"]).await?;
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 
@@ -125,6 +125,6 @@ async fn a_refusal_in_a_streamed_transaction_is_told() -> Result<()> {
     rig.wait_applied(&channel).await?;
     channel.pause().await?;
     rig.ensure_equal(&["large"]).await?;
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }

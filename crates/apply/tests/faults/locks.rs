@@ -34,7 +34,7 @@ async fn locks_are_waited_for(kind: ServerKind) -> Result<()> {
     rig.ensure_equal(TALLY).await?;
     Tally::ensure_counted(&rig.target, transactions).await?;
     a_deadlock_is_met(&rig, &channel).await?;
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 
@@ -146,7 +146,7 @@ async fn a_target_becomes_writable(kind: ServerKind) -> Result<()> {
     };
     ensure!(rig.target.sql(position).await? == ["1"], "no GTIDs were published");
     what_may_swap_needs_more(&rig, &channel).await?;
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 
@@ -187,7 +187,7 @@ async fn a_stop_is_heard(kind: ServerKind) -> Result<()> {
     let channel = rig.channel(rig.options("hasty"));
     rig.source.sql("CREATE DATABASE busy").await?;
     rig.wait_applied(&channel).await?;
-    channel.end().await;
+    channel.shut_down().await;
     let mut predecessor = Connection::connect(&rig.target.connect_options()).await?;
     // The target may take its time to see that the one before has gone.
     let got = predecessor.query("SELECT GET_LOCK('tailwater.hasty', 60)").await?;
@@ -213,7 +213,7 @@ async fn a_stop_is_heard(kind: ServerKind) -> Result<()> {
     predecessor.execute("DO RELEASE_LOCK('tailwater.hasty')").await?;
     rig.wait_applied(&channel).await?;
     rig.ensure_equal(&["busy"]).await?;
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 

@@ -80,7 +80,7 @@ impl Applier {
 
     /// A channel that ends in good order.
     pub async fn end(self) {
-        self.channel.end().await;
+        self.channel.shut_down().await;
         drop(self.runtime);
     }
 }

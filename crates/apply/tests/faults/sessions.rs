@@ -205,7 +205,7 @@ async fn mixed(kind: ServerKind) -> Result<()> {
     rig.ensure_equal(&["mix"]).await?;
     let rows = "SELECT * FROM virtual_columns.v ORDER BY id; SELECT id FROM virtual_columns.v FORCE INDEX (g) WHERE g=14";
     ensure!(rig.source.sql(rows).await? == rig.target.sql(rows).await?, "virtual columns differ");
-    channel.end().await;
+    channel.shut_down().await;
     Ok(())
 }
 

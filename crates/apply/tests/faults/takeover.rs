@@ -20,7 +20,7 @@ async fn one_of_two_stops(kind: ServerKind) -> Result<()> {
         };
         ensure!(fault.code == "TW-APP-0007", "{fault:?}");
         let (goes_on, gone) = if first_stopped { (other, holder) } else { (holder, other) };
-        gone.end().await;
+        gone.shut_down().await;
         holder = goes_on;
     }
     let transactions = load.stop().await?;
@@ -28,7 +28,7 @@ async fn one_of_two_stops(kind: ServerKind) -> Result<()> {
     holder.pause().await?;
     rig.ensure_equal(TALLY).await?;
     Tally::ensure_counted(&rig.target, transactions).await?;
-    holder.end().await;
+    holder.shut_down().await;
     Ok(())
 }
 

@@ -218,7 +218,7 @@ async fn a_shop_arrives(kind: ServerKind) -> Result<()> {
         options.batch_transactions_max = batch;
         let channel = rig.channel(options);
         rig.wait_applied(&channel).await.context(name)?;
-        channel.end().await;
+        channel.shut_down().await;
         compare(&rig.source, "rentals", &rig.target, "rentals", name).await?;
         for question in QUESTIONS {
             let question = format!("USE rentals; {question}");

@@ -45,8 +45,8 @@ impl Controlled {
         let sources = self.sources.iter().map(|(name, source)| source.report(name)).collect();
         let channels = self.channels.values().map(|(channel, log)| {
             let source = self.sources.values().find(|source| source.log.path() == log.path());
-            let source_trouble = source.and_then(ControlledSource::trouble);
-            ChannelStatus { source_trouble, ..channel.status().borrow().clone() }
+            let capture_problem = source.and_then(ControlledSource::trouble);
+            ChannelStatus { capture_problem, ..channel.status().borrow().clone() }
         });
         (sources, channels.collect())
     }

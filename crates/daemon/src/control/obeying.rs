@@ -1,7 +1,7 @@
 //! Does what is asked.
 
 use anyhow::{Context, anyhow, bail, ensure};
-use tailwater_apply::channel::{Channel, ChannelState, Until, reader_name};
+use tailwater_apply::channel::{Channel, ChannelState, UntilCondition, log_reader_name};
 use tailwater_log::{LogHandle, LogPosition};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{Gtid, GtidSet};
@@ -57,7 +57,7 @@ pub(super) async fn pause(
     if matches!(state, ChannelState::Running | ChannelState::Connecting) {
         // Whatever comes next, it is started again.
         paused.push(name.to_owned());
-        channel.pause_because("a job that reads its target holds it, and lets it go on at its end").await?;
+        channel.pause_with_reason("a job that reads its target holds it, and lets it go on at its end").await?;
     }
     Ok(())
 }
@@ -123,8 +123,8 @@ async fn obeyed(request: Request, controlled: &Controlled) -> anyhow::Result<()>
             let (channel, flavour) = find(&channel)?;
             refuse_if_it_leads(channel, controlled)?;
             let until = match (until_gtid, until_time_us) {
-                (Some(gtid), None) => Some(Until::Gtid(Gtid::parse(flavour, &gtid)?)),
-                (None, Some(time)) => Some(Until::TimeUs(time)),
+                (Some(gtid), None) => Some(UntilCondition::Gtid(Gtid::parse(flavour, &gtid)?)),
+                (None, Some(time)) => Some(UntilCondition::TimeUs(time)),
                 (None, None) => None,
                 _ => bail!("give a GTID or a time, not both"),
             };
@@ -149,7 +149,7 @@ async fn obeyed(request: Request, controlled: &Controlled) -> anyhow::Result<()>
         Request::Filter { channel, filters, from_gtid } => {
             let (channel, flavour) = find(&channel)?;
             let from = from_gtid.map(|gtid| Gtid::parse(flavour, &gtid)).transpose()?;
-            channel.filter(filters, from).await?;
+            channel.set_filters(filters, from).await?;
         }
         Request::Hold { channel } => {
             find(&channel)?;
@@ -157,7 +157,7 @@ async fn obeyed(request: Request, controlled: &Controlled) -> anyhow::Result<()>
                 hold(channel, log)?;
             }
         }
-        Request::Set { channel, edit } => find(&channel)?.0.set(edit).await?,
+        Request::Set { channel, edit } => find(&channel)?.0.edit(edit).await?,
     }
     Ok(())
 }
@@ -166,7 +166,7 @@ async fn obeyed(request: Request, controlled: &Controlled) -> anyhow::Result<()>
 fn refuse_if_it_leads(channel: &Channel, controlled: &Controlled) -> anyhow::Result<()> {
     let name = channel.name();
     let reads = |source: &&ControlledSource| {
-        source.log.persistent_readers().iter().any(|reader| reader.name == reader_name(name))
+        source.log.persistent_readers().iter().any(|reader| reader.name == log_reader_name(name))
     };
     let leads = controlled
         .sources
@@ -196,7 +196,7 @@ fn hold(channel: &Channel, log: &LogHandle) -> anyhow::Result<()> {
         log.gtids_before(newest)?.is_some(),
         "the log began in the middle of a binlog file, and cannot say what is before it: wait for the source's next file"
     );
-    let reader = reader_name(name);
+    let reader = log_reader_name(name);
     if !log.persistent_readers().iter().any(|known| known.name == reader) {
         drop(log.register_persistent_reader(&reader, LogPosition { segment: newest, offset: 4 }));
     }

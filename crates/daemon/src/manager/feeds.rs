@@ -40,14 +40,14 @@ impl ChannelControl for ChannelFeed {
     }
 
     fn is_whole(&self) -> bool {
-        self.channel.status().borrow().is_whole
+        self.channel.status().borrow().is_complete
     }
 
     fn pause(&self) -> ChannelFuture<'_, GtidSet> {
         Box::pin(async {
             let because = "the manager holds it: its target is made the primary";
             self.channel
-                .pause_because(because)
+                .pause_with_reason(because)
                 .await
                 .map_err(|error| AckerError::Unknown(error.to_string()))?;
             let unknown = || AckerError::Unknown("it does not tell what it has brought".to_owned());

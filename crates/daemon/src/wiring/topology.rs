@@ -254,7 +254,7 @@ fn target_state(channel: &ChannelStatus) -> TargetState {
         .to_owned(),
         is_running: matches!(channel.state, ChannelState::Running),
         lag_seconds: channel.lag_seconds,
-        stopped_because: channel.stopped_because.clone(),
+        stopped_because: channel.stop_reason.clone(),
         fault: channel.fault.as_ref().map(|fault| format!("{}: {}", fault.code, fault.message)),
     }
 }

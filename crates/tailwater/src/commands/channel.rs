@@ -194,10 +194,10 @@ fn table<'a>(channels: impl Iterator<Item = &'a ChannelStatus>) -> String {
                 None => {}
             }
         }
-        if let Some(because) = &channel.stopped_because {
+        if let Some(because) = &channel.stop_reason {
             text.push_str(&format!("  stopped: {because}\n"));
         }
-        if let Some(trouble) = &channel.source_trouble {
+        if let Some(trouble) = &channel.capture_problem {
             text.push_str(&format!(
                 "  the lag is measured against the log, and the capture is not streaming: {trouble}\n"
             ));
@@ -238,7 +238,7 @@ mod tests {
         let running = ChannelStatus {
             state: ChannelState::Running,
             lag_seconds: Some(0.0),
-            source_trouble: Some("connecting".into()),
+            capture_problem: Some("connecting".into()),
             ..ChannelStatus::default()
         };
         let text = table([running].iter());

@@ -37,7 +37,7 @@ impl Paused {
                 "channel {name} has failed, and its target may not know what it has: see `tailwater channel list`"
             );
             // Its target's GTIDs are what the dump says that it holds; so the target must know them.
-            if let Some(reason) = &channel.gtids_untold {
+            if let Some(reason) = &channel.gtids_unpublished_reason {
                 bail!("channel {name}: its target does not know the GTIDs of what it has: {reason}");
             }
             info!(channel = name, "stands still until the snapshot is there");

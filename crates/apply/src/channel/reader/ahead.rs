@@ -16,7 +16,7 @@ use tracing::{debug, info};
 
 use self::look::{Look, Sought, Wanted};
 use super::Reader;
-use crate::channel::options::Until;
+use crate::channel::options::UntilCondition;
 use crate::error::ApplyError;
 use crate::transaction::{MappedTable, Span};
 
@@ -70,7 +70,7 @@ impl Reader {
             }
             let span = Span { start, end: entry.end() };
             start = span.end;
-            if matches!(&self.setup.shared.options.until, Some(Until::TimeUs(time)) if entry.commit_time_us >= *time)
+            if matches!(&self.setup.shared.options.until, Some(UntilCondition::TimeUs(time)) if entry.commit_time_us >= *time)
             {
                 break;
             }
@@ -82,7 +82,7 @@ impl Reader {
             if !is_passed && !self.is_of_origin(&entry) && !self.is_skipped(&entry) {
                 self.look_at(&mut log, &entry, &mut look, &mut bounds).await?;
             }
-            if matches!(&self.setup.shared.options.until, Some(Until::Gtid(gtid)) if entry.gtid.as_ref() == Some(gtid))
+            if matches!(&self.setup.shared.options.until, Some(UntilCondition::Gtid(gtid)) if entry.gtid.as_ref() == Some(gtid))
             {
                 break;
             }
