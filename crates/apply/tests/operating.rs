@@ -5,7 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::Channel;
-use tailwater_apply::channel::{ChannelEdit, ChannelOptions, ChannelState, GtidMode, SourceTime, UntilCondition};
+use tailwater_apply::channel::{
+    ChannelEdit, ChannelOptions, ChannelState, GtidMode, SourceTime, UntilCondition,
+};
 use tailwater_apply::filter::{FilterSet, Operation, Rewrite, Rule};
 use tailwater_apply::scheduler::CommitOrder;
 use tailwater_sandbox::{Server, ServerKind};

@@ -315,8 +315,7 @@ impl Supervisor {
         let stop = CancellationToken::new();
         // What was wrong last stays until it has begun.
         self.status.send_modify(|status| {
-            (status.state, status.lag_seconds, status.stop_reason) =
-                (ChannelState::Connecting, None, None);
+            (status.state, status.lag_seconds, status.stop_reason) = (ChannelState::Connecting, None, None);
         });
         let setup = RunSetup {
             options: self.options.clone(),

@@ -318,7 +318,9 @@ impl Reader {
     /// False when there is nothing more to do.
     async fn transaction(&mut self, entry: LogEntry, span: Span) -> Result<bool, ApplyError> {
         match &self.setup.shared.options.until {
-            Some(UntilCondition::TimeUs(time)) if entry.commit_time_us >= *time => return self.reached().await,
+            Some(UntilCondition::TimeUs(time)) if entry.commit_time_us >= *time => {
+                return self.reached().await;
+            }
             _ => {}
         }
         if self.setup.shared.applied().contains(&span) {

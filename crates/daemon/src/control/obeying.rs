@@ -57,7 +57,9 @@ pub(super) async fn pause(
     if matches!(state, ChannelState::Running | ChannelState::Connecting) {
         // Whatever comes next, it is started again.
         paused.push(name.to_owned());
-        channel.pause_with_reason("a job that reads its target holds it, and lets it go on at its end").await?;
+        channel
+            .pause_with_reason("a job that reads its target holds it, and lets it go on at its end")
+            .await?;
     }
     Ok(())
 }
