@@ -385,7 +385,7 @@ fn put_table_map(events: &mut Vec<u8>, group: &Group<'_>, table_id: u64) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tailwater_wire::event::{Event, EventBody};
+    use tailwater_wire::event::{BinlogEvent, EventBody};
 
     use super::*;
     use crate::batch::tests::model::{History, PLAIN};
@@ -421,7 +421,7 @@ mod tests {
                 let header = EventHeader::parse(rest).unwrap();
                 let (event, behind) = rest.split_at(header.event_length as usize);
                 rest = behind;
-                match Event::parse(event, &format).unwrap().body {
+                match BinlogEvent::parse(event, &format).unwrap().body {
                     EventBody::TableMap(body) => {
                         assert!(!rows_begun, "a table map behind the first rows");
                         let map = tailwater_wire::rows::TableMap::parse(body, flavour).unwrap();

@@ -6,7 +6,7 @@ use tailwater_apply::columns::{same_shape, target_columns};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require, shared};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
-use tailwater_wire::event::{Event, EventBody, EventHeader, EventType, FormatDescription};
+use tailwater_wire::event::{BinlogEvent, EventBody, EventHeader, EventType, FormatDescription};
 use tailwater_wire::rows::TableMap;
 
 use crate::servers::{flush, newest_events};
@@ -135,7 +135,7 @@ fn newest_maps(events: &[bytes::Bytes], schema: &str) -> Result<Vec<TableMap>> {
             format = Some(FormatDescription::parse(&event[19..])?);
         }
         let Some(format) = &format else { continue };
-        if let EventBody::TableMap(body) = Event::parse(event, format)?.body {
+        if let EventBody::TableMap(body) = BinlogEvent::parse(event, format)?.body {
             let map = TableMap::parse(body, format.flavour())?;
             if map.schema == schema {
                 maps.retain(|older: &TableMap| older.table != map.table);

@@ -12,7 +12,7 @@ use tailwater_sandbox::{ServerKind, require, shared};
 use tailwater_session::Connection;
 use tailwater_wire::event::{RowsEvent, RowsKind};
 use tailwater_wire::rows::column::type_code;
-use tailwater_wire::rows::{Column, ColumnType, Rows, TableMap};
+use tailwater_wire::rows::{BinlogColumn, ColumnType, RowChangeIter, TableMap};
 
 on_each_server!(printable_ascii_is_equal_only_in_either_case, what_is_equal_conflicts);
 
@@ -190,7 +190,12 @@ fn keys(values: &[Vec<u8>], collation: &str, prefix: Option<u32>) -> Result<Vec<
         flags: 1,
         schema: "equal_text".to_owned(),
         table: "t".to_owned(),
-        columns: vec![Column::new(ColumnType::VarChar { bytes_max: 240 }, type_code::VARCHAR, 240, false)],
+        columns: vec![BinlogColumn::new(
+            ColumnType::VarChar { bytes_max: 240 },
+            type_code::VARCHAR,
+            240,
+            false,
+        )],
         metadata: Default::default(),
     };
     let target = TargetTable {
@@ -239,7 +244,7 @@ fn keys(values: &[Vec<u8>], collation: &str, prefix: Option<u32>) -> Result<Vec<
             compressed: false,
         };
         let mut accesses = Accesses::new();
-        for row in Rows::new(&map, &event, &images)? {
+        for row in RowChangeIter::new(&map, &event, &images)? {
             let row = row?;
             row_keys.row(row.before, row.after, event.flags, &mut accesses);
         }

@@ -17,10 +17,11 @@ use tailwater_apply::writeset::IndexId;
 use tailwater_log::{EntryFlags, EntryKind, LogEntry, LogPosition};
 use tailwater_wire::Flavour;
 use tailwater_wire::event::{
-    EVENT_HEADER_BYTES, Event, EventBody, EventHeader, EventType, FormatDescription, PayloadLimits, RowsKind,
+    BinlogEvent, EVENT_HEADER_BYTES, EventBody, EventHeader, EventType, FormatDescription, PayloadLimits,
+    RowsKind,
 };
-use tailwater_wire::rows::{Rows, TableMap};
-use tailwater_wire::transaction::{Step as Boundary, TransactionTracker};
+use tailwater_wire::rows::{RowChangeIter, TableMap};
+use tailwater_wire::transaction::{TransactionStep, TransactionTracker};
 
 use crate::servers::split;
 
@@ -59,7 +60,7 @@ impl File {
         for event in events {
             let header = EventHeader::parse(&event).unwrap();
             match tracker.observe(&header, &event[EVENT_HEADER_BYTES..], &format).unwrap() {
-                Boundary::Begin(start) => {
+                TransactionStep::Begin(start) => {
                     let entry = LogEntry {
                         position: LogPosition { segment: 1, offset },
                         length: 0,
@@ -71,8 +72,10 @@ impl File {
                     };
                     transactions.push((entry, vec![event.clone()]));
                 }
-                Boundary::Inside | Boundary::End => transactions.last_mut().unwrap().1.push(event.clone()),
-                Boundary::Outside | Boundary::Abandoned => {}
+                TransactionStep::Inside | TransactionStep::End => {
+                    transactions.last_mut().unwrap().1.push(event.clone())
+                }
+                TransactionStep::Outside | TransactionStep::Abandoned => {}
             }
             offset += event.len() as u64;
         }
@@ -93,7 +96,7 @@ impl File {
         let mut maps = HashMap::new();
         let mut count = 0;
         for event in events {
-            match Event::parse(event, &self.format).unwrap().body {
+            match BinlogEvent::parse(event, &self.format).unwrap().body {
                 EventBody::TransactionPayload(payload) => {
                     let mut inner = payload.events(PayloadLimits::default()).unwrap();
                     while let Some(event) = inner.next_event().unwrap() {
@@ -118,7 +121,10 @@ impl File {
             }
             EventBody::Rows(event) if maps.contains_key(&event.table_id) => {
                 let images = event.images(1 << 20).unwrap();
-                Rows::new(&maps[&event.table_id], event, &images).unwrap().map(Result::unwrap).count()
+                RowChangeIter::new(&maps[&event.table_id], event, &images)
+                    .unwrap()
+                    .map(Result::unwrap)
+                    .count()
             }
             _ => 0,
         }
@@ -200,7 +206,7 @@ impl Everything {
 impl File {
     fn each_map(&self, mut take: impl FnMut(&TableMap)) {
         for event in self.transactions.iter().flat_map(|(_, events)| events) {
-            let parsed = Event::parse(event, &self.format).unwrap();
+            let parsed = BinlogEvent::parse(event, &self.format).unwrap();
             match parsed.body {
                 EventBody::TableMap(body) => take(&TableMap::parse(body, self.flavour).unwrap()),
                 EventBody::TransactionPayload(payload) => {

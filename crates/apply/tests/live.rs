@@ -14,7 +14,7 @@ use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader, FormatDescription, RowsKind};
-use tailwater_wire::transaction::{Step as Boundary, TransactionTracker};
+use tailwater_wire::transaction::{TransactionStep, TransactionTracker};
 
 use crate::servers::{flush, newest_events};
 
@@ -69,8 +69,8 @@ async fn decode_all(
         let header = EventHeader::parse(event)?;
         let boundary = tracker.observe(&header, &event[EVENT_HEADER_BYTES..], &format)?;
         match &boundary {
-            Boundary::Outside | Boundary::Abandoned => continue,
-            Boundary::Begin(start) => {
+            TransactionStep::Outside | TransactionStep::Abandoned => continue,
+            TransactionStep::Begin(start) => {
                 entry = Some(LogEntry {
                     position: LogPosition { segment: 1, offset: 4 },
                     length: 0,
@@ -81,10 +81,10 @@ async fn decode_all(
                     flags: EntryFlags::default(),
                 });
             }
-            Boundary::Inside | Boundary::End => {}
+            TransactionStep::Inside | TransactionStep::End => {}
         }
         bytes.extend_from_slice(event);
-        if boundary == Boundary::End {
+        if boundary == TransactionStep::End {
             let mut entry = entry.take().context("a beginning")?;
             let whole: Bytes = bytes.split().freeze();
             entry.length = whole.len() as u64;

@@ -15,7 +15,7 @@ use tailwater_wire::Flavour;
 use tailwater_wire::event::{
     ChecksumAlgorithm, EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription, RowsEvent, RowsKind,
 };
-use tailwater_wire::rows::{Image, Rows, TableMap};
+use tailwater_wire::rows::{Image, RowChangeIter, TableMap};
 
 /// The tables of a database as rows go into them. Indexes have numbers from `first_index` on.
 pub async fn targets(
@@ -149,7 +149,7 @@ fn changes(table: Arc<MappedTable>, header: &EventHeader, event: &RowsEvent<'_>)
     let images = event.images(1 << 30)?.into_owned();
     let (mut places, mut accesses) = (Vec::new(), Vec::new());
     let mut start = 0;
-    for row in Rows::new(&table.map, event, &images)? {
+    for row in RowChangeIter::new(&table.map, event, &images)? {
         let row = row?;
         let length = |image: &Option<Image<'_>>| image.map_or(0, |image| image.bytes().len());
         let (first, second) = match event.kind {

@@ -2,7 +2,7 @@
 //! for events that arrive and for events that recovery reads back, so that an index is the same either way.
 
 use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription};
-use tailwater_wire::transaction::{Step, TransactionTracker};
+use tailwater_wire::transaction::{TransactionStep, TransactionTracker};
 use tailwater_wire::{Flavour, WireError};
 
 use crate::position::{EntryFlags, EntryKind, LogEntry, LogPosition};
@@ -103,7 +103,7 @@ impl Framing {
             return Err(WireError::malformed("segment", reason));
         };
         let step = self.tracker.observe(header, body, format)?;
-        if step == Step::Abandoned {
+        if step == TransactionStep::Abandoned {
             return Ok(Before::CutTransaction);
         }
         self.advance_source(offset, header);
@@ -119,15 +119,17 @@ impl Framing {
         };
         let open = match step {
             // An event that is of no transaction, but stands in the midst of one, passes with it.
-            Step::Outside | Step::Inside | Step::End if self.open.is_some() => {
+            TransactionStep::Outside | TransactionStep::Inside | TransactionStep::End
+                if self.open.is_some() =>
+            {
                 let mut open = self
                     .open
                     .take()
                     .unwrap_or_else(|| OpenEntry { entry: new_entry(EntryKind::Event), whole: true });
-                open.whole = step == Step::End;
+                open.whole = step == TransactionStep::End;
                 open
             }
-            Step::Begin(start) => {
+            TransactionStep::Begin(start) => {
                 let mut entry = new_entry(EntryKind::Transaction);
                 entry.gtid = start.gtid;
                 entry.commit_time_us = start.commit_time_us.unwrap_or(0);

@@ -15,7 +15,7 @@ use tailwater_sandbox::ServerKind;
 use tailwater_session::{Connection, DumpRequest as SessionDumpRequest, DumpStart};
 use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader, EventType, strip_checksum};
 use tailwater_wire::gtid::{Gtid, GtidSet, MariadbGtidList, MariadbPosition, MysqlGtidSet};
-use tailwater_wire::protocol::command::{Command, DumpFlags};
+use tailwater_wire::protocol::command::{ClientCommand, DumpFlags};
 use tailwater_wire::{Flavour, ServerId};
 
 use crate::support::{Running, Source, run};
@@ -172,11 +172,11 @@ fn request(flavour: Flavour, start: &DumpStart, annotate: bool) -> Result<Client
     let flags = if annotate { DumpFlags::SEND_ANNOTATE_ROWS } else { DumpFlags::default() };
     let flags = if flavour == Flavour::MariaDb { flags } else { DumpFlags::default() };
     let server_id = ServerId(99);
-    let by_file = |file, position| Command::BinlogDump { position, flags, server_id, file };
+    let by_file = |file, position| ClientCommand::BinlogDump { position, flags, server_id, file };
     let command = match start {
         DumpStart::FilePosition { file, position } => by_file(file.as_bytes(), u32::try_from(*position)?),
         DumpStart::MysqlGtid { set_block } => {
-            Command::BinlogDumpGtid { flags, server_id, file: b"", position: 4, set_block }
+            ClientCommand::BinlogDumpGtid { flags, server_id, file: b"", position: 4, set_block }
         }
         DumpStart::MariadbGtid { connect_state } => {
             set("slave_connect_state", connect_state)?;

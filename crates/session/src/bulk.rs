@@ -2,7 +2,7 @@
 //! and nobody looks for their ends or escapes them.
 
 use tailwater_wire::protocol::MariadbCapabilities;
-use tailwater_wire::protocol::bulk::{Prepared, put_head};
+use tailwater_wire::protocol::bulk::{PrepareOk, put_head};
 use tailwater_wire::protocol::command::COM_STMT_BULK_EXECUTE;
 
 use crate::connection::{Connection, OkInfo};
@@ -13,7 +13,7 @@ const DOING: &str = "running a statement for many rows";
 /// A statement that a server has prepared for this connection; it is forgotten with the connection at the latest.
 #[derive(Debug)]
 pub struct BulkStatement {
-    prepared: Prepared,
+    prepared: PrepareOk,
     head: Vec<u8>,
 }
 

@@ -1,7 +1,7 @@
 //! A logged-in connection and the exchanges on it.
 
 use bytes::Bytes;
-use tailwater_wire::protocol::command::Command;
+use tailwater_wire::protocol::command::ClientCommand;
 use tailwater_wire::protocol::handshake::shown_version;
 use tailwater_wire::protocol::response::{ERR, EofPacket, ErrPacket, LOCAL_INFILE, OK, OkPacket};
 use tailwater_wire::protocol::resultset::parse_column_count;
@@ -305,7 +305,7 @@ impl Connection {
     ) -> Result<Opening, SessionError> {
         self.begin()?;
         let mut command = Vec::with_capacity(1);
-        let empty = Command::Query(&[]).encode(&mut command);
+        let empty = ClientCommand::Query(&[]).encode(&mut command);
         empty.map_err(|source| SessionError::Protocol { doing: QUERYING, source })?;
         self.statement.clear();
         let statement = &mut self.statement;
@@ -322,7 +322,7 @@ impl Connection {
         const DOING: &str = "pinging";
         self.begin()?;
         self.statement.clear();
-        self.stream.send(DOING, &Command::Ping).await?;
+        self.stream.send(DOING, &ClientCommand::Ping).await?;
         self.read_ok(DOING).await?;
         Ok(())
     }
@@ -331,7 +331,7 @@ impl Connection {
     pub async fn close(mut self) {
         if !self.busy {
             // The server closes its side whether or not it got this.
-            let _ = self.stream.send("closing the connection", &Command::Quit).await;
+            let _ = self.stream.send("closing the connection", &ClientCommand::Quit).await;
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader};
-use tailwater_wire::protocol::command::{Command, DumpFlags, RegisterReplica};
+use tailwater_wire::protocol::command::{ClientCommand, DumpFlags, RegisterReplica};
 use tailwater_wire::protocol::packet::{PACKET_HEADER_BYTES, PacketHeader};
 use tailwater_wire::protocol::response::{EOF, ERR, ErrPacket, OK};
 use tailwater_wire::protocol::semi_sync::{self, Ack, SemiSyncHeader};
@@ -167,7 +167,7 @@ impl DumpRequest {
         }
     }
 
-    fn command(&self, flavour: Flavour) -> Command<'_> {
+    fn command(&self, flavour: Flavour) -> ClientCommand<'_> {
         let mut flags = DumpFlags::default();
         if self.non_blocking {
             flags = flags.with(DumpFlags::NON_BLOCK);
@@ -177,14 +177,19 @@ impl DumpRequest {
         }
         let server_id = ServerId(self.server_id);
         match &self.start {
-            DumpStart::FilePosition { file, position } => {
-                Command::BinlogDump { position: *position as u32, flags, server_id, file: file.as_bytes() }
-            }
+            DumpStart::FilePosition { file, position } => ClientCommand::BinlogDump {
+                position: *position as u32,
+                flags,
+                server_id,
+                file: file.as_bytes(),
+            },
             DumpStart::MysqlGtid { set_block } => {
-                Command::BinlogDumpGtid { flags, server_id, file: b"", position: 4, set_block }
+                ClientCommand::BinlogDumpGtid { flags, server_id, file: b"", position: 4, set_block }
             }
             // The state was set as a variable; file and position are not looked at.
-            DumpStart::MariadbGtid { .. } => Command::BinlogDump { position: 4, flags, server_id, file: b"" },
+            DumpStart::MariadbGtid { .. } => {
+                ClientCommand::BinlogDump { position: 4, flags, server_id, file: b"" }
+            }
         }
     }
 }
@@ -272,7 +277,7 @@ impl Connection {
             port: request.report_port,
             ..RegisterReplica::default()
         };
-        self.stream.send(STARTING, &Command::RegisterReplica(register)).await?;
+        self.stream.send(STARTING, &ClientCommand::RegisterReplica(register)).await?;
         self.read_ok(STARTING).await?;
         self.stream.send(STARTING, &request.command(flavour)).await?;
 

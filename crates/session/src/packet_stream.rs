@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tailwater_wire::WireError;
-use tailwater_wire::protocol::command::Command;
+use tailwater_wire::protocol::command::ClientCommand;
 use tailwater_wire::protocol::packet::{self, Frame, PACKET_HEADER_BYTES, PacketHeader, PiecedPayload};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -270,7 +270,7 @@ impl PacketStream {
     pub(crate) async fn send(
         &mut self,
         doing: &'static str,
-        command: &Command<'_>,
+        command: &ClientCommand<'_>,
     ) -> Result<(), SessionError> {
         let mut payload = Vec::new();
         command.encode(&mut payload).map_err(|source| SessionError::Protocol { doing, source })?;

@@ -4,8 +4,8 @@
 use tailwater_wire::WireError;
 use tailwater_wire::protocol::ColumnDefinition;
 use tailwater_wire::protocol::binary_row::ValueRows;
-use tailwater_wire::protocol::bulk::Prepared;
-use tailwater_wire::protocol::command::{COM_STMT_CLOSE, COM_STMT_EXECUTE, COM_STMT_PREPARE, Command};
+use tailwater_wire::protocol::bulk::PrepareOk;
+use tailwater_wire::protocol::command::{COM_STMT_CLOSE, COM_STMT_EXECUTE, COM_STMT_PREPARE, ClientCommand};
 use tailwater_wire::protocol::response::ERR;
 use tracing::debug;
 
@@ -64,7 +64,7 @@ impl Connection {
     async fn run(&mut self, statement: u32) -> Result<Vec<ColumnDefinition>, SessionError> {
         self.begin()?;
         let body = [&statement.to_le_bytes()[..], &NO_CURSOR_ONCE].concat();
-        self.stream.send(RUNNING, &Command::Other { command: COM_STMT_EXECUTE, body: &body }).await?;
+        self.stream.send(RUNNING, &ClientCommand::Other { command: COM_STMT_EXECUTE, body: &body }).await?;
         match self.read_opening().await? {
             Opening::Columns(columns) => Ok(columns),
             Opening::LocalInfile(file) => Err(SessionError::LocalInfile { file }),
@@ -79,18 +79,18 @@ impl Connection {
     pub(crate) async fn prepare(
         &mut self,
         sql: &str,
-    ) -> Result<(Prepared, Vec<ColumnDefinition>), SessionError> {
+    ) -> Result<(PrepareOk, Vec<ColumnDefinition>), SessionError> {
         self.begin()?;
         self.statement.clear();
         self.statement.extend_from_slice(StatementFront::cut(sql.as_bytes()));
         self.stream
-            .send(PREPARING, &Command::Other { command: COM_STMT_PREPARE, body: sql.as_bytes() })
+            .send(PREPARING, &ClientCommand::Other { command: COM_STMT_PREPARE, body: sql.as_bytes() })
             .await?;
         let payload = self.stream.read_packet(PREPARING, self.rows_bytes_max).await?;
         if payload.first() == Some(&ERR) {
             return Err(self.server_error(PREPARING, &payload));
         }
-        let prepared = Prepared::parse(&payload)
+        let prepared = PrepareOk::parse(&payload)
             .map_err(|source| SessionError::Protocol { doing: PREPARING, source })?;
         let mut columns = Vec::new();
         // Parameters first.
@@ -110,7 +110,7 @@ impl Connection {
     pub(crate) async fn close_statement(&mut self, statement: u32) -> Result<(), SessionError> {
         self.begin()?;
         let id = statement.to_le_bytes();
-        self.stream.send(CLOSING, &Command::Other { command: COM_STMT_CLOSE, body: &id }).await?;
+        self.stream.send(CLOSING, &ClientCommand::Other { command: COM_STMT_CLOSE, body: &id }).await?;
         self.end_unanswered();
         Ok(())
     }

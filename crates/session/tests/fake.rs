@@ -8,7 +8,7 @@ use tailwater_session::{ConnectOptions, Connection, Endpoint, SessionPreset, Tls
 use tailwater_wire::ServerId;
 use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader, EventType};
 use tailwater_wire::protocol::auth::AuthPlugin;
-use tailwater_wire::protocol::command::Command;
+use tailwater_wire::protocol::command::ClientCommand;
 use tailwater_wire::protocol::handshake::ClientAnswer;
 use tailwater_wire::protocol::packet::{PACKET_HEADER_BYTES, PacketHeader, put_packets};
 use tailwater_wire::protocol::response::{EofPacket, OK, OkPacket};
@@ -181,18 +181,18 @@ impl Peer {
         let mut statements = Vec::new();
         loop {
             let payload = self.read().await?;
-            match Command::parse(&payload)? {
-                Command::Query(sql) if sql.starts_with(b"SHOW GLOBAL VARIABLES") => {
+            match ClientCommand::parse(&payload)? {
+                ClientCommand::Query(sql) if sql.starts_with(b"SHOW GLOBAL VARIABLES") => {
                     self.columns(2).await?;
                     self.row(&[Some(b"rpl_semi_sync_source_enabled"), Some(b"ON")]).await?;
                     self.end_of_rows(ServerStatus::default()).await?;
                 }
-                Command::Query(sql) => {
+                ClientCommand::Query(sql) => {
                     statements.push(String::from_utf8_lossy(sql).into_owned());
                     self.ok().await?;
                 }
-                Command::RegisterReplica(_) => self.ok().await?,
-                Command::BinlogDump { .. } | Command::BinlogDumpGtid { .. } => {
+                ClientCommand::RegisterReplica(_) => self.ok().await?,
+                ClientCommand::BinlogDump { .. } | ClientCommand::BinlogDumpGtid { .. } => {
                     return Ok((statements, payload));
                 }
                 other => bail!("{other:?} before a dump"),

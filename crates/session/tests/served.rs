@@ -11,7 +11,7 @@ use tailwater_session::server::{
 use tailwater_session::{ConnectOptions, Endpoint, SessionError, SessionPreset};
 use tailwater_wire::Flavour;
 use tailwater_wire::protocol::auth::AuthPlugin;
-use tailwater_wire::protocol::command::Command;
+use tailwater_wire::protocol::command::ClientCommand;
 use tailwater_wire::protocol::packet::{PACKET_HEADER_BYTES, PacketHeader, put_packets};
 use tailwater_wire::protocol::{
     COLLATION_UTF8MB4, Capabilities, HandshakeResponse, HandshakeV10, MariadbCapabilities, OkPacket,
@@ -130,10 +130,12 @@ impl Served {
 /// Answers `SELECT ...` with a row about the session, `ERROR ...` with an error, `EMPTY` with no rows, and all else with OK.
 async fn answer(mut session: ClientSession) -> Result<()> {
     while let Some(payload) = session.read_command().await? {
-        match Command::parse(&payload)? {
+        match ClientCommand::parse(&payload)? {
             // By this question MySQL's client finds out whether the server knows `$$`; it expects an error.
-            Command::Query(b"select $$") => session.write_error(1064, "42000", "You have an error").await?,
-            Command::Query(sql) if sql.to_ascii_uppercase().starts_with(b"SELECT") => {
+            ClientCommand::Query(b"select $$") => {
+                session.write_error(1064, "42000", "You have an error").await?
+            }
+            ClientCommand::Query(sql) if sql.to_ascii_uppercase().starts_with(b"SELECT") => {
                 let columns = [
                     text_column("user"),
                     text_column("tls"),
@@ -146,13 +148,13 @@ async fn answer(mut session: ClientSession) -> Result<()> {
                 let row = [Some(user.as_bytes()), Some(tls.as_bytes()), Some(id.as_bytes()), Some(sql), None];
                 session.write_rows(&columns, [row]).await?;
             }
-            Command::Query(sql) if sql.starts_with(b"ERROR") => {
+            ClientCommand::Query(sql) if sql.starts_with(b"ERROR") => {
                 session.write_error(1064, "42000", "You have an error").await?;
             }
-            Command::Query(b"EMPTY") => {
+            ClientCommand::Query(b"EMPTY") => {
                 session.write_rows(&[text_column("a")], Vec::<Vec<Option<&str>>>::new()).await?;
             }
-            Command::Query(sql) if sql.starts_with(b"ROWS ") => {
+            ClientCommand::Query(sql) if sql.starts_with(b"ROWS ") => {
                 let count: usize = str::from_utf8(&sql[5..])?.trim().parse().context("a number")?;
                 let rows = (0..count).map(|index| [Some(index.to_string()), Some("x".repeat(index % 300))]);
                 session.write_rows(&[integer_column("a"), text_column("b")], rows).await?;

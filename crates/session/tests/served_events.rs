@@ -7,7 +7,7 @@ use tailwater_session::server::{ClientSession, EventReceiver, EventSender, Serve
 use tailwater_session::{Connection, DumpRequest, DumpStart, DumpStream, SessionError, TlsMode};
 use tailwater_wire::Flavour;
 use tailwater_wire::event::EventType;
-use tailwater_wire::protocol::command::Command;
+use tailwater_wire::protocol::command::ClientCommand;
 use tailwater_wire::protocol::packet::PACKET_PAYLOAD_BYTES_MAX;
 use tailwater_wire::protocol::semi_sync::Ack;
 use tailwater_wire::protocol::{ErrPacket, OkPacket};
@@ -23,12 +23,12 @@ const FLUSH_BYTES: usize = 256 << 10;
 /// Answers what our client sends before a dump, up to the dump.
 async fn until_dump(session: &mut ClientSession) -> Result<()> {
     while let Some(payload) = session.read_command().await? {
-        match Command::parse(&payload)? {
-            Command::Query(sql) if sql.starts_with(b"SHOW") => {
+        match ClientCommand::parse(&payload)? {
+            ClientCommand::Query(sql) if sql.starts_with(b"SHOW") => {
                 let row = [Some("rpl_semi_sync_source_enabled"), Some("ON")];
                 session.write_rows(&[text_column("Variable_name"), text_column("Value")], [row]).await?;
             }
-            Command::BinlogDump { .. } | Command::BinlogDumpGtid { .. } => return Ok(()),
+            ClientCommand::BinlogDump { .. } | ClientCommand::BinlogDumpGtid { .. } => return Ok(()),
             _ => session.write_ok(OkPacket::default()).await?,
         }
     }

@@ -7,7 +7,7 @@ use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::server::{Credential, ServerTls};
 use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
-use tailwater_wire::protocol::command::Command;
+use tailwater_wire::protocol::command::ClientCommand;
 use tokio::sync::mpsc;
 
 use crate::served::{PASSWORD, Served, with_account};
@@ -99,7 +99,7 @@ async fn replicas(kind: ServerKind) -> Result<()> {
         connection.execute(start).await?;
         let first = seen.recv().await.context("no replica came")?;
         ensure!(first.tls == *tls, "{way}: {first:?}");
-        let asks = matches!(Command::parse(&first.first)?, Command::Query(_));
+        let asks = matches!(ClientCommand::parse(&first.first)?, ClientCommand::Query(_));
         ensure!(asks, "{way}: {}", first.first.escape_ascii());
         connection.execute(stop).await?;
         only_breaks_off(&served)?;

@@ -10,7 +10,7 @@ use tailwater_session::session_settings::{
 };
 use tailwater_session::{ConnectOptions, Connection, Endpoint, SessionError, SessionPreset};
 use tailwater_wire::Flavour;
-use tailwater_wire::protocol::command::Command;
+use tailwater_wire::protocol::command::ClientCommand;
 use tailwater_wire::protocol::{ErrPacket, ServerStatus};
 
 use crate::fake::{Peer, options, serve};
@@ -157,8 +157,8 @@ async fn forgets_what_is_set(mut peer: Peer, what_it_is: &'static str) -> Result
     peer.log_in().await?;
     loop {
         let payload = peer.read().await?;
-        let sql = match Command::parse(&payload)? {
-            Command::Query(sql) => String::from_utf8_lossy(sql).into_owned(),
+        let sql = match ClientCommand::parse(&payload)? {
+            ClientCommand::Query(sql) => String::from_utf8_lossy(sql).into_owned(),
             _ => return Ok(()),
         };
         let Some(asked) = sql.strip_prefix("SELECT ") else {

@@ -4,7 +4,7 @@ use crate::WireError;
 
 /// Reads integers and strings off a slice, front to back. No method panics, whatever the input.
 #[derive(Debug, Clone)]
-pub struct Cursor<'a> {
+pub struct ByteCursor<'a> {
     bytes: &'a [u8],
     position: usize,
     what: &'static str,
@@ -22,7 +22,7 @@ macro_rules! little_endian {
     )*};
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> ByteCursor<'a> {
     /// Starts at the front of `bytes`; `what` names the structure in errors.
     #[inline]
     pub fn new(what: &'static str, bytes: &'a [u8]) -> Self {

@@ -79,7 +79,7 @@ impl WireError {
 
     /// Says of which column of a row it is.
     #[must_use]
-    pub fn in_column(self, column: &crate::rows::Column, index: usize) -> Self {
+    pub fn in_column(self, column: &crate::rows::BinlogColumn, index: usize) -> Self {
         let column = column.name.clone().unwrap_or_else(|| (index + 1).to_string());
         Self::Column { column, error: Box::new(self) }
     }

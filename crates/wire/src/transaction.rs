@@ -47,7 +47,7 @@ pub struct TransactionStart {
 
 /// What one event means for the transaction being read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum TransactionStep {
     /// The event is of no transaction (format description, rotate, previous GTIDs, heartbeat, stop, ...). A transaction
     /// that is being read goes on behind it.
     Outside,
@@ -153,7 +153,7 @@ impl TransactionTracker {
         header: &EventHeader,
         body_prefix: &[u8],
         format: &FormatDescription,
-    ) -> Result<Step, WireError> {
+    ) -> Result<TransactionStep, WireError> {
         let event = Prefix::new(header, body_prefix, format)?;
         let meaning = match self.flavour {
             Flavour::MySql => mysql::meaning(&event)?,
@@ -162,25 +162,27 @@ impl TransactionTracker {
         self.step(header, meaning)
     }
 
-    fn step(&mut self, header: &EventHeader, meaning: Meaning) -> Result<Step, WireError> {
+    fn step(&mut self, header: &EventHeader, meaning: Meaning) -> Result<TransactionStep, WireError> {
         let length = u64::from(header.event_length);
         let Some(open) = &mut self.open else {
             return match meaning {
                 Meaning::Open { start, phase } => {
                     self.open = Some(Open { phase, bytes: length, bytes_stated: start.transaction_bytes });
-                    Ok(Step::Begin(start))
+                    Ok(TransactionStep::Begin(start))
                 }
-                Meaning::Anywhere | Meaning::Aside | Meaning::Between | Meaning::Restart => Ok(Step::Outside),
+                Meaning::Anywhere | Meaning::Aside | Meaning::Between | Meaning::Restart => {
+                    Ok(TransactionStep::Outside)
+                }
                 // An incident stands without a GTID in MariaDB and in MySQL before 5.7.
-                Meaning::Close if header.event_type == EventType::INCIDENT => Ok(Step::Outside),
+                Meaning::Close if header.event_type == EventType::INCIDENT => Ok(TransactionStep::Outside),
                 _ => Err(misplaced(header, "outside a transaction")),
             };
         };
         let ends = match meaning {
-            Meaning::Aside => return Ok(Step::Outside),
+            Meaning::Aside => return Ok(TransactionStep::Outside),
             Meaning::Restart => {
                 self.open = None;
-                return Ok(Step::Abandoned);
+                return Ok(TransactionStep::Abandoned);
             }
             Meaning::Open { .. } => return Err(misplaced(header, "inside a transaction that has not ended")),
             Meaning::Between => return Err(misplaced(header, "inside a transaction")),
@@ -226,9 +228,9 @@ impl TransactionTracker {
         }
         if ends {
             self.open = None;
-            return Ok(Step::End);
+            return Ok(TransactionStep::End);
         }
-        Ok(Step::Inside)
+        Ok(TransactionStep::Inside)
     }
 }
 

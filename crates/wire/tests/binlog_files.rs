@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use tailwater_wire::Flavour;
 use tailwater_wire::event::{
-    BINLOG_MAGIC, ChecksumAlgorithm, ChecksumChecker, EVENT_HEADER_BYTES, Event, EventBody, EventHeader,
-    EventType, FormatDescription, IntVar, PayloadLimits, StatusVars, UserVarValue, compressed,
+    BINLOG_MAGIC, BinlogEvent, ChecksumAlgorithm, ChecksumChecker, EVENT_HEADER_BYTES, EventBody,
+    EventHeader, EventType, FormatDescription, IntVar, PayloadLimits, StatusVars, UserVarValue, compressed,
 };
-use tailwater_wire::transaction::{Step, TransactionTracker};
+use tailwater_wire::transaction::{TransactionStep, TransactionTracker};
 
 const FILES: [&str; 6] = [
     "mysql-9.7",
@@ -44,7 +44,7 @@ impl File {
         assert!(bytes.starts_with(&BINLOG_MAGIC), "{name}");
         let assumed = FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off);
         let length = EventHeader::parse(&bytes[4..]).unwrap().event_length as usize;
-        let format = match Event::parse(&bytes[4..4 + length], &assumed).unwrap().body {
+        let format = match BinlogEvent::parse(&bytes[4..4 + length], &assumed).unwrap().body {
             EventBody::FormatDescription(format) => format,
             other => panic!("{name} begins with {other:?}"),
         };
@@ -63,8 +63,8 @@ impl File {
         })
     }
 
-    fn parse<'a>(&self, position: u64, bytes: &'a [u8]) -> Event<'a> {
-        Event::parse(bytes, &self.format).unwrap_or_else(|error| panic!("event at {position}: {error}"))
+    fn parse<'a>(&self, position: u64, bytes: &'a [u8]) -> BinlogEvent<'a> {
+        BinlogEvent::parse(bytes, &self.format).unwrap_or_else(|error| panic!("event at {position}: {error}"))
     }
 }
 
@@ -115,16 +115,16 @@ fn transactions_begin_and_end_where_the_servers_tools_say() {
                 let body = &bytes[EVENT_HEADER_BYTES..];
                 let step = tracker.observe(&header, &body[..body.len().min(prefix_bytes)], &file.format);
                 match step.unwrap_or_else(|error| panic!("{name}: event at {position}: {error}")) {
-                    Step::Begin(start) => open = Some((position, start)),
-                    Step::End => {
+                    TransactionStep::Begin(start) => open = Some((position, start)),
+                    TransactionStep::End => {
                         let (begin, start) = open.take().unwrap();
                         let end = position + u64::from(header.event_length);
                         let gtid = start.gtid.map_or("-".to_owned(), |gtid| gtid.to_string());
                         found.push(format!("{begin} {end} {gtid}"));
                     }
-                    Step::Outside => assert!(open.is_none(), "{name}: {position}"),
-                    Step::Inside => assert!(open.is_some(), "{name}: {position}"),
-                    Step::Abandoned => panic!("{name}: abandoned at {position}"),
+                    TransactionStep::Outside => assert!(open.is_none(), "{name}: {position}"),
+                    TransactionStep::Inside => assert!(open.is_some(), "{name}: {position}"),
+                    TransactionStep::Abandoned => panic!("{name}: abandoned at {position}"),
                 }
             }
             assert!(!tracker.in_transaction(), "{name}");

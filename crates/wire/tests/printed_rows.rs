@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 use serde_json::Value;
 use tailwater_wire::event::{BINLOG_MAGIC, EVENT_HEADER_BYTES, EventHeader, EventType};
-use tailwater_wire::print::{EventPlace, EventPrinter, PrintError, TableFilter, json, text};
+use tailwater_wire::print::{EventLocation, EventPrinter, PrintError, TableFilter, json, text};
 
 const FILES: [&str; 3] = ["mysql-9.7", "mariadb-10.11", "mariadb-11.8"];
 
@@ -32,7 +32,7 @@ fn printed(printer: &mut dyn EventPrinter, name: &str) -> Vec<u8> {
     let file = fixture(&format!("{name}.binlog"));
     let mut out = Vec::new();
     for (offset, event) in events(&file) {
-        let place = EventPlace { file: name, offset };
+        let place = EventLocation { file: name, offset };
         printer.event(place, event, &mut out).unwrap_or_else(|error| panic!("{name} at {offset}: {error}"));
     }
     out
@@ -41,7 +41,7 @@ fn printed(printer: &mut dyn EventPrinter, name: &str) -> Vec<u8> {
 #[test]
 fn rows_are_printed_as_the_servers_own_tools_print_them() {
     for name in FILES {
-        let ours = printed(&mut text::Printer::new(), name);
+        let ours = printed(&mut text::TextPrinter::new(), name);
         let expected = fixture(&format!("{name}.rows"));
         let mut expected = expected.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let mut compared = 0;
@@ -59,7 +59,7 @@ fn rows_are_printed_as_the_servers_own_tools_print_them() {
 
 /// The rows of a table, each as event name, before image, after image.
 fn json_rows(name: &str, table: &str) -> Vec<(String, Value, Value)> {
-    let lines = printed(&mut json::Printer::new(), name);
+    let lines = printed(&mut json::JsonPrinter::new(), name);
     let mut rows = Vec::new();
     for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let line: Value = serde_json::from_slice(line)
@@ -135,7 +135,7 @@ fn partial_updates_are_applied_to_the_before_image() {
 #[test]
 fn a_filter_hides_the_rows_of_other_tables() {
     let filter = TableFilter { tables: vec![("tt".to_owned(), Some("bits".to_owned()))] };
-    let lines = printed(&mut text::Printer::with_filter(filter), "mariadb-11.8");
+    let lines = printed(&mut text::TextPrinter::with_filter(filter), "mariadb-11.8");
     let lines = String::from_utf8_lossy(&lines);
     let headings: Vec<_> =
         lines.lines().filter(|line| line.starts_with("### ") && line.contains("`tt`.`")).collect();
@@ -146,8 +146,8 @@ fn a_filter_hides_the_rows_of_other_tables() {
 fn events_before_a_format_description_are_refused() {
     let file = fixture("mysql-9.7.binlog");
     let (offset, event) = events(&file)[1];
-    let place = EventPlace { file: "f", offset };
-    let result = text::Printer::new().event(place, event, &mut Vec::new());
+    let place = EventLocation { file: "f", offset };
+    let result = text::TextPrinter::new().event(place, event, &mut Vec::new());
     assert!(matches!(result, Err(PrintError::Event(_))));
 }
 
@@ -192,9 +192,9 @@ proptest! {
         let keep = EVENT_HEADER_BYTES + cut.index(events[index].len() - EVENT_HEADER_BYTES);
         events[index].truncate(keep);
         events[index][9..13].copy_from_slice(&(keep as u32).to_le_bytes());
-        let (mut text, mut json) = (text::Printer::new(), json::Printer::new());
+        let (mut text, mut json) = (text::TextPrinter::new(), json::JsonPrinter::new());
         for event in &events {
-            let place = EventPlace { file, offset: 4 };
+            let place = EventLocation { file, offset: 4 };
             let _ = text.event(place, event, &mut std::io::sink());
             let _ = json.event(place, event, &mut std::io::sink());
         }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use tailwater_wire::rows::{Column, TableMap};
+use tailwater_wire::rows::{BinlogColumn, TableMap};
 
 use crate::target::TargetTable;
 
@@ -44,7 +44,12 @@ impl KeyColumns {
 
     /// The key's values in an image, one behind the other in the order of the table: a slice of it, if they stand there so.
     /// `None` if the image lacks one, or is none.
-    pub fn find<'a>(&self, columns: &[Column], present: &[u8], image: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+    pub fn find<'a>(
+        &self,
+        columns: &[BinlogColumn],
+        present: &[u8],
+        image: &'a [u8],
+    ) -> Option<Cow<'a, [u8]>> {
         let mut offset = count(present).div_ceil(8);
         let nulls = image.get(..offset)?;
         let mut null_index = 0;

@@ -4,7 +4,7 @@
 //! the run of columns from the first that changed to the last, because that is one slice of the image; only its NULL bits
 //! are made anew. The target leaves all other columns as they are, as it does with `binlog_row_image=MINIMAL`.
 
-use tailwater_wire::rows::Column;
+use tailwater_wire::rows::BinlogColumn;
 
 use super::key_columns::bit;
 use super::{NullBits, RowImage};
@@ -21,7 +21,7 @@ pub(super) struct Changed<'a> {
 }
 
 /// What changed between two images of all columns; `None` if that is nothing, everything, or more than [`NullBits`] holds.
-pub(super) fn changed<'a>(columns: &[Column], old: &[u8], new: &'a [u8]) -> Option<Changed<'a>> {
+pub(super) fn changed<'a>(columns: &[BinlogColumn], old: &[u8], new: &'a [u8]) -> Option<Changed<'a>> {
     let null_bytes = columns.len().div_ceil(8);
     let (old_nulls, new_nulls) = (old.get(..null_bytes)?, new.get(..null_bytes)?);
     let (mut old_rest, mut new_rest) = (old.get(null_bytes..)?, new.get(null_bytes..)?);
@@ -52,7 +52,7 @@ pub(super) fn changed<'a>(columns: &[Column], old: &[u8], new: &'a [u8]) -> Opti
 }
 
 /// The value in front of `rest`, which moves behind it: `Some(None)` for NULL.
-fn take<'a>(null: bool, column: &Column, rest: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
+fn take<'a>(null: bool, column: &BinlogColumn, rest: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
     if null {
         return Some(None);
     }

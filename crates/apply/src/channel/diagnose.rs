@@ -3,7 +3,7 @@
 use smallvec::smallvec;
 use tailwater_session::{ServerError, SessionError};
 use tailwater_wire::event::{RowsEvent, RowsKind};
-use tailwater_wire::rows::{Rows, Value};
+use tailwater_wire::rows::{BinlogValue, RowChangeIter};
 
 use super::options::ChannelOptions;
 use super::packets::Packets;
@@ -114,22 +114,22 @@ fn single(changes: &RowChanges, index: usize) -> Option<RowChanges> {
 }
 
 /// A value of a key that is neither a number nor text; values of types that no key can have are not shown.
-fn value_text(value: &Value<'_>) -> String {
+fn value_text(value: &BinlogValue<'_>) -> String {
     let mut text = String::new();
     // Writing to a text does not fail.
     let _ = match value {
-        Value::Null => return "NULL".to_owned(),
-        Value::Float(float) => return float.to_string(),
-        Value::Double(double) => return double.to_string(),
-        Value::Decimal(decimal) => return decimal.to_string(),
-        Value::Bit { value, .. } | Value::Set(value) => return value.to_string(),
-        Value::Enum(number) => return number.to_string(),
-        Value::Year(year) => return year.to_string(),
-        Value::Date(date) => return date.to_string(),
-        Value::Time(time) => time.write(&mut text, 6),
-        Value::DateTime(time) => time.write(&mut text, 6),
-        Value::Timestamp(time) => time.to_utc().write(&mut text, 6),
-        Value::FixedBytes { stored, .. } => return format!("{:?}", String::from_utf8_lossy(stored)),
+        BinlogValue::Null => return "NULL".to_owned(),
+        BinlogValue::Float(float) => return float.to_string(),
+        BinlogValue::Double(double) => return double.to_string(),
+        BinlogValue::Decimal(decimal) => return decimal.to_string(),
+        BinlogValue::Bit { value, .. } | BinlogValue::Set(value) => return value.to_string(),
+        BinlogValue::Enum(number) => return number.to_string(),
+        BinlogValue::Year(year) => return year.to_string(),
+        BinlogValue::Date(date) => return date.to_string(),
+        BinlogValue::Time(time) => time.write(&mut text, 6),
+        BinlogValue::DateTime(time) => time.write(&mut text, 6),
+        BinlogValue::Timestamp(time) => time.to_utc().write(&mut text, 6),
+        BinlogValue::FixedBytes { stored, .. } => return format!("{:?}", String::from_utf8_lossy(stored)),
         _ => return "?".to_owned(),
     };
     text
@@ -152,16 +152,16 @@ fn key_text(changes: &RowChanges, index: usize) -> String {
             compressed: false,
         };
         let table = &one.table;
-        let row = Rows::new(&table.map, &event, &one.images).ok()?.next()?.ok()?;
+        let row = RowChangeIter::new(&table.map, &event, &one.images).ok()?.next()?.ok()?;
         let image = row.before.or(row.after)?;
         let mut parts = Vec::new();
         for part in &table.target.primary_key()?.parts {
             let name = &table.target.columns.get(part.column)?.name;
             let value = image.cell(part.column).ok()??.value(&table.map.columns).ok()?;
             let value = match value {
-                Value::Int(number) => number.to_string(),
-                Value::UInt(number) => number.to_string(),
-                Value::Bytes(bytes) => format!("{:?}", String::from_utf8_lossy(bytes)),
+                BinlogValue::Int(number) => number.to_string(),
+                BinlogValue::UInt(number) => number.to_string(),
+                BinlogValue::Bytes(bytes) => format!("{:?}", String::from_utf8_lossy(bytes)),
                 other => value_text(&other),
             };
             parts.push(format!("{name}={value}"));

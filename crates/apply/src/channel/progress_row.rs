@@ -153,7 +153,7 @@ mod tests {
             let image = ProgressRow::noted(b"spans", "0-1-2", 9);
             let group = row.group(&image, None);
             let columns = &row.table.map.columns;
-            let lengths = |columns: &[tailwater_wire::rows::Column], image: &[u8]| {
+            let lengths = |columns: &[tailwater_wire::rows::BinlogColumn], image: &[u8]| {
                 columns
                     .iter()
                     .fold(1, |at, column| at + column.column_type.encoded_length(&image[at..]).unwrap())

@@ -1,7 +1,7 @@
 //! The types of the target's columns, as `information_schema` spells them.
 
 use tailwater_wire::print::text_in;
-use tailwater_wire::rows::Column;
+use tailwater_wire::rows::BinlogColumn;
 use tailwater_wire::rows::column::CHARSET_BINARY;
 
 use crate::target::TargetColumn;
@@ -65,7 +65,7 @@ impl TargetType {
     /// Whether `same` takes each of a source's members of an ENUM or SET for its own at that place, as far as that can be told.
     pub(crate) fn has_members(
         &self,
-        source: &Column,
+        source: &BinlogColumn,
         members: &[Vec<u8>],
         same: impl Fn(&str, &str) -> bool,
     ) -> bool {

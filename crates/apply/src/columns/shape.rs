@@ -2,7 +2,7 @@
 
 use tailwater_wire::Flavour;
 use tailwater_wire::rows::column::type_code;
-use tailwater_wire::rows::{Column, ColumnType, TableMap};
+use tailwater_wire::rows::{BinlogColumn, ColumnType, TableMap};
 
 use super::TargetType;
 use super::logged::logged_type;
@@ -23,7 +23,7 @@ pub fn same_shape(map: &TableMap, target: &TargetTable, columns: &[usize]) -> bo
             .all(|(source, target)| same_column(source, target, map.flavour))
 }
 
-fn same_column(source: &Column, target: &TargetColumn, flavour: Flavour) -> bool {
+fn same_column(source: &BinlogColumn, target: &TargetColumn, flavour: Flavour) -> bool {
     let own = TargetType::of(target);
     // Table maps have YEAR for unsigned, and its type does not say so.
     let own_unsigned = own.unsigned || own.name == "year";
@@ -36,7 +36,7 @@ fn same_column(source: &Column, target: &TargetColumn, flavour: Flavour) -> bool
 }
 
 /// MariaDB logs its UUID and INET types as CHAR, and VECTOR as VARCHAR: these must not be taken for text.
-fn same_kind(source: &Column, own: &TargetType) -> bool {
+fn same_kind(source: &BinlogColumn, own: &TargetType) -> bool {
     const FIXED: [&str; 3] = ["uuid", "inet4", "inet6"];
     let fixed = FIXED.contains(&own.name.as_str());
     match source.column_type {
@@ -49,7 +49,7 @@ fn same_kind(source: &Column, own: &TargetType) -> bool {
 /// The number of the pseudo character set of binary strings.
 const BINARY: u32 = tailwater_wire::rows::column::CHARSET_BINARY;
 
-fn same_charset(collation: u32, source: &Column, own: &TargetType) -> bool {
+fn same_charset(collation: u32, source: &BinlogColumn, own: &TargetType) -> bool {
     let of_target = own.character_set.as_deref();
     match tailwater_wire::print::charset::character_set(collation) {
         Some("binary") => of_target.is_none(),
@@ -66,7 +66,7 @@ fn same_charset(collation: u32, source: &Column, own: &TargetType) -> bool {
 /// Sets whose collations all have numbers that are known here.
 const KNOWN_BY_NUMBER: [&str; 7] = ["latin1", "utf8mb3", "utf8mb4", "ascii", "ucs2", "utf16", "utf32"];
 
-fn same_members(source: &Column, members: &[Vec<u8>], own: &TargetType) -> bool {
+fn same_members(source: &BinlogColumn, members: &[Vec<u8>], own: &TargetType) -> bool {
     !own.members.is_empty() && members.len() == own.members.len() && own.has_members(source, members, str::eq)
 }
 
@@ -103,7 +103,7 @@ mod tests {
         }
     }
 
-    fn map(columns: Vec<Column>) -> TableMap {
+    fn map(columns: Vec<BinlogColumn>) -> TableMap {
         TableMap {
             flavour: Flavour::MySql,
             table_id: 1,
@@ -115,8 +115,8 @@ mod tests {
         }
     }
 
-    fn column(column_type: ColumnType) -> Column {
-        Column::new(column_type, 0, 0, true)
+    fn column(column_type: ColumnType) -> BinlogColumn {
+        BinlogColumn::new(column_type, 0, 0, true)
     }
 
     /// With the columns found first.
@@ -125,13 +125,13 @@ mod tests {
     }
 
     /// Whether a column fits one that the target spells like this.
-    fn fits(source: Column, spelled: &str, collation: Option<&str>) -> bool {
+    fn fits(source: BinlogColumn, spelled: &str, collation: Option<&str>) -> bool {
         same_shape(&map(vec![source]), &target(Flavour::MySql, &[("c", spelled, collation)])).unwrap()
     }
 
     #[test]
     fn types_have_to_be_the_same_to_the_byte() {
-        let unsigned = |unsigned| Column { unsigned: Some(unsigned), ..column(ColumnType::Long) };
+        let unsigned = |unsigned| BinlogColumn { unsigned: Some(unsigned), ..column(ColumnType::Long) };
         assert!(fits(unsigned(true), "int(10) unsigned", None) && fits(unsigned(false), "int", None));
         assert!(!fits(unsigned(true), "int", None) && !fits(unsigned(false), "bigint", None));
         assert!(fits(column(ColumnType::Long), "int unsigned", None), "not logged");
@@ -147,7 +147,7 @@ mod tests {
             !fits(text(40), "varchar(10)", Some("latin1_bin"))
                 && !fits(text(44), "varchar(10)", Some("utf8mb4_bin"))
         );
-        let of = |collation| Column { collation: Some(collation), ..text(40) };
+        let of = |collation| BinlogColumn { collation: Some(collation), ..text(40) };
         assert!(
             fits(of(255), "varchar(10)", Some("utf8mb4_general_ci")),
             "collations do not matter, character sets do"
@@ -157,7 +157,7 @@ mod tests {
         assert!(!fits(column(ColumnType::DateTimeOld { fraction: 0 }), "datetime", None));
         assert!(!fits(column(ColumnType::DateTime { fraction: 3 }), "datetime", None));
         assert!(!fits(column(ColumnType::Long), "something new", None));
-        let of_members = |members: &[&str]| Column {
+        let of_members = |members: &[&str]| BinlogColumn {
             members: Some(members.iter().map(|member| member.as_bytes().to_vec()).collect()),
             ..column(ColumnType::Enum { bytes: 1 })
         };
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn columns_are_found_by_name_where_there_are_names() {
-        let named = |name: &str| Column { name: Some(name.to_owned()), ..column(ColumnType::Long) };
+        let named = |name: &str| BinlogColumn { name: Some(name.to_owned()), ..column(ColumnType::Long) };
         let ints = target(Flavour::MySql, &[("A", "int", None), ("b", "int", None)]);
         let source = map(vec![named("b"), named("a")]);
         assert_eq!(target_columns(&source, &ints), Ok(vec![1, 0]));

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use tailwater_wire::Flavour;
-use tailwater_wire::rows::{Column, ColumnType, TableMap};
+use tailwater_wire::rows::{BinlogColumn, ColumnType, TableMap};
 
 use crate::columns::{Misfit, TargetType, target_columns};
 use crate::source_catalogue::SourceColumn;
@@ -35,7 +35,7 @@ pub struct DeclaredColumns {
 }
 
 /// Whether a column has the old layout.
-pub(crate) fn is_old(column: &Column) -> bool {
+pub(crate) fn is_old(column: &BinlogColumn) -> bool {
     type_name(column.column_type).is_some()
 }
 

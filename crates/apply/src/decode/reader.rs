@@ -10,7 +10,7 @@ use tailwater_wire::event::{
 };
 use tailwater_wire::gtid::Gtid;
 use tailwater_wire::rows::TableMap;
-use tailwater_wire::transaction::{SourceDependency, Step as Boundary, TransactionStart, TransactionTracker};
+use tailwater_wire::transaction::{SourceDependency, TransactionStart, TransactionStep, TransactionTracker};
 
 use super::mapping::{Unbound, Use};
 use super::old_times;
@@ -246,7 +246,7 @@ impl TransactionReader {
         let behind_header = event.get(EVENT_HEADER_BYTES..).unwrap_or_default();
         let mut tracker = TransactionTracker::new(decoder.flavour);
         match tracker.observe(header, behind_header, &decoder.format)? {
-            Boundary::Begin(start) => self.start = Some(start),
+            TransactionStep::Begin(start) => self.start = Some(start),
             _ => {
                 let reason = format!("it begins with a {} event", header.event_type);
                 return Err(WireError::malformed("transaction", reason));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tailwater_wire::WireError;
 use tailwater_wire::event::{EventHeader, RowsEvent};
-use tailwater_wire::rows::Rows;
+use tailwater_wire::rows::RowChangeIter;
 
 use crate::keys::RowKeys;
 use crate::transaction::{Accesses, MappedTable, RowChanges, RowPlace, RowPlaces};
@@ -37,7 +37,7 @@ pub(super) fn find_rows(
     let mut rows = RowPlaces::new();
     let mut accesses = Accesses::new();
     let mut start = 0;
-    for row in Rows::new(&table.map, event, &images)? {
+    for row in RowChangeIter::new(&table.map, event, &images)? {
         let row = row?;
         let length =
             |image: &Option<_>| image.map_or(0, |image: tailwater_wire::rows::Image<'_>| image.bytes().len());

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tailwater_wire::Flavour;
 use tailwater_wire::event::{RowsEvent, RowsKind};
 use tailwater_wire::rows::column::type_code;
-use tailwater_wire::rows::{Column, ColumnType, Rows};
+use tailwater_wire::rows::{BinlogColumn, ColumnType, RowChangeIter};
 
 use super::*;
 use crate::target::{ForeignKey, IndexPart, TargetColumn, UniqueIndex};
@@ -47,7 +47,7 @@ struct Table {
 
 impl Table {
     fn new(columns: &[(ColumnType, &str, Option<&str>)], unique: Vec<UniqueIndex>) -> Self {
-        let of_map = columns.iter().map(|(kind, ..)| Column::new(*kind, type_code::LONG, 0, true));
+        let of_map = columns.iter().map(|(kind, ..)| BinlogColumn::new(*kind, type_code::LONG, 0, true));
         let of_target = columns.iter().enumerate().map(|(place, (_, spelled, collation))| {
             column(&format!("c{place}"), spelled, *collation, place > 0)
         });
@@ -106,7 +106,7 @@ impl Table {
         let places: Vec<usize> = (0..self.map.columns.len()).collect();
         let mut keys = RowKeys::new(&self.map, &self.target, &places, true, 9);
         let mut out = Accesses::new();
-        for row in Rows::new(&self.map, &event, &images).unwrap() {
+        for row in RowChangeIter::new(&self.map, &event, &images).unwrap() {
             let row = row.unwrap();
             keys.row(row.before, row.after, event.flags, &mut out);
         }

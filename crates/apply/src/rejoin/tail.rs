@@ -12,7 +12,7 @@ use tailwater_wire::event::{
     ChecksumAlgorithm, EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription,
 };
 use tailwater_wire::gtid::GtidSet;
-use tailwater_wire::transaction::{Step, TransactionTracker};
+use tailwater_wire::transaction::{TransactionStep, TransactionTracker};
 use tailwater_wire::{Flavour, WireError};
 
 use crate::error::ApplyError;
@@ -90,12 +90,12 @@ impl TailReader {
         }
         let prefix = body.get(..body.len().min(TransactionTracker::PREFIX_BYTES)).unwrap_or(body);
         match self.tracker.observe(&header, prefix, &self.format).map_err(at)? {
-            Step::Outside => return Ok(()),
-            Step::Abandoned => {
+            TransactionStep::Outside => return Ok(()),
+            TransactionStep::Abandoned => {
                 self.open = None;
                 return Ok(());
             }
-            Step::Begin(start) => {
+            TransactionStep::Begin(start) => {
                 let is_known = start.gtid.as_ref().is_some_and(|gtid| self.known.contains(gtid));
                 let seconds = u64::from(header.timestamp) * 1_000_000;
                 let entry = LogEntry {
@@ -110,8 +110,8 @@ impl TailReader {
                 self.open = (!is_known).then(|| (entry, BytesMut::new()));
                 self.keep(event, &header)?;
             }
-            Step::Inside => self.keep(event, &header)?,
-            Step::End => {
+            TransactionStep::Inside => self.keep(event, &header)?,
+            TransactionStep::End => {
                 self.keep(event, &header)?;
                 if let Some((mut entry, events)) = self.open.take() {
                     entry.length = events.len() as u64;

@@ -1,7 +1,7 @@
 //! What of a source's column fits into a target's without loss.
 
 use tailwater_wire::rows::column::CHARSET_BINARY;
-use tailwater_wire::rows::{Column, ColumnType};
+use tailwater_wire::rows::{BinlogColumn, ColumnType};
 use tailwater_wire::{Flavour, print::charset};
 
 use crate::columns::TargetType;
@@ -23,7 +23,7 @@ impl TargetType {
     }
 
     /// Why values of a source's column might not fit, if that is so. `unsigned` is what is known of its sign.
-    pub fn refuses(&self, source: &Column, unsigned: bool, flavour: Flavour) -> Option<String> {
+    pub fn refuses(&self, source: &BinlogColumn, unsigned: bool, flavour: Flavour) -> Option<String> {
         let fits = match source.column_type {
             ColumnType::Tiny => self.takes_integer(1, unsigned),
             ColumnType::Short => self.takes_integer(2, unsigned),
@@ -106,7 +106,7 @@ impl TargetType {
         self.name == name && self.number(0, 0) >= u32::from(fraction)
     }
 
-    fn takes_bytes(&self, source: &Column, source_bytes_max: u64, flavour: Flavour) -> bool {
+    fn takes_bytes(&self, source: &BinlogColumn, source_bytes_max: u64, flavour: Flavour) -> bool {
         let binary = source.collation == Some(CHARSET_BINARY);
         // MariaDB's own types look like BINARY or VARBINARY in the log, which may not say that they are binary.
         let own = match self.name.as_str() {
@@ -148,7 +148,7 @@ impl TargetType {
         }
     }
 
-    fn takes_members(&self, source: &Column) -> bool {
+    fn takes_members(&self, source: &BinlogColumn) -> bool {
         let Some(members) = &source.members else { return true };
         members.len() <= self.members.len() && self.has_members(source, members, str::eq_ignore_ascii_case)
     }
@@ -190,7 +190,7 @@ mod tests {
     }
 
     fn takes(to: &TargetType, column_type: ColumnType, collation: Option<u32>, unsigned: bool) -> bool {
-        let mut column = Column::new(column_type, type_code::LONG, 0, true);
+        let mut column = BinlogColumn::new(column_type, type_code::LONG, 0, true);
         column.collation = collation;
         to.refuses(&column, unsigned, Flavour::MariaDb).is_none()
     }
@@ -240,7 +240,7 @@ mod tests {
     fn members_stand_in_the_same_order() {
         let to = target("enum('a','it''s','(,)')", Some("latin1_swedish_ci"));
         assert_eq!(to.members, ["a", "it's", "(,)"]);
-        let mut column = Column::new(ColumnType::Enum { bytes: 1 }, type_code::STRING, 0, true);
+        let mut column = BinlogColumn::new(ColumnType::Enum { bytes: 1 }, type_code::STRING, 0, true);
         column.members = Some(vec![b"A".to_vec(), b"it's".to_vec()]);
         assert_eq!(to.refuses(&column, false, Flavour::MySql), None);
         column.members = Some(vec![b"it's".to_vec(), b"a".to_vec()]);

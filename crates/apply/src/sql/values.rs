@@ -1,8 +1,8 @@
 //! Values as the target's column takes them.
 
 use tailwater_wire::print::PrintError;
-use tailwater_wire::print::sql_value::{Use, put_changes, put_hex, put_value};
-use tailwater_wire::rows::{Cell, Image, JsonBinary, TableMap, Value};
+use tailwater_wire::print::sql_value::{LiteralUse, put_changes, put_hex, put_value};
+use tailwater_wire::rows::{BinlogValue, Image, ImageCell, JsonBinary, TableMap};
 
 use super::json_number;
 use super::mapping::Place;
@@ -27,14 +27,14 @@ pub(super) fn put_literal<'v>(
     text: &mut Text<'v>,
     map: &TableMap,
     place: &Place,
-    cell: &Cell<'v>,
+    cell: &ImageCell<'v>,
     before: Option<&Image<'_>>,
     literal: Literal,
 ) -> Result<bool, PrintError> {
     let Some(column) = map.columns.get(cell.index) else { return Ok(false) };
     let refused = |reason: String| PrintError::NotExact { what: format!("column {}", place.quoted), reason };
     match cell.value(&map.columns)? {
-        Value::Bytes(bytes) if place.json_of_text => {
+        BinlogValue::Bytes(bytes) if place.json_of_text => {
             if let Some(number) = json_number::rounded(bytes).filter(|_| literal == Literal::Assigned) {
                 let reason = format!(
                     "MySQL rounds the number {number} in a JSON document; change it on the source, for instance into a \
@@ -44,29 +44,33 @@ pub(super) fn put_literal<'v>(
             }
             put_json_of_text(text, place, bytes, literal);
         }
-        Value::Float(zero)
+        BinlogValue::Float(zero)
             if place.plain_zero && literal == Literal::Assigned && is_negative_zero(zero.into()) =>
         {
             return Err(refused(NEGATIVE_ZERO.to_owned()));
         }
-        Value::Double(zero) if place.plain_zero && literal == Literal::Assigned && is_negative_zero(zero) => {
+        BinlogValue::Double(zero)
+            if place.plain_zero && literal == Literal::Assigned && is_negative_zero(zero) =>
+        {
             return Err(refused(NEGATIVE_ZERO.to_owned()));
         }
-        Value::Bytes(bytes) if needs_character_set(place, literal) => {
+        BinlogValue::Bytes(bytes) if needs_character_set(place, literal) => {
             put_text(text, place, literal, |text| text.put_hex(bytes));
         }
-        Value::Compressed(compressed) if needs_character_set(place, literal) => {
+        BinlogValue::Compressed(compressed) if needs_character_set(place, literal) => {
             let bytes = compressed.decompress(VALUE_BYTES_MAX)?;
             put_text(text, place, literal, |text| put_hex(&mut text.bytes, &bytes));
         }
-        Value::Bytes(bytes) | Value::Geometry(bytes) if text.is_kept(bytes) => text.put_hex(bytes),
-        Value::Json(document) if place.json_text => put_json(text, &document.to_text()?, literal),
-        Value::JsonDiff(diffs) if place.json_text => {
+        BinlogValue::Bytes(bytes) | BinlogValue::Geometry(bytes) if text.is_kept(bytes) => {
+            text.put_hex(bytes)
+        }
+        BinlogValue::Json(document) if place.json_text => put_json(text, &document.to_text()?, literal),
+        BinlogValue::JsonDiff(diffs) if place.json_text => {
             let before = match before {
                 Some(before) => before.cell(cell.index)?.map(|cell| cell.value(&map.columns)).transpose()?,
                 None => None,
             };
-            let Some(Value::Json(document)) = before else {
+            let Some(BinlogValue::Json(document)) = before else {
                 return Err(PrintError::NotExact {
                     what: format!("column {}", place.quoted),
                     reason: "a partial update without the document before it".to_owned(),
@@ -76,15 +80,15 @@ pub(super) fn put_literal<'v>(
             put_json(text, &JsonBinary::parse(&after)?.to_text()?, literal);
         }
         // Of a document that was not logged before it was changed, the target has its own.
-        Value::JsonDiff(diffs) if before.is_none_or(|before| !before.has(cell.index)) => {
+        BinlogValue::JsonDiff(diffs) if before.is_none_or(|before| !before.has(cell.index)) => {
             put_changes(&mut text.bytes, &place.quoted, diffs)?;
         }
-        Value::Enum(0) if literal == Literal::Assigned => {
+        BinlogValue::Enum(0) if literal == Literal::Assigned => {
             text.put("0");
             return Ok(true);
         }
         _ => {
-            let how = if literal == Literal::Assigned { Use::Assigned } else { Use::Compared };
+            let how = if literal == Literal::Assigned { LiteralUse::Assigned } else { LiteralUse::Compared };
             put_value(&mut text.bytes, map, column, cell, before, how)?;
         }
     }

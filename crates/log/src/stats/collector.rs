@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tailwater_wire::event::{
     ChecksumAlgorithm, EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription, GtidEvent, QueryEvent,
 };
-use tailwater_wire::print::EventPlace;
-use tailwater_wire::transaction::{Step, TransactionStart, TransactionTracker};
+use tailwater_wire::print::EventLocation;
+use tailwater_wire::transaction::{TransactionStart, TransactionStep, TransactionTracker};
 use tailwater_wire::{Flavour, WireError};
 
 use super::reading::{Content, RowsReading, extend_table_map};
@@ -99,7 +99,7 @@ impl Collector {
     /// events; what it has can still be reported.
     pub fn chunk(
         &mut self,
-        place: EventPlace<'_>,
+        place: EventLocation<'_>,
         header: &EventHeader,
         chunk: &[u8],
         last: bool,
@@ -128,7 +128,7 @@ impl Collector {
     /// [`WireError`] if it cannot be understood.
     pub fn assume_format(
         &mut self,
-        place: EventPlace<'_>,
+        place: EventLocation<'_>,
         header: &EventHeader,
         event: &[u8],
     ) -> Result<(), WireError> {
@@ -148,7 +148,7 @@ impl Collector {
 
     fn begin_event(
         &mut self,
-        place: EventPlace<'_>,
+        place: EventLocation<'_>,
         header: &EventHeader,
         body: &[u8],
     ) -> Result<OpenEvent, WireError> {
@@ -170,8 +170,10 @@ impl Collector {
         }
         self.totals.passed(place, header);
         match &step {
-            Step::Begin(start) => self.open = Some(begin_transaction(start, stream, place, header, body)?),
-            Step::Abandoned => {
+            TransactionStep::Begin(start) => {
+                self.open = Some(begin_transaction(start, stream, place, header, body)?)
+            }
+            TransactionStep::Abandoned => {
                 self.totals.sums.kinds.unfinished += 1;
                 self.open = None;
             }
@@ -182,12 +184,16 @@ impl Collector {
             None => self.totals.between(header),
         }
         let content = self.begin_content(place, header.event_type, body, body_bytes, &format)?;
-        Ok(OpenEvent { left: body_bytes - body.len(), content, ends_transaction: step == Step::End })
+        Ok(OpenEvent {
+            left: body_bytes - body.len(),
+            content,
+            ends_transaction: step == TransactionStep::End,
+        })
     }
 
     fn begin_format(
         &mut self,
-        place: EventPlace<'_>,
+        place: EventLocation<'_>,
         header: &EventHeader,
         body: &[u8],
     ) -> Result<(), WireError> {
@@ -210,7 +216,7 @@ impl Collector {
 
     fn begin_content(
         &mut self,
-        place: EventPlace<'_>,
+        place: EventLocation<'_>,
         event_type: EventType,
         body: &[u8],
         body_bytes: usize,
@@ -285,7 +291,7 @@ impl Collector {
         match header.event_type {
             EventType::TABLE_MAP => self.map_table(body)?,
             EventType::QUERY => {
-                let place = EventPlace { file: &stream.file, offset: open.offset };
+                let place = EventLocation { file: &stream.file, offset: open.offset };
                 open.query(place, &QueryEvent::parse(header.event_type, body, format)?, true)?;
             }
             event_type if RowsReading::reads(event_type) => {
@@ -343,7 +349,7 @@ impl Collector {
 fn begin_transaction(
     start: &TransactionStart,
     stream: &Stream,
-    place: EventPlace<'_>,
+    place: EventLocation<'_>,
     header: &EventHeader,
     body: &[u8],
 ) -> Result<Transaction, WireError> {

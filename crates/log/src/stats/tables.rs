@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use tailwater_wire::rows::{TableMap, TableShape};
+use tailwater_wire::rows::{RowLayout, TableMap};
 use tailwater_wire::{Flavour, WireError};
 
 use super::report::{RowCounts, TableShare, TableTotals};
@@ -54,7 +54,7 @@ struct Mapped {
     /// As it stood in its event: servers repeat it for each statement, and it need not be parsed again.
     body: Vec<u8>,
     number: TableNumber,
-    shape: TableShape,
+    shape: RowLayout,
 }
 
 /// All tables seen.
@@ -78,7 +78,7 @@ impl TableRegistry {
         }
         let table = TableMap::parse(body, flavour)?;
         let number = self.number_of(&table);
-        let mapped = Mapped { body: body.to_vec(), number, shape: TableShape::new(&table)? };
+        let mapped = Mapped { body: body.to_vec(), number, shape: RowLayout::new(&table)? };
         let bytes = |mapped: &Mapped| size_of::<Mapped>() + 2 * mapped.body.len();
         if self.mapped_bytes + bytes(&mapped) > MAPPED_BYTES_MAX {
             // A statement maps its tables before its rows, so those in use are mapped again before they are missed, but
@@ -93,7 +93,7 @@ impl TableRegistry {
     }
 
     /// The table behind an id of the events, and how its rows are passed over.
-    pub(super) fn mapped(&self, id: u64) -> Option<(TableNumber, &TableShape)> {
+    pub(super) fn mapped(&self, id: u64) -> Option<(TableNumber, &RowLayout)> {
         self.mapped.get(&id).map(|mapped| (mapped.number, &mapped.shape))
     }
 

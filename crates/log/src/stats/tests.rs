@@ -8,7 +8,7 @@ use tailwater_wire::event::{
     LogicalClock, MariadbGtidEvent, QueryEvent,
 };
 use tailwater_wire::gtid::{MariadbGtid, MysqlGtid};
-use tailwater_wire::print::EventPlace;
+use tailwater_wire::print::EventLocation;
 use tailwater_wire::{Flavour, ServerId};
 
 use super::report::RowCounts;
@@ -142,7 +142,7 @@ fn feed(collector: &mut Collector, file: &[u8]) {
     while offset < file.len() {
         let header = EventHeader::parse(&file[offset..]).unwrap();
         let event = &file[offset..offset + header.event_length as usize];
-        let place = EventPlace { file: FILE, offset: offset as u64 };
+        let place = EventLocation { file: FILE, offset: offset as u64 };
         let mut chunks = event.chunks(FIRST_CHUNK_BYTES_MIN).peekable();
         while let Some(chunk) = chunks.next() {
             collector.chunk(place, &header, chunk, chunks.peek().is_none()).unwrap();
@@ -288,7 +288,7 @@ proptest! {
         let mut offset = 4;
         while let Some(Ok(header)) = bytes.get(offset..).map(EventHeader::parse) {
             let end = bytes.len().min(offset + header.event_length as usize);
-            let place = EventPlace { file: FILE, offset: offset as u64 };
+            let place = EventLocation { file: FILE, offset: offset as u64 };
             if collector.chunk(place, &header, &bytes[offset..end], true).is_err() {
                 break;
             }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use tailwater_wire::event::{EventHeader, EventType};
-use tailwater_wire::print::EventPlace;
+use tailwater_wire::print::EventLocation;
 
 use super::report::{
     BinlogReport, DdlStatement, EventTypeCount, Gap, ServerShare, SizeClass, TransactionKinds,
@@ -61,7 +61,7 @@ impl Totals {
     }
 
     /// Any event, wanted or not: from where to where was read.
-    pub(super) fn passed(&mut self, place: EventPlace<'_>, header: &EventHeader) {
+    pub(super) fn passed(&mut self, place: EventLocation<'_>, header: &EventHeader) {
         let span = &mut self.sums.span;
         if span.files == 0 {
             span.first_file = place.file.to_owned();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tailwater_wire::WireError;
 use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader, EventType, QueryEvent, RowsKind};
 use tailwater_wire::gtid::Gtid;
-use tailwater_wire::print::EventPlace;
+use tailwater_wire::print::EventLocation;
 
 use super::reading::RowsRead;
 use super::report::{CompressionTotals, DdlStatement, RowCounts, TransactionSummary};
@@ -97,7 +97,7 @@ impl Transaction {
     /// Takes a statement; `whole` says that its text is.
     pub(super) fn query(
         &mut self,
-        place: EventPlace<'_>,
+        place: EventLocation<'_>,
         query: &QueryEvent<'_>,
         whole: bool,
     ) -> Result<(), WireError> {

@@ -2,7 +2,7 @@
 
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MysqlGtidSet};
-use tailwater_wire::protocol::command::{Command, FILE_NAME_BYTES_MAX};
+use tailwater_wire::protocol::command::{ClientCommand, FILE_NAME_BYTES_MAX};
 
 use super::examples::{self, ExampleLog};
 use super::{check_refusal, each_statement, split_flavour};
@@ -24,8 +24,8 @@ pub(super) fn check(data: &[u8]) {
     for sql in each_statement(statements) {
         execute(&mut session, examples::view(flavour), sql);
     }
-    let Ok(command) = Command::parse(payload) else { return };
-    let is_dump = matches!(command, Command::BinlogDump { .. } | Command::BinlogDumpGtid { .. });
+    let Ok(command) = ClientCommand::parse(payload) else { return };
+    let is_dump = matches!(command, ClientCommand::BinlogDump { .. } | ClientCommand::BinlogDumpGtid { .. });
     let request = ClientDumpRequest::new(&command, &session, flavour);
     assert_eq!(request.is_some(), is_dump, "{command:?}");
     match request {

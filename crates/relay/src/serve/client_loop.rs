@@ -5,7 +5,7 @@ use std::time::Duration;
 use tailwater_log::LogPosition;
 use tailwater_session::SessionError;
 use tailwater_session::server::{ClientSession, integer_column, text_column};
-use tailwater_wire::protocol::command::{Command, RegisterReplica};
+use tailwater_wire::protocol::command::{ClientCommand, RegisterReplica};
 use tailwater_wire::protocol::response::OkPacket;
 use tracing::info;
 
@@ -16,7 +16,7 @@ use super::start::{self, ClientDumpRequest, StartDecision, StreamStart};
 use super::statement::{ResultColumnType, ResultRows, StatementResult, StatementSession, execute};
 use super::{binlog_sender, purge, status_view};
 
-/// Commands besides those of [`Command`] that clients send, and that are answered.
+/// Commands besides those of [`ClientCommand`] that clients send, and that are answered.
 const COM_INIT_DB: u8 = 0x02;
 const COM_SET_OPTION: u8 = 0x1b;
 const COM_RESET_CONNECTION: u8 = 0x1f;
@@ -40,7 +40,7 @@ pub(super) async fn run_client_loop(
             payload = client.read_command() => payload?,
         };
         let Some(payload) = payload else { return Ok(()) };
-        let command = match Command::parse(&payload) {
+        let command = match ClientCommand::parse(&payload) {
             Ok(command) => command,
             Err(error) => {
                 client
@@ -50,18 +50,18 @@ pub(super) async fn run_client_loop(
             }
         };
         match command {
-            Command::Quit => return Ok(()),
-            Command::Ping => client.write_ok(OkPacket::default()).await?,
-            Command::Query(sql) => query(&mut client, &mut session, shared, &registered, sql).await?,
-            Command::RegisterReplica(replica) => {
+            ClientCommand::Quit => return Ok(()),
+            ClientCommand::Ping => client.write_ok(OkPacket::default()).await?,
+            ClientCommand::Query(sql) => query(&mut client, &mut session, shared, &registered, sql).await?,
+            ClientCommand::RegisterReplica(replica) => {
                 registered.set_replica(registration(&replica, &session));
                 client.write_ok(OkPacket::default()).await?;
             }
-            Command::Other { command: COM_INIT_DB | COM_RESET_CONNECTION, .. } => {
+            ClientCommand::Other { command: COM_INIT_DB | COM_RESET_CONNECTION, .. } => {
                 client.write_ok(OkPacket::default()).await?;
             }
-            Command::Other { command: COM_SET_OPTION, .. } => client.write_eof().await?,
-            Command::BinlogDump { .. } | Command::BinlogDumpGtid { .. } => {
+            ClientCommand::Other { command: COM_SET_OPTION, .. } => client.write_eof().await?,
+            ClientCommand::BinlogDump { .. } | ClientCommand::BinlogDumpGtid { .. } => {
                 // Nothing is purged between the decision where the stream begins and its beginning.
                 let holding = shared
                     .served
@@ -83,7 +83,7 @@ pub(super) async fn run_client_loop(
                     }
                 };
             }
-            Command::Other { .. } => {
+            ClientCommand::Other { .. } => {
                 let refusal = ClientError::new(1047, "Unknown command: this is Tailwater's binlog server");
                 refuse(&mut client, &refusal).await?;
             }
@@ -113,7 +113,7 @@ fn registration(replica: &RegisterReplica<'_>, session: &StatementSession) -> Re
 async fn find_start(
     shared: &ServerShared,
     session: &StatementSession,
-    command: &Command<'_>,
+    command: &ClientCommand<'_>,
 ) -> Result<(ClientDumpRequest, StreamStart), ClientError> {
     let mut durable = shared.served.log.subscribe();
     let deadline = tokio::time::Instant::now() + AHEAD_PATIENCE;

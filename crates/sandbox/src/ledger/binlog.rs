@@ -6,11 +6,11 @@ use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use tailwater_wire::event::{
-    BINLOG_MAGIC, ChecksumAlgorithm, EVENT_HEADER_BYTES, Event, EventBody, EventHeader, FormatDescription,
-    PayloadLimits,
+    BINLOG_MAGIC, BinlogEvent, ChecksumAlgorithm, EVENT_HEADER_BYTES, EventBody, EventHeader,
+    FormatDescription, PayloadLimits,
 };
-use tailwater_wire::rows::{Rows, TableMap};
-use tailwater_wire::transaction::{Step, TransactionTracker};
+use tailwater_wire::rows::{RowChangeIter, TableMap};
+use tailwater_wire::transaction::{TransactionStep, TransactionTracker};
 use tailwater_wire::{Flavour, WireError};
 
 use super::{Ledger, LedgerCheck, LedgerReport, LoggedTransaction};
@@ -87,13 +87,13 @@ impl<'a> BinlogCheck<'a> {
     /// # Errors
     /// [`WireError`] if the event is damaged, or cannot stand here.
     pub fn event(&mut self, bytes: &[u8]) -> Result<(), WireError> {
-        let event = Event::parse(bytes, &self.reader.format)?;
+        let event = BinlogEvent::parse(bytes, &self.reader.format)?;
         if let EventBody::FormatDescription(format) = &event.body {
             self.reader.format = format.clone();
         }
         let behind_header = &bytes[EVENT_HEADER_BYTES..];
         let step = self.reader.tracker.observe(&event.header, behind_header, &self.reader.format)?;
-        if matches!(step, Step::Begin(_) | Step::Abandoned) {
+        if matches!(step, TransactionStep::Begin(_) | TransactionStep::Abandoned) {
             self.reader.current = LoggedTransaction::default();
             self.reader.tables.clear();
         }
@@ -109,12 +109,12 @@ impl<'a> BinlogCheck<'a> {
                     ..self.reader.format.clone()
                 };
                 while let Some(inner) = events.next_event()? {
-                    self.reader.rows(&Event::parse(inner, &format)?.body)?;
+                    self.reader.rows(&BinlogEvent::parse(inner, &format)?.body)?;
                 }
             }
             body => self.reader.rows(body)?,
         }
-        if step == Step::End {
+        if step == TransactionStep::End {
             self.check.transaction(&self.reader.current);
         }
         Ok(())
@@ -187,7 +187,7 @@ impl Reader {
                     return Ok(());
                 };
                 let images = rows.images(EVENT_BYTES_MAX as usize)?;
-                for change in Rows::new(map, rows, &images)? {
+                for change in RowChangeIter::new(map, rows, &images)? {
                     self.current.row(&change?)?;
                 }
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use tailwater_wire::WireError;
-use tailwater_wire::rows::{Image, RowChange, TableMap, Value};
+use tailwater_wire::rows::{BinlogValue, Image, RowChange, TableMap};
 
 use super::{Ledger, Offenders, Outcome, TransactionId};
 use crate::workload::schema::{
@@ -95,7 +95,7 @@ impl LoggedTransaction {
         self.id = Some(TransactionId { worker, sequence });
         self.stated = Some((integer(image, map, CHANGES)?, digest));
         if let Some(cell) = image.cell(PAYLOAD)?
-            && let Value::Bytes(payload) = cell.value(&map.columns)?
+            && let BinlogValue::Bytes(payload) = cell.value(&map.columns)?
         {
             self.digest = self.digest.wrapping_add(payload_digest(payload));
         }
@@ -111,8 +111,8 @@ impl LoggedTransaction {
 fn integer(image: &Image<'_>, map: &TableMap, index: usize) -> Result<i64, WireError> {
     let wrong = || WireError::malformed("a row of the workload", format!("no integer in column {index}"));
     match image.cell(index)?.ok_or_else(wrong)?.value(&map.columns)? {
-        Value::Int(value) => Ok(value),
-        Value::UInt(value) => Ok(value as i64),
+        BinlogValue::Int(value) => Ok(value),
+        BinlogValue::UInt(value) => Ok(value as i64),
         _ => Err(wrong()),
     }
 }
@@ -126,14 +126,14 @@ fn stamp_of(image: &Image<'_>, map: &TableMap, stamp_index: usize) -> Result<i64
             continue;
         }
         stamp = match cell.value(&map.columns)? {
-            Value::Null => stamp.field(Field::Null),
-            Value::Int(value) => stamp.field(Field::Integer(value)),
-            Value::UInt(value) => stamp.field(Field::Integer(value as i64)),
-            Value::Enum(member) => stamp.field(Field::Integer(i64::from(member))),
-            Value::Double(value) => stamp.field(Field::Double(value)),
-            Value::Bytes(bytes) => stamp.field(Field::Bytes(bytes)),
-            Value::Decimal(decimal) => stamp.field(Field::Bytes(decimal.to_string().as_bytes())),
-            Value::DateTime(time) => stamp.field(Field::Bytes(time.to_string().as_bytes())),
+            BinlogValue::Null => stamp.field(Field::Null),
+            BinlogValue::Int(value) => stamp.field(Field::Integer(value)),
+            BinlogValue::UInt(value) => stamp.field(Field::Integer(value as i64)),
+            BinlogValue::Enum(member) => stamp.field(Field::Integer(i64::from(member))),
+            BinlogValue::Double(value) => stamp.field(Field::Double(value)),
+            BinlogValue::Bytes(bytes) => stamp.field(Field::Bytes(bytes)),
+            BinlogValue::Decimal(decimal) => stamp.field(Field::Bytes(decimal.to_string().as_bytes())),
+            BinlogValue::DateTime(time) => stamp.field(Field::Bytes(time.to_string().as_bytes())),
             other => {
                 return Err(WireError::malformed(
                     "a row of the workload",

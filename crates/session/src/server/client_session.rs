@@ -127,7 +127,7 @@ impl ClientSession {
         self.stream.read_timeout = timeout;
     }
 
-    /// The client's next command, as [`tailwater_wire::protocol::command::Command::parse`] reads it; `None` once it said
+    /// The client's next command, as [`tailwater_wire::protocol::command::ClientCommand::parse`] reads it; `None` once it said
     /// goodbye or is gone. May be cancelled without losing anything.
     ///
     /// # Errors

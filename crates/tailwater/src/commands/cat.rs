@@ -9,9 +9,9 @@ use tailwater_wire::Flavour;
 use tailwater_wire::event::{BINLOG_MAGIC, EVENT_HEADER_BYTES, EventType, FormatDescription};
 use tailwater_wire::gtid::{Gtid, MariadbGtid, MysqlGtidSet};
 use tailwater_wire::print::{
-    EventPlace, EventPrinter, LeftOut, PrintError, TableFilter, TableScan, json, sql, text,
+    EventLocation, EventPrinter, PrintError, SkippedEvent, TableFilter, TableScan, json, sql, text,
 };
-use tailwater_wire::transaction::{Step, TransactionTracker};
+use tailwater_wire::transaction::{TransactionStep, TransactionTracker};
 
 use super::binlog_file::{BinlogFile, Next};
 use super::log::binlog_file;
@@ -119,11 +119,11 @@ impl<'a> Cat<'a> {
         }
         let scan = filter.is_active().then(|| TableScan::new(filter.clone()));
         let printer: Box<dyn EventPrinter> = match (arguments.sql, output, arguments.rows) {
-            (true, ..) => Box::new(sql::Printer::with_filter(filter)),
-            (_, Output::Text, false) => Box::new(text::Printer::with_filter(filter)),
-            (_, Output::Text, true) => Box::new(text::Printer::with_filter(filter).rows_only()),
-            (_, Output::Json, false) => Box::new(json::Printer::with_filter(filter)),
-            (_, Output::Json, true) => Box::new(json::Printer::with_filter(filter).rows_only()),
+            (true, ..) => Box::new(sql::SqlPrinter::with_filter(filter)),
+            (_, Output::Text, false) => Box::new(text::TextPrinter::with_filter(filter)),
+            (_, Output::Text, true) => Box::new(text::TextPrinter::with_filter(filter).rows_only()),
+            (_, Output::Json, false) => Box::new(json::JsonPrinter::with_filter(filter)),
+            (_, Output::Json, true) => Box::new(json::JsonPrinter::with_filter(filter).rows_only()),
         };
         Ok(Self {
             arguments,
@@ -155,7 +155,7 @@ impl<'a> Cat<'a> {
     }
 
     fn print(&mut self, file: &str, offset: u64) -> anyhow::Result<()> {
-        let place = EventPlace { file, offset };
+        let place = EventLocation { file, offset };
         match self.printer.event(place, &self.event, self.out) {
             Ok(()) => Ok(()),
             Err(error @ PrintError::Output(_)) => Err(error.into()),
@@ -164,8 +164,8 @@ impl<'a> Cat<'a> {
             }
             Err(error) => {
                 self.left_out += 1;
-                let left_out = LeftOut { place, event: &self.event, error: &error };
-                Ok(self.printer.leave_out(&left_out, self.out)?)
+                let left_out = SkippedEvent { place, event: &self.event, error: &error };
+                Ok(self.printer.print_skipped(&left_out, self.out)?)
             }
         }
     }
@@ -313,12 +313,12 @@ impl<'a> Cat<'a> {
                 is_unknown = true;
             }
             match step {
-                Step::Begin(start) => {
+                TransactionStep::Begin(start) => {
                     let commit_time_us = start.commit_time_us.unwrap_or(0);
                     open = Some(OpenTransaction { offset, gtid: start.gtid, commit_time_us });
                 }
-                Step::Abandoned => open = None,
-                Step::End => {
+                TransactionStep::Abandoned => open = None,
+                TransactionStep::End => {
                     let Some(transaction) = open.take() else { continue };
                     let about_tables = self.scan.as_mut().is_none_or(TableScan::finish);
                     let about_tables = about_tables || std::mem::take(&mut is_unknown);
@@ -330,7 +330,7 @@ impl<'a> Cat<'a> {
                         self.span(&mut again, short, transaction.offset, offset)?;
                     }
                 }
-                Step::Outside | Step::Inside => {}
+                TransactionStep::Outside | TransactionStep::Inside => {}
             }
         }
     }

@@ -12,7 +12,7 @@ use tailwater_sandbox::require::is_spared_in_ci;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
 use tailwater_wire::event::{BINLOG_MAGIC, EventHeader};
-use tailwater_wire::print::{EventPlace, EventPrinter, json, text};
+use tailwater_wire::print::{EventLocation, EventPrinter, json, text};
 
 const COMMON: &str = include_str!("log_cat/common.sql");
 const MYSQL: &str = include_str!("log_cat/mysql.sql");
@@ -111,7 +111,7 @@ fn printed(printer: &mut dyn EventPrinter, file: &[u8]) -> Result<Vec<u8>> {
     while offset < file.len() {
         let length = EventHeader::parse(&file[offset..])?.event_length as usize;
         let event = file.get(offset..offset + length).context("the file ends within an event")?;
-        let place = EventPlace { file: "log_cat", offset: offset as u64 };
+        let place = EventLocation { file: "log_cat", offset: offset as u64 };
         printer.event(place, event, &mut out).with_context(|| format!("event at {offset}"))?;
         offset += length;
     }
@@ -143,7 +143,7 @@ fn row_lines(text: &[u8]) -> Vec<&[u8]> {
 
 /// Holds what we print of a binlog file to what the server's own tool prints. Returns how many lines were the same.
 pub fn compare_with_tool(server: &Server, file: &[u8], what: &str) -> Result<usize> {
-    let ours = printed(&mut text::Printer::new(), file)?;
+    let ours = printed(&mut text::TextPrinter::new(), file)?;
     let copy = tempfile::NamedTempFile::new()?;
     std::fs::write(copy.path(), file)?;
     let Some(theirs) = printed_by_tool(server, copy.path())? else { return Ok(0) };
@@ -175,7 +175,7 @@ fn json_rows(file: &[u8]) -> Result<Vec<JsonRow>> {
         image.as_object().map(|object| object.values().cloned().collect()).unwrap_or_default()
     };
     let mut rows = Vec::new();
-    let lines = printed(&mut json::Printer::new(), file)?;
+    let lines = printed(&mut json::JsonPrinter::new(), file)?;
     for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let line: Value =
             serde_json::from_slice(line).with_context(|| String::from_utf8_lossy(line).into_owned())?;
@@ -246,6 +246,6 @@ async fn log_cat_prints_rows_as_mysql_97_does() -> Result<()> {
     let rows = json_rows(&geometry)?;
     let point = serde_json::json!({"base64": "AAAAAAEBAAAAAAAAAAAA8D8AAAAAAAAAQA=="});
     ensure!(rows[0].after[1] == point && rows[0].after.contains(&Value::from("a")), "{:?}", rows[0]);
-    ensure!(printed(&mut text::Printer::new(), &geometry)?.len() > 1000);
+    ensure!(printed(&mut text::TextPrinter::new(), &geometry)?.len() > 1000);
     Ok(())
 }

@@ -19,14 +19,14 @@ use crate::gtid::{MariadbGtidList, MysqlGtidSet};
 
 /// A whole event.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Event<'a> {
+pub struct BinlogEvent<'a> {
     /// Its header.
     pub header: EventHeader,
     /// All behind the header, but for the checksum.
     pub body: EventBody<'a>,
 }
 
-impl<'a> Event<'a> {
+impl<'a> BinlogEvent<'a> {
     /// Parses an event of which `bytes` are all, and checks its checksum if `format` says that it has one.
     ///
     /// A format description event is taken at its own word: `format` then does not matter.

@@ -9,7 +9,7 @@ use super::format_description::FormatDescription;
 use super::header::EventType;
 use super::query::QueryEvent;
 use crate::WireError;
-use crate::cursor::Cursor;
+use crate::cursor::ByteCursor;
 
 const WHAT: &str = "compressed event";
 
@@ -144,7 +144,7 @@ impl PartDecoder {
 }
 
 fn read_head(part: &[u8]) -> Result<(u64, &[u8]), WireError> {
-    let mut cursor = Cursor::new(WHAT, part);
+    let mut cursor = ByteCursor::new(WHAT, part);
     let head = cursor.u8()?;
     if head & 0x80 == 0 {
         return Err(WireError::malformed(WHAT, format!("{head:#04x} in place of its first byte")));

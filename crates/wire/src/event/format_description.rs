@@ -2,7 +2,7 @@
 
 use super::checksum::{CHECKSUM_BYTES, ChecksumAlgorithm, strip_checksum};
 use super::header::{EVENT_HEADER_BYTES, EventHeader, EventType};
-use crate::cursor::Cursor;
+use crate::cursor::ByteCursor;
 use crate::{Flavour, WireError};
 
 const WHAT: &str = "format description event";
@@ -51,7 +51,7 @@ impl FormatDescription {
     /// # Errors
     /// As [`FormatDescription::parse`].
     pub(crate) fn parse_stripped(body: &[u8]) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new(WHAT, body);
+        let mut cursor = ByteCursor::new(WHAT, body);
         let binlog_version = cursor.u16()?;
         if binlog_version != 4 {
             let detail = format!("binlog version {binlog_version}; only version 4 (MySQL 5.0 and later) is");

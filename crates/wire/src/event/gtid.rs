@@ -2,7 +2,7 @@
 
 use super::serialization::Message;
 use crate::WireError;
-use crate::cursor::{Cursor, put_lenenc_int};
+use crate::cursor::{ByteCursor, put_lenenc_int};
 use crate::gtid::{MYSQL_NUMBER_MAX, MYSQL_TAG_CHARACTERS_MAX, MysqlGtid};
 
 const WHAT: &str = "gtid event";
@@ -58,7 +58,7 @@ impl GtidEvent {
     /// # Errors
     /// [`WireError::Truncated`]; [`WireError::Malformed`] for a number that no transaction can have.
     pub fn parse(body: &[u8], anonymous: bool) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new(WHAT, body);
+        let mut cursor = ByteCursor::new(WHAT, body);
         let flags = cursor.u8()?;
         let uuid = cursor.array()?;
         let number = cursor.u64()?;

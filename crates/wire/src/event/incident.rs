@@ -1,7 +1,7 @@
 //! `INCIDENT_EVENT`: the source lost something, so a replica must stop.
 
 use crate::WireError;
-use crate::cursor::Cursor;
+use crate::cursor::ByteCursor;
 
 /// Something that the binlog does not hold happened to the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ impl<'a> Incident<'a> {
     /// # Errors
     /// [`WireError::Truncated`] if it ends early.
     pub fn parse(body: &'a [u8]) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new("incident event", body);
+        let mut cursor = ByteCursor::new("incident event", body);
         let kind = cursor.u16()?;
         let length = usize::from(cursor.u8()?);
         Ok(Self { kind, message: cursor.bytes(length)? })

@@ -4,7 +4,7 @@ use super::format_description::FormatDescription;
 use super::header::EventType;
 use super::query::QueryEvent;
 use crate::WireError;
-use crate::cursor::Cursor;
+use crate::cursor::ByteCursor;
 
 /// `BEGIN_LOAD_QUERY_EVENT` and `APPEND_BLOCK_EVENT`: the first and a later block of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ impl<'a> LoadBlock<'a> {
     /// # Errors
     /// [`WireError::Truncated`] if there is no file id.
     pub fn parse(body: &'a [u8]) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new("load data block", body);
+        let mut cursor = ByteCursor::new("load data block", body);
         Ok(Self { file_id: cursor.u32()?, data: cursor.rest() })
     }
 }
@@ -31,7 +31,7 @@ impl<'a> LoadBlock<'a> {
 /// # Errors
 /// [`WireError::Truncated`] if there are fewer than 4 bytes.
 pub fn parse_delete_file(body: &[u8]) -> Result<u32, WireError> {
-    Cursor::new("delete file event", body).u32()
+    ByteCursor::new("delete file event", body).u32()
 }
 
 /// What `LOAD DATA` does with a row whose key is there already.
@@ -73,7 +73,7 @@ impl<'a> ExecuteLoadQuery<'a> {
         format.post_header_length_of(EventType::EXECUTE_LOAD_QUERY, Self::FIXED_BYTES)?;
         // The statement's own parser passes over the part of the fixed part that is read here.
         let query = QueryEvent::parse(EventType::EXECUTE_LOAD_QUERY, body, format)?;
-        let mut cursor = Cursor::new(WHAT, body);
+        let mut cursor = ByteCursor::new(WHAT, body);
         cursor.skip(Self::FILE_ID_OFFSET)?;
         let file_id = cursor.u32()?;
         let (file_name_start, file_name_end) = (cursor.u32()?, cursor.u32()?);

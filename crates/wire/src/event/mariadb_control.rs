@@ -1,7 +1,7 @@
 //! MariaDB's events that are about files rather than data, and the fragments of large row events.
 
 use crate::WireError;
-use crate::cursor::Cursor;
+use crate::cursor::ByteCursor;
 
 /// Parses the body without checksum of a `BINLOG_CHECKPOINT_EVENT` (161): the oldest file that the source itself
 /// would need after a crash.
@@ -9,7 +9,7 @@ use crate::cursor::Cursor;
 /// # Errors
 /// [`WireError::Truncated`] if the name ends early.
 pub fn parse_binlog_checkpoint(body: &[u8]) -> Result<&[u8], WireError> {
-    let mut cursor = Cursor::new("binlog checkpoint event", body);
+    let mut cursor = ByteCursor::new("binlog checkpoint event", body);
     let length = cursor.u32()? as usize;
     cursor.bytes(length)
 }
@@ -31,7 +31,7 @@ impl StartEncryption {
     /// # Errors
     /// [`WireError::Truncated`] if there are fewer than 17 bytes.
     pub fn parse(body: &[u8]) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new("start encryption event", body);
+        let mut cursor = ByteCursor::new("start encryption event", body);
         Ok(Self { scheme: cursor.u8()?, key_version: cursor.u32()?, nonce: cursor.array()? })
     }
 }
@@ -61,7 +61,7 @@ impl<'a> PartialRowData<'a> {
     /// for flags that we do not know, since fields may belong to them.
     pub fn parse(body: &'a [u8]) -> Result<Self, WireError> {
         const WHAT: &str = "partial row data event";
-        let mut cursor = Cursor::new(WHAT, body);
+        let mut cursor = ByteCursor::new(WHAT, body);
         let (fragments, fragment) = (cursor.u32()?, cursor.u32()?);
         if !(1..=fragments).contains(&fragment) {
             return Err(WireError::malformed(WHAT, format!("fragment {fragment} of {fragments}")));

@@ -4,7 +4,7 @@ use super::format_description::FormatDescription;
 use super::header::{EventHeader, EventType};
 use super::xa::Xid;
 use crate::WireError;
-use crate::cursor::Cursor;
+use crate::cursor::ByteCursor;
 use crate::gtid::MariadbGtid;
 
 const WHAT: &str = "gtid event (mariadb)";
@@ -73,7 +73,7 @@ impl<'a> MariadbGtidEvent<'a> {
         format: &FormatDescription,
     ) -> Result<Self, WireError> {
         format.post_header_length_of(EventType::MARIADB_GTID, Self::BODY_BYTES_MIN)?;
-        let mut cursor = Cursor::new(WHAT, body);
+        let mut cursor = ByteCursor::new(WHAT, body);
         let sequence = cursor.u64()?;
         let gtid = MariadbGtid { domain: cursor.u32()?, server_id: header.server_id.0, sequence };
         let flags = cursor.u8()?;

@@ -1,6 +1,6 @@
 //! Binlog events: the 19-byte header that all share, and the bodies.
 //!
-//! [`Event::parse`] turns a whole event into an [`EventBody`]; each body can also be parsed by itself. What is in table
+//! [`BinlogEvent::parse`] turns a whole event into an [`EventBody`]; each body can also be parsed by itself. What is in table
 //! maps and row images is [`crate::rows`]' matter. Bodies borrow from the bytes they were parsed from.
 
 mod body;
@@ -25,7 +25,7 @@ mod tests;
 mod variables;
 mod xa;
 
-pub use body::{Event, EventBody};
+pub use body::{BinlogEvent, EventBody};
 pub use builder::EventBuilder;
 pub use checksum::{
     CHECKSUM_BYTES, ChecksumAlgorithm, ChecksumChecker, compute_checksum, strip_checksum, verify_checksum,

@@ -8,7 +8,7 @@ use zstd::zstd_safe::DParameter;
 
 use super::header::{EVENT_HEADER_BYTES, EventHeader};
 use crate::WireError;
-use crate::cursor::{Cursor, put_lenenc_int};
+use crate::cursor::{ByteCursor, put_lenenc_int};
 
 const WHAT: &str = "transaction payload event";
 
@@ -46,7 +46,7 @@ impl<'a> TransactionPayload<'a> {
     /// [`WireError::Truncated`] if it ends within the head; [`WireError::Malformed`] if the head lacks a field;
     /// [`WireError::Unsupported`] for another compression.
     pub fn parse(body: &'a [u8]) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new(WHAT, body);
+        let mut cursor = ByteCursor::new(WHAT, body);
         let (mut payload_bytes, mut compression, mut uncompressed_bytes) = (None, None, None);
         loop {
             let field = cursor.lenenc_int()?;
@@ -54,7 +54,7 @@ impl<'a> TransactionPayload<'a> {
                 break;
             }
             // Each field carries its length, so that readers can pass over those of the future.
-            let mut value = Cursor::new(WHAT, cursor.lenenc_bytes()?);
+            let mut value = ByteCursor::new(WHAT, cursor.lenenc_bytes()?);
             match field {
                 Self::FIELD_PAYLOAD_BYTES => payload_bytes = Some(value.lenenc_int()?),
                 Self::FIELD_COMPRESSION => {

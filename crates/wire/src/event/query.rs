@@ -5,7 +5,7 @@ use super::format_description::FormatDescription;
 use super::header::EventType;
 use super::status_vars::StatusVars;
 use crate::WireError;
-use crate::cursor::Cursor;
+use crate::cursor::ByteCursor;
 
 const WHAT: &str = "query event";
 
@@ -45,7 +45,7 @@ impl<'a> QueryEvent<'a> {
         format: &FormatDescription,
     ) -> Result<Self, WireError> {
         let fixed = format.post_header_length_of(event_type, FIXED_BYTES)?;
-        let mut cursor = Cursor::new(WHAT, body);
+        let mut cursor = ByteCursor::new(WHAT, body);
         let thread_id = cursor.u32()?;
         let execution_seconds = cursor.u32()?;
         let database_length = usize::from(cursor.u8()?);

@@ -3,7 +3,7 @@
 use super::format_description::FormatDescription;
 use super::header::{EventHeader, EventType};
 use crate::WireError;
-use crate::cursor::{Cursor, put_lenenc_bytes, put_lenenc_int};
+use crate::cursor::{ByteCursor, put_lenenc_bytes, put_lenenc_int};
 
 /// The longest file name that servers allow in these events, in bytes (their `FN_REFLEN`).
 pub const BINLOG_FILE_NAME_BYTES_MAX: usize = 512;
@@ -23,7 +23,7 @@ impl<'a> Rotate<'a> {
     /// # Errors
     /// [`WireError::Truncated`] if it ends early, [`WireError::Malformed`] if there is no name or a far too long one.
     pub fn parse(body: &'a [u8], format: &FormatDescription) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new("rotate event", body);
+        let mut cursor = ByteCursor::new("rotate event", body);
         let fixed = format.post_header_length_of(EventType::ROTATE, 8)?;
         let position = cursor.u64()?;
         cursor.skip(fixed - 8)?;
@@ -59,7 +59,7 @@ impl<'a> Heartbeat<'a> {
     /// # Errors
     /// [`WireError::Truncated`] if it ends early, [`WireError::Malformed`] if there is no name or a far too long one.
     pub fn parse_v1(header: &EventHeader, body: &'a [u8]) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new("heartbeat", body);
+        let mut cursor = ByteCursor::new("heartbeat", body);
         let position = match header.end_log_pos {
             0 => cursor.u64()?,
             position => u64::from(position),
@@ -73,14 +73,14 @@ impl<'a> Heartbeat<'a> {
     /// [`WireError::Truncated`] if it ends early, [`WireError::Malformed`] if there is no file name.
     pub fn parse_v2(body: &'a [u8]) -> Result<Self, WireError> {
         const WHAT: &str = "heartbeat (v2)";
-        let mut cursor = Cursor::new(WHAT, body);
+        let mut cursor = ByteCursor::new(WHAT, body);
         let mut heartbeat = Self { file_name: &[], position: 0 };
         while !cursor.is_empty() {
             match cursor.lenenc_int()? {
                 Self::V2_END => break,
                 Self::V2_FILE_NAME => heartbeat.file_name = cursor.lenenc_bytes()?,
                 Self::V2_POSITION => {
-                    let mut value = Cursor::new(WHAT, cursor.lenenc_bytes()?);
+                    let mut value = ByteCursor::new(WHAT, cursor.lenenc_bytes()?);
                     heartbeat.position = value.lenenc_int()?;
                 }
                 // Fields of the future: each carries its length so that readers can pass over it.

@@ -7,7 +7,7 @@ use super::compressed;
 use super::format_description::FormatDescription;
 use super::header::EventType;
 use crate::WireError;
-use crate::cursor::Cursor;
+use crate::cursor::ByteCursor;
 
 const WHAT: &str = "rows event";
 
@@ -103,7 +103,7 @@ impl<'a> RowsEvent<'a> {
         let Some((kind, version, compressed)) = layout(event_type) else {
             return Err(WireError::unsupported(WHAT, event_type.to_string()));
         };
-        let mut cursor = Cursor::new(WHAT, body);
+        let mut cursor = ByteCursor::new(WHAT, body);
         let (table_id, flags) = read_table_id_and_flags(event_type, &mut cursor, format)?;
         let extra_data = match version {
             1 => &[][..],
@@ -165,13 +165,13 @@ pub(crate) fn ends_statement(
     body_prefix: &[u8],
     format: &FormatDescription,
 ) -> Result<bool, WireError> {
-    let (_, flags) = read_table_id_and_flags(event_type, &mut Cursor::new(WHAT, body_prefix), format)?;
+    let (_, flags) = read_table_id_and_flags(event_type, &mut ByteCursor::new(WHAT, body_prefix), format)?;
     Ok(flags & RowsEvent::FLAG_STATEMENT_END != 0)
 }
 
 fn read_table_id_and_flags(
     event_type: EventType,
-    cursor: &mut Cursor<'_>,
+    cursor: &mut ByteCursor<'_>,
     format: &FormatDescription,
 ) -> Result<(u64, u16), WireError> {
     // Early 5.1 had ids of four bytes, and says so by a fixed part of six.

@@ -5,12 +5,12 @@
 //! how many follow. Signed ones carry the sign in the lowest bit.
 
 use crate::WireError;
-use crate::cursor::Cursor;
+use crate::cursor::ByteCursor;
 
 /// Reads the fields of a message one after the other.
 #[derive(Debug)]
 pub(crate) struct Message<'a> {
-    cursor: Cursor<'a>,
+    cursor: ByteCursor<'a>,
     what: &'static str,
     next_id_min: u64,
 }
@@ -18,7 +18,7 @@ pub(crate) struct Message<'a> {
 impl<'a> Message<'a> {
     /// Begins to read a message of which the reader knows the fields 0..`known_fields`.
     pub(crate) fn parse(what: &'static str, bytes: &'a [u8], known_fields: u64) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new(what, bytes);
+        let mut cursor = ByteCursor::new(what, bytes);
         let version = uint(&mut cursor)?;
         if version != 1 {
             return Err(WireError::unsupported(what, format!("serialization version {version}")));
@@ -85,7 +85,7 @@ impl<'a> Message<'a> {
     }
 }
 
-fn uint(cursor: &mut Cursor<'_>) -> Result<u64, WireError> {
+fn uint(cursor: &mut ByteCursor<'_>) -> Result<u64, WireError> {
     let first = cursor.u8()?;
     let following = first.trailing_ones() as usize;
     let high = cursor.uint(following)?;
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     fn decode(bytes: &[u8]) -> u64 {
-        let mut cursor = Cursor::new("test", bytes);
+        let mut cursor = ByteCursor::new("test", bytes);
         let value = uint(&mut cursor).unwrap();
         assert!(cursor.is_empty());
         value
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn signed_integers() {
         let int = |bytes: &[u8]| {
-            Message { cursor: Cursor::new("test", bytes), what: "test", next_id_min: 0 }.int().unwrap()
+            Message { cursor: ByteCursor::new("test", bytes), what: "test", next_id_min: 0 }.int().unwrap()
         };
         assert_eq!(int(&[0xf3, 0xff, 0x0f]), 65535);
         assert_eq!(int(&[0xeb, 0xff, 0x0f]), -65535);

@@ -1,7 +1,7 @@
 //! What of its session a statement depends on: the status variables of a `QUERY_EVENT`, of both flavours.
 
 use crate::WireError;
-use crate::cursor::Cursor;
+use crate::cursor::ByteCursor;
 
 const WHAT: &str = "query status variables";
 
@@ -140,7 +140,7 @@ impl<'a> StatusVars<'a> {
     /// [`WireError::Truncated`] if a known variable ends early.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
         let mut vars = Self::default();
-        let mut cursor = Cursor::new(WHAT, bytes);
+        let mut cursor = ByteCursor::new(WHAT, bytes);
         while let Some(code) = cursor.peek_u8() {
             let from_here = cursor.peek_rest();
             cursor.skip(1)?;
@@ -153,7 +153,7 @@ impl<'a> StatusVars<'a> {
     }
 
     /// Reads the value of variable `code`; false if it is not known.
-    fn read(&mut self, code: u8, cursor: &mut Cursor<'a>) -> Result<bool, WireError> {
+    fn read(&mut self, code: u8, cursor: &mut ByteCursor<'a>) -> Result<bool, WireError> {
         match code {
             0 => self.flags2 = Some(cursor.u32()?),
             1 => self.sql_mode = Some(cursor.u64()?),
@@ -213,12 +213,12 @@ impl<'a> StatusVars<'a> {
     }
 }
 
-fn short_bytes<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], WireError> {
+fn short_bytes<'a>(cursor: &mut ByteCursor<'a>) -> Result<&'a [u8], WireError> {
     let length = cursor.u8()?;
     cursor.bytes(usize::from(length))
 }
 
-fn read_databases<'a>(cursor: &mut Cursor<'a>) -> Result<UpdatedDatabases<'a>, WireError> {
+fn read_databases<'a>(cursor: &mut ByteCursor<'a>) -> Result<UpdatedDatabases<'a>, WireError> {
     let count = cursor.u8()?;
     if count > StatusVars::UPDATED_DATABASES_MAX {
         return Ok(UpdatedDatabases::TooMany);

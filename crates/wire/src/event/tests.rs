@@ -12,7 +12,7 @@ fn format(flavour: Flavour) -> FormatDescription {
 
 /// The body of an event just built.
 fn parse<'a>(bytes: &'a [u8], format: &FormatDescription) -> EventBody<'a> {
-    Event::parse(bytes, format).unwrap().body
+    BinlogEvent::parse(bytes, format).unwrap().body
 }
 
 #[test]
@@ -26,13 +26,13 @@ fn what_is_built_parses_to_the_same() {
 
     let rotate = Rotate { position: 4, file_name: b"binlog.000002" };
     let bytes = builder.rotate(rotate).unwrap();
-    let event = Event::parse(&bytes, &mysql).unwrap();
+    let event = BinlogEvent::parse(&bytes, &mysql).unwrap();
     assert_eq!(event.body, EventBody::Rotate(rotate));
     assert_eq!(u64::from(event.header.end_log_pos), builder.position());
     assert_eq!((event.header.server_id, event.header.timestamp), (ServerId(7), 1_700_000_000));
     let before = builder.position();
     let bytes = builder.fake_rotate(rotate).unwrap();
-    let event = Event::parse(&bytes, &mysql).unwrap();
+    let event = BinlogEvent::parse(&bytes, &mysql).unwrap();
     assert!(event.header.is_artificial() && event.header.end_log_pos == 0);
     assert_eq!(builder.position(), before);
 
@@ -71,16 +71,19 @@ fn heartbeats_carry_positions_of_any_size() {
         assert_eq!(parse(&bytes, &mysql), EventBody::Heartbeat(heartbeat));
     }
     let nameless = builder().heartbeat_v2(Heartbeat { file_name: b"", position: 4 }).unwrap();
-    assert!(matches!(Event::parse(&nameless, &mysql), Err(WireError::Malformed { .. })));
+    assert!(matches!(BinlogEvent::parse(&nameless, &mysql), Err(WireError::Malformed { .. })));
 }
 
 #[test]
 fn an_event_is_as_long_as_it_says_and_its_checksum_holds() {
     let mysql = format(Flavour::MySql);
     let mut bytes = EventBuilder::new(ServerId(1), ChecksumAlgorithm::Crc32).xid(5).unwrap();
-    assert!(matches!(Event::parse(&bytes[..bytes.len() - 1], &mysql), Err(WireError::Malformed { .. })));
+    assert!(matches!(
+        BinlogEvent::parse(&bytes[..bytes.len() - 1], &mysql),
+        Err(WireError::Malformed { .. })
+    ));
     bytes[20] ^= 1;
-    assert!(matches!(Event::parse(&bytes, &mysql), Err(WireError::Checksum { .. })));
+    assert!(matches!(BinlogEvent::parse(&bytes, &mysql), Err(WireError::Checksum { .. })));
 }
 
 #[test]
@@ -91,7 +94,10 @@ fn unknown_types_are_errors_unless_they_may_be_ignored() {
     assert_eq!(parse(&bytes, &mysql), EventBody::Ignorable(b"what"));
     for event_type in [EventType(99), EventType::START_V3, EventType::PRE_GA_WRITE_ROWS, EventType::LOAD] {
         let bytes = builder.event(event_type, 0, b"what").unwrap();
-        assert!(matches!(Event::parse(&bytes, &mysql), Err(WireError::Unsupported { .. })), "{event_type:?}");
+        assert!(
+            matches!(BinlogEvent::parse(&bytes, &mysql), Err(WireError::Unsupported { .. })),
+            "{event_type:?}"
+        );
     }
 }
 
@@ -274,7 +280,7 @@ proptest! {
         };
         let mut builder = EventBuilder::new(ServerId(1), ChecksumAlgorithm::Crc32);
         let bytes = builder.mariadb_gtid(&event).unwrap();
-        let parsed = Event::parse(&bytes, &format(Flavour::MariaDb)).unwrap();
+        let parsed = BinlogEvent::parse(&bytes, &format(Flavour::MariaDb)).unwrap();
         prop_assert_eq!(parsed.body, EventBody::MariadbGtid(event));
     }
 
@@ -339,6 +345,6 @@ proptest! {
         prop_assert!(out.capacity() <= 8192);
         let mut tracker = crate::transaction::TransactionTracker::new(flavour);
         let _ = tracker.observe(&header, &body, &format);
-        let _ = Event::parse(&body, &format);
+        let _ = BinlogEvent::parse(&body, &format);
     }
 }

@@ -1,7 +1,7 @@
 //! Events that set what the next statement needs: `INTVAR_EVENT`, `RAND_EVENT` and `USER_VAR_EVENT`.
 
 use crate::WireError;
-use crate::cursor::Cursor;
+use crate::cursor::ByteCursor;
 
 /// `INTVAR_EVENT`: a number that the next statement takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ impl IntVar {
     /// [`WireError::Truncated`]; [`WireError::Unsupported`] for another kind of number.
     pub fn parse(body: &[u8]) -> Result<Self, WireError> {
         const WHAT: &str = "intvar event";
-        let mut cursor = Cursor::new(WHAT, body);
+        let mut cursor = ByteCursor::new(WHAT, body);
         match (cursor.u8()?, cursor.u64()?) {
             (1, value) => Ok(Self::LastInsertId(value)),
             (2, value) => Ok(Self::InsertId(value)),
@@ -38,7 +38,7 @@ impl RandSeeds {
     /// # Errors
     /// [`WireError::Truncated`] if there are fewer than 16 bytes.
     pub fn parse(body: &[u8]) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new("rand event", body);
+        let mut cursor = ByteCursor::new("rand event", body);
         Ok(Self(cursor.u64()?, cursor.u64()?))
     }
 }
@@ -93,7 +93,7 @@ impl<'a> UserVar<'a> {
     /// [`WireError::Unsupported`] for another type.
     pub fn parse(body: &'a [u8]) -> Result<Self, WireError> {
         const WHAT: &str = "user variable event";
-        let mut cursor = Cursor::new(WHAT, body);
+        let mut cursor = ByteCursor::new(WHAT, body);
         let name_length = cursor.u32()? as usize;
         let name = cursor.bytes(name_length)?;
         if cursor.u8()? != 0 {
@@ -115,7 +115,7 @@ impl<'a> UserVar<'a> {
             2 if flags & Self::FLAG_UNSIGNED != 0 => UserVarValue::Uint(u64::from_le_bytes(fixed()?)),
             2 => UserVarValue::Int(i64::from_le_bytes(fixed()?)),
             4 => {
-                let mut decimal = Cursor::new(WHAT, bytes);
+                let mut decimal = ByteCursor::new(WHAT, bytes);
                 let (precision, scale) = (decimal.u8()?, decimal.u8()?);
                 UserVarValue::Decimal { precision, scale, bytes: decimal.rest() }
             }

@@ -1,7 +1,7 @@
 //! The ends of transactions by number: `XID_EVENT`, and `XA_PREPARE_LOG_EVENT` of both flavours.
 
 use crate::WireError;
-use crate::cursor::Cursor;
+use crate::cursor::ByteCursor;
 
 /// The longest part of an XA transaction's name, in bytes.
 const XID_PART_BYTES_MAX: u32 = 64;
@@ -21,7 +21,7 @@ impl<'a> Xid<'a> {
     /// Reads the two parts, whose `lengths` were read before.
     pub(crate) fn read(
         what: &'static str,
-        cursor: &mut Cursor<'a>,
+        cursor: &mut ByteCursor<'a>,
         format_id: u32,
         lengths: [u32; 2],
     ) -> Result<Self, WireError> {
@@ -51,7 +51,7 @@ impl<'a> XaPrepare<'a> {
     /// [`WireError::Truncated`]; [`WireError::Malformed`] for an impossible XID.
     pub fn parse(body: &'a [u8]) -> Result<Self, WireError> {
         const WHAT: &str = "xa prepare event";
-        let mut cursor = Cursor::new(WHAT, body);
+        let mut cursor = ByteCursor::new(WHAT, body);
         let one_phase = cursor.u8()? != 0;
         let format_id = cursor.u32()?;
         let lengths = [cursor.u32()?, cursor.u32()?];
@@ -64,5 +64,5 @@ impl<'a> XaPrepare<'a> {
 /// # Errors
 /// [`WireError::Truncated`] if there are fewer than 8 bytes.
 pub fn parse_xid_event(body: &[u8]) -> Result<u64, WireError> {
-    Cursor::new("xid event", body).u64()
+    ByteCursor::new("xid event", body).u64()
 }

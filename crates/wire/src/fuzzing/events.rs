@@ -3,9 +3,9 @@
 use super::split_mode;
 use crate::event::compressed::decompress;
 use crate::event::{
-    ChecksumAlgorithm, ChecksumChecker, EVENT_HEADER_BYTES, Event, EventBody, EventBuilder, EventHeader,
-    EventType, FormatDescription, GtidEvent, Heartbeat, MariadbGtidEvent, PayloadDecoder, PayloadEvents,
-    PayloadLimits, QueryEvent, Rotate, StatusVars, TransactionPayload, verify_checksum,
+    BinlogEvent, ChecksumAlgorithm, ChecksumChecker, EVENT_HEADER_BYTES, EventBody, EventBuilder,
+    EventHeader, EventType, FormatDescription, GtidEvent, Heartbeat, MariadbGtidEvent, PayloadDecoder,
+    PayloadEvents, PayloadLimits, QueryEvent, Rotate, StatusVars, TransactionPayload, verify_checksum,
 };
 use crate::{Flavour, ServerId, WireError};
 
@@ -45,7 +45,7 @@ fn built(description: &[u8]) {
     let flags = u16::from_le_bytes([flags_low, flags_high]);
     let event = builder.event(EventType(event_type), flags, body).expect("a short event");
     assert_eq!(builder.position(), 4 + event.len() as u64);
-    match Event::parse(&event, &format) {
+    match BinlogEvent::parse(&event, &format) {
         Ok(parsed) => {
             assert_eq!(parsed.header.event_type, EventType(event_type));
             whole(&parsed, &format);
@@ -61,7 +61,7 @@ fn raw(bytes: &[u8]) {
     if let Ok(header) = EventHeader::parse(bytes) {
         assert_eq!(header.to_bytes(), bytes[..EVENT_HEADER_BYTES]);
     }
-    if let Ok(event) = Event::parse(bytes, &format) {
+    if let Ok(event) = BinlogEvent::parse(bytes, &format) {
         whole(&event, &format);
     }
     if let Ok(own) = FormatDescription::parse(bytes) {
@@ -77,7 +77,7 @@ fn check_format(format: &FormatDescription) {
 }
 
 /// What follows from a body that was understood.
-fn whole(event: &Event<'_>, format: &FormatDescription) {
+fn whole(event: &BinlogEvent<'_>, format: &FormatDescription) {
     let header = &event.header;
     match &event.body {
         EventBody::FormatDescription(own) => check_format(own),

@@ -3,7 +3,7 @@
 use super::{split_at_nul, split_mode};
 use crate::protocol::auth::{self, AuthPlugin, AuthSwitchRequest};
 use crate::protocol::binary_row::ValueRows;
-use crate::protocol::command::Command;
+use crate::protocol::command::ClientCommand;
 use crate::protocol::handshake::{ClientAnswer, HandshakeResponse, HandshakeV10, parse_version};
 use crate::protocol::packet::{self, Frame, PACKET_HEADER_BYTES};
 use crate::protocol::response::{EofPacket, MESSAGE_BYTES_MAX};
@@ -92,10 +92,10 @@ fn client_answer(payload: &[u8]) {
 }
 
 fn command(payload: &[u8]) {
-    let Ok(command) = Command::parse(payload) else { return };
+    let Ok(command) = ClientCommand::parse(payload) else { return };
     let mut bytes = Vec::new();
     command.encode(&mut bytes).expect("a command that was read can be written");
-    assert_eq!(Command::parse(&bytes).as_ref(), Ok(&command));
+    assert_eq!(ClientCommand::parse(&bytes).as_ref(), Ok(&command));
 }
 
 fn ok(payload: &[u8]) {

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::stream::for_each_event;
-use crate::print::{EventPlace, EventPrinter, PrintError, json, sql, text};
+use crate::print::{EventLocation, EventPrinter, PrintError, json, sql, text};
 
 /// How much is printed of one input: a compressed transaction can be far longer than its bytes.
 const PRINTED_BYTES_MAX: usize = 1 << 20;
@@ -29,12 +29,12 @@ impl io::Write for Page {
 
 pub(super) fn check(data: &[u8]) {
     let (mut as_text, mut as_json, mut as_sql) =
-        (text::Printer::new(), json::Printer::new(), sql::Printer::new());
+        (text::TextPrinter::new(), json::JsonPrinter::new(), sql::SqlPrinter::new());
     let [mut text_page, mut json_page, mut sql_page] = [(); 3].map(|()| Page { bytes: Vec::new() });
     let mut offset = 4;
     let mut json_is_whole = true;
     for_each_event(data, |_, _, event| {
-        let place = EventPlace { file: "binlog.000001", offset };
+        let place = EventLocation { file: "binlog.000001", offset };
         offset += event.len() as u64;
         let _ = as_text.event(place, event, &mut text_page);
         let _ = as_sql.event(place, event, &mut sql_page);

@@ -2,7 +2,7 @@
 
 use super::{json, split_mode};
 use crate::event::{EventType, RowsEvent};
-use crate::rows::{Image, RowCounter, Rows, TableMap, TableShape, Value};
+use crate::rows::{BinlogValue, Image, RowChangeIter, RowCounter, RowLayout, TableMap};
 use crate::{Flavour, WireError};
 
 /// What may come out of compressed images and values.
@@ -33,15 +33,15 @@ pub(super) fn check(data: &[u8]) {
     let format = super::events::format(mode >> 3);
     let Ok(event) = RowsEvent::parse(event_type, rows, &format) else { return };
     let Ok(images) = event.images(INFLATED_BYTES_MAX) else { return };
-    if let Ok(changes) = Rows::new(&table, &event, &images) {
+    if let Ok(changes) = RowChangeIter::new(&table, &event, &images) {
         check_changes(changes.clone(), &images);
         check_count(&table, &event, changes, &images);
     }
 }
 
 /// What is counted in pieces is what a walk finds.
-fn check_count(table: &TableMap, event: &RowsEvent<'_>, changes: Rows<'_>, images: &[u8]) {
-    let counter = TableShape::new(table).and_then(|shape| RowCounter::new(&shape, event));
+fn check_count(table: &TableMap, event: &RowsEvent<'_>, changes: RowChangeIter<'_>, images: &[u8]) {
+    let counter = RowLayout::new(table).and_then(|shape| RowCounter::new(&shape, event));
     let Ok(mut counter) = counter else { return };
     let pieces = images.chunks(1 + images.len() % 7);
     let counted =
@@ -52,7 +52,7 @@ fn check_count(table: &TableMap, event: &RowsEvent<'_>, changes: Rows<'_>, image
 }
 
 /// The images lie one behind the other, and cover everything if all of them were read.
-fn check_changes(changes: Rows<'_>, images: &[u8]) {
+fn check_changes(changes: RowChangeIter<'_>, images: &[u8]) {
     let mut covered = 0;
     for (index, change) in changes.enumerate() {
         assert!(index <= images.len(), "more rows than bytes");
@@ -75,10 +75,10 @@ fn check_image(image: &Image<'_>, before: Option<&Image<'_>>) {
         assert!(image.has(cell.index));
         let Ok(value) = cell.value(columns) else { continue };
         assert_eq!(value.is_null(), cell.raw.is_none());
-        if let Value::JsonDiff(diffs) = value {
+        if let BinlogValue::JsonDiff(diffs) = value {
             let before = before.and_then(|before| before.cell(cell.index).ok().flatten());
             match before.map(|before| before.value(columns)) {
-                Some(Ok(Value::Json(before))) => drop(diffs.apply(before, INFLATED_BYTES_MAX)),
+                Some(Ok(BinlogValue::Json(before))) => drop(diffs.apply(before, INFLATED_BYTES_MAX)),
                 _ => diffs.iter().for_each(drop),
             }
         }
@@ -89,32 +89,32 @@ fn check_image(image: &Image<'_>, before: Option<&Image<'_>>) {
 }
 
 /// Everything that prints or unpacks a value does so within bounds.
-fn check_value(value: &Value<'_>) {
+fn check_value(value: &BinlogValue<'_>) {
     let mut text = String::new();
     match value {
-        Value::Decimal(decimal) => {
+        BinlogValue::Decimal(decimal) => {
             let text = decimal.to_string();
             let digits = text.bytes().filter(u8::is_ascii_digit).count();
             assert!(digits <= usize::from(decimal.precision()) + 1, "{text}");
             assert_eq!(text.starts_with('-'), decimal.is_negative(), "{text}");
         }
-        Value::Time(time) => time.write(&mut text, 6).expect("a String takes all"),
-        Value::DateTime(datetime) => datetime.write(&mut text, 6).expect("a String takes all"),
-        Value::Timestamp(timestamp) => {
+        BinlogValue::Time(time) => time.write(&mut text, 6).expect("a String takes all"),
+        BinlogValue::DateTime(datetime) => datetime.write(&mut text, 6).expect("a String takes all"),
+        BinlogValue::Timestamp(timestamp) => {
             let _ = timestamp.is_zero();
             timestamp.to_utc().write(&mut text, 6).expect("a String takes all");
         }
-        Value::Date(date) => text = date.to_string(),
-        Value::Json(document) => json::check_document(*document),
-        Value::Compressed(bytes) => match bytes.decompress(INFLATED_BYTES_MAX) {
+        BinlogValue::Date(date) => text = date.to_string(),
+        BinlogValue::Json(document) => json::check_document(*document),
+        BinlogValue::Compressed(bytes) => match bytes.decompress(INFLATED_BYTES_MAX) {
             Ok(value) => assert!(value.len() <= INFLATED_BYTES_MAX.max(bytes.stored().len())),
             Err(error) => assert!(!matches!(error, WireError::Checksum { .. })),
         },
-        Value::FixedBytes { stored, length } => {
+        BinlogValue::FixedBytes { stored, length } => {
             let padded = value.padded().expect("fixed bytes have a full length");
             assert!(padded.len() == usize::from(*length) && padded.starts_with(stored));
         }
-        Value::Bit { bits, value } => assert!(u32::from(*bits) >= u64::BITS - value.leading_zeros()),
+        BinlogValue::Bit { bits, value } => assert!(u32::from(*bits) >= u64::BITS - value.leading_zeros()),
         _ => {}
     }
     assert!(text.len() <= 32, "{text}");

@@ -3,7 +3,7 @@
 use super::stream::for_each_event;
 use crate::event::{EVENT_HEADER_BYTES, EventHeader, FormatDescription};
 use crate::gtid::Gtid;
-use crate::transaction::{Step, TransactionTracker};
+use crate::transaction::{TransactionStep, TransactionTracker};
 
 pub(super) fn check(data: &[u8]) {
     let mut tracker: Option<TransactionTracker> = None;
@@ -21,15 +21,15 @@ fn observe(tracker: &mut TransactionTracker, event: &[u8], format: &FormatDescri
     let step = tracker.observe(&header, body, format);
     let after = tracker.in_transaction();
     match &step {
-        Ok(Step::Outside) => assert_eq!(before, after),
-        Ok(Step::Begin(start)) => {
+        Ok(TransactionStep::Outside) => assert_eq!(before, after),
+        Ok(TransactionStep::Begin(start)) => {
             assert!(!before && after);
             if let Some(gtid) = &start.gtid {
                 assert_eq!(Gtid::parse(gtid.flavour(), &gtid.to_string()).as_ref(), Ok(gtid));
             }
         }
-        Ok(Step::Inside) => assert!(before && after),
-        Ok(Step::End | Step::Abandoned) => assert!(before && !after),
+        Ok(TransactionStep::Inside) => assert!(before && after),
+        Ok(TransactionStep::End | TransactionStep::Abandoned) => assert!(before && !after),
         Err(_) => {
             tracker.reset();
             assert!(!tracker.in_transaction());

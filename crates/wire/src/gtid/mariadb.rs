@@ -7,7 +7,7 @@ use std::str::FromStr;
 use super::check_size;
 use super::scan::Scanner;
 use crate::WireError;
-use crate::cursor::Cursor;
+use crate::cursor::ByteCursor;
 
 /// A MariaDB GTID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -100,7 +100,7 @@ impl MariadbGtidList {
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         const WHAT: &str = "mariadb GTID list";
         check_size(WHAT, body.len())?;
-        let mut cursor = Cursor::new(WHAT, body);
+        let mut cursor = ByteCursor::new(WHAT, body);
         let count_and_flags = cursor.u32()?;
         let count = count_and_flags as usize & Self::GTIDS_MAX;
         // An empty list is padded: servers read events of at least six bytes of body.

@@ -8,7 +8,7 @@ use super::check_size;
 use super::intervals::{Interval, IntervalSet};
 use super::scan::Scanner;
 use crate::WireError;
-use crate::cursor::Cursor;
+use crate::cursor::ByteCursor;
 
 /// The highest transaction number: servers stop accepting writes when they reach 2^63-1.
 pub const MYSQL_NUMBER_MAX: u64 = i64::MAX as u64 - 1;
@@ -272,7 +272,7 @@ impl MysqlGtidSet {
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         const WHAT: &str = "mysql GTID set";
         check_size(WHAT, bytes.len())?;
-        let mut cursor = Cursor::new(WHAT, bytes);
+        let mut cursor = ByteCursor::new(WHAT, bytes);
         let header = cursor.u64()?;
         let (format, origin_count) = match (header >> 56, header & 0xff) {
             (0, _) => (Format::Untagged, header),
@@ -526,7 +526,7 @@ fn parse_tag(scan: &mut Scanner<'_>) -> Result<String, WireError> {
     Ok(tag.to_ascii_lowercase())
 }
 
-fn decode_tag(cursor: &mut Cursor<'_>) -> Result<String, WireError> {
+fn decode_tag(cursor: &mut ByteCursor<'_>) -> Result<String, WireError> {
     let length = cursor.u8()?;
     if length & 1 != 0 || usize::from(length >> 1) > MYSQL_TAG_CHARACTERS_MAX {
         return Err(WireError::malformed("mysql GTID set", format!("{length:#04x} as the length of a tag")));

@@ -3,7 +3,7 @@
 use super::UNPACKED_BYTES_MAX;
 use super::row_text::{put, put_identifier};
 use crate::event::{
-    Event, EventBody, EventHeader, EventType, FormatDescription, GtidEvent, IntVar, MariadbGtidEvent,
+    BinlogEvent, EventBody, EventHeader, EventType, FormatDescription, GtidEvent, IntVar, MariadbGtidEvent,
     PayloadCompression, QueryEvent, RowsEvent, RowsKind, TransactionPayload, UserVarValue,
 };
 use crate::rows::TableMap;
@@ -127,7 +127,7 @@ pub(super) fn put_use(out: &mut Vec<u8>, database: &[u8]) {
 /// All bodies that need nothing but themselves, and the `use` that stands in front of a statement.
 pub(super) fn put_body(
     out: &mut Vec<u8>,
-    event: &Event<'_>,
+    event: &BinlogEvent<'_>,
     use_line: &[u8],
     flavour: Flavour,
 ) -> Result<(), WireError> {

@@ -11,17 +11,17 @@ use std::io;
 use super::json_value;
 use super::json_writer::JsonWriter;
 use super::stream::Stream;
-use super::{EventPlace, EventPrinter, LeftOut, PrintError, TableFilter, UNPACKED_BYTES_MAX};
+use super::{EventLocation, EventPrinter, PrintError, SkippedEvent, TableFilter, UNPACKED_BYTES_MAX};
 use crate::WireError;
 use crate::event::{
-    Event, EventBody, EventHeader, IntVar, PayloadCompression, PayloadLimits, QueryEvent, RowsEvent,
+    BinlogEvent, EventBody, EventHeader, IntVar, PayloadCompression, PayloadLimits, QueryEvent, RowsEvent,
     RowsKind, UserVarValue,
 };
-use crate::rows::{RowChange, Rows, TableMap};
+use crate::rows::{RowChange, RowChangeIter, TableMap};
 
 /// Prints events as lines of JSON.
 #[derive(Debug, Default)]
-pub struct Printer {
+pub struct JsonPrinter {
     stream: Stream,
     filter: TableFilter,
     rows_only: bool,
@@ -29,7 +29,7 @@ pub struct Printer {
     annotation: Vec<u8>,
 }
 
-impl Printer {
+impl JsonPrinter {
     /// A printer of all tables' rows.
     pub fn new() -> Self {
         Self::default()
@@ -54,7 +54,7 @@ impl Printer {
 
     fn print(
         &mut self,
-        place: EventPlace<'_>,
+        place: EventLocation<'_>,
         bytes: &[u8],
         inside: bool,
         out: &mut dyn io::Write,
@@ -116,7 +116,7 @@ impl Printer {
 
     fn print_rows(
         &self,
-        place: EventPlace<'_>,
+        place: EventLocation<'_>,
         header: &EventHeader,
         event: &RowsEvent<'_>,
         out: &mut dyn io::Write,
@@ -131,7 +131,7 @@ impl Printer {
             RowsKind::Delete => "delete",
         };
         let images = event.images(UNPACKED_BYTES_MAX)?;
-        for (number, row) in Rows::new(table, event, &images)?.enumerate() {
+        for (number, row) in RowChangeIter::new(table, event, &images)?.enumerate() {
             let RowChange { before, after } = row?;
             let mut line = Line::new(name, place, header);
             line.text("schema", &table.schema);
@@ -149,17 +149,21 @@ impl Printer {
     }
 }
 
-impl EventPrinter for Printer {
+impl EventPrinter for JsonPrinter {
     fn event(
         &mut self,
-        place: EventPlace<'_>,
+        place: EventLocation<'_>,
         event: &[u8],
         out: &mut dyn io::Write,
     ) -> Result<(), PrintError> {
         self.print(place, event, false, out)
     }
 
-    fn leave_out(&mut self, left_out: &LeftOut<'_>, out: &mut dyn io::Write) -> Result<(), PrintError> {
+    fn print_skipped(
+        &mut self,
+        left_out: &SkippedEvent<'_>,
+        out: &mut dyn io::Write,
+    ) -> Result<(), PrintError> {
         let mut json = JsonWriter::default();
         json.begin('{');
         for (key, text) in
@@ -186,7 +190,7 @@ struct Line {
 }
 
 impl Line {
-    fn new(name: &str, place: EventPlace<'_>, header: &EventHeader) -> Self {
+    fn new(name: &str, place: EventLocation<'_>, header: &EventHeader) -> Self {
         let mut line = Self { json: JsonWriter::default() };
         line.json.begin('{');
         line.text("event", name);
@@ -228,7 +232,7 @@ impl Line {
     }
 }
 
-fn name(event: &Event<'_>) -> &'static str {
+fn name(event: &BinlogEvent<'_>) -> &'static str {
     match &event.body {
         EventBody::FormatDescription(_) => "format_description",
         EventBody::Rotate(_) => "rotate",
@@ -261,7 +265,7 @@ fn name(event: &Event<'_>) -> &'static str {
 }
 
 /// What an event says beyond its header.
-fn put_body(line: &mut Line, event: &Event<'_>) -> Result<(), WireError> {
+fn put_body(line: &mut Line, event: &BinlogEvent<'_>) -> Result<(), WireError> {
     match &event.body {
         EventBody::FormatDescription(format) => {
             line.text("server_version", &format.server_version);

@@ -4,14 +4,14 @@ use super::UNPACKED_BYTES_MAX;
 use super::charset;
 use super::json_writer::JsonWriter;
 use crate::WireError;
-use crate::rows::column::{Column, ColumnType};
+use crate::rows::column::{BinlogColumn, ColumnType};
 use crate::rows::json::{JsonDiffOperation, JsonDiffs};
 use crate::rows::temporal::{self, Time, Timestamp};
 use crate::rows::value::vector_elements;
-use crate::rows::{Image, JsonBinary, Value};
+use crate::rows::{BinlogValue, Image, JsonBinary};
 
 /// The name of a column, or `@` and its number from 1.
-pub(super) fn column_name(column: &Column, index: usize) -> String {
+pub(super) fn column_name(column: &BinlogColumn, index: usize) -> String {
     column.name.clone().unwrap_or_else(|| format!("@{}", index + 1))
 }
 
@@ -28,13 +28,13 @@ pub(super) fn put_image(
         let Some(column) = columns.get(cell.index) else { continue };
         json.key(&column_name(column, cell.index));
         match cell.value(columns)? {
-            Value::JsonDiff(diffs) => {
+            BinlogValue::JsonDiff(diffs) => {
                 let before = match before {
                     Some(before) => before.cell(cell.index)?.map(|cell| cell.value(columns)).transpose()?,
                     None => None,
                 };
                 match before {
-                    Some(Value::Json(document)) => {
+                    Some(BinlogValue::Json(document)) => {
                         let after = diffs.apply(document, UNPACKED_BYTES_MAX)?;
                         put_document(json, JsonBinary::parse(&after)?)?;
                     }
@@ -48,7 +48,7 @@ pub(super) fn put_image(
     Ok(())
 }
 
-fn put_value(json: &mut JsonWriter, value: Value<'_>, column: &Column) -> Result<(), WireError> {
+fn put_value(json: &mut JsonWriter, value: BinlogValue<'_>, column: &BinlogColumn) -> Result<(), WireError> {
     let fraction = match column.column_type {
         ColumnType::Time { fraction }
         | ColumnType::DateTime { fraction }
@@ -59,32 +59,32 @@ fn put_value(json: &mut JsonWriter, value: Value<'_>, column: &Column) -> Result
         _ => 0,
     };
     match value {
-        Value::Null => json.plain("null"),
-        Value::Int(int) => json.plain(int),
-        Value::UInt(int) | Value::Bit { value: int, .. } => json.plain(int),
-        Value::Float(float) => json.float(float),
-        Value::Double(double) => json.float(double),
-        Value::Decimal(decimal) => json.string(&decimal.to_string()),
-        Value::Year(year) => json.plain(year),
-        Value::Date(date) => json.string(&date.to_string()),
-        Value::Time(time) => json.string(&time_text(time, fraction)),
-        Value::DateTime(value) => {
+        BinlogValue::Null => json.plain("null"),
+        BinlogValue::Int(int) => json.plain(int),
+        BinlogValue::UInt(int) | BinlogValue::Bit { value: int, .. } => json.plain(int),
+        BinlogValue::Float(float) => json.float(float),
+        BinlogValue::Double(double) => json.float(double),
+        BinlogValue::Decimal(decimal) => json.string(&decimal.to_string()),
+        BinlogValue::Year(year) => json.plain(year),
+        BinlogValue::Date(date) => json.string(&date.to_string()),
+        BinlogValue::Time(time) => json.string(&time_text(time, fraction)),
+        BinlogValue::DateTime(value) => {
             let mut text = String::new();
             let _ = value.write(&mut text, fraction);
             json.string(&text);
         }
-        Value::Timestamp(timestamp) => json.string(&timestamp_text(timestamp, fraction)),
-        Value::Bytes(bytes) => put_text(json, bytes, column.collation),
-        Value::FixedBytes { .. } => json.base64(&value.padded().unwrap_or_default()),
-        Value::Compressed(compressed) => {
+        BinlogValue::Timestamp(timestamp) => json.string(&timestamp_text(timestamp, fraction)),
+        BinlogValue::Bytes(bytes) => put_text(json, bytes, column.collation),
+        BinlogValue::FixedBytes { .. } => json.base64(&value.padded().unwrap_or_default()),
+        BinlogValue::Compressed(compressed) => {
             put_text(json, &compressed.decompress(UNPACKED_BYTES_MAX)?, column.collation);
         }
-        Value::Enum(ordinal) => put_enum(json, ordinal, column),
-        Value::Set(set) => put_set(json, set, column),
-        Value::Json(document) => put_document(json, document)?,
-        Value::JsonDiff(diffs) => put_diffs(json, diffs)?,
-        Value::Geometry(bytes) => json.base64(bytes),
-        Value::Vector(bytes) => {
+        BinlogValue::Enum(ordinal) => put_enum(json, ordinal, column),
+        BinlogValue::Set(set) => put_set(json, set, column),
+        BinlogValue::Json(document) => put_document(json, document)?,
+        BinlogValue::JsonDiff(diffs) => put_diffs(json, diffs)?,
+        BinlogValue::Geometry(bytes) => json.base64(bytes),
+        BinlogValue::Vector(bytes) => {
             json.begin('[');
             for element in vector_elements(bytes) {
                 json.item();
@@ -125,7 +125,7 @@ pub(super) fn put_text(json: &mut JsonWriter, bytes: &[u8], collation: Option<u3
 }
 
 /// The member's name where the source logged names, else its number.
-fn put_enum(json: &mut JsonWriter, ordinal: u16, column: &Column) {
+fn put_enum(json: &mut JsonWriter, ordinal: u16, column: &BinlogColumn) {
     let member = usize::from(ordinal).checked_sub(1);
     match (&column.members, member) {
         (Some(_), None) => json.string(""),
@@ -138,7 +138,7 @@ fn put_enum(json: &mut JsonWriter, ordinal: u16, column: &Column) {
 }
 
 /// The members' names where the source logged names, else the bits as a number.
-fn put_set(json: &mut JsonWriter, set: u64, column: &Column) {
+fn put_set(json: &mut JsonWriter, set: u64, column: &BinlogColumn) {
     let Some(members) = &column.members else {
         json.plain(set);
         return;

@@ -38,7 +38,7 @@ pub fn text_in(bytes: &[u8], collation: u32) -> Option<String> {
 
 /// Where an event stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EventPlace<'a> {
+pub struct EventLocation<'a> {
     /// The file's name, as it is to be shown.
     pub file: &'a str,
     /// Offset of the event's first byte in it.
@@ -47,21 +47,21 @@ pub struct EventPlace<'a> {
 
 /// An event for which [`EventPrinter::event`] has ended with an error.
 #[derive(Debug, Clone, Copy)]
-pub struct LeftOut<'a> {
+pub struct SkippedEvent<'a> {
     /// Where it is.
-    pub place: EventPlace<'a>,
+    pub place: EventLocation<'a>,
     /// The event: header, body, checksum and all.
     pub event: &'a [u8],
     /// Why it cannot be printed.
     pub error: &'a PrintError,
 }
 
-impl fmt::Display for LeftOut<'_> {
+impl fmt::Display for SkippedEvent<'_> {
     /// One line for people: which event is left out, and why.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = crate::event::EventHeader::parse(self.event).map(|header| header.event_type.to_string());
         let kind = kind.unwrap_or_else(|_| "malformed".to_owned());
-        let (EventPlace { file, offset }, error) = (self.place, self.error);
+        let (EventLocation { file, offset }, error) = (self.place, self.error);
         let text = format!("{kind} event at {file}:{offset} is left out: {error} ({})", error.code());
         f.write_str(&printable(&text))
     }
@@ -76,7 +76,7 @@ pub trait EventPrinter {
     /// go on with the next event.
     fn event(
         &mut self,
-        place: EventPlace<'_>,
+        place: EventLocation<'_>,
         event: &[u8],
         out: &mut dyn io::Write,
     ) -> Result<(), PrintError>;
@@ -85,7 +85,11 @@ pub trait EventPrinter {
     ///
     /// # Errors
     /// [`PrintError::Output`].
-    fn leave_out(&mut self, left_out: &LeftOut<'_>, out: &mut dyn io::Write) -> Result<(), PrintError>;
+    fn print_skipped(
+        &mut self,
+        left_out: &SkippedEvent<'_>,
+        out: &mut dyn io::Write,
+    ) -> Result<(), PrintError>;
 
     /// Prints what is to stand behind the last event.
     ///

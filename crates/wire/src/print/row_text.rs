@@ -7,10 +7,10 @@
 use std::io::Write as _;
 
 use super::float;
-use crate::rows::column::{Column, ColumnType};
+use crate::rows::column::{BinlogColumn, ColumnType};
 use crate::rows::json::{JsonDiff, JsonDiffOperation, JsonDiffs, JsonNode};
 use crate::rows::value::vector_elements;
-use crate::rows::{Image, Value};
+use crate::rows::{BinlogValue, Image};
 use crate::{Flavour, WireError};
 
 /// Appends one image, a line for each of its columns.
@@ -23,7 +23,7 @@ pub(super) fn write_image(out: &mut Vec<u8>, image: &Image<'_>) -> Result<(), Wi
         match cell.raw {
             None => out.extend_from_slice(b"NULL"),
             Some(raw) => {
-                let value = Value::decode(raw, column, cell.partial)?;
+                let value = BinlogValue::decode(raw, column, cell.partial)?;
                 write_value(out, value, raw, column, cell.index, table.flavour)?;
             }
         }
@@ -51,7 +51,7 @@ pub(super) fn put_identifier(out: &mut Vec<u8>, name: &str) {
     put(out, format_args!("`{}`", name.replace('`', "``")));
 }
 
-fn type_name(column: &Column) -> String {
+fn type_name(column: &BinlogColumn) -> String {
     let blob = |length_bytes: u8| match length_bytes {
         1 => "TINYBLOB/TINYTEXT",
         2 => "BLOB/TEXT",
@@ -93,31 +93,33 @@ fn type_name(column: &Column) -> String {
 
 fn write_value(
     out: &mut Vec<u8>,
-    value: Value<'_>,
+    value: BinlogValue<'_>,
     raw: &[u8],
-    column: &Column,
+    column: &BinlogColumn,
     index: usize,
     flavour: Flavour,
 ) -> Result<(), WireError> {
     let quote = |out: &mut Vec<u8>, bytes: &[u8]| write_quoted(out, bytes, flavour);
     match value {
-        Value::Null => out.extend_from_slice(b"NULL"),
-        Value::Int(_) | Value::UInt(_) => write_integer(out, raw),
-        Value::Float(float) => put(out, format_args!("{:<20}", float::general(f64::from(float), 6))),
-        Value::Double(double) => out.extend_from_slice(float::general(double, 20).as_bytes()),
-        Value::Decimal(decimal) => put(out, format_args!("{decimal}")),
-        Value::Bit { bits, value } => {
+        BinlogValue::Null => out.extend_from_slice(b"NULL"),
+        BinlogValue::Int(_) | BinlogValue::UInt(_) => write_integer(out, raw),
+        BinlogValue::Float(float) => put(out, format_args!("{:<20}", float::general(f64::from(float), 6))),
+        BinlogValue::Double(double) => out.extend_from_slice(float::general(double, 20).as_bytes()),
+        BinlogValue::Decimal(decimal) => put(out, format_args!("{decimal}")),
+        BinlogValue::Bit { bits, value } => {
             put(out, format_args!("b'{value:0width$b}'", width = usize::from(bits)))
         }
         // Both tools add 1900 to the stored byte, also where that is 0 and means the year 0000.
-        Value::Year(year) => put(out, format_args!("{:04}", year.max(1900))),
-        Value::Date(date) => put(out, format_args!("'{:04}:{:02}:{:02}'", date.year, date.month, date.day)),
-        Value::Time(time) => {
+        BinlogValue::Year(year) => put(out, format_args!("{:04}", year.max(1900))),
+        BinlogValue::Date(date) => {
+            put(out, format_args!("'{:04}:{:02}:{:02}'", date.year, date.month, date.day))
+        }
+        BinlogValue::Time(time) => {
             let mut text = String::new();
             let _ = time.write(&mut text, fraction(column.column_type));
             put(out, format_args!("'{text}'"));
         }
-        Value::DateTime(datetime) => {
+        BinlogValue::DateTime(datetime) => {
             let mut text = String::new();
             let _ = datetime.write(&mut text, fraction(column.column_type));
             match (column.column_type, flavour) {
@@ -125,7 +127,7 @@ fn write_value(
                 _ => put(out, format_args!("'{text}'")),
             }
         }
-        Value::Timestamp(timestamp) => {
+        BinlogValue::Timestamp(timestamp) => {
             let mut text = timestamp.seconds.to_string();
             let _ = crate::rows::temporal::write_fraction(
                 &mut text,
@@ -134,23 +136,23 @@ fn write_value(
             );
             out.extend_from_slice(text.as_bytes());
         }
-        Value::Bytes(bytes) | Value::Geometry(bytes) => quote(out, bytes),
-        Value::FixedBytes { stored, .. } => quote(out, stored),
-        Value::Compressed(compressed) => quote(out, compressed.stored()),
-        Value::Enum(ordinal) => put(out, format_args!("{ordinal}")),
-        Value::Set(_) => {
+        BinlogValue::Bytes(bytes) | BinlogValue::Geometry(bytes) => quote(out, bytes),
+        BinlogValue::FixedBytes { stored, .. } => quote(out, stored),
+        BinlogValue::Compressed(compressed) => quote(out, compressed.stored()),
+        BinlogValue::Enum(ordinal) => put(out, format_args!("{ordinal}")),
+        BinlogValue::Set(_) => {
             // The bytes in the order of the event, so that the first eight members come first.
             out.extend_from_slice(b"b'");
             raw.iter().for_each(|byte| put(out, format_args!("{byte:08b}")));
             out.push(b'\'');
         }
-        Value::Json(document) => {
+        BinlogValue::Json(document) => {
             let mut text = Vec::new();
             document.write_text(&mut text, false)?;
             quote(out, &text);
         }
-        Value::JsonDiff(diffs) => write_diffs(out, diffs, index + 1, flavour)?,
-        Value::Vector(bytes) => {
+        BinlogValue::JsonDiff(diffs) => write_diffs(out, diffs, index + 1, flavour)?,
+        BinlogValue::Vector(bytes) => {
             let elements = vector_elements(bytes).map(|float| float::scientific(f64::from(float), 5));
             put(out, format_args!("[{}]", elements.collect::<Vec<_>>().join(",")));
         }

@@ -14,15 +14,15 @@ use super::event_text::{self, put_time};
 use super::row_text::{put, put_identifier};
 use super::sql_session::put_default_encryption;
 pub use super::sql_session::session_statement;
-use super::sql_value::{Use, put_value};
+use super::sql_value::{LiteralUse, put_value};
 use super::stream::Stream;
-use super::{EventPlace, EventPrinter, LeftOut, PrintError, TableFilter, UNPACKED_BYTES_MAX};
+use super::{EventLocation, EventPrinter, PrintError, SkippedEvent, TableFilter, UNPACKED_BYTES_MAX};
 use crate::Flavour;
 use crate::event::{
     EventBody, EventHeader, IntVar, MariadbGtidEvent, PayloadLimits, QueryEvent, RowsEvent, RowsKind,
     UserVarValue,
 };
-use crate::rows::{Column, ColumnType, Image, RowChange, Rows, TableMap};
+use crate::rows::{BinlogColumn, ColumnType, Image, RowChange, RowChangeIter, TableMap};
 
 /// What stands between one statement and the next.
 const END: &[u8] = b"\n/*!*/;\n";
@@ -34,7 +34,7 @@ const ROW_MODE: &str = "SET @@session.sql_mode=_utf8mb4'NO_AUTO_VALUE_ON_ZERO,AL
 
 /// Prints events as SQL.
 #[derive(Debug, Default)]
-pub struct Printer {
+pub struct SqlPrinter {
     stream: Stream,
     filter: TableFilter,
     /// Whether the head was printed, and the delimiter with it.
@@ -51,7 +51,7 @@ pub struct Printer {
     has_gtids: bool,
 }
 
-impl Printer {
+impl SqlPrinter {
     /// A printer of all tables' rows.
     pub fn new() -> Self {
         Self::default()
@@ -64,7 +64,7 @@ impl Printer {
 
     fn print(
         &mut self,
-        place: EventPlace<'_>,
+        place: EventLocation<'_>,
         bytes: &[u8],
         inside: bool,
         out: &mut dyn io::Write,
@@ -181,7 +181,7 @@ impl Printer {
             put_row_session(&mut text, event, table.flavour);
         }
         let images = event.images(UNPACKED_BYTES_MAX)?;
-        for row in Rows::new(table, event, &images)? {
+        for row in RowChangeIter::new(table, event, &images)? {
             put_row(&mut text, table, event.kind, &row?)?;
             text.extend_from_slice(END);
             out.write_all(&text)?;
@@ -191,17 +191,21 @@ impl Printer {
     }
 }
 
-impl EventPrinter for Printer {
+impl EventPrinter for SqlPrinter {
     fn event(
         &mut self,
-        place: EventPlace<'_>,
+        place: EventLocation<'_>,
         event: &[u8],
         out: &mut dyn io::Write,
     ) -> Result<(), PrintError> {
         self.print(place, event, false, out)
     }
 
-    fn leave_out(&mut self, left_out: &LeftOut<'_>, out: &mut dyn io::Write) -> Result<(), PrintError> {
+    fn print_skipped(
+        &mut self,
+        left_out: &SkippedEvent<'_>,
+        out: &mut dyn io::Write,
+    ) -> Result<(), PrintError> {
         if !self.begun {
             self.begun = true;
             out.write_all(b"DELIMITER /*!*/;\n")?;
@@ -256,7 +260,7 @@ fn put_statement(text: &mut Vec<u8>, statement: &[u8]) {
 }
 
 /// `-- GTID 0-1-7 at binlog.000001:330, 261121 19:43:05 UTC, server_id 1`
-fn put_comment(text: &mut Vec<u8>, gtid: &str, place: EventPlace<'_>, header: &EventHeader) {
+fn put_comment(text: &mut Vec<u8>, gtid: &str, place: EventLocation<'_>, header: &EventHeader) {
     put(text, format_args!("-- GTID {gtid} at {}:{}, ", place.file.replace(['\n', '\r'], "?"), place.offset));
     put_time(text, header.timestamp);
     put(text, format_args!(" UTC, server_id {}\n", header.server_id));
@@ -391,7 +395,7 @@ fn put_row(
         (None, Some(after)) => put_insert(text, &after),
         (Some(before), Some(after)) => {
             text.extend_from_slice(b" SET ");
-            put_list(text, &after, Use::Assigned, Some(&before), ", ")?;
+            put_list(text, &after, LiteralUse::Assigned, Some(&before), ", ")?;
             put_where(text, &before)
         }
         (Some(before), None) => put_where(text, &before),
@@ -410,7 +414,7 @@ fn put_insert(text: &mut Vec<u8>, after: &Image<'_>) -> Result<(), PrintError> {
             values.extend_from_slice(b", ");
         }
         put_column(&mut names, after.table(), column)?;
-        put_value(&mut values, after.table(), column, &cell, None, Use::Assigned)?;
+        put_value(&mut values, after.table(), column, &cell, None, LiteralUse::Assigned)?;
     }
     text.extend_from_slice(b" (");
     text.extend_from_slice(&names);
@@ -424,14 +428,14 @@ fn put_insert(text: &mut Vec<u8>, after: &Image<'_>) -> Result<(), PrintError> {
 fn put_list(
     text: &mut Vec<u8>,
     image: &Image<'_>,
-    how: Use,
+    how: LiteralUse,
     before: Option<&Image<'_>>,
     separator: &str,
 ) -> Result<(), PrintError> {
     let columns = &image.table().columns;
     let key = match how {
-        Use::Compared => key_of(image),
-        Use::Assigned => None,
+        LiteralUse::Compared => key_of(image),
+        LiteralUse::Assigned => None,
     };
     let mut first = true;
     for cell in image.cells() {
@@ -445,7 +449,7 @@ fn put_list(
         }
         put_column(text, image.table(), column)?;
         match (how, cell.raw) {
-            (Use::Compared, None) => text.extend_from_slice(b" IS NULL"),
+            (LiteralUse::Compared, None) => text.extend_from_slice(b" IS NULL"),
             _ => {
                 text.push(b'=');
                 put_value(text, image.table(), column, &cell, before, how)?;
@@ -460,7 +464,7 @@ fn put_list(
 
 fn put_where(text: &mut Vec<u8>, before: &Image<'_>) -> Result<(), PrintError> {
     text.extend_from_slice(b" WHERE ");
-    put_list(text, before, Use::Compared, None, " AND ")?;
+    put_list(text, before, LiteralUse::Compared, None, " AND ")?;
     if key_of(before).is_none() {
         text.extend_from_slice(b" LIMIT 1");
     }
@@ -475,11 +479,11 @@ fn key_of(image: &Image<'_>) -> Option<Vec<usize>> {
 }
 
 /// MySQL keeps arrays for multi-valued indexes in columns that nobody can write to.
-fn is_written(column: &Column) -> bool {
+fn is_written(column: &BinlogColumn) -> bool {
     !matches!(column.column_type, ColumnType::TypedArray { .. })
 }
 
-fn put_column(text: &mut Vec<u8>, table: &TableMap, column: &Column) -> Result<(), PrintError> {
+fn put_column(text: &mut Vec<u8>, table: &TableMap, column: &BinlogColumn) -> Result<(), PrintError> {
     match &column.name {
         Some(name) => {
             put_identifier(text, name);
@@ -514,14 +518,14 @@ mod tests {
     fn printed(full: bool, rows: &[u8]) -> Result<String, PrintError> {
         let mut builder = EventBuilder::new(ServerId(7), ChecksumAlgorithm::Off);
         let format = FormatDescription::assumed(Flavour::MariaDb, ChecksumAlgorithm::Off);
-        let (mut printer, mut out) = (Printer::new(), Vec::new());
+        let (mut printer, mut out) = (SqlPrinter::new(), Vec::new());
         let events = [
             builder.format_description(&format, 0)?,
             builder.event(EventType::TABLE_MAP, 0, &table_map(full))?,
             builder.event(EventType::UPDATE_ROWS_V1, 0, rows)?,
         ];
         for event in events {
-            printer.event(EventPlace { file: "f", offset: 4 }, &event, &mut out)?;
+            printer.event(EventLocation { file: "f", offset: 4 }, &event, &mut out)?;
         }
         printer.end(&mut out)?;
         Ok(String::from_utf8_lossy(&out).into_owned())
@@ -531,8 +535,8 @@ mod tests {
     fn printed_without_gtids(statements: &[&[u8]]) -> String {
         let mut builder = EventBuilder::new(ServerId(7), ChecksumAlgorithm::Off);
         let format = FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off);
-        let (mut printer, mut out) = (Printer::new(), Vec::new());
-        let place = EventPlace { file: "f", offset: 4 };
+        let (mut printer, mut out) = (SqlPrinter::new(), Vec::new());
+        let place = EventLocation { file: "f", offset: 4 };
         let mut events = vec![builder.format_description(&format, 0).unwrap()];
         for text in statements {
             let mut body = b"\x01\0\0\0\0\0\0\0\0".to_vec();
@@ -544,7 +548,7 @@ mod tests {
         }
         for event in &events {
             if let Err(error) = printer.event(place, event, &mut out) {
-                printer.leave_out(&LeftOut { place, event, error: &error }, &mut out).unwrap();
+                printer.print_skipped(&SkippedEvent { place, event, error: &error }, &mut out).unwrap();
             }
         }
         String::from_utf8_lossy(&out).into_owned()

@@ -3,14 +3,14 @@
 use super::charset;
 use super::row_text::put;
 use super::{PrintError, UNPACKED_BYTES_MAX};
-use crate::rows::column::{CHARSET_BINARY, Column, ColumnType};
-use crate::rows::image::Cell;
+use crate::rows::column::{BinlogColumn, CHARSET_BINARY, ColumnType};
+use crate::rows::image::ImageCell;
 use crate::rows::json::{JsonDiffOperation, JsonDiffs, JsonNode, JsonValue};
-use crate::rows::{Image, JsonBinary, TableMap, Value};
+use crate::rows::{BinlogValue, Image, JsonBinary, TableMap};
 
 /// What a literal is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Use {
+pub enum LiteralUse {
     /// To be stored.
     Assigned,
     /// To be compared with: bytes, not what a collation takes for the same.
@@ -30,10 +30,10 @@ const JSON_DEPTH_MAX: usize = 100;
 pub fn put_value(
     text: &mut Vec<u8>,
     table: &TableMap,
-    column: &Column,
-    cell: &Cell<'_>,
+    column: &BinlogColumn,
+    cell: &ImageCell<'_>,
     before: Option<&Image<'_>>,
-    how: Use,
+    how: LiteralUse,
 ) -> Result<(), PrintError> {
     let refused = |reason: String| {
         let name = column.name.as_deref().unwrap_or("?");
@@ -49,57 +49,63 @@ pub fn put_value(
         _ => 0,
     };
     match cell.value(&table.columns)? {
-        Value::Null => text.extend_from_slice(b"NULL"),
-        Value::Int(int) if int < 0 && column.unsigned.is_none() => {
+        BinlogValue::Null => text.extend_from_slice(b"NULL"),
+        BinlogValue::Int(int) if int < 0 && column.unsigned.is_none() => {
             return Err(refused(format!(
                 "the binlog does not tell whether {int} is negative or a big unsigned number; set binlog_row_metadata"
             )));
         }
-        Value::Int(int) => put(text, format_args!("{int}")),
+        BinlogValue::Int(int) => put(text, format_args!("{int}")),
         // Servers compare a SET as a signed number.
-        Value::Set(int) if how == Use::Compared => put(text, format_args!("{}", int.cast_signed())),
-        Value::UInt(int) | Value::Bit { value: int, .. } | Value::Set(int) => {
+        BinlogValue::Set(int) if how == LiteralUse::Compared => {
+            put(text, format_args!("{}", int.cast_signed()))
+        }
+        BinlogValue::UInt(int) | BinlogValue::Bit { value: int, .. } | BinlogValue::Set(int) => {
             put(text, format_args!("{int}"))
         }
-        Value::Enum(ordinal) => put(text, format_args!("{ordinal}")),
+        BinlogValue::Enum(ordinal) => put(text, format_args!("{ordinal}")),
         // As a double a float is itself, and servers store the nearest float of a double.
-        Value::Float(float) if float.is_finite() => put(text, format_args!("{:e}", f64::from(float))),
-        Value::Double(double) if double.is_finite() => put(text, format_args!("{double:e}")),
-        Value::Float(_) | Value::Double(_) => return Err(refused("a number that is not finite".to_owned())),
-        Value::Decimal(decimal) => put(text, format_args!("{decimal}")),
-        Value::Year(year) => put(text, format_args!("{year}")),
-        Value::Date(date) => put(text, format_args!("'{date}'")),
-        Value::Time(time) => {
+        BinlogValue::Float(float) if float.is_finite() => put(text, format_args!("{:e}", f64::from(float))),
+        BinlogValue::Double(double) if double.is_finite() => put(text, format_args!("{double:e}")),
+        BinlogValue::Float(_) | BinlogValue::Double(_) => {
+            return Err(refused("a number that is not finite".to_owned()));
+        }
+        BinlogValue::Decimal(decimal) => put(text, format_args!("{decimal}")),
+        BinlogValue::Year(year) => put(text, format_args!("{year}")),
+        BinlogValue::Date(date) => put(text, format_args!("'{date}'")),
+        BinlogValue::Time(time) => {
             let mut literal = String::new();
             let _ = time.write(&mut literal, fraction);
             put(text, format_args!("'{literal}'"));
         }
-        Value::DateTime(datetime) => {
+        BinlogValue::DateTime(datetime) => {
             let mut literal = String::new();
             let _ = datetime.write(&mut literal, fraction);
             put(text, format_args!("'{literal}'"));
         }
         // The session's time zone is UTC.
-        Value::Timestamp(timestamp) => {
+        BinlogValue::Timestamp(timestamp) => {
             let mut literal = String::new();
             let _ = timestamp.to_utc().write(&mut literal, fraction);
             put(text, format_args!("'{literal}'"));
         }
-        Value::Bytes(bytes) => put_bytes(text, bytes, column, how),
-        Value::Compressed(compressed) => {
+        BinlogValue::Bytes(bytes) => put_bytes(text, bytes, column, how),
+        BinlogValue::Compressed(compressed) => {
             put_bytes(text, &compressed.decompress(UNPACKED_BYTES_MAX)?, column, how);
         }
-        value @ Value::FixedBytes { .. } => put_hex(text, &value.padded().unwrap_or_default()),
-        Value::Geometry(bytes) | Value::Vector(bytes) => put_hex(text, bytes),
-        Value::Json(document) => put_document(text, document).map_err(|error| in_column(error, &refused))?,
-        Value::JsonDiff(diffs) => {
+        value @ BinlogValue::FixedBytes { .. } => put_hex(text, &value.padded().unwrap_or_default()),
+        BinlogValue::Geometry(bytes) | BinlogValue::Vector(bytes) => put_hex(text, bytes),
+        BinlogValue::Json(document) => {
+            put_document(text, document).map_err(|error| in_column(error, &refused))?
+        }
+        BinlogValue::JsonDiff(diffs) => {
             let before = match before {
                 Some(before) => {
                     before.cell(cell.index)?.map(|cell| cell.value(&table.columns)).transpose()?
                 }
                 None => None,
             };
-            let Some(Value::Json(document)) = before else {
+            let Some(BinlogValue::Json(document)) = before else {
                 return Err(refused("a partial update without the document before it".to_owned()));
             };
             let after = diffs.apply(document, UNPACKED_BYTES_MAX)?;
@@ -118,8 +124,8 @@ fn in_column(error: PrintError, refused: &impl Fn(String) -> PrintError) -> Prin
 
 /// Plain text where that is the same in every character set, else hexadecimal: no bytes are converted on the way in, and
 /// in comparisons no letter is taken for another.
-fn put_bytes(text: &mut Vec<u8>, bytes: &[u8], column: &Column, how: Use) {
-    let plain = how == Use::Assigned
+fn put_bytes(text: &mut Vec<u8>, bytes: &[u8], column: &BinlogColumn, how: LiteralUse) {
+    let plain = how == LiteralUse::Assigned
         && column
             .collation
             .is_some_and(|collation| collation != CHARSET_BINARY && charset::is_over_ascii(collation))

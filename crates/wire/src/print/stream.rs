@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use crate::event::{
-    ChecksumAlgorithm, Event, EventBody, EventHeader, EventType, FormatDescription, RowsEvent,
+    BinlogEvent, ChecksumAlgorithm, EventBody, EventHeader, EventType, FormatDescription, RowsEvent,
 };
-use crate::rows::{Column, TableMap};
+use crate::rows::{BinlogColumn, TableMap};
 use crate::{Flavour, WireError};
 
 /// How much the tables mapped by one statement may take together, in bytes: far beyond the 61 tables of a join with
@@ -31,7 +31,7 @@ struct Mapped {
 
 impl Mapped {
     fn new(table: TableMap, body: &[u8]) -> Self {
-        let bytes = size_of::<Self>() + body.len() + table.columns.len() * size_of::<Column>();
+        let bytes = size_of::<Self>() + body.len() + table.columns.len() * size_of::<BinlogColumn>();
         Self { table, bytes }
     }
 }
@@ -47,13 +47,15 @@ impl Stream {
     /// Parses an event; `inside` says that it stands in a transaction payload.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if no format description came first; else as [`Event::parse`].
-    pub(super) fn parse<'a>(&mut self, bytes: &'a [u8], inside: bool) -> Result<Event<'a>, WireError> {
+    /// [`WireError::Malformed`] if no format description came first; else as [`BinlogEvent::parse`].
+    pub(super) fn parse<'a>(&mut self, bytes: &'a [u8], inside: bool) -> Result<BinlogEvent<'a>, WireError> {
         let header = EventHeader::parse(bytes)?;
         if header.event_type == EventType::FORMAT_DESCRIPTION {
             // The format it is parsed by does not matter.
-            let event =
-                Event::parse(bytes, &FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off))?;
+            let event = BinlogEvent::parse(
+                bytes,
+                &FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off),
+            )?;
             if let EventBody::FormatDescription(format) = &event.body {
                 let inside = FormatDescription { checksum: Some(ChecksumAlgorithm::Off), ..format.clone() };
                 self.format = Some(Formats { outside: format.clone(), inside });
@@ -64,7 +66,7 @@ impl Stream {
         let Some(formats) = &self.format else {
             return Err(WireError::malformed("event stream", "no format description event stands first"));
         };
-        let event = Event::parse(bytes, if inside { &formats.inside } else { &formats.outside })?;
+        let event = BinlogEvent::parse(bytes, if inside { &formats.inside } else { &formats.outside })?;
         if matches!(event.body, EventBody::Gtid(_) | EventBody::MariadbGtid(_)) {
             // A statement whose last row event could not be read leaves its table maps behind.
             self.tables.clear();

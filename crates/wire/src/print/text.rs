@@ -9,13 +9,13 @@ use std::io;
 use super::event_text::{self, put_time};
 use super::row_text::{put, put_identifier, write_image};
 use super::stream::Stream;
-use super::{EventPlace, EventPrinter, LeftOut, PrintError, TableFilter, UNPACKED_BYTES_MAX};
+use super::{EventLocation, EventPrinter, PrintError, SkippedEvent, TableFilter, UNPACKED_BYTES_MAX};
 use crate::event::{CHECKSUM_BYTES, EventBody, EventHeader, PayloadLimits, RowsEvent, RowsKind};
-use crate::rows::Rows;
+use crate::rows::RowChangeIter;
 
 /// Prints events as text.
 #[derive(Debug, Default)]
-pub struct Printer {
+pub struct TextPrinter {
     stream: Stream,
     filter: TableFilter,
     rows_only: bool,
@@ -25,7 +25,7 @@ pub struct Printer {
     database: Vec<u8>,
 }
 
-impl Printer {
+impl TextPrinter {
     /// A printer of all tables' rows.
     pub fn new() -> Self {
         Self::default()
@@ -50,7 +50,7 @@ impl Printer {
 
     fn print(
         &mut self,
-        place: EventPlace<'_>,
+        place: EventLocation<'_>,
         bytes: &[u8],
         inside: bool,
         out: &mut dyn io::Write,
@@ -137,7 +137,7 @@ impl Printer {
             RowsKind::Delete => ("DELETE FROM", "WHERE", ""),
             RowsKind::Update | RowsKind::PartialUpdate => ("UPDATE", "WHERE", "SET"),
         };
-        for row in Rows::new(table, event, &images)? {
+        for row in RowChangeIter::new(table, event, &images)? {
             let row = row?;
             put(&mut text, format_args!("### {command} "));
             put_identifier(&mut text, &table.schema);
@@ -166,17 +166,21 @@ impl Printer {
     }
 }
 
-impl EventPrinter for Printer {
+impl EventPrinter for TextPrinter {
     fn event(
         &mut self,
-        place: EventPlace<'_>,
+        place: EventLocation<'_>,
         event: &[u8],
         out: &mut dyn io::Write,
     ) -> Result<(), PrintError> {
         self.print(place, event, false, out)
     }
 
-    fn leave_out(&mut self, left_out: &LeftOut<'_>, out: &mut dyn io::Write) -> Result<(), PrintError> {
+    fn print_skipped(
+        &mut self,
+        left_out: &SkippedEvent<'_>,
+        out: &mut dyn io::Write,
+    ) -> Result<(), PrintError> {
         writeln!(out, "# {left_out}")?;
         Ok(())
     }
@@ -196,11 +200,11 @@ mod tests {
         let mut builder = EventBuilder::new(ServerId(7), ChecksumAlgorithm::Off);
         let format = FormatDescription::assumed(flavour, ChecksumAlgorithm::Off);
         let head = builder.format_description(&format, 0).unwrap();
-        let (mut printer, mut out) = (Printer::new(), Vec::new());
-        printer.event(EventPlace { file: "f", offset: 4 }, &head, &mut out).unwrap();
+        let (mut printer, mut out) = (TextPrinter::new(), Vec::new());
+        printer.event(EventLocation { file: "f", offset: 4 }, &head, &mut out).unwrap();
         out.clear();
         for event in make(&mut builder) {
-            printer.event(EventPlace { file: "f", offset: 100 }, &event, &mut out).unwrap();
+            printer.event(EventLocation { file: "f", offset: 100 }, &event, &mut out).unwrap();
         }
         String::from_utf8(out).unwrap()
     }
@@ -279,8 +283,8 @@ mod tests {
         let rows = builder.event(EventType::WRITE_ROWS_V2, 0, &body).unwrap();
         let dummy = [0xff, 0xff, 0xff, 0, 0, 0, 1, 0, 2, 0, 0];
         let dummy = builder.event(EventType::WRITE_ROWS_V2, 0, &dummy).unwrap();
-        let (mut printer, mut out) = (Printer::new(), Vec::new());
-        let place = EventPlace { file: "f", offset: 4 };
+        let (mut printer, mut out) = (TextPrinter::new(), Vec::new());
+        let place = EventLocation { file: "f", offset: 4 };
         printer.event(place, &head, &mut out).unwrap();
         assert!(matches!(printer.event(place, &rows, &mut out), Err(PrintError::Event(_))));
         printer.event(place, &dummy, &mut out).unwrap();
@@ -293,18 +297,18 @@ mod tests {
         let head = builder.format_description(&format, 0).unwrap();
         let mut unknown = head.clone();
         unknown[4] = 0xee;
-        let place = EventPlace { file: "binlog\n.000001", offset: 4 };
+        let place = EventLocation { file: "binlog\n.000001", offset: 4 };
         let printers: [Box<dyn EventPrinter>; 3] = [
-            Box::new(Printer::new()),
-            Box::new(crate::print::json::Printer::new()),
-            Box::new(crate::print::sql::Printer::new()),
+            Box::new(TextPrinter::new()),
+            Box::new(crate::print::json::JsonPrinter::new()),
+            Box::new(crate::print::sql::SqlPrinter::new()),
         ];
         for (mut printer, begin) in printers.into_iter().zip(["# ", "{", "-- "]) {
             let mut out = Vec::new();
             printer.event(place, &head, &mut out).unwrap();
             let error = printer.event(place, &unknown, &mut out).unwrap_err();
             let start = out.len();
-            printer.leave_out(&LeftOut { place, event: &unknown, error: &error }, &mut out).unwrap();
+            printer.print_skipped(&SkippedEvent { place, event: &unknown, error: &error }, &mut out).unwrap();
             let line = String::from_utf8(out.split_off(start)).unwrap();
             assert!(line.starts_with(begin) && line.ends_with('\n') && line.lines().count() == 1, "{line}");
             assert!(line.contains("Unknown(238) event at binlog") && line.contains("TW-WIRE-0003"), "{line}");

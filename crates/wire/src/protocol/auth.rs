@@ -19,7 +19,7 @@ use sha1::Sha1;
 use sha2::{Digest, Sha256, Sha512};
 
 use crate::WireError;
-use crate::cursor::Cursor;
+use crate::cursor::ByteCursor;
 
 /// The system's source of random numbers, for [`encrypt_password`].
 pub use rsa::rand_core::OsRng;
@@ -147,7 +147,7 @@ impl AuthSwitchRequest {
     /// [`WireError::Unsupported`] for the one-byte form of servers before 4.1; [`WireError::Truncated`] or
     /// [`WireError::Malformed`].
     pub fn parse(payload: &[u8]) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new("authentication switch request", payload);
+        let mut cursor = ByteCursor::new("authentication switch request", payload);
         let first = cursor.u8()?;
         if first != SWITCH_REQUEST {
             let reason = format!("begins with {first:#04x}");

@@ -6,7 +6,7 @@
 use std::fmt::{self, Write};
 
 use crate::WireError;
-use crate::cursor::{Cursor, put_lenenc_bytes};
+use crate::cursor::{ByteCursor, put_lenenc_bytes};
 use crate::protocol::ColumnDefinition;
 use crate::rows::column::type_code;
 use crate::rows::temporal::{Date, DateTime, Time};
@@ -98,7 +98,7 @@ impl ValueRows {
     /// # Errors
     /// [`WireError::Truncated`] or [`WireError::Malformed`]; also if bytes are left behind the last value.
     pub fn put_text_row(&self, payload: &[u8], out: &mut Vec<u8>) -> Result<(), WireError> {
-        let mut cursor = Cursor::new(WHAT, payload);
+        let mut cursor = ByteCursor::new(WHAT, payload);
         match cursor.u8()? {
             0 => {}
             other => return Err(WireError::malformed(WHAT, format!("it begins with {other:#04x}"))),
@@ -141,7 +141,7 @@ fn put_short(
     Ok(())
 }
 
-fn put_text(out: &mut Vec<u8>, kind: Kind, cursor: &mut Cursor<'_>) -> Result<(), WireError> {
+fn put_text(out: &mut Vec<u8>, kind: Kind, cursor: &mut ByteCursor<'_>) -> Result<(), WireError> {
     match kind {
         Kind::Integer { bytes, is_signed, digits_min } => {
             let value = cursor.uint(bytes)?;
@@ -188,7 +188,7 @@ fn put_double(out: &mut Vec<u8>, value: f64) {
 }
 
 /// What is zero at the end of a date or time is not sent.
-fn read_moment(cursor: &mut Cursor<'_>) -> Result<DateTime, WireError> {
+fn read_moment(cursor: &mut ByteCursor<'_>) -> Result<DateTime, WireError> {
     let length = cursor.u8()?;
     let mut moment = DateTime::default();
     if !matches!(length, 0 | 4 | 7 | 11) {
@@ -206,7 +206,7 @@ fn read_moment(cursor: &mut Cursor<'_>) -> Result<DateTime, WireError> {
     Ok(moment)
 }
 
-fn read_time(cursor: &mut Cursor<'_>) -> Result<Time, WireError> {
+fn read_time(cursor: &mut ByteCursor<'_>) -> Result<Time, WireError> {
     let length = cursor.u8()?;
     let mut time = Time::default();
     if !matches!(length, 0 | 8 | 12) {
@@ -225,7 +225,7 @@ fn read_time(cursor: &mut Cursor<'_>) -> Result<Time, WireError> {
     Ok(time)
 }
 
-fn read_micros(cursor: &mut Cursor<'_>) -> Result<u32, WireError> {
+fn read_micros(cursor: &mut ByteCursor<'_>) -> Result<u32, WireError> {
     match cursor.u32()? {
         micros @ 0..=999_999 => Ok(micros),
         micros => Err(WireError::malformed(WHAT, format!("{micros} microseconds"))),

@@ -2,7 +2,7 @@
 //! COM_STMT_BULK_EXECUTE.
 
 use crate::WireError;
-use crate::cursor::{Cursor, put_lenenc_bytes};
+use crate::cursor::{ByteCursor, put_lenenc_bytes};
 
 /// The types of all values are told with them.
 const SEND_TYPES: u16 = 128;
@@ -16,7 +16,7 @@ const NULL: u8 = 1;
 
 /// The answer to COM_STMT_PREPARE. Behind it come definitions of its parameters, and of its columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Prepared {
+pub struct PrepareOk {
     /// What the server calls the statement.
     pub id: u32,
     /// How many columns it gives.
@@ -25,13 +25,13 @@ pub struct Prepared {
     pub parameters: u16,
 }
 
-impl Prepared {
+impl PrepareOk {
     /// Parses the answer's first packet.
     ///
     /// # Errors
     /// [`WireError::Truncated`] or [`WireError::Malformed`].
     pub fn parse(payload: &[u8]) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new("answer to COM_STMT_PREPARE", payload);
+        let mut cursor = ByteCursor::new("answer to COM_STMT_PREPARE", payload);
         match cursor.u8()? {
             0 => Ok(Self { id: cursor.u32()?, columns: cursor.u16()?, parameters: cursor.u16()? }),
             other => Err(WireError::malformed(
@@ -43,7 +43,7 @@ impl Prepared {
 }
 
 /// Appends what stands before the rows: for which statement they are, and that all values are bytes.
-pub fn put_head(out: &mut Vec<u8>, statement: Prepared) {
+pub fn put_head(out: &mut Vec<u8>, statement: PrepareOk) {
     out.extend_from_slice(&statement.id.to_le_bytes());
     out.extend_from_slice(&SEND_TYPES.to_le_bytes());
     for _ in 0..statement.parameters {
@@ -68,17 +68,17 @@ mod tests {
 
     #[test]
     fn an_answer_is_read_and_another_is_refused() {
-        let prepared = Prepared { id: 0x0403_0201, columns: 5, parameters: 2 };
-        assert_eq!(Prepared::parse(&[0, 1, 2, 3, 4, 5, 0, 2, 0, 0, 0, 0]), Ok(prepared));
-        assert!(Prepared::parse(&[0, 1, 2, 3, 4, 5, 0, 2]).is_err());
-        assert!(Prepared::parse(&[1, 1, 2, 3, 4, 5, 0, 2, 0]).is_err());
-        assert!(Prepared::parse(&[]).is_err());
+        let prepared = PrepareOk { id: 0x0403_0201, columns: 5, parameters: 2 };
+        assert_eq!(PrepareOk::parse(&[0, 1, 2, 3, 4, 5, 0, 2, 0, 0, 0, 0]), Ok(prepared));
+        assert!(PrepareOk::parse(&[0, 1, 2, 3, 4, 5, 0, 2]).is_err());
+        assert!(PrepareOk::parse(&[1, 1, 2, 3, 4, 5, 0, 2, 0]).is_err());
+        assert!(PrepareOk::parse(&[]).is_err());
     }
 
     #[test]
     fn values_stand_behind_their_lengths() {
         let mut out = Vec::new();
-        put_head(&mut out, Prepared { id: 7, columns: 0, parameters: 2 });
+        put_head(&mut out, PrepareOk { id: 7, columns: 0, parameters: 2 });
         put_value(&mut out, Some(b"ab"));
         put_value(&mut out, None);
         assert_eq!(out, [7, 0, 0, 0, 128, 0, 252, 0, 252, 0, 0, 2, b'a', b'b', 1]);

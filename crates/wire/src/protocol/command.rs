@@ -1,6 +1,6 @@
 //! What a client asks for once it is logged in. Each command is the first packet of an exchange, number 0.
 
-use crate::cursor::Cursor;
+use crate::cursor::ByteCursor;
 use crate::{ServerId, WireError};
 
 /// End the connection.
@@ -54,7 +54,7 @@ impl DumpFlags {
 
 /// A command of a client. Texts are foreign bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Command<'a> {
+pub enum ClientCommand<'a> {
     /// End the connection; there is no answer.
     Quit,
     /// Answer with OK.
@@ -111,13 +111,13 @@ pub struct RegisterReplica<'a> {
     pub port: u16,
 }
 
-impl<'a> Command<'a> {
+impl<'a> ClientCommand<'a> {
     /// Parses a command's payload.
     ///
     /// # Errors
     /// [`WireError::Truncated`] or [`WireError::Malformed`].
     pub fn parse(payload: &'a [u8]) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new("command", payload);
+        let mut cursor = ByteCursor::new("command", payload);
         Ok(match cursor.u8()? {
             COM_QUIT => Self::Quit,
             COM_PING => Self::Ping,
@@ -219,7 +219,7 @@ mod tests {
 
     use super::*;
 
-    fn encoded(command: &Command<'_>) -> Vec<u8> {
+    fn encoded(command: &ClientCommand<'_>) -> Vec<u8> {
         let mut out = Vec::new();
         command.encode(&mut out).unwrap();
         out
@@ -227,14 +227,14 @@ mod tests {
 
     #[test]
     fn a_dump_has_the_documented_bytes() {
-        let dump = Command::BinlogDump {
+        let dump = ClientCommand::BinlogDump {
             position: 4,
             flags: DumpFlags::NON_BLOCK.with(DumpFlags::SEND_ANNOTATE_ROWS),
             server_id: ServerId(0x0102),
             file: b"b.000001",
         };
         assert_eq!(encoded(&dump), b"\x12\x04\0\0\0\x03\0\x02\x01\0\0b.000001");
-        let dump = Command::BinlogDumpGtid {
+        let dump = ClientCommand::BinlogDumpGtid {
             flags: DumpFlags::default(),
             server_id: ServerId(7),
             file: b"",
@@ -250,10 +250,10 @@ mod tests {
     fn texts_too_long_for_their_length_are_refused() {
         let host = vec![b'h'; 256];
         let register =
-            Command::RegisterReplica(RegisterReplica { host: &host, ..RegisterReplica::default() });
+            ClientCommand::RegisterReplica(RegisterReplica { host: &host, ..RegisterReplica::default() });
         assert!(matches!(register.encode(&mut Vec::new()), Err(WireError::TooLarge { size: 256, .. })));
         let file = vec![b'f'; FILE_NAME_BYTES_MAX + 1];
-        let dump = Command::BinlogDump {
+        let dump = ClientCommand::BinlogDump {
             position: 4,
             flags: DumpFlags::default(),
             server_id: ServerId(1),
@@ -270,26 +270,26 @@ mod tests {
         ) {
             let (file, text) = (file.as_bytes(), text.as_bytes());
             for command in [
-                Command::Quit,
-                Command::Ping,
-                Command::Query(text),
-                Command::RegisterReplica(RegisterReplica { server_id, host: text, user: file, password: b"", port }),
-                Command::BinlogDump {
+                ClientCommand::Quit,
+                ClientCommand::Ping,
+                ClientCommand::Query(text),
+                ClientCommand::RegisterReplica(RegisterReplica { server_id, host: text, user: file, password: b"", port }),
+                ClientCommand::BinlogDump {
                     position: position as u32, flags: DumpFlags(flags), server_id: ServerId(server_id), file,
                 },
-                Command::BinlogDumpGtid {
+                ClientCommand::BinlogDumpGtid {
                     flags: DumpFlags(flags), server_id: ServerId(server_id), file, position, set_block: &bytes,
                 },
-                Command::Other { command: 0x1c, body: &bytes },
+                ClientCommand::Other { command: 0x1c, body: &bytes },
             ] {
                 let payload = encoded(&command);
-                prop_assert_eq!(Command::parse(&payload).unwrap(), command);
+                prop_assert_eq!(ClientCommand::parse(&payload).unwrap(), command);
             }
         }
 
         #[test]
         fn any_bytes_parse_without_panic(bytes: Vec<u8>) {
-            let _ = Command::parse(&bytes);
+            let _ = ClientCommand::parse(&bytes);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! How a connection begins: the server's greeting, the client's request for TLS, the client's answer.
 
 use super::capabilities::{Capabilities, MariadbCapabilities, ServerStatus};
-use crate::cursor::{Cursor, put_lenenc_bytes, put_lenenc_int};
+use crate::cursor::{ByteCursor, put_lenenc_bytes, put_lenenc_int};
 use crate::{Flavour, WireError};
 
 /// The only protocol version in use.
@@ -41,7 +41,7 @@ impl HandshakeV10 {
     /// [`WireError::Unsupported`] for another protocol version or a server older than 4.1;
     /// [`WireError::Truncated`] or [`WireError::Malformed`].
     pub fn parse(payload: &[u8]) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new("server greeting", payload);
+        let mut cursor = ByteCursor::new("server greeting", payload);
         let version = cursor.u8()?;
         if version != PROTOCOL_VERSION {
             return Err(WireError::unsupported("server greeting", format!("protocol version {version}")));
@@ -183,7 +183,7 @@ impl SslRequest {
         out.extend_from_slice(&self.mariadb_capabilities.0.to_le_bytes());
     }
 
-    fn parse_from(cursor: &mut Cursor<'_>) -> Result<Self, WireError> {
+    fn parse_from(cursor: &mut ByteCursor<'_>) -> Result<Self, WireError> {
         let capabilities = Capabilities(cursor.u32()?);
         if !capabilities.has(Capabilities::PROTOCOL_41) {
             return Err(WireError::unsupported("client's answer", "a client older than 4.1"));
@@ -238,7 +238,7 @@ impl ClientAnswer {
     /// # Errors
     /// [`WireError::Unsupported`] for a client older than 4.1; [`WireError::Truncated`] or [`WireError::Malformed`].
     pub fn parse(payload: &[u8]) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new("client's answer", payload);
+        let mut cursor = ByteCursor::new("client's answer", payload);
         let start = SslRequest::parse_from(&mut cursor)?;
         if cursor.is_empty() && start.capabilities.has(Capabilities::SSL) {
             return Ok(Self::SslRequest(start));
@@ -263,7 +263,7 @@ impl ClientAnswer {
         };
         let mut attributes = Vec::new();
         if start.capabilities.has(Capabilities::CONNECT_ATTRS) && !cursor.is_empty() {
-            let mut pairs = Cursor::new("connection attributes", cursor.lenenc_bytes()?);
+            let mut pairs = ByteCursor::new("connection attributes", cursor.lenenc_bytes()?);
             while !pairs.is_empty() {
                 attributes.push((text(pairs.lenenc_bytes()?), text(pairs.lenenc_bytes()?)));
             }

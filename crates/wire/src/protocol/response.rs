@@ -2,7 +2,7 @@
 
 use super::capabilities::{Capabilities, ServerStatus};
 use crate::WireError;
-use crate::cursor::{Cursor, put_lenenc_int};
+use crate::cursor::{ByteCursor, put_lenenc_int};
 
 /// The first byte of an OK packet.
 pub const OK: u8 = 0x00;
@@ -36,7 +36,7 @@ impl OkPacket {
     /// # Errors
     /// [`WireError::Truncated`] or [`WireError::Malformed`].
     pub fn parse(payload: &[u8]) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new("OK packet", payload);
+        let mut cursor = ByteCursor::new("OK packet", payload);
         match cursor.u8()? {
             OK | EOF => {}
             other => return Err(WireError::malformed("OK packet", format!("begins with {other:#04x}"))),
@@ -76,7 +76,7 @@ impl ErrPacket {
     /// # Errors
     /// [`WireError::Truncated`] or [`WireError::Malformed`].
     pub fn parse(payload: &[u8]) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new("ERR packet", payload);
+        let mut cursor = ByteCursor::new("ERR packet", payload);
         let first = cursor.u8()?;
         if first != ERR {
             return Err(WireError::malformed("ERR packet", format!("begins with {first:#04x}")));
@@ -146,7 +146,7 @@ impl EofPacket {
             let ok = OkPacket::parse(payload)?;
             return Ok(Self { warnings: ok.warnings, status: ok.status });
         }
-        let mut cursor = Cursor::new("EOF packet", payload);
+        let mut cursor = ByteCursor::new("EOF packet", payload);
         let first = cursor.u8()?;
         if first != EOF {
             return Err(WireError::malformed("EOF packet", format!("begins with {first:#04x}")));

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::WireError;
-use crate::cursor::{Cursor, put_lenenc_bytes, put_lenenc_int};
+use crate::cursor::{ByteCursor, put_lenenc_bytes, put_lenenc_int};
 
 /// The most columns a result may claim; servers stop at 4096 per table.
 pub const COLUMNS_MAX: u64 = 65_535;
@@ -16,7 +16,7 @@ const NULL: u8 = 0xfb;
 /// # Errors
 /// [`WireError::TooLarge`] beyond [`COLUMNS_MAX`]; [`WireError::Truncated`] or [`WireError::Malformed`].
 pub fn parse_column_count(payload: &[u8]) -> Result<usize, WireError> {
-    let mut cursor = Cursor::new("column count", payload);
+    let mut cursor = ByteCursor::new("column count", payload);
     let count = cursor.lenenc_int()?;
     if count == 0 || !cursor.is_empty() {
         return Err(WireError::malformed(
@@ -61,7 +61,7 @@ impl ColumnDefinition {
     /// # Errors
     /// [`WireError::Truncated`] or [`WireError::Malformed`].
     pub fn parse(payload: &[u8]) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new("column definition", payload);
+        let mut cursor = ByteCursor::new("column definition", payload);
         cursor.lenenc_bytes()?; // the catalogue, always "def"
         let mut text = || cursor.lenenc_bytes().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
         let (schema, table, table_original, name, name_original) =
@@ -109,7 +109,7 @@ pub fn parse_text_row(payload: &[u8], columns: usize) -> Result<Vec<Option<Range
         let needed = columns - payload.len();
         return Err(WireError::Truncated { what: "text row", offset: payload.len(), needed });
     }
-    let mut cursor = Cursor::new("text row", payload);
+    let mut cursor = ByteCursor::new("text row", payload);
     let mut values = Vec::with_capacity(columns);
     for _ in 0..columns {
         if cursor.peek_u8() == Some(NULL) {
@@ -130,14 +130,14 @@ pub fn parse_text_row(payload: &[u8], columns: usize) -> Result<Vec<Option<Range
 /// The values of a text row one after the other, `None` for NULL, without a list of their places. Ends behind the first error.
 #[derive(Debug, Clone)]
 pub struct TextRowValues<'a> {
-    cursor: Cursor<'a>,
+    cursor: ByteCursor<'a>,
     left: usize,
 }
 
 impl<'a> TextRowValues<'a> {
     /// The values of a row with so many columns.
     pub fn new(payload: &'a [u8], columns: usize) -> Self {
-        Self { cursor: Cursor::new("text row", payload), left: columns }
+        Self { cursor: ByteCursor::new("text row", payload), left: columns }
     }
 
     fn value(&mut self) -> Result<Option<&'a [u8]>, WireError> {

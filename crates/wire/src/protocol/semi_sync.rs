@@ -5,7 +5,7 @@
 //! [`MAGIC`].
 
 use crate::WireError;
-use crate::cursor::Cursor;
+use crate::cursor::ByteCursor;
 
 /// The byte that semi-sync headers and acknowledgements begin with.
 pub const MAGIC: u8 = 0xef;
@@ -29,7 +29,7 @@ impl SemiSyncHeader {
     /// # Errors
     /// [`WireError::Truncated`]; [`WireError::Malformed`] if the magic byte is missing.
     pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new("semi-sync header", bytes);
+        let mut cursor = ByteCursor::new("semi-sync header", bytes);
         let magic = cursor.u8()?;
         if magic != MAGIC {
             return Err(WireError::malformed("semi-sync header", format!("begins with {magic:#04x}")));
@@ -59,7 +59,7 @@ impl<'a> Ack<'a> {
     /// [`WireError::Truncated`]; [`WireError::Malformed`] without the magic byte; [`WireError::TooLarge`] for a file
     /// name beyond [`FILE_NAME_BYTES_MAX`].
     pub fn parse(payload: &'a [u8]) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new("semi-sync acknowledgement", payload);
+        let mut cursor = ByteCursor::new("semi-sync acknowledgement", payload);
         let magic = cursor.u8()?;
         if magic != MAGIC {
             let reason = format!("begins with {magic:#04x}");

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::WireError;
-use crate::cursor::Cursor;
+use crate::cursor::ByteCursor;
 
 /// The type bytes that table maps and results carry (`enum_field_types` of both flavours).
 pub mod type_code {
@@ -53,7 +53,7 @@ pub const CHARSET_BINARY: u32 = 63;
 /// What stems from optional metadata is `None` where the source did not log it (MariaDB by default logs none of it);
 /// a caller that knows the schema may fill it in before decoding rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Column {
+pub struct BinlogColumn {
     /// The resolved type, with its parameters.
     pub column_type: ColumnType,
     /// The type byte as it stands in the table map, see [`type_code`]. ENUM and SET stand there as STRING.
@@ -78,7 +78,7 @@ pub struct Column {
     pub vector_dimensions: Option<u32>,
 }
 
-impl Column {
+impl BinlogColumn {
     /// A column of which nothing but its type is known.
     pub fn new(column_type: ColumnType, type_code: u8, metadata: u16, nullable: bool) -> Self {
         Self {
@@ -229,9 +229,9 @@ impl ColumnType {
     ///
     /// # Errors
     /// [`WireError::Unsupported`] for a type that is not known; [`WireError::Malformed`] for parameters out of range.
-    pub fn read(code: u8, metadata: &mut Cursor<'_>) -> Result<(Self, u16), WireError> {
+    pub fn read(code: u8, metadata: &mut ByteCursor<'_>) -> Result<(Self, u16), WireError> {
         use type_code as code_of;
-        let one_byte = |metadata: &mut Cursor<'_>| metadata.u8().map(u16::from);
+        let one_byte = |metadata: &mut ByteCursor<'_>| metadata.u8().map(u16::from);
         let (column_type, meta) = match code {
             code_of::TINY => (Self::Tiny, 0),
             code_of::SHORT => (Self::Short, 0),
@@ -362,7 +362,7 @@ impl ColumnType {
             Self::Enum { bytes } | Self::Set { bytes } => usize::from(bytes),
             _ => {
                 let prefix = self.length_prefix_bytes();
-                let length = Cursor::new("row value", bytes).uint(prefix)?;
+                let length = ByteCursor::new("row value", bytes).uint(prefix)?;
                 // At most four bytes of length, so the sum fits in any usize of 64 bits; saturate on others.
                 usize::try_from(length).unwrap_or(usize::MAX).saturating_add(prefix)
             }
@@ -465,7 +465,7 @@ mod tests {
     use super::*;
 
     fn read(code: u8, metadata: &[u8]) -> Result<(ColumnType, u16), WireError> {
-        ColumnType::read(code, &mut Cursor::new("test", metadata))
+        ColumnType::read(code, &mut ByteCursor::new("test", metadata))
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::fmt;
 use flate2::{Decompress, FlushDecompress, Status};
 
 use crate::WireError;
-use crate::cursor::Cursor;
+use crate::cursor::ByteCursor;
 
 const WHAT: &str = "compressed column";
 const METHOD_STORED: u8 = 0;
@@ -44,7 +44,7 @@ impl<'a> CompressedBytes<'a> {
         if self.stored.is_empty() {
             return Ok(Vec::new());
         }
-        let mut cursor = Cursor::new(WHAT, self.stored);
+        let mut cursor = ByteCursor::new(WHAT, self.stored);
         let head = cursor.u8()?;
         match head >> 4 {
             METHOD_STORED => Ok(cursor.rest().to_vec()),

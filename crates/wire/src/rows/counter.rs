@@ -13,7 +13,7 @@ const VALUE_OPTION_PARTIAL_JSON: u8 = 1;
 
 /// How a table's values are passed over.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TableShape {
+pub struct RowLayout {
     columns: Arc<[Width]>,
     json_columns: usize,
 }
@@ -26,13 +26,13 @@ enum Width {
     Prefixed(u8),
 }
 
-impl TableShape {
+impl RowLayout {
     /// The shape of a table as it was mapped.
     ///
     /// # Errors
     /// [`WireError`] never, for a table map that was parsed.
     pub fn new(table: &TableMap) -> Result<Self, WireError> {
-        let width = |column: &super::Column| match column.column_type.length_prefix_bytes() {
+        let width = |column: &super::BinlogColumn| match column.column_type.length_prefix_bytes() {
             0 => column.column_type.encoded_length(&[]).map(|bytes| Width::Fixed(bytes as u32)),
             prefix => Ok(Width::Prefixed(prefix as u8)),
         };
@@ -44,7 +44,7 @@ impl TableShape {
 /// Counts the rows of one rows event.
 #[derive(Debug)]
 pub struct RowCounter {
-    shape: TableShape,
+    shape: RowLayout,
     kind: RowsKind,
     /// Indexes of the columns that the first image of a row holds, and the second, if it has one.
     present: [Vec<u16>; 2],
@@ -52,7 +52,7 @@ pub struct RowCounter {
     bytes: u64,
     /// Which image of the row is being passed over.
     image: usize,
-    step: Step,
+    step: CounterState,
     /// Bytes of values still to be passed over.
     skip: u64,
     /// What came of the small piece that `step` needs whole: a bitmap, a length, options.
@@ -61,7 +61,7 @@ pub struct RowCounter {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum CounterState {
     /// Before an image.
     Image,
     /// The options in front of the after image of a partial update.
@@ -79,7 +79,7 @@ impl RowCounter {
     ///
     /// # Errors
     /// [`WireError::Malformed`] if the event has another number of columns than the table.
-    pub fn new(shape: &TableShape, event: &RowsEvent<'_>) -> Result<Self, WireError> {
+    pub fn new(shape: &RowLayout, event: &RowsEvent<'_>) -> Result<Self, WireError> {
         if event.column_count != shape.columns.len() {
             return Err(WireError::malformed(
                 "rows event",
@@ -98,7 +98,7 @@ impl RowCounter {
             rows: 0,
             bytes: 0,
             image: 0,
-            step: Step::Image,
+            step: CounterState::Image,
             skip: 0,
             piece: Vec::new(),
             nulls: Vec::new(),
@@ -120,7 +120,7 @@ impl RowCounter {
             let skipped = self.skip.min(input.len() as u64);
             self.skip -= skipped;
             input = &input[skipped as usize..];
-            if self.skip > 0 || (input.is_empty() && self.step == Step::Image) {
+            if self.skip > 0 || (input.is_empty() && self.step == CounterState::Image) {
                 return Ok(());
             }
             if !self.advance(&mut input)? {
@@ -135,16 +135,16 @@ impl RowCounter {
     /// [`WireError::Truncated`] if the last row is not whole.
     pub fn finish(mut self) -> Result<u64, WireError> {
         // What is left may take no bytes: columns that are all NULL.
-        while self.skip == 0 && !(self.step == Step::Image && self.image == 0) {
+        while self.skip == 0 && !(self.step == CounterState::Image && self.image == 0) {
             if !self.advance(&mut &[][..])? {
                 break;
             }
         }
-        if self.skip > 0 || self.step != Step::Image || self.image != 0 {
+        if self.skip > 0 || self.step != CounterState::Image || self.image != 0 {
             let needed = usize::try_from(self.skip).unwrap_or(usize::MAX).max(1);
             return Err(WireError::Truncated { what: WHAT, offset: self.bytes as usize, needed });
         }
-        // A row without columns takes no bytes, and is then the only one: see `Rows`.
+        // A row without columns takes no bytes, and is then the only one: see `RowChangeIter`.
         match (self.bytes, self.kind) {
             (0, RowsKind::Write) if self.present[0].is_empty() => Ok(1),
             (0, RowsKind::Write) => Err(WireError::Truncated { what: WHAT, offset: 0, needed: 1 }),
@@ -155,11 +155,11 @@ impl RowCounter {
     /// Does one step; false if there are not the bytes for it.
     fn advance(&mut self, input: &mut &[u8]) -> Result<bool, WireError> {
         match self.step {
-            Step::Image => {
+            CounterState::Image => {
                 let partial = self.image == 1 && self.kind == RowsKind::PartialUpdate;
-                self.step = if partial { Step::Options } else { Step::Nulls };
+                self.step = if partial { CounterState::Options } else { CounterState::Nulls };
             }
-            Step::Options => {
+            CounterState::Options => {
                 if !take_piece(&mut self.piece, input, 1) {
                     return Ok(false);
                 }
@@ -167,25 +167,25 @@ impl RowCounter {
                 if options & !VALUE_OPTION_PARTIAL_JSON != 0 {
                     return Err(WireError::unsupported(WHAT, format!("value options {options:#x}")));
                 }
-                self.step = if options == 0 { Step::Nulls } else { Step::PartialBits };
+                self.step = if options == 0 { CounterState::Nulls } else { CounterState::PartialBits };
                 self.piece.clear();
             }
-            Step::PartialBits => {
+            CounterState::PartialBits => {
                 if !take_piece(&mut self.piece, input, self.shape.json_columns.div_ceil(8)) {
                     return Ok(false);
                 }
                 self.piece.clear();
-                self.step = Step::Nulls;
+                self.step = CounterState::Nulls;
             }
-            Step::Nulls => {
+            CounterState::Nulls => {
                 if !take_piece(&mut self.piece, input, self.present[self.image].len().div_ceil(8)) {
                     return Ok(false);
                 }
                 std::mem::swap(&mut self.nulls, &mut self.piece);
                 self.piece.clear();
-                self.step = Step::Column(0);
+                self.step = CounterState::Column(0);
             }
-            Step::Column(index) => return self.columns(index, input),
+            CounterState::Column(index) => return self.columns(index, input),
         }
         Ok(true)
     }
@@ -202,7 +202,7 @@ impl RowCounter {
                 Width::Fixed(bytes) => u64::from(bytes),
                 Width::Prefixed(prefix) => {
                     if !take_piece(&mut self.piece, input, usize::from(prefix)) {
-                        self.step = Step::Column(index);
+                        self.step = CounterState::Column(index);
                         return Ok(false);
                     }
                     let length =
@@ -215,7 +215,7 @@ impl RowCounter {
             if bytes > input.len() as u64 {
                 self.skip = bytes - input.len() as u64;
                 *input = &[];
-                self.step = Step::Column(index);
+                self.step = CounterState::Column(index);
                 return Ok(true);
             }
             *input = &input[bytes as usize..];
@@ -225,7 +225,7 @@ impl RowCounter {
     }
 
     fn end_image(&mut self) -> Result<(), WireError> {
-        self.step = Step::Image;
+        self.step = CounterState::Image;
         let images = match self.kind {
             RowsKind::Write | RowsKind::Delete => 1,
             RowsKind::Update | RowsKind::PartialUpdate => 2,
@@ -256,8 +256,8 @@ mod tests {
 
     use super::*;
     use crate::Flavour;
-    use crate::rows::column::{Column, ColumnType, type_code};
-    use crate::rows::image::Rows;
+    use crate::rows::column::{BinlogColumn, ColumnType, type_code};
+    use crate::rows::image::RowChangeIter;
 
     fn any_column() -> impl Strategy<Value = ColumnType> {
         prop_oneof![
@@ -355,7 +355,7 @@ mod tests {
                 flags: 1,
                 schema: "s".into(),
                 table: "t".into(),
-                columns: types.iter().map(|kind| Column::new(*kind, type_code::LONG, 0, true)).collect(),
+                columns: types.iter().map(|kind| BinlogColumn::new(*kind, type_code::LONG, 0, true)).collect(),
                 metadata: Default::default(),
             };
             let mut bytes = images(&types, [&first, &second], kind, &random, rows);
@@ -373,8 +373,8 @@ mod tests {
                 rows: &bytes,
                 compressed: false,
             };
-            let walked: Result<Vec<_>, _> = Rows::new(&table, &event, &bytes).unwrap().collect();
-            let mut counter = RowCounter::new(&TableShape::new(&table).unwrap(), &event).unwrap();
+            let walked: Result<Vec<_>, _> = RowChangeIter::new(&table, &event, &bytes).unwrap().collect();
+            let mut counter = RowCounter::new(&RowLayout::new(&table).unwrap(), &event).unwrap();
             let counted = bytes.chunks(piece).try_for_each(|chunk| counter.update(chunk)).and_then(|()| counter.finish());
             match walked {
                 Ok(rows) => prop_assert_eq!(counted, Ok(rows.len() as u64)),
@@ -384,7 +384,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_counted_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in any_kind()) {
-            let shape = TableShape {
+            let shape = RowLayout {
                 columns: [Width::Fixed(4), Width::Prefixed(2), Width::Prefixed(4)].into(),
                 json_columns: 1,
             };

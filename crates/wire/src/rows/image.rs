@@ -1,10 +1,10 @@
 //! Row images: the columns that an image holds, which of them are NULL, and the values one behind the other.
 
-use super::column::{Column, ColumnType};
+use super::column::{BinlogColumn, ColumnType};
 use super::table_map::TableMap;
-use super::value::Value;
+use super::value::BinlogValue;
 use crate::WireError;
-use crate::cursor::Cursor;
+use crate::cursor::ByteCursor;
 use crate::event::{RowsEvent, RowsKind};
 
 const WHAT: &str = "row image";
@@ -37,7 +37,7 @@ pub struct Image<'a> {
 
 /// One column of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cell<'a> {
+pub struct ImageCell<'a> {
     /// Index of the column in the table map, from 0.
     pub index: usize,
     /// The value's bytes in the event with any length prefix; `None` for NULL.
@@ -46,17 +46,16 @@ pub struct Cell<'a> {
     pub partial: bool,
 }
 
-impl<'a> Cell<'a> {
+impl<'a> ImageCell<'a> {
     /// Decodes the value; `columns` are the table map's.
     ///
     /// # Errors
     /// [`WireError`] if the bytes are no value of the column's type.
-    pub fn value(&self, columns: &[Column]) -> Result<Value<'a>, WireError> {
+    pub fn value(&self, columns: &[BinlogColumn]) -> Result<BinlogValue<'a>, WireError> {
         match (self.raw, columns.get(self.index)) {
-            (None, _) => Ok(Value::Null),
-            (Some(raw), Some(column)) => {
-                Value::decode(raw, column, self.partial).map_err(|error| error.in_column(column, self.index))
-            }
+            (None, _) => Ok(BinlogValue::Null),
+            (Some(raw), Some(column)) => BinlogValue::decode(raw, column, self.partial)
+                .map_err(|error| error.in_column(column, self.index)),
             (Some(_), None) => Err(WireError::malformed(WHAT, format!("no column {}", self.index))),
         }
     }
@@ -89,15 +88,21 @@ impl<'a> Image<'a> {
     }
 
     /// The columns that the image holds, in order.
-    pub fn cells(&self) -> Cells<'a> {
-        Cells { image: *self, index: 0, json_index: 0, null_index: 0, cursor: Cursor::new(WHAT, self.values) }
+    pub fn cells(&self) -> ImageCells<'a> {
+        ImageCells {
+            image: *self,
+            index: 0,
+            json_index: 0,
+            null_index: 0,
+            cursor: ByteCursor::new(WHAT, self.values),
+        }
     }
 
     /// The cell of column `index`; `None` if the image does not hold it.
     ///
     /// # Errors
-    /// As [`Cells`]. Walks the image from its start.
-    pub fn cell(&self, index: usize) -> Result<Option<Cell<'a>>, WireError> {
+    /// As [`ImageCells`]. Walks the image from its start.
+    pub fn cell(&self, index: usize) -> Result<Option<ImageCell<'a>>, WireError> {
         for cell in self.cells() {
             let cell = cell?;
             if cell.index == index {
@@ -118,7 +123,7 @@ impl<'a> Image<'a> {
         after_of_partial: bool,
         bytes: &'a [u8],
     ) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new(WHAT, bytes);
+        let mut cursor = ByteCursor::new(WHAT, bytes);
         let image = Self::read(table, present, after_of_partial, &mut cursor)?;
         if !cursor.is_empty() {
             return Err(WireError::malformed(WHAT, format!("{} bytes behind it", cursor.remaining())));
@@ -131,7 +136,7 @@ impl<'a> Image<'a> {
         table: &'a TableMap,
         present: &'a [u8],
         after_of_partial: bool,
-        cursor: &mut Cursor<'a>,
+        cursor: &mut ByteCursor<'a>,
     ) -> Result<Self, WireError> {
         let whole = cursor.peek_rest();
         let start = cursor.position();
@@ -159,18 +164,18 @@ impl<'a> Image<'a> {
     }
 }
 
-/// Iterates over the [`Cell`]s of an image. After an error it ends.
+/// Iterates over the [`ImageCell`]s of an image. After an error it ends.
 #[derive(Debug, Clone)]
-pub struct Cells<'a> {
+pub struct ImageCells<'a> {
     image: Image<'a>,
     index: usize,
     json_index: usize,
     null_index: usize,
-    cursor: Cursor<'a>,
+    cursor: ByteCursor<'a>,
 }
 
-impl<'a> Iterator for Cells<'a> {
-    type Item = Result<Cell<'a>, WireError>;
+impl<'a> Iterator for ImageCells<'a> {
+    type Item = Result<ImageCell<'a>, WireError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let columns = &self.image.table.columns;
@@ -189,11 +194,11 @@ impl<'a> Iterator for Cells<'a> {
             let null = bit(self.image.nulls, self.null_index);
             self.null_index += 1;
             if null {
-                return Some(Ok(Cell { index, raw: None, partial }));
+                return Some(Ok(ImageCell { index, raw: None, partial }));
             }
             let length = column.column_type.encoded_length(self.cursor.peek_rest());
             return Some(match length.and_then(|length| self.cursor.bytes(length)) {
-                Ok(raw) => Ok(Cell { index, raw: Some(raw), partial }),
+                Ok(raw) => Ok(ImageCell { index, raw: Some(raw), partial }),
                 Err(error) => {
                     self.index = columns.len();
                     Err(error.in_column(column, index))
@@ -205,16 +210,16 @@ impl<'a> Iterator for Cells<'a> {
 
 /// Iterates over the changed rows of a rows event. After an error it ends.
 #[derive(Debug, Clone)]
-pub struct Rows<'a> {
+pub struct RowChangeIter<'a> {
     table: &'a TableMap,
     kind: RowsKind,
     present: &'a [u8],
     present_after: &'a [u8],
-    cursor: Cursor<'a>,
+    cursor: ByteCursor<'a>,
     done: bool,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> RowChangeIter<'a> {
     /// The rows of `event`, whose images, decompressed ([`RowsEvent::images`]), are `images`.
     ///
     /// # Errors
@@ -232,7 +237,7 @@ impl<'a> Rows<'a> {
             kind: event.kind,
             present: event.columns_present,
             present_after: event.columns_present_after,
-            cursor: Cursor::new(WHAT, images),
+            cursor: ByteCursor::new(WHAT, images),
             done: false,
         })
     }
@@ -252,7 +257,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-impl<'a> Iterator for Rows<'a> {
+impl<'a> Iterator for RowChangeIter<'a> {
     type Item = Result<RowChange<'a>, WireError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -295,7 +300,7 @@ mod tests {
             flags: 1,
             schema: "s".into(),
             table: "t".into(),
-            columns: columns.iter().map(|(kind, code)| Column::new(*kind, *code, 0, true)).collect(),
+            columns: columns.iter().map(|(kind, code)| BinlogColumn::new(*kind, *code, 0, true)).collect(),
             metadata: Default::default(),
         }
     }
@@ -319,7 +324,7 @@ mod tests {
     const TEXT: (ColumnType, u8) = (ColumnType::VarChar { bytes_max: 10 }, type_code::VARCHAR);
     const JSON: (ColumnType, u8) = (ColumnType::Json { length_bytes: 4 }, type_code::JSON);
 
-    fn values<'a>(image: Option<Image<'a>>) -> Vec<(usize, Value<'a>)> {
+    fn values<'a>(image: Option<Image<'a>>) -> Vec<(usize, BinlogValue<'a>)> {
         let image = image.unwrap();
         image
             .cells()
@@ -333,10 +338,10 @@ mod tests {
         let table = table(&[INT, TEXT]);
         let images = [0u8, 1, 0, 0, 0, 2, b'h', b'i', 0b10, 255, 255, 255, 255];
         let event = event(RowsKind::Write, 2, &[0b11], &[0b11]);
-        let rows: Vec<_> = Rows::new(&table, &event, &images).unwrap().map(Result::unwrap).collect();
+        let rows: Vec<_> = RowChangeIter::new(&table, &event, &images).unwrap().map(Result::unwrap).collect();
         assert_eq!(rows.len(), 2);
-        assert_eq!(values(rows[0].after), [(0, Value::Int(1)), (1, Value::Bytes(b"hi"))]);
-        assert_eq!(values(rows[1].after), [(0, Value::Int(-1)), (1, Value::Null)]);
+        assert_eq!(values(rows[0].after), [(0, BinlogValue::Int(1)), (1, BinlogValue::Bytes(b"hi"))]);
+        assert_eq!(values(rows[1].after), [(0, BinlogValue::Int(-1)), (1, BinlogValue::Null)]);
         assert_eq!(rows[0].after.unwrap().bytes(), &images[..8]);
         assert!(rows[0].after.unwrap().is_full() && rows[0].before.is_none());
         assert_eq!(rows[0].after.unwrap().cell(1).unwrap().unwrap().raw, Some(&images[5..8]));
@@ -348,9 +353,9 @@ mod tests {
         // Before: the key. After: only the text, which becomes NULL.
         let images = [0u8, 7, 0, 0, 0, 1];
         let event = event(RowsKind::Update, 3, &[0b001], &[0b010]);
-        let rows: Vec<_> = Rows::new(&table, &event, &images).unwrap().map(Result::unwrap).collect();
-        assert_eq!(values(rows[0].before), [(0, Value::Int(7))]);
-        assert_eq!(values(rows[0].after), [(1, Value::Null)]);
+        let rows: Vec<_> = RowChangeIter::new(&table, &event, &images).unwrap().map(Result::unwrap).collect();
+        assert_eq!(values(rows[0].before), [(0, BinlogValue::Int(7))]);
+        assert_eq!(values(rows[0].after), [(1, BinlogValue::Null)]);
         assert!(!rows[0].before.unwrap().is_full());
     }
 
@@ -360,10 +365,10 @@ mod tests {
         // After image: only the second JSON column, partial, with a diff of four bytes.
         let images = [0u8, 7, 0, 0, 0, 1, 0b10, 0, 4, 0, 0, 0, 2, 2, b'$', b'x'];
         let event = event(RowsKind::PartialUpdate, 3, &[0b001], &[0b100]);
-        let rows: Vec<_> = Rows::new(&table, &event, &images).unwrap().map(Result::unwrap).collect();
+        let rows: Vec<_> = RowChangeIter::new(&table, &event, &images).unwrap().map(Result::unwrap).collect();
         let after = rows[0].after.unwrap();
         assert!(
-            matches!(values(Some(after))[..], [(2, Value::JsonDiff(diff))] if diff.bytes() == [2, 2, b'$', b'x'])
+            matches!(values(Some(after))[..], [(2, BinlogValue::JsonDiff(diff))] if diff.bytes() == [2, 2, b'$', b'x'])
         );
         assert_eq!(after.bytes(), &images[5..]);
     }
@@ -372,9 +377,9 @@ mod tests {
     fn a_row_without_columns_is_one_row() {
         let table = table(&[INT]);
         let write = event(RowsKind::Write, 1, &[0], &[0]);
-        let rows: Vec<_> = Rows::new(&table, &write, &[]).unwrap().map(Result::unwrap).collect();
+        let rows: Vec<_> = RowChangeIter::new(&table, &write, &[]).unwrap().map(Result::unwrap).collect();
         assert!(rows.len() == 1 && rows[0].after.unwrap().is_empty());
-        let mut hostile = Rows::new(&table, &write, &[0; 9]).unwrap();
+        let mut hostile = RowChangeIter::new(&table, &write, &[0; 9]).unwrap();
         assert!(hostile.next().unwrap().is_err());
         assert!(hostile.next().is_none());
     }
@@ -383,12 +388,12 @@ mod tests {
     fn a_cut_image_is_an_error_and_the_end() {
         let table = table(&[INT, TEXT]);
         let event = event(RowsKind::Delete, 2, &[0b11], &[0b11]);
-        let mut rows = Rows::new(&table, &event, &[0, 1, 0, 0, 0, 9, b'h']).unwrap();
+        let mut rows = RowChangeIter::new(&table, &event, &[0, 1, 0, 0, 0, 9, b'h']).unwrap();
         let error = rows.next().unwrap().unwrap_err();
         assert_eq!(error.code(), "TW-WIRE-0001");
         assert!(error.to_string().starts_with("column 2: row image is truncated"), "{error}");
         assert!(rows.next().is_none());
-        assert!(Rows::new(&super::tests::table(&[INT]), &event, &[]).is_err());
+        assert!(RowChangeIter::new(&super::tests::table(&[INT]), &event, &[]).is_err());
     }
 
     proptest! {
@@ -404,7 +409,7 @@ mod tests {
             let table = table(&[INT, TEXT, JSON]);
             let (present, after) = ([present], [after]);
             let event = event(kind, 3, &present, &after);
-            for row in Rows::new(&table, &event, &images).unwrap() {
+            for row in RowChangeIter::new(&table, &event, &images).unwrap() {
                 let Ok(row) = row else { break };
                 for image in [row.before, row.after].into_iter().flatten() {
                     for cell in image.cells() {

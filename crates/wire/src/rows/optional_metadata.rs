@@ -3,8 +3,8 @@
 //! A list of fields, each a type byte, a length and its bytes. Fields that are not known are kept raw: the servers
 //! promise that a reader may pass over them.
 
-use crate::cursor::Cursor;
-use crate::rows::column::{Column, ColumnType};
+use crate::cursor::ByteCursor;
+use crate::rows::column::{BinlogColumn, ColumnType};
 use crate::{Flavour, WireError};
 
 /// The type bytes of the fields.
@@ -47,16 +47,16 @@ pub struct TableMetadata {
 /// Reads all fields of `bytes`, fills what they say into `columns`, and returns the rest.
 pub(super) fn read(
     bytes: &[u8],
-    columns: &mut [Column],
+    columns: &mut [BinlogColumn],
     flavour: Flavour,
 ) -> Result<TableMetadata, WireError> {
     let is_character = |column: ColumnType| is_character(column, flavour);
     let mut table = TableMetadata::default();
-    let mut cursor = Cursor::new(WHAT, bytes);
+    let mut cursor = ByteCursor::new(WHAT, bytes);
     while !cursor.is_empty() {
         let field_type = cursor.u8()?;
         let value = cursor.lenenc_bytes()?;
-        let mut value = Cursor::new(WHAT, value);
+        let mut value = ByteCursor::new(WHAT, value);
         match field_type {
             field::SIGNEDNESS => {
                 let signed = columns.iter_mut().filter(|column| column.column_type.has_signedness());
@@ -131,7 +131,7 @@ fn is_enum_or_set(column: ColumnType) -> bool {
     matches!(column, ColumnType::Enum { .. } | ColumnType::Set { .. })
 }
 
-fn number(value: &mut Cursor<'_>) -> Result<u32, WireError> {
+fn number(value: &mut ByteCursor<'_>) -> Result<u32, WireError> {
     let number = value.lenenc_int()?;
     u32::try_from(number).map_err(|_| WireError::malformed(WHAT, format!("the number {number}")))
 }
@@ -143,7 +143,7 @@ fn utf8(bytes: &[u8]) -> Result<String, WireError> {
     }
 }
 
-fn key_column(value: &mut Cursor<'_>, columns: usize) -> Result<u16, WireError> {
+fn key_column(value: &mut ByteCursor<'_>, columns: usize) -> Result<u16, WireError> {
     let column = value.lenenc_int()?;
     match u16::try_from(column) {
         Ok(index) if usize::from(index) < columns => Ok(index),
@@ -153,9 +153,9 @@ fn key_column(value: &mut Cursor<'_>, columns: usize) -> Result<u16, WireError> 
 
 /// Hands one bit per column, first column in the highest bit.
 fn each_bit<'c>(
-    value: &mut Cursor<'_>,
-    columns: impl Iterator<Item = &'c mut Column>,
-    mut set: impl FnMut(&mut Column, bool),
+    value: &mut ByteCursor<'_>,
+    columns: impl Iterator<Item = &'c mut BinlogColumn>,
+    mut set: impl FnMut(&mut BinlogColumn, bool),
 ) -> Result<(), WireError> {
     let mut byte = 0;
     for (index, column) in columns.enumerate() {
@@ -169,12 +169,12 @@ fn each_bit<'c>(
 
 /// One collation for all columns that `counts`, then pairs of index (among those) and collation for the exceptions.
 fn default_collations(
-    value: &mut Cursor<'_>,
-    columns: &mut [Column],
+    value: &mut ByteCursor<'_>,
+    columns: &mut [BinlogColumn],
     counts: impl Fn(ColumnType) -> bool,
 ) -> Result<(), WireError> {
     let default = number(value)?;
-    let mut counted: Vec<&mut Column> =
+    let mut counted: Vec<&mut BinlogColumn> =
         columns.iter_mut().filter(|column| counts(column.column_type)).collect();
     for column in &mut counted {
         column.collation = Some(default);
@@ -192,8 +192,8 @@ fn default_collations(
 }
 
 fn each_collation(
-    value: &mut Cursor<'_>,
-    columns: &mut [Column],
+    value: &mut ByteCursor<'_>,
+    columns: &mut [BinlogColumn],
     counts: impl Fn(ColumnType) -> bool,
 ) -> Result<(), WireError> {
     for column in columns.iter_mut().filter(|column| counts(column.column_type)) {
@@ -203,8 +203,8 @@ fn each_collation(
 }
 
 fn each_members(
-    value: &mut Cursor<'_>,
-    columns: &mut [Column],
+    value: &mut ByteCursor<'_>,
+    columns: &mut [BinlogColumn],
     counts: impl Fn(ColumnType) -> bool,
 ) -> Result<(), WireError> {
     for column in columns.iter_mut().filter(|column| counts(column.column_type)) {

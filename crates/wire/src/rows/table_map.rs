@@ -1,7 +1,7 @@
 //! TABLE_MAP: what a table looked like when the rows that follow were logged.
 
-use crate::cursor::Cursor;
-use crate::rows::column::{Column, ColumnType};
+use crate::cursor::ByteCursor;
+use crate::rows::column::{BinlogColumn, ColumnType};
 use crate::rows::optional_metadata::{self, TableMetadata};
 use crate::{Flavour, WireError};
 
@@ -28,7 +28,7 @@ pub struct TableMap {
     pub table: String,
     /// The columns that rows have, in order. Without columns the server does not log (hidden ones of functional
     /// indexes).
-    pub columns: Vec<Column>,
+    pub columns: Vec<BinlogColumn>,
     /// What optional metadata says beyond single columns.
     pub metadata: TableMetadata,
 }
@@ -50,7 +50,7 @@ impl TableMap {
     /// # Errors
     /// [`WireError`] if the bytes end early, contradict each other, or name a column type that is not known.
     pub fn parse(body: &[u8], flavour: Flavour) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new(WHAT, body);
+        let mut cursor = ByteCursor::new(WHAT, body);
         let table_id = cursor.u48()?;
         let flags = cursor.u16()?;
         let schema = name(&mut cursor)?;
@@ -60,13 +60,13 @@ impl TableMap {
             _ => return Err(WireError::malformed(WHAT, format!("more than {COLUMNS_MAX} columns"))),
         };
         let type_codes = cursor.bytes(count)?;
-        let mut type_metadata = Cursor::new("column metadata", cursor.lenenc_bytes()?);
+        let mut type_metadata = ByteCursor::new("column metadata", cursor.lenenc_bytes()?);
         let nullable = cursor.bytes(count.div_ceil(8))?;
         let mut columns = Vec::with_capacity(count);
         for (index, code) in type_codes.iter().enumerate() {
             let (column_type, metadata) = ColumnType::read(*code, &mut type_metadata)?;
             let nullable = nullable[index / 8] >> (index % 8) & 1 != 0;
-            columns.push(Column::new(column_type, *code, metadata, nullable));
+            columns.push(BinlogColumn::new(column_type, *code, metadata, nullable));
         }
         if !type_metadata.is_empty() {
             return Err(WireError::malformed(
@@ -83,7 +83,7 @@ impl TableMap {
     /// # Errors
     /// [`WireError::Truncated`] if it is not there.
     pub fn peek_table_id(body: &[u8]) -> Result<u64, WireError> {
-        Cursor::new(WHAT, body).u48()
+        ByteCursor::new(WHAT, body).u48()
     }
 
     /// Whether the first column is a primary key that the server made up and hides.
@@ -98,7 +98,7 @@ impl TableMap {
 }
 
 /// A name: its length, its bytes, and a zero byte that the length does not count.
-fn name(cursor: &mut Cursor<'_>) -> Result<String, WireError> {
+fn name(cursor: &mut ByteCursor<'_>) -> Result<String, WireError> {
     let bytes = cursor.lenenc_bytes()?;
     if cursor.u8()? != 0 {
         return Err(WireError::malformed(WHAT, "a name without its terminating zero"));

@@ -7,7 +7,7 @@ use std::fmt;
 
 use super::column::fraction_bytes;
 use crate::WireError;
-use crate::cursor::Cursor;
+use crate::cursor::ByteCursor;
 
 /// A calendar date, `0000-00-00` included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -62,7 +62,7 @@ pub struct Timestamp {
 const WHAT: &str = "temporal value";
 
 /// Reads the big-endian fraction of `digits` digits that follows a temporal value, in millionths.
-fn read_fraction(cursor: &mut Cursor<'_>, digits: u8) -> Result<u32, WireError> {
+fn read_fraction(cursor: &mut ByteCursor<'_>, digits: u8) -> Result<u32, WireError> {
     let size = fraction_bytes(digits);
     let raw = cursor.uint_be(size)? as u32;
     micros_of(raw, size)
@@ -97,7 +97,7 @@ impl Date {
     /// # Errors
     /// [`WireError::Truncated`] if there are fewer.
     pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
-        let packed = Cursor::new(WHAT, bytes).u24()?;
+        let packed = ByteCursor::new(WHAT, bytes).u24()?;
         Ok(Self { year: (packed >> 9) as u16, month: (packed >> 5 & 15) as u8, day: (packed & 31) as u8 })
     }
 }
@@ -108,7 +108,7 @@ impl Time {
     /// # Errors
     /// [`WireError`] if the bytes are too few or the fraction is a second or more.
     pub fn parse(bytes: &[u8], fraction: u8) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new(WHAT, bytes);
+        let mut cursor = ByteCursor::new(WHAT, bytes);
         // The whole value, seconds and fraction in its own unit, is one big-endian number with a bias, so that bytes
         // compare as times do. The fraction of a negative time therefore counts up from the next lower second.
         let size = fraction_bytes(fraction);
@@ -144,7 +144,7 @@ impl Time {
     /// [`WireError`] if the bytes are too few or the time is out of range.
     pub fn parse_old(bytes: &[u8], fraction: u8) -> Result<Self, WireError> {
         if fraction > 0 {
-            let raw = Cursor::new(WHAT, bytes).uint_be(old_time_bytes(fraction))?;
+            let raw = ByteCursor::new(WHAT, bytes).uint_be(old_time_bytes(fraction))?;
             let units = units_per_second(fraction);
             let value = raw as i64 - (838 * 3600 + 59 * 60 + 59 + 1) * units as i64;
             let magnitude = value.unsigned_abs();
@@ -160,7 +160,7 @@ impl Time {
                 micros: (magnitude % units * (1_000_000 / units)) as u32,
             });
         }
-        let raw = Cursor::new(WHAT, bytes).u24()?;
+        let raw = ByteCursor::new(WHAT, bytes).u24()?;
         // Sign-extend 24 bits.
         let value = (raw << 8) as i32 >> 8;
         let magnitude = value.unsigned_abs();
@@ -183,7 +183,7 @@ impl DateTime {
     /// # Errors
     /// [`WireError`] if the bytes are too few, the sign bit says "before year 0", or the fraction is a second or more.
     pub fn parse(bytes: &[u8], fraction: u8) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new(WHAT, bytes);
+        let mut cursor = ByteCursor::new(WHAT, bytes);
         let biased = cursor.uint_be(5)?;
         let Some(packed) = biased.checked_sub(0x80_0000_0000) else {
             return Err(WireError::malformed(WHAT, "a negative DATETIME"));
@@ -220,7 +220,7 @@ impl DateTime {
     /// [`WireError`] if the bytes are too few or the number has more than 14 digits.
     pub fn parse_old(bytes: &[u8], fraction: u8) -> Result<Self, WireError> {
         if fraction > 0 {
-            let raw = Cursor::new(WHAT, bytes).uint_be(old_datetime_bytes(fraction))?;
+            let raw = ByteCursor::new(WHAT, bytes).uint_be(old_datetime_bytes(fraction))?;
             let units = units_per_second(fraction);
             let mut rest = raw / units;
             let mut digit = |radix: u64| {
@@ -236,7 +236,7 @@ impl DateTime {
             let micros = (raw % units * (1_000_000 / units)) as u32;
             return Ok(Self { date: Date { year, month, day }, hour, minute, second, micros });
         }
-        let value = Cursor::new(WHAT, bytes).u64()?;
+        let value = ByteCursor::new(WHAT, bytes).u64()?;
         let pair = |divisor: u64| (value / divisor % 100) as u8;
         let is_clock = pair(10_000) < 24 && pair(100) < 60 && pair(1) < 60;
         if value > 99_999_999_999_999 || pair(100_000_000) > 12 || pair(1_000_000) > 31 || !is_clock {
@@ -262,7 +262,7 @@ impl Timestamp {
     /// # Errors
     /// [`WireError`] if the bytes are too few or the fraction is a second or more.
     pub fn parse(bytes: &[u8], fraction: u8) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new(WHAT, bytes);
+        let mut cursor = ByteCursor::new(WHAT, bytes);
         let seconds = cursor.uint_be(4)? as u32;
         Ok(Self { seconds, micros: read_fraction(&mut cursor, fraction)? })
     }
@@ -273,7 +273,7 @@ impl Timestamp {
     /// # Errors
     /// [`WireError`] if the bytes are too few or the fraction is a second or more.
     pub fn parse_old(bytes: &[u8], fraction: u8) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new(WHAT, bytes);
+        let mut cursor = ByteCursor::new(WHAT, bytes);
         if fraction == 0 {
             return Ok(Self { seconds: cursor.u32()?, micros: 0 });
         }

@@ -1,18 +1,18 @@
 //! One value of a row image, typed.
 
-use super::column::{CHARSET_BINARY, Column, ColumnType};
+use super::column::{BinlogColumn, CHARSET_BINARY, ColumnType};
 use super::compressed::CompressedBytes;
 use super::decimal::Decimal;
 use super::json::{JsonBinary, JsonDiffs};
 use super::temporal::{Date, DateTime, Time, Timestamp};
 use crate::WireError;
-use crate::cursor::Cursor;
+use crate::cursor::ByteCursor;
 
 const WHAT: &str = "row value";
 
 /// A value as its column's type has it. Borrowed from the event; what needs work to unpack is unpacked on demand.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Value<'a> {
+pub enum BinlogValue<'a> {
     /// NULL.
     Null,
     /// A signed integer, or one whose signedness was not logged.
@@ -72,13 +72,13 @@ pub fn vector_elements(bytes: &[u8]) -> impl ExactSizeIterator<Item = f32> + '_ 
     bytes.chunks_exact(4).map(|chunk| f32::from_le_bytes([chunk[0], chunk[1], chunk[2], chunk[3]]))
 }
 
-impl<'a> Value<'a> {
+impl<'a> BinlogValue<'a> {
     /// Decodes `raw`, exactly one value of `column` with any length prefix. `partial` says that a JSON column holds
     /// what changed rather than a document.
     ///
     /// # Errors
     /// [`WireError`] if the bytes are no value of that type.
-    pub fn decode(raw: &'a [u8], column: &Column, partial: bool) -> Result<Self, WireError> {
+    pub fn decode(raw: &'a [u8], column: &BinlogColumn, partial: bool) -> Result<Self, WireError> {
         let column_type = column.column_type;
         if column_type.encoded_length(raw)? != raw.len() {
             return Err(WireError::malformed(WHAT, format!("{} bytes for {column_type}", raw.len())));
@@ -91,15 +91,15 @@ impl<'a> Value<'a> {
             | ColumnType::Int24
             | ColumnType::Long
             | ColumnType::LongLong => integer(raw, unsigned)?,
-            ColumnType::Float => Self::Float(f32::from_le_bytes(Cursor::new(WHAT, raw).array()?)),
-            ColumnType::Double => Self::Double(f64::from_le_bytes(Cursor::new(WHAT, raw).array()?)),
+            ColumnType::Float => Self::Float(f32::from_le_bytes(ByteCursor::new(WHAT, raw).array()?)),
+            ColumnType::Double => Self::Double(f64::from_le_bytes(ByteCursor::new(WHAT, raw).array()?)),
             ColumnType::Decimal { precision, scale } => Self::Decimal(Decimal::parse(raw, precision, scale)?),
             ColumnType::Bit { bits } => {
-                let value = Cursor::new(WHAT, raw).uint_be(raw.len())?;
+                let value = ByteCursor::new(WHAT, raw).uint_be(raw.len())?;
                 // Bits above the width, if any, are not part of the value.
                 Self::Bit { bits, value: value & (u64::MAX >> (64 - u32::from(bits.clamp(1, 64)))) }
             }
-            ColumnType::Year => match Cursor::new(WHAT, raw).u8()? {
+            ColumnType::Year => match ByteCursor::new(WHAT, raw).u8()? {
                 0 => Self::Year(0),
                 offset => Self::Year(1900 + u16::from(offset)),
             },
@@ -125,8 +125,8 @@ impl<'a> Value<'a> {
             ColumnType::VarCharCompressed { .. } | ColumnType::BlobCompressed { .. } => {
                 Self::Compressed(CompressedBytes::new(body))
             }
-            ColumnType::Enum { .. } => Self::Enum(Cursor::new(WHAT, raw).uint(raw.len())? as u16),
-            ColumnType::Set { .. } => Self::Set(Cursor::new(WHAT, raw).uint(raw.len())?),
+            ColumnType::Enum { .. } => Self::Enum(ByteCursor::new(WHAT, raw).uint(raw.len())? as u16),
+            ColumnType::Set { .. } => Self::Set(ByteCursor::new(WHAT, raw).uint(raw.len())?),
             ColumnType::Json { .. } if partial => Self::JsonDiff(JsonDiffs::new(body)),
             ColumnType::Json { .. } | ColumnType::TypedArray { .. } => Self::Json(JsonBinary::parse(body)?),
             ColumnType::Geometry { .. } => Self::Geometry(body),
@@ -139,7 +139,7 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// The bytes of a [`Value::FixedBytes`] at their full length, zeros and all; `None` for other values.
+    /// The bytes of a [`BinlogValue::FixedBytes`] at their full length, zeros and all; `None` for other values.
     pub fn padded(&self) -> Option<Vec<u8>> {
         match self {
             Self::FixedBytes { stored, length } => {
@@ -158,13 +158,13 @@ impl<'a> Value<'a> {
 }
 
 /// A little-endian integer of 1..=8 bytes.
-fn integer<'a>(raw: &[u8], unsigned: bool) -> Result<Value<'a>, WireError> {
-    let value = Cursor::new(WHAT, raw).uint(raw.len())?;
+fn integer<'a>(raw: &[u8], unsigned: bool) -> Result<BinlogValue<'a>, WireError> {
+    let value = ByteCursor::new(WHAT, raw).uint(raw.len())?;
     if unsigned {
-        return Ok(Value::UInt(value));
+        return Ok(BinlogValue::UInt(value));
     }
     let shift = 64 - 8 * raw.len() as u32;
-    Ok(Value::Int((value << shift) as i64 >> shift))
+    Ok(BinlogValue::Int((value << shift) as i64 >> shift))
 }
 
 #[cfg(test)]
@@ -174,68 +174,76 @@ mod tests {
     use super::*;
     use crate::rows::{decimal, temporal};
 
-    fn column(column_type: ColumnType) -> Column {
-        Column::new(column_type, 0, 0, true)
+    fn column(column_type: ColumnType) -> BinlogColumn {
+        BinlogColumn::new(column_type, 0, 0, true)
     }
 
-    fn decode(column_type: ColumnType, raw: &[u8]) -> Value<'_> {
-        Value::decode(raw, &column(column_type), false).unwrap()
+    fn decode(column_type: ColumnType, raw: &[u8]) -> BinlogValue<'_> {
+        BinlogValue::decode(raw, &column(column_type), false).unwrap()
     }
 
     #[test]
     fn integers_by_signedness() {
-        let unsigned = |column_type| Column { unsigned: Some(true), ..column(column_type) };
-        assert_eq!(decode(ColumnType::Tiny, &[0xff]), Value::Int(-1));
-        assert_eq!(Value::decode(&[0xff], &unsigned(ColumnType::Tiny), false).unwrap(), Value::UInt(255));
-        assert_eq!(decode(ColumnType::Int24, &[0, 0, 0x80]), Value::Int(-8_388_608));
+        let unsigned = |column_type| BinlogColumn { unsigned: Some(true), ..column(column_type) };
+        assert_eq!(decode(ColumnType::Tiny, &[0xff]), BinlogValue::Int(-1));
+        assert_eq!(
+            BinlogValue::decode(&[0xff], &unsigned(ColumnType::Tiny), false).unwrap(),
+            BinlogValue::UInt(255)
+        );
+        assert_eq!(decode(ColumnType::Int24, &[0, 0, 0x80]), BinlogValue::Int(-8_388_608));
         let raw = [0xff, 0xff, 0xff];
         assert_eq!(
-            Value::decode(&raw, &unsigned(ColumnType::Int24), false).unwrap(),
-            Value::UInt(16_777_215)
+            BinlogValue::decode(&raw, &unsigned(ColumnType::Int24), false).unwrap(),
+            BinlogValue::UInt(16_777_215)
         );
-        assert_eq!(decode(ColumnType::LongLong, &[0xff; 8]), Value::Int(-1));
+        assert_eq!(decode(ColumnType::LongLong, &[0xff; 8]), BinlogValue::Int(-1));
         assert_eq!(
-            Value::decode(&[0xff; 8], &unsigned(ColumnType::LongLong), false).unwrap(),
-            Value::UInt(u64::MAX)
+            BinlogValue::decode(&[0xff; 8], &unsigned(ColumnType::LongLong), false).unwrap(),
+            BinlogValue::UInt(u64::MAX)
         );
     }
 
     #[test]
     fn binary_columns_keep_their_length() {
-        let binary = Column { collation: Some(CHARSET_BINARY), ..column(ColumnType::Char { bytes_max: 4 }) };
-        let value = Value::decode(b"\x02ab", &binary, false).unwrap();
-        assert_eq!(value, Value::FixedBytes { stored: b"ab", length: 4 });
+        let binary =
+            BinlogColumn { collation: Some(CHARSET_BINARY), ..column(ColumnType::Char { bytes_max: 4 }) };
+        let value = BinlogValue::decode(b"\x02ab", &binary, false).unwrap();
+        assert_eq!(value, BinlogValue::FixedBytes { stored: b"ab", length: 4 });
         assert_eq!(value.padded().as_deref(), Some(&b"ab\0\0"[..]));
-        assert!(Value::decode(b"\x05abcde", &binary, false).is_err());
+        assert!(BinlogValue::decode(b"\x05abcde", &binary, false).is_err());
         // The same bytes where the log does not say that the column is binary.
-        assert_eq!(decode(ColumnType::Char { bytes_max: 4 }, b"\x02ab"), Value::Bytes(b"ab"));
-        assert_eq!(decode(ColumnType::Char { bytes_max: 256 }, b"\x02\x00ab"), Value::Bytes(b"ab"));
+        assert_eq!(decode(ColumnType::Char { bytes_max: 4 }, b"\x02ab"), BinlogValue::Bytes(b"ab"));
+        assert_eq!(decode(ColumnType::Char { bytes_max: 256 }, b"\x02\x00ab"), BinlogValue::Bytes(b"ab"));
     }
 
     #[test]
     fn year_zero_is_not_1900() {
-        assert_eq!(decode(ColumnType::Year, &[0]), Value::Year(0));
-        assert_eq!(decode(ColumnType::Year, &[255]), Value::Year(2155));
+        assert_eq!(decode(ColumnType::Year, &[0]), BinlogValue::Year(0));
+        assert_eq!(decode(ColumnType::Year, &[255]), BinlogValue::Year(2155));
     }
 
     #[test]
     fn bits_enums_sets() {
-        assert_eq!(decode(ColumnType::Bit { bits: 9 }, &[0xff, 0x02]), Value::Bit { bits: 9, value: 0x102 });
+        assert_eq!(
+            decode(ColumnType::Bit { bits: 9 }, &[0xff, 0x02]),
+            BinlogValue::Bit { bits: 9, value: 0x102 }
+        );
         assert_eq!(
             decode(ColumnType::Bit { bits: 64 }, &[0xff; 8]),
-            Value::Bit { bits: 64, value: u64::MAX }
+            BinlogValue::Bit { bits: 64, value: u64::MAX }
         );
-        assert_eq!(decode(ColumnType::Enum { bytes: 2 }, &[0x02, 0x01]), Value::Enum(258));
-        assert_eq!(decode(ColumnType::Set { bytes: 3 }, &[1, 0, 0x80]), Value::Set(0x80_0001));
+        assert_eq!(decode(ColumnType::Enum { bytes: 2 }, &[0x02, 0x01]), BinlogValue::Enum(258));
+        assert_eq!(decode(ColumnType::Set { bytes: 3 }, &[1, 0, 0x80]), BinlogValue::Set(0x80_0001));
     }
 
     #[test]
     fn a_value_of_another_length_is_refused() {
-        assert!(Value::decode(&[1, 2, 3], &column(ColumnType::Long), false).is_err());
-        assert!(Value::decode(&[1, 2, 3, 4, 5], &column(ColumnType::Long), false).is_err());
-        assert!(Value::decode(&[], &column(ColumnType::Year), false).is_err());
+        assert!(BinlogValue::decode(&[1, 2, 3], &column(ColumnType::Long), false).is_err());
+        assert!(BinlogValue::decode(&[1, 2, 3, 4, 5], &column(ColumnType::Long), false).is_err());
+        assert!(BinlogValue::decode(&[], &column(ColumnType::Year), false).is_err());
         assert!(
-            Value::decode(&[3, 0, 0, 0], &column(ColumnType::Vector { length_bytes: 4 }), false).is_err()
+            BinlogValue::decode(&[3, 0, 0, 0], &column(ColumnType::Vector { length_bytes: 4 }), false)
+                .is_err()
         );
     }
 
@@ -280,17 +288,17 @@ mod tests {
             let mut bytes = raw.clone();
             bytes.extend(tail);
             prop_assert_eq!(kind.encoded_length(&bytes).unwrap(), raw.len());
-            let value = Value::decode(&raw, &column(kind), false).unwrap();
+            let value = BinlogValue::decode(&raw, &column(kind), false).unwrap();
             match (kind, value) {
-                (ColumnType::VarChar { .. } | ColumnType::Blob { .. }, Value::Bytes(body)) => {
+                (ColumnType::VarChar { .. } | ColumnType::Blob { .. }, BinlogValue::Bytes(body)) => {
                     prop_assert_eq!(body, &raw[kind.length_prefix_bytes()..]);
                 }
-                (ColumnType::Float, Value::Float(float)) => prop_assert_eq!(float.to_le_bytes().to_vec(), raw),
-                (ColumnType::Double, Value::Double(double)) => prop_assert_eq!(double.to_le_bytes().to_vec(), raw),
-                (ColumnType::Set { .. }, Value::Set(set)) => {
+                (ColumnType::Float, BinlogValue::Float(float)) => prop_assert_eq!(float.to_le_bytes().to_vec(), raw),
+                (ColumnType::Double, BinlogValue::Double(double)) => prop_assert_eq!(double.to_le_bytes().to_vec(), raw),
+                (ColumnType::Set { .. }, BinlogValue::Set(set)) => {
                     prop_assert_eq!(&set.to_le_bytes()[..raw.len()], &raw[..]);
                 }
-                (_, Value::Int(int)) => prop_assert_eq!(&int.to_le_bytes()[..raw.len()], &raw[..]),
+                (_, BinlogValue::Int(int)) => prop_assert_eq!(&int.to_le_bytes()[..raw.len()], &raw[..]),
                 _ => {}
             }
         }
@@ -299,11 +307,11 @@ mod tests {
         fn decimals_and_times_in_columns(digits in 0u8..=6, hours in 1u16..839, micros in 0u32..1_000_000) {
             let raw = decimal::encode("-12345.678", 8, 3);
             let value = decode(ColumnType::Decimal { precision: 8, scale: 3 }, &raw);
-            prop_assert!(matches!(value, Value::Decimal(decimal) if decimal.to_string() == "-12345.678"));
+            prop_assert!(matches!(value, BinlogValue::Decimal(decimal) if decimal.to_string() == "-12345.678"));
             let time = temporal::Time { negative: true, hours, minutes: 1, seconds: 2, micros };
             let raw = temporal::encode::time(time, digits);
             let parsed = decode(ColumnType::Time { fraction: digits }, &raw);
-            prop_assert!(matches!(parsed, Value::Time(parsed) if parsed.hours == hours && parsed.negative));
+            prop_assert!(matches!(parsed, BinlogValue::Time(parsed) if parsed.hours == hours && parsed.negative));
         }
 
         #[test]
@@ -311,7 +319,7 @@ mod tests {
             let mut column = column(kind);
             column.collation = binary.then_some(CHARSET_BINARY);
             let _ = kind.encoded_length(&raw);
-            if let Ok(value) = Value::decode(&raw, &column, partial) {
+            if let Ok(value) = BinlogValue::decode(&raw, &column, partial) {
                 let _ = format!("{value:?}");
             }
         }

@@ -68,18 +68,18 @@ fn steps(flavour: Flavour, events: impl IntoIterator<Item = Made>) -> String {
         let with_checksum = [&body[..], &[0; 4]].concat();
         let step = tracker.observe(&header, &with_checksum, &format);
         letters.push(match &step {
-            Ok(Step::Outside) => 'o',
-            Ok(Step::Begin(_)) => 'b',
-            Ok(Step::Inside) => 'i',
-            Ok(Step::End) => 'e',
-            Ok(Step::Abandoned) => 'a',
+            Ok(TransactionStep::Outside) => 'o',
+            Ok(TransactionStep::Begin(_)) => 'b',
+            Ok(TransactionStep::Inside) => 'i',
+            Ok(TransactionStep::End) => 'e',
+            Ok(TransactionStep::Abandoned) => 'a',
             Err(_) => '!',
         });
         if step.is_err() {
             break;
         }
-        let inside = matches!(step, Ok(Step::Begin(_) | Step::Inside));
-        assert!(inside == tracker.in_transaction() || (step == Ok(Step::Outside)), "{letters}");
+        let inside = matches!(step, Ok(TransactionStep::Begin(_) | TransactionStep::Inside));
+        assert!(inside == tracker.in_transaction() || (step == Ok(TransactionStep::Outside)), "{letters}");
     }
     letters
 }
@@ -228,7 +228,7 @@ fn the_opening_tells_what_it_opens() {
         standalone: true,
         ddl: true,
     };
-    assert_eq!(tracker.observe(&header, &body, &format), Ok(Step::Begin(start)));
+    assert_eq!(tracker.observe(&header, &body, &format), Ok(TransactionStep::Begin(start)));
     assert!(tracker.in_transaction());
     tracker.reset();
     assert!(!tracker.in_transaction());

@@ -1,7 +1,7 @@
 use super::*;
 use crate::target::TargetColumn;
 use crate::writeset::IndexId;
-use tailwater_wire::rows::Value;
+use tailwater_wire::rows::BinlogValue;
 use tailwater_wire::rows::temporal::{Date, DateTime, Time, Timestamp};
 
 /// The most digits of a second.
@@ -14,51 +14,51 @@ const TYPES: [(&str, ColumnType); 3] = [
 ];
 
 /// Values with millionths of a second, of each type.
-fn values(name: &str) -> Vec<Value<'static>> {
+fn values(name: &str) -> Vec<BinlogValue<'static>> {
     let mut values = Vec::new();
     for micros in [0, 1, 10, 99, 100, 5_000, 123_456, 500_000, 999_999] {
         for (hours, negative) in [(0, false), (0, true), (12, false), (838, true), (838, false)] {
             let (minutes, seconds) = if hours == 838 { (59, 59) } else { (34, 56) };
             let date = Date { year: 2024, month: 2, day: 29 };
             values.push(match name {
-                "time" => Value::Time(Time { negative, hours, minutes, seconds, micros }),
+                "time" => BinlogValue::Time(Time { negative, hours, minutes, seconds, micros }),
                 "datetime" => {
                     let hour = (hours % 24) as u8;
-                    Value::DateTime(DateTime { date, hour, minute: minutes, second: seconds, micros })
+                    BinlogValue::DateTime(DateTime { date, hour, minute: minutes, second: seconds, micros })
                 }
-                _ => Value::Timestamp(Timestamp { seconds: u32::from(hours) * 3_456_789, micros }),
+                _ => BinlogValue::Timestamp(Timestamp { seconds: u32::from(hours) * 3_456_789, micros }),
             });
         }
     }
     if name == "datetime" {
         let last = Date { year: 9999, month: 12, day: 31 };
-        values.push(Value::DateTime(DateTime {
+        values.push(BinlogValue::DateTime(DateTime {
             date: last,
             hour: 23,
             minute: 59,
             second: 59,
             micros: 999_999,
         }));
-        values.push(Value::DateTime(DateTime::default()));
+        values.push(BinlogValue::DateTime(DateTime::default()));
     }
     values
 }
 
 /// A value cut to so many digits, and its bytes in the log: with a fraction as `Field_time_hires`, `Field_datetime_hires` and
 /// `Field_timestamp_hires` of MariaDB store it (`sql/field.cc`). `crates/apply/tests/old_times.rs` shows the same on servers.
-fn logged(value: &Value<'_>, digits: u8) -> (Value<'static>, Vec<u8>) {
+fn logged(value: &BinlogValue<'_>, digits: u8) -> (BinlogValue<'static>, Vec<u8>) {
     let unit = 10_u32.pow(u32::from(DIGITS_MAX - digits));
     let cut = |micros: u32| micros / unit * unit;
     let units = 10_u64.pow(u32::from(digits));
     let big_endian = |number: u64, bytes: usize| number.to_be_bytes()[8 - bytes..].to_vec();
     match *value {
-        Value::Time(time) => {
+        BinlogValue::Time(time) => {
             let (hours, minutes, seconds) =
                 (u64::from(time.hours), u64::from(time.minutes), u64::from(time.seconds));
             let micros = cut(time.micros);
             // There is no negative zero.
             let negative = time.negative && (hours, minutes, seconds, micros) != (0, 0, 0, 0);
-            let cut = Value::Time(Time { negative, micros, ..time });
+            let cut = BinlogValue::Time(Time { negative, micros, ..time });
             if digits == 0 {
                 let number = (hours * 10_000 + minutes * 100 + seconds) as i32;
                 return (cut, (if negative { -number } else { number }).to_le_bytes()[..3].to_vec());
@@ -68,12 +68,12 @@ fn logged(value: &Value<'_>, digits: u8) -> (Value<'static>, Vec<u8>) {
             let bytes = [3, 4, 4, 5, 5, 5, 6][usize::from(digits)];
             (cut, big_endian(if negative { zero - count } else { zero + count }, bytes))
         }
-        Value::DateTime(DateTime { date: Date { year, month, day }, hour, minute, second, micros }) => {
+        BinlogValue::DateTime(DateTime { date: Date { year, month, day }, hour, minute, second, micros }) => {
             let (year, month, day) = (u64::from(year), u64::from(month), u64::from(day));
             let (hour, minute, second, micros) =
                 (u64::from(hour), u64::from(minute), u64::from(second), cut(micros));
-            let Value::DateTime(whole) = *value else { unreachable!() };
-            let cut = Value::DateTime(DateTime { micros, ..whole });
+            let BinlogValue::DateTime(whole) = *value else { unreachable!() };
+            let cut = BinlogValue::DateTime(DateTime { micros, ..whole });
             if digits == 0 {
                 let number =
                     ((year * 100 + month) * 100 + day) * 1_000_000 + hour * 10_000 + minute * 100 + second;
@@ -83,9 +83,9 @@ fn logged(value: &Value<'_>, digits: u8) -> (Value<'static>, Vec<u8>) {
             let bytes = [8, 6, 6, 7, 7, 7, 8][usize::from(digits)];
             (cut, big_endian(seconds * units + u64::from(micros / unit), bytes))
         }
-        Value::Timestamp(Timestamp { seconds, micros }) => {
+        BinlogValue::Timestamp(Timestamp { seconds, micros }) => {
             let micros = cut(micros);
-            let cut = Value::Timestamp(Timestamp { seconds, micros });
+            let cut = BinlogValue::Timestamp(Timestamp { seconds, micros });
             if digits == 0 {
                 return (cut, seconds.to_le_bytes().to_vec());
             }
@@ -104,7 +104,7 @@ fn map(column_type: ColumnType) -> TableMap {
         flags: 1,
         schema: "s".to_owned(),
         table: "t".to_owned(),
-        columns: vec![Column::new(column_type, 0, 0, true)],
+        columns: vec![BinlogColumn::new(column_type, 0, 0, true)],
         metadata: Default::default(),
     }
 }
@@ -171,7 +171,7 @@ fn every_value_is_the_sources_or_refused() {
                     }
                     for value in values(name) {
                         let (expected, bytes) = logged(&value, source);
-                        let decoded = Value::decode(&bytes, &map.columns[0], false);
+                        let decoded = BinlogValue::decode(&bytes, &map.columns[0], false);
                         assert_eq!(
                             decoded.as_ref().ok(),
                             Some(&expected),

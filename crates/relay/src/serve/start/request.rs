@@ -5,7 +5,7 @@ use std::time::Duration;
 use tailwater_wire::Flavour;
 use tailwater_wire::event::ChecksumAlgorithm;
 use tailwater_wire::gtid::{MariadbPosition, MysqlGtidSet};
-use tailwater_wire::protocol::command::{Command, DumpFlags};
+use tailwater_wire::protocol::command::{ClientCommand, DumpFlags};
 
 use crate::serve::client_error::ClientError;
 use crate::serve::statement::StatementSession;
@@ -92,12 +92,12 @@ impl ClientDumpRequest {
     /// # Errors
     /// The client is of the other flavour, or too old, or what it says about GTIDs cannot be read.
     pub fn new(
-        command: &Command<'_>,
+        command: &ClientCommand<'_>,
         session: &StatementSession,
         flavour: Flavour,
     ) -> Option<Result<Self, ClientError>> {
         match command {
-            Command::BinlogDump { position, flags, server_id, file } => {
+            ClientCommand::BinlogDump { position, flags, server_id, file } => {
                 let from = match (flavour, session.connect_state()) {
                     (Flavour::MariaDb, Some(state)) => {
                         mariadb_request(session, &state).map(RequestedStart::Mariadb)
@@ -109,7 +109,7 @@ impl ClientDumpRequest {
                 };
                 Some(Self::with(from, server_id.0, *flags, session, flavour))
             }
-            Command::BinlogDumpGtid { flags, server_id, file, position, set_block } => {
+            ClientCommand::BinlogDumpGtid { flags, server_id, file, position, set_block } => {
                 let from = MysqlGtidSet::decode(set_block)
                     .map(|has| RequestedStart::Mysql {
                         has,
@@ -206,8 +206,8 @@ mod tests {
         session
     }
 
-    fn dump(flags: u16, server_id: u32) -> Command<'static> {
-        Command::BinlogDump {
+    fn dump(flags: u16, server_id: u32) -> ClientCommand<'static> {
+        ClientCommand::BinlogDump {
             position: 120,
             flags: DumpFlags(flags),
             server_id: ServerId(server_id),
@@ -215,8 +215,8 @@ mod tests {
         }
     }
 
-    fn dump_gtid(set_block: &[u8]) -> Command<'_> {
-        Command::BinlogDumpGtid {
+    fn dump_gtid(set_block: &[u8]) -> ClientCommand<'_> {
+        ClientCommand::BinlogDumpGtid {
             flags: DumpFlags(2),
             server_id: ServerId(9),
             file: b"",
@@ -225,7 +225,7 @@ mod tests {
         }
     }
 
-    fn refused(command: &Command<'_>, session: &StatementSession, flavour: Flavour) -> String {
+    fn refused(command: &ClientCommand<'_>, session: &StatementSession, flavour: Flavour) -> String {
         let refusal = ClientDumpRequest::new(command, session, flavour).unwrap().unwrap_err();
         assert_eq!(refusal.code, 1236);
         refusal.message
@@ -294,7 +294,7 @@ mod tests {
         assert!(!request.wait_for_more);
         let request = ClientDumpRequest::new(&dump(0, 0), &session(&[]), Flavour::MySql).unwrap().unwrap();
         assert!(!request.wait_for_more);
-        assert!(ClientDumpRequest::new(&Command::Ping, &mariadb, Flavour::MariaDb).is_none());
+        assert!(ClientDumpRequest::new(&ClientCommand::Ping, &mariadb, Flavour::MariaDb).is_none());
     }
 
     #[test]

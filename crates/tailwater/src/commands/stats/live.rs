@@ -8,7 +8,7 @@ use tailwater_wire::Flavour;
 use tailwater_wire::event::{
     ChecksumAlgorithm, EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription, Rotate, verify_checksum,
 };
-use tailwater_wire::print::EventPlace;
+use tailwater_wire::print::EventLocation;
 
 use super::progress;
 
@@ -93,7 +93,7 @@ impl Place {
             }
             return Ok(());
         }
-        let place = EventPlace { file: &self.file, offset: self.start };
+        let place = EventLocation { file: &self.file, offset: self.start };
         collector.chunk(place, header, &chunk.data, chunk.last)?;
         Ok(())
     }
@@ -119,7 +119,7 @@ impl Place {
                 self.end = rotate.position;
             }
             EventType::FORMAT_DESCRIPTION => {
-                collector.assume_format(EventPlace { file: &self.file, offset: 4 }, header, event)?;
+                collector.assume_format(EventLocation { file: &self.file, offset: 4 }, header, event)?;
             }
             _ => {}
         }

@@ -13,7 +13,7 @@ use tailwater_wire::event::{
     BINLOG_MAGIC, ChecksumChecker, EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription,
     verify_checksum,
 };
-use tailwater_wire::print::EventPlace;
+use tailwater_wire::print::EventLocation;
 
 use super::progress;
 
@@ -44,7 +44,7 @@ pub(super) fn log(
         while let Some(header) = reader.next_event()? {
             // The segment's bytes are the file's, but a segment may begin in the middle of its file.
             let inside = reader.event_position().offset - entry.position.offset;
-            let place = EventPlace { file: &file, offset: entry.source_start() + inside };
+            let place = EventLocation { file: &file, offset: entry.source_start() + inside };
             let at = || format!("event at {}:{}", place.file, place.offset);
             checksums.begin(&header).with_context(at)?;
             let mut left = header.event_length as usize;
@@ -200,7 +200,7 @@ impl BinlogChunks {
                 }
                 left -= wanted;
                 let chunk = &self.buffer[self.start..self.start + wanted];
-                let place = EventPlace { file: &self.name, offset };
+                let place = EventLocation { file: &self.name, offset };
                 checksums.take(chunk, left == 0).with_context(|| at(&self.path))?;
                 collector.chunk(place, &header, chunk, left == 0).with_context(|| at(&self.path))?;
                 self.pass(wanted);

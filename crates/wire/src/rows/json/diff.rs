@@ -4,7 +4,7 @@
 use super::edit::Tree;
 use super::{JsonBinary, JsonPath, WHAT};
 use crate::WireError;
-use crate::cursor::Cursor;
+use crate::cursor::ByteCursor;
 
 /// A list of changes, to be made one after the other. Parsed as it is iterated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -58,7 +58,7 @@ impl<'a> JsonDiffs<'a> {
 
     /// The changes in order. After an error the iterator ends.
     pub fn iter(&self) -> impl Iterator<Item = Result<JsonDiff<'a>, WireError>> + use<'a> {
-        let mut cursor = Cursor::new("JSON diff", self.bytes);
+        let mut cursor = ByteCursor::new("JSON diff", self.bytes);
         std::iter::from_fn(move || {
             if cursor.is_empty() {
                 return None;
@@ -98,7 +98,7 @@ impl<'a> JsonDiffs<'a> {
     }
 }
 
-fn read<'a>(cursor: &mut Cursor<'a>) -> Result<JsonDiff<'a>, WireError> {
+fn read<'a>(cursor: &mut ByteCursor<'a>) -> Result<JsonDiff<'a>, WireError> {
     let operation = match cursor.u8()? {
         0 => JsonDiffOperation::Replace,
         1 => JsonDiffOperation::Insert,

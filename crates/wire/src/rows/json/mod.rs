@@ -23,7 +23,7 @@ use super::column::type_code;
 use super::decimal::Decimal;
 use super::temporal::{Date, DateTime, Time};
 use crate::WireError;
-use crate::cursor::Cursor;
+use crate::cursor::ByteCursor;
 
 const WHAT: &str = "binary JSON";
 
@@ -140,7 +140,7 @@ impl<'a> JsonValue<'a> {
     /// # Errors
     /// [`WireError`] if the bytes end early or are no value of the type.
     pub fn decode(&self) -> Result<JsonNode<'a>, WireError> {
-        let mut cursor = Cursor::new(WHAT, self.data);
+        let mut cursor = ByteCursor::new(WHAT, self.data);
         Ok(match self.tag {
             tag::SMALL_OBJECT | tag::LARGE_OBJECT => JsonNode::Object(JsonObject(Container::parse(
                 self.data,
@@ -187,7 +187,7 @@ impl<'a> JsonValue<'a> {
             tag::INT32 | tag::UINT32 => 4,
             tag::INT64 | tag::UINT64 | tag::DOUBLE => 8,
             _ => {
-                let mut cursor = Cursor::new(WHAT, self.data);
+                let mut cursor = ByteCursor::new(WHAT, self.data);
                 if self.tag == tag::OPAQUE {
                     cursor.skip(1)?;
                 }
@@ -195,12 +195,12 @@ impl<'a> JsonValue<'a> {
                 cursor.position()
             }
         };
-        Cursor::new(WHAT, self.data).bytes(length)
+        ByteCursor::new(WHAT, self.data).bytes(length)
     }
 }
 
 /// Bytes behind their length in groups of seven bits, lowest first; the high bit says that more follow.
-fn variable_bytes<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], WireError> {
+fn variable_bytes<'a>(cursor: &mut ByteCursor<'a>) -> Result<&'a [u8], WireError> {
     let mut length = 0u64;
     for shift in [0, 7, 14, 21, 28] {
         let byte = cursor.u8()?;
@@ -216,10 +216,10 @@ fn variable_bytes<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], WireError> {
 }
 
 fn opaque(field_type: u8, bytes: &[u8]) -> Result<JsonNode<'_>, WireError> {
-    let packed = || Cursor::new(WHAT, bytes).u64().map(|packed| packed as i64);
+    let packed = || ByteCursor::new(WHAT, bytes).u64().map(|packed| packed as i64);
     Ok(match field_type {
         type_code::NEWDECIMAL => {
-            let mut cursor = Cursor::new(WHAT, bytes);
+            let mut cursor = ByteCursor::new(WHAT, bytes);
             let (precision, scale) = (cursor.u8()?, cursor.u8()?);
             JsonNode::Decimal(Decimal::parse(cursor.rest(), precision, scale)?)
         }
@@ -243,11 +243,11 @@ struct Container<'a> {
 
 impl<'a> Container<'a> {
     fn parse(data: &'a [u8], object: bool, large: bool) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new(WHAT, data);
+        let mut cursor = ByteCursor::new(WHAT, data);
         let width = if large { 4 } else { 2 };
         let count = cursor.uint(width)? as usize;
         let size = cursor.uint(width)? as usize;
-        let bytes = Cursor::new(WHAT, data).bytes(size)?;
+        let bytes = ByteCursor::new(WHAT, data).bytes(size)?;
         let container = Self { bytes, count, object, large };
         // Both are at most 2^32, so the product fits.
         let entries = 2 * width as u64 + count as u64 * container.entry_bytes() as u64;
@@ -266,8 +266,8 @@ impl<'a> Container<'a> {
         self.width() + 1 + if self.object { self.width() + 2 } else { 0 }
     }
 
-    fn at(&self, offset: usize) -> Result<Cursor<'a>, WireError> {
-        let mut cursor = Cursor::new(WHAT, self.bytes);
+    fn at(&self, offset: usize) -> Result<ByteCursor<'a>, WireError> {
+        let mut cursor = ByteCursor::new(WHAT, self.bytes);
         cursor.skip(offset)?;
         Ok(cursor)
     }
@@ -295,7 +295,7 @@ impl<'a> Container<'a> {
         if is_inlined(tag, self.large) {
             return JsonValue::new(tag, inlined);
         }
-        let offset = Cursor::new(WHAT, inlined).uint(self.width())? as usize;
+        let offset = ByteCursor::new(WHAT, inlined).uint(self.width())? as usize;
         JsonValue::new(tag, self.at(offset)?.rest())
     }
 }

@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use tailwater_wire::Flavour;
-use tailwater_wire::event::{ChecksumAlgorithm, Event, EventBody, EventHeader, EventType, FormatDescription};
+use tailwater_wire::event::{
+    BinlogEvent, ChecksumAlgorithm, EventBody, EventHeader, EventType, FormatDescription,
+};
 use tailwater_wire::gtid::{Gtid, MariadbGtid, MariadbPosition, MysqlGtid, MysqlGtidSet};
 
 use super::log::Writer;
@@ -125,7 +127,7 @@ fn client_position(log: &Writer, sent: &[Sent]) -> (String, u64) {
     for (event, _) in sent {
         let header = EventHeader::parse(event).unwrap();
         let format = FormatDescription::assumed(log.flavour, log.checksum);
-        match Event::parse(event, &format).unwrap().body {
+        match BinlogEvent::parse(event, &format).unwrap().body {
             EventBody::Rotate(rotate) => {
                 file = String::from_utf8_lossy(rotate.file_name).into_owned();
                 position = rotate.position;

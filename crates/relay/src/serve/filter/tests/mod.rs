@@ -2,7 +2,7 @@ mod histories;
 mod log;
 
 use tailwater_log::EntryKind;
-use tailwater_wire::event::{Event, EventBody, Heartbeat};
+use tailwater_wire::event::{BinlogEvent, EventBody, Heartbeat};
 use tailwater_wire::gtid::{GtidSet, MariadbPosition};
 
 use self::log::Writer;
@@ -84,7 +84,7 @@ fn shown(log: &Writer, sent: &Sent) -> String {
     let (event, ack) = sent;
     let header = EventHeader::parse(event).unwrap();
     let format = FormatDescription::assumed(log.flavour, log.checksum);
-    let event = Event::parse(event, &format).unwrap();
+    let event = BinlogEvent::parse(event, &format).unwrap();
     let text = match event.body {
         EventBody::Rotate(rotate) => {
             let name = String::from_utf8_lossy(rotate.file_name);
