@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tailwater_apply::Channel;
 use tailwater_apply::channel::{ChannelEdit, ChannelOptions, GtidMode};
 use tailwater_sandbox::replica::stop_statement;
-use tailwater_sandbox::require::is_spared_in_ci;
+use tailwater_sandbox::require::is_skipped_in_ci;
 use tailwater_sandbox::{ReplicaOf, Server, ServerKind};
 use tailwater_wire::Flavour;
 
@@ -19,7 +19,7 @@ async fn a_mariadb_server_behind_the_target() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mysql_server_behind_the_target() -> Result<()> {
-    if is_spared_in_ci("a_mysql_server_behind_the_target", "that of MariaDB") {
+    if is_skipped_in_ci("a_mysql_server_behind_the_target", "that of MariaDB") {
         return Ok(());
     }
     a_server_behind_the_target(ServerKind::Mysql97).await

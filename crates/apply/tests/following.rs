@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use tailwater_apply::channel::{ChannelOptions, GtidMode};
 use tailwater_apply::scheduler::CommitOrder;
-use tailwater_sandbox::workload::{Mix, prepare};
+use tailwater_sandbox::workload::{TransactionMix, prepare};
 use tailwater_sandbox::{Ledger, ServerKind, Workload, WorkloadSpec};
 
 use crate::support::Rig;
@@ -21,7 +21,7 @@ async fn follows(kind: ServerKind, change: impl Fn(&mut ChannelOptions)) -> Resu
     let ledger = Arc::new(Ledger::new());
     let spec = WorkloadSpec {
         transactions: Some(1500),
-        mix: Mix::Mixed { body_bytes_max: 2000 },
+        mix: TransactionMix::Mixed { body_bytes_max: 2000 },
         ..WorkloadSpec::new(6)
     };
     let load = Workload::start(rig.source.connect_options(), &spec, Arc::clone(&ledger));

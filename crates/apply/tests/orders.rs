@@ -2,7 +2,7 @@
 //! in independent order all that does not touch the same rows.
 
 use std::time::Duration;
-use tailwater_sandbox::require::is_spared_in_ci;
+use tailwater_sandbox::require::is_skipped_in_ci;
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::Channel;
@@ -21,7 +21,7 @@ async fn a_reader_of_mariadb_sees_them() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_of_mysql_sees_them() -> Result<()> {
-    if is_spared_in_ci("a_reader_of_mysql_sees_them", "that of MariaDB") {
+    if is_skipped_in_ci("a_reader_of_mysql_sees_them", "that of MariaDB") {
         return Ok(());
     }
     both_orders(ServerKind::Mysql97).await

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use tailwater_apply::Channel;
 use tailwater_apply::channel::{ChannelOptions, GtidMode};
 use tailwater_apply::filter::{FilterSet, Rule};
-use tailwater_sandbox::odd_settings::{make_odd, make_ordinary, receptive};
+use tailwater_sandbox::odd_settings::{accept_odd_settings, apply_odd_settings, reset_odd_settings};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::Gtid;
@@ -22,8 +22,8 @@ async fn mariadb() -> Result<()> {
 }
 
 async fn settings(kind: ServerKind) -> Result<()> {
-    let receptive = receptive(ServerSpec::new(kind)).options;
-    let options: Vec<_> = receptive.iter().map(String::as_str).collect();
+    let accept_odd_settings = accept_odd_settings(ServerSpec::new(kind)).options;
+    let options: Vec<_> = accept_odd_settings.iter().map(String::as_str).collect();
     let Some(rig) = Rig::start(kind, &options, &options).await? else { return Ok(()) };
     rig.source
         .sql(
@@ -172,13 +172,13 @@ async fn odd_global_settings_change_nothing(rig: &Rig) -> Result<()> {
              CREATE VIEW seen AS SELECT CONCAT(note, 'x') AS noted FROM parents",
         )
         .await?;
-    make_odd(&rig.target).await?;
-    make_odd(&rig.source).await?;
+    apply_odd_settings(&rig.target).await?;
+    apply_odd_settings(&rig.source).await?;
     let channel = rig.channel(rig.options("settings"));
     rig.wait_applied(&channel).await?;
     channel.shut_down().await;
-    make_ordinary(&rig.target).await?;
-    make_ordinary(&rig.source).await?;
+    reset_odd_settings(&rig.target).await?;
+    reset_odd_settings(&rig.source).await?;
     rig.ensure_equal(&["odd"]).await?;
     let views = rig.target.sql("SELECT noted FROM odd.seen ORDER BY 1").await?;
     ensure!(views == rig.source.sql("SELECT noted FROM odd.seen ORDER BY 1").await?, "{views:?}");

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use tailwater_apply::channel::{ChannelEdit, GtidMode};
 use tailwater_apply::scheduler::CommitOrder;
 use tailwater_sandbox::replica::{start_statement, stop_statement};
-use tailwater_sandbox::workload::{Mix, prepare};
+use tailwater_sandbox::workload::{TransactionMix, prepare};
 use tailwater_sandbox::{Ledger, ServerKind, Workload, WorkloadSpec};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
@@ -105,7 +105,7 @@ async fn under_load(rig: &Rig) -> Result<()> {
     let ledger = Arc::new(Ledger::new());
     let spec = WorkloadSpec {
         transactions: Some(1200),
-        mix: Mix::Mixed { body_bytes_max: 1000 },
+        mix: TransactionMix::Mixed { body_bytes_max: 1000 },
         ..WorkloadSpec::new(6)
     };
     let load = Workload::start(rig.source.connect_options(), &spec, Arc::clone(&ledger));

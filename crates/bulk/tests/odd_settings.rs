@@ -11,7 +11,7 @@ use tailwater_bulk::load::{LoadOptions, load, tailwater_folder};
 use tailwater_bulk::repair::{RepairOptions, repair};
 use tailwater_bulk::schema::Selection;
 use tailwater_bulk::{BulkProgress, Throttle};
-use tailwater_sandbox::odd_settings::{make_odd, make_ordinary, receptive};
+use tailwater_sandbox::odd_settings::{accept_odd_settings, apply_odd_settings, reset_odd_settings};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
@@ -48,7 +48,7 @@ const VERSIONED: &str = "
 ";
 
 async fn started(kind: ServerKind) -> Result<Server> {
-    Ok(Server::start(receptive(ServerSpec::new(kind)).option("--local-infile=1")).await?)
+    Ok(Server::start(accept_odd_settings(ServerSpec::new(kind)).option("--local-infile=1")).await?)
 }
 
 async fn odd_global_settings_change_nothing(kind: ServerKind) -> Result<()> {
@@ -61,8 +61,8 @@ async fn odd_global_settings_change_nothing(kind: ServerKind) -> Result<()> {
         run_script(&source, format!("USE shop;{VERSIONED}").as_bytes())?;
     }
     let before = all(&source).await?;
-    make_odd(&source).await?;
-    make_odd(&target).await?;
+    apply_odd_settings(&source).await?;
+    apply_odd_settings(&target).await?;
 
     // A load of a dump, in chunks of few rows.
     let folder = written::write(&source, DumpCompression::Zstd, 3).await?;
@@ -71,9 +71,9 @@ async fn odd_global_settings_change_nothing(kind: ServerKind) -> Result<()> {
     let report = load(&contents, &options, &Arc::default(), &CancellationToken::new()).await?;
     ensure!(report.chunks_loaded > 8, "{report:?}");
     let is_the_same = async || {
-        make_ordinary(&target).await?;
+        reset_odd_settings(&target).await?;
         ensure_equal(&before, &all(&target).await?)?;
-        make_odd(&target).await.map_err(anyhow::Error::from)
+        apply_odd_settings(&target).await.map_err(anyhow::Error::from)
     };
     is_the_same().await?;
 
@@ -81,7 +81,7 @@ async fn odd_global_settings_change_nothing(kind: ServerKind) -> Result<()> {
     for digests in [Digests::OnServers, Digests::Quick { seed: 3 }, Digests::Client { seed: 3 }] {
         ensure!(differences(&source, &target, digests).await? == 0, "{digests:?}: they are the same");
     }
-    make_ordinary(&target).await?;
+    reset_odd_settings(&target).await?;
     target
         .sql(
             "USE shop; DELETE FROM one WHERE id = 7; DELETE FROM my WHERE id = 7; \
@@ -89,7 +89,7 @@ async fn odd_global_settings_change_nothing(kind: ServerKind) -> Result<()> {
              UPDATE one SET note = 'D' WHERE id = 4",
         )
         .await?;
-    make_odd(&target).await?;
+    apply_odd_settings(&target).await?;
     for digests in [Digests::OnServers, Digests::Quick { seed: 3 }, Digests::Client { seed: 3 }] {
         let found = differences(&source, &target, digests).await?;
         // Of `two` the row that went with its `one`.
@@ -102,9 +102,9 @@ async fn odd_global_settings_change_nothing(kind: ServerKind) -> Result<()> {
     ensure!(report.rows.len() == 5, "{report:?}");
 
     // A copy.
-    make_ordinary(&target).await?;
+    reset_odd_settings(&target).await?;
     target.sql("DROP DATABASE shop; DROP DATABASE tailwater").await?;
-    make_odd(&target).await?;
+    apply_odd_settings(&target).await?;
     let load = LoadOptions { workers: 2, ..LoadOptions::new(target.connect_options()) };
     let options = CopyOptions::new(source.connect_options(), Selection::default(), load).chunk_bytes_max(100);
     copy(&options, &Arc::default(), &CancellationToken::new()).await?;

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::Context;
 use serde_json::json;
-use tailwater_sandbox::install::Progress;
-use tailwater_sandbox::standing::{self, Role, StandingServer, Stop, UpSpec};
+use tailwater_sandbox::detached::{self, DetachedRole, DetachedServer, StopMode, UpSpec};
+use tailwater_sandbox::install::InstallProgress;
 use tailwater_sandbox::{Cache, ServerKind};
 use tailwater_wire::Flavour;
 
@@ -44,7 +44,7 @@ pub async fn sandbox(command: &SandboxCommand, as_json: bool) -> anyhow::Result<
                 semi_sync: *semi_sync,
                 options: options.clone(),
             };
-            let started = standing::up(&cache, &spec, tell).await;
+            let started = detached::up(&cache, &spec, tell).await;
             let servers = started.context(
                 "start the servers (those before the one that failed go on: `tailwater sandbox down` ends them)",
             )?;
@@ -57,22 +57,22 @@ pub async fn sandbox(command: &SandboxCommand, as_json: bool) -> anyhow::Result<
             }
         }
         SandboxCommand::Stop { names } => {
-            for server in standing::stop(&cache, names, Stop::Shutdown).await? {
+            for server in detached::stop(&cache, names, StopMode::Shutdown).await? {
                 print_ended(&mut out, &server, "stopped", as_json)?;
             }
         }
         SandboxCommand::Kill { names } => {
-            for server in standing::stop(&cache, names, Stop::Kill).await? {
+            for server in detached::stop(&cache, names, StopMode::Kill).await? {
                 print_ended(&mut out, &server, "killed", as_json)?;
             }
         }
         SandboxCommand::Start { names } => {
-            for server in standing::start(&cache, names).await? {
+            for server in detached::start(&cache, names).await? {
                 print_server(&mut out, &server, as_json)?;
             }
         }
         SandboxCommand::List => {
-            let servers = standing::list(&cache)?;
+            let servers = detached::list(&cache)?;
             if servers.is_empty() && !as_json {
                 writeln!(out, "no servers: `tailwater sandbox up --server mariadb` starts one")?;
             }
@@ -81,7 +81,7 @@ pub async fn sandbox(command: &SandboxCommand, as_json: bool) -> anyhow::Result<
             }
         }
         SandboxCommand::Down { names } => {
-            for server in standing::down(&cache, names).await? {
+            for server in detached::down(&cache, names).await? {
                 print_ended(&mut out, &server, "stopped, its data removed", as_json)?;
             }
         }
@@ -90,9 +90,9 @@ pub async fn sandbox(command: &SandboxCommand, as_json: bool) -> anyhow::Result<
 }
 
 /// What goes on while a server is fetched, for people.
-fn tell(progress: Progress) {
+fn tell(progress: InstallProgress) {
     // Bytes trickle in ten times a second; what is fetched, and that it is done, is told anyway.
-    if !matches!(progress, Progress::Downloaded { .. }) {
+    if !matches!(progress, InstallProgress::Downloaded { .. }) {
         eprintln!("{progress}");
     }
 }
@@ -109,7 +109,7 @@ fn print_config(out: &mut impl Write, config: &Path) -> anyhow::Result<()> {
 
 fn print_ended(
     out: &mut impl Write,
-    server: &StandingServer,
+    server: &DetachedServer,
     what: &str,
     as_json: bool,
 ) -> anyhow::Result<()> {
@@ -120,7 +120,7 @@ fn print_ended(
     Ok(())
 }
 
-fn print_server(out: &mut impl Write, server: &StandingServer, as_json: bool) -> anyhow::Result<()> {
+fn print_server(out: &mut impl Write, server: &DetachedServer, as_json: bool) -> anyhow::Result<()> {
     let running = server.is_running();
     if as_json {
         let commands: serde_json::Map<_, _> =
@@ -132,9 +132,9 @@ fn print_server(out: &mut impl Write, server: &StandingServer, as_json: bool) ->
         return Ok(());
     }
     let role = match server.role {
-        Role::Standalone => "",
-        Role::Source => ", semi-sync source: its commits wait for an acknowledgement",
-        Role::Replica => ", replica that may become the source",
+        DetachedRole::Standalone => "",
+        DetachedRole::Source => ", semi-sync source: its commits wait for an acknowledgement",
+        DetachedRole::Replica => ", replica that may become the source",
     };
     let state = if running { "" } else { " (not running: `tailwater sandbox start` starts it again)" };
     writeln!(out, "{}: {} on 127.0.0.1:{}{role}{state}", server.name, server.version, server.port)?;

@@ -452,7 +452,7 @@ async fn terms_are_above_what_etcd_says() -> anyhow::Result<()> {
     let task = LeaseTask::start(in_etcd(&etcd.endpoint(), "first", terms)?, terms);
     until(&task.handle(), is_active).await?;
     let before = task.handle().check()?;
-    let etcd = etcd.make_anew().await?;
+    let etcd = etcd.recreate().await?;
     until(&task.handle(), |now| !is_active(now)).await?;
     until(&task.handle(), is_active).await?;
     assert!(task.handle().check()? <= before, "revisions go on");

@@ -16,7 +16,7 @@ use tailwater_manager::probe_failure::ProbeFailure;
 use tailwater_manager::topology::{
     Cluster, ClusterPlan, Member, NodeRole, ProblemCode, RelayPlan, TopologyNode, build_tree,
 };
-use tailwater_sandbox::odd_settings::{make_odd, make_ordinary, receptive};
+use tailwater_sandbox::odd_settings::{accept_odd_settings, apply_odd_settings, reset_odd_settings};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
@@ -177,7 +177,9 @@ async fn odd_global_settings_do_not_change_a_look(kind: ServerKind) -> Result<()
         return Ok(());
     }
     let updates = statement(kind, "--log-replica-updates=1", "--log-slave-updates=1");
-    let spec = |name: &str| receptive(ServerSpec::new(kind)).name(name).options([updates, "--sync-binlog=0"]);
+    let spec = |name: &str| {
+        accept_odd_settings(ServerSpec::new(kind)).name(name).options([updates, "--sync-binlog=0"])
+    };
     let primary = Server::start(spec("primary").option("--server-id=1")).await?;
     let replica = Server::start(spec("replica").options(["--server-id=2", "--read-only=1"])).await?;
     replica.replicate_from(&primary).await?;
@@ -201,8 +203,8 @@ async fn odd_global_settings_do_not_change_a_look(kind: ServerKind) -> Result<()
     };
     let before = looks().await?;
     ensure!(before.len() == 2, "{before:?}");
-    make_odd(&pair.primary).await?;
-    make_odd(&pair.replica).await?;
+    apply_odd_settings(&pair.primary).await?;
+    apply_odd_settings(&pair.replica).await?;
     let after = looks().await?;
     ensure!(after == before, "{after:#?}\n{before:#?}");
     let mut pinger = Pinger::new(&pair.primary.connect_options(), "odd", TIMEOUT);
@@ -210,7 +212,7 @@ async fn odd_global_settings_do_not_change_a_look(kind: ServerKind) -> Result<()
         let ping = pinger.ping(ping).await;
         ensure!(ping.outcome.is_ok(), "{ping:?}");
     }
-    make_ordinary(&pair.primary).await?;
+    reset_odd_settings(&pair.primary).await?;
     let engine = "SELECT engine FROM information_schema.tables WHERE table_schema = 'tailwater' AND table_name = 'ping'";
     let engine = pair.primary.sql(engine).await?;
     ensure!(engine == ["InnoDB"], "{engine:?}");

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::replica::{start_statement, stop_statement};
-use tailwater_sandbox::require::is_spared_in_ci;
+use tailwater_sandbox::require::is_skipped_in_ci;
 use tailwater_sandbox::{ReplicaStart, Server, ServerKind, require};
 use tailwater_wire::Flavour;
 
@@ -164,7 +164,7 @@ fn replicas_of_mariadb_1011() -> Result<()> {
 
 #[test]
 fn replicas_of_mariadb_118() -> Result<()> {
-    if is_spared_in_ci("serving::replicas_of_mariadb_118", "that on 10.11") {
+    if is_skipped_in_ci("serving::replicas_of_mariadb_118", "that on 10.11") {
         return Ok(());
     }
     run(follow(ServerKind::Mariadb118))

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::replica::{start_statement, stop_statement};
-use tailwater_sandbox::require::is_spared_in_ci;
+use tailwater_sandbox::require::is_skipped_in_ci;
 use tailwater_sandbox::{ReplicaStart, Server, ServerKind};
 use tailwater_wire::Flavour;
 
@@ -184,7 +184,7 @@ fn of_mariadb_1011() -> Result<()> {
 
 #[test]
 fn of_mariadb_118() -> Result<()> {
-    if is_spared_in_ci("serving_features::of_mariadb_118", "that on 10.11") {
+    if is_skipped_in_ci("serving_features::of_mariadb_118", "that on 10.11") {
         return Ok(());
     }
     run(features(ServerKind::Mariadb118))

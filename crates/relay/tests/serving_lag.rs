@@ -11,7 +11,7 @@ use tailwater_log::archive::{ArchiveObject, ArchiveOptions, ArchiveStore};
 use tailwater_log::{Archive, LogDir};
 use tailwater_sandbox::ServerKind;
 use tailwater_sandbox::replica::{start_statement, stop_statement};
-use tailwater_sandbox::require::is_spared_in_ci;
+use tailwater_sandbox::require::is_skipped_in_ci;
 
 use crate::serving_support::{Tailwater, check_equal, start_replica, until_in_step};
 use crate::support::{Source, run};
@@ -165,7 +165,7 @@ fn of_mysql_97() -> Result<()> {
 
 #[test]
 fn of_mariadb_118() -> Result<()> {
-    if is_spared_in_ci("serving_lag::of_mariadb_118", "that on 10.11") {
+    if is_skipped_in_ci("serving_lag::of_mariadb_118", "that on 10.11") {
         return Ok(());
     }
     run(lag(ServerKind::Mariadb118))

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use tailwater_sandbox::require::is_spared_in_ci;
+use tailwater_sandbox::require::is_skipped_in_ci;
 use tailwater_sandbox::{Link, ReplicaOf, ReplicaStart, Server, ServerKind};
 
 use crate::serving_support::{Tailwater, check_equal, start_replica};
@@ -91,7 +91,7 @@ fn of_mariadb_1011() -> Result<()> {
 
 #[test]
 fn of_mariadb_118() -> Result<()> {
-    if is_spared_in_ci("serving_links::of_mariadb_118", "that on 10.11") {
+    if is_skipped_in_ci("serving_links::of_mariadb_118", "that on 10.11") {
         return Ok(());
     }
     run(broken(ServerKind::Mariadb118))

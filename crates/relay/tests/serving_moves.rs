@@ -4,7 +4,7 @@ use std::mem;
 
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::replica::{start_statement, stop_statement};
-use tailwater_sandbox::require::is_spared_in_ci;
+use tailwater_sandbox::require::is_skipped_in_ci;
 use tailwater_sandbox::{ReplicaStart, Server, ServerKind};
 use tailwater_wire::Flavour;
 
@@ -126,7 +126,7 @@ fn from_mariadb_1011() -> Result<()> {
 
 #[test]
 fn from_mariadb_118() -> Result<()> {
-    if is_spared_in_ci("serving_moves::from_mariadb_118", "that on 10.11") {
+    if is_skipped_in_ci("serving_moves::from_mariadb_118", "that on 10.11") {
         return Ok(());
     }
     run(moves(ServerKind::Mariadb118))

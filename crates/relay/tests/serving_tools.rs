@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
-use tailwater_sandbox::require::is_spared_in_ci;
+use tailwater_sandbox::require::is_skipped_in_ci;
 use tailwater_sandbox::{Server, ServerKind};
 use tailwater_wire::Flavour;
 use tokio::process::Command;
@@ -210,7 +210,7 @@ fn by_those_of_mariadb_1011() -> Result<()> {
 
 #[test]
 fn by_those_of_mariadb_118() -> Result<()> {
-    if is_spared_in_ci("serving_tools::by_those_of_mariadb_118", "that on 10.11") {
+    if is_skipped_in_ci("serving_tools::by_those_of_mariadb_118", "that on 10.11") {
         return Ok(());
     }
     run(read(ServerKind::Mariadb118))

@@ -11,7 +11,7 @@ use tailwater_log::{LogDir, LogHandle, LogOptions, SegmentSummary};
 use tailwater_relay::resume::StartPolicy;
 use tailwater_relay::status::StatusSnapshot;
 use tailwater_relay::{Capture, CaptureAcker, CaptureOptions, CaptureState, CaptureStatus, RelayError};
-use tailwater_sandbox::workload::{Mix, prepare};
+use tailwater_sandbox::workload::{TransactionMix, prepare};
 use tailwater_sandbox::{
     BinlogCheck, Ledger, LedgerReport, Server, ServerKind, ServerSpec, Workload, WorkloadSpec, require,
 };
@@ -90,7 +90,7 @@ impl Source {
         let spec = WorkloadSpec {
             first_worker: self.next_worker,
             transactions,
-            mix: Mix::Mixed { body_bytes_max: 2000 },
+            mix: TransactionMix::Mixed { body_bytes_max: 2000 },
             pause: Duration::from_millis(2),
             ..WorkloadSpec::new(connections)
         };

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::ServerKind;
-use tailwater_sandbox::require::is_spared_in_ci;
+use tailwater_sandbox::require::is_skipped_in_ci;
 
 use crate::support::{Running, Source, run, wait_until_acknowledged};
 
@@ -106,7 +106,7 @@ fn a_torn_mariadb_1011_with_clients_that_wait() -> Result<()> {
 
 #[test]
 fn a_torn_mariadb_118() -> Result<()> {
-    if is_spared_in_ci("torn::a_torn_mariadb_118", "that on 10.11") {
+    if is_skipped_in_ci("torn::a_torn_mariadb_118", "that on 10.11") {
         return Ok(());
     }
     run(torn(ServerKind::Mariadb118, false))

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::child_process::ChildProcess;
 use crate::error::SandboxError;
-use crate::owned::OwnedProcess;
 use crate::port::ReservedPort;
 use crate::tool::Tool;
 
@@ -30,13 +30,13 @@ pub struct EtcdTls {
 pub struct Etcd {
     program: PathBuf,
     folder: PathBuf,
-    ports: Ports,
+    ports: EtcdPorts,
     tls: Option<EtcdTls>,
-    process: OwnedProcess,
+    process: ChildProcess,
 }
 
 #[derive(Debug)]
-struct Ports {
+struct EtcdPorts {
     client: ReservedPort,
     peer: ReservedPort,
     /// Says without TLS whether it is healthy.
@@ -70,7 +70,7 @@ impl Etcd {
     }
 
     async fn start_as(program: &Path, folder: &Path, tls: Option<EtcdTls>) -> Result<Self, SandboxError> {
-        let ports = Ports {
+        let ports = EtcdPorts {
             client: ReservedPort::pick()?,
             peer: ReservedPort::pick()?,
             metrics: ReservedPort::pick()?,
@@ -114,7 +114,7 @@ impl Etcd {
     ///
     /// # Errors
     /// [`SandboxError::Spawn`] as [`Etcd::start`], and if the data cannot be removed.
-    pub async fn make_anew(self) -> Result<Self, SandboxError> {
+    pub async fn recreate(self) -> Result<Self, SandboxError> {
         self.start_again(true).await
     }
 
@@ -151,7 +151,7 @@ fn url(port: &ReservedPort) -> String {
     format!("http://127.0.0.1:{}", port.number())
 }
 
-fn client_url(ports: &Ports, tls: Option<&EtcdTls>) -> String {
+fn client_url(ports: &EtcdPorts, tls: Option<&EtcdTls>) -> String {
     match tls {
         Some(_) => format!("https://127.0.0.1:{}", ports.client.number()),
         None => url(&ports.client),
@@ -161,9 +161,9 @@ fn client_url(ports: &Ports, tls: Option<&EtcdTls>) -> String {
 fn spawn(
     program: &Path,
     folder: &Path,
-    ports: &Ports,
+    ports: &EtcdPorts,
     tls: Option<&EtcdTls>,
-) -> Result<OwnedProcess, SandboxError> {
+) -> Result<ChildProcess, SandboxError> {
     let (client, peer) = (client_url(ports, tls), url(&ports.peer));
     let data = folder.join("data").display().to_string();
     let mut arguments = vec![
@@ -180,7 +180,7 @@ fn spawn(
         arguments.push(format!("--cert-file={}", tls.certificate.display()));
         arguments.push(format!("--key-file={}", tls.key.display()));
     }
-    OwnedProcess::start(program, arguments, &folder.join("etcd.log"))
+    ChildProcess::start(program, arguments, &folder.join("etcd.log"))
 }
 
 async fn is_healthy(port: u16) -> bool {

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::child_process::ChildProcess;
 use crate::error::SandboxError;
-use crate::owned::OwnedProcess;
 use crate::tool::{Tool, library_path};
 
 const HAPROXY: Tool = Tool { name: "haproxy", path: "usr/sbin/haproxy", package: "haproxy" };
@@ -12,7 +12,7 @@ const HAPROXY: Tool = Tool { name: "haproxy", path: "usr/sbin/haproxy", package:
 /// A load balancer. It ends with its owner.
 #[derive(Debug)]
 pub struct HaProxy {
-    process: OwnedProcess,
+    process: ChildProcess,
     log: PathBuf,
 }
 
@@ -34,7 +34,7 @@ impl HaProxy {
         let log = config.with_file_name("haproxy.log");
         // -db: no fork, so that it ends with its owner.
         let arguments = ["-db".into(), "-f".into(), config.as_os_str().to_owned()];
-        let process = OwnedProcess::start_with(program, arguments, library_path(program), &log)?;
+        let process = ChildProcess::start_with(program, arguments, library_path(program), &log)?;
         Ok(Self { process, log })
     }
 

@@ -13,9 +13,9 @@ use tokio::net::TcpStream;
 
 use crate::cache::Cache;
 use crate::error::{FileContext, SandboxError};
-use crate::install::{Install, plain_path};
+use crate::install::{Install, is_plain_path};
 use crate::instance::socket_path;
-use crate::process::{self, Lifetime, Limits, Program};
+use crate::process::{self, Lifetime, ProcessLimits, Program};
 use crate::template;
 
 /// How long a server may take to start; crash recovery of a big data directory included.
@@ -87,7 +87,7 @@ impl Layout {
             ("--pid-file=", &self.pid_file),
             ("--tmpdir=", &self.temporary),
         ] {
-            debug_assert!(plain_path(path), "{}", path.display());
+            debug_assert!(is_plain_path(path), "{}", path.display());
             let mut option = OsString::from(name);
             option.push(path);
             program.arg(option);
@@ -131,7 +131,7 @@ impl Layout {
         port: u16,
         options: &[String],
         lifetime: Lifetime,
-        limits: Limits,
+        limits: ProcessLimits,
     ) -> Result<Child, SandboxError> {
         match fs::remove_file(&self.pid_file) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

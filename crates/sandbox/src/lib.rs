@@ -4,8 +4,8 @@
 //! - [`kind`]: which servers there are.
 //! - [`install`]: has them on this machine, without root and without touching the system.
 //! - [`server`]: starts, stops, kills, pauses and restarts them; they never outlive their owner.
-//! - [`standing`]: servers that go on after the command that started them.
-//! - [`owned`]: other programs that must not outlive their owner either.
+//! - [`detached`]: servers that go on after the command that started them.
+//! - [`child_process`]: other programs that must not outlive their owner either.
 //! - [`etcd`]: the store that several managers share. [`haproxy`]: a load balancer.
 //! - [`replication`]: the account, and semi-sync; [`replica`]: native replicas.
 //! - [`link`]: a network between clients and servers that can be made slow or broken; [`slow_sync`]: a disk whose syncs
@@ -16,6 +16,8 @@
 //! - [`cache`]: where all of this lies on disk.
 
 pub mod cache;
+pub mod child_process;
+pub mod detached;
 pub mod error;
 pub mod etcd;
 pub mod full_disk;
@@ -27,7 +29,6 @@ mod layout;
 pub mod ledger;
 pub mod link;
 pub mod odd_settings;
-pub mod owned;
 mod port;
 mod preload;
 mod process;
@@ -37,13 +38,13 @@ pub mod require;
 pub mod server;
 pub mod slow_sync;
 mod sql;
-pub mod standing;
 pub mod stepped_clock;
 mod template;
 mod tool;
 pub mod workload;
 
 pub use cache::Cache;
+pub use child_process::ChildProcess;
 pub use error::SandboxError;
 pub use etcd::{Etcd, EtcdTls};
 pub use full_disk::FullDisk;
@@ -52,7 +53,6 @@ pub use install::{Install, TestSuites};
 pub use kind::ServerKind;
 pub use ledger::{BinlogCheck, Ledger, LedgerCheck, LedgerReport};
 pub use link::Link;
-pub use owned::OwnedProcess;
 pub use port::ReservedPort;
 pub use replica::{ReplicaOf, ReplicaStart, ReplicaStatus};
 pub use replication::SemiSyncStatus;

@@ -28,7 +28,7 @@ const SLICE: Duration = Duration::from_millis(5);
 
 /// How one direction of a link behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Quality {
+pub struct LinkConditions {
     /// How long bytes are on their way.
     pub latency: Duration,
     /// Bytes per second of each connection; `None` for no limit. At least 1.
@@ -48,15 +48,15 @@ pub enum Direction {
 
 /// The state of a link; `generation` counts resets, and connections of an older one end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct State {
-    to_server: Quality,
-    to_client: Quality,
+struct LinkState {
+    to_server: LinkConditions,
+    to_client: LinkConditions,
     refuse: bool,
     generation: u64,
 }
 
-impl State {
-    fn quality(&self, direction: Direction) -> Quality {
+impl LinkState {
+    fn conditions(&self, direction: Direction) -> LinkConditions {
         match direction {
             Direction::ToServer => self.to_server,
             Direction::ToClient => self.to_client,
@@ -68,7 +68,7 @@ impl State {
 #[derive(Debug)]
 pub struct Link {
     address: SocketAddr,
-    state: Arc<watch::Sender<State>>,
+    state: Arc<watch::Sender<LinkState>>,
     target: Arc<watch::Sender<SocketAddr>>,
     acceptor: JoinHandle<()>,
 }
@@ -89,8 +89,8 @@ impl Link {
     pub async fn open_at(address: SocketAddr, target: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        let quality = Quality::default();
-        let state = State { to_server: quality, to_client: quality, refuse: false, generation: 0 };
+        let conditions = LinkConditions::default();
+        let state = LinkState { to_server: conditions, to_client: conditions, refuse: false, generation: 0 };
         let state = Arc::new(watch::Sender::new(state));
         let target = Arc::new(watch::Sender::new(target));
         let acceptor = tokio::spawn(accept(listener, Arc::clone(&state), Arc::clone(&target)));
@@ -113,36 +113,36 @@ impl Link {
     }
 
     /// Sets how one direction behaves, for connections that are open as well.
-    pub fn set(&self, direction: Direction, quality: Quality) {
+    pub fn set(&self, direction: Direction, conditions: LinkConditions) {
         self.state.send_modify(|state| match direction {
-            Direction::ToServer => state.to_server = quality,
-            Direction::ToClient => state.to_client = quality,
+            Direction::ToServer => state.to_server = conditions,
+            Direction::ToClient => state.to_client = conditions,
         });
     }
 
     /// How one direction behaves now.
-    pub fn quality(&self, direction: Direction) -> Quality {
-        self.state.borrow().quality(direction)
+    pub fn conditions(&self, direction: Direction) -> LinkConditions {
+        self.state.borrow().conditions(direction)
     }
 
     /// Sets the latency of both directions, each half of a round trip.
     pub fn set_latency(&self, one_way: Duration) {
-        self.modify(|quality| quality.latency = one_way);
+        self.modify(|conditions| conditions.latency = one_way);
     }
 
     /// Sets the bandwidth of both directions in bytes per second of each connection; `None` for no limit.
     pub fn set_bandwidth(&self, bytes_per_second: Option<u64>) {
-        self.modify(|quality| quality.bandwidth = bytes_per_second);
+        self.modify(|conditions| conditions.bandwidth = bytes_per_second);
     }
 
     /// Lets the bytes of one direction vanish.
     pub fn cut(&self, direction: Direction) {
-        self.set(direction, Quality { cut: true, ..self.quality(direction) });
+        self.set(direction, LinkConditions { cut: true, ..self.conditions(direction) });
     }
 
     /// Lets all bytes vanish. New connections are accepted, and hear nothing.
     pub fn cut_both(&self) {
-        self.modify(|quality| quality.cut = true);
+        self.modify(|conditions| conditions.cut = true);
     }
 
     /// Ends all connections at once with a TCP reset to both sides; new ones are served.
@@ -164,12 +164,12 @@ impl Link {
         self.state.send_modify(|state| {
             let was_cut = state.to_server.cut || state.to_client.cut;
             state.generation += u64::from(was_cut);
-            (state.to_server, state.to_client) = (Quality::default(), Quality::default());
+            (state.to_server, state.to_client) = (LinkConditions::default(), LinkConditions::default());
             state.refuse = false;
         });
     }
 
-    fn modify(&self, change: impl Fn(&mut Quality)) {
+    fn modify(&self, change: impl Fn(&mut LinkConditions)) {
         self.state.send_modify(|state| {
             change(&mut state.to_server);
             change(&mut state.to_client);
@@ -186,7 +186,7 @@ impl Drop for Link {
 
 async fn accept(
     listener: TcpListener,
-    state: Arc<watch::Sender<State>>,
+    state: Arc<watch::Sender<LinkState>>,
     target: Arc<watch::Sender<SocketAddr>>,
 ) {
     let mut connections = JoinSet::new();
@@ -206,7 +206,7 @@ async fn accept(
 }
 
 /// Serves one connection until a side ends it or the link does.
-async fn serve(client: TcpStream, target: SocketAddr, state: watch::Receiver<State>) {
+async fn serve(client: TcpStream, target: SocketAddr, state: watch::Receiver<LinkState>) {
     let now = *state.borrow();
     if now.refuse {
         reset(&client);
@@ -256,14 +256,19 @@ fn reset(stream: &TcpStream) {
 }
 
 /// Bytes on their way.
-struct Parcel {
+struct DelayedBytes {
     due: Instant,
     bytes: Bytes,
 }
 
 /// Passes the bytes of one direction until the sender ends its side or an error breaks the connection.
-async fn pass(from: ReadHalf<'_>, to: WriteHalf<'_>, direction: Direction, state: &watch::Receiver<State>) {
-    // A parcel for each read; together with the size of a read it bounds what is in flight.
+async fn pass(
+    from: ReadHalf<'_>,
+    to: WriteHalf<'_>,
+    direction: Direction,
+    state: &watch::Receiver<LinkState>,
+) {
+    // A delayed for each read; together with the size of a read it bounds what is in flight.
     let (sender, receiver) = mpsc::channel(IN_FLIGHT_BYTES_MAX / READ_BYTES);
     let reading = read(from, sender, direction, state);
     let writing = write(to, receiver, direction, state);
@@ -272,9 +277,9 @@ async fn pass(from: ReadHalf<'_>, to: WriteHalf<'_>, direction: Direction, state
 
 async fn read(
     mut from: ReadHalf<'_>,
-    sender: mpsc::Sender<Parcel>,
+    sender: mpsc::Sender<DelayedBytes>,
     direction: Direction,
-    state: &watch::Receiver<State>,
+    state: &watch::Receiver<LinkState>,
 ) {
     let mut buffer = BytesMut::new();
     loop {
@@ -283,13 +288,13 @@ async fn read(
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
-        let quality = state.borrow().quality(direction);
+        let conditions = state.borrow().conditions(direction);
         let bytes = buffer.split().freeze();
-        if quality.cut {
+        if conditions.cut {
             continue;
         }
-        let due = Instant::now() + quality.latency;
-        if sender.send(Parcel { due, bytes }).await.is_err() {
+        let due = Instant::now() + conditions.latency;
+        if sender.send(DelayedBytes { due, bytes }).await.is_err() {
             return;
         }
     }
@@ -297,35 +302,35 @@ async fn read(
 
 async fn write(
     mut to: WriteHalf<'_>,
-    mut receiver: mpsc::Receiver<Parcel>,
+    mut receiver: mpsc::Receiver<DelayedBytes>,
     direction: Direction,
-    state: &watch::Receiver<State>,
+    state: &watch::Receiver<LinkState>,
 ) {
     // When the last byte sent will have left a link of limited bandwidth.
     let mut free = Instant::now();
     let mut waiting = VecDeque::new();
     loop {
-        let parcel = match waiting.pop_front() {
-            Some(parcel) => parcel,
+        let delayed = match waiting.pop_front() {
+            Some(delayed) => delayed,
             None => match receiver.recv().await {
-                Some(parcel) => parcel,
+                Some(delayed) => delayed,
                 None => break,
             },
         };
-        let Parcel { due, mut bytes } = parcel;
+        let DelayedBytes { due, mut bytes } = delayed;
         tokio::time::sleep_until(due).await;
-        let quality = state.borrow().quality(direction);
-        if quality.cut {
+        let conditions = state.borrow().conditions(direction);
+        if conditions.cut {
             continue;
         }
-        if let Some(bandwidth) = quality.bandwidth {
+        if let Some(bandwidth) = conditions.bandwidth {
             let bandwidth = bandwidth.max(1);
             let slice = (u128::from(bandwidth) * SLICE.as_micros() / 1_000_000).max(1);
             if let Ok(slice) = usize::try_from(slice)
                 && bytes.len() > slice
             {
                 let rest = bytes.split_off(slice);
-                waiting.push_front(Parcel { due, bytes: rest });
+                waiting.push_front(DelayedBytes { due, bytes: rest });
             }
             tokio::time::sleep_until(free).await;
             let takes = Duration::from_secs_f64(bytes.len() as f64 / bandwidth as f64);
@@ -404,7 +409,10 @@ mod tests {
     async fn bandwidth_is_limited() {
         let (link, server) = echo().await;
         let mut stream = TcpStream::connect(link.address()).await.expect("connect");
-        link.set(Direction::ToServer, Quality { bandwidth: Some(1_000_000), ..Quality::default() });
+        link.set(
+            Direction::ToServer,
+            LinkConditions { bandwidth: Some(1_000_000), ..LinkConditions::default() },
+        );
         let began = Instant::now();
         exchange(&mut stream, &vec![7; 200_000]).await.expect("exchange");
         // A first slice goes out at once, so a little less than 0.2 s.

@@ -112,7 +112,7 @@ pub fn odd_settings(kind: ServerKind) -> Vec<(&'static str, &'static str)> {
 }
 
 /// What a server is started with so that all of [`odd_settings`] reach its sessions.
-pub fn receptive(spec: ServerSpec) -> ServerSpec {
+pub fn accept_odd_settings(spec: ServerSpec) -> ServerSpec {
     match spec.kind.flavour() {
         Flavour::MySql => spec,
         Flavour::MariaDb => spec.options([
@@ -127,7 +127,7 @@ pub fn receptive(spec: ServerSpec) -> ServerSpec {
 ///
 /// # Errors
 /// [`SandboxError::Client`] if the server does not take one.
-pub async fn make_odd(server: &Server) -> Result<(), SandboxError> {
+pub async fn apply_odd_settings(server: &Server) -> Result<(), SandboxError> {
     let statements = odd_settings(server.kind()).into_iter();
     let statements: Vec<_> =
         statements.map(|(name, value)| format!("SET GLOBAL {name} = {value};")).collect();
@@ -138,8 +138,8 @@ pub async fn make_odd(server: &Server) -> Result<(), SandboxError> {
 /// Gives a server the defaults of all of [`odd_settings`] again, for the sessions that begin from now on.
 ///
 /// # Errors
-/// As [`make_odd`].
-pub async fn make_ordinary(server: &Server) -> Result<(), SandboxError> {
+/// As [`apply_odd_settings`].
+pub async fn reset_odd_settings(server: &Server) -> Result<(), SandboxError> {
     let statements = odd_settings(server.kind()).into_iter();
     let statements: Vec<_> = statements.map(|(name, _)| format!("SET GLOBAL {name} = DEFAULT;")).collect();
     server.sql(&statements.concat()).await?;

@@ -65,9 +65,9 @@ impl Program {
     }
 }
 
-/// Limits put on a child before it runs.
+/// ProcessLimits put on a child before it runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Limits {
+pub(crate) struct ProcessLimits {
     /// Largest file the process may write, in KiB: a full disk for one process.
     pub(crate) file_kib_max: Option<u64>,
 }
@@ -78,7 +78,7 @@ pub(crate) fn spawn(
     program: &Program,
     log: &Path,
     lifetime: Lifetime,
-    limits: Limits,
+    limits: ProcessLimits,
 ) -> Result<Child, SandboxError> {
     let failed = |source| SandboxError::Spawn { program: program.display(), source };
     let output = fs::OpenOptions::new().create(true).append(true).open(log).map_err(failed)?;
@@ -114,14 +114,14 @@ pub(crate) fn spawn(
     })
 }
 
-type Request = (Command, mpsc::SyncSender<io::Result<Child>>);
+type SpawnRequest = (Command, mpsc::SyncSender<io::Result<Child>>);
 
 /// Runs `spawn` on the one thread that lives as long as the process (see the module's comment).
 fn on_forking_thread(command: Command) -> io::Result<Child> {
-    static REQUESTS: OnceLock<Option<mpsc::Sender<Request>>> = OnceLock::new();
+    static REQUESTS: OnceLock<Option<mpsc::Sender<SpawnRequest>>> = OnceLock::new();
     let gone = || io::Error::other("the thread that starts processes is gone");
     let requests = REQUESTS.get_or_init(|| {
-        let (sender, receiver) = mpsc::channel::<Request>();
+        let (sender, receiver) = mpsc::channel::<SpawnRequest>();
         let body = move || {
             for (mut command, answer) in receiver {
                 // Nobody waits for the answer any more: the child is dropped, and ends with us.
@@ -221,7 +221,7 @@ mod tests {
         let log = folder.path().join("log");
         let mut program = Program::new("/bin/sh");
         program.arg("-c").arg("echo ran; ulimit -f");
-        let limits = Limits { file_kib_max: Some(64) };
+        let limits = ProcessLimits { file_kib_max: Some(64) };
         let mut child = spawn(&program, &log, Lifetime::WithOwner, limits).expect("spawn");
         assert!(child.wait().expect("wait").success());
         assert_eq!(fs::read_to_string(&log).expect("log"), "ran\n128\n");

@@ -16,9 +16,9 @@ pub const REPLICATION_PASSWORD: &str = "sandbox-tailwater";
 const ACK_TIMEOUT_MS: u32 = 2_000_000_000;
 
 /// One setting of semi-sync: its name without the prefix, and its value.
-type Setting = (&'static str, String);
+type SemiSyncSetting = (&'static str, String);
 
-fn source_settings(flavour: Flavour) -> (&'static str, Vec<Setting>) {
+fn source_settings(flavour: Flavour) -> (&'static str, Vec<SemiSyncSetting>) {
     let wait_nobody = match flavour {
         Flavour::MySql => "wait_no_replica",
         Flavour::MariaDb => "wait_no_slave",
@@ -36,7 +36,7 @@ fn source_settings(flavour: Flavour) -> (&'static str, Vec<Setting>) {
     }
 }
 
-fn replica_settings(flavour: Flavour) -> (&'static str, Vec<Setting>) {
+fn replica_settings(flavour: Flavour) -> (&'static str, Vec<SemiSyncSetting>) {
     match flavour {
         Flavour::MySql => ("rpl_semi_sync_replica", vec![("enabled", "1".to_owned())]),
         Flavour::MariaDb => ("rpl_semi_sync_slave", vec![("enabled", "1".to_owned())]),
@@ -52,7 +52,7 @@ fn plugin_file(prefix: &str) -> Option<&'static str> {
     }
 }
 
-fn as_options((prefix, settings): (&'static str, Vec<Setting>)) -> Vec<String> {
+fn as_options((prefix, settings): (&'static str, Vec<SemiSyncSetting>)) -> Vec<String> {
     let plugin = plugin_file(prefix).map(|file| format!("--plugin-load-add={file}"));
     let settings = settings
         .into_iter()
@@ -60,7 +60,7 @@ fn as_options((prefix, settings): (&'static str, Vec<Setting>)) -> Vec<String> {
     plugin.into_iter().chain(settings).collect()
 }
 
-fn as_statements((prefix, settings): (&'static str, Vec<Setting>)) -> String {
+fn as_statements((prefix, settings): (&'static str, Vec<SemiSyncSetting>)) -> String {
     settings.into_iter().fold(String::new(), |sql, (name, value)| {
         let value =
             if value.bytes().all(|byte| byte.is_ascii_digit()) { value } else { format!("'{value}'") };
@@ -146,7 +146,10 @@ impl Server {
         self.enable(replica_settings(self.kind().flavour())).await
     }
 
-    async fn enable(&self, (prefix, settings): (&'static str, Vec<Setting>)) -> Result<(), SandboxError> {
+    async fn enable(
+        &self,
+        (prefix, settings): (&'static str, Vec<SemiSyncSetting>),
+    ) -> Result<(), SandboxError> {
         if let Some(file) = plugin_file(prefix) {
             let question = format!(
                 "SELECT COUNT(*) FROM information_schema.plugins WHERE plugin_name='{prefix}' AND plugin_status='ACTIVE'"

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::cache::Cache;
 use crate::error::SandboxError;
-use crate::install::{Install, Progress};
+use crate::install::{Install, InstallProgress};
 use crate::kind::ServerKind;
 use crate::server::{Server, ServerSpec};
 
@@ -42,7 +42,7 @@ fn have(kind: ServerKind) -> Result<Install, String> {
     let found = match std::env::var_os("TAILWATER_FETCH") {
         Some(value) if value == "0" => Install::find(kind, &cache),
         _ => Install::ensure(kind, &cache, &mut |progress| {
-            if !matches!(progress, Progress::Downloaded { .. } | Progress::Unpacking { .. }) {
+            if !matches!(progress, InstallProgress::Downloaded { .. } | InstallProgress::Unpacking { .. }) {
                 // Not `eprintln!`, see below: nobody should wonder what the test waits for.
                 let _ = writeln!(std::io::stderr(), "{progress}");
             }
@@ -74,7 +74,7 @@ pub async fn shared(kind: ServerKind) -> Result<Arc<Server>, SandboxError> {
 
 /// Whether a test is left out because CI has no time for it and another much like it is run there; `./dev test` runs it. It says
 /// so where it is.
-pub fn is_spared_in_ci(test: &str, other: &str) -> bool {
+pub fn is_skipped_in_ci(test: &str, other: &str) -> bool {
     let is_set = |name: &str| std::env::var_os(name).is_some();
     let is_spared = is_set("CI") && !is_set("TAILWATER_LONG");
     if is_spared {
@@ -102,7 +102,7 @@ macro_rules! on_each_server {
 
             #[tokio::test]
             async fn mariadb_118() -> anyhow::Result<()> {
-                if $crate::require::is_spared_in_ci(concat!(stringify!($test), " on MariaDB 11.8"), "that on 10.11") {
+                if $crate::require::is_skipped_in_ci(concat!(stringify!($test), " on MariaDB 11.8"), "that on 10.11") {
                     return Ok(());
                 }
                 super::$test(ServerKind::Mariadb118).await

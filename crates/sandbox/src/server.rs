@@ -15,7 +15,7 @@ use crate::instance::InstanceFolder;
 use crate::kind::ServerKind;
 use crate::layout::Layout;
 use crate::port::ReservedPort;
-use crate::process::{self, Lifetime, Limits};
+use crate::process::{self, Lifetime, ProcessLimits};
 use crate::sql::SqlClient;
 
 /// How long a clean shutdown may take.
@@ -186,7 +186,7 @@ impl Server {
 
     /// Launches the process and waits until it is ready.
     async fn run(&mut self) -> Result<(), SandboxError> {
-        let limits = Limits { file_kib_max: self.spec.file_kib_max };
+        let limits = ProcessLimits { file_kib_max: self.spec.file_kib_max };
         let port = self.port.number();
         let child = self.layout.launch(port, &self.spec.options, Lifetime::WithOwner, limits)?;
         let child = self.child.insert(child);

@@ -6,7 +6,7 @@ use crate::error::SandboxError;
 use crate::install::Install;
 
 /// What keeps MariaDB's programs from asking for TLS, which the sandbox's servers do not offer; MySQL's do not ask.
-pub(crate) fn no_tls(flavour: Flavour) -> Option<&'static str> {
+pub(crate) fn skip_tls_option(flavour: Flavour) -> Option<&'static str> {
     match flavour {
         Flavour::MySql => None,
         Flavour::MariaDb => Some("--skip-ssl"),
@@ -26,7 +26,7 @@ impl SqlClient<'_> {
         let name = self.install.kind().client();
         let mut command = tokio::process::Command::from(self.install.tool(name)?);
         command.args(["--no-defaults", "--host=127.0.0.1", "--user=root", "--batch", "--skip-column-names"]);
-        command.args(no_tls(self.install.kind().flavour()));
+        command.args(skip_tls_option(self.install.kind().flavour()));
         command.arg(format!("--port={}", self.port)).arg("--execute").arg(statements);
         command.stdin(std::process::Stdio::null()).kill_on_drop(true);
         let output = command

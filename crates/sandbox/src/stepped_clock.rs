@@ -34,7 +34,7 @@ impl SteppedClock {
         let path = folder.join("stepped_clock");
         let file = File::create(&path).on_path("make", &path)?;
         let clock = Self { library, path, file };
-        clock.set_beside_ms(0)?;
+        clock.set_offset_ms(0)?;
         Ok(clock)
     }
 
@@ -42,7 +42,7 @@ impl SteppedClock {
     ///
     /// # Errors
     /// [`SandboxError::File`] if its file cannot be written.
-    pub fn set_beside_ms(&self, ms: i64) -> Result<(), SandboxError> {
+    pub fn set_offset_ms(&self, ms: i64) -> Result<(), SandboxError> {
         let ns = ms.saturating_mul(1_000_000);
         self.file.write_all_at(&ns.to_ne_bytes(), 0).on_path("write", &self.path)
     }
@@ -73,9 +73,9 @@ mod tests {
             String::from_utf8_lossy(&date.stdout).trim().parse::<i64>().expect("seconds")
         };
         let before = seconds();
-        clock.set_beside_ms(86_400_500).expect("set");
+        clock.set_offset_ms(86_400_500).expect("set");
         assert!((86_400..90_000).contains(&(seconds() - before)));
-        clock.set_beside_ms(-86_400_500).expect("set");
+        clock.set_offset_ms(-86_400_500).expect("set");
         assert!((82_000..=86_401).contains(&(before - seconds())));
     }
 }

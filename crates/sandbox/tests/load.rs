@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use tailwater_sandbox::ledger::{Outcome, TransactionId};
-use tailwater_sandbox::workload::{Mix, prepare};
+use tailwater_sandbox::ledger::{CommitOutcome, TransactionId};
+use tailwater_sandbox::workload::{TransactionMix, prepare};
 use tailwater_sandbox::{
     BinlogCheck, Ledger, LedgerReport, Link, Server, ServerKind, ServerSpec, Workload, WorkloadSpec, require,
 };
@@ -101,7 +101,7 @@ async fn a_loss_is_found() -> Result<()> {
     let server = Server::start(ServerSpec::new(kind)).await?;
     prepare(&server.connect_options()).await?;
     let ledger = Arc::new(Ledger::new());
-    let mix = Mix::SingleInsert { payload_bytes: 100 };
+    let mix = TransactionMix::SingleInsert { payload_bytes: 100 };
     let spec = WorkloadSpec { mix, transactions: Some(500), ..WorkloadSpec::new(3) };
     let report = Workload::start(server.connect_options(), &spec, Arc::clone(&ledger)).wait().await;
     ensure!(report.errors.is_empty() && report.snapshot.acknowledged == 500, "{report:?}");
@@ -156,7 +156,7 @@ async fn a_commit_under_way_is_unknown() -> Result<()> {
     ensure!(report.errors.is_empty() && report.snapshot.acknowledged == 0, "{report:?}");
     ensure!(ledger.totals().unknown == 2, "{:?}", ledger.totals());
     let entry = ledger.get(TransactionId { worker: 1, sequence: 1 });
-    ensure!(entry.is_some_and(|entry| entry.outcome == Outcome::Unknown));
+    ensure!(entry.is_some_and(|entry| entry.outcome == CommitOutcome::Unknown));
     server.kill().await?;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The sandbox against real servers.
 
+mod detached;
 mod install;
 mod load;
 mod servers;
 mod slow_sync;
-mod standing;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use anyhow::{Context, Result, ensure};
-use tailwater_sandbox::odd_settings::{make_odd, odd_settings, receptive};
+use tailwater_sandbox::odd_settings::{accept_odd_settings, apply_odd_settings, odd_settings};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, shared};
 use tailwater_session::session_settings::{
     SERVED_LOG, SETTINGS, SessionSetting, UNCHANGED, settings_of, shipped_value,
@@ -73,11 +73,11 @@ async fn values(connection: &mut Connection, settings: &[&SessionSetting]) -> Re
 }
 
 async fn odd_global_settings_do_not_reach_a_session(kind: ServerKind) -> Result<()> {
-    let server = Server::start(receptive(ServerSpec::new(kind))).await?;
+    let server = Server::start(accept_odd_settings(ServerSpec::new(kind))).await?;
     let mut before = Connection::connect(&server.connect_options()).await?;
     let settings: Vec<_> = settings_of(before.server().flavour, before.server().version).collect();
     let shipped = values(&mut before, &settings).await?;
-    make_odd(&server).await?;
+    apply_odd_settings(&server).await?;
 
     // Inherited they are odd, all of them: but for what a client asks for at its login, of MySQL.
     let inherited = ConnectOptions { session_preset: SessionPreset::Inherited, ..server.connect_options() };

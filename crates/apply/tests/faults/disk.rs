@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use tailwater_apply::Channel;
 use tailwater_apply::channel::{ChannelFault, ChannelOptions, ChannelState, GtidMode};
-use tailwater_sandbox::require::is_spared_in_ci;
+use tailwater_sandbox::require::is_skipped_in_ci;
 use tailwater_sandbox::{FullDisk, ServerKind, ServerSpec};
 
 use super::in_time;
@@ -160,7 +160,7 @@ async fn the_binlog_of_a_mariadb_target_fills_up() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_binlog_of_a_mysql_target_fills_up() -> Result<()> {
-    if is_spared_in_ci("the_binlog_of_a_mysql_target_fills_up", "that of MariaDB") {
+    if is_skipped_in_ci("the_binlog_of_a_mysql_target_fills_up", "that of MariaDB") {
         return Ok(());
     }
     the_targets_binlog_fills_up(ServerKind::Mysql97).await

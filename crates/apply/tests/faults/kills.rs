@@ -178,7 +178,7 @@ async fn mariadb_in_the_sources_order() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mysql_in_independent_order() -> Result<()> {
-    if tailwater_sandbox::require::is_spared_in_ci(
+    if tailwater_sandbox::require::is_skipped_in_ci(
         "mysql_in_independent_order",
         "mysql_under_the_sources_gtids",
     ) {

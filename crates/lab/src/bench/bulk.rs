@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use tailwater_log::LogDir;
-use tailwater_sandbox::{OwnedProcess, ReservedPort, Server, ServerKind};
+use tailwater_sandbox::{ChildProcess, ReservedPort, Server, ServerKind};
 use tailwater_session::{ConnectOptions, Connection};
 
 use super::stage::{Stage, Variant, plain_primary};
@@ -25,16 +25,16 @@ pub struct Archive {
 #[derive(Debug)]
 pub struct Served {
     /// Its process.
-    pub relay: OwnedProcess,
+    pub relay: ChildProcess,
     /// How its readers connect.
     pub options: ConnectOptions,
     _port: ReservedPort,
 }
 
-fn start_relay(folder: &Path) -> anyhow::Result<OwnedProcess> {
+fn start_relay(folder: &Path) -> anyhow::Result<ChildProcess> {
     let config = folder.join("tailwater.toml");
     let arguments = ["run".as_ref(), "-c".as_ref(), config.as_os_str()];
-    Ok(OwnedProcess::start(std::env::current_exe()?, arguments, &folder.join("relay.log"))?)
+    Ok(ChildProcess::start(std::env::current_exe()?, arguments, &folder.join("relay.log"))?)
 }
 
 /// One transaction's worth of the bulk load: 1,000 rows of 1 KiB.
@@ -110,7 +110,7 @@ impl Archive {
     }
 
     /// Starts a relay that captures all of it; `more` is added to its configuration.
-    fn start_tailwater(&mut self, more: &str) -> anyhow::Result<(OwnedProcess, PathBuf)> {
+    fn start_tailwater(&mut self, more: &str) -> anyhow::Result<(ChildProcess, PathBuf)> {
         let folder = self.fresh_folder()?;
         let account = self.server.replication_options();
         std::fs::write(
@@ -129,7 +129,7 @@ impl Archive {
     }
 
     /// Waits until a relay has all of it, durably.
-    async fn captured(&self, relay: &mut OwnedProcess, folder: &Path) -> anyhow::Result<()> {
+    async fn captured(&self, relay: &mut ChildProcess, folder: &Path) -> anyhow::Result<()> {
         let begin = Instant::now();
         let log = folder.join("log").join(SOURCE_NAME);
         // The durable end is read from the index, which never claims more than is durable.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use tailwater_sandbox::workload::Mix;
+use tailwater_sandbox::workload::TransactionMix;
 use tailwater_sandbox::{Ledger, Server, Workload, WorkloadSpec};
 
 /// One measurement of a load.
@@ -32,7 +32,7 @@ pub async fn sample(
 ) -> anyhow::Result<Sample> {
     let spec = WorkloadSpec {
         first_worker,
-        mix: Mix::SingleInsert { payload_bytes: 100 },
+        mix: TransactionMix::SingleInsert { payload_bytes: 100 },
         ..WorkloadSpec::new(clients)
     };
     let workload = Workload::start(primary.connect_options(), &spec, Arc::new(Ledger::new()));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use tailwater_log::LogDir;
-use tailwater_sandbox::{OwnedProcess, ServerKind};
+use tailwater_sandbox::{ChildProcess, ServerKind};
 use tailwater_session::ConnectOptions;
 
 use super::bulk::Archive;
@@ -110,7 +110,7 @@ async fn catching_up(plan: &Plan, kind: ServerKind, rows: &mut Vec<Row>) -> anyh
     Ok(version)
 }
 
-fn memory(kind: ServerKind, what: &str, relay: &mut OwnedProcess, rows: &mut Vec<Row>) {
+fn memory(kind: ServerKind, what: &str, relay: &mut ChildProcess, rows: &mut Vec<Row>) {
     let mib = relay.memory_bytes_max().unwrap_or(0) as f64 / f64::from(1 << 20);
     let setting = setting(&[("server", kind.name()), ("readers", what)]);
     rows.push(Row::new(MEMORY, setting, "tailwater durable", "MiB", vec![mib]));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use tailwater_apply::ChannelStatus;
 use tailwater_log::LogDir;
-use tailwater_sandbox::workload::LoadTable;
+use tailwater_sandbox::workload::WorkloadTable;
 use tailwater_sandbox::{Ledger, Server, ServerKind, ServerSpec};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
@@ -104,7 +104,7 @@ impl Applied {
         if wrong > 0 {
             outcome.complaints.push(format!("the applied replica differs from the ledger: {report}"));
         }
-        for table in LoadTable::ALL {
+        for table in WorkloadTable::ALL {
             let checksum = format!("CHECKSUM TABLE tw_load.{} EXTENDED", table.name());
             let (ours, theirs) = (self.server.sql(&checksum).await?, replica.sql(&checksum).await?);
             if ours != theirs {

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use tailwater_log::AckMode;
-use tailwater_sandbox::workload::{Counters, Snapshot, prepare};
+use tailwater_sandbox::workload::{Counters, WorkloadSnapshot, prepare};
 use tailwater_sandbox::{Ledger, ServerKind, Workload, WorkloadSpec};
 use tailwater_wire::Flavour;
 
@@ -68,7 +68,7 @@ pub fn choose_server(family: ServerFamily, series: Option<&str>) -> anyhow::Resu
 
 /// The figures when what was acknowledged just before the kill has reached the clients. A load that does not settle is
 /// not waited for: it shows as commits without the relay.
-async fn settled(counters: &Counters) -> Snapshot {
+async fn settled(counters: &Counters) -> WorkloadSnapshot {
     let mut before = counters.snapshot();
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_millis(100)).await;

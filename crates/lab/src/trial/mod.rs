@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use tailwater_log::AckMode;
-use tailwater_sandbox::install::Progress;
+use tailwater_sandbox::install::InstallProgress;
 use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
 use tailwater_sandbox::{
-    Cache, Install, OwnedProcess, ReplicaOf, ReservedPort, Server, ServerKind, ServerSpec,
+    Cache, ChildProcess, Install, ReplicaOf, ReservedPort, Server, ServerKind, ServerSpec,
 };
 use tailwater_session::{ConnectOptions, Endpoint, TlsMode, TlsOptions};
 use tailwater_wire::Flavour;
@@ -75,7 +75,7 @@ pub struct Trial {
     /// Variables added to the relay's environment.
     environment: Vec<(OsString, OsString)>,
     served: ReservedPort,
-    relay: Option<OwnedProcess>,
+    relay: Option<ChildProcess>,
     /// The primary waits for nobody.
     asynchronous: bool,
 }
@@ -212,7 +212,7 @@ impl Trial {
     }
 
     /// The relay, while it runs.
-    pub fn relay(&mut self) -> Option<&mut OwnedProcess> {
+    pub fn relay(&mut self) -> Option<&mut ChildProcess> {
         self.relay.as_mut()
     }
 
@@ -224,7 +224,7 @@ impl Trial {
         let arguments = ["run".as_ref(), "-c".as_ref(), self.config.as_os_str()];
         let environment = self.environment.iter().cloned();
         let output = self.relay_output();
-        self.relay = Some(OwnedProcess::start_with(&self.spec.program, arguments, environment, &output)?);
+        self.relay = Some(ChildProcess::start_with(&self.spec.program, arguments, environment, &output)?);
         Ok(())
     }
 
@@ -268,7 +268,7 @@ impl Trial {
             if status.on && status.replicas > 0 {
                 return Ok(begin.elapsed());
             }
-            if !self.relay.as_mut().is_some_and(OwnedProcess::is_running) {
+            if !self.relay.as_mut().is_some_and(ChildProcess::is_running) {
                 bail!("the relay ended: {}", self.relay_words());
             }
             if begin.elapsed() > Duration::from_secs(60) {
@@ -313,9 +313,9 @@ pub fn serve_options(port: u16) -> ConnectOptions {
 /// If it cannot be had.
 pub fn provide(kind: ServerKind) -> anyhow::Result<Install> {
     let cache = Cache::locate()?;
-    let mut tell = |progress: Progress| {
+    let mut tell = |progress: InstallProgress| {
         // Bytes trickle in ten times a second; what is fetched, and that it is done, is told anyway.
-        if !matches!(progress, Progress::Downloaded { .. }) {
+        if !matches!(progress, InstallProgress::Downloaded { .. }) {
             eprintln!("{progress}");
         }
     };

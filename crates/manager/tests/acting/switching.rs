@@ -20,7 +20,7 @@ use tailwater_manager::lossless::AckRequirement;
 use tailwater_manager::observation::IoState;
 use tailwater_manager::probe::ProbeTarget;
 use tailwater_manager::topology::Member;
-use tailwater_sandbox::link::{Direction, Quality};
+use tailwater_sandbox::link::{Direction, LinkConditions};
 use tailwater_sandbox::{Link, Server, ServerKind, require};
 use tailwater_session::{ConnectOptions, Connection, Endpoint, SessionError};
 use tailwater_wire::gtid::GtidSet;
@@ -275,11 +275,11 @@ async fn what_comes_late_is_not_done_behind_its_undoing(kind: ServerKind) -> Res
 /// An act whose first word is on its way for seconds, while those of others are not.
 async fn begins_late(actor: &Arc<ServerExecutor>, act: RunAction, link: &Link) -> JoinHandle<ActionOutcome> {
     let latency = Duration::from_secs(3);
-    link.set(Direction::ToServer, Quality { latency, ..Quality::default() });
+    link.set(Direction::ToServer, LinkConditions { latency, ..LinkConditions::default() });
     let actor = Arc::clone(actor);
     let late = tokio::spawn(async move { actor.perform(&act, LeaseToken(7)).await });
     tokio::time::sleep(latency / 6).await;
-    link.set(Direction::ToServer, Quality::default());
+    link.set(Direction::ToServer, LinkConditions::default());
     late
 }
 

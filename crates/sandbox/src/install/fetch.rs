@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::tree::{Marker, PackageVersion};
+use super::tree::{InstallMarker, PackageVersion};
 use super::{Install, remove_tree, sources};
 use crate::cache::{Cache, FileLock};
 use crate::error::{FileContext, SandboxError};
@@ -23,7 +23,7 @@ const KEYRINGS: [&str; 2] =
 const LEFT_OUT: [&str; 4] = ["usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info"];
 
 /// Which packages make a tree: a server, or its test suites.
-pub(super) struct Recipe {
+pub(super) struct PackageSet {
     /// The release of Debian.
     pub(super) suite: &'static str,
     /// The package whose version is the tree's.
@@ -34,22 +34,22 @@ pub(super) struct Recipe {
     pub(super) alone: &'static [&'static str],
 }
 
-fn recipe(kind: ServerKind) -> Recipe {
+fn recipe(kind: ServerKind) -> PackageSet {
     // libc6 is named outright: its loader runs everything else.
     match kind {
-        ServerKind::Mysql97 => Recipe {
+        ServerKind::Mysql97 => PackageSet {
             suite: "sid",
             server: "mysql-server-core",
             packages: &["mysql-server-core", "mysql-client-core", "libc6"],
             alone: &[],
         },
-        ServerKind::Mariadb1011 => Recipe {
+        ServerKind::Mariadb1011 => PackageSet {
             suite: "bookworm",
             server: "mariadb-server-core",
             packages: MARIADB,
             alone: &["mariadb-server", "mariadb-client"],
         },
-        ServerKind::Mariadb118 => Recipe {
+        ServerKind::Mariadb118 => PackageSet {
             suite: "sid",
             server: "mariadb-server-core",
             packages: MARIADB,
@@ -64,7 +64,7 @@ const MARIADB: &[&str] =
 /// What fetching is at; [`std::fmt::Display`] gives a line for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Progress {
+pub enum InstallProgress {
     /// Another process fetches the same server; its work will do.
     Waiting {
         /// The server.
@@ -119,7 +119,7 @@ pub enum Progress {
     },
 }
 
-impl std::fmt::Display for Progress {
+impl std::fmt::Display for InstallProgress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mb = |bytes: u64| bytes.div_ceil(1_000_000);
         match self {
@@ -151,7 +151,7 @@ impl Install {
     pub fn ensure(
         kind: ServerKind,
         cache: &Cache,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(InstallProgress),
     ) -> Result<Self, SandboxError> {
         match Self::find(kind, cache) {
             Err(SandboxError::NotInstalled { .. }) => {}
@@ -159,7 +159,7 @@ impl Install {
         }
         let servers = cache.servers();
         let lock = servers.join(format!(".lock-{}", kind.name()));
-        let _lock = FileLock::acquire(&lock, || progress(Progress::Waiting { kind }))?;
+        let _lock = FileLock::acquire(&lock, || progress(InstallProgress::Waiting { kind }))?;
         // Whoever held the lock may have done the work.
         match Self::find(kind, cache) {
             Err(SandboxError::NotInstalled { .. }) => {}
@@ -173,7 +173,7 @@ impl Install {
 /// One attempt to fetch a server, or its test suites.
 pub(super) struct Fetch {
     kind: ServerKind,
-    recipe: Recipe,
+    recipe: PackageSet,
     mirror: String,
     /// apt's own state: lists, cache, sources.
     state: PathBuf,
@@ -189,7 +189,7 @@ impl Fetch {
     pub(super) fn prepare(
         kind: ServerKind,
         name: &str,
-        recipe: Recipe,
+        recipe: PackageSet,
         cache: &Cache,
     ) -> Result<Self, SandboxError> {
         let failed = |reason: String| SandboxError::Install { kind, reason };
@@ -221,9 +221,9 @@ impl Fetch {
         Ok(Self { kind, recipe, mirror, state, packages, work, root: servers.join(name) })
     }
 
-    pub(super) fn run(&self, progress: &mut dyn FnMut(Progress)) -> Result<(), SandboxError> {
+    pub(super) fn run(&self, progress: &mut dyn FnMut(InstallProgress)) -> Result<(), SandboxError> {
         let kind = self.kind;
-        progress(Progress::Listing { kind, suite: self.recipe.suite, mirror: self.mirror.clone() });
+        progress(InstallProgress::Listing { kind, suite: self.recipe.suite, mirror: self.mirror.clone() });
         self.apt(&["update"], "reading the package list")?;
 
         let install: Vec<&str> = ["install", "--yes", "--no-install-recommends"]
@@ -239,14 +239,15 @@ impl Fetch {
         self.drop_other_packages(&wanted)?;
         let total = wanted.iter().map(|package| package.bytes).sum();
         let there = folder_bytes(&self.packages).min(total);
-        progress(Progress::Fetching {
+        progress(InstallProgress::Fetching {
             kind,
             packages: wanted.len(),
             bytes: total - there,
             mirror: self.mirror.clone(),
             into: self.root.clone(),
         });
-        let mut watch = || progress(Progress::Downloaded { bytes: folder_bytes(&self.packages), total });
+        let mut watch =
+            || progress(InstallProgress::Downloaded { bytes: folder_bytes(&self.packages), total });
         if !self.recipe.packages.is_empty() {
             let download = [&["--download-only"], &install[..]].concat();
             self.apt_watched(&download, "downloading packages", &mut watch)?;
@@ -295,7 +296,7 @@ impl Fetch {
         Ok(paths)
     }
 
-    fn unpack(&self, progress: &mut dyn FnMut(Progress)) -> Result<(), SandboxError> {
+    fn unpack(&self, progress: &mut dyn FnMut(InstallProgress)) -> Result<(), SandboxError> {
         let kind = self.kind;
         remove_tree(&self.work).on_path("remove", &self.work)?;
         fs::create_dir_all(&self.work).on_path("create", &self.work)?;
@@ -306,7 +307,7 @@ impl Fetch {
             let mut command = Command::new("dpkg-deb");
             command.arg("--extract").arg(path).arg(&self.work);
             self.finish(command, "unpacking packages")?;
-            progress(Progress::Unpacking { kind, done, total: paths.len() });
+            progress(InstallProgress::Unpacking { kind, done, total: paths.len() });
         }
         for folder in LEFT_OUT {
             let folder = self.work.join(folder);
@@ -316,9 +317,9 @@ impl Fetch {
         let server = server
             .ok_or_else(|| self.failed(format!("{} was not among the packages", self.recipe.server)))?;
         let version = server.version.clone();
-        Marker::new(server, packages).write(&self.work).on_path("mark as complete", &self.work)?;
+        InstallMarker::new(server, packages).write(&self.work).on_path("mark as complete", &self.work)?;
         self.put_in_place()?;
-        progress(Progress::Done { kind, version, root: self.root.clone() });
+        progress(InstallProgress::Done { kind, version, root: self.root.clone() });
         Ok(())
     }
 

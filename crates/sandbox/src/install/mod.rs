@@ -17,9 +17,9 @@ use crate::cache::Cache;
 use crate::error::SandboxError;
 use crate::kind::ServerKind;
 use crate::process::{self, Program};
-pub use fetch::Progress;
+pub use fetch::InstallProgress;
 pub use suites::TestSuites;
-pub use tree::{Marker, PackageVersion};
+pub use tree::{InstallMarker, PackageVersion};
 
 /// An installed server: its program files and how to run them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct Install {
     /// The folder that holds `usr/`: `/` for a server of the system.
     root: PathBuf,
     /// Unpacked programs run with the C library they were built for, through that library's own loader.
-    loader: Option<tree::Loader>,
+    loader: Option<tree::ProgramLoader>,
     /// Distinguishes this build from others of the same kind; names the template data directory.
     build: String,
 }
@@ -51,8 +51,8 @@ impl Install {
     }
 
     fn in_tree(kind: ServerKind, root: &Path) -> Result<Self, String> {
-        let marker = Marker::read(root, kind)?;
-        let loader = tree::Loader::find(root)
+        let marker = InstallMarker::read(root, kind)?;
+        let loader = tree::ProgramLoader::find(root)
             .ok_or_else(|| format!("{} holds no program loader (ld-linux)", root.display()))?;
         let install = Self { kind, root: root.to_owned(), loader: Some(loader), build: marker.build() };
         install.program(kind.daemon()).map_err(|error| error.to_string())?;
@@ -158,7 +158,7 @@ fn version_in(text: &str) -> Option<String> {
 }
 
 /// Whether a path survives the way through an option of the server unchanged.
-pub(crate) fn plain_path(path: &Path) -> bool {
+pub(crate) fn is_plain_path(path: &Path) -> bool {
     !path.as_os_str().as_bytes().iter().any(|byte| byte.is_ascii_control())
 }
 

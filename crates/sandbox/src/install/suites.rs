@@ -5,25 +5,25 @@ use std::process::Command;
 
 use tailwater_wire::Flavour;
 
-use super::fetch::{Fetch, Progress, Recipe};
-use super::tree::{self, Marker};
+use super::fetch::{Fetch, InstallProgress, PackageSet};
+use super::tree::{self, InstallMarker};
 use super::{Install, process};
 use crate::cache::{Cache, FileLock};
 use crate::error::SandboxError;
 use crate::kind::ServerKind;
 
-fn recipe(kind: ServerKind) -> Recipe {
+fn recipe(kind: ServerKind) -> PackageSet {
     // The client of MariaDB's suites needs one library that no server does.
     const MARIADB: &[&str] = &["mariadb-test", "mariadb-test-data", "libpcre2-posix3"];
     match kind {
         ServerKind::Mysql97 => {
-            Recipe { suite: "sid", server: "mysql-testsuite", packages: &[], alone: &["mysql-testsuite"] }
+            PackageSet { suite: "sid", server: "mysql-testsuite", packages: &[], alone: &["mysql-testsuite"] }
         }
         ServerKind::Mariadb1011 => {
-            Recipe { suite: "bookworm", server: "mariadb-test", packages: &[], alone: MARIADB }
+            PackageSet { suite: "bookworm", server: "mariadb-test", packages: &[], alone: MARIADB }
         }
         ServerKind::Mariadb118 => {
-            Recipe { suite: "sid", server: "mariadb-test", packages: &[], alone: MARIADB }
+            PackageSet { suite: "sid", server: "mariadb-test", packages: &[], alone: MARIADB }
         }
     }
 }
@@ -43,16 +43,16 @@ impl TestSuites {
     pub fn ensure(
         kind: ServerKind,
         cache: &Cache,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(InstallProgress),
     ) -> Result<Self, SandboxError> {
         let install = Install::find(kind, cache)?;
         let name = format!("{}-suites", kind.name());
         let root = cache.servers().join(&name);
-        if Marker::read(&root, kind).is_err() {
+        if InstallMarker::read(&root, kind).is_err() {
             let lock = cache.servers().join(format!(".lock-{name}"));
-            let _lock = FileLock::acquire(&lock, || progress(Progress::Waiting { kind }))?;
+            let _lock = FileLock::acquire(&lock, || progress(InstallProgress::Waiting { kind }))?;
             // The process that held the lock may have done the work.
-            if Marker::read(&root, kind).is_err() {
+            if InstallMarker::read(&root, kind).is_err() {
                 Fetch::prepare(kind, &name, recipe(kind), cache)?.run(progress)?;
             }
         }

@@ -26,14 +26,14 @@ pub struct PackageVersion {
 
 /// What the mark of completeness records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Marker {
+pub struct InstallMarker {
     recipe: u32,
     server: PackageVersion,
     /// Every package in the tree.
     pub packages: Vec<PackageVersion>,
 }
 
-impl Marker {
+impl InstallMarker {
     pub(super) fn new(server: PackageVersion, packages: Vec<PackageVersion>) -> Self {
         Self { recipe: RECIPE, server, packages }
     }
@@ -93,13 +93,13 @@ impl PackageVersion {
 /// built-in loader path (`/lib64/...`) names the one of this machine; running them through the tree's loader needs
 /// neither a chroot nor root.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Loader {
+pub(super) struct ProgramLoader {
     pub(super) path: PathBuf,
     /// Colon-separated folders, for `--library-path`.
     pub(super) library_path: OsString,
 }
 
-impl Loader {
+impl ProgramLoader {
     pub(super) fn find(root: &Path) -> Option<Self> {
         let triple = format!("{}-linux-gnu", std::env::consts::ARCH);
         // Not via `lib64/`: before the merge of /usr that is an absolute link, which leads out of the tree.
@@ -135,25 +135,25 @@ mod tests {
     fn a_mark_is_read_back_and_bound_to_its_series() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let server = version("mariadb-server-core", "1:10.11.18-0+deb12u1");
-        let marker = Marker::new(server.clone(), vec![server, version("libc6", "2.36-9")]);
-        assert!(Marker::read(folder.path(), ServerKind::Mariadb1011).is_err());
+        let marker = InstallMarker::new(server.clone(), vec![server, version("libc6", "2.36-9")]);
+        assert!(InstallMarker::read(folder.path(), ServerKind::Mariadb1011).is_err());
         marker.write(folder.path()).expect("write");
-        assert_eq!(Marker::read(folder.path(), ServerKind::Mariadb1011).as_ref(), Ok(&marker));
-        assert!(Marker::read(folder.path(), ServerKind::Mariadb118).is_err());
+        assert_eq!(InstallMarker::read(folder.path(), ServerKind::Mariadb1011).as_ref(), Ok(&marker));
+        assert!(InstallMarker::read(folder.path(), ServerKind::Mariadb118).is_err());
         assert_eq!(marker.build(), "1_10.11.18-0_deb12u1");
         fs::write(folder.path().join(MARKER_FILE), b"{").expect("tear");
-        assert!(Marker::read(folder.path(), ServerKind::Mariadb1011).is_err());
+        assert!(InstallMarker::read(folder.path(), ServerKind::Mariadb1011).is_err());
     }
 
     #[test]
     fn the_loader_of_the_tree_is_taken_and_not_the_link_out_of_it() {
         let folder = tempfile::tempdir().expect("temporary folder");
-        assert_eq!(Loader::find(folder.path()), None);
+        assert_eq!(ProgramLoader::find(folder.path()), None);
         let lib = folder.path().join(format!("lib/{}-linux-gnu", std::env::consts::ARCH));
         fs::create_dir_all(&lib).expect("folders");
         fs::write(lib.join("ld-linux-test.so.2"), b"").expect("loader");
         assert_eq!(
-            Loader::find(folder.path()).map(|loader| loader.path),
+            ProgramLoader::find(folder.path()).map(|loader| loader.path),
             Some(lib.join("ld-linux-test.so.2"))
         );
     }

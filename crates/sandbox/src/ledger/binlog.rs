@@ -57,11 +57,11 @@ impl BinlogCheckError {
 #[derive(Debug)]
 pub struct BinlogCheck<'a> {
     check: LedgerCheck<'a>,
-    reader: Reader,
+    reader: BinlogReader,
 }
 
 #[derive(Debug)]
-struct Reader {
+struct BinlogReader {
     flavour: Flavour,
     format: FormatDescription,
     tracker: TransactionTracker,
@@ -72,7 +72,7 @@ struct Reader {
 impl<'a> BinlogCheck<'a> {
     /// Begins a comparison with a log of servers of this flavour.
     pub fn new(ledger: &'a Ledger, flavour: Flavour) -> Self {
-        let reader = Reader {
+        let reader = BinlogReader {
             flavour,
             format: FormatDescription::assumed(flavour, ChecksumAlgorithm::Crc32),
             tracker: TransactionTracker::new(flavour),
@@ -171,7 +171,7 @@ impl<'a> BinlogCheck<'a> {
     }
 }
 
-impl Reader {
+impl BinlogReader {
     fn rows(&mut self, body: &EventBody<'_>) -> Result<(), WireError> {
         match body {
             EventBody::TableMap(body) => {

@@ -6,9 +6,9 @@ use std::fmt;
 use tailwater_wire::WireError;
 use tailwater_wire::rows::{BinlogValue, Image, RowChange, TableMap};
 
-use super::{Ledger, Offenders, Outcome, TransactionId};
+use super::{CommitOutcome, Ledger, TransactionId, Violations};
 use crate::workload::schema::{
-    ChangeKind, DELETED, Field, LoadTable, SCHEMA, Stamp, change_digest, payload_digest,
+    ChangeKind, DELETED, RowStamp, SCHEMA, StampField, WorkloadTable, change_digest, payload_digest,
 };
 
 /// One transaction as a log holds it: fill it with the transaction's row changes, then give it to
@@ -38,7 +38,7 @@ impl LoggedTransaction {
         if map.schema != SCHEMA {
             return Ok(());
         }
-        let Some(table) = LoadTable::from_name(&map.table) else { return Ok(()) };
+        let Some(table) = WorkloadTable::from_name(&map.table) else { return Ok(()) };
         let shape = table.shape();
         if map.columns.len() != shape.columns {
             let reason = format!("{} has {} columns", map.table, map.columns.len());
@@ -59,10 +59,10 @@ impl LoggedTransaction {
             ChangeKind::Delete => DELETED,
             ChangeKind::Insert | ChangeKind::Update => integer(&image, map, shape.stamp)?,
         };
-        if table == LoadTable::Ledger {
+        if table == WorkloadTable::Ledger {
             return self.ledger_row(&image, map, key, stamp);
         }
-        if (table, kind) == (LoadTable::Accounts, ChangeKind::Insert) {
+        if (table, kind) == (WorkloadTable::Accounts, ChangeKind::Insert) {
             // Made before the workload begins; workers only update them.
             return Ok(());
         }
@@ -119,21 +119,21 @@ fn integer(image: &Image<'_>, map: &TableMap, index: usize) -> Result<i64, WireE
 
 /// Computes a row's stamp from its other columns.
 fn stamp_of(image: &Image<'_>, map: &TableMap, stamp_index: usize) -> Result<i64, WireError> {
-    let mut stamp = Stamp::new();
+    let mut stamp = RowStamp::new();
     for cell in image.cells() {
         let cell = cell?;
         if cell.index == stamp_index {
             continue;
         }
         stamp = match cell.value(&map.columns)? {
-            BinlogValue::Null => stamp.field(Field::Null),
-            BinlogValue::Int(value) => stamp.field(Field::Integer(value)),
-            BinlogValue::UInt(value) => stamp.field(Field::Integer(value as i64)),
-            BinlogValue::Enum(member) => stamp.field(Field::Integer(i64::from(member))),
-            BinlogValue::Double(value) => stamp.field(Field::Double(value)),
-            BinlogValue::Bytes(bytes) => stamp.field(Field::Bytes(bytes)),
-            BinlogValue::Decimal(decimal) => stamp.field(Field::Bytes(decimal.to_string().as_bytes())),
-            BinlogValue::DateTime(time) => stamp.field(Field::Bytes(time.to_string().as_bytes())),
+            BinlogValue::Null => stamp.field(StampField::Null),
+            BinlogValue::Int(value) => stamp.field(StampField::Integer(value)),
+            BinlogValue::UInt(value) => stamp.field(StampField::Integer(value as i64)),
+            BinlogValue::Enum(member) => stamp.field(StampField::Integer(i64::from(member))),
+            BinlogValue::Double(value) => stamp.field(StampField::Double(value)),
+            BinlogValue::Bytes(bytes) => stamp.field(StampField::Bytes(bytes)),
+            BinlogValue::Decimal(decimal) => stamp.field(StampField::Bytes(decimal.to_string().as_bytes())),
+            BinlogValue::DateTime(time) => stamp.field(StampField::Bytes(time.to_string().as_bytes())),
             other => {
                 return Err(WireError::malformed(
                     "a row of the workload",
@@ -183,21 +183,21 @@ pub struct LedgerReport {
     /// Transactions of the workload in the log.
     pub in_log: u64,
     /// Acknowledged transactions that the log does not have: lost.
-    pub missing_in_log: Offenders,
+    pub missing_in_log: Violations,
     /// Transactions that the log has more than once.
-    pub duplicated: Offenders,
+    pub duplicated: Violations,
     /// Transactions whose row changes are not those that their ledger row states, or that the client made.
-    pub incomplete: Offenders,
+    pub incomplete: Violations,
     /// Transactions with a row whose contents are not what the client wrote.
-    pub altered: Offenders,
+    pub altered: Violations,
     /// Transactions that come before an earlier one of the same worker.
-    pub out_of_order: Offenders,
+    pub out_of_order: Violations,
     /// Transactions whose outcome nobody told the client: how many there are,
     pub unknown: u64,
     /// and how many of them the log has; any number is right.
     pub unknown_but_present: u64,
     /// Transactions that were certainly not committed, and yet are in the log.
-    pub failed_but_present: Offenders,
+    pub failed_but_present: Violations,
     /// Transactions of which the ledger knows nothing.
     pub unlisted: u64,
     /// Transactions that change the workload's tables without a ledger row.
@@ -241,9 +241,9 @@ impl<'a> LedgerCheck<'a> {
             return;
         };
         match entry.outcome {
-            Outcome::Acknowledged => {}
-            Outcome::Unknown => report.unknown_but_present += 1,
-            Outcome::Failed => report.failed_but_present.add(id),
+            CommitOutcome::Acknowledged => {}
+            CommitOutcome::Unknown => report.unknown_but_present += 1,
+            CommitOutcome::Failed => report.failed_but_present.add(id),
         }
         if logged.stated.is_some_and(|stated| stated != (i64::from(entry.changes), entry.digest)) {
             report.incomplete.add(id);
@@ -268,15 +268,15 @@ impl<'a> LedgerCheck<'a> {
     /// Ends the comparison: what the ledger has and the log did not show is missing.
     pub fn finish(mut self) -> LedgerReport {
         self.ledger.for_each(|id, entry| match entry.outcome {
-            Outcome::Acknowledged => {
+            CommitOutcome::Acknowledged => {
                 self.report.acknowledged += 1;
                 let seen = self.seen.get(&id.worker).and_then(|seen| seen.get(id.sequence as usize - 1));
                 if seen.is_none_or(|count| *count == 0) {
                     self.report.missing_in_log.add(id);
                 }
             }
-            Outcome::Unknown => self.report.unknown += 1,
-            Outcome::Failed => {}
+            CommitOutcome::Unknown => self.report.unknown += 1,
+            CommitOutcome::Failed => {}
         });
         self.report
     }
@@ -284,7 +284,7 @@ impl<'a> LedgerCheck<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Entry;
+    use super::super::LedgerEntry;
     use super::*;
 
     const WORKER: u32 = 2;
@@ -304,15 +304,15 @@ mod tests {
         }
     }
 
-    fn ledger(outcomes: &[Outcome]) -> Ledger {
+    fn ledger(outcomes: &[CommitOutcome]) -> Ledger {
         let ledger = Ledger::new();
         for (sequence, &outcome) in (1..).zip(outcomes) {
-            ledger.record(id(sequence), Entry { outcome, changes: 1, digest: sequence as i64 });
+            ledger.record(id(sequence), LedgerEntry { outcome, changes: 1, digest: sequence as i64 });
         }
         ledger
     }
 
-    fn check(outcomes: &[Outcome], log: &[LoggedTransaction]) -> LedgerReport {
+    fn check(outcomes: &[CommitOutcome], log: &[LoggedTransaction]) -> LedgerReport {
         let ledger = ledger(outcomes);
         let mut check = LedgerCheck::new(&ledger);
         for transaction in log {
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_log_with_everything_is_ok() {
-        use Outcome::{Acknowledged, Failed, Unknown};
+        use CommitOutcome::{Acknowledged, Failed, Unknown};
         let outcomes = [Acknowledged, Unknown, Failed, Acknowledged, Unknown];
         let report = check(&outcomes, &[logged(1, 1), logged(2, 2), logged(4, 4)]);
         assert!(report.is_ok(), "{report:?}");
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_loss_is_named() {
-        use Outcome::{Acknowledged, Failed};
+        use CommitOutcome::{Acknowledged, Failed};
         let fine = [logged(1, 1), logged(2, 2)];
         let report = |log: &[LoggedTransaction]| check(&[Acknowledged, Acknowledged], log);
         assert!(report(&fine).is_ok());

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use super::{Entry, Outcome, TransactionId};
+use super::{CommitOutcome, LedgerEntry, TransactionId};
 
 /// The first line; the number changes with the format.
 const HEADER: &str = "tailwater-ledger 1";
@@ -23,13 +23,13 @@ impl LedgerFile {
         Ok(Self { writer, failed: None })
     }
 
-    pub(super) fn append(&mut self, id: TransactionId, entry: Entry) {
+    pub(super) fn append(&mut self, id: TransactionId, entry: LedgerEntry) {
         let outcome = match entry.outcome {
-            Outcome::Acknowledged => 'a',
-            Outcome::Unknown => 'u',
-            Outcome::Failed => 'f',
+            CommitOutcome::Acknowledged => 'a',
+            CommitOutcome::Unknown => 'u',
+            CommitOutcome::Failed => 'f',
         };
-        let Entry { changes, digest, .. } = entry;
+        let LedgerEntry { changes, digest, .. } = entry;
         let line = writeln!(self.writer, "{outcome} {} {} {changes} {digest}", id.worker, id.sequence);
         if let Err(error) = line {
             self.failed.get_or_insert(error);
@@ -45,7 +45,7 @@ impl LedgerFile {
 }
 
 /// Reads a ledger file; text behind the last line's end is what a killed process left unfinished.
-pub(super) fn read(path: &Path, mut each: impl FnMut(TransactionId, Entry)) -> io::Result<()> {
+pub(super) fn read(path: &Path, mut each: impl FnMut(TransactionId, LedgerEntry)) -> io::Result<()> {
     let text = fs::read_to_string(path)?;
     let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
     let wrong = |number: usize| {
@@ -63,18 +63,19 @@ pub(super) fn read(path: &Path, mut each: impl FnMut(TransactionId, Entry)) -> i
     Ok(())
 }
 
-fn parse(line: &str) -> Option<(TransactionId, Entry)> {
+fn parse(line: &str) -> Option<(TransactionId, LedgerEntry)> {
     /// Beyond it a damaged number would make the ledger allocate without bound.
     const SEQUENCE_MAX: u64 = 1 << 32;
     let mut words = line.split(' ');
     let outcome = match words.next()? {
-        "a" => Outcome::Acknowledged,
-        "u" => Outcome::Unknown,
-        "f" => Outcome::Failed,
+        "a" => CommitOutcome::Acknowledged,
+        "u" => CommitOutcome::Unknown,
+        "f" => CommitOutcome::Failed,
         _ => return None,
     };
     let id = TransactionId { worker: words.next()?.parse().ok()?, sequence: words.next()?.parse().ok()? };
-    let entry = Entry { outcome, changes: words.next()?.parse().ok()?, digest: words.next()?.parse().ok()? };
+    let entry =
+        LedgerEntry { outcome, changes: words.next()?.parse().ok()?, digest: words.next()?.parse().ok()? };
     (words.next().is_none() && (1..=SEQUENCE_MAX).contains(&id.sequence)).then_some((id, entry))
 }
 
@@ -88,8 +89,10 @@ mod tests {
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = folder.path().join("ledger");
         let ledger = Ledger::with_file(&path).expect("create");
-        for (sequence, outcome) in [(1, Outcome::Acknowledged), (2, Outcome::Unknown), (3, Outcome::Failed)] {
-            let entry = Entry { outcome, changes: 3, digest: -7 };
+        for (sequence, outcome) in
+            [(1, CommitOutcome::Acknowledged), (2, CommitOutcome::Unknown), (3, CommitOutcome::Failed)]
+        {
+            let entry = LedgerEntry { outcome, changes: 3, digest: -7 };
             ledger.record(TransactionId { worker: 5, sequence }, entry);
         }
         ledger.flush().expect("flush");

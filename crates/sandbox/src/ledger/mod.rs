@@ -33,7 +33,7 @@ impl std::fmt::Display for TransactionId {
 
 /// What the client knows about a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum CommitOutcome {
     /// The server said OK to the commit.
     Acknowledged,
     /// The commit was sent and nobody told what became of it.
@@ -44,9 +44,9 @@ pub enum Outcome {
 
 /// A transaction in the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub struct LedgerEntry {
     /// What the client knows.
-    pub outcome: Outcome,
+    pub outcome: CommitOutcome,
     /// Row changes, that of the ledger's own table left out.
     pub changes: u32,
     /// The sum of the digests of these changes, and of the ledger row's payload.
@@ -58,7 +58,7 @@ pub struct Entry {
 #[derive(Debug, Default)]
 pub struct Ledger {
     // A worker's entry for sequence n stands at n - 1; `None` for a number that was never finished.
-    workers: Mutex<BTreeMap<u32, Vec<Option<Entry>>>>,
+    workers: Mutex<BTreeMap<u32, Vec<Option<LedgerEntry>>>>,
     file: Option<Mutex<LedgerFile>>,
 }
 
@@ -88,7 +88,7 @@ impl Ledger {
     }
 
     /// Notes the outcome of a transaction.
-    pub fn record(&self, id: TransactionId, entry: Entry) {
+    pub fn record(&self, id: TransactionId, entry: LedgerEntry) {
         if let Some(file) = &self.file {
             file.lock().unwrap_or_else(PoisonError::into_inner).append(id, entry);
         }
@@ -113,7 +113,7 @@ impl Ledger {
     }
 
     /// What is known about a transaction; `None` if it was never finished or never existed.
-    pub fn get(&self, id: TransactionId) -> Option<Entry> {
+    pub fn get(&self, id: TransactionId) -> Option<LedgerEntry> {
         let index = usize::try_from(id.sequence.checked_sub(1)?).ok()?;
         *self.lock().get(&id.worker)?.get(index)?
     }
@@ -124,7 +124,7 @@ impl Ledger {
     }
 
     /// Calls `each` for every transaction, in order of worker and sequence.
-    pub fn for_each(&self, mut each: impl FnMut(TransactionId, Entry)) {
+    pub fn for_each(&self, mut each: impl FnMut(TransactionId, LedgerEntry)) {
         for (&worker, entries) in self.lock().iter() {
             for (sequence, entry) in (1..).zip(entries) {
                 if let Some(entry) = entry {
@@ -135,17 +135,17 @@ impl Ledger {
     }
 
     /// How many transactions have each outcome.
-    pub fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
+    pub fn totals(&self) -> LedgerTotals {
+        let mut totals = LedgerTotals::default();
         self.for_each(|_, entry| match entry.outcome {
-            Outcome::Acknowledged => totals.acknowledged += 1,
-            Outcome::Unknown => totals.unknown += 1,
-            Outcome::Failed => totals.failed += 1,
+            CommitOutcome::Acknowledged => totals.acknowledged += 1,
+            CommitOutcome::Unknown => totals.unknown += 1,
+            CommitOutcome::Failed => totals.failed += 1,
         });
         totals
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Vec<Option<Entry>>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Vec<Option<LedgerEntry>>>> {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -182,9 +182,9 @@ impl Ledger {
                         report.altered.add(id);
                     }
                     match entry.outcome {
-                        Outcome::Acknowledged => {}
-                        Outcome::Unknown => report.unknown_but_present += 1,
-                        Outcome::Failed => report.failed_but_present.add(id),
+                        CommitOutcome::Acknowledged => {}
+                        CommitOutcome::Unknown => report.unknown_but_present += 1,
+                        CommitOutcome::Failed => report.failed_but_present.add(id),
                     }
                 }
             }
@@ -192,7 +192,7 @@ impl Ledger {
         drop(rows);
         connection.close().await;
         self.for_each(|id, entry| {
-            if entry.outcome == Outcome::Acknowledged {
+            if entry.outcome == CommitOutcome::Acknowledged {
                 report.acknowledged += 1;
                 let index = id.sequence as usize - 1;
                 if present.get(&id.worker).is_none_or(|seen| seen.get(index) != Some(&true)) {
@@ -206,12 +206,12 @@ impl Ledger {
 
 /// Numbers of transactions by what the client knows about them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// See [`Outcome::Acknowledged`].
+pub struct LedgerTotals {
+    /// See [`CommitOutcome::Acknowledged`].
     pub acknowledged: u64,
-    /// See [`Outcome::Unknown`].
+    /// See [`CommitOutcome::Unknown`].
     pub unknown: u64,
-    /// See [`Outcome::Failed`].
+    /// See [`CommitOutcome::Failed`].
     pub failed: u64,
 }
 
@@ -223,20 +223,20 @@ pub struct ServerReport {
     /// Acknowledged transactions in the ledger.
     pub acknowledged: u64,
     /// Acknowledged transactions without a row: lost.
-    pub missing: Offenders,
+    pub missing: Violations,
     /// Rows whose digest is not the one in the ledger.
-    pub altered: Offenders,
+    pub altered: Violations,
     /// Transactions whose outcome nobody told, and that were committed: rightly so.
     pub unknown_but_present: u64,
     /// Transactions that were certainly not committed, and yet are there.
-    pub failed_but_present: Offenders,
+    pub failed_but_present: Violations,
     /// Rows of which the ledger knows nothing.
     pub unlisted: u64,
 }
 
 /// Transactions with something wrong: how many, and which ones, as far as there is room.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Offenders {
+pub struct Violations {
     /// How many.
     pub count: u64,
     /// The first of them.
@@ -254,7 +254,7 @@ impl fmt::Display for ServerReport {
     }
 }
 
-impl Offenders {
+impl Violations {
     const LISTED_MAX: usize = 20;
 
     pub(crate) fn add(&mut self, id: TransactionId) {
@@ -270,7 +270,7 @@ impl Offenders {
     }
 }
 
-impl std::fmt::Display for Offenders {
+impl std::fmt::Display for Violations {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.count.fmt(f)?;
         if let Some((first, rest)) = self.first.split_first() {
@@ -292,12 +292,12 @@ mod tests {
     fn outcomes_are_kept_by_worker_and_sequence() {
         let ledger = Ledger::new();
         let id = |worker, sequence| TransactionId { worker, sequence };
-        let entry = |outcome| Entry { outcome, changes: 1, digest: 2 };
-        ledger.record(id(4, 1), entry(Outcome::Acknowledged));
-        ledger.record(id(4, 3), entry(Outcome::Unknown));
-        ledger.record(id(9, 1), entry(Outcome::Failed));
-        assert_eq!(ledger.totals(), Totals { acknowledged: 1, unknown: 1, failed: 1 });
-        assert_eq!(ledger.get(id(4, 1)).map(|entry| entry.outcome), Some(Outcome::Acknowledged));
+        let entry = |outcome| LedgerEntry { outcome, changes: 1, digest: 2 };
+        ledger.record(id(4, 1), entry(CommitOutcome::Acknowledged));
+        ledger.record(id(4, 3), entry(CommitOutcome::Unknown));
+        ledger.record(id(9, 1), entry(CommitOutcome::Failed));
+        assert_eq!(ledger.totals(), LedgerTotals { acknowledged: 1, unknown: 1, failed: 1 });
+        assert_eq!(ledger.get(id(4, 1)).map(|entry| entry.outcome), Some(CommitOutcome::Acknowledged));
         for missing in [id(4, 2), id(4, 0), id(4, 4), id(5, 1)] {
             assert_eq!(ledger.get(missing), None);
         }

@@ -143,10 +143,10 @@ impl Counters {
     }
 
     /// The figures of this moment.
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> WorkloadSnapshot {
         let elapsed = self.began.elapsed();
         let since = |us: &AtomicU64| elapsed.saturating_sub(Duration::from_micros(us.load(Relaxed)));
-        Snapshot {
+        WorkloadSnapshot {
             elapsed,
             acknowledged: self.acknowledged.load(Relaxed),
             failed: self.failed.load(Relaxed),
@@ -176,7 +176,7 @@ impl Counters {
 
 /// What a workload has done up to a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct WorkloadSnapshot {
     /// Time since the start.
     pub elapsed: Duration,
     /// Transactions for which the server said OK to the commit.
@@ -203,7 +203,7 @@ pub struct Snapshot {
     pub latency_max: Duration,
 }
 
-impl Snapshot {
+impl WorkloadSnapshot {
     /// Acknowledged commits per second since an earlier snapshot.
     pub fn rate_since(&self, earlier: &Self) -> f64 {
         let seconds = self.elapsed.saturating_sub(earlier.elapsed).as_secs_f64();

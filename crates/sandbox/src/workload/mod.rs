@@ -19,15 +19,15 @@ use tailwater_session::{ConnectOptions, SessionError};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
-pub use counters::{Counters, Histogram, Snapshot};
-pub use schema::{ChangeKind, LoadTable, SCHEMA, prepare};
+pub use counters::{Counters, Histogram, WorkloadSnapshot};
+pub use schema::{ChangeKind, SCHEMA, WorkloadTable, prepare};
 
 use crate::ledger::Ledger;
-use worker::Worker;
+use worker::WorkloadWorker;
 
 /// What each transaction does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mix {
+pub enum TransactionMix {
     /// Inserts, updates and deletes over several tables, a few statements each.
     Mixed {
         /// The longest document body, in bytes.
@@ -50,7 +50,7 @@ pub struct WorkloadSpec {
     /// Replays the same transactions, worker by worker (how workers interleave is up to the server).
     pub seed: u64,
     /// What each transaction does.
-    pub mix: Mix,
+    pub mix: TransactionMix,
     /// Ends after this time.
     pub duration: Option<Duration>,
     /// Ends after this many transactions of all workers together, failed ones included.
@@ -70,7 +70,7 @@ impl WorkloadSpec {
             connections,
             first_worker: 1,
             seed: 1,
-            mix: Mix::Mixed { body_bytes_max: 8 * 1024 },
+            mix: TransactionMix::Mixed { body_bytes_max: 8 * 1024 },
             duration: None,
             transactions: None,
             reconnect: Duration::from_secs(120),
@@ -82,7 +82,7 @@ impl WorkloadSpec {
 
 /// How the workers are to go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Command {
+enum WorkerCommand {
     Run,
     /// End after the transaction under way.
     Finish,
@@ -96,7 +96,7 @@ enum Command {
 pub struct Workload {
     counters: Arc<Counters>,
     ledger: Arc<Ledger>,
-    command: watch::Sender<Command>,
+    command: watch::Sender<WorkerCommand>,
     target: watch::Sender<ConnectOptions>,
     workers: JoinSet<Result<(), SessionError>>,
     errors: Vec<SessionError>,
@@ -106,7 +106,7 @@ pub struct Workload {
 #[derive(Debug)]
 pub struct WorkloadReport {
     /// The final figures.
-    pub snapshot: Snapshot,
+    pub snapshot: WorkloadSnapshot,
     /// Acknowledged commits in each second.
     pub per_second: Vec<u32>,
     /// Workers that ended early, with the reason: they could not connect again in time, or the tables are missing.
@@ -117,12 +117,12 @@ impl Workload {
     /// Starts the workers on the current runtime. The tables must be there: see [`prepare`].
     pub fn start(target: ConnectOptions, spec: &WorkloadSpec, ledger: Arc<Ledger>) -> Self {
         let counters = Arc::new(Counters::new(spec.stall));
-        let (command, commands) = watch::channel(Command::Run);
+        let (command, commands) = watch::channel(WorkerCommand::Run);
         let (target, targets) = watch::channel(target);
         let left = Arc::new(AtomicU64::new(spec.transactions.unwrap_or(u64::MAX)));
         let mut workers = JoinSet::new();
         for number in 0..spec.connections {
-            let worker = Worker::new(
+            let worker = WorkloadWorker::new(
                 spec,
                 spec.first_worker + number,
                 Arc::clone(&counters),
@@ -173,13 +173,13 @@ impl Workload {
 
     /// Lets every worker finish its transaction, then ends. Under semi-sync this waits for the acknowledgements.
     pub async fn finish(self) -> WorkloadReport {
-        self.command.send_replace(Command::Finish);
+        self.command.send_replace(WorkerCommand::Finish);
         self.wait().await
     }
 
     /// Ends every worker at once; commits under way are entered as of unknown outcome.
     pub async fn abort(self) -> WorkloadReport {
-        self.command.send_replace(Command::Abort);
+        self.command.send_replace(WorkerCommand::Abort);
         self.wait().await
     }
 }

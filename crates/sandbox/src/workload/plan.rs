@@ -3,8 +3,10 @@
 use std::collections::VecDeque;
 use std::fmt::Write;
 
-use super::random::Random;
-use super::schema::{ACCOUNTS, ChangeKind, DELETED, Field, LoadTable, Stamp, change_digest, payload_digest};
+use super::random::SeededRandom;
+use super::schema::{
+    ACCOUNTS, ChangeKind, DELETED, RowStamp, StampField, WorkloadTable, change_digest, payload_digest,
+};
 
 /// A worker keeps about this many orders and documents and deletes the oldest beyond: the tables stay small.
 const ROWS_KEPT: usize = 200;
@@ -14,34 +16,34 @@ const ID_BITS: u32 = 40;
 
 /// A statement, and how many rows it must change if the rows are as the worker left them.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Statement {
+pub(crate) struct PlannedStatement {
     pub(crate) sql: String,
     pub(crate) rows: u64,
 }
 
 /// A transaction to be run.
 #[derive(Debug)]
-pub(crate) struct Plan {
-    pub(crate) statements: Vec<Statement>,
+pub(crate) struct TransactionPlan {
+    pub(crate) statements: Vec<PlannedStatement>,
     /// Row changes, the ledger's row left out.
     pub(crate) changes: u32,
     /// See [`change_digest`].
     pub(crate) digest: i64,
-    effect: Effect,
+    effect: PlannedEffect,
 }
 
 /// How the worker's own rows look after the commit.
 #[derive(Debug)]
-enum Effect {
+enum PlannedEffect {
     None,
-    OrderAdded(Order),
+    OrderAdded(OrderRow),
     OrderRemoved { index: usize },
     DocumentAdded { id: i64 },
     DocumentRemoved { index: usize },
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Order {
+struct OrderRow {
     id: i64,
     /// Its items, whose lines count from 1.
     items: u64,
@@ -49,21 +51,21 @@ struct Order {
 
 /// Plans one worker's transactions. No other worker touches its orders, items and documents, so it knows which there are.
 #[derive(Debug)]
-pub(crate) struct Planner {
+pub(crate) struct TransactionPlanner {
     worker: u32,
-    random: Random,
+    random: SeededRandom,
     body_bytes_max: usize,
     next_id: i64,
-    orders: VecDeque<Order>,
+    orders: VecDeque<OrderRow>,
     /// Their ids.
     documents: VecDeque<i64>,
 }
 
-impl Planner {
+impl TransactionPlanner {
     pub(crate) fn new(seed: u64, worker: u32, body_bytes_max: usize) -> Self {
         Self {
             worker,
-            random: Random::new(seed, worker),
+            random: SeededRandom::new(seed, worker),
             body_bytes_max,
             next_id: i64::from(worker) << ID_BITS,
             orders: VecDeque::new(),
@@ -78,7 +80,7 @@ impl Planner {
     }
 
     /// A transaction over several tables.
-    pub(crate) fn mixed(&mut self, sequence: u64) -> Plan {
+    pub(crate) fn mixed(&mut self, sequence: u64) -> TransactionPlan {
         let choice = self.random.below(100);
         let mut plan = match choice {
             _ if self.orders.len() > ROWS_KEPT => self.remove_order(0),
@@ -98,17 +100,22 @@ impl Planner {
             _ => self.add_document(),
         };
         let sql = self.ledger_row(sequence, plan.changes, plan.digest, "");
-        plan.statements.push(Statement { sql, rows: 1 });
+        plan.statements.push(PlannedStatement { sql, rows: 1 });
         plan
     }
 
     /// A transaction of nothing but its ledger row, with `payload_bytes` of text in it.
-    pub(crate) fn single(&mut self, sequence: u64, payload_bytes: usize) -> Plan {
+    pub(crate) fn single(&mut self, sequence: u64, payload_bytes: usize) -> TransactionPlan {
         let mut payload = String::with_capacity(payload_bytes);
         self.random.ascii(&mut payload, payload_bytes);
         let digest = payload_digest(payload.as_bytes());
         let sql = self.ledger_row(sequence, 0, digest, &payload);
-        Plan { statements: vec![Statement { sql, rows: 1 }], changes: 0, digest, effect: Effect::None }
+        TransactionPlan {
+            statements: vec![PlannedStatement { sql, rows: 1 }],
+            changes: 0,
+            digest,
+            effect: PlannedEffect::None,
+        }
     }
 
     fn ledger_row(&self, sequence: u64, changes: u32, digest: i64, payload: &str) -> String {
@@ -117,15 +124,15 @@ impl Planner {
     }
 
     /// Notes that the transaction is committed.
-    pub(crate) fn committed(&mut self, plan: Plan) {
+    pub(crate) fn committed(&mut self, plan: TransactionPlan) {
         match plan.effect {
-            Effect::None => {}
-            Effect::OrderAdded(order) => self.orders.push_back(order),
-            Effect::OrderRemoved { index } => {
+            PlannedEffect::None => {}
+            PlannedEffect::OrderAdded(order) => self.orders.push_back(order),
+            PlannedEffect::OrderRemoved { index } => {
                 self.orders.remove(index);
             }
-            Effect::DocumentAdded { id } => self.documents.push_back(id),
-            Effect::DocumentRemoved { index } => {
+            PlannedEffect::DocumentAdded { id } => self.documents.push_back(id),
+            PlannedEffect::DocumentRemoved { index } => {
                 self.documents.remove(index);
             }
         }
@@ -136,21 +143,21 @@ impl Planner {
         self.next_id
     }
 
-    fn add_order(&mut self) -> Plan {
+    fn add_order(&mut self) -> TransactionPlan {
         let id = self.new_id();
         let (columns, stamp) = self.order_columns(id);
-        let mut changes = Changes::default();
-        changes.add(LoadTable::Orders, ChangeKind::Insert, [id, 0], stamp);
+        let mut changes = ChangeDigest::default();
+        changes.add(WorkloadTable::Orders, ChangeKind::Insert, [id, 0], stamp);
         let head = format!("INSERT INTO tw_load.orders VALUES ({id},{},{stamp})", columns.join(","));
 
         let count = 1 + self.random.below(ITEMS_MAX);
         let mut sql = String::from("INSERT INTO tw_load.items VALUES ");
         for line in 1..=count as i64 {
             let stamp = self.item_row(&mut sql, id, line);
-            changes.add(LoadTable::Items, ChangeKind::Insert, [id, line], stamp);
+            changes.add(WorkloadTable::Items, ChangeKind::Insert, [id, line], stamp);
         }
-        let statements = vec![Statement { sql: head, rows: 1 }, Statement { sql, rows: count }];
-        changes.plan(statements, Effect::OrderAdded(Order { id, items: count }))
+        let statements = vec![PlannedStatement { sql: head, rows: 1 }, PlannedStatement { sql, rows: count }];
+        changes.plan(statements, PlannedEffect::OrderAdded(OrderRow { id, items: count }))
     }
 
     /// The columns between key and stamp as SQL, and the stamp over all but itself.
@@ -177,12 +184,12 @@ impl Planner {
             let length = self.random.below(120) as usize;
             self.random.text(&mut note, length);
         }
-        let note_field = if null { Field::Null } else { Field::Bytes(note.as_bytes()) };
-        let stamp = Stamp::new()
-            .field(Field::Integer(id))
-            .field(Field::Bytes(customer.as_bytes()))
-            .field(Field::Bytes(amount.as_bytes()))
-            .field(Field::Bytes(placed.as_bytes()))
+        let note_field = if null { StampField::Null } else { StampField::Bytes(note.as_bytes()) };
+        let stamp = RowStamp::new()
+            .field(StampField::Integer(id))
+            .field(StampField::Bytes(customer.as_bytes()))
+            .field(StampField::Bytes(amount.as_bytes()))
+            .field(StampField::Bytes(placed.as_bytes()))
             .field(note_field)
             .finish();
         let note = if null { "NULL".to_owned() } else { format!("'{note}'") };
@@ -199,13 +206,13 @@ impl Planner {
             0 => None,
             _ => Some((0..self.random.below(40)).map(|_| self.random.next() as u8).collect::<Vec<u8>>()),
         };
-        let stamp = Stamp::new()
-            .field(Field::Integer(order))
-            .field(Field::Integer(line))
-            .field(Field::Bytes(sku.as_bytes()))
-            .field(Field::Integer(quantity))
-            .field(Field::Double(weight))
-            .field(label.as_deref().map_or(Field::Null, Field::Bytes))
+        let stamp = RowStamp::new()
+            .field(StampField::Integer(order))
+            .field(StampField::Integer(line))
+            .field(StampField::Bytes(sku.as_bytes()))
+            .field(StampField::Integer(quantity))
+            .field(StampField::Double(weight))
+            .field(label.as_deref().map_or(StampField::Null, StampField::Bytes))
             .finish();
         let comma = if line > 1 { "," } else { "" };
         // Writing to a string cannot fail.
@@ -224,61 +231,61 @@ impl Planner {
         stamp
     }
 
-    fn change_order(&mut self) -> Plan {
+    fn change_order(&mut self) -> TransactionPlan {
         let index = self.random.below(self.orders.len() as u64) as usize;
         let id = self.orders[index].id;
         let (columns, stamp) = self.order_columns(id);
-        let mut changes = Changes::default();
-        changes.add(LoadTable::Orders, ChangeKind::Update, [id, 0], stamp);
+        let mut changes = ChangeDigest::default();
+        changes.add(WorkloadTable::Orders, ChangeKind::Update, [id, 0], stamp);
         let [customer, amount, placed, note] = columns;
         let sql = format!(
             "UPDATE tw_load.orders SET customer={customer}, amount={amount}, placed={placed}, note={note}, \
              stamp={stamp} WHERE id={id}"
         );
-        changes.plan(vec![Statement { sql, rows: 1 }], Effect::None)
+        changes.plan(vec![PlannedStatement { sql, rows: 1 }], PlannedEffect::None)
     }
 
-    fn remove_order(&mut self, index: usize) -> Plan {
-        let Order { id, items } = self.orders[index];
-        let mut changes = Changes::default();
-        changes.add(LoadTable::Orders, ChangeKind::Delete, [id, 0], DELETED);
+    fn remove_order(&mut self, index: usize) -> TransactionPlan {
+        let OrderRow { id, items } = self.orders[index];
+        let mut changes = ChangeDigest::default();
+        changes.add(WorkloadTable::Orders, ChangeKind::Delete, [id, 0], DELETED);
         for line in 1..=items as i64 {
-            changes.add(LoadTable::Items, ChangeKind::Delete, [id, line], DELETED);
+            changes.add(WorkloadTable::Items, ChangeKind::Delete, [id, line], DELETED);
         }
         let statements = vec![
-            Statement { sql: format!("DELETE FROM tw_load.items WHERE order_id={id}"), rows: items },
-            Statement { sql: format!("DELETE FROM tw_load.orders WHERE id={id}"), rows: 1 },
+            PlannedStatement { sql: format!("DELETE FROM tw_load.items WHERE order_id={id}"), rows: items },
+            PlannedStatement { sql: format!("DELETE FROM tw_load.orders WHERE id={id}"), rows: 1 },
         ];
-        changes.plan(statements, Effect::OrderRemoved { index })
+        changes.plan(statements, PlannedEffect::OrderRemoved { index })
     }
 
     /// Moves money between two accounts that other workers use as well.
-    fn transfer(&mut self) -> Plan {
+    fn transfer(&mut self) -> TransactionPlan {
         let from = self.random.below(ACCOUNTS as u64) as i64;
         let to = (from + 1 + self.random.below(ACCOUNTS as u64 - 1) as i64) % ACCOUNTS;
         let amount = 1 + self.random.below(1000) as i64;
         // In order of their ids, so that two transfers wait for each other but never deadlock.
         let mut moves = [(from, -amount), (to, amount)];
         moves.sort_unstable();
-        let mut changes = Changes::default();
+        let mut changes = ChangeDigest::default();
         let statements = moves.map(|(id, amount)| {
             let stamp = self.random.next() as i64;
-            changes.add(LoadTable::Accounts, ChangeKind::Update, [id, 0], stamp);
+            changes.add(WorkloadTable::Accounts, ChangeKind::Update, [id, 0], stamp);
             let sql = format!(
                 "UPDATE tw_load.accounts SET balance=balance+({amount}), stamp={stamp} WHERE id={id}"
             );
-            Statement { sql, rows: 1 }
+            PlannedStatement { sql, rows: 1 }
         });
-        changes.plan(statements.into(), Effect::None)
+        changes.plan(statements.into(), PlannedEffect::None)
     }
 
-    fn add_document(&mut self) -> Plan {
+    fn add_document(&mut self) -> TransactionPlan {
         let id = self.new_id();
         let (columns, stamp) = self.document_columns(id);
-        let mut changes = Changes::default();
-        changes.add(LoadTable::Documents, ChangeKind::Insert, [id, 0], stamp);
+        let mut changes = ChangeDigest::default();
+        changes.add(WorkloadTable::Documents, ChangeKind::Insert, [id, 0], stamp);
         let sql = format!("INSERT INTO tw_load.documents VALUES ({id},{},{stamp})", columns.join(","));
-        changes.plan(vec![Statement { sql, rows: 1 }], Effect::DocumentAdded { id })
+        changes.plan(vec![PlannedStatement { sql, rows: 1 }], PlannedEffect::DocumentAdded { id })
     }
 
     fn document_columns(&mut self, id: i64) -> ([String; 2], i64) {
@@ -288,50 +295,50 @@ impl Planner {
         let length = self.random.below(limit as u64 + 1) as usize;
         self.random.ascii(&mut body, length);
         let state = 1 + self.random.below(3) as i64;
-        let stamp = Stamp::new()
-            .field(Field::Integer(id))
-            .field(Field::Bytes(body.as_bytes()))
-            .field(Field::Integer(state))
+        let stamp = RowStamp::new()
+            .field(StampField::Integer(id))
+            .field(StampField::Bytes(body.as_bytes()))
+            .field(StampField::Integer(state))
             .finish();
         // A number stands for the member of the ENUM.
         ([format!("'{body}'"), state.to_string()], stamp)
     }
 
-    fn change_document(&mut self) -> Plan {
+    fn change_document(&mut self) -> TransactionPlan {
         let index = self.random.below(self.documents.len() as u64) as usize;
         let id = self.documents[index];
         let (columns, stamp) = self.document_columns(id);
-        let mut changes = Changes::default();
-        changes.add(LoadTable::Documents, ChangeKind::Update, [id, 0], stamp);
+        let mut changes = ChangeDigest::default();
+        changes.add(WorkloadTable::Documents, ChangeKind::Update, [id, 0], stamp);
         let [body, state] = columns;
         let sql =
             format!("UPDATE tw_load.documents SET body={body}, state={state}, stamp={stamp} WHERE id={id}");
-        changes.plan(vec![Statement { sql, rows: 1 }], Effect::None)
+        changes.plan(vec![PlannedStatement { sql, rows: 1 }], PlannedEffect::None)
     }
 
-    fn remove_document(&mut self, index: usize) -> Plan {
+    fn remove_document(&mut self, index: usize) -> TransactionPlan {
         let id = self.documents[index];
-        let mut changes = Changes::default();
-        changes.add(LoadTable::Documents, ChangeKind::Delete, [id, 0], DELETED);
+        let mut changes = ChangeDigest::default();
+        changes.add(WorkloadTable::Documents, ChangeKind::Delete, [id, 0], DELETED);
         let sql = format!("DELETE FROM tw_load.documents WHERE id={id}");
-        changes.plan(vec![Statement { sql, rows: 1 }], Effect::DocumentRemoved { index })
+        changes.plan(vec![PlannedStatement { sql, rows: 1 }], PlannedEffect::DocumentRemoved { index })
     }
 }
 
 #[derive(Debug, Default)]
-struct Changes {
+struct ChangeDigest {
     count: u32,
     digest: i64,
 }
 
-impl Changes {
-    fn add(&mut self, table: LoadTable, kind: ChangeKind, key: [i64; 2], stamp: i64) {
+impl ChangeDigest {
+    fn add(&mut self, table: WorkloadTable, kind: ChangeKind, key: [i64; 2], stamp: i64) {
         self.count += 1;
         self.digest = self.digest.wrapping_add(change_digest(table, kind, key, stamp));
     }
 
-    fn plan(self, statements: Vec<Statement>, effect: Effect) -> Plan {
-        Plan { statements, changes: self.count, digest: self.digest, effect }
+    fn plan(self, statements: Vec<PlannedStatement>, effect: PlannedEffect) -> TransactionPlan {
+        TransactionPlan { statements, changes: self.count, digest: self.digest, effect }
     }
 }
 
@@ -342,7 +349,7 @@ mod tests {
     #[test]
     fn a_seed_replays_its_plans_and_tables_stay_small() {
         let run = |seed| {
-            let mut planner = Planner::new(seed, 3, 1000);
+            let mut planner = TransactionPlanner::new(seed, 3, 1000);
             let mut statements = Vec::new();
             for sequence in 1..3000 {
                 let plan = planner.mixed(sequence);
@@ -358,7 +365,7 @@ mod tests {
         let first = run(11);
         assert_eq!(first, run(11));
         assert_ne!(first, run(12));
-        for table in LoadTable::ALL {
+        for table in WorkloadTable::ALL {
             assert!(first.iter().any(|sql| sql.contains(table.name())), "{table:?} is never written to");
         }
         assert!(first.iter().any(|sql| sql.starts_with("DELETE")));

@@ -4,11 +4,11 @@ use super::schema::mix;
 
 /// SplitMix64.
 #[derive(Debug, Clone)]
-pub(crate) struct Random {
+pub(crate) struct SeededRandom {
     state: u64,
 }
 
-impl Random {
+impl SeededRandom {
     /// A sequence of its own for each worker of a seed.
     pub(crate) fn new(seed: u64, worker: u32) -> Self {
         Self { state: mix(seed ^ mix(u64::from(worker))) }
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn a_seed_replays_and_workers_differ() {
         let draw = |seed, worker| {
-            let mut random = Random::new(seed, worker);
+            let mut random = SeededRandom::new(seed, worker);
             let mut text = String::new();
             random.text(&mut text, 33);
             (text, random.below(1000))
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn numbers_stay_below_their_bound_and_reach_all_of_it() {
-        let mut random = Random::new(7, 0);
+        let mut random = SeededRandom::new(7, 0);
         let mut seen = [false; 5];
         for _ in 0..1000 {
             seen[random.below(5) as usize] = true;

@@ -12,7 +12,7 @@ pub(crate) const FIRST_BALANCE: i64 = 1_000_000;
 
 /// A table of the workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum LoadTable {
+pub enum WorkloadTable {
     /// One row for each transaction: who, which, how many row changes and their digest.
     Ledger,
     /// Rows of many types, each written by one worker only.
@@ -25,7 +25,7 @@ pub enum LoadTable {
     Documents,
 }
 
-impl LoadTable {
+impl WorkloadTable {
     /// Every table.
     pub const ALL: [Self; 5] = [Self::Ledger, Self::Orders, Self::Items, Self::Accounts, Self::Documents];
 
@@ -46,10 +46,10 @@ impl LoadTable {
     }
 
     /// How many columns there are, how many of them, at the front, are the primary key, and which holds the stamp.
-    pub(crate) fn shape(self) -> Shape {
-        let shape = |columns, key_columns| Shape { columns, key_columns, stamp: columns - 1 };
+    pub(crate) fn shape(self) -> WorkloadTableShape {
+        let shape = |columns, key_columns| WorkloadTableShape { columns, key_columns, stamp: columns - 1 };
         match self {
-            Self::Ledger => Shape { columns: 5, key_columns: 2, stamp: 3 },
+            Self::Ledger => WorkloadTableShape { columns: 5, key_columns: 2, stamp: 3 },
             Self::Orders => shape(6, 1),
             Self::Items => shape(7, 2),
             Self::Accounts => shape(3, 1),
@@ -64,9 +64,9 @@ impl LoadTable {
     }
 }
 
-/// See [`LoadTable::shape`].
+/// See [`WorkloadTable::shape`].
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shape {
+pub(crate) struct WorkloadTableShape {
     pub(crate) columns: usize,
     pub(crate) key_columns: usize,
     pub(crate) stamp: usize,
@@ -125,14 +125,14 @@ pub(crate) const DELETED: i64 = 0;
 
 /// The digest of one row change: of the row's key and the stamp of its new version ([`DELETED`] if it has none). The
 /// digest of a transaction is the wrapping sum over its row changes, so their order does not matter.
-pub(crate) fn change_digest(table: LoadTable, kind: ChangeKind, key: [i64; 2], stamp: i64) -> i64 {
+pub(crate) fn change_digest(table: WorkloadTable, kind: ChangeKind, key: [i64; 2], stamp: i64) -> i64 {
     let salt = (table as u64) << 8 | kind as u64;
     [key[0], key[1], stamp].iter().fold(mix(salt), |hash, value| mix(hash ^ *value as u64)) as i64
 }
 
 /// A column's value, as far as the stamp of a row looks at it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Field<'a> {
+pub(crate) enum StampField<'a> {
     Null,
     Integer(i64),
     Double(f64),
@@ -142,19 +142,19 @@ pub(crate) enum Field<'a> {
 
 /// The digest of a row's columns in order, the stamp itself left out.
 #[derive(Debug, Clone)]
-pub(crate) struct Stamp(u64);
+pub(crate) struct RowStamp(u64);
 
-impl Stamp {
+impl RowStamp {
     pub(crate) fn new() -> Self {
         Self(0x7457_4c44)
     }
 
-    pub(crate) fn field(mut self, field: Field<'_>) -> Self {
+    pub(crate) fn field(mut self, field: StampField<'_>) -> Self {
         let (tag, value) = match field {
-            Field::Null => (0, 0),
-            Field::Integer(value) => (1, value as u64),
-            Field::Double(value) => (2, value.to_bits()),
-            Field::Bytes(bytes) => (3, hash_bytes(bytes)),
+            StampField::Null => (0, 0),
+            StampField::Integer(value) => (1, value as u64),
+            StampField::Double(value) => (2, value.to_bits()),
+            StampField::Bytes(bytes) => (3, hash_bytes(bytes)),
         };
         self.0 = mix(mix(self.0 ^ tag) ^ value);
         self
@@ -196,12 +196,12 @@ mod tests {
 
     #[test]
     fn digests_tell_tables_kinds_keys_and_versions_apart() {
-        let base = change_digest(LoadTable::Orders, ChangeKind::Insert, [1, 0], 9);
+        let base = change_digest(WorkloadTable::Orders, ChangeKind::Insert, [1, 0], 9);
         for other in [
-            change_digest(LoadTable::Items, ChangeKind::Insert, [1, 0], 9),
-            change_digest(LoadTable::Orders, ChangeKind::Update, [1, 0], 9),
-            change_digest(LoadTable::Orders, ChangeKind::Insert, [0, 1], 9),
-            change_digest(LoadTable::Orders, ChangeKind::Insert, [1, 0], 10),
+            change_digest(WorkloadTable::Items, ChangeKind::Insert, [1, 0], 9),
+            change_digest(WorkloadTable::Orders, ChangeKind::Update, [1, 0], 9),
+            change_digest(WorkloadTable::Orders, ChangeKind::Insert, [0, 1], 9),
+            change_digest(WorkloadTable::Orders, ChangeKind::Insert, [1, 0], 10),
         ] {
             assert_ne!(base, other);
         }
@@ -209,13 +209,13 @@ mod tests {
 
     #[test]
     fn stamps_tell_values_and_their_places_apart() {
-        let stamp = |fields: &[Field<'_>]| {
-            fields.iter().fold(Stamp::new(), |stamp, field| stamp.field(*field)).finish()
+        let stamp = |fields: &[StampField<'_>]| {
+            fields.iter().fold(RowStamp::new(), |stamp, field| stamp.field(*field)).finish()
         };
-        let base = stamp(&[Field::Bytes(b"ab"), Field::Bytes(b"c")]);
-        assert_ne!(base, stamp(&[Field::Bytes(b"a"), Field::Bytes(b"bc")]));
-        assert_ne!(stamp(&[Field::Null]), stamp(&[Field::Bytes(b"")]));
-        assert_ne!(stamp(&[Field::Integer(0)]), stamp(&[Field::Double(0.0)]));
+        let base = stamp(&[StampField::Bytes(b"ab"), StampField::Bytes(b"c")]);
+        assert_ne!(base, stamp(&[StampField::Bytes(b"a"), StampField::Bytes(b"bc")]));
+        assert_ne!(stamp(&[StampField::Null]), stamp(&[StampField::Bytes(b"")]));
+        assert_ne!(stamp(&[StampField::Integer(0)]), stamp(&[StampField::Double(0.0)]));
         assert_ne!(hash_bytes(b"abcdefgh"), hash_bytes(b"abcdefgh\0"));
     }
 }

@@ -8,15 +8,15 @@ use tailwater_session::{Backoff, ConnectOptions, Connection, Retry, SessionError
 use tokio::sync::watch;
 
 use super::counters::Counters;
-use super::plan::{Plan, Planner, Statement};
-use super::{Command, Mix, WorkloadSpec};
-use crate::ledger::{Entry, Ledger, Outcome, TransactionId};
+use super::plan::{PlannedStatement, TransactionPlan, TransactionPlanner};
+use super::{TransactionMix, WorkerCommand, WorkloadSpec};
+use crate::ledger::{CommitOutcome, Ledger, LedgerEntry, TransactionId};
 
 /// Failures in a row that are not the connection's fault before a worker gives up: the tables are not what it needs.
 const REFUSALS_MAX: u32 = 100;
 
 /// How a transaction ended.
-enum End {
+enum TransactionEnd {
     Acknowledged,
     /// Certainly not committed; the connection is as good as before.
     Refused(SessionError),
@@ -27,36 +27,36 @@ enum End {
 }
 
 #[derive(Debug)]
-pub(super) struct Worker {
+pub(super) struct WorkloadWorker {
     number: u32,
-    mix: Mix,
+    mix: TransactionMix,
     deadline: Option<Instant>,
     reconnect: Duration,
     pause: Duration,
-    planner: Planner,
+    planner: TransactionPlanner,
     sequence: u64,
     seed: u64,
     counters: Arc<Counters>,
     ledger: Arc<Ledger>,
-    commands: watch::Receiver<Command>,
+    commands: watch::Receiver<WorkerCommand>,
     targets: watch::Receiver<ConnectOptions>,
     /// Transactions that all workers together may still begin.
     left: Arc<AtomicU64>,
 }
 
-impl Worker {
+impl WorkloadWorker {
     pub(super) fn new(
         spec: &WorkloadSpec,
         number: u32,
         counters: Arc<Counters>,
         ledger: Arc<Ledger>,
-        commands: watch::Receiver<Command>,
+        commands: watch::Receiver<WorkerCommand>,
         targets: watch::Receiver<ConnectOptions>,
         left: Arc<AtomicU64>,
     ) -> Self {
         let body_bytes_max = match spec.mix {
-            Mix::Mixed { body_bytes_max } => body_bytes_max,
-            Mix::SingleInsert { .. } => 0,
+            TransactionMix::Mixed { body_bytes_max } => body_bytes_max,
+            TransactionMix::SingleInsert { .. } => 0,
         };
         Self {
             number,
@@ -64,7 +64,7 @@ impl Worker {
             deadline: spec.duration.map(|duration| Instant::now() + duration),
             reconnect: spec.reconnect,
             pause: spec.pause,
-            planner: Planner::new(spec.seed, number, body_bytes_max),
+            planner: TransactionPlanner::new(spec.seed, number, body_bytes_max),
             sequence: ledger.last_sequence(number),
             seed: spec.seed,
             counters,
@@ -77,7 +77,7 @@ impl Worker {
 
     pub(super) async fn run(mut self) -> Result<(), SessionError> {
         let mut again = false;
-        while self.goes_on() {
+        while self.should_continue() {
             let Some(mut connection) = self.connect().await? else { return Ok(()) };
             self.counters.connected(again);
             let result = self.use_connection(&mut connection).await;
@@ -90,14 +90,14 @@ impl Worker {
         Ok(())
     }
 
-    fn goes_on(&self) -> bool {
-        *self.commands.borrow() == Command::Run
+    fn should_continue(&self) -> bool {
+        *self.commands.borrow() == WorkerCommand::Run
             && self.deadline.is_none_or(|deadline| Instant::now() < deadline)
             && self.left.load(Relaxed) > 0
     }
 
     /// Takes one transaction from what is left for all workers.
-    fn take_one(&self) -> bool {
+    fn take_transaction(&self) -> bool {
         self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 
@@ -111,7 +111,7 @@ impl Worker {
             let mut commands = self.commands.clone();
             let result = tokio::select! {
                 biased;
-                _ = commands.wait_for(|command| *command != Command::Run) => return Ok(None),
+                _ = commands.wait_for(|command| *command != WorkerCommand::Run) => return Ok(None),
                 result = self.log_in(&target) => result,
             };
             let error = match result {
@@ -123,7 +123,7 @@ impl Worker {
             }
             tokio::select! {
                 _ = tokio::time::sleep(backoff.next_delay()) => {}
-                _ = commands.wait_for(|command| *command != Command::Run) => return Ok(None),
+                _ = commands.wait_for(|command| *command != WorkerCommand::Run) => return Ok(None),
             }
         }
     }
@@ -131,7 +131,7 @@ impl Worker {
     async fn log_in(&self, target: &ConnectOptions) -> Result<Connection, SessionError> {
         let mut connection = Connection::connect(target).await?;
         // Without BEGIN, a transaction saves a round trip.
-        let autocommit = u8::from(matches!(self.mix, Mix::SingleInsert { .. }));
+        let autocommit = u8::from(matches!(self.mix, TransactionMix::SingleInsert { .. }));
         connection.execute(&format!("SET SESSION autocommit={autocommit}")).await?;
         connection.execute("SET NAMES utf8mb4").await?;
         Ok(connection)
@@ -140,20 +140,22 @@ impl Worker {
     /// Runs transactions until the workload ends or the connection breaks.
     async fn use_connection(&mut self, connection: &mut Connection) -> Result<(), SessionError> {
         let mut refusals = 0;
-        while self.goes_on() && self.take_one() {
+        while self.should_continue() && self.take_transaction() {
             self.sequence += 1;
             let plan = match self.mix {
-                Mix::Mixed { .. } => self.planner.mixed(self.sequence),
-                Mix::SingleInsert { payload_bytes } => self.planner.single(self.sequence, payload_bytes),
+                TransactionMix::Mixed { .. } => self.planner.mixed(self.sequence),
+                TransactionMix::SingleInsert { payload_bytes } => {
+                    self.planner.single(self.sequence, payload_bytes)
+                }
             };
             match self.transaction(connection, &plan).await {
-                End::Acknowledged => {
-                    self.enter(&plan, Outcome::Acknowledged);
+                TransactionEnd::Acknowledged => {
+                    self.record(&plan, CommitOutcome::Acknowledged);
                     self.planner.committed(plan);
                     refusals = 0;
                 }
-                End::Refused(error) => {
-                    self.enter(&plan, Outcome::Failed);
+                TransactionEnd::Refused(error) => {
+                    self.record(&plan, CommitOutcome::Failed);
                     self.counters.failed();
                     // The worker's rows are not as it thinks: the server has lost some.
                     self.planner.forget();
@@ -162,13 +164,13 @@ impl Worker {
                         return Err(error);
                     }
                 }
-                End::Broken => {
-                    self.enter(&plan, Outcome::Failed);
+                TransactionEnd::Broken => {
+                    self.record(&plan, CommitOutcome::Failed);
                     self.counters.failed();
                     return Ok(());
                 }
-                End::Unknown => {
-                    self.enter(&plan, Outcome::Unknown);
+                TransactionEnd::Unknown => {
+                    self.record(&plan, CommitOutcome::Unknown);
                     self.counters.unknown();
                     return Ok(());
                 }
@@ -180,14 +182,14 @@ impl Worker {
         Ok(())
     }
 
-    fn enter(&self, plan: &Plan, outcome: Outcome) {
+    fn record(&self, plan: &TransactionPlan, outcome: CommitOutcome) {
         let id = TransactionId { worker: self.number, sequence: self.sequence };
-        self.ledger.record(id, Entry { outcome, changes: plan.changes, digest: plan.digest });
+        self.ledger.record(id, LedgerEntry { outcome, changes: plan.changes, digest: plan.digest });
     }
 
-    async fn transaction(&mut self, connection: &mut Connection, plan: &Plan) -> End {
+    async fn transaction(&mut self, connection: &mut Connection, plan: &TransactionPlan) -> TransactionEnd {
         let mut commands = self.commands.clone();
-        let autocommit = matches!(self.mix, Mix::SingleInsert { .. });
+        let autocommit = matches!(self.mix, TransactionMix::SingleInsert { .. });
         let mut committing = autocommit;
         let work = async {
             let mut began = Instant::now();
@@ -201,25 +203,29 @@ impl Worker {
                 began = Instant::now();
                 // Any error here leaves it open what became of the transaction.
                 if connection.execute("COMMIT").await.is_err() {
-                    return End::Unknown;
+                    return TransactionEnd::Unknown;
                 }
             }
             self.counters.acknowledged(began.elapsed());
-            End::Acknowledged
+            TransactionEnd::Acknowledged
         };
         tokio::select! {
             biased;
             end = work => end,
             // Cut off in the midst of an exchange, the connection is not used again.
-            _ = commands.wait_for(|command| *command == Command::Abort) => {
-                if committing { End::Unknown } else { End::Broken }
+            _ = commands.wait_for(|command| *command == WorkerCommand::Abort) => {
+                if committing { TransactionEnd::Unknown } else { TransactionEnd::Broken }
             }
         }
     }
 }
 
 /// Runs one statement of a transaction that must change as many rows as planned.
-async fn run(connection: &mut Connection, statement: &Statement, autocommit: bool) -> Result<(), End> {
+async fn run(
+    connection: &mut Connection,
+    statement: &PlannedStatement,
+    autocommit: bool,
+) -> Result<(), TransactionEnd> {
     let error = match connection.execute(&statement.sql).await {
         Ok(done) if done.affected_rows == statement.rows => return Ok(()),
         Ok(done) => SessionError::UnexpectedResult {
@@ -231,16 +237,16 @@ async fn run(connection: &mut Connection, statement: &Statement, autocommit: boo
     match &error {
         // A statement that commits by itself may have done so before it failed, unless the server says why it did not.
         SessionError::Server { error: server, .. } if autocommit && !refused_before_commit(server.number) => {
-            return Err(End::Unknown);
+            return Err(TransactionEnd::Unknown);
         }
         SessionError::Server { .. } | SessionError::UnexpectedResult { .. } => {}
-        _ if autocommit => return Err(End::Unknown),
-        _ => return Err(End::Broken),
+        _ if autocommit => return Err(TransactionEnd::Unknown),
+        _ => return Err(TransactionEnd::Broken),
     }
     // Not every error rolls the transaction back, so say it.
     match connection.execute("ROLLBACK").await {
-        Ok(_) => Err(End::Refused(error)),
-        Err(_) => Err(End::Broken),
+        Ok(_) => Err(TransactionEnd::Refused(error)),
+        Err(_) => Err(TransactionEnd::Broken),
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use tailwater_sandbox::require::is_spared_in_ci;
+use tailwater_sandbox::require::is_skipped_in_ci;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
 use tailwater_wire::event::{BINLOG_MAGIC, EventHeader};
@@ -213,7 +213,7 @@ async fn log_cat_prints_rows_as_mariadb_1011_does() -> Result<()> {
 
 #[tokio::test]
 async fn log_cat_prints_rows_as_mariadb_118_does() -> Result<()> {
-    if is_spared_in_ci("capture::log_cat::log_cat_prints_rows_as_mariadb_118_does", "that on 10.11") {
+    if is_skipped_in_ci("capture::log_cat::log_cat_prints_rows_as_mariadb_118_does", "that on 10.11") {
         return Ok(());
     }
     mariadb(ServerKind::Mariadb118).await

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
-use tailwater_sandbox::require::is_spared_in_ci;
+use tailwater_sandbox::require::is_skipped_in_ci;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
 
@@ -172,7 +172,7 @@ async fn sql_replays_on_mariadb_1011() -> Result<()> {
 
 #[tokio::test]
 async fn sql_replays_on_mariadb_118() -> Result<()> {
-    if is_spared_in_ci("capture::log_sql::sql_replays_on_mariadb_118", "that on 10.11") {
+    if is_skipped_in_ci("capture::log_sql::sql_replays_on_mariadb_118", "that on 10.11") {
         return Ok(());
     }
     replayed(ServerKind::Mariadb118).await

@@ -21,7 +21,7 @@ use rand::{Rng, SeedableRng};
 use tailwater_lab::trial::{Durability, Trial, TrialFolder, TrialSpec, compare_with_source, prove};
 use tailwater_log::{AckMode, LogDir};
 use tailwater_sandbox::link::{Direction, Link};
-use tailwater_sandbox::workload::{Mix, prepare};
+use tailwater_sandbox::workload::{TransactionMix, prepare};
 use tailwater_sandbox::{BinlogCheck, Ledger, ServerKind, Workload, WorkloadSpec, require};
 use tailwater_wire::Flavour;
 
@@ -268,7 +268,7 @@ impl Round<'_> {
         let ledger = Arc::new(Ledger::new());
         let load = WorkloadSpec {
             seed: plan.workload_seed,
-            mix: Mix::Mixed { body_bytes_max: plan.body_bytes_max },
+            mix: TransactionMix::Mixed { body_bytes_max: plan.body_bytes_max },
             reconnect: PATIENCE,
             ..WorkloadSpec::new(plan.clients)
         };

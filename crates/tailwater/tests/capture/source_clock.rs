@@ -49,7 +49,7 @@ async fn true_lags_are_shown(kind: ServerKind) -> Result<()> {
     let mut trial = Trial::start(spec).await?;
     let clock = SteppedClock::compile(shell.path())?;
     trial.add_environment(clock.environment());
-    clock.set_beside_ms(BESIDE_MS)?;
+    clock.set_offset_ms(BESIDE_MS)?;
     let mut spec = ServerSpec::new(kind).name("target").options(["--server-id=3"]);
     if kind.flavour() == Flavour::MySql {
         spec = spec.options(["--gtid-mode=ON", "--enforce-gtid-consistency=ON"]);
@@ -70,7 +70,7 @@ async fn true_lags_are_shown(kind: ServerKind) -> Result<()> {
 
     shows_its_lag(&trial, &replica).await?;
     channel_shows_its_lag(&trial, &shell, &target).await?;
-    clock.set_beside_ms(0)?;
+    clock.set_offset_ms(0)?;
     shows_its_lag(&trial, &replica).await?;
     channel_shows_its_lag(&trial, &shell, &target).await?;
     ensure!(let_go(&trial)? == 0, "nobody was told a wrong time");
@@ -78,7 +78,7 @@ async fn true_lags_are_shown(kind: ServerKind) -> Result<()> {
     // While the source is away nobody knows its clock, and the replica is told that of the daemon.
     trial.stop_relay().await?;
     trial.primary.stop().await?;
-    clock.set_beside_ms(BESIDE_MS)?;
+    clock.set_offset_ms(BESIDE_MS)?;
     trial.start_relay()?;
     until_streaming(&trial).await?;
     trial.primary.restart(None).await?;

@@ -177,7 +177,7 @@ fn what_is_no_request_is_answered_or_closed() -> Result<()> {
     let arguments =
         ["run".to_owned(), "-c".into(), shell.path().join("tailwater.toml").display().to_string()];
     let _daemon =
-        tailwater_sandbox::OwnedProcess::start(PROGRAM, arguments, &shell.path().join("relay.log"))?;
+        tailwater_sandbox::ChildProcess::start(PROGRAM, arguments, &shell.path().join("relay.log"))?;
     let http = Http { port: port.number() };
     let begun = Instant::now();
     while http.ask("GET", "/healthz").is_err() {

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use tailwater_sandbox::OwnedProcess;
+use tailwater_sandbox::ChildProcess;
 
 use crate::shell::{PROGRAM, Shell};
 
@@ -149,7 +149,7 @@ async fn a_log_folder_has_one_daemon() -> Result<()> {
     shell.write("other.toml", &GOOD.replace("orders", "stock"))?;
     let (config, messages) = (shell.path().join("tailwater.toml"), shell.path().join("messages"));
     let arguments = ["run".as_ref(), "-c".as_ref(), config.as_os_str()];
-    let mut run = OwnedProcess::start(PROGRAM, arguments, &messages)?;
+    let mut run = ChildProcess::start(PROGRAM, arguments, &messages)?;
     let deadline = Instant::now() + Duration::from_secs(30);
     while !shell.path().join("log/control.sock").exists() {
         ensure!(run.is_running() && Instant::now() < deadline, "{}", std::fs::read_to_string(&messages)?);
@@ -163,7 +163,7 @@ async fn a_log_folder_has_one_daemon() -> Result<()> {
     shell.run("channel list -c tailwater.toml")?.exits(0);
     // And a killed one leaves nothing in the way.
     run.kill().await?;
-    let mut next = OwnedProcess::start(PROGRAM, arguments, &shell.path().join("next"))?;
+    let mut next = ChildProcess::start(PROGRAM, arguments, &shell.path().join("next"))?;
     while !std::fs::read_to_string(shell.path().join("next"))?.contains("capture interrupted") {
         ensure!(
             next.is_running() && Instant::now() < deadline,
@@ -224,7 +224,7 @@ async fn run_without_a_source_goes_on_until_it_is_told_to_stop() -> Result<()> {
         shell.write("tailwater.toml", &GOOD.replace("port = 1", &format!("port = {port}")))?;
         let (config, messages) = (shell.path().join("tailwater.toml"), shell.path().join("messages"));
         let arguments = ["run".as_ref(), "-c".as_ref(), config.as_os_str()];
-        let mut run = OwnedProcess::start(PROGRAM, arguments, &messages)?;
+        let mut run = ChildProcess::start(PROGRAM, arguments, &messages)?;
         let deadline = Instant::now() + Duration::from_secs(30);
         let lock = shell.path().join("log/orders/lock");
         while !(lock.exists() && std::fs::read_to_string(&messages)?.contains(sign)) {
@@ -251,7 +251,7 @@ async fn a_daemon_that_stands_still_keeps_nobody_waiting() -> Result<()> {
     shell.run("channel list -c tailwater.toml")?.exits(1).complains(&["TW-CTL-0001", "no daemon listens"]);
     let (config, messages) = (shell.path().join("tailwater.toml"), shell.path().join("messages"));
     let arguments = ["run".as_ref(), "-c".as_ref(), config.as_os_str()];
-    let mut run = OwnedProcess::start(PROGRAM, arguments, &messages)?;
+    let mut run = ChildProcess::start(PROGRAM, arguments, &messages)?;
     let deadline = Instant::now() + Duration::from_secs(30);
     while !shell.path().join("log/control.sock").exists() {
         ensure!(run.is_running() && Instant::now() < deadline, "{}", std::fs::read_to_string(&messages)?);

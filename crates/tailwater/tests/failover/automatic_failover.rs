@@ -10,7 +10,7 @@ use tailwater_lab::trial::led::{PRIMARY_NAME, start_follower, start_follower_wit
 use tailwater_lab::trial::{Durability, Trial, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::link::Link;
-use tailwater_sandbox::require::is_spared_in_ci;
+use tailwater_sandbox::require::is_skipped_in_ci;
 use tailwater_sandbox::workload::prepare;
 use tailwater_sandbox::{Ledger, Server, ServerKind, Workload, WorkloadSpec, require};
 use tailwater_session::Connection;
@@ -27,7 +27,7 @@ async fn killed_primaries_are_replaced_mariadb() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_primaries_are_replaced_mysql() -> Result<()> {
-    if is_spared_in_ci("killed_primaries_are_replaced_mysql", "the demo on MySQL") {
+    if is_skipped_in_ci("killed_primaries_are_replaced_mysql", "the demo on MySQL") {
         return Ok(());
     }
     killed_primaries_are_replaced(ServerKind::Mysql97).await

@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use tailwater_lab::trial::led::{PRIMARY_NAME, start_follower};
 use tailwater_lab::trial::{Durability, Trial, TrialSpec};
 use tailwater_log::AckMode;
-use tailwater_sandbox::require::is_spared_in_ci;
+use tailwater_sandbox::require::is_skipped_in_ci;
 use tailwater_sandbox::workload::prepare;
 use tailwater_sandbox::{Ledger, Server, ServerKind, Workload, WorkloadSpec, require};
 
@@ -25,7 +25,7 @@ async fn what_a_channel_feeds_takes_over_mariadb() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_channel_feeds_takes_over_mysql() -> Result<()> {
-    if is_spared_in_ci("what_a_channel_feeds_takes_over_mysql", "that on MariaDB") {
+    if is_skipped_in_ci("what_a_channel_feeds_takes_over_mysql", "that on MariaDB") {
         return Ok(());
     }
     what_a_channel_feeds_takes_over(ServerKind::Mysql97).await

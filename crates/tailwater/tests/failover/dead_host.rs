@@ -9,7 +9,7 @@ use tailwater_lab::trial::{Durability, Trial, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::workload::prepare;
 use tailwater_sandbox::{
-    Etcd, Ledger, OwnedProcess, ReservedPort, ServerKind, Workload, WorkloadSpec, require,
+    ChildProcess, Etcd, Ledger, ReservedPort, ServerKind, Workload, WorkloadSpec, require,
 };
 
 use crate::failover::automatic_failover::more_commits;
@@ -17,7 +17,7 @@ use crate::failover::two_relays::{acts, until};
 use crate::shell::{PROGRAM, Shell};
 
 /// The daemon on the primary's machine: it captures and manages, and does not acknowledge, as it would die with what it holds.
-fn start_beside_primary(first: &Shell, shell: &Shell, serve: u16) -> Result<OwnedProcess> {
+fn start_beside_primary(first: &Shell, shell: &Shell, serve: u16) -> Result<ChildProcess> {
     for name in ["client.cnf", "root.cnf"] {
         std::fs::copy(first.path().join(name), shell.path().join(name))?;
     }
@@ -33,7 +33,7 @@ fn start_beside_primary(first: &Shell, shell: &Shell, serve: u16) -> Result<Owne
     shell.write("tailwater.toml", &text)?;
     let config = shell.path().join("tailwater.toml");
     let arguments = ["run".into(), "-c".into(), config.into_os_string()];
-    Ok(OwnedProcess::start(PROGRAM, arguments, &shell.path().join("relay.log"))?)
+    Ok(ChildProcess::start(PROGRAM, arguments, &shell.path().join("relay.log"))?)
 }
 
 #[tokio::test(flavor = "multi_thread")]

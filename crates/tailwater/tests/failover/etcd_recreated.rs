@@ -59,7 +59,7 @@ async fn relays_that_obeyed_terms_of_another_etcd_are_told_and_obey_again_when_t
     // The relay obeys a term of this etcd, which is then gone.
     shell.run("switchover primary --to db2 --max-write-pause-ms 30000 -c tailwater.toml")?.exits(0);
     trial.wait_led_by("db2").await?;
-    let etcd = etcd.make_anew().await?;
+    let etcd = etcd.recreate().await?;
 
     let status = || shell.run("manager status -c tailwater.toml").map(|ran| ran.text());
     let refuses = "refuses orders of term";

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tailwater_sandbox::require::is_spared_in_ci;
+use tailwater_sandbox::require::is_skipped_in_ci;
 
 use anyhow::{Result, ensure};
 use tailwater_apply::rejoin::{RejoinOptions, heal};
@@ -27,7 +27,7 @@ async fn clients_that_connect_again_are_told_nothing_mariadb() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_connect_again_are_told_nothing_mysql() -> Result<()> {
-    if is_spared_in_ci("clients_that_connect_again_are_told_nothing_mysql", "that on MariaDB") {
+    if is_skipped_in_ci("clients_that_connect_again_are_told_nothing_mysql", "that on MariaDB") {
         return Ok(());
     }
     clients_that_connect_again_are_told_nothing(ServerKind::Mysql97).await

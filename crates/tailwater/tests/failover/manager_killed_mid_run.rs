@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tailwater_lab::trial::led::PRIMARY_NAME;
-use tailwater_sandbox::require::is_spared_in_ci;
+use tailwater_sandbox::require::is_skipped_in_ci;
 use tailwater_sandbox::{Server, ServerKind, Workload, WorkloadSpec, require};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
@@ -40,7 +40,7 @@ async fn a_daemon_killed_in_the_midst_leaves_nothing_half_done_mariadb() -> Resu
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_killed_in_the_midst_leaves_nothing_half_done_mysql() -> Result<()> {
-    if is_spared_in_ci("a_daemon_killed_in_the_midst_leaves_nothing_half_done_mysql", "that on MariaDB") {
+    if is_skipped_in_ci("a_daemon_killed_in_the_midst_leaves_nothing_half_done_mysql", "that on MariaDB") {
         return Ok(());
     }
     killed_in_the_midst(ServerKind::Mysql97).await
@@ -136,7 +136,7 @@ async fn killed_in_the_midst(kind: ServerKind) -> Result<()> {
     let db2 = led.follower("db2")?;
     led.compare(db2, &led.followers.iter().chain([&led.trial.primary]).collect::<Vec<_>>()).await?;
 
-    if !is_spared_in_ci("the daemon killed in a failover", "the model of recoveries") {
+    if !is_skipped_in_ci("the daemon killed in a failover", "the model of recoveries") {
         killed_behind_the_fence(&mut led).await?;
     }
     led.trial.stop_relay().await

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use tailwater_lab::trial::led::PRIMARY_NAME;
-use tailwater_sandbox::odd_settings::{make_odd, make_ordinary};
+use tailwater_sandbox::odd_settings::{apply_odd_settings, reset_odd_settings};
 use tailwater_sandbox::{ServerKind, require};
 use tailwater_wire::Flavour;
 
@@ -29,9 +29,9 @@ async fn replaced_under_odd_settings(kind: ServerKind) -> Result<()> {
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
     led.compare(&led.trial.primary, &led.followers.iter().collect::<Vec<_>>()).await?;
 
-    make_odd(&led.trial.primary).await?;
+    apply_odd_settings(&led.trial.primary).await?;
     for follower in &led.followers {
-        make_odd(follower).await?;
+        apply_odd_settings(follower).await?;
     }
     led.trial.primary.kill().await?;
     led.tailwater("failover primary --to db2")?.exits(0).says(&["db2"]);
@@ -41,7 +41,7 @@ async fn replaced_under_odd_settings(kind: ServerKind) -> Result<()> {
     led.tailwater("switchover primary --to db3 --max-write-pause-ms 20000")?.exits(0).says(&["db3"]);
     commit_as_usual(&led, "db3", 21).await?;
     for follower in &led.followers {
-        make_ordinary(follower).await?;
+        reset_odd_settings(follower).await?;
     }
     // Servers' own replication threads take read-only transactions and limits on memory from the global settings.
     let again = match kind.flavour() {
@@ -56,10 +56,10 @@ async fn replaced_under_odd_settings(kind: ServerKind) -> Result<()> {
 /// Some commits on a server whose settings are ordinary meanwhile.
 async fn commit_as_usual(led: &Led, server: &str, first_worker: u32) -> Result<()> {
     let server = led.follower(server)?;
-    make_ordinary(server).await?;
+    reset_odd_settings(server).await?;
     let load = led.load(server, first_worker);
     more_commits(&load, 30).await?;
     let report = load.finish().await;
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
-    Ok(make_odd(server).await?)
+    Ok(apply_odd_settings(server).await?)
 }

@@ -11,9 +11,9 @@ use anyhow::{Result, ensure};
 use tailwater_lab::trial::led::{PRIMARY_NAME, start_follower, wait_writable};
 use tailwater_lab::trial::{Durability, Trial, TrialSpec};
 use tailwater_log::AckMode;
-use tailwater_sandbox::require::is_spared_in_ci;
+use tailwater_sandbox::require::is_skipped_in_ci;
 use tailwater_sandbox::workload::prepare;
-use tailwater_sandbox::{Ledger, OwnedProcess, Server, ServerKind, Workload, WorkloadSpec, require};
+use tailwater_sandbox::{ChildProcess, Ledger, Server, ServerKind, Workload, WorkloadSpec, require};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 use tokio::task::JoinHandle;
@@ -30,7 +30,7 @@ async fn a_former_primary_comes_back_mariadb() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_former_primary_comes_back_mysql() -> Result<()> {
-    if is_spared_in_ci("a_former_primary_comes_back_mysql", "the demo on MySQL") {
+    if is_skipped_in_ci("a_former_primary_comes_back_mysql", "the demo on MySQL") {
         return Ok(());
     }
     a_former_primary_comes_back(ServerKind::Mysql97).await
@@ -249,7 +249,7 @@ async fn a_former_primary_comes_back(kind: ServerKind) -> Result<()> {
     // Killed wherever it is, and begun again.
     let config = shell.path().join("tailwater.toml").display().to_string();
     let words = ["rejoin", "-c", &config, "primary", "db1"];
-    let begun = OwnedProcess::start(PROGRAM, words, &shell.path().join("rejoin.log"))?;
+    let begun = ChildProcess::start(PROGRAM, words, &shell.path().join("rejoin.log"))?;
     tokio::time::sleep(Duration::from_millis(300)).await;
     begun.kill().await?;
     let rejoined = shell.run("rejoin -c tailwater.toml primary db1")?.exits(0);

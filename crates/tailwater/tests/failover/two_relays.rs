@@ -12,7 +12,7 @@ use tailwater_lab::trial::{Durability, Trial, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::workload::prepare;
 use tailwater_sandbox::{
-    Etcd, Ledger, OwnedProcess, ReservedPort, Server, ServerKind, Workload, WorkloadSpec, require,
+    ChildProcess, Etcd, Ledger, ReservedPort, Server, ServerKind, Workload, WorkloadSpec, require,
 };
 use tailwater_session::Connection;
 
@@ -65,7 +65,7 @@ async fn the_other_manager_knows_what_was_accepted_to_be_lost_mariadb() -> Resul
 /// The relay beside the trial's.
 pub struct Second {
     pub shell: Shell,
-    pub process: Option<OwnedProcess>,
+    pub process: Option<ChildProcess>,
 }
 
 impl Second {
@@ -98,7 +98,7 @@ impl Second {
     pub fn start(&mut self) -> Result<()> {
         let config = self.shell.path().join("tailwater.toml");
         let arguments = ["run".into(), "-c".into(), config.into_os_string()];
-        self.process = Some(OwnedProcess::start(PROGRAM, arguments, &self.shell.path().join("relay.log"))?);
+        self.process = Some(ChildProcess::start(PROGRAM, arguments, &self.shell.path().join("relay.log"))?);
         Ok(())
     }
 }

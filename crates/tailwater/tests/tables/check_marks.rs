@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 use tailwater_lab::trial::{Durability, Trial, TrialSpec};
 use tailwater_log::AckMode;
-use tailwater_sandbox::require::is_spared_in_ci;
+use tailwater_sandbox::require::is_skipped_in_ci;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;
 
@@ -18,7 +18,7 @@ async fn a_mark_that_passed_others_is_not_believed_mariadb() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mark_that_passed_others_is_not_believed_mysql() -> Result<()> {
-    if is_spared_in_ci("a_mark_that_passed_others_is_not_believed_mysql", "that on MariaDB") {
+    if is_skipped_in_ci("a_mark_that_passed_others_is_not_believed_mysql", "that on MariaDB") {
         return Ok(());
     }
     a_mark_that_passed_others_is_not_believed(ServerKind::Mysql97).await

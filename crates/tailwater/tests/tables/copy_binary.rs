@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tailwater_sandbox::require::is_spared_in_ci;
+use tailwater_sandbox::require::is_skipped_in_ci;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 
 use crate::shell::Shell;
@@ -56,7 +56,7 @@ async fn a_clone_that_nobody_starts_again_has_everything() -> Result<()> {
 #[tokio::test]
 async fn a_backup_is_a_folder_to_start_on() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
-    if is_spared_in_ci("a_backup_is_a_folder_to_start_on", "a_mariadb_server_becomes_a_folder_to_start_on")
+    if is_skipped_in_ci("a_backup_is_a_folder_to_start_on", "a_mariadb_server_becomes_a_folder_to_start_on")
         || require(kind).is_none()
     {
         return Ok(());

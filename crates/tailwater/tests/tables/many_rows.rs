@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tailwater_sandbox::{OwnedProcess, Server, ServerKind, ServerSpec, require};
+use tailwater_sandbox::{ChildProcess, Server, ServerKind, ServerSpec, require};
 
 use crate::shell::PROGRAM;
 
@@ -91,7 +91,7 @@ async fn run(folder: &Path, words: &str, code: i32) -> Result<u64> {
     // Behind nothing of the one before.
     std::fs::write(&output, "")?;
     let begun = Instant::now();
-    let mut process = OwnedProcess::start(PROGRAM, words.split_whitespace(), &output)?;
+    let mut process = ChildProcess::start(PROGRAM, words.split_whitespace(), &output)?;
     let mut memory_bytes = 0;
     while process.is_running() {
         memory_bytes = process.memory_bytes_max().unwrap_or(memory_bytes);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use tailwater_apply::channel::ChannelState;
-use tailwater_sandbox::{OwnedProcess, SlowSync};
+use tailwater_sandbox::{ChildProcess, SlowSync};
 
 use super::backlog::{Backlog, copy_folder, wait_until};
 use super::contender::CommitOrder;
@@ -31,7 +31,7 @@ pub struct Captured {
 #[derive(Debug)]
 pub struct Daemon {
     /// Its process.
-    pub process: OwnedProcess,
+    pub process: ChildProcess,
     folder: PathBuf,
 }
 
@@ -156,7 +156,7 @@ impl Daemon {
         let arguments = ["run".as_ref(), "-c".as_ref(), path.as_os_str()];
         let environment = slow.map(SlowSync::environment);
         let output = folder.join("daemon.log");
-        let process = OwnedProcess::start_with(std::env::current_exe()?, arguments, environment, &output)?;
+        let process = ChildProcess::start_with(std::env::current_exe()?, arguments, environment, &output)?;
         Ok(Self { process, folder: folder.to_owned() })
     }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use tailwater_sandbox::{OwnedProcess, Server};
+use tailwater_sandbox::{ChildProcess, Server};
 
 /// How often a program is looked at.
 const LOOKED_EVERY: Duration = Duration::from_millis(5);
@@ -100,7 +100,7 @@ impl Program {
         let before = cpu();
         let begin = Instant::now();
         let environment = self.environment.iter().cloned();
-        let mut process = OwnedProcess::start_with(&self.path, &self.arguments, environment, output)?;
+        let mut process = ChildProcess::start_with(&self.path, &self.arguments, environment, output)?;
         let mut measured = Measured::default();
         loop {
             if let Some(bytes) = process.memory_bytes_max() {

@@ -44,7 +44,7 @@ pub async fn suites(args: &SuitesArgs, as_json: bool) -> anyhow::Result<bool> {
         true => {
             let cache = Cache::locate()?;
             let mut tell = |progress| {
-                if !matches!(progress, tailwater_sandbox::install::Progress::Downloaded { .. }) {
+                if !matches!(progress, tailwater_sandbox::install::InstallProgress::Downloaded { .. }) {
                     eprintln!("{progress}");
                 }
             };

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
-use tailwater_sandbox::OwnedProcess;
+use tailwater_sandbox::ChildProcess;
 
 use super::cluster::Cluster;
 use super::fault::Fault;
@@ -211,16 +211,16 @@ impl Cluster {
     }
 
     /// Begins to make another server the primary.
-    fn switch_over(&self) -> Result<OwnedProcess> {
+    fn switch_over(&self) -> Result<ChildProcess> {
         let config = self.shell.path().join("tailwater.toml").display().to_string();
         let words = ["switchover", "-c", &config, "--max-write-pause-ms", "5000", "primary"];
-        Ok(OwnedProcess::start(PROGRAM, words, &self.shell.path().join("switchover.log"))?)
+        Ok(ChildProcess::start(PROGRAM, words, &self.shell.path().join("switchover.log"))?)
     }
 
     fn step_clock(&self, random: &mut StdRng) -> Result<String> {
         let farthest = *[2_000, 60_000, 3_600_000].choose(random).context("a step")?;
         let beside_ms = random.random_range(-farthest..=farthest);
-        self.clock.as_ref().context("no clock")?.set_beside_ms(beside_ms)?;
+        self.clock.as_ref().context("no clock")?.set_offset_ms(beside_ms)?;
         Ok(format!("the clock {beside_ms} ms beside"))
     }
 }

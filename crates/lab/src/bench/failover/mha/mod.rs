@@ -11,7 +11,7 @@ use anyhow::{Context, bail, ensure};
 use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
 use tailwater_sandbox::workload::prepare;
 use tailwater_sandbox::{
-    Install, Ledger, OwnedProcess, ReplicaOf, ReplicaStart, Server, ServerKind, ServerSpec, Workload,
+    ChildProcess, Install, Ledger, ReplicaOf, ReplicaStart, Server, ServerKind, ServerSpec, Workload,
 };
 use tokio::task::JoinHandle;
 
@@ -154,7 +154,7 @@ async fn lost_on(server: &Server, workload: Workload, ledger: &Ledger) -> anyhow
 
 /// `masterha_manager`, running.
 struct Manager {
-    process: OwnedProcess,
+    process: ChildProcess,
     log: PathBuf,
 }
 
@@ -171,7 +171,7 @@ impl Manager {
         let log = folder.join("manager.log");
         let conf = format!("--conf={}", config.display());
         let arguments = [conf.as_str(), "--ignore_last_failover"];
-        let process = OwnedProcess::start_with(tools.manager(), arguments, environment.variables(), &log)?;
+        let process = ChildProcess::start_with(tools.manager(), arguments, environment.variables(), &log)?;
         Ok(Self { process, log })
     }
 

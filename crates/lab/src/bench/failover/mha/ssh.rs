@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use tailwater_sandbox::{OwnedProcess, ReservedPort};
+use tailwater_sandbox::{ChildProcess, ReservedPort};
 
 use super::tools::{Environment, Tools};
 
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The server. It ends with its owner.
 #[derive(Debug)]
 pub struct SshServer {
-    process: OwnedProcess,
+    process: ChildProcess,
     port: ReservedPort,
     user: String,
     folder: PathBuf,
@@ -48,7 +48,7 @@ impl SshServer {
         }
         let arguments = ["-D".into(), "-e".into(), "-f".into(), config.into_os_string()];
         let output = folder.join("sshd.log");
-        let process = OwnedProcess::start_with(tools.sshd(), arguments, variables, &output)?;
+        let process = ChildProcess::start_with(tools.sshd(), arguments, variables, &output)?;
         let mut server = Self { process, port, user, folder: folder.to_owned() };
         server.wait_listening(&output).await?;
         Ok(server)

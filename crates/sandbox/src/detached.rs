@@ -19,20 +19,20 @@ use tailwater_wire::Flavour;
 
 use crate::cache::{Cache, FileLock};
 use crate::error::{FileContext, SandboxError};
-use crate::install::{Install, Progress, remove_tree};
+use crate::install::{Install, InstallProgress, remove_tree};
 use crate::instance::private_folder;
 use crate::kind::ServerKind;
 use crate::layout::Layout;
 use crate::port::ReservedPort;
-use crate::process::{self, Lifetime, Limits};
+use crate::process::{self, Lifetime, ProcessLimits};
 use crate::replica::{ReplicaOf, start_statement};
 use crate::replication::{account_statements, cluster_options, manager_account_statements};
 use crate::server::blocking;
-use crate::sql::{SqlClient, no_tls};
+use crate::sql::{SqlClient, skip_tls_option};
 
 mod cluster_config;
 
-const NOTE_FILE: &str = "server.json";
+const PROCESS_FILE: &str = "server.json";
 const LOCK_FILE: &str = ".lock";
 /// Locked for as long as the server is being started.
 const STARTING_FILE: &str = "starting";
@@ -57,7 +57,7 @@ pub struct UpSpec {
 
 /// A server that was started by [`up`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StandingServer {
+pub struct DetachedServer {
     /// Its name, such as `mysql-9.7-1`; its folder has the same.
     pub name: String,
     /// `mysql-9.7` and so on; see [`ServerKind::name`].
@@ -65,7 +65,7 @@ pub struct StandingServer {
     /// What the server itself says; empty until it was ready.
     pub version: String,
     /// `standalone`, `source` or `replica`.
-    pub role: Role,
+    pub role: DetachedRole,
     /// The TCP port on 127.0.0.1.
     pub port: u16,
     /// The Unix socket.
@@ -91,7 +91,7 @@ pub struct StandingServer {
 /// What a standing server is to others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Role {
+pub enum DetachedRole {
     /// It has no replicas and replicates from nobody.
     Standalone,
     /// Its commits wait for an acknowledgement.
@@ -100,7 +100,7 @@ pub enum Role {
     Replica,
 }
 
-impl StandingServer {
+impl DetachedServer {
     /// Whether its process is alive. A machine that was started anew has none of them.
     pub fn is_running(&self) -> bool {
         process::start_ticks(self.pid) == Some(self.start_ticks)
@@ -128,7 +128,7 @@ impl StandingServer {
     }
 
     fn write(&self, folder: &Path) -> Result<(), SandboxError> {
-        let path = folder.join(NOTE_FILE);
+        let path = folder.join(PROCESS_FILE);
         let temporary = folder.join("server.json.new");
         let text = serde_json::to_vec_pretty(self).map_err(std::io::Error::other).on_path("write", &path)?;
         fs::write(&temporary, text).on_path("write", &temporary)?;
@@ -143,29 +143,31 @@ impl StandingServer {
 pub async fn up(
     cache: &Cache,
     spec: &UpSpec,
-    mut progress: impl FnMut(Progress) + Send + 'static,
-) -> Result<Vec<StandingServer>, SandboxError> {
+    mut progress: impl FnMut(InstallProgress) + Send + 'static,
+) -> Result<Vec<DetachedServer>, SandboxError> {
     let kind = spec.kind;
     let install = {
         let cache = cache.clone();
         blocking(move || Install::ensure(kind, &cache, &mut progress)).await?
     };
     let ports = ports(spec)?;
-    let mut servers: Vec<StandingServer> = Vec::new();
+    let mut servers: Vec<DetachedServer> = Vec::new();
     for (number, port) in ports.into_iter().enumerate() {
         let role = match (spec.semi_sync, number) {
-            (false, _) => Role::Standalone,
-            (true, 0) => Role::Source,
-            (true, _) => Role::Replica,
+            (false, _) => DetachedRole::Standalone,
+            (true, 0) => DetachedRole::Source,
+            (true, _) => DetachedRole::Replica,
         };
         let server = start_new(cache, install.clone(), role, port, &spec.options).await?;
         let client = SqlClient { install: &install, port: server.port };
         let accounts = match role {
-            Role::Standalone => account_statements(),
-            Role::Source | Role::Replica => manager_account_statements(kind.flavour(), role == Role::Replica),
+            DetachedRole::Standalone => account_statements(),
+            DetachedRole::Source | DetachedRole::Replica => {
+                manager_account_statements(kind.flavour(), role == DetachedRole::Replica)
+            }
         };
         client.run(&accounts).await?;
-        if let (Role::Replica, Some(source)) = (role, servers.first()) {
+        if let (DetachedRole::Replica, Some(source)) = (role, servers.first()) {
             let change = ReplicaOf::port(source.port).change_statement(kind.flavour());
             client.run(&format!("{change}; {};", start_statement(kind.flavour()))).await?;
         }
@@ -194,26 +196,26 @@ fn ports(spec: &UpSpec) -> Result<Vec<ReservedPort>, SandboxError> {
 async fn start_new(
     cache: &Cache,
     install: Install,
-    role: Role,
+    role: DetachedRole,
     port: ReservedPort,
     options: &[String],
-) -> Result<StandingServer, SandboxError> {
+) -> Result<DetachedServer, SandboxError> {
     let kind = install.kind();
     let (name, folder, _starting) = claim_name(cache, kind)?;
-    let result = start_in(cache, install, role, (&port, options), (&name, &folder)).await;
+    let result = start_in_folder(cache, install, role, (&port, options), (&name, &folder)).await;
     if result.is_err() {
         remove_tree(&folder).on_path("remove", &folder)?;
     }
     result
 }
 
-async fn start_in(
+async fn start_in_folder(
     cache: &Cache,
     install: Install,
-    role: Role,
+    role: DetachedRole,
     (port, options): (&ReservedPort, &[String]),
     (name, folder): (&str, &Path),
-) -> Result<StandingServer, SandboxError> {
+) -> Result<DetachedServer, SandboxError> {
     let kind = install.kind();
     let layout = {
         let (cache, folder) = (cache.clone(), folder.to_owned());
@@ -221,15 +223,15 @@ async fn start_in(
     };
     let mut lines = vec!["local-infile=1".to_owned()];
     match role {
-        Role::Standalone => {}
-        Role::Source => lines.extend(cluster_options(kind.flavour(), true)),
-        Role::Replica => lines.extend(cluster_options(kind.flavour(), false)),
+        DetachedRole::Standalone => {}
+        DetachedRole::Source => lines.extend(cluster_options(kind.flavour(), true)),
+        DetachedRole::Replica => lines.extend(cluster_options(kind.flavour(), false)),
     }
     // An operator's own file: what is set in it lasts over restarts.
     fs::write(&layout.option_file, format!("[mysqld]\n{}\n", lines.join("\n")))
         .on_path("write", &layout.option_file)?;
-    let mut child = layout.launch(port.number(), options, Lifetime::Detached, Limits::default())?;
-    let mut server = StandingServer {
+    let mut child = layout.launch(port.number(), options, Lifetime::Detached, ProcessLimits::default())?;
+    let mut server = DetachedServer {
         name: name.to_owned(),
         kind: kind.name().to_owned(),
         version: String::new(),
@@ -291,7 +293,7 @@ fn remove_unfinished(up: &Path) -> Result<(), SandboxError> {
     for entry in fs::read_dir(up).on_path("list", up)?.flatten() {
         let folder = entry.path();
         if folder.is_dir()
-            && !folder.join(NOTE_FILE).exists()
+            && !folder.join(PROCESS_FILE).exists()
             && FileLock::try_acquire(&folder.join(STARTING_FILE))?.is_some()
         {
             crate::instance::remove_folder(&folder)?;
@@ -316,7 +318,7 @@ fn write_clients(install: &Install, folder: &Path, port: u16) -> Result<Vec<Path
             script.push_str(&shell_quoted(&word.to_string_lossy()));
         }
         script.push_str(&format!(" --no-defaults --host=127.0.0.1 --port={port} --user=root"));
-        if let Some(option) = no_tls(install.kind().flavour()) {
+        if let Some(option) = skip_tls_option(install.kind().flavour()) {
             script.push_str(&format!(" {option}"));
         }
         script.push_str(" \"$@\"\n");
@@ -341,7 +343,7 @@ fn shell_quoted(word: &str) -> String {
 ///
 /// # Errors
 /// [`SandboxError::File`] if a note cannot be read.
-pub fn list(cache: &Cache) -> Result<Vec<StandingServer>, SandboxError> {
+pub fn list(cache: &Cache) -> Result<Vec<DetachedServer>, SandboxError> {
     let up = cache.up();
     let entries = match fs::read_dir(&up) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -349,10 +351,10 @@ pub fn list(cache: &Cache) -> Result<Vec<StandingServer>, SandboxError> {
     };
     let mut servers = Vec::new();
     for entry in entries.flatten() {
-        let note = entry.path().join(NOTE_FILE);
+        let note = entry.path().join(PROCESS_FILE);
         match fs::read(&note) {
             Ok(text) => {
-                let server: StandingServer =
+                let server: DetachedServer =
                     serde_json::from_slice(&text).map_err(std::io::Error::from).on_path("read", &note)?;
                 servers.push(server);
             }
@@ -365,7 +367,11 @@ pub fn list(cache: &Cache) -> Result<Vec<StandingServer>, SandboxError> {
 }
 
 /// The servers of those names, all of them if there are none.
-fn named(cache: &Cache, names: &[String], action: &'static str) -> Result<Vec<StandingServer>, SandboxError> {
+fn select(
+    cache: &Cache,
+    names: &[String],
+    action: &'static str,
+) -> Result<Vec<DetachedServer>, SandboxError> {
     let mut servers = list(cache)?;
     if let Some(name) = names.iter().find(|name| !servers.iter().any(|server| server.name == **name)) {
         return Err(SandboxError::WrongState { name: name.clone(), state: "unknown", action });
@@ -381,14 +387,18 @@ fn named(cache: &Cache, names: &[String], action: &'static str) -> Result<Vec<St
 ///
 /// # Errors
 /// [`SandboxError::WrongState`] if there is none of a given name, or it does not run; nothing was ended then.
-pub async fn stop(cache: &Cache, names: &[String], how: Stop) -> Result<Vec<StandingServer>, SandboxError> {
-    let mut servers = named(cache, names, "stop it")?;
+pub async fn stop(
+    cache: &Cache,
+    names: &[String],
+    how: StopMode,
+) -> Result<Vec<DetachedServer>, SandboxError> {
+    let mut servers = select(cache, names, "stop it")?;
     match servers.iter().find(|server| !server.is_running()) {
         Some(server) if !names.is_empty() => {
             let name = server.name.clone();
             return Err(SandboxError::WrongState { name, state: "not running", action: "stop it" });
         }
-        _ => servers.retain(StandingServer::is_running),
+        _ => servers.retain(DetachedServer::is_running),
     }
     end(&servers, how).await;
     Ok(servers)
@@ -396,18 +406,18 @@ pub async fn stop(cache: &Cache, names: &[String], how: Stop) -> Result<Vec<Stan
 
 /// How a server is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
+pub enum StopMode {
     /// SIGTERM: it shuts down in good order, and is killed if that takes too long.
     Shutdown,
     /// SIGKILL, as in a crash.
     Kill,
 }
 
-async fn end(servers: &[StandingServer], how: Stop) {
+async fn end(servers: &[DetachedServer], how: StopMode) {
     // All at once: each may take seconds to flush its pages. Replicas and sources do not wait for each other.
     let first = match how {
-        Stop::Shutdown => Signal::TERM,
-        Stop::Kill => Signal::KILL,
+        StopMode::Shutdown => Signal::TERM,
+        StopMode::Kill => Signal::KILL,
     };
     for server in servers {
         signal(server, first);
@@ -427,8 +437,8 @@ async fn end(servers: &[StandingServer], how: Stop) {
 ///
 /// # Errors
 /// [`SandboxError::WrongState`] if there is none of a given name, or it runs; [`SandboxError::PortTaken`].
-pub async fn start(cache: &Cache, names: &[String]) -> Result<Vec<StandingServer>, SandboxError> {
-    let mut servers = named(cache, names, "start it")?;
+pub async fn start(cache: &Cache, names: &[String]) -> Result<Vec<DetachedServer>, SandboxError> {
+    let mut servers = select(cache, names, "start it")?;
     match servers.iter().find(|server| server.is_running()) {
         Some(server) if !names.is_empty() => {
             let name = server.name.clone();
@@ -442,12 +452,12 @@ pub async fn start(cache: &Cache, names: &[String]) -> Result<Vec<StandingServer
     Ok(servers)
 }
 
-async fn start_again(cache: &Cache, server: &mut StandingServer) -> Result<(), SandboxError> {
+async fn start_again(cache: &Cache, server: &mut DetachedServer) -> Result<(), SandboxError> {
     let folder = server.folder(cache);
     let _starting = FileLock::acquire(&folder.join(STARTING_FILE), || {})?;
     let kind: ServerKind = server.kind.parse().map_err(|reason: String| SandboxError::File {
         action: "understand",
-        path: folder.join(NOTE_FILE),
+        path: folder.join(PROCESS_FILE),
         source: std::io::Error::other(reason),
     })?;
     let install = Install::find(kind, cache)?;
@@ -456,7 +466,8 @@ async fn start_again(cache: &Cache, server: &mut StandingServer) -> Result<(), S
         let (cache, folder, data) = (cache.clone(), folder.clone(), server.data.clone());
         blocking(move || Layout::prepare(install, &cache, &folder, Some(&data))).await?
     };
-    let mut child = layout.launch(port.number(), &server.options, Lifetime::Detached, Limits::default())?;
+    let mut child =
+        layout.launch(port.number(), &server.options, Lifetime::Detached, ProcessLimits::default())?;
     server.pid = child.id();
     server.start_ticks = process::start_ticks(child.id()).unwrap_or_default();
     let finish = async {
@@ -475,9 +486,9 @@ async fn start_again(cache: &Cache, server: &mut StandingServer) -> Result<(), S
 ///
 /// # Errors
 /// [`SandboxError::WrongState`] if there is none of a given name; nothing was ended then.
-pub async fn down(cache: &Cache, names: &[String]) -> Result<Vec<StandingServer>, SandboxError> {
-    let servers = named(cache, names, "end it")?;
-    end(&servers, Stop::Shutdown).await;
+pub async fn down(cache: &Cache, names: &[String]) -> Result<Vec<DetachedServer>, SandboxError> {
+    let servers = select(cache, names, "end it")?;
+    end(&servers, StopMode::Shutdown).await;
     for server in &servers {
         crate::instance::remove_folder(&server.folder(cache))?;
     }
@@ -489,7 +500,7 @@ pub async fn down(cache: &Cache, names: &[String]) -> Result<Vec<StandingServer>
 }
 
 /// Signals the server's process, and never another one that has its number now.
-fn signal(server: &StandingServer, signal: Signal) {
+fn signal(server: &DetachedServer, signal: Signal) {
     let pid = i32::try_from(server.pid).ok().and_then(Pid::from_raw);
     let handle = pid.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
     let Some(handle) = handle else { return };
@@ -520,11 +531,11 @@ mod tests {
         let cache = Cache::at(folder.path());
         let mut stranger = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
         let ticks = process::start_ticks(stranger.id()).expect("start time");
-        let server = StandingServer {
+        let server = DetachedServer {
             name: "mysql-9.7-1".to_owned(),
             kind: "mysql-9.7".to_owned(),
             version: String::new(),
-            role: Role::Standalone,
+            role: DetachedRole::Standalone,
             port: 1,
             socket: PathBuf::new(),
             data: PathBuf::new(),

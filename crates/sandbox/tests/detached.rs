@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tailwater_sandbox::standing::{Role, UpSpec, down, list, up};
+use tailwater_sandbox::detached::{DetachedRole, UpSpec, down, list, up};
 use tailwater_sandbox::{Cache, Server, ServerKind, ServerSpec, require};
 
 use crate::install::{helper, is_helper};
@@ -39,7 +39,7 @@ fn cache_beside(folder: &Path) -> Result<Cache> {
 #[tokio::test]
 #[ignore = "the process that another test kills while it owns servers"]
 async fn helper_owns_servers() -> Result<()> {
-    if !is_helper("standing::helper_owns_servers") {
+    if !is_helper("detached::helper_owns_servers") {
         return Ok(());
     }
     let mysql = Server::start(ServerSpec::new(ServerKind::Mysql97)).await?;
@@ -60,7 +60,7 @@ async fn a_killed_owner_leaves_nothing() -> Result<()> {
     }
     let folder = tempfile::tempdir()?;
     let cache = cache_beside(folder.path())?;
-    let mut owner = helper("standing::helper_owns_servers")?.env("TAILWATER_CACHE", folder.path()).spawn()?;
+    let mut owner = helper("detached::helper_owns_servers")?.env("TAILWATER_CACHE", folder.path()).spawn()?;
     let mut owned = Vec::new();
     for line in BufReader::new(owner.stdout.take().context("its output")?).lines() {
         let line = line?;
@@ -89,7 +89,7 @@ async fn a_killed_owner_leaves_nothing() -> Result<()> {
 #[tokio::test]
 #[ignore = "the process of another test that starts servers which outlive it"]
 async fn helper_goes_up() -> Result<()> {
-    if is_helper("standing::helper_goes_up") {
+    if is_helper("detached::helper_goes_up") {
         let kind = ServerKind::Mariadb1011;
         let spec = UpSpec {
             kind,
@@ -112,7 +112,7 @@ async fn standing_servers_go_on_until_they_are_taken_down() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let cache = cache_beside(folder.path())?;
     ensure!(list(&cache)?.is_empty());
-    let output = helper("standing::helper_goes_up")?.env("TAILWATER_CACHE", folder.path()).output()?;
+    let output = helper("detached::helper_goes_up")?.env("TAILWATER_CACHE", folder.path()).output()?;
     let result = check_standing(&cache).await;
     // Whatever failed: none of them may live on.
     let ended = down(&cache, &[]).await?;
@@ -129,7 +129,10 @@ async fn standing_servers_go_on_until_they_are_taken_down() -> Result<()> {
 async fn check_standing(cache: &Cache) -> Result<()> {
     let servers = list(cache)?;
     let names: Vec<_> = servers.iter().map(|server| (server.name.as_str(), server.role)).collect();
-    ensure!(names == [("mariadb-10.11-1", Role::Source), ("mariadb-10.11-2", Role::Replica)], "{names:?}");
+    ensure!(
+        names == [("mariadb-10.11-1", DetachedRole::Source), ("mariadb-10.11-2", DetachedRole::Replica)],
+        "{names:?}"
+    );
     ensure!(servers.iter().all(|server| server.is_running() && server.version.starts_with("10.11.")));
 
     // The commands are pasted into a shell.

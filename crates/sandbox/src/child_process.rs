@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::error::SandboxError;
-use crate::process::{self, Lifetime, Limits, Program};
+use crate::process::{self, Lifetime, ProcessLimits, Program};
 
 /// A running program, killed by the kernel when this process ends, and by `Drop`.
 #[derive(Debug)]
-pub struct OwnedProcess {
+pub struct ChildProcess {
     name: String,
     child: Child,
 }
 
-impl OwnedProcess {
+impl ChildProcess {
     /// Starts `path` with `arguments`; what it prints is appended to `output`.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ impl OwnedProcess {
             program.arg(argument);
         }
         let name = program.path.to_string_lossy().into_owned();
-        let child = process::spawn(&program, output, Lifetime::WithOwner, Limits::default())?;
+        let child = process::spawn(&program, output, Lifetime::WithOwner, ProcessLimits::default())?;
         Ok(Self { name, child })
     }
 
@@ -102,7 +102,7 @@ impl OwnedProcess {
         self.signal(Signal::STOP)
     }
 
-    /// Lets it go on after [`OwnedProcess::pause`].
+    /// Lets it go on after [`ChildProcess::pause`].
     ///
     /// # Errors
     /// [`SandboxError::Spawn`] if it cannot be signalled.
@@ -133,7 +133,7 @@ impl OwnedProcess {
     }
 }
 
-impl Drop for OwnedProcess {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         if self.is_running() {
             // Nothing is left to tell of a failure; the kernel kills it with us at the latest.
@@ -152,7 +152,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("temporary folder");
         let output = folder.path().join("output");
         let mut process =
-            OwnedProcess::start("/bin/sh", ["-c", "echo began; exec sleep 60"], &output).expect("start");
+            ChildProcess::start("/bin/sh", ["-c", "echo began; exec sleep 60"], &output).expect("start");
         assert!(process.is_running() && process.cpu_time().is_some());
         process.pause().expect("pause");
         process.resume().expect("resume");
@@ -161,7 +161,7 @@ mod tests {
         let status = process.kill().await.expect("kill");
         assert!(!status.success() && process::start_ticks(pid).is_none());
 
-        let mut short = OwnedProcess::start("/bin/sh", ["-c", "exit 3"], &output).expect("start");
+        let mut short = ChildProcess::start("/bin/sh", ["-c", "exit 3"], &output).expect("start");
         assert_eq!(short.wait(Duration::from_secs(20)).await.expect("wait").code(), Some(3));
         assert!(short.pause().is_err() && short.resume().is_err());
         assert_eq!(short.terminate(Duration::from_secs(1)).await.expect("ended").code(), Some(3));

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::StandingServer;
+use super::DetachedServer;
 use crate::cache::Cache;
 use crate::error::{FileContext, SandboxError};
 use crate::port::ReservedPort;
@@ -16,7 +16,7 @@ use crate::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
 pub(crate) const SOURCE_NAME: &str = "sandbox";
 
 /// Writes it, and the files with passwords that it names, into the folder of the first server.
-pub(super) fn write(servers: &[StandingServer], cache: &Cache) -> Result<PathBuf, SandboxError> {
+pub(super) fn write(servers: &[DetachedServer], cache: &Cache) -> Result<PathBuf, SandboxError> {
     let Some(source) = servers.first() else { return Err(SandboxError::NoCacheFolder) };
     let folder = source.folder(cache);
     let login = format!("[client]\nuser={REPLICATION_USER}\npassword={REPLICATION_PASSWORD}\n");
@@ -28,7 +28,7 @@ pub(super) fn write(servers: &[StandingServer], cache: &Cache) -> Result<PathBuf
     Ok(path)
 }
 
-fn text(servers: &[StandingServer], folder: &Path, (serve, http): (u16, u16)) -> String {
+fn text(servers: &[DetachedServer], folder: &Path, (serve, http): (u16, u16)) -> String {
     let file = |name: &str| folder.join(name).display().to_string();
     let mut text = format!("[log]\ndirectory = \"{}\"\n", file("log"));
     let server = |port: u16| {
@@ -37,7 +37,7 @@ fn text(servers: &[StandingServer], folder: &Path, (serve, http): (u16, u16)) ->
             file("tailwater.cnf")
         )
     };
-    for (number, StandingServer { name, port, .. }) in servers.iter().enumerate() {
+    for (number, DetachedServer { name, port, .. }) in servers.iter().enumerate() {
         if number == 0 {
             // Servers of the sandbox have their port as server_id.
             let _ = write!(
