@@ -126,9 +126,9 @@ server_section! {
         /// before it was so for eight times as long, or 2 s.
         #[serde(default = "default_heartbeat_ms")]
         pub heartbeat_ms: u64,
-        /// How often the semi-sync settings of the source are looked at.
-        #[serde(default = "default_watch_ms")]
-        pub watch_ms: u64,
+        /// Interval of the checks of the source's semi-sync settings, in milliseconds. The old spelling is `watch_ms`.
+        #[serde(default = "default_semi_sync_check_ms", alias = "watch_ms")]
+        pub semi_sync_check_ms: u64,
     }
 }
 
@@ -185,7 +185,7 @@ fn default_heartbeat_ms() -> u64 {
     250
 }
 
-fn default_watch_ms() -> u64 {
+fn default_semi_sync_check_ms() -> u64 {
     1_000
 }
 
@@ -299,8 +299,8 @@ impl Config {
                 return Err(format!("source {name:?}: server_id must not be 0"));
             }
             source.server().check().map_err(|reason| format!("source {name:?}: {reason}"))?;
-            if source.heartbeat_ms < 100 || source.watch_ms < 100 {
-                return Err(format!("source {name:?}: heartbeat_ms and watch_ms are at least 100"));
+            if source.heartbeat_ms < 100 || source.semi_sync_check_ms < 100 {
+                return Err(format!("source {name:?}: heartbeat_ms and semi_sync_check_ms are at least 100"));
             }
         }
         let mut addresses = HashSet::new();
@@ -419,6 +419,12 @@ mod tests {
     fn complaint(text: &str) -> (String, &'static str) {
         let error = load(text).expect_err(text);
         (error.to_string(), error.code())
+    }
+
+    #[test]
+    fn old_spellings_of_keys_are_read() {
+        let config = load(&format!("{GOOD}\nwatch_ms = 700")).unwrap();
+        assert_eq!(config.sources[0].semi_sync_check_ms, 700);
     }
 
     #[test]

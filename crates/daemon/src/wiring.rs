@@ -120,7 +120,7 @@ pub fn captures(config: &Config) -> anyhow::Result<Vec<CaptureOptions>> {
             semi_sync: source.semi_sync,
             start: start_policy(&source.start),
             heartbeat: Duration::from_millis(source.heartbeat_ms),
-            source_check_interval: Duration::from_millis(source.watch_ms),
+            source_check_interval: Duration::from_millis(source.semi_sync_check_ms),
             directory: config.log.directory.join(&source.name),
             log: log_options(&config.log, source),
             // Where there is another server to follow, somebody may order so.

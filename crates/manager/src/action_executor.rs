@@ -16,7 +16,7 @@ pub trait ActionExecutor: Send + Sync {
     /// [`ActionOutcome::Unknown`] where nobody can know. Done once more, it changes nothing more.
     ///
     /// Never asked for [`RunAction::CheckLease`] and [`RunAction::ConfirmFailure`]: those are for whoever drives.
-    fn perform(&self, act: &RunAction, token: LeaseToken) -> impl Future<Output = ActionOutcome> + Send;
+    fn execute(&self, act: &RunAction, token: LeaseToken) -> impl Future<Output = ActionOutcome> + Send;
 }
 
 /// The answer of an acker, later.

@@ -25,7 +25,7 @@ pub struct Observation {
 
 impl Observation {
     /// What was seen, if anything was.
-    pub fn look(&self) -> Option<&ServerState> {
+    pub fn state(&self) -> Option<&ServerState> {
         self.outcome.as_ref().ok()
     }
 }
@@ -81,9 +81,9 @@ pub struct ServerState {
     pub semi_sync_replica: Option<SemiSyncReplica>,
     /// Why it could not become a semi-sync source for this account: the source's side is not loaded, and may not be. Nothing where
     /// it is, or where nothing speaks against it; whether the server has the file only loading it can tell.
-    pub semi_sync_lack: Option<String>,
+    pub semi_sync_unavailable: Option<String>,
     /// Why the account may not make it a primary or a replica, if that is certain: a privilege is missing.
-    pub lead_lack: Option<String>,
+    pub missing_privilege: Option<String>,
     /// Its own replication, one for each source.
     pub channels: Vec<ReplicaChannel>,
     /// Replicas that are registered with it.
@@ -91,7 +91,7 @@ pub struct ServerState {
     /// From where its binlog is read now, as its process list shows.
     pub dump_hosts: Vec<String>,
     /// What could not be asked, and why: mostly privileges.
-    pub unasked: Vec<UnansweredQuery>,
+    pub unanswered: Vec<UnansweredQuery>,
 }
 
 /// A question that a server did not answer.
@@ -138,13 +138,13 @@ impl fmt::Display for OptionalQuery {
 
 impl ServerState {
     /// Whether its own replication is known: without a privilege a server looks like one that replicates from nothing.
-    pub fn replication_is_known(&self) -> bool {
-        self.could_ask(OptionalQuery::Replication)
+    pub fn is_replication_known(&self) -> bool {
+        self.was_answered(OptionalQuery::Replication)
     }
 
     /// Whether a question was answered.
-    pub fn could_ask(&self, question: OptionalQuery) -> bool {
-        !self.unasked.iter().any(|unasked| unasked.question == question)
+    pub fn was_answered(&self, question: OptionalQuery) -> bool {
+        !self.unanswered.iter().any(|unanswered| unanswered.question == question)
     }
 
     /// Whether ordinary accounts can write.
@@ -164,7 +164,7 @@ pub struct DurabilitySettings {
 
 impl DurabilitySettings {
     /// Whether a commit is on disk before it is told to the client.
-    pub fn is_full(self) -> bool {
+    pub fn is_crash_safe(self) -> bool {
         self.flush_log_at_commit == 1 && self.sync_binlog == 1
     }
 }
@@ -203,7 +203,7 @@ pub struct SemiSyncSource {
     pub unacknowledged: u64,
     /// It waits as the lossless rules want it after a restart, too: by option file, command line or persisted variable, not by
     /// a statement that a restart forgets. False also where it cannot be asked, and while semi-sync is off.
-    pub after_restart: bool,
+    pub survives_restart: bool,
 }
 
 /// Semi-sync as a replica.
@@ -261,13 +261,13 @@ pub struct ReplicaChannel {
     /// How far it is told to stay behind, in seconds.
     pub delay_seconds: u64,
     /// Whether it asks its source by GTIDs.
-    pub by_gtids: bool,
+    pub uses_gtids: bool,
     /// What it has received: MySQL's `Retrieved_Gtid_Set`, MariaDB's `Gtid_IO_Pos`.
     pub received: GtidSet,
     /// The source's file and offset that it has received up to.
-    pub received_to: (String, u64),
+    pub received_position: (String, u64),
     /// The source's file and offset that it has executed up to.
-    pub executed_to: (String, u64),
+    pub executed_position: (String, u64),
 }
 
 /// A replica as its source lists it.

@@ -55,7 +55,7 @@ pub enum Liveness {
 
 impl ProbeFailure {
     /// What it says about the process behind the address.
-    pub fn sign(self) -> Liveness {
+    pub fn liveness(self) -> Liveness {
         match self {
             Self::Refused => Liveness::Down,
             Self::TimedOut | Self::NoRoute | Self::UnknownHost | Self::ConnectionLost => {
@@ -74,7 +74,7 @@ impl ProbeFailure {
     }
 
     /// What a connection's error says.
-    pub fn of(error: &SessionError) -> Self {
+    pub fn from_error(error: &SessionError) -> Self {
         match error {
             SessionError::Connect { source, .. } => match source.kind() {
                 // A Unix socket that is not there: its server has stopped, and its host is this one.
@@ -89,7 +89,7 @@ impl ProbeFailure {
                 Self::ConnectionLost
             }
             SessionError::Server { error, .. } | SessionError::Denied { error, .. } => {
-                Self::of_number(error.number, error.message.expose())
+                Self::from_error_number(error.number, error.message.expose())
             }
             SessionError::MissingGrant { .. } => Self::Denied,
             _ => Self::ProtocolError,
@@ -97,7 +97,7 @@ impl ProbeFailure {
     }
 
     /// What an error that a server sent says; `message` only decides where one number stands for several things.
-    pub fn of_number(number: u16, message: &str) -> Self {
+    pub fn from_error_number(number: u16, message: &str) -> Self {
         // The storage engine's own number stands in the text; 28 is ENOSPC.
         if number == 1030 {
             return if message.contains("error 28 ") { Self::DiskFull } else { Self::Other };
@@ -170,24 +170,28 @@ mod tests {
     fn each_number_stands_in_one_row_and_all_of_them_mean_alive() {
         let mut seen = HashSet::new();
         for (numbers, failure) in ERROR_NUMBERS {
-            assert_eq!(failure.sign(), Liveness::Alive, "{failure:?}: a server that sends an error lives");
+            assert_eq!(
+                failure.liveness(),
+                Liveness::Alive,
+                "{failure:?}: a server that sends an error lives"
+            );
             for number in *numbers {
                 assert!(seen.insert(number), "{number} stands in two rows");
-                assert_eq!(ProbeFailure::of_number(*number, ""), *failure);
+                assert_eq!(ProbeFailure::from_error_number(*number, ""), *failure);
             }
         }
     }
 
     #[test]
     fn a_number_that_is_not_known_is_an_answer_too() {
-        assert_eq!(ProbeFailure::of_number(1064, "syntax"), ProbeFailure::Other);
-        assert_eq!(ProbeFailure::Other.sign(), Liveness::Alive);
+        assert_eq!(ProbeFailure::from_error_number(1064, "syntax"), ProbeFailure::Other);
+        assert_eq!(ProbeFailure::Other.liveness(), Liveness::Alive);
     }
 
     #[test]
     fn one_number_for_several_things_is_told_apart_by_its_text() {
         let check = |number, text: &str, failure| {
-            assert_eq!(ProbeFailure::of_number(number, text), failure, "{text}")
+            assert_eq!(ProbeFailure::from_error_number(number, text), failure, "{text}")
         };
         let option =
             |name| format!("The MySQL server is running with the {name} option so it cannot execute this");
@@ -209,15 +213,18 @@ mod tests {
     #[test]
     fn only_a_refusal_by_the_host_says_that_the_process_is_gone() {
         let connect = |kind: ErrorKind| {
-            ProbeFailure::of(&SessionError::Connect { endpoint: "db1:3306".into(), source: kind.into() })
+            ProbeFailure::from_error(&SessionError::Connect {
+                endpoint: "db1:3306".into(),
+                source: kind.into(),
+            })
         };
-        assert_eq!(connect(ErrorKind::ConnectionRefused).sign(), Liveness::Down);
+        assert_eq!(connect(ErrorKind::ConnectionRefused).liveness(), Liveness::Down);
         for kind in [ErrorKind::HostUnreachable, ErrorKind::NetworkUnreachable, ErrorKind::TimedOut] {
-            assert_eq!(connect(kind).sign(), Liveness::Unresponsive, "{kind:?}");
+            assert_eq!(connect(kind).liveness(), Liveness::Unresponsive, "{kind:?}");
         }
         let closed = SessionError::Closed { doing: "logging in" };
-        assert_eq!(ProbeFailure::of(&closed).sign(), Liveness::Unresponsive);
+        assert_eq!(ProbeFailure::from_error(&closed).liveness(), Liveness::Unresponsive);
         let tls = SessionError::TlsNotOffered { endpoint: "db1:3306".into() };
-        assert_eq!(ProbeFailure::of(&tls).sign(), Liveness::Alive);
+        assert_eq!(ProbeFailure::from_error(&tls).liveness(), Liveness::Alive);
     }
 }

@@ -77,7 +77,7 @@ impl PrimaryRecord {
         let relays = || relays.clone().into_iter();
         let are_few = relays().count() < usize::try_from(acks).unwrap_or(usize::MAX);
         // Somebody holds the lease behind us, or has given orders by hand.
-        if are_few || relays().any(|led| led.term > now) {
+        if are_few || relays().any(|assignment| assignment.term > now) {
             return None;
         }
         let recorded_in = match recorded {
@@ -86,14 +86,15 @@ impl PrimaryRecord {
                 *term
             }
         };
-        let latest = relays().map(|led| led.followed_in).max().unwrap_or(LeaseToken(0));
+        let latest = relays().map(|assignment| assignment.assigned_term).max().unwrap_or(LeaseToken(0));
         let decision = match recorded {
             RecordedPrimary::Known(decision) if recorded_in >= latest => decision.clone(),
             RecordedPrimary::Unfinished { .. } if recorded_in >= latest => return None,
             _ => {
-                let mut told = relays().filter(|led| led.followed_in == latest && latest > LeaseToken(0));
-                let server = told.next()?.follows.clone();
-                if told.any(|led| led.follows != server) {
+                let mut told = relays()
+                    .filter(|assignment| assignment.assigned_term == latest && latest > LeaseToken(0));
+                let server = told.next()?.source.clone();
+                if told.any(|assignment| assignment.source != server) {
                     return None;
                 }
                 Self { term: latest, server }
@@ -102,9 +103,9 @@ impl PrimaryRecord {
         // One that was stopped since belongs to a run that has not ended: it may be all that fences a primary. What one's own run of that
         // term has stopped its record tells of.
         let is_recorded = matches!(recorded, RecordedPrimary::Known(recorded) if *recorded == decision);
-        let is_begun = relays().any(|led| {
-            let in_that = led.term == decision.term && !is_recorded;
-            led.is_stopped && (led.term > decision.term || in_that)
+        let is_begun = relays().any(|assignment| {
+            let in_that = assignment.term == decision.term && !is_recorded;
+            assignment.is_stopped && (assignment.term > decision.term || in_that)
         });
         (!is_begun && decision.term <= now).then_some(decision)
     }
@@ -112,14 +113,17 @@ impl PrimaryRecord {
     /// Whether a relay is to be told whom to follow. One that follows the primary, by whatever term, is left alone: an order would
     /// interrupt its stream. So is one that stands still though it was led there since, or to begin with: somebody has stopped it by hand,
     /// and counts on that.
-    pub fn leaves_astray(&self, led: &RelayAssignment) -> bool {
-        let was_left = led.is_stopped && (LeaseToken(1)..self.term).contains(&led.followed_in);
-        led.follows != self.server || was_left
+    pub fn needs_repoint(&self, assignment: &RelayAssignment) -> bool {
+        let was_left =
+            assignment.is_stopped && (LeaseToken(1)..self.term).contains(&assignment.assigned_term);
+        assignment.source != self.server || was_left
     }
 
     /// Whether a relay was led so, too. Records alone may be outdated where others have led since whose relays do not say when, or call the
     /// server by another name.
     pub fn is_confirmed<'a>(&self, relays: impl IntoIterator<Item = &'a RelayAssignment>) -> bool {
-        relays.into_iter().any(|led| led.follows == self.server && led.followed_in == self.term)
+        relays
+            .into_iter()
+            .any(|assignment| assignment.source == self.server && assignment.assigned_term == self.term)
     }
 }

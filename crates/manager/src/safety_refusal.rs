@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A rule that does not hold, so that going on might lose an acknowledged commit or leave two primaries.
 ///
-/// Which of them `--allow-data-loss` overrides: [`SafetyRefusal::gives_way`].
+/// Which of them `--allow-data-loss` overrides: [`SafetyRefusal::is_overridable`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(tag = "rule", rename_all = "snake_case")]
 pub enum SafetyRefusal {
@@ -177,7 +177,7 @@ impl SafetyRefusal {
 
     /// Whether an operator who says `--allow-data-loss` may go on. Logs that contradict each other cannot be followed
     /// whatever may be lost, and the rest has nothing to do with loss.
-    pub fn gives_way(&self) -> bool {
+    pub fn is_overridable(&self) -> bool {
         match self {
             Self::NotLossless { .. }
             | Self::NotVerified { .. }

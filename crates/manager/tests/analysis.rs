@@ -81,7 +81,7 @@ fn every_code_is_explained() {
 
 /// What is found at each question of a story.
 fn tell(input: &str) -> Result<String> {
-    let mut cast = ClusterMembers {
+    let mut members = ClusterMembers {
         primary: "db1".into(),
         replicas: vec!["db2".into(), "db3".into()],
         relays: vec!["r1".into()],
@@ -94,11 +94,11 @@ fn tell(input: &str) -> Result<String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
             [] => {}
-            ["cast", parts @ ..] => cast = read_cast(parts)?,
+            ["cast", parts @ ..] => members = read_cast(parts)?,
             ["set", parts @ ..] => settings = read_settings(parts)?,
             [at, rest @ ..] => {
                 let at_ms: u64 = at.parse().with_context(|| line.to_owned())?;
-                let record = record.get_or_insert_with(|| ObservationHistory::new(cast.clone(), settings));
+                let record = record.get_or_insert_with(|| ObservationHistory::new(members.clone(), settings));
                 step(record, &mut guard, at_ms, rest, &mut found).with_context(|| line.to_owned())?;
             }
         }
@@ -131,7 +131,7 @@ fn step(
                 }
             }
         }
-        ["woke"] => record.woke(at_ms),
+        ["woke"] => record.resumed(at_ms),
         ["pause"] => guard.pause(),
         ["resume"] => guard.resume(),
         ["failed_over"] => guard.failed_over(at_ms),
@@ -145,7 +145,7 @@ fn step(
         }),
         ["vitals", about, parts @ ..] => {
             let saw = Observed::Health(Box::new(read_vitals(about, parts)?));
-            record.note(ObserverReport {
+            record.add(ObserverReport {
                 at_ms,
                 observer: Observer::Manager,
                 about: (*about).to_owned(),
@@ -153,13 +153,13 @@ fn step(
             });
         }
         [observer, about, what @ ..] => {
-            let is_relay = record.cast().relays.iter().any(|relay| relay == observer);
+            let is_relay = record.members().relays.iter().any(|relay| relay == observer);
             let observer = match *observer {
                 "manager" => Observer::Manager,
                 name if is_relay => Observer::Relay(name.to_owned()),
                 name => Observer::Replica(name.to_owned()),
             };
-            record.note(ObserverReport { at_ms, observer, about: (*about).to_owned(), saw: read_saw(what)? });
+            record.add(ObserverReport { at_ms, observer, about: (*about).to_owned(), saw: read_saw(what)? });
         }
         _ => bail!("not understood"),
     }
@@ -194,18 +194,18 @@ fn pairs<'a>(parts: &'a [&'a str]) -> impl Iterator<Item = Result<(&'a str, &'a 
 }
 
 fn read_cast(parts: &[&str]) -> Result<ClusterMembers> {
-    let mut cast = ClusterMembers::default();
+    let mut members = ClusterMembers::default();
     for pair in pairs(parts) {
         let (key, value) = pair?;
         let names = || value.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
         match key {
-            "primary" => cast.primary = value.to_owned(),
-            "replicas" => cast.replicas = names(),
-            "relays" => cast.relays = names(),
+            "primary" => members.primary = value.to_owned(),
+            "replicas" => members.replicas = names(),
+            "relays" => members.relays = names(),
             _ => bail!("{key}"),
         }
     }
-    Ok(cast)
+    Ok(members)
 }
 
 fn read_settings(parts: &[&str]) -> Result<AnalysisSettings> {
@@ -224,7 +224,7 @@ fn read_settings(parts: &[&str]) -> Result<AnalysisSettings> {
 fn read_vitals(about: &str, parts: &[&str]) -> Result<ServerHealth> {
     let is_primary = about == "db1";
     let mut vitals = ServerHealth {
-        replication_is_known: true,
+        is_replication_known: true,
         identity: about.to_owned(),
         server_id: about.trim_start_matches("db").parse()?,
         writable: is_primary,

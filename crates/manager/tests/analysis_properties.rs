@@ -14,7 +14,7 @@ use tailwater_wire::gtid::GtidSet;
 /// The last one is a stranger.
 const NAMES: [&str; 5] = ["db1", "db2", "db3", "r1", "db9"];
 
-fn cast() -> ClusterMembers {
+fn members() -> ClusterMembers {
     ClusterMembers {
         primary: "db1".into(),
         replicas: vec!["db2".into(), "db3".into()],
@@ -40,7 +40,7 @@ fn failure() -> impl Strategy<Value = ProbeFailure> {
 fn vitals() -> impl Strategy<Value = ServerHealth> {
     (1..4_u32, any::<bool>(), any::<bool>(), 1..30_u64, 0..30_u64, 0..3_u64, any::<bool>()).prop_map(
         |(server_id, writable, replicates, sequence, lag, waiting, active)| ServerHealth {
-            replication_is_known: true,
+            is_replication_known: true,
             identity: server_id.to_string(),
             server_id,
             writable,
@@ -95,9 +95,9 @@ fn story() -> impl Strategy<Value = Vec<ObserverReport>> {
 }
 
 fn told(story: &[ObserverReport]) -> ObservationHistory {
-    let mut record = ObservationHistory::new(cast(), AnalysisSettings::default());
+    let mut record = ObservationHistory::new(members(), AnalysisSettings::default());
     for sighting in story {
-        record.note(sighting.clone());
+        record.add(sighting.clone());
     }
     record
 }
@@ -135,7 +135,7 @@ proptest! {
         let alone: Vec<_> = story
             .into_iter()
             .filter(|sighting| match &sighting.saw {
-                Observed::Failed(_, failure) => failure.sign() != Liveness::Down,
+                Observed::Failed(_, failure) => failure.liveness() != Liveness::Down,
                 // The others have nothing to say of the primary, or cannot tell.
                 Observed::StreamLost(_) => false,
                 Observed::Streaming { heard_ms, .. } => heard_ms.is_none(),
@@ -151,9 +151,9 @@ proptest! {
             about: about.to_owned(),
             saw,
         };
-        record.note(by_manager(20_000, "db1", Observed::Failed(PingKind::Select, ProbeFailure::TimedOut)));
+        record.add(by_manager(20_000, "db1", Observed::Failed(PingKind::Select, ProbeFailure::TimedOut)));
         for name in ["db2", "db3", "r1"] {
-            record.note(by_manager(now.max(20_000), name, Observed::Answered(PingKind::Connect)));
+            record.add(by_manager(now.max(20_000), name, Observed::Answered(PingKind::Connect)));
         }
         let now = now.max(20_000);
         prop_assert!(!fails_over(&analyse(&record, &FailoverGuard::default(), now)));
@@ -164,17 +164,17 @@ proptest! {
     fn one_who_hears_it_is_enough_to_hold(story in story(), now in 20_000..40_000_u64) {
         let mut record = told(&story);
         let saw = Observed::Streaming { heard_ms: Some(now), heartbeat_ms: None };
-        record.note(ObserverReport { at_ms: now, observer: Observer::Relay("r1".into()), about: "db1".into(), saw });
+        record.add(ObserverReport { at_ms: now, observer: Observer::Relay("r1".into()), about: "db1".into(), saw });
         prop_assert!(!fails_over(&analyse(&record, &FailoverGuard::default(), now)));
     }
 
     /// An answer, even an error, is a sign of life.
     #[test]
     fn an_answer_is_a_sign_of_life(story in story(), failure in failure(), now in 20_000..40_000_u64) {
-        prop_assume!(failure.sign() == Liveness::Alive);
+        prop_assume!(failure.liveness() == Liveness::Alive);
         let mut record = told(&story);
         let saw = Observed::Failed(PingKind::Connect, failure);
-        record.note(ObserverReport { at_ms: now, observer: Observer::Manager, about: "db1".into(), saw });
+        record.add(ObserverReport { at_ms: now, observer: Observer::Manager, about: "db1".into(), saw });
         let findings = analyse(&record, &FailoverGuard::default(), now);
         let is_dead = |finding: &ClusterFinding| matches!(finding.code, FailureCode::DeadPrimary | FailureCode::UnreachablePrimary);
         prop_assert!(!findings.iter().any(is_dead), "{:?}", findings);

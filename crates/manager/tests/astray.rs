@@ -8,13 +8,13 @@ use tailwater_manager::failover::{Audit, AuditEntry, AuditEvent, RunAction, RunK
 use tailwater_manager::lease::LeaseToken;
 use tailwater_manager::relay_reconciliation::{PrimaryRecord, RecordedPrimary};
 
-fn led(term: u64, follows: &str, followed_in: u64) -> RelayAssignment {
-    let (term, followed_in) = (LeaseToken(term), LeaseToken(followed_in));
-    RelayAssignment { term, follows: follows.to_owned(), followed_in, is_stopped: false }
+fn assignment(term: u64, source: &str, assigned_term: u64) -> RelayAssignment {
+    let (term, assigned_term) = (LeaseToken(term), LeaseToken(assigned_term));
+    RelayAssignment { term, source: source.to_owned(), assigned_term, is_stopped: false }
 }
 
-fn stopped(led: RelayAssignment) -> RelayAssignment {
-    RelayAssignment { is_stopped: true, ..led }
+fn stopped(assignment: RelayAssignment) -> RelayAssignment {
+    RelayAssignment { is_stopped: true, ..assignment }
 }
 
 fn decided(term: u64, server: &str) -> RecordedPrimary {
@@ -32,30 +32,34 @@ fn the_latest_term_decides() {
     let nothing = RecordedPrimary::NeverChanged;
     let who = |relays: &[RelayAssignment]| leader(&nothing, relays);
     assert_eq!(who(&[]), "nobody knows");
-    assert_eq!(who(&[led(0, "db1", 0), led(3, "db1", 0)]), "nobody knows", "nobody was ever told");
+    assert_eq!(
+        who(&[assignment(0, "db1", 0), assignment(3, "db1", 0)]),
+        "nobody knows",
+        "nobody was ever told"
+    );
     // One was away.
-    let relays = [led(7, "db2", 7), led(6, "db1", 6)];
+    let relays = [assignment(7, "db2", 7), assignment(6, "db1", 6)];
     assert_eq!(who(&relays), "db2");
     // That one has had orders since, in a failover that was undone, but not whom to follow.
-    assert_eq!(who(&[led(7, "db2", 7), led(8, "db1", 6)]), "db2");
+    assert_eq!(who(&[assignment(7, "db2", 7), assignment(8, "db1", 6)]), "db2");
     // They contradict each other; what this manager itself has done last is no contradiction.
-    let relays = [led(7, "db2", 7), led(7, "db3", 7)];
+    let relays = [assignment(7, "db2", 7), assignment(7, "db3", 7)];
     assert_eq!(who(&relays), "nobody knows");
     assert_eq!(leader(&decided(7, "db3"), &relays), "db3");
     assert_eq!(leader(&decided(6, "db3"), &relays), "nobody knows");
     assert_eq!(leader(&RecordedPrimary::Unfinished { term: LeaseToken(7) }, &relays[..1]), "nobody knows");
     assert_eq!(leader(&RecordedPrimary::Unfinished { term: LeaseToken(6) }, &relays[..1]), "db2");
     // All were away, or are of a version that says nothing.
-    assert_eq!(leader(&decided(7, "db2"), &[led(6, "db1", 6), led(7, "db1", 0)]), "db2");
+    assert_eq!(leader(&decided(7, "db2"), &[assignment(6, "db1", 6), assignment(7, "db1", 0)]), "db2");
     // With two ACKs a failover may have stopped one of two, and this may be the other.
-    assert_eq!(PrimaryRecord::of(&decided(7, "db2"), &[led(7, "db2", 7)], (2, LeaseToken(9))), None);
+    assert_eq!(PrimaryRecord::of(&decided(7, "db2"), &[assignment(7, "db2", 7)], (2, LeaseToken(9))), None);
     // Somebody holds the lease behind this one.
-    assert_eq!(who(&[led(10, "db2", 7)]), "nobody knows");
+    assert_eq!(who(&[assignment(10, "db2", 7)]), "nobody knows");
 }
 
 #[test]
 fn what_a_run_has_stopped_is_not_started_before_that_is_over() {
-    let relays = [led(7, "db2", 7), stopped(led(7, "db1", 6))];
+    let relays = [assignment(7, "db2", 7), stopped(assignment(7, "db1", 6))];
     assert_eq!(
         leader(&RecordedPrimary::NeverChanged, &relays),
         "nobody knows",
@@ -63,25 +67,27 @@ fn what_a_run_has_stopped_is_not_started_before_that_is_over() {
     );
     let decision = PrimaryRecord::of(&decided(7, "db2"), &relays, (1, LeaseToken(9))).expect("db2 leads");
     assert_eq!(decision.server, "db2");
-    assert!(decision.leaves_astray(&relays[1]), "the same run has stopped it, and could not lead it");
-    assert!(!decision.leaves_astray(&relays[0]) && !decision.leaves_astray(&led(5, "db2", 5)));
-    for since in [stopped(led(8, "db2", 7)), stopped(led(7, "db2", 7)), stopped(led(8, "db1", 6))] {
+    assert!(decision.needs_repoint(&relays[1]), "the same run has stopped it, and could not lead it");
+    assert!(!decision.needs_repoint(&relays[0]) && !decision.needs_repoint(&assignment(5, "db2", 5)));
+    for since in
+        [stopped(assignment(8, "db2", 7)), stopped(assignment(7, "db2", 7)), stopped(assignment(8, "db1", 6))]
+    {
         assert_eq!(
-            leader(&RecordedPrimary::NeverChanged, &[led(7, "db2", 7), since.clone()]),
+            leader(&RecordedPrimary::NeverChanged, &[assignment(7, "db2", 7), since.clone()]),
             "nobody knows",
             "{since:?}"
         );
     }
-    for since in [stopped(led(8, "db2", 7)), stopped(led(8, "db1", 6))] {
+    for since in [stopped(assignment(8, "db2", 7)), stopped(assignment(8, "db1", 6))] {
         assert_eq!(leader(&decided(7, "db2"), &[since]), "nobody knows");
     }
     // Stopped by hand, with the term that is known to all: somebody counts on that.
-    let fenced = stopped(led(7, "db2", 7));
+    let fenced = stopped(assignment(7, "db2", 7));
     assert_eq!(leader(&decided(7, "db2"), std::slice::from_ref(&fenced)), "db2");
-    assert!(!decision.leaves_astray(&fenced) && !decision.leaves_astray(&stopped(led(7, "db2", 0))));
-    assert!(decision.leaves_astray(&stopped(led(7, "db2", 6))));
+    assert!(!decision.needs_repoint(&fenced) && !decision.needs_repoint(&stopped(assignment(7, "db2", 0))));
+    assert!(decision.needs_repoint(&stopped(assignment(7, "db2", 6))));
     assert_eq!(
-        leader(&decided(7, "db2"), &[stopped(led(7, "db2", 6))]),
+        leader(&decided(7, "db2"), &[stopped(assignment(7, "db2", 6))]),
         "db2",
         "no run of one's own stops it"
     );
@@ -90,9 +96,13 @@ fn what_a_run_has_stopped_is_not_started_before_that_is_over() {
 #[test]
 fn a_record_that_no_relay_confirms_may_be_outdated() {
     let decision = PrimaryRecord { term: LeaseToken(7), server: "db2".to_owned() };
-    assert!(decision.is_confirmed(&[led(6, "db1", 6), led(8, "db2", 7)]));
+    assert!(decision.is_confirmed(&[assignment(6, "db1", 6), assignment(8, "db2", 7)]));
     // By hand within the term, or by an older version in a later one; or by another name.
-    assert!(!decision.is_confirmed(&[led(7, "db1", 7), led(8, "db2", 0), led(8, "db2", 6)]));
+    assert!(!decision.is_confirmed(&[
+        assignment(7, "db1", 7),
+        assignment(8, "db2", 0),
+        assignment(8, "db2", 6)
+    ]));
 }
 
 fn audit(id: &str, token: u64, outcome: Option<RunOutcome>) -> Audit {
@@ -115,11 +125,11 @@ fn promoted(server: &str) -> Option<RunOutcome> {
 }
 
 fn undone() -> Option<RunOutcome> {
-    Some(RunOutcome::Undone { refusal: refusal(), stays: Vec::new() })
+    Some(RunOutcome::Undone { refusal: refusal(), irreversible: Vec::new() })
 }
 
 fn left() -> Option<RunOutcome> {
-    Some(RunOutcome::Incomplete { refusal: refusal(), to_undo: Vec::new(), stays: Vec::new() })
+    Some(RunOutcome::Incomplete { refusal: refusal(), to_undo: Vec::new(), irreversible: Vec::new() })
 }
 
 #[test]
@@ -203,33 +213,34 @@ fn has(mask: u8, at: usize) -> bool {
 
 impl World {
     fn new(relays: usize, acks: usize) -> Self {
-        let relays = vec![led(0, "db0", 0); relays];
+        let relays = vec![assignment(0, "db0", 0); relays];
         let (leader, records) = ("db0".to_owned(), Vec::new());
         Self { acks, relays, leader, term: 1, is_own: true, records, is_settled: false }
     }
 
     /// How many relays follow a server, those among them that stand still and were never led.
     fn led_to(&self, server: &str) -> usize {
-        let is_led = |led: &&RelayAssignment| {
-            led.follows == server && (!led.is_stopped || led.followed_in == LeaseToken(0))
+        let is_led = |assignment: &&RelayAssignment| {
+            assignment.source == server
+                && (!assignment.is_stopped || assignment.assigned_term == LeaseToken(0))
         };
         self.relays.iter().filter(is_led).count()
     }
 
     /// How many relays acknowledge the commits of a server.
     fn follow(&self, server: &str) -> usize {
-        self.relays.iter().filter(|led| led.follows == server && !led.is_stopped).count()
+        self.relays.iter().filter(|assignment| assignment.source == server && !assignment.is_stopped).count()
     }
 
     fn tell(&mut self, at: usize, server: &str) {
-        self.relays[at] = led(self.term, server, self.term);
+        self.relays[at] = assignment(self.term, server, self.term);
     }
 
     fn fail_over(&mut self, to: usize, (stop, follow): (u8, u8), dies: bool) {
         let to = format!("db{to}");
         let (count, enough) = (self.relays.len(), self.relays.len() - self.acks + 1);
         let stops: Vec<_> = (0..count).filter(|at| has(stop, *at)).collect();
-        let stood: Vec<_> = self.relays.iter().map(|led| led.is_stopped).collect();
+        let stood: Vec<_> = self.relays.iter().map(|assignment| assignment.is_stopped).collect();
         for at in &stops {
             let relay = &mut self.relays[*at];
             (relay.term, relay.is_stopped) = (LeaseToken(self.term), true);
@@ -258,9 +269,9 @@ impl World {
             // Another manager's record nobody reads here: it takes a relay that tells, none that may have been stopped since, and none that
             // was told something else in the same term.
             let is_told = (0..count).any(|at| has(follow, at));
-            let contradicts = |led: &RelayAssignment| match led.is_stopped {
-                true => led.term == LeaseToken(self.term),
-                false => led.follows != to && led.followed_in == LeaseToken(self.term),
+            let contradicts = |assignment: &RelayAssignment| match assignment.is_stopped {
+                true => assignment.term == LeaseToken(self.term),
+                false => assignment.source != to && assignment.assigned_term == LeaseToken(self.term),
             };
             self.is_settled = self.is_own || (is_told && !self.relays.iter().any(contradicts));
             promoted(&to)
@@ -284,7 +295,7 @@ impl World {
         let acks = u32::try_from(self.acks).expect("few");
         let decision = PrimaryRecord::of(&recorded, &relays, (acks, LeaseToken(self.term)))?;
         for at in seen {
-            if decision.leaves_astray(&self.relays[at]) {
+            if decision.needs_repoint(&self.relays[at]) {
                 self.tell(at, &decision.server);
             }
         }

@@ -47,7 +47,7 @@ fn replica(name: &str, text: &str) -> CandidateServer {
         log_replica_updates: true,
         durable: true,
         applier_error: None,
-        semi_sync_lack: None,
+        semi_sync_unavailable: None,
         failed: None,
         catch_up_ms: Some(0),
     }
@@ -91,14 +91,14 @@ fn received_counts_and_not_executed() {
         CandidateServer { executed: Some(mysql("old:1-5")), ..replica("received", "old:1-10") };
     let choice = check(&[ahead_in_executed, ahead_in_received], Ok("received"));
     assert_eq!(choice.ranked[0].drains.as_deref(), Some(&*format!("{OLD}:6-10")));
-    assert!(choice.ranked[0].supplies.is_empty());
-    assert_eq!(choice.ranked[1].supplies[0].what, format!("{OLD}:9-10"));
+    assert!(choice.ranked[0].backfills.is_empty());
+    assert_eq!(choice.ranked[1].backfills[0].what, format!("{OLD}:9-10"));
 }
 
 #[test]
 fn what_is_missing_comes_from_the_log() {
     let choice = check(&[replica("a", "old:1-4")], Ok("a"));
-    let supply = &choice.ranked[0].supplies[0];
+    let supply = &choice.ranked[0].backfills[0];
     assert_eq!((supply.from.as_str(), supply.from_log), ("relay", true));
     assert_eq!(choice.ranked[0].lacks.as_deref(), Some(&*format!("{OLD}:5-10")));
 }
@@ -110,7 +110,7 @@ fn a_gap_that_nobody_fills_excludes() {
     // Another replica that still has them in its binlog fills it; one that has purged them does not.
     let giver = CandidateServer { promotion: Promotion::MustNot, ..replica("giver", "old:1-10") };
     let choice = check_with(&log, &[replica("a", "old:1-4"), giver.clone()], Ok("a"));
-    assert_eq!(choice.ranked[0].supplies[0].from, "giver");
+    assert_eq!(choice.ranked[0].backfills[0].from, "giver");
     let purged = CandidateServer { purged: Some(mysql("old:1-5")), ..giver };
     check_with(&log, &[replica("a", "old:1-4"), purged], Err("it lacks"));
 }
@@ -126,7 +126,7 @@ fn the_unacknowledged_end_of_the_old_primary_is_not_errant() {
     let choice = check(&[replica("a", "old:1-10"), replica("b", "old:1-11")], Ok("b"));
     assert!(choice.ranked[0].lacks.is_none());
     // The other gets it from the one that has it.
-    assert_eq!(choice.ranked[1].supplies[0].from, "b");
+    assert_eq!(choice.ranked[1].backfills[0].from, "b");
     // If that cannot give it, whoever is chosen instead leaves it behind, which is said and counts.
     let mute = CandidateServer { log_replica_updates: false, ..replica("b", "old:1-11") };
     let choice = check(&[replica("a", "old:1-10"), mute], Ok("a"));
@@ -150,10 +150,10 @@ fn the_operators_wish_comes_before_convenience() {
 #[test]
 fn who_cannot_wait_for_acks_is_no_candidate_and_gives_what_others_lack() {
     let lack = "TW-SES-0019: user 'lead'@'%' lacks INSERT on mysql.plugin";
-    let unfit = CandidateServer { semi_sync_lack: Some(lack.to_owned()), ..replica("a", "old:1-12") };
+    let unfit = CandidateServer { semi_sync_unavailable: Some(lack.to_owned()), ..replica("a", "old:1-12") };
     check(std::slice::from_ref(&unfit), Err(lack));
     let choice = check(&[unfit, replica("b", "old:1-10")], Ok("b"));
-    assert_eq!(choice.ranked[0].supplies[0].from, "a");
+    assert_eq!(choice.ranked[0].backfills[0].from, "a");
     assert_eq!(choice.ranked[1].excluded, [ExclusionReason::NoSemiSync { reason: lack.to_owned() }]);
     let json = serde_json::to_value(&choice.ranked[1].excluded).expect("JSON");
     assert_eq!(json[0]["because"], "no_semi_sync");
@@ -212,7 +212,7 @@ fn a_target_of_a_channel_needs_no_replica_updates() {
         ..replica("a", "old:1-7")
     };
     let choice = check(&[target], Ok("a"));
-    assert_eq!(choice.ranked[0].supplies[0].what, format!("{OLD}:8-10"));
+    assert_eq!(choice.ranked[0].backfills[0].what, format!("{OLD}:8-10"));
 }
 
 #[test]
@@ -275,10 +275,10 @@ fn look_at(executed: &str, received: &str, sql_error: Option<ThreadError>) -> Ob
         sql_error,
         lag_seconds: Some(2),
         delay_seconds: 0,
-        by_gtids: true,
+        uses_gtids: true,
         received: mysql(received),
-        received_to: (String::new(), 0),
-        executed_to: (String::new(), 0),
+        received_position: (String::new(), 0),
+        executed_position: (String::new(), 0),
     };
     let look = ServerState {
         flavour: Flavour::MySql,
@@ -299,12 +299,12 @@ fn look_at(executed: &str, received: &str, sql_error: Option<ThreadError>) -> Ob
         durability: DurabilitySettings { flush_log_at_commit: 1, sync_binlog: 1 },
         semi_sync_source: None,
         semi_sync_replica: None,
-        semi_sync_lack: None,
+        semi_sync_unavailable: None,
         channels: vec![channel],
         replicas: Vec::new(),
         dump_hosts: Vec::new(),
-        lead_lack: None,
-        unasked: Vec::new(),
+        missing_privilege: None,
+        unanswered: Vec::new(),
     };
     Observation { server: "a".to_owned(), address: String::new(), began_ms: 0, took_ms: 1, outcome: Ok(look) }
 }
@@ -328,8 +328,8 @@ fn what_a_look_saw_becomes_a_candidate() {
     let mut blind = look_at("old:1-5", "", None);
     if let Ok(look) = &mut blind.outcome {
         look.channels.clear();
-        look.unasked =
-            vec![crate::topology::unasked(tailwater_manager::observation::OptionalQuery::Replication)];
+        look.unanswered =
+            vec![crate::topology::unanswered(tailwater_manager::observation::OptionalQuery::Replication)];
     }
     let blind = seen(&blind, None);
     assert_eq!(blind.received, None);
@@ -340,7 +340,7 @@ fn what_a_look_saw_becomes_a_candidate() {
     );
     let mut powerless = look_at("old:1-9", "old:4-9", None);
     if let Ok(look) = &mut powerless.outcome {
-        look.lead_lack = Some("SUPER is missing".to_owned());
+        look.missing_privilege = Some("SUPER is missing".to_owned());
     }
     assert!(seen(&powerless, None).reached.is_err_and(|reason| reason.contains("SUPER")));
     let caught_up = seen(&look_at("old:1-9", "old:4-9", None), None);
@@ -420,7 +420,7 @@ proptest! {
             let received = server.received.clone().expect("told");
             prop_assert!(!received.to_string().contains(OTHER), "errant: {received}");
             let mut has = received.clone();
-            for supply in &assessment.supplies {
+            for supply in &assessment.backfills {
                 if supply.from_log {
                     prop_assert!(log.before.is_subset_of(&received), "past a gap of the log");
                     prop_assert!(mysql(&supply.what).is_subset_of(&log.holds));

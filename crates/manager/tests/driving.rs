@@ -42,13 +42,13 @@ fn order(dry_run: bool) -> FailoverRequest {
         waits_without_ackers: true,
         acks_required: 1,
         unacknowledged: 0,
-        after_restart: true,
+        survives_restart: true,
     };
     let holds = [("relay".to_owned(), set())].into();
     let look = PolicyObservation {
         waiting: &waiting,
         ackers: &ackers,
-        strangers: 0,
+        unconfigured_replicas: 0,
         executed: &set(),
         holds: &holds,
     };
@@ -59,9 +59,9 @@ fn order(dry_run: bool) -> FailoverRequest {
         version: VERSION,
         region: None,
         last_known: Some(set()),
-        regimes: Some(AckPolicyHistory::begin(&look)),
-        unverified_ms: 0,
-        unverified_ms_max: 1000,
+        ack_policies: Some(AckPolicyHistory::begin(&look)),
+        primary_state_age_ms: 0,
+        primary_state_max_age_ms: 1000,
         ackers: ackers.into_iter().collect(),
         fence_hooks: vec!["off".to_owned()],
         route_hooks: vec!["route".to_owned()],
@@ -104,7 +104,7 @@ struct Lease {
 }
 
 impl Lease {
-    fn lose(&self) {
+    fn record_lease_loss(&self) {
         self.is_lost.store(true, Ordering::SeqCst);
         self.lost.notify_waiters();
     }
@@ -160,9 +160,9 @@ impl ConfirmFailure for Yes {
 }
 
 impl ActionExecutor for Script {
-    async fn perform(&self, act: &RunAction, token: LeaseToken) -> ActionOutcome {
+    async fn execute(&self, act: &RunAction, token: LeaseToken) -> ActionOutcome {
         assert_eq!(token, LeaseToken(7));
-        if act.changes() && self.stored.fails_from.is_none() {
+        if act.changes_state() && self.stored.fails_from.is_none() {
             let stored = self.stored.last.lock().unwrap();
             let knows = stored.as_ref().is_some_and(|audit| {
                 let told = serde_json::to_string(&audit.steps).unwrap();
@@ -176,7 +176,7 @@ impl ActionExecutor for Script {
         }
         assert!(!self.panics.is_some_and(|of| of(act)), "as the script says");
         if self.ends_the_lease.is_some_and(|of| of(act)) {
-            self.lease.lose();
+            self.lease.record_lease_loss();
             pending::<()>().await;
         }
         match act {
@@ -211,7 +211,7 @@ fn server(name: &str) -> CandidateServer {
         log_replica_updates: true,
         durable: true,
         applier_error: None,
-        semi_sync_lack: None,
+        semi_sync_unavailable: None,
         failed: None,
         catch_up_ms: Some(0),
     }
@@ -219,9 +219,9 @@ fn server(name: &str) -> CandidateServer {
 
 async fn drive(script: Script, dry_run: bool) -> (Audit, Vec<RunAction>) {
     let (lease, stored) = (Arc::clone(&script.lease), Arc::clone(&script.stored));
-    let hands = Arc::new(script);
+    let executor = Arc::new(script);
     let driver = RunDriver {
-        hands: Arc::clone(&hands),
+        executor: Arc::clone(&executor),
         term: TermOf(lease),
         confirm: Arc::new(Yes),
         records: stored.clone(),
@@ -233,7 +233,7 @@ async fn drive(script: Script, dry_run: bool) -> (Audit, Vec<RunAction>) {
     if stored.fails_from.is_none() {
         assert_eq!(stored.last.lock().unwrap().as_ref(), Some(&audit), "the end is stored");
     }
-    let done = hands.done.lock().unwrap().clone();
+    let done = executor.done.lock().unwrap().clone();
     (audit, done)
 }
 
@@ -262,7 +262,7 @@ async fn it_does_what_it_is_told_and_ends_with_a_new_primary() {
 async fn a_dry_run_changes_nothing() {
     let (audit, done) = drive(Script::default(), true).await;
     assert!(matches!(&audit.outcome, Some(RunOutcome::Planned { server, .. }) if server == "new"), "{audit}");
-    assert!(done.iter().all(|act| !act.changes()), "{done:?}");
+    assert!(done.iter().all(|act| !act.changes_state()), "{done:?}");
 }
 
 #[tokio::test]
@@ -393,7 +393,7 @@ async fn records_are_kept_as_files_and_read_back() {
 /// Bounds of the tests themselves.
 #[tokio::test]
 async fn nothing_here_takes_long() {
-    let hang: Which = |act| act.changes();
+    let hang: Which = |act| act.changes_state();
     let driven = drive(Script { hangs: Some(hang), ..Script::default() }, false);
     let (audit, _) = tokio::time::timeout(Duration::from_secs(60), driven).await.expect("it ends");
     assert!(matches!(audit.outcome, Some(RunOutcome::Incomplete { .. })), "{audit}");

@@ -116,7 +116,7 @@ impl World {
 
     /// Does it. What it gives back is the answer, if it gets through.
     fn apply(&mut self, act: &RunAction) -> ActionOutcome {
-        self.effects += usize::from(act.changes());
+        self.effects += usize::from(act.changes_state());
         match act {
             RunAction::CheckLease if self.lease => return ActionOutcome::LeaseHeld(LeaseToken(7)),
             RunAction::CheckLease => return ActionOutcome::Failed("another manager holds it".to_owned()),
@@ -177,7 +177,7 @@ impl World {
             log_replica_updates: true,
             durable: true,
             applier_error: None,
-            semi_sync_lack: None,
+            semi_sync_unavailable: None,
             failed: None,
             catch_up_ms: Some((received - executed) * 10),
         });
@@ -194,13 +194,13 @@ pub fn order(world: &World) -> FailoverRequest {
         waits_without_ackers: true,
         acks_required: u32::try_from(world.acks).expect("few"),
         unacknowledged: 0,
-        after_restart: true,
+        survives_restart: true,
     };
     let holds = names.iter().map(|name| (name.clone(), set(0))).collect();
     let look = PolicyObservation {
         waiting: &waiting,
         ackers: &names,
-        strangers: 0,
+        unconfigured_replicas: 0,
         executed: &set(0),
         holds: &holds,
     };
@@ -211,9 +211,9 @@ pub fn order(world: &World) -> FailoverRequest {
         version: VERSION,
         region: None,
         last_known: None,
-        regimes: Some(AckPolicyHistory::begin(&look)),
-        unverified_ms: 0,
-        unverified_ms_max: 1000,
+        ack_policies: Some(AckPolicyHistory::begin(&look)),
+        primary_state_age_ms: 0,
+        primary_state_max_age_ms: 1000,
         ackers: names.into_iter().collect(),
         fence_hooks: Vec::new(),
         route_hooks: vec!["routes".to_owned()],
@@ -272,7 +272,10 @@ fn run(
         }
         let held = matches!(answer, ActionOutcome::LeaseHeld(_));
         let next = failover.answer(at_ms, number, answer);
-        assert!(held || !next.iter().any(|(_, act)| act.changes()), "the lease was not asked for: {next:?}");
+        assert!(
+            held || !next.iter().any(|(_, act)| act.changes_state()),
+            "the lease was not asked for: {next:?}"
+        );
         queue.extend(next);
         if failover.audit().outcome.is_some() {
             // What comes late changes nothing any more.
@@ -387,7 +390,7 @@ fn too_few_ackers_refuse_and_everything_is_undone() {
     let allowed = FailoverRequest { allow_data_loss: true, ..order(&world) };
     let audit = run(&mut world, allowed, lost, None);
     assert!(matches!(audit.outcome, Some(RunOutcome::Promoted { .. })), "{audit}");
-    let missing = audit.may_be_missing.expect("told");
+    let missing = audit.possible_loss.expect("told");
     assert_eq!((missing.held_by.as_slice(), missing.grows), (["relay1".to_owned()].as_slice(), true));
 }
 
@@ -542,7 +545,7 @@ fn a_dry_run_changes_nothing_and_tells_the_plan() {
         .steps
         .iter()
         .filter_map(|step| match &step.note {
-            AuditEvent::ActionOrdered { what, .. } if what.changes() => Some(what.clone()),
+            AuditEvent::ActionOrdered { what, .. } if what.changes_state() => Some(what.clone()),
             _ => None,
         })
         .collect();

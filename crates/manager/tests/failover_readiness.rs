@@ -37,7 +37,11 @@ fn reports(names: &[&str], holds: u64) -> Reports {
 }
 
 /// The order of the world, with a primary that waits so.
-fn waiting(ackers: &[&str], strangers: u32, change: impl FnOnce(&mut SemiSyncWait)) -> FailoverRequest {
+fn waiting(
+    ackers: &[&str],
+    unconfigured_replicas: u32,
+    change: impl FnOnce(&mut SemiSyncWait),
+) -> FailoverRequest {
     let mut waiting = SemiSyncWait {
         active: true,
         after_sync: true,
@@ -45,16 +49,25 @@ fn waiting(ackers: &[&str], strangers: u32, change: impl FnOnce(&mut SemiSyncWai
         waits_without_ackers: true,
         acks_required: 1,
         unacknowledged: 0,
-        after_restart: true,
+        survives_restart: true,
     };
     change(&mut waiting);
     let ackers: BTreeSet<String> = ackers.iter().map(|name| (*name).to_owned()).collect();
     let holds = ackers.iter().map(|name| (name.clone(), set(9))).collect();
-    let look =
-        PolicyObservation { waiting: &waiting, ackers: &ackers, strangers, executed: &set(0), holds: &holds };
-    let mut regimes = AckPolicyHistory::begin(&look);
-    regimes.look(&look);
-    FailoverRequest { regimes: Some(regimes), ackers: ackers.into_iter().collect(), ..order(&world()) }
+    let look = PolicyObservation {
+        waiting: &waiting,
+        ackers: &ackers,
+        unconfigured_replicas,
+        executed: &set(0),
+        holds: &holds,
+    };
+    let mut ack_policies = AckPolicyHistory::begin(&look);
+    ack_policies.observe(&look);
+    FailoverRequest {
+        ack_policies: Some(ack_policies),
+        ackers: ackers.into_iter().collect(),
+        ..order(&world())
+    }
 }
 
 /// Refused by that rule, in words that have each of these in them.
@@ -76,7 +89,7 @@ fn each_rule_that_would_refuse_is_named_while_the_primary_lives() {
     let ready = FailoverReadiness::Ready { server: "s0".to_owned() };
     assert_eq!(rehearse(waiting(&["relay0"], 0, |_| {}), &relay, &servers), ready);
 
-    let not_kept = waiting(&["relay0"], 0, |waiting| waiting.after_restart = false);
+    let not_kept = waiting(&["relay0"], 0, |waiting| waiting.survives_restart = false);
     refused(&rehearse(not_kept.clone(), &relay, &servers), "TW-MGR-0033", &["old", "option file"]);
     // A fence takes the place of that, as it does in a failover.
     let fenced = FailoverRequest { fence_hooks: vec!["off".to_owned()], ..not_kept };
@@ -124,24 +137,24 @@ fn only_what_happens_by_itself_is_rehearsed() {
 #[test]
 fn a_refusal_becomes_a_finding_once_it_has_lasted() {
     let cluster = WatchedCluster { plan: plan(&["db2"]), ..WatchedCluster::default() };
-    let mut chronicle = ClusterState::new(cluster, AnalysisSettings::default());
+    let mut cluster_state = ClusterState::new(cluster, AnalysisSettings::default());
     let refused =
         |rule: &str| FailoverReadiness::NotReady { rule: rule.to_owned(), reason: "why".to_owned() };
-    let told = |chronicle: &ClusterState, now_ms| {
-        let findings = chronicle.findings(&FailoverGuard::default(), now_ms);
+    let told = |cluster_state: &ClusterState, now_ms| {
+        let findings = cluster_state.findings(&FailoverGuard::default(), now_ms);
         findings.into_iter().find(|one| one.code == FailureCode::FailoverNotReady).and_then(|one| one.rule)
     };
-    chronicle.rehearsed(1_000, refused("TW-MGR-0031"));
-    assert_eq!(told(&chronicle, 2_000), None, "a manager that begins knows little yet");
-    chronicle.rehearsed(3_900, refused("TW-MGR-0033"));
-    assert_eq!(told(&chronicle, 3_999), None);
+    cluster_state.set_readiness(1_000, refused("TW-MGR-0031"));
+    assert_eq!(told(&cluster_state, 2_000), None, "a manager that begins knows little yet");
+    cluster_state.set_readiness(3_900, refused("TW-MGR-0033"));
+    assert_eq!(told(&cluster_state, 3_999), None);
     assert_eq!(
-        told(&chronicle, 4_000).as_deref(),
+        told(&cluster_state, 4_000).as_deref(),
         Some("TW-MGR-0033"),
         "whatever it was that refused before"
     );
-    chronicle.rehearsed(5_000, FailoverReadiness::Ready { server: "db2".to_owned() });
-    assert_eq!(told(&chronicle, 5_000), None);
-    chronicle.rehearsed(6_000, FailoverReadiness::Unknown { reason: "a run".to_owned() });
-    assert_eq!(told(&chronicle, 60_000), None);
+    cluster_state.set_readiness(5_000, FailoverReadiness::Ready { server: "db2".to_owned() });
+    assert_eq!(told(&cluster_state, 5_000), None);
+    cluster_state.set_readiness(6_000, FailoverReadiness::Unknown { reason: "a run".to_owned() });
+    assert_eq!(told(&cluster_state, 60_000), None);
 }

@@ -10,8 +10,8 @@ use proptest::test_runner::TestRunner;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::json;
 use tailwater_manager::lease::{
-    ABOVE, BootTime, EtcdLease, EtcdOptions, EtcdUser, EtcdValue, FileLease, LeaseAnswer, LeaseChange,
-    LeaseHandle, LeaseHolder, LeaseRequest, LeaseStatus, LeaseStore, LeaseTask, LeaseTimes, LeaseToken,
+    BootTime, EtcdLease, EtcdOptions, EtcdUser, EtcdValue, FileLease, LeaseAnswer, LeaseChange, LeaseHandle,
+    LeaseHolder, LeaseRequest, LeaseStatus, LeaseStore, LeaseTask, LeaseTimes, LeaseToken, TERM_FLOOR_KEY,
 };
 use tailwater_sandbox::{Etcd, EtcdTls};
 
@@ -401,9 +401,10 @@ async fn etcd_that_hangs_or_restarts_never_makes_two_active() -> anyhow::Result<
     assert!(latest >= later);
 
     // A manager that gives the lease back makes room at once.
-    let (leaves, stays) = if first.handle().check().is_ok() { (first, second) } else { (second, first) };
+    let (leaves, irreversible) =
+        if first.handle().check().is_ok() { (first, second) } else { (second, first) };
     leaves.release().await;
-    until(&stays.handle(), is_active).await?;
+    until(&irreversible.handle(), is_active).await?;
     assert!(!watching.is_finished(), "two managers acted at once");
     watching.abort();
     drop(etcd);
@@ -459,7 +460,7 @@ async fn terms_are_above_what_etcd_says() -> anyhow::Result<()> {
 
     let mut above = EtcdValue::new(EtcdOptions {
         endpoints: vec![etcd.endpoint()],
-        key: format!("tailwater/test/{ABOVE}"),
+        key: format!("tailwater/test/{TERM_FLOOR_KEY}"),
         request_ms_max: 2_000,
         ..EtcdOptions::default()
     })?;
@@ -468,7 +469,7 @@ async fn terms_are_above_what_etcd_says() -> anyhow::Result<()> {
     let held = task.handle().check()?;
     tokio::time::sleep(2 * Duration::from_millis(terms.renew_ms)).await;
     assert_eq!(task.handle().check()?, held);
-    task.handle().begin_anew();
+    task.handle().restart_term();
     until(&task.handle(), |now| matches!(now, LeaseStatus::Active(token) if token.0 > 4711)).await?;
     tokio::time::sleep(2 * Duration::from_millis(terms.renew_ms)).await;
     assert!(task.handle().check()?.0 > 4711, "it cannot be renewed");

@@ -26,7 +26,7 @@ fn lossless(acks_required: u32) -> SemiSyncWait {
         waits_without_ackers: true,
         acks_required,
         unacknowledged: 0,
-        after_restart: true,
+        survives_restart: true,
     }
 }
 
@@ -36,7 +36,7 @@ fn names(ackers: &[&str]) -> BTreeSet<String> {
 
 /// One look, at `a`, `b` and `c` as they hold so much.
 fn look(
-    regimes: Option<AckPolicyHistory>,
+    ack_policies: Option<AckPolicyHistory>,
     waiting: &SemiSyncWait,
     executed: u64,
     holds: &[(&str, u64)],
@@ -44,13 +44,18 @@ fn look(
     let ackers = names(&holds.iter().map(|(name, _)| *name).collect::<Vec<_>>());
     let holds: BTreeMap<String, GtidSet> =
         holds.iter().map(|(name, last)| ((*name).to_owned(), set(*last))).collect();
-    let look =
-        PolicyObservation { waiting, ackers: &ackers, strangers: 0, executed: &set(executed), holds: &holds };
-    match regimes {
+    let look = PolicyObservation {
+        waiting,
+        ackers: &ackers,
+        unconfigured_replicas: 0,
+        executed: &set(executed),
+        holds: &holds,
+    };
+    match ack_policies {
         None => AckPolicyHistory::begin(&look),
-        Some(mut regimes) => {
-            regimes.look(&look);
-            regimes
+        Some(mut ack_policies) => {
+            ack_policies.observe(&look);
+            ack_policies
         }
     }
 }
@@ -64,16 +69,16 @@ fn stopped(name: &str, last: u64) -> AckerEvidence {
     }
 }
 
-fn verdict(regimes: &AckPolicyHistory, ackers: &[AckerEvidence]) -> LossVerdict {
-    assess_loss(&evidence(Some(regimes), ackers))
+fn verdict(ack_policies: &AckPolicyHistory, ackers: &[AckerEvidence]) -> LossVerdict {
+    assess_loss(&evidence(Some(ack_policies), ackers))
 }
 
-fn evidence<'a>(regimes: Option<&'a AckPolicyHistory>, ackers: &'a [AckerEvidence]) -> LossEvidence<'a> {
+fn evidence<'a>(ack_policies: Option<&'a AckPolicyHistory>, ackers: &'a [AckerEvidence]) -> LossEvidence<'a> {
     LossEvidence {
         primary: "old",
-        regimes,
-        unverified_ms: 0,
-        unverified_ms_max: 1000,
+        ack_policies,
+        primary_state_age_ms: 0,
+        primary_state_max_age_ms: 1000,
         ackers,
         last_known: None,
         fenced_by: None,
@@ -87,8 +92,9 @@ fn codes(verdict: &LossVerdict) -> Vec<&'static str> {
 #[test]
 fn as_many_ackers_as_prove_it_are_needed() {
     let check = |can: &[&str], must: u32, needed: u32| {
-        let regime = AckPolicy { ackers: names(can), strangers: 0, acks: AckRequirement::Required(must) };
-        assert_eq!(regime.needed(), needed, "{can:?} {must}");
+        let policy =
+            AckPolicy { ackers: names(can), unconfigured_replicas: 0, acks: AckRequirement::Required(must) };
+        assert_eq!(policy.needed(), needed, "{can:?} {must}");
     };
     check(&["a"], 1, 1);
     check(&["a", "b"], 1, 2);
@@ -102,29 +108,29 @@ fn as_many_ackers_as_prove_it_are_needed() {
 
 #[test]
 fn the_longest_log_of_those_that_were_stopped_is_everything() {
-    let regimes = look(None, &lossless(2), 0, &[("a", 0), ("b", 0), ("c", 0)]);
-    let complete = verdict(&regimes, &[stopped("a", 7), stopped("c", 9)]);
-    assert!(complete.is_complete() && complete.may_be_missing.is_none());
+    let ack_policies = look(None, &lossless(2), 0, &[("a", 0), ("b", 0), ("c", 0)]);
+    let complete = verdict(&ack_policies, &[stopped("a", 7), stopped("c", 9)]);
+    assert!(complete.is_complete() && complete.possible_loss.is_none());
     assert_eq!((complete.holds, complete.holders), (Some(set(9)), vec!["c".to_owned()]));
-    let one = verdict(&regimes, &[stopped("a", 7)]);
+    let one = verdict(&ack_policies, &[stopped("a", 7)]);
     assert_eq!(codes(&one), ["TW-MGR-0032", "TW-MGR-0033"]);
     assert!(one.blocking_refusal(false).is_some() && one.blocking_refusal(true).is_none());
-    let missing = one.may_be_missing.expect("told");
+    let missing = one.possible_loss.expect("told");
     assert_eq!((missing.held_by, missing.grows), (vec!["b".to_owned(), "c".to_owned()], true));
     // Fenced otherwise it is not complete all the same.
     let one = assess_loss(&LossEvidence {
         fenced_by: Some("power"),
-        ..evidence(Some(&regimes), &[stopped("a", 7)])
+        ..evidence(Some(&ack_policies), &[stopped("a", 7)])
     });
     assert_eq!(codes(&one), ["TW-MGR-0032"]);
-    assert!(!one.may_be_missing.expect("told").grows);
+    assert!(!one.possible_loss.expect("told").grows);
 }
 
 #[test]
 fn an_acker_counts_only_if_all_of_it_holds() {
-    let regimes = look(None, &lossless(1), 0, &[("a", 0)]);
+    let ack_policies = look(None, &lossless(1), 0, &[("a", 0)]);
     let refused = |acker: AckerEvidence, codes_wanted: &[&str], word: &str| {
-        let verdict = verdict(&regimes, &[acker]);
+        let verdict = verdict(&ack_policies, &[acker]);
         assert_eq!(codes(&verdict), codes_wanted);
         assert!(verdict.refusals[0].to_string().contains(word), "{}", verdict.refusals[0]);
     };
@@ -168,7 +174,7 @@ fn a_primary_that_does_not_wait_as_it_must_proves_nothing() {
     refused(SemiSyncWait { timeout_ms: 10_000, ..base.clone() }, "time-out");
     refused(SemiSyncWait { waits_without_ackers: false, ..base.clone() }, "too few ackers");
     refused(SemiSyncWait { acks_required: 0, ..base.clone() }, "no ACK");
-    let forgets = SemiSyncWait { after_restart: false, ..base };
+    let forgets = SemiSyncWait { survives_restart: false, ..base };
     let verdict = verdict(&look(None, &forgets, 0, &[("a", 0)]), &[stopped("a", 5)]);
     assert_eq!(codes(&verdict), ["TW-MGR-0033"]);
 }
@@ -178,19 +184,20 @@ fn nobody_looked_or_too_long_ago() {
     let ackers = [stopped("a", 5)];
     let never = assess_loss(&LossEvidence { last_known: Some(&set(8)), ..evidence(None, &ackers) });
     assert_eq!(codes(&never), ["TW-MGR-0031"]);
-    assert_eq!(never.may_be_missing.expect("told").known, Some(format!("{UUID}:6-8")));
-    let regimes = look(None, &lossless(1), 0, &[("a", 0)]);
-    let late = assess_loss(&LossEvidence { unverified_ms: 1001, ..evidence(Some(&regimes), &ackers) });
+    assert_eq!(never.possible_loss.expect("told").known, Some(format!("{UUID}:6-8")));
+    let ack_policies = look(None, &lossless(1), 0, &[("a", 0)]);
+    let late =
+        assess_loss(&LossEvidence { primary_state_age_ms: 1001, ..evidence(Some(&ack_policies), &ackers) });
     assert_eq!(codes(&late), ["TW-MGR-0031"]);
 }
 
 #[test]
 fn logs_of_two_histories_refuse_whatever_is_allowed() {
-    let regimes = look(None, &lossless(1), 0, &[("a", 0), ("b", 0)]);
+    let ack_policies = look(None, &lossless(1), 0, &[("a", 0), ("b", 0)]);
     let other = "4e11fa47-71ca-11e1-9e33-c80aa9429562:1";
     let strange = GtidSet::parse(Flavour::MySql, &format!("{UUID}:1-3,{other}")).expect("a set");
     let ackers = [stopped("a", 5), AckerEvidence { holds: Some(strange), ..stopped("b", 0) }];
-    let verdict = verdict(&regimes, &ackers);
+    let verdict = verdict(&ack_policies, &ackers);
     assert_eq!(codes(&verdict), ["TW-MGR-0034"]);
     assert!(verdict.blocking_refusal(true).expect("refused").to_string().contains(other));
 }
@@ -200,56 +207,59 @@ fn what_was_committed_before_the_first_look_counts_until_ackers_hold_it() {
     let holds = |a, b| [("a", a), ("b", b)];
     let both = [stopped("a", 9), stopped("b", 9)];
     // Somebody's commits up to 9 went by unwatched, and b lacks some: as one of the two suffices, it could be b.
-    let regimes = look(None, &lossless(2), 9, &holds(9, 7));
-    assert_eq!(codes(&verdict(&regimes, &both)), ["TW-MGR-0030"]);
-    let regimes = look(Some(regimes), &lossless(2), 9, &holds(9, 9));
-    assert!(verdict(&regimes, &both[1..]).is_complete());
+    let ack_policies = look(None, &lossless(2), 9, &holds(9, 7));
+    assert_eq!(codes(&verdict(&ack_policies, &both)), ["TW-MGR-0030"]);
+    let ack_policies = look(Some(ack_policies), &lossless(2), 9, &holds(9, 9));
+    assert!(verdict(&ack_policies, &both[1..]).is_complete());
     // With one ACK required both are needed, so it is enough that one of them holds them.
-    let regimes = look(None, &lossless(1), 9, &holds(9, 7));
-    assert!(verdict(&regimes, &both).is_complete());
+    let ack_policies = look(None, &lossless(1), 9, &holds(9, 7));
+    assert!(verdict(&ack_policies, &both).is_complete());
 }
 
 #[test]
 fn commits_without_ack_count_until_ackers_have_caught_up() {
     let holds = |a, b| [("a", a), ("b", b)];
-    let regimes = look(None, &lossless(2), 5, &holds(5, 5));
+    let ack_policies = look(None, &lossless(2), 5, &holds(5, 5));
     let slipped = SemiSyncWait { unacknowledged: 3, ..lossless(2) };
-    let regimes = look(Some(regimes), &slipped, 8, &holds(5, 8));
+    let ack_policies = look(Some(ack_policies), &slipped, 8, &holds(5, 8));
     let both = [stopped("a", 8), stopped("b", 8)];
-    let refused = verdict(&regimes, &both);
+    let refused = verdict(&ack_policies, &both);
     assert!(
         refused.refusals[0].to_string().contains("3 commits were acknowledged without"),
         "{:?}",
         refused.refusals
     );
-    let regimes = look(Some(regimes), &slipped, 9, &holds(9, 9));
-    assert!(verdict(&regimes, &both).is_complete());
+    let ack_policies = look(Some(ack_policies), &slipped, 9, &holds(9, 9));
+    assert!(verdict(&ack_policies, &both).is_complete());
     // The server restarted and counts anew.
-    let regimes = look(Some(regimes), &lossless(2), 9, &holds(9, 9));
-    assert!(verdict(&regimes, &both).is_complete());
+    let ack_policies = look(Some(ack_policies), &lossless(2), 9, &holds(9, 9));
+    assert!(verdict(&ack_policies, &both).is_complete());
 }
 
 #[test]
 fn an_acker_that_was_taken_out_counts_until_the_others_have_caught_up() {
-    let regimes = look(None, &lossless(1), 0, &[("a", 0), ("b", 0)]);
-    let regimes = look(Some(regimes), &lossless(1), 9, &[("b", 4)]);
+    let ack_policies = look(None, &lossless(1), 0, &[("a", 0), ("b", 0)]);
+    let ack_policies = look(Some(ack_policies), &lossless(1), 9, &[("b", 4)]);
     let alone = [stopped("b", 4)];
-    assert_eq!(codes(&verdict(&regimes, &alone)), ["TW-MGR-0032"]);
-    let regimes = look(Some(regimes), &lossless(1), 9, &[("b", 9)]);
-    assert!(verdict(&regimes, &[stopped("b", 9)]).is_complete());
+    assert_eq!(codes(&verdict(&ack_policies, &alone)), ["TW-MGR-0032"]);
+    let ack_policies = look(Some(ack_policies), &lossless(1), 9, &[("b", 9)]);
+    assert!(verdict(&ack_policies, &[stopped("b", 9)]).is_complete());
 }
 
 #[test]
 fn many_changes_are_remembered_in_bounded_room() {
-    let mut regimes = look(None, &lossless(1), 0, &[("a", 0), ("b", 0), ("c", 0)]);
+    let mut ack_policies = look(None, &lossless(1), 0, &[("a", 0), ("b", 0), ("c", 0)]);
     for change in 0..200u64 {
         let name = format!("acker{change}");
-        regimes = look(Some(regimes), &lossless(1), change + 1, &[("a", 0), (name.as_str(), 0)]);
+        ack_policies = look(Some(ack_policies), &lossless(1), change + 1, &[("a", 0), (name.as_str(), 0)]);
     }
-    assert!(regimes.that_count().count() <= tailwater_manager::lossless::ack_policy::REGIMES_MAX + 1);
+    assert!(
+        ack_policies.relevant_policies().count()
+            <= tailwater_manager::lossless::ack_policy::PAST_POLICIES_MAX + 1
+    );
     // What was joined still demands them all.
     let few = [stopped("a", 200), stopped("acker199", 200)];
-    assert_eq!(codes(&verdict(&regimes, &few)), ["TW-MGR-0032"]);
+    assert_eq!(codes(&verdict(&ack_policies, &few)), ["TW-MGR-0032"]);
 }
 
 #[test]
@@ -265,7 +275,7 @@ fn what_a_look_saw_is_taken_over() {
         waiting_sessions: 0,
         acknowledged: 9,
         unacknowledged: 0,
-        after_restart: true,
+        survives_restart: true,
     };
     assert_eq!(SemiSyncWait::seen(&seen, true), lossless(2));
     let off = SemiSyncSource { active: false, ..seen.clone() };

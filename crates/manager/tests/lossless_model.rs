@@ -107,7 +107,7 @@ struct World {
     acknowledged: u8,
     changed: u8,
     /// The manager's notes, an index of [`Explorer::notes`].
-    regimes: u16,
+    ack_policies: u16,
     /// The end of the log of the new primary.
     promoted: Option<u8>,
 }
@@ -181,7 +181,7 @@ impl Explorer {
             waits_without_ackers: true,
             acks_required: u32::from(acks) + less,
             unacknowledged: 0,
-            after_restart: true,
+            survives_restart: true,
         }
     }
 
@@ -198,33 +198,35 @@ impl Explorer {
         let look = PolicyObservation {
             waiting: &self.waiting(acks),
             ackers: &names,
-            strangers: u32::from(self.setup.stranger && self.setup.broken != Broken::StrangerUnseen),
+            unconfigured_replicas: u32::from(
+                self.setup.stranger && self.setup.broken != Broken::StrangerUnseen,
+            ),
             executed: &set(if forgets { 0 } else { executed }),
             holds: &holds,
         };
-        let regimes = match old.map(|old| self.notes[usize::from(old)].clone()) {
-            Some(mut regimes) if !forgets => {
-                regimes.look(&look);
-                regimes
+        let ack_policies = match old.map(|old| self.notes[usize::from(old)].clone()) {
+            Some(mut ack_policies) if !forgets => {
+                ack_policies.observe(&look);
+                ack_policies
             }
             _ => AckPolicyHistory::begin(&look),
         };
-        let index = self.note(regimes);
+        let index = self.note(ack_policies);
         self.looks.insert(key, index);
         index
     }
 
-    fn note(&mut self, regimes: AckPolicyHistory) -> u16 {
-        let index = self.notes.iter().position(|known| *known == regimes).unwrap_or_else(|| {
-            self.notes.push(regimes);
+    fn note(&mut self, ack_policies: AckPolicyHistory) -> u16 {
+        let index = self.notes.iter().position(|known| *known == ack_policies).unwrap_or_else(|| {
+            self.notes.push(ack_policies);
             self.notes.len() - 1
         });
         u16::try_from(index).expect("few notes")
     }
 
     /// The position that the manager would promote at, if the rules let it.
-    fn verdict(&mut self, heard: [Option<u8>; ACKERS_MAX], regimes: u16) -> Option<u8> {
-        if let Some(known) = self.verdicts.get(&(heard, regimes)) {
+    fn verdict(&mut self, heard: [Option<u8>; ACKERS_MAX], ack_policies: u16) -> Option<u8> {
+        if let Some(known) = self.verdicts.get(&(heard, ack_policies)) {
             return *known;
         }
         let ackers: Vec<AckerEvidence> = heard
@@ -242,9 +244,9 @@ impl Explorer {
             .collect();
         let verdict = assess_loss(&LossEvidence {
             primary: "old",
-            regimes: Some(&self.notes[usize::from(regimes)]),
-            unverified_ms: 0,
-            unverified_ms_max: 0,
+            ack_policies: Some(&self.notes[usize::from(ack_policies)]),
+            primary_state_age_ms: 0,
+            primary_state_max_age_ms: 0,
             ackers: &ackers,
             last_known: None,
             fenced_by: None,
@@ -255,12 +257,12 @@ impl Explorer {
             true if self.setup.broken == Broken::ShortestTaken => shortest,
             true => verdict.holds.as_ref().map(position),
         };
-        self.verdicts.insert((heard, regimes), end);
+        self.verdicts.insert((heard, ack_policies), end);
         end
     }
 
     fn start(&mut self) -> World {
-        let regimes = self.look(None, self.setup.acks, 0, [0; ACKERS_MAX]);
+        let ack_policies = self.look(None, self.setup.acks, 0, [0; ACKERS_MAX]);
         World {
             ackers: [AckerState::default(); ACKERS_MAX],
             stranger_seen: 0,
@@ -270,7 +272,7 @@ impl Explorer {
             written: 0,
             acknowledged: 0,
             changed: 0,
-            regimes,
+            ack_policies,
             promoted: None,
         }
     }
@@ -320,9 +322,9 @@ impl Explorer {
                 next.changed += 1;
             }
             Action::NoteLower if world.acks > 1 && self.may_note(&world) => {
-                let mut regimes = self.notes[usize::from(world.regimes)].clone();
-                regimes.about_to(u32::from(world.acks) - 1, &set(world.acknowledged));
-                next.regimes = self.note(regimes);
+                let mut ack_policies = self.notes[usize::from(world.ack_policies)].clone();
+                ack_policies.announce_weaker(u32::from(world.acks) - 1, &set(world.acknowledged));
+                next.ack_policies = self.note(ack_policies);
             }
             Action::Lower
                 if world.acks > 1 && world.changed < self.setup.changes && self.may_lower(&world) =>
@@ -332,10 +334,12 @@ impl Explorer {
             }
             Action::Look if world.alive && self.may_note(&world) => {
                 let durable = world.ackers.map(|acker| acker.durable);
-                next.regimes = self.look(Some(world.regimes), world.acks, world.acknowledged, durable);
+                next.ack_policies =
+                    self.look(Some(world.ack_policies), world.acks, world.acknowledged, durable);
             }
             Action::Promote if world.promoted.is_none() => {
-                next.promoted = Some(self.verdict(world.ackers.map(|acker| acker.heard), world.regimes)?);
+                next.promoted =
+                    Some(self.verdict(world.ackers.map(|acker| acker.heard), world.ack_policies)?);
             }
             Action::Send(a)
             | Action::Sync(a)
@@ -355,7 +359,7 @@ impl Explorer {
     }
 
     fn may_lower(&self, world: &World) -> bool {
-        let noted = &self.notes[usize::from(world.regimes)].current().acks;
+        let noted = &self.notes[usize::from(world.ack_policies)].current().acks;
         self.setup.broken == Broken::LoweredUnnoted
             || *noted == AckRequirement::Required(u32::from(world.acks) - 1)
     }

@@ -140,8 +140,8 @@ async fn a_cluster_is_seen(kind: ServerKind) -> Result<()> {
     let (cluster, _) = pair.look(TIMEOUT).await;
     let errant = find(&cluster, "db2")?.gtid_state.as_ref().and_then(|state| state.errant.clone());
     let written = match kind.flavour() {
-        Flavour::MySql => format!("{}:1", pair.replica.sql("SELECT global.server_uuid").await?.concat()),
-        Flavour::MariaDb => pair.replica.sql("SELECT global.gtid_binlog_pos").await?.concat(),
+        Flavour::MySql => format!("{}:1", pair.replica.sql("SELECT @@global.server_uuid").await?.concat()),
+        Flavour::MariaDb => pair.replica.sql("SELECT @@global.gtid_binlog_pos").await?.concat(),
     };
     ensure!(errant.as_deref() == Some(&written), "{errant:?}, and it wrote {written}");
     ensure!(has(find(&cluster, "db2")?, ProblemCode::Errant));
@@ -159,7 +159,7 @@ async fn a_cluster_is_seen(kind: ServerKind) -> Result<()> {
     ensure!(failure == Some(ProbeFailure::TimedOut), "{failure:?}");
     ensure!(has(&cluster.nodes[0], ProblemCode::NotReached) && find(&cluster, "db2")?.reached);
     // The replica does not know.
-    let channel = seen[0].look().and_then(|look| look.channels.first()).context("a channel")?;
+    let channel = seen[0].state().and_then(|look| look.channels.first()).context("a channel")?;
     ensure!(channel.io == IoState::Running, "{channel:?}");
     pair.primary.resume()?;
 
@@ -189,11 +189,11 @@ async fn odd_global_settings_do_not_change_a_look(kind: ServerKind) -> Result<()
     let looks = async || -> Result<Vec<String>> {
         let (_, observations) = pair.look(TIMEOUT).await;
         let text = |observation: &Observation| {
-            let mut look = observation.look().with_context(|| format!("{observation:?}"))?.clone();
+            let mut look = observation.state().with_context(|| format!("{observation:?}"))?.clone();
             look.uptime_seconds = 0;
             for channel in &mut look.channels {
                 // A replica says a moment after it has executed something up to where that was.
-                channel.executed_to = Default::default();
+                channel.executed_position = Default::default();
                 // That it is known must not change.
                 channel.lag_seconds = channel.lag_seconds.map(|_| Default::default());
             }
@@ -222,11 +222,11 @@ async fn odd_global_settings_do_not_change_a_look(kind: ServerKind) -> Result<()
 /// Whether a server waits as it must, and whether it is seen to do so after a restart.
 async fn waits(server: &Server) -> Result<(bool, bool)> {
     let seen = probe_server(&subject("s", server), TIMEOUT).await;
-    let look = seen.look().with_context(|| format!("{:?}", seen.outcome))?;
-    ensure!(look.unasked.is_empty(), "{:?}", look.unasked);
+    let look = seen.state().with_context(|| format!("{:?}", seen.outcome))?;
+    ensure!(look.unanswered.is_empty(), "{:?}", look.unanswered);
     let Some(source) = &look.semi_sync_source else { return Ok((false, false)) };
-    let now = SemiSyncWait::seen(source, source.after_restart).acks();
-    Ok((matches!(now, AckRequirement::Required(_)), source.after_restart))
+    let now = SemiSyncWait::seen(source, source.survives_restart).acks();
+    Ok((matches!(now, AckRequirement::Required(_)), source.survives_restart))
 }
 
 /// What is seen of the time after a restart is held against the restart.
@@ -250,8 +250,8 @@ async fn a_restart_is_foreseen(kind: ServerKind) -> Result<()> {
     // An account that may do no more than look.
     let account = server.create_replication_user().await?;
     let seen = probe_server(&ProbeTarget { name: "s".into(), connect: account }, TIMEOUT).await;
-    let source = seen.look().and_then(|look| look.semi_sync_source.as_ref()).context("no semi-sync")?;
-    ensure!(source.after_restart, "{seen:?}");
+    let source = seen.state().and_then(|look| look.semi_sync_source.as_ref()).context("no semi-sync")?;
+    ensure!(source.survives_restart, "{seen:?}");
     let side = statement(kind, "rpl_semi_sync_source", "rpl_semi_sync_master");
     server.sql(&format!("SET GLOBAL {side}_timeout = 2000000000")).await?;
     ensure!(waits(&server).await? == (true, false), "what a statement has covered is not known");
@@ -309,7 +309,7 @@ async fn a_server_is_pinged(kind: ServerKind) -> Result<()> {
         ensure!(hasty.ping(PingKind::Connect).await.outcome.is_ok());
     }
     let seen = probe_server(&subject("pinged", &server), TIMEOUT).await;
-    let look = seen.look().context("no look")?;
+    let look = seen.state().context("no look")?;
     let semi_sync = look.semi_sync_source.as_ref().context("no semi-sync")?;
     ensure!(semi_sync.enabled && semi_sync.active && semi_sync.wait_no_replica, "{semi_sync:?}");
     let waiting = (semi_sync.clients, semi_sync.waiting_sessions, semi_sync.acks_needed);
@@ -355,7 +355,7 @@ async fn a_server_is_pinged(kind: ServerKind) -> Result<()> {
     );
     let mut told = |at_ms, ping: &Ping| {
         let saw = Observed::of_ping(ping);
-        record.note(ObserverReport { at_ms, observer: Observer::Manager, about: "pinged".into(), saw });
+        record.add(ObserverReport { at_ms, observer: Observer::Manager, about: "pinged".into(), saw });
         analyse(&record, &FailoverGuard::default(), at_ms)
             .iter()
             .map(|finding| finding.code)

@@ -22,7 +22,7 @@ fn recovery_of(traces: InterruptedRun) -> RunRecovery {
 fn recover(
     traces: InterruptedRun,
     dies: Option<u32>,
-    mut perform: impl FnMut(&RunAction, &Audit) -> ActionOutcome,
+    mut execute: impl FnMut(&RunAction, &Audit) -> ActionOutcome,
 ) -> Audit {
     let mut recovery = recovery_of(traces);
     let mut next = recovery.begin(0);
@@ -31,7 +31,7 @@ fn recover(
         if dies.is_some_and(|dies| number >= dies) {
             break;
         }
-        let answer = perform(&act, recovery.audit());
+        let answer = execute(&act, recovery.audit());
         next.extend(recovery.answer(1, number, answer));
     }
     recovery.audit().clone()
@@ -89,7 +89,7 @@ proptest! {
         world.lease = true;
         let Some(traces) = stored.as_ref().and_then(InterruptedRun::of) else {
             // It ended, or nobody has to do anything.
-            let has_ended = !audit.is_cut_off();
+            let has_ended = !audit.is_interrupted();
             prop_assert!(has_ended || world.old_writable, "{}", audit);
             prop_assert!(has_ended || world.captures_from("old") == ackers, "{}", audit);
             return Ok(());
@@ -100,7 +100,7 @@ proptest! {
                 let answer = match fates.next().expect("endless").0 {
                     Fate::Done => world.apply(act),
                     Fate::Failed if *act != RunAction::CheckLease => ActionOutcome::Failed("no".to_owned()),
-                    Fate::DoneUnheard if act.changes() => {
+                    Fate::DoneUnheard if act.changes_state() => {
                         world.apply(act);
                         ActionOutcome::Unknown("timed out".to_owned())
                     }
@@ -144,7 +144,7 @@ fn record(kind: RunKind, acts: &[(RunAction, bool)]) -> Audit {
         token: Some(7),
         steps,
         holds: None,
-        may_be_missing: None,
+        possible_loss: None,
         choice: None,
         pause_ms: None,
         outcome: None,
@@ -170,7 +170,7 @@ fn done_about(audit: &Audit, s0: ActionOutcome, old: ActionOutcome) -> (Vec<RunA
             }
             _ => {}
         }
-        if act.changes() {
+        if act.changes_state() {
             acts.push(act.clone());
         }
         ActionOutcome::Done
@@ -269,7 +269,7 @@ fn where_it_is_not_certain_nothing_is_done() {
         let mut effects = 0;
         let traces = InterruptedRun::of(&switchover).expect("traces");
         let audit = recover(traces, None, |act, _| {
-            effects += usize::from(act.changes());
+            effects += usize::from(act.changes_state());
             match act {
                 RunAction::CheckLease => ActionOutcome::LeaseHeld(LeaseToken(9)),
                 RunAction::CheckAckerTerm { term: 7, .. } => {

@@ -297,7 +297,9 @@ fn a_dry_run_changes_nothing_and_tells_the_plan() {
         .steps
         .iter()
         .filter_map(|step| match &step.note {
-            AuditEvent::ActionOrdered { what, .. } if what.changes() => Some(std::mem::discriminant(what)),
+            AuditEvent::ActionOrdered { what, .. } if what.changes_state() => {
+                Some(std::mem::discriminant(what))
+            }
             _ => None,
         })
         .collect();

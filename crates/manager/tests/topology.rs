@@ -45,16 +45,16 @@ pub fn look(id: u32) -> ServerState {
         durability: DurabilitySettings { flush_log_at_commit: 1, sync_binlog: 1 },
         semi_sync_source: None,
         semi_sync_replica: None,
-        semi_sync_lack: None,
-        lead_lack: None,
+        semi_sync_unavailable: None,
+        missing_privilege: None,
         channels: Vec::new(),
         replicas: Vec::new(),
         dump_hosts: Vec::new(),
-        unasked: Vec::new(),
+        unanswered: Vec::new(),
     }
 }
 
-pub fn unasked(question: OptionalQuery) -> UnansweredQuery {
+pub fn unanswered(question: OptionalQuery) -> UnansweredQuery {
     UnansweredQuery {
         question,
         privilege: "REPLICA MONITOR",
@@ -76,10 +76,10 @@ pub fn from(host: &str, port: u16, source: Option<u32>) -> ReplicaChannel {
         sql_error: None,
         lag_seconds: Some(0),
         delay_seconds: 0,
-        by_gtids: true,
+        uses_gtids: true,
         received: gtids(""),
-        received_to: ("binlog.000001".into(), 400),
-        executed_to: ("binlog.000001".into(), 400),
+        received_position: ("binlog.000001".into(), 400),
+        executed_position: ("binlog.000001".into(), 400),
     }
 }
 
@@ -107,7 +107,7 @@ pub fn plan(servers: &[&str]) -> ClusterPlan {
         relay: RelayPlan {
             server_id: 4201,
             semi_sync: false,
-            listens: vec![ListenerPlan {
+            listeners: vec![ListenerPlan {
                 address: "0.0.0.0:3307".into(),
                 server_id: 4201,
                 uuid: "99999999-9999-9999-9999-999999999999".into(),
@@ -183,7 +183,7 @@ fn replicas_hang_below_a_relay_on_another_machine() {
         relay: RelayPlan {
             server_id: 4202,
             semi_sync: true,
-            listens: vec![listen("relay2:3307", "88888888-8888-8888-8888-888888888888")],
+            listeners: vec![listen("relay2:3307", "88888888-8888-8888-8888-888888888888")],
             state: None,
         },
         silent: None,
@@ -311,14 +311,14 @@ fn what_is_wrong_with_a_replica_is_named() {
         &|look| (look.channels[0].sql_running, look.channels[0].sql_error) = (false, error()),
         ProblemCode::SqlStopped,
     );
-    check(&|look| look.channels[0].by_gtids = false, ProblemCode::NotByGtids);
+    check(&|look| look.channels[0].uses_gtids = false, ProblemCode::NotByGtids);
     check(&|look| look.channels[0].lag_seconds = Some(11), ProblemCode::Lagging);
     check(&|look| look.server_id = 1, ProblemCode::SameServerId);
     check(&|look| look.version = "8.4.3".into(), ProblemCode::OlderThanSource);
     check(&|look| look.executed = gtids(&format!("{}:1-3", UUIDS[1])), ProblemCode::PurgedBeforeRead);
     check(&|look| look.executed = gtids(&format!("{}:1-10,{}:1", UUIDS[1], UUIDS[2])), ProblemCode::Errant);
     check(&|look| look.executed = gtids(&format!("{}:1-11", UUIDS[1])), ProblemCode::Ahead);
-    check(&|look| look.unasked = vec![unasked(OptionalQuery::Replication)], ProblemCode::NotAsked);
+    check(&|look| look.unanswered = vec![unanswered(OptionalQuery::Replication)], ProblemCode::NotAsked);
     // Nothing is wrong with one that is told to stay behind, or that has received what it lacks.
     let mut late = follows(2, from("db1", 3306, Some(1)));
     (late.channels[0].lag_seconds, late.channels[0].delay_seconds) = (Some(60), 60);
@@ -341,7 +341,7 @@ fn what_could_not_be_asked_is_unknown() {
             OptionalQuery::DumpThreads,
             OptionalQuery::SemiSyncPersistence,
         ];
-        ServerState { unasked: questions.map(unasked).into(), ..look(id) }
+        ServerState { unanswered: questions.map(unanswered).into(), ..look(id) }
     };
     let cluster = build_tree(&plan(&["db2"]), &[seen("db2", blind(2)), seen("db1", blind(1))]);
     // Not that it replicates from nothing.
@@ -385,7 +385,7 @@ fn a_channel_that_stands_still_has_no_lag() {
 #[test]
 fn who_could_not_wait_for_acks_is_told_unless_nobody_wants_it_as_primary() {
     let mut replica = follows(2, from("db1", 3306, Some(1)));
-    replica.semi_sync_lack = Some("TW-SES-0019: run: GRANT".to_owned());
+    replica.semi_sync_unavailable = Some("TW-SES-0019: run: GRANT".to_owned());
     let told = |semi_sync: bool, promotion: Promotion| {
         let mut plan = plan(&["db2"]);
         plan.relay.semi_sync = semi_sync;
@@ -410,7 +410,7 @@ fn what_is_wrong_with_the_primary_is_named() {
         waiting_sessions: 0,
         acknowledged: 0,
         unacknowledged: 0,
-        after_restart: true,
+        survives_restart: true,
     };
     let check = |change: &dyn Fn(&mut ServerState, &mut SemiSyncSource), expected: &[ProblemCode]| {
         let (mut primary, mut semi_sync) = (look(1), healthy.clone());
@@ -443,7 +443,7 @@ fn a_receiving_side_says_what_it_knows_of_its_source() {
         Some(other) => panic!("{other:?}"),
     };
     let running = from("db1", 3306, Some(1));
-    let more = ReplicaChannel { received_to: ("binlog.000001".into(), 500), ..running.clone() };
+    let more = ReplicaChannel { received_position: ("binlog.000001".into(), 500), ..running.clone() };
     assert_eq!(says(&running, None), "streaming None");
     assert_eq!(says(&running, Some(&running)), "streaming None");
     assert_eq!(says(&more, Some(&running)), "streaming Some(9)");

@@ -11,6 +11,7 @@ use tailwater_manager::candidates::{
     Advantage, BackfillSource, CandidateAssessment, CandidateRanking, Drawback, ExclusionReason,
     ServerVersion,
 };
+use tailwater_manager::cluster_watch::watch_checkpoint::StoredCheckpoint;
 use tailwater_manager::failover::{Audit, AuditEntry, AuditEvent, RunAction, RunKind, RunOutcome, RunPhase};
 use tailwater_manager::lossless::PossibleLoss;
 
@@ -100,8 +101,8 @@ fn ends() -> Vec<RunOutcome> {
     vec![
         RunOutcome::Promoted { server: server.clone(), left: act() },
         RunOutcome::Unchanged { refusal: refusal.clone() },
-        RunOutcome::Undone { refusal: refusal.clone(), stays: act() },
-        RunOutcome::Incomplete { refusal, to_undo: act(), stays: act() },
+        RunOutcome::Undone { refusal: refusal.clone(), irreversible: act() },
+        RunOutcome::Incomplete { refusal, to_undo: act(), irreversible: act() },
         RunOutcome::Planned { server, acts: act(), expected_ms: 7 },
     ]
 }
@@ -134,22 +135,22 @@ fn choice() -> CandidateRanking {
         Drawback::Slow { ms: 5 },
         Drawback::LeavesBehind { servers: vec!["db3".to_owned()] },
     ];
-    let favour = vec![
+    let advantages = vec![
         Advantage::Preferred,
         Advantage::ReceivedAll,
         Advantage::ExecutedAll,
         Advantage::Durable,
         Advantage::SameRegion,
     ];
-    let supplies = vec![BackfillSource { from: "relay1".to_owned(), from_log: true, what: text.clone() }];
+    let backfills = vec![BackfillSource { from: "relay1".to_owned(), from_log: true, what: text.clone() }];
     CandidateRanking {
         ranked: vec![CandidateAssessment {
             server: "db2".to_owned(),
             excluded,
             against,
-            favour,
+            advantages,
             lacks: Some(text.clone()),
-            supplies,
+            backfills,
             drains: Some(text),
         }],
     }
@@ -174,7 +175,7 @@ fn audit() -> Audit {
         token: Some(7),
         steps: steps.map(|((note, phase), at_ms)| AuditEntry { at_ms, phase, note }).collect(),
         holds: Some("0-1-9".to_owned()),
-        may_be_missing: Some(PossibleLoss {
+        possible_loss: Some(PossibleLoss {
             after: Some("0-1-9".to_owned()),
             known: Some("0-1-10".to_owned()),
             held_by: vec!["relay2".to_owned()],
@@ -243,6 +244,20 @@ fn audit_records_keep_their_spelling() {
 #[test]
 fn failover_guards_keep_their_spelling() {
     is_read_and_written_as(&guard(), include_str!("wire_format/guard.json"));
+}
+
+/// Only this binary reads its file: it is written with the new names, and the old ones are read.
+#[test]
+fn checkpoints_of_earlier_versions_are_read() {
+    let old = include_str!("wire_format/checkpoint.json");
+    let stored: StoredCheckpoint = serde_json::from_str(old).expect("a checkpoint of an earlier version");
+    assert_eq!((stored.probed_at_ms, stored.term), (5, 7));
+    let policies = &stored.checkpoint.ack_policies;
+    assert_eq!(policies.current().unconfigured_replicas, 1);
+    assert!(policies.waits_after_restart());
+    assert_eq!(policies.relevant_policies().count(), 2);
+    let again = serde_json::to_string(&stored).expect("JSON");
+    assert_eq!(serde_json::from_str::<StoredCheckpoint>(&again).expect("a checkpoint"), stored);
 }
 
 #[test]

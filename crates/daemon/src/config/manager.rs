@@ -7,10 +7,10 @@ use serde::Deserialize;
 use tailwater_manager::actions::hook::HookArguments;
 use tailwater_manager::analysis::AnalysisSettings;
 use tailwater_manager::cluster_watch::ProbeIntervals;
-use tailwater_manager::lossless::UNVERIFIED_MS_MAX;
+use tailwater_manager::lossless::PRIMARY_STATE_MAX_AGE_MS;
 
-/// The least `agreed_after_ms`: a manager that stood still itself for less does not know it.
-const AGREED_AFTER_MS_MIN: u64 = 500;
+/// The least `unanimous_detect_after_ms`, in milliseconds: a manager does not notice a shorter stall of its own process.
+const UNANIMOUS_DETECT_AFTER_MS_MIN: u64 = 500;
 
 /// `[manager]`
 #[derive(Debug, Clone, Deserialize)]
@@ -33,9 +33,10 @@ pub struct ManagerConfig {
     /// A server that needs longer to execute what it has received is promoted only if there is no other.
     #[serde(default = "default_catch_up_ms_max")]
     pub catch_up_ms_max: u64,
-    /// How long before its last sign of life the primary may have been looked at last.
-    #[serde(default = "default_unverified_ms_max")]
-    pub unverified_ms_max: u64,
+    /// How old the last state of the primary may be, counted back from its last sign of life, in milliseconds. The old spelling
+    /// is `unverified_ms_max`.
+    #[serde(default = "default_primary_state_max_age_ms", alias = "unverified_ms_max")]
+    pub primary_state_max_age_ms: u64,
     /// As whom replicas that the manager leads read from the log; the first `[[serve.user]]` whose password is known if absent.
     pub replica_user: Option<String>,
     /// A file whose first line is the password of `replica_user`.
@@ -109,8 +110,8 @@ fn default_catch_up_ms_max() -> u64 {
     60_000
 }
 
-fn default_unverified_ms_max() -> u64 {
-    UNVERIFIED_MS_MAX
+fn default_primary_state_max_age_ms() -> u64 {
+    PRIMARY_STATE_MAX_AGE_MS
 }
 
 fn default_lease_ttl_ms() -> u64 {
@@ -135,7 +136,7 @@ impl Default for ManagerConfig {
             semi_sync_acks: default_semi_sync_acks(),
             across_regions: false,
             catch_up_ms_max: default_catch_up_ms_max(),
-            unverified_ms_max: default_unverified_ms_max(),
+            primary_state_max_age_ms: default_primary_state_max_age_ms(),
             replica_user: None,
             replica_password_file: None,
             replica_host: None,
@@ -191,12 +192,14 @@ impl ManagerConfig {
         if !(2_000..=86_400_000).contains(&self.lease_ttl_ms) {
             return Err("manager.lease_ttl_ms is 2000 to 86400000".into());
         }
-        if self.analysis.agreed_after_ms < AGREED_AFTER_MS_MIN {
-            return Err(format!("manager.analysis.agreed_after_ms is at least {AGREED_AFTER_MS_MIN}"));
+        if self.analysis.unanimous_detect_after_ms < UNANIMOUS_DETECT_AFTER_MS_MIN {
+            return Err(format!(
+                "manager.analysis.unanimous_detect_after_ms is at least {UNANIMOUS_DETECT_AFTER_MS_MIN}"
+            ));
         }
         let pace = &self.pace;
         let times =
-            [pace.ping_ms, pace.ping_timeout_ms, pace.look_ms, pace.look_timeout_ms, pace.hurried_look_ms];
+            [pace.ping_ms, pace.ping_timeout_ms, pace.poll_ms, pace.poll_timeout_ms, pace.failure_poll_ms];
         if times.into_iter().chain(pace.write_ms).any(|ms| ms < 10) {
             return Err("times of [manager.pace] are at least 10 ms".into());
         }
@@ -244,12 +247,23 @@ mod tests {
         check("etcd_ca_file = 'ca.pem'", "without manager.etcd_endpoints");
         check("lease_ttl_ms = 100", "2000");
         check("replica_password_file = 'p'", "without");
-        check("[analysis]\nagreed_after_ms = 499", "at least 500");
+        check("[analysis]\nunanimous_detect_after_ms = 499", "at least 500");
         check("[pace]\nping_ms = 1", "at least 10");
         check("[pace]\npong_ms = 100", "pong_ms");
         check("[[fence_hook]]\nname = 'off'\ncommand = []", "no program");
         let hook = "[[fence_hook]]\nname = 'off'\ncommand = ['/bin/true']\n";
         check(&format!("{hook}{}", hook.replace("fence", "route")), "a name of its own");
+    }
+
+    #[test]
+    fn old_spellings_of_keys_are_read() {
+        let old = "unverified_ms_max = 7\n[analysis]\nagreed_after_ms = 800\n\
+                   [pace]\nlook_ms = 11\nlook_timeout_ms = 12\nhurried_look_ms = 13";
+        let config = read(old).unwrap();
+        assert_eq!(config.primary_state_max_age_ms, 7);
+        assert_eq!(config.analysis.unanimous_detect_after_ms, 800);
+        let pace = &config.pace;
+        assert_eq!((pace.poll_ms, pace.poll_timeout_ms, pace.failure_poll_ms), (11, 12, 13));
     }
 
     #[test]

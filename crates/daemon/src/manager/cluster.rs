@@ -64,7 +64,7 @@ pub struct ClusterParts<H> {
     /// Whom the log follows by order, now; its own source's server if nobody.
     pub followed: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// The server that the log came from last.
-    pub logged: Box<dyn Fn() -> Option<(GtidOrigin, ServerVersion)> + Send + Sync>,
+    pub log_origin: Box<dyn Fn() -> Option<(GtidOrigin, ServerVersion)> + Send + Sync>,
     /// All relays that acknowledge.
     pub relays: Vec<WatchedRelay>,
     /// Who acts.
@@ -125,7 +125,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         let watched = watch_now(&parts, None, clock)?;
         if let Some((memory, ago_ms)) = parts.memory.read(&watched.wiring.primary.name) {
             info!(source = parts.source, ago_ms, "the manager before this one has looked at the primary");
-            watched.watch.remember(memory, ago_ms);
+            watched.watch.restore_checkpoint(memory, ago_ms);
         }
         let cluster = Arc::new(Self {
             parts,
@@ -161,7 +161,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     pub async fn change_guard(&self, change: impl Fn(&mut FailoverGuard, u64)) -> anyhow::Result<()> {
         let now_ms = self.clock.now_ms();
         self.parts.guard.change(|guard| change(guard, now_ms)).await?;
-        self.watched().watch.think_again();
+        self.watched().watch.reanalyse();
         Ok(())
     }
 
@@ -198,8 +198,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     }
 
     /// What was heard of everybody, for whoever answers for the cluster.
-    pub fn chronicle(&self) -> ClusterState {
-        self.watched().watch.chronicle()
+    pub fn cluster_state(&self) -> ClusterState {
+        self.watched().watch.cluster_state()
     }
 
     fn watched(&self) -> MutexGuard<'_, Watched> {
@@ -226,7 +226,7 @@ fn watch_now<H>(
         plan: wiring.plan.clone(),
         followers: wiring.followers.iter().map(|subject| subject.name.clone()).collect(),
         ackers: parts.relays.iter().map(|relay| relay.name.clone()).collect(),
-        logged: (parts.logged)(),
+        log_origin: (parts.log_origin)(),
     };
     let watch = ClusterWatch::start(
         cluster,

@@ -23,17 +23,17 @@ pub struct LocalEye {
 }
 
 impl RelayProbe for LocalEye {
-    fn look(&self) -> RelayProbeFuture<'_> {
+    fn probe(&self) -> RelayProbeFuture<'_> {
         let ordered = self.status.orders();
         let look = RelayProbeResult {
             is_streaming: self.status.snapshot().state == CaptureState::Streaming,
             acknowledges: self.acknowledges,
             heard_ago_ms: self.status.received_ago_ms(),
             heartbeat_ms: Some(self.status.heartbeat_ms()),
-            led: RelayAssignment {
+            assignment: RelayAssignment {
                 term: LeaseToken(ordered.token),
-                follows: ordered.follows.unwrap_or_else(|| self.own.clone()),
-                followed_in: LeaseToken(ordered.followed_in),
+                source: ordered.follows.unwrap_or_else(|| self.own.clone()),
+                assigned_term: LeaseToken(ordered.followed_in),
                 is_stopped: ordered.stopped.is_some(),
             },
         };
@@ -51,7 +51,7 @@ pub struct RemoteEye {
 }
 
 impl RelayProbe for RemoteEye {
-    fn look(&self) -> RelayProbeFuture<'_> {
+    fn probe(&self) -> RelayProbeFuture<'_> {
         Box::pin(async move {
             let text = self.relay.text().await.map_err(|unreached| unreached.failure)?;
             Ok(RelayProbeResult {
@@ -59,7 +59,7 @@ impl RelayProbe for RemoteEye {
                 acknowledges: text.acknowledges,
                 heard_ago_ms: text.heard_ago_ms,
                 heartbeat_ms: text.heartbeat_ms,
-                led: self.names.led(&text),
+                assignment: self.names.led(&text),
             })
         })
     }
@@ -90,8 +90,8 @@ impl Names {
     fn led(&self, text: &RelayText) -> RelayAssignment {
         RelayAssignment {
             term: LeaseToken(text.acker.token),
-            follows: self.follows(text),
-            followed_in: LeaseToken(text.acker.followed_in),
+            source: self.follows(text),
+            assigned_term: LeaseToken(text.acker.followed_in),
             is_stopped: text.acker.stopped_since_ms.is_some(),
         }
     }
@@ -127,7 +127,7 @@ mod tests {
             let text: RelayText = serde_json::from_str(&text).unwrap();
             let led = names.led(&text);
             assert_eq!(
-                (led.follows.as_str(), led.term, led.followed_in),
+                (led.source.as_str(), led.term, led.assigned_term),
                 (expected, LeaseToken(3), LeaseToken(0))
             );
         }

@@ -66,13 +66,13 @@ const EXPECTED: ExpectedDurations =
 /// [`SafetyRefusal::NotVerified`] if its primary was never seen.
 pub fn failover(
     id: String,
-    chronicle: &ClusterState,
+    cluster_state: &ClusterState,
     config: &ManagerConfig,
     wish: &FailoverWish,
 ) -> Result<FailoverRequest, SafetyRefusal> {
-    let cluster = chronicle.cluster();
+    let cluster = cluster_state.cluster();
     let primary = cluster.plan.primary.name.clone();
-    let known = chronicle.known().ok_or_else(|| SafetyRefusal::NotVerified {
+    let known = cluster_state.known_primary().ok_or_else(|| SafetyRefusal::NotVerified {
         primary: primary.clone(),
         reason: "it was never seen alive by this manager".to_owned(),
     })?;
@@ -84,13 +84,13 @@ pub fn failover(
         version: known.version,
         region: cluster.plan.primary.region.clone(),
         last_known: Some(known.executed),
-        regimes: chronicle.regimes().cloned(),
-        unverified_ms: known.unverified_ms,
-        unverified_ms_max: config.unverified_ms_max,
+        ack_policies: cluster_state.ack_policies().cloned(),
+        primary_state_age_ms: known.primary_state_age_ms,
+        primary_state_max_age_ms: config.primary_state_max_age_ms,
         ackers: cluster.ackers.iter().cloned().collect(),
         fence_hooks: names(&config.fence_hooks),
         route_hooks: names(&config.route_hooks),
-        direct_replicas: chronicle.direct_replicas(),
+        direct_replicas: cluster_state.direct_replicas(),
         acks_required: config.semi_sync_acks,
         wanted: wish.to.clone(),
         across_regions: wish.across_regions || config.across_regions,
@@ -107,7 +107,7 @@ pub fn failover(
 /// [`SafetyRefusal::NotVerified`] if its primary was never seen.
 pub fn switchover(
     id: String,
-    chronicle: &ClusterState,
+    cluster_state: &ClusterState,
     config: &ManagerConfig,
     wish: &SwitchoverWish,
 ) -> Result<switchover::SwitchoverRequest, SafetyRefusal> {
@@ -117,7 +117,7 @@ pub fn switchover(
         across_regions: wish.across_regions,
         ..FailoverWish::default()
     };
-    let order = failover(id, chronicle, config, &as_failover)?;
+    let order = failover(id, cluster_state, config, &as_failover)?;
     Ok(switchover::SwitchoverRequest {
         id: order.id,
         primary: order.primary,
@@ -142,19 +142,19 @@ pub fn switchover(
 /// The order of undoing or finishing what was left half done.
 pub fn recovery(
     id: String,
-    chronicle: &ClusterState,
+    cluster_state: &ClusterState,
     config: &ManagerConfig,
     traces: InterruptedRun,
 ) -> recovery::RecoveryRequest {
     let route_hooks = config.route_hooks.iter().map(|hook| hook.name.clone()).collect();
-    recovery::RecoveryRequest { id, traces, route_hooks, direct_replicas: chronicle.direct_replicas() }
+    recovery::RecoveryRequest { id, traces, route_hooks, direct_replicas: cluster_state.direct_replicas() }
 }
 
 /// The record of a run that was refused before it began.
 pub fn refused(
     id: String,
     kind: RunKind,
-    chronicle: &ClusterState,
+    cluster_state: &ClusterState,
     wish: &FailoverWish,
     refusal: SafetyRefusal,
 ) -> Box<Audit> {
@@ -162,13 +162,13 @@ pub fn refused(
         id,
         kind,
         resumes: None,
-        primary: chronicle.cluster().plan.primary.name.clone(),
+        primary: cluster_state.cluster().plan.primary.name.clone(),
         dry_run: wish.dry_run,
         allow_data_loss: wish.allow_data_loss,
         token: None,
         steps: Vec::new(),
         holds: None,
-        may_be_missing: None,
+        possible_loss: None,
         choice: None,
         pause_ms: None,
         outcome: Some(RunOutcome::Unchanged { refusal }),

@@ -222,7 +222,7 @@ impl Rejoining {
         info!(server = self.wish.server, from = self.address(), "it replicates from the log");
         replication::read_from(&mut server, &self.read_from, RECEIVE_PATIENCE).await?;
         // Not sooner: until here it is what keeps a server that restarts from acknowledging anything.
-        semi_sync::wait_no_more(&mut server).await?;
+        semi_sync::disable_after_restart(&mut server).await?;
         if server.server().flavour == Flavour::MySql {
             server.execute("SET GLOBAL super_read_only=1").await?;
         }
@@ -546,7 +546,7 @@ async fn leave(server: &mut Connection) -> anyhow::Result<()> {
 /// Whether a server takes rows the fast way (`LOAD DATA LOCAL`).
 async fn takes_files(server: &ConnectOptions) -> anyhow::Result<bool> {
     let mut connection = Connection::connect(server).await?;
-    let answer = connection.query("SELECT GLOBAL.local_infile").await?;
+    let answer = connection.query("SELECT @@GLOBAL.local_infile").await?;
     let takes = answer.scalar() == Some("1");
     connection.close().await;
     Ok(takes)

@@ -43,14 +43,15 @@ impl MemoryFile {
             })
             .ok()?;
         let boot = boot()?;
-        marked.for_one_that(&ManagerStart { primary, now_ms: now().0, boot: &boot, term: (self.term)() })
+        marked.for_start(&ManagerStart { primary, now_ms: now().0, boot: &boot, term: (self.term)() })
     }
 
     /// Keeps what is known, of a look `ago_ms` ago. It is not synced: it serves a process that comes behind this one, not a machine.
     pub fn write(&self, memory: WatchCheckpoint, ago_ms: u64) {
         let Some(boot) = boot() else { return };
         let looked_ms = now().0.saturating_sub(ago_ms);
-        let marked = StoredCheckpoint { memory, looked_ms, boot, term: (self.term)() };
+        let marked =
+            StoredCheckpoint { checkpoint: memory, probed_at_ms: looked_ms, boot, term: (self.term)() };
         let half = self.path.with_extension("half");
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let write = || -> io::Result<()> {

@@ -34,7 +34,7 @@ pub fn past(server: &str, leader: &str, newest_first: impl Iterator<Item = Audit
             ));
         }
         if audit.primary == server {
-            return match audit.may_be_missing {
+            return match audit.possible_loss {
                 Some(_) => Past::Accepted(audit.id),
                 None => Past::Proven,
             };
@@ -60,7 +60,7 @@ mod tests {
 
     fn lossy(change: Audit) -> Audit {
         let missing = PossibleLoss { after: None, known: None, held_by: Vec::new(), grows: true };
-        Audit { may_be_missing: Some(missing), ..change }
+        Audit { possible_loss: Some(missing), ..change }
     }
 
     fn refused(id: &str) -> Audit {

@@ -220,7 +220,7 @@ mod tests {
             token: Some(term),
             steps: vec![AuditEntry { at_ms: 1, phase: RunPhase::Pause, note }],
             holds: None,
-            may_be_missing: None,
+            possible_loss: None,
             choice: None,
             pause_ms: None,
             outcome: None,
@@ -229,7 +229,7 @@ mod tests {
 
     fn undone(mut audit: Audit) -> Audit {
         let refusal = SafetyRefusal::NoLease { reason: "as the test says".to_owned() };
-        audit.outcome = Some(RunOutcome::Undone { refusal, stays: Vec::new() });
+        audit.outcome = Some(RunOutcome::Undone { refusal, irreversible: Vec::new() });
         audit
     }
 
@@ -285,7 +285,7 @@ mod tests {
             note: AuditEvent::ActionAnswered { number: 1, outcome: "done".to_owned(), text },
         });
         let missing = PossibleLoss { after: None, known: None, held_by: Vec::new(), grows: true };
-        long.may_be_missing = Some(missing.clone());
+        long.possible_loss = Some(missing.clone());
         let records = with(Vec::new(), &long);
         assert_eq!(records[0].steps.len(), 2);
         assert!(records[0].to_string().chars().count() < 2 * ANSWER_CHARS_MAX + 200);
@@ -295,7 +295,7 @@ mod tests {
         let records = with(records, &promoted(held("c", 3), "db3"));
         assert_eq!(ids(&records), ["a", "c"]);
         assert!(records[0].steps.is_empty() && !records[1].steps.is_empty());
-        assert_eq!(records[0].may_be_missing, Some(missing));
+        assert_eq!(records[0].possible_loss, Some(missing));
         let many = (0..2 * CHANGES_MAX)
             .fold(records, |records, at| with(records, &promoted(held(&format!("d{at}"), 3), "db3")));
         assert_eq!(many.len(), CHANGES_MAX + 1);

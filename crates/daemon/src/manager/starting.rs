@@ -13,10 +13,10 @@ use tailwater_manager::actions::executor_config::{
 use tailwater_manager::actions::replication::{ReplicaTls, ReplicationSource};
 use tailwater_manager::actions::{Hook, ServerExecutor};
 use tailwater_manager::candidates::{GtidOrigin, ServerVersion};
-use tailwater_manager::cluster_watch::cluster_state::origin_named;
+use tailwater_manager::cluster_watch::cluster_state::gtid_origin;
 use tailwater_manager::cluster_watch::{ClusterState, WatchedRelay};
 use tailwater_manager::driver::AuditFolder;
-use tailwater_manager::lease::ABOVE;
+use tailwater_manager::lease::TERM_FLOOR_KEY;
 use tailwater_relay::{CaptureAcker, CaptureStatus};
 use tailwater_session::Secret;
 
@@ -91,12 +91,12 @@ fn start_cluster(
             let status = Arc::clone(&capture.status);
             Box::new(move || status.orders().follows)
         },
-        logged: Box::new({
+        log_origin: Box::new({
             let log = capture.log.clone();
-            move || logged(&log)
+            move || log_origin(&log)
         }),
         relays,
-        hands: Box::new(move |id, wiring, chronicle| acting.actor(id, wiring, chronicle)),
+        hands: Box::new(move |id, wiring, cluster_state| acting.actor(id, wiring, cluster_state)),
         feeds: feeds.clone(),
         lease: lease.handle(),
         guard: KeptGuard::open(
@@ -106,7 +106,7 @@ fn start_cluster(
         records: AuditFolder::new(folder.join(&source.name)),
         shared: leasing::beside(managing, name, &source.name, "run")?
             .map(|etcd| Arc::new(SharedRecords::new(etcd))),
-        above: leasing::beside(managing, name, &source.name, ABOVE)?
+        above: leasing::beside(managing, name, &source.name, TERM_FLOOR_KEY)?
             .map(|etcd| Above::new(etcd, Duration::from_millis(managing.lease_ttl_ms))),
         memory: {
             let status = Arc::clone(&capture.status);
@@ -128,9 +128,9 @@ fn start_cluster(
 }
 
 /// What the log says of the server that it came from last.
-fn logged(log: &LogHandle) -> Option<(GtidOrigin, ServerVersion)> {
+fn log_origin(log: &LogHandle) -> Option<(GtidOrigin, ServerVersion)> {
     let source = log.source()?;
-    let origin = origin_named(source.flavour, source.server_uuid.as_deref(), source.server_id)?;
+    let origin = gtid_origin(source.flavour, source.server_uuid.as_deref(), source.server_id)?;
     // Logs of earlier versions have MariaDB's version as its greeting spells it.
     let version = source.server_version.trim_start_matches("5.5.5-");
     Some((origin, ServerVersion::read(version)))
@@ -142,12 +142,12 @@ fn relays(config: &Config, source: &SourceConfig, capture: &OwnCapture) -> anyho
     let names = Names::of(&wiring);
     let own = WatchedRelay {
         name: OWN_RELAY.to_owned(),
-        eye: Arc::new(LocalEye {
+        probe: Arc::new(LocalEye {
             status: Arc::clone(&capture.status),
             acknowledges: source.semi_sync,
             own: wiring.own,
         }),
-        port: Arc::new(LocalAcker::new(OWN_RELAY, capture.acker.clone())),
+        control: Arc::new(LocalAcker::new(OWN_RELAY, capture.acker.clone())),
     };
     // One that does not acknowledge is no acker, and proves nothing.
     let mut relays = if source.semi_sync { vec![own] } else { Vec::new() };
@@ -155,8 +155,8 @@ fn relays(config: &Config, source: &SourceConfig, capture: &OwnCapture) -> anyho
         let remote = RemoteRelay::of(other)?;
         relays.push(WatchedRelay {
             name: other.name.clone(),
-            eye: Arc::new(RemoteEye { relay: remote.clone(), names: names.clone() }),
-            port: Arc::new(remote),
+            probe: Arc::new(RemoteEye { relay: remote.clone(), names: names.clone() }),
+            control: Arc::new(remote),
         });
     }
     Ok(relays)
@@ -196,9 +196,9 @@ impl Acting {
         &self,
         id: &str,
         wiring: &ClusterWiring,
-        chronicle: &ClusterState,
+        cluster_state: &ClusterState,
     ) -> anyhow::Result<ServerExecutor> {
-        let known = chronicle.known();
+        let known = cluster_state.known_primary();
         let known = known.ok_or_else(|| {
             anyhow!("the primary was never seen alive by this manager, and its log is empty")
         })?;
@@ -213,10 +213,10 @@ impl Acting {
             member: wiring.plan.primary.clone(),
             feed: None,
         };
-        let ackers = self.relays.iter().map(|relay| (relay.name.clone(), Arc::clone(&relay.port)));
+        let ackers = self.relays.iter().map(|relay| (relay.name.clone(), Arc::clone(&relay.control)));
         Ok(ServerExecutor::new(ExecutorConfig {
             run: id.to_owned(),
-            primary: primary.party(),
+            primary: primary.hook_server(),
             flavour: known.origin.flavour(),
             version: known.version,
             servers: servers.collect(),
@@ -287,12 +287,12 @@ fn account(managing: &ManagerConfig, serves: &[&ServeConfig]) -> anyhow::Result<
 }
 
 fn log(managing: &ManagerConfig, serve: &ServeConfig, account: &ReplicaAccount) -> RelayEndpoint {
-    let listens = match serve.listen.ip() {
+    let listeners = match serve.listen.ip() {
         ip if ip.is_unspecified() => own_name(),
         IpAddr::V4(ip) => ip.to_string(),
         IpAddr::V6(ip) => ip.to_string(),
     };
-    let host = managing.replica_host.clone().unwrap_or(listens);
+    let host = managing.replica_host.clone().unwrap_or(listeners);
     let mut address =
         ReplicationSource::new(&host, serve.listen.port(), &account.user, account.password.clone());
     if serve.tls == ServeTlsConfig::Required {

@@ -125,7 +125,7 @@ pub(super) fn other_relay(relay: &RelayConfig) -> anyhow::Result<RemoteRelay> {
         Some(uuid) => Uuid::parse_str(uuid).context("serve_server_uuid")?.to_string(),
         None => own_uuid(source, relay.server_id),
     };
-    let listens = relay.serves.iter().map(|address| ListenerPlan {
+    let listeners = relay.serves.iter().map(|address| ListenerPlan {
         address: address.clone(),
         server_id: relay.server_id,
         uuid: uuid.clone(),
@@ -135,7 +135,7 @@ pub(super) fn other_relay(relay: &RelayConfig) -> anyhow::Result<RemoteRelay> {
         relay: RelayPlan {
             server_id: relay.server_id,
             semi_sync: true,
-            listens: listens.collect(),
+            listeners: listeners.collect(),
             state: None,
         },
         silent: None,

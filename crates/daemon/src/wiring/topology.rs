@@ -73,7 +73,7 @@ fn cluster(config: &Config, source: &SourceConfig, leader: Option<&str>) -> anyh
     };
     for serve in config.serves.iter().filter(|serve| serve.source == *name) {
         let (server_id, uuid) = identity_of(source, serve)?;
-        plan.relay.listens.push(ListenerPlan { address: serve.listen.to_string(), server_id, uuid });
+        plan.relay.listeners.push(ListenerPlan { address: serve.listen.to_string(), server_id, uuid });
     }
     for relay in config.relays.iter().filter(|relay| relay.source == *name) {
         plan.others.push(other_relay(relay).with_context(|| format!("relay {}", relay.name))?);

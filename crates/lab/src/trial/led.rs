@@ -201,7 +201,7 @@ pub fn report(config: &Path) -> Option<ClusterReport> {
 pub async fn wait_writable(server: &Server) -> anyhow::Result<()> {
     let begun = Instant::now();
     loop {
-        let read_only = server.sql("SELECT global.read_only").await.context("is it writable?")?;
+        let read_only = server.sql("SELECT @@global.read_only").await.context("is it writable?")?;
         if read_only == ["0"] {
             return Ok(());
         }

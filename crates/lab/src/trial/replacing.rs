@@ -78,7 +78,7 @@ pub async fn replace(
         first_commit_ms,
         ledger,
         acknowledged_before,
-        is_lossless: audit.may_be_missing.is_none()
+        is_lossless: audit.possible_loss.is_none()
             && matches!(audit.outcome, Some(RunOutcome::Promoted { .. })),
         primary,
     })
@@ -92,7 +92,7 @@ pub(crate) fn first_commit(options: ConnectOptions) -> JoinHandle<anyhow::Result
         loop {
             ensure!(Instant::now() < until, "{} takes no writes", options.endpoint);
             // An administrator may write where a client may not, so this one waits for what clients wait for.
-            let asked = connection.query("SELECT global.read_only").await?;
+            let asked = connection.query("SELECT @@global.read_only").await?;
             let is_writable = asked.rows.first().and_then(|row| row.get_str(0)) == Some("0");
             if is_writable && connection.execute("CREATE DATABASE IF NOT EXISTS tw_demo").await.is_ok() {
                 return Ok(Instant::now());

@@ -37,7 +37,7 @@ pub(super) async fn supply(
         drain(connection, patience).await?;
         read_from(connection, &address, patience.saturating_sub(begun.elapsed())).await?;
     }
-    until_received(connection, &wanted, begun, patience).await
+    wait_until_received(connection, &wanted, begun, patience).await
 }
 
 /// Has a replica read from the log from now on.
@@ -83,7 +83,7 @@ async fn reads_from(connection: &mut Connection, address: &ReplicationSource) ->
     Ok(channel.is_some_and(|channel| address.is_source_of(&channel) && channel.io == IoState::Running))
 }
 
-async fn until_received(
+async fn wait_until_received(
     connection: &mut Connection,
     wanted: &RequiredGtids,
     begun: Instant,

@@ -55,9 +55,9 @@ impl ServerConnections {
             });
         }
         let mut lacking = HashMap::new();
-        while let Some(joined) = tasks.join_next().await {
+        while let Some(weakest_of) = tasks.join_next().await {
             // One that is not reached is told so by the look.
-            let Ok(Some((name, connection, checked))) = joined else { continue };
+            let Ok(Some((name, connection, checked))) = weakest_of else { continue };
             if let Err(error @ SessionError::MissingGrant { .. }) = checked {
                 lacking.insert(name.clone(), format!("{}: {error}", error.code()));
             }

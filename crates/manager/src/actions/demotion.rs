@@ -46,7 +46,7 @@ pub(super) async fn demote(
         let reason = format!("it has executed {more}, which nobody acknowledged; run: tailwater rejoin");
         return Err(failed(connection, DOING, reason));
     }
-    semi_sync::unmake_source(connection, semi_sync::SemiSyncSides::default()).await?;
+    semi_sync::disable_source(connection, semi_sync::SemiSyncSides::default()).await?;
     // What it wrote itself it does not ask for again.
     let log = ReplicationSource { position: ReplicaPosition::WithOwnWrites, ..log.clone() };
     read_from(connection, &log, patience.saturating_sub(begun.elapsed())).await
@@ -56,7 +56,7 @@ pub(super) async fn demote(
 /// commits wait for ACKs: they would be told that it is done.
 async fn end_clients(connection: &mut Connection, patience: Duration) -> Result<(), ManagerError> {
     let begun = Instant::now();
-    let found = process_list::that_may_hold(connection).await?;
+    let found = process_list::blocking_candidates(connection).await?;
     let mut there: BTreeSet<u64> = found.iter().map(|session| session.id).collect();
     let mut ended = BTreeSet::new();
     info!(server = connection.endpoint(), sessions = there.len(), "ending the sessions of clients");

@@ -28,7 +28,7 @@ pub struct ManagedServer {
 
 impl ManagedServer {
     /// As hooks are told of it.
-    pub fn party(&self) -> HookServer {
+    pub fn hook_server(&self) -> HookServer {
         let name = self.subject.name.clone();
         match &self.subject.connect.endpoint {
             Endpoint::Tcp { host, port } => HookServer { name, host: host.clone(), port: *port },

@@ -111,14 +111,14 @@ impl HookContext {
     /// The options of MHA that say something here.
     fn mha_arguments(&self) -> Vec<String> {
         let mut out = vec![format!("--command={}", self.purpose.command())];
-        let mut party = |prefix: &str, party: &HookServer| {
-            out.push(format!("--{prefix}_host={}", party.host));
-            out.push(format!("--{prefix}_ip={}", party.host));
-            out.push(format!("--{prefix}_port={}", party.port));
+        let mut hook_server = |prefix: &str, hook_server: &HookServer| {
+            out.push(format!("--{prefix}_host={}", hook_server.host));
+            out.push(format!("--{prefix}_ip={}", hook_server.host));
+            out.push(format!("--{prefix}_port={}", hook_server.port));
         };
-        party("orig_master", &self.old);
+        hook_server("orig_master", &self.old);
         if let Some(new) = &self.new {
-            party("new_master", new);
+            hook_server("new_master", new);
         }
         out
     }

@@ -31,7 +31,7 @@ struct ServerActions {
 /// The turn of an act on a server. It is over when something undoes what was begun there.
 #[derive(Debug)]
 pub(super) struct ActionGuard<'a> {
-    begun: &'a InFlightActions,
+    in_flight: &'a InFlightActions,
     server: &'a str,
     round: u64,
     rounds: watch::Receiver<u64>,
@@ -40,21 +40,21 @@ pub(super) struct ActionGuard<'a> {
 impl InFlightActions {
     /// For an act beside others.
     pub(super) fn act<'a>(&'a self, server: &'a str) -> ActionGuard<'a> {
-        self.turn(server, 0)
+        self.guard(server, 0)
     }
 
     /// For an act that undoes: all turns there are before are over.
     pub(super) fn undo<'a>(&'a self, server: &'a str) -> ActionGuard<'a> {
-        self.turn(server, 1)
+        self.guard(server, 1)
     }
 
-    fn turn<'a>(&'a self, server: &'a str, further: u64) -> ActionGuard<'a> {
+    fn guard<'a>(&'a self, server: &'a str, further: u64) -> ActionGuard<'a> {
         let mut servers = self.lock();
         let there = servers.entry(server.to_owned()).or_default();
         there.round.send_modify(|round| *round += further);
         let rounds = there.round.subscribe();
         let round = *rounds.borrow();
-        ActionGuard { begun: self, server, round, rounds }
+        ActionGuard { in_flight: self, server, round, rounds }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, ServerActions>> {
@@ -64,7 +64,7 @@ impl InFlightActions {
 
 impl ActionGuard<'_> {
     /// Is back when it is over.
-    pub(super) async fn over(&self) {
+    pub(super) async fn ended(&self) {
         let mut rounds = self.rounds.clone();
         if rounds.wait_for(|round| *round != self.round).await.is_err() {
             // Nobody is left who could end it.
@@ -76,8 +76,8 @@ impl ActionGuard<'_> {
     ///
     /// # Errors
     /// [`ManagerError::ActionFailed`] if the turn is over: whoever ended it does not know this session.
-    pub(super) fn tells(&self, connection: &Connection) -> Result<(), ManagerError> {
-        let mut servers = self.begun.lock();
+    pub(super) fn register(&self, connection: &Connection) -> Result<(), ManagerError> {
+        let mut servers = self.in_flight.lock();
         let there = servers.get_mut(self.server).filter(|there| *there.round.borrow() == self.round);
         let Some(there) = there else {
             let reason = "it is undone already".to_owned();
@@ -88,13 +88,13 @@ impl ActionGuard<'_> {
     }
 
     /// The session has answered all that it was told.
-    pub(super) fn answered(&self, session: u32) {
+    pub(super) fn finish(&self, session: u32) {
         self.forget(&BTreeSet::from([session]));
     }
 
     /// Sessions of turns that are over, which have not answered.
-    pub(super) fn told_before(&self) -> BTreeSet<u32> {
-        let servers = self.begun.lock();
+    pub(super) fn sessions_of_ended_guards(&self) -> BTreeSet<u32> {
+        let servers = self.in_flight.lock();
         let sessions = servers.get(self.server).map(|there| &there.sessions);
         let before = sessions.into_iter().flatten().filter(|(_, round)| **round < self.round);
         before.map(|(session, _)| *session).collect()
@@ -102,7 +102,7 @@ impl ActionGuard<'_> {
 
     /// These sessions are no more, or have answered.
     pub(super) fn forget(&self, sessions: &BTreeSet<u32>) {
-        if let Some(there) = self.begun.lock().get_mut(self.server) {
+        if let Some(there) = self.in_flight.lock().get_mut(self.server) {
             there.sessions.retain(|session, round| *round > self.round || !sessions.contains(session));
         }
     }

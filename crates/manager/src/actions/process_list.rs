@@ -109,7 +109,7 @@ async fn list_in(connection: &mut Connection, schema: &str) -> Result<Vec<Proces
 ///
 /// # Errors
 /// Those of the conversation.
-pub(super) async fn that_may_hold(
+pub(super) async fn blocking_candidates(
     connection: &mut Connection,
 ) -> Result<Vec<ProcessListEntry>, ManagerError> {
     let answer = connection

@@ -28,7 +28,7 @@ pub(super) struct PromotionState {
     pub(super) executed: GtidSet,
     /// Once it waits for ACKs: for how many, and how that stood before.
     waits: Option<(u32, semi_sync::SemiSyncSides)>,
-    /// How it was prepared, until [`settle_source`].
+    /// How it was prepared, until [`persist_source`].
     unsettled: Option<semi_sync::PreparedSource>,
     /// Clients may write.
     writable: bool,
@@ -112,7 +112,7 @@ async fn beyond(connection: &mut Connection, brought: &GtidSet) -> Result<Option
 }
 
 /// Has it wait for ACKs, read-only as it is. Tells what has to be known. Where it was prepared nothing is done that takes time;
-/// [`settle_source`] does that.
+/// [`persist_source`] does that.
 pub(super) async fn make_source(
     connection: &mut Connection,
     ready: Option<PromotionState>,
@@ -127,7 +127,7 @@ pub(super) async fn make_source(
     unchanged(connection, &ready).await?;
     let (now, note) = match prepared {
         Some(prepared) => {
-            semi_sync::begin_waiting(connection, &prepared).await?;
+            semi_sync::enable_waiting(connection, &prepared).await?;
             ready.unsettled = Some(prepared);
             (prepared.before, None)
         }
@@ -140,7 +140,7 @@ pub(super) async fn make_source(
 }
 
 /// Does what [`make_source`] left, and has it forget its source.
-pub(super) async fn settle_source(
+pub(super) async fn persist_source(
     connection: &mut Connection,
     ready: Option<PromotionState>,
 ) -> Result<(PromotionState, Option<String>), ManagerError> {
@@ -170,7 +170,7 @@ pub(super) async fn make_writable(
         return Ok(ready);
     }
     unchanged(connection, &ready).await?;
-    semi_sync::is_waiting(connection, acks).await?;
+    semi_sync::verify_waiting(connection, acks).await?;
     forget(connection).await?;
     read_only::make_writable(connection).await?;
     ready.writable = true;
@@ -187,7 +187,7 @@ pub(super) async fn make_read_only(
 
 /// Undoes [`make_source`], and what [`drain`] and [`make_writable`] stopped: it replicates again, from where it did; from
 /// the log if it has forgotten that.
-pub(super) async fn unmake_source(
+pub(super) async fn disable_source(
     connection: &mut Connection,
     setup: &ExecutorConfig,
     server: &ManagedServer,
@@ -198,7 +198,7 @@ pub(super) async fn unmake_source(
         return Err(not_prepared(connection, "clients may write to it: make it read-only first"));
     }
     let before = ready.and_then(|ready| ready.waits).map(|(_, before)| before).unwrap_or_default();
-    semi_sync::unmake_source(connection, before).await?;
+    semi_sync::disable_source(connection, before).await?;
     if let Some(feed) = &server.feed {
         return feed.resume().await.map_err(|error| channel_failed(connection, "go on", error));
     }

@@ -24,9 +24,9 @@ const END_PATIENCE: Duration = Duration::from_secs(3);
 /// read-only.
 ///
 /// # Errors
-/// As [`end_told`], and nothing is changed then; those of the conversation.
+/// As [`kill_pending_changes`], and nothing is changed then; those of the conversation.
 pub async fn make_writable(connection: &mut Connection) -> Result<(), ManagerError> {
-    end_told(connection, &BTreeSet::new()).await?;
+    kill_pending_changes(connection, &BTreeSet::new()).await?;
     let settings = match connection.server().flavour {
         Flavour::MySql => "GLOBAL super_read_only = 0, GLOBAL read_only = 0",
         Flavour::MariaDb => "GLOBAL read_only = 0",
@@ -40,7 +40,7 @@ pub async fn make_writable(connection: &mut Connection) -> Result<(), ManagerErr
 /// # Errors
 /// As [`make_writable`]; the server's own (1205) if commits did not end in time.
 pub async fn make_read_only(connection: &mut Connection, patience: Duration) -> Result<(), ManagerError> {
-    end_told(connection, &BTreeSet::new()).await?;
+    kill_pending_changes(connection, &BTreeSet::new()).await?;
     let seconds = patience.as_secs().max(1);
     run(connection, &format!("SET SESSION lock_wait_timeout = {seconds}")).await?;
     run(connection, &read_only(connection)).await
@@ -60,7 +60,10 @@ pub(super) fn read_only(connection: &Connection) -> String {
 ///
 /// # Errors
 /// [`ManagerError::ActionTimeout`] if one does not end; those of the conversation.
-pub(super) async fn end_told(connection: &mut Connection, told: &BTreeSet<u32>) -> Result<(), ManagerError> {
+pub(super) async fn kill_pending_changes(
+    connection: &mut Connection,
+    told: &BTreeSet<u32>,
+) -> Result<(), ManagerError> {
     let begun = Instant::now();
     let own = connection.server().connection_id;
     loop {
@@ -94,7 +97,7 @@ pub(super) async fn end_told(connection: &mut Connection, told: &BTreeSet<u32>) 
 /// # Errors
 /// Those of the conversation.
 pub async fn is_writable(connection: &mut Connection) -> Result<bool, ManagerError> {
-    let answer = connection.query("SELECT global.read_only").await?;
+    let answer = connection.query("SELECT @@global.read_only").await?;
     // MariaDB 12 has words for it.
     Ok(matches!(answer.scalar(), Some("0" | "OFF")))
 }

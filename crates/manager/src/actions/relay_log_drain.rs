@@ -94,18 +94,18 @@ pub async fn drain(connection: &mut Connection, patience: Duration) -> Result<Gt
 async fn drain_in(connection: &mut Connection, patience: Duration) -> Result<GtidSet, ManagerError> {
     let words = ReplicationDialect::of(connection);
     let Some(first) = status(connection).await? else { return executed(connection).await };
-    if !first.by_gtids && words.flavour == Flavour::MariaDb {
+    if !first.uses_gtids && words.flavour == Flavour::MariaDb {
         let reason = "it does not replicate by GTIDs, so what it has received is not known; run there: STOP SLAVE, \
                       CHANGE MASTER TO MASTER_USE_GTID = slave_pos, START SLAVE";
         return Err(failed(connection, DOING, reason.to_owned()));
     }
-    let mut by_place = false;
-    let drained = step_by_step(connection, &words, &first, &mut by_place, patience).await;
-    if drained.is_ok() && by_place {
+    let mut at_position = false;
+    let drained = step_by_step(connection, &words, &first, &mut at_position, patience).await;
+    if drained.is_ok() && at_position {
         restore(connection, &words, &first).await?;
-    } else if by_place && words.flavour == Flavour::MariaDb {
+    } else if at_position && words.flavour == Flavour::MariaDb {
         // By GTIDs again, or the next attempt could not tell what it has received.
-        change_at_place(connection, &words, &first.name, "MASTER_USE_GTID=slave_pos", first.delay_seconds)
+        change_at_position(connection, &words, &first.name, "MASTER_USE_GTID=slave_pos", first.delay_seconds)
             .await?;
     }
     drained
@@ -115,7 +115,7 @@ async fn step_by_step(
     connection: &mut Connection,
     words: &ReplicationDialect,
     first: &ReplicaChannel,
-    by_place: &mut bool,
+    at_position: &mut bool,
     patience: Duration,
 ) -> Result<GtidSet, ManagerError> {
     let begun = Instant::now();
@@ -144,12 +144,12 @@ async fn step_by_step(
                 run(connection, &words.verb(words.stop, "SQL_THREAD", name)).await?;
                 run(connection, &words.change(name, &["SOURCE_DELAY=0".to_owned()])).await?;
                 run(connection, &words.verb(words.start, "SQL_THREAD", name)).await?;
-                *by_place = true;
+                *at_position = true;
             }
             DrainStep::ResumeAtPosition => {
                 starts += 1;
-                *by_place = true;
-                received = go_on_by_place(connection, words, &channel, &received).await?;
+                *at_position = true;
+                received = resume_at_position(connection, words, &channel, &received).await?;
             }
             DrainStep::StopReceiving => run(connection, &words.verb(words.stop, "IO_THREAD", name)).await?,
             DrainStep::Wait => _ = wait_executed_for(connection, &received, begun, patience).await?,
@@ -226,14 +226,14 @@ pub async fn wait_executed(
 }
 
 /// Stops it whole, and has the applier go on at its place in the relay log, without a delay. Tells what it has received.
-async fn go_on_by_place(
+async fn resume_at_position(
     connection: &mut Connection,
     words: &ReplicationDialect,
     channel: &ReplicaChannel,
     received: &GtidSet,
 ) -> Result<GtidSet, ManagerError> {
     let name = &channel.name;
-    if words.flavour == Flavour::MariaDb && !has_one_place(connection, received).await? {
+    if words.flavour == Flavour::MariaDb && !has_single_position(connection, received).await? {
         let reason = "relay logs hold several domains, which are executed side by side, so that their place is not one; \
                       run there: START SLAVE, while its source answers";
         return Err(failed(connection, DOING, reason.to_owned()));
@@ -242,17 +242,17 @@ async fn go_on_by_place(
     // It may have received more until it stopped.
     let stopped = status(connection).await?.map(|channel| channel.received);
     let received = stopped.and_then(|last| received.union(&last).ok()).unwrap_or_else(|| received.clone());
-    let by_place = match words.flavour {
+    let at_position = match words.flavour {
         Flavour::MySql => "SOURCE_AUTO_POSITION=0",
         Flavour::MariaDb => "MASTER_USE_GTID=no",
     };
-    change_at_place(connection, words, name, by_place, 0).await?;
+    change_at_position(connection, words, name, at_position, 0).await?;
     run(connection, &words.verb(words.start, "SQL_THREAD", name)).await?;
     Ok(received)
 }
 
 /// Changes a replica, which it stops, and keeps its relay log and its place in it.
-async fn change_at_place(
+async fn change_at_position(
     connection: &mut Connection,
     words: &ReplicationDialect,
     name: &str,
@@ -260,7 +260,7 @@ async fn change_at_place(
     delay_seconds: u64,
 ) -> Result<(), ManagerError> {
     run(connection, &words.verb(words.stop, "", name)).await?;
-    let (file, position) = relay_place(connection, words).await?;
+    let (file, position) = relay_log_position(connection, words).await?;
     let settings = [
         format!("{}_DELAY={delay_seconds}", words.prefix),
         positioning.to_owned(),
@@ -277,26 +277,26 @@ async fn restore(
     words: &ReplicationDialect,
     first: &ReplicaChannel,
 ) -> Result<(), ManagerError> {
-    let by_gtids = match words.flavour {
-        Flavour::MySql => format!("SOURCE_AUTO_POSITION={}", u8::from(first.by_gtids)),
+    let uses_gtids = match words.flavour {
+        Flavour::MySql => format!("SOURCE_AUTO_POSITION={}", u8::from(first.uses_gtids)),
         Flavour::MariaDb => "MASTER_USE_GTID=slave_pos".to_owned(),
     };
     let delay = format!("{}_DELAY={}", words.prefix, first.delay_seconds);
-    run(connection, &words.change(&first.name, &[by_gtids, delay])).await
+    run(connection, &words.change(&first.name, &[uses_gtids, delay])).await
 }
 
 /// Whether one place in the relay log says what is executed: MariaDB executes domains side by side.
-async fn has_one_place(connection: &mut Connection, received: &GtidSet) -> Result<bool, ManagerError> {
+async fn has_single_position(connection: &mut Connection, received: &GtidSet) -> Result<bool, ManagerError> {
     let GtidSet::MariaDb(state) = received else { return Ok(true) };
     if state.position().iter().count() <= 1 {
         return Ok(true);
     }
-    let answer = connection.query("SELECT global.slave_parallel_threads").await?;
+    let answer = connection.query("SELECT @@global.slave_parallel_threads").await?;
     Ok(answer.scalar() == Some("0"))
 }
 
 /// The applier's place in the relay log.
-async fn relay_place(
+async fn relay_log_position(
     connection: &mut Connection,
     words: &ReplicationDialect,
 ) -> Result<(String, u64), ManagerError> {

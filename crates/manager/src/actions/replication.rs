@@ -72,7 +72,7 @@ impl ReplicationSource {
 
     /// Whether a channel reads from there.
     pub fn is_source_of(&self, channel: &ReplicaChannel) -> bool {
-        channel.source_host == self.host && channel.source_port == self.port && channel.by_gtids
+        channel.source_host == self.host && channel.source_port == self.port && channel.uses_gtids
     }
 
     fn settings(&self, words: &ReplicationDialect) -> Vec<String> {
@@ -110,8 +110,8 @@ impl ReplicationSource {
 /// # Errors
 /// [`ManagerError::ActionFailed`] if it has several channels, of which nothing here knows which is meant, or may not be asked.
 pub async fn status(connection: &mut Connection) -> Result<Option<ReplicaChannel>, ManagerError> {
-    let (mut channels, unasked) = probe::channels(connection).await?;
-    if let Some(reason) = unasked.first() {
+    let (mut channels, unanswered) = probe::channels(connection).await?;
+    if let Some(reason) = unanswered.first() {
         return Err(failed(connection, "asking how it replicates", reason.to_string()));
     }
     if channels.len() > 1 {
@@ -211,13 +211,13 @@ async fn change_source(
     // A backslash in a text means what [`quote`] takes it for.
     run(connection, "SET SESSION sql_mode = ''").await?;
     if words.flavour == Flavour::MariaDb && from.position == ReplicaPosition::WithOwnWrites {
-        let answer = connection.query("SELECT global.gtid_current_pos").await?;
+        let answer = connection.query("SELECT @@global.gtid_current_pos").await?;
         let position = answer.scalar().unwrap_or_default();
         run(connection, &format!("SET GLOBAL gtid_slave_pos = {}", quote(position))).await?;
     }
     run(connection, &words.change(&name, &from.settings(&words))).await?;
     run(connection, &words.verb(words.start, "", &name)).await?;
-    until_receiving(connection, patience).await
+    wait_until_receiving(connection, patience).await
 }
 
 /// Stops both threads of a replica that has executed all it received. Otherwise it is left as it was.
@@ -259,7 +259,7 @@ pub async fn forget(connection: &mut Connection) -> Result<(), ManagerError> {
 }
 
 /// Waits until it receives. A source that refuses is told at once.
-async fn until_receiving(connection: &mut Connection, patience: Duration) -> Result<(), ManagerError> {
+async fn wait_until_receiving(connection: &mut Connection, patience: Duration) -> Result<(), ManagerError> {
     const DOING: &str = "waiting until it receives";
     let begun = Instant::now();
     loop {
@@ -268,7 +268,7 @@ async fn until_receiving(connection: &mut Connection, patience: Duration) -> Res
         };
         refused_by_source(connection, &channel, DOING)?;
         // MySQL says that it runs before it has asked for anything; the name of a file comes with the first answer.
-        if channel.io == IoState::Running && !channel.received_to.0.is_empty() {
+        if channel.io == IoState::Running && !channel.received_position.0.is_empty() {
             return Ok(());
         }
         if begun.elapsed() >= patience {

@@ -88,7 +88,7 @@ pub async fn make_source(
     acks: u32,
 ) -> Result<(SemiSyncSides, Option<String>), ManagerError> {
     let prepared = prepare_source(connection, acks).await?;
-    begin_waiting(connection, &prepared).await?;
+    enable_waiting(connection, &prepared).await?;
     let note = settle(connection, &prepared).await?;
     Ok((prepared.before, note))
 }
@@ -98,7 +98,7 @@ pub async fn make_source(
 /// # Errors
 /// As [`make_source`].
 pub async fn prepare_source(connection: &mut Connection, acks: u32) -> Result<PreparedSource, ManagerError> {
-    let before = how_it_stands(connection).await?;
+    let before = semi_sync_sides(connection).await?;
     Ok(PreparedSource { spelling: set_up(connection, acks).await?, acks, before })
 }
 
@@ -106,7 +106,7 @@ pub async fn prepare_source(connection: &mut Connection, acks: u32) -> Result<Pr
 ///
 /// # Errors
 /// As [`make_source`].
-pub async fn begin_waiting(
+pub async fn enable_waiting(
     connection: &mut Connection,
     prepared: &PreparedSource,
 ) -> Result<(), ManagerError> {
@@ -114,7 +114,7 @@ pub async fn begin_waiting(
     if !prepared.before.source {
         run(connection, &format!("SET GLOBAL {}_enabled = 1", prepared.spelling.source)).await?;
     }
-    is_waiting(connection, prepared.acks).await
+    verify_waiting(connection, prepared.acks).await
 }
 
 /// Does the rest of [`make_source`], which may take the time of a sync: it waits after a restart, too, where the server keeps
@@ -136,8 +136,9 @@ pub async fn settle(
     if persists {
         return Ok(None);
     }
-    let after_restart = probe::semi_sync(connection).await?.0.is_some_and(|source| source.after_restart);
-    Ok((!after_restart).then(|| {
+    let survives_restart =
+        probe::semi_sync(connection).await?.0.is_some_and(|source| source.survives_restart);
+    Ok((!survives_restart).then(|| {
         "semi-sync is set for the running server only, as MariaDB keeps no settings: write it into the option file, or a \
          restart lets commits go without ACKs"
             .to_owned()
@@ -187,7 +188,7 @@ async fn set_up(connection: &mut Connection, acks: u32) -> Result<SemiSyncNames,
 ///
 /// # Errors
 /// [`ManagerError::ActionFailed`] with what is otherwise.
-pub async fn is_waiting(connection: &mut Connection, acks: u32) -> Result<(), ManagerError> {
+pub async fn verify_waiting(connection: &mut Connection, acks: u32) -> Result<(), ManagerError> {
     let Some(source) = probe::semi_sync_now(connection).await? else {
         return Err(failed(connection, MAKING, "semi-sync is not loaded".to_owned()));
     };
@@ -213,9 +214,9 @@ pub async fn is_waiting(connection: &mut Connection, acks: u32) -> Result<(), Ma
 ///
 /// # Errors
 /// As [`make_source`]; without a number of ACKs, if it does not wait.
-pub async fn wait_again(connection: &mut Connection, acks: u32) -> Result<Option<String>, ManagerError> {
+pub async fn restore_waiting(connection: &mut Connection, acks: u32) -> Result<Option<String>, ManagerError> {
     let needed = probe::semi_sync_now(connection).await?.map_or(0, |source| source.acks_needed);
-    let waits = is_waiting(connection, needed.max(acks).max(1)).await;
+    let waits = verify_waiting(connection, needed.max(acks).max(1)).await;
     if waits.is_ok() || acks == 0 {
         return waits.map(|()| None);
     }
@@ -227,7 +228,7 @@ pub async fn wait_again(connection: &mut Connection, acks: u32) -> Result<Option
 ///
 /// # Errors
 /// [`ManagerError::ActionFailed`] if commits wait; those of the conversation.
-pub async fn unmake_source(connection: &mut Connection, before: SemiSyncSides) -> Result<(), ManagerError> {
+pub async fn disable_source(connection: &mut Connection, before: SemiSyncSides) -> Result<(), ManagerError> {
     let (source, _) = probe::semi_sync(connection).await?;
     if let Some(state) = source.filter(|state| state.enabled && !before.source) {
         if state.waiting_sessions > 0 {
@@ -253,7 +254,7 @@ pub async fn unmake_source(connection: &mut Connection, before: SemiSyncSides) -
 ///
 /// # Errors
 /// Those of the conversation.
-pub async fn wait_no_more(connection: &mut Connection) -> Result<(), ManagerError> {
+pub async fn disable_after_restart(connection: &mut Connection) -> Result<(), ManagerError> {
     match spelling(connection).await? {
         Some(SemiSyncNames { source, persists: true, .. }) => {
             run(connection, &format!("SET PERSIST {source}_enabled = 0")).await
@@ -262,7 +263,7 @@ pub async fn wait_no_more(connection: &mut Connection) -> Result<(), ManagerErro
     }
 }
 
-async fn how_it_stands(connection: &mut Connection) -> Result<SemiSyncSides, ManagerError> {
+async fn semi_sync_sides(connection: &mut Connection) -> Result<SemiSyncSides, ManagerError> {
     let (source, replica) = probe::semi_sync(connection).await?;
     Ok(SemiSyncSides {
         source: source.is_some_and(|source| source.enabled),
@@ -291,7 +292,7 @@ async fn variable(connection: &mut Connection, name: &str) -> Result<bool, Manag
 /// `super_read_only`: that is off for the statement, and `read_only` stays on.
 async fn load_plugin(connection: &mut Connection) -> Result<SemiSyncNames, ManagerError> {
     const INSTALL: &str = "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'";
-    let answer = connection.query("SELECT global.super_read_only").await?;
+    let answer = connection.query("SELECT @@global.super_read_only").await?;
     if answer.scalar() != Some("1") {
         run(connection, INSTALL).await?;
         return Ok(MYSQL);

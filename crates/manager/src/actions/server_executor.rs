@@ -42,7 +42,7 @@ pub struct ServerExecutor {
     /// Servers that were prepared for it.
     prepared: Mutex<BTreeMap<String, PreparedSource>>,
     /// What was begun on servers, and may go on.
-    begun: InFlightActions,
+    in_flight: InFlightActions,
 }
 
 impl ServerExecutor {
@@ -54,7 +54,7 @@ impl ServerExecutor {
             connections: ServerConnections::default(),
             ready: Mutex::default(),
             prepared: Mutex::default(),
-            begun: InFlightActions::default(),
+            in_flight: InFlightActions::default(),
         }
     }
 
@@ -79,7 +79,7 @@ impl ServerExecutor {
         found.ok_or_else(|| ActionOutcome::Failed(format!("no server {name:?} is configured")))
     }
 
-    async fn look_at_servers(&self) -> ActionOutcome {
+    async fn probe_candidates(&self) -> ActionOutcome {
         let subjects = self.subjects();
         let limit = self.setup.limits.look;
         let looks = probe_servers(&subjects, &[], limit);
@@ -105,42 +105,42 @@ impl ServerExecutor {
             Ok(participant) => participant,
             Err(answer) => return answer,
         };
-        let turn = if undoes(act) { self.begun.undo(name) } else { self.begun.act(name) };
+        let guard = if undoes(act) { self.in_flight.undo(name) } else { self.in_flight.act(name) };
         let work = async {
             let mut connection = self.connections.take(&participant.subject, limit).await?;
-            turn.tells(&connection)?;
+            guard.register(&connection)?;
             if undoes(act) {
-                let told = turn.told_before();
-                read_only::end_told(&mut connection, &told).await?;
-                turn.forget(&told);
+                let told = guard.sessions_of_ended_guards();
+                read_only::kill_pending_changes(&mut connection, &told).await?;
+                guard.forget(&told);
             }
             let done = self.act_on(&mut connection, participant, limit, act).await;
-            answered(&turn, &connection, &done);
+            answered(&guard, &connection, &done);
             self.connections.give_back(name, connection);
             if done.is_err() && matches!(act, RunAction::DrainRelayLog { .. }) {
-                self.go_on_reading(&turn, participant, limit).await;
+                self.go_on_reading(&guard, participant, limit).await;
             }
             done
         };
         let bounded = tokio::time::timeout(limit + GRACE, work);
-        match in_turn(&turn, bounded).await {
+        match run_guarded(&guard, bounded).await {
             Some(Ok(Ok(None))) => ActionOutcome::Done,
             Some(Ok(Ok(Some(note)))) => ActionOutcome::DoneWithNote(note),
             Some(Ok(Err(error))) => answer_of(&error),
             Some(Err(_)) => {
                 ActionOutcome::Unknown(format!("{name} did not answer within {} s", limit.as_secs_f64()))
             }
-            None => undone_meanwhile(),
+            None => undone_before_done(),
         }
     }
 
     /// Over another connection if that one was given up in the midst of a statement.
-    async fn go_on_reading(&self, turn: &ActionGuard<'_>, server: &ManagedServer, limit: Duration) {
+    async fn go_on_reading(&self, guard: &ActionGuard<'_>, server: &ManagedServer, limit: Duration) {
         let again = async {
             let mut connection = self.connections.take(&server.subject, limit).await?;
-            turn.tells(&connection)?;
+            guard.register(&connection)?;
             let done = promotion::go_on_reading(&mut connection, &self.setup, server).await;
-            answered(turn, &connection, &done);
+            answered(guard, &connection, &done);
             self.connections.give_back(&server.subject.name, connection);
             done
         };
@@ -165,23 +165,23 @@ impl ServerExecutor {
             RunAction::RepointReplica { .. } => backfill::repoint(connection, &self.setup, limit).await?,
             RunAction::DrainRelayLog { .. } => {
                 let ready = promotion::drain(connection, server, limit).await?;
-                self.remember(name, |all| _ = all.insert(name.clone(), ready));
+                self.restore_checkpoint(name, |all| _ = all.insert(name.clone(), ready));
             }
             RunAction::EnableSemiSyncSource { acks, .. } => {
                 let prepared = lock(&self.prepared).get(name).copied().filter(|it| it.acks() == *acks);
                 let (ready, note) =
                     promotion::make_source(connection, self.known(name), prepared, *acks, limit).await?;
-                self.remember(name, |all| _ = all.insert(name.clone(), ready));
+                self.restore_checkpoint(name, |all| _ = all.insert(name.clone(), ready));
                 return Ok(note);
             }
             RunAction::PersistSemiSyncSource { .. } => {
-                let (ready, note) = promotion::settle_source(connection, self.known(name)).await?;
-                self.remember(name, |all| _ = all.insert(name.clone(), ready));
+                let (ready, note) = promotion::persist_source(connection, self.known(name)).await?;
+                self.restore_checkpoint(name, |all| _ = all.insert(name.clone(), ready));
                 return Ok(note);
             }
             RunAction::MakeWritable { .. } => {
                 let ready = promotion::make_writable(connection, self.known(name)).await?;
-                self.remember(name, |all| _ = all.insert(name.clone(), ready));
+                self.restore_checkpoint(name, |all| _ = all.insert(name.clone(), ready));
             }
             RunAction::MakeReadOnly { .. } => promotion::make_read_only(connection, limit).await?,
             RunAction::PrepareSemiSyncSource { acks, .. } => {
@@ -201,8 +201,8 @@ impl ServerExecutor {
                 demote(connection, &log.address, has, limit).await?;
             }
             RunAction::DisableSemiSyncSource { .. } => {
-                promotion::unmake_source(connection, &self.setup, server, self.known(name), limit).await?;
-                self.remember(name, |all| _ = all.remove(name));
+                promotion::disable_source(connection, &self.setup, server, self.known(name), limit).await?;
+                self.restore_checkpoint(name, |all| _ = all.remove(name));
                 lock(&self.prepared).remove(name);
             }
             _ => {}
@@ -211,7 +211,7 @@ impl ServerExecutor {
     }
 
     /// Looks at the primary, and has two connections to it ready.
-    async fn look_at_primary(&self) -> ActionOutcome {
+    async fn probe_primary(&self) -> ActionOutcome {
         let primary = match self.participant(&self.setup.primary.name) {
             Ok(participant) => &participant.subject,
             Err(answer) => return answer,
@@ -235,7 +235,7 @@ impl ServerExecutor {
     }
 
     /// Whether clients can write to it, and what it has.
-    async fn glance(&self, name: &str) -> ActionOutcome {
+    async fn probe_server_status(&self, name: &str) -> ActionOutcome {
         let subject = match self.participant(name) {
             Ok(participant) => &participant.subject,
             Err(answer) => return answer,
@@ -263,30 +263,30 @@ impl ServerExecutor {
             Ok(participant) => &participant.subject,
             Err(answer) => return answer,
         };
-        let turn = self.begun.act(name);
+        let guard = self.in_flight.act(name);
         let work = async {
             let second = second(primary);
             let (setter, other) =
                 tokio::join!(self.connections.take(primary, within), self.connections.take(&second, within));
             let (mut setter, mut other) = (setter?, other?);
-            turn.tells(&setter)?;
-            turn.tells(&other)?;
+            guard.register(&setter)?;
+            guard.register(&other)?;
             let held = hold_writes(&mut setter, &mut other, within, grace).await;
-            answered(&turn, &other, &held);
+            answered(&guard, &other, &held);
             if held.is_ok() {
-                answered(&turn, &setter, &held);
+                answered(&guard, &setter, &held);
                 self.connections.give_back(name, setter);
             }
             self.connections.give_back(&second.name, other);
             held
         };
-        match in_turn(&turn, tokio::time::timeout(within + GRACE, work)).await {
+        match run_guarded(&guard, tokio::time::timeout(within + GRACE, work)).await {
             Some(Ok(Ok(position))) => ActionOutcome::WritesPaused(position),
             Some(Ok(Err(error))) => answer_of(&error),
             Some(Err(_)) => {
                 ActionOutcome::Unknown(format!("{name} did not answer within {} s", within.as_secs_f64()))
             }
-            None => undone_meanwhile(),
+            None => undone_before_done(),
         }
     }
 
@@ -326,7 +326,7 @@ impl ServerExecutor {
         lock(&self.ready).get(name).cloned()
     }
 
-    fn remember(&self, name: &str, change: impl FnOnce(&mut BTreeMap<String, PromotionState>)) {
+    fn restore_checkpoint(&self, name: &str, change: impl FnOnce(&mut BTreeMap<String, PromotionState>)) {
         let mut ready = lock(&self.ready);
         change(&mut ready);
         match ready.get(name) {
@@ -335,7 +335,7 @@ impl ServerExecutor {
         }
     }
 
-    async fn tell_acker(&self, name: &str, act: &RunAction, token: LeaseToken) -> ActionOutcome {
+    async fn command_acker(&self, name: &str, act: &RunAction, token: LeaseToken) -> ActionOutcome {
         let Some(port) = self.setup.ackers.get(name) else {
             return ActionOutcome::Failed(format!("no acker {name:?} is configured"));
         };
@@ -360,7 +360,7 @@ impl ServerExecutor {
                 RunAction::StartAcker { .. } => port.start(token).await.map(done),
                 RunAction::RepointAcker { server, .. } => port.follow(token, server).await.map(done),
                 RunAction::CheckAckerTerm { term, .. } => {
-                    port.read().await.map(|report| led_since(&report, *term))
+                    port.read().await.map(|report| later_term(&report, *term))
                 }
                 _ => port.read().await.map(report),
             }
@@ -387,7 +387,7 @@ impl ServerExecutor {
         };
         let new_party = match new.map(|new| self.participant(new)) {
             Some(Err(answer)) => return answer,
-            Some(Ok(participant)) => Some(participant.party()),
+            Some(Ok(participant)) => Some(participant.hook_server()),
             None => None,
         };
         let gtids: Option<GtidSet> = new.and_then(|new| self.known(new)).map(|ready| ready.executed);
@@ -409,7 +409,7 @@ impl ServerExecutor {
 }
 
 impl ActionExecutor for ServerExecutor {
-    async fn perform(&self, act: &RunAction, token: LeaseToken) -> ActionOutcome {
+    async fn execute(&self, act: &RunAction, token: LeaseToken) -> ActionOutcome {
         let limits = self.setup.limits;
         match act {
             RunAction::CheckLease | RunAction::ConfirmFailure => {
@@ -419,14 +419,14 @@ impl ActionExecutor for ServerExecutor {
             | RunAction::ReadAcker { acker }
             | RunAction::StartAcker { acker }
             | RunAction::CheckAckerTerm { acker, .. }
-            | RunAction::RepointAcker { acker, .. } => self.tell_acker(acker, act, token).await,
+            | RunAction::RepointAcker { acker, .. } => self.command_acker(acker, act, token).await,
             RunAction::RunFenceHook { hook } => self.run_hook(hook, HookPurpose::Fence, None, token).await,
             RunAction::RunRouteHook { hook, server } => {
                 self.run_hook(hook, HookPurpose::Route, Some(server), token).await
             }
-            RunAction::ProbeCandidates => self.look_at_servers().await,
-            RunAction::ProbePrimary => self.look_at_primary().await,
-            RunAction::ProbeServer { server } => self.glance(server).await,
+            RunAction::ProbeCandidates => self.probe_candidates().await,
+            RunAction::ProbePrimary => self.probe_primary().await,
+            RunAction::ProbeServer { server } => self.probe_server_status(server).await,
             RunAction::PauseWrites { server, within_ms, grace_ms } => {
                 let (within, grace) = (Duration::from_millis(*within_ms), Duration::from_millis(*grace_ms));
                 self.hold_writes(server, within, grace).await
@@ -468,20 +468,20 @@ fn undoes(act: &RunAction) -> bool {
 }
 
 /// Does the work of a turn; nothing more of it once that is over.
-async fn in_turn<T>(turn: &ActionGuard<'_>, work: impl Future<Output = T>) -> Option<T> {
+async fn run_guarded<T>(guard: &ActionGuard<'_>, work: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
-        () = turn.over() => None,
+        () = guard.ended() => None,
         done = work => Some(done),
     }
 }
 
-fn undone_meanwhile() -> ActionOutcome {
+fn undone_before_done() -> ActionOutcome {
     ActionOutcome::Unknown("it was undone before it was done".to_owned())
 }
 
 /// Notes that a session has answered all that it was told, unless nobody knows.
-fn answered<T>(turn: &ActionGuard<'_>, connection: &Connection, done: &Result<T, ManagerError>) {
+fn answered<T>(guard: &ActionGuard<'_>, connection: &Connection, done: &Result<T, ManagerError>) {
     let is_certain = match done {
         Ok(_) => true,
         // A statement may have been given up.
@@ -489,12 +489,12 @@ fn answered<T>(turn: &ActionGuard<'_>, connection: &Connection, done: &Result<T,
         Err(error) => !matches!(answer_of(error), ActionOutcome::Unknown(_)),
     };
     if is_certain {
-        turn.answered(connection.server().connection_id);
+        guard.finish(connection.server().connection_id);
     }
 }
 
 /// Whether an acker had an order in a later term.
-fn led_since(report: &AckerReport, term: u64) -> ActionOutcome {
+fn later_term(report: &AckerReport, term: u64) -> ActionOutcome {
     match report.term {
         LeaseToken(last) if last <= term => ActionOutcome::Done,
         last => ActionOutcome::LaterTerm { term: last, stopped: report.acker.stop != AckerStop::Unknown },

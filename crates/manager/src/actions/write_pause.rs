@@ -37,7 +37,7 @@ pub(super) async fn hold_writes(
     let begun = Instant::now();
     let ours = [setter.server().connection_id, other.server().connection_id];
     // What lets clients write again, if it comes behind this, makes two primaries.
-    read_only::end_told(other, &BTreeSet::new()).await?;
+    read_only::kill_pending_changes(other, &BTreeSet::new()).await?;
     let statement = read_only::read_only(setter);
     let setting = run(setter, &statement);
     tokio::pin!(setting);
@@ -62,7 +62,7 @@ pub(super) async fn hold_writes(
         next = (begun.elapsed() + LOOK_EVERY).min(within);
     };
     // Whether it is ended or done in the last moment: the server takes writes when this is over.
-    let ended = match read_only::end_told(other, &BTreeSet::from([ours[0]])).await {
+    let ended = match read_only::kill_pending_changes(other, &BTreeSet::from([ours[0]])).await {
         Ok(()) => {
             read_only::make_writable(other).await?;
             ""
@@ -86,7 +86,7 @@ pub(super) async fn release_writes(
     connection: &mut Connection,
     acks: u32,
 ) -> Result<Option<String>, ManagerError> {
-    let note = semi_sync::wait_again(connection, acks).await?;
+    let note = semi_sync::restore_waiting(connection, acks).await?;
     read_only::make_writable(connection).await?;
     if !read_only::is_writable(connection).await? {
         return Err(failed(connection, "taking writes again", "it is still read-only".to_owned()));
@@ -126,9 +126,9 @@ mod tests {
         read_only::make_read_only(&mut other, Duration::from_secs(60)).await?;
         ensure!(release_writes(&mut other, 0).await.is_err());
         ensure!(!read_only::is_writable(&mut other).await?);
-        read_only::end_told(&mut other, &told).await?;
+        read_only::kill_pending_changes(&mut other, &told).await?;
         release_writes(&mut other, 1).await?;
-        semi_sync::is_waiting(&mut other, 1).await?;
+        semi_sync::verify_waiting(&mut other, 1).await?;
         let late = read_only::read_only(&setter);
         ensure!(run(&mut setter, &late).await.is_err());
         ensure!(read_only::is_writable(&mut other).await?);
@@ -136,7 +136,7 @@ mod tests {
         let app = ConnectOptions { user: "app".into(), password: "app".into(), ..server.connect_options() };
         let mut app = Connection::connect(&app).await?;
         let told = [other.server().connection_id, app.server().connection_id].into();
-        read_only::end_told(&mut other, &told).await?;
+        read_only::kill_pending_changes(&mut other, &told).await?;
         app.ping().await?;
         other.ping().await?;
         Ok(())

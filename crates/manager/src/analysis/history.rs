@@ -21,7 +21,7 @@ pub struct ClusterMembers {
 }
 
 impl ClusterMembers {
-    fn knows(&self, name: &str) -> bool {
+    fn contains(&self, name: &str) -> bool {
         self.primary == name || self.replicas.iter().any(|known| known == name) || self.is_relay(name)
     }
 
@@ -39,11 +39,11 @@ impl ClusterMembers {
 /// The history of a cluster, as far as it matters.
 #[derive(Debug, Clone, Default)]
 pub struct ObservationHistory {
-    pub(super) cast: ClusterMembers,
+    pub(super) members: ClusterMembers,
     pub(super) settings: AnalysisSettings,
     pub(super) servers: BTreeMap<String, ServerHistory>,
     /// When the manager went on after it had stood still: nothing that it did not hear before then is silence.
-    pub(super) awake_since_ms: u64,
+    pub(super) running_since_ms: u64,
 }
 
 /// What was said of one server.
@@ -54,7 +54,7 @@ pub(super) struct ServerHistory {
     /// The failures since, if there are any.
     pub streak: Option<FailureStreak>,
     /// The longest silence of late that was none: it answered again. When it ended, and how long it was.
-    pub stood_still: Option<(u64, u64)>,
+    pub last_stall: Option<(u64, u64)>,
     /// What became of the last write.
     pub write: Option<WriteProbes>,
     /// The last look, and when.
@@ -92,22 +92,22 @@ pub(super) struct FailureStreak {
     pub last_ms: u64,
     pub last: ProbeFailure,
     /// When the host first said that nothing listens.
-    pub gone_ms: Option<u64>,
+    pub refused_since_ms: Option<u64>,
     /// Since when new connections get no answer.
-    pub anew_ms: Option<u64>,
+    pub reconnect_failing_since_ms: Option<u64>,
     /// Something failed: until then an answer is late, and may yet come.
     pub has_failed: bool,
 }
 
 impl FailureStreak {
     /// So far nothing is known but that it is slow to answer.
-    pub(super) fn is_brief(&self, settings: &AnalysisSettings, now_ms: u64) -> bool {
-        !self.has_failed && now_ms.saturating_sub(self.since_ms) < settings.agreed_after_ms
+    pub(super) fn is_only_overdue(&self, settings: &AnalysisSettings, now_ms: u64) -> bool {
+        !self.has_failed && now_ms.saturating_sub(self.since_ms) < settings.unanimous_detect_after_ms
     }
 }
 
 /// For so long a silence that ended is a reason to be patient with the next, in milliseconds.
-const STOOD_STILL_MS_MAX: u64 = 600_000;
+const STALL_MEMORY_MS_MAX: u64 = 600_000;
 
 /// The last writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,7 +138,7 @@ pub(super) enum ReportedStream {
 
 impl ReportedStream {
     /// The same, said after `before`: what is lost still is lost since then.
-    fn behind(self, before: Self) -> Self {
+    fn after(self, before: Self) -> Self {
         match (self, before) {
             (Self::Lost { failure, .. }, Self::Lost { since_ms, .. }) => Self::Lost { failure, since_ms },
             (Self::FollowsOther { .. }, Self::FollowsOther { since_ms }) => Self::FollowsOther { since_ms },
@@ -149,53 +149,59 @@ impl ReportedStream {
 
 impl ObservationHistory {
     /// The empty history of a cluster.
-    pub fn new(cast: ClusterMembers, settings: AnalysisSettings) -> Self {
-        Self { cast, settings, servers: BTreeMap::new(), awake_since_ms: 0 }
+    pub fn new(members: ClusterMembers, settings: AnalysisSettings) -> Self {
+        Self { members, settings, servers: BTreeMap::new(), running_since_ms: 0 }
     }
 
     /// Who there is.
-    pub fn cast(&self) -> &ClusterMembers {
-        &self.cast
+    pub fn members(&self) -> &ClusterMembers {
+        &self.members
     }
 
     /// The manager itself stood still until now: what it did not hear meanwhile was not silence.
-    pub fn woke(&mut self, at_ms: u64) {
-        self.awake_since_ms = self.awake_since_ms.max(at_ms);
+    pub fn resumed(&mut self, at_ms: u64) {
+        self.running_since_ms = self.running_since_ms.max(at_ms);
     }
 
     /// Keeps what was said. Sightings of one observer of one server come in order of time; one that comes late is not kept.
-    pub fn note(&mut self, sighting: ObserverReport) {
-        let is_known_observer = match &sighting.observer {
+    pub fn add(&mut self, report: ObserverReport) {
+        let is_known_observer = match &report.observer {
             Observer::Manager => true,
-            Observer::Relay(name) => self.cast.is_relay(name),
-            Observer::Replica(name) => self.cast.replicas.contains(name),
+            Observer::Relay(name) => self.members.is_relay(name),
+            Observer::Replica(name) => self.members.replicas.contains(name),
         };
-        if !is_known_observer || !self.cast.knows(&sighting.about) {
+        if !is_known_observer || !self.members.contains(&report.about) {
             return;
         }
-        let is_primary = sighting.about == self.cast.primary;
-        let server = self.servers.entry(sighting.about).or_default();
-        let (at_ms, awake_since_ms) = (sighting.at_ms, self.awake_since_ms);
-        match sighting.saw {
-            Observed::Answered(kind) => server.answered(at_ms, kind),
-            Observed::Failed(kind, failure) => server.failed(at_ms, kind, failure),
-            Observed::Overdue(kind, asked_ms) => server.late(at_ms, kind, asked_ms.max(awake_since_ms)),
+        let is_primary = report.about == self.members.primary;
+        let server = self.servers.entry(report.about).or_default();
+        let (at_ms, running_since_ms) = (report.at_ms, self.running_since_ms);
+        match report.saw {
+            Observed::Answered(kind) => server.record_answer(at_ms, kind),
+            Observed::Failed(kind, failure) => server.record_failure(at_ms, kind, failure),
+            Observed::Overdue(kind, asked_ms) => {
+                server.record_overdue(at_ms, kind, asked_ms.max(running_since_ms))
+            }
             Observed::Health(vitals) => {
-                server.looked(at_ms, *vitals, is_primary, self.settings.lag_seconds_max)
+                server.record_health(at_ms, *vitals, is_primary, self.settings.lag_seconds_max)
             }
             Observed::Streaming { heard_ms, heartbeat_ms } => {
                 let said = ReportedStream::Streaming { heard_ms, heartbeat_ms };
-                server.streamed(at_ms, sighting.observer, said);
+                server.record_stream(at_ms, report.observer, said);
             }
             Observed::StreamLost(failure) => {
-                server.streamed(at_ms, sighting.observer, ReportedStream::Lost { failure, since_ms: at_ms });
+                server.record_stream(
+                    at_ms,
+                    report.observer,
+                    ReportedStream::Lost { failure, since_ms: at_ms },
+                );
             }
             Observed::FollowsOther => {
                 let said = ReportedStream::FollowsOther { since_ms: at_ms };
-                server.streamed(at_ms, sighting.observer, said);
+                server.record_stream(at_ms, report.observer, said);
             }
             Observed::HistoryRewound(what) => {
-                let what = format!("{}: {}", sighting.observer, one_line(&what));
+                let what = format!("{}: {}", report.observer, one_line(&what));
                 server.rewound = Some(HistoryRewind { at_ms, what, had: None });
             }
         }
@@ -212,44 +218,45 @@ impl ObservationHistory {
 }
 
 impl ServerHistory {
-    fn answered(&mut self, at_ms: u64, kind: PingKind) {
-        self.lives(at_ms);
+    fn record_answer(&mut self, at_ms: u64, kind: PingKind) {
+        self.record_alive(at_ms);
         if kind == PingKind::Insert && self.write.is_none_or(|write| write.last_ms <= at_ms) {
             self.write = Some(WriteProbes { last_ms: at_ms, failing: None });
         }
     }
 
-    fn lives(&mut self, at_ms: u64) {
+    fn record_alive(&mut self, at_ms: u64) {
         self.answered_ms = Some(self.answered_ms.map_or(at_ms, |before| before.max(at_ms)));
         if let Some(streak) = self.streak.filter(|streak| streak.last_ms <= at_ms) {
             self.streak = None;
-            if streak.gone_ms.is_none() {
-                self.went_on(at_ms, at_ms.saturating_sub(streak.since_ms));
+            if streak.refused_since_ms.is_none() {
+                self.record_stall(at_ms, at_ms.saturating_sub(streak.since_ms));
             }
         }
     }
 
     /// Whether it answers the manager, be it a little late.
     pub(super) fn is_answering(&self, settings: &AnalysisSettings, now_ms: u64) -> bool {
-        self.answered_ms.is_some() && self.streak.is_none_or(|streak| streak.is_brief(settings, now_ms))
+        self.answered_ms.is_some()
+            && self.streak.is_none_or(|streak| streak.is_only_overdue(settings, now_ms))
     }
 
     /// It was silent for so long, and is not any more.
-    fn went_on(&mut self, at_ms: u64, lasted_ms: u64) {
-        if self.stood_still_ms(at_ms).is_none_or(|before_ms| before_ms <= lasted_ms) {
-            self.stood_still = Some((at_ms, lasted_ms));
+    fn record_stall(&mut self, at_ms: u64, lasted_ms: u64) {
+        if self.last_stall_ms(at_ms).is_none_or(|before_ms| before_ms <= lasted_ms) {
+            self.last_stall = Some((at_ms, lasted_ms));
         }
     }
 
     /// The longest silence of late that ended.
-    pub(super) fn stood_still_ms(&self, now_ms: u64) -> Option<u64> {
-        let of_late = |(at_ms, _): &(u64, u64)| now_ms.saturating_sub(*at_ms) <= STOOD_STILL_MS_MAX;
-        self.stood_still.filter(of_late).map(|(_, lasted_ms)| lasted_ms)
+    pub(super) fn last_stall_ms(&self, now_ms: u64) -> Option<u64> {
+        let of_late = |(at_ms, _): &(u64, u64)| now_ms.saturating_sub(*at_ms) <= STALL_MEMORY_MS_MAX;
+        self.last_stall.filter(of_late).map(|(_, lasted_ms)| lasted_ms)
     }
 
     /// What was asked at `asked_ms` has not been answered yet: it is silent since then, unless it has said something since.
-    fn late(&mut self, at_ms: u64, kind: PingKind, asked_ms: u64) {
-        let has_spoken = self.answered_ms.is_some_and(|answered| answered >= asked_ms);
+    fn record_overdue(&mut self, at_ms: u64, kind: PingKind, asked_ms: u64) {
+        let has_spoken = self.answered_ms.is_some_and(|record_answer| record_answer >= asked_ms);
         // A write may hang for good reasons.
         if kind == PingKind::Insert || has_spoken {
             return;
@@ -258,59 +265,59 @@ impl ServerHistory {
             since_ms: asked_ms,
             last_ms: at_ms,
             last: ProbeFailure::TimedOut,
-            gone_ms: None,
-            anew_ms: None,
+            refused_since_ms: None,
+            reconnect_failing_since_ms: None,
             has_failed: false,
         };
         let streak = self.streak.get_or_insert(begun);
         streak.last_ms = streak.last_ms.max(at_ms);
         if kind == PingKind::Connect {
-            streak.anew_ms.get_or_insert(asked_ms);
+            streak.reconnect_failing_since_ms.get_or_insert(asked_ms);
         }
     }
 
-    fn failed(&mut self, at_ms: u64, kind: PingKind, failure: ProbeFailure) {
+    fn record_failure(&mut self, at_ms: u64, kind: PingKind, failure: ProbeFailure) {
         if kind == PingKind::Insert {
             // Whether it lives is for the others to say: a write may hang for good reasons.
             let since = self.write.and_then(|write| write.failing).map_or(at_ms, |(since, _)| since);
             self.write = Some(WriteProbes { last_ms: at_ms, failing: Some((since, failure)) });
-            if failure.sign() == Liveness::Alive {
-                self.lives(at_ms);
+            if failure.liveness() == Liveness::Alive {
+                self.record_alive(at_ms);
             }
             return;
         }
-        if failure.sign() == Liveness::Alive {
-            self.lives(at_ms);
+        if failure.liveness() == Liveness::Alive {
+            self.record_alive(at_ms);
             return;
         }
-        if self.answered_ms.is_some_and(|answered| answered > at_ms) {
+        if self.answered_ms.is_some_and(|record_answer| record_answer > at_ms) {
             return;
         }
-        let gone_ms = (failure.sign() == Liveness::Down).then_some(at_ms);
-        let anew_ms = (kind == PingKind::Connect).then_some(at_ms);
+        let refused_since_ms = (failure.liveness() == Liveness::Down).then_some(at_ms);
+        let reconnect_failing_since_ms = (kind == PingKind::Connect).then_some(at_ms);
         self.streak = Some(match self.streak {
             None => FailureStreak {
                 since_ms: at_ms,
                 last_ms: at_ms,
                 last: failure,
-                gone_ms,
-                anew_ms,
+                refused_since_ms,
+                reconnect_failing_since_ms,
                 has_failed: true,
             },
             Some(streak) => FailureStreak {
                 last_ms: at_ms,
                 last: failure,
                 // Gone once and silent since is gone.
-                gone_ms: streak.gone_ms.or(gone_ms),
-                anew_ms: streak.anew_ms.or(anew_ms),
+                refused_since_ms: streak.refused_since_ms.or(refused_since_ms),
+                reconnect_failing_since_ms: streak.reconnect_failing_since_ms.or(reconnect_failing_since_ms),
                 has_failed: true,
                 ..streak
             },
         });
     }
 
-    fn looked(&mut self, at_ms: u64, vitals: ServerHealth, is_primary: bool, lag_seconds_max: u64) {
-        self.lives(at_ms);
+    fn record_health(&mut self, at_ms: u64, vitals: ServerHealth, is_primary: bool, lag_seconds_max: u64) {
+        self.record_alive(at_ms);
         let before = self.vitals.take().map(|(_, vitals)| vitals);
         let same = before.filter(|before| before.identity == vitals.identity);
         if let Some(before) = same.as_ref().filter(|_| is_primary) {
@@ -357,7 +364,7 @@ impl ServerHistory {
         }
     }
 
-    fn streamed(&mut self, at_ms: u64, observer: Observer, saw: ReportedStream) {
+    fn record_stream(&mut self, at_ms: u64, observer: Observer, saw: ReportedStream) {
         let is_relay = matches!(observer, Observer::Relay(_));
         let streams = matches!(saw, ReportedStream::Streaming { .. });
         if is_relay && streams && self.rewound.as_ref().is_some_and(|rewound| rewound.had.is_none()) {
@@ -365,7 +372,7 @@ impl ServerHistory {
         }
         let entry = self.streams.entry(observer).or_insert((at_ms, saw));
         if entry.0 <= at_ms {
-            *entry = (at_ms, saw.behind(entry.1));
+            *entry = (at_ms, saw.after(entry.1));
         }
     }
 }

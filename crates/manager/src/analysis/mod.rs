@@ -36,7 +36,8 @@ pub struct AnalysisSettings {
     /// Silence of a server is none before it has lasted so long.
     pub detect_after_ms: u64,
     /// Silence of the primary on which all observers agree is none before it has lasted so long.
-    pub agreed_after_ms: u64,
+    #[serde(alias = "agreed_after_ms")]
+    pub unanimous_detect_after_ms: u64,
     /// What an observer said longer ago is not what it would say now.
     pub stale_after_ms: u64,
     /// Commits that wait longer for an acknowledgement are blocked.
@@ -55,7 +56,7 @@ impl Default for AnalysisSettings {
     fn default() -> Self {
         Self {
             detect_after_ms: 3_000,
-            agreed_after_ms: 1_200,
+            unanimous_detect_after_ms: 1_200,
             stale_after_ms: 10_000,
             blocked_after_ms: 5_000,
             lag_seconds_max: 10,
@@ -67,16 +68,16 @@ impl Default for AnalysisSettings {
 }
 
 /// What is wrong at `now_ms`, the primary's state first. At most one finding says to fail over.
-pub fn analyse(record: &ObservationHistory, guard: &FailoverGuard, now_ms: u64) -> Vec<ClusterFinding> {
-    let settings = &record.settings;
+pub fn analyse(history: &ObservationHistory, guard: &FailoverGuard, now_ms: u64) -> Vec<ClusterFinding> {
+    let settings = &history.settings;
     let mut findings = Vec::new();
-    let state = primary::judge(record, settings, now_ms);
+    let state = primary::judge(history, settings, now_ms);
     if state.is_answering {
-        primary_writes::judge(record, settings, now_ms, &mut findings);
+        primary_writes::judge(history, settings, now_ms, &mut findings);
     }
     let is_dead = state.finding.as_ref().is_some_and(|finding| finding.code == FailureCode::DeadPrimary);
     findings.extend(state.finding);
-    other_members::judge(record, settings, now_ms, is_dead, &mut findings);
+    other_members::judge(history, settings, now_ms, is_dead, &mut findings);
     findings.sort_by_key(|finding| finding.code);
     guard.decide(&mut findings, settings, now_ms);
     findings

@@ -3,53 +3,55 @@
 use super::AnalysisSettings;
 use super::finding::{ClusterFinding, FailureCode};
 use super::history::{FailureStreak, ObservationHistory, ReportedStream, ServerHistory, one_line};
-use super::primary::for_so_long;
+use super::primary::duration_suffix;
 use super::report::{Observer, ServerHealth};
 use crate::topology::gtids::only;
 
 pub(super) fn judge(
-    record: &ObservationHistory,
+    history: &ObservationHistory,
     settings: &AnalysisSettings,
     now_ms: u64,
     is_primary_dead: bool,
     findings: &mut Vec<ClusterFinding>,
 ) {
     let answers =
-        |name: &String| record.server(name).is_some_and(|server| server.is_answering(settings, now_ms));
-    let cast = &record.cast;
+        |name: &String| history.server(name).is_some_and(|server| server.is_answering(settings, now_ms));
+    let members = &history.members;
     // If nobody answers at all, silence says something about us, and nothing about each of them.
-    let anybody = answers(&cast.primary) || cast.replicas.iter().chain(&cast.relays).any(answers);
-    for (names, code) in [(&cast.relays, FailureCode::DeadRelay), (&cast.replicas, FailureCode::DeadReplica)]
+    let any_answers =
+        answers(&members.primary) || members.replicas.iter().chain(&members.relays).any(answers);
+    for (names, code) in
+        [(&members.relays, FailureCode::DeadRelay), (&members.replicas, FailureCode::DeadReplica)]
     {
         for name in names {
-            let streak = record.server(name).and_then(|server| server.streak);
-            let dead = streak.filter(|streak| is_dead(streak, settings, now_ms, anybody));
+            let streak = history.server(name).and_then(|server| server.streak);
+            let dead = streak.filter(|streak| is_dead(streak, settings, now_ms, any_answers));
             findings.extend(dead.map(|streak| dead_finding(code, name, &streak, now_ms)));
         }
     }
-    for name in cast.relays.iter().filter(|_| answers(&cast.primary)) {
-        findings.extend(detached(record, name, settings, now_ms));
+    for name in members.relays.iter().filter(|_| answers(&members.primary)) {
+        findings.extend(detached(history, name, settings, now_ms));
     }
-    for name in cast.replicas.iter().filter(|name| answers(name)) {
-        if let Some(server) = record.server(name) {
+    for name in members.replicas.iter().filter(|name| answers(name)) {
+        if let Some(server) = history.server(name) {
             findings.extend(stopped(server, name, settings, now_ms));
-            findings.extend(lagging(server, name, settings, now_ms));
+            findings.extend(lag_finding(server, name, settings, now_ms));
         }
     }
     if is_primary_dead {
-        findings.extend(usurper(record, settings, now_ms));
+        findings.extend(competing_primary(history, settings, now_ms));
     } else {
-        split_brain(record, settings, now_ms, findings);
+        split_brain(history, settings, now_ms, findings);
     }
 }
 
 fn is_dead(streak: &FailureStreak, settings: &AnalysisSettings, now_ms: u64, anybody_answers: bool) -> bool {
     let lasted = now_ms.saturating_sub(streak.since_ms) >= settings.detect_after_ms;
-    streak.gone_ms.is_some() || (lasted && anybody_answers)
+    streak.refused_since_ms.is_some() || (lasted && anybody_answers)
 }
 
 fn dead_finding(code: FailureCode, name: &str, streak: &FailureStreak, now_ms: u64) -> ClusterFinding {
-    let failure = match streak.gone_ms {
+    let failure = match streak.refused_since_ms {
         Some(_) => "connection refused by a host that answers".to_owned(),
         None => streak.last.to_string(),
     };
@@ -58,21 +60,21 @@ fn dead_finding(code: FailureCode, name: &str, streak: &FailureStreak, now_ms: u
         code,
         name,
         streak.since_ms,
-        vec![format!("the manager: {failure}{}", for_so_long(lasted))],
+        vec![format!("the manager: {failure}{}", duration_suffix(lasted))],
     )
 }
 
 /// A relay that lost the stream of a primary that answers the manager.
 fn detached(
-    record: &ObservationHistory,
+    history: &ObservationHistory,
     name: &str,
     settings: &AnalysisSettings,
     now_ms: u64,
 ) -> Option<ClusterFinding> {
-    if record.server(name).is_some_and(|relay| relay.streak.is_some()) {
+    if history.server(name).is_some_and(|relay| relay.streak.is_some()) {
         return None;
     }
-    let primary = record.server(&record.cast.primary)?;
+    let primary = history.server(&history.members.primary)?;
     let (at, said) = primary.streams.get(&Observer::Relay(name.to_owned()))?;
     let (what, since_ms) = match said {
         ReportedStream::Lost { failure, since_ms } => (format!("lost its stream: {failure}"), *since_ms),
@@ -102,7 +104,7 @@ fn stopped(
     (!evidence.is_empty()).then(|| ClusterFinding::new(FailureCode::ReplicaStopped, name, since_ms, evidence))
 }
 
-fn lagging(
+fn lag_finding(
     server: &ServerHistory,
     name: &str,
     settings: &AnalysisSettings,
@@ -123,17 +125,17 @@ fn leads(vitals: &&(u64, ServerHealth)) -> bool {
 
 /// The followers that lead, as lately seen.
 fn leaders(
-    record: &ObservationHistory,
+    history: &ObservationHistory,
     settings: &AnalysisSettings,
     now_ms: u64,
 ) -> Vec<(String, u64, ServerHealth)> {
     let lately = |name: &String| {
-        let server = record.server(name).filter(|server| server.streak.is_none())?;
+        let server = history.server(name).filter(|server| server.streak.is_none())?;
         let (at, vitals) = server.vitals.as_ref().filter(leads)?;
         let is_fresh = now_ms.saturating_sub(*at) <= settings.stale_after_ms;
         is_fresh.then(|| (name.clone(), *at, vitals.clone()))
     };
-    record.cast.replicas.iter().filter_map(lately).collect()
+    history.members.replicas.iter().filter_map(lately).collect()
 }
 
 /// Since it started no client was told of any commit, and none will be, for want of somebody who acknowledges: so a former primary
@@ -146,39 +148,43 @@ fn holds_all_commits(vitals: &ServerHealth) -> bool {
 }
 
 /// The primary is dead, and a follower leads already: somebody else may have promoted it.
-fn usurper(record: &ObservationHistory, settings: &AnalysisSettings, now_ms: u64) -> Option<ClusterFinding> {
-    let mut leaders = leaders(record, settings, now_ms).into_iter();
+fn competing_primary(
+    history: &ObservationHistory,
+    settings: &AnalysisSettings,
+    now_ms: u64,
+) -> Option<ClusterFinding> {
+    let mut leaders = leaders(history, settings, now_ms).into_iter();
     let (name, at, leader) = leaders.find(|(_, _, vitals)| !holds_all_commits(vitals))?;
-    let replicates = match leader.replication_is_known {
+    let replicates = match leader.is_replication_known {
         true => "replicates from nobody",
         false => "does not tell whether it replicates (a privilege is missing: `tailwater grants`)",
     };
     let evidence = vec![format!(
         "{name} takes writes and {replicates}, while {} is dead: has somebody promoted it?",
-        record.cast.primary
+        history.members.primary
     )];
     Some(ClusterFinding::new(FailureCode::SplitBrainSuspected, &name, at, evidence))
 }
 
 /// Two servers that clients may write to, that replicate from nobody, and each of which has what the other lacks.
 fn split_brain(
-    record: &ObservationHistory,
+    history: &ObservationHistory,
     settings: &AnalysisSettings,
     now_ms: u64,
     findings: &mut Vec<ClusterFinding>,
 ) {
-    let primary_name = &record.cast.primary;
+    let primary_name = &history.members.primary;
     let Some((_, primary)) =
-        record.server(primary_name).and_then(|server| server.vitals.as_ref()).filter(leads)
+        history.server(primary_name).and_then(|server| server.vitals.as_ref()).filter(leads)
     else {
         return;
     };
-    for (name, at, other) in leaders(record, settings, now_ms) {
+    for (name, at, other) in leaders(history, settings, now_ms) {
         let ours = only(&primary.executed, primary.server_id, &other.executed);
         let theirs = only(&other.executed, other.server_id, &primary.executed);
         let (Some(ours), Some(theirs)) = (ours, theirs) else { continue };
         let evidence = vec![
-            match primary.replication_is_known && other.replication_is_known {
+            match primary.is_replication_known && other.is_replication_known {
                 true => format!("{primary_name} and {name} both take writes, and neither replicates"),
                 false => format!(
                     "{primary_name} and {name} both take writes, and of one it is not known whether it replicates"

@@ -4,12 +4,12 @@
 //! somebody still hears it. Silence says nothing alone: it has to last, somebody else has to have lost the primary too, nobody
 //! may have heard it since, and most of those who could know have to be within reach, or else it is us who are cut off.
 //!
-//! Where nobody is out of reach and all who can tell agree, it has to last less long: see [`agreed`].
+//! Where nobody is out of reach and all who can tell agree, it has to last less long: see [`unanimous_death`].
 
 use super::AnalysisSettings;
 use super::finding::{ClusterFinding, FailureCode};
 use super::history::{FailureStreak, ObservationHistory, ServerHistory};
-use super::observer_reports::{ObserverReports, SilenceThreshold, listen};
+use super::observer_reports::{ObserverReports, SilenceThreshold, collect};
 
 /// What is known of the primary.
 pub(super) struct PrimaryAssessment {
@@ -19,12 +19,12 @@ pub(super) struct PrimaryAssessment {
 }
 
 pub(super) fn judge(
-    record: &ObservationHistory,
+    history: &ObservationHistory,
     settings: &AnalysisSettings,
     now_ms: u64,
 ) -> PrimaryAssessment {
-    let name = &record.cast.primary;
-    let Some(server) = record.server(name) else {
+    let name = &history.members.primary;
+    let Some(server) = history.server(name) else {
         return PrimaryAssessment { is_answering: false, finding: None };
     };
     let silent = |finding: Option<ClusterFinding>| {
@@ -32,18 +32,18 @@ pub(super) fn judge(
         PrimaryAssessment { is_answering, finding }
     };
     let Some(streak) = server.streak else { return silent(None) };
-    let mut evidence = vec![own_words(server, &streak, now_ms)];
-    if let Some(voices) = agreed(record, server, &streak, settings, now_ms) {
-        evidence.extend(voices.lost);
+    let mut evidence = vec![manager_evidence(server, &streak, now_ms)];
+    if let Some(reports) = unanimous_death(history, server, &streak, settings, now_ms) {
+        evidence.extend(reports.lost);
         evidence.push("nobody is out of reach, and nobody says anything else".to_owned());
         return silent(Some(ClusterFinding::new(FailureCode::DeadPrimary, name, streak.since_ms, evidence)));
     }
-    let voices = listen(record, server, &streak, (settings, SilenceThreshold::Full), now_ms);
-    if !voices.hear.is_empty() && streak.is_brief(settings, now_ms) {
+    let reports = collect(history, server, &streak, (settings, SilenceThreshold::Full), now_ms);
+    if !reports.alive.is_empty() && streak.is_only_overdue(settings, now_ms) {
         return silent(None);
     }
-    if !voices.hear.is_empty() {
-        evidence.extend(voices.hear);
+    if !reports.alive.is_empty() {
+        evidence.extend(reports.alive);
         return silent(Some(ClusterFinding::new(
             FailureCode::UnreachablePrimary,
             name,
@@ -52,13 +52,13 @@ pub(super) fn judge(
         )));
     }
     let lasted = now_ms.saturating_sub(streak.since_ms) >= settings.detect_after_ms;
-    let is_gone = streak.gone_ms.is_some();
-    let confirmed = !voices.lost.is_empty();
+    let is_gone = streak.refused_since_ms.is_some();
+    let confirmed = !reports.lost.is_empty();
     // A server that was never seen alive may be a wrong address: for that, too, somebody has to speak.
     let at_once = is_gone && server.answered_ms.is_some();
-    let most = voices.are_most();
-    evidence.extend(voices.lost);
-    if !voices.wait.is_empty() {
+    let most = reports.has_majority();
+    evidence.extend(reports.lost);
+    if !reports.undecided.is_empty() {
         // They will have lost it, or have heard it, within the same time.
         return silent(None);
     }
@@ -81,32 +81,33 @@ pub(super) fn judge(
 }
 
 /// A silence that was none is a reason to wait so many times as long with the next.
-const TIMES_STOOD_STILL: u64 = 3;
+const STALL_FACTOR: u64 = 3;
 
 /// What the others say, if all agree that the primary is dead before `detect_after_ms`: neither the connection that stands nor a
 /// new one is answered, and each stream in which something was due has been lost or quiet for as long.
-fn agreed(
-    record: &ObservationHistory,
+fn unanimous_death(
+    history: &ObservationHistory,
     server: &ServerHistory,
     streak: &FailureStreak,
     settings: &AnalysisSettings,
     now_ms: u64,
 ) -> Option<ObserverReports> {
     server.answered_ms?;
-    let patience_ms = server.stood_still_ms(now_ms).unwrap_or(0).saturating_mul(TIMES_STOOD_STILL);
-    let enough_ms = patience_ms.max(settings.agreed_after_ms);
+    let stall_ms = server.last_stall_ms(now_ms).unwrap_or(0).saturating_mul(STALL_FACTOR);
+    let enough_ms = stall_ms.max(settings.unanimous_detect_after_ms);
     let lasted = |since_ms: u64, enough_ms: u64| now_ms.saturating_sub(since_ms) >= enough_ms;
-    let is_silent = lasted(streak.since_ms, enough_ms) && lasted(record.awake_since_ms, enough_ms);
+    let is_silent = lasted(streak.since_ms, enough_ms) && lasted(history.running_since_ms, enough_ms);
     // It is tried later than the one that stands.
-    let is_silent_anew = streak.anew_ms.is_some_and(|since_ms| lasted(since_ms, enough_ms / 2));
-    if !is_silent || !is_silent_anew {
+    let is_reconnect_silent =
+        streak.reconnect_failing_since_ms.is_some_and(|since_ms| lasted(since_ms, enough_ms / 2));
+    if !is_silent || !is_reconnect_silent {
         return None;
     }
-    let voices = listen(record, server, streak, (settings, SilenceThreshold::Short(enough_ms)), now_ms);
-    voices.agree().then_some(voices)
+    let reports = collect(history, server, streak, (settings, SilenceThreshold::Short(enough_ms)), now_ms);
+    reports.is_unanimous().then_some(reports)
 }
 
-fn own_words(server: &ServerHistory, streak: &FailureStreak, now_ms: u64) -> String {
+fn manager_evidence(server: &ServerHistory, streak: &FailureStreak, now_ms: u64) -> String {
     let lasted = now_ms.saturating_sub(streak.since_ms);
     let seen = match server.answered_ms {
         Some(at) => format!("; it last answered {} ms ago", now_ms.saturating_sub(at)),
@@ -114,14 +115,14 @@ fn own_words(server: &ServerHistory, streak: &FailureStreak, now_ms: u64) -> Str
         // There was but one look.
         None => String::new(),
     };
-    let failure = match streak.gone_ms {
+    let failure = match streak.refused_since_ms {
         Some(_) => "connection refused by a host that answers".to_owned(),
         None => streak.last.to_string(),
     };
-    format!("the manager: {failure}{}{seen}", for_so_long(lasted))
+    format!("the manager: {failure}{}{seen}", duration_suffix(lasted))
 }
 
 /// How long something has lasted; nothing if it has just begun.
-pub(super) fn for_so_long(lasted_ms: u64) -> String {
+pub(super) fn duration_suffix(lasted_ms: u64) -> String {
     if lasted_ms == 0 { String::new() } else { format!(", for {lasted_ms} ms") }
 }

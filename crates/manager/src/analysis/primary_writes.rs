@@ -7,13 +7,13 @@ use super::report::SemiSyncHealth;
 use crate::probe_failure::ProbeFailure;
 
 pub(super) fn judge(
-    record: &ObservationHistory,
+    history: &ObservationHistory,
     settings: &AnalysisSettings,
     now_ms: u64,
     findings: &mut Vec<ClusterFinding>,
 ) {
-    let name = &record.cast.primary;
-    let Some(server) = record.server(name) else { return };
+    let name = &history.members.primary;
+    let Some(server) = history.server(name) else { return };
     if let Some(rewound) = &server.rewound {
         let evidence = vec![rewound.what.clone()];
         findings.push(ClusterFinding::new(FailureCode::RewoundPrimary, name, rewound.at_ms, evidence));

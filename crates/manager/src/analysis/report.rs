@@ -89,7 +89,7 @@ impl Observed {
         const NO_CONNECTION: [u16; 2] = [2002, 2003];
         /// The client library's own errors begin here, and end before the server's later ones.
         const CLIENT_ERRORS: std::ops::Range<u16> = 2000..3000;
-        let has_more = before.is_some_and(|before| before.received_to != channel.received_to);
+        let has_more = before.is_some_and(|before| before.received_position != channel.received_position);
         match (channel.io, &channel.io_error) {
             (IoState::Running, _) => {
                 Some(Self::Streaming { heard_ms: has_more.then_some(now_ms), heartbeat_ms: None })
@@ -100,7 +100,7 @@ impl Observed {
                 Some(Self::StreamLost(if is_refused { ProbeFailure::Refused } else { ProbeFailure::NoRoute }))
             }
             (IoState::Connecting, Some(error)) if !CLIENT_ERRORS.contains(&error.number) => {
-                Some(Self::StreamLost(ProbeFailure::of_number(error.number, &error.message)))
+                Some(Self::StreamLost(ProbeFailure::from_error_number(error.number, &error.message)))
             }
             (IoState::Connecting, _) => Some(Self::StreamLost(ProbeFailure::ConnectionLost)),
         }
@@ -121,7 +121,7 @@ pub struct ServerHealth {
     /// It replicates from somebody, or a channel feeds it.
     pub replicates: bool,
     /// Whether that is known; if not, it counts as one that does not replicate.
-    pub replication_is_known: bool,
+    pub is_replication_known: bool,
     /// Why it does not receive, if it should.
     pub io_stopped: Option<String>,
     /// Why it does not apply, if it should.
@@ -176,7 +176,7 @@ impl From<&ServerState> for ServerHealth {
             writable: look.is_writable(),
             executed: look.executed.clone(),
             replicates: !look.channels.is_empty(),
-            replication_is_known: look.replication_is_known(),
+            is_replication_known: look.is_replication_known(),
             io_stopped: stopped.map(|channel| text(&channel.io_error)),
             sql_stopped: halted.map(|channel| text(&channel.sql_error)),
             lag_seconds: lag,

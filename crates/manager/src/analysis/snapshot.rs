@@ -30,14 +30,14 @@ pub fn analyse_snapshot(
     };
     let primary = plan.primary.name.clone();
     let names = observations.iter().map(|observation| observation.server.clone());
-    let cast = ClusterMembers {
+    let members = ClusterMembers {
         primary: primary.clone(),
         replicas: names.filter(|name| *name != primary).collect(),
         relays: plan.relay.state.iter().map(|_| RELAY.to_owned()).collect(),
     };
-    let mut record = ObservationHistory::new(cast, settings);
+    let mut history = ObservationHistory::new(members, settings);
     let mut note = |observer, about: &str, saw| {
-        record.note(ObserverReport { at_ms: 0, observer, about: about.to_owned(), saw });
+        history.add(ObserverReport { at_ms: 0, observer, about: about.to_owned(), saw });
     };
     for observation in observations {
         let name = &observation.server;
@@ -71,7 +71,7 @@ pub fn analyse_snapshot(
     }
     let mut guard = FailoverGuard::default();
     guard.pause();
-    analyse(&record, &guard, 0)
+    analyse(&history, &guard, 0)
 }
 
 fn is_target(cluster: &Cluster, plan: &ClusterPlan, name: &str) -> bool {

@@ -63,7 +63,7 @@ impl GtidOrigin {
     }
 
     /// What of these transactions others made, as text; `None` if nothing.
-    pub fn strangers_in(&self, difference: &GtidDifference) -> Option<String> {
+    pub fn foreign_transactions(&self, difference: &GtidDifference) -> Option<String> {
         match (self, difference) {
             (Self::MySql(own), GtidDifference::MySql(set)) => {
                 let mut strange = MysqlGtidSet::new();
@@ -142,7 +142,7 @@ pub struct CandidateServer {
     /// The error that stopped its applier, if one did.
     pub applier_error: Option<String>,
     /// Why it could not be made to wait for ACKs, if that is certain.
-    pub semi_sync_lack: Option<String>,
+    pub semi_sync_unavailable: Option<String>,
     /// What failed when this run tried to make it primary; it counts as one that is not reached then.
     pub failed: Option<String>,
     /// How long it will need to execute what it received, in milliseconds, a configured delay included; `None` if that is
@@ -175,7 +175,7 @@ impl CandidateServer {
             log_replica_updates: false,
             durable: false,
             applier_error: None,
-            semi_sync_lack: None,
+            semi_sync_unavailable: None,
             failed: None,
             catch_up_ms: None,
         };
@@ -214,9 +214,9 @@ impl CandidateServer {
         self.version = ServerVersion::read(&look.version);
         self.log_bin = look.log_bin;
         self.log_replica_updates = look.log_replica_updates;
-        self.durable = look.durability.is_full();
-        self.semi_sync_lack.clone_from(&look.semi_sync_lack);
-        if let Some(lack) = &look.lead_lack {
+        self.durable = look.durability.is_crash_safe();
+        self.semi_sync_unavailable.clone_from(&look.semi_sync_unavailable);
+        if let Some(lack) = &look.missing_privilege {
             self.reached = Err(lack.clone());
         }
         if let Some(progress) = progress {
@@ -239,7 +239,7 @@ impl CandidateServer {
         self.purged.clone_from(&look.purged);
         self.executed = Some(look.executed.clone());
         // What lies in relay logs that the manager may not ask for must not be left out.
-        self.received = look.replication_is_known().then_some(received);
+        self.received = look.is_replication_known().then_some(received);
     }
 
     /// It was tried, and is not to be tried again.
@@ -249,7 +249,7 @@ impl CandidateServer {
     }
 
     /// What excludes it whatever the others are.
-    pub(super) fn excluded_by_itself(&self) -> Vec<ExclusionReason> {
+    pub(super) fn own_exclusions(&self) -> Vec<ExclusionReason> {
         let mut excluded = Vec::new();
         match (&self.failed, &self.reached) {
             (Some(reason), _) => excluded.push(ExclusionReason::Failed { reason: reason.clone() }),
@@ -274,7 +274,7 @@ impl CandidateServer {
             if self.feed == ReplicationKind::PartialChannel {
                 excluded.push(ExclusionReason::Partial);
             }
-            if let Some(reason) = &self.semi_sync_lack {
+            if let Some(reason) = &self.semi_sync_unavailable {
                 excluded.push(ExclusionReason::NoSemiSync { reason: reason.clone() });
             }
             if let Some(error) = &self.applier_error {
@@ -291,7 +291,7 @@ impl CandidateServer {
     }
 
     /// Whether its binlog gives all of `wanted` to one that has `has`. What it has yet to execute will be there, too.
-    pub(super) fn gives_all(&self, wanted: &GtidSet, has: &GtidSet) -> bool {
+    pub(super) fn can_provide(&self, wanted: &GtidSet, has: &GtidSet) -> bool {
         let Some(received) = &self.received else { return false };
         self.reached.is_ok()
             && self.feed == ReplicationKind::Native

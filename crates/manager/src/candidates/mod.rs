@@ -71,11 +71,13 @@ pub struct CandidateAssessment {
     /// What speaks against it.
     pub against: Vec<Drawback>,
     /// What speaks for it.
-    pub favour: Vec<Advantage>,
+    #[serde(rename = "favour", alias = "advantages")]
+    pub advantages: Vec<Advantage>,
     /// What it has not received of all that is known.
     pub lacks: Option<String>,
     /// From where it gets that.
-    pub supplies: Vec<BackfillSource>,
+    #[serde(rename = "supplies", alias = "backfills")]
+    pub backfills: Vec<BackfillSource>,
     /// What it has received and not executed: to be drained.
     pub drains: Option<String>,
 }
@@ -130,7 +132,7 @@ pub fn rank_candidates(question: &SelectionInput<'_>) -> CandidateRanking {
     let mut servers = question.servers.to_vec();
     servers.sort_by(|one, other| one.name.cmp(&other.name));
     let question = &SelectionInput { servers: &servers, ..question.clone() };
-    let known = everything_known(question);
+    let known = known_gtids(question);
     let mut ranked: Vec<(CandidateRank, CandidateAssessment)> =
         question.servers.iter().map(|server| assess(question, &known, server)).collect();
     ranked.sort_by(|(rank, one), (other_rank, other)| {
@@ -155,10 +157,10 @@ struct CandidateRank {
 }
 
 /// The log, and behind it what replicas received of the old primary's unacknowledged end.
-fn everything_known(question: &SelectionInput<'_>) -> GtidSet {
+fn known_gtids(question: &SelectionInput<'_>) -> GtidSet {
     let mut known = question.log.holds.clone();
     for server in question.servers {
-        if let Some(received) = healthy_end(question, server)
+        if let Some(received) = received_without_errant(question, server)
             && let Ok(union) = known.union(received)
         {
             known = union;
@@ -168,7 +170,10 @@ fn everything_known(question: &SelectionInput<'_>) -> GtidSet {
 }
 
 /// What a server received, if all of it comes from the log or the old primary.
-fn healthy_end<'a>(question: &SelectionInput<'_>, server: &'a CandidateServer) -> Option<&'a GtidSet> {
+fn received_without_errant<'a>(
+    question: &SelectionInput<'_>,
+    server: &'a CandidateServer,
+) -> Option<&'a GtidSet> {
     let received = server
         .received
         .as_ref()
@@ -179,7 +184,7 @@ fn healthy_end<'a>(question: &SelectionInput<'_>, server: &'a CandidateServer) -
 /// What of a set neither the log knows nor the old primary made.
 fn errant(question: &SelectionInput<'_>, received: &GtidSet) -> Option<String> {
     let beyond = received.subtract(&question.log.holds).ok()?;
-    let strange = question.origin.strangers_in(&beyond)?;
+    let strange = question.origin.foreign_transactions(&beyond)?;
     Some(strange)
 }
 
@@ -188,9 +193,9 @@ fn assess(
     known: &GtidSet,
     server: &CandidateServer,
 ) -> (CandidateRank, CandidateAssessment) {
-    let mut excluded = server.excluded_by_itself();
+    let mut excluded = server.own_exclusions();
     let mut against = Vec::new();
-    let mut favour = Vec::new();
+    let mut advantages = Vec::new();
     let other_region = question.region.is_some_and(|region| server.region.as_deref() != Some(region));
     if other_region {
         let region = server.region.clone().unwrap_or_else(|| "no region".to_owned());
@@ -204,15 +209,15 @@ fn assess(
         excluded.push(ExclusionReason::OtherFlavour);
     }
     let wants = MissingTransactions::of(question, known, server, &mut excluded);
-    note_versions(question, server, &mut against);
-    note_itself(question, server, &mut against, &mut favour);
+    compare_versions(question, server, &mut against);
+    compare_settings(question, server, &mut against, &mut advantages);
     if !wants.left_behind.is_empty() {
         against.push(Drawback::LeavesBehind { servers: wants.left_behind.clone() });
     }
     let catch_up_ms = server.catch_up_ms.unwrap_or(0);
     let slow = catch_up_ms > question.catch_up_ms_max;
     if wants.lacks.is_none() && server.received.is_some() {
-        favour.push(Advantage::ReceivedAll);
+        advantages.push(Advantage::ReceivedAll);
     }
     let rank = CandidateRank {
         excluded: !excluded.is_empty(),
@@ -229,16 +234,16 @@ fn assess(
         server: server.name.clone(),
         excluded,
         against,
-        favour,
+        advantages,
         lacks: wants.lacks,
-        supplies: wants.supplies,
+        backfills: wants.backfills,
         drains: server.undrained(),
     };
     (rank, assessment)
 }
 
 /// Versions: a server replicates from an older or equal series, not from a newer one.
-fn note_versions(question: &SelectionInput<'_>, server: &CandidateServer, against: &mut Vec<Drawback>) {
+fn compare_versions(question: &SelectionInput<'_>, server: &CandidateServer, against: &mut Vec<Drawback>) {
     for other in question.servers {
         if other.name != server.name
             && other.reached.is_ok()
@@ -252,30 +257,30 @@ fn note_versions(question: &SelectionInput<'_>, server: &CandidateServer, agains
     }
 }
 
-fn note_itself(
+fn compare_settings(
     question: &SelectionInput<'_>,
     server: &CandidateServer,
     against: &mut Vec<Drawback>,
-    favour: &mut Vec<Advantage>,
+    advantages: &mut Vec<Advantage>,
 ) {
     match server.promotion {
-        Promotion::Prefer => favour.push(Advantage::Preferred),
+        Promotion::Prefer => advantages.push(Advantage::Preferred),
         Promotion::PreferNot => against.push(Drawback::NotPreferred),
         Promotion::Neutral | Promotion::MustNot => {}
     }
     if server.durable {
-        favour.push(Advantage::Durable);
+        advantages.push(Advantage::Durable);
     } else {
         against.push(Drawback::NotDurable);
     }
     match server.catch_up_ms {
-        Some(0) => favour.push(Advantage::ExecutedAll),
+        Some(0) => advantages.push(Advantage::ExecutedAll),
         Some(ms) if ms > question.catch_up_ms_max => against.push(Drawback::Slow { ms }),
         Some(ms) => against.push(Drawback::Behind { ms }),
         None => {}
     }
     if question.region.is_some() && server.region.as_deref() == question.region {
-        favour.push(Advantage::SameRegion);
+        advantages.push(Advantage::SameRegion);
     }
 }
 
@@ -284,7 +289,7 @@ fn note_itself(
 struct MissingTransactions {
     lacks: Option<String>,
     count: u128,
-    supplies: Vec<BackfillSource>,
+    backfills: Vec<BackfillSource>,
     /// Servers that have what nobody can give to it.
     left_behind: Vec<String>,
 }
@@ -321,7 +326,7 @@ impl MissingTransactions {
             return;
         }
         if log.before.is_subset_of(received) {
-            self.supplies.push(BackfillSource {
+            self.backfills.push(BackfillSource {
                 from: log.name.clone(),
                 from_log: true,
                 what: given.to_string(),
@@ -348,24 +353,24 @@ impl MissingTransactions {
         let others: Vec<&CandidateServer> =
             question.servers.iter().filter(|other| other.name != server.name).collect();
         if let Some(gap) = gap
-            && let Some(giver) = others.iter().find(|other| other.gives_all(&question.log.holds, received))
+            && let Some(giver) = others.iter().find(|other| other.can_provide(&question.log.holds, received))
             && let Ok(what) = question.log.holds.subtract(received)
         {
             excluded.remove(gap);
-            self.supplies.push(BackfillSource {
+            self.backfills.push(BackfillSource {
                 from: giver.name.clone(),
                 from_log: false,
                 what: what.to_string(),
             });
         }
         for other in others {
-            let Some(theirs) = healthy_end(question, other) else { continue };
+            let Some(theirs) = received_without_errant(question, other) else { continue };
             let Ok(more) = theirs.subtract(&has) else { continue };
             if more.is_empty() {
                 continue;
             }
-            if other.gives_all(theirs, received) {
-                self.supplies.push(BackfillSource {
+            if other.can_provide(theirs, received) {
+                self.backfills.push(BackfillSource {
                     from: other.name.clone(),
                     from_log: false,
                     what: more.to_string(),

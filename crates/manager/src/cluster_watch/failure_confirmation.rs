@@ -25,7 +25,7 @@ pub enum FailoverTrigger {
 pub struct FailureConfirmation {
     shared: std::sync::Arc<super::watcher::WatchShared>,
     primary: ProbeTarget,
-    wish: FailoverTrigger,
+    trigger: FailoverTrigger,
     /// How long silence may have to last, and a ping, together.
     patience: Duration,
     ping_timeout: Duration,
@@ -42,30 +42,30 @@ impl FailureConfirmation {
     /// Of the primary that is watched. Silence is waited for no longer than `patience`.
     pub fn new(
         watch: &ClusterWatch,
-        wish: FailoverTrigger,
+        trigger: FailoverTrigger,
         patience: Duration,
         ping_timeout: Duration,
     ) -> Self {
-        Self { shared: watch.shared(), primary: watch.primary().clone(), wish, patience, ping_timeout }
+        Self { shared: watch.shared(), primary: watch.primary().clone(), trigger, patience, ping_timeout }
     }
 
-    async fn ask(&self) -> Result<String, String> {
+    async fn confirm_now(&self) -> Result<String, String> {
         // A connection of its own: those that were tried may be what is broken.
         let mut pinger = Pinger::new(&self.primary.connect, "", self.ping_timeout);
         let mut asked = std::pin::pin!(pinger.ping(PingKind::Connect));
         let began = Instant::now();
         let (mut pinged, mut answered) = (false, false);
         loop {
-            let patience = if self.wish == FailoverTrigger::Automatic { BRIEF } else { self.ping_timeout };
+            let patience = if self.trigger == FailoverTrigger::Automatic { BRIEF } else { self.ping_timeout };
             if !pinged && let Ok(ping) = tokio::time::timeout(patience, &mut asked).await {
                 (pinged, answered) = (true, ping.outcome.is_ok());
-                self.shared.hear(ClusterEvent::Pinged(self.primary.name.clone(), ping));
+                self.shared.apply(ClusterEvent::Pinged(self.primary.name.clone(), ping));
             }
-            if self.wish == FailoverTrigger::DryRun {
+            if self.trigger == FailoverTrigger::DryRun {
                 let state = if answered { "it answers" } else { "it does not answer" };
                 return Ok(format!("a dry run: {state}"));
             }
-            let findings = self.shared.think();
+            let findings = self.shared.analyse_now();
             let of_primary = findings
                 .iter()
                 .find(|finding| finding.server == self.primary.name && self.suffices(finding.code));
@@ -90,7 +90,7 @@ impl FailureConfirmation {
     }
 
     fn suffices(&self, code: FailureCode) -> bool {
-        match self.wish {
+        match self.trigger {
             FailoverTrigger::Automatic => code == FailureCode::DeadPrimary,
             FailoverTrigger::Manual => matches!(
                 code,
@@ -107,6 +107,6 @@ impl FailureConfirmation {
 
 impl ConfirmFailure for FailureConfirmation {
     fn confirm(&self) -> ConfirmationFuture<'_> {
-        Box::pin(self.ask())
+        Box::pin(self.confirm_now())
     }
 }

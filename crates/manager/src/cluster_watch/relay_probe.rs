@@ -12,9 +12,9 @@ pub struct RelayAssignment {
     /// The highest term of the lease that an order came from; 0 before the first.
     pub term: LeaseToken,
     /// The server that it captures from, by its name in the manager's configuration.
-    pub follows: String,
+    pub source: String,
     /// The term in which it was told that; 0 if it never was, or does not say.
-    pub followed_in: LeaseToken,
+    pub assigned_term: LeaseToken,
     /// It stands still by order.
     pub is_stopped: bool,
 }
@@ -31,13 +31,13 @@ pub struct RelayProbeResult {
     /// How often something comes in it at least, in milliseconds; nothing if that is not known.
     pub heartbeat_ms: Option<u64>,
     /// Whom it follows, and since which term.
-    pub led: RelayAssignment,
+    pub assignment: RelayAssignment,
 }
 
 impl RelayProbeResult {
     /// Whether `server` counts it among its semi-sync replicas.
-    pub fn counts_at(&self, server: &str) -> bool {
-        self.is_streaming && self.acknowledges && self.led.follows == server
+    pub fn acknowledges_to(&self, server: &str) -> bool {
+        self.is_streaming && self.acknowledges && self.assignment.source == server
     }
 }
 
@@ -48,5 +48,5 @@ pub type RelayProbeFuture<'a> =
 /// Asks one relay, in this process or elsewhere, in bounded time.
 pub trait RelayProbe: Send + Sync {
     /// Asks.
-    fn look(&self) -> RelayProbeFuture<'_>;
+    fn probe(&self) -> RelayProbeFuture<'_>;
 }

@@ -2,7 +2,7 @@
 //! dies has never seen it alive, and would have to refuse (TW-MGR-0031) what the one before it could have proven.
 //!
 //! It counts only for the same primary, on the same boot of the machine, while the relay beside it has not been ordered about by
-//! a later term, and as long as [`KnownPrimary::unverified_ms`](super::Known) lets it. The first look of one's own puts it aside.
+//! a later term, and as long as [`KnownPrimary::primary_state_age_ms`](super::Known) lets it. The first look of one's own puts it aside.
 
 use serde::{Deserialize, Serialize};
 use tailwater_wire::gtid::GtidSet;
@@ -19,16 +19,19 @@ pub struct WatchCheckpoint {
     #[serde(with = "gtid_serde")]
     pub executed: GtidSet,
     /// Who could acknowledge.
-    pub regimes: AckPolicyHistory,
+    #[serde(alias = "regimes")]
+    pub ack_policies: AckPolicyHistory,
 }
 
 /// A memory with the marks by which it counts or not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredCheckpoint {
     /// What is remembered.
-    pub memory: WatchCheckpoint,
+    #[serde(alias = "memory")]
+    pub checkpoint: WatchCheckpoint,
     /// When the primary was last looked at, in milliseconds since the machine's boot.
-    pub looked_ms: u64,
+    #[serde(alias = "looked_ms")]
+    pub probed_at_ms: u64,
     /// Which boot that was.
     pub boot: String,
     /// The highest term of the lease that the relay beside the manager had seen then.
@@ -50,10 +53,10 @@ pub struct ManagerStart<'a> {
 
 impl StoredCheckpoint {
     /// What counts of it for a manager that begins so, and how long ago the primary was looked at, in milliseconds.
-    pub fn for_one_that(self, begins: &ManagerStart<'_>) -> Option<(WatchCheckpoint, u64)> {
+    pub fn for_start(self, start: &ManagerStart<'_>) -> Option<(WatchCheckpoint, u64)> {
         let is_same =
-            self.memory.primary == begins.primary && self.boot == begins.boot && self.term == begins.term;
-        let ago_ms = begins.now_ms.checked_sub(self.looked_ms)?;
-        is_same.then_some((self.memory, ago_ms))
+            self.checkpoint.primary == start.primary && self.boot == start.boot && self.term == start.term;
+        let ago_ms = start.now_ms.checked_sub(self.probed_at_ms)?;
+        is_same.then_some((self.checkpoint, ago_ms))
     }
 }

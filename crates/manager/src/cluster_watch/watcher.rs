@@ -31,11 +31,14 @@ pub struct ProbeIntervals {
     /// How long it has to answer one.
     pub ping_timeout_ms: u64,
     /// Between two looks at a server.
-    pub look_ms: u64,
+    #[serde(alias = "look_ms")]
+    pub poll_ms: u64,
     /// How long it has to answer all questions.
-    pub look_timeout_ms: u64,
+    #[serde(alias = "look_timeout_ms")]
+    pub poll_timeout_ms: u64,
     /// Between two looks while the primary does not answer.
-    pub hurried_look_ms: u64,
+    #[serde(alias = "hurried_look_ms")]
+    pub failure_poll_ms: u64,
     /// Between two writes of a row of the manager's own on the primary. Absent: none.
     pub write_ms: Option<u64>,
 }
@@ -45,9 +48,9 @@ impl Default for ProbeIntervals {
         Self {
             ping_ms: 100,
             ping_timeout_ms: 1_000,
-            look_ms: 1_000,
-            look_timeout_ms: 3_000,
-            hurried_look_ms: 100,
+            poll_ms: 1_000,
+            poll_timeout_ms: 3_000,
+            failure_poll_ms: 100,
             write_ms: None,
         }
     }
@@ -60,7 +63,7 @@ const AGAIN_MS: u64 = 20;
 const LATE_MS: u64 = 250;
 
 /// Findings that depend on how long something lasts are looked for so often, in milliseconds.
-const THINK_MS: u64 = 100;
+const ANALYSE_MS: u64 = 100;
 
 /// The time, in milliseconds since 1970 as it was at the start, and not set since.
 #[derive(Debug, Clone, Copy)]
@@ -89,14 +92,14 @@ pub struct WatchedRelay {
     /// Its name.
     pub name: String,
     /// How its stream is.
-    pub eye: Arc<dyn RelayProbe>,
+    pub probe: Arc<dyn RelayProbe>,
     /// What it holds.
-    pub port: Arc<dyn AckerControl>,
+    pub control: Arc<dyn AckerControl>,
 }
 
 /// What the tasks share.
 pub(super) struct WatchShared {
-    chronicle: Mutex<ClusterState>,
+    cluster_state: Mutex<ClusterState>,
     guard: Arc<Mutex<FailoverGuard>>,
     clock: ManagerClock,
     pace: ProbeIntervals,
@@ -109,22 +112,22 @@ pub(super) struct WatchShared {
 
 impl WatchShared {
     // Nothing panics while the lock is held, so a poisoned one still guards sound data.
-    pub(super) fn chronicle(&self) -> MutexGuard<'_, ClusterState> {
-        self.chronicle.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn cluster_state(&self) -> MutexGuard<'_, ClusterState> {
+        self.cluster_state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn hear(&self, heard: ClusterEvent) {
-        self.chronicle().hear(self.clock.now_ms(), heard);
+    pub(super) fn apply(&self, heard: ClusterEvent) {
+        self.cluster_state().apply(self.clock.now_ms(), heard);
         self.heard.notify_one();
     }
 
     /// What is wrong now.
-    pub(super) fn think(&self) -> Vec<ClusterFinding> {
+    pub(super) fn analyse_now(&self) -> Vec<ClusterFinding> {
         let guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut chronicle = self.chronicle();
+        let mut cluster_state = self.cluster_state();
         let now_ms = self.clock.now_ms();
-        chronicle.tick(now_ms);
-        chronicle.findings(&guard, now_ms)
+        cluster_state.tick(now_ms);
+        cluster_state.findings(&guard, now_ms)
     }
 
     /// Pings the primary, and tells as soon as the answer is late.
@@ -137,7 +140,7 @@ impl WatchShared {
             ping = &mut asked => return ping,
             () = tokio::time::sleep(late) => {}
         }
-        self.hear(ClusterEvent::PingOverdue(primary.name.clone(), kind, asked_ms));
+        self.apply(ClusterEvent::PingOverdue(primary.name.clone(), kind, asked_ms));
         self.trouble.send_if_modified(|trouble| !std::mem::replace(trouble, true));
         asked.await
     }
@@ -161,7 +164,7 @@ impl ClusterWatch {
         manager: &str,
     ) -> Self {
         let shared = Arc::new(WatchShared {
-            chronicle: Mutex::new(ClusterState::new(cluster, settings)),
+            cluster_state: Mutex::new(ClusterState::new(cluster, settings)),
             guard,
             clock,
             pace,
@@ -170,19 +173,19 @@ impl ClusterWatch {
             findings: watch::Sender::new(Vec::new()),
         });
         let mut tasks = JoinSet::new();
-        tasks.spawn(think(Arc::clone(&shared)));
+        tasks.spawn(analyse_now(Arc::clone(&shared)));
         tasks.spawn(ping(Arc::clone(&shared), primary.clone(), manager.to_owned()));
-        tasks.spawn(ping_anew(Arc::clone(&shared), primary.clone()));
+        tasks.spawn(ping_new_connection(Arc::clone(&shared), primary.clone()));
         if let Some(write_ms) = pace.write_ms {
             tasks.spawn(write(Arc::clone(&shared), primary.clone(), manager.to_owned(), write_ms));
         }
         for subject in followers {
-            tasks.spawn(look(Arc::clone(&shared), subject));
+            tasks.spawn(poll_server(Arc::clone(&shared), subject));
         }
-        tasks.spawn(look_at_primary(Arc::clone(&shared), primary.clone()));
+        tasks.spawn(poll_primary(Arc::clone(&shared), primary.clone()));
         for relay in relays {
-            tasks.spawn(ask_relay(Arc::clone(&shared), relay.clone()));
-            tasks.spawn(ask_acker(Arc::clone(&shared), relay));
+            tasks.spawn(poll_relay(Arc::clone(&shared), relay.clone()));
+            tasks.spawn(poll_acker(Arc::clone(&shared), relay));
         }
         Self { shared, primary, _tasks: tasks }
     }
@@ -193,32 +196,32 @@ impl ClusterWatch {
     }
 
     /// All that is known.
-    pub fn chronicle(&self) -> ClusterState {
-        self.shared.chronicle().clone()
+    pub fn cluster_state(&self) -> ClusterState {
+        self.shared.cluster_state().clone()
     }
 
-    /// See [`ClusterState::remember`].
-    pub fn remember(&self, memory: WatchCheckpoint, ago_ms: u64) {
-        self.shared.chronicle().remember(self.shared.clock.now_ms(), memory, ago_ms);
+    /// See [`ClusterState::restore_checkpoint`].
+    pub fn restore_checkpoint(&self, memory: WatchCheckpoint, ago_ms: u64) {
+        self.shared.cluster_state().restore_checkpoint(self.shared.clock.now_ms(), memory, ago_ms);
     }
 
-    /// See [`ClusterState::to_remember`].
-    pub fn to_remember(&self) -> Option<(WatchCheckpoint, u64)> {
-        self.shared.chronicle().to_remember(self.shared.clock.now_ms())
+    /// See [`ClusterState::checkpoint`].
+    pub fn checkpoint(&self) -> Option<(WatchCheckpoint, u64)> {
+        self.shared.cluster_state().checkpoint(self.shared.clock.now_ms())
     }
 
-    /// See [`ClusterState::freeze_regimes`].
-    pub fn freeze_regimes(&self, is_frozen: bool) {
-        self.shared.chronicle().freeze_regimes(is_frozen);
+    /// See [`ClusterState::freeze_ack_policies`].
+    pub fn freeze_ack_policies(&self, is_frozen: bool) {
+        self.shared.cluster_state().freeze_ack_policies(is_frozen);
     }
 
-    /// See [`ClusterState::rehearsed`].
-    pub fn rehearsed(&self, readiness: FailoverReadiness) {
-        self.shared.chronicle().rehearsed(self.shared.clock.now_ms(), readiness);
+    /// See [`ClusterState::set_readiness`].
+    pub fn set_readiness(&self, readiness: FailoverReadiness) {
+        self.shared.cluster_state().set_readiness(self.shared.clock.now_ms(), readiness);
     }
 
     /// Thinks again at once: what holds failovers back has changed.
-    pub fn think_again(&self) {
+    pub fn reanalyse(&self) {
         self.shared.heard.notify_one();
     }
 
@@ -232,10 +235,10 @@ impl ClusterWatch {
     }
 }
 
-async fn think(shared: Arc<WatchShared>) {
+async fn analyse_now(shared: Arc<WatchShared>) {
     let mut told: Vec<(crate::analysis::FailureCode, String, (String, Option<String>))> = Vec::new();
     loop {
-        let findings = shared.think();
+        let findings = shared.analyse_now();
         let now = findings.iter().map(|one| (one.code, one.server.clone(), kind(one))).collect();
         for finding in &findings {
             if !told.contains(&(finding.code, finding.server.clone(), kind(finding))) {
@@ -254,7 +257,7 @@ async fn think(shared: Arc<WatchShared>) {
             *old = findings;
             differs
         });
-        let _ = tokio::time::timeout(Duration::from_millis(THINK_MS), shared.heard.notified()).await;
+        let _ = tokio::time::timeout(Duration::from_millis(ANALYSE_MS), shared.heard.notified()).await;
     }
 }
 
@@ -269,8 +272,8 @@ async fn ping(shared: Arc<WatchShared>, primary: ProbeTarget, manager: String) {
     loop {
         let ping = shared.ping(&mut pinger, &primary, PingKind::Select).await;
         let failure = ping.outcome.as_ref().err().map(|unreached| unreached.failure);
-        let is_silent = failure.is_some_and(|failure| failure.sign() != Liveness::Alive);
-        shared.hear(ClusterEvent::Pinged(primary.name.clone(), ping));
+        let is_silent = failure.is_some_and(|failure| failure.liveness() != Liveness::Alive);
+        shared.apply(ClusterEvent::Pinged(primary.name.clone(), ping));
         shared.trouble.send_if_modified(|trouble| std::mem::replace(trouble, is_silent) != is_silent);
         let is_sure = failure.is_none_or(|failure| failure == ProbeFailure::Refused);
         let pause = if is_sure { shared.pace.ping_ms } else { AGAIN_MS.min(shared.pace.ping_ms) };
@@ -279,16 +282,16 @@ async fn ping(shared: Arc<WatchShared>, primary: ProbeTarget, manager: String) {
 }
 
 /// While the primary does not answer on the connection that stands, new ones are tried beside it.
-async fn ping_anew(shared: Arc<WatchShared>, primary: ProbeTarget) {
+async fn ping_new_connection(shared: Arc<WatchShared>, primary: ProbeTarget) {
     let timeout = Duration::from_millis(shared.pace.ping_timeout_ms);
     let mut pinger = Pinger::new(&primary.connect, "", timeout);
     let mut trouble = shared.trouble.subscribe();
     while trouble.wait_for(|trouble| *trouble).await.is_ok() {
         let ping = shared.ping(&mut pinger, &primary, PingKind::Connect).await;
         let is_silent =
-            matches!(&ping.outcome, Err(unreached) if unreached.failure.sign() == Liveness::Unresponsive);
-        shared.hear(ClusterEvent::Pinged(primary.name.clone(), ping));
-        let pause = if is_silent { AGAIN_MS.min(shared.pace.ping_ms) } else { shared.pace.look_ms };
+            matches!(&ping.outcome, Err(unreached) if unreached.failure.liveness() == Liveness::Unresponsive);
+        shared.apply(ClusterEvent::Pinged(primary.name.clone(), ping));
+        let pause = if is_silent { AGAIN_MS.min(shared.pace.ping_ms) } else { shared.pace.poll_ms };
         tokio::time::sleep(Duration::from_millis(pause)).await;
     }
 }
@@ -298,33 +301,33 @@ async fn write(shared: Arc<WatchShared>, primary: ProbeTarget, manager: String, 
     let mut pinger = Pinger::new(&primary.connect, &manager, timeout);
     loop {
         let ping = pinger.ping(PingKind::Insert).await;
-        shared.hear(ClusterEvent::Pinged(primary.name.clone(), ping));
+        shared.apply(ClusterEvent::Pinged(primary.name.clone(), ping));
         tokio::time::sleep(Duration::from_millis(write_ms)).await;
     }
 }
 
-async fn look(shared: Arc<WatchShared>, subject: ProbeTarget) {
-    let timeout = Duration::from_millis(shared.pace.look_timeout_ms);
+async fn poll_server(shared: Arc<WatchShared>, subject: ProbeTarget) {
+    let timeout = Duration::from_millis(shared.pace.poll_timeout_ms);
     let ask = || async {
-        shared.hear(ClusterEvent::ServerProbed(Box::new(probe_server(&subject, timeout).await)));
+        shared.apply(ClusterEvent::ServerProbed(Box::new(probe_server(&subject, timeout).await)));
     };
-    again_and_again(&shared, ask).await;
+    poll_loop(&shared, ask).await;
 }
 
 /// Never in a hurry: a primary that is slow has enough to do, and pings tell when it is back.
-async fn look_at_primary(shared: Arc<WatchShared>, primary: ProbeTarget) {
-    let timeout = Duration::from_millis(shared.pace.look_timeout_ms);
+async fn poll_primary(shared: Arc<WatchShared>, primary: ProbeTarget) {
+    let timeout = Duration::from_millis(shared.pace.poll_timeout_ms);
     loop {
-        shared.hear(ClusterEvent::ServerProbed(Box::new(probe_server(&primary, timeout).await)));
-        tokio::time::sleep(Duration::from_millis(shared.pace.look_ms)).await;
+        shared.apply(ClusterEvent::ServerProbed(Box::new(probe_server(&primary, timeout).await)));
+        tokio::time::sleep(Duration::from_millis(shared.pace.poll_ms)).await;
     }
 }
 
-async fn ask_acker(shared: Arc<WatchShared>, relay: WatchedRelay) {
-    let timeout = Duration::from_millis(shared.pace.look_timeout_ms);
+async fn poll_acker(shared: Arc<WatchShared>, relay: WatchedRelay) {
+    let timeout = Duration::from_millis(shared.pace.poll_timeout_ms);
     let ask = || async {
         let name = relay.name.clone();
-        shared.hear(match tokio::time::timeout(timeout, relay.port.read()).await {
+        shared.apply(match tokio::time::timeout(timeout, relay.control.read()).await {
             Ok(Ok(report)) => ClusterEvent::AckerReported(name, report),
             Ok(Err(AckerError::Refused(reason) | AckerError::Unknown(reason))) => {
                 ClusterEvent::AckerUnreachable(name, reason)
@@ -334,17 +337,17 @@ async fn ask_acker(shared: Arc<WatchShared>, relay: WatchedRelay) {
             }
         });
     };
-    again_and_again(&shared, ask).await;
+    poll_loop(&shared, ask).await;
 }
 
 /// Asks at the usual pace, or at the hurried one while the primary does not answer; at once when that begins.
-async fn again_and_again<F: Future<Output = ()>>(shared: &WatchShared, ask: impl Fn() -> F) {
+async fn poll_loop<F: Future<Output = ()>>(shared: &WatchShared, ask: impl Fn() -> F) {
     let mut trouble = shared.trouble.subscribe();
     loop {
         ask().await;
-        let ProbeIntervals { look_ms, hurried_look_ms, .. } = shared.pace;
-        let is_hurried = *trouble.borrow_and_update();
-        let pause = Duration::from_millis(if is_hurried { hurried_look_ms } else { look_ms });
+        let ProbeIntervals { poll_ms, failure_poll_ms, .. } = shared.pace;
+        let skips_audit_store = *trouble.borrow_and_update();
+        let pause = Duration::from_millis(if skips_audit_store { failure_poll_ms } else { poll_ms });
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             Ok(()) = trouble.changed() => {}
@@ -352,12 +355,14 @@ async fn again_and_again<F: Future<Output = ()>>(shared: &WatchShared, ask: impl
     }
 }
 
-async fn ask_relay(shared: Arc<WatchShared>, relay: WatchedRelay) {
+async fn poll_relay(shared: Arc<WatchShared>, relay: WatchedRelay) {
     let timeout = Duration::from_millis(shared.pace.ping_timeout_ms);
     loop {
-        let seen = tokio::time::timeout(timeout, relay.eye.look()).await;
-        shared
-            .hear(ClusterEvent::RelayProbed(relay.name.clone(), seen.unwrap_or(Err(ProbeFailure::TimedOut))));
+        let seen = tokio::time::timeout(timeout, relay.probe.probe()).await;
+        shared.apply(ClusterEvent::RelayProbed(
+            relay.name.clone(),
+            seen.unwrap_or(Err(ProbeFailure::TimedOut)),
+        ));
         // A relay that has lost its stream is what the death of a primary is confirmed by.
         let pause = if *shared.trouble.borrow() { AGAIN_MS } else { shared.pace.ping_ms };
         tokio::time::sleep(Duration::from_millis(pause)).await;

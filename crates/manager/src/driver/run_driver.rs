@@ -58,7 +58,7 @@ impl DriverTimeouts {
 /// What a machine is driven with.
 pub struct RunDriver<H, T> {
     /// Who does what is ordered.
-    pub hands: Arc<H>,
+    pub executor: Arc<H>,
     /// Whether it may be.
     pub term: T,
     /// Asks whether the primary has failed.
@@ -91,7 +91,7 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
         let mut orders = machine.begin(at_ms());
         while machine.audit().outcome.is_none() {
             progress.send_replace(Some(machine.audit().clone()));
-            if let Some((number, answer)) = self.answer_at_once(&mut orders).await {
+            if let Some((number, answer)) = self.answer_lease_check(&mut orders).await {
                 orders.extend(machine.answer(at_ms(), number, answer));
                 continue;
             }
@@ -108,7 +108,7 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
                 }
             }
             for (number, act) in std::mem::take(&mut orders) {
-                let id = match refused.as_ref().filter(|_| act.changes()) {
+                let id = match refused.as_ref().filter(|_| act.changes_state()) {
                     Some(reason) => {
                         let reason = reason.clone();
                         under_way.spawn(async move { (number, ActionOutcome::Failed(reason)) }).id()
@@ -147,7 +147,7 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
     }
 
     /// The question for the lease is answered here, before anything else is begun.
-    async fn answer_at_once(&self, orders: &mut Vec<NumberedAction>) -> Option<(u32, ActionOutcome)> {
+    async fn answer_lease_check(&self, orders: &mut Vec<NumberedAction>) -> Option<(u32, ActionOutcome)> {
         let at = orders.iter().position(|(_, act)| *act == RunAction::CheckLease)?;
         let (number, _) = orders.remove(at);
         Some((number, self.term.check().map_or_else(ActionOutcome::Failed, ActionOutcome::LeaseHeld)))
@@ -155,11 +155,11 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
 
     /// Stores the record if something is about to be changed. Why that must not be done, if it must not.
     async fn store_before<M: RunMachine>(&self, machine: &M, orders: &[NumberedAction]) -> Option<String> {
-        if machine.is_hurried() || !orders.iter().any(|(_, act)| act.changes()) {
+        if machine.skips_audit_store() || !orders.iter().any(|(_, act)| act.changes_state()) {
             return None;
         }
         let reason = self.store(machine.audit()).await.err()?;
-        if machine.is_beyond_refusing() {
+        if machine.must_continue() {
             tracing::error!(id = machine.audit().id, "going on without a record: {reason}");
             return None;
         }
@@ -180,14 +180,14 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
         token: Option<LeaseToken>,
     ) -> Id {
         let limit = self.limits.of(&act);
-        let (hands, confirm) = (Arc::clone(&self.hands), Arc::clone(&self.confirm));
+        let (executor, confirm) = (Arc::clone(&self.executor), Arc::clone(&self.confirm));
         let work = async move {
             match (&act, token) {
                 (RunAction::ConfirmFailure, _) => confirm
                     .confirm()
                     .await
                     .map_or_else(ActionOutcome::Failed, ActionOutcome::FailureConfirmed),
-                (act, Some(token)) => hands.perform(act, token).await,
+                (act, Some(token)) => executor.execute(act, token).await,
                 (_, None) => ActionOutcome::Failed("no term of the lease is known".to_owned()),
             }
         };

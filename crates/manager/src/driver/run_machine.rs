@@ -27,7 +27,7 @@ pub trait RunMachine: Send + Sync {
     fn audit(&self) -> &Audit;
 
     /// Whether an act may be done though its record cannot be stored: what undoes, and what comes when there is only forward.
-    fn is_beyond_refusing(&self) -> bool;
+    fn must_continue(&self) -> bool;
 
     /// When all that is under way has to be answered; it is answered with [`ActionOutcome::Unknown`] then.
     fn deadline_ms(&self) -> Option<u64> {
@@ -36,7 +36,7 @@ pub trait RunMachine: Send + Sync {
 
     /// Whether clients wait for each act, so that none waits for its record to be stored: what was stored before says that
     /// this had begun.
-    fn is_hurried(&self) -> bool {
+    fn skips_audit_store(&self) -> bool {
         false
     }
 }
@@ -66,7 +66,7 @@ impl RunMachine for Failover {
         Self::audit(self)
     }
 
-    fn is_beyond_refusing(&self) -> bool {
+    fn must_continue(&self) -> bool {
         self.phase() > RunPhase::MakeWritable
     }
 }
@@ -97,7 +97,7 @@ impl RunMachine for RunRecovery {
     }
 
     /// All that it does was begun before.
-    fn is_beyond_refusing(&self) -> bool {
+    fn must_continue(&self) -> bool {
         true
     }
 }
@@ -127,15 +127,15 @@ impl RunMachine for Switchover {
         Self::audit(self)
     }
 
-    fn is_beyond_refusing(&self) -> bool {
-        Self::is_beyond_refusing(self)
+    fn must_continue(&self) -> bool {
+        Self::must_continue(self)
     }
 
     fn deadline_ms(&self) -> Option<u64> {
         Self::deadline_ms(self)
     }
 
-    fn is_hurried(&self) -> bool {
-        Self::is_hurried(self)
+    fn skips_audit_store(&self) -> bool {
+        Self::skips_audit_store(self)
     }
 }

@@ -266,7 +266,7 @@ pub enum RunAction {
 
 impl RunAction {
     /// Whether anything is different afterwards.
-    pub fn changes(&self) -> bool {
+    pub fn changes_state(&self) -> bool {
         !matches!(
             self,
             Self::CheckLease
@@ -283,7 +283,7 @@ impl RunAction {
 
     /// What undoes it; `None` if nothing does or nothing needs to, or if that depends on the run. What a server was given, and what a
     /// hook did, stays.
-    pub fn undone_by(&self) -> Option<Self> {
+    pub fn undo_action(&self) -> Option<Self> {
         match self {
             Self::StopAcker { acker } => Some(Self::StartAcker { acker: acker.clone() }),
             Self::EnableSemiSyncSource { server, .. } => {
@@ -379,7 +379,7 @@ pub enum ActionOutcome {
 
 impl ActionOutcome {
     /// In words: how it went (`done`, `failed` or `unknown`), and what was said.
-    pub fn words(&self) -> (&'static str, String) {
+    pub fn summary(&self) -> (&'static str, String) {
         match self {
             Self::LeaseHeld(token) => ("done", format!("term {token}")),
             Self::FailureConfirmed(evidence) => ("done", evidence.clone()),

@@ -51,7 +51,8 @@ pub enum RunOutcome {
         /// Why.
         refusal: SafetyRefusal,
         /// What cannot: hooks that ran, transactions that were handed on.
-        stays: Vec<RunAction>,
+        #[serde(rename = "stays", alias = "irreversible")]
+        irreversible: Vec<RunAction>,
     },
     /// The old primary stays fenced, and no new one is known to take writes. After a switchover: something of it is not
     /// undone.
@@ -62,7 +63,8 @@ pub enum RunOutcome {
         /// What would undo it, in order. Whoever holds the lease may do that, or begin the failover again.
         to_undo: Vec<RunAction>,
         /// What cannot be undone.
-        stays: Vec<RunAction>,
+        #[serde(rename = "stays", alias = "irreversible")]
+        irreversible: Vec<RunAction>,
     },
     /// A dry run: what would be done.
     Planned {
@@ -153,13 +155,14 @@ pub struct Audit {
     /// All that the ackers hold that were read.
     pub holds: Option<String>,
     /// What may be missing, if that was accepted.
-    pub may_be_missing: Option<PossibleLoss>,
+    #[serde(rename = "may_be_missing", alias = "possible_loss")]
+    pub possible_loss: Option<PossibleLoss>,
     /// Who could become primary, with the reasons.
     pub choice: Option<CandidateRanking>,
     /// Of a switchover: how long no server took writes, in milliseconds.
     #[serde(default)]
     pub pause_ms: Option<u64>,
-    /// How it ended; `None` while it runs, and for ever if the manager died: see [`Audit::is_cut_off`].
+    /// How it ended; `None` while it runs, and for ever if the manager died: see [`Audit::is_interrupted`].
     pub outcome: Option<RunOutcome>,
 }
 
@@ -176,7 +179,7 @@ impl Audit {
             token: None,
             steps: Vec::new(),
             holds: None,
-            may_be_missing: None,
+            possible_loss: None,
             choice: None,
             pause_ms: None,
             outcome: None,
@@ -184,7 +187,7 @@ impl Audit {
     }
 
     /// Whether it was cut off: its manager died or lost the lease in the midst of it, and whoever holds that next has to go on.
-    pub fn is_cut_off(&self) -> bool {
+    pub fn is_interrupted(&self) -> bool {
         let is_loss = |step: &AuditEntry| {
             matches!(&step.note, AuditEvent::RuleRefused { refusal: SafetyRefusal::NoLease { .. } })
         };
@@ -243,7 +246,7 @@ impl Audit {
     }
 
     fn write_end(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(missing) = &self.may_be_missing {
+        if let Some(missing) = &self.possible_loss {
             writeln!(f, "{missing}")?;
         }
         if let Some(pause_ms) = self.pause_ms {
@@ -260,18 +263,18 @@ impl Audit {
             Some(RunOutcome::Unchanged { refusal }) => {
                 writeln!(f, "nothing was changed: {} {refusal}", refusal.code())
             }
-            Some(RunOutcome::Undone { refusal, stays }) => {
+            Some(RunOutcome::Undone { refusal, irreversible }) => {
                 writeln!(f, "undone: {} {refusal}", refusal.code())?;
-                list_if_any(f, "not undone", stays)
+                list_if_any(f, "not undone", irreversible)
             }
-            Some(RunOutcome::Incomplete { refusal, to_undo, stays }) => {
+            Some(RunOutcome::Incomplete { refusal, to_undo, irreversible }) => {
                 let state = match self.kind {
                     RunKind::Failover => "stays fenced",
                     RunKind::Switchover => "is not as it was",
                 };
                 writeln!(f, "{} {state}: {} {refusal}", self.primary, refusal.code())?;
                 list_if_any(f, "to undo it", to_undo)?;
-                list_if_any(f, "cannot be undone", stays)
+                list_if_any(f, "cannot be undone", irreversible)
             }
             Some(RunOutcome::Planned { server, acts, expected_ms }) => {
                 writeln!(f, "{server} would be primary in about {expected_ms} ms: {}", list(acts))

@@ -7,7 +7,7 @@
 //!
 //! - [`act`]: what is to be done, and the answers.
 //! - [`order`]: what is asked for.
-//! - [`run`]: the machine. `course`: what it has in common with those of switchovers and recoveries.
+//! - [`run`]: the machine. `run`: what it has in common with those of switchovers and recoveries.
 //! - [`audit`]: the record of everything that was done and answered.
 
 pub mod action;

@@ -69,11 +69,11 @@ pub struct FailoverRequest {
     /// What it was last seen to have executed.
     pub last_known: Option<GtidSet>,
     /// Who could ACK. A copy: nothing is noted while a failover runs.
-    pub regimes: Option<AckPolicyHistory>,
+    pub ack_policies: Option<AckPolicyHistory>,
     /// Milliseconds from the last look to its last sign of life.
-    pub unverified_ms: u64,
+    pub primary_state_age_ms: u64,
     /// More than this is too long.
-    pub unverified_ms_max: u64,
+    pub primary_state_max_age_ms: u64,
     /// The ackers to be stopped.
     pub ackers: Vec<String>,
     /// Hooks that fence, in order.

@@ -50,7 +50,7 @@ impl RunState {
         let act = self.waiting.remove(&number).filter(|_| self.audit.outcome.is_none());
         match &act {
             Some(_) => {
-                let (outcome, text) = answer.words();
+                let (outcome, text) = answer.summary();
                 self.note(at_ms, AuditEvent::ActionAnswered { number, outcome: outcome.to_owned(), text });
             }
             None => self.note(at_ms, AuditEvent::LateAnswer { number }),
@@ -76,7 +76,7 @@ impl RunState {
     }
 
     /// Notes that the lease is lost, and gives the refusal that ends the run; nothing if it is over.
-    pub fn lose(&mut self, at_ms: u64, reason: &str) -> Option<SafetyRefusal> {
+    pub fn record_lease_loss(&mut self, at_ms: u64, reason: &str) -> Option<SafetyRefusal> {
         let refusal = SafetyRefusal::NoLease { reason: reason.to_owned() };
         self.audit.outcome.is_none().then(|| {
             self.note(at_ms, AuditEvent::RuleRefused { refusal: refusal.clone() });

@@ -46,13 +46,13 @@ pub struct Failover {
     rejected: BTreeMap<String, String>,
     chosen: Option<CandidateAssessment>,
     /// What was done, perhaps, and cannot be undone.
-    stays: Vec<RunAction>,
+    irreversible: Vec<RunAction>,
     /// The new primary takes writes: there is only forward.
     promoted: bool,
     left: Vec<RunAction>,
     refusal: Option<SafetyRefusal>,
     plan: Vec<RunAction>,
-    course: RunState,
+    run: RunState,
 }
 
 impl Failover {
@@ -77,12 +77,12 @@ impl Failover {
             servers: Vec::new(),
             rejected: BTreeMap::new(),
             chosen: None,
-            stays: Vec::new(),
+            irreversible: Vec::new(),
             promoted: false,
             left: Vec::new(),
             refusal: None,
             plan: Vec::new(),
-            course: RunState::new(audit),
+            run: RunState::new(audit),
         }
     }
 
@@ -93,7 +93,7 @@ impl Failover {
 
     /// Takes the answer to an act. Answers that nobody waits for are noted and change nothing.
     pub fn answer(&mut self, at_ms: u64, number: u32, answer: ActionOutcome) -> Vec<NumberedAction> {
-        let Some(act) = self.course.answered(at_ms, number, &answer) else { return Vec::new() };
+        let Some(act) = self.run.answered(at_ms, number, &answer) else { return Vec::new() };
         if act == RunAction::CheckLease {
             return self.lease_answered(at_ms, answer);
         }
@@ -102,24 +102,24 @@ impl Failover {
 
     /// The lease was lost, or ended: nothing more is done.
     pub fn lease_lost(&mut self, at_ms: u64, reason: &str) {
-        if let Some(refusal) = self.course.lose(at_ms, reason) {
+        if let Some(refusal) = self.run.record_lease_loss(at_ms, reason) {
             self.over(Some(refusal));
         }
     }
 
     /// Where it stands.
     pub fn phase(&self) -> RunPhase {
-        self.course.phase
+        self.run.phase
     }
 
     /// The term of the lease; goes along with every act.
     pub fn token(&self) -> Option<LeaseToken> {
-        self.course.token
+        self.run.token
     }
 
     /// The record so far; to be stored after each step, before the acts that it returned are done.
     pub fn audit(&self) -> &Audit {
-        &self.course.audit
+        &self.run.audit
     }
 
     /// Begins a phase: with the question for the lease.
@@ -129,18 +129,18 @@ impl Failover {
 
     fn after_the_lease(&mut self, at_ms: u64, then: FailoverContinuation) -> Vec<NumberedAction> {
         self.then = then;
-        vec![self.order_act(at_ms, RunAction::CheckLease)]
+        vec![self.issue_action(at_ms, RunAction::CheckLease)]
     }
 
     fn lease_answered(&mut self, at_ms: u64, answer: ActionOutcome) -> Vec<NumberedAction> {
-        if let Err(reason) = self.course.hold(answer) {
+        if let Err(reason) = self.run.hold(answer) {
             self.lease_lost(at_ms, &reason);
             return Vec::new();
         }
         match self.then.clone() {
-            FailoverContinuation::Action(act) => vec![self.order_act(at_ms, act)],
+            FailoverContinuation::Action(act) => vec![self.issue_action(at_ms, act)],
             FailoverContinuation::Phase(phase) => {
-                self.course.phase = phase;
+                self.run.phase = phase;
                 self.start(at_ms, phase)
             }
         }
@@ -163,7 +163,7 @@ impl Failover {
                 .map(|hook| RunAction::RunFenceHook { hook: hook.clone() })
                 .collect(),
             RunPhase::ChooseCandidate => vec![RunAction::ProbeCandidates],
-            RunPhase::Backfill => self.supplies(&server),
+            RunPhase::Backfill => self.backfills(&server),
             RunPhase::Drain => vec![RunAction::DrainRelayLog { server }],
             RunPhase::EnableSemiSync => {
                 vec![RunAction::EnableSemiSyncSource { server, acks: self.order.acks_required }]
@@ -199,9 +199,10 @@ impl Failover {
             RunPhase::Fence | RunPhase::RepointAckers | RunPhase::RepointReplicas | RunPhase::Undo
         );
         if !together && acts.len() > 1 {
-            self.course.queue = acts.split_off(1);
+            self.run.queue = acts.split_off(1);
         }
-        let ordered: Vec<NumberedAction> = acts.into_iter().map(|act| self.order_act(at_ms, act)).collect();
+        let ordered: Vec<NumberedAction> =
+            acts.into_iter().map(|act| self.issue_action(at_ms, act)).collect();
         if ordered.is_empty() { self.conclude(at_ms) } else { ordered }
     }
 
@@ -221,22 +222,22 @@ impl Failover {
         if phase == RunPhase::FenceHooks {
             self.fenced_by = self.order.fence_hooks.first().cloned();
         }
-        if acts.iter().any(RunAction::changes) {
+        if acts.iter().any(RunAction::changes_state) {
             self.plan.append(acts);
         }
     }
 
-    fn order_act(&mut self, at_ms: u64, act: RunAction) -> NumberedAction {
+    fn issue_action(&mut self, at_ms: u64, act: RunAction) -> NumberedAction {
         // Noted before it is done: whether it was is not known until it is answered.
-        let undoes = self.course.phase == RunPhase::Undo || self.undo.contains(&act);
-        if !undoes && act.changes() {
+        let undoes = self.run.phase == RunPhase::Undo || self.undo.contains(&act);
+        if !undoes && act.changes_state() {
             self.changed = true;
-            match act.undone_by() {
+            match act.undo_action() {
                 Some(undo) => self.undo.insert(0, undo),
-                None => self.stays.push(act.clone()),
+                None => self.irreversible.push(act.clone()),
             }
         }
-        self.course.order(at_ms, act)
+        self.run.order(at_ms, act)
     }
 
     /// What an answer means for its act.
@@ -244,7 +245,7 @@ impl Failover {
         let failure = match (act, answer) {
             (RunAction::ConfirmFailure, ActionOutcome::FailureConfirmed(_)) => None,
             (RunAction::ConfirmFailure, other) => {
-                let reason = other.words().1;
+                let reason = other.summary().1;
                 let primary = self.order.primary.clone();
                 return self.refuse(at_ms, SafetyRefusal::NotConfirmed { primary, reason });
             }
@@ -255,7 +256,7 @@ impl Failover {
                 acker.name.clone_from(name);
                 if let AckerStop::Refused { .. } = acker.stop {
                     // It did nothing.
-                    self.undo.retain(|undo| Some(undo) != act.undone_by().as_ref());
+                    self.undo.retain(|undo| Some(undo) != act.undo_action().as_ref());
                 } else if self.order.dry_run {
                     // It answers, so it can be stopped; that is what the plan rests on.
                     acker.stop = AckerStop::Persistent;
@@ -281,7 +282,7 @@ impl Failover {
                 None
             }
             (_, ActionOutcome::Done | ActionOutcome::DoneWithNote(_)) => None,
-            (_, other) => Some(other.words().1),
+            (_, other) => Some(other.summary().1),
         };
         match failure {
             Some(reason) => self.failed(at_ms, act, reason),
@@ -291,7 +292,7 @@ impl Failover {
 
     /// After an act that went well, or whose failure does not matter by itself.
     fn go_on(&mut self, at_ms: u64, act: &RunAction) -> Vec<NumberedAction> {
-        if self.course.phase == RunPhase::Undo {
+        if self.run.phase == RunPhase::Undo {
             self.undo.retain(|undo| undo != act);
         } else if matches!(act, RunAction::DisableSemiSyncSource { .. }) {
             self.undo.retain(|undo| undo != act);
@@ -301,14 +302,14 @@ impl Failover {
     }
 
     fn go_on_behind(&mut self, at_ms: u64) -> Vec<NumberedAction> {
-        if let Some(next) = self.course.next() {
+        if let Some(next) = self.run.next() {
             return self.after_the_lease(at_ms, FailoverContinuation::Action(next));
         }
         // Nobody waits for an acker on a dead host when the others prove everything.
         let proven =
-            self.course.phase == RunPhase::Fence && !self.order.dry_run && self.verdict_now().is_complete();
-        if self.course.waiting.is_empty() || proven {
-            self.course.waiting.clear();
+            self.run.phase == RunPhase::Fence && !self.order.dry_run && self.verdict_now().is_complete();
+        if self.run.waiting.is_empty() || proven {
+            self.run.waiting.clear();
             return self.conclude(at_ms);
         }
         Vec::new()
@@ -316,11 +317,11 @@ impl Failover {
 
     /// After an act that failed, or nobody knows whether.
     fn failed(&mut self, at_ms: u64, act: &RunAction, reason: String) -> Vec<NumberedAction> {
-        if self.course.phase == RunPhase::Undo {
+        if self.run.phase == RunPhase::Undo {
             self.undo_failed = true;
             return self.go_on_behind(at_ms);
         }
-        if self.course.phase > RunPhase::MakeWritable {
+        if self.run.phase > RunPhase::MakeWritable {
             self.left.push(act.clone());
             return self.go_on(at_ms, act);
         }
@@ -329,17 +330,17 @@ impl Failover {
             return self.enter(at_ms, RunPhase::ChooseCandidate);
         }
         let may_give_way =
-            matches!(self.course.phase, RunPhase::Backfill | RunPhase::Drain | RunPhase::EnableSemiSync);
+            matches!(self.run.phase, RunPhase::Backfill | RunPhase::Drain | RunPhase::EnableSemiSync);
         // What may be missing has been told of this choice: another server may miss more.
         if may_give_way
             && self.order.wanted.is_none()
-            && (self.course.phase != RunPhase::EnableSemiSync || self.course.audit.may_be_missing.is_none())
+            && (self.run.phase != RunPhase::EnableSemiSync || self.run.audit.possible_loss.is_none())
             && let Some(CandidateAssessment { server, .. }) = self.chosen.take()
         {
             self.rejected.insert(server.clone(), format!("{act}: {reason}"));
-            self.course.queue.clear();
+            self.run.queue.clear();
             // Another server may do. Behind its draining this one replicates no more, and may wait for ACKs.
-            if self.course.phase == RunPhase::EnableSemiSync {
+            if self.run.phase == RunPhase::EnableSemiSync {
                 return self.after_the_lease(
                     at_ms,
                     FailoverContinuation::Action(RunAction::DisableSemiSyncSource { server }),
@@ -352,7 +353,7 @@ impl Failover {
 
     /// All acts of the phase are answered.
     fn conclude(&mut self, at_ms: u64) -> Vec<NumberedAction> {
-        match self.course.phase {
+        match self.run.phase {
             RunPhase::Confirm => self.enter(at_ms, RunPhase::Fence),
             RunPhase::Fence => self.enter(at_ms, RunPhase::FenceHooks),
             RunPhase::FenceHooks | RunPhase::ProveCompleteness => self.prove(at_ms),
@@ -388,9 +389,9 @@ impl Failover {
         let order = &self.order;
         assess_loss(&LossEvidence {
             primary: &order.primary,
-            regimes: order.regimes.as_ref(),
-            unverified_ms: order.unverified_ms,
-            unverified_ms_max: order.unverified_ms_max,
+            ack_policies: order.ack_policies.as_ref(),
+            primary_state_age_ms: order.primary_state_age_ms,
+            primary_state_max_age_ms: order.primary_state_max_age_ms,
             ackers: &self.ackers,
             last_known: order.last_known.as_ref(),
             fenced_by: self.fenced_by.as_deref(),
@@ -398,16 +399,16 @@ impl Failover {
     }
 
     fn prove(&mut self, at_ms: u64) -> Vec<NumberedAction> {
-        self.course.phase = RunPhase::ProveCompleteness;
+        self.run.phase = RunPhase::ProveCompleteness;
         let verdict = self.verdict_now();
-        self.course.audit.holds = verdict.holds.as_ref().map(ToString::to_string);
+        self.run.audit.holds = verdict.holds.as_ref().map(ToString::to_string);
         if let Some(refusal) = verdict.blocking_refusal(self.order.allow_data_loss).cloned() {
             return self.refuse(at_ms, refusal);
         }
         for refusal in &verdict.refusals {
-            self.course.note(at_ms, AuditEvent::RuleOverridden { refusal: refusal.clone() });
+            self.run.note(at_ms, AuditEvent::RuleOverridden { refusal: refusal.clone() });
         }
-        self.course.audit.may_be_missing.clone_from(&verdict.may_be_missing);
+        self.run.audit.possible_loss.clone_from(&verdict.possible_loss);
         self.verdict = Some(verdict);
         self.enter(at_ms, RunPhase::ChooseCandidate)
     }
@@ -430,7 +431,7 @@ impl Failover {
             catch_up_ms_max: order.catch_up_ms_max,
         });
         let best = choice.best(order.wanted.as_deref()).cloned();
-        self.course.audit.choice = Some(choice);
+        self.run.audit.choice = Some(choice);
         match best {
             Ok(best) => {
                 self.chosen = Some(best);
@@ -464,9 +465,9 @@ impl Failover {
         LogContents { name: "no log".to_owned(), before: holds.clone(), holds }
     }
 
-    fn supplies(&self, server: &str) -> Vec<RunAction> {
-        let supplies = self.chosen.iter().flat_map(|chosen| &chosen.supplies);
-        supplies
+    fn backfills(&self, server: &str) -> Vec<RunAction> {
+        let backfills = self.chosen.iter().flat_map(|chosen| &chosen.backfills);
+        backfills
             .map(|supply| RunAction::Backfill {
                 server: server.to_owned(),
                 from: supply.from.clone(),
@@ -477,9 +478,9 @@ impl Failover {
 
     /// Stops, and undoes what was done.
     fn refuse(&mut self, at_ms: u64, refusal: SafetyRefusal) -> Vec<NumberedAction> {
-        self.course.note(at_ms, AuditEvent::RuleRefused { refusal: refusal.clone() });
-        self.course.queue.clear();
-        self.course.waiting.clear();
+        self.run.note(at_ms, AuditEvent::RuleRefused { refusal: refusal.clone() });
+        self.run.queue.clear();
+        self.run.waiting.clear();
         if self.undo.is_empty() {
             self.over(Some(refusal));
             return Vec::new();
@@ -492,7 +493,7 @@ impl Failover {
         // Of an undoing that was cut short the first reason counts.
         let refusal = self.refusal.take().or(refusal);
         let server = self.chosen.as_ref().map(|chosen| chosen.server.clone()).unwrap_or_default();
-        let stays = std::mem::take(&mut self.stays);
+        let irreversible = std::mem::take(&mut self.irreversible);
         if self.promoted {
             // Of candidates that failed before it.
             let unmade = |act: &&RunAction| matches!(act, RunAction::DisableSemiSyncSource { server: one } if *one != server);
@@ -501,23 +502,23 @@ impl Failover {
         let outcome = match refusal {
             None if self.order.dry_run => self.planned(server),
             None => RunOutcome::Promoted { server, left: std::mem::take(&mut self.left) },
-            Some(_) if self.promoted => RunOutcome::Promoted { server, left: self.still_to_do() },
+            Some(_) if self.promoted => RunOutcome::Promoted { server, left: self.remaining_actions() },
             Some(refusal) if !self.changed => RunOutcome::Unchanged { refusal },
-            Some(refusal) if self.undo.is_empty() => RunOutcome::Undone { refusal, stays },
+            Some(refusal) if self.undo.is_empty() => RunOutcome::Undone { refusal, irreversible },
             Some(refusal) => {
-                RunOutcome::Incomplete { refusal, to_undo: std::mem::take(&mut self.undo), stays }
+                RunOutcome::Incomplete { refusal, to_undo: std::mem::take(&mut self.undo), irreversible }
             }
         };
-        self.course.end(outcome);
+        self.run.end(outcome);
     }
 
     /// Behind the promotion: what was not answered, and what comes in phases that were not begun.
-    fn still_to_do(&mut self) -> Vec<RunAction> {
+    fn remaining_actions(&mut self) -> Vec<RunAction> {
         let mut acts: BTreeSet<RunAction> = std::mem::take(&mut self.left).into_iter().collect();
-        acts.extend(self.course.waiting.values().filter(|act| act.changes()).cloned());
-        acts.extend(std::mem::take(&mut self.course.queue));
+        acts.extend(self.run.waiting.values().filter(|act| act.changes_state()).cloned());
+        acts.extend(std::mem::take(&mut self.run.queue));
         let server = self.chosen.as_ref().map(|chosen| chosen.server.clone()).unwrap_or_default();
-        let begun = |phase: RunPhase| self.course.phase >= phase;
+        let begun = |phase: RunPhase| self.run.phase >= phase;
         if !begun(RunPhase::RepointAckers) {
             acts.extend(
                 self.order

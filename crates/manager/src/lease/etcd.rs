@@ -4,7 +4,7 @@
 //! goes when its lease ends. The revision in which it was made is the term's token: revisions only grow.
 //!
 //! Those of a cluster that was made anew begin anew, too, below what relays have obeyed. So what a person has put beneath them
-//! ([`ABOVE`]) is added, read in the transaction that makes the key: as it only grows, tokens do.
+//! ([`TERM_FLOOR_KEY`]) is added, read in the transaction that makes the key: as it only grows, tokens do.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -16,7 +16,7 @@ use super::{LeaseStore, LeaseToken};
 use crate::ManagerError;
 
 /// Behind the lease's key and a slash: a number above which all terms are.
-pub const ABOVE: &str = "above";
+pub const TERM_FLOOR_KEY: &str = "above";
 
 /// A lease in etcd.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl EtcdLease {
         let lease = granted["ID"].as_str().ok_or("etcd named no lease")?.to_owned();
         let ttl_ms = number(&granted["TTL"]).ok_or("etcd named no TTL")?.saturating_mul(1000);
         self.lease = Some(lease.clone());
-        let above = format!("{}/{ABOVE}", self.etcd.options.key);
+        let above = format!("{}/{TERM_FLOOR_KEY}", self.etcd.options.key);
         let read_above = json!({ "request_range": { "key": STANDARD.encode(&above) } });
         let put = json!({ "key": key, "value": STANDARD.encode(&self.etcd.options.holder), "lease": lease });
         let answer = self

@@ -168,13 +168,13 @@ impl LeaseHolder {
             return None;
         }
         let reason = self.trouble.take().unwrap_or_else(|| "it was not renewed in time".to_owned());
-        self.lose(now, token, reason)
+        self.record_lease_loss(now, token, reason)
     }
 
     /// Gives up a term that has not ended, so that another begins.
     pub fn give_up(&mut self, now: BootTime) -> Option<LeaseChange> {
         let HolderState::Holding { token, .. } = self.state else { return None };
-        self.lose(now, token, "it was given up, to begin anew".to_owned())
+        self.record_lease_loss(now, token, "it was given up, to begin anew".to_owned())
     }
 
     /// What to do at `now`, after [`LeaseHolder::tick`].
@@ -222,7 +222,7 @@ impl LeaseHolder {
             }
             (HolderState::Holding { token, .. }, LeaseAnswer::Expired { reason }) if of == Some(*token) => {
                 let token = *token;
-                self.lose(now, token, reason)
+                self.record_lease_loss(now, token, reason)
             }
             (HolderState::Holding { token, again: next, .. }, LeaseAnswer::Failed { reason })
                 if of == Some(*token) =>
@@ -239,7 +239,7 @@ impl LeaseHolder {
         }
     }
 
-    fn lose(&mut self, now: BootTime, token: LeaseToken, reason: String) -> Option<LeaseChange> {
+    fn record_lease_loss(&mut self, now: BootTime, token: LeaseToken, reason: String) -> Option<LeaseChange> {
         self.state = HolderState::Waiting { again: now.plus_ms(self.terms.renew_ms) };
         self.trouble = None;
         Some(LeaseChange::Lost { token, reason })

@@ -35,7 +35,7 @@ struct LeaseShared {
     keeper: Mutex<LeaseHolder>,
     standing: watch::Sender<LeaseStatus>,
     /// Told when another term is to begin.
-    anew: Notify,
+    restart_requested: Notify,
 }
 
 /// Asked before each act. Cheap to clone and to ask.
@@ -62,8 +62,8 @@ impl LeaseHandle {
     }
 
     /// Has this term end, and asks for another; it may be another manager's.
-    pub fn begin_anew(&self) {
-        self.shared.anew.notify_one();
+    pub fn restart_term(&self) {
+        self.shared.restart_requested.notify_one();
     }
 
     /// How the manager stands, and changes of it. Acts ask [`LeaseHandle::check`] instead.
@@ -84,8 +84,12 @@ impl LeaseTask {
     /// Begins to ask for the lease.
     pub fn start<S: LeaseStore + 'static>(store: S, terms: LeaseTimes) -> Self {
         let (standing, _) = watch::channel(LeaseStatus::Waiting("it has not been asked for yet".to_owned()));
-        let anew = Notify::new();
-        let shared = Arc::new(LeaseShared { keeper: Mutex::new(LeaseHolder::new(terms)), standing, anew });
+        let restart_requested = Notify::new();
+        let shared = Arc::new(LeaseShared {
+            keeper: Mutex::new(LeaseHolder::new(terms)),
+            standing,
+            restart_requested,
+        });
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(keep(store, terms, Arc::clone(&shared), stopped));
         Self { handle: LeaseHandle { shared }, stop: Some(stop), task }
@@ -135,7 +139,7 @@ async fn keep<S: LeaseStore>(
                 let pause = Duration::from_millis(sent.ms_until(until).max(1));
                 tokio::select! {
                     () = tokio::time::sleep(pause) => continue,
-                    () = shared.anew.notified() => {
+                    () = shared.restart_requested.notified() => {
                         let lost = with(&mut |keeper| keeper.give_up(now()));
                         if note(&shared, lost.as_ref()) {
                             let _ = tokio::time::timeout(request_max, store.release()).await;

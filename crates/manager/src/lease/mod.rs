@@ -22,7 +22,7 @@ use std::future::Future;
 
 use serde::{Deserialize, Serialize};
 
-pub use etcd::{ABOVE, EtcdLease};
+pub use etcd::{EtcdLease, TERM_FLOOR_KEY};
 pub use etcd_client::{EtcdOptions, EtcdUser};
 pub use etcd_value::{EtcdStored, EtcdValue};
 pub use file::FileLease;

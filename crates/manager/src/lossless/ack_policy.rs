@@ -19,7 +19,7 @@ use super::gtid_serde;
 use crate::observation::{SemiSyncSource, WaitPoint};
 
 /// Earlier settings that are kept apart; beyond it the oldest are joined into one that is at least as strict as each.
-pub const REGIMES_MAX: usize = 16;
+pub const PAST_POLICIES_MAX: usize = 16;
 
 /// A time-out of semi-sync from which on it counts as infinite, in milliseconds: a day. After a failover the old primary is
 /// held by nothing but its own wait for ACKs, and is somebody's concern long before a day is over. A capture alarms only below
@@ -42,7 +42,8 @@ pub struct AckPolicy {
     pub ackers: BTreeSet<String>,
     /// Servers that the primary counts as semi-sync replicas and that nobody configured: their ACKs count for the primary,
     /// and they can be neither stopped nor read.
-    pub strangers: u32,
+    #[serde(alias = "strangers")]
+    pub unconfigured_replicas: u32,
     /// How many ACKs a commit needs.
     pub acks: AckRequirement,
 }
@@ -50,7 +51,8 @@ pub struct AckPolicy {
 impl AckPolicy {
     /// How many of [`AckPolicy::ackers`] must be stopped and read: with `n` that can ACK and `k` that must, `n - k + 1`.
     pub fn needed(&self) -> u32 {
-        let can = u32::try_from(self.ackers.len()).unwrap_or(u32::MAX).saturating_add(self.strangers);
+        let can =
+            u32::try_from(self.ackers.len()).unwrap_or(u32::MAX).saturating_add(self.unconfigured_replicas);
         match self.acks {
             // Where more must ACK than can, nothing is acknowledged; one has to tell what was before.
             AckRequirement::Required(must) => can.saturating_add(1).saturating_sub(must).max(1),
@@ -59,19 +61,23 @@ impl AckPolicy {
     }
 
     /// How many of these names are ackers of it.
-    pub fn among(&self, names: &BTreeSet<&str>) -> u32 {
+    pub fn count_stopped(&self, names: &BTreeSet<&str>) -> u32 {
         let count = self.ackers.iter().filter(|name| names.contains(name.as_str())).count();
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
     /// One that proves no more than either does.
-    fn joined(&self, other: &Self) -> Self {
+    fn weakest_of(&self, other: &Self) -> Self {
         let acks = match (&self.acks, &other.acks) {
             (AckRequirement::Required(a), AckRequirement::Required(b)) => AckRequirement::Required(*a.min(b)),
             (wrong @ AckRequirement::NotLossless(_), _) | (_, wrong) => wrong.clone(),
         };
         let ackers = self.ackers.union(&other.ackers).cloned().collect();
-        Self { ackers, strangers: self.strangers.saturating_add(other.strangers), acks }
+        Self {
+            ackers,
+            unconfigured_replicas: self.unconfigured_replicas.saturating_add(other.unconfigured_replicas),
+            acks,
+        }
     }
 }
 
@@ -91,13 +97,13 @@ pub struct SemiSyncWait {
     /// Commits that were acknowledged without ACKs since the server started.
     pub unacknowledged: u64,
     /// Semi-sync is in its option file or persisted, so that it waits again after a restart.
-    pub after_restart: bool,
+    pub survives_restart: bool,
 }
 
 impl SemiSyncWait {
-    /// What a look saw, of a primary where the plugin is loaded. Whether it waits `after_restart` no look at its variables
+    /// What a look saw, of a primary where the plugin is loaded. Whether it waits `survives_restart` no look at its variables
     /// tells alone.
-    pub fn seen(seen: &SemiSyncSource, after_restart: bool) -> Self {
+    pub fn seen(seen: &SemiSyncSource, survives_restart: bool) -> Self {
         Self {
             active: seen.enabled && seen.active,
             after_sync: seen.wait_point == WaitPoint::AfterSync,
@@ -105,7 +111,7 @@ impl SemiSyncWait {
             waits_without_ackers: seen.wait_no_replica,
             acks_required: seen.acks_needed,
             unacknowledged: seen.unacknowledged,
-            after_restart,
+            survives_restart,
         }
     }
 
@@ -138,7 +144,7 @@ pub struct PolicyObservation<'a> {
     /// The ackers that are configured.
     pub ackers: &'a BTreeSet<String>,
     /// Semi-sync replicas that are not among them.
-    pub strangers: u32,
+    pub unconfigured_replicas: u32,
     /// What the primary had executed, asked **after** `waiting`: commits under an earlier setting are in it.
     pub executed: &'a GtidSet,
     /// What each durable acker holds.
@@ -147,7 +153,8 @@ pub struct PolicyObservation<'a> {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct PastPolicy {
-    regime: AckPolicy,
+    #[serde(alias = "regime")]
+    policy: AckPolicy,
     /// All that can have been committed under it.
     #[serde(with = "gtid_serde")]
     until: GtidSet,
@@ -159,7 +166,8 @@ pub struct AckPolicyHistory {
     current: AckPolicy,
     earlier: Vec<PastPolicy>,
     unacknowledged: u64,
-    after_restart: bool,
+    #[serde(alias = "after_restart")]
+    survives_restart: bool,
 }
 
 impl AckPolicyHistory {
@@ -168,22 +176,22 @@ impl AckPolicyHistory {
     pub fn begin(look: &PolicyObservation<'_>) -> Self {
         let before = AckPolicy {
             ackers: BTreeSet::new(),
-            strangers: 0,
+            unconfigured_replicas: 0,
             acks: AckRequirement::NotLossless("commits before the first look were not watched".to_owned()),
         };
-        let mut regimes = Self {
-            current: regime_of(look),
-            earlier: vec![PastPolicy { regime: before, until: look.executed.clone() }],
+        let mut ack_policies = Self {
+            current: policy_of(look),
+            earlier: vec![PastPolicy { policy: before, until: look.executed.clone() }],
             unacknowledged: look.waiting.unacknowledged,
-            after_restart: look.waiting.after_restart,
+            survives_restart: look.waiting.survives_restart,
         };
-        regimes.settle(look);
-        regimes
+        ack_policies.settle(look);
+        ack_policies
     }
 
     /// Notes what a look saw.
-    pub fn look(&mut self, look: &PolicyObservation<'_>) {
-        let seen = regime_of(look);
+    pub fn observe(&mut self, look: &PolicyObservation<'_>) {
+        let seen = policy_of(look);
         let unacknowledged = look.waiting.unacknowledged;
         // The count begins anew when the server restarts.
         let grown = match unacknowledged.checked_sub(self.unacknowledged) {
@@ -200,12 +208,12 @@ impl AckPolicyHistory {
             self.retire(old, look.executed);
         }
         self.unacknowledged = unacknowledged;
-        self.after_restart = look.waiting.after_restart;
+        self.survives_restart = look.waiting.survives_restart;
         self.settle(look);
     }
 
     /// Notes a weaker setting that is about to be made; the next look confirms it.
-    pub fn about_to(&mut self, acks_required: u32, executed: &GtidSet) {
+    pub fn announce_weaker(&mut self, acks_required: u32, executed: &GtidSet) {
         let weaker = AckPolicy { acks: AckRequirement::Required(acks_required), ..self.current.clone() };
         if weaker != self.current {
             let old = std::mem::replace(&mut self.current, weaker);
@@ -220,25 +228,25 @@ impl AckPolicyHistory {
 
     /// Whether the primary waits for ackers after a restart, too.
     pub fn waits_after_restart(&self) -> bool {
-        self.after_restart
+        self.survives_restart
     }
 
     /// The setting in force and every earlier one under which commits may have been acknowledged that too many
     /// ackers lack.
-    pub fn that_count(&self) -> impl Iterator<Item = &AckPolicy> {
-        std::iter::once(&self.current).chain(self.earlier.iter().map(|earlier| &earlier.regime))
+    pub fn relevant_policies(&self) -> impl Iterator<Item = &AckPolicy> {
+        std::iter::once(&self.current).chain(self.earlier.iter().map(|earlier| &earlier.policy))
     }
 
-    fn retire(&mut self, regime: AckPolicy, until: &GtidSet) {
-        if let Some(same) = self.earlier.iter_mut().find(|earlier| earlier.regime == regime) {
+    fn retire(&mut self, policy: AckPolicy, until: &GtidSet) {
+        if let Some(same) = self.earlier.iter_mut().find(|earlier| earlier.policy == policy) {
             same.until = until.clone();
             return;
         }
-        self.earlier.push(PastPolicy { regime, until: until.clone() });
-        if self.earlier.len() > REGIMES_MAX {
+        self.earlier.push(PastPolicy { policy, until: until.clone() });
+        if self.earlier.len() > PAST_POLICIES_MAX {
             let second = self.earlier.remove(1);
             let first = &mut self.earlier[0];
-            first.regime = first.regime.joined(&second.regime);
+            first.policy = first.policy.weakest_of(&second.policy);
             // Positions of one server only grow, so the later is the union; of two flavours nothing is settled.
             first.until = first.until.union(&second.until).unwrap_or(second.until);
         }
@@ -260,6 +268,10 @@ impl AckPolicyHistory {
     }
 }
 
-fn regime_of(look: &PolicyObservation<'_>) -> AckPolicy {
-    AckPolicy { ackers: look.ackers.clone(), strangers: look.strangers, acks: look.waiting.acks() }
+fn policy_of(look: &PolicyObservation<'_>) -> AckPolicy {
+    AckPolicy {
+        ackers: look.ackers.clone(),
+        unconfigured_replicas: look.unconfigured_replicas,
+        acks: look.waiting.acks(),
+    }
 }

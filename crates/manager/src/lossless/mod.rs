@@ -6,7 +6,7 @@
 //! stopped and read, every acknowledged commit stands in the log of one that was. And as fewer than `k` are left to ACK,
 //! the old primary waits for ever with its next commit, without anybody having to reach it.
 //!
-//! - [`regime`]: who could ACK, and how many had to, and since when that no longer matters.
+//! - [`policy`]: who could ACK, and how many had to, and since when that no longer matters.
 //! - [`written`]: sets of GTIDs in files.
 //! - [`missing`]: what may be lost if one goes on all the same.
 
@@ -25,7 +25,7 @@ pub use possible_loss::PossibleLoss;
 use crate::safety_refusal::SafetyRefusal;
 
 /// How long before its failure the primary may have been looked at last, in milliseconds, unless configured otherwise.
-pub const UNVERIFIED_MS_MAX: u64 = 60_000;
+pub const PRIMARY_STATE_MAX_AGE_MS: u64 = 60_000;
 
 /// Where an acker stands after it was told to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -99,11 +99,11 @@ pub struct LossEvidence<'a> {
     /// The old primary's name, for messages.
     pub primary: &'a str,
     /// Who could ACK, as the manager saw it while the primary was alive. `None` if it never looked.
-    pub regimes: Option<&'a AckPolicyHistory>,
+    pub ack_policies: Option<&'a AckPolicyHistory>,
     /// Milliseconds from the last look to the last sign of life of the primary.
-    pub unverified_ms: u64,
+    pub primary_state_age_ms: u64,
     /// More than this is too long ago.
-    pub unverified_ms_max: u64,
+    pub primary_state_max_age_ms: u64,
     /// What each acker answered; those that are not listed did not.
     pub ackers: &'a [AckerEvidence],
     /// What the primary was last seen to have executed; stale by nature.
@@ -122,7 +122,7 @@ pub struct LossVerdict {
     /// Who holds all of it.
     pub holders: Vec<String>,
     /// What may be missing, if anything may.
-    pub may_be_missing: Option<PossibleLoss>,
+    pub possible_loss: Option<PossibleLoss>,
 }
 
 impl LossVerdict {
@@ -133,7 +133,7 @@ impl LossVerdict {
 
     /// The rule that forbids to go on, if one does.
     pub fn blocking_refusal(&self, allow_data_loss: bool) -> Option<&SafetyRefusal> {
-        self.refusals.iter().find(|refusal| !(allow_data_loss && refusal.gives_way()))
+        self.refusals.iter().find(|refusal| !(allow_data_loss && refusal.is_overridable()))
     }
 }
 
@@ -143,9 +143,9 @@ pub fn assess_loss(evidence: &LossEvidence<'_>) -> LossVerdict {
     refusals.extend(not_verified(evidence));
     let good: Vec<&AckerEvidence> = evidence.ackers.iter().filter(|acker| acker.flaw().is_none()).collect();
     let names: BTreeSet<&str> = good.iter().map(|acker| acker.name.as_str()).collect();
-    if let Some(regimes) = evidence.regimes {
-        refusals.extend(incomplete(evidence, regimes, &names));
-        refusals.extend(unfenced(evidence, regimes));
+    if let Some(ack_policies) = evidence.ack_policies {
+        refusals.extend(incomplete(evidence, ack_policies, &names));
+        refusals.extend(unfenced(evidence, ack_policies));
     }
     let (holds, holders) = match longest(&good) {
         Ok((holds, holders)) => (holds, holders),
@@ -155,18 +155,18 @@ pub fn assess_loss(evidence: &LossEvidence<'_>) -> LossVerdict {
         }
     };
     refusals.sort_by_key(SafetyRefusal::code);
-    let may_be_missing =
+    let possible_loss =
         (!refusals.is_empty()).then(|| PossibleLoss::of(evidence, holds.as_ref(), &names, &refusals));
-    LossVerdict { refusals, holds, holders, may_be_missing }
+    LossVerdict { refusals, holds, holders, possible_loss }
 }
 
 fn not_verified(evidence: &LossEvidence<'_>) -> Option<SafetyRefusal> {
     let refuse = |reason| Some(SafetyRefusal::NotVerified { primary: evidence.primary.to_owned(), reason });
-    match evidence.regimes {
+    match evidence.ack_policies {
         None => refuse("it was never looked at".to_owned()),
-        Some(_) if evidence.unverified_ms > evidence.unverified_ms_max => refuse(format!(
+        Some(_) if evidence.primary_state_age_ms > evidence.primary_state_max_age_ms => refuse(format!(
             "it was last looked at {} ms before its last sign of life, and {} are allowed",
-            evidence.unverified_ms, evidence.unverified_ms_max
+            evidence.primary_state_age_ms, evidence.primary_state_max_age_ms
         )),
         Some(_) => None,
     }
@@ -175,21 +175,21 @@ fn not_verified(evidence: &LossEvidence<'_>) -> Option<SafetyRefusal> {
 /// The rule of completeness, for the present and for everything earlier that an acker may not have caught up with.
 fn incomplete(
     evidence: &LossEvidence<'_>,
-    regimes: &AckPolicyHistory,
+    ack_policies: &AckPolicyHistory,
     good: &BTreeSet<&str>,
 ) -> Option<SafetyRefusal> {
     let mut worst: Option<SafetyRefusal> = None;
-    for regime in regimes.that_count() {
-        if let AckRequirement::NotLossless(problems) = &regime.acks {
+    for policy in ack_policies.relevant_policies() {
+        if let AckRequirement::NotLossless(problems) = &policy.acks {
             return Some(SafetyRefusal::NotLossless {
                 primary: evidence.primary.to_owned(),
                 problems: problems.clone(),
             });
         }
-        let stopped = regime.among(good);
-        let needed = regime.needed();
+        let stopped = policy.count_stopped(good);
+        let needed = policy.needed();
         if stopped < needed && worst.is_none() {
-            let missing = missing_ackers(evidence, regime, good);
+            let missing = missing_ackers(evidence, policy, good);
             worst = Some(SafetyRefusal::TooFewAckers { stopped, needed, missing });
         }
     }
@@ -197,8 +197,8 @@ fn incomplete(
 }
 
 /// Each acker that does not count, with why.
-fn missing_ackers(evidence: &LossEvidence<'_>, regime: &AckPolicy, good: &BTreeSet<&str>) -> String {
-    let mut words: Vec<String> = regime
+fn missing_ackers(evidence: &LossEvidence<'_>, policy: &AckPolicy, good: &BTreeSet<&str>) -> String {
+    let mut words: Vec<String> = policy
         .ackers
         .iter()
         .filter(|name| !good.contains(name.as_str()))
@@ -212,8 +212,8 @@ fn missing_ackers(evidence: &LossEvidence<'_>, regime: &AckPolicy, good: &BTreeS
         })
         .collect();
     let back = if words.is_empty() { "" } else { "; bring one of them back" };
-    if regime.strangers > 0 {
-        words.push(strangers_words(regime.strangers));
+    if policy.unconfigured_replicas > 0 {
+        words.push(unconfigured_text(policy.unconfigured_replicas));
     }
     if words.is_empty() {
         words.push(
@@ -225,7 +225,7 @@ fn missing_ackers(evidence: &LossEvidence<'_>, regime: &AckPolicy, good: &BTreeS
 }
 
 /// Semi-sync replicas that are not configured, and what to do about them.
-fn strangers_words(count: u32) -> String {
+fn unconfigured_text(count: u32) -> String {
     let replicas = if count == 1 { "1 semi-sync replica" } else { &format!("{count} semi-sync replicas") };
     format!(
         "{replicas} of the primary not configured as a [[relay]]: set rpl_semi_sync_replica_enabled (MariaDB: \
@@ -234,16 +234,16 @@ fn strangers_words(count: u32) -> String {
 }
 
 /// The rule of the fence. An acker that is stopped for good does not ACK, readable and durable or not.
-fn unfenced(evidence: &LossEvidence<'_>, regimes: &AckPolicyHistory) -> Option<SafetyRefusal> {
+fn unfenced(evidence: &LossEvidence<'_>, ack_policies: &AckPolicyHistory) -> Option<SafetyRefusal> {
     if evidence.fenced_by.is_some() {
         return None;
     }
     let refuse = |reason| Some(SafetyRefusal::Unfenced { primary: evidence.primary.to_owned(), reason });
-    let regime = regimes.current();
-    let AckRequirement::Required(acks) = &regime.acks else {
+    let policy = ack_policies.current();
+    let AckRequirement::Required(acks) = &policy.acks else {
         return refuse("it did not wait for ackers".to_owned());
     };
-    if !regimes.waits_after_restart() {
+    if !ack_policies.waits_after_restart() {
         return refuse(
             "after a restart it would not wait for ackers: semi-sync is not known to be in its option file (on MySQL SET PERSIST \
              does as well; see docs/how-to/capture.md)"
@@ -253,17 +253,18 @@ fn unfenced(evidence: &LossEvidence<'_>, regimes: &AckPolicyHistory) -> Option<S
     let stopped = |name: &str| {
         evidence.ackers.iter().any(|acker| acker.name == name && acker.stop == AckerStop::Persistent)
     };
-    let left: Vec<&str> = regime.ackers.iter().map(String::as_str).filter(|name| !stopped(name)).collect();
-    let left_count = u32::try_from(left.len()).unwrap_or(u32::MAX).saturating_add(regime.strangers);
+    let left: Vec<&str> = policy.ackers.iter().map(String::as_str).filter(|name| !stopped(name)).collect();
+    let left_count =
+        u32::try_from(left.len()).unwrap_or(u32::MAX).saturating_add(policy.unconfigured_replicas);
     if left_count < *acks {
         return None;
     }
     let mut names = left.join(", ");
-    if regime.strangers > 0 {
+    if policy.unconfigured_replicas > 0 {
         names = format!(
             "{names}{}{} that are not configured",
             if names.is_empty() { "" } else { ", " },
-            regime.strangers
+            policy.unconfigured_replicas
         );
     }
     refuse(format!("it needs {acks} ACKs, and {left_count} ackers are not stopped: {names}"))

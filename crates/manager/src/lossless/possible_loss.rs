@@ -36,11 +36,13 @@ impl PossibleLoss {
             }
         });
         let mut held_by = BTreeSet::new();
-        for regime in evidence.regimes.into_iter().flat_map(|regimes| regimes.that_count()) {
-            held_by.extend(regime.ackers.iter().filter(|name| !good.contains(name.as_str())).cloned());
+        for policy in
+            evidence.ack_policies.into_iter().flat_map(|ack_policies| ack_policies.relevant_policies())
+        {
+            held_by.extend(policy.ackers.iter().filter(|name| !good.contains(name.as_str())).cloned());
         }
         let grows = evidence.fenced_by.is_none()
-            && (evidence.regimes.is_none()
+            && (evidence.ack_policies.is_none()
                 || refusals.iter().any(|refusal| matches!(refusal, SafetyRefusal::Unfenced { .. })));
         Self { after: holds.map(GtidSet::to_string), known, held_by: held_by.into_iter().collect(), grows }
     }

@@ -30,7 +30,7 @@ pub struct ProbeTarget {
 }
 
 /// Takes one look: a connection, its questions, and done. The user needs REPLICATION CLIENT (MariaDB: BINLOG MONITOR
-/// and REPLICA MONITOR); what it may not ask besides is named in [`ServerState::unasked`].
+/// and REPLICA MONITOR); what it may not ask besides is named in [`ServerState::unanswered`].
 ///
 /// Takes no longer than `timeout`, whatever the server does.
 pub async fn probe_server(subject: &ProbeTarget, timeout: Duration) -> Observation {
@@ -90,7 +90,7 @@ async fn side_by_side(subjects: &[ProbeTarget], timeout: Duration) -> Vec<Observ
 
 pub(crate) fn probe_error(error: &ManagerError) -> ProbeError {
     let failure = match error {
-        ManagerError::Session(error) => ProbeFailure::of(error),
+        ManagerError::Session(error) => ProbeFailure::from_error(error),
         ManagerError::UnexpectedAnswer { .. } => ProbeFailure::ProtocolError,
         // Nothing that a look meets; silence is what proves least.
         ManagerError::InvalidLeaseTtl { .. }
@@ -113,9 +113,9 @@ async fn look(connect: &ConnectOptions, timeout: Duration) -> Result<ServerState
 pub(crate) async fn channels(
     connection: &mut Connection,
 ) -> Result<(Vec<ReplicaChannel>, Vec<UnansweredQuery>), ManagerError> {
-    let mut unasked = Vec::new();
-    let channels = queries::channels(connection, &mut unasked).await?;
-    Ok((channels, unasked))
+    let mut unanswered = Vec::new();
+    let channels = queries::channels(connection, &mut unanswered).await?;
+    Ok((channels, unanswered))
 }
 
 /// How semi-sync stands, as a source and as a replica.

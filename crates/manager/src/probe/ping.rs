@@ -103,7 +103,7 @@ impl Pinger {
                     return Ok(());
                 }
                 // The server was restarted, or somebody ended the connection: a new one tells.
-                Err(error) if ProbeFailure::of(&error) == ProbeFailure::ConnectionLost => {}
+                Err(error) if ProbeFailure::from_error(&error) == ProbeFailure::ConnectionLost => {}
                 Err(error) => return Err(error),
             }
         }

@@ -42,21 +42,21 @@ pub(super) async fn look(connection: &mut Connection) -> Result<ServerState, Man
             )
             .await?,
     );
-    let mut unasked = Vec::new();
-    let channels = ask_channels(connection, flavour, is_new, &mut unasked).await?;
+    let mut unanswered = Vec::new();
+    let channels = ask_channels(connection, flavour, is_new, &mut unanswered).await?;
     let mut semi_sync_source = semi_sync_source(&variables, &status);
     if let Some(source) = &mut semi_sync_source
         && source.enabled
     {
         let acks = source.acks_needed;
-        source.after_restart = waits_after_restart(connection, &variables, acks, &mut unasked).await?;
+        source.survives_restart = waits_after_restart(connection, &variables, acks, &mut unanswered).await?;
     }
-    let semi_sync_lack = match semi_sync_source {
+    let semi_sync_unavailable = match semi_sync_source {
         None if flavour == Flavour::MySql => lack(check_plugin_grant(connection).await)?,
         _ => None,
     };
-    let lead_lack = lack(check_grants(connection, Purpose::Lead).await)?;
-    let (replicas, dump_hosts) = ask_replicas(connection, flavour, is_new, &mut unasked).await?;
+    let missing_privilege = lack(check_grants(connection, Purpose::Lead).await)?;
+    let (replicas, dump_hosts) = ask_replicas(connection, flavour, is_new, &mut unanswered).await?;
     // Last: what it has received is then a part of what it has executed, or still to be.
     let (executed, purged, binlog_state) = ask_gtids(connection, flavour).await?;
     Ok(ServerState {
@@ -81,12 +81,12 @@ pub(super) async fn look(connection: &mut Connection) -> Result<ServerState, Man
         },
         semi_sync_source,
         semi_sync_replica: semi_sync_replica(&variables, &status),
-        semi_sync_lack,
-        lead_lack,
+        semi_sync_unavailable,
+        missing_privilege,
         channels,
         replicas,
         dump_hosts,
-        unasked,
+        unanswered,
     })
 }
 
@@ -109,8 +109,8 @@ pub(super) async fn ask_gtids(
     flavour: Flavour,
 ) -> Result<(GtidSet, Option<GtidSet>, Option<GtidSet>), ManagerError> {
     let question = match flavour {
-        Flavour::MySql => "SELECT global.gtid_executed, global.gtid_purged",
-        Flavour::MariaDb => "SELECT global.gtid_slave_pos, global.gtid_binlog_state",
+        Flavour::MySql => "SELECT @@global.gtid_executed, @@global.gtid_purged",
+        Flavour::MariaDb => "SELECT @@global.gtid_slave_pos, @@global.gtid_binlog_state",
     };
     let answer = connection.query(question).await?;
     let column = |index: usize| answer.first().and_then(|row| row.get_str(index)).unwrap_or_default();
@@ -138,13 +138,13 @@ fn parse_gtids(connection: &Connection, flavour: Flavour, text: &str) -> Result<
 pub(super) async fn ask_if_allowed(
     connection: &mut Connection,
     (statement, (question, privilege)): (&str, (OptionalQuery, &'static str)),
-    unasked: &mut Vec<UnansweredQuery>,
+    unanswered: &mut Vec<UnansweredQuery>,
 ) -> Result<Option<QueryResult>, ManagerError> {
     match connection.query(statement).await {
         Ok(answer) => Ok(Some(answer)),
         // The connection stays in order after an answer that is no.
         Err(SessionError::Server { error, .. }) => {
-            unasked.push(UnansweredQuery { question, privilege, reason: format!("{statement}: {error}") });
+            unanswered.push(UnansweredQuery { question, privilege, reason: format!("{statement}: {error}") });
             Ok(None)
         }
         Err(error) => Err(error.into()),
@@ -154,18 +154,18 @@ pub(super) async fn ask_if_allowed(
 /// The server's own replication.
 pub(super) async fn channels(
     connection: &mut Connection,
-    unasked: &mut Vec<UnansweredQuery>,
+    unanswered: &mut Vec<UnansweredQuery>,
 ) -> Result<Vec<ReplicaChannel>, ManagerError> {
     let flavour = connection.server().flavour;
     let is_new = flavour == Flavour::MySql && connection.server().version >= REPLICA_WORDS_SINCE;
-    ask_channels(connection, flavour, is_new, unasked).await
+    ask_channels(connection, flavour, is_new, unanswered).await
 }
 
 async fn ask_channels(
     connection: &mut Connection,
     flavour: Flavour,
     is_new: bool,
-    unasked: &mut Vec<UnansweredQuery>,
+    unanswered: &mut Vec<UnansweredQuery>,
 ) -> Result<Vec<ReplicaChannel>, ManagerError> {
     let question = match (flavour, is_new) {
         (Flavour::MariaDb, _) => "SHOW ALL SLAVES STATUS",
@@ -177,7 +177,7 @@ async fn ask_channels(
         Flavour::MySql => "REPLICATION CLIENT",
     };
     let asked = (question, (OptionalQuery::Replication, privilege));
-    let Some(answer) = ask_if_allowed(connection, asked, unasked).await? else { return Ok(Vec::new()) };
+    let Some(answer) = ask_if_allowed(connection, asked, unanswered).await? else { return Ok(Vec::new()) };
     answer
         .rows
         .iter()
@@ -219,13 +219,13 @@ fn channel(row: &NamedRow<'_>, received: GtidSet) -> ReplicaChannel {
         sql_error: error("Last_SQL_Errno", "Last_SQL_Error").map(public),
         lag_seconds: row.number(&["Seconds_Behind_Source", "Seconds_Behind_Master"]),
         delay_seconds: row.number(&["SQL_Delay"]).unwrap_or_default(),
-        by_gtids: row.text(&["Auto_Position"]) == "1" || !matches!(using_gtid.as_str(), "" | "No"),
+        uses_gtids: row.text(&["Auto_Position"]) == "1" || !matches!(using_gtid.as_str(), "" | "No"),
         received,
-        received_to: (
+        received_position: (
             row.text(&["Source_Log_File", "Master_Log_File"]),
             row.number(&["Read_Source_Log_Pos", "Read_Master_Log_Pos"]).unwrap_or_default(),
         ),
-        executed_to: (
+        executed_position: (
             row.text(&["Relay_Source_Log_File", "Relay_Master_Log_File"]),
             row.number(&["Exec_Source_Log_Pos", "Exec_Master_Log_Pos"]).unwrap_or_default(),
         ),
@@ -236,7 +236,7 @@ async fn ask_replicas(
     connection: &mut Connection,
     flavour: Flavour,
     is_new: bool,
-    unasked: &mut Vec<UnansweredQuery>,
+    unanswered: &mut Vec<UnansweredQuery>,
 ) -> Result<(Vec<ConnectedReplica>, Vec<String>), ManagerError> {
     let (replicas, readers) = match (flavour, is_new) {
         (Flavour::MySql, true) => (
@@ -253,7 +253,7 @@ async fn ask_replicas(
         Flavour::MySql => "REPLICATION SLAVE",
     };
     let asked = (replicas, (OptionalQuery::Replicas, privilege));
-    let listed = match ask_if_allowed(connection, asked, unasked).await? {
+    let listed = match ask_if_allowed(connection, asked, unanswered).await? {
         None => Vec::new(),
         Some(answer) => {
             let rows = answer.rows.iter().take(LISTED_MAX).map(|row| NamedRow { result: &answer, row });
@@ -270,7 +270,7 @@ async fn ask_replicas(
         }
     };
     let asked = (readers, (OptionalQuery::DumpThreads, "PROCESS"));
-    let hosts = match ask_if_allowed(connection, asked, unasked).await? {
+    let hosts = match ask_if_allowed(connection, asked, unanswered).await? {
         None => Vec::new(),
         Some(answer) => {
             answer.rows.iter().take(LISTED_MAX).filter_map(|row| row.get_str(0)).map(str::to_owned).collect()
@@ -303,7 +303,7 @@ pub(super) async fn semi_sync(
         && source.enabled
     {
         let acks = source.acks_needed;
-        source.after_restart = waits_after_restart(connection, &variables, acks, &mut Vec::new()).await?;
+        source.survives_restart = waits_after_restart(connection, &variables, acks, &mut Vec::new()).await?;
     }
     Ok((source, semi_sync_replica(&variables, &status)))
 }
@@ -337,7 +337,7 @@ fn semi_sync_source(variables: &NamedValues, status: &NamedValues) -> Option<Sem
         waiting_sessions: counter("wait_sessions"),
         acknowledged: counter("yes_tx"),
         unacknowledged: counter("no_tx"),
-        after_restart: false,
+        survives_restart: false,
     })
 }
 

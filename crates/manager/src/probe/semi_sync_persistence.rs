@@ -83,7 +83,7 @@ pub(super) async fn waits_after_restart(
     connection: &mut Connection,
     variables: &NamedValues,
     acks_needed: u32,
-    unasked: &mut Vec<UnansweredQuery>,
+    unanswered: &mut Vec<UnansweredQuery>,
 ) -> Result<bool, ManagerError> {
     let (origins, persisted) = match connection.server().flavour {
         Flavour::MySql => {
@@ -91,7 +91,7 @@ pub(super) async fn waits_after_restart(
                            LIKE 'rpl_semi_sync_%'";
             // Without an option file, or told so, a server does not read what it has kept.
             let persisted = "SELECT VARIABLE_NAME, VARIABLE_VALUE FROM performance_schema.persisted_variables WHERE \
-                             VARIABLE_NAME LIKE 'rpl_semi_sync_%' AND global.persisted_globals_load = 1";
+                             VARIABLE_NAME LIKE 'rpl_semi_sync_%' AND @@global.persisted_globals_load = 1";
             (origins, Some(persisted))
         }
         Flavour::MariaDb => {
@@ -101,10 +101,12 @@ pub(super) async fn waits_after_restart(
         }
     };
     let ask = (OptionalQuery::SemiSyncPersistence, "SELECT on performance_schema");
-    let Some(origins) = ask_if_allowed(connection, (origins, ask), unasked).await? else { return Ok(false) };
+    let Some(origins) = ask_if_allowed(connection, (origins, ask), unanswered).await? else {
+        return Ok(false);
+    };
     let persisted = match persisted {
         None => NamedValues::default(),
-        Some(question) => match ask_if_allowed(connection, (question, ask), unasked).await? {
+        Some(question) => match ask_if_allowed(connection, (question, ask), unanswered).await? {
             Some(answer) => NamedValues::of(&answer),
             None => return Ok(false),
         },

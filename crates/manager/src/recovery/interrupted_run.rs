@@ -29,15 +29,15 @@ pub struct InterruptedRun {
     /// Hooks that lead clients, and were heard to have done so.
     pub route_hooks_done: Vec<String>,
     /// What was done and cannot be undone.
-    pub stays: Vec<RunAction>,
+    pub irreversible: Vec<RunAction>,
     /// What was accepted to be missing.
-    pub may_be_missing: Option<PossibleLoss>,
+    pub possible_loss: Option<PossibleLoss>,
 }
 
 impl InterruptedRun {
     /// Reads a record. Nothing if the run was not cut off, or changed nothing that has to be undone.
     pub fn of(audit: &Audit) -> Option<Self> {
-        if !audit.is_cut_off() || audit.dry_run || audit.resumes.is_some() {
+        if !audit.is_interrupted() || audit.dry_run || audit.resumes.is_some() {
             return None;
         }
         let mut traces = Self {
@@ -52,8 +52,8 @@ impl InterruptedRun {
             may_be_held: false,
             ackers: Vec::new(),
             route_hooks_done: Vec::new(),
-            stays: Vec::new(),
-            may_be_missing: audit.may_be_missing.clone(),
+            irreversible: Vec::new(),
+            possible_loss: audit.possible_loss.clone(),
         };
         for (number, act) in ordered(audit) {
             traces.take(act, is_done(audit, number));
@@ -73,7 +73,7 @@ impl InterruptedRun {
         match act {
             RunAction::ReadAcker { acker } | RunAction::StopAcker { acker } => {
                 // Of a switchover all are read before, and which were stopped is not stored.
-                let may_be_stopped = act.changes() || self.kind == RunKind::Switchover;
+                let may_be_stopped = act.changes_state() || self.kind == RunKind::Switchover;
                 if may_be_stopped && !self.ackers.contains(acker) {
                     self.ackers.push(acker.clone());
                 }
@@ -94,7 +94,9 @@ impl InterruptedRun {
                 self.was_promoted |= self.kind == RunKind::Failover;
             }
             RunAction::RunRouteHook { hook, .. } if is_done => self.route_hooks_done.push(hook.clone()),
-            RunAction::RunFenceHook { .. } | RunAction::Backfill { .. } => self.stays.push(act.clone()),
+            RunAction::RunFenceHook { .. } | RunAction::Backfill { .. } => {
+                self.irreversible.push(act.clone())
+            }
             _ => {}
         }
     }

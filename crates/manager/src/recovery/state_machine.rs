@@ -39,12 +39,12 @@ pub struct RunRecovery {
     /// What is still to be undone, the most pressing first.
     undo: Vec<RunAction>,
     /// What is under way is all that is still to be undone.
-    undoes_the_rest: bool,
+    is_final_undo: bool,
     /// The candidate takes writes.
     promoted: bool,
     left: Vec<RunAction>,
     refusal: Option<SafetyRefusal>,
-    course: RunState,
+    run: RunState,
 }
 
 #[derive(Debug, Clone)]
@@ -59,7 +59,7 @@ impl RunRecovery {
         let traces = &order.traces;
         let audit = Audit {
             resumes: Some(traces.run.clone()),
-            may_be_missing: traces.may_be_missing.clone(),
+            possible_loss: traces.possible_loss.clone(),
             ..Audit::new(&order.id, traces.kind, &traces.primary)
         };
         Self {
@@ -70,11 +70,11 @@ impl RunRecovery {
             stopped: Vec::new(),
             unled: BTreeSet::new(),
             undo: Vec::new(),
-            undoes_the_rest: false,
+            is_final_undo: false,
             promoted: false,
             left: Vec::new(),
             refusal: None,
-            course: RunState::new(audit),
+            run: RunState::new(audit),
         }
     }
 
@@ -85,53 +85,53 @@ impl RunRecovery {
 
     /// Takes the answer to an act. Answers that nobody waits for are noted and change nothing.
     pub fn answer(&mut self, at_ms: u64, number: u32, answer: ActionOutcome) -> Vec<NumberedAction> {
-        let Some(act) = self.course.answered(at_ms, number, &answer) else { return Vec::new() };
+        let Some(act) = self.run.answered(at_ms, number, &answer) else { return Vec::new() };
         if act == RunAction::CheckLease {
             return self.lease_answered(at_ms, answer);
         }
         self.take(&act, answer);
-        if let Some(next) = self.course.next() {
+        if let Some(next) = self.run.next() {
             return self.after_the_lease(at_ms, RecoveryContinuation::Action(next));
         }
-        if self.course.waiting.is_empty() { self.conclude(at_ms) } else { Vec::new() }
+        if self.run.waiting.is_empty() { self.conclude(at_ms) } else { Vec::new() }
     }
 
     /// The lease was lost, or ended: nothing more is done.
     pub fn lease_lost(&mut self, at_ms: u64, reason: &str) {
-        if let Some(refusal) = self.course.lose(at_ms, reason) {
+        if let Some(refusal) = self.run.record_lease_loss(at_ms, reason) {
             self.over(Some(refusal));
         }
     }
 
     /// Where it stands.
     pub fn phase(&self) -> RunPhase {
-        self.course.phase
+        self.run.phase
     }
 
     /// The term of the lease; goes along with every act.
     pub fn token(&self) -> Option<LeaseToken> {
-        self.course.token
+        self.run.token
     }
 
     /// The record so far.
     pub fn audit(&self) -> &Audit {
-        &self.course.audit
+        &self.run.audit
     }
 
     fn after_the_lease(&mut self, at_ms: u64, then: RecoveryContinuation) -> Vec<NumberedAction> {
         self.then = then;
-        vec![self.course.order(at_ms, RunAction::CheckLease)]
+        vec![self.run.order(at_ms, RunAction::CheckLease)]
     }
 
     fn lease_answered(&mut self, at_ms: u64, answer: ActionOutcome) -> Vec<NumberedAction> {
-        if let Err(reason) = self.course.hold(answer) {
+        if let Err(reason) = self.run.hold(answer) {
             self.lease_lost(at_ms, &reason);
             return Vec::new();
         }
         match self.then.clone() {
-            RecoveryContinuation::Action(act) => vec![self.course.order(at_ms, act)],
+            RecoveryContinuation::Action(act) => vec![self.run.order(at_ms, act)],
             RecoveryContinuation::Phase(phase) => {
-                self.course.phase = phase;
+                self.run.phase = phase;
                 self.start(at_ms)
             }
         }
@@ -139,13 +139,12 @@ impl RunRecovery {
 
     /// The acts of the phase, the lease being held.
     fn start(&mut self, at_ms: u64) -> Vec<NumberedAction> {
-        self.undoes_the_rest = self.course.phase == RunPhase::Undo && !self.may_be_writable();
-        let mut acts = self.acts(self.course.phase);
-        if self.course.phase == RunPhase::RouteClients && acts.len() > 1 {
-            self.course.queue = acts.split_off(1);
+        self.is_final_undo = self.run.phase == RunPhase::Undo && !self.may_be_writable();
+        let mut acts = self.acts(self.run.phase);
+        if self.run.phase == RunPhase::RouteClients && acts.len() > 1 {
+            self.run.queue = acts.split_off(1);
         }
-        let ordered: Vec<NumberedAction> =
-            acts.into_iter().map(|act| self.course.order(at_ms, act)).collect();
+        let ordered: Vec<NumberedAction> = acts.into_iter().map(|act| self.run.order(at_ms, act)).collect();
         if ordered.is_empty() { self.conclude(at_ms) } else { ordered }
     }
 
@@ -209,11 +208,11 @@ impl RunRecovery {
                 self.seen.insert(server.clone(), Ok(seen));
             }
             (RunAction::ProbeServer { server }, other) => {
-                self.seen.insert(server.clone(), Err(other.words().1));
+                self.seen.insert(server.clone(), Err(other.summary().1));
             }
             (RunAction::CheckAckerTerm { acker, .. }, led @ ActionOutcome::LaterTerm { stopped, .. }) => {
                 let who = if stopped { &mut self.stopped } else { &mut self.led };
-                who.push(format!("{acker} {}", led.words().1));
+                who.push(format!("{acker} {}", led.summary().1));
             }
             (RunAction::CheckAckerTerm { acker, .. }, ActionOutcome::Done) => {
                 self.unled.insert(acker.clone());
@@ -228,17 +227,17 @@ impl RunRecovery {
 
     /// All acts of the phase are answered.
     fn conclude(&mut self, at_ms: u64) -> Vec<NumberedAction> {
-        let next = match self.course.phase {
+        let next = match self.run.phase {
             RunPhase::Confirm => match self.decide() {
                 Ok(phase) => Some(phase),
                 Err(refusal) => {
-                    self.course.note(at_ms, AuditEvent::RuleRefused { refusal: refusal.clone() });
+                    self.run.note(at_ms, AuditEvent::RuleRefused { refusal: refusal.clone() });
                     self.over(Some(refusal));
                     return Vec::new();
                 }
             },
             // Behind the candidate that takes no writes for certain comes all else.
-            RunPhase::Undo if !self.undoes_the_rest && !self.may_be_writable() => Some(RunPhase::Undo),
+            RunPhase::Undo if !self.is_final_undo && !self.may_be_writable() => Some(RunPhase::Undo),
             RunPhase::RepointAckers => Some(RunPhase::RouteClients),
             RunPhase::RouteClients => Some(RunPhase::RepointReplicas),
             _ => None,
@@ -268,10 +267,10 @@ impl RunRecovery {
         if !self.led.is_empty() {
             return Err(SafetyRefusal::Superseded { run, by: self.led.join(", ") });
         }
-        self.forward_or_back().map_err(|reason| SafetyRefusal::Interrupted { run, reason })
+        self.decide_direction().map_err(|reason| SafetyRefusal::Interrupted { run, reason })
     }
 
-    fn forward_or_back(&mut self) -> Result<RunPhase, String> {
+    fn decide_direction(&mut self) -> Result<RunPhase, String> {
         let traces = &self.order.traces;
         if self.unled.is_empty() && !traces.ackers.is_empty() {
             return Err(format!("none of {} can be asked", traces.ackers.join(", ")));
@@ -335,27 +334,27 @@ impl RunRecovery {
     fn over(&mut self, refusal: Option<SafetyRefusal>) {
         let refusal = self.refusal.take().or(refusal);
         let server = self.order.traces.candidate.clone().unwrap_or_default();
-        let stays = self.order.traces.stays.clone();
-        let is_begun = self.course.phase > RunPhase::Confirm;
+        let irreversible = self.order.traces.irreversible.clone();
+        let is_begun = self.run.phase > RunPhase::Confirm;
         let outcome = match refusal {
-            _ if self.promoted => RunOutcome::Promoted { server, left: self.still_to_do() },
+            _ if self.promoted => RunOutcome::Promoted { server, left: self.remaining_actions() },
             Some(refusal) if !is_begun => RunOutcome::Unchanged { refusal },
-            Some(refusal) if self.undo.is_empty() => RunOutcome::Undone { refusal, stays },
+            Some(refusal) if self.undo.is_empty() => RunOutcome::Undone { refusal, irreversible },
             Some(refusal) => {
-                RunOutcome::Incomplete { refusal, to_undo: std::mem::take(&mut self.undo), stays }
+                RunOutcome::Incomplete { refusal, to_undo: std::mem::take(&mut self.undo), irreversible }
             }
             None => RunOutcome::Promoted { server, left: Vec::new() },
         };
-        self.course.end(outcome);
+        self.run.end(outcome);
     }
 
     /// What failed, what was not answered, and what comes in phases that were not begun.
-    fn still_to_do(&mut self) -> Vec<RunAction> {
+    fn remaining_actions(&mut self) -> Vec<RunAction> {
         let mut acts = std::mem::take(&mut self.left);
-        acts.extend(self.course.waiting.values().filter(|act| act.changes()).cloned());
-        acts.append(&mut self.course.queue);
+        acts.extend(self.run.waiting.values().filter(|act| act.changes_state()).cloned());
+        acts.append(&mut self.run.queue);
         let phases = [RunPhase::RepointAckers, RunPhase::RouteClients, RunPhase::RepointReplicas];
-        let begun = phases.into_iter().position(|phase| phase == self.course.phase).map_or(0, |at| at + 1);
+        let begun = phases.into_iter().position(|phase| phase == self.run.phase).map_or(0, |at| at + 1);
         for phase in phases.into_iter().skip(begun) {
             acts.extend(self.acts(phase));
         }

@@ -59,12 +59,12 @@ mod tests {
     #[test]
     fn it_waits_for_a_candidate_that_comes_near_and_gives_up_on_one_that_does_not() {
         let after = |rounds: u32, took_ms: u64| {
-            let mut catching_up = CatchUpProgress::default();
+            let mut catch_up = CatchUpProgress::default();
             for round in 0..u64::from(rounds) {
-                catching_up.begins(round * 1000);
-                catching_up.ends(round * 1000 + took_ms);
+                catch_up.begins(round * 1000);
+                catch_up.ends(round * 1000 + took_ms);
             }
-            catching_up.verdict(1000)
+            catch_up.verdict(1000)
         };
         assert_eq!(after(1, NEAR_MS), CatchUpVerdict::Near);
         assert_eq!(after(1, NEAR_MS + 1), CatchUpVerdict::NextRound);

@@ -15,7 +15,7 @@
 //! Without the lease nothing is done any more.
 //!
 //! - [`order`]: what is asked for.
-//! - [`run`]: the machine; `phases` has the acts of each phase, `readiness` the rules, `catching_up` when the pause may begin.
+//! - [`run`]: the machine; `phases` has the acts of each phase, `readiness` the rules, `catch_up` when the pause may begin.
 
 mod catch_up;
 mod phases;

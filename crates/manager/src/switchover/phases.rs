@@ -16,7 +16,7 @@ impl Switchover {
                 [RunAction::ProbeCandidates, RunAction::ProbePrimary].into_iter().chain(ackers).collect()
             }
             RunPhase::Prepare => {
-                let mut acts = self.awaits(left_ms);
+                let mut acts = self.wait_actions(left_ms);
                 if !order.dry_run {
                     acts.push(RunAction::PrepareSemiSyncSource { server, acks: order.acks_required });
                 }
@@ -30,7 +30,7 @@ impl Switchover {
                 vec![RunAction::PauseWrites { server, within_ms, grace_ms: order.grace_ms.min(within_ms) }]
             }
             // Each goes on by itself: see `next_of`.
-            RunPhase::Fence => self.awaits(left_ms),
+            RunPhase::Fence => self.wait_actions(left_ms),
             // What a promotion needs of the candidate is done while the ackers connect to it.
             RunPhase::RepointAckers => {
                 let mut acts: Vec<RunAction> =
@@ -62,7 +62,7 @@ impl Switchover {
     }
 
     /// Everybody waits for what the primary was last seen to have; the candidate as the last.
-    fn awaits(&self, within_ms: u64) -> Vec<RunAction> {
+    fn wait_actions(&self, within_ms: u64) -> Vec<RunAction> {
         let executed = self.primary.as_ref().map(|primary| &primary.executed);
         let Some(what) = self.position.as_ref().or(executed).map(ToString::to_string) else {
             return Vec::new();
@@ -78,7 +78,7 @@ impl Switchover {
     /// What comes behind an act that went well, while others of the phase are still under way: an acker that has everything
     /// stops, and a candidate that has, becomes a source.
     pub(super) fn next_of(&mut self, at_ms: u64, act: &RunAction) -> Option<RunAction> {
-        match (self.course.phase, act) {
+        match (self.run.phase, act) {
             (RunPhase::Fence, RunAction::WaitForAcker { acker, .. }) => {
                 Some(RunAction::StopAcker { acker: acker.clone() })
             }
@@ -90,11 +90,11 @@ impl Switchover {
                 acks: self.order.acks_required,
             }),
             (RunPhase::CatchUp, RunAction::ProbeServer { .. }) => {
-                self.catching_up.begins(at_ms);
-                self.awaits(self.order.catch_up_ms_max).pop()
+                self.catch_up.begins(at_ms);
+                self.wait_actions(self.order.catch_up_ms_max).pop()
             }
             (RunPhase::CatchUp, RunAction::WaitForServer { .. }) => {
-                self.catching_up.ends(at_ms);
+                self.catch_up.ends(at_ms);
                 None
             }
             _ => None,
@@ -102,13 +102,13 @@ impl Switchover {
     }
 
     /// Behind the promotion: what was not answered, and what comes in phases that were not begun.
-    pub(super) fn still_to_do(&mut self) -> Vec<RunAction> {
+    pub(super) fn remaining_actions(&mut self) -> Vec<RunAction> {
         let mut acts = std::mem::take(&mut self.left);
-        acts.extend(self.course.waiting.values().filter(|act| act.changes()).cloned());
-        acts.append(&mut self.course.queue);
+        acts.extend(self.run.waiting.values().filter(|act| act.changes_state()).cloned());
+        acts.append(&mut self.run.queue);
         let begun = [RunPhase::RouteClients, RunPhase::RepointReplicas]
             .into_iter()
-            .position(|phase| phase == self.course.phase);
+            .position(|phase| phase == self.run.phase);
         for phase in
             [RunPhase::RouteClients, RunPhase::RepointReplicas].into_iter().skip(begun.map_or(0, |at| at + 1))
         {

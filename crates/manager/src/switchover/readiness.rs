@@ -68,11 +68,11 @@ impl Switchover {
         self.servers.retain(|server| server.name != self.order.primary);
         let choice = self.choice();
         let best = choice.best(self.order.wanted.as_deref()).cloned();
-        self.course.audit.choice = Some(choice);
+        self.run.audit.choice = Some(choice);
         match best {
             Ok(best) => {
                 self.chosen = Some(best);
-                self.catching_up = CatchUpProgress::default();
+                self.catch_up = CatchUpProgress::default();
                 self.enter(at_ms, RunPhase::Prepare)
             }
             Err(refusal) => self.refuse(at_ms, refusal),

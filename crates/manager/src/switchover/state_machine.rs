@@ -34,7 +34,7 @@ pub struct Switchover {
     /// Something could not be undone in this round.
     undo_failed: bool,
     /// What was done, perhaps, and cannot be undone.
-    stays: Vec<RunAction>,
+    irreversible: Vec<RunAction>,
     changed: bool,
     pub(super) primary: Option<PrimaryStatus>,
     pub(super) servers: Vec<CandidateServer>,
@@ -43,7 +43,7 @@ pub struct Switchover {
     pub(super) rejected: BTreeMap<String, String>,
     pub(super) chosen: Option<CandidateAssessment>,
     /// How far the candidate is behind the primary, before its writes are held.
-    pub(super) catching_up: CatchUpProgress,
+    pub(super) catch_up: CatchUpProgress,
     /// When the primary was told to take no more writes.
     paused_at_ms: Option<u64>,
     /// All that the primary executed, told after it had stopped.
@@ -52,7 +52,7 @@ pub struct Switchover {
     promoted: bool,
     pub(super) left: Vec<RunAction>,
     refusal: Option<SafetyRefusal>,
-    pub(super) course: RunState,
+    pub(super) run: RunState,
 }
 
 impl Switchover {
@@ -66,20 +66,20 @@ impl Switchover {
             undo: Vec::new(),
             tried_again: false,
             undo_failed: false,
-            stays: Vec::new(),
+            irreversible: Vec::new(),
             changed: false,
             primary: None,
             servers: Vec::new(),
             ackers: BTreeMap::new(),
             rejected: BTreeMap::new(),
             chosen: None,
-            catching_up: CatchUpProgress::default(),
+            catch_up: CatchUpProgress::default(),
             paused_at_ms: None,
             position: None,
             promoted: false,
             left: Vec::new(),
             refusal: None,
-            course: RunState::new(audit),
+            run: RunState::new(audit),
         }
     }
 
@@ -90,7 +90,7 @@ impl Switchover {
 
     /// Takes the answer to an act. Answers that nobody waits for are noted and change nothing.
     pub fn answer(&mut self, at_ms: u64, number: u32, answer: ActionOutcome) -> Vec<NumberedAction> {
-        let Some(act) = self.course.answered(at_ms, number, &answer) else { return Vec::new() };
+        let Some(act) = self.run.answered(at_ms, number, &answer) else { return Vec::new() };
         if act == RunAction::CheckLease {
             return self.lease_answered(at_ms, number, answer);
         }
@@ -99,43 +99,43 @@ impl Switchover {
 
     /// The lease was lost, or ended: nothing more is done.
     pub fn lease_lost(&mut self, at_ms: u64, reason: &str) {
-        if let Some(refusal) = self.course.lose(at_ms, reason) {
+        if let Some(refusal) = self.run.record_lease_loss(at_ms, reason) {
             self.over(Some(refusal));
         }
     }
 
     /// Where it stands.
     pub fn phase(&self) -> RunPhase {
-        self.course.phase
+        self.run.phase
     }
 
     /// The term of the lease; goes along with every act.
     pub fn token(&self) -> Option<LeaseToken> {
-        self.course.token
+        self.run.token
     }
 
     /// The record so far; to be stored after each step, before the acts that it returned are done.
     pub fn audit(&self) -> &Audit {
-        &self.course.audit
+        &self.run.audit
     }
 
     /// When the acts that are waited for have to be answered: whoever drives answers them then, with [`ActionOutcome::Unknown`].
     /// `None` while clients can write.
     pub fn deadline_ms(&self) -> Option<u64> {
         let paused_at_ms =
-            self.paused_at_ms.filter(|_| !self.promoted && self.course.phase != RunPhase::Undo)?;
+            self.paused_at_ms.filter(|_| !self.promoted && self.run.phase != RunPhase::Undo)?;
         Some(paused_at_ms.saturating_add(self.order.write_pause_ms_max))
     }
 
     /// Whether acts are no longer given up when their record cannot be stored.
-    pub fn is_beyond_refusing(&self) -> bool {
+    pub fn must_continue(&self) -> bool {
         self.promoted || self.paused_at_ms.is_some()
     }
 
     /// Whether clients wait for each act.
-    pub fn is_hurried(&self) -> bool {
-        let is_told = self.course.audit.pause_ms.is_some();
-        !is_told && self.paused_at_ms.is_some() && self.course.phase != RunPhase::Pause
+    pub fn skips_audit_store(&self) -> bool {
+        let is_told = self.run.audit.pause_ms.is_some();
+        !is_told && self.paused_at_ms.is_some() && self.run.phase != RunPhase::Pause
     }
 
     /// Begins a phase: with the question for the lease.
@@ -144,14 +144,14 @@ impl Switchover {
     }
 
     fn after_the_lease(&mut self, at_ms: u64, then: SwitchoverContinuation) -> Vec<NumberedAction> {
-        let question = self.order_act(at_ms, RunAction::CheckLease);
+        let question = self.issue_action(at_ms, RunAction::CheckLease);
         self.then.insert(question.0, then);
         vec![question]
     }
 
     fn lease_answered(&mut self, at_ms: u64, number: u32, answer: ActionOutcome) -> Vec<NumberedAction> {
         let then = self.then.remove(&number);
-        if let Err(reason) = self.course.hold(answer) {
+        if let Err(reason) = self.run.hold(answer) {
             self.lease_lost(at_ms, &reason);
             return Vec::new();
         }
@@ -169,7 +169,7 @@ impl Switchover {
                 SwitchoverContinuation::Phase(_) => "have the candidate and the ackers ready".to_owned(),
             };
             let refusal = self.exceeded(step);
-            if self.course.waiting.is_empty() {
+            if self.run.waiting.is_empty() {
                 return self.refuse(at_ms, refusal);
             }
             // Nothing is undone while it is being done.
@@ -179,13 +179,13 @@ impl Switchover {
         match then {
             // Beside it something failed.
             SwitchoverContinuation::Action(_)
-                if self.refusal.is_some() && self.course.phase != RunPhase::Undo =>
+                if self.refusal.is_some() && self.run.phase != RunPhase::Undo =>
             {
                 self.go_on(at_ms)
             }
-            SwitchoverContinuation::Action(act) => vec![self.order_act(at_ms, act)],
+            SwitchoverContinuation::Action(act) => vec![self.issue_action(at_ms, act)],
             SwitchoverContinuation::Phase(phase) => {
-                self.course.phase = phase;
+                self.run.phase = phase;
                 self.start(at_ms, phase)
             }
         }
@@ -200,15 +200,16 @@ impl Switchover {
         // What may run side by side does; the rest in order, each only after the one before.
         let in_order = matches!(phase, RunPhase::Confirm | RunPhase::CatchUp | RunPhase::RouteClients);
         if in_order && acts.len() > 1 {
-            self.course.queue = acts.split_off(1);
+            self.run.queue = acts.split_off(1);
         }
-        let ordered: Vec<NumberedAction> = acts.into_iter().map(|act| self.order_act(at_ms, act)).collect();
+        let ordered: Vec<NumberedAction> =
+            acts.into_iter().map(|act| self.issue_action(at_ms, act)).collect();
         if ordered.is_empty() { self.conclude(at_ms) } else { ordered }
     }
 
-    fn order_act(&mut self, at_ms: u64, act: RunAction) -> NumberedAction {
+    fn issue_action(&mut self, at_ms: u64, act: RunAction) -> NumberedAction {
         // Noted before it is done: whether it was is not known until it is answered.
-        if self.course.phase != RunPhase::Undo && act.changes() {
+        if self.run.phase != RunPhase::Undo && act.changes_state() {
             self.changed = true;
             let undo = match &act {
                 // Of all three at once.
@@ -226,7 +227,7 @@ impl Switchover {
                     let (acker, server) = (acker.clone(), self.order.primary.clone());
                     Some(RunAction::RepointAcker { acker, server })
                 }
-                other => other.undone_by(),
+                other => other.undo_action(),
             };
             match undo {
                 Some(undo) => self.undo.insert(0, undo),
@@ -234,10 +235,10 @@ impl Switchover {
                     act,
                     RunAction::EnableSemiSyncSource { .. } | RunAction::PersistSemiSyncSource { .. }
                 ) => {}
-                None => self.stays.push(act.clone()),
+                None => self.irreversible.push(act.clone()),
             }
         }
-        self.course.order(at_ms, act)
+        self.run.order(at_ms, act)
     }
 
     /// What an answer means for its act.
@@ -258,7 +259,7 @@ impl Switchover {
             // The judge of what is not told is the rule that needs it.
             (RunAction::ReadAcker { .. }, _) => {}
             (RunAction::PauseWrites { .. }, ActionOutcome::WritesPaused(position)) => {
-                self.course.audit.holds = Some(position.to_string());
+                self.run.audit.holds = Some(position.to_string());
                 self.position = Some(position);
             }
             (RunAction::MakeWritable { .. }, ActionOutcome::Done | ActionOutcome::DoneWithNote(_)) => {
@@ -266,9 +267,9 @@ impl Switchover {
                 self.pause_is_over(at_ms);
             }
             (_, ActionOutcome::Done | ActionOutcome::DoneWithNote(_)) => {}
-            (_, other) => return self.failed(at_ms, act, other.words().1),
+            (_, other) => return self.failed(at_ms, act, other.summary().1),
         }
-        if self.course.phase == RunPhase::Undo {
+        if self.run.phase == RunPhase::Undo {
             self.undo.retain(|undo| undo != act);
             if matches!(act, RunAction::ResumeWrites { .. }) {
                 self.pause_is_over(at_ms);
@@ -281,7 +282,7 @@ impl Switchover {
     }
 
     fn pause_is_over(&mut self, at_ms: u64) {
-        self.course.audit.pause_ms = self.paused_at_ms.map(|began| at_ms.saturating_sub(began));
+        self.run.audit.pause_ms = self.paused_at_ms.map(|began| at_ms.saturating_sub(began));
     }
 
     /// Whether nobody has been able to write for longer than is allowed.
@@ -291,19 +292,19 @@ impl Switchover {
 
     /// After an act that went well, or whose failure does not matter by itself.
     fn go_on(&mut self, at_ms: u64) -> Vec<NumberedAction> {
-        if let Some(next) = self.course.next() {
+        if let Some(next) = self.run.next() {
             return self.after_the_lease(at_ms, SwitchoverContinuation::Action(next));
         }
         match self.refusal.clone() {
-            _ if !self.course.waiting.is_empty() => Vec::new(),
-            Some(refusal) if self.course.phase != RunPhase::Undo => self.refuse(at_ms, refusal),
+            _ if !self.run.waiting.is_empty() => Vec::new(),
+            Some(refusal) if self.run.phase != RunPhase::Undo => self.refuse(at_ms, refusal),
             _ => self.conclude(at_ms),
         }
     }
 
     /// After an act that failed, or nobody knows whether.
     fn failed(&mut self, at_ms: u64, act: &RunAction, reason: String) -> Vec<NumberedAction> {
-        if self.course.phase == RunPhase::Undo {
+        if self.run.phase == RunPhase::Undo {
             self.undo_failed = true;
             return self.go_on(at_ms);
         }
@@ -313,14 +314,14 @@ impl Switchover {
         }
         let is_candidates =
             matches!(act, RunAction::WaitForServer { .. } | RunAction::PrepareSemiSyncSource { .. });
-        let is_before = matches!(self.course.phase, RunPhase::Prepare | RunPhase::CatchUp);
+        let is_before = matches!(self.run.phase, RunPhase::Prepare | RunPhase::CatchUp);
         if is_before && is_candidates && self.order.wanted.is_none() {
             // Another server may do; nothing has changed for this one.
             if let Some(chosen) = self.chosen.take() {
                 self.rejected.insert(chosen.server, format!("{act}: {reason}"));
             }
-            self.course.waiting.clear();
-            self.course.queue.clear();
+            self.run.waiting.clear();
+            self.run.queue.clear();
             return self.choose_candidate(at_ms);
         }
         // What runs beside it is waited for: nothing is undone while it is being done.
@@ -331,7 +332,7 @@ impl Switchover {
             SafetyRefusal::StepFailed { step, reason }
         };
         self.refusal.get_or_insert(refusal);
-        self.course.queue.clear();
+        self.run.queue.clear();
         self.go_on(at_ms)
     }
 
@@ -342,14 +343,16 @@ impl Switchover {
 
     /// All acts of the phase are answered.
     fn conclude(&mut self, at_ms: u64) -> Vec<NumberedAction> {
-        let next = match self.course.phase {
+        let next = match self.run.phase {
             RunPhase::Confirm => return self.choose_candidate(at_ms),
             RunPhase::Prepare if self.order.dry_run => None,
             RunPhase::Prepare => Some(RunPhase::CatchUp),
-            RunPhase::CatchUp => match self.catching_up.verdict(self.order.write_pause_ms_max) {
+            RunPhase::CatchUp => match self.catch_up.verdict(self.order.write_pause_ms_max) {
                 CatchUpVerdict::Near => Some(RunPhase::Pause),
                 CatchUpVerdict::NextRound => Some(RunPhase::CatchUp),
-                CatchUpVerdict::TooFarBehind { behind_ms } => return self.stays_behind(at_ms, behind_ms),
+                CatchUpVerdict::TooFarBehind { behind_ms } => {
+                    return self.reject_lagging_candidate(at_ms, behind_ms);
+                }
             },
             RunPhase::Pause => Some(RunPhase::Fence),
             RunPhase::Fence => match self.not_exactly_there() {
@@ -377,7 +380,7 @@ impl Switchover {
     }
 
     /// A candidate that never comes near would make the pause as long as it is behind.
-    fn stays_behind(&mut self, at_ms: u64, behind_ms: u64) -> Vec<NumberedAction> {
+    fn reject_lagging_candidate(&mut self, at_ms: u64, behind_ms: u64) -> Vec<NumberedAction> {
         let server = self.chosen.take().map(|chosen| chosen.server).unwrap_or_default();
         let reason = format!(
             "{server} stays {behind_ms} ms behind what {} executes; have it execute more side by side, or wait for fewer \
@@ -393,9 +396,9 @@ impl Switchover {
 
     /// Stops, and undoes what was done.
     pub(super) fn refuse(&mut self, at_ms: u64, refusal: SafetyRefusal) -> Vec<NumberedAction> {
-        self.course.note(at_ms, AuditEvent::RuleRefused { refusal: refusal.clone() });
-        self.course.queue.clear();
-        self.course.waiting.clear();
+        self.run.note(at_ms, AuditEvent::RuleRefused { refusal: refusal.clone() });
+        self.run.queue.clear();
+        self.run.waiting.clear();
         if self.undo.is_empty() {
             self.over(Some(refusal));
             return Vec::new();
@@ -408,17 +411,17 @@ impl Switchover {
         // Of an undoing that was cut short the first reason counts.
         let refusal = self.refusal.take().or(refusal);
         let server = self.chosen.as_ref().map(|chosen| chosen.server.clone()).unwrap_or_default();
-        let stays = std::mem::take(&mut self.stays);
+        let irreversible = std::mem::take(&mut self.irreversible);
         let outcome = match refusal {
             None if self.order.dry_run => self.planned(server),
             None => RunOutcome::Promoted { server, left: std::mem::take(&mut self.left) },
-            Some(_) if self.promoted => RunOutcome::Promoted { server, left: self.still_to_do() },
+            Some(_) if self.promoted => RunOutcome::Promoted { server, left: self.remaining_actions() },
             Some(refusal) if !self.changed => RunOutcome::Unchanged { refusal },
-            Some(refusal) if self.undo.is_empty() => RunOutcome::Undone { refusal, stays },
+            Some(refusal) if self.undo.is_empty() => RunOutcome::Undone { refusal, irreversible },
             Some(refusal) => {
-                RunOutcome::Incomplete { refusal, to_undo: std::mem::take(&mut self.undo), stays }
+                RunOutcome::Incomplete { refusal, to_undo: std::mem::take(&mut self.undo), irreversible }
             }
         };
-        self.course.end(outcome);
+        self.run.end(outcome);
     }
 }

@@ -34,14 +34,14 @@ impl ServerIdentity {
     /// Of Tailwater, as those see it that read from it.
     pub(super) fn of_relay(relay: &RelayPlan) -> Self {
         Self {
-            uuids: relay.listens.iter().map(|listen| listen.uuid.clone()).collect(),
+            uuids: relay.listeners.iter().map(|listen| listen.uuid.clone()).collect(),
             server_ids: relay
-                .listens
+                .listeners
                 .iter()
                 .map(|listen| listen.server_id)
                 .chain([relay.server_id])
                 .collect(),
-            addresses: relay.listens.iter().filter_map(|listen| split(&listen.address)).collect(),
+            addresses: relay.listeners.iter().filter_map(|listen| split(&listen.address)).collect(),
         }
     }
 }

@@ -56,7 +56,7 @@ pub struct RelayPlan {
     /// Whether it is to acknowledge.
     pub semi_sync: bool,
     /// Where replicas read from it.
-    pub listens: Vec<ListenerPlan>,
+    pub listeners: Vec<ListenerPlan>,
     /// What the daemon says; absent if none answers.
     pub state: Option<RelayState>,
 }

@@ -25,7 +25,7 @@ pub(super) fn judge_primary(node: &mut TopologyNode, look: &ServerState, ackers_
     if !look.log_bin {
         node.problem(ProblemCode::NoBinlog, "log_bin is off: nobody can follow it");
     }
-    if !look.durability.is_full() {
+    if !look.durability.is_crash_safe() {
         node.problem(ProblemCode::NotDurable, durability_text(look));
     }
     if let Some(channel) = look.channels.first() {
@@ -152,7 +152,7 @@ pub(super) fn judge_channel(node: &mut TopologyNode, channel: &ReplicaChannel) {
         };
         node.problem(ProblemCode::SqlStopped, format!("it does not apply{why}"));
     }
-    if !channel.by_gtids {
+    if !channel.uses_gtids {
         node.problem(
             ProblemCode::NotByGtids,
             "it replicates by file and position: it cannot be moved to another source safely",

@@ -57,7 +57,7 @@ fn is_same(place: &TreeEntry<'_>, other: &TreeEntry<'_>) -> bool {
 
 fn server<'a>(member: &Member, observations: &'a [Observation], role: NodeRole) -> TreeEntry<'a> {
     let seen = observations.iter().find(|observation| observation.server == member.name);
-    let look = seen.and_then(Observation::look);
+    let look = seen.and_then(Observation::state);
     let mut node = TopologyNode::new(&member.name, role, &member.address);
     node.promotion = member.promotion;
     node.region = member.region.clone();
@@ -95,7 +95,7 @@ fn describe(node: &mut TopologyNode, look: &ServerState) {
         });
     node.acknowledges = look.semi_sync_replica.map(|semi_sync| semi_sync.enabled && semi_sync.active);
     let unregistered = look.dump_hosts.len().saturating_sub(look.replicas.len());
-    if unregistered > 0 && look.could_ask(OptionalQuery::Replicas) {
+    if unregistered > 0 && look.was_answered(OptionalQuery::Replicas) {
         node.notes.push(format!("{unregistered} more read its binlog"));
     }
 }
@@ -103,16 +103,16 @@ fn describe(node: &mut TopologyNode, look: &ServerState) {
 /// What could not be asked. Where nothing rests on it that is no problem: to capture, or to apply rows, an account needs less than to
 /// list replicas.
 fn tell_unasked(node: &mut TopologyNode, look: &ServerState, acknowledges: bool) {
-    for unasked in &look.unasked {
-        let matters = match (unasked.question, node.role) {
+    for unanswered in &look.unanswered {
+        let matters = match (unanswered.question, node.role) {
             (OptionalQuery::Replication, NodeRole::Server | NodeRole::Replica) => true,
             (OptionalQuery::SemiSyncPersistence, NodeRole::Primary) => acknowledges,
             _ => false,
         };
         if matters {
-            node.problem(ProblemCode::NotAsked, unasked.to_string());
+            node.problem(ProblemCode::NotAsked, unanswered.to_string());
         } else {
-            node.notes.push(format!("not asked {} (needs {})", unasked.question, unasked.privilege));
+            node.notes.push(format!("not asked {} (needs {})", unanswered.question, unanswered.privilege));
         }
     }
 }
@@ -137,8 +137,8 @@ fn other_relay(other: &RemoteRelay) -> TreeEntry<'_> {
 }
 
 fn relay<'a>(name: &str, relay: &'a RelayPlan) -> TreeEntry<'a> {
-    let listens: Vec<_> = relay.listens.iter().map(|listen| listen.address.clone()).collect();
-    let mut node = TopologyNode::new(name, NodeRole::Relay, listens.join(", "));
+    let listeners: Vec<_> = relay.listeners.iter().map(|listen| listen.address.clone()).collect();
+    let mut node = TopologyNode::new(name, NodeRole::Relay, listeners.join(", "));
     node.server_id = Some(relay.server_id);
     if let Some(state) = &relay.state {
         node.reached = true;
@@ -182,7 +182,7 @@ fn add_target(places: &mut Vec<TreeEntry<'_>>, target: &TargetPlan, observations
                     format!("{}: {}", unreached.failure, unreached.message),
                 );
             }
-            if let Some(look) = seen.and_then(Observation::look) {
+            if let Some(look) = seen.and_then(Observation::state) {
                 describe(&mut node, look);
                 tell_unasked(&mut node, look, false);
             }
@@ -267,13 +267,13 @@ fn judge(plan: &ClusterPlan, places: &mut [TreeEntry<'_>]) {
         }
         judge_follower(node, look);
         let is_candidate = plan.relay.semi_sync && node.promotion != Promotion::MustNot;
-        if let Some(lack) = look.semi_sync_lack.as_ref().filter(|_| is_candidate) {
+        if let Some(lack) = look.semi_sync_unavailable.as_ref().filter(|_| is_candidate) {
             node.problem(
                 ProblemCode::NoSemiSync,
                 format!("semi-sync is not loaded, so that it cannot become the primary: {lack}"),
             );
         }
-        if look.channels.is_empty() && look.replication_is_known() {
+        if look.channels.is_empty() && look.is_replication_known() {
             node.problem(
                 ProblemCode::NotReplicating,
                 "it replicates from nothing: no source is configured on it",

@@ -115,7 +115,7 @@ impl Cluster {
         self.insert(id).await?;
         let mut connection = connect(&self.primary).await?;
         let has = replication::executed(&mut connection).await?;
-        until_received(&mut connect(&self.replica).await?, &has).await
+        wait_until_received(&mut connect(&self.replica).await?, &has).await
     }
 
     pub async fn wait<F>(&self, server: &Server, what: &str, is_so: impl Fn() -> F) -> Result<()>
@@ -132,7 +132,7 @@ impl Cluster {
 }
 
 /// Waits until a replica has received that, executed or not.
-pub async fn until_received(replica: &mut Connection, wanted: &GtidSet) -> Result<()> {
+pub async fn wait_until_received(replica: &mut Connection, wanted: &GtidSet) -> Result<()> {
     let begun = Instant::now();
     loop {
         let channel = replication::status(replica).await?.context("no channel")?;

@@ -35,7 +35,7 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
     drain(&mut connection, PATIENCE).await?;
     ensure!(rows(&cluster.replica).await? == "1", "with the applier stopped");
     let channel = replication::status(&mut connection).await?.context("no channel")?;
-    ensure!(!channel.sql_running && channel.by_gtids, "{channel:?}");
+    ensure!(!channel.sql_running && channel.uses_gtids, "{channel:?}");
     // Once more, it changes nothing.
     drain(&mut connection, PATIENCE).await?;
 
@@ -47,7 +47,7 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
     drain(&mut connection, PATIENCE).await?;
     ensure!(rows(&cluster.replica).await? == "1,2", "stopped whole");
     let channel = replication::status(&mut connection).await?.context("no channel")?;
-    ensure!(!channel.sql_running && channel.by_gtids, "{channel:?}");
+    ensure!(!channel.sql_running && channel.uses_gtids, "{channel:?}");
 
     // Told to stay behind, receiving and not.
     for (id, stop) in [(3, ""), (4, statement(kind, "STOP REPLICA IO_THREAD", "STOP SLAVE IO_THREAD"))] {
@@ -62,7 +62,7 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
         drain(&mut connection, PATIENCE).await?;
         ensure!(rows(&cluster.replica).await?.ends_with(&id.to_string()), "with a delay, {stop:?}");
         let channel = replication::status(&mut connection).await?.context("no channel")?;
-        ensure!(channel.delay_seconds == 3600 && channel.by_gtids, "{channel:?}");
+        ensure!(channel.delay_seconds == 3600 && channel.uses_gtids, "{channel:?}");
     }
 
     // An applier that cannot go on, with a delay and without: told with its error, and nothing is lost.

@@ -15,7 +15,7 @@ struct Replica {
     delayed: bool,
     /// It stops whenever it is started, with an error.
     is_broken: bool,
-    by_gtids: bool,
+    uses_gtids: bool,
     received: u64,
     executed: u64,
     /// More that comes while it receives, one with each step.
@@ -28,7 +28,7 @@ impl Replica {
     /// MariaDB drops relay logs when anything starts while nothing runs, by GTIDs.
     fn before_start(&mut self) {
         let stands = self.io == IoState::Stopped && !self.applies;
-        if stands && self.by_gtids && self.flavour == Flavour::MariaDb {
+        if stands && self.uses_gtids && self.flavour == Flavour::MariaDb {
             self.drop_relay_log();
         }
     }
@@ -54,7 +54,7 @@ impl Replica {
                 self.start_applier();
             }
             DrainStep::ResumeAtPosition => {
-                (self.io, self.applies, self.delayed, self.by_gtids) =
+                (self.io, self.applies, self.delayed, self.uses_gtids) =
                     (IoState::Stopped, false, false, false);
                 self.start_applier();
             }
@@ -93,10 +93,10 @@ impl Replica {
             sql_error: self.is_broken.then_some(error),
             lag_seconds: None,
             delay_seconds: if self.delayed { 3600 } else { 0 },
-            by_gtids: self.by_gtids,
+            uses_gtids: self.uses_gtids,
             received: self.set(self.received),
-            received_to: (String::new(), 0),
-            executed_to: (String::new(), 0),
+            received_position: (String::new(), 0),
+            executed_position: (String::new(), 0),
         }
     }
 }
@@ -114,7 +114,7 @@ fn replica() -> impl Strategy<Value = Replica> {
                 applies: applies && !is_broken,
                 delayed,
                 is_broken,
-                by_gtids: true,
+                uses_gtids: true,
                 received: executed + more,
                 executed,
                 coming,

@@ -95,7 +95,7 @@ pub async fn what_a_channel_feeds_becomes_primary(cluster: &mut Cluster) -> Resu
     setup.servers[0].feed = Some(Arc::<Channel>::clone(&channel));
     setup.limits = ActionTimeouts { supply: Duration::from_millis(50), ..setup.limits };
     let actor = ServerExecutor::new(setup);
-    let look = async || match actor.perform(&RunAction::ProbeCandidates, LeaseToken(7)).await {
+    let look = async || match actor.execute(&RunAction::ProbeCandidates, LeaseToken(7)).await {
         ActionOutcome::Candidates(servers) => servers.into_iter().next().context("no server"),
         other => anyhow::bail!("{other:?}"),
     };

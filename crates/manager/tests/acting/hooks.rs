@@ -14,13 +14,14 @@ fn hook(script: &str, arguments: HookArguments, time_limit: Duration) -> Hook {
 }
 
 fn situation() -> HookContext {
-    let party = |name: &str, port| HookServer { name: name.into(), host: format!("{name}.example"), port };
+    let hook_server =
+        |name: &str, port| HookServer { name: name.into(), host: format!("{name}.example"), port };
     HookContext {
         purpose: HookPurpose::Route,
         run: "f1".into(),
         term: 7,
-        old: party("db1", 3306),
-        new: Some(party("db2", 3307)),
+        old: hook_server("db1", 3306),
+        new: Some(hook_server("db2", 3307)),
         gtids: Some("0-1-9".into()),
     }
 }

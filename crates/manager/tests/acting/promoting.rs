@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tailwater_manager::action_executor::ActionExecutor;
 use tailwater_manager::actions::read_only::is_writable;
 use tailwater_manager::actions::replication::{executed, read_from, status};
-use tailwater_manager::actions::semi_sync::is_waiting;
+use tailwater_manager::actions::semi_sync::verify_waiting;
 use tailwater_manager::actions::{
     ActionTimeouts, ExecutorConfig, HookServer, ManagedServer, RelayEndpoint, ReplicaAccount, ServerExecutor,
 };
@@ -22,7 +22,7 @@ use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 
 use super::cluster::{
-    Cluster, PATIENCE, address, as_leader, connect, on_both_families, rows, statement, until_received,
+    Cluster, PATIENCE, address, as_leader, connect, on_both_families, rows, statement, wait_until_received,
 };
 
 on_both_families!(a_replica_becomes_primary_and_is_one_no_more);
@@ -56,7 +56,7 @@ pub fn setup(cluster: &Cluster, change: Duration) -> ExecutorConfig {
 }
 
 pub async fn does(actor: &ServerExecutor, act: RunAction) -> Result<Option<String>> {
-    match actor.perform(&act, LeaseToken(7)).await {
+    match actor.execute(&act, LeaseToken(7)).await {
         ActionOutcome::Done => Ok(None),
         ActionOutcome::DoneWithNote(note) => Ok(Some(note)),
         other => bail!("{act}: {other:?}"),
@@ -64,7 +64,7 @@ pub async fn does(actor: &ServerExecutor, act: RunAction) -> Result<Option<Strin
 }
 
 pub async fn fails(actor: &ServerExecutor, act: RunAction, with: &str) -> Result<()> {
-    match actor.perform(&act, LeaseToken(7)).await {
+    match actor.execute(&act, LeaseToken(7)).await {
         ActionOutcome::Failed(reason) | ActionOutcome::Unknown(reason) if reason.contains(with) => Ok(()),
         other => bail!("{act}: {other:?}, and not {with:?}"),
     }
@@ -88,7 +88,7 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
     cluster.wait(&cluster.log, "in the log", async || Ok(rows(&cluster.log).await? == "1,2")).await?;
     cluster.primary.pause()?;
 
-    let ActionOutcome::Candidates(seen) = actor.perform(&RunAction::ProbeCandidates, LeaseToken(7)).await
+    let ActionOutcome::Candidates(seen) = actor.execute(&RunAction::ProbeCandidates, LeaseToken(7)).await
     else {
         bail!("no servers")
     };
@@ -101,7 +101,7 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
     let mut unfit = setup(&cluster, PATIENCE);
     unfit.servers[0].subject.connect = cluster.replica.replication_options();
     let ActionOutcome::Candidates(lacking) =
-        ServerExecutor::new(unfit).perform(&RunAction::ProbeCandidates, LeaseToken(7)).await
+        ServerExecutor::new(unfit).execute(&RunAction::ProbeCandidates, LeaseToken(7)).await
     else {
         bail!("no servers")
     };
@@ -112,12 +112,12 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
     if kind.flavour() == Flavour::MySql {
         let revoke = "SET SESSION sql_log_bin = 0; REVOKE INSERT ON mysql.plugin FROM leader@'%'";
         cluster.log.sql(revoke).await?;
-        let ActionOutcome::Candidates(seen) = actor.perform(&RunAction::ProbeCandidates, LeaseToken(7)).await
+        let ActionOutcome::Candidates(seen) = actor.execute(&RunAction::ProbeCandidates, LeaseToken(7)).await
         else {
             bail!("no servers")
         };
-        ensure!(seen[0].semi_sync_lack.is_none() && seen[1].reached.is_ok(), "{seen:?}");
-        let lack = seen[1].semi_sync_lack.as_ref().context("it may")?;
+        ensure!(seen[0].semi_sync_unavailable.is_none() && seen[1].reached.is_ok(), "{seen:?}");
+        let lack = seen[1].semi_sync_unavailable.as_ref().context("it may")?;
         let says = ["TW-SES-0019", "run: GRANT INSERT ON mysql.plugin TO 'leader'@'%'"];
         ensure!(says.iter().all(|text| lack.contains(text)), "{lack}");
         cluster.log.sql("SET SESSION sql_log_bin = 0; GRANT INSERT ON mysql.plugin TO leader@'%'").await?;
@@ -136,8 +136,8 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
     let mut locker = Connection::connect(&cluster.replica.connect_options()).await?;
     locker.execute("LOCK TABLES shop.t WRITE").await?;
     cluster.log.sql("INSERT INTO shop.t VALUES (30); DELETE FROM shop.t WHERE id = 30").await?;
-    let logged = executed(&mut connect(&cluster.log).await?).await?;
-    until_received(&mut replica, &logged).await?;
+    let log_origin = executed(&mut connect(&cluster.log).await?).await?;
+    wait_until_received(&mut replica, &log_origin).await?;
     let mut hasty = setup(&cluster, PATIENCE);
     hasty.limits.drain = Duration::from_millis(100);
     fails(&ServerExecutor::new(hasty), RunAction::DrainRelayLog { server: server() }, "TW-MGR-0061").await?;
@@ -155,11 +155,11 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
     fails(&actor, RunAction::EnableSemiSyncSource { server: server(), acks: 0 }, "0 ACKs").await?;
     make_source(&actor, kind).await?;
     make_source(&actor, kind).await?;
-    is_waiting(&mut replica, 1).await?;
+    verify_waiting(&mut replica, 1).await?;
     ensure!(!is_writable(&mut replica).await?);
     for _ in 0..2 {
         does(&actor, RunAction::DisableSemiSyncSource { server: server() }).await?;
-        ensure!(is_waiting(&mut replica, 1).await.is_err());
+        ensure!(verify_waiting(&mut replica, 1).await.is_err());
         let channel = status(&mut replica).await?.context("no channel")?;
         ensure!(channel.sql_running, "{channel:?}");
     }
@@ -193,7 +193,7 @@ async fn a_replica_becomes_primary_and_is_one_no_more(kind: ServerKind) -> Resul
     cluster.replica.kill().await?;
     cluster.replica.start_again().await?;
     let mut replica = connect(&cluster.replica).await?;
-    let kept = is_waiting(&mut replica, 1).await;
+    let kept = verify_waiting(&mut replica, 1).await;
     ensure!(kept.is_ok() == (kind.flavour() == Flavour::MySql), "{kept:?}");
     // With another connection, as the one that stood has broken.
     does(&actor, RunAction::MakeReadOnly { server: server() }).await?;

@@ -119,7 +119,7 @@ impl Trial {
         let origin = match self.cluster.kind.flavour() {
             Flavour::MariaDb => GtidOrigin::MariaDb(1),
             Flavour::MySql => {
-                let uuid = primary.sql("SELECT server_uuid").await?.concat();
+                let uuid = primary.sql("SELECT @@server_uuid").await?.concat();
                 GtidOrigin::MySql(MysqlGtid::parse(&format!("{uuid}:1"))?.uuid)
             }
         };
@@ -162,9 +162,9 @@ impl Trial {
             version: order.version,
             region: None,
             last_known: None,
-            regimes: None,
-            unverified_ms: 0,
-            unverified_ms_max: 0,
+            ack_policies: None,
+            primary_state_age_ms: 0,
+            primary_state_max_age_ms: 0,
             ackers: order.ackers.clone(),
             fence_hooks: Vec::new(),
             route_hooks: Vec::new(),
@@ -226,11 +226,11 @@ async fn drive<M: RunMachine>(
     let mut changed = Vec::new();
     let mut next = machine.begin(0);
     while !next.is_empty() {
-        if !machine.is_hurried() && next.iter().any(|(_, act)| act.changes()) {
+        if !machine.skips_audit_store() && next.iter().any(|(_, act)| act.changes_state()) {
             stored = machine.audit().clone();
         }
         let (number, act) = next.remove(0);
-        if act.changes() {
+        if act.changes_state() {
             if changes_max == Some(changed.len()) {
                 return Ok((stored, changed));
             }
@@ -239,7 +239,7 @@ async fn drive<M: RunMachine>(
         let answer = match act {
             RunAction::CheckLease => ActionOutcome::LeaseHeld(token),
             RunAction::ConfirmFailure => ActionOutcome::FailureConfirmed("it was killed".to_owned()),
-            act => actor.perform(&act, token).await,
+            act => actor.execute(&act, token).await,
         };
         next.extend(machine.answer(1, number, answer));
         if machine.phase() == RunPhase::Undo && changes_max.is_some() {
@@ -284,7 +284,7 @@ async fn whoever_dies_in_a_switchover_leaves_a_primary(kind: ServerKind) -> Resu
         match &audit.outcome {
             Some(RunOutcome::Undone { .. }) => {
                 undone += 1;
-                let waits = semi_sync::is_waiting(&mut connect(&cluster.primary).await?, 1).await;
+                let waits = semi_sync::verify_waiting(&mut connect(&cluster.primary).await?, 1).await;
                 waits.with_context(|| format!("behind {last:?}: {audit}"))?;
                 let committed = trial.commits(&cluster.primary, &cluster.replica, id).await;
                 committed.with_context(|| format!("behind {last:?}: {stored}{audit}"))?;

@@ -111,7 +111,7 @@ pub async fn client(of: &Server) -> Result<Connection> {
 async fn hold(actor: &ServerExecutor, within: Duration, grace: Duration) -> ActionOutcome {
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let act = RunAction::PauseWrites { server: "db1".into(), within_ms: ms(within), grace_ms: ms(grace) };
-    actor.perform(&act, LeaseToken(7)).await
+    actor.execute(&act, LeaseToken(7)).await
 }
 
 async fn held(actor: &ServerExecutor, grace: Duration) -> Result<GtidSet> {
@@ -122,7 +122,7 @@ async fn held(actor: &ServerExecutor, grace: Duration) -> Result<GtidSet> {
 }
 
 async fn does(actor: &ServerExecutor, act: RunAction) -> Result<()> {
-    match actor.perform(&act, LeaseToken(7)).await {
+    match actor.execute(&act, LeaseToken(7)).await {
         ActionOutcome::Done | ActionOutcome::DoneWithNote(_) => Ok(()),
         other => bail!("{act}: {other:?}"),
     }
@@ -157,7 +157,7 @@ async fn writes_are_held_or_not(kind: ServerKind) -> Result<()> {
     }
     let cluster = cluster(kind).await?;
     let actor = actor(&cluster);
-    let ActionOutcome::ServerStatus(seen) = actor.perform(&RunAction::ProbePrimary, LeaseToken(7)).await
+    let ActionOutcome::ServerStatus(seen) = actor.execute(&RunAction::ProbePrimary, LeaseToken(7)).await
     else {
         bail!("not seen")
     };
@@ -229,8 +229,8 @@ async fn what_comes_late_is_not_done_behind_its_undoing(kind: ServerKind) -> Res
     }
     let actor = Arc::new(set_up(&cluster, BTreeMap::new(), ways));
     let (primary, candidate) = (|| "db1".to_owned(), || "db2".to_owned());
-    actor.perform(&RunAction::ProbeCandidates, LeaseToken(7)).await;
-    actor.perform(&RunAction::ProbePrimary, LeaseToken(7)).await;
+    actor.execute(&RunAction::ProbeCandidates, LeaseToken(7)).await;
+    actor.execute(&RunAction::ProbePrimary, LeaseToken(7)).await;
 
     // On its way to hold writes.
     let within_ms = 60_000;
@@ -277,7 +277,7 @@ async fn begins_late(actor: &Arc<ServerExecutor>, act: RunAction, link: &Link) -
     let latency = Duration::from_secs(3);
     link.set(Direction::ToServer, LinkConditions { latency, ..LinkConditions::default() });
     let actor = Arc::clone(actor);
-    let late = tokio::spawn(async move { actor.perform(&act, LeaseToken(7)).await });
+    let late = tokio::spawn(async move { actor.execute(&act, LeaseToken(7)).await });
     tokio::time::sleep(latency / 6).await;
     link.set(Direction::ToServer, LinkConditions::default());
     late
@@ -290,8 +290,8 @@ async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
     let cluster = cluster(kind).await?;
     let actor = actor(&cluster);
     let server = || "db2".to_owned();
-    actor.perform(&RunAction::ProbeCandidates, LeaseToken(7)).await;
-    actor.perform(&RunAction::ProbePrimary, LeaseToken(7)).await;
+    actor.execute(&RunAction::ProbeCandidates, LeaseToken(7)).await;
+    actor.execute(&RunAction::ProbePrimary, LeaseToken(7)).await;
     cluster.insert(1).await?;
     does(&actor, RunAction::PrepareSemiSyncSource { server: server(), acks: 1 }).await?;
     let less = executed(&mut connect(&cluster.primary).await?).await?.to_string();
@@ -314,7 +314,7 @@ async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
     let mut log = connect(&cluster.log).await?;
     read_from(&mut log, &address(&cluster.replica), PATIENCE).await?;
     // What was prepared waits until a restart only, so far.
-    let answer = actor.perform(&RunAction::MakeWritable { server: server() }, LeaseToken(7)).await;
+    let answer = actor.execute(&RunAction::MakeWritable { server: server() }, LeaseToken(7)).await;
     ensure!(
         matches!(&answer, ActionOutcome::Failed(reason) if reason.contains("after a restart")),
         "{answer:?}"
@@ -327,7 +327,7 @@ async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
 
     // It has more than was told of: that is for a rejoin.
     let demote = |has: &str| RunAction::Demote { server: "db1".into(), has: has.to_owned() };
-    let answer = actor.perform(&demote(&less), LeaseToken(7)).await;
+    let answer = actor.execute(&demote(&less), LeaseToken(7)).await;
     ensure!(matches!(&answer, ActionOutcome::Failed(reason) if reason.contains("rejoin")), "{answer:?}");
     for _ in 0..2 {
         does(&actor, demote(&position)).await?;

@@ -112,7 +112,7 @@ impl World {
 
     /// Does it, if it can be done. What it gives back is the answer, if it gets through.
     pub fn apply(&mut self, act: &RunAction) -> ActionOutcome {
-        self.effects += usize::from(act.changes());
+        self.effects += usize::from(act.changes_state());
         match act {
             RunAction::CheckLease if self.lease => return ActionOutcome::LeaseHeld(LeaseToken(7)),
             RunAction::CheckLease => return ActionOutcome::Failed("another manager holds it".to_owned()),
@@ -179,7 +179,7 @@ impl World {
             waits_without_ackers: true,
             acks_required: u32::try_from(self.acks).expect("few"),
             unacknowledged: 0,
-            after_restart: true,
+            survives_restart: true,
         };
         PrimaryStatus { writable: self.old_writable, waiting: Some(waiting), executed: set(self.old_last) }
     }
@@ -203,7 +203,7 @@ impl World {
             log_replica_updates: true,
             durable: true,
             applier_error: None,
-            semi_sync_lack: None,
+            semi_sync_unavailable: None,
             failed: None,
             catch_up_ms: Some(0),
         });
@@ -268,7 +268,7 @@ pub fn run_until(
     let mut at_ms = 0u64;
     let mut next = switchover.begin(0);
     loop {
-        if !switchover.is_hurried() && next.iter().any(|(_, act)| act.changes()) {
+        if !switchover.skips_audit_store() && next.iter().any(|(_, act)| act.changes_state()) {
             stored = Some(switchover.audit().clone());
         }
         let is_last = dies.is_some_and(|dies| next.iter().any(|(number, _)| *number >= dies));
@@ -346,7 +346,7 @@ pub fn check_primaries(world: &World, audit: &Audit) {
 fn check_bound(switchover: &Switchover, at_ms: u64, next: &[(u32, RunAction)]) {
     let Some(deadline_ms) = switchover.deadline_ms() else { return };
     if at_ms >= deadline_ms {
-        assert!(!next.iter().any(|(_, act)| act.changes()), "{next:?}: {}", switchover.audit());
+        assert!(!next.iter().any(|(_, act)| act.changes_state()), "{next:?}: {}", switchover.audit());
     }
 }
 

@@ -193,7 +193,7 @@ async fn written_by(server: &Server) -> Result<String> {
         Flavour::MySql => "gtid_executed",
         Flavour::MariaDb => "gtid_binlog_state",
     };
-    Ok(server.sql(&format!("SELECT global.{variable}")).await?.concat().replace("\\n", ""))
+    Ok(server.sql(&format!("SELECT @@global.{variable}")).await?.concat().replace("\\n", ""))
 }
 
 fn told(error: AckerError) -> anyhow::Error {

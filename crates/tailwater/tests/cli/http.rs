@@ -242,7 +242,7 @@ pub async fn written_by(server: &Server) -> Result<String> {
         Flavour::MySql => "gtid_executed",
         Flavour::MariaDb => "gtid_binlog_state",
     };
-    Ok(server.sql(&format!("SELECT global.{variable}")).await?.concat().replace("\\n", ""))
+    Ok(server.sql(&format!("SELECT @@global.{variable}")).await?.concat().replace("\\n", ""))
 }
 
 /// A `[[server]]` of the trial's cluster.

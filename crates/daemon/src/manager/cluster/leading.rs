@@ -66,10 +66,10 @@ pub(super) async fn lead<H: ActionExecutor + 'static>(cluster: Arc<ManagedCluste
 
 impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     async fn lead_once(&self, trials: &mut Trials) {
-        let chronicle = self.chronicle();
-        let watched = chronicle.cluster().plan.primary.name.clone();
-        let differs = |led: &RelayAssignment| led.follows != watched || led.is_stopped;
-        let astray = chronicle.relays().iter().filter(|(_, look)| differs(&look.led));
+        let cluster_state = self.cluster_state();
+        let watched = cluster_state.cluster().plan.primary.name.clone();
+        let differs = |led: &RelayAssignment| led.source != watched || led.is_stopped;
+        let astray = cluster_state.relays().iter().filter(|(_, look)| differs(&look.assignment));
         let astray: Vec<_> = astray.map(|(name, _)| name.as_str()).collect();
         trials.of.retain(|name, _| astray.contains(&name.as_str()));
         let now = Instant::now();
@@ -78,25 +78,25 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             return;
         }
         let Ok(term) = self.parts.lease.check() else { return };
-        let Some(decision) = self.decision(&chronicle, term) else {
+        let Some(decision) = self.decision(&cluster_state, term) else {
             // Records are read for it, and it may stay so until somebody sets it right.
             trials.each(&astray, now, Trial::put_off);
             return;
         };
         if decision.server != watched {
-            let is_confirmed = decision.is_confirmed(led(&chronicle));
+            let is_confirmed = decision.is_confirmed(led(&cluster_state));
             if !is_confirmed || !self.watch_leader(&decision.server, trials) {
                 trials.each(&astray, now, Trial::put_off);
             }
             return;
         }
-        if !takes_writes(&chronicle, &watched) || self.is_lost(&watched) {
+        if !takes_writes(&cluster_state, &watched) || self.is_lost(&watched) {
             trials.each(&astray, now, Trial::wait);
             return;
         }
         let due = self.parts.relays.iter().filter(|relay| {
-            let look = chronicle.relays().get(&relay.name);
-            look.is_some_and(|look| decision.leaves_astray(&look.led)) && is_due(&relay.name.as_str())
+            let look = cluster_state.relays().get(&relay.name);
+            look.is_some_and(|look| decision.needs_repoint(&look.assignment)) && is_due(&relay.name.as_str())
         });
         let due: Vec<_> = due.collect();
         // Stopped by hand.
@@ -115,14 +115,15 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
 
     /// Whether another server than the one that is watched leads, for certain: then this one is nobody's to replace.
     pub(super) fn is_led_elsewhere(&self, term: LeaseToken) -> bool {
-        let chronicle = self.chronicle();
-        let Some(decision) = self.decision(&chronicle, term) else { return false };
-        decision.server != chronicle.cluster().plan.primary.name && decision.is_confirmed(led(&chronicle))
+        let cluster_state = self.cluster_state();
+        let Some(decision) = self.decision(&cluster_state, term) else { return false };
+        decision.server != cluster_state.cluster().plan.primary.name
+            && decision.is_confirmed(led(&cluster_state))
     }
 
-    fn decision(&self, chronicle: &ClusterState, term: LeaseToken) -> Option<PrimaryRecord> {
+    fn decision(&self, cluster_state: &ClusterState, term: LeaseToken) -> Option<PrimaryRecord> {
         let recorded = recorded(&self.parts)?;
-        PrimaryRecord::of(&recorded, led(chronicle), (self.parts.config.semi_sync_acks, term))
+        PrimaryRecord::of(&recorded, led(cluster_state), (self.parts.config.semi_sync_acks, term))
     }
 
     /// Watches the server that leads, where this manager's own log does not follow it yet; whether it can.
@@ -154,13 +155,13 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
 }
 
 /// What relays say that they were ordered.
-fn led(chronicle: &ClusterState) -> impl Iterator<Item = &RelayAssignment> + Clone {
-    chronicle.relays().values().map(|look| &look.led)
+fn led(cluster_state: &ClusterState) -> impl Iterator<Item = &RelayAssignment> + Clone {
+    cluster_state.relays().values().map(|look| &look.assignment)
 }
 
 /// Whether it was last seen as one that leads: clients write to it, and it replicates from nobody.
-fn takes_writes(chronicle: &ClusterState, server: &str) -> bool {
-    chronicle.last_look(server).is_some_and(|look| look.is_writable() && look.channels.is_empty())
+fn takes_writes(cluster_state: &ClusterState, server: &str) -> bool {
+    cluster_state.last_state(server).is_some_and(|look| look.is_writable() && look.channels.is_empty())
 }
 
 /// What this manager's records say; nothing if they cannot be read, or those of other managers were not yet.
@@ -181,12 +182,12 @@ fn recorded<H>(parts: &ClusterParts<H>) -> Option<RecordedPrimary> {
 
 /// Has a relay follow, if it still does not: it may have been told since it was last heard of.
 async fn order(relay: &WatchedRelay, decision: &PrimaryRecord, term: LeaseToken) -> Result<bool, String> {
-    match relay.eye.look().await {
-        Ok(look) if decision.leaves_astray(&look.led) => {}
+    match relay.probe.probe().await {
+        Ok(look) if decision.needs_repoint(&look.assignment) => {}
         Ok(_) => return Ok(false),
         Err(failure) => return Err(failure.to_string()),
     }
-    match relay.port.follow(term, &decision.server).await {
+    match relay.control.follow(term, &decision.server).await {
         Ok(()) => Ok(true),
         Err(AckerError::Refused(reason) | AckerError::Unknown(reason)) => Err(reason),
     }

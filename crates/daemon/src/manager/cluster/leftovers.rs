@@ -105,7 +105,7 @@ pub(in crate::manager) fn unfinished(newest_first: impl Iterator<Item = Audit>) 
             }
             (Some(_), Some(run)) => recovered.push(run.clone()),
             (Some(RunOutcome::Unchanged { .. } | RunOutcome::Planned { .. }), None) => {}
-            (Some(_), None) if !audit.is_cut_off() => return None,
+            (Some(_), None) if !audit.is_interrupted() => return None,
             (_, None) => match InterruptedRun::of(&audit) {
                 Some(traces) if recovered.contains(&traces.run) => return None,
                 Some(mut traces) => {
@@ -211,9 +211,9 @@ pub(super) async fn recover<H: ActionExecutor + 'static>(
     left.tries += 1;
     left.next = Instant::now() + RECOVERY_PAUSE * 2_u32.pow(left.tries - 1);
     let (source, run, traces) = (&cluster.parts.source, left.traces.run.clone(), left.traces.clone());
-    let begun = cluster.begin("recovery", |id, watch, chronicle| {
+    let begun = cluster.begin("recovery", |id, watch, cluster_state| {
         let led_by = Some(traces.primary.clone());
-        let order = ordering::recovery(id, chronicle, &cluster.parts.config, traces);
+        let order = ordering::recovery(id, cluster_state, &cluster.parts.config, traces);
         let confirm = Arc::new(cluster.confirmation(watch, FailoverTrigger::DryRun));
         Ok(Begun { machine: RunRecovery::new(order), confirm, led_by, changes: true })
     });
@@ -262,7 +262,7 @@ pub(super) async fn finish<H: ActionExecutor + 'static>(
             }
             let answer = match cluster.parts.lease.check() {
                 Ok(now) if Some(now) != token => return,
-                Ok(now) => hands.perform(&act, now).await,
+                Ok(now) => hands.execute(&act, now).await,
                 Err(reason) => ActionOutcome::Failed(reason.to_string()),
             };
             match answer {
@@ -270,7 +270,7 @@ pub(super) async fn finish<H: ActionExecutor + 'static>(
                     info!(id, "what was left is done: {act}")
                 }
                 other => {
-                    let (outcome, text) = other.words();
+                    let (outcome, text) = other.summary();
                     warn!(id, "still to be done: {act}: {outcome}: {text}");
                     still.push(act);
                 }
@@ -302,7 +302,7 @@ mod tests {
             token: Some(7),
             steps: vec![AuditEntry { at_ms: 1, phase: RunPhase::Pause, note }],
             holds: None,
-            may_be_missing: None,
+            possible_loss: None,
             choice: None,
             pause_ms: None,
             outcome,
@@ -313,10 +313,11 @@ mod tests {
     fn the_last_run_that_changed_something_counts_until_it_is_recovered() {
         let refusal = || SafetyRefusal::NoLease { reason: "gone".to_owned() };
         let promoted = || Some(RunOutcome::Promoted { server: "db2".to_owned(), left: Vec::new() });
-        let undone = || Some(RunOutcome::Undone { refusal: refusal(), stays: Vec::new() });
+        let undone = || Some(RunOutcome::Undone { refusal: refusal(), irreversible: Vec::new() });
         let unchanged = || Some(RunOutcome::Unchanged { refusal: refusal() });
-        let left =
-            || Some(RunOutcome::Incomplete { refusal: refusal(), to_undo: Vec::new(), stays: Vec::new() });
+        let left = || {
+            Some(RunOutcome::Incomplete { refusal: refusal(), to_undo: Vec::new(), irreversible: Vec::new() })
+        };
         let found = |newest_first: &[Audit]| {
             unfinished(newest_first.iter().cloned()).map(|traces| traces.run).unwrap_or_default()
         };

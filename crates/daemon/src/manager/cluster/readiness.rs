@@ -15,37 +15,37 @@ use super::ManagedCluster;
 
 /// Rehearses at the pace of looks, for ever.
 pub(super) async fn rehearse_for_ever<H: ActionExecutor + 'static>(cluster: Arc<ManagedCluster<H>>) {
-    let pause = Duration::from_millis(cluster.parts.config.pace.look_ms);
+    let pause = Duration::from_millis(cluster.parts.config.pace.poll_ms);
     loop {
         tokio::time::sleep(pause).await;
         // Kept with what was heard of this primary: of another one it says nothing.
         let watch = Arc::clone(&cluster.watched().watch);
-        let readiness = cluster.readiness(&watch.chronicle());
-        watch.rehearsed(readiness);
+        let readiness = cluster.readiness(&watch.cluster_state());
+        watch.set_readiness(readiness);
     }
 }
 
 impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     /// Whether a failover would go through if the primary died now.
     pub fn readiness_now(&self) -> FailoverReadiness {
-        self.readiness(&self.chronicle())
+        self.readiness(&self.cluster_state())
     }
 
     /// Whether a failover would go through, as far as was heard.
-    pub(super) fn readiness(&self, chronicle: &ClusterState) -> FailoverReadiness {
+    pub(super) fn readiness(&self, cluster_state: &ClusterState) -> FailoverReadiness {
         let unknown = |reason: &str| FailoverReadiness::Unknown { reason: reason.to_owned() };
         if self.is_busy() {
             return unknown("a failover or a switchover is under way");
         }
-        if !chronicle.has_heard_all() {
+        if !cluster_state.has_polled_all() {
             return unknown("not every server and relay was asked yet");
         }
         let wish = FailoverWish { dry_run: true, ..FailoverWish::default() };
-        let order = match ordering::failover(String::new(), chronicle, &self.parts.config, &wish) {
+        let order = match ordering::failover(String::new(), cluster_state, &self.parts.config, &wish) {
             Ok(order) => order,
             Err(refusal) => return FailoverReadiness::refused(&refusal),
         };
-        let plan = &chronicle.cluster().plan;
+        let plan = &cluster_state.cluster().plan;
         let feed_of = |address: &str| {
             let target = plan.targets.iter().find(|target| target.address == address)?;
             self.parts.feeds.get(&target.channel).map(|feed| feed.state())
@@ -54,10 +54,10 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             .servers
             .iter()
             .map(|member| {
-                let (seen, feed) = (chronicle.last_observation(member), feed_of(&member.address));
+                let (seen, feed) = (cluster_state.last_observation(member), feed_of(&member.address));
                 CandidateServer::fed(member, &seen, feed.as_ref(), order.origin.flavour(), order.version)
             })
             .collect();
-        rehearse(order, chronicle.acker_reports(), &servers)
+        rehearse(order, cluster_state.acker_reports(), &servers)
     }
 }

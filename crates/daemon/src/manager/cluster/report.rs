@@ -92,27 +92,27 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     /// How the cluster is.
     pub fn report(&self) -> ClusterReport {
         let watch = Arc::clone(&self.watched().watch);
-        let chronicle = watch.chronicle();
+        let cluster_state = watch.cluster_state();
         let guard = self.parts.guard.now();
         let now_ms = self.clock.now_ms();
         let (run, run_end) = self.last_run();
         ClusterReport {
             source: self.parts.source.clone(),
-            primary: chronicle.cluster().plan.primary.name.clone(),
+            primary: cluster_state.cluster().plan.primary.name.clone(),
             lease: match (&*self.parts.lease.standing().borrow(), self.parts.lease.check()) {
                 (LeaseStatus::Waiting(reason), _) => format!("not held: {reason}"),
                 (_, Ok(token)) => format!("held, term {token}"),
                 (_, Err(reason)) => format!("not held: {reason}"),
             },
             refusing: self.refusing(),
-            readiness: self.readiness(&chronicle),
+            readiness: self.readiness(&cluster_state),
             automatic: self.parts.config.automatic,
-            findings: chronicle.findings(&guard, now_ms).iter().map(FindingReport::from).collect(),
+            findings: cluster_state.findings(&guard, now_ms).iter().map(FindingReport::from).collect(),
             guard,
             guard_is_known: self.parts.guard.is_known(),
             now_ms,
-            lossless: chronicle.regimes().map(lossless_words),
-            waits_after_restart: chronicle.regimes().map(AckPolicyHistory::waits_after_restart),
+            lossless: cluster_state.ack_policies().map(lossless_words),
+            waits_after_restart: cluster_state.ack_policies().map(AckPolicyHistory::waits_after_restart),
             run,
             run_end,
         }
@@ -120,12 +120,12 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
 
     /// How the cluster is, for monitoring.
     pub fn metrics(&self) -> ClusterMetrics {
-        let chronicle = self.chronicle();
-        let findings = chronicle.findings(&self.parts.guard.now(), self.clock.now_ms());
+        let cluster_state = self.cluster_state();
+        let findings = cluster_state.findings(&self.parts.guard.now(), self.clock.now_ms());
         ClusterMetrics {
             cluster: self.parts.source.clone(),
             holds_lease: self.parts.lease.check().is_ok(),
-            readiness: self.readiness(&chronicle),
+            readiness: self.readiness(&cluster_state),
             findings: findings.into_iter().map(|finding| (finding.code, finding.server)).collect(),
         }
     }
@@ -141,16 +141,16 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
 }
 
 /// What a failover of a primary in that state would rest on.
-fn lossless_words(regimes: &AckPolicyHistory) -> String {
-    let words = regimes.that_count().map(|regime| match &regime.acks {
+fn lossless_words(ack_policies: &AckPolicyHistory) -> String {
+    let words = ack_policies.relevant_policies().map(|regime| match &regime.acks {
         AckRequirement::NotLossless(problems) => problems.clone(),
         AckRequirement::Required(acks) => {
             let ackers: Vec<_> = regime.ackers.iter().map(String::as_str).collect();
-            let strangers = match regime.strangers {
+            let unconfigured_replicas = match regime.unconfigured_replicas {
                 0 => String::new(),
                 count => format!(" and {count} that are not configured"),
             };
-            format!("{acks} of {}{strangers} must acknowledge", ackers.join(", "))
+            format!("{acks} of {}{unconfigured_replicas} must acknowledge", ackers.join(", "))
         }
     });
     words.collect::<Vec<_>>().join("; ")

@@ -56,14 +56,14 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         wish: &FailoverWish,
     ) -> anyhow::Result<(String, JoinHandle<bool>)> {
         info!(source = self.parts.source, dry_run = wish.dry_run, automatic = wish.is_automatic, "failover");
-        self.begin(if wish.dry_run { "dry-run" } else { "failover" }, |id, watch, chronicle| {
+        self.begin(if wish.dry_run { "dry-run" } else { "failover" }, |id, watch, cluster_state| {
             let confirm = Arc::new(self.confirmation(watch, wish.of_primary()));
-            Ok(match ordering::failover(id.clone(), chronicle, &self.parts.config, wish) {
+            Ok(match ordering::failover(id.clone(), cluster_state, &self.parts.config, wish) {
                 Ok(order) => {
                     Begun { machine: Failover::new(order), confirm, led_by: None, changes: !wish.dry_run }
                 }
                 Err(refusal) => {
-                    return Err(ordering::refused(id, RunKind::Failover, chronicle, wish, refusal));
+                    return Err(ordering::refused(id, RunKind::Failover, cluster_state, wish, refusal));
                 }
             })
         })
@@ -76,10 +76,10 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     pub fn switch_over(self: &Arc<Self>, wish: &SwitchoverWish) -> anyhow::Result<String> {
         info!(source = self.parts.source, dry_run = wish.dry_run, "switchover");
         let (id, _) =
-            self.begin(if wish.dry_run { "dry-run" } else { "switchover" }, |id, watch, chronicle| {
+            self.begin(if wish.dry_run { "dry-run" } else { "switchover" }, |id, watch, cluster_state| {
                 // It never asks whether the primary has failed.
                 let confirm = Arc::new(self.confirmation(watch, FailoverTrigger::DryRun));
-                Ok(match ordering::switchover(id.clone(), chronicle, &self.parts.config, wish) {
+                Ok(match ordering::switchover(id.clone(), cluster_state, &self.parts.config, wish) {
                     Ok(order) => Begun {
                         machine: Switchover::new(order),
                         confirm,
@@ -88,7 +88,13 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
                     },
                     Err(refusal) => {
                         let wish = FailoverWish { dry_run: wish.dry_run, ..FailoverWish::default() };
-                        return Err(ordering::refused(id, RunKind::Switchover, chronicle, &wish, refusal));
+                        return Err(ordering::refused(
+                            id,
+                            RunKind::Switchover,
+                            cluster_state,
+                            &wish,
+                            refusal,
+                        ));
                     }
                 })
             })?;
@@ -114,10 +120,10 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             let watched = self.watched();
             (Arc::clone(&watched.watch), watched.wiring.clone())
         };
-        let chronicle = watch.chronicle();
+        let cluster_state = watch.cluster_state();
         let id = self.new_id(kind);
         let (sender, progress) = watch::channel(None);
-        let Begun { mut machine, confirm, led_by, changes } = match make(id.clone(), &watch, &chronicle) {
+        let Begun { mut machine, confirm, led_by, changes } = match make(id.clone(), &watch, &cluster_state) {
             Ok(begun) => begun,
             Err(refused) => {
                 self.parts.records.save(&refused)?;
@@ -129,7 +135,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         };
         let wiring = led_by.map_or_else(|| wiring.clone(), |leader| wiring.led_by(&leader));
         let driver = RunDriver {
-            hands: Arc::new((self.parts.hands)(&id, &wiring, &chronicle)?),
+            executor: Arc::new((self.parts.hands)(&id, &wiring, &cluster_state)?),
             term: self.parts.lease.clone(),
             confirm,
             records: Arc::new(Records {
@@ -147,13 +153,13 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         let cluster = Arc::clone(self);
         let task = tokio::spawn(async move {
             if changes {
-                watch.freeze_regimes(true);
+                watch.freeze_ack_policies(true);
             }
             let audit = driver.drive(&mut machine, &sender).await;
             cluster.take_end(&audit, &watch).await;
             if let Some(RunOutcome::Promoted { left, .. }) = &audit.outcome {
                 let (run, left) = ((audit.id.clone(), machine.token()), left.clone());
-                let finish = leftovers::finish(Arc::clone(&cluster), run, driver.hands, left);
+                let finish = leftovers::finish(Arc::clone(&cluster), run, driver.executor, left);
                 *cluster.finishing() = Some(tokio::spawn(finish).abort_handle());
             }
             matches!(audit.outcome, Some(RunOutcome::Promoted { .. }))
@@ -166,7 +172,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         let config = &self.parts.config;
         let ping_timeout = Duration::from_millis(config.pace.ping_timeout_ms);
         // As long as it takes until silence is told from a pause, and the looks that show it.
-        let patience = Duration::from_millis(config.analysis.detect_after_ms + config.pace.look_timeout_ms);
+        let patience = Duration::from_millis(config.analysis.detect_after_ms + config.pace.poll_timeout_ms);
         FailureConfirmation::new(watch, wish, patience, ping_timeout)
     }
 
@@ -192,7 +198,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             }
             Some(RunOutcome::Unchanged { refusal } | RunOutcome::Undone { refusal, .. }) => {
                 warn!(source, id = audit.id, code = refusal.code(), "no {}: {refusal}", audit.kind);
-                watch.freeze_regimes(false);
+                watch.freeze_ack_policies(false);
             }
             Some(RunOutcome::Incomplete { refusal, to_undo, .. }) => {
                 let to_undo: Vec<_> = to_undo.iter().map(ToString::to_string).collect();
@@ -204,8 +210,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
                     to_undo.join("; ")
                 );
                 // Somebody puts it right, and from then on it counts again who acknowledges.
-                watch.freeze_regimes(false);
-                self.was_cut_off.fetch_or(audit.is_cut_off(), Ordering::Relaxed);
+                watch.freeze_ack_policies(false);
+                self.was_cut_off.fetch_or(audit.is_interrupted(), Ordering::Relaxed);
             }
             Some(RunOutcome::Planned { .. }) | None => {}
         }

@@ -115,7 +115,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     /// For the manager that comes behind this one.
     fn keep_memory(&self) {
         let watch = Arc::clone(&self.watched().watch);
-        if let Some((memory, ago_ms)) = watch.to_remember() {
+        if let Some((memory, ago_ms)) = watch.checkpoint() {
             self.parts.memory.write(memory, ago_ms);
         }
     }

@@ -87,7 +87,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
 
     async fn obeyed(&self) -> Vec<Obeyed> {
         let asked = self.parts.relays.iter().map(|relay| async move {
-            let answer = match tokio::time::timeout(ANSWER_PATIENCE, relay.port.read()).await {
+            let answer = match tokio::time::timeout(ANSWER_PATIENCE, relay.control.read()).await {
                 Ok(Ok(report)) => Ok(report.term),
                 Ok(Err(AckerError::Refused(reason) | AckerError::Unknown(reason))) => Err(reason),
                 Err(_) => {
@@ -127,7 +127,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         info!(source, above = highest.0, "terms of the lease are raised, and another begins");
         let mut standing = self.parts.lease.standing();
         standing.mark_unchanged();
-        self.parts.lease.begin_anew();
+        self.parts.lease.restart_term();
         // Another manager may get it.
         let begun = async {
             while self.parts.lease.check().is_ok_and(|now| now == term) {

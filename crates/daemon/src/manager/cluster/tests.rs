@@ -68,7 +68,7 @@ impl RunMachine for Scripted {
         &self.audit
     }
 
-    fn is_beyond_refusing(&self) -> bool {
+    fn must_continue(&self) -> bool {
         false
     }
 }
@@ -91,7 +91,7 @@ impl ConfirmFailure for Gate {
 struct Idle(Arc<Mutex<Vec<RunAction>>>);
 
 impl ActionExecutor for Idle {
-    async fn perform(&self, act: &RunAction, _: LeaseToken) -> ActionOutcome {
+    async fn execute(&self, act: &RunAction, _: LeaseToken) -> ActionOutcome {
         self.0.lock().unwrap().push(act.clone());
         ActionOutcome::Done
     }
@@ -102,12 +102,12 @@ impl ActionExecutor for Idle {
 struct Superseded(Idle);
 
 impl ActionExecutor for Superseded {
-    async fn perform(&self, act: &RunAction, token: LeaseToken) -> ActionOutcome {
+    async fn execute(&self, act: &RunAction, token: LeaseToken) -> ActionOutcome {
         match act {
             RunAction::CheckAckerTerm { term, .. } => {
                 ActionOutcome::LaterTerm { term: LeaseToken(term + 1), stopped: false }
             }
-            _ => self.0.perform(act, token).await,
+            _ => self.0.execute(act, token).await,
         }
     }
 }
@@ -116,7 +116,7 @@ impl ActionExecutor for Superseded {
 struct Away;
 
 impl RelayProbe for Away {
-    fn look(&self) -> RelayProbeFuture<'_> {
+    fn probe(&self) -> RelayProbeFuture<'_> {
         Box::pin(async { Err(ProbeFailure::Refused) })
     }
 }
@@ -172,11 +172,11 @@ impl<H: ActionExecutor + 'static> Stage<H> {
             manager: "one".to_owned(),
             wiring: Box::new(|primary| Ok(wiring(primary))),
             followed: Box::new(|| None),
-            logged: Box::new(|| None),
+            log_origin: Box::new(|| None),
             relays: vec![WatchedRelay {
                 name: "relay".to_owned(),
-                eye: Arc::new(Away),
-                port: Arc::new(Away),
+                probe: Arc::new(Away),
+                control: Arc::new(Away),
             }],
             hands,
             feeds: Feeds::new(),
@@ -255,18 +255,18 @@ async fn regimes_are_noted_again_behind_a_run_that_was_left_half_way() -> anyhow
     let left = RunOutcome::Incomplete {
         refusal: SafetyRefusal::NoLease { reason: "as the script says".to_owned() },
         to_undo: vec![RunAction::StartAcker { acker: "relay".to_owned() }],
-        stays: Vec::new(),
+        irreversible: Vec::new(),
     };
     for end in [left, unchanged()] {
         let (gate, task) = stage.begin(end)?;
         let begun = std::time::Instant::now();
-        while !cluster.chronicle().is_frozen() {
+        while !cluster.cluster_state().is_frozen() {
             assert!(begun.elapsed() < PATIENCE, "it goes on noting");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         gate.0.notify_one();
         task.await?;
-        assert!(!cluster.chronicle().is_frozen());
+        assert!(!cluster.cluster_state().is_frozen());
     }
     Ok(())
 }
@@ -306,9 +306,9 @@ async fn who_may_hold_what_is_missing_is_told_by_the_records() -> anyhow::Result
     let past = |server: &str| stage.cluster.past_of(server, "db2");
     let missing = PossibleLoss { after: None, known: None, held_by: Vec::new(), grows: true };
     assert!(matches!(past("db1"), Past::Unknown(_)));
-    let save = |id: &str, may_be_missing: Option<PossibleLoss>, primary: &str, server: &str| {
+    let save = |id: &str, possible_loss: Option<PossibleLoss>, primary: &str, server: &str| {
         let outcome = Some(RunOutcome::Promoted { server: server.to_owned(), left: Vec::new() });
-        records.save(&Audit { may_be_missing, outcome, ..audit(id.to_owned(), primary) })
+        records.save(&Audit { possible_loss, outcome, ..audit(id.to_owned(), primary) })
     };
     save("1", Some(missing), "db1", "db2")?;
     assert_eq!(past("db1"), Past::Accepted("1".to_owned()));
@@ -385,7 +385,8 @@ async fn a_run_that_lost_the_lease_half_way_is_gone_on_with() -> anyhow::Result<
                 notes.into_iter().map(|note| AuditEntry { at_ms: 1, phase: RunPhase::Pause, note }).collect();
             let audit =
                 Audit { kind: RunKind::Switchover, token: Some(stage.token.0), steps, ..audit(id, "db1") };
-            let end = RunOutcome::Incomplete { refusal, to_undo: vec![released.clone()], stays: Vec::new() };
+            let end =
+                RunOutcome::Incomplete { refusal, to_undo: vec![released.clone()], irreversible: Vec::new() };
             Ok(Begun {
                 machine: Scripted { audit, end, token: stage.token },
                 confirm,
@@ -443,7 +444,7 @@ async fn a_run_that_another_manager_has_superseded_is_over() -> anyhow::Result<(
         matches!(&recovery.outcome, Some(RunOutcome::Unchanged { refusal }) if refusal.code() == "TW-MGR-0073"),
         "{recovery}"
     );
-    assert!(hands.0.0.lock().unwrap().iter().all(|act| !act.changes()));
+    assert!(hands.0.0.lock().unwrap().iter().all(|act| !act.changes_state()));
     Ok(())
 }
 

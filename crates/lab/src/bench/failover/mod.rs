@@ -27,7 +27,7 @@ const CLIENTS: u32 = 8;
 /// How long they do before the primary fails.
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// The least `agreed_after_ms` that is sensible with the default heartbeat of 250 ms, of which three have to be missing. It is
+/// The least `unanimous_detect_after_ms` that is sensible with the default heartbeat of 250 ms, of which three have to be missing. It is
 /// measured beside the default, which is what the result is about, because MHA is at its most impatient in the same run.
 const AGREED_AFTER_MS_LEAST: u64 = 800;
 
@@ -72,9 +72,9 @@ fn notes(death: Death, is_beside_mha: bool, lost_by_mha: &[u64]) -> Vec<String> 
             .to_owned(),
     ];
     if death == Death::Silent {
-        let default = AnalysisSettings::default().agreed_after_ms;
+        let default = AnalysisSettings::default().unanimous_detect_after_ms;
         notes.push(format!(
-            "Tailwater takes silence for death after agreed_after_ms = {default}, its default, and in the rows that say so after {AGREED_AFTER_MS_LEAST}: \
+            "Tailwater takes silence for death after unanimous_detect_after_ms = {default}, its default, and in the rows that say so after {AGREED_AFTER_MS_LEAST}: \
              a primary that stands still for longer is replaced then, and one that does so for less is not"
         ));
     }
@@ -126,9 +126,9 @@ impl Measured {
         }
         let mut theirs = Vec::new();
         for number in 1..=rounds {
-            for (agreed_after_ms, runs) in &mut ours {
-                let run = round(kind, death, *agreed_after_ms).await?;
-                let whose = whose(*agreed_after_ms);
+            for (unanimous_detect_after_ms, runs) in &mut ours {
+                let run = round(kind, death, *unanimous_detect_after_ms).await?;
+                let whose = whose(*unanimous_detect_after_ms);
                 eprintln!("{kind} {number}: {whose}first commit after {} ms", run.first_commit_ms);
                 runs.push(run);
             }
@@ -138,8 +138,9 @@ impl Measured {
                 theirs.push(run);
             }
         }
-        let summaries =
-            ours.iter().map(|(agreed_after_ms, runs)| summary(kind, death, *agreed_after_ms, runs));
+        let summaries = ours
+            .iter()
+            .map(|(unanimous_detect_after_ms, runs)| summary(kind, death, *unanimous_detect_after_ms, runs));
         let rows: Vec<_> = summaries.flatten().collect();
         let first = rows.iter().find(|row| row.variant == FIRST_COMMIT).map_or(f64::NAN, |row| row.median);
         self.slowest = self.slowest.max(first);
@@ -166,12 +167,18 @@ fn row<Run>(kind: ServerKind, death: Death, variant: &str, runs: &[Run], of: fn(
 }
 
 /// What stands before the name of a row: nothing at the default.
-fn whose(agreed_after_ms: Option<u64>) -> String {
-    agreed_after_ms.map_or_else(String::new, |ms| format!("tailwater, agreed_after_ms = {ms}: "))
+fn whose(unanimous_detect_after_ms: Option<u64>) -> String {
+    unanimous_detect_after_ms
+        .map_or_else(String::new, |ms| format!("tailwater, unanimous_detect_after_ms = {ms}: "))
 }
 
-fn summary(kind: ServerKind, death: Death, agreed_after_ms: Option<u64>, runs: &[Replaced]) -> Vec<Row> {
-    let whose = whose(agreed_after_ms);
+fn summary(
+    kind: ServerKind,
+    death: Death,
+    unanimous_detect_after_ms: Option<u64>,
+    runs: &[Replaced],
+) -> Vec<Row> {
+    let whose = whose(unanimous_detect_after_ms);
     let row = |name: &str, of: fn(&Replaced) -> u64| row(kind, death, &format!("{whose}{name}"), runs, of);
     vec![
         row("noticed", |run| run.detected_ms),
@@ -194,8 +201,12 @@ fn clients(primary: &Server, ledger: &Arc<Ledger>) -> Workload {
     Workload::start(primary.connect_options(), &spec, Arc::clone(ledger))
 }
 
-/// One failover on servers of its own, with this `agreed_after_ms`, or the default.
-async fn round(kind: ServerKind, death: Death, agreed_after_ms: Option<u64>) -> anyhow::Result<Replaced> {
+/// One failover on servers of its own, with this `unanimous_detect_after_ms`, or the default.
+async fn round(
+    kind: ServerKind,
+    death: Death,
+    unanimous_detect_after_ms: Option<u64>,
+) -> anyhow::Result<Replaced> {
     let folder = TrialFolder::new(None)?;
     let spec = TrialSpec {
         kind,
@@ -208,7 +219,8 @@ async fn round(kind: ServerKind, death: Death, agreed_after_ms: Option<u64>) -> 
     let mut trial = Trial::start(spec).await?;
     let followers = [start_follower(kind, 2).await?, start_follower(kind, 3).await?];
     let followers: Vec<&Server> = followers.iter().collect();
-    let analysis = agreed_after_ms.map(|ms| format!("\n[manager.analysis]\nagreed_after_ms = {ms}"));
+    let analysis =
+        unanimous_detect_after_ms.map(|ms| format!("\n[manager.analysis]\nagreed_after_ms = {ms}"));
     trial.lead(&followers, &format!("automatic = true{}", analysis.unwrap_or_default()))?;
     trial.start_relay()?;
     trial.wait_captured().await?;

@@ -34,8 +34,8 @@ stale_after_ms = 3000
 cooldown_ms = 0
 [manager.pace]
 ping_timeout_ms = 300
-look_timeout_ms = 1000
-look_ms = 300
+poll_timeout_ms = 1000
+poll_ms = 300
 "#;
 
 /// MariaDB can be told to wait after a restart by its option file only, which no failover writes. Behind a link there is always
