@@ -10,12 +10,12 @@ use tailwater_wire::Flavour;
 use tailwater_wire::event::Invoker;
 use tracing::debug;
 
-use super::grant_text::{Granted, Routine, grants, routine};
+use super::grant_text::{ObjectGrant, Routine, grants, routine};
 use super::invoker::account_name;
 use super::options::{ChannelOptions, GtidMode};
-use super::text::quote;
-use super::worker::Shared;
-use super::writer::connect;
+use super::row_writer::connect;
+use super::sql_literal::quote;
+use super::worker::ChannelShared;
 use crate::error::ApplyError;
 
 /// Tables in `mysql` that say who has granted, and what tells their rows apart.
@@ -26,7 +26,7 @@ const GRANTOR_TABLES: [(&str, &str); 3] = [
 ];
 
 /// A session of its own, which the source's settings do not reach; it logs nothing.
-pub(super) async fn aside(shared: &Arc<Shared>) -> Result<Connection, ApplyError> {
+pub(super) async fn unlogged_connection(shared: &Arc<ChannelShared>) -> Result<Connection, ApplyError> {
     connect(&ChannelOptions { gtid: GtidMode::Log, ..shared.options.clone() }).await
 }
 
@@ -40,7 +40,7 @@ pub(super) struct AccountEffects {
     /// What the channel's account has granted before by other hands, per table of [`GRANTOR_TABLES`].
     before: Vec<Vec<String>>,
     /// What the statement grants on. Of this the grantor is the statement's, whatever account granted it before.
-    granted: Option<Granted>,
+    granted: Option<ObjectGrant>,
     /// The routine that it makes: its kind, database and name as the statement spells them.
     routine: Option<Routine>,
 }
@@ -50,18 +50,20 @@ impl AccountEffects {
     ///
     /// # Errors
     /// [`ApplyError::Session`].
-    pub(super) async fn before(
-        shared: &Arc<Shared>,
+    pub(super) async fn before_statement(
+        shared: &Arc<ChannelShared>,
         text: &[u8],
         database: &[u8],
         invoker: Option<&Invoker<'_>>,
     ) -> Result<Option<Self>, ApplyError> {
-        let Some(mut effects) = Self::after(shared, text, database, invoker).await? else { return Ok(None) };
+        let Some(mut effects) = Self::after_statement(shared, text, database, invoker).await? else {
+            return Ok(None);
+        };
         // MariaDB gives it to the account that runs that, too.
         let is_passed_over =
             |routine: &mut Routine| routine.unless_exists && shared.flavour == Flavour::MySql;
         if let Some(routine) = effects.routine.take_if(is_passed_over)
-            && !effects.is_there(&routine).await?
+            && !effects.routine_exists(&routine).await?
         {
             effects.routine = Some(routine);
         }
@@ -72,8 +74,8 @@ impl AccountEffects {
     ///
     /// # Errors
     /// [`ApplyError::Session`].
-    pub(super) async fn after(
-        shared: &Arc<Shared>,
+    pub(super) async fn after_statement(
+        shared: &Arc<ChannelShared>,
         text: &[u8],
         database: &[u8],
         invoker: Option<&Invoker<'_>>,
@@ -82,7 +84,7 @@ impl AccountEffects {
         let Some(invoker) = invoker.filter(|_| routine.is_some() || grants(text)) else { return Ok(None) };
         let (user, host) = (String::from_utf8_lossy(invoker.user), String::from_utf8_lossy(invoker.host));
         let grantor = format!("{user}@{host}");
-        let mut connection = aside(shared).await?;
+        let mut connection = unlogged_connection(shared).await?;
         let own = connection.query("SELECT USER()").await?;
         if own.scalar() == Some(grantor.as_str()) {
             return Ok(None);
@@ -96,13 +98,13 @@ impl AccountEffects {
                 ),
                 Err(error) => {
                     // Not everybody may look; the grant itself is none the worse.
-                    unless_refused(error)?;
+                    ignore_refusal(error)?;
                     before.clear();
                     break;
                 }
             }
         }
-        let granted = Granted::of(text, database);
+        let granted = ObjectGrant::of(text, database);
         Ok(Some(Self { connection, grantor, account: account_name(invoker), before, granted, routine }))
     }
 
@@ -110,13 +112,13 @@ impl AccountEffects {
     ///
     /// # Errors
     /// [`ApplyError::Session`] for anything but a refusal.
-    pub(super) async fn carry_out(mut self, has_run: bool) -> Result<(), ApplyError> {
+    pub(super) async fn run(mut self, has_run: bool) -> Result<(), ApplyError> {
         if let Some(routine) = self.routine.take_if(|_| has_run) {
-            self.give_to_creator(&routine).await?;
+            self.grant_to_creator(&routine).await?;
         }
         for ((table, key), before) in GRANTOR_TABLES.iter().zip(std::mem::take(&mut self.before)) {
             let kept: Vec<String> = before.iter().map(|key| quote(key)).collect();
-            let granted = self.granted.as_ref().and_then(|granted| rows_about(granted, table));
+            let granted = self.granted.as_ref().and_then(|granted| rows_filter(granted, table));
             let kept = match kept.is_empty() {
                 true => String::new(),
                 false => format!(
@@ -130,14 +132,14 @@ impl AccountEffects {
                 quote(&self.grantor)
             );
             if let Err(error) = self.connection.execute(&sql).await {
-                unless_refused(error)?;
+                ignore_refusal(error)?;
             }
         }
         Ok(())
     }
 
     /// Whether the target has a routine of that name: `CREATE ... IF NOT EXISTS` then does nothing.
-    async fn is_there(&mut self, routine: &Routine) -> Result<bool, ApplyError> {
+    async fn routine_exists(&mut self, routine: &Routine) -> Result<bool, ApplyError> {
         let sql = format!(
             "SELECT COUNT(*) FROM information_schema.routines WHERE routine_type='{}' AND routine_schema={} AND routine_name={}",
             routine.kind,
@@ -148,7 +150,7 @@ impl AccountEffects {
     }
 
     /// A routine's creator may run and alter it (`automatic_sp_privileges`).
-    async fn give_to_creator(&mut self, routine: &Routine) -> Result<(), ApplyError> {
+    async fn grant_to_creator(&mut self, routine: &Routine) -> Result<(), ApplyError> {
         // As `information_schema` spells it.
         let (user, host) = self.grantor.rsplit_once('@').unwrap_or((&self.grantor, ""));
         let grantee = quote(&format!("'{user}'@'{host}'"));
@@ -178,14 +180,14 @@ impl AccountEffects {
             self.connection.execute("SET SESSION sql_mode=''").await?;
         }
         if let Err(error) = granted {
-            unless_refused(error)?;
+            ignore_refusal(error)?;
         }
         Ok(())
     }
 }
 
 /// A refusal is no error of the transaction: the channel's account may be a small one.
-pub(super) fn unless_refused(error: SessionError) -> Result<(), ApplyError> {
+pub(super) fn ignore_refusal(error: SessionError) -> Result<(), ApplyError> {
     match error {
         SessionError::Server { error, .. } => {
             debug!("what a grant has besides is left out: {error}");
@@ -196,7 +198,7 @@ pub(super) fn unless_refused(error: SessionError) -> Result<(), ApplyError> {
 }
 
 /// What finds the rows about what is granted on in a table of [`GRANTOR_TABLES`].
-fn rows_about(granted: &Granted, table: &str) -> Option<String> {
+fn rows_filter(granted: &ObjectGrant, table: &str) -> Option<String> {
     let name = match table {
         "tables_priv" => "Table_name",
         "procs_priv" => "Routine_name",

@@ -1,16 +1,16 @@
 //! The tables that a statement names which changes rows.
 
-use super::sql_words::{Object, Words};
+use super::sql_tokenizer::{ObjectName, SqlTokenizer};
 use crate::decode::statement::wrapped;
 
 /// The tables that `INSERT`, `REPLACE`, `UPDATE`, `DELETE` or `LOAD DATA` names as those that it changes or may change; none of what is
 /// not understood. What triggers and functions change is not in the text.
-pub(super) fn changed_tables(text: &[u8]) -> Vec<Object> {
+pub(super) fn changed_tables(text: &[u8]) -> Vec<ObjectName> {
     tables(text).unwrap_or_default()
 }
 
-fn tables(text: &[u8]) -> Option<Vec<Object>> {
-    let mut words = Words::new(wrapped(text));
+fn tables(text: &[u8]) -> Option<Vec<ObjectName>> {
+    let mut words = SqlTokenizer::new(wrapped(text));
     let (front, end): (&[&str], &str) = if words.accept("INSERT") || words.accept("REPLACE") {
         (&["LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "INTO"], "")
     } else if words.accept("UPDATE") {
@@ -41,7 +41,7 @@ fn tables(text: &[u8]) -> Option<Vec<Object>> {
 }
 
 /// An object, if one comes next.
-fn object_ahead(words: &mut Words<'_>) -> Option<Object> {
+fn object_ahead(words: &mut SqlTokenizer<'_>) -> Option<ObjectName> {
     let mut ahead = words.clone();
     let object = ahead.object()?;
     *words = ahead;

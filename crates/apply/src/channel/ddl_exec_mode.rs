@@ -2,7 +2,7 @@
 
 use tailwater_wire::Flavour;
 
-use super::sql_words::{Token, Words};
+use super::sql_tokenizer::{SqlToken, SqlTokenizer};
 use crate::decode::statement::wrapped;
 
 /// What becomes of a `CREATE TABLE` whose table the target has, and of a `DROP TABLE` whose table it lacks.
@@ -21,13 +21,13 @@ pub enum DdlExecMode {
 pub(super) const TABLE_EXISTS: u16 = 1050;
 
 /// The statements that replace the table or sequence that `text` makes; none of another statement.
-pub(super) fn replacing(text: &[u8], target: Flavour) -> Vec<Vec<u8>> {
-    replaced(text, target).unwrap_or_default()
+pub(super) fn replacement_statements(text: &[u8], target: Flavour) -> Vec<Vec<u8>> {
+    try_replacement(text, target).unwrap_or_default()
 }
 
-fn replaced(text: &[u8], target: Flavour) -> Option<Vec<Vec<u8>>> {
+fn try_replacement(text: &[u8], target: Flavour) -> Option<Vec<Vec<u8>>> {
     let statement = wrapped(text);
-    let mut words = Words::new(statement);
+    let mut words = SqlTokenizer::new(statement);
     words.accept("CREATE").then_some(())?;
     // Settings for one statement stay in front.
     let (head, rest) = text.split_at_checked(text.len() - statement.len() + words.end)?;
@@ -38,7 +38,7 @@ fn replaced(text: &[u8], target: Flavour) -> Option<Vec<Vec<u8>>> {
         return (!words.accept("IF")).then(|| vec![[head, b" OR REPLACE", rest].concat()]);
     }
     let name = match words.clone().next()? {
-        Token::Word(word) if word.eq_ignore_ascii_case(b"IF") => return None,
+        SqlToken::Word(word) if word.eq_ignore_ascii_case(b"IF") => return None,
         _ => {
             let start = words.end;
             words.object()?;
@@ -51,7 +51,7 @@ fn replaced(text: &[u8], target: Flavour) -> Option<Vec<Vec<u8>>> {
 
 /// Whether a statement drops tables or sequences.
 pub(super) fn drops_tables(text: &[u8]) -> bool {
-    let mut words = Words::new(wrapped(text));
+    let mut words = SqlTokenizer::new(wrapped(text));
     let drops = words.accept("DROP");
     words.accept("TEMPORARY");
     drops && ["TABLE", "TABLES", "SEQUENCE"].into_iter().any(|kind| words.accept(kind))
@@ -61,8 +61,8 @@ pub(super) fn drops_tables(text: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn replacing(text: &str, target: Flavour) -> Vec<String> {
-        let statements = super::replacing(text.as_bytes(), target);
+    fn replacement_statements(text: &str, target: Flavour) -> Vec<String> {
+        let statements = super::replacement_statements(text.as_bytes(), target);
         statements.into_iter().map(|text| String::from_utf8(text).unwrap()).collect()
     }
 
@@ -95,8 +95,8 @@ mod tests {
             ("ALTER TABLE t RENAME u", vec![], vec![]),
             ("CREATE TABLE", vec!["CREATE OR REPLACE TABLE"], vec![]),
         ] {
-            assert_eq!(replacing(text, Flavour::MariaDb), mariadb, "{text}");
-            assert_eq!(replacing(text, Flavour::MySql), mysql, "{text}");
+            assert_eq!(replacement_statements(text, Flavour::MariaDb), mariadb, "{text}");
+            assert_eq!(replacement_statements(text, Flavour::MySql), mysql, "{text}");
         }
     }
 

@@ -8,7 +8,7 @@ use foldhash::quality::FixedState;
 use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
 
-use super::text::quote;
+use super::sql_literal::quote;
 use crate::decode::statement::{without_comments, wrapped};
 use crate::transaction::Statement;
 
@@ -16,10 +16,11 @@ use crate::transaction::Statement;
 const SEED: u64 = 0x7461_696c_7761_7465;
 
 /// Errors of a server whose own tables of definitions are not there, or not as it expects them.
-const BROKEN: [u16; 12] = [1033, 1034, 1146, 1194, 1459, 1545, 1547, 1548, 1549, 1558, 1728, 1805];
+const BROKEN_CATALOGUE_ERRORS: [u16; 12] =
+    [1033, 1034, 1146, 1194, 1459, 1545, 1547, 1548, 1549, 1558, 1728, 1805];
 
 /// Names of databases that `statement` may touch: its default one, and each word of it that could be a name.
-fn candidates(statement: &Statement) -> BTreeSet<String> {
+fn candidate_databases(statement: &Statement) -> BTreeSet<String> {
     const WORDS_MAX: usize = 4096;
     let mut names = BTreeSet::new();
     names.insert(String::from_utf8_lossy(&statement.database).into_owned());
@@ -51,7 +52,7 @@ fn file_name(name: &str) -> String {
 }
 
 /// Definitions that are listed in `information_schema`.
-struct Source {
+struct DefinitionQuery {
     select: &'static str,
     /// The column that names the database.
     column: &'static str,
@@ -59,62 +60,62 @@ struct Source {
     lookup: Option<&'static str>,
 }
 
-fn sources(flavour: Flavour) -> Vec<Source> {
+fn sources(flavour: Flavour) -> Vec<DefinitionQuery> {
     let mut sources = vec![
-        Source {
+        DefinitionQuery {
             select: "SELECT schema_name, default_character_set_name, default_collation_name FROM information_schema.schemata",
             column: "schema_name",
             lookup: None,
         },
-        Source {
+        DefinitionQuery {
             select: "SELECT table_schema, table_name, table_type, engine, row_format, table_collation, create_options, \
              table_comment FROM information_schema.tables",
             column: "table_schema",
             lookup: Some("table_schema"),
         },
-        Source {
+        DefinitionQuery {
             select: "SELECT table_schema, table_name, column_name, ordinal_position, column_default, is_nullable, \
              column_type, collation_name, extra, column_comment, generation_expression FROM \
              information_schema.columns",
             column: "table_schema",
             lookup: Some("table_schema"),
         },
-        Source {
+        DefinitionQuery {
             select: "SELECT table_schema, table_name, index_name, seq_in_index, column_name, sub_part, non_unique, \
              index_type, index_comment FROM information_schema.statistics",
             column: "table_schema",
             lookup: Some("table_schema"),
         },
-        Source {
+        DefinitionQuery {
             select: "SELECT constraint_schema, table_name, constraint_name, constraint_type FROM \
              information_schema.table_constraints",
             column: "constraint_schema",
             lookup: Some("table_schema"),
         },
-        Source {
+        DefinitionQuery {
             select: "SELECT table_schema, table_name, partition_name, subpartition_name, partition_method, \
              partition_expression, partition_description FROM information_schema.partitions",
             column: "table_schema",
             lookup: Some("table_schema"),
         },
-        Source {
+        DefinitionQuery {
             select: "SELECT table_schema, table_name, view_definition FROM information_schema.views",
             column: "table_schema",
             lookup: Some("table_schema"),
         },
-        Source {
+        DefinitionQuery {
             select: "SELECT trigger_schema, trigger_name, event_manipulation, event_object_table, action_order, \
              action_statement, action_timing FROM information_schema.triggers",
             column: "trigger_schema",
             lookup: Some("event_object_schema"),
         },
-        Source {
+        DefinitionQuery {
             select: "SELECT routine_schema, routine_name, routine_type, routine_definition, routine_comment, definer FROM \
              information_schema.routines",
             column: "routine_schema",
             lookup: None,
         },
-        Source {
+        DefinitionQuery {
             select: "SELECT event_schema, event_name, event_definition, status, interval_value, interval_field, execute_at \
              FROM information_schema.events",
             column: "event_schema",
@@ -123,12 +124,12 @@ fn sources(flavour: Flavour) -> Vec<Source> {
     ];
     // Two tables of the same definition that swap their names: only their numbers tell.
     sources.push(match flavour {
-        Flavour::MySql => Source {
+        Flavour::MySql => DefinitionQuery {
             select: "SELECT name, table_id FROM information_schema.innodb_tables",
             column: "SUBSTRING_INDEX(name, '/', 1)",
             lookup: None,
         },
-        Flavour::MariaDb => Source {
+        Flavour::MariaDb => DefinitionQuery {
             select: "SELECT name, table_id FROM information_schema.innodb_sys_tables",
             column: "SUBSTRING_INDEX(name, '/', 1)",
             lookup: None,
@@ -155,16 +156,16 @@ pub(super) async fn fingerprint(
     flavour: Flavour,
 ) -> Result<Fingerprint, SessionError> {
     let mut lacks_numbers = false;
-    let names: Vec<String> = candidates(statement).iter().map(|name| quote(name)).collect();
+    let names: Vec<String> = candidate_databases(statement).iter().map(|name| quote(name)).collect();
     let names = names.join(",");
     // What MariaDB answers about a list of databases it finds by opening every table of every database; about one database, by
     // opening those in it.
     let databases = match flavour {
         Flavour::MySql => None,
-        Flavour::MariaDb => Some(existing(connection, &names).await?),
+        Flavour::MariaDb => Some(existing_databases(connection, &names).await?),
     };
     let mut hasher = FixedState::with_seed(SEED).build_hasher();
-    for Source { select, column, lookup } in sources(flavour) {
+    for DefinitionQuery { select, column, lookup } in sources(flavour) {
         let questions = match databases.as_ref().zip(lookup) {
             // Names that differ in case only are equal to the server, so each is also compared as bytes.
             Some((databases, lookup)) => databases
@@ -182,7 +183,9 @@ pub(super) async fn fingerprint(
                     (sum, lacks_numbers) = (None, true);
                 }
                 // A statement may be what mends the table, or does not need it.
-                Err(SessionError::Server { error, .. }) if BROKEN.contains(&error.number) => {
+                Err(SessionError::Server { error, .. })
+                    if BROKEN_CATALOGUE_ERRORS.contains(&error.number) =>
+                {
                     sum = sum.map(|sum| sum.wrapping_add(u64::from(error.number)));
                 }
                 Err(error) => return Err(error),
@@ -196,7 +199,7 @@ pub(super) async fn fingerprint(
 }
 
 /// Those of the names between quotes that are databases, as the server spells them, between quotes again.
-async fn existing(connection: &mut Connection, names: &str) -> Result<Vec<String>, SessionError> {
+async fn existing_databases(connection: &mut Connection, names: &str) -> Result<Vec<String>, SessionError> {
     let sql = format!("SELECT schema_name FROM information_schema.schemata WHERE schema_name IN ({names})");
     let answer = connection.query(&sql).await?;
     Ok(answer.rows.iter().filter_map(|row| row.get_str(0)).map(quote).collect())
@@ -259,7 +262,7 @@ async fn sum_of_rows(connection: &mut Connection, sql: &str) -> Result<u64, Sess
 
 /// Whether an error says that what a statement was to make or remove is already so: the answer to a second run of one
 /// that ran.
-pub(super) fn says_done_already(number: u16) -> bool {
+pub(super) fn is_already_done(number: u16) -> bool {
     matches!(
         number,
         1007 | 1008

@@ -1,11 +1,11 @@
 //! What statements about accounts and routines say: accounts, roles, what is granted on, the routine that is made. No I/O.
 
-use super::sql_words::{Token, Words, unquoted};
+use super::sql_tokenizer::{SqlToken, SqlTokenizer, unquote};
 use crate::decode::statement::wrapped;
 
 /// Whether a statement grants or revokes.
 pub(super) fn grants(text: &[u8]) -> bool {
-    let mut words = Words::new(wrapped(text));
+    let mut words = SqlTokenizer::new(wrapped(text));
     words.accept("GRANT") || words.accept("REVOKE")
 }
 
@@ -22,17 +22,17 @@ pub(super) struct Routine {
 
 /// The routine that a statement makes whose session is in `database`.
 pub(super) fn routine(text: &[u8], database: &[u8]) -> Option<Routine> {
-    let mut words = Words::new(wrapped(text));
+    let mut words = SqlTokenizer::new(wrapped(text));
     words.accept("CREATE").then_some(())?;
     let mut kind = None;
     while kind.is_none() {
         match words.next()? {
-            Token::Word(word) if word.eq_ignore_ascii_case(b"PROCEDURE") => kind = Some("PROCEDURE"),
-            Token::Word(word) if word.eq_ignore_ascii_case(b"FUNCTION") => kind = Some("FUNCTION"),
-            Token::Word(word) if word.eq_ignore_ascii_case(b"PACKAGE") => {
+            SqlToken::Word(word) if word.eq_ignore_ascii_case(b"PROCEDURE") => kind = Some("PROCEDURE"),
+            SqlToken::Word(word) if word.eq_ignore_ascii_case(b"FUNCTION") => kind = Some("FUNCTION"),
+            SqlToken::Word(word) if word.eq_ignore_ascii_case(b"PACKAGE") => {
                 kind = Some(if words.accept("BODY") { "PACKAGE BODY" } else { "PACKAGE" });
             }
-            Token::Word(word)
+            SqlToken::Word(word)
                 if ["TABLE", "VIEW", "TRIGGER", "EVENT", "USER", "ROLE", "DATABASE", "SCHEMA", "INDEX"]
                     .iter()
                     .any(|other| word.eq_ignore_ascii_case(other.as_bytes())) =>
@@ -55,24 +55,24 @@ pub(super) fn routine(text: &[u8], database: &[u8]) -> Option<Routine> {
 }
 
 /// The accounts of a list that follows: user and host.
-fn accounts(words: &mut Words<'_>) -> Vec<(String, String)> {
+fn accounts(words: &mut SqlTokenizer<'_>) -> Vec<(String, String)> {
     let mut accounts: Vec<(String, String)> = Vec::new();
     let mut ahead = words.clone();
     while let Some(token) = ahead.next() {
         match token {
-            Token::Word(word)
+            SqlToken::Word(word)
                 if ["WITH", "IDENTIFIED"].iter().any(|end| word.eq_ignore_ascii_case(end.as_bytes())) =>
             {
                 break;
             }
-            Token::Word(_) | Token::Name => {
+            SqlToken::Word(_) | SqlToken::Name => {
                 let name = ahead.token_text();
                 match (name.strip_prefix(b"@"), accounts.last_mut()) {
-                    (Some(host), Some(account)) => account.1 = unquoted(host),
-                    _ => accounts.push((unquoted(name), "%".to_owned())),
+                    (Some(host), Some(account)) => account.1 = unquote(host),
+                    _ => accounts.push((unquote(name), "%".to_owned())),
                 }
             }
-            Token::Mark(_) => {}
+            SqlToken::Mark(_) => {}
         }
         *words = ahead.clone();
     }
@@ -81,16 +81,16 @@ fn accounts(words: &mut Words<'_>) -> Vec<(String, String)> {
 
 /// What a `GRANT` or `REVOKE` of privileges on a table or routine names.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Granted {
+pub(super) struct ObjectGrant {
     pub(super) database: String,
     pub(super) name: String,
     pub(super) accounts: Vec<(String, String)>,
 }
 
-impl Granted {
+impl ObjectGrant {
     /// In a session that is in `database`; `None` of privileges on a whole database or server, and of roles.
     pub(super) fn of(text: &[u8], database: &[u8]) -> Option<Self> {
-        let mut words = Words::new(wrapped(text));
+        let mut words = SqlTokenizer::new(wrapped(text));
         (words.accept("GRANT") || words.accept("REVOKE")).then_some(())?;
         while !words.accept("ON") {
             words.next()?;
@@ -119,7 +119,7 @@ pub(super) struct RoleGrant {
 
 impl RoleGrant {
     pub(super) fn of(text: &[u8]) -> Option<Self> {
-        let mut words = Words::new(wrapped(text));
+        let mut words = SqlTokenizer::new(wrapped(text));
         let is_grant = words.accept("GRANT");
         (is_grant || words.accept("REVOKE")).then_some(())?;
         let mut ahead = words.clone();
@@ -129,11 +129,11 @@ impl RoleGrant {
         let mut grant = Self { is_grant, ..Self::default() };
         loop {
             match words.next()? {
-                Token::Word(word) if word.eq_ignore_ascii_case(if is_grant { b"TO" } else { b"FROM" }) => {
+                SqlToken::Word(word) if word.eq_ignore_ascii_case(if is_grant { b"TO" } else { b"FROM" }) => {
                     break;
                 }
-                Token::Word(_) | Token::Name => grant.roles.push(unquoted(words.token_text())),
-                Token::Mark(_) => {}
+                SqlToken::Word(_) | SqlToken::Name => grant.roles.push(unquote(words.token_text())),
+                SqlToken::Mark(_) => {}
             }
         }
         grant.accounts = accounts(&mut words);
@@ -142,7 +142,7 @@ impl RoleGrant {
     }
 
     /// Whether it grants the roles to `account`.
-    pub(super) fn gives_to(&self, account: &str) -> bool {
+    pub(super) fn grants_to(&self, account: &str) -> bool {
         let Some((own_user, own_host)) = account.rsplit_once('@') else { return false };
         self.is_grant
             && self
@@ -167,15 +167,15 @@ mod tests {
         let accounts: Vec<String> =
             both.accounts.iter().map(|(user, host)| format!("{user}@{host}")).collect();
         assert_eq!((accounts, both.with_admin), (vec!["a@h".into(), "b@%".into(), "c@h".into()], true));
-        assert!(both.gives_to("a@H") && both.gives_to("b@%") && !both.gives_to("a@%"));
-        assert!(!grant("REVOKE r FROM a").gives_to("a@%"));
+        assert!(both.grants_to("a@H") && both.grants_to("b@%") && !both.grants_to("a@%"));
+        assert!(!grant("REVOKE r FROM a").grants_to("a@%"));
         assert_eq!(RoleGrant::of(b"CREATE ROLE r"), None);
     }
 
     #[test]
     fn what_is_granted_on_is_known() {
         let granted = |text: &str| {
-            let granted = Granted::of(text.as_bytes(), b"in")?;
+            let granted = ObjectGrant::of(text.as_bytes(), b"in")?;
             let accounts: Vec<String> =
                 granted.accounts.iter().map(|(user, host)| format!("{user}@{host}")).collect();
             Some(format!("{}.{} {}", granted.database, granted.name, accounts.join(" ")))

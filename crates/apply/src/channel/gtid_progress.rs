@@ -9,7 +9,7 @@ use crate::progress::Applied;
 use crate::transaction::Span;
 
 /// So many transactions behind the low watermark are looked through for what need not be kept.
-const ABOVE_COMPACTED: usize = 100_000;
+const ABOVE_COMPACT_MIN: usize = 100_000;
 
 /// The applied GTIDs, and those that were read and do not count yet.
 #[derive(Debug)]
@@ -75,12 +75,12 @@ impl GtidProgress {
     /// behind it stays above the low watermark. Of neighbours that are both applied, MariaDB's position needs the later
     /// one in each domain.
     pub(super) fn compact(&mut self, applied: &Applied) {
-        if self.above.len() >= ABOVE_COMPACTED {
-            self.drop_passed(applied);
+        if self.above.len() >= ABOVE_COMPACT_MIN {
+            self.drop_redundant(applied);
         }
     }
 
-    fn drop_passed(&mut self, applied: &Applied) {
+    fn drop_redundant(&mut self, applied: &Applied) {
         let mut kept = VecDeque::new();
         let mut start = applied.low();
         let mut previous: Option<(LogPosition, Option<ReadAhead>, bool)> = None;
@@ -174,7 +174,7 @@ mod tests {
         let mut applied = Applied::new(at(4));
         applied.add(Span { start: at(10), end: at(40) });
         applied.add(Span { start: at(50), end: at(60) });
-        progress.drop_passed(&applied);
+        progress.drop_redundant(&applied);
         let kept: Vec<u64> = progress.above.iter().map(|(end, _)| end.offset).collect();
         assert_eq!(kept, [10, 30, 40, 50, 60]);
         // And nothing is missing once they are done.

@@ -3,7 +3,7 @@
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::Gtid;
 
-use super::text::quote;
+use super::sql_literal::quote;
 
 /// What such a session is told.
 pub(super) struct GtidSession;

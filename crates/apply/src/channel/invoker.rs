@@ -5,7 +5,7 @@
 
 use tailwater_wire::event::Invoker;
 
-use super::sql_words::{Token, Words};
+use super::sql_tokenizer::{SqlToken, SqlTokenizer};
 use crate::decode::statement::wrapped;
 
 /// Why an account cannot be written into a statement.
@@ -54,7 +54,7 @@ pub(super) fn with_invoker(
     if places.is_empty() {
         return Ok(None);
     }
-    written(settings, statement, &places, invoker.ok_or(UnknownInvoker::NotLogged)?, is_utf8).map(Some)
+    insert_account(settings, statement, &places, invoker.ok_or(UnknownInvoker::NotLogged)?, is_utf8).map(Some)
 }
 
 /// MariaDB's `CREATE ROLE` with the account of `invoker` as who administers the role, if it leaves that to who runs it and the event
@@ -68,26 +68,26 @@ pub(super) fn with_creator_as_admin(
     is_utf8: bool,
 ) -> Result<Option<Vec<u8>>, UnknownInvoker> {
     let (settings, statement) = text.split_at(text.len() - wrapped(text).len());
-    let mut words = Words::new(statement);
+    let mut words = SqlTokenizer::new(statement);
     let is_role =
         words.accept("CREATE") && (!words.accept("OR") || words.accept("REPLACE")) && words.accept("ROLE");
     let Some(invoker) = invoker.filter(|_| is_role) else { return Ok(None) };
     let mut end = words.end;
     while let Some(token) = words.next() {
         match token {
-            Token::Word(word) if word.eq_ignore_ascii_case(b"WITH") => return Ok(None),
-            Token::Mark(b';') => break,
+            SqlToken::Word(word) if word.eq_ignore_ascii_case(b"WITH") => return Ok(None),
+            SqlToken::Mark(b';') => break,
             _ => end = words.end,
         }
     }
-    let place = Place { start: end, end, before: " WITH ADMIN " };
-    written(settings, statement, &[place], invoker, is_utf8).map(Some)
+    let place = AccountPlace { start: end, end, before: " WITH ADMIN " };
+    insert_account(settings, statement, &[place], invoker, is_utf8).map(Some)
 }
 
-fn written(
+fn insert_account(
     settings: &[u8],
     statement: &[u8],
-    places: &[Place],
+    places: &[AccountPlace],
     invoker: &Invoker<'_>,
     is_utf8: bool,
 ) -> Result<Vec<u8>, UnknownInvoker> {
@@ -99,7 +99,7 @@ fn written(
     let mut changed = Vec::with_capacity(settings.len() + statement.len() + places.len() * (name.len() + 16));
     changed.extend_from_slice(settings);
     let mut rest = 0;
-    for Place { start, end, before } in places {
+    for AccountPlace { start, end, before } in places {
         changed.extend_from_slice(statement.get(rest..*start).unwrap_or_default());
         changed.extend_from_slice(before.as_bytes());
         changed.extend_from_slice(&name);
@@ -111,40 +111,41 @@ fn written(
 
 /// Where an account is to be written, in place of the text from `start` to `end`, which may be empty.
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
+struct AccountPlace {
     start: usize,
     end: usize,
     /// What else has to precede it.
     before: &'static str,
 }
 
-fn places(text: &[u8]) -> Vec<Place> {
-    let mut words = Words::new(text);
-    let Some(Token::Word(first)) = words.next() else { return Vec::new() };
+fn places(text: &[u8]) -> Vec<AccountPlace> {
+    let mut words = SqlTokenizer::new(text);
+    let Some(SqlToken::Word(first)) = words.next() else { return Vec::new() };
     match first.to_ascii_uppercase().as_slice() {
-        b"GRANT" | b"REVOKE" => mentions(words, Token::Word(first)),
+        b"GRANT" | b"REVOKE" => own_account_places(words, SqlToken::Word(first)),
         b"SET" => set_places(words),
         b"CREATE" | b"ALTER" | b"DROP" | b"RENAME" => definition_places(words),
         _ => Vec::new(),
     }
 }
 
-fn is(token: Token<'_>, known: &[&str]) -> bool {
-    matches!(token, Token::Word(word) if known.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes())))
+fn is(token: SqlToken<'_>, known: &[&str]) -> bool {
+    matches!(token, SqlToken::Word(word) if known.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes())))
 }
 
 /// All that follows `before` is about accounts: wherever the session's own is mentioned.
-fn mentions<'a>(mut words: Words<'a>, mut before: Token<'a>) -> Vec<Place> {
+fn own_account_places<'a>(mut words: SqlTokenizer<'a>, mut before: SqlToken<'a>) -> Vec<AccountPlace> {
     let mut places = Vec::new();
     while let Some(token) = words.next() {
         let behind = std::mem::replace(&mut before, token);
-        let Token::Word(word) = token else { continue };
+        let SqlToken::Word(word) = token else { continue };
         let start = words.end - word.len();
         let is_own = match () {
-            () if is(token, &["CURRENT_USER"]) => behind != Token::Mark(b'.'),
+            () if is(token, &["CURRENT_USER"]) => behind != SqlToken::Mark(b'.'),
             // May be a name elsewhere.
             () if is(token, &["CURRENT_ROLE"]) => {
-                behind == Token::Mark(b',') || is(behind, &["TO", "FROM", "FOR", "ADMIN", "ROLE", "EXISTS"])
+                behind == SqlToken::Mark(b',')
+                    || is(behind, &["TO", "FROM", "FOR", "ADMIN", "ROLE", "EXISTS"])
             }
             // `ALTER USER USER()`
             () if is(token, &["USER"]) => is(behind, &["USER", "EXISTS"]) && words.clone().accept_call(),
@@ -152,18 +153,18 @@ fn mentions<'a>(mut words: Words<'a>, mut before: Token<'a>) -> Vec<Place> {
         };
         if is_own {
             words.accept_call();
-            places.push(Place { start, end: words.end, before: "" });
+            places.push(AccountPlace { start, end: words.end, before: "" });
         }
     }
     places
 }
 
 /// `SET PASSWORD [FOR account] = ...`, `SET DEFAULT ROLE role [FOR account]`.
-fn set_places(mut words: Words<'_>) -> Vec<Place> {
-    let missing = |at: usize| vec![Place { start: at, end: at, before: " FOR " }];
+fn set_places(mut words: SqlTokenizer<'_>) -> Vec<AccountPlace> {
+    let missing = |at: usize| vec![AccountPlace { start: at, end: at, before: " FOR " }];
     if words.accept("PASSWORD") {
         return match words.accept("FOR") {
-            true => mentions(words, Token::Word(b"FOR")),
+            true => own_account_places(words, SqlToken::Word(b"FOR")),
             false => missing(words.end),
         };
     }
@@ -173,20 +174,20 @@ fn set_places(mut words: Words<'_>) -> Vec<Place> {
     let role_end = words.end;
     while let Some(token) = words.next() {
         if is(token, &["FOR", "TO"]) {
-            return mentions(words, token);
+            return own_account_places(words, token);
         }
     }
     missing(role_end)
 }
 
 /// What follows `CREATE`, `ALTER`, `DROP` or `RENAME`.
-fn definition_places(mut words: Words<'_>) -> Vec<Place> {
+fn definition_places(mut words: SqlTokenizer<'_>) -> Vec<AccountPlace> {
     if words.accept("OR") && !words.accept("REPLACE") {
         return Vec::new();
     }
     for kind in ["USER", "ROLE"] {
         if words.accept(kind) {
-            return mentions(words, Token::Word(kind.as_bytes()));
+            return own_account_places(words, SqlToken::Word(kind.as_bytes()));
         }
     }
     // An object's definer is named before its kind.
@@ -200,7 +201,7 @@ fn definition_places(mut words: Words<'_>) -> Vec<Place> {
             let own = words.accept("CURRENT_USER") || words.accept("CURRENT_ROLE");
             let start = words.end.saturating_sub("CURRENT_USER".len());
             words.accept_call();
-            return if own { vec![Place { start, end: words.end, before: "" }] } else { Vec::new() };
+            return if own { vec![AccountPlace { start, end: words.end, before: "" }] } else { Vec::new() };
         }
     }
     Vec::new()

@@ -9,45 +9,45 @@
 //!   `publish` tells it. `retention`: what is kept for one that loses commits. `rate`: how fast; [`source_time`]: how late. `diagnose`: which row.
 
 mod account_effects;
-mod begin;
-mod behind;
+mod applied_scan;
 mod changed_tables;
-mod crew;
+mod channel_lock;
 mod ddl_exec_mode;
-mod diagnose;
-mod disabled_events;
+mod durability_wait;
+mod event_status;
 mod fingerprint;
 mod grant_text;
 mod gtid_progress;
+mod gtid_publisher;
 mod gtid_session;
-mod gtids;
+mod intent_retention;
 mod invoker;
-mod lasting_rows;
-mod lent_roles;
-mod noted;
+mod log_retention;
+mod nontransactional_rows;
 pub mod options;
 pub(crate) mod packets;
-mod predecessor;
 mod progress_row;
-mod publish;
-mod rate;
 mod reader;
-mod repeatable;
-mod retention;
+mod refused_row;
 mod row_count;
+pub(crate) mod row_writer;
 mod run;
 mod source_session;
 pub mod source_time;
-mod sql_words;
+pub(crate) mod sql_literal;
+mod sql_tokenizer;
+mod start_position;
 pub(crate) mod statement_filter;
+mod statement_rerun;
+mod statement_runner;
 mod statement_text;
-mod statements;
 pub mod status;
 mod store;
-pub(crate) mod text;
-mod walked;
+mod target_gtids;
+mod temporary_role_admin;
+mod transaction_rate;
 mod worker;
-pub(crate) mod writer;
+mod worker_pool;
 
 use std::time::Duration;
 
@@ -66,13 +66,13 @@ pub use status::{ChannelFault, ChannelState, ChannelStatus};
 
 use crate::error::{ApplyError, Retry};
 use crate::filter::FilterSet;
-use run::{End, RunSetup};
-use store::Store;
+use run::{RunEnd, RunSetup};
+use store::ChannelStore;
 
 /// Commands that wait for the channel.
 const COMMANDS_MAX: usize = 16;
 /// So long is waited for the log's disk before what an operator names is looked up.
-const SETTLED_MAX: Duration = Duration::from_secs(5);
+const DURABLE_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// What can be changed on a running channel.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -94,7 +94,7 @@ pub struct ChannelEdit {
     pub delay_seconds: Option<u64>,
 }
 
-enum Command {
+enum SupervisorCommand {
     Start(Option<UntilCondition>),
     /// With why.
     Stop(String),
@@ -108,14 +108,14 @@ enum Command {
     Tolerate(Option<Gtid>),
 }
 
-type Answer = oneshot::Sender<Result<(), ApplyError>>;
+type CommandReply = oneshot::Sender<Result<(), ApplyError>>;
 
 /// A channel of this process.
 #[derive(Debug)]
 pub struct Channel {
     name: String,
     target: Endpoint,
-    commands: mpsc::Sender<(Command, Answer)>,
+    commands: mpsc::Sender<(SupervisorCommand, CommandReply)>,
     status: watch::Receiver<ChannelStatus>,
     task: JoinHandle<()>,
 }
@@ -129,8 +129,8 @@ impl Channel {
     /// Starts a channel, on the tokio runtime that this is called in. It begins to apply at once, unless `stopped`. How late it is
     /// goes by `source_time`.
     pub fn start(options: ChannelOptions, log: LogHandle, source_time: SourceTime, stopped: bool) -> Self {
-        let because = stopped.then(|| "its configuration has stopped = true".to_owned());
-        Self::start_unless_stopped(options, log, source_time, because)
+        let reason = stopped.then(|| "its configuration has stopped = true".to_owned());
+        Self::start_unless_stopped(options, log, source_time, reason)
     }
 
     /// The same; it stays stopped if there is a reason for it, which its status reports.
@@ -160,9 +160,9 @@ impl Channel {
             source_time,
             status: sender,
             commands: received,
-            wanted: !stopped,
-            careful_until: None,
-            refused: None,
+            should_run: !stopped,
+            single_step_until: None,
+            refused_gtid: None,
         };
         Self { name, target, commands, status, task: tokio::spawn(supervisor.run()) }
     }
@@ -187,7 +187,7 @@ impl Channel {
     /// # Errors
     /// [`ApplyError::Gone`].
     pub async fn resume(&self, until: Option<UntilCondition>) -> Result<(), ApplyError> {
-        self.tell(Command::Start(until)).await
+        self.send(SupervisorCommand::Start(until)).await
     }
 
     /// Stops when what is under way has committed, and tells the target what was applied.
@@ -203,7 +203,7 @@ impl Channel {
     /// # Errors
     /// [`ApplyError::Gone`].
     pub async fn pause_with_reason(&self, reason: &str) -> Result<(), ApplyError> {
-        self.tell(Command::Stop(reason.to_owned())).await
+        self.send(SupervisorCommand::Stop(reason.to_owned())).await
     }
 
     /// Leaves a transaction out, for good; recorded on the target. A channel that failed goes on.
@@ -211,7 +211,7 @@ impl Channel {
     /// # Errors
     /// [`ApplyError::Gone`]; [`ApplyError::Session`] if the target cannot be told.
     pub async fn skip(&self, gtid: Gtid) -> Result<(), ApplyError> {
-        self.tell(Command::Skip(gtid)).await
+        self.send(SupervisorCommand::Skip(gtid)).await
     }
 
     /// Goes on as if exactly `gtids` were applied.
@@ -219,7 +219,7 @@ impl Channel {
     /// # Errors
     /// [`ApplyError::Gone`]; [`ApplyError::Start`] if the log does not hold what comes behind them.
     pub async fn seek(&self, gtids: GtidSet) -> Result<(), ApplyError> {
-        self.tell(Command::Seek(gtids)).await
+        self.send(SupervisorCommand::Seek(gtids)).await
     }
 
     /// Has other filters count from a transaction on, or from the next one that is not under way yet.
@@ -228,7 +228,7 @@ impl Channel {
     /// [`ApplyError::Gone`]; [`ApplyError::Filter`] for filters that make no sense; [`ApplyError::Start`] if the
     /// transaction is not in the log.
     pub async fn set_filters(&self, filters: FilterSet, from: Option<Gtid>) -> Result<(), ApplyError> {
-        self.tell(Command::Filter { filters, from }).await
+        self.send(SupervisorCommand::Filter { filters, from }).await
     }
 
     /// Goes on, and up to `until`, or the transaction that it failed at, tolerates what the target has; see
@@ -237,7 +237,7 @@ impl Channel {
     /// # Errors
     /// [`ApplyError::Gone`]; [`ApplyError::Start`] if the log does not hold the transaction, or none is meant.
     pub async fn tolerate(&self, until: Option<Gtid>) -> Result<(), ApplyError> {
-        self.tell(Command::Tolerate(until)).await
+        self.send(SupervisorCommand::Tolerate(until)).await
     }
 
     /// Changes how it works.
@@ -245,7 +245,7 @@ impl Channel {
     /// # Errors
     /// [`ApplyError::Gone`].
     pub async fn edit(&self, edit: ChannelEdit) -> Result<(), ApplyError> {
-        self.tell(Command::Set(edit)).await
+        self.send(SupervisorCommand::Set(edit)).await
     }
 
     /// Stops, and ends the channel.
@@ -256,7 +256,7 @@ impl Channel {
         let _ = self.task.await;
     }
 
-    async fn tell(&self, command: Command) -> Result<(), ApplyError> {
+    async fn send(&self, command: SupervisorCommand) -> Result<(), ApplyError> {
         let gone = || ApplyError::Gone { channel: self.name.clone() };
         let (answer, answered) = oneshot::channel();
         self.commands.send((command, answer)).await.map_err(|_| gone())?;
@@ -274,12 +274,12 @@ struct Supervisor {
     log: LogHandle,
     source_time: SourceTime,
     status: watch::Sender<ChannelStatus>,
-    commands: mpsc::Receiver<(Command, Answer)>,
+    commands: mpsc::Receiver<(SupervisorCommand, CommandReply)>,
     /// Whether it is to apply.
-    wanted: bool,
-    careful_until: Option<LogPosition>,
+    should_run: bool,
+    single_step_until: Option<LogPosition>,
     /// The transaction that the target refused last.
-    refused: Option<Gtid>,
+    refused_gtid: Option<Gtid>,
     backoff: Backoff,
 }
 
@@ -297,10 +297,10 @@ impl Drop for Supervisor {
 impl Supervisor {
     async fn run(mut self) {
         loop {
-            let command = if self.wanted { self.run_once().await } else { self.commands.recv().await };
+            let command = if self.should_run { self.run_once().await } else { self.commands.recv().await };
             match command {
                 Some((command, answer)) => {
-                    let result = self.obey(command).await;
+                    let result = self.execute(command).await;
                     // Whoever asked may have gone.
                     let _ = answer.send(result);
                 }
@@ -311,7 +311,7 @@ impl Supervisor {
     }
 
     /// One run; ends with it, or with a command, which is given back.
-    async fn run_once(&mut self) -> Option<(Command, Answer)> {
+    async fn run_once(&mut self) -> Option<(SupervisorCommand, CommandReply)> {
         let stop = CancellationToken::new();
         // What was wrong last stays until it has begun.
         self.status.send_modify(|status| {
@@ -322,7 +322,7 @@ impl Supervisor {
             log: self.log.clone(),
             source_time: self.source_time.clone(),
             stop: stop.clone(),
-            careful_until: self.careful_until,
+            single_step_until: self.single_step_until,
             status: self.status.clone(),
         };
         let commits_before = self.status.borrow().commits_total;
@@ -331,8 +331,8 @@ impl Supervisor {
         let mut command = None;
         let end = tokio::select! {
             end = &mut run => end,
-            told = self.commands.recv() => {
-                command = told;
+            received = self.commands.recv() => {
+                command = received;
                 stop.cancel();
                 run.await
             }
@@ -342,27 +342,27 @@ impl Supervisor {
             self.backoff.reset();
         }
         let wait = match end {
-            Ok(End::Told) => None,
-            Ok(End::TolerantEnough) => {
+            Ok(RunEnd::StopRequested) => None,
+            Ok(RunEnd::ToleranceDone) => {
                 info!(channel = self.options.name, "from here on nothing is tolerated any more");
                 self.options.tolerate_until = None;
                 None
             }
-            Ok(End::CarefulEnough) => {
-                self.careful_until = None;
+            Ok(RunEnd::SingleStepDone) => {
+                self.single_step_until = None;
                 None
             }
-            Ok(end @ (End::Reached | End::LogClosed)) => {
-                let because = match end {
-                    End::LogClosed => "its log was closed",
+            Ok(end @ (RunEnd::UntilReached | RunEnd::LogClosed)) => {
+                let reason = match end {
+                    RunEnd::LogClosed => "its log was closed",
                     _ => "it has reached where it was to stop",
                 };
-                info!(channel = self.options.name, "the channel has stopped: {because}");
-                self.wanted = false;
-                self.set_stopped(because.to_owned());
+                info!(channel = self.options.name, "the channel has stopped: {reason}");
+                self.should_run = false;
+                self.set_stopped(reason.to_owned());
                 None
             }
-            Err(failure) => self.failed(failure).await,
+            Err(failure) => self.handle_failure(failure).await,
         };
         if command.is_some() {
             return command;
@@ -370,14 +370,14 @@ impl Supervisor {
         if let Some(wait) = wait {
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
-                told = self.commands.recv() => return told,
+                received = self.commands.recv() => return received,
             }
         }
         None
     }
 
     /// Judges a failure: `Some` to try again after a while, otherwise at once, or not at all.
-    async fn failed(&mut self, mut failure: Box<run::Failure>) -> Option<Duration> {
+    async fn handle_failure(&mut self, mut failure: Box<run::RunFailure>) -> Option<Duration> {
         let name = self.options.name.clone();
         if failure.error.server_error().is_some_and(store::is_taken_over) {
             failure.error = ApplyError::TakenOver { channel: name.clone() };
@@ -398,77 +398,77 @@ impl Supervisor {
         }
         let error = match failure.batch.filter(|_| failure.error.is_refusal()) {
             // One of many: which one, and are the others good?
-            Some(span) if failure.transactions > 1 && self.careful_until.is_none() => {
+            Some(span) if failure.transactions > 1 && self.single_step_until.is_none() => {
                 warn!(
                     channel = name,
                     "one of {} transactions is refused; each by itself", failure.transactions
                 );
-                self.careful_until = Some(span.end);
+                self.single_step_until = Some(span.end);
                 return None;
             }
             _ => match failure.transaction {
                 Some(transaction) if failure.error.is_refusal() => {
-                    self.refused.clone_from(&transaction.gtid);
-                    diagnose::diagnose(&self.options, &transaction, failure.error).await
+                    self.refused_gtid.clone_from(&transaction.gtid);
+                    refused_row::diagnose(&self.options, &transaction, failure.error).await
                 }
                 _ => failure.error,
             },
         };
-        self.careful_until = None;
-        self.wanted = false;
+        self.single_step_until = None;
+        self.should_run = false;
         error!(channel = name, code = error.code(), "the channel has stopped: {error}");
         self.set_fault(ChannelState::Failed, &error);
         None
     }
 
     /// Lets the log have durably what an operator may name, as it came a moment ago. No longer than anyone would wait for an answer.
-    async fn settle(&self) -> Result<(), ApplyError> {
-        match tokio::time::timeout(SETTLED_MAX, self.log.wait_until_written_is_durable()).await {
+    async fn wait_for_durable_log(&self) -> Result<(), ApplyError> {
+        match tokio::time::timeout(DURABLE_WAIT_MAX, self.log.wait_until_written_is_durable()).await {
             Ok(settled) => settled.map(drop).map_err(ApplyError::from),
             Err(_) => Ok(()),
         }
     }
 
-    async fn obey(&mut self, command: Command) -> Result<(), ApplyError> {
+    async fn execute(&mut self, command: SupervisorCommand) -> Result<(), ApplyError> {
         match command {
-            Command::Start(until) => {
+            SupervisorCommand::Start(until) => {
                 self.options.until = until;
-                self.wanted = true;
+                self.should_run = true;
                 // Who asked, and looks, must not see how it was before.
                 self.set_state(ChannelState::Connecting);
                 self.backoff = backoff();
             }
-            Command::Tolerate(until) => {
+            SupervisorCommand::Tolerate(until) => {
                 let failed = self.status.borrow().state == ChannelState::Failed;
-                let refused = self.refused.clone().filter(|_| failed);
+                let refused = self.refused_gtid.clone().filter(|_| failed);
                 let until = until.or(refused).ok_or_else(|| ApplyError::Start {
                     reason: "it has not failed at a transaction: name one".to_owned(),
                 })?;
-                self.settle().await?;
-                blocking(|| gtids::position_of(&self.log, &until))?;
+                self.wait_for_durable_log().await?;
+                blocking(|| target_gtids::position_of(&self.log, &until))?;
                 warn!(channel = self.options.name, %until, "tolerates what the target has, up to this transaction");
                 self.options.tolerate_until = Some(until);
-                self.wanted = true;
+                self.should_run = true;
                 self.backoff = backoff();
                 self.set_state(ChannelState::Connecting);
             }
-            Command::Stop(because) => {
-                self.wanted = false;
-                self.set_stopped(because);
+            SupervisorCommand::Stop(reason) => {
+                self.should_run = false;
+                self.set_stopped(reason);
             }
-            Command::Skip(gtid) => {
+            SupervisorCommand::Skip(gtid) => {
                 self.store().await?.0.skip(&gtid.to_string()).await?;
                 self.status.send_modify(|status| status.is_complete = false);
                 info!(channel = self.options.name, %gtid, "left out, by an operator");
                 // One that was told to stop stays so.
                 if self.status.borrow().state == ChannelState::Failed {
-                    self.wanted = true;
+                    self.should_run = true;
                     self.set_state(ChannelState::Connecting);
                 }
             }
-            Command::Seek(gtids) => self.seek(&gtids).await?,
-            Command::Filter { filters, from } => self.filter(filters, from).await?,
-            Command::Set(edit) => {
+            SupervisorCommand::Seek(gtids) => self.seek(&gtids).await?,
+            SupervisorCommand::Filter { filters, from } => self.set_filters(filters, from).await?,
+            SupervisorCommand::Set(edit) => {
                 let options = &mut self.options;
                 options.workers = edit.workers.unwrap_or(options.workers).max(1);
                 options.batch_transactions_max =
@@ -485,34 +485,34 @@ impl Supervisor {
         Ok(())
     }
 
-    async fn store(&self) -> Result<(Store, store::Claim, store::Kept), ApplyError> {
+    async fn store(&self) -> Result<(ChannelStore, store::Claim, store::ChannelRecord), ApplyError> {
         let unlogged = ChannelOptions { gtid: GtidMode::Log, ..self.options.clone() };
-        let connection = writer::connect(&unlogged).await?;
-        Store::take_over(connection, &self.options.name, self.options.gtid).await
+        let connection = row_writer::connect(&unlogged).await?;
+        ChannelStore::take_over(connection, &self.options.name, self.options.gtid).await
     }
 
     async fn seek(&mut self, gtids: &GtidSet) -> Result<(), ApplyError> {
-        self.settle().await?;
-        let position = blocking(|| gtids::start_behind(&self.log, gtids))?;
+        self.wait_for_durable_log().await?;
+        let position = blocking(|| target_gtids::start_after(&self.log, gtids))?;
         let (mut store, claim, kept) = self.store().await?;
-        let text = gtids::text(gtids);
+        let text = target_gtids::text(gtids);
         let applied = crate::progress::Applied::new(position);
-        let target = gtids::target_gtids(store.connection()).await?;
-        store.forget_intents().await?;
-        store.begin_at(&claim, &applied, &kept.source, &text, &target.has).await?;
+        let target = target_gtids::read_target_gtids(store.connection()).await?;
+        store.delete_intents().await?;
+        store.save_start(&claim, &applied, &kept.source, &text, &target.has).await?;
         info!(channel = self.options.name, gtids = text, "goes on behind these, by an operator");
         Ok(())
     }
 
-    async fn filter(&mut self, filters: FilterSet, from: Option<Gtid>) -> Result<(), ApplyError> {
+    async fn set_filters(&mut self, filters: FilterSet, from: Option<Gtid>) -> Result<(), ApplyError> {
         let (mut store, _, kept) = self.store().await?;
-        let mut versions = begin::filters(&self.options, &kept)?;
+        let mut versions = start_position::filters(&self.options, &kept)?;
         // Nothing that is before the log can come again, not even by a seek.
-        versions.forget_below(begin::oldest(&self.log));
+        versions.forget_below(start_position::oldest(&self.log));
         let position = match &from {
             Some(gtid) => {
-                self.settle().await?;
-                blocking(|| gtids::position_of(&self.log, gtid))?
+                self.wait_for_durable_log().await?;
+                blocking(|| target_gtids::position_of(&self.log, gtid))?
             }
             // Everything under way has committed: what is not applied yet meets the new filters, up to the last of it.
             None => kept.applied.as_ref().map_or(LogPosition::ZERO, crate::progress::Applied::high),
@@ -522,7 +522,7 @@ impl Supervisor {
             channel: self.options.name.clone(),
             reason: error.to_string(),
         })?;
-        store.keep_filters(&json).await?;
+        store.save_filters(&json).await?;
         info!(channel = self.options.name, version, %position, "other filters count from here on");
         self.status.send_modify(|status| (status.filter_version, status.is_complete) = (version, false));
         Ok(())
@@ -535,9 +535,9 @@ impl Supervisor {
         });
     }
 
-    fn set_stopped(&self, because: String) {
+    fn set_stopped(&self, reason: String) {
         self.set_state(ChannelState::Stopped);
-        self.status.send_modify(|status| status.stop_reason = Some(because));
+        self.status.send_modify(|status| status.stop_reason = Some(reason));
     }
 
     fn set_fault(&self, state: ChannelState, error: &ApplyError) {

@@ -102,7 +102,7 @@ pub struct ChannelOptions {
 impl ChannelOptions {
     /// Whether workers note their progress by an event in a row that is there already. Under `gtid = preserve` nothing can make
     /// that row on servers behind the target; and what tolerates a row that is missing would miss it for that one too.
-    pub(super) fn notes_by_event(&self) -> bool {
+    pub(super) fn records_progress_by_event(&self) -> bool {
         self.gtid != GtidMode::Preserve && self.tolerate_until.is_none()
     }
 

@@ -1,4 +1,4 @@
-//! Statements, sent as few packets: one round trip for many, and none is run behind one that fails.
+//! StatementRunner, sent as few packets: one round trip for many, and none is run behind one that fails.
 
 use tailwater_session::Connection;
 

@@ -64,7 +64,7 @@ impl ProgressRow {
     }
 
     /// The image of what is noted.
-    pub(super) fn noted(applied: &[u8], gtid: &str, source_time_us: u64) -> Vec<u8> {
+    pub(super) fn image(applied: &[u8], gtid: &str, source_time_us: u64) -> Vec<u8> {
         let mut image = Vec::with_capacity(applied.len() + gtid.len() + 16);
         image.push(0);
         image.extend_from_slice(&(applied.len() as u32).to_le_bytes());
@@ -150,7 +150,7 @@ mod tests {
         for flavour in [Flavour::MySql, Flavour::MariaDb] {
             let row = ProgressRow::new(flavour, "replica", 7, 3).unwrap();
             assert!(row.table.same_shape, "{flavour}");
-            let image = ProgressRow::noted(b"spans", "0-1-2", 9);
+            let image = ProgressRow::image(b"spans", "0-1-2", 9);
             let group = row.group(&image, None);
             let columns = &row.table.map.columns;
             let lengths = |columns: &[tailwater_wire::rows::BinlogColumn], image: &[u8]| {

@@ -1,12 +1,12 @@
 //! Reads the log ahead of the workers and decodes it, and waits while as much is held in memory as may be.
 
-mod ahead;
 mod digit_effect;
 mod entries;
-mod held;
+mod memory_budget;
+mod preflight;
 mod source_digits;
 mod stream;
-mod tables;
+mod target_tables;
 mod xa;
 
 use std::sync::Arc;
@@ -21,59 +21,59 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-pub(super) use self::held::Held;
-use self::held::Memory;
+pub(super) use self::memory_budget::BudgetedTransaction;
+use self::memory_budget::MemoryBudget;
 use self::source_digits::DefinitionScan;
-pub(super) use self::stream::Streamed;
-use self::tables::TargetTables;
-use self::xa::{Open, Source};
+pub(super) use self::stream::StreamedStep;
+use self::target_tables::TargetTables;
+use self::xa::{PreparedXas, RowSource};
 use super::options::{GtidMode, UntilCondition};
+use super::row_writer::connect;
 use super::statement_filter::filter_transaction;
-use super::worker::Shared;
-use super::writer::connect;
+use super::worker::ChannelShared;
 use crate::decode::{DecodeLimits, Decoded, Decoder};
 use crate::error::ApplyError;
 use crate::filter::VersionedFilters;
 use crate::transaction::{Content, Span, Step, Transaction};
 
 /// As many transactions are handed on at once, at most.
-const HANDED_MAX: usize = 256;
+const OUTPUT_ITEMS_MAX: usize = 256;
 
 /// What was read waits in this many hands-over, at most.
-const HANDS_OVER_MAX: usize = 4;
+const OUTPUT_BATCHES_MAX: usize = 4;
 
 /// So many entries are read one behind the other without waiting for one, before a thread of its own goes on with it.
-const UNWAITED_MAX: usize = 64;
+const INLINE_ENTRIES_MAX: usize = 64;
 /// An entry of more bytes is read by that thread too: others run where the task does.
-const AT_ONCE_BYTES_MAX: u64 = 256 << 10;
+const INLINE_ENTRY_BYTES_MAX: u64 = 256 << 10;
 
 /// How often it is looked at what time it is while a transaction waits for its time.
-const DELAY_LOOK: Duration = Duration::from_secs(1);
+const DELAY_POLL: Duration = Duration::from_secs(1);
 
 /// Seeds the hashes of keys.
 const KEY_SEED: u64 = 0x5457;
 
 /// What the reader finds.
 #[derive(Debug)]
-pub(super) enum Read {
+pub(super) enum ReaderItem {
     /// To be applied.
-    Transaction(Held),
+    Transaction(BudgetedTransaction),
     /// Not to be applied, and durable: the target has it already, or an operator leaves it out. The GTID is that of what does
     /// not count as applied yet.
-    Passed { span: Span, gtid: Option<Gtid> },
+    Skipped { span: Span, gtid: Option<Gtid> },
     /// An XA transaction that is held until it is completed, and is applied with what completes it.
-    Prepared { span: Span, gtid: Option<Gtid> },
+    XaPrepared { span: Span, gtid: Option<Gtid> },
     /// Here the channel is to stop.
-    Reached,
+    UntilReached,
     /// Nothing more will come: the log is closed.
-    Closed,
+    LogClosed,
 }
 
 /// What the reader is given.
 #[derive(Debug)]
 pub(super) struct ReaderSetup {
     pub(super) log: LogHandle,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ChannelShared>,
     pub(super) filters: VersionedFilters,
     /// What the target had when the channel began.
     pub(super) origin: GtidSet,
@@ -87,9 +87,9 @@ pub(super) struct ReaderSetup {
 }
 
 /// What the reader says: what it found, or, as the last, why it cannot go on.
-pub(super) type Reads = mpsc::Receiver<Result<Vec<Read>, ApplyError>>;
+pub(super) type ReaderOutput = mpsc::Receiver<Result<Vec<ReaderItem>, ApplyError>>;
 
-type ReadsSender = mpsc::Sender<Result<Vec<Read>, ApplyError>>;
+type ReaderSender = mpsc::Sender<Result<Vec<ReaderItem>, ApplyError>>;
 
 /// Starts to read, until it is told to stop, the log ends, or there is an error.
 ///
@@ -98,14 +98,14 @@ type ReadsSender = mpsc::Sender<Result<Vec<Read>, ApplyError>>;
 ///
 /// # Errors
 /// [`ApplyError::Start`] if the system has no room for a thread.
-pub(super) fn start(setup: ReaderSetup) -> Result<Reads, ApplyError> {
-    let (out, reads) = mpsc::channel(HANDS_OVER_MAX);
+pub(super) fn start(setup: ReaderSetup) -> Result<ReaderOutput, ApplyError> {
+    let (out, output) = mpsc::channel(OUTPUT_BATCHES_MAX);
     let (stop, errors) = (setup.stop.clone(), out.clone());
     let opened = on_thread(&setup.shared.options.name.clone(), async move {
-        let mut reader = Reader::open(setup, out).await?;
-        reader.look_ahead().await?;
-        let place = reader.catch_up().await;
-        Ok((reader, place))
+        let mut reader = ChannelReader::open(setup, out).await?;
+        reader.preflight().await?;
+        let position = reader.catch_up().await;
+        Ok((reader, position))
     })?;
     tokio::spawn(async move {
         let error = tokio::select! {
@@ -116,47 +116,48 @@ pub(super) fn start(setup: ReaderSetup) -> Result<Reads, ApplyError> {
             let _ = errors.send(Err(error)).await;
         }
     });
-    Ok(reads)
+    Ok(output)
 }
 
 /// What a thread gives back when it has ended.
-type Opened = oneshot::Receiver<Result<(Reader, Result<Place, ApplyError>), ApplyError>>;
+type ReaderThread =
+    oneshot::Receiver<Result<(ChannelReader, Result<ReaderPosition, ApplyError>), ApplyError>>;
 
 /// Where a reader has come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ReaderPosition {
     /// The log has no more for now.
-    End,
+    EndOfLog,
     /// Somewhere before that.
-    Behind,
+    BeforeEnd,
     /// There is nothing more to do.
-    Done,
+    Finished,
 }
 
 /// Follows the log's end, on threads of its own wherever it is behind; the error that ends it, if one does.
-async fn follow(mut opened: Opened) -> Option<ApplyError> {
+async fn follow(mut opened: ReaderThread) -> Option<ApplyError> {
     loop {
         // A thread that was told to stop says nothing more.
-        let (mut reader, mut place) = match opened.await.ok()? {
+        let (mut reader, mut position) = match opened.await.ok()? {
             Ok(opened) => opened,
             Err(error) => return Some(error),
         };
-        if let Ok(Place::End) = place {
-            place = reader.wait_and_read().await;
+        if let Ok(ReaderPosition::EndOfLog) = position {
+            position = reader.wait_and_read().await;
         }
-        match place {
-            Ok(Place::Done) => return None,
-            Ok(Place::End | Place::Behind) => {}
+        match position {
+            Ok(ReaderPosition::Finished) => return None,
+            Ok(ReaderPosition::EndOfLog | ReaderPosition::BeforeEnd) => {}
             Err(error) => {
                 // What was read before it is good.
-                reader.hand_on().await;
+                reader.flush().await;
                 return Some(error);
             }
         }
         let name = reader.setup.shared.options.name.clone();
         let caught_up = on_thread(&name, async move {
-            let place = reader.catch_up().await;
-            Ok((reader, place))
+            let position = reader.catch_up().await;
+            Ok((reader, position))
         });
         match caught_up {
             Ok(caught_up) => opened = caught_up,
@@ -168,8 +169,10 @@ async fn follow(mut opened: Opened) -> Option<ApplyError> {
 /// Has a thread of its own do what may wait for the disk, until nobody is interested any more.
 fn on_thread(
     channel: &str,
-    work: impl Future<Output = Result<(Reader, Result<Place, ApplyError>), ApplyError>> + Send + 'static,
-) -> Result<Opened, ApplyError> {
+    work: impl Future<Output = Result<(ChannelReader, Result<ReaderPosition, ApplyError>), ApplyError>>
+    + Send
+    + 'static,
+) -> Result<ReaderThread, ApplyError> {
     let runtime = Handle::current();
     let (mut done, opened) = oneshot::channel();
     let thread = std::thread::Builder::new().name(format!("apply {channel}"));
@@ -192,34 +195,34 @@ fn spawn(thread: std::thread::Builder, work: impl FnOnce() + Send + 'static) -> 
     thread.spawn(work).map(drop).map_err(|error| ApplyError::Start { reason: refused(error) })
 }
 
-struct Reader {
+struct ChannelReader {
     setup: ReaderSetup,
     /// Where the next transaction's span begins.
     start: LogPosition,
     log: LogReader,
     /// What the log gave last, if it is left to the thread.
-    left: Option<LogEntry>,
+    deferred: Option<LogEntry>,
     decoder: Decoder,
     target: TargetTables,
     /// Definitions further on in the log, if they were needed.
     definitions: Option<DefinitionScan>,
-    memory: Memory,
-    prepared: Open,
+    memory: MemoryBudget,
+    prepared: PreparedXas,
     /// For what is streamed.
-    streamed: Memory,
-    ready: Vec<Read>,
-    out: ReadsSender,
+    streamed: MemoryBudget,
+    ready: Vec<ReaderItem>,
+    out: ReaderSender,
 }
 
-impl Reader {
-    async fn open(setup: ReaderSetup, out: ReadsSender) -> Result<Self, ApplyError> {
+impl ChannelReader {
+    async fn open(setup: ReaderSetup, out: ReaderSender) -> Result<Self, ApplyError> {
         let low = setup.shared.applied().low();
         // Followers of a log at its end prepare what is being made durable, and commit it then.
         let log = setup.log.reader_up_to_written(low)?;
         let options = &setup.shared.options;
         let connection = connect(options).await?;
         let flavour = setup.log.source().map_or(connection.server().flavour, |source| source.flavour);
-        let memory = Memory::new(options.memory_bytes_max);
+        let memory = MemoryBudget::new(options.memory_bytes_max);
         let limits = DecodeLimits {
             transaction_bytes_max: usize::try_from(options.transaction_bytes_max).unwrap_or(usize::MAX),
             ..DecodeLimits::default()
@@ -229,14 +232,14 @@ impl Reader {
             decoder.format_description(&event).map_err(|error| at(low, error))?;
         }
         let target = TargetTables::new(connection, setup.filters.clone(), low, Arc::clone(&setup.shared))?;
-        let streamed = Memory::new(stream::STREAMED_BYTES_MAX);
+        let streamed = MemoryBudget::new(stream::STREAMED_BYTES_MAX);
         Ok(Self {
             start: low,
-            left: None,
+            deferred: None,
             decoder,
             memory,
             streamed,
-            prepared: Open::new(),
+            prepared: PreparedXas::new(),
             ready: Vec::new(),
             setup,
             log,
@@ -247,64 +250,64 @@ impl Reader {
     }
 
     /// Reads until the log has no more for now.
-    async fn catch_up(&mut self) -> Result<Place, ApplyError> {
-        if let Some(entry) = self.left.take()
+    async fn catch_up(&mut self) -> Result<ReaderPosition, ApplyError> {
+        if let Some(entry) = self.deferred.take()
             && !self.read(entry).await?
         {
-            return Ok(Place::Done);
+            return Ok(ReaderPosition::Finished);
         }
         while let Some(entry) = self.log.try_next()? {
             if !self.read(entry).await? {
-                return Ok(Place::Done);
+                return Ok(ReaderPosition::Finished);
             }
         }
-        Ok(if self.hand_on().await { Place::End } else { Place::Done })
+        Ok(if self.flush().await { ReaderPosition::EndOfLog } else { ReaderPosition::Finished })
     }
 
     /// Reads what comes, until it comes faster than it is waited for, or is large.
-    async fn wait_and_read(&mut self) -> Result<Place, ApplyError> {
+    async fn wait_and_read(&mut self) -> Result<ReaderPosition, ApplyError> {
         let mut unwaited = 0;
-        while unwaited < UNWAITED_MAX {
+        while unwaited < INLINE_ENTRIES_MAX {
             unwaited += 1;
             let entry = match self.log.try_next()? {
                 Some(entry) => entry,
                 None => {
-                    if !self.hand_on().await {
-                        return Ok(Place::Done);
+                    if !self.flush().await {
+                        return Ok(ReaderPosition::Finished);
                     }
                     unwaited = 0;
                     match self.log.next().await? {
                         Some(entry) => entry,
                         // The writer has closed the log: so does the channel, when all is applied.
-                        None => return self.close().await.map(|()| Place::Done),
+                        None => return self.finish_at_close().await.map(|()| ReaderPosition::Finished),
                     }
                 }
             };
-            if entry.length > AT_ONCE_BYTES_MAX {
-                self.left = Some(entry);
+            if entry.length > INLINE_ENTRY_BYTES_MAX {
+                self.deferred = Some(entry);
                 break;
             }
             if !self.read(entry).await? {
-                return Ok(Place::Done);
+                return Ok(ReaderPosition::Finished);
             }
         }
-        Ok(if self.hand_on().await { Place::Behind } else { Place::Done })
+        Ok(if self.flush().await { ReaderPosition::BeforeEnd } else { ReaderPosition::Finished })
     }
 
     /// Reads an entry; false when there is nothing more to do.
     async fn read(&mut self, entry: LogEntry) -> Result<bool, ApplyError> {
         if !entry.is_transaction() {
-            self.between(&entry)?;
+            self.read_format(&entry)?;
             return Ok(true);
         }
         let span = Span { start: self.start, end: entry.end() };
         self.start = span.end;
         self.forget_defined(&entry)?;
-        Ok(self.transaction(entry, span).await? && !self.out.is_closed())
+        Ok(self.read_transaction(entry, span).await? && !self.out.is_closed())
     }
 
     /// An event between transactions.
-    fn between(&mut self, entry: &LogEntry) -> Result<(), ApplyError> {
+    fn read_format(&mut self, entry: &LogEntry) -> Result<(), ApplyError> {
         let mut event = Vec::new();
         while let Some(header) = self.log.next_event()? {
             if header.event_type == EventType::FORMAT_DESCRIPTION {
@@ -316,64 +319,64 @@ impl Reader {
     }
 
     /// False when there is nothing more to do.
-    async fn transaction(&mut self, entry: LogEntry, span: Span) -> Result<bool, ApplyError> {
+    async fn read_transaction(&mut self, entry: LogEntry, span: Span) -> Result<bool, ApplyError> {
         match &self.setup.shared.options.until {
             Some(UntilCondition::TimeUs(time)) if entry.commit_time_us >= *time => {
-                return self.reached().await;
+                return self.finish_at_until().await;
             }
             _ => {}
         }
         if self.setup.shared.applied().contains(&span) {
-            self.pass(span, entry.gtid).await?;
+            self.mark_skipped(span, entry.gtid).await?;
             return Ok(true);
         }
         let last = matches!(&self.setup.shared.options.until, Some(UntilCondition::Gtid(gtid)) if entry.gtid.as_ref() == Some(gtid));
         if self.is_of_origin(&entry) {
             // It counts as applied from the beginning on.
-            self.pass(span, None).await?;
+            self.mark_skipped(span, None).await?;
         } else if self.is_skipped(&entry) {
-            self.leave_out(entry, span).await?;
+            self.skip(entry, span).await?;
         } else {
-            self.delay(&entry).await;
-            if self.target.turn_to(span.start)? {
+            self.wait_for_delay(&entry).await;
+            if self.target.select_filters(span.start)? {
                 self.decoder.forget();
             }
             let transaction = self.decode(&entry, span).await?;
-            if !self.wait_until_durable(self.read_again_until(&transaction)).await? {
+            if !self.wait_until_durable(self.rereads_until(&transaction)).await? {
                 return Ok(true);
             }
-            match self.hold_xa(&entry, transaction).await? {
+            match self.track_xa(&entry, transaction).await? {
                 Some((mut transaction, mut source)) => {
                     filter_transaction(self.target.filters(), &mut transaction)?;
-                    if self.is_there_already(&transaction)? {
-                        self.pass(span, entry.gtid).await?;
+                    if self.is_on_target(&transaction)? {
+                        self.mark_skipped(span, entry.gtid).await?;
                     } else {
-                        self.hand_over(&mut source, transaction).await?;
+                        self.deliver(&mut source, transaction).await?;
                     }
                 }
-                None => self.push(Read::Prepared { span, gtid: entry.gtid }).await?,
+                None => self.push(ReaderItem::XaPrepared { span, gtid: entry.gtid }).await?,
             }
         }
-        if last { self.reached().await } else { Ok(true) }
+        if last { self.finish_at_until().await } else { Ok(true) }
     }
 
     /// Passes over what an operator leaves out. Of an XA transaction that it completes, nothing is held any more either.
-    async fn leave_out(&mut self, entry: LogEntry, span: Span) -> Result<(), ApplyError> {
+    async fn skip(&mut self, entry: LogEntry, span: Span) -> Result<(), ApplyError> {
         if !self.wait_until_durable(span.end).await? {
             return Ok(());
         }
-        let prepared = self.let_go(&entry);
+        let prepared = self.forget_prepared(&entry);
         if prepared.is_none() && !self.needs_gtid(&entry) {
-            return self.pass(span, entry.gtid).await;
+            return self.mark_skipped(span, entry.gtid).await;
         }
         let empty = Transaction::empty(span, entry.gtid.clone(), entry.commit_time_us);
-        self.hand_over(&mut Source { entry, format: None }, Transaction { prepared, ..empty }).await
+        self.deliver(&mut RowSource { entry, format: None }, Transaction { prepared, ..empty }).await
     }
 
     /// Rows stand in the target's binlog under their GTID exactly if their progress stands beside them; unless the target
     /// has lost them in a crash, and not its binlog. But progress comes after rows of tables without transactions:
     /// these are there.
-    fn is_there_already(&self, transaction: &Transaction) -> Result<bool, ApplyError> {
+    fn is_on_target(&self, transaction: &Transaction) -> Result<bool, ApplyError> {
         let (Some(logged), Some(gtid)) = (&self.setup.target_logged, &transaction.gtid) else {
             return Ok(false);
         };
@@ -396,7 +399,7 @@ impl Reader {
         })
     }
 
-    async fn hand_over(&mut self, source: &mut Source, transaction: Transaction) -> Result<(), ApplyError> {
+    async fn deliver(&mut self, source: &mut RowSource, transaction: Transaction) -> Result<(), ApplyError> {
         let span = transaction.span;
         let streamed = matches!(transaction.content, Content::Streamed { .. });
         let defines = match &transaction.content {
@@ -411,9 +414,9 @@ impl Reader {
         }
         let memory = self.reserve(transaction.memory_bytes).await?;
         let (sender, steps) = streamed.then(stream::steps).unzip();
-        self.push(Read::Transaction(Held::new(transaction, steps, memory))).await?;
+        self.push(ReaderItem::Transaction(BudgetedTransaction::new(transaction, steps, memory))).await?;
         if let Some(sender) = sender {
-            self.hand_on().await;
+            self.flush().await;
             self.swap_format(source);
             let streamed = self.stream(&source.entry, sender).await;
             self.swap_format(source);
@@ -425,15 +428,15 @@ impl Reader {
         Ok(())
     }
 
-    async fn reached(&mut self) -> Result<bool, ApplyError> {
-        self.ready.push(Read::Reached);
-        self.hand_on().await;
+    async fn finish_at_until(&mut self) -> Result<bool, ApplyError> {
+        self.ready.push(ReaderItem::UntilReached);
+        self.flush().await;
         Ok(false)
     }
 
-    async fn close(&mut self) -> Result<(), ApplyError> {
-        self.ready.push(Read::Closed);
-        self.hand_on().await;
+    async fn finish_at_close(&mut self) -> Result<(), ApplyError> {
+        self.ready.push(ReaderItem::LogClosed);
+        self.flush().await;
         Ok(())
     }
 
@@ -476,7 +479,7 @@ impl Reader {
 
     /// Definitions change what the tables look like: nothing behind them is decoded before they have run.
     async fn wait_for_definition(&mut self, span: Span) -> Result<(), ApplyError> {
-        self.hand_on().await;
+        self.flush().await;
         let shared = Arc::clone(&self.setup.shared);
         // The sender goes with the channel, and then this thread is told to stop.
         let _ = self.setup.done.wait_for(|_| shared.applied().contains(&span)).await;
@@ -485,7 +488,7 @@ impl Reader {
         Ok(())
     }
 
-    async fn delay(&mut self, entry: &LogEntry) {
+    async fn wait_for_delay(&mut self, entry: &LogEntry) {
         let (delay, source_time) = {
             let shared = &self.setup.shared;
             (shared.options.delay, shared.source_time.clone())
@@ -500,9 +503,9 @@ impl Reader {
             if wait.is_zero() {
                 return;
             }
-            self.hand_on().await;
+            self.flush().await;
             // Meanwhile the source may be asked what time it is, and say another.
-            tokio::time::sleep(wait.min(DELAY_LOOK)).await;
+            tokio::time::sleep(wait.min(DELAY_POLL)).await;
         }
     }
 
@@ -511,14 +514,14 @@ impl Reader {
             return Ok(reserved);
         }
         // What is held here must be with the workers before it can become free.
-        self.hand_on().await;
+        self.flush().await;
         self.memory.reserve(bytes).await
     }
 
     /// Passes over what counts as applied from then on: it has to be durable.
-    async fn pass(&mut self, span: Span, gtid: Option<Gtid>) -> Result<(), ApplyError> {
+    async fn mark_skipped(&mut self, span: Span, gtid: Option<Gtid>) -> Result<(), ApplyError> {
         if self.wait_until_durable(span.end).await? {
-            self.push(Read::Passed { span, gtid }).await?;
+            self.push(ReaderItem::Skipped { span, gtid }).await?;
         }
         Ok(())
     }
@@ -527,21 +530,21 @@ impl Reader {
     async fn wait_until_durable(&mut self, end: LogPosition) -> Result<bool, ApplyError> {
         if self.setup.log.durable().position < end {
             // What was read before need not wait for it.
-            self.hand_on().await;
+            self.flush().await;
         }
         Ok(self.setup.log.wait_until_durable(end).await?)
     }
 
-    async fn push(&mut self, read: Read) -> Result<(), ApplyError> {
+    async fn push(&mut self, read: ReaderItem) -> Result<(), ApplyError> {
         self.ready.push(read);
-        if self.ready.len() >= HANDED_MAX {
-            self.hand_on().await;
+        if self.ready.len() >= OUTPUT_ITEMS_MAX {
+            self.flush().await;
         }
         Ok(())
     }
 
     /// Hands on what is ready; false if nobody takes it any more.
-    async fn hand_on(&mut self) -> bool {
+    async fn flush(&mut self) -> bool {
         if self.ready.is_empty() {
             return !self.out.is_closed();
         }

@@ -21,32 +21,32 @@ use crate::error::ApplyError;
 use crate::writeset::IndexId;
 
 /// A batch of so many rows is always checked: they take many times longer than asking.
-const ROWS_MAX: u64 = 4096;
+const UNCHECKED_ROWS_MAX: u64 = 4096;
 
 /// Asking takes at most this part of the time, unless there is reason to ask.
-const TIME_PART: u32 = 20;
+const TIME_FRACTION: u32 = 20;
 
 /// A session's count of changed rows, and what it should be.
 #[derive(Debug)]
 pub(super) struct RowCount {
     /// What asks for it; `None` if the server does not say.
-    question: Option<&'static str>,
-    tally: Tally,
+    query: Option<&'static str>,
+    tally: RowTally,
 }
 
 /// What was sent and what was counted.
 #[derive(Debug)]
-struct Tally {
+struct RowTally {
     /// What the count was when last asked, unless something has run since, and how the server counts it is not known.
-    counted: Option<Counted>,
+    counted: Option<HandlerCounters>,
     /// Rows that were written into statements since.
     sent: u64,
     /// Those of them that are committed.
     committed: u64,
     /// Tables whose rows were counted.
-    known: FxHashSet<IndexId>,
+    checked_tables: FxHashSet<IndexId>,
     /// Those whose rows were sent since, and were never counted.
-    unknown: FxHashSet<IndexId>,
+    unchecked_tables: FxHashSet<IndexId>,
     checked_at: Instant,
     /// How long the last question took.
     took: Duration,
@@ -54,14 +54,14 @@ struct Tally {
 
 /// What a session has counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Counted {
+struct HandlerCounters {
     /// Changes of rows.
     changes: u64,
     /// Questions, ours among them.
     selects: u64,
 }
 
-impl Counted {
+impl HandlerCounters {
     /// How many changes were counted since an earlier answer; `None` if the counters were set back meanwhile.
     fn since(self, before: Self) -> Option<u64> {
         if self.selects <= before.selects {
@@ -74,7 +74,7 @@ impl Counted {
 impl RowCount {
     /// Of a session that has just been opened.
     pub(super) fn new(flavour: Flavour) -> Self {
-        let question = match flavour {
+        let query = match flavour {
             Flavour::MySql => {
                 "SELECT SUM(IF(VARIABLE_NAME = 'Com_select', 0, VARIABLE_VALUE)), \
                  SUM(IF(VARIABLE_NAME = 'Com_select', VARIABLE_VALUE, 0)) FROM performance_schema.session_status \
@@ -86,7 +86,7 @@ impl RowCount {
                  WHERE VARIABLE_NAME IN ('HANDLER_WRITE', 'HANDLER_UPDATE', 'HANDLER_DELETE', 'COM_SELECT')"
             }
         };
-        Self { question: Some(question), tally: Tally::new(Instant::now()) }
+        Self { query: Some(query), tally: RowTally::new(Instant::now()) }
     }
 
     /// Rows that were written into statements as events.
@@ -98,8 +98,8 @@ impl RowCount {
     }
 
     /// Something runs, or was undone, and how the server counts it is not known.
-    pub(super) fn lose(&mut self) {
-        self.tally.lose();
+    pub(super) fn reset(&mut self) {
+        self.tally.reset();
     }
 
     /// Notes that what was sent has committed.
@@ -109,19 +109,19 @@ impl RowCount {
 
     /// Whether the target is to be asked before what was sent commits.
     pub(super) fn is_due(&self) -> bool {
-        self.question.is_some() && self.tally.is_due(Instant::now())
+        self.query.is_some() && self.tally.is_due(Instant::now())
     }
 
     /// Finds out from where it counts, if that is not known: what was sent has not been run yet.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
-    pub(super) async fn begin(&mut self, connection: &mut Connection) -> Result<(), ApplyError> {
+    pub(super) async fn start_counting(&mut self, connection: &mut Connection) -> Result<(), ApplyError> {
         if self.tally.counted.is_some() {
             return Ok(());
         }
         match self.is_due() {
-            true => self.tally.counted = self.ask(connection).await?,
+            true => self.tally.counted = self.read_counters(connection).await?,
             // What they counted stays unknown.
             false => self.tally.sent = 0,
         }
@@ -136,40 +136,43 @@ impl RowCount {
         if self.tally.counted.is_none() {
             return Ok(());
         }
-        match self.ask(connection).await? {
+        match self.read_counters(connection).await? {
             Some(now) => self.tally.check(now, Instant::now()),
             None => Ok(()),
         }
     }
 
-    async fn ask(&mut self, connection: &mut Connection) -> Result<Option<Counted>, ApplyError> {
-        let Some(question) = self.question else { return Ok(None) };
-        let begun = Instant::now();
+    async fn read_counters(
+        &mut self,
+        connection: &mut Connection,
+    ) -> Result<Option<HandlerCounters>, ApplyError> {
+        let Some(query) = self.query else { return Ok(None) };
+        let started = Instant::now();
         // Without its performance schema a MySQL server says nothing, and another may refuse.
-        let count = match connection.query(question).await {
+        let count = match connection.query(query).await {
             Ok(answer) => answer.first().and_then(|row| {
                 let number = |at| row.get_str(at).and_then(whole);
-                Some(Counted { changes: number(0)?, selects: number(1)? })
+                Some(HandlerCounters { changes: number(0)?, selects: number(1)? })
             }),
             Err(SessionError::Server { .. }) => None,
             Err(error) => return Err(error.into()),
         };
         if count.is_none() {
-            self.question = None;
+            self.query = None;
         }
-        self.tally.took = begun.elapsed();
+        self.tally.took = started.elapsed();
         Ok(count)
     }
 }
 
-impl Tally {
+impl RowTally {
     fn new(now: Instant) -> Self {
         Self {
             counted: None,
             sent: 0,
             committed: 0,
-            known: FxHashSet::default(),
-            unknown: FxHashSet::default(),
+            checked_tables: FxHashSet::default(),
+            unchecked_tables: FxHashSet::default(),
             checked_at: now,
             took: Duration::ZERO,
         }
@@ -177,35 +180,35 @@ impl Tally {
 
     fn send(&mut self, rows_of: IndexId, changes: u64) {
         self.sent += changes;
-        if !self.known.contains(&rows_of) {
-            self.unknown.insert(rows_of);
+        if !self.checked_tables.contains(&rows_of) {
+            self.unchecked_tables.insert(rows_of);
         }
     }
 
-    fn lose(&mut self) {
+    fn reset(&mut self) {
         (self.counted, self.sent, self.committed) = (None, 0, 0);
     }
 
     fn is_due(&self, now: Instant) -> bool {
         let uncommitted = self.sent - self.committed;
         // From where it counts has to be asked, too, if that is not known.
-        let questions = if self.counted.is_none() { 2 } else { 1 };
-        let took = self.took.saturating_mul(questions);
+        let queries = if self.counted.is_none() { 2 } else { 1 };
+        let took = self.took.saturating_mul(queries);
         uncommitted > 0
-            && (!self.unknown.is_empty()
-                || uncommitted >= ROWS_MAX
-                || now.saturating_duration_since(self.checked_at) >= took.saturating_mul(TIME_PART))
+            && (!self.unchecked_tables.is_empty()
+                || uncommitted >= UNCHECKED_ROWS_MAX
+                || now.saturating_duration_since(self.checked_at) >= took.saturating_mul(TIME_FRACTION))
     }
 
     /// Compares what was sent with what the server has counted by `now`.
-    fn check(&mut self, counted: Counted, now: Instant) -> Result<(), ApplyError> {
+    fn check(&mut self, counted: HandlerCounters, now: Instant) -> Result<(), ApplyError> {
         let Some(before) = self.counted else { return Ok(()) };
         self.checked_at = now;
         let wanted = self.sent;
         let changes = counted.since(before).unwrap_or(wanted);
         if changes < wanted {
             let is_committed = self.committed > 0;
-            self.lose();
+            self.reset();
             return Err(ApplyError::Uncounted {
                 gtid: String::new(),
                 counted: changes,
@@ -213,7 +216,7 @@ impl Tally {
                 is_committed,
             });
         }
-        self.known.extend(self.unknown.drain());
+        self.checked_tables.extend(self.unchecked_tables.drain());
         (self.counted, self.sent, self.committed) = (Some(counted), 0, 0);
         Ok(())
     }
@@ -234,24 +237,24 @@ mod tests {
 
     #[test]
     fn counters_that_were_set_back_count_nothing() {
-        let before = Counted { changes: 10, selects: 3 };
-        let since = |changes, selects| Counted { changes, selects }.since(before);
+        let before = HandlerCounters { changes: 10, selects: 3 };
+        let since = |changes, selects| HandlerCounters { changes, selects }.since(before);
         assert_eq!([since(12, 4), since(10, 4), since(2, 4)], [Some(2), Some(0), None]);
-        assert_eq!([since(12, 1), since(10, 3)], [None, None], "each answer is a question more");
+        assert_eq!([since(12, 1), since(10, 3)], [None, None], "each answer is a query more");
     }
 
     #[test]
     fn rows_are_counted_after_a_pause() {
-        let begun = Instant::now();
-        let at = |ms| begun + Duration::from_millis(ms);
-        let counted = |changes, selects| Counted { changes, selects };
+        let started = Instant::now();
+        let at = |ms| started + Duration::from_millis(ms);
+        let counted = |changes, selects| HandlerCounters { changes, selects };
         let table = IndexId(7);
-        let mut tally = Tally::new(begun);
+        let mut tally = RowTally::new(started);
         tally.send(table, 1);
         assert!(tally.is_due(at(0)), "the first rows of a table");
         (tally.counted, tally.took) = (Some(counted(0, 1)), Duration::from_millis(1));
         tally.check(counted(1, 2), at(0)).unwrap();
-        tally.lose();
+        tally.reset();
         // A statement ran, and the server is asked again from where it counts.
         tally.send(table, 1);
         assert!(!tally.is_due(at(39)));

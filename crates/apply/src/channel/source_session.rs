@@ -15,21 +15,21 @@ use tailwater_wire::redact::{SHOWN_BYTES_MAX, private_statement, public_statemen
 use tracing::info;
 
 use super::account_effects::AccountEffects;
-use super::ddl_exec_mode::{DdlExecMode, TABLE_EXISTS, drops_tables, replacing};
+use super::ddl_exec_mode::{DdlExecMode, TABLE_EXISTS, drops_tables, replacement_statements};
 use super::fingerprint::rest_of_drop;
 use super::gtid_session::GtidSession;
 use super::invoker::UnknownInvoker;
-use super::lent_roles::lend_roles;
+use super::row_writer::RowWriter;
 use super::statement_text::target_text;
-use super::worker::Shared;
-use super::writer::Writer;
+use super::temporary_role_admin::grant_role_admin;
+use super::worker::ChannelShared;
 use crate::error::ApplyError;
 use crate::filter::changed_by;
 use crate::transaction::{Statement, StatementVariable, Transaction};
 
 /// A statement whose database the target lacks, or that has none, runs in this one: no client can make or change
 /// anything there, and what names its databases does not care where it runs.
-const NOWHERE: &str = "information_schema";
+const NEUTRAL_DATABASE: &str = "information_schema";
 
 /// `ER_BAD_DB_ERROR`
 const UNKNOWN_DATABASE: u16 = 1049;
@@ -41,23 +41,23 @@ const INTERRUPTIONS: [u16; 8] = [1053, 1184, 1158, 1160, 1317, 1927, 1969, 3024]
 
 /// What another transaction in the way is to blame for: `ER_LOCK_WAIT_TIMEOUT`, `ER_LOCK_DEADLOCK`, `ER_XA_RBDEADLOCK`. It need not
 /// be in the way on the target.
-const CONCURRENCY: [u16; 3] = [1205, 1213, 1614];
+const CONFLICT_ERRORS: [u16; 3] = [1205, 1213, 1614];
 
 /// `ER_BAD_TABLE_ERROR`, and MariaDB's `ER_UNKNOWN_SEQUENCES`, `ER_UNKNOWN_VIEW`.
 const UNKNOWN_TABLES: [u16; 3] = [1051, 4091, 4092];
 
 /// Whether an error is about the database that a statement runs in whose own is not there.
-fn is_of_nowhere(error: &ServerError) -> bool {
-    error.message.expose().to_ascii_lowercase().contains(NOWHERE)
+fn is_about_neutral_database(error: &ServerError) -> bool {
+    error.message.expose().to_ascii_lowercase().contains(NEUTRAL_DATABASE)
 }
 
 /// A statement as messages show it.
-pub(super) fn shown(statement: &Statement) -> String {
+pub(super) fn statement_label(statement: &Statement) -> String {
     format!("statement {:?} ", public_statement(&statement.text, SHOWN_BYTES_MAX))
 }
 
 /// A statement as it is in its event.
-fn logged(statement: &Statement) -> QueryEvent<'_> {
+fn as_query_event(statement: &Statement) -> QueryEvent<'_> {
     QueryEvent {
         thread_id: statement.thread_id,
         execution_seconds: 0,
@@ -69,7 +69,7 @@ fn logged(statement: &Statement) -> QueryEvent<'_> {
     }
 }
 
-fn inexact(transaction: &Transaction, error: &PrintError) -> ApplyError {
+fn inexact_error(transaction: &Transaction, error: &PrintError) -> ApplyError {
     ApplyError::Unsupported {
         gtid: transaction.gtid_text(),
         what: "a statement".to_owned(),
@@ -80,11 +80,11 @@ fn inexact(transaction: &Transaction, error: &PrintError) -> ApplyError {
 /// A connection that runs statements of the source.
 #[derive(Debug)]
 pub(super) struct SourceSession {
-    pub(super) writer: Writer,
+    pub(super) writer: RowWriter,
     /// The database that it is in, if that is known.
     database: Option<Vec<u8>>,
     /// It is set up for a statement of the source.
-    of_source: bool,
+    has_source_settings: bool,
     /// `default_table_encryption`, where there is one.
     default_encryption: Option<u8>,
     /// `original_server_version` as it was set last; `None` for the target's own.
@@ -95,7 +95,7 @@ pub(super) struct SourceSession {
 }
 
 impl SourceSession {
-    pub(super) async fn new(mut writer: Writer, shared: &Arc<Shared>) -> Result<Self, ApplyError> {
+    pub(super) async fn new(mut writer: RowWriter, shared: &Arc<ChannelShared>) -> Result<Self, ApplyError> {
         let variable = "SHOW SESSION VARIABLES LIKE 'default_table_encryption'";
         let shown = writer.connection.query(variable).await?;
         let default_encryption =
@@ -104,7 +104,7 @@ impl SourceSession {
         Ok(Self {
             writer,
             database: None,
-            of_source: false,
+            has_source_settings: false,
             default_encryption,
             original_version: None,
             source,
@@ -113,8 +113,8 @@ impl SourceSession {
     }
 
     /// Makes it a session of ours again, if it is set up for a statement of the source.
-    pub(super) async fn leave_source(&mut self) -> Result<(), ApplyError> {
-        if std::mem::take(&mut self.of_source) {
+    pub(super) async fn restore_own_settings(&mut self) -> Result<(), ApplyError> {
+        if std::mem::take(&mut self.has_source_settings) {
             self.writer.set_up_sql().await?;
         }
         Ok(())
@@ -122,13 +122,14 @@ impl SourceSession {
 
     /// Goes to the database that a statement runs in, as a replication thread does whatever the statement is; with what the target
     /// says if it has none of that name.
-    async fn enter(&mut self, statement: &Statement) -> Result<Option<ServerError>, ApplyError> {
+    async fn use_database(&mut self, statement: &Statement) -> Result<Option<ServerError>, ApplyError> {
         // None would be left from the statement before.
-        let wanted = if statement.database.is_empty() { NOWHERE.as_bytes() } else { &statement.database };
+        let wanted =
+            if statement.database.is_empty() { NEUTRAL_DATABASE.as_bytes() } else { &statement.database };
         if self.database.as_deref() == Some(wanted) {
             return Ok(None);
         }
-        self.leave_source().await?;
+        self.restore_own_settings().await?;
         let name = String::from_utf8_lossy(wanted).replace('`', "``");
         match self.writer.connection.execute(&format!("USE `{name}`")).await {
             Ok(_) => {
@@ -136,8 +137,8 @@ impl SourceSession {
                 Ok(None)
             }
             Err(SessionError::Server { error, .. }) if error.number == UNKNOWN_DATABASE => {
-                self.writer.connection.execute(&format!("USE {NOWHERE}")).await?;
-                self.database = Some(NOWHERE.into());
+                self.writer.connection.execute(&format!("USE {NEUTRAL_DATABASE}")).await?;
+                self.database = Some(NEUTRAL_DATABASE.into());
                 Ok(Some(error))
             }
             Err(error) => Err(error.into()),
@@ -145,7 +146,7 @@ impl SourceSession {
     }
 
     /// Has the session be the one that a statement ran in.
-    async fn set_up(
+    async fn apply_source_settings(
         &mut self,
         transaction: &Transaction,
         statement: &Statement,
@@ -161,11 +162,11 @@ impl SourceSession {
             self.default_encryption = Some(wanted);
         }
         let session = session_statement(statement.timestamp, query, self.source, target);
-        let session = session.map_err(|error| inexact(transaction, &error))?;
-        self.of_source = true;
+        let session = session.map_err(|error| inexact_error(transaction, &error))?;
+        self.has_source_settings = true;
         self.writer.connection.execute_bytes(&session).await?;
         self.set_original_version(statement).await?;
-        if vars.charset_database.is_none() && self.database.as_deref() == Some(NOWHERE.as_bytes()) {
+        if vars.charset_database.is_none() && self.database.as_deref() == Some(NEUTRAL_DATABASE.as_bytes()) {
             // A replication thread that is in no database has the server's. Parameters of routines get it on MySQL.
             self.writer
                 .connection
@@ -181,7 +182,8 @@ impl SourceSession {
                     Err(error) => return Err(transaction.event_error(error)),
                 },
             };
-            let set = variable_statement(&body, target).map_err(|error| inexact(transaction, &error))?;
+            let set =
+                variable_statement(&body, target).map_err(|error| inexact_error(transaction, &error))?;
             self.writer.connection.execute_bytes(&set).await?;
         }
         Ok(())
@@ -214,7 +216,7 @@ impl SourceSession {
     /// [`ApplyError::Account`], [`ApplyError::Unsupported`] if it cannot be run; [`ApplyError::Session`].
     pub(super) async fn run(
         &mut self,
-        shared: &Arc<Shared>,
+        shared: &Arc<ChannelShared>,
         transaction: &Transaction,
         statement: &Statement,
         gtid: Option<&Gtid>,
@@ -222,29 +224,30 @@ impl SourceSession {
         if INTERRUPTIONS.contains(&statement.error_code) {
             return Err(ApplyError::Interruption {
                 gtid: transaction.gtid_text(),
-                statement: shown(statement),
+                statement: statement_label(statement),
                 number: statement.error_code,
             });
         }
-        let query = logged(statement);
+        let query = as_query_event(statement);
         let vars = query.status_vars().map_err(|error| transaction.event_error(error))?;
         let text = target_text(&statement.text, &vars, self.writer.connection.server());
-        let text = text.map_err(|unknown| unknown_account(transaction, statement, unknown))?;
+        let text = text.map_err(|unknown| unknown_account_error(transaction, statement, unknown))?;
         let effects =
-            AccountEffects::before(shared, &text, &statement.database, vars.invoker.as_ref()).await?;
-        let missing = self.enter(statement).await?;
+            AccountEffects::before_statement(shared, &text, &statement.database, vars.invoker.as_ref())
+                .await?;
+        let missing = self.use_database(statement).await?;
         if let Some(gtid) = gtid {
-            self.leave_source().await?;
+            self.restore_own_settings().await?;
             self.writer.connection.execute(&GtidSession::statement(gtid)).await?;
         }
-        self.set_up(transaction, statement, &query, &vars).await?;
+        self.apply_source_settings(transaction, statement, &query, &vars).await?;
         let mut result = self.execute(&text).await?;
         let mut returned = Ok(());
         if let Err(error) = &result
-            && let Some(lent) = lend_roles(shared, transaction, &text, error).await?
+            && let Some(admin) = grant_role_admin(shared, transaction, &text, error).await?
         {
             let again = self.execute(&text).await;
-            returned = lent.take_back(shared, matches!(again, Ok(Ok(())))).await;
+            returned = admin.revoke(shared, matches!(again, Ok(Ok(())))).await;
             result = again?;
         }
         if !statement.uses_database() {
@@ -259,9 +262,9 @@ impl SourceSession {
             result = self.replace_table(transaction, &text, gtid, result).await?;
         }
         let has_run = result.is_ok();
-        self.judge(transaction, statement, missing, result).await?;
+        self.check_result(transaction, statement, missing, result).await?;
         if let Some(effects) = effects {
-            effects.carry_out(has_run).await?;
+            effects.run(has_run).await?;
         }
         returned
     }
@@ -272,16 +275,18 @@ impl SourceSession {
     /// As [`SourceSession::run`].
     pub(super) async fn run_effects(
         &mut self,
-        shared: &Arc<Shared>,
+        shared: &Arc<ChannelShared>,
         transaction: &Transaction,
         statement: &Statement,
     ) -> Result<(), ApplyError> {
-        let query = logged(statement);
+        let query = as_query_event(statement);
         let vars = query.status_vars().map_err(|error| transaction.event_error(error))?;
         let text = target_text(&statement.text, &vars, self.writer.connection.server());
-        let text = text.map_err(|unknown| unknown_account(transaction, statement, unknown))?;
-        match AccountEffects::after(shared, &text, &statement.database, vars.invoker.as_ref()).await? {
-            Some(effects) => effects.carry_out(true).await,
+        let text = text.map_err(|unknown| unknown_account_error(transaction, statement, unknown))?;
+        match AccountEffects::after_statement(shared, &text, &statement.database, vars.invoker.as_ref())
+            .await?
+        {
+            Some(effects) => effects.run(true).await,
             None => Ok(()),
         }
     }
@@ -304,7 +309,7 @@ impl SourceSession {
         gtid: Option<&Gtid>,
         before: Result<(), ServerError>,
     ) -> Result<Result<(), ServerError>, ApplyError> {
-        let mut statements = replacing(text, self.writer.connection.server().flavour);
+        let mut statements = replacement_statements(text, self.writer.connection.server().flavour);
         // There is one GTID.
         let Some(last) = statements.pop().filter(|_| statements.is_empty() || gtid.is_none()) else {
             return Ok(before);
@@ -316,13 +321,13 @@ impl SourceSession {
         }
         info!(
             gtid = transaction.gtid_text(),
-            "a table of the target is replaced: ddl_exec_mode = idempotent"
+            "a table of the target is try_replacement: ddl_exec_mode = idempotent"
         );
         self.execute(&last).await
     }
 
     /// Compares how a statement has ended with how it ended on the source.
-    async fn judge(
+    async fn check_result(
         &mut self,
         transaction: &Transaction,
         statement: &Statement,
@@ -331,20 +336,20 @@ impl SourceSession {
     ) -> Result<(), ApplyError> {
         let expected = statement.error_code;
         let error = match result {
-            Ok(()) if expected == 0 || CONCURRENCY.contains(&expected) => return Ok(()),
+            Ok(()) if expected == 0 || CONFLICT_ERRORS.contains(&expected) => return Ok(()),
             Ok(()) => {
                 return Err(ApplyError::EndsOtherwise {
                     gtid: transaction.gtid_text(),
-                    statement: shown(statement),
+                    statement: statement_label(statement),
                     number: expected,
                 });
             }
             Err(error) if error.number == expected => return Ok(()),
             Err(error) => error,
         };
-        let may_miss_some = self.may_miss_some(statement)
+        let may_skip_missing_tables = self.may_skip_missing_tables(statement)
             || self.ddl_exec_mode == DdlExecMode::Idempotent && drops_tables(&statement.text);
-        if expected == 0 && UNKNOWN_TABLES.contains(&error.number) && may_miss_some {
+        if expected == 0 && UNKNOWN_TABLES.contains(&error.number) && may_skip_missing_tables {
             // MariaDB has dropped those that are there; MySQL drops all or none.
             if self.writer.connection.server().flavour == Flavour::MySql
                 && let Some(rest) = rest_of_drop(&statement.text)
@@ -355,15 +360,15 @@ impl SourceSession {
         }
         Err(ApplyError::Refused {
             gtid: transaction.gtid_text(),
-            subject: shown(statement).trim_end().to_owned(),
+            subject: statement_label(statement).trim_end().to_owned(),
             values: private_statement(&statement.text, SHOWN_BYTES_MAX).into(),
-            error: Box::new(missing.filter(|_| is_of_nowhere(&error)).unwrap_or(error)),
+            error: Box::new(missing.filter(|_| is_about_neutral_database(&error)).unwrap_or(error)),
         })
     }
 
     /// Whether a statement may have found some of what it drops missing on its source, which the event does not say: MariaDB writes
     /// the text of such a statement from scratch, and leaves the error out.
-    fn may_miss_some(&self, statement: &Statement) -> bool {
+    fn may_skip_missing_tables(&self, statement: &Statement) -> bool {
         let text = statement.text.trim_ascii_end();
         self.source == Flavour::MariaDb
             && text.ends_with(b"/* generated by server */")
@@ -371,12 +376,16 @@ impl SourceSession {
     }
 }
 
-fn unknown_account(transaction: &Transaction, statement: &Statement, unknown: UnknownInvoker) -> ApplyError {
+fn unknown_account_error(
+    transaction: &Transaction,
+    statement: &Statement,
+    unknown: UnknownInvoker,
+) -> ApplyError {
     let reason = match unknown {
         UnknownInvoker::NotLogged => "its event does not say whose session it was",
         UnknownInvoker::OtherCharset => {
             "the account's name is not ASCII, and the statement is in another character set than UTF-8"
         }
     };
-    ApplyError::Account { gtid: transaction.gtid_text(), statement: shown(statement), reason }
+    ApplyError::Account { gtid: transaction.gtid_text(), statement: statement_label(statement), reason }
 }

@@ -25,7 +25,7 @@ pub(super) fn filter_transaction(filters: &Filters, transaction: &mut Transactio
     let steps_before = std::mem::take(steps);
     let gtid = transaction.gtid_text();
     for step in steps_before {
-        kept.extend(filtered(filters, step, &gtid)?);
+        kept.extend(filter_step(filters, step, &gtid)?);
     }
     if kept.is_empty() {
         // Only its place in the log is noted: nothing has to wait for it.
@@ -41,7 +41,7 @@ pub(super) fn filter_transaction(filters: &Filters, transaction: &mut Transactio
 ///
 /// # Errors
 /// [`ApplyError::Unsupported`] for a statement that can neither run as it is nor be left out.
-pub(super) fn filtered(filters: &Filters, step: Step, gtid: &str) -> Result<Option<Step>, ApplyError> {
+pub(super) fn filter_step(filters: &Filters, step: Step, gtid: &str) -> Result<Option<Step>, ApplyError> {
     let Step::Statement(mut statement) = step else { return Ok(Some(step)) };
     if statement::moves_within(&statement.text) {
         return Ok(Some(Step::Statement(statement)));
@@ -66,7 +66,7 @@ pub(super) fn filtered(filters: &Filters, step: Step, gtid: &str) -> Result<Opti
 
 /// The databases and tables of the target that a definition changes, where the table is none for all of a database; none if it is
 /// left out, and `None` if it cannot be told or cannot run.
-pub(super) fn named_by(
+pub(super) fn changed_objects(
     filters: &Filters,
     text: &[u8],
     database: &[u8],

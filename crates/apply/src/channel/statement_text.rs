@@ -8,27 +8,27 @@ use tailwater_wire::Flavour;
 use tailwater_wire::event::StatusVars;
 use tailwater_wire::print::charset_name;
 
-use super::disabled_events::{disabled, disabled_event};
+use super::event_status::{disabled_event, disabled_status};
 use super::invoker::{UnknownInvoker, with_creator_as_admin, with_invoker};
-use super::sql_words::{Token, Words};
+use super::sql_tokenizer::{SqlToken, SqlTokenizer};
 
 /// MySQL logs `CREATE TABLE ... SELECT` as `CREATE TABLE ... (...) START TRANSACTION ...` and rows; where those two words stand.
-pub(super) fn start_transaction(text: &[u8]) -> Option<Range<usize>> {
-    let mut words = Words::new(text);
+pub(super) fn start_transaction_clause(text: &[u8]) -> Option<Range<usize>> {
+    let mut words = SqlTokenizer::new(text);
     if !(words.accept("CREATE") && words.accept("TABLE")) {
         return None;
     }
     let mut depth = 0u32;
     loop {
         match words.next()? {
-            Token::Mark(b'(') => depth = depth.saturating_add(1),
+            SqlToken::Mark(b'(') => depth = depth.saturating_add(1),
             // Nothing comes between it and the list of columns.
-            Token::Mark(b')') if depth == 1 => {
+            SqlToken::Mark(b')') if depth == 1 => {
                 let start = words.end;
                 let found = words.accept("START") && words.accept("TRANSACTION");
                 return found.then_some(start..words.end);
             }
-            Token::Mark(b')') => depth = depth.saturating_sub(1),
+            SqlToken::Mark(b')') => depth = depth.saturating_sub(1),
             _ => {}
         }
     }
@@ -47,7 +47,7 @@ pub(super) fn target_text<'t>(
     server: &ServerInfo,
 ) -> Result<Cow<'t, [u8]>, UnknownInvoker> {
     let mut text = Cow::Borrowed(text);
-    if let Some(place) = start_transaction(&text) {
+    if let Some(place) = start_transaction_clause(&text) {
         text = Cow::Owned([&text[..place.start], &text[place.end..]].concat());
     }
     let client = vars.charset.and_then(|charset| charset_name(u32::from(charset.client)));
@@ -61,7 +61,7 @@ pub(super) fn target_text<'t>(
     {
         text = Cow::Owned(changed);
     }
-    if let Some(changed) = disabled_event(&text, disabled(server), invoker) {
+    if let Some(changed) = disabled_event(&text, disabled_status(server), invoker) {
         text = Cow::Owned(changed);
     }
     Ok(text)
@@ -91,7 +91,7 @@ mod tests {
             ("CREATE TABLE k LIKE l", None),
             ("CREATE TABLE k ('", None),
         ] {
-            let found = start_transaction(text.as_bytes());
+            let found = start_transaction_clause(text.as_bytes());
             let found = found.map(|place| [&text[..place.start], &text[place.end..]].concat());
             assert_eq!(found.as_deref(), expected, "{text}");
         }

@@ -19,25 +19,25 @@ use tailwater_wire::Flavour;
 
 use super::options::GtidMode;
 use super::progress_row::ProgressRow;
-use super::text::{hex, quote};
+use super::sql_literal::{hex, quote};
 use crate::error::ApplyError;
 use crate::progress::Applied;
 
 /// What the tables look like. Raised by whatever an older Tailwater could not read any more, or would write wrongly; then
-/// [`Store::take_over`] has to make the older ones so.
+/// [`ChannelStore::take_over`] has to make the older ones so.
 ///
 /// 2: rows of `apply_progress` stand under an incarnation.
 const SCHEMA_VERSION: u32 = 2;
 
 /// Version 1 as version 2.
-const UNDER_INCARNATIONS: &str = "ALTER TABLE tailwater.apply_progress \
+const MIGRATE_TO_INCARNATIONS: &str = "ALTER TABLE tailwater.apply_progress \
      ADD COLUMN incarnation BIGINT UNSIGNED NOT NULL DEFAULT 0 AFTER channel, \
      DROP PRIMARY KEY, ADD PRIMARY KEY (channel, incarnation, worker)";
 
 const DATABASE: &str = "CREATE DATABASE IF NOT EXISTS tailwater";
 
 /// What is this server's own affair.
-const OWN_TABLES: &[&str] = &[
+const LOCAL_TABLES: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS tailwater.apply_channel (\
        channel VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL PRIMARY KEY, \
        incarnation BIGINT UNSIGNED NOT NULL, \
@@ -61,7 +61,7 @@ const OWN_TABLES: &[&str] = &[
 ];
 
 /// What is written together with data, and stands in the target's binlog where data does: servers behind it need it too.
-const CARRIED_TABLES: &[&str] = &[
+const REPLICATED_TABLES: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS tailwater.apply_version (\
        version INT UNSIGNED NOT NULL PRIMARY KEY\
      ) ENGINE=InnoDB COMMENT='What these tables look like'",
@@ -99,7 +99,7 @@ pub(super) const STATEMENTS_ROW: usize = 1_000_000;
 
 /// The progress of what was passed over, in a row of its own: the worker that runs statements writes theirs with what
 /// was applied before.
-const PASSED_ROW: usize = STATEMENTS_ROW + 1;
+const SKIPPED_ROW: usize = STATEMENTS_ROW + 1;
 
 /// Statements that may or may not have run: by where their transactions begin in the log, the fingerprint of what was
 /// there before.
@@ -107,11 +107,11 @@ pub(super) type Intents = HashMap<String, String>;
 
 /// What a channel had on its target when it was taken over.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct ChannelRecord {
     /// The union of all workers' rows; `None` for a channel that is new there.
     pub(super) applied: Option<Applied>,
     /// The newest transaction in each worker's row.
-    pub(super) newest: Vec<String>,
+    pub(super) newest_gtids: Vec<String>,
     /// Which server the log was captured from, when the channel began; empty for a new one.
     pub(super) source: String,
     /// What the target had already when the channel began, in the source's notation.
@@ -123,7 +123,7 @@ pub(super) struct Kept {
     /// Transactions that an operator left out.
     pub(super) skipped: Vec<String>,
     /// Transactions with a statement that commits by itself, which may have run.
-    pub(super) under_way: Vec<String>,
+    pub(super) intent_gtids: Vec<String>,
 }
 
 /// The right to commit for a channel; passed to workers.
@@ -207,7 +207,7 @@ pub(super) fn is_taken_over(error: &ServerError) -> bool {
 
 /// The channel's rows on its target.
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct ChannelStore {
     connection: Connection,
     channel: String,
     mode: GtidMode,
@@ -215,7 +215,7 @@ pub(super) struct Store {
     has_progress: bool,
 }
 
-impl Store {
+impl ChannelStore {
     /// Takes the channel over, with `connection`, whose session logs nothing.
     ///
     /// # Errors
@@ -225,7 +225,7 @@ impl Store {
         mut connection: Connection,
         channel: &str,
         mode: GtidMode,
-    ) -> Result<(Self, Claim, Kept), ApplyError> {
+    ) -> Result<(Self, Claim, ChannelRecord), ApplyError> {
         let version = schema_version(&mut connection).await?;
         if let Some(found) = version.filter(|found| *found > SCHEMA_VERSION) {
             let channel = channel.to_owned();
@@ -240,17 +240,17 @@ impl Store {
             )
             .await?
         {
-            create(&mut connection, OWN_TABLES).await?;
+            create(&mut connection, LOCAL_TABLES).await?;
             // Those that are to be logged are not made before it is known where the channel begins: that is told from
             // what the target has.
             if mode == GtidMode::Log || has_progress {
-                create(&mut connection, CARRIED_TABLES).await?;
-                note_version(&mut connection).await?;
+                create(&mut connection, REPLICATED_TABLES).await?;
+                write_schema_version(&mut connection).await?;
                 has_progress = true;
             }
         }
         if has_progress && version != Some(SCHEMA_VERSION) {
-            under_incarnations(&mut connection, mode).await?;
+            migrate_to_incarnations(&mut connection, mode).await?;
         }
         let name = quote(channel);
         // In one transaction: two who take it over at once must not read the same number.
@@ -275,25 +275,34 @@ impl Store {
         let (source, origin_gtids, target_gtids, filters) = (text(1), text(2), text(3), text(4));
         let mut store = Self { connection, channel: channel.to_owned(), mode, has_progress };
         let claim = Claim { channel: channel.to_owned(), incarnation };
-        let (mut applied, mut newest, mut skipped) = (None, Vec::new(), Vec::new());
+        let (mut applied, mut newest_gtids, mut skipped) = (None, Vec::new(), Vec::new());
         if has_progress {
-            store.take_rows(&claim).await?;
+            store.claim_worker_rows(&claim).await?;
             let of_channel = format!("WHERE channel={name}");
             applied = store.applied().await?;
             let sql = format!("SELECT gtid FROM tailwater.apply_progress {of_channel} AND gtid <> ''");
-            newest = store.column(&sql).await?;
+            newest_gtids = store.column(&sql).await?;
             let sql = format!("SELECT gtid FROM tailwater.apply_skipped {of_channel} AND tolerated=0");
             skipped = store.column(&sql).await?;
         }
-        let under_way =
+        let intent_gtids =
             store.column(&format!("SELECT gtid FROM tailwater.apply_intent WHERE channel={name}")).await?;
-        let kept = Kept { applied, newest, source, origin_gtids, target_gtids, filters, skipped, under_way };
+        let kept = ChannelRecord {
+            applied,
+            newest_gtids,
+            source,
+            origin_gtids,
+            target_gtids,
+            filters,
+            skipped,
+            intent_gtids,
+        };
         Ok((store, claim, kept))
     }
 
     /// Has the rows of workers stand under the claim's incarnation: this waits for whoever has just changed one, and nobody else
     /// finds them from then on.
-    async fn take_rows(&mut self, claim: &Claim) -> Result<(), ApplyError> {
+    async fn claim_worker_rows(&mut self, claim: &Claim) -> Result<(), ApplyError> {
         let incarnation = claim.incarnation;
         let sql = format!(
             "UPDATE tailwater.apply_progress SET incarnation={} WHERE channel={} AND incarnation NOT IN (0, {incarnation})",
@@ -310,7 +319,7 @@ impl Store {
     ///
     /// # Errors
     /// [`ApplyError::Session`]; if somebody else has taken the channel over, with what [`is_taken_over`] says so of.
-    pub(super) async fn open_rows(
+    pub(super) async fn create_worker_rows(
         &mut self,
         claim: &Claim,
         applied: &Applied,
@@ -363,7 +372,7 @@ impl Store {
     }
 
     /// Notes where a new channel begins, before anything of it is applied; or where it goes on, after a seek.
-    pub(super) async fn begin_at(
+    pub(super) async fn save_start(
         &mut self,
         claim: &Claim,
         applied: &Applied,
@@ -385,9 +394,9 @@ impl Store {
             self.connection.execute(&origin).await?;
             // Also where they are: MySQL logs it all the same. MariaDB does not; servers behind it have to be copies of it.
             set_logging(&mut self.connection, true).await?;
-            create(&mut self.connection, CARRIED_TABLES).await?;
+            create(&mut self.connection, REPLICATED_TABLES).await?;
             if !std::mem::replace(&mut self.has_progress, true) {
-                note_version(&mut self.connection).await?;
+                write_schema_version(&mut self.connection).await?;
             }
         }
         set_logging(&mut self.connection, self.mode == GtidMode::Own).await?;
@@ -398,7 +407,7 @@ impl Store {
         self.connection
             .execute(&format!("DELETE FROM tailwater.apply_progress WHERE channel={name}"))
             .await?;
-        self.keep(&note).await?;
+        self.save_progress(&note).await?;
         self.connection.execute("COMMIT").await?;
         set_logging(&mut self.connection, false).await?;
         Ok(())
@@ -408,14 +417,14 @@ impl Store {
     ///
     /// # Errors
     /// [`ApplyError::TakenOver`]; [`ApplyError::Session`].
-    pub(super) async fn keep_passed(&mut self, claim: &Claim, applied: &[u8]) -> Result<(), ApplyError> {
+    pub(super) async fn save_skipped(&mut self, claim: &Claim, applied: &[u8]) -> Result<(), ApplyError> {
         set_logging(&mut self.connection, self.mode == GtidMode::Own).await?;
-        self.keep(&claim.progress_statement(PASSED_ROW, applied, "", 0)).await?;
+        self.save_progress(&claim.progress_statement(SKIPPED_ROW, applied, "", 0)).await?;
         set_logging(&mut self.connection, false).await?;
         Ok(())
     }
 
-    async fn keep(&mut self, statement: &[u8]) -> Result<(), ApplyError> {
+    async fn save_progress(&mut self, statement: &[u8]) -> Result<(), ApplyError> {
         match self.connection.execute_bytes(statement).await {
             Err(SessionError::Server { error, .. }) if is_taken_over(&error) => {
                 Err(ApplyError::TakenOver { channel: self.channel.clone() })
@@ -426,7 +435,7 @@ impl Store {
 
     /// Forgets which statements may have run: after a seek they may have to run again. A channel that begins anew keeps them: a
     /// target that came back older from a crash may have lost all else of it.
-    pub(super) async fn forget_intents(&mut self) -> Result<(), ApplyError> {
+    pub(super) async fn delete_intents(&mut self) -> Result<(), ApplyError> {
         let name = quote(&self.channel);
         self.connection.execute(&format!("DELETE FROM tailwater.apply_intent WHERE channel={name}")).await?;
         Ok(())
@@ -434,7 +443,7 @@ impl Store {
 
     /// Another channel that brings the same source's transactions to this target: neither by itself can say what the target
     /// has.
-    pub(super) async fn shared_with(&mut self) -> Result<Option<String>, SessionError> {
+    pub(super) async fn channel_with_same_source(&mut self) -> Result<Option<String>, SessionError> {
         let name = quote(&self.channel);
         let sql = format!(
             "SELECT other.channel FROM tailwater.apply_channel other JOIN tailwater.apply_channel own ON \
@@ -444,7 +453,7 @@ impl Store {
     }
 
     /// Keeps the versions of the filters.
-    pub(super) async fn keep_filters(&mut self, json: &str) -> Result<(), ApplyError> {
+    pub(super) async fn save_filters(&mut self, json: &str) -> Result<(), ApplyError> {
         let name = quote(&self.channel);
         let json = quote(json);
         self.connection
@@ -483,7 +492,7 @@ impl Store {
 ///
 /// # Errors
 /// Anything that breaks the connection.
-pub(super) async fn kept_intents(
+pub(super) async fn load_intents(
     connection: &mut Connection,
     channel: &str,
 ) -> Result<Intents, SessionError> {
@@ -524,20 +533,20 @@ async fn create(connection: &mut Connection, tables: &[&str]) -> Result<(), Sess
 }
 
 /// Has progress stand under incarnations where an older Tailwater has made the table; in the target's binlog as its making did.
-async fn under_incarnations(connection: &mut Connection, mode: GtidMode) -> Result<(), SessionError> {
+async fn migrate_to_incarnations(connection: &mut Connection, mode: GtidMode) -> Result<(), SessionError> {
     let sql = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema='tailwater' AND \
                table_name='apply_progress' AND column_name='incarnation'";
     set_logging(connection, mode != GtidMode::Log).await?;
     if connection.query(sql).await?.scalar() == Some("0") {
-        connection.execute(UNDER_INCARNATIONS).await?;
+        connection.execute(MIGRATE_TO_INCARNATIONS).await?;
     }
-    note_version(connection).await?;
+    write_schema_version(connection).await?;
     set_logging(connection, false).await
 }
 
 /// Notes what the tables look like. Whatever row servers behind the target have, and whether they have one: that the table is
 /// emptied is logged as a statement.
-async fn note_version(connection: &mut Connection) -> Result<(), SessionError> {
+async fn write_schema_version(connection: &mut Connection) -> Result<(), SessionError> {
     connection.execute("TRUNCATE TABLE tailwater.apply_version").await?;
     connection.execute(&format!("REPLACE INTO tailwater.apply_version VALUES ({SCHEMA_VERSION})")).await?;
     Ok(())

@@ -1,6 +1,6 @@
 //! A worker: one connection to the target, one batch at a time, data and progress in the same transaction.
 
-mod untransactional;
+mod nontransactional_batch;
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -18,11 +18,11 @@ use super::gtid_session::GtidSession;
 use super::options::{ChannelOptions, GtidMode};
 use super::packets::Packets;
 use super::progress_row::ProgressRow;
-use super::reader::Held;
+use super::reader::BudgetedTransaction;
+use super::row_writer::RowWriter;
 use super::source_time::SourceTime;
-use super::statements::Statements;
+use super::statement_runner::StatementRunner;
 use super::store::{Claim, STATEMENTS_ROW};
-use super::writer::Writer;
 use crate::error::ApplyError;
 use crate::progress::Applied;
 use crate::scheduler::{Batch, BatchId, CommitOrder, Timing};
@@ -38,11 +38,11 @@ const TIMED_BYTES_MIN: usize = 64 << 10;
 const NO_SUCH_ROW: u16 = 1032;
 
 /// So long is waited for the log's disk when the run is to end.
-const SYNC_PATIENCE: Duration = Duration::from_secs(2);
+const SYNC_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// What a channel's workers share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct ChannelShared {
     pub(super) options: ChannelOptions,
     pub(super) flavour: Flavour,
     pub(super) claim: Claim,
@@ -52,133 +52,136 @@ pub(super) struct Shared {
     pub(super) turn: watch::Sender<BatchId>,
     /// Batches behind this one let go of their locks: until it is their turn, or, in independent order, by committing what waits for
     /// none and giving back the rest.
-    pub(super) give_way: watch::Sender<Option<BatchId>>,
+    pub(super) yield_to: watch::Sender<Option<BatchId>>,
     /// Tables on the target whose engine has no transactions, as far as rows of them came.
-    pub(super) untransactional: Mutex<BTreeSet<String>>,
+    pub(super) nontransactional: Mutex<BTreeSet<String>>,
     /// Runs what is no rows.
-    pub(super) statements: Statements,
+    pub(super) statements: StatementRunner,
     /// The run is to end: nothing that may take days is to be waited for.
     pub(super) stop: CancellationToken,
     /// A batch was given back: what stands behind it is not waited for, and its turn will not come.
-    pub(super) given_back: CancellationToken,
+    pub(super) batch_returned: CancellationToken,
     /// The log that it is from, which says what is durable.
     pub(super) log: LogHandle,
     /// By which it is told how late the channel is.
     pub(super) source_time: SourceTime,
 }
 
-impl Shared {
+impl ChannelShared {
     /// Locks what is applied; a thread that died while it held it leaves a whole value.
     pub(super) fn applied(&self) -> std::sync::MutexGuard<'_, Applied> {
         self.applied.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Locks the names of tables without transactions.
-    pub(super) fn untransactional(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
-        self.untransactional.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    pub(super) fn nontransactional(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.nontransactional.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
 /// What became of a batch.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Committed {
+pub(super) enum BatchOutcome {
     /// It has committed.
-    All(Timing),
+    Committed(Timing),
     /// `first` has, and the rest is given back.
-    First(Timing),
+    FirstCommitted(Timing),
     /// None of it, because the worker was told to stop before it could begin to, or because the log will not hold it.
-    Nothing,
+    Returned,
 }
 
 /// How a wait for one's turn ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
-    Come,
+enum TurnWait {
+    Arrived,
     /// Others must not wait for the locks that are held.
-    GivesWay,
+    Yield,
     /// It will not come.
-    Never,
+    Cancelled,
 }
 
 /// What of a batch is to be committed.
 #[derive(Debug, Clone, Copy)]
-struct Part<'b> {
-    committed: &'b [&'b [Held]],
+struct CommitPart<'b> {
+    committed: &'b [&'b [BudgetedTransaction]],
     /// What of it the target has not been sent yet.
-    unsent: &'b [&'b [Held]],
+    unsent: &'b [&'b [BudgetedTransaction]],
 }
 
 /// A worker.
 #[derive(Debug)]
-pub(super) struct Worker {
+pub(super) struct ApplyWorker {
     number: usize,
-    writer: Writer,
+    writer: RowWriter,
     /// Where it notes its progress by an event among those of the data; otherwise a statement does.
     progress_row: Option<ProgressRow>,
-    shared: Arc<Shared>,
+    shared: Arc<ChannelShared>,
     turn: watch::Receiver<BatchId>,
-    give_way: watch::Receiver<Option<BatchId>>,
+    yield_to: watch::Receiver<Option<BatchId>>,
 }
 
-impl Worker {
+impl ApplyWorker {
     /// Connects worker `number`.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
-    pub(super) async fn connect(number: usize, shared: Arc<Shared>) -> Result<Self, ApplyError> {
-        let mut writer = Writer::open(&shared.options).await?.else_ascii();
-        let progress_row = match shared.options.notes_by_event() && writer.is_strict().await? {
+    pub(super) async fn connect(number: usize, shared: Arc<ChannelShared>) -> Result<Self, ApplyError> {
+        let mut writer = RowWriter::open(&shared.options).await?.ascii_only();
+        let progress_row = match shared.options.records_progress_by_event() && writer.is_strict().await? {
             true => Some(shared.claim.progress_row(shared.flavour, number)?),
             false => None,
         };
         // No BEGIN then: each statement takes both sides some microseconds, and a small transaction has two or three.
         writer.connection.execute("SET SESSION autocommit=0").await?;
-        let (turn, give_way) = (shared.turn.subscribe(), shared.give_way.subscribe());
-        Ok(Self { number, writer, progress_row, shared, turn, give_way })
+        let (turn, yield_to) = (shared.turn.subscribe(), shared.yield_to.subscribe());
+        Ok(Self { number, writer, progress_row, shared, turn, yield_to })
     }
 
     /// Applies a batch and commits it.
     ///
     /// # Errors
     /// Whatever the target refuses; then nothing of the batch is committed, unless the connection broke.
-    pub(super) async fn apply(&mut self, batch: &Batch<Held>) -> Result<Committed, ApplyError> {
+    pub(super) async fn apply(
+        &mut self,
+        batch: &Batch<BudgetedTransaction>,
+    ) -> Result<BatchOutcome, ApplyError> {
         let committed = self.commit(batch).await?;
         match committed {
             // From here, and not by way of the coordinator: the next one waits.
-            Committed::All(_) if batch.in_turn => drop(self.shared.turn.send_replace(batch.id)),
-            Committed::All(_) | Committed::First(_) => {}
-            Committed::Nothing => self.shared.given_back.cancel(),
+            BatchOutcome::Committed(_) if batch.in_turn => drop(self.shared.turn.send_replace(batch.id)),
+            BatchOutcome::Committed(_) | BatchOutcome::FirstCommitted(_) => {}
+            BatchOutcome::Returned => self.shared.batch_returned.cancel(),
         }
         Ok(committed)
     }
 
-    async fn commit(&mut self, batch: &Batch<Held>) -> Result<Committed, ApplyError> {
-        if let Some(held) = by_itself(batch) {
-            let begun = Instant::now();
-            if !self.may_begin(batch).await
+    async fn commit(&mut self, batch: &Batch<BudgetedTransaction>) -> Result<BatchOutcome, ApplyError> {
+        if let Some(transaction) = statement_transaction(batch) {
+            let started = Instant::now();
+            if !self.wait_to_start(batch).await
                 || !self.wait_until_durable(end_of(&[&batch.first, &batch.rest])).await?
-                || !self.log_prepared(batch).await?
+                || !self.log_xa_prepare(batch).await?
             {
-                return Ok(Committed::Nothing);
+                return Ok(BatchOutcome::Returned);
             }
-            let progress = self.progress(&[&batch.first, &batch.rest], STATEMENTS_ROW);
-            let applied = self.shared.statements.apply(&self.shared, held, progress).await?;
-            let took = begun.elapsed();
+            let progress = self.progress_statement(&[&batch.first, &batch.rest], STATEMENTS_ROW);
+            let applied = self.shared.statements.apply(&self.shared, transaction, progress).await?;
+            let took = started.elapsed();
             return Ok(if applied {
-                Committed::All(timing(took, guessed(took)))
+                BatchOutcome::Committed(timing(took, estimated_commit(took)))
             } else {
-                Committed::Nothing
+                BatchOutcome::Returned
             });
         }
-        if !is_undoable(batch) {
-            return self.apply_untransactional(batch).await;
+        if !is_transactional(batch) {
+            return self.apply_nontransactional(batch).await;
         }
         let mut conflicts = 0;
         loop {
             let error = match self.attempt(batch).await {
-                Ok(Committed::Nothing) => {
+                Ok(BatchOutcome::Returned) => {
                     self.roll_back().await?;
-                    return Ok(Committed::Nothing);
+                    return Ok(BatchOutcome::Returned);
                 }
                 Ok(committed) => return Ok(committed),
                 Err(error) => error,
@@ -199,39 +202,39 @@ impl Worker {
             }
             debug!(worker = self.number, number, "run again: another transaction was in the way");
             // Whoever is in the way of a batch in the source's order is gone when its turn comes.
-            if !self.may_begin(batch).await {
-                return Ok(Committed::Nothing);
+            if !self.wait_to_start(batch).await {
+                return Ok(BatchOutcome::Returned);
             }
             tokio::time::sleep(Duration::from_millis(u64::from(conflicts.min(10)))).await;
         }
     }
 
     /// Waits for a batch's turn to do anything at all; in independent order no longer than nothing is held up. False if it will not come.
-    async fn may_begin(&mut self, batch: &Batch<Held>) -> bool {
+    async fn wait_to_start(&mut self, batch: &Batch<BudgetedTransaction>) -> bool {
         match self.shared.options.commit_order {
             CommitOrder::Source => self.wait_turn(batch).await,
-            CommitOrder::Independent => self.wait_turn_holding(batch).await != Turn::Never,
+            CommitOrder::Independent => self.wait_turn_or_yield(batch).await != TurnWait::Cancelled,
         }
     }
 
     async fn roll_back(&mut self) -> Result<(), ApplyError> {
-        self.writer.row_count().lose();
+        self.writer.row_count().reset();
         self.writer.connection.execute("ROLLBACK").await?;
         if self.shared.options.gtid == GtidMode::Preserve {
             self.writer.connection.execute(GtidSession::reset(self.shared.flavour)).await?;
         }
         // Of what was to be set, nobody knows what was.
-        self.writer.settle_sql().await
+        self.writer.restore_sql_settings().await
     }
 
     /// Nothing is committed if the log will not hold it.
-    async fn attempt(&mut self, batch: &Batch<Held>) -> Result<Committed, ApplyError> {
-        let begun = Instant::now();
+    async fn attempt(&mut self, batch: &Batch<BudgetedTransaction>) -> Result<BatchOutcome, ApplyError> {
+        let started = Instant::now();
         let mut waited = Duration::ZERO;
-        let all: [&[Held]; 2] = [&batch.first, &batch.rest];
-        let mut part = Part { committed: &all, unsent: &all };
-        if !self.log_prepared(batch).await? {
-            return Ok(Committed::Nothing);
+        let all: [&[BudgetedTransaction]; 2] = [&batch.first, &batch.rest];
+        let mut part = CommitPart { committed: &all, unsent: &all };
+        if !self.log_xa_prepare(batch).await? {
+            return Ok(BatchOutcome::Returned);
         }
         let mut packets = Packets::default();
         let gtid = match self.shared.options.gtid {
@@ -253,7 +256,7 @@ impl Worker {
                 identity.iter().for_each(|identity| packets.push(identity.as_str()));
             }
         }
-        let Part { committed, unsent } = part;
+        let CommitPart { committed, unsent } = part;
         let has_run = unsent.iter().all(|part| part.is_empty());
         self.push_rows(unsent, committed, &mut packets)?;
         let end = end_of(committed);
@@ -267,7 +270,7 @@ impl Worker {
             }
             let wait = Instant::now();
             if !self.wait_until_acknowledged(end).await? {
-                return Ok(Committed::Nothing);
+                return Ok(BatchOutcome::Returned);
             }
             waited += wait.elapsed();
             commit_begun = Some(Instant::now());
@@ -280,35 +283,39 @@ impl Worker {
         let sent = Instant::now();
         self.writer.run_counted(packets).await?;
         self.writer.row_count().commit();
-        let commit = commit_begun.map_or_else(|| guessed(sent.elapsed()), |commit| commit.elapsed());
-        let timing = timing(begun.elapsed().saturating_sub(waited), commit);
-        Ok(if committed.len() == all.len() { Committed::All(timing) } else { Committed::First(timing) })
+        let commit = commit_begun.map_or_else(|| estimated_commit(sent.elapsed()), |commit| commit.elapsed());
+        let timing = timing(started.elapsed().saturating_sub(waited), commit);
+        Ok(if committed.len() == all.len() {
+            BatchOutcome::Committed(timing)
+        } else {
+            BatchOutcome::FirstCommitted(timing)
+        })
     }
 
     /// Waits for the turn of a batch whose first part has run; what is to be committed then, or else how it ended.
     async fn await_turn<'b>(
         &mut self,
-        batch: &Batch<Held>,
-        all: &'b [&'b [Held]; 2],
-    ) -> Result<ControlFlow<Committed, Part<'b>>, ApplyError> {
+        batch: &Batch<BudgetedTransaction>,
+        all: &'b [&'b [BudgetedTransaction]; 2],
+    ) -> Result<ControlFlow<BatchOutcome, CommitPart<'b>>, ApplyError> {
         use ControlFlow::{Break, Continue};
-        let turn = self.wait_turn_holding(batch).await;
+        let turn = self.wait_turn_or_yield(batch).await;
         Ok(match (turn, self.shared.options.commit_order) {
-            (Turn::Come, _) => Continue(Part { committed: all, unsent: &all[1..] }),
-            (Turn::Never, _) => Break(Committed::Nothing),
-            (Turn::GivesWay, CommitOrder::Independent) if batch.first.is_empty() => {
+            (TurnWait::Arrived, _) => Continue(CommitPart { committed: all, unsent: &all[1..] }),
+            (TurnWait::Cancelled, _) => Break(BatchOutcome::Returned),
+            (TurnWait::Yield, CommitOrder::Independent) if batch.first.is_empty() => {
                 self.roll_back().await?;
-                Break(Committed::First(Timing::default()))
+                Break(BatchOutcome::FirstCommitted(Timing::default()))
             }
-            (Turn::GivesWay, CommitOrder::Independent) => {
-                Continue(Part { committed: &all[..1], unsent: &[] })
+            (TurnWait::Yield, CommitOrder::Independent) => {
+                Continue(CommitPart { committed: &all[..1], unsent: &[] })
             }
-            (Turn::GivesWay, CommitOrder::Source) => {
+            (TurnWait::Yield, CommitOrder::Source) => {
                 // Everything again, alone.
                 self.roll_back().await?;
                 match self.wait_turn(batch).await {
-                    true => Continue(Part { committed: all, unsent: all }),
-                    false => Break(Committed::Nothing),
+                    true => Continue(CommitPart { committed: all, unsent: all }),
+                    false => Break(BatchOutcome::Returned),
                 }
             }
         })
@@ -320,7 +327,7 @@ impl Worker {
     /// gap: it then comes again, and the server passes over what it has.
     ///
     /// False if the log will not hold it.
-    async fn log_prepared(&mut self, batch: &Batch<Held>) -> Result<bool, ApplyError> {
+    async fn log_xa_prepare(&mut self, batch: &Batch<BudgetedTransaction>) -> Result<bool, ApplyError> {
         if self.shared.options.gtid != GtidMode::Preserve || self.shared.flavour != Flavour::MySql {
             return Ok(true);
         }
@@ -355,16 +362,16 @@ impl Worker {
 
     async fn unless_stopped(
         &self,
-        held: impl Future<Output = Result<bool, LogError>>,
+        wait: impl Future<Output = Result<bool, LogError>>,
     ) -> Result<bool, ApplyError> {
         // What is under way is finished first, unless the disk hangs.
         let stopped = async {
             self.shared.stop.cancelled().await;
-            tokio::time::sleep(SYNC_PATIENCE).await;
+            tokio::time::sleep(SYNC_WAIT_MAX).await;
         };
         tokio::select! {
             biased;
-            held = held => Ok(held?),
+            held = wait => Ok(held?),
             () = stopped => Ok(false),
         }
     }
@@ -373,51 +380,51 @@ impl Worker {
     /// is a row among them.
     fn push_rows(
         &mut self,
-        unsent: &[&[Held]],
-        committed: &[&[Held]],
+        unsent: &[&[BudgetedTransaction]],
+        committed: &[&[BudgetedTransaction]],
         packets: &mut Packets,
     ) -> Result<(), ApplyError> {
         if let Some(row) = &self.progress_row {
-            let (applied, gtid, time_us) = self.noted(committed);
-            let noted = ProgressRow::noted(&applied, &gtid, time_us);
-            return self.writer.push_rows_noted(changes(unsent), row, &noted, packets);
+            let (applied, gtid, time_us) = self.progress_after(committed);
+            let image = ProgressRow::image(&applied, &gtid, time_us);
+            return self.writer.push_rows_with_progress(changes(unsent), row, &image, packets);
         }
         self.writer.push_rows(changes(unsent), packets)
     }
 
     /// Holds the target to the rows that it was sent, of which `committed` has run and has not committed.
-    async fn check_rows(&mut self, committed: &[&[Held]]) -> Result<(), ApplyError> {
+    async fn check_rows(&mut self, committed: &[&[BudgetedTransaction]]) -> Result<(), ApplyError> {
         let checked = self.writer.check_rows().await;
         checked.map_err(|error| error.of_transaction(&newest_gtid(committed)))
     }
 
     /// Adds the note where it is a statement.
-    fn push_statements(&mut self, committed: &[&[Held]], packets: &mut Packets) {
+    fn push_statements(&mut self, committed: &[&[BudgetedTransaction]], packets: &mut Packets) {
         if self.progress_row.is_some() {
             return;
         }
         // What they count depends on what is there.
-        self.writer.row_count().lose();
+        self.writer.row_count().reset();
         if self.shared.options.tolerate_until.is_some() {
             for transaction in committed.iter().copied().flatten() {
                 packets.push(self.shared.claim.tolerated_statement(&transaction.gtid_text()));
             }
         }
-        packets.push(self.progress(committed, self.number));
+        packets.push(self.progress_statement(committed, self.number));
     }
 
     /// The statement that notes what is to be committed in a row of its own, and all that is known to be.
-    fn progress(&self, committed: &[&[Held]], row: usize) -> Vec<u8> {
-        let (applied, gtid, time_us) = self.noted(committed);
+    fn progress_statement(&self, committed: &[&[BudgetedTransaction]], row: usize) -> Vec<u8> {
+        let (applied, gtid, time_us) = self.progress_after(committed);
         self.shared.claim.progress_statement(row, &applied, &gtid, time_us)
     }
 
     /// What is applied once `committed` is; its newest transaction, and when the source has committed that.
-    fn noted(&self, committed: &[&[Held]]) -> (Vec<u8>, String, u64) {
+    fn progress_after(&self, committed: &[&[BudgetedTransaction]]) -> (Vec<u8>, String, u64) {
         let mut applied = self.shared.applied().clone();
-        let held = || committed.iter().copied().flatten();
-        joined(held().flat_map(|held| held.spans())).for_each(|span| applied.add(span));
-        let newest = held().max_by_key(|held| held.span);
+        let transactions = || committed.iter().copied().flatten();
+        joined(transactions().flat_map(|transaction| transaction.spans())).for_each(|span| applied.add(span));
+        let newest = transactions().max_by_key(|transaction| transaction.span);
         let (gtid, time_us) = match newest {
             Some(transaction) => (transaction.gtid_text(), transaction.commit_time_us),
             None => (String::new(), 0),
@@ -425,37 +432,37 @@ impl Worker {
         (applied.encode(), gtid, time_us)
     }
 
-    fn is_turn(&self, batch: &Batch<Held>) -> bool {
+    fn is_turn(&self, batch: &Batch<BudgetedTransaction>) -> bool {
         batch.commit_after.is_none_or(|before| *self.turn.borrow() >= before)
     }
 
     /// False if it will not come.
-    async fn wait_turn(&mut self, batch: &Batch<Held>) -> bool {
+    async fn wait_turn(&mut self, batch: &Batch<BudgetedTransaction>) -> bool {
         let Some(before) = batch.commit_after else { return true };
         tokio::select! {
             biased;
             // The sender lives as long as `shared`.
             _ = self.turn.wait_for(|turn| *turn >= before) => true,
-            () = self.shared.given_back.cancelled() => false,
+            () = self.shared.batch_returned.cancelled() => false,
         }
     }
 
     /// Waits, maybe with locks held.
-    async fn wait_turn_holding(&mut self, batch: &Batch<Held>) -> Turn {
-        let Some(before) = batch.commit_after else { return Turn::Come };
+    async fn wait_turn_or_yield(&mut self, batch: &Batch<BudgetedTransaction>) -> TurnWait {
+        let Some(before) = batch.commit_after else { return TurnWait::Arrived };
         let id = batch.id;
         tokio::select! {
             biased;
-            _ = self.turn.wait_for(|turn| *turn >= before) => Turn::Come,
-            () = self.shared.given_back.cancelled() => Turn::Never,
-            _ = self.give_way.wait_for(|head| head.is_some_and(|head| head < id)) => Turn::GivesWay,
+            _ = self.turn.wait_for(|turn| *turn >= before) => TurnWait::Arrived,
+            () = self.shared.batch_returned.cancelled() => TurnWait::Cancelled,
+            _ = self.yield_to.wait_for(|head| head.is_some_and(|head| head < id)) => TurnWait::Yield,
         }
     }
 }
 
 /// The row changes of transactions that hold nothing else.
-fn changes<'t>(parts: &[&'t [Held]]) -> impl Iterator<Item = &'t RowChanges> {
-    parts.iter().copied().flatten().flat_map(|held| row_changes(held))
+fn changes<'t>(parts: &[&'t [BudgetedTransaction]]) -> impl Iterator<Item = &'t RowChanges> {
+    parts.iter().copied().flatten().flat_map(|transaction| row_changes(transaction))
 }
 
 /// The row changes of a transaction that holds nothing else.
@@ -468,37 +475,37 @@ fn row_changes(transaction: &Transaction) -> &[RowChanges] {
 
 /// The oldest transaction of a batch, which is the only one where each stands under its own GTID. It may have to wait for its
 /// turn.
-fn oldest(batch: &Batch<Held>) -> Option<&Held> {
+fn oldest(batch: &Batch<BudgetedTransaction>) -> Option<&BudgetedTransaction> {
     batch.first.iter().chain(&batch.rest).next()
 }
 
 /// Up to where the log holds transactions.
-fn end_of(held: &[&[Held]]) -> LogPosition {
-    let ends = held.iter().copied().flatten().map(|held| held.span.end);
+fn end_of(transactions: &[&[BudgetedTransaction]]) -> LogPosition {
+    let ends = transactions.iter().copied().flatten().map(|transaction| transaction.span.end);
     ends.max().unwrap_or(LogPosition::ZERO)
 }
 
 /// The newest transaction.
-fn newest_gtid(held: &[&[Held]]) -> String {
-    let newest = held.iter().copied().flatten().max_by_key(|held| held.span);
-    newest.map(|held| held.gtid_text()).unwrap_or_default()
+fn newest_gtid(transactions: &[&[BudgetedTransaction]]) -> String {
+    let newest = transactions.iter().copied().flatten().max_by_key(|transaction| transaction.span);
+    newest.map(|transaction| transaction.gtid_text()).unwrap_or_default()
 }
 
 /// Whether a ROLLBACK undoes all of it: tables without transactions take rows for good at once.
-fn is_undoable(batch: &Batch<Held>) -> bool {
-    let mut changes = batch.first.iter().chain(&batch.rest).flat_map(|held| row_changes(held));
+fn is_transactional(batch: &Batch<BudgetedTransaction>) -> bool {
+    let mut changes = batch.first.iter().chain(&batch.rest).flat_map(|transaction| row_changes(transaction));
     changes.all(|changes| changes.table.target.transactional)
 }
 
 /// The transaction of a batch that is more than rows in memory.
-fn by_itself(batch: &Batch<Held>) -> Option<&Held> {
+fn statement_transaction(batch: &Batch<BudgetedTransaction>) -> Option<&BudgetedTransaction> {
     let only = oldest(batch)?;
     matches!(only.content, Content::Steps(_) | Content::Streamed { .. }).then_some(only)
 }
 
 /// How long a commit took that was sent in one packet with other statements, or by whoever runs statements: most of the time, as such
 /// packets are small.
-fn guessed(packet: Duration) -> Duration {
+fn estimated_commit(packet: Duration) -> Duration {
     packet * 3 / 4
 }
 

@@ -20,7 +20,7 @@ use super::rows::{Reader, Session};
 use super::still::hold_still;
 use super::stretch::{self, Common, FIRST_EVENT_OFFSET, Stretch, is_apart};
 use super::tail::{self, Tail};
-use crate::channel::text::quote;
+use crate::channel::sql_literal::quote;
 use crate::error::ApplyError;
 use crate::transaction::RowChanges;
 

@@ -6,7 +6,7 @@
 //! and the last: each row is written last as it is to be in the end, and what a write has pushed away on its way, because it
 //! had a value that must be unique, has had that value at another moment, and is written later itself.
 //!
-//! [`Writer::open_idempotent`]: crate::channel::writer::Writer::open_idempotent
+//! [`Writer::open_idempotent`]: crate::channel::row_writer::RowWriter::open_idempotent
 
 use bytes::{Bytes, BytesMut};
 use smallvec::smallvec;

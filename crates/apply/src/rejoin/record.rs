@@ -4,7 +4,7 @@ use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
-use crate::channel::text::quote;
+use crate::channel::sql_literal::quote;
 use crate::error::ApplyError;
 
 const SCHEMA: [&str; 2] = [

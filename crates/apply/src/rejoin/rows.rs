@@ -11,9 +11,9 @@ use tailwater_wire::event::RowsKind;
 use crate::catalogue::Catalogue;
 use crate::channel::options::ChannelOptions;
 use crate::channel::packets::Packets;
+use crate::channel::row_writer::RowWriter;
+use crate::channel::sql_literal::quote;
 use crate::channel::statement_filter::OWN_SCHEMA;
-use crate::channel::text::quote;
-use crate::channel::writer::Writer;
 use crate::decode::{DecodeLimits, Decoded, Decoder, OldTimeDigits, Tables};
 use crate::error::ApplyError;
 use crate::filter::{FilterError, Route};
@@ -117,13 +117,13 @@ impl Reader {
 
 /// A session that logs nothing, and writes rows over what is there.
 pub(super) struct Session {
-    writer: Writer,
+    writer: RowWriter,
 }
 
 impl Session {
     pub(super) async fn open(server: &ConnectOptions) -> Result<Self, ApplyError> {
         let options = ChannelOptions::new(NAME, server.clone());
-        Ok(Self { writer: Writer::open_idempotent(&options).await? })
+        Ok(Self { writer: RowWriter::open_idempotent(&options).await? })
     }
 
     /// The connection, for statements that stand between.

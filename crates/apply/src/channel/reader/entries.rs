@@ -3,7 +3,7 @@
 use tailwater_log::{LogEntry, LogHandle, LogPosition, LogReader};
 use tailwater_wire::event::EventType;
 
-use crate::channel::gtids::FIRST_EVENT_OFFSET;
+use crate::channel::target_gtids::FIRST_EVENT_OFFSET;
 use crate::error::ApplyError;
 
 /// The format description that is in force at `low`: that of its segment.
@@ -27,11 +27,11 @@ pub(super) fn format_description(log: &LogHandle, low: LogPosition) -> Result<Op
     Ok(None)
 }
 
-/// A reader that has just given `entry`, which was read before and [is durable](super::Reader::wait_until_durable) now.
+/// A reader that has just given `entry`, which was read before and [is durable](super::ChannelReader::wait_until_durable) now.
 ///
 /// # Errors
 /// [`ApplyError::Record`] if something else stands there; [`ApplyError::Log`].
-pub(super) fn again(log: &LogHandle, entry: &LogEntry, channel: &str) -> Result<LogReader, ApplyError> {
+pub(super) fn reopen(log: &LogHandle, entry: &LogEntry, channel: &str) -> Result<LogReader, ApplyError> {
     let mut reader = log.reader(entry.position)?;
     if reader.try_next()?.as_ref() == Some(entry) {
         return Ok(reader);

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tracing::info;
 
 use super::digit_effect::{DigitEffect, LoggedDefinition};
-use super::{Reader, at};
+use super::{ChannelReader, at};
 use crate::decode::DeclaredColumns;
 use crate::error::ApplyError;
 use crate::source_catalogue::SourceTable;
@@ -41,7 +41,7 @@ pub(super) struct DefinitionScan {
     found: Vec<(LogPosition, String, LoggedDefinition)>,
 }
 
-impl Reader {
+impl ChannelReader {
     /// Asks the source for the columns of one of its tables, of which `entry` has rows.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl Reader {
         table: &str,
     ) -> Result<(), ApplyError> {
         // What was read before need not wait for it.
-        self.hand_on().await;
+        self.flush().await;
         let gtid = entry.gtid.as_ref().map_or_else(|| "without GTID".to_owned(), ToString::to_string);
         let name = format!("{schema}.{table}");
         let unavailable =

@@ -5,25 +5,25 @@ use tailwater_log::{LogEntry, LogReader};
 use tailwater_wire::event::EventHeader;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
-use super::{Reader, entries};
-use crate::channel::statement_filter::filtered;
+use super::{ChannelReader, entries};
+use crate::channel::statement_filter::filter_step;
 use crate::decode::{OpeningReader, Read, TransactionReader};
 use crate::error::ApplyError;
 use crate::transaction::{Content, Step};
 
-/// Steps of a streamed transaction that wait to be written. Each holds one event.
+/// StepReceiver of a streamed transaction that wait to be written. Each holds one event.
 const STREAMED_STEPS_MAX: usize = 256;
 
 /// What the steps that wait, and the one that is written, hold in memory, in bytes. Behind a step that holds as much by
 /// itself nothing is read before it is written, so that there is one such at a time.
 pub(super) const STREAMED_BYTES_MAX: usize = 4 << 20;
 
-/// Steps of a transaction that is too large to be held.
-pub(in crate::channel) type Steps = mpsc::Receiver<Streamed>;
+/// StepReceiver of a transaction that is too large to be held.
+pub(in crate::channel) type StepReceiver = mpsc::Receiver<StreamedStep>;
 
 /// A part of a transaction that is streamed.
 #[derive(Debug)]
-pub(in crate::channel) enum Streamed {
+pub(in crate::channel) enum StreamedStep {
     /// The next step; `done` is told when it has run. `memory` goes with it.
     Step { step: Box<Step>, done: Option<oneshot::Sender<()>>, memory: OwnedSemaphorePermit },
     /// That was the last. Without this, the rest could not be read.
@@ -31,18 +31,18 @@ pub(in crate::channel) enum Streamed {
 }
 
 /// Where the steps of one transaction go through.
-pub(super) fn steps() -> (mpsc::Sender<Streamed>, Steps) {
+pub(super) fn steps() -> (mpsc::Sender<StreamedStep>, StepReceiver) {
     mpsc::channel(STREAMED_STEPS_MAX)
 }
 
-impl Reader {
+impl ChannelReader {
     /// Reads a transaction, which is durable, once more and gives its steps to `out`.
     pub(super) async fn stream(
         &mut self,
         entry: &LogEntry,
-        out: mpsc::Sender<Streamed>,
+        out: mpsc::Sender<StreamedStep>,
     ) -> Result<(), ApplyError> {
-        let mut log = entries::again(&self.setup.log, entry, &self.setup.shared.options.name)?;
+        let mut log = entries::reopen(&self.setup.log, entry, &self.setup.shared.options.name)?;
         let mut transaction = TransactionReader::new(entry);
         while let Some(header) = log.next_event()? {
             transaction.event(whole_event(&mut log, &header)?);
@@ -52,7 +52,7 @@ impl Reader {
             }
         }
         // Who does not take it any more has failed, and says so.
-        let _ = out.send(Streamed::End).await;
+        let _ = out.send(StreamedStep::End).await;
         Ok(())
     }
 
@@ -61,7 +61,7 @@ impl Reader {
         &mut self,
         entry: &LogEntry,
         transaction: &mut TransactionReader,
-        out: &mpsc::Sender<Streamed>,
+        out: &mpsc::Sender<StreamedStep>,
     ) -> Result<bool, ApplyError> {
         loop {
             match transaction.read(&mut self.decoder, &mut self.target)? {
@@ -86,10 +86,10 @@ impl Reader {
         &mut self,
         entry: &LogEntry,
         step: Step,
-        out: &mpsc::Sender<Streamed>,
+        out: &mpsc::Sender<StreamedStep>,
     ) -> Result<bool, ApplyError> {
         let gtid = entry.gtid.as_ref().map_or_else(String::new, ToString::to_string);
-        let Some(step) = filtered(self.target.filters(), step, &gtid)? else { return Ok(true) };
+        let Some(step) = filter_step(self.target.filters(), step, &gtid)? else { return Ok(true) };
         let defines = matches!(&step, Step::Statement(statement) if !statement.dml);
         let bytes = match &step {
             Step::Rows(changes) => changes.images.len(),
@@ -98,7 +98,7 @@ impl Reader {
         let memory = self.streamed.reserve(bytes).await?;
         let (done, ran) = oneshot::channel();
         let done = defines.then_some(done);
-        if out.send(Streamed::Step { step: Box::new(step), done, memory }).await.is_err() {
+        if out.send(StreamedStep::Step { step: Box::new(step), done, memory }).await.is_err() {
             return Ok(false);
         }
         // The rows behind it are of a table that it makes, which must be there before they are decoded.
@@ -118,7 +118,7 @@ impl Reader {
 
     /// What part of an XA transaction it is that is too large to be held, if it is one. It has to be durable.
     pub(super) fn xa_content(&self, entry: &LogEntry) -> Result<Option<Content>, ApplyError> {
-        let mut log = entries::again(&self.setup.log, entry, &self.setup.shared.options.name)?;
+        let mut log = entries::reopen(&self.setup.log, entry, &self.setup.shared.options.name)?;
         let mut opening = OpeningReader::new(entry);
         while let Some(header) = log.next_event()?.filter(|_| !opening.is_over()) {
             if opening.wants(&header) {

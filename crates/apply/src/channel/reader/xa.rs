@@ -7,25 +7,25 @@ use tailwater_log::{LogEntry, LogPosition};
 use tailwater_wire::event::FormatDescription;
 use tracing::debug;
 
-use super::{Reader, entries};
+use super::{ChannelReader, entries};
 use crate::decode::Decoded;
 use crate::error::ApplyError;
 use crate::transaction::{Content, Prepared, Span, Transaction};
 use crate::writeset::Writeset;
 
 /// XA transactions that were prepared and not completed yet, by their XIDs.
-pub(super) type Open = HashMap<Vec<u8>, Waiting>;
+pub(super) type PreparedXas = HashMap<Vec<u8>, PreparedXa>;
 
 /// A prepared XA transaction.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct PreparedXa {
     span: Span,
-    source: Source,
+    source: RowSource,
 }
 
 /// Where the rows of a transaction stand.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct RowSource {
     /// The entry that they are in.
     pub(super) entry: LogEntry,
     /// By what they are to be read, if it is not what is in force now: the source may have changed the format of its events,
@@ -33,14 +33,14 @@ pub(super) struct Source {
     pub(super) format: Option<FormatDescription>,
 }
 
-impl Reader {
+impl ChannelReader {
     /// Up to where the log has to be durable before [`Self::hold_xa`] and what comes behind it: what they read once more may be
     /// other bytes if it is not.
-    pub(super) fn read_again_until(&self, transaction: &Transaction) -> LogPosition {
+    pub(super) fn rereads_until(&self, transaction: &Transaction) -> LogPosition {
         match &transaction.content {
             Content::Streamed { .. } => transaction.span.end,
             Content::XaCommit { xid } => {
-                self.prepared.get(xid).map_or(LogPosition::ZERO, |held| held.span.end)
+                self.prepared.get(xid).map_or(LogPosition::ZERO, |prepared| prepared.span.end)
             }
             _ => LogPosition::ZERO,
         }
@@ -48,31 +48,31 @@ impl Reader {
 
     /// Holds what is prepared, and gives what completes it all that it completes; `None` for what is held. With where its rows
     /// stand.
-    pub(super) async fn hold_xa(
+    pub(super) async fn track_xa(
         &mut self,
         entry: &LogEntry,
         mut transaction: Transaction,
-    ) -> Result<Option<(Transaction, Source)>, ApplyError> {
+    ) -> Result<Option<(Transaction, RowSource)>, ApplyError> {
         if matches!(transaction.content, Content::Streamed { .. })
             && let Some(content) = self.xa_content(entry)?
         {
             (transaction.content, transaction.writeset) = (content, Writeset::default());
         }
-        let mut source = Source { entry: entry.clone(), format: None };
+        let mut source = RowSource { entry: entry.clone(), format: None };
         match &transaction.content {
             Content::XaPrepare { xid } => {
                 debug!(gtid = transaction.gtid_text(), "an XA transaction is held until it is completed");
                 source.format = Some(self.decoder.format().clone());
-                self.prepared.insert(xid.clone(), Waiting { span: transaction.span, source });
+                self.prepared.insert(xid.clone(), PreparedXa { span: transaction.span, source });
                 return Ok(None);
             }
             Content::XaRollback { xid } => {
-                transaction.prepared = self.prepared.remove(xid).map(|held| prepared(&held));
+                transaction.prepared = self.prepared.remove(xid).map(|xa| completed(&xa));
                 transaction.content = Content::Rows(Vec::new());
                 transaction.writeset.barrier = false;
             }
             Content::XaCommit { xid } => {
-                let Some(mut held) = self.prepared.remove(xid) else {
+                let Some(mut xa) = self.prepared.remove(xid) else {
                     return Err(ApplyError::Unsupported {
                         gtid: transaction.gtid_text(),
                         what: format!("XA COMMIT {}", String::from_utf8_lossy(xid)),
@@ -81,11 +81,11 @@ impl Reader {
                             .to_owned(),
                     });
                 };
-                self.swap_format(&mut held.source);
-                let completed = self.complete(&held, &mut transaction).await;
-                self.swap_format(&mut held.source);
+                self.swap_format(&mut xa.source);
+                let completed = self.read_prepared_rows(&xa, &mut transaction).await;
+                self.swap_format(&mut xa.source);
                 completed?;
-                source = held.source;
+                source = xa.source;
             }
             Content::Rows(_) | Content::Steps(_) | Content::Streamed { .. } => {}
         }
@@ -94,10 +94,10 @@ impl Reader {
 
     /// What prepared the XA transaction that `entry` completes, if it is held: it is no longer. What cannot be read completes
     /// none.
-    pub(super) fn let_go(&mut self, entry: &LogEntry) -> Option<Prepared> {
+    pub(super) fn forget_prepared(&mut self, entry: &LogEntry) -> Option<Prepared> {
         match self.xa_content(entry) {
             Ok(Some(Content::XaCommit { xid } | Content::XaRollback { xid })) => {
-                self.prepared.remove(&xid).map(|held| prepared(&held))
+                self.prepared.remove(&xid).map(|xa| completed(&xa))
             }
             Ok(_) => None,
             Err(error) => {
@@ -108,22 +108,26 @@ impl Reader {
     }
 
     /// Exchanges what events are read by for what those of `source` are to be read by; once more, and it is as before.
-    pub(super) fn swap_format(&mut self, source: &mut Source) {
+    pub(super) fn swap_format(&mut self, source: &mut RowSource) {
         if let Some(format) = &mut source.format {
             self.decoder.swap_format(format);
         }
     }
 
     /// Gives `transaction`, which commits it, what an XA transaction did when it was prepared.
-    async fn complete(&mut self, held: &Waiting, transaction: &mut Transaction) -> Result<(), ApplyError> {
-        let Waiting { span, source: Source { entry, .. } } = held;
-        let mut log = entries::again(&self.setup.log, entry, &self.setup.shared.options.name)?;
+    async fn read_prepared_rows(
+        &mut self,
+        xa: &PreparedXa,
+        transaction: &mut Transaction,
+    ) -> Result<(), ApplyError> {
+        let PreparedXa { span, source: RowSource { entry, .. } } = xa;
+        let mut log = entries::reopen(&self.setup.log, entry, &self.setup.shared.options.name)?;
         let large = entry.length > self.setup.shared.options.transaction_bytes_max;
         let bytes = if large { Bytes::new() } else { log.read_entry(0)? };
         loop {
             match self.decoder.xa_rows(entry, *span, bytes.clone(), &mut self.target)? {
                 Decoded::Transaction(rows) => {
-                    transaction.prepared = Some(prepared(held));
+                    transaction.prepared = Some(completed(xa));
                     transaction.content = rows.content;
                     transaction.writeset = rows.writeset;
                     transaction.memory_bytes += rows.memory_bytes;
@@ -137,6 +141,6 @@ impl Reader {
 }
 
 /// What it is to the transaction that completes it.
-fn prepared(held: &Waiting) -> Prepared {
-    Prepared { span: held.span, gtid: held.source.entry.gtid.clone() }
+fn completed(xa: &PreparedXa) -> Prepared {
+    Prepared { span: xa.span, gtid: xa.source.entry.gtid.clone() }
 }

@@ -5,38 +5,42 @@ use std::sync::Arc;
 
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
-use super::stream::Steps;
+use super::stream::StepReceiver;
 use crate::error::ApplyError;
 use crate::transaction::Transaction;
 
-/// Memory is counted in pieces of this many bytes.
+/// MemoryBudget is counted in pieces of this many bytes.
 const PERMIT_BYTES: usize = 1024;
 
 /// A part of all memory is reserved at once: once all is taken, whoever waits goes on when there is room for many
 /// transactions again, and not for one after the other as they are done.
-const AHEAD_PART: usize = 16;
+const RESERVE_FRACTION: usize = 16;
 
 /// A transaction and the memory it holds.
 #[derive(Debug)]
-pub(in crate::channel) struct Held {
+pub(in crate::channel) struct BudgetedTransaction {
     transaction: Arc<Transaction>,
     /// Of one that is streamed, its steps as they are read.
-    steps: Option<Mutex<Steps>>,
+    steps: Option<Mutex<StepReceiver>>,
     _memory: OwnedSemaphorePermit,
 }
 
-impl Held {
-    pub(super) fn new(transaction: Transaction, steps: Option<Steps>, memory: OwnedSemaphorePermit) -> Self {
+impl BudgetedTransaction {
+    pub(super) fn new(
+        transaction: Transaction,
+        steps: Option<StepReceiver>,
+        memory: OwnedSemaphorePermit,
+    ) -> Self {
         Self { transaction: Arc::new(transaction), steps: steps.map(Mutex::new), _memory: memory }
     }
 
     /// Its steps, if it is streamed. They come only once.
-    pub(in crate::channel) fn steps(&self) -> Option<&Mutex<Steps>> {
+    pub(in crate::channel) fn steps(&self) -> Option<&Mutex<StepReceiver>> {
         self.steps.as_ref()
     }
 }
 
-impl Deref for Held {
+impl Deref for BudgetedTransaction {
     type Target = Arc<Transaction>;
 
     fn deref(&self) -> &Arc<Transaction> {
@@ -46,17 +50,17 @@ impl Deref for Held {
 
 /// The memory for all transactions of a channel. One that is larger than all of it takes all of it.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct MemoryBudget {
     free: Arc<Semaphore>,
     permits_max: usize,
     /// Reserved for what comes next.
-    ahead: Option<OwnedSemaphorePermit>,
+    reserve: Option<OwnedSemaphorePermit>,
 }
 
-impl Memory {
+impl MemoryBudget {
     pub(super) fn new(bytes_max: usize) -> Self {
         let permits_max = (bytes_max / PERMIT_BYTES).clamp(1, Semaphore::MAX_PERMITS);
-        Self { free: Arc::new(Semaphore::new(permits_max)), permits_max, ahead: None }
+        Self { free: Arc::new(Semaphore::new(permits_max)), permits_max, reserve: None }
     }
 
     fn permits(&self, bytes: usize) -> u32 {
@@ -67,13 +71,13 @@ impl Memory {
     /// So many bytes, if they are free.
     pub(super) fn try_reserve(&mut self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let permits = self.permits(bytes);
-        if let Some(reserved) = self.of_ahead(permits) {
+        if let Some(reserved) = self.from_reserve(permits) {
             return Some(reserved);
         }
-        self.ahead = None;
-        let ahead = Arc::clone(&self.free).try_acquire_many_owned(self.with_ahead(permits));
-        self.ahead = Some(ahead.ok()?);
-        self.of_ahead(permits)
+        self.reserve = None;
+        let reserve_ahead = Arc::clone(&self.free).try_acquire_many_owned(self.with_reserve(permits));
+        self.reserve = Some(reserve_ahead.ok()?);
+        self.from_reserve(permits)
     }
 
     /// So many bytes, once they are free.
@@ -85,19 +89,19 @@ impl Memory {
             return Ok(reserved);
         }
         let permits = self.permits(bytes);
-        let ahead = Arc::clone(&self.free).acquire_many_owned(self.with_ahead(permits)).await;
-        self.ahead = ahead.ok();
+        let reserve_ahead = Arc::clone(&self.free).acquire_many_owned(self.with_reserve(permits)).await;
+        self.reserve = reserve_ahead.ok();
         // The semaphore is never closed.
         let stopped = || ApplyError::Start { reason: "its reader was stopped".to_owned() };
-        self.of_ahead(permits).ok_or_else(stopped)
+        self.from_reserve(permits).ok_or_else(stopped)
     }
 
-    fn with_ahead(&self, permits: u32) -> u32 {
-        permits.max(u32::try_from(self.permits_max / AHEAD_PART).unwrap_or(u32::MAX))
+    fn with_reserve(&self, permits: u32) -> u32 {
+        permits.max(u32::try_from(self.permits_max / RESERVE_FRACTION).unwrap_or(u32::MAX))
     }
 
-    fn of_ahead(&mut self, permits: u32) -> Option<OwnedSemaphorePermit> {
-        self.ahead.as_mut()?.split(permits as usize)
+    fn from_reserve(&mut self, permits: u32) -> Option<OwnedSemaphorePermit> {
+        self.reserve.as_mut()?.split(permits as usize)
     }
 }
 
@@ -107,7 +111,7 @@ mod tests {
 
     #[test]
     fn what_is_too_large_for_the_memory_takes_all_of_it() {
-        let mut memory = Memory::new(10 * PERMIT_BYTES);
+        let mut memory = MemoryBudget::new(10 * PERMIT_BYTES);
         let small = memory.try_reserve(1).expect("it is free");
         assert!(memory.try_reserve(usize::MAX).is_none());
         drop(small);
@@ -119,9 +123,9 @@ mod tests {
 
     #[test]
     fn once_all_is_taken_there_is_no_more_before_much_is_free() {
-        let mut memory = Memory::new(AHEAD_PART * 4 * PERMIT_BYTES);
+        let mut memory = MemoryBudget::new(RESERVE_FRACTION * 4 * PERMIT_BYTES);
         let mut taken: Vec<_> = std::iter::from_fn(|| memory.try_reserve(PERMIT_BYTES)).collect();
-        assert_eq!(taken.len(), AHEAD_PART * 4);
+        assert_eq!(taken.len(), RESERVE_FRACTION * 4);
         taken.truncate(taken.len() - 3);
         assert!(memory.try_reserve(PERMIT_BYTES).is_none());
         taken.pop();

@@ -7,70 +7,76 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
-use super::reader::Held;
-use super::worker::{Committed, Shared, Worker};
+use super::reader::BudgetedTransaction;
+use super::worker::{ApplyWorker, BatchOutcome, ChannelShared};
 use crate::error::ApplyError;
 use crate::scheduler::{Batch, BatchId};
 
 /// A batch whose turn it is may be held up by one behind it, which holds a lock that it needs and waits for it: those behind
 /// let go if it takes eight times as long as batches did on average, but no sooner than this. In the source's order what they
 /// have done is then lost, and a target that is busy must not lose it.
-const PATIENCE_MIN: Duration = Duration::from_millis(250);
+const STALL_AFTER_MIN: Duration = Duration::from_millis(250);
 /// And no later than this.
-const PATIENCE_MAX: Duration = Duration::from_secs(5);
+const STALL_AFTER_MAX: Duration = Duration::from_secs(5);
 
 /// How often it is worth looking.
-pub(super) const LOOK: Duration = Duration::from_millis(60);
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(60);
 
 /// A batch, and what became of it.
-pub(super) type Outcome = (Batch<Held>, Result<Committed, ApplyError>);
+pub(super) type BatchResult = (Batch<BudgetedTransaction>, Result<BatchOutcome, ApplyError>);
 
 /// A worker that has died; with what it died of, if that is known.
 #[derive(Debug, thiserror::Error)]
 #[error("a worker has died{}", .0.as_ref().map(|error| format!(": {error}")).unwrap_or_default())]
-pub(super) struct Dead(Option<JoinError>);
+pub(super) struct DeadWorker(Option<JoinError>);
 
 /// All workers of a run, each a task with a connection of its own. They end with it.
-pub(super) struct Crew {
-    workers: Vec<mpsc::Sender<Batch<Held>>>,
+pub(super) struct WorkerPool {
+    workers: Vec<mpsc::Sender<Batch<BudgetedTransaction>>>,
     idle: Vec<usize>,
     running: BTreeSet<BatchId>,
-    head: Head,
-    outcomes: mpsc::Receiver<(usize, Outcome)>,
+    oldest: OldestBatch,
+    results: mpsc::Receiver<(usize, BatchResult)>,
     tasks: JoinSet<()>,
 }
 
-impl Crew {
+impl WorkerPool {
     /// Connects as many as the options say, all at once.
     ///
     /// # Errors
     /// [`ApplyError::Session`]; [`ApplyError::Fault`].
-    pub(super) async fn connect(shared: &Arc<Shared>) -> Result<Self, ApplyError> {
+    pub(super) async fn connect(shared: &Arc<ChannelShared>) -> Result<Self, ApplyError> {
         let mut connecting = JoinSet::new();
         for number in 0..shared.options.workers.max(1) {
-            connecting.spawn(Worker::connect(number, Arc::clone(shared)));
+            connecting.spawn(ApplyWorker::connect(number, Arc::clone(shared)));
         }
         let mut workers = Vec::with_capacity(connecting.len());
         while let Some(connected) = connecting.join_next().await {
             let channel = || shared.options.name.clone();
-            let dead = |error| ApplyError::Fault { channel: channel(), what: Dead(Some(error)).to_string() };
+            let dead =
+                |error| ApplyError::Fault { channel: channel(), what: DeadWorker(Some(error)).to_string() };
             workers.push(connected.map_err(dead)??);
         }
-        Ok(Self::of(workers, work))
+        Ok(Self::spawn(workers, run_worker))
     }
 
     /// One task for each worker.
-    fn of<W, F>(
-        crew: Vec<W>,
-        work: impl Fn(usize, W, mpsc::Receiver<Batch<Held>>, mpsc::Sender<(usize, Outcome)>) -> F,
+    fn spawn<W, F>(
+        pool: Vec<W>,
+        work: impl Fn(
+            usize,
+            W,
+            mpsc::Receiver<Batch<BudgetedTransaction>>,
+            mpsc::Sender<(usize, BatchResult)>,
+        ) -> F,
     ) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let (sender, outcomes) = mpsc::channel(crew.len());
+        let (sender, results) = mpsc::channel(pool.len());
         let mut tasks = JoinSet::new();
-        let mut workers = Vec::with_capacity(crew.len());
-        for (number, worker) in crew.into_iter().enumerate() {
+        let mut workers = Vec::with_capacity(pool.len());
+        for (number, worker) in pool.into_iter().enumerate() {
             let (batches, received) = mpsc::channel(1);
             tasks.spawn(work(number, worker, received, sender.clone()));
             workers.push(batches);
@@ -79,8 +85,8 @@ impl Crew {
             idle: (0..workers.len()).collect(),
             workers,
             running: BTreeSet::new(),
-            head: Head::default(),
-            outcomes,
+            oldest: OldestBatch::default(),
+            results,
             tasks,
         }
     }
@@ -101,10 +107,10 @@ impl Crew {
     }
 
     /// Gives a batch to one that [is idle](Self::has_idle).
-    pub(super) async fn give(&mut self, batch: Batch<Held>) {
+    pub(super) async fn submit(&mut self, batch: Batch<BudgetedTransaction>) {
         let Some(worker) = self.idle.pop() else { return };
         self.running.insert(batch.id);
-        self.head.is_now(self.running.first().copied(), Instant::now());
+        self.oldest.set(self.running.first().copied(), Instant::now());
         // One that is idle has room for one, and lives as long as this.
         let _ = self.workers[worker].send(batch).await;
     }
@@ -112,68 +118,69 @@ impl Crew {
     /// Waits for the next batch that has ended. Nothing is lost if it is not waited for to the end.
     ///
     /// # Errors
-    /// [`Dead`] if a worker has died, and its batch with it.
-    pub(super) async fn outcome(&mut self) -> Result<Outcome, Dead> {
-        let (worker, outcome) = tokio::select! {
+    /// [`DeadWorker`] if a worker has died, and its batch with it.
+    pub(super) async fn next_result(&mut self) -> Result<BatchResult, DeadWorker> {
+        let (worker, result) = tokio::select! {
             biased;
-            Some(outcome) = self.outcomes.recv() => outcome,
+            Some(result) = self.results.recv() => result,
             // As long as this lives they end in no other way.
-            ended = self.tasks.join_next() => return Err(Dead(ended.and_then(Result::err))),
+            ended = self.tasks.join_next() => return Err(DeadWorker(ended.and_then(Result::err))),
         };
         self.idle.push(worker);
-        self.running.remove(&outcome.0.id);
-        self.head.is_now(self.running.first().copied(), Instant::now());
-        Ok(outcome)
+        self.running.remove(&result.0.id);
+        self.oldest.set(self.running.first().copied(), Instant::now());
+        Ok(result)
     }
 
     /// The oldest batch, if it takes much longer than those before it did, and others behind it may be why.
-    pub(super) fn held_up(&self) -> Option<BatchId> {
-        self.head.held_up(Instant::now()).filter(|_| self.running.len() > 1)
+    pub(super) fn stalled_batch(&self) -> Option<BatchId> {
+        self.oldest.stalled_batch(Instant::now()).filter(|_| self.running.len() > 1)
     }
 
     /// Whether the oldest batch takes much longer than those before it did.
-    pub(super) fn is_held_up(&self) -> bool {
-        self.head.held_up(Instant::now()).is_some()
+    pub(super) fn has_stalled(&self) -> bool {
+        self.oldest.stalled_batch(Instant::now()).is_some()
     }
 }
 
 /// The oldest batch that runs, and how long batches are that.
 #[derive(Debug, Default)]
-struct Head {
-    now: Option<(BatchId, Instant)>,
+struct OldestBatch {
+    current: Option<(BatchId, Instant)>,
     /// On average, the last ones counting for more; `None` before the first has ended.
     average: Option<Duration>,
 }
 
-impl Head {
-    fn is_now(&mut self, id: Option<BatchId>, at: Instant) {
-        if self.now.map(|(id, _)| id) == id {
+impl OldestBatch {
+    fn set(&mut self, id: Option<BatchId>, at: Instant) {
+        if self.current.map(|(id, _)| id) == id {
             return;
         }
-        if let Some((_, since)) = self.now {
+        if let Some((_, since)) = self.current {
             let took = at.saturating_duration_since(since);
             self.average = Some(self.average.map_or(took, |average| (average * 7 + took) / 8));
         }
-        self.now = id.map(|id| (id, at));
+        self.current = id.map(|id| (id, at));
     }
 
-    fn held_up(&self, at: Instant) -> Option<BatchId> {
-        let (id, since) = self.now?;
-        let patience =
-            self.average.map_or(PATIENCE_MAX, |average| (average * 8).clamp(PATIENCE_MIN, PATIENCE_MAX));
-        (at.saturating_duration_since(since) > patience).then_some(id)
+    fn stalled_batch(&self, at: Instant) -> Option<BatchId> {
+        let (id, since) = self.current?;
+        let limit = self
+            .average
+            .map_or(STALL_AFTER_MAX, |average| (average * 8).clamp(STALL_AFTER_MIN, STALL_AFTER_MAX));
+        (at.saturating_duration_since(since) > limit).then_some(id)
     }
 }
 
-async fn work(
+async fn run_worker(
     number: usize,
-    mut worker: Worker,
-    mut batches: mpsc::Receiver<Batch<Held>>,
-    outcomes: mpsc::Sender<(usize, Outcome)>,
+    mut worker: ApplyWorker,
+    mut batches: mpsc::Receiver<Batch<BudgetedTransaction>>,
+    results: mpsc::Sender<(usize, BatchResult)>,
 ) {
     while let Some(batch) = batches.recv().await {
         let result = worker.apply(&batch).await;
-        if outcomes.send((number, (batch, result))).await.is_err() {
+        if results.send((number, (batch, result))).await.is_err() {
             return;
         }
     }
@@ -185,10 +192,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_worker_that_dies_is_told() {
-        let mut crew = Crew::of(vec!["one", "two"], |_, name, mut batches, outcomes| async move {
+        let mut pool = WorkerPool::spawn(vec!["one", "two"], |_, name, mut batches, results| async move {
             while let Some(batch) = batches.recv().await {
                 assert!(name == "one", "cannot go on");
-                if outcomes.send((0, (batch, Ok(Committed::Nothing)))).await.is_err() {
+                if results.send((0, (batch, Ok(BatchOutcome::Returned)))).await.is_err() {
                     return;
                 }
             }
@@ -201,11 +208,11 @@ mod tests {
             in_turn: false,
             alone: false,
         };
-        crew.give(batch(1)).await;
-        let dead = crew.outcome().await.expect_err("the last to come is the first to work").to_string();
+        pool.submit(batch(1)).await;
+        let dead = pool.next_result().await.expect_err("the last to come is the first to work").to_string();
         assert!(dead.starts_with("a worker has died: ") && dead.contains("cannot go on"), "{dead}");
-        crew.give(batch(2)).await;
-        let (batch, _) = crew.outcome().await.expect("the other one lives");
+        pool.submit(batch(2)).await;
+        let (batch, _) = pool.next_result().await.expect("the other one lives");
         assert_eq!(batch.id, BatchId(2));
     }
 
@@ -213,20 +220,23 @@ mod tests {
     fn who_takes_longer_than_usual_is_held_up() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let mut head = Head::default();
-        assert_eq!(head.held_up(at(0)), None);
-        head.is_now(Some(BatchId(1)), at(0));
+        let mut oldest = OldestBatch::default();
+        assert_eq!(oldest.stalled_batch(at(0)), None);
+        oldest.set(Some(BatchId(1)), at(0));
         // Nobody knows how long batches take.
-        assert_eq!((head.held_up(at(4_900)), head.held_up(at(5_100))), (None, Some(BatchId(1))));
-        head.is_now(Some(BatchId(1)), at(50));
-        head.is_now(Some(BatchId(2)), at(100));
-        assert_eq!((head.held_up(at(890)), head.held_up(at(910))), (None, Some(BatchId(2))));
+        assert_eq!(
+            (oldest.stalled_batch(at(4_900)), oldest.stalled_batch(at(5_100))),
+            (None, Some(BatchId(1)))
+        );
+        oldest.set(Some(BatchId(1)), at(50));
+        oldest.set(Some(BatchId(2)), at(100));
+        assert_eq!((oldest.stalled_batch(at(890)), oldest.stalled_batch(at(910))), (None, Some(BatchId(2))));
         // Short ones.
         for id in 3..60 {
-            head.is_now(Some(BatchId(id)), at(100 + id));
+            oldest.set(Some(BatchId(id)), at(100 + id));
         }
-        assert_eq!((head.held_up(at(400)), head.held_up(at(420))), (None, Some(BatchId(59))));
-        head.is_now(None, at(1000));
-        assert_eq!(head.held_up(at(100_000)), None);
+        assert_eq!((oldest.stalled_batch(at(400)), oldest.stalled_batch(at(420))), (None, Some(BatchId(59))));
+        oldest.set(None, at(1000));
+        assert_eq!(oldest.stalled_batch(at(100_000)), None);
     }
 }

@@ -7,15 +7,15 @@ use tailwater_wire::gtid::{Gtid, GtidSet};
 use tokio::sync::watch;
 use tracing::warn;
 
-use super::gtids;
+use super::applied_scan::AppliedScan;
 use super::status::{ChannelFault, ChannelStatus};
-use super::store::Kept;
-use super::walked::Walked;
+use super::store::ChannelRecord;
+use super::target_gtids;
 use crate::error::ApplyError;
 use crate::progress::Applied;
 
 /// So long is waited without a word.
-const SILENT_MAX: Duration = Duration::from_secs(1);
+const QUIET_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Waits for the log to hold durably what the target has: its sync may still be to come, or a power cut has taken it, and it is captured
 /// again. The log is read from no place beyond that. Whether that took so long that the target may be another by now; then it was said
@@ -26,7 +26,7 @@ const SILENT_MAX: Duration = Duration::from_secs(1);
 pub(super) async fn wait_until_durable(
     channel: &str,
     log: &LogHandle,
-    kept: &Kept,
+    kept: &ChannelRecord,
     status: &watch::Sender<ChannelStatus>,
 ) -> Result<bool, ApplyError> {
     let Some(applied) = &kept.applied else { return Ok(false) };
@@ -35,33 +35,33 @@ pub(super) async fn wait_until_durable(
     if log.newest_segment().is_none_or(|newest| newest.number < high.segment) {
         return Ok(false);
     }
-    if let Ok(is_durable) = tokio::time::timeout(SILENT_MAX, log.wait_until_durable(high)).await {
-        return if is_durable? { Ok(false) } else { Err(behind(channel, log, high)) };
+    if let Ok(is_durable) = tokio::time::timeout(QUIET_WAIT_MAX, log.wait_until_durable(high)).await {
+        return if is_durable? { Ok(false) } else { Err(log_behind_error(channel, log, high)) };
     }
-    let error = behind(channel, log, high);
+    let error = log_behind_error(channel, log, high);
     warn!(channel, code = error.code(), "{error}");
-    let had = blocking(|| had(log, applied, kept));
+    let applied_gtids = blocking(|| applied_on_target(log, applied, kept));
     status.send_modify(|status| {
         status.fault = Some(ChannelFault::of(&error));
         // Who looks for a server that has the most is to know.
-        if let Some(had) = had {
-            status.gtids = gtids::text(&had);
+        if let Some(gtids) = applied_gtids {
+            status.gtids = target_gtids::text(&gtids);
         }
     });
     if log.wait_until_durable(high).await? { Ok(true) } else { Err(error) }
 }
 
-fn behind(channel: &str, log: &LogHandle, high: LogPosition) -> ApplyError {
+fn log_behind_error(channel: &str, log: &LogHandle, high: LogPosition) -> ApplyError {
     let end = log.durable().position.to_string();
     ApplyError::Behind { channel: channel.to_owned(), has: high.to_string(), end }
 }
 
 /// What the target is known to have: what of it is in the log, and the newest of all.
-fn had(log: &LogHandle, applied: &Applied, kept: &Kept) -> Option<GtidSet> {
+fn applied_on_target(log: &LogHandle, applied: &Applied, kept: &ChannelRecord) -> Option<GtidSet> {
     let flavour = log.source()?.flavour;
     let origin = GtidSet::parse(flavour, &kept.origin_gtids).ok()?;
-    let mut all = Walked::of(log, applied, &origin).ok()?.applied;
-    for newest in &kept.newest {
+    let mut all = AppliedScan::of(log, applied, &origin).ok()?.applied;
+    for newest in &kept.newest_gtids {
         all.insert(&Gtid::parse(flavour, newest).ok()?).ok()?;
     }
     Some(all)

@@ -11,7 +11,7 @@ use tracing::warn;
 use crate::catalogue::Catalogue;
 use crate::channel::options::OldTemporalPrecision;
 use crate::channel::statement_filter::{MARKS_TABLE, OWN_SCHEMA};
-use crate::channel::worker::Shared;
+use crate::channel::worker::ChannelShared;
 use crate::decode::{DeclaredColumns, OldTimeDigits, Tables};
 use crate::error::ApplyError;
 use crate::filter::{FilterError, Filters, Operation, Route, Router, VersionedFilters};
@@ -23,11 +23,11 @@ pub(super) struct TargetTables {
     connection: Connection,
     versions: VersionedFilters,
     router: Router,
-    shared: Arc<Shared>,
+    shared: Arc<ChannelShared>,
     /// From here on others count.
     next_filters: Option<LogPosition>,
     /// The target has no table for marks: they are left out.
-    without_marks: bool,
+    lacks_check_marks: bool,
     /// What the source declares of its tables, by their names there; kept until a definition names one.
     sources: FxHashMap<(String, String), Arc<DeclaredColumns>>,
 }
@@ -41,7 +41,7 @@ impl TargetTables {
         connection: Connection,
         versions: VersionedFilters,
         low: LogPosition,
-        shared: Arc<Shared>,
+        shared: Arc<ChannelShared>,
     ) -> Result<Self, ApplyError> {
         let router = Router::new(versions.at(low).filters.compile()?);
         let next_filters = versions.next_change(low);
@@ -53,7 +53,7 @@ impl TargetTables {
             router,
             shared,
             next_filters,
-            without_marks: false,
+            lacks_check_marks: false,
             sources: FxHashMap::default(),
         })
     }
@@ -67,7 +67,7 @@ impl TargetTables {
     ///
     /// # Errors
     /// [`ApplyError::Filter`].
-    pub(super) fn turn_to(&mut self, position: LogPosition) -> Result<bool, ApplyError> {
+    pub(super) fn select_filters(&mut self, position: LogPosition) -> Result<bool, ApplyError> {
         if self.next_filters.is_some_and(|next| next <= position) {
             self.router = Router::new(self.versions.at(position).filters.compile()?);
             self.next_filters = self.versions.next_change(position);
@@ -88,12 +88,12 @@ impl TargetTables {
     ) -> Result<(), ApplyError> {
         match self.catalogue.load(&mut self.connection, schema, table).await? {
             Some(table) => {
-                self.look_at(&table);
+                self.warn_nontransactional(&table);
                 Ok(())
             }
             // Nobody's data: no reason to stop.
-            None if is_mark(schema, table) && !self.without_marks => {
-                self.without_marks = true;
+            None if is_check_mark(schema, table) && !self.lacks_check_marks => {
+                self.lacks_check_marks = true;
                 Ok(())
             }
             None => Err(ApplyError::NoTable {
@@ -114,7 +114,7 @@ impl TargetTables {
     ) -> Result<Option<Arc<TargetTable>>, ApplyError> {
         let found = self.catalogue.load(&mut self.connection, schema, table).await?;
         if let Some(table) = &found {
-            self.look_at(table);
+            self.warn_nontransactional(table);
         }
         Ok(found)
     }
@@ -137,12 +137,12 @@ impl TargetTables {
     }
 
     /// Says it once of each table that cannot be written to together with progress.
-    fn look_at(&self, table: &TargetTable) {
+    fn warn_nontransactional(&self, table: &TargetTable) {
         if table.transactional {
             return;
         }
         let name = format!("{}.{}", table.schema, table.table);
-        if self.shared.untransactional().insert(name.clone()) {
+        if self.shared.nontransactional().insert(name.clone()) {
             warn!(
                 channel = self.shared.options.name,
                 "{name} on the target has no transactions: rows of it are there twice, or a change is made twice, when the \
@@ -154,7 +154,7 @@ impl TargetTables {
     /// Forgets what the tables look like: a definition may have changed any of them.
     pub(super) fn forget(&mut self) {
         self.catalogue.forget_all();
-        self.without_marks = false;
+        self.lacks_check_marks = false;
     }
 }
 
@@ -162,7 +162,7 @@ impl Tables for TargetTables {
     fn route(&mut self, schema: &str, table: &str, kind: RowsKind) -> Result<Route, FilterError> {
         // What channels to the source keep there is about the source. Marks are waited for here, whatever filters say.
         if schema.eq_ignore_ascii_case(OWN_SCHEMA) {
-            let is_kept = is_mark(schema, table) && !self.without_marks;
+            let is_kept = is_check_mark(schema, table) && !self.lacks_check_marks;
             return Ok(if is_kept { Route::Keep } else { Route::Drop });
         }
         let operation = match kind {
@@ -186,6 +186,6 @@ impl Tables for TargetTables {
     }
 }
 
-fn is_mark(schema: &str, table: &str) -> bool {
+fn is_check_mark(schema: &str, table: &str) -> bool {
     schema.eq_ignore_ascii_case(OWN_SCHEMA) && table.eq_ignore_ascii_case(MARKS_TABLE)
 }

@@ -4,7 +4,7 @@
 //! and as far only when a table of another shape has come. What lies beyond is found by the first row, as is what cannot be told
 //! here: events that are too long, tables that a definition ahead makes anew.
 
-mod look;
+mod scan;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,8 +14,8 @@ use tailwater_log::{LogEntry, LogReader};
 use tailwater_wire::event::EventType;
 use tracing::{debug, info};
 
-use self::look::{Look, Sought, Wanted};
-use super::Reader;
+use self::scan::{EventPart, PreflightScan, TableToCheck};
+use super::ChannelReader;
 use crate::channel::options::UntilCondition;
 use crate::error::ApplyError;
 use crate::transaction::{MappedTable, Span};
@@ -27,45 +27,48 @@ const TIME_MAX: Duration = Duration::from_secs(2);
 const BYTES_MAX: u64 = 256 << 20;
 
 /// How far, before it is known that any do.
-const BYTES_MAX_UNTIL_SEEN: u64 = 4 << 20;
+const BYTES_MAX_SAME_SHAPE: u64 = 4 << 20;
 
 /// How far a look may go, and how far it has gone.
-struct Bounds {
-    begun: Instant,
+struct PreflightLimits {
+    started: Instant,
     bytes: u64,
     bytes_max: u64,
 }
 
-impl Bounds {
+impl PreflightLimits {
     fn are_reached(&self) -> bool {
-        self.bytes >= self.bytes_max || self.begun.elapsed() >= TIME_MAX
+        self.bytes >= self.bytes_max || self.started.elapsed() >= TIME_MAX
     }
 }
 
-impl Reader {
+impl ChannelReader {
     /// Looks whether the target's tables have a place for each column of what is to be applied. Nothing is changed anywhere.
     ///
     /// # Errors
     /// [`ApplyError::Shape`] for the first that has none; [`ApplyError::Session`]. What is wrong with the log is said by whoever reads
     /// it to apply it.
-    pub(super) async fn look_ahead(&mut self) -> Result<(), ApplyError> {
+    pub(super) async fn preflight(&mut self) -> Result<(), ApplyError> {
         let start = self.setup.shared.applied().low();
         let Ok(mut log) = self.setup.log.reader_up_to_written(start) else { return Ok(()) };
         let source = self.setup.log.source().map(|source| source.flavour);
         let differ = source.is_some_and(|source| source != self.setup.shared.flavour);
-        let bytes_max = if differ { BYTES_MAX } else { BYTES_MAX_UNTIL_SEEN };
-        let mut bounds = Bounds { begun: Instant::now(), bytes: 0, bytes_max };
+        let bytes_max = if differ { BYTES_MAX } else { BYTES_MAX_SAME_SHAPE };
+        let mut limits = PreflightLimits { started: Instant::now(), bytes: 0, bytes_max };
         let filters = self.setup.filters.at(start).filters.compile()?;
-        let mut look =
-            Look::new(source.unwrap_or(self.setup.shared.flavour), self.decoder.format().clone(), filters);
+        let mut scan = PreflightScan::new(
+            source.unwrap_or(self.setup.shared.flavour),
+            self.decoder.format().clone(),
+            filters,
+        );
         let mut next_filters = self.setup.filters.next_change(start);
         let mut start = start;
         while let Ok(Some(entry)) = log.try_next() {
-            if bounds.are_reached() || look.is_over() {
+            if limits.are_reached() || scan.is_over() {
                 break;
             }
             if !entry.is_transaction() {
-                let _ = formats(&mut log, &mut look);
+                let _ = read_formats(&mut log, &mut scan);
                 continue;
             }
             let span = Span { start, end: entry.end() };
@@ -75,12 +78,12 @@ impl Reader {
                 break;
             }
             if next_filters.is_some_and(|next| next <= span.start) {
-                look.turn_to(self.setup.filters.at(span.start).filters.compile()?);
+                scan.select_filters(self.setup.filters.at(span.start).filters.compile()?);
                 next_filters = self.setup.filters.next_change(span.start);
             }
             let is_passed = self.setup.shared.applied().contains(&span);
             if !is_passed && !self.is_of_origin(&entry) && !self.is_skipped(&entry) {
-                self.look_at(&mut log, &entry, &mut look, &mut bounds).await?;
+                self.scan_transaction(&mut log, &entry, &mut scan, &mut limits).await?;
             }
             if matches!(&self.setup.shared.options.until, Some(UntilCondition::Gtid(gtid)) if entry.gtid.as_ref() == Some(gtid))
             {
@@ -88,41 +91,41 @@ impl Reader {
             }
         }
         let channel = &self.setup.shared.options.name;
-        let (bytes, took) = (bounds.bytes, bounds.begun.elapsed());
-        match differ && bounds.are_reached() {
+        let (bytes, took) = (limits.bytes, limits.started.elapsed());
+        match differ && limits.are_reached() {
             true => info!(channel, bytes, ?took, "looked ahead; columns that come later were not looked at"),
             false => debug!(channel, bytes, ?took, "looked ahead"),
         }
         Ok(())
     }
 
-    async fn look_at(
+    async fn scan_transaction(
         &mut self,
         log: &mut LogReader,
         entry: &LogEntry,
-        look: &mut Look,
-        bounds: &mut Bounds,
+        scan: &mut PreflightScan,
+        limits: &mut PreflightLimits,
     ) -> Result<(), ApplyError> {
-        look.begin();
-        let (mut event, mut sought) = (Vec::new(), Vec::new());
+        scan.begin();
+        let (mut event, mut found) = (Vec::new(), Vec::new());
         while let Ok(Some(header)) = log.next_event() {
-            if bounds.are_reached() || look.is_over() {
+            if limits.are_reached() || scan.is_over() {
                 return Ok(());
             }
-            bounds.bytes += u64::from(header.event_length);
+            limits.bytes += u64::from(header.event_length);
             event.clear();
-            match look.wants(&header) {
-                Wanted::Nothing => continue,
-                Wanted::Whole if log.read_event(&mut event).is_err() => return Ok(()),
-                Wanted::Whole => {}
-                Wanted::Front(bytes) => match log.read_event_chunk(bytes) {
+            match scan.wants(&header) {
+                EventPart::Nothing => continue,
+                EventPart::Whole if log.read_event(&mut event).is_err() => return Ok(()),
+                EventPart::Whole => {}
+                EventPart::Prefix(bytes) => match log.read_event_chunk(bytes) {
                     Ok(front) => event.extend_from_slice(front),
                     Err(_) => return Ok(()),
                 },
             }
-            look.event(&event, &mut sought);
-            for sought in sought.drain(..) {
-                self.check(entry, sought, bounds).await?;
+            scan.event(&event, &mut found);
+            for found in found.drain(..) {
+                self.check(entry, found, limits).await?;
             }
         }
         // Told to stop, it does.
@@ -134,21 +137,21 @@ impl Reader {
     async fn check(
         &mut self,
         entry: &LogEntry,
-        sought: Sought,
-        bounds: &mut Bounds,
+        found: TableToCheck,
+        limits: &mut PreflightLimits,
     ) -> Result<(), ApplyError> {
-        let Sought { schema, table, map, body } = sought;
+        let TableToCheck { schema, table, map, body } = found;
         let asked = Instant::now();
         // One that is not there may be made, or left out, before its first row comes.
         let found = self.target.find(&schema, &table).await?;
         // How fast the target answers is not how long the log is.
-        bounds.begun += asked.elapsed();
+        limits.started += asked.elapsed();
         let Some(target) = found else { return Ok(()) };
         let gtid = entry.gtid.as_ref().map_or_else(|| "without GTID".to_owned(), ToString::to_string);
         let error = match MappedTable::new(map, Bytes::from(body), Arc::clone(&target)) {
             Ok(mapped) if mapped.same_shape => return Ok(()),
             Ok(mapped) => {
-                bounds.bytes_max = BYTES_MAX;
+                limits.bytes_max = BYTES_MAX;
                 match mapped.sql_mapping() {
                     Ok(_) => return Ok(()),
                     Err(misfit) => ApplyError::misfit(&mapped, misfit).of_transaction(&gtid),
@@ -161,12 +164,12 @@ impl Reader {
 }
 
 /// Takes the format of events from what stands between transactions.
-fn formats(log: &mut LogReader, look: &mut Look) -> Result<(), ApplyError> {
+fn read_formats(log: &mut LogReader, scan: &mut PreflightScan) -> Result<(), ApplyError> {
     let mut event = Vec::new();
     while let Some(header) = log.next_event()? {
         if header.event_type == EventType::FORMAT_DESCRIPTION {
             log.read_event(&mut event)?;
-            look.format_description(&event);
+            scan.format_description(&event);
         }
     }
     Ok(())

@@ -11,43 +11,43 @@ use tailwater_session::SessionError;
 use tailwater_wire::Flavour;
 use tracing::debug;
 
-use super::{CONFLICTS_MAX, Committed, Worker, changes, end_of, is_conflict, oldest, timing};
+use super::{ApplyWorker, BatchOutcome, CONFLICTS_MAX, changes, end_of, is_conflict, oldest, timing};
 use crate::channel::gtid_session::GtidSession;
-use crate::channel::lasting_rows::{LastingRows, table_name};
+use crate::channel::nontransactional_rows::{NontransactionalRows, table_name};
 use crate::channel::options::GtidMode;
 use crate::channel::packets::Packets;
-use crate::channel::reader::Held;
+use crate::channel::reader::BudgetedTransaction;
 use crate::error::ApplyError;
 use crate::scheduler::Batch;
 use crate::transaction::RowChanges;
 
-impl Worker {
+impl ApplyWorker {
     /// Applies and commits a batch of one transaction, some of whose rows cannot be undone.
     ///
     /// # Errors
     /// What the target refuses: [`ApplyError::PartlyWritten`] if some of it is there nevertheless, and must not come again.
     /// [`ApplyError::NotTransactional`] if it could not be done exactly once.
-    pub(super) async fn apply_untransactional(
+    pub(super) async fn apply_nontransactional(
         &mut self,
-        batch: &Batch<Held>,
-    ) -> Result<Committed, ApplyError> {
+        batch: &Batch<BudgetedTransaction>,
+    ) -> Result<BatchOutcome, ApplyError> {
         let mut conflicts = 0;
         loop {
             // MySQL passes over a GTID that it has.
-            let comes_once = self.preserves() && self.shared.flavour == Flavour::MySql;
-            let mut lasting = LastingRows::new(comes_once);
-            let error = match self.attempt_untransactional(batch, &mut lasting).await {
-                Ok(Committed::Nothing) => {
-                    self.undo().await?;
-                    return Ok(Committed::Nothing);
+            let ignored_if_repeated = self.preserves() && self.shared.flavour == Flavour::MySql;
+            let mut nontransactional = NontransactionalRows::new(ignored_if_repeated);
+            let error = match self.attempt_nontransactional(batch, &mut nontransactional).await {
+                Ok(BatchOutcome::Returned) => {
+                    self.roll_back_all().await?;
+                    return Ok(BatchOutcome::Returned);
                 }
                 Ok(committed) => return Ok(committed),
                 Err(error) => error,
             };
-            let gtid = oldest(batch).map(|held| held.gtid_text()).unwrap_or_default();
-            let error = match lasting.explain(&gtid, error) {
+            let gtid = oldest(batch).map(|transaction| transaction.gtid_text()).unwrap_or_default();
+            let error = match nontransactional.explain(&gtid, error) {
                 error @ ApplyError::PartlyWritten { .. } => {
-                    if let Err(failed) = self.undo().await {
+                    if let Err(failed) = self.roll_back_all().await {
                         debug!("what can be undone is undone with the connection: {failed}");
                     }
                     return Err(error);
@@ -58,10 +58,10 @@ impl Worker {
                 return Err(error);
             };
             let server = server.clone();
-            self.undo().await?;
+            self.roll_back_all().await?;
             conflicts += 1;
-            if !is_conflict(server.number) || lasting.are_taken() || conflicts > CONFLICTS_MAX {
-                return Err(match lasting.table() {
+            if !is_conflict(server.number) || nontransactional.are_written() || conflicts > CONFLICTS_MAX {
+                return Err(match nontransactional.table() {
                     None => error,
                     Some(table) => ApplyError::Refused {
                         gtid,
@@ -80,7 +80,7 @@ impl Worker {
     }
 
     /// Undoes what can be undone. The session may have stopped to log, for its progress.
-    async fn undo(&mut self) -> Result<(), ApplyError> {
+    async fn roll_back_all(&mut self) -> Result<(), ApplyError> {
         self.roll_back().await?;
         if self.preserves() {
             self.writer.connection.execute("SET SESSION sql_log_bin=1").await?;
@@ -88,39 +88,43 @@ impl Worker {
         Ok(())
     }
 
-    async fn attempt_untransactional(
+    async fn attempt_nontransactional(
         &mut self,
-        batch: &Batch<Held>,
-        rows: &mut LastingRows,
-    ) -> Result<Committed, ApplyError> {
-        let begun = Instant::now();
-        let all: [&[Held]; 2] = [&batch.first, &batch.rest];
-        if !self.wait_until_durable(end_of(&all)).await? || !self.log_prepared(batch).await? {
-            return Ok(Committed::Nothing);
+        batch: &Batch<BudgetedTransaction>,
+        rows: &mut NontransactionalRows,
+    ) -> Result<BatchOutcome, ApplyError> {
+        let started = Instant::now();
+        let all: [&[BudgetedTransaction]; 2] = [&batch.first, &batch.rest];
+        if !self.wait_until_durable(end_of(&all)).await? || !self.log_xa_prepare(batch).await? {
+            return Ok(BatchOutcome::Returned);
         }
-        let (undoable, lasting): (Vec<&RowChanges>, Vec<&RowChanges>) =
+        let (transactional, nontransactional): (Vec<&RowChanges>, Vec<&RowChanges>) =
             changes(&all).partition(|changes| changes.table.target.transactional);
         let preserves = self.preserves();
         let mut identity = Packets::default();
         if preserves {
-            if !undoable.is_empty() {
+            if !transactional.is_empty() {
                 let reason = "with gtid = preserve its rows and those of tables with transactions cannot stand \
                               under one GTID";
-                return Err(not_once(batch, &lasting, reason));
+                return Err(not_exactly_once(batch, &nontransactional, reason));
             }
             let gtid = oldest(batch).and_then(|transaction| transaction.gtid.as_ref());
             gtid.iter().for_each(|gtid| identity.push(GtidSession::statement(gtid)));
         }
         let mut packets = identity;
-        self.writer.push_rows(undoable.into_iter(), &mut packets)?;
+        self.writer.push_rows(transactional.into_iter(), &mut packets)?;
         self.writer.run_counted(packets).await?;
         // Each by itself, so that it is known of which table it was: under one GTID there is but one statement.
-        let at_once = if preserves { lasting.len().max(1) } else { 1 };
-        for some in lasting.chunks(at_once) {
+        let changes_per_statement = if preserves { nontransactional.len().max(1) } else { 1 };
+        for some in nontransactional.chunks(changes_per_statement) {
             let mut packets = Packets::default();
             self.writer.push_rows(some.iter().copied(), &mut packets)?;
             if preserves && packets.changes() > 1 {
-                return Err(not_once(batch, some, "its rows need several statements, and have one GTID"));
+                return Err(not_exactly_once(
+                    batch,
+                    some,
+                    "its rows need several statements, and have one GTID",
+                ));
             }
             some.iter().for_each(|changes| rows.push(&changes.table.target, changes.rows.len()));
             rows.send();
@@ -144,14 +148,18 @@ impl Worker {
         self.writer.run_counted(packets).await?;
         self.writer.row_count().commit();
         let commit = commit_begun.elapsed();
-        Ok(Committed::All(timing(begun.elapsed().saturating_sub(commit), commit)))
+        Ok(BatchOutcome::Committed(timing(started.elapsed().saturating_sub(commit), commit)))
     }
 }
 
-fn not_once(batch: &Batch<Held>, lasting: &[&RowChanges], reason: &str) -> ApplyError {
+fn not_exactly_once(
+    batch: &Batch<BudgetedTransaction>,
+    nontransactional: &[&RowChanges],
+    reason: &str,
+) -> ApplyError {
     ApplyError::NotTransactional {
-        gtid: oldest(batch).map(|held| held.gtid_text()).unwrap_or_default(),
-        table: lasting.first().map(|changes| table_name(&changes.table.target)).unwrap_or_default(),
+        gtid: oldest(batch).map(|transaction| transaction.gtid_text()).unwrap_or_default(),
+        table: nontransactional.first().map(|changes| table_name(&changes.table.target)).unwrap_or_default(),
         reason: reason.to_owned(),
     }
 }

@@ -6,10 +6,10 @@ use tailwater_session::{Connection, ServerError, SessionError};
 use tailwater_wire::Flavour;
 use tracing::warn;
 
-use super::account_effects::{aside, unless_refused};
+use super::account_effects::{ignore_refusal, unlogged_connection};
 use super::grant_text::RoleGrant;
-use super::text::quote;
-use super::worker::Shared;
+use super::sql_literal::quote;
+use super::worker::ChannelShared;
 use crate::error::ApplyError;
 use crate::transaction::Transaction;
 
@@ -18,66 +18,66 @@ const NOT_ADMIN: u16 = 1698;
 
 /// A role that the channel's account administers for the time of one statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct LentRole {
+struct AdministeredRole {
     name: String,
     /// It was granted to the account before.
     was_granted: bool,
 }
 
 /// Roles that the channel's account administers for the time of one statement.
-pub(super) struct LentRoles {
+pub(super) struct TemporaryRoleAdmin {
     connection: Connection,
     gtid: String,
     /// The channel's account.
     account: String,
     grant: RoleGrant,
-    roles: Vec<LentRole>,
+    roles: Vec<AdministeredRole>,
 }
 
 /// Has the channel's account administer the roles that a statement grants or revokes, if that is what `error` says that it lacks.
 ///
 /// # Errors
 /// [`ApplyError::Session`] for anything but a refusal; [`ApplyError::Unsupported`] if what was lent could not be taken back.
-pub(super) async fn lend_roles(
-    shared: &Arc<Shared>,
+pub(super) async fn grant_role_admin(
+    shared: &Arc<ChannelShared>,
     transaction: &Transaction,
     text: &[u8],
     error: &ServerError,
-) -> Result<Option<LentRoles>, ApplyError> {
+) -> Result<Option<TemporaryRoleAdmin>, ApplyError> {
     if error.number != NOT_ADMIN || shared.flavour != Flavour::MariaDb {
         return Ok(None);
     }
     let Some(grant) = RoleGrant::of(text) else { return Ok(None) };
-    let mut connection = aside(shared).await?;
+    let mut connection = unlogged_connection(shared).await?;
     let account = connection.query("SELECT CURRENT_USER()").await?;
     let account = account.scalar().unwrap_or_default().to_owned();
     let gtid = transaction.gtid_text();
-    let mut lent = LentRoles { connection, gtid, account, grant, roles: Vec::new() };
-    match lent.lend().await {
-        Ok(()) if lent.roles.is_empty() => Ok(None),
-        Ok(()) => Ok(Some(lent)),
+    let mut admin = TemporaryRoleAdmin { connection, gtid, account, grant, roles: Vec::new() };
+    match admin.grant_admin().await {
+        Ok(()) if admin.roles.is_empty() => Ok(None),
+        Ok(()) => Ok(Some(admin)),
         Err(error) => {
-            if !lent.roles.is_empty() {
-                lent.take_back(shared, false).await?;
+            if !admin.roles.is_empty() {
+                admin.revoke(shared, false).await?;
             }
-            unless_refused(error).map(|()| None)
+            ignore_refusal(error).map(|()| None)
         }
     }
 }
 
 /// The account of the session in the columns of `mysql.roles_mapping`.
-const OWN_ROLES: &str = "Host=SUBSTRING_INDEX(CURRENT_USER(), '@', -1) AND User=LEFT(CURRENT_USER(), CHAR_LENGTH(CURRENT_USER()) - \
+const OWN_ROLE_ROWS: &str = "Host=SUBSTRING_INDEX(CURRENT_USER(), '@', -1) AND User=LEFT(CURRENT_USER(), CHAR_LENGTH(CURRENT_USER()) - \
      CHAR_LENGTH(SUBSTRING_INDEX(CURRENT_USER(), '@', -1)) - 1)";
 
 /// Makes the server read its tables again.
 const RELOAD: &str = "FLUSH NO_WRITE_TO_BINLOG PRIVILEGES";
 
-impl LentRoles {
+impl TemporaryRoleAdmin {
     /// Lends the roles that the grant names; after an error, those in `roles` may be lent.
-    async fn lend(&mut self) -> Result<(), SessionError> {
+    async fn grant_admin(&mut self) -> Result<(), SessionError> {
         let sql = format!(
             "SELECT u.User, COALESCE(MAX(m.Admin_option), '') FROM mysql.user u LEFT JOIN \
-             (SELECT * FROM mysql.roles_mapping WHERE {OWN_ROLES}) m ON m.Role=u.User WHERE u.is_role='Y' GROUP BY u.User"
+             (SELECT * FROM mysql.roles_mapping WHERE {OWN_ROLE_ROWS}) m ON m.Role=u.User WHERE u.is_role='Y' GROUP BY u.User"
         );
         let rows = self.connection.query(&sql).await?;
         for row in &rows.rows {
@@ -85,7 +85,7 @@ impl LentRoles {
             if option == "Y" || !self.grant.roles.iter().any(|named| named == role) {
                 continue;
             }
-            self.roles.push(LentRole { name: role.to_owned(), was_granted: option == "N" });
+            self.roles.push(AdministeredRole { name: role.to_owned(), was_granted: option == "N" });
             let sql = format!(
                 "REPLACE INTO mysql.roles_mapping (Host, User, Role, Admin_option) SELECT \
                  SUBSTRING_INDEX(CURRENT_USER(), '@', -1), LEFT(CURRENT_USER(), CHAR_LENGTH(CURRENT_USER()) - \
@@ -104,23 +104,27 @@ impl LentRoles {
     ///
     /// # Errors
     /// [`ApplyError::Unsupported`], which names roles and account, if the target refuses it or cannot be reached.
-    pub(super) async fn take_back(mut self, shared: &Arc<Shared>, has_run: bool) -> Result<(), ApplyError> {
-        let statements = take_back_statements(&self.roles, &self.grant, &self.account, has_run);
+    pub(super) async fn revoke(
+        mut self,
+        shared: &Arc<ChannelShared>,
+        has_run: bool,
+    ) -> Result<(), ApplyError> {
+        let statements = revoke_statements(&self.roles, &self.grant, &self.account, has_run);
         let mut first = run_all(&mut self.connection, &statements).await;
         if let Err(error) = &first
             && error.server_error().is_none()
-            && let Ok(mut connection) = aside(shared).await
+            && let Ok(mut connection) = unlogged_connection(shared).await
         {
             // All of them may be done twice.
             first = run_all(&mut connection, &statements).await;
         }
-        first.map_err(|error| self.not_taken_back(&error))
+        first.map_err(|error| self.revoke_error(&error))
     }
 
-    fn not_taken_back(&self, error: &SessionError) -> ApplyError {
+    fn revoke_error(&self, error: &SessionError) -> ApplyError {
         let roles: Vec<&str> = self.roles.iter().map(|role| role.name.as_str()).collect();
         let (roles, account) = (roles.join(", "), &self.account);
-        warn!(account, roles, "the channel's account may still administer roles that it was lent: {error}");
+        warn!(account, roles, "the channel's account may still administer roles that it was admin: {error}");
         ApplyError::Unsupported {
             gtid: self.gtid.clone(),
             what: "a statement that grants or revokes a role".to_owned(),
@@ -134,8 +138,13 @@ impl LentRoles {
 }
 
 /// What has the account be what it was.
-fn take_back_statements(roles: &[LentRole], grant: &RoleGrant, account: &str, has_run: bool) -> Vec<String> {
-    let gives = has_run && grant.gives_to(account);
+fn revoke_statements(
+    roles: &[AdministeredRole],
+    grant: &RoleGrant,
+    account: &str,
+    has_run: bool,
+) -> Vec<String> {
+    let gives = has_run && grant.grants_to(account);
     let mut statements = Vec::new();
     for role in roles {
         let name = quote(&role.name);
@@ -143,11 +152,10 @@ fn take_back_statements(roles: &[LentRole], grant: &RoleGrant, account: &str, ha
             // It is to stay administrator.
             (true, _) if grant.with_admin => {}
             (true, _) | (false, true) => statements.push(format!(
-                "UPDATE mysql.roles_mapping SET Admin_option='N' WHERE {OWN_ROLES} AND Role={name}"
+                "UPDATE mysql.roles_mapping SET Admin_option='N' WHERE {OWN_ROLE_ROWS} AND Role={name}"
             )),
-            (false, false) => {
-                statements.push(format!("DELETE FROM mysql.roles_mapping WHERE {OWN_ROLES} AND Role={name}"))
-            }
+            (false, false) => statements
+                .push(format!("DELETE FROM mysql.roles_mapping WHERE {OWN_ROLE_ROWS} AND Role={name}")),
         }
     }
     statements.push(RELOAD.to_owned());
@@ -171,9 +179,9 @@ mod tests {
     #[test]
     fn what_the_statement_grants_to_the_channel_stays() {
         let taken = |text: &str, was_granted: bool, has_run: bool| {
-            let roles = [LentRole { name: "r".into(), was_granted }];
+            let roles = [AdministeredRole { name: "r".into(), was_granted }];
             let statements =
-                take_back_statements(&roles, &RoleGrant::of(text.as_bytes()).unwrap(), "tail@%", has_run);
+                revoke_statements(&roles, &RoleGrant::of(text.as_bytes()).unwrap(), "tail@%", has_run);
             let words: Vec<_> =
                 statements.iter().map(|statement| statement.split(' ').next().unwrap().to_owned()).collect();
             words.join(" ")

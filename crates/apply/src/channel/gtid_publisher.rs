@@ -4,33 +4,33 @@ use tailwater_session::SessionError;
 use tailwater_wire::gtid::GtidSet;
 use tracing::warn;
 
-use super::gtids;
 use super::options::{ChannelOptions, GtidMode};
-use super::store::{Claim, Store};
+use super::store::{ChannelStore, Claim};
+use super::target_gtids;
 use crate::error::ApplyError;
 
 /// What the target was told last, and the connection on which it was.
-pub(super) struct Publisher {
-    store: Store,
+pub(super) struct GtidPublisher {
+    store: ChannelStore,
     published: Option<GtidSet>,
     /// Why the target does not know it.
-    untold: Option<String>,
+    unpublished_reason: Option<String>,
     /// Somebody was told so.
     warned: bool,
 }
 
-impl Publisher {
+impl GtidPublisher {
     /// Nothing was told yet.
-    pub(super) fn new(store: Store) -> Self {
-        Self { store, published: None, untold: None, warned: false }
+    pub(super) fn new(store: ChannelStore) -> Self {
+        Self { store, published: None, unpublished_reason: None, warned: false }
     }
 
     /// Keeps what is applied on the target, beside what workers keep.
     ///
     /// # Errors
     /// [`ApplyError::TakenOver`]; [`ApplyError::Session`].
-    pub(super) async fn keep(&mut self, claim: &Claim, applied: &[u8]) -> Result<(), ApplyError> {
-        self.store.keep_passed(claim, applied).await
+    pub(super) async fn save_skipped(&mut self, claim: &Claim, applied: &[u8]) -> Result<(), ApplyError> {
+        self.store.save_skipped(claim, applied).await
     }
 
     /// Tells the target what was applied, if it does not know. Under the source's GTIDs it knows that already, but for what
@@ -44,15 +44,15 @@ impl Publisher {
         applied: &GtidSet,
     ) -> Result<(), ApplyError> {
         if options.gtid == GtidMode::Own {
-            self.untold = Some("with gtid = \"own\" the target is not told".to_owned());
+            self.unpublished_reason = Some("with gtid = \"own\" the target is not told".to_owned());
             return Ok(());
         }
         if self.published.as_ref() == Some(applied) {
             return Ok(());
         }
         let is_first = !self.warned;
-        if let Some(other) = self.store.shared_with().await? {
-            self.untold = Some(format!("channel {other} applies the same source to the target"));
+        if let Some(other) = self.store.channel_with_same_source().await? {
+            self.unpublished_reason = Some(format!("channel {other} applies the same source to the target"));
             if is_first {
                 warn!(
                     channel = options.name,
@@ -61,14 +61,14 @@ impl Publisher {
                 );
             }
         } else {
-            match gtids::publish(self.store.connection(), applied).await {
+            match target_gtids::publish(self.store.connection(), applied).await {
                 Ok(()) => {
                     self.published = Some(applied.clone());
-                    (self.untold, self.warned) = (None, false);
+                    (self.unpublished_reason, self.warned) = (None, false);
                     return Ok(());
                 }
                 Err(SessionError::Server { error, .. }) => {
-                    self.untold = Some(format!("the target does not take them: {error}"));
+                    self.unpublished_reason = Some(format!("the target does not take them: {error}"));
                     if is_first {
                         warn!(channel = options.name, "the target does not take the applied GTIDs: {error}");
                     }
@@ -81,7 +81,7 @@ impl Publisher {
     }
 
     /// Why the target does not know the GTIDs of what was applied, if it does not.
-    pub(super) fn untold(&self) -> Option<&str> {
-        self.untold.as_deref()
+    pub(super) fn unpublished_reason(&self) -> Option<&str> {
+        self.unpublished_reason.as_deref()
     }
 }

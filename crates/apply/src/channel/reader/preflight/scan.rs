@@ -8,7 +8,7 @@ use tailwater_wire::event::{
 use tailwater_wire::rows::TableMap;
 use tailwater_wire::{Flavour, WireError};
 
-use crate::channel::statement_filter::{OWN_SCHEMA, named_by};
+use crate::channel::statement_filter::{OWN_SCHEMA, changed_objects};
 use crate::decode::{is_rows, statement};
 use crate::filter::{Filters, Operation, Route};
 
@@ -26,16 +26,16 @@ const TABLES_MAX: usize = 65_536;
 
 /// What is needed of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum EventPart {
     Nothing,
     Whole,
     /// So many bytes.
-    Front(usize),
+    Prefix(usize),
 }
 
 /// Rows of a table come, that nobody has looked at yet.
 #[derive(Debug)]
-pub(super) struct Sought {
+pub(super) struct TableToCheck {
     /// The target's database and table.
     pub(super) schema: String,
     pub(super) table: String,
@@ -46,7 +46,7 @@ pub(super) struct Sought {
 
 /// Looks at events.
 #[derive(Debug)]
-pub(super) struct Look {
+pub(super) struct PreflightScan {
     flavour: Flavour,
     format: FormatDescription,
     filters: Filters,
@@ -59,7 +59,7 @@ pub(super) struct Look {
     over: bool,
 }
 
-impl Look {
+impl PreflightScan {
     pub(super) fn new(flavour: Flavour, format: FormatDescription, filters: Filters) -> Self {
         Self {
             flavour,
@@ -86,7 +86,7 @@ impl Look {
     }
 
     /// Other filters count from here on.
-    pub(super) fn turn_to(&mut self, filters: Filters) {
+    pub(super) fn select_filters(&mut self, filters: Filters) {
         self.filters = filters;
         self.met.clear();
     }
@@ -97,31 +97,31 @@ impl Look {
     }
 
     /// How much of an event has to be given.
-    pub(super) fn wants(&mut self, header: &EventHeader) -> Wanted {
+    pub(super) fn wants(&mut self, header: &EventHeader) -> EventPart {
         let whole = match header.event_type {
-            event_type if is_rows(event_type) => return Wanted::Front(FRONT_BYTES),
+            event_type if is_rows(event_type) => return EventPart::Prefix(FRONT_BYTES),
             EventType::TABLE_MAP
             | EventType::QUERY
             | EventType::MARIADB_QUERY_COMPRESSED
             | EventType::TRANSACTION_PAYLOAD => header.event_length <= EVENT_BYTES_MAX,
-            _ => return Wanted::Nothing,
+            _ => return EventPart::Nothing,
         };
         // It might have defined anything.
         let is_query = matches!(header.event_type, EventType::QUERY | EventType::MARIADB_QUERY_COMPRESSED);
         self.over |= is_query && !whole;
-        if whole { Wanted::Whole } else { Wanted::Nothing }
+        if whole { EventPart::Whole } else { EventPart::Nothing }
     }
 
     /// Takes as much of an event as was wanted, and adds what is to be looked at. What is wrong with an event is for whoever
     /// applies it.
-    pub(super) fn event(&mut self, event: &[u8], sought: &mut Vec<Sought>) {
+    pub(super) fn event(&mut self, event: &[u8], tables: &mut Vec<TableToCheck>) {
         let Ok(header) = EventHeader::parse(event) else { return };
         let whole = event.len() == header.event_length as usize;
         let bytes = match whole && self.format.has_checksums() {
             true => strip_checksum(event).unwrap_or_default(),
             false => event,
         };
-        if self.take(&header, bytes, sought).is_err() && !is_rows(header.event_type) {
+        if self.take(&header, bytes, tables).is_err() && !is_rows(header.event_type) {
             self.over = true;
         }
     }
@@ -130,7 +130,7 @@ impl Look {
         &mut self,
         header: &EventHeader,
         event: &[u8],
-        sought: &mut Vec<Sought>,
+        tables: &mut Vec<TableToCheck>,
     ) -> Result<(), WireError> {
         let body = event.get(EVENT_HEADER_BYTES..).unwrap_or_default();
         match header.event_type {
@@ -139,7 +139,7 @@ impl Look {
             }
             event_type if is_rows(event_type) => {
                 let rows = RowsEvent::parse(event_type, body, &self.format)?;
-                sought.extend(self.rows(rows.table_id, rows.kind)?);
+                tables.extend(self.rows(rows.table_id, rows.kind)?);
             }
             _ => match EventBody::parse(header, body, &self.format)? {
                 EventBody::Query(query) => {
@@ -159,7 +159,7 @@ impl Look {
                         let header = EventHeader::parse(event)?;
                         let wanted = is_rows(header.event_type) || header.event_type == EventType::TABLE_MAP;
                         if wanted {
-                            self.take(&header, event, sought)?;
+                            self.take(&header, event, tables)?;
                         }
                     }
                 }
@@ -170,7 +170,7 @@ impl Look {
     }
 
     /// Rows come of a table.
-    fn rows(&mut self, table_id: u64, kind: RowsKind) -> Result<Option<Sought>, WireError> {
+    fn rows(&mut self, table_id: u64, kind: RowsKind) -> Result<Option<TableToCheck>, WireError> {
         let Some(body) = self.maps.get(&table_id) else { return Ok(None) };
         let operation = match kind {
             RowsKind::Write => Operation::Insert,
@@ -197,7 +197,7 @@ impl Look {
         {
             return Ok(None);
         }
-        Ok(Some(Sought { schema, table, map, body: body.clone() }))
+        Ok(Some(TableToCheck { schema, table, map, body: body.clone() }))
     }
 
     /// A statement comes: tables that it defines are not what they are now when their rows come.
@@ -205,7 +205,7 @@ impl Look {
         if !statement::defines(text) {
             return;
         }
-        match named_by(&self.filters, statement::wrapped(text), database) {
+        match changed_objects(&self.filters, statement::wrapped(text), database) {
             Some(names) => self.defined.extend(
                 names
                     .into_iter()
@@ -230,27 +230,26 @@ mod tests {
     use crate::filter::{FilterSet, Rewrite, Rule};
 
     /// The tables that are to be looked at in a binlog file of a real server.
-    fn sought(name: &str, filters: &FilterSet) -> BTreeSet<String> {
+    fn tables_in_file(name: &str, filters: &FilterSet) -> BTreeSet<String> {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/fixtures").join(name);
         let file = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let mut rest = file.strip_prefix(&BINLOG_MAGIC).expect("a binlog file");
         let first = EventHeader::parse(rest).expect("an event").event_length as usize;
         let format = FormatDescription::parse(&rest[EVENT_HEADER_BYTES..first]).expect("a format");
-        let mut look = Look::new(format.flavour(), format, filters.compile().expect("filters"));
-        let mut sought = Vec::new();
+        let mut scan = PreflightScan::new(format.flavour(), format, filters.compile().expect("filters"));
+        let mut tables = Vec::new();
         while !rest.is_empty() {
             let header = EventHeader::parse(rest).expect("an event");
             let (event, behind) = rest.split_at(header.event_length as usize);
             rest = behind;
-            match look.wants(&header) {
-                Wanted::Nothing => {}
-                Wanted::Whole => look.event(event, &mut sought),
-                Wanted::Front(bytes) => look.event(&event[..bytes.min(event.len())], &mut sought),
+            match scan.wants(&header) {
+                EventPart::Nothing => {}
+                EventPart::Whole => scan.event(event, &mut tables),
+                EventPart::Prefix(bytes) => scan.event(&event[..bytes.min(event.len())], &mut tables),
             }
         }
-        assert!(!look.is_over(), "{name}");
-        let names: Vec<_> =
-            sought.iter().map(|sought| format!("{}.{}", sought.schema, sought.table)).collect();
+        assert!(!scan.is_over(), "{name}");
+        let names: Vec<_> = tables.iter().map(|table| format!("{}.{}", table.schema, table.table)).collect();
         names.into_iter().collect()
     }
 
@@ -267,7 +266,7 @@ mod tests {
             // Compressed events, too.
             ("mariadb-10.11", "fixture.a fixture.ar fixture.c fixture.cm fixture.m fixture.q other.o"),
         ] {
-            let met = sought(&format!("binlog/{name}.binlog"), &without(&[Operation::Ddl]));
+            let met = tables_in_file(&format!("binlog/{name}.binlog"), &without(&[Operation::Ddl]));
             assert_eq!(met.into_iter().collect::<Vec<_>>().join(" "), tables, "{name}");
         }
     }
@@ -276,17 +275,21 @@ mod tests {
     fn what_is_left_out_or_defined_anew_is_not_looked_at() {
         for kind in ["mysql-9.7", "mariadb-10.11"] {
             let name = format!("binlog/{kind}.binlog");
-            assert_eq!(sought(&name, &FilterSet::default()), BTreeSet::new(), "the file defines all of them");
+            assert_eq!(
+                tables_in_file(&name, &FilterSet::default()),
+                BTreeSet::new(),
+                "the file defines all of them"
+            );
             let rows = [Operation::Ddl, Operation::Insert, Operation::Update, Operation::Delete];
-            assert_eq!(sought(&name, &without(&rows)), BTreeSet::new());
-            let kept = sought(&name, &without(&[Operation::Ddl]));
+            assert_eq!(tables_in_file(&name, &without(&rows)), BTreeSet::new());
+            let kept = tables_in_file(&name, &without(&[Operation::Ddl]));
             let first = kept.first().expect("a table").clone();
             let mut filters = without(&[Operation::Ddl]);
             filters.rewrite = vec![Rewrite { from: first.clone(), to: "else.where".into() }];
             let mut renamed = kept.clone();
             renamed.remove(&first);
             renamed.insert("else.where".to_owned());
-            assert_eq!(sought(&name, &filters), renamed);
+            assert_eq!(tables_in_file(&name, &filters), renamed);
         }
     }
 
@@ -294,12 +297,13 @@ mod tests {
     fn damaged_events_end_it() {
         let format =
             FormatDescription::assumed(Flavour::MySql, tailwater_wire::event::ChecksumAlgorithm::Off);
-        let mut look = Look::new(Flavour::MySql, format, FilterSet::default().compile().expect("filters"));
+        let mut scan =
+            PreflightScan::new(Flavour::MySql, format, FilterSet::default().compile().expect("filters"));
         let mut event = vec![0_u8; EVENT_HEADER_BYTES + 3];
         event[4] = EventType::QUERY.0;
         event[9] = event.len() as u8;
-        let mut sought = Vec::new();
-        look.event(&event, &mut sought);
-        assert!(look.is_over() && sought.is_empty());
+        let mut tables = Vec::new();
+        scan.event(&event, &mut tables);
+        assert!(scan.is_over() && tables.is_empty());
     }
 }

@@ -11,16 +11,16 @@ pub(super) const TARGET_LOSS_MAX: Duration = Duration::from_secs(60);
 
 /// Where the low watermark was, and when.
 #[derive(Debug)]
-pub(super) struct Lows(VecDeque<(Instant, LogPosition)>);
+pub(super) struct LowWatermarkHistory(VecDeque<(Instant, LogPosition)>);
 
-impl Lows {
+impl LowWatermarkHistory {
     /// From `low` on.
     pub(super) fn new(now: Instant, low: LogPosition) -> Self {
         Self([(now, low)].into())
     }
 
     /// Notes where it is; returns from where on the log is still needed.
-    pub(super) fn note(&mut self, now: Instant, low: LogPosition) -> LogPosition {
+    pub(super) fn record(&mut self, now: Instant, low: LogPosition) -> LogPosition {
         self.0.push_back((now, low));
         while self.0.get(1).is_some_and(|(when, _)| *when + TARGET_LOSS_MAX <= now) {
             self.0.pop_front();
@@ -36,11 +36,11 @@ mod tests {
     #[test]
     fn the_log_is_kept_for_as_long_as_a_target_may_lose() {
         let at = |offset| LogPosition { segment: 1, offset };
-        let begun = Instant::now();
-        let mut lows = Lows::new(begun, at(4));
-        assert_eq!(lows.note(begun + Duration::from_secs(1), at(10)), at(4));
-        assert_eq!(lows.note(begun + TARGET_LOSS_MAX, at(20)), at(4));
-        assert_eq!(lows.note(begun + TARGET_LOSS_MAX + Duration::from_secs(1), at(30)), at(10));
-        assert_eq!(lows.note(begun + TARGET_LOSS_MAX * 3, at(40)), at(30));
+        let start = Instant::now();
+        let mut history = LowWatermarkHistory::new(start, at(4));
+        assert_eq!(history.record(start + Duration::from_secs(1), at(10)), at(4));
+        assert_eq!(history.record(start + TARGET_LOSS_MAX, at(20)), at(4));
+        assert_eq!(history.record(start + TARGET_LOSS_MAX + Duration::from_secs(1), at(30)), at(10));
+        assert_eq!(history.record(start + TARGET_LOSS_MAX * 3, at(40)), at(30));
     }
 }

@@ -45,18 +45,18 @@ pub(super) async fn connect(options: &ChannelOptions) -> Result<Connection, Appl
 
 /// What the session is told that its statements are written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Letters {
+enum StatementCharset {
     /// Any.
-    All,
+    Utf8,
     /// ASCII, as base64 is. Servers look at each letter of a statement whether it has several bytes, if in its character set
     /// any may have; that was 5 % of all that applying cost (MariaDB 10.11, of target and us together).
     Ascii,
 }
 
-impl Letters {
+impl StatementCharset {
     fn character_set(self) -> &'static str {
         match self {
-            Self::All => "utf8mb4",
+            Self::Utf8 => "utf8mb4",
             Self::Ascii => "latin1",
         }
     }
@@ -64,7 +64,7 @@ impl Letters {
 
 /// A connection, and what turns rows into statements for it.
 #[derive(Debug)]
-pub(crate) struct Writer {
+pub(crate) struct RowWriter {
     pub(crate) connection: Connection,
     encoder: Encoder,
     sql: sql::Writer,
@@ -72,13 +72,13 @@ pub(crate) struct Writer {
     plan: PlanOptions,
     tolerant: bool,
     /// The target logs what is applied.
-    logs: bool,
+    target_logs: bool,
     /// Everything else that the session is sent is ASCII.
-    else_ascii: bool,
+    ascii_only: bool,
     /// What the session is set to, once the statements have run.
-    letters: Letters,
+    charset: StatementCharset,
     /// Some of the statements set it.
-    sets_letters: bool,
+    charset_changes: bool,
     row_count: RowCount,
 }
 
@@ -87,7 +87,7 @@ fn is_system(group: &batch::Group<'_>) -> bool {
     group.table.target.schema.eq_ignore_ascii_case("mysql")
 }
 
-impl Writer {
+impl RowWriter {
     /// Connects, and has the session take rows as events and by SQL.
     ///
     /// # Errors
@@ -127,10 +127,10 @@ impl Writer {
             sizes,
             plan,
             tolerant,
-            logs: options.gtid != GtidMode::Log && has_binlog,
-            else_ascii: false,
-            letters: Letters::All,
-            sets_letters: false,
+            target_logs: options.gtid != GtidMode::Log && has_binlog,
+            ascii_only: false,
+            charset: StatementCharset::Utf8,
+            charset_changes: false,
             row_count: RowCount::new(flavour),
         };
         writer.set_up_sql().await?;
@@ -139,8 +139,8 @@ impl Writer {
 
     /// A writer whose session gets nothing but rows and ASCII.
     #[must_use]
-    pub(super) fn else_ascii(self) -> Self {
-        Self { else_ascii: true, ..self }
+    pub(super) fn ascii_only(self) -> Self {
+        Self { ascii_only: true, ..self }
     }
 
     /// A writer of whole rows over whatever is there: what is to be inserted and is there is replaced, what is to be deleted
@@ -188,7 +188,7 @@ impl Writer {
         packets.push(format!("{}, @@session.timestamp=DEFAULT", sql::session_statement(flavour)));
         packets.run(&mut self.connection).await?;
         self.sql = sql::Writer::new(flavour, self.sizes).tolerant(self.tolerant);
-        (self.letters, self.sets_letters) = (Letters::All, false);
+        (self.charset, self.charset_changes) = (StatementCharset::Utf8, false);
         Ok(())
     }
 
@@ -196,8 +196,8 @@ impl Writer {
     ///
     /// # Errors
     /// [`ApplyError::Session`].
-    pub(super) async fn settle_sql(&mut self) -> Result<(), ApplyError> {
-        match self.sql.has_set() || self.sets_letters {
+    pub(super) async fn restore_sql_settings(&mut self) -> Result<(), ApplyError> {
+        match self.sql.has_set() || self.charset_changes {
             true => self.set_up_sql().await,
             false => Ok(()),
         }
@@ -207,13 +207,13 @@ impl Writer {
     /// run.
     ///
     /// # Errors
-    /// As [`Writer::push_rows`] and [`Packets::run`].
+    /// As [`RowWriter::push_rows`] and [`Packets::run`].
     pub(super) async fn run_rows(&mut self, changes: &RowChanges) -> Result<(), ApplyError> {
         let by_event = !self.tolerant && changes.table.same_shape;
         // Images that are cut are copies.
         let options = PlanOptions { cut_images: self.plan.cut_images && by_event, ..self.plan };
         let mut plan = batch::plan([changes], options).map_err(ApplyError::rows)?;
-        self.leave_out_unkept(&mut plan)?;
+        self.drop_blackhole_changes(&mut plan)?;
         for group in &plan.groups {
             let is_short = |row: &batch::Row<'_>| row.bytes() <= LONG_ROW_BYTES;
             for rows in group.rows.chunk_by(|one, other| is_short(one) && is_short(other)) {
@@ -273,18 +273,18 @@ impl Writer {
         packets: &mut Packets,
     ) -> Result<(), ApplyError> {
         let mut plan = batch::plan(changes, self.plan).map_err(ApplyError::rows)?;
-        self.leave_out_unkept(&mut plan)?;
+        self.drop_blackhole_changes(&mut plan)?;
         self.push_groups(&plan.groups, packets)
     }
 
     /// Leaves out changes of rows that a BLACKHOLE table was given and has not kept: the server finds no such row, unless its own
     /// replication asks.
-    fn leave_out_unkept(&self, plan: &mut batch::Plan<'_>) -> Result<(), ApplyError> {
-        let is_unkept = |group: &batch::Group<'_>| {
+    fn drop_blackhole_changes(&self, plan: &mut batch::Plan<'_>) -> Result<(), ApplyError> {
+        let is_blackhole_change = |group: &batch::Group<'_>| {
             group.kind != RowsKind::Write && group.table.target.engine == "BLACKHOLE"
         };
-        if self.logs
-            && let Some(group) = plan.groups.iter().find(|group| is_unkept(group))
+        if self.target_logs
+            && let Some(group) = plan.groups.iter().find(|group| is_blackhole_change(group))
         {
             let target = &group.table.target;
             return Err(ApplyError::Unsupported {
@@ -295,24 +295,24 @@ impl Writer {
                     .to_owned(),
             });
         }
-        plan.groups.retain(|group| !is_unkept(group));
+        plan.groups.retain(|group| !is_blackhole_change(group));
         Ok(())
     }
 
     /// The same, and notes progress behind them: in the same statement, if they do not need several.
     ///
     /// # Errors
-    /// As [`Writer::push_rows`].
-    pub(super) fn push_rows_noted<'a>(
+    /// As [`RowWriter::push_rows`].
+    pub(super) fn push_rows_with_progress<'a>(
         &mut self,
         changes: impl Iterator<Item = &'a RowChanges>,
         row: &ProgressRow,
-        noted: &[u8],
+        image: &[u8],
         packets: &mut Packets,
     ) -> Result<(), ApplyError> {
         let mut plan = batch::plan(changes, self.plan).map_err(ApplyError::rows)?;
-        self.leave_out_unkept(&mut plan)?;
-        let progress = row.group(noted, plan.groups.last());
+        self.drop_blackhole_changes(&mut plan)?;
+        let progress = row.group(image, plan.groups.last());
         plan.groups.push(progress);
         self.push_groups(&plan.groups, packets)
     }
@@ -326,15 +326,15 @@ impl Writer {
             if !self.tolerant && run.first().is_some_and(|group| group.table.same_shape) {
                 let mut statements = Vec::new();
                 let scopes = self.encoder.statements(run, &mut statements)?;
-                self.set_letters(Letters::Ascii, packets);
+                self.set_charset(StatementCharset::Ascii, packets);
                 statements.into_iter().for_each(|statement| packets.push(statement));
                 packets.count_changes(scopes);
                 self.row_count.send(run);
                 continue;
             }
-            self.set_letters(Letters::All, packets);
+            self.set_charset(StatementCharset::Utf8, packets);
             // Each statement says itself how many rows it has found.
-            self.row_count.lose();
+            self.row_count.reset();
             for group in run {
                 let mapping = group.table.sql_mapping();
                 let mapping = mapping.map_err(|misfit| ApplyError::misfit(group.table, misfit))?;
@@ -352,7 +352,7 @@ impl Writer {
     /// # Errors
     /// As [`Packets::run`].
     pub(super) async fn run_counted(&mut self, packets: Packets) -> Result<(), ApplyError> {
-        self.row_count.begin(&mut self.connection).await?;
+        self.row_count.start_counting(&mut self.connection).await?;
         packets.run(&mut self.connection).await
     }
 
@@ -370,7 +370,7 @@ impl Writer {
     /// The same, at once.
     ///
     /// # Errors
-    /// As [`Writer::check_rows`].
+    /// As [`RowWriter::check_rows`].
     pub(super) async fn count_rows(&mut self) -> Result<(), ApplyError> {
         self.row_count.check(&mut self.connection).await
     }
@@ -380,11 +380,11 @@ impl Writer {
         &mut self.row_count
     }
 
-    fn set_letters(&mut self, letters: Letters, packets: &mut Packets) {
-        if !self.else_ascii || self.letters == letters {
+    fn set_charset(&mut self, charset: StatementCharset, packets: &mut Packets) {
+        if !self.ascii_only || self.charset == charset {
             return;
         }
-        (self.letters, self.sets_letters) = (letters, true);
-        packets.push(format!("SET @@session.character_set_client={}", letters.character_set()));
+        (self.charset, self.charset_changes) = (charset, true);
+        packets.push(format!("SET @@session.character_set_client={}", charset.character_set()));
     }
 }

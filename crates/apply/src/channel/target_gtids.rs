@@ -5,7 +5,7 @@ use tailwater_session::{Connection, SessionError};
 use tailwater_wire::gtid::{Gtid, GtidSet, MariadbBinlogState, MariadbGtid, MariadbPosition};
 use tailwater_wire::{Flavour, WireError};
 
-use super::text::quote;
+use super::sql_literal::quote;
 use crate::error::ApplyError;
 
 /// What a target says that it has, in its own notation.
@@ -24,7 +24,7 @@ pub(super) struct TargetGtids {
 ///
 /// # Errors
 /// Anything that breaks the connection.
-pub(super) async fn target_gtids(connection: &mut Connection) -> Result<TargetGtids, SessionError> {
+pub(super) async fn read_target_gtids(connection: &mut Connection) -> Result<TargetGtids, SessionError> {
     let sql = match connection.server().flavour {
         Flavour::MySql => "SELECT @@GLOBAL.gtid_executed, ''",
         Flavour::MariaDb => "SELECT @@GLOBAL.gtid_slave_pos, @@GLOBAL.gtid_binlog_state",
@@ -42,7 +42,11 @@ pub(super) async fn target_gtids(connection: &mut Connection) -> Result<TargetGt
 ///
 /// # Errors
 /// Text that names no GTIDs.
-pub(super) fn had_of(log: &LogHandle, target: &TargetGtids, flavour: Flavour) -> Result<GtidSet, WireError> {
+pub(super) fn gtids_of_log(
+    log: &LogHandle,
+    target: &TargetGtids,
+    flavour: Flavour,
+) -> Result<GtidSet, WireError> {
     let has = GtidSet::parse(flavour, &target.has)?;
     let (Some(GtidSet::MariaDb(known)), Flavour::MariaDb) = (log.gtid_set(), flavour) else { return Ok(has) };
     let is_known = |gtid: &MariadbGtid| {
@@ -58,7 +62,12 @@ pub(super) fn had_of(log: &LogHandle, target: &TargetGtids, flavour: Flavour) ->
 
 /// What the target says that it has of the log although the channel has not applied it; `before` is what it had when the
 /// channel began.
-pub(super) fn beyond(log: &LogHandle, has: &GtidSet, before: &GtidSet, applied: &GtidSet) -> Option<String> {
+pub(super) fn unapplied_on_target(
+    log: &LogHandle,
+    has: &GtidSet,
+    before: &GtidSet,
+    applied: &GtidSet,
+) -> Option<String> {
     match (has, log.gtid_set()?, before, applied) {
         (GtidSet::MySql(has), GtidSet::MySql(logged), GtidSet::MySql(before), GtidSet::MySql(applied)) => {
             let beyond = has.intersect(&logged).subtract(before).subtract(applied);
@@ -84,7 +93,7 @@ pub(super) fn beyond(log: &LogHandle, has: &GtidSet, before: &GtidSet, applied: 
 ///
 /// # Errors
 /// [`ApplyError::Start`] if it lacks something that is before the log; [`ApplyError::Log`].
-pub(super) fn start_behind(log: &LogHandle, has: &GtidSet) -> Result<LogPosition, ApplyError> {
+pub(super) fn start_after(log: &LogHandle, has: &GtidSet) -> Result<LogPosition, ApplyError> {
     let segments = log.segments();
     for segment in segments.iter().rev() {
         let before = log.gtids_before(segment.number)?;

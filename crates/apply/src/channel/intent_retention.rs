@@ -2,27 +2,27 @@
 
 use std::time::Instant;
 
-use super::retention::TARGET_LOSS_MAX;
+use super::log_retention::TARGET_LOSS_MAX;
 
 /// Statements that are noted on the target, by where their transactions begin in the log, with when they were last known to
 /// have completed, or may have.
 #[derive(Debug)]
-pub(super) struct Noted(Vec<(String, Instant)>);
+pub(super) struct IntentRetention(Vec<(String, Instant)>);
 
-impl Noted {
+impl IntentRetention {
     /// Those that were found on the target, which may just have completed.
     pub(super) fn new(positions: impl Iterator<Item = String>, now: Instant) -> Self {
         Self(positions.map(|position| (position, now)).collect())
     }
 
     /// One has completed.
-    pub(super) fn note(&mut self, position: String, now: Instant) {
+    pub(super) fn record(&mut self, position: String, now: Instant) {
         self.0.retain(|(known, _)| *known != position);
         self.0.push((position, now));
     }
 
     /// Those that completed so long ago that no crash takes it back.
-    pub(super) fn take_old(&mut self, now: Instant) -> Vec<String> {
+    pub(super) fn take_expired(&mut self, now: Instant) -> Vec<String> {
         let is_old = |completed: &Instant| now.saturating_duration_since(*completed) > TARGET_LOSS_MAX;
         let old = self.0.iter().filter(|(_, completed)| is_old(completed));
         let old = old.map(|(position, _)| position.clone()).collect();
@@ -41,13 +41,13 @@ mod tests {
     fn a_statement_is_as_old_as_its_completion() {
         let start = Instant::now();
         let day = Duration::from_secs(86_400);
-        let mut noted = Noted::new(["1:4".to_owned()].into_iter(), start);
-        noted.note("1:99".to_owned(), start + day);
+        let mut retention = IntentRetention::new(["1:4".to_owned()].into_iter(), start);
+        retention.record("1:99".to_owned(), start + day);
         // It was begun anew, and took a day.
-        noted.note("1:4".to_owned(), start + day);
+        retention.record("1:4".to_owned(), start + day);
         let lossy = start + day + TARGET_LOSS_MAX;
-        assert!(noted.take_old(lossy).is_empty());
-        assert_eq!(noted.take_old(lossy + Duration::from_secs(1)), ["1:99", "1:4"]);
-        assert!(noted.take_old(lossy + day).is_empty());
+        assert!(retention.take_expired(lossy).is_empty());
+        assert_eq!(retention.take_expired(lossy + Duration::from_secs(1)), ["1:99", "1:4"]);
+        assert!(retention.take_expired(lossy + day).is_empty());
     }
 }

@@ -7,15 +7,15 @@ use crate::target::TargetTable;
 
 /// How far the target has them.
 #[derive(Debug, Default)]
-pub(super) struct LastingRows {
+pub(super) struct NontransactionalRows {
     /// Put into statements that the target was not sent yet.
     pending: usize,
     /// Sent.
     sent: usize,
     /// A statement with some of them has succeeded.
-    taken: bool,
+    written: bool,
     /// The target passes over those that come again.
-    comes_once: bool,
+    ignored_if_repeated: bool,
     /// The table of the last of them.
     table: String,
 }
@@ -25,10 +25,10 @@ pub(super) fn table_name(table: &TargetTable) -> String {
     format!("{}.{}", table.schema, table.table)
 }
 
-impl LastingRows {
+impl NontransactionalRows {
     /// None yet. `comes_once`: the target passes over those that it has when they come again.
-    pub(super) fn new(comes_once: bool) -> Self {
-        Self { comes_once, ..Self::default() }
+    pub(super) fn new(ignored_if_repeated: bool) -> Self {
+        Self { ignored_if_repeated, ..Self::default() }
     }
 
     /// Adds rows of `table` to what is sent next.
@@ -44,12 +44,12 @@ impl LastingRows {
 
     /// All that was sent has succeeded.
     pub(super) fn succeed(&mut self) {
-        self.taken |= self.sent > 0;
+        self.written |= self.sent > 0;
     }
 
     /// Whether the target has some for sure.
-    pub(super) fn are_taken(&self) -> bool {
-        self.taken
+    pub(super) fn are_written(&self) -> bool {
+        self.written
     }
 
     /// The table of the last of them; `None` if none was added.
@@ -58,11 +58,11 @@ impl LastingRows {
     }
 
     /// Whether the target may have some after `error`. One row whose own statement fails is not there.
-    fn may_be_there(&self, error: &ApplyError) -> bool {
+    fn may_be_written(&self, error: &ApplyError) -> bool {
         let found = matches!(error, ApplyError::Missing { found, .. } if *found > 0);
         // What the target has passed over, it has taken for done.
         let uncounted = matches!(error, ApplyError::Uncounted { .. });
-        self.taken && (!self.comes_once || uncounted) || self.sent > 1 || self.sent == 1 && found
+        self.written && (!self.ignored_if_repeated || uncounted) || self.sent > 1 || self.sent == 1 && found
     }
 
     /// The error to report: [`ApplyError::PartlyWritten`] if the target may have some of the rows. After an error of the connection, which
@@ -70,7 +70,9 @@ impl LastingRows {
     pub(super) fn explain(&self, gtid: &str, error: ApplyError) -> ApplyError {
         let is_of_connection =
             matches!(&error, ApplyError::Session(error) if !matches!(error, SessionError::Server { .. }));
-        if is_of_connection || matches!(error, ApplyError::PartlyWritten { .. }) || !self.may_be_there(&error)
+        if is_of_connection
+            || matches!(error, ApplyError::PartlyWritten { .. })
+            || !self.may_be_written(&error)
         {
             return error;
         }
@@ -94,37 +96,37 @@ mod tests {
         SessionError::Server { doing: "running a statement", statement, error: refusal() }.into()
     }
 
-    fn rows(pending: usize, sent: usize, taken: bool) -> LastingRows {
-        LastingRows { pending, sent, taken, comes_once: false, table: "d.t".into() }
+    fn rows(pending: usize, sent: usize, written: bool) -> NontransactionalRows {
+        NontransactionalRows { pending, sent, written, ignored_if_repeated: false, table: "d.t".into() }
     }
 
     #[test]
     fn a_row_that_was_taken_does_not_come_again() {
-        for (lasting, is_there) in [
-            (LastingRows::default(), false),
+        for (nontransactional, is_there) in [
+            (NontransactionalRows::default(), false),
             (rows(2, 0, false), false),
             (rows(0, 1, false), false),
             (rows(0, 2, false), true),
             (rows(0, 1, true), true),
-            (LastingRows { comes_once: true, ..rows(0, 1, true) }, false),
+            (NontransactionalRows { ignored_if_repeated: true, ..rows(0, 1, true) }, false),
         ] {
-            let error = lasting.explain("0-1-2", server_error());
-            assert_eq!(error.code() == "TW-APP-0052", is_there, "{lasting:?}");
+            let error = nontransactional.explain("0-1-2", server_error());
+            assert_eq!(error.code() == "TW-APP-0052", is_there, "{nontransactional:?}");
             let is_later = error.retry() == Retry::Later;
-            assert_eq!(is_later, !is_there, "{lasting:?}");
+            assert_eq!(is_later, !is_there, "{nontransactional:?}");
         }
-        let mut lasting = rows(1, 0, false);
-        lasting.succeed();
-        assert!(!lasting.taken, "not sent yet");
-        lasting.send();
-        lasting.succeed();
-        assert!(lasting.taken);
+        let mut nontransactional = rows(1, 0, false);
+        nontransactional.succeed();
+        assert!(!nontransactional.written, "not sent yet");
+        nontransactional.send();
+        nontransactional.succeed();
+        assert!(nontransactional.written);
     }
 
     #[test]
     fn every_error_but_those_of_the_connection_says_so() {
         let gtid = || "0-1-2".to_owned();
-        let lasting = rows(0, 1, true);
+        let nontransactional = rows(0, 1, true);
         for error in [
             ApplyError::Refused {
                 gtid: gtid(),
@@ -140,7 +142,7 @@ mod tests {
             ApplyError::Uncounted { gtid: gtid(), counted: 1, wanted: 2, is_committed: false },
             ApplyError::Interrupted { gtid: gtid() },
         ] {
-            let error = lasting.explain("0-1-2", error);
+            let error = nontransactional.explain("0-1-2", error);
             assert_eq!((error.code(), error.retry()), ("TW-APP-0052", Retry::AfterChange), "{error}");
             let text = error.to_string();
             for wrong in ["nothing is lost", "nothing of them is committed", "is committed"] {
@@ -149,13 +151,13 @@ mod tests {
             assert_eq!(text.matches("0-1-2").count(), 1, "{text}");
             assert!(!text.contains('7') || !text.contains("VALUES"), "{text}");
         }
-        let refused = lasting.explain("0-1-2", server_error());
+        let refused = nontransactional.explain("0-1-2", server_error());
         assert_eq!(refused.server_error().map(|error| error.number), Some(1205));
-        let broken = lasting.explain("0-1-2", SessionError::OutOfStep.into());
+        let broken = nontransactional.explain("0-1-2", SessionError::OutOfStep.into());
         assert!(broken.code().starts_with("TW-SES-"), "{broken}");
         let uncounted = ApplyError::Uncounted { gtid: gtid(), counted: 0, wanted: 1, is_committed: false };
-        let lasting = LastingRows { comes_once: true, ..rows(0, 1, true) };
-        assert_eq!(lasting.explain("0-1-2", uncounted).code(), "TW-APP-0052");
+        let nontransactional = NontransactionalRows { ignored_if_repeated: true, ..rows(0, 1, true) };
+        assert_eq!(nontransactional.explain("0-1-2", uncounted).code(), "TW-APP-0052");
         let missing = ApplyError::Missing { found: 2, wanted: 1, statement: "UPDATE d.t".into() };
         assert_eq!(rows(0, 1, false).explain("0-1-2", missing).code(), "TW-APP-0052");
     }

@@ -8,8 +8,8 @@ use foldhash::quality::FixedState;
 use tailwater_session::Connection;
 use tracing::info;
 
-use super::text::quote;
-use super::worker::Shared;
+use super::sql_literal::quote;
+use super::worker::ChannelShared;
 use crate::error::ApplyError;
 
 /// It is waited for in steps of this many seconds: in between, `stop` is heard.
@@ -22,7 +22,10 @@ const SEED: u64 = 0x7461_696c_7761_7465;
 ///
 /// # Errors
 /// [`ApplyError::TakenOver`]; [`ApplyError::Record`] if the target does not say who has it; [`ApplyError::Session`].
-pub(super) async fn outlive(connection: &mut Connection, shared: &Arc<Shared>) -> Result<bool, ApplyError> {
+pub(super) async fn acquire(
+    connection: &mut Connection,
+    shared: &Arc<ChannelShared>,
+) -> Result<bool, ApplyError> {
     let channel = &shared.options.name;
     let lock = lock_name(channel);
     let ask = format!("SELECT GET_LOCK({}, {STEP_SECONDS})", quote(&lock));

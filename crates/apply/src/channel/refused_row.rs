@@ -7,7 +7,7 @@ use tailwater_wire::rows::{BinlogValue, RowChangeIter};
 
 use super::options::ChannelOptions;
 use super::packets::Packets;
-use super::writer::Writer;
+use super::row_writer::RowWriter;
 use crate::error::ApplyError;
 use crate::transaction::{Content, RowChanges, RowPlace, Transaction};
 
@@ -49,10 +49,13 @@ pub(super) async fn diagnose(
     ApplyError::Refused { gtid: transaction.gtid_text(), subject, values, error: Box::new(server) }
 }
 
-type Found = (String, String, ServerError);
+type RefusedRow = (String, String, ServerError);
 
-async fn try_each(options: &ChannelOptions, changes: &[RowChanges]) -> Result<Option<Found>, ApplyError> {
-    let mut writer = Writer::open(options).await?;
+async fn try_each(
+    options: &ChannelOptions,
+    changes: &[RowChanges],
+) -> Result<Option<RefusedRow>, ApplyError> {
+    let mut writer = RowWriter::open(options).await?;
     writer.connection.execute("START TRANSACTION").await?;
     for changes in changes {
         for index in 0..changes.rows.len() {

@@ -5,17 +5,17 @@ use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{Gtid, GtidSet};
 
-use super::gtids::{self, TargetGtids};
+use super::applied_scan::AppliedScan;
 use super::options::{ChannelOptions, ChannelStart, GtidMode};
-use super::store::{Claim, Kept, Store};
-use super::walked::Walked;
+use super::store::{ChannelRecord, ChannelStore, Claim};
+use super::target_gtids::{self, TargetGtids};
 use crate::error::ApplyError;
 use crate::filter::VersionedFilters;
 use crate::progress::Applied;
 use crate::scheduler::CommitOrder;
 
 /// From where a run goes on.
-pub(super) struct Begun {
+pub(super) struct StartPosition {
     pub(super) applied: Applied,
     /// What the target had before the channel began.
     pub(super) origin: GtidSet,
@@ -28,22 +28,22 @@ pub(super) struct Begun {
 /// # Errors
 /// [`ApplyError::Start`] if the log does not hold what the target needs; [`ApplyError::Record`] if what is kept there is
 /// about another log.
-pub(super) async fn begin(
+pub(super) async fn resolve(
     options: &ChannelOptions,
     log: &LogHandle,
-    store: &mut Store,
+    store: &mut ChannelStore,
     claim: &Claim,
-    kept: &Kept,
+    kept: &ChannelRecord,
     flavour: Flavour,
     target: &TargetGtids,
-) -> Result<Begun, ApplyError> {
+) -> Result<StartPosition, ApplyError> {
     let wrong = |reason: String| ApplyError::Record { channel: options.name.clone(), reason };
     let source = captured(log).await?;
     let parse = |text: &str| {
         GtidSet::parse(source.flavour, text).map_err(|error| wrong(format!("GTIDs {text:?}: {error}")))
     };
     if let Some(applied) = kept.applied.clone() {
-        for text in &kept.newest {
+        for text in &kept.newest_gtids {
             if !is_captured(log, text) {
                 return Err(wrong(format!(
                     "the target has {text}, which this log does not: it is another log, or has lost its end; seek the \
@@ -52,15 +52,15 @@ pub(super) async fn begin(
             }
         }
         let origin = parse(&kept.origin_gtids)?;
-        let walked = blocking(|| Walked::of(log, &applied, &origin))?;
+        let walked = blocking(|| AppliedScan::of(log, &applied, &origin))?;
         if let Some(place) = walked.misplaced {
             return Err(wrong(misplaced(&place)));
         }
-        if flavour == source.flavour && store.shared_with().await?.is_none() {
+        if flavour == source.flavour && store.channel_with_same_source().await?.is_none() {
             let mut all = walked.applied;
             // What a crash may have left in the target's binlog under its GTID without being applied: a statement that
             // commits by itself, or where an XA transaction was prepared. MariaDB's position does not count its binlog.
-            for text in kept.under_way.iter().chain(&kept.newest) {
+            for text in kept.intent_gtids.iter().chain(&kept.newest_gtids) {
                 if let Ok(gtid @ Gtid::MySql(_)) = Gtid::parse(source.flavour, text) {
                     // A log holds one family's GTIDs.
                     let _ = all.insert(&gtid);
@@ -76,22 +76,23 @@ pub(super) async fn begin(
                 }
             }
             let (has, before) = (parse(&target.has)?, parse(&kept.target_gtids)?);
-            if let Some(beyond) = gtids::beyond(log, &has, &before, &all) {
+            if let Some(beyond) = target_gtids::unapplied_on_target(log, &has, &before, &all) {
                 return Err(wrong(gone_ahead(&options.name, &beyond, &target.has)));
             }
         }
-        return Ok(Begun { applied, origin, gtids: walked.before });
+        return Ok(StartPosition { applied, origin, gtids: walked.before });
     }
     let (low, origin) = match options.start {
         ChannelStart::Oldest => (LogPosition::ZERO, GtidSet::empty(source.flavour)),
         // It had begun to begin, and may have written to the target's binlog since.
         ChannelStart::Target if !kept.source.is_empty() => {
             let has = parse(&kept.origin_gtids)?;
-            (gtids::start_behind(log, &has)?, has)
+            (target_gtids::start_after(log, &has)?, has)
         }
         ChannelStart::Target if flavour == source.flavour => {
-            let has = gtids::had_of(log, target, flavour).map_err(|error| wrong(error.to_string()))?;
-            (gtids::start_behind(log, &has)?, has)
+            let has =
+                target_gtids::gtids_of_log(log, target, flavour).map_err(|error| wrong(error.to_string()))?;
+            (target_gtids::start_after(log, &has)?, has)
         }
         ChannelStart::Target => {
             return Err(ApplyError::Start {
@@ -105,11 +106,11 @@ pub(super) async fn begin(
     };
     let low = if low == LogPosition::ZERO { oldest(log) } else { low };
     let applied = Applied::new(low);
-    let text = gtids::text(&origin);
+    let text = target_gtids::text(&origin);
     let identity = source.server_uuid.unwrap_or_else(|| source.server_id.to_string());
-    store.begin_at(claim, &applied, &identity, &text, &target.has).await?;
-    let gtids = blocking(|| Walked::of(log, &applied, &origin))?.before;
-    Ok(Begun { applied, origin, gtids })
+    store.save_start(claim, &applied, &identity, &text, &target.has).await?;
+    let gtids = blocking(|| AppliedScan::of(log, &applied, &origin))?.before;
+    Ok(StartPosition { applied, origin, gtids })
 }
 
 /// Whether the log holds a transaction; also if it is not named by a GTID of the log's family.
@@ -184,14 +185,17 @@ pub(super) async fn refuse_strict_order(
 /// Where the log's oldest entry stands.
 pub(super) fn oldest(log: &LogHandle) -> LogPosition {
     let first = log.segments().first().map_or(1, |segment| segment.number);
-    LogPosition { segment: first, offset: gtids::FIRST_EVENT_OFFSET }
+    LogPosition { segment: first, offset: target_gtids::FIRST_EVENT_OFFSET }
 }
 
 /// The filters of the channel: those that were edited last, or else the configuration's.
 ///
 /// # Errors
 /// [`ApplyError::Filter`], [`ApplyError::Record`].
-pub(super) fn filters(options: &ChannelOptions, kept: &Kept) -> Result<VersionedFilters, ApplyError> {
+pub(super) fn filters(
+    options: &ChannelOptions,
+    kept: &ChannelRecord,
+) -> Result<VersionedFilters, ApplyError> {
     if kept.filters.is_empty() {
         return Ok(VersionedFilters::new(options.filters.clone())?);
     }

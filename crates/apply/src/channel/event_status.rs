@@ -11,11 +11,11 @@ use tailwater_session::ServerInfo;
 use tailwater_wire::Flavour;
 use tailwater_wire::event::Invoker;
 
-use super::sql_words::{Token, Words};
+use super::sql_tokenizer::{SqlToken, SqlTokenizer};
 use crate::decode::statement::wrapped;
 
 /// The status as the server spells it: MySQL takes `SLAVE`, too, and has deprecated it.
-pub(super) fn disabled(server: &ServerInfo) -> &'static str {
+pub(super) fn disabled_status(server: &ServerInfo) -> &'static str {
     match server.flavour {
         Flavour::MySql if server.version >= (8, 4, 0) => "DISABLE ON REPLICA",
         _ => "DISABLE ON SLAVE",
@@ -69,31 +69,31 @@ fn definer(invoker: &Invoker<'_>) -> Vec<u8> {
 }
 
 /// Where clauses stand.
-struct Places {
+struct EventClausePlaces {
     /// Where the definer would stand; `None` if there is one.
     definer: Option<usize>,
     /// Where the status stands, or would.
     status: Range<usize>,
 }
 
-fn places(text: &[u8]) -> Option<Places> {
-    let mut words = Words::new(text);
+fn places(text: &[u8]) -> Option<EventClausePlaces> {
+    let mut words = SqlTokenizer::new(text);
     let definer = words.event_name()?;
-    Some(Places { definer, status: status_place(words)? })
+    Some(EventClausePlaces { definer, status: status_place(words)? })
 }
 
 /// Where the status stands behind the name, or would:
 /// `ON SCHEDULE ... ON COMPLETION ... RENAME TO ... STATUS COMMENT ... DO ...`.
-fn status_place(mut words: Words<'_>) -> Option<Range<usize>> {
+fn status_place(mut words: SqlTokenizer<'_>) -> Option<Range<usize>> {
     let mut depth = 0u32;
     loop {
         let mut ahead = words.clone();
         let Some(token) = ahead.next() else { return Some(words.end..words.end) };
         match token {
-            Token::Mark(b'(') => depth = depth.saturating_add(1),
-            Token::Mark(b')') => depth = depth.saturating_sub(1),
-            Token::Mark(b';') => return Some(words.end..words.end),
-            Token::Word(word) if depth == 0 => {
+            SqlToken::Mark(b'(') => depth = depth.saturating_add(1),
+            SqlToken::Mark(b')') => depth = depth.saturating_sub(1),
+            SqlToken::Mark(b';') => return Some(words.end..words.end),
+            SqlToken::Word(word) if depth == 0 => {
                 let start = ahead.end - word.len();
                 match word.to_ascii_uppercase().as_slice() {
                     b"COMMENT" | b"DO" => return Some(start..start),
@@ -110,13 +110,13 @@ fn status_place(mut words: Words<'_>) -> Option<Range<usize>> {
                     _ => {}
                 }
             }
-            Token::Mark(_) | Token::Word(_) | Token::Name => {}
+            SqlToken::Mark(_) | SqlToken::Word(_) | SqlToken::Name => {}
         }
         words = ahead;
     }
 }
 
-impl Words<'_> {
+impl SqlTokenizer<'_> {
     /// Passes over everything up to the event's name, and that too; where a definer would stand, if there is none.
     /// `None` if it is no event's definition.
     fn event_name(&mut self) -> Option<Option<usize>> {
@@ -147,7 +147,7 @@ impl Words<'_> {
             self.accept_mark(b')').then_some(())?;
         }
         let mut ahead = self.clone();
-        if ahead.next() == Some(Token::Name) {
+        if ahead.next() == Some(SqlToken::Name) {
             *self = ahead;
         }
         Some(())

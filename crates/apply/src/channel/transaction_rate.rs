@@ -4,12 +4,12 @@ use std::time::Instant;
 
 /// Counts between two looks at it.
 #[derive(Debug, Default)]
-pub(super) struct Rate {
+pub(super) struct TransactionRate {
     counted: u64,
     since: Option<Instant>,
 }
 
-impl Rate {
+impl TransactionRate {
     pub(super) fn count(&mut self, more: u64) {
         self.counted += more;
     }

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use tailwater_log::{LogHandle, LogPosition};
 use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MariadbGtid};
 
-use super::gtids::FIRST_EVENT_OFFSET;
+use super::target_gtids::FIRST_EVENT_OFFSET;
 use crate::error::ApplyError;
 use crate::progress::Applied;
 use crate::transaction::Span;
 
 /// What a walk over all that a target has found in the log.
-pub(super) struct Walked {
+pub(super) struct AppliedScan {
     /// Every transaction of the log before the low watermark, and what the target had of the log's domains and servers before that.
     pub(super) before: GtidSet,
     /// Every transaction of the log that is applied, and the origin.
@@ -20,7 +20,7 @@ pub(super) struct Walked {
     pub(super) misplaced: Option<LogPosition>,
 }
 
-impl Walked {
+impl AppliedScan {
     /// Walks from the beginning of the low watermark's segment to the end of what is applied. `origin` is what the target had before the
     /// log.
     ///

@@ -1,25 +1,25 @@
 //! Statements that may be run twice. Whether one of them has run need not be told by what it has changed: it is run again.
 
-use super::sql_words::{Token, Words};
+use super::sql_tokenizer::{SqlToken, SqlTokenizer};
 use crate::decode::statement::wrapped;
 
 /// How a statement ends that is run again where it has run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Again {
+pub(super) enum RerunResult {
     /// With an error that says so (`says_done_already`).
-    Refused,
+    AlreadyDone,
     /// As the first time, and nothing is other than before. It is logged again, though.
     Unchanged,
 }
 
 /// How a statement that makes, drops or empties one object ends if it is run again; `None` of others, and of those whose second run
 /// may do something.
-pub(super) fn again(text: &[u8]) -> Option<Again> {
-    let mut words = Words::new(wrapped(text));
+pub(super) fn rerun_result(text: &[u8]) -> Option<RerunResult> {
+    let mut words = SqlTokenizer::new(wrapped(text));
     if words.accept("TRUNCATE") {
         words.accept("TABLE");
         words.object()?;
-        return Some(Again::Unchanged);
+        return Some(RerunResult::Unchanged);
     }
     let drops = words.accept("DROP");
     if !drops {
@@ -40,21 +40,21 @@ pub(super) fn again(text: &[u8]) -> Option<Again> {
     if drops && words.accept_mark(b',') {
         return None;
     }
-    Some(if checks { Again::Unchanged } else { Again::Refused })
+    Some(if checks { RerunResult::Unchanged } else { RerunResult::AlreadyDone })
 }
 
 /// What ends a statement so that it may have taken effect all the same: `EE_WRITE`, `EE_DISK_FULL`, `ER_DISK_FULL`, `ER_ERROR_ON_WRITE`,
 /// `ER_SERVER_SHUTDOWN`, `ER_QUERY_INTERRUPTED`, `ER_BINLOG_LOGGING_IMPOSSIBLE`, `ER_CONNECTION_KILLED`, `ER_STATEMENT_TIMEOUT`,
 /// `ER_QUERY_TIMEOUT`. Most come from writing the binlog, after the statement itself.
-const UNTOLD: [u16; 10] = [3, 20, 1021, 1026, 1053, 1317, 1598, 1927, 1969, 3024];
+const UNCERTAIN_ERRORS: [u16; 10] = [3, 20, 1021, 1026, 1053, 1317, 1598, 1927, 1969, 3024];
 
 /// Whether a statement that ended with this error of the target may have run.
 pub(super) fn may_have_run(number: u16) -> bool {
-    UNTOLD.contains(&number)
+    UNCERTAIN_ERRORS.contains(&number)
 }
 
 /// Passes over what precedes `VIEW`, `TRIGGER` and `EVENT`.
-fn pass_attributes(words: &mut Words<'_>) -> Option<()> {
+fn pass_attributes(words: &mut SqlTokenizer<'_>) -> Option<()> {
     loop {
         if words.accept("ALGORITHM") {
             words.accept_mark(b'=');
@@ -64,7 +64,7 @@ fn pass_attributes(words: &mut Words<'_>) -> Option<()> {
             words.next()?;
             words.accept_call();
             let mut ahead = words.clone();
-            if ahead.next() == Some(Token::Name) && ahead.token_text().starts_with(b"@") {
+            if ahead.next() == Some(SqlToken::Name) && ahead.token_text().starts_with(b"@") {
                 *words = ahead;
             }
         } else if words.accept("SQL") {
@@ -79,46 +79,46 @@ fn pass_attributes(words: &mut Words<'_>) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::fingerprint::says_done_already;
+    use crate::channel::fingerprint::is_already_done;
 
     #[test]
     fn an_error_says_that_it_ran_or_leaves_it_open_or_neither() {
         // To fail with these is to have done nothing.
         for number in [1005, 1142, 1205, 1213] {
-            assert!(!may_have_run(number) && !says_done_already(number), "{number}");
+            assert!(!may_have_run(number) && !is_already_done(number), "{number}");
         }
-        for number in UNTOLD {
-            assert!(may_have_run(number) && !says_done_already(number), "{number}");
+        for number in UNCERTAIN_ERRORS {
+            assert!(may_have_run(number) && !is_already_done(number), "{number}");
         }
     }
 
     #[test]
     fn what_may_run_twice_is_known() {
         for (text, expected) in [
-            ("CREATE TABLE t (a INT, b INT)", Some(Again::Refused)),
-            ("/* x */ create temporary table `d`.`t` (a int)", Some(Again::Refused)),
-            ("CREATE TABLE t AS SELECT 1 AS a", Some(Again::Refused)),
-            ("CREATE TABLE IF NOT EXISTS t (a INT)", Some(Again::Unchanged)),
-            ("CREATE DATABASE d", Some(Again::Refused)),
-            ("CREATE SCHEMA IF NOT EXISTS d", Some(Again::Unchanged)),
+            ("CREATE TABLE t (a INT, b INT)", Some(RerunResult::AlreadyDone)),
+            ("/* x */ create temporary table `d`.`t` (a int)", Some(RerunResult::AlreadyDone)),
+            ("CREATE TABLE t AS SELECT 1 AS a", Some(RerunResult::AlreadyDone)),
+            ("CREATE TABLE IF NOT EXISTS t (a INT)", Some(RerunResult::Unchanged)),
+            ("CREATE DATABASE d", Some(RerunResult::AlreadyDone)),
+            ("CREATE SCHEMA IF NOT EXISTS d", Some(RerunResult::Unchanged)),
             (
                 "CREATE ALGORITHM=UNDEFINED DEFINER=`root`@`localhost` SQL SECURITY DEFINER VIEW v AS SELECT 1",
-                Some(Again::Refused),
+                Some(RerunResult::AlreadyDone),
             ),
             (
                 "CREATE DEFINER=root@localhost TRIGGER g BEFORE INSERT ON t FOR EACH ROW SET @a=1",
-                Some(Again::Refused),
+                Some(RerunResult::AlreadyDone),
             ),
             (
                 "CREATE DEFINER=CURRENT_USER() EVENT e ON SCHEDULE EVERY 1 DAY DO SELECT 1",
-                Some(Again::Refused),
+                Some(RerunResult::AlreadyDone),
             ),
-            ("CREATE SEQUENCE s", Some(Again::Refused)),
-            ("DROP TABLE `t` /* generated by server */", Some(Again::Refused)),
-            ("DROP TABLE IF EXISTS `t`", Some(Again::Unchanged)),
-            ("DROP VIEW v", Some(Again::Refused)),
-            ("TRUNCATE t", Some(Again::Unchanged)),
-            ("truncate table d.t", Some(Again::Unchanged)),
+            ("CREATE SEQUENCE s", Some(RerunResult::AlreadyDone)),
+            ("DROP TABLE `t` /* generated by server */", Some(RerunResult::AlreadyDone)),
+            ("DROP TABLE IF EXISTS `t`", Some(RerunResult::Unchanged)),
+            ("DROP VIEW v", Some(RerunResult::AlreadyDone)),
+            ("TRUNCATE t", Some(RerunResult::Unchanged)),
+            ("truncate table d.t", Some(RerunResult::Unchanged)),
             // The second run may do what the first did not.
             ("CREATE OR REPLACE TABLE t (a INT)", None),
             ("DROP TABLE a, b", None),
@@ -135,7 +135,7 @@ mod tests {
             ("CREATE TABLE", None),
             ("", None),
         ] {
-            assert_eq!(again(text.as_bytes()), expected, "{text}");
+            assert_eq!(rerun_result(text.as_bytes()), expected, "{text}");
         }
     }
 }

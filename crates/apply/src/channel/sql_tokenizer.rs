@@ -2,8 +2,8 @@
 
 /// A part of a statement's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Token<'a> {
-    /// Letters without quotes.
+pub(super) enum SqlToken<'a> {
+    /// StatementCharset without quotes.
     Word(&'a [u8]),
     /// A name in quotes, a string, or a variable.
     Name,
@@ -12,7 +12,7 @@ pub(super) enum Token<'a> {
 
 /// Goes from token to token.
 #[derive(Clone)]
-pub(super) struct Words<'a> {
+pub(super) struct SqlTokenizer<'a> {
     text: &'a [u8],
     at: usize,
     /// Where the last token begins.
@@ -25,25 +25,25 @@ fn is_part(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || !byte.is_ascii()
 }
 
-impl<'a> Words<'a> {
+impl<'a> SqlTokenizer<'a> {
     /// The tokens of `text`, from its beginning.
     pub(super) fn new(text: &'a [u8]) -> Self {
         Self { text, at: 0, start: 0, end: 0 }
     }
 
     /// The next token; `None` at the end, and where a string or comment does not end.
-    pub(super) fn next(&mut self) -> Option<Token<'a>> {
-        self.pass_blanks()?;
+    pub(super) fn next(&mut self) -> Option<SqlToken<'a>> {
+        self.skip_blanks()?;
         let rest = self.text.get(self.at..)?;
         let first = *rest.first()?;
         let (token, length) = match first {
-            b'`' | b'\'' | b'"' => (Token::Name, quoted_bytes(rest, first)?),
-            b'@' => (Token::Name, variable_bytes(rest)?),
+            b'`' | b'\'' | b'"' => (SqlToken::Name, quoted_bytes(rest, first)?),
+            b'@' => (SqlToken::Name, variable_bytes(rest)?),
             first if is_part(first) => {
                 let length = rest.iter().position(|byte| !is_part(*byte)).unwrap_or(rest.len());
-                (Token::Word(&rest[..length]), length)
+                (SqlToken::Word(&rest[..length]), length)
             }
-            mark => (Token::Mark(mark), 1),
+            mark => (SqlToken::Mark(mark), 1),
         };
         self.start = self.at;
         self.at += length;
@@ -57,7 +57,7 @@ impl<'a> Words<'a> {
     }
 
     /// Passes over blanks and comments, and over the bounds of those that are run.
-    fn pass_blanks(&mut self) -> Option<()> {
+    fn skip_blanks(&mut self) -> Option<()> {
         loop {
             let rest = self.text.get(self.at..)?;
             let find = |what: &[u8]| rest.windows(what.len()).position(|window| window == what);
@@ -75,8 +75,7 @@ impl<'a> Words<'a> {
 
     pub(super) fn accept(&mut self, word: &str) -> bool {
         let mut ahead = self.clone();
-        let found =
-            matches!(ahead.next(), Some(Token::Word(found)) if found.eq_ignore_ascii_case(word.as_bytes()));
+        let found = matches!(ahead.next(), Some(SqlToken::Word(found)) if found.eq_ignore_ascii_case(word.as_bytes()));
         if found {
             *self = ahead;
         }
@@ -85,7 +84,7 @@ impl<'a> Words<'a> {
 
     pub(super) fn accept_mark(&mut self, mark: u8) -> bool {
         let mut ahead = self.clone();
-        let found = ahead.next() == Some(Token::Mark(mark));
+        let found = ahead.next() == Some(SqlToken::Mark(mark));
         if found {
             *self = ahead;
         }
@@ -103,34 +102,34 @@ impl<'a> Words<'a> {
     }
 
     /// `name` or `schema.name`; not `*`.
-    pub(super) fn object(&mut self) -> Option<Object> {
+    pub(super) fn object(&mut self) -> Option<ObjectName> {
         let mut part = || match self.next()? {
-            Token::Word(_) | Token::Name => Some(unquoted(self.token_text())),
-            Token::Mark(_) => None,
+            SqlToken::Word(_) | SqlToken::Name => Some(unquote(self.token_text())),
+            SqlToken::Mark(_) => None,
         };
         let first = part()?;
         if !self.accept_mark(b'.') {
-            return Some(Object { schema: None, name: first });
+            return Some(ObjectName { schema: None, name: first });
         }
         match self.next()? {
-            Token::Word(_) | Token::Name => {
-                Some(Object { schema: Some(first), name: unquoted(self.token_text()) })
+            SqlToken::Word(_) | SqlToken::Name => {
+                Some(ObjectName { schema: Some(first), name: unquote(self.token_text()) })
             }
-            Token::Mark(_) => None,
+            SqlToken::Mark(_) => None,
         }
     }
 }
 
 /// A table, routine or other object as a statement names it, without quotes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Object {
+pub(super) struct ObjectName {
     /// The session's, if the statement names none.
     pub(super) schema: Option<String>,
     pub(super) name: String,
 }
 
 /// A name without its quotes.
-pub(super) fn unquoted(name: &[u8]) -> String {
+pub(super) fn unquote(name: &[u8]) -> String {
     let name = String::from_utf8_lossy(name);
     for quote in ['`', '\'', '"'] {
         if let Some(inner) = name.strip_prefix(quote).and_then(|name| name.strip_suffix(quote)) {

@@ -13,67 +13,67 @@ use tokio::sync::Mutex;
 use tracing::debug;
 
 use super::changed_tables::changed_tables;
-use super::fingerprint::{Fingerprint, fingerprint, may_swap, rest_of_drop, says_done_already};
+use super::channel_lock;
+use super::fingerprint::{Fingerprint, fingerprint, is_already_done, may_swap, rest_of_drop};
 use super::gtid_session::GtidSession;
-use super::lasting_rows::{LastingRows, table_name};
-use super::noted::Noted;
+use super::intent_retention::IntentRetention;
+use super::nontransactional_rows::{NontransactionalRows, table_name};
 use super::options::GtidMode;
 use super::packets::Packets;
-use super::predecessor;
-use super::reader::{Held, Streamed};
-use super::repeatable::{Again, again, may_have_run};
-use super::source_session::{SourceSession, shown};
-use super::statement_text::start_transaction;
-use super::store::{Intents, kept_intents, source_session_statement};
-use super::text::{hex, quote};
-use super::worker::Shared;
-use super::writer::{LONG_ROW_BYTES, Writer};
+use super::reader::{BudgetedTransaction, StreamedStep};
+use super::row_writer::{LONG_ROW_BYTES, RowWriter};
+use super::source_session::{SourceSession, statement_label};
+use super::sql_literal::{hex, quote};
+use super::statement_rerun::{RerunResult, may_have_run, rerun_result};
+use super::statement_text::start_transaction_clause;
+use super::store::{Intents, load_intents, source_session_statement};
+use super::worker::ChannelShared;
 use crate::decode::statement::is_temporary;
 use crate::error::ApplyError;
 use crate::transaction::{Content, Statement, Step};
 
 /// Rows are sent when they are so many bytes.
-const FLUSHED_BYTES: usize = 1 << 20;
+const FLUSH_BYTES: usize = 1 << 20;
 
 /// In front of the fingerprint of what a statement has left that ended otherwise than on the source: it is reported again as long
 /// as that looks the same.
-const ENDED_OTHERWISE: &str = "otherwise ";
+const DIFFERENT_RESULT_PREFIX: &str = "otherwise ";
 
 /// In place of the fingerprint of a statement that may be run twice.
 const REPEATABLE: &str = "repeatable";
 
 /// Runs transactions that hold statements.
 #[derive(Debug, Default)]
-pub(super) struct Statements {
-    session: Mutex<Option<Session>>,
+pub(super) struct StatementRunner {
+    session: Mutex<Option<RunnerSession>>,
 }
 
 #[derive(Debug)]
-struct Session {
+struct RunnerSession {
     source: SourceSession,
     /// Statements of before that may have run.
     intents: Intents,
     /// All statements that are noted on the target.
-    noted: Noted,
+    retention: IntentRetention,
     /// Of the transaction that runs: its rows of tables without transactions.
-    lasting: LastingRows,
+    nontransactional: NontransactionalRows,
 }
 
 /// A transaction that is being run.
 #[derive(Debug)]
-struct Sequence {
+struct TransactionRun {
     /// The target transaction that will hold the progress has begun.
-    begun: bool,
+    in_transaction: bool,
     /// A statement that commits by itself has run, here or before.
-    ran: bool,
+    ddl_ran: bool,
     /// Rows that are not sent yet.
     rows: Packets,
 }
 
 /// A statement of which it could not be told after a crash whether it has run.
-fn untold(held: &Held) -> ApplyError {
+fn undecidable_error(transaction: &BudgetedTransaction) -> ApplyError {
     ApplyError::Unsupported {
-        gtid: held.gtid_text(),
+        gtid: transaction.gtid_text(),
         what: "a statement that may swap tables".to_owned(),
         reason: "after a crash it could not be told whether it has run, because the account may not see the tables' numbers; \
                  `GRANT PROCESS ON *.*` to it, then start the channel"
@@ -82,9 +82,9 @@ fn untold(held: &Held) -> ApplyError {
 }
 
 /// A table that is made and filled by one statement, of which MySQL logs the two apart.
-fn made_and_filled(held: &Held) -> ApplyError {
+fn create_select_error(transaction: &BudgetedTransaction) -> ApplyError {
     ApplyError::Unsupported {
-        gtid: held.gtid_text(),
+        gtid: transaction.gtid_text(),
         what: "CREATE TABLE ... SELECT".to_owned(),
         reason: "with gtid = preserve the table and its rows cannot stand under one GTID; apply it with gtid = log, or make \
                  the table with its rows on the target by hand and skip the transaction"
@@ -92,9 +92,9 @@ fn made_and_filled(held: &Held) -> ApplyError {
     }
 }
 
-fn not_under_one_gtid(held: &Held, table: String) -> ApplyError {
+fn gtid_conflict_error(transaction: &BudgetedTransaction, table: String) -> ApplyError {
     ApplyError::NotTransactional {
-        gtid: held.gtid_text(),
+        gtid: transaction.gtid_text(),
         table,
         reason: "with gtid = preserve a statement, and rows that are read while they are written, cannot stand under one \
                  GTID there"
@@ -103,24 +103,24 @@ fn not_under_one_gtid(held: &Held, table: String) -> ApplyError {
 }
 
 /// The GTID that a transaction is to have on the target.
-fn preserved<'h>(shared: &Shared, held: &'h Held) -> Option<&'h Gtid> {
-    held.gtid.as_ref().filter(|_| shared.options.gtid == GtidMode::Preserve)
+fn preserved_gtid<'h>(shared: &ChannelShared, transaction: &'h BudgetedTransaction) -> Option<&'h Gtid> {
+    transaction.gtid.as_ref().filter(|_| shared.options.gtid == GtidMode::Preserve)
 }
 
 /// Whether a statement may be run again where it may have run.
 fn is_repeatable(statement: &Statement, gtid: GtidMode) -> bool {
-    let how = again(&statement.text).filter(|_| statement.error_code == 0);
+    let how = rerun_result(&statement.text).filter(|_| statement.error_code == 0);
     // MySQL logs the rows of such a table apart.
-    start_transaction(&statement.text).is_none()
+    start_transaction_clause(&statement.text).is_none()
         && match how {
-            Some(Again::Refused) => true,
+            Some(RerunResult::AlreadyDone) => true,
             // Servers that read the target's binlog would see it twice.
-            Some(Again::Unchanged) => gtid == GtidMode::Log,
+            Some(RerunResult::Unchanged) => gtid == GtidMode::Log,
             None => false,
         }
 }
 
-impl Statements {
+impl StatementRunner {
     /// Runs the steps of a transaction and commits them with its progress, which `progress` writes. False if nothing was
     /// done, because the channel was told to stop while a predecessor's statement still ran.
     ///
@@ -129,76 +129,81 @@ impl Statements {
     /// transaction again finds out.
     pub(super) async fn apply(
         &self,
-        shared: &Arc<Shared>,
-        held: &Held,
+        shared: &Arc<ChannelShared>,
+        transaction: &BudgetedTransaction,
         progress: Vec<u8>,
     ) -> Result<bool, ApplyError> {
         let mut session = self.session.lock().await;
         // Taken, so that an error leaves none behind: the next one opens anew.
         let open = match session.take() {
             Some(open) => Some(open),
-            None => Session::open(shared).await?,
+            None => RunnerSession::open(shared).await?,
         };
         let Some(mut open) = open else { return Ok(false) };
-        open.lasting = LastingRows::default();
-        if let Err(error) = open.run(shared, held, progress).await {
-            return Err(open.lasting.explain(&held.gtid_text(), error));
+        open.nontransactional = NontransactionalRows::default();
+        if let Err(error) = open.run(shared, transaction, progress).await {
+            return Err(open.nontransactional.explain(&transaction.gtid_text(), error));
         }
         *session = Some(open);
         Ok(true)
     }
 }
 
-impl Session {
+impl RunnerSession {
     /// Waits for a predecessor's statement; `None` if it was told to stop before that ended.
-    async fn open(shared: &Arc<Shared>) -> Result<Option<Self>, ApplyError> {
-        let mut writer = Writer::open(&shared.options).await?;
-        if !predecessor::outlive(&mut writer.connection, shared).await? {
+    async fn open(shared: &Arc<ChannelShared>) -> Result<Option<Self>, ApplyError> {
+        let mut writer = RowWriter::open(&shared.options).await?;
+        if !channel_lock::acquire(&mut writer.connection, shared).await? {
             return Ok(None);
         }
         // Not before: a predecessor may have noted one after the channel was taken from it.
-        let intents = kept_intents(&mut writer.connection, &shared.options.name).await?;
-        let noted = Noted::new(intents.keys().cloned(), Instant::now());
+        let intents = load_intents(&mut writer.connection, &shared.options.name).await?;
+        let retention = IntentRetention::new(intents.keys().cloned(), Instant::now());
         let setting = source_session_statement(shared.flavour, shared.options.gtid);
         writer.connection.execute(&setting).await?;
         let source = SourceSession::new(writer, shared).await?;
-        Ok(Some(Self { source, intents, noted, lasting: LastingRows::default() }))
+        Ok(Some(Self { source, intents, retention, nontransactional: NontransactionalRows::default() }))
     }
 
     /// Runs the steps one behind the other. Rows, and statements that change rows, stand in one target transaction with the
     /// progress; so do those that make or drop a temporary table in the midst of it. A statement that commits by itself stands
     /// before it, with an intent, and ends what has begun before it.
-    async fn run(&mut self, shared: &Arc<Shared>, held: &Held, progress: Vec<u8>) -> Result<(), ApplyError> {
-        let mut run = Sequence { begun: false, ran: false, rows: Packets::default() };
+    async fn run(
+        &mut self,
+        shared: &Arc<ChannelShared>,
+        transaction: &BudgetedTransaction,
+        progress: Vec<u8>,
+    ) -> Result<(), ApplyError> {
+        let mut run = TransactionRun { in_transaction: false, ddl_ran: false, rows: Packets::default() };
         // The fingerprint of what was there before, if it was begun before.
-        let mut resumed = self.intents.remove(&held.span.start.to_string());
-        if let Content::Steps(steps) = &held.content {
+        let mut intent = self.intents.remove(&transaction.span.start.to_string());
+        if let Content::Steps(steps) = &transaction.content {
             for step in steps {
-                self.step(shared, held, step, &mut run, &mut resumed).await?;
+                self.step(shared, transaction, step, &mut run, &mut intent).await?;
             }
         }
-        if let Some(steps) = held.steps() {
+        if let Some(steps) = transaction.steps() {
             let mut steps = steps.lock().await;
             loop {
                 match steps.recv().await {
-                    Some(Streamed::Step { step, done, memory: _memory }) => {
-                        self.step(shared, held, &step, &mut run, &mut resumed).await?;
+                    Some(StreamedStep::Step { step, done, memory: _memory }) => {
+                        self.step(shared, transaction, &step, &mut run, &mut intent).await?;
                         // Gone, if it does not care.
                         done.map(|done| done.send(()));
                     }
-                    Some(Streamed::End) => break,
-                    None => return Err(ApplyError::Interrupted { gtid: held.gtid_text() }),
+                    Some(StreamedStep::End) => break,
+                    None => return Err(ApplyError::Interrupted { gtid: transaction.gtid_text() }),
                 }
             }
         }
-        self.flush_and_check(held, &mut run).await?;
-        self.source.leave_source().await?;
+        self.flush_and_check(transaction, &mut run).await?;
+        self.source.restore_own_settings().await?;
         // Under its GTID stands what it does; that it is done is the target's own affair.
-        let unlogged = run.ran && !run.begun && shared.options.gtid == GtidMode::Preserve;
+        let unlogged = run.ddl_ran && !run.in_transaction && shared.options.gtid == GtidMode::Preserve;
         if unlogged {
             self.source.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
         }
-        self.begin(shared, held, &mut run).await?;
+        self.begin_transaction(shared, transaction, &mut run).await?;
         // The intent stays: a target may come back from a crash without this commit.
         self.source.writer.connection.execute_bytes(&progress).await?;
         self.source.writer.connection.execute("COMMIT").await?;
@@ -206,8 +211,8 @@ impl Session {
             // What comes next is the source's, and for whoever reads the target's binlog.
             self.source.writer.connection.execute("SET SESSION sql_log_bin=1").await?;
         }
-        if run.ran {
-            self.noted.note(held.span.start.to_string(), Instant::now());
+        if run.ddl_ran {
+            self.retention.record(transaction.span.start.to_string(), Instant::now());
         }
         if shared.options.gtid == GtidMode::Preserve {
             self.source.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
@@ -219,85 +224,99 @@ impl Session {
 
     async fn step(
         &mut self,
-        shared: &Arc<Shared>,
-        held: &Held,
+        shared: &Arc<ChannelShared>,
+        transaction: &BudgetedTransaction,
         step: &Step,
-        run: &mut Sequence,
-        resumed: &mut Option<String>,
+        run: &mut TransactionRun,
+        intent: &mut Option<String>,
     ) -> Result<(), ApplyError> {
         let is_definition = matches!(step, Step::Statement(statement) if !statement.dml);
-        if run.ran && !run.begun && !is_definition && preserved(shared, held).is_some() {
+        if run.ddl_ran
+            && !run.in_transaction
+            && !is_definition
+            && preserved_gtid(shared, transaction).is_some()
+        {
             // They would stand under the next free GTID of the source's, which is that of its next transaction.
-            return Err(made_and_filled(held));
+            return Err(create_select_error(transaction));
         }
         match step {
             Step::Rows(rows) => {
-                if !rows.table.target.transactional && preserved(shared, held).is_some() {
-                    return Err(not_under_one_gtid(held, table_name(&rows.table.target)));
+                if !rows.table.target.transactional && preserved_gtid(shared, transaction).is_some() {
+                    return Err(gtid_conflict_error(transaction, table_name(&rows.table.target)));
                 }
                 // Rows must not meet the last statement's session: its time zone, its checks of foreign keys.
-                self.source.leave_source().await?;
-                self.begin(shared, held, run).await?;
+                self.source.restore_own_settings().await?;
+                self.begin_transaction(shared, transaction, run).await?;
                 let is_long = rows.images.len() > LONG_ROW_BYTES;
                 if is_long {
                     self.flush(run).await?;
                 }
                 if !rows.table.target.transactional {
-                    self.lasting.push(&rows.table.target, rows.rows.len());
+                    self.nontransactional.push(&rows.table.target, rows.rows.len());
                 }
                 if is_long {
-                    self.lasting.send();
+                    self.nontransactional.send();
                     self.source.writer.run_rows(rows).await?;
-                    self.lasting.succeed();
+                    self.nontransactional.succeed();
                     return Ok(());
                 }
                 self.source.writer.push_rows(std::iter::once(rows), &mut run.rows)?;
-                if run.rows.bytes() >= FLUSHED_BYTES {
+                if run.rows.bytes() >= FLUSH_BYTES {
                     self.flush(run).await?;
                 }
             }
             // A temporary table is made or dropped within the transaction, and does not end it.
-            Step::Statement(statement) if statement.dml || run.begun && is_temporary(&statement.text) => {
-                self.flush_and_check(held, run).await?;
-                if preserved(shared, held).is_some() {
-                    self.refuse_untransactional(held, statement).await?;
+            Step::Statement(statement)
+                if statement.dml || run.in_transaction && is_temporary(&statement.text) =>
+            {
+                self.flush_and_check(transaction, run).await?;
+                if preserved_gtid(shared, transaction).is_some() {
+                    self.refuse_nontransactional(transaction, statement).await?;
                 }
-                self.begin(shared, held, run).await?;
-                self.source.run(shared, held, statement, None).await?;
+                self.begin_transaction(shared, transaction, run).await?;
+                self.source.run(shared, transaction, statement, None).await?;
             }
             Step::Statement(statement) => {
-                self.flush_and_check(held, run).await?;
-                self.definition(shared, held, statement, run, resumed).await?;
+                self.flush_and_check(transaction, run).await?;
+                self.run_ddl(shared, transaction, statement, run, intent).await?;
             }
         }
         Ok(())
     }
 
-    async fn flush(&mut self, run: &mut Sequence) -> Result<(), ApplyError> {
-        self.lasting.send();
+    async fn flush(&mut self, run: &mut TransactionRun) -> Result<(), ApplyError> {
+        self.nontransactional.send();
         self.source.writer.run_counted(std::mem::take(&mut run.rows)).await?;
-        self.lasting.succeed();
+        self.nontransactional.succeed();
         Ok(())
     }
 
     /// Sends all rows that came, and holds the target to them: what runs next changes what it counts.
-    async fn flush_and_check(&mut self, held: &Held, run: &mut Sequence) -> Result<(), ApplyError> {
+    async fn flush_and_check(
+        &mut self,
+        transaction: &BudgetedTransaction,
+        run: &mut TransactionRun,
+    ) -> Result<(), ApplyError> {
         self.flush(run).await?;
         // If it is known from where to count, that was asked for this.
         let counted = self.source.writer.count_rows().await;
-        counted.map_err(|error| error.of_transaction(&held.gtid_text()))?;
-        self.source.writer.row_count().lose();
+        counted.map_err(|error| error.of_transaction(&transaction.gtid_text()))?;
+        self.source.writer.row_count().reset();
         Ok(())
     }
 
     /// Refuses a statement that names a table without transactions: its rows would be there under the GTID, and the progress of the
     /// transaction could not be.
-    async fn refuse_untransactional(&mut self, held: &Held, statement: &Statement) -> Result<(), ApplyError> {
+    async fn refuse_nontransactional(
+        &mut self,
+        transaction: &BudgetedTransaction,
+        statement: &Statement,
+    ) -> Result<(), ApplyError> {
         let tables = changed_tables(&statement.text);
         if tables.is_empty() {
             return Ok(());
         }
-        self.source.leave_source().await?;
+        self.source.restore_own_settings().await?;
         let session = String::from_utf8_lossy(&statement.database);
         // One by one: asked for either of two tables, MariaDB opens all.
         let questions: Vec<String> = tables
@@ -315,26 +334,26 @@ impl Session {
             .collect();
         let found = self.source.writer.connection.query(&questions.join(" UNION ALL ")).await?;
         match found.scalar() {
-            Some(table) => Err(not_under_one_gtid(held, table.to_owned())),
+            Some(table) => Err(gtid_conflict_error(transaction, table.to_owned())),
             None => Ok(()),
         }
     }
 
     /// Begins the transaction that the progress will stand in, if it has not begun.
-    async fn begin(
+    async fn begin_transaction(
         &mut self,
-        shared: &Arc<Shared>,
-        held: &Held,
-        run: &mut Sequence,
+        shared: &Arc<ChannelShared>,
+        transaction: &BudgetedTransaction,
+        run: &mut TransactionRun,
     ) -> Result<(), ApplyError> {
-        if run.begun {
+        if run.in_transaction {
             return Ok(());
         }
-        run.begun = true;
-        self.source.leave_source().await?;
+        run.in_transaction = true;
+        self.source.restore_own_settings().await?;
         // A statement that commits by itself stands under the GTID already.
-        if !run.ran
-            && let Some(gtid) = preserved(shared, held)
+        if !run.ddl_ran
+            && let Some(gtid) = preserved_gtid(shared, transaction)
         {
             self.source.writer.connection.execute(&GtidSession::statement(gtid)).await?;
         }
@@ -343,16 +362,16 @@ impl Session {
     }
 
     /// A statement that commits by itself.
-    async fn definition(
+    async fn run_ddl(
         &mut self,
-        shared: &Arc<Shared>,
-        held: &Held,
+        shared: &Arc<ChannelShared>,
+        transaction: &BudgetedTransaction,
         statement: &Statement,
-        run: &mut Sequence,
-        resumed: &mut Option<String>,
+        run: &mut TransactionRun,
+        pending_intent: &mut Option<String>,
     ) -> Result<(), ApplyError> {
-        self.source.leave_source().await?;
-        let mut intent = resumed.take();
+        self.source.restore_own_settings().await?;
+        let mut intent = pending_intent.take();
         // A look at all tables of a database takes longer than most statements do.
         let is_repeatable = intent.as_deref().is_none_or(|noted| noted == REPEATABLE)
             && is_repeatable(statement, shared.options.gtid);
@@ -360,11 +379,11 @@ impl Session {
             true => Fingerprint { text: REPEATABLE.to_owned(), lacks_numbers: false },
             false => fingerprint(&mut self.source.writer.connection, statement, shared.flavour).await?,
         };
-        if let Some(after) = intent.as_deref().and_then(|noted| noted.strip_prefix(ENDED_OTHERWISE)) {
+        if let Some(after) = intent.as_deref().and_then(|noted| noted.strip_prefix(DIFFERENT_RESULT_PREFIX)) {
             if after == now.text {
                 return Err(ApplyError::EndsOtherwise {
-                    gtid: held.gtid_text(),
-                    statement: shown(statement),
+                    gtid: transaction.gtid_text(),
+                    statement: statement_label(statement),
                     number: statement.error_code,
                 });
             }
@@ -372,23 +391,28 @@ impl Session {
             intent = None;
         }
         let ran = intent.as_ref().is_some_and(|before| *before != now.text);
-        if !ran && preserved(shared, held).is_some() && start_transaction(&statement.text).is_some() {
-            return Err(made_and_filled(held));
+        if !ran
+            && preserved_gtid(shared, transaction).is_some()
+            && start_transaction_clause(&statement.text).is_some()
+        {
+            return Err(create_select_error(transaction));
         }
         if intent.is_none() {
             if now.lacks_numbers && may_swap(&statement.text) {
-                return Err(untold(held));
+                return Err(undecidable_error(transaction));
             }
-            self.intend(shared, held, statement, &now.text).await?;
+            self.record_intent(shared, transaction, statement, &now.text).await?;
         }
         if ran {
-            self.source.run_effects(shared, held, statement).await?;
+            self.source.run_effects(shared, transaction, statement).await?;
         } else {
-            match self.source.run(shared, held, statement, preserved(shared, held)).await {
+            match self.source.run(shared, transaction, statement, preserved_gtid(shared, transaction)).await {
                 Err(ApplyError::Refused { error, .. })
-                    if intent.is_some() && says_done_already(error.number) => {}
+                    if intent.is_some() && is_already_done(error.number) => {}
                 Err(error) => {
-                    if let Err(failed) = self.note_failure(shared, held, statement, &now.text, &error).await {
+                    if let Err(failed) =
+                        self.record_failure(shared, transaction, statement, &now.text, &error).await
+                    {
                         debug!("what has not run stays noted: {failed}");
                     }
                     return Err(error);
@@ -396,15 +420,16 @@ impl Session {
                 Ok(()) => {}
             }
         }
-        let rest = rest_of_drop(&statement.text).filter(|_| ran && preserved(shared, held).is_none());
+        let rest =
+            rest_of_drop(&statement.text).filter(|_| ran && preserved_gtid(shared, transaction).is_none());
         if let Some(rest) = rest {
             let rest = Statement { text: rest.into(), ..statement.clone() };
-            self.source.run(shared, held, &rest, None).await?;
+            self.source.run(shared, transaction, &rest, None).await?;
         }
-        run.ran = true;
-        run.begun = false;
-        self.source.leave_source().await?;
-        if preserved(shared, held).is_some() {
+        run.ddl_ran = true;
+        run.in_transaction = false;
+        self.source.restore_own_settings().await?;
+        if preserved_gtid(shared, transaction).is_some() {
             self.source.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
         }
         Ok(())
@@ -412,10 +437,10 @@ impl Session {
 
     /// Notes that a statement has failed, with `error`: it has not run, or it ended otherwise than on the source. After an error of the
     /// connection that is not known, and it stays noted.
-    async fn note_failure(
+    async fn record_failure(
         &mut self,
-        shared: &Arc<Shared>,
-        held: &Held,
+        shared: &Arc<ChannelShared>,
+        transaction: &BudgetedTransaction,
         statement: &Statement,
         before: &str,
         error: &ApplyError,
@@ -427,30 +452,30 @@ impl Session {
                 return Ok(());
             }
             ApplyError::EndsOtherwise { .. } => {
-                self.source.leave_source().await?;
-                if preserved(shared, held).is_some() {
+                self.source.restore_own_settings().await?;
+                if preserved_gtid(shared, transaction).is_some() {
                     self.source.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
                 }
                 let now = fingerprint(&mut self.source.writer.connection, statement, shared.flavour).await?;
-                let noted = format!("{ENDED_OTHERWISE}{}", now.text);
-                return self.intend(shared, held, statement, &noted).await;
+                let noted = format!("{DIFFERENT_RESULT_PREFIX}{}", now.text);
+                return self.record_intent(shared, transaction, statement, &noted).await;
             }
             _ => {}
         }
-        self.withdraw(shared, held, statement, before).await
+        self.withdraw_intent(shared, transaction, statement, before).await
     }
 
     /// Takes the note back of a statement that the target has refused, if all looks as before: it has not run, and if all looks
     /// otherwise when it comes again, somebody has mended what was in its way.
-    async fn withdraw(
+    async fn withdraw_intent(
         &mut self,
-        shared: &Arc<Shared>,
-        held: &Held,
+        shared: &Arc<ChannelShared>,
+        transaction: &BudgetedTransaction,
         statement: &Statement,
         before: &str,
     ) -> Result<(), ApplyError> {
-        self.source.leave_source().await?;
-        if preserved(shared, held).is_some() {
+        self.source.restore_own_settings().await?;
+        if preserved_gtid(shared, transaction).is_some() {
             self.source.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
         }
         // One that may be run twice and is refused has done nothing; `note_failure` knows the exceptions.
@@ -462,11 +487,15 @@ impl Session {
         }
         // As it was noted. The session ends with the error.
         self.source.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
-        self.forget(shared, &[held.span.start.to_string()]).await
+        self.delete_intents(shared, &[transaction.span.start.to_string()]).await
     }
 
     /// Has statements not be noted any more.
-    async fn forget(&mut self, shared: &Arc<Shared>, positions: &[String]) -> Result<(), ApplyError> {
+    async fn delete_intents(
+        &mut self,
+        shared: &Arc<ChannelShared>,
+        positions: &[String],
+    ) -> Result<(), ApplyError> {
         let positions: Vec<String> = positions.iter().map(|position| quote(position)).collect();
         let forget = format!(
             "DELETE FROM tailwater.apply_intent WHERE channel={} AND position IN ({})",
@@ -478,10 +507,10 @@ impl Session {
     }
 
     /// Notes what is about to run, outside the target's binlog: servers that replicate from it do not know of it.
-    async fn intend(
+    async fn record_intent(
         &mut self,
-        shared: &Arc<Shared>,
-        held: &Held,
+        shared: &Arc<ChannelShared>,
+        transaction: &BudgetedTransaction,
         statement: &Statement,
         fingerprint: &str,
     ) -> Result<(), ApplyError> {
@@ -490,8 +519,8 @@ impl Session {
             "REPLACE INTO tailwater.apply_intent (channel, gtid, position, noted_at_s, fingerprint, statement) \
              VALUES ({}, {}, {}, {now_s}, {}, x'",
             quote(&shared.options.name),
-            quote(&held.gtid_text()),
-            quote(&held.span.start.to_string()),
+            quote(&transaction.gtid_text()),
+            quote(&transaction.span.start.to_string()),
             shared.claim.unless_taken_over(&quote(fingerprint))
         )
         .into_bytes();
@@ -500,9 +529,9 @@ impl Session {
         text.extend_from_slice(b"')");
         self.source.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
         self.source.writer.connection.execute_bytes(&text).await?;
-        let old = self.noted.take_old(Instant::now());
+        let old = self.retention.take_expired(Instant::now());
         if !old.is_empty() {
-            self.forget(shared, &old).await?;
+            self.delete_intents(shared, &old).await?;
         }
         if shared.options.gtid != GtidMode::Log {
             self.source.writer.connection.execute("SET SESSION sql_log_bin=1").await?;
