@@ -1,25 +1,26 @@
-//! How many rows a chunk gets, from what the last ones cost.
+//! Decides how many rows the next chunk gets, from the cost of the last chunks.
 
 use std::collections::VecDeque;
 
-/// How many chunks are remembered.
+/// Number of recent chunks whose cost is kept.
 const REMEMBERED: usize = 10;
 
-/// Costs per row are kept in parts of this, for rows that cost less than 1.
+/// Costs per row are stored in units of 1/1024, so that a row may cost less than 1.
 const PARTS: u128 = 1024;
 
-/// Bounds of chunks.
+/// Limits for the size of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkSizeLimits {
-    /// How many rows the first chunk gets, before anything is known.
+    /// Rows of the first chunk, before any cost is known.
     pub rows_first: u64,
     /// The most rows of a chunk.
     pub rows_max: u64,
-    /// What a chunk may cost: bytes or time, whatever is measured.
+    /// Maximum cost of a chunk, in the unit that the caller measures: bytes or time.
     pub cost_max: u64,
 }
 
-/// Sizes chunks so that nine of ten cost no more than they may: it grows by half at most, and shrinks at once.
+/// Sizes chunks so that nine of ten stay within the maximum cost. The size grows by half at most, and shrinks
+/// at once.
 #[derive(Debug, Clone)]
 pub struct ChunkSizer {
     limits: ChunkSizeLimits,
@@ -28,18 +29,18 @@ pub struct ChunkSizer {
 }
 
 impl ChunkSizer {
-    /// A chunk_sizer that knows nothing yet.
+    /// A sizer without any measurement.
     pub fn new(limits: ChunkSizeLimits) -> Self {
         let rows = limits.rows_first.clamp(1, limits.rows_max.max(1));
         Self { limits, rows, costs: VecDeque::with_capacity(REMEMBERED) }
     }
 
-    /// How many rows the next chunk should have; 1 at least.
+    /// Number of rows for the next chunk; at least 1.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Takes in what a chunk cost.
+    /// Records the cost of a finished chunk.
     pub fn record_chunk(&mut self, rows: u64, cost: u64) {
         if rows == 0 {
             return;
@@ -56,7 +57,7 @@ impl ChunkSizer {
         self.rows = fitting.min(grown).clamp(1, self.limits.rows_max.max(1));
     }
 
-    /// The cost of a row that nine of ten remembered chunks do not exceed.
+    /// The cost of a row that nine of ten recorded chunks do not exceed.
     fn p90(&self) -> u128 {
         let mut costs: Vec<_> = self.costs.iter().copied().collect();
         costs.sort_unstable();
@@ -72,7 +73,7 @@ mod tests {
     const LIMITS: ChunkSizeLimits = ChunkSizeLimits { rows_first: 100, rows_max: 1000, cost_max: 10_000 };
 
     #[test]
-    fn it_grows_by_half_and_shrinks_at_once() {
+    fn size_grows_by_half_and_shrinks_at_once() {
         let mut chunk_sizer = ChunkSizer::new(LIMITS);
         chunk_sizer.record_chunk(100, 1_000);
         assert_eq!(chunk_sizer.rows(), 150);
@@ -80,7 +81,7 @@ mod tests {
             chunk_sizer.record_chunk(100, 1_000);
         }
         assert_eq!(chunk_sizer.rows(), 1000);
-        // One dear chunk of ten is forgiven, a second is not.
+        // One expensive chunk of ten does not shrink the size; a second one does.
         chunk_sizer.record_chunk(100, 100_000);
         assert_eq!(chunk_sizer.rows(), 1000);
         chunk_sizer.record_chunk(100, 100_000);
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_within_its_bounds() {
+    fn size_stays_within_its_limits() {
         let mut chunk_sizer = ChunkSizer::new(ChunkSizeLimits { rows_first: 0, ..LIMITS });
         assert_eq!(chunk_sizer.rows(), 1);
         chunk_sizer.record_chunk(1, u64::MAX);

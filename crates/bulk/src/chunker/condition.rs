@@ -1,10 +1,10 @@
-//! Ranges as SQL conditions.
+//! Key ranges as SQL conditions.
 
 use super::key::ChunkKey;
 use super::range::{KeyLiteral, KeyRange};
 use crate::sql::quoted;
 
-/// The condition that holds for the rows of a range; `None` if it holds for all.
+/// The WHERE condition for the rows of a range; `None` if the range covers all rows.
 pub fn condition(key: Option<&ChunkKey>, range: &KeyRange) -> Option<String> {
     let key = key?;
     let parts = match range {
@@ -14,7 +14,7 @@ pub fn condition(key: Option<&ChunkKey>, range: &KeyRange) -> Option<String> {
             let name = key.columns.first().map(|column| quoted(&column.name))?;
             let mut parts = each(key, false);
             match (from, to) {
-                // One comparison for each row instead of two.
+                // One comparison per row instead of two.
                 (Some(from), Some(to)) => parts.push(format!("{name} BETWEEN {from} AND {to}")),
                 (from, to) => {
                     parts.extend(from.map(|from| format!("{name} >= {from}")));
@@ -24,7 +24,7 @@ pub fn condition(key: Option<&ChunkKey>, range: &KeyRange) -> Option<String> {
             parts
         }
         KeyRange::Keys { after, to } => {
-            // Comparisons with NULL at their lower end already leave it out, those at their upper end do not.
+            // A comparison with NULL at the lower end already excludes NULL; one at the upper end does not.
             let mut parts = each(key, false);
             parts.extend(after.iter().map(|after| beyond(key, after, RangeBound::After)));
             parts.extend(to.iter().map(|to| beyond(key, to, RangeBound::To)));
@@ -34,7 +34,7 @@ pub fn condition(key: Option<&ChunkKey>, range: &KeyRange) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(" AND "))
 }
 
-/// What says of each column that may be NULL that it is, or is not.
+/// One `IS NULL` or `IS NOT NULL` condition for each nullable column.
 fn each(key: &ChunkKey, null: bool) -> Vec<String> {
     let is = if null { "IS NULL" } else { "IS NOT NULL" };
     let nullable = key.columns.iter().filter(|column| column.nullable);
@@ -52,14 +52,14 @@ fn or(parts: Vec<String>) -> String {
 /// Which end of a range.
 #[derive(Clone, Copy)]
 enum RangeBound {
-    /// Behind a row, without it.
+    /// After a row, excluding it.
     After,
-    /// Up to a row, with it.
+    /// Up to a row, including it.
     To,
 }
 
-/// `(a, b) > (x, y)` in a form in which servers use the index: `a >= x AND (a > x OR (a = x AND b > y))`. Of a turned column, what is behind
-/// is less.
+/// `(a, b) > (x, y)` in a form for which servers use the index: `a >= x AND (a > x OR (a = x AND b > y))`.
+/// For a descending column, "after" means "less than".
 fn beyond(key: &ChunkKey, values: &[KeyLiteral], end: RangeBound) -> String {
     let columns: Vec<_> = key.columns.iter().map(|column| quoted(&column.name)).zip(values).collect();
     let last = columns.len().saturating_sub(1);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_become_conditions_with_indexes_in_mind() {
+    fn conditions_of_ranges_can_use_the_index() {
         let text = |key: &ChunkKey, range| condition(Some(key), &range).unwrap_or_default();
         let one = key(&[("a", false)]);
         assert_eq!(text(&one, KeyRange::All), "");

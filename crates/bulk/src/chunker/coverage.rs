@@ -1,20 +1,21 @@
-//! Whether chunks cover a table: looked at by their ranges alone, without what has cut them.
+//! Checks that chunks cover a table completely, from their ranges alone and without the chunker that made
+//! them.
 
 use super::range::{ChunkRange, KeyLiteral, KeyRange};
 
 /// The key after which a range begins, or at which it ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum CoverageEnd<'a> {
-    /// Open.
+    /// No limit.
     Open,
-    /// An integer: the last that belongs to what is before.
+    /// An integer: the last key of the lower side.
     Integer(i128),
-    /// Another key: the last that belongs to what is before.
+    /// Any other key: the last key of the lower side.
     Key(&'a [KeyLiteral]),
 }
 
-/// What is left out, or there twice, between chunks that are in the order in which they were cut: of a table with these partitions, and
-/// with a chunk of its own for NULL if the key may be that.
+/// Describes the first gap or overlap between chunks, which are in the order in which they were cut.
+/// `partitions` are the table's partitions; a nullable key needs one chunk for NULL.
 pub fn first_gap(ranges: &[&ChunkRange], partitions: &[String], nullable: bool) -> Option<String> {
     if partitions.is_empty() {
         return first_gap_of(&ranges.iter().map(|range| &range.keys).collect::<Vec<_>>(), nullable);
@@ -37,19 +38,19 @@ fn first_gap_of(ranges: &[&KeyRange], nullable: bool) -> Option<String> {
         [KeyRange::All] => return None,
         [] => return Some("no chunk".to_owned()),
         [KeyRange::Nulls, after @ ..] if nullable => rest = after,
-        _ if nullable => return Some("no chunk for NULL".to_owned()),
+        _ if nullable => return Some("there is no chunk for NULL".to_owned()),
         _ => {}
     }
     let mut reached = Some(CoverageEnd::Open);
     for (at, range) in rest.iter().enumerate() {
         let Some((begins, ends)) = ends(range) else {
-            return Some(format!("chunk {at} is {range:?}, which others stand beside"));
+            return Some(format!("chunk {at} is {range:?}, which allows no other chunk"));
         };
         match &reached {
             Some(reached) if *reached == begins && (at == 0 || begins != CoverageEnd::Open) => {}
             _ => {
                 return Some(format!(
-                    "chunk {at} begins behind {begins:?}, and the one before ends at {reached:?}"
+                    "chunk {at} begins after {begins:?}, but the chunk before it ends at {reached:?}"
                 ));
             }
         }
@@ -57,12 +58,13 @@ fn first_gap_of(ranges: &[&KeyRange], nullable: bool) -> Option<String> {
     }
     match (reached, rest.is_empty()) {
         (None, _) => None,
-        (_, true) => Some("no chunk but that for NULL".to_owned()),
+        (_, true) => Some("there is only the chunk for NULL".to_owned()),
         (Some(reached), false) => Some(format!("nothing behind {reached:?}")),
     }
 }
 
-/// After what a range begins, and where it ends. All or only NULL among others is not to be.
+/// The key after which a range begins, and the key at which it ends. `None` for a range of all rows or of
+/// NULL, which must not occur among other ranges.
 fn ends(range: &KeyRange) -> Option<(CoverageEnd<'_>, CoverageEnd<'_>)> {
     fn of_key(key: &Option<Vec<KeyLiteral>>) -> CoverageEnd<'_> {
         key.as_deref().map_or(CoverageEnd::Open, CoverageEnd::Key)
@@ -103,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_covers_a_table_has_no_gap() {
+    fn complete_chunks_have_no_gap() {
         assert_eq!(gap(&[all()], false), None);
         assert_eq!(gap(&[integers(None, None)], false), None);
         assert_eq!(
@@ -114,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_or_there_twice_is_found() {
+    fn gaps_and_overlaps_are_found() {
         for ranges in [
             vec![],
             vec![integers(None, Some(9))],
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn each_partition_is_covered() {
+    fn each_partition_needs_full_coverage() {
         let of =
             |partition: &str, range: ChunkRange| ChunkRange { partition: Some(partition.into()), ..range };
         let both = [

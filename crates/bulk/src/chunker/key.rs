@@ -1,5 +1,5 @@
-//! Which key a table is walked by, and how its values are asked for and compared. The server compares, never we: values
-//! come from it as text and go back as literals that it takes for the same values.
+//! The key by which a table is cut into chunks, and how its values are read and compared. Only the server
+//! compares values: they arrive as text and return as literals that the server reads as the same values.
 
 use super::range::KeyLiteral;
 use crate::sql::quoted;
@@ -9,28 +9,29 @@ use crate::sql::quoted;
 pub struct KeyColumn {
     /// Its name.
     pub name: String,
-    /// How its values go back and forth.
+    /// How its values are read and written.
     pub kind: KeyKind,
     /// Whether it may be NULL.
     pub nullable: bool,
-    /// Whether the index goes the other way here than in its first column: `b` of `(a, b DESC)` and of `(a DESC, b)`.
+    /// Whether the index order here is the opposite of that of its first column: `b` of `(a, b DESC)` and of
+    /// `(a DESC, b)`.
     pub descending: bool,
 }
 
-/// How values of a key's column go back and forth.
+/// How values of a key column are read and written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyKind {
     /// TINYINT to BIGINT.
     Integer,
-    /// DECIMAL, YEAR: the text is a literal.
+    /// DECIMAL, YEAR: the text is the literal.
     Number,
     /// FLOAT, DOUBLE: as DOUBLE, whose text is exact.
     Float,
-    /// ENUM, SET, BIT: by their number, in whose order their indexes are.
+    /// ENUM, SET, BIT: by their number, which is the order of their indexes.
     Ordinal,
     /// DATE, TIME, DATETIME, TIMESTAMP, UUID, INET4, INET6: the text in quotes.
     Quoted,
-    /// CHAR, VARCHAR, TEXT of a character set: in hexadecimal.
+    /// CHAR, VARCHAR, TEXT with a character set: in hexadecimal.
     Text {
         /// The character set.
         charset: String,
@@ -40,8 +41,8 @@ pub enum KeyKind {
 }
 
 impl KeyKind {
-    /// The kind of a column by its type and character set, as `information_schema.columns` names them; `None` if it makes
-    /// no key to walk by.
+    /// The kind of a column, from its type and character set as `information_schema.columns` names them.
+    /// `None` if a table cannot be cut by such a column.
     pub fn of(data_type: &str, charset: Option<&str>) -> Option<Self> {
         Some(match data_type {
             "tinyint" | "smallint" | "mediumint" | "int" | "bigint" => Self::Integer,
@@ -63,19 +64,20 @@ impl KeyKind {
 }
 
 impl KeyColumn {
-    /// The expression that asks for a value.
+    /// The SQL expression that selects a value.
     pub fn expression(&self) -> String {
         let name = quoted(&self.name);
         match self.kind {
             KeyKind::Integer | KeyKind::Number | KeyKind::Quoted => name,
             KeyKind::Float => format!("CAST({name} AS DOUBLE)"),
-            // Of a SET, 64 bits, of which MySQL makes a floating-point number with `+0`.
+            // For a SET, which has 64 bits: with `+0` MySQL would convert it to a floating-point number.
             KeyKind::Ordinal => format!("CAST({name} AS UNSIGNED)"),
             KeyKind::Text { .. } | KeyKind::Bytes => format!("HEX({name})"),
         }
     }
 
-    /// The literal of a value that [`KeyColumn::expression`] gave; `None` if the value is not of that kind.
+    /// The literal of a value that [`KeyColumn::expression`] selected; `None` if the value does not fit the
+    /// kind.
     pub fn literal(&self, value: &[u8]) -> Option<KeyLiteral> {
         let text = str::from_utf8(value).ok()?;
         let of = |allowed: fn(u8) -> bool| (!text.is_empty() && text.bytes().all(allowed)).then_some(text);
@@ -98,7 +100,7 @@ impl KeyColumn {
     }
 }
 
-/// Bytes as a literal of a character set; of none for binary strings.
+/// Bytes as a literal of a character set; without one for binary strings.
 fn bytes_literal(charset: Option<&str>, bytes: &[u8]) -> String {
     let introducer = charset.map(|charset| format!("_{charset} ")).unwrap_or_default();
     let digits: String = bytes.iter().map(|byte| format!("{byte:02X}")).collect();
@@ -112,7 +114,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
 }
 
-/// A key that tells rows apart.
+/// A unique key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkKey {
     /// Its name; `PRIMARY` for the primary key.
@@ -122,12 +124,12 @@ pub struct ChunkKey {
 }
 
 impl ChunkKey {
-    /// Whether it is one integer, of which ranges can be cut without queries for its values.
+    /// Whether it is a single integer column. Ranges of such a key are cut without queries for its values.
     pub fn is_integer(&self) -> bool {
         matches!(self.columns.as_slice(), [column] if column.kind == KeyKind::Integer)
     }
 
-    /// What rows are ordered by, so that the server goes along the index, forwards or backwards, instead of sorting.
+    /// The ORDER BY list under which the server reads the index, forwards or backwards, instead of sorting.
     pub fn order(&self) -> String {
         let columns = self.columns.iter().map(|column| {
             let direction = if column.descending { " DESC" } else { "" };
@@ -136,17 +138,18 @@ impl ChunkKey {
         columns.collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether rows may have NULL in it; of those it does not tell one from the other.
+    /// Whether rows may have NULL in it. The key does not distinguish such rows.
     pub fn is_nullable(&self) -> bool {
         self.columns.iter().any(|column| column.nullable)
     }
 
-    /// Lower is better: the primary key, whose order rows lie in; keys without NULL; one integer; few columns.
+    /// Lower is better: the primary key, which is the physical row order; keys without NULL; a single
+    /// integer; fewer columns.
     fn rank(&self) -> (bool, bool, bool, usize) {
         (self.name != "PRIMARY", self.is_nullable(), !self.is_integer(), self.columns.len())
     }
 
-    /// The best of a table's keys to walk by; of equal ones the first.
+    /// The best key of a table to cut chunks by; the first of equally good ones.
     pub fn choose(keys: &[Self]) -> Option<&Self> {
         keys.iter().min_by_key(|key| key.rank())
     }
@@ -170,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn literals_are_what_the_server_compares_alike() {
+    fn literals_equal_the_values_they_were_made_of() {
         let literal = |data_type, charset, value: &str| {
             column(data_type, charset, false).literal(value.as_bytes()).map(|literal| literal.0)
         };

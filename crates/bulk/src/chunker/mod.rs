@@ -1,13 +1,15 @@
-//! Walks a table in chunks of a key, each row once.
+//! Cuts a table into chunks by ranges of a key, so that each row is in one chunk.
 //!
 //! The core decides and does no I/O:
-//! - [`range`]: what a chunk covers; [`condition`]: the same as SQL.
-//! - [`key`]: which key a table is walked by, and how its values are asked for and compared.
-//! - [`plan`]: [`Chunker`], which chunk comes next, and what must be asked for that.
-//! - [`coverage`]: whether chunks that were cut cover the table, derived from their ranges alone.
-//! - [`estimate`]: how far to go where keys are sparse; [`chunk_sizer`]: how many rows a chunk gets.
+//! - [`range`]: which rows a chunk has; [`condition`]: the same as SQL.
+//! - [`key`]: the key by which a table is cut, and how its values are read and compared.
+//! - [`plan`]: [`Chunker`], which returns the next chunk, or the query that it needs first.
+//! - [`coverage`]: whether chunks cover the table, from their ranges alone.
+//! - [`width_search`]: how wide a range must be where keys are sparse; [`chunk_sizer`]: how many rows a chunk
+//!   gets.
 //!
-//! The driver: [`shape`] reads what a table is like, [`queries`] puts the core's questions to the server.
+//! The driver: [`table_info`] reads a table's columns and keys, [`queries`] sends the core's queries to the
+//! server.
 
 pub mod chunk_sizer;
 pub mod condition;

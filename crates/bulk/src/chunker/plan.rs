@@ -1,5 +1,6 @@
-//! Which chunk comes next. Ranges follow one another without a gap from the lowest end to the highest, both open, so that
-//! they cover every row once, whatever the answers to the questions; answers only decide how even chunks are.
+//! Decides which chunk comes next. Ranges follow one another without a gap from the lowest end to the
+//! highest, both open. So they cover every row once, whatever the server answers; the answers only decide how
+//! even the chunks are.
 
 use super::chunk_sizer::{ChunkSizeLimits, ChunkSizer};
 use super::coverage::first_gap;
@@ -7,99 +8,100 @@ use super::key::ChunkKey;
 use super::range::{ChunkRange, KeyLiteral, KeyRange};
 use super::width_search::WidthSearch;
 
-/// Integer keys count as dense if there are at most this many for each row: then chunks are cut without queries.
+/// Integer keys count as dense if there are at most this many key values per row. Such ranges are cut without
+/// queries.
 const DENSE_KEYS_PER_ROW: u128 = 2;
 
-/// What a walk needs to know of a table.
+/// What the chunker needs to know about a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkPlan {
-    /// The key that it goes along; without one the table is one chunk.
+    /// The key to cut by; without one the table is a single chunk.
     pub key: Option<ChunkKey>,
-    /// Partitions, which are walked one by one; none if the table has none.
+    /// Partitions, which are cut one after the other; empty for a table without partitions.
     pub partitions: Vec<String>,
-    /// About how many rows there are. Only the number of questions depends on it.
+    /// Estimated number of rows. Only the number of queries depends on it.
     pub rows_estimate: u64,
-    /// How big chunks may be.
+    /// Limits for the size of a chunk.
     pub limits: ChunkSizeLimits,
 }
 
-/// What must be known to cut the next chunk.
+/// What the chunker must know to cut the next chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChunkQuery {
     /// The lowest and the highest integer key.
     Extent,
-    /// About how many rows there are from one integer key to another, both included.
+    /// The estimated number of rows from one integer key to another, both included.
     Estimate {
-        /// From.
+        /// The lowest key.
         from: i128,
-        /// To.
+        /// The highest key.
         to: i128,
     },
-    /// The key of the row that is the `rows`th behind `after`, in the key's order.
+    /// The key of the row that is `rows` rows after `after`, in key order.
     Boundary {
-        /// Behind this; from the beginning if absent.
+        /// Count from after this key; from the first row if absent.
         after: Option<Vec<KeyLiteral>>,
-        /// Counted from 1.
+        /// How many rows; counted from 1.
         rows: u64,
     },
 }
 
-/// What the server said.
+/// The server's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChunkQueryResult {
-    /// To [`ChunkQuery::Extent`]; `None` if there are no rows.
+    /// Answers [`ChunkQuery::Extent`]; `None` if there are no rows.
     Extent(Option<(i128, i128)>),
-    /// To [`ChunkQuery::Estimate`].
+    /// Answers [`ChunkQuery::Estimate`].
     Estimate(u64),
-    /// To [`ChunkQuery::Boundary`]; `None` if there are not so many rows.
+    /// Answers [`ChunkQuery::Boundary`]; `None` if there are fewer rows.
     Boundary(Option<Vec<KeyLiteral>>),
 }
 
-/// What to do now.
+/// The next thing to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChunkStep {
-    /// Ask the server about a partition, or the whole table, and call [`Chunker::answer`].
+    /// Send this query for a partition, or for the whole table, and pass the result to [`Chunker::answer`].
     Ask(Option<String>, ChunkQuery),
-    /// Take this chunk.
+    /// Process this chunk.
     Chunk(ChunkRange),
-    /// That was all.
+    /// All chunks were returned.
     Done,
 }
 
-/// Where a walk stands in a partition.
+/// How far the chunker is in a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum PartitionPosition {
-    /// Nothing of it is cut yet.
+    /// No chunk of it was cut.
     Start,
-    /// Rows with NULL are cut, if there can be any.
+    /// The chunk for NULL was cut, if the key is nullable.
     Integers {
         from: Option<i128>,
     },
     Keys {
         after: Option<Vec<KeyLiteral>>,
     },
-    /// All of it is cut.
+    /// All chunks of it were cut.
     End,
 }
 
-/// A walk through one table.
+/// Cuts one table into chunks.
 #[derive(Debug, Clone)]
 pub struct Chunker {
     plan: ChunkPlan,
     chunk_sizer: ChunkSizer,
-    /// The number of the partition.
+    /// The index of the current partition.
     partition: usize,
     place: PartitionPosition,
-    /// There is nothing to be had.
+    /// The table has no rows to read.
     empty: bool,
-    /// Of this partition.
+    /// The extent of the current partition, once it is known.
     extent: Option<Option<(i128, i128)>>,
     search: Option<WidthSearch>,
-    /// The end of the next chunk, when it is known: an integer, or a key; `None` inside for the open end.
+    /// The end of the next chunk, once it is known: an integer, or a key; the inner `None` is the open end.
     found: Option<ChunkEnd>,
-    /// How many keys the last chunk had.
+    /// How many key values the last chunk spanned.
     width: u128,
-    /// Chunks get so many keys at least: doubled by each that turned out empty, whatever estimates say.
+    /// Minimum number of key values for a chunk. Each empty chunk doubles it, whatever the estimates say.
     width_min: u128,
 }
 
@@ -110,13 +112,13 @@ enum ChunkEnd {
 }
 
 impl Chunker {
-    /// Of a table that there is nothing to be had of.
+    /// A chunker for a table without rows to read.
     pub fn empty(plan: ChunkPlan) -> Self {
         let partition = plan.partitions.len().saturating_sub(1);
         Self { place: PartitionPosition::End, empty: true, partition, ..Self::new(plan) }
     }
 
-    /// A walk from the beginning.
+    /// Begins at the first row.
     pub fn new(plan: ChunkPlan) -> Self {
         let chunk_sizer = ChunkSizer::new(plan.limits);
         let width = u128::from(chunk_sizer.rows());
@@ -134,10 +136,10 @@ impl Chunker {
         }
     }
 
-    /// A walk that goes on behind the last chunk of an earlier one.
+    /// Continues after the last chunk of an earlier run.
     ///
     /// # Errors
-    /// Why it cannot: the chunk does not come from a walk along this key and these partitions.
+    /// Why it cannot continue: the chunk does not fit this key and these partitions.
     pub fn resume(plan: ChunkPlan, last: Option<&ChunkRange>) -> Result<Self, String> {
         let mut walk = Self::new(plan);
         let Some(last) = last else { return Ok(walk) };
@@ -170,7 +172,8 @@ impl Chunker {
         Ok(walk)
     }
 
-    /// Whether the chunks that were cut cover all that the walk goes through; what they do not, if so.
+    /// Describes the first gap or overlap among the chunks that were cut; `None` if they cover the whole
+    /// table.
     pub fn first_gap(&self, ranges: &[&ChunkRange]) -> Option<String> {
         if self.empty && ranges.is_empty() {
             return None;
@@ -179,23 +182,23 @@ impl Chunker {
         first_gap(ranges, &self.plan.partitions, nullable)
     }
 
-    /// What the walk goes by.
+    /// The plan of this chunker.
     pub fn plan(&self) -> &ChunkPlan {
         &self.plan
     }
 
-    /// Whether all chunks were given.
+    /// Whether all chunks were returned.
     pub fn is_done(&self) -> bool {
         self.place == PartitionPosition::End && self.partition + 1 >= self.plan.partitions.len()
     }
 
-    /// Takes in how many rows a chunk had and what it cost.
+    /// Records how many rows a chunk had and what it cost.
     pub fn record_chunk(&mut self, rows: u64, cost: u64) {
         self.chunk_sizer.record_chunk(rows, cost);
         self.width_min = if rows == 0 { self.width_min.saturating_mul(2) } else { 1 };
     }
 
-    /// Takes in the answer to the last question.
+    /// Takes the answer to the last query.
     pub fn answer(&mut self, answer: ChunkQueryResult) {
         match answer {
             ChunkQueryResult::Extent(extent) => self.extent = Some(extent),
@@ -209,7 +212,7 @@ impl Chunker {
         }
     }
 
-    /// What to do now. The same again, until a question is answered; a chunk is given once.
+    /// The next step. A query is repeated until it is answered; each chunk is returned once.
     pub fn step(&mut self) -> ChunkStep {
         loop {
             match self.place.clone() {
@@ -259,7 +262,8 @@ impl Chunker {
 
     fn integers(&mut self, from: Option<i128>) -> ChunkStep {
         let Some(extent) = self.extent else { return self.ask(ChunkQuery::Extent) };
-        // What came meanwhile beyond the ends belongs to the first or the last chunk, which are open.
+        // Rows that were inserted beyond the extent since then belong to the first or the last chunk, which
+        // are open.
         let Some((low, high)) = extent else { return self.last_integers(from) };
         let begin = from.unwrap_or(low);
         let rest = match u128::try_from(high - begin) {

@@ -1,4 +1,4 @@
-//! Puts a walk's questions to the server.
+//! Sends the chunker's queries to the server.
 
 use tailwater_session::{Connection, Row, RowStream, ServerInfo, SessionError};
 use tailwater_wire::Flavour;
@@ -11,15 +11,15 @@ use crate::error::BulkError;
 use crate::schema::TableName;
 use crate::sql::{qualified, quoted};
 
-/// What a session must be set to for a walk: zero dates and the like compare without an error, and times mean the same on
-/// every connection.
+/// Session settings for reading chunks: zero dates and the like compare without an error, and times are the
+/// same on every connection.
 pub const SESSION_SETTINGS: &str = "SET SESSION sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00', \
                            group_concat_max_len = 1048576";
 
-/// The next chunk of a walk through a table; `None` at its end.
+/// The next chunk of a table; `None` at its end.
 ///
 /// # Errors
-/// [`BulkError::Session`]; [`BulkError::UnexpectedAnswer`] if the server says what makes no sense.
+/// [`BulkError::Session`]; [`BulkError::UnexpectedAnswer`] if the server's answer cannot be parsed.
 pub async fn next_chunk(
     walk: &mut Chunker,
     connection: &mut Connection,
@@ -46,17 +46,17 @@ pub async fn next_chunk(
     }
 }
 
-/// A statement that gives a chunk's rows.
+/// A statement that reads the rows of a chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkStatement {
     /// Its text.
     pub sql: String,
-    /// Its rows are better asked for as values, since the server takes long to print them.
+    /// Whether to read its rows in the binary protocol, because the server is slow to print them.
     pub as_values: bool,
 }
 
 impl ChunkStatement {
-    /// Begins to read its rows.
+    /// Starts to read its rows.
     ///
     /// # Errors
     /// [`SessionError`].
@@ -69,10 +69,10 @@ impl ChunkStatement {
     }
 }
 
-/// Whether as many rows came of the statement that ran last as the server says that it sent.
+/// Compares the number of rows that the last statement returned with the number that the server says it sent.
 ///
 /// # Errors
-/// [`BulkError::RowCountMismatch`] if not; [`BulkError::Session`].
+/// [`BulkError::RowCountMismatch`] if they differ; [`BulkError::Session`].
 pub async fn check_row_count(
     connection: &mut Connection,
     of: &TableName,
@@ -84,24 +84,25 @@ pub async fn check_row_count(
         return Ok(());
     }
     let sent = sent.map_or_else(|| "none".to_owned(), |sent| sent.to_string());
-    let reason = format!("{counted} rows of a chunk came, and the server says that it sent {sent}");
+    let reason = format!("{counted} rows of a chunk arrived, but the server reports that it sent {sent}");
     Err(BulkError::RowCountMismatch { table: of.to_string(), reason })
 }
 
-/// How a server is had to go through a range's rows.
+/// How the server is told to read the rows of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RangeScan {
-    /// Which index it goes by.
+    /// The index hint.
     pub hint: IndexHint,
-    /// What the statement begins with.
+    /// The first words of the statement.
     pub select: &'static str,
 }
 
 impl RangeScan {
-    /// Of a table that has about so many rows.
+    /// For a table with about `rows_estimate` rows.
     ///
-    /// MySQL's older optimizer has each row of a range compared with the range's ends once more, which takes a tenth of the CPU time for
-    /// sending it. The younger one, which all builds have since 9.7, knows that the index has done so.
+    /// MySQL's old optimizer compares each row of a range with the ends of the range again, which costs a
+    /// tenth of the CPU time of sending the row. The hypergraph optimizer, which all builds have since 9.7,
+    /// knows that the index has done so.
     pub fn new(server: &ServerInfo, range: &KeyRange, rows_estimate: u64) -> Self {
         let is_range = matches!(range, KeyRange::Integers { .. });
         let select = match server.flavour {
@@ -115,20 +116,21 @@ impl RangeScan {
 const SELECT_BY_HYPERGRAPH: &str = "SELECT /*+ SET_VAR(optimizer_switch = 'hypergraph_optimizer=on') */";
 const HYPERGRAPH_SINCE: (u16, u16, u16) = (9, 7, 0);
 
-/// How a server is told which index to go by.
+/// How the server is told which index to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexHint {
-    /// By this one, whatever it thinks of that.
+    /// `FORCE INDEX`: use this index whatever the optimizer estimates.
     Force,
-    /// By this one or none.
+    /// `USE INDEX`: use this index or none.
     Use,
 }
 
 impl IndexHint {
-    /// For the rows of a range, of a table that has about so many.
+    /// For the rows of a range, in a table with about `rows_estimate` rows.
     ///
-    /// Forced to use an index, MySQL does not look how many rows there will be, takes it for one, and fetches rows one by one instead of many at
-    /// a time: it needs a quarter more CPU time. It is only to be forced where it could come to read all of the table instead.
+    /// With a forced index, MySQL does not estimate the number of rows and assumes one. It then fetches rows
+    /// one by one instead of many at a time, which needs a quarter more CPU time. So the index is forced only
+    /// where the server might otherwise read the whole table.
     pub fn new(flavour: Flavour, range: &KeyRange, rows_estimate: u64) -> Self {
         let rows_max = match range {
             KeyRange::Integers { from: Some(from), to: Some(to) } => {
@@ -140,7 +142,7 @@ impl IndexHint {
         if flavour == Flavour::MySql && is_small { Self::Use } else { Self::Force }
     }
 
-    /// Behind the table's name.
+    /// The hint, which follows the table's name.
     pub fn text(self, key: &ChunkKey) -> String {
         let hint = match self {
             Self::Force => "FORCE",
@@ -150,7 +152,7 @@ impl IndexHint {
     }
 }
 
-/// `FROM` with the partition, and the key's index, which estimates and order depend on.
+/// The `FROM` clause with the partition and the index hint, on which estimates and row order depend.
 pub fn from_clause(
     schema: &str,
     table: &str,
@@ -174,14 +176,15 @@ fn statement(table: &str, key: &ChunkKey, question: &ChunkQuery, flavour: Flavou
         ChunkQuery::Extent => format!("SELECT MIN({names}), MAX({names}) {from}"),
         ChunkQuery::Estimate { from: low, to } => {
             let explain = match flavour {
-                // The newer optimizer, which a server may have on, explains nothing in this form. Where it is not known the hint is passed over.
+                // The hypergraph optimizer, which a server may have enabled, has no EXPLAIN in this format.
+                // Servers that do not know the switch ignore the hint.
                 Flavour::MySql => {
                     "EXPLAIN FORMAT=TRADITIONAL SELECT /*+ SET_VAR(optimizer_switch='hypergraph_optimizer=off') */"
                 }
                 Flavour::MariaDb => "EXPLAIN SELECT",
             };
             let range = KeyRange::Integers { from: Some(*low), to: Some(*to) };
-            // Told to use an index whatever it costs, MySQL does not look how many rows there are.
+            // With `FORCE INDEX`, MySQL does not estimate the number of rows.
             format!("{explain} {names} {table} USE INDEX ({}){}", quoted(&key.name), holds(&range))
         }
         ChunkQuery::Boundary { after, rows } => {
@@ -209,7 +212,7 @@ fn parse_result(
             let end = |index| row?.get_str(index)?.parse::<i128>().ok();
             Some(ChunkQueryResult::Extent(end(0).zip(end(1))))
         }
-        // "Impossible WHERE" has no number.
+        // The row "Impossible WHERE" has no number.
         ChunkQuery::Estimate { .. } => {
             Some(ChunkQueryResult::Estimate(row?.get_u64(rows_column?).unwrap_or(0)))
         }
@@ -227,12 +230,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_index_is_forced_where_the_whole_table_might_be_read() {
+    fn the_index_is_forced_where_the_whole_table_might_be_read() {
         let range = |from, to| KeyRange::Integers { from, to };
         let hint = |range: &KeyRange, rows| IndexHint::new(Flavour::MySql, range, rows);
         let hundred = range(Some(-49), Some(50));
         assert_eq!(hint(&hundred, 400), IndexHint::Use);
-        // It may be most of the table, or the estimate be stale.
+        // The range may be most of the table, or the estimate may be stale.
         assert_eq!(hint(&hundred, 399), IndexHint::Force);
         assert_eq!(hint(&range(None, Some(50)), u64::MAX), IndexHint::Force);
         assert_eq!(hint(&range(Some(i128::MIN), Some(i128::MAX)), u64::MAX), IndexHint::Force);

@@ -1,15 +1,15 @@
-//! What a chunk covers: a range of a table's key, ends and all.
+//! Which rows a chunk has: a range of a table's key.
 
 use serde::{Deserialize, Serialize};
 
-/// One value of a key as an SQL literal that compares as the column does: a number, a quoted text, or bytes in hexadecimal
-/// behind their character set.
+/// A value of a key as an SQL literal that compares as the column does: a number, a quoted text, or
+/// hexadecimal bytes after their character set.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct KeyLiteral(pub String);
 
 impl KeyLiteral {
-    /// Whether it is a literal and nothing else: what stands in a file becomes a part of statements.
+    /// Whether it is a literal and nothing else. Values that are read from a file become part of statements.
     pub fn is_literal(&self) -> bool {
         let quoted = |text: &str, allowed: fn(u8) -> bool| {
             let inside = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
@@ -29,7 +29,7 @@ impl KeyLiteral {
 }
 
 impl KeyRange {
-    /// Whether its keys are literals.
+    /// Whether all its keys are literals.
     pub fn is_sound(&self) -> bool {
         match self {
             Self::Keys { after, to } => after.iter().chain(to).flatten().all(KeyLiteral::is_literal),
@@ -38,40 +38,40 @@ impl KeyRange {
     }
 }
 
-/// Which rows of a table, or of one of its partitions, a chunk holds.
+/// Which rows of a table, or of one of its partitions, a chunk has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChunkRange {
-    /// Only this partition; absent for tables without partitions.
+    /// The partition; absent for tables without partitions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
-    /// Which keys.
+    /// The range of keys.
     pub keys: KeyRange,
 }
 
-/// Which keys a chunk holds. The ranges of one walk cover every row once, whatever is in the table.
+/// A range of keys. All ranges of one chunker cover every row once, whatever the table has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum KeyRange {
     /// All rows.
     All,
-    /// Rows with a NULL in one of the key's columns, which a unique key lets occur more than once.
+    /// Rows with NULL in a column of the key. A unique key allows several such rows.
     Nulls,
-    /// Integers from `from` to `to`, both included; absent ends are open.
+    /// Integers from `from` to `to`, both included; an absent end is open.
     Integers {
-        /// The lowest.
+        /// The lowest key.
         #[serde(deserialize_with = "Option::deserialize")]
         from: Option<i128>,
-        /// The highest.
+        /// The highest key.
         #[serde(deserialize_with = "Option::deserialize")]
         to: Option<i128>,
     },
-    /// Keys behind `after`, up to and including `to`, as the server orders them; absent ends are open.
+    /// Keys after `after`, up to and including `to`, in the server's order; an absent end is open.
     Keys {
-        /// The last key that does not belong to it any more.
+        /// The last key before the range.
         #[serde(deserialize_with = "Option::deserialize")]
         after: Option<Vec<KeyLiteral>>,
-        /// The last key that belongs to it.
+        /// The last key of the range.
         #[serde(deserialize_with = "Option::deserialize")]
         to: Option<Vec<KeyLiteral>>,
     },
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_literals_are_literals() {
+    fn only_plain_literals_are_accepted() {
         let is = |text: &str| KeyLiteral(text.to_owned()).is_literal();
         for good in
             ["-1.50", "18446744073709551615", "1e-300", "'-838:59:59.000'", "X''", "_latin1 X'E4'", "''"]

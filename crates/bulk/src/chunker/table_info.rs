@@ -1,4 +1,4 @@
-//! What a table is like, as far as a walk and a dump need to know.
+//! Reads the columns, keys and partitions of a table.
 
 use tailwater_session::{Connection, QueryResult, Row};
 use tailwater_wire::Flavour;
@@ -16,39 +16,39 @@ pub struct TableInfo {
     pub table: String,
     /// Its storage engine, for instance InnoDB.
     pub engine: String,
-    /// Whether it keeps what its rows were before (MariaDB).
+    /// Whether it has system versioning (MariaDB).
     pub versioned: bool,
-    /// Columns in their order; without generated ones.
+    /// Columns in their order, without generated ones.
     pub columns: Vec<ColumnInfo>,
-    /// The keys that it can be walked by.
+    /// The keys by which it can be cut into chunks.
     pub keys: Vec<ChunkKey>,
-    /// Its partitions; none if it has none.
+    /// Its partitions; empty if it has none.
     pub partitions: Vec<String>,
-    /// About how many rows it has.
+    /// Estimated number of rows.
     pub rows_estimate: u64,
-    /// About how many bytes they take on the server.
+    /// Estimated size on the server, in bytes.
     pub bytes_estimate: u64,
 }
 
-/// A column that has values of its own.
+/// A column with stored values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColumnInfo {
     /// Its name.
     pub name: String,
-    /// Its type without length and attributes, in small letters.
+    /// Its type without length and attributes, in lower case.
     pub data_type: String,
     /// The type as it is declared.
     pub column_type: String,
-    /// The character set, of types that have one.
+    /// The character set, for types that have one.
     pub charset: Option<String>,
-    /// The collation, of types that have one.
+    /// The collation, for types that have one.
     pub collation: Option<String>,
     /// Whether it may be NULL.
     pub nullable: bool,
 }
 
 impl TableInfo {
-    /// Reads what a table is like; `None` if there is no such table.
+    /// Reads a table's description; `None` if there is no such table.
     ///
     /// # Errors
     /// [`BulkError::Session`]
@@ -68,7 +68,7 @@ impl TableInfo {
             (text(row, 0), row.get_u64(1).unwrap_or(0), row.get_u64(2).unwrap_or(0));
         let described = columns(connection, &of_table).await?;
         let keys = keys(connection, &of_table, &described).await?;
-        // A partition of MariaDB's history, asked for by its name, gives what was deleted as well.
+        // Selecting a partition of MariaDB's history by name would also return deleted rows.
         let sql = format!(
             "SELECT DISTINCT partition_name, partition_ordinal_position FROM information_schema.partitions WHERE \
              {of_table} AND partition_name IS NOT NULL AND partition_method <> 'SYSTEM_TIME' \
@@ -89,19 +89,19 @@ impl TableInfo {
         }))
     }
 
-    /// Whether a consistent snapshot holds for it: other engines show what is there now.
+    /// Whether a consistent snapshot covers it. Tables of other engines show their current rows.
     pub fn is_transactional(&self) -> bool {
         ["innodb", "rocksdb", "tokudb", "ndbcluster"].contains(&self.engine.to_lowercase().as_str())
     }
 
-    /// Whether its rows are its own: other engines show those of other tables, of this server or another.
+    /// Whether it stores its own rows. Other engines show rows of other tables, on this server or another.
     pub fn keeps_rows(&self) -> bool {
         keeps_rows(&self.engine)
     }
 }
 
-/// Whether an engine keeps rows of its own: others have them in tables of the same server, of another one, or in foreign files. What
-/// is written to such a table, and what empties it, is done there.
+/// Whether an engine stores its own rows. Other engines keep them in tables of the same server, of another
+/// server, or in foreign files; a write or a TRUNCATE takes effect there.
 pub(crate) fn keeps_rows(engine: &str) -> bool {
     const ELSEWHERE: [&str; 7] = ["MRG_MyISAM", "FEDERATED", "CONNECT", "SPIDER", "OQGRAPH", "S3", "SPHINX"];
     !ELSEWHERE.iter().any(|name| name.eq_ignore_ascii_case(engine))
@@ -136,7 +136,7 @@ async fn keys(
     of_table: &str,
     columns: &[KeyPart],
 ) -> Result<Vec<ChunkKey>, BulkError> {
-    // Keys that the optimizer is told to leave alone would be walked by sorting the table for each chunk.
+    // With an index that the optimizer must not use, the server would sort the table for each chunk.
     let usable = match connection.server().flavour {
         Flavour::MySql => "is_visible = 'YES'",
         Flavour::MariaDb => "ignored = 'NO'",
@@ -148,7 +148,7 @@ async fn keys(
     Ok(keys_of(&connection.query(&sql).await?, columns))
 }
 
-/// The unique keys whose order the server can go along and which hold whole values.
+/// The unique keys that the server can read in order and that contain whole column values.
 fn keys_of(parts: &QueryResult, columns: &[KeyPart]) -> Vec<ChunkKey> {
     let mut keys: Vec<(ChunkKey, Option<&str>, bool)> = Vec::new();
     for part in &parts.rows {

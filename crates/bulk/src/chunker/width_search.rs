@@ -1,41 +1,42 @@
-//! How far a chunk reaches where keys are sparse: a search over the optimizer's estimates, which look at a few pages and not
-//! at rows.
+//! Finds how wide a range must be where keys are sparse, by a search over the optimizer's estimates.
+//! Estimates read a few index pages and no rows.
 
-/// Doubling from 1 past every 64-bit key, and halving back.
+/// Enough for doubling from 1 beyond every 64-bit key, and halving back.
 const TRIES_MAX: u32 = 160;
 
-/// A search for how many keys, present or not, hold about as many rows as wanted.
+/// A search for the number of key values, present or not, that contain about the wanted number of rows.
 #[derive(Debug, Clone)]
 pub(super) struct WidthSearch {
-    /// How many rows are wanted.
+    /// The wanted number of rows.
     rows: u64,
-    /// How many keys are tried now.
+    /// The number of key values that is tried now.
     width: u128,
-    /// The most keys that are known to hold too few rows.
+    /// The largest number of key values known to contain too few rows.
     too_few: u128,
-    /// The fewest keys that are known to hold too many.
+    /// The smallest number of key values known to contain too many rows.
     too_many: Option<u128>,
-    /// How many keys there are.
+    /// The number of remaining key values.
     rest: u128,
     tries: u32,
 }
 
 impl WidthSearch {
-    /// Begins with a guess, among `rest` keys.
+    /// Starts with a guess, among `rest` key values.
     pub(super) fn new(rows: u64, guess: u128, rest: u128) -> Self {
         let rest = rest.max(1);
         Self { rows, width: guess.clamp(1, rest), too_few: 0, too_many: None, rest, tries: 0 }
     }
 
-    /// How many keys to have estimated.
+    /// The number of key values to estimate next.
     pub(super) fn width(&self) -> u128 {
         self.width
     }
 
-    /// Takes in an estimate of the rows among [`WidthSearch::width`] keys; gives the number of keys when it is found.
+    /// Takes an estimate of the rows among [`WidthSearch::width`] key values. Returns the number of key
+    /// values once it is found.
     pub(super) fn estimated(&mut self, estimate: u64) -> Option<u128> {
         self.tries += 1;
-        // Where there is nothing, servers estimate 1.
+        // Servers estimate 1 for an empty range.
         let few = estimate <= 1 || estimate.saturating_mul(2) < self.rows;
         let many = !few && estimate > self.rows.saturating_mul(2);
         if (few && self.width == self.rest) || (!few && !many) || self.tries >= TRIES_MAX {
@@ -65,12 +66,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gap_is_crossed_in_few_questions() {
+    fn a_gap_is_crossed_with_few_estimates() {
         let mut search = WidthSearch::new(1000, 1, 1 << 64);
         let mut asked = 0;
         let found = loop {
             asked += 1;
-            // Nothing up to 2^40, then one row for each key.
+            // Nothing up to 2^40, then one row per key value.
             let rows = search.width().saturating_sub(1 << 40).max(1);
             if let Some(found) = search.estimated(u64::try_from(rows).unwrap_or(u64::MAX)) {
                 break found;
@@ -82,7 +83,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_ends_within_the_rest_whatever_it_is_told(
+        fn the_search_ends_whatever_the_estimates_are(
             rows in 1u64.., guess: u128, rest: u64, estimates in prop::collection::vec(any::<u64>(), 1..50),
         ) {
             let rest = u128::from(rest.max(1));

@@ -1,4 +1,4 @@
-//! Users and roles, and what they may do, as scripts.
+//! Users and roles with their privileges, as scripts.
 
 use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
@@ -9,7 +9,7 @@ use super::script::Script;
 use crate::error::BulkError;
 use crate::sql::literal;
 
-/// Accounts that servers make for themselves.
+/// Accounts that servers create for themselves.
 const SYSTEM_USERS: [&str; 5] = ["mysql.sys", "mysql.session", "mysql.infoschema", "mariadb.sys", "PUBLIC"];
 
 /// An account with its scripts.
@@ -17,23 +17,23 @@ const SYSTEM_USERS: [&str; 5] = ["mysql.sys", "mysql.session", "mysql.infoschema
 pub struct Account {
     /// The user's or role's name.
     pub user: String,
-    /// Where it comes from; empty for a role of MariaDB.
+    /// The host part; empty for a role of MariaDB.
     pub host: String,
-    /// The script that makes it, with the hash of its password.
+    /// The script that creates it, with the hash of its password.
     pub create: Vec<u8>,
-    /// The script that gives it what it may do, and its default roles. It needs the other accounts.
+    /// The script that grants its privileges and sets its default roles. It needs the other accounts.
     pub grants: Vec<u8>,
 }
 
-/// Reads all accounts but the server's own. The connection must be as [`super::prepare`] leaves it.
+/// Reads all accounts except the server's own. The connection must be prepared by [`super::prepare`].
 ///
 /// # Errors
-/// [`BulkError::AccountsUnavailable`] if the user may not read them; [`BulkError::Session`].
+/// [`BulkError::AccountsUnavailable`] if this account may not read them; [`BulkError::Session`].
 pub async fn accounts(connection: &mut Connection) -> Result<Vec<Account>, BulkError> {
     let flavour = connection.server().flavour;
     let sql = match flavour {
         Flavour::MySql => {
-            // Hashes are bytes.
+            // Password hashes may have any bytes.
             connection.execute("SET SESSION print_identified_with_as_hex = 1").await?;
             "SELECT CONVERT(user USING utf8mb4), CONVERT(host USING utf8mb4), 'N' FROM mysql.user ORDER BY user, host"
         }
@@ -50,11 +50,11 @@ pub async fn accounts(connection: &mut Connection) -> Result<Vec<Account>, BulkE
         if SYSTEM_USERS.contains(&user.as_str()) {
             continue;
         }
-        let name = spelled(&user, &host, is_role == "Y");
+        let name = account_name(&user, &host, is_role == "Y");
         let Some((create, granted)) = show(connection, &name, is_role == "Y").await? else {
             warn!(
                 account = name,
-                "left out: the server does not use it (a host's name, and skip_name_resolve)"
+                "account skipped: the server does not use it (a host name with skip_name_resolve)"
             );
             continue;
         };
@@ -67,7 +67,7 @@ pub async fn accounts(connection: &mut Connection) -> Result<Vec<Account>, BulkE
                 literal(&host)
             );
             let roles = texts(&connection.query(&sql).await?)?;
-            let roles: Vec<_> = roles.iter().map(|[role, host]| spelled(role, host, false)).collect();
+            let roles: Vec<_> = roles.iter().map(|[role, host]| account_name(role, host, false)).collect();
             if !roles.is_empty() {
                 grants = grants.then(format!("SET DEFAULT ROLE {} TO {name}", roles.join(", ")));
             }
@@ -78,7 +78,7 @@ pub async fn accounts(connection: &mut Connection) -> Result<Vec<Account>, BulkE
     Ok(found)
 }
 
-/// An account's definition, and the statements of what it may do; `None` if the server itself does not know it although it is
+/// The definition of an account and its grants; `None` if the server does not know the account although it is
 /// in its tables.
 async fn show(
     connection: &mut Connection,
@@ -99,7 +99,7 @@ async fn show(
             shown => found.push(texts(&shown?)?.into_iter().map(|[text]| text).collect::<Vec<_>>()),
         }
     }
-    // Roles may not be there yet when a user is made.
+    // A role may not exist yet when a user is created.
     let create = match found.get(1) {
         None => format!("CREATE ROLE {name}"),
         Some(shown) => without_default_role(shown.first().map_or("", String::as_str)),
@@ -111,15 +111,15 @@ fn base() -> Script {
     Script::default().then("SET NAMES utf8mb4").then("SET sql_mode = ''")
 }
 
-/// An account's name in statements.
-pub fn spelled(user: &str, host: &str, is_role: bool) -> String {
+/// An account's name as it is written in statements.
+pub fn account_name(user: &str, host: &str, is_role: bool) -> String {
     match is_role {
         true => literal(user),
         false => format!("{}@{}", literal(user), literal(host)),
     }
 }
 
-/// MySQL's `CREATE USER` without its default roles, which are set when all accounts are there.
+/// MySQL's `CREATE USER` without its default roles, which are set once all accounts exist.
 fn without_default_role(create: &str) -> String {
     let Some(from) = outside_quotes(create, " DEFAULT ROLE ") else { return create.to_owned() };
     let rest = &create[from..];
@@ -127,7 +127,7 @@ fn without_default_role(create: &str) -> String {
     format!("{}{behind}", &create[..from])
 }
 
-/// Where a text stands that is in no quotes.
+/// The position of a text outside of quotes.
 fn outside_quotes(text: &str, wanted: &str) -> Option<usize> {
     let mut quote = None;
     for (at, byte) in text.bytes().enumerate() {
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn default_roles_come_later() {
+    fn default_roles_are_removed_from_create_user() {
         let create = "CREATE USER `a DEFAULT ROLE b`@`%` IDENTIFIED WITH 'x' AS 0x41 DEFAULT ROLE `r`@`%`,`s REQUIRE t`@`%` \
                       REQUIRE NONE COMMENT 'x'";
         let want = "CREATE USER `a DEFAULT ROLE b`@`%` IDENTIFIED WITH 'x' AS 0x41 REQUIRE NONE COMMENT 'x'";

@@ -1,4 +1,4 @@
-//! One thing's definition.
+//! Reads the definition of an object.
 
 use tailwater_session::{Connection, QueryResult};
 use tailwater_wire::Flavour;
@@ -9,12 +9,12 @@ use crate::error::BulkError;
 use crate::folder::ObjectKind;
 use crate::sql::{literal, qualified, quoted};
 
-/// What definitions are made under that depend on nothing else: defaults of 0 and dates that are none are taken, and a table
-/// whose engine is not there is refused rather than made with another.
+/// The SQL mode for definitions that depend on no other mode. It accepts zero and invalid dates as defaults.
+/// A table whose engine is missing is refused, not created with another engine.
 const PLAIN_MODE: &str = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION";
 
-/// Sets a session up for reading definitions: names in backquotes, times in UTC, and everything in the bytes that the server
-/// keeps. It has no default database, so that names come with theirs.
+/// Prepares a session for reading definitions: names in backquotes, times in UTC, and everything in the bytes
+/// that the server stores. It has no default database, so that all names are qualified.
 ///
 /// # Errors
 /// [`BulkError::Session`].
@@ -23,7 +23,8 @@ pub async fn prepare(connection: &mut Connection) -> Result<(), BulkError> {
                character_set_client = utf8mb4, character_set_connection = utf8mb4, \
                character_set_results = binary";
     connection.execute(sql).await?;
-    // Hidden, a generated primary key would be left out, and a replica behind the dump would take it for the first column.
+    // If it were hidden, a generated primary key would be missing from the dump, and a replica of the dump
+    // would take it for the first column.
     const SHOW_HIDDEN_KEYS: &str = "SET SESSION show_gipk_in_create_table_and_information_schema = ON";
     let server = connection.server();
     if server.flavour == Flavour::MySql && server.version >= (8, 0, 30) {
@@ -32,11 +33,12 @@ pub async fn prepare(connection: &mut Connection) -> Result<(), BulkError> {
     Ok(())
 }
 
-/// The script that makes an object again, on an empty server or behind those that stand before it in
-/// [`super::SchemaInventory::objects`]. The connection must be as [`prepare`] leaves it.
+/// The script that creates an object on an empty server, or after those that precede it in
+/// [`super::SchemaInventory::objects`]. The connection must be prepared by [`prepare`].
 ///
 /// # Errors
-/// [`BulkError::DefinitionHidden`] if the user may not see it; [`BulkError::Session`], also if the object is gone.
+/// [`BulkError::DefinitionHidden`] if the account may not see it; [`BulkError::Session`], also if the object
+/// does not exist any more.
 pub async fn ddl(connection: &mut Connection, object: &SchemaObject) -> Result<Vec<u8>, BulkError> {
     let script = match object {
         SchemaObject::Schema(name) => schema(connection, object, name).await?,
@@ -84,7 +86,7 @@ async fn sequence(
          IF(increment > 0, maximum_value, minimum_value) FROM {sequence}"
     );
     let state = connection.query(&sql).await?;
-    // Ends of a BIGINT UNSIGNED one are beyond 64 bits with a sign.
+    // The limits of a BIGINT UNSIGNED sequence exceed a signed 64-bit integer.
     let number = |column: usize| state.first().and_then(|row| row.get_str(column)?.parse::<i128>().ok());
     let (Some(next), Some(round), Some(used_up), Some(last)) = (number(0), number(1), number(2), number(3))
     else {
@@ -106,7 +108,8 @@ async fn view(
     Ok(plain(schema).then(shown.character_sets()?).then(shown.bytes("Create View")?))
 }
 
-/// A routine, trigger or event: all have a body that means what it says only in the session that it was made in.
+/// A routine, trigger or event. The meaning of its body depends on the settings of the session that created
+/// it.
 async fn program(
     connection: &mut Connection,
     object: &SchemaObject,
@@ -130,7 +133,7 @@ async fn program(
     if kind == ObjectKind::Event {
         script = script.then(format!("SET time_zone = {}", literal(shown.text("time_zone")?)));
     }
-    // Parameters and variables without a character set have that of their database at the time.
+    // Parameters and variables without a character set have that of their database at creation time.
     let collation = shown.text("Database Collation")?;
     let sql = format!(
         "SELECT default_collation_name FROM information_schema.schemata WHERE schema_name = {}",
@@ -145,7 +148,7 @@ async fn program(
     }
 }
 
-/// What every script of a database's content begins with.
+/// The first lines of the script of every object in a database.
 fn plain(schema: &str) -> Script {
     Script::default()
         .then("SET NAMES utf8mb4")
@@ -154,7 +157,7 @@ fn plain(schema: &str) -> Script {
         .then(format!("USE {}", quoted(schema)))
 }
 
-/// The answer to a SHOW CREATE.
+/// The result of a SHOW CREATE statement.
 struct Shown<'a> {
     object: &'a SchemaObject,
     result: QueryResult,
@@ -169,7 +172,7 @@ impl<'a> Shown<'a> {
         Ok(Self { object, result: connection.query(sql).await? })
     }
 
-    /// A column's bytes; servers show NULL to whom they do not show it.
+    /// The bytes of a column. The server shows NULL to accounts that may not see the definition.
     fn bytes(&self, column: &str) -> Result<&[u8], BulkError> {
         let index = self.result.column(column);
         let value = index.and_then(|index| self.result.first()?.get(index));

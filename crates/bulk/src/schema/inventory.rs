@@ -1,4 +1,4 @@
-//! What a server has.
+//! Lists the databases, tables and other objects of a server.
 
 use std::fmt;
 
@@ -11,11 +11,11 @@ use crate::error::BulkError;
 use crate::folder::ObjectKind;
 use crate::sql::literals;
 
-/// Databases that belong to servers, and ours.
+/// System databases, and Tailwater's own.
 pub(super) const SYSTEM_SCHEMAS: [&str; 6] =
     ["information_schema", "performance_schema", "mysql", "sys", "ndbinfo", "tailwater"];
 
-/// A table by its database and name.
+/// A table name qualified by its database.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableName {
@@ -26,7 +26,7 @@ pub struct TableName {
 }
 
 impl TableName {
-    /// The table of that name.
+    /// Makes a qualified name.
     pub fn new(schema: impl Into<String>, name: impl Into<String>) -> Self {
         Self { schema: schema.into(), name: name.into() }
     }
@@ -38,64 +38,65 @@ impl fmt::Display for TableName {
     }
 }
 
-/// What is wanted of all that a server has.
+/// The databases and tables that the user selected.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Selection {
-    /// Only these databases; if empty all but the server's own and `tailwater`.
+    /// Only these databases; if empty, all except system databases and `tailwater`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub schemas: Vec<String>,
-    /// Only these tables, with their triggers; if empty all of the databases, with everything else in them.
+    /// Only these tables, with their triggers; if empty, all tables and all other objects of the databases.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tables: Vec<TableName>,
-    /// Not these tables, nor their triggers.
+    /// Without these tables and their triggers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub except: Vec<TableName>,
 }
 
 impl Selection {
-    /// Whether a table is wanted, of whatever database.
+    /// Whether a table is selected, in any database.
     pub(crate) fn wants(&self, table: &TableName) -> bool {
         let of_schema = self.schemas.is_empty() || self.schemas.contains(&table.schema);
         of_schema && self.wants_table(&table.schema, &table.name)
     }
 
-    /// Whether a table of a database that is wanted is wanted itself.
+    /// Whether a table of a selected database is selected.
     pub(crate) fn wants_table(&self, schema: &str, name: &str) -> bool {
         let is_it = |table: &TableName| table.schema == schema && table.name == name;
         (self.tables.is_empty() || self.tables.iter().any(is_it)) && !self.except.iter().any(is_it)
     }
 }
 
-/// What there is.
+/// The objects of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SchemaInventory {
     /// Databases.
     pub schemas: Vec<String>,
     /// Tables, without sequences and views.
     pub tables: Vec<TableName>,
-    /// Everything else, in an order in which it can be made. Sequences come first: tables may use them.
+    /// All other objects, in an order in which they can be created. Sequences come first because tables may
+    /// use them.
     pub objects: Vec<SchemaObject>,
 }
 
 impl SchemaInventory {
-    /// Whether there is nothing, or nothing is left of it.
+    /// Whether nothing exists, or nothing that the selection includes.
     pub fn is_empty(&self, selection: &Selection) -> bool {
         let nothing_left = self.tables.is_empty() && self.objects.is_empty();
         nothing_left && (self.schemas.is_empty() || !selection.except.is_empty())
     }
 }
 
-/// Something with a definition.
+/// An object with a definition.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum SchemaObject {
-    /// A database itself.
+    /// A database.
     Schema(String),
     /// A table.
     Table(TableName),
-    /// Anything else.
+    /// Any other object.
     Other {
-        /// What it is.
+        /// Its kind.
         kind: ObjectKind,
         /// Its database.
         schema: String,
@@ -117,10 +118,10 @@ impl fmt::Display for SchemaObject {
     }
 }
 
-/// Lists what the selection names. The connection must be as [`super::prepare`] leaves it.
+/// Lists the selected objects. The connection must be prepared by [`super::prepare`].
 ///
 /// # Errors
-/// [`BulkError::NotFound`] if a database or table that the selection names is not there; [`BulkError::SchemaChanged`];
+/// [`BulkError::NotFound`] if a selected database or table does not exist; [`BulkError::SchemaChanged`];
 /// [`BulkError::Session`].
 pub async fn inventory(
     connection: &mut Connection,
@@ -165,11 +166,11 @@ pub async fn inventory(
     Ok(SchemaInventory { schemas, tables, objects })
 }
 
-/// Asks for a list that is whole.
+/// Runs a query that must return a complete list.
 ///
 /// # Errors
-/// [`BulkError::SchemaChanged`] if the server has left out what somebody is changing (MariaDB does, while the connection holds
-/// a stage of a backup); [`BulkError::Session`].
+/// [`BulkError::SchemaChanged`] if the server omitted an object that another session is altering (MariaDB
+/// does, while the connection is in a backup stage); [`BulkError::Session`].
 async fn listed(connection: &mut Connection, sql: &str) -> Result<QueryResult, BulkError> {
     /// `ER_WARN_I_S_SKIPPED_TABLE`
     const SKIPPED: u64 = 1684;
@@ -204,7 +205,7 @@ async fn schemas(connection: &mut Connection, selection: &Selection) -> Result<V
     }
 }
 
-/// Routines: packages before whatever may use them, their bodies behind.
+/// Routines: packages before the routines that may use them, package bodies after.
 async fn routines(connection: &mut Connection, within: &str) -> Result<Vec<SchemaObject>, BulkError> {
     let sql = format!(
         "SELECT routine_schema, routine_name, routine_type FROM information_schema.routines \
@@ -241,7 +242,8 @@ async fn views(connection: &mut Connection, within: &str) -> Result<Vec<SchemaOb
     let mut views = Vec::new();
     let result = listed(connection, &sql).await?;
     for (row, [schema, name]) in result.rows.iter().zip(texts(&result)?) {
-        // Not seen by all who may see the view; and in the character set of whoever made it.
+        // The definition is hidden from some accounts that see the view. Its character set is that of the
+        // view's creator.
         let definition = row.get(2).map(String::from_utf8_lossy).unwrap_or_default().into_owned();
         views.push(View { schema, name, definition });
     }
@@ -249,7 +251,7 @@ async fn views(connection: &mut Connection, within: &str) -> Result<Vec<SchemaOb
     Ok(view_order::order(views).into_iter().map(object).collect())
 }
 
-/// Triggers in the order in which they act, since a new one acts behind those that are there.
+/// Triggers in their execution order, since a new trigger executes after the existing ones.
 async fn triggers(
     connection: &mut Connection,
     within: &str,
@@ -283,7 +285,7 @@ pub(crate) fn texts<const COLUMNS: usize>(result: &QueryResult) -> Result<Vec<[S
         let mut texts = [const { String::new() }; COLUMNS];
         for (index, text) in texts.iter_mut().enumerate() {
             let value = row.get_str(index);
-            *text = value.ok_or_else(|| unexpected(format!("column {index} is no text")))?.to_owned();
+            *text = value.ok_or_else(|| unexpected(format!("column {index} is not text")))?.to_owned();
         }
         Ok(texts)
     };
@@ -291,5 +293,5 @@ pub(crate) fn texts<const COLUMNS: usize>(result: &QueryResult) -> Result<Vec<[S
 }
 
 pub(crate) fn unexpected(reason: String) -> BulkError {
-    SessionError::UnexpectedResult { doing: "reading what a server has", reason }.into()
+    SessionError::UnexpectedResult { doing: "listing databases and tables", reason }.into()
 }

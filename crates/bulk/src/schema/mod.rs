@@ -1,12 +1,14 @@
-//! What has a definition on a server, and its definition as a script that makes it again.
+//! Objects with a definition on a server, and their definitions as scripts that create them again.
 //!
-//! - [`inventory`]: what there is, in an order in which it can be made; [`privileges`]: what there may be besides.
-//! - [`ddl`]: one thing's definition. [`prepare`] the connection first.
+//! - [`inventory`]: the existing objects, in an order in which they can be created; [`privileges`]: whether
+//!   the account sees all of them.
+//! - [`ddl`]: the definition of one object. [`prepare`] the connection first.
 //! - [`accounts`]: users and roles.
-//! - [`script`]: definitions as files, and back.
+//! - [`script`]: definitions as files, and files as statements.
 //!
-//! Definitions are bytes: routines, triggers, events and views are kept in the character set of the session that made them,
-//! and are read and written in it. Each script sets all that its definition depends on, so it may be run by itself.
+//! Definitions are bytes. Routines, triggers, events and views are stored in the character set of the session
+//! that created them, and are read and written in it. Each script sets everything that its definition depends
+//! on, so it can be run by itself.
 
 pub mod accounts;
 mod ddl;

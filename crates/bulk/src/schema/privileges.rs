@@ -1,4 +1,5 @@
-//! What there may be besides what a server lists: it leaves out what the user may not see, and does not say so.
+//! Checks that the account sees all selected objects. A server omits hidden objects from its lists without an
+//! error.
 
 use tailwater_session::{Connection, Granted};
 use tailwater_wire::Flavour;
@@ -7,17 +8,17 @@ use super::inventory::{SYSTEM_SCHEMAS, SchemaInventory, Selection, TableName};
 use crate::error::BulkError;
 use crate::sql::qualified;
 
-/// What of a selection has to be seen.
+/// What must be visible of a selection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VisibilityScope {
-    /// Tables, and whatever else has a definition.
+    /// Tables and all other objects with definitions.
     Definitions,
     /// Rows of tables.
     Rows,
 }
 
-/// Refuses a selection of which the user may not see all, before anything is done: what is left out of a list looks
-/// like what is not there. Gives what the user was granted.
+/// Refuses a selection that the account does not see completely, before any work begins. In a list a hidden
+/// object looks like a missing one. Returns the account's privileges.
 ///
 /// # Errors
 /// [`BulkError::MissingPrivilege`]; [`BulkError::Session`].
@@ -59,7 +60,7 @@ pub async fn check_visible(
         }
     }
     if selection.schemas.is_empty() && !granted.everywhere_but("SELECT", &SYSTEM_SCHEMAS) {
-        // There may be databases that are not even listed.
+        // There may be databases that the server does not list.
         let (what, lacking) = ("its databases".to_owned(), "SELECT ON *.*".to_owned());
         let instead = ", or name databases with --database or tables with --table";
         return Err(BulkError::MissingPrivilege { what, server, lacking, instead });
@@ -67,7 +68,8 @@ pub async fn check_visible(
     Ok(granted)
 }
 
-/// The tables whose triggers this user may not see. Of databases that are dumped whole [`check_visible`] refuses that.
+/// The tables whose triggers this account may not see. For databases that are dumped completely,
+/// [`check_visible`] refuses this.
 pub fn hidden_triggers<'a>(granted: &Granted, inventory: &'a SchemaInventory) -> Vec<&'a TableName> {
     let is_unseen = |table: &&TableName| !granted.on_table("TRIGGER", &table.schema, &table.name);
     inventory.tables.iter().filter(is_unseen).collect()
@@ -87,7 +89,7 @@ fn lacking_on_schema(granted: &Granted, flavour: Flavour, schema: &str) -> Vec<&
             granted.on_table("SELECT", "mysql", "proc") || granted.on_schema("SHOW CREATE ROUTINE", schema),
         ),
     };
-    // One of these shows that a routine is there; that its body cannot be read is an error then.
+    // With one of these the server lists the routine; an unreadable body is then an error.
     let named = ["EXECUTE", "ALTER ROUTINE", "CREATE ROUTINE"];
     if !sees_routines && !named.iter().any(|privilege| granted.on_schema(privilege, schema)) {
         lacking.push(needed);

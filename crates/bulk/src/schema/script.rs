@@ -1,15 +1,17 @@
-//! Definitions as scripts that the stock clients run, and scripts as the statements in them.
+//! Definitions as scripts for the stock clients, and scripts as their statements.
 //!
-//! A statement ends at the end of a line that ends with the delimiter, `;` until a `DELIMITER` line names another. What
-//! definitions hold is not looked into: one that has a line like that inside is put under a delimiter that it does not have.
+//! A statement ends with a line that ends with the delimiter, which is `;` until a `DELIMITER` line sets
+//! another. Definitions are not parsed: a definition with such a line inside gets a delimiter that it does
+//! not contain.
 
-/// What ends statements unless a script says otherwise.
+/// The delimiter until a script sets another.
 const DELIMITER: &str = ";";
 
-/// The front of a line that names another delimiter.
+/// The start of a line that sets another delimiter.
 const COMMAND: &[u8] = b"DELIMITER ";
 
-/// A script under construction. Bytes, since definitions are kept in the character set that they were written in.
+/// A script under construction. It is bytes, since definitions are in the character set in which they were
+/// written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Script(Vec<u8>);
 
@@ -23,7 +25,7 @@ impl Script {
             self.0.extend_from_slice(format!("DELIMITER {delimiter}\n").as_bytes());
         }
         self.0.extend_from_slice(statement);
-        // Else a comment at its end would swallow the delimiter.
+        // Otherwise a comment at its end would hide the delimiter.
         if statement.contains(&b'\n') || delimiter != DELIMITER {
             self.0.push(b'\n');
         }
@@ -41,7 +43,7 @@ impl Script {
     }
 }
 
-/// The first delimiter that no line of a statement ends with, nor has inside: the stock clients look for it in the middle of
+/// The first delimiter that does not occur in a statement. The stock clients look for it in the middle of
 /// lines, too. A plain statement of one line keeps `;`.
 fn free_delimiter(statement: &[u8]) -> String {
     let has =
@@ -50,7 +52,7 @@ fn free_delimiter(statement: &[u8]) -> String {
         return DELIMITER.to_owned();
     }
     let longer = std::iter::successors(Some(";;".to_owned()), |last| Some(format!("{last};")));
-    // A statement cannot hold all of them: each is longer than the one before.
+    // A statement cannot contain all of them, because each is longer than the one before.
     longer.into_iter().find(|delimiter| !has(delimiter)).unwrap_or_default()
 }
 
@@ -76,20 +78,20 @@ pub fn statements(script: &[u8]) -> Vec<&[u8]> {
         }
         offset += line.len();
     }
-    // The last one may do without.
+    // The last statement may have no delimiter.
     found.extend(begun.map(|from| script[from..].trim_ascii()));
     found.retain(|statement| !statement.is_empty());
     found
 }
 
-/// The delimiter that a line names.
+/// The delimiter that a line sets.
 fn command(line: &[u8]) -> Option<&[u8]> {
     let front = line.get(..COMMAND.len())?;
     let rest = line.get(COMMAND.len()..)?.trim_ascii();
     (front.eq_ignore_ascii_case(COMMAND) && !rest.is_empty()).then_some(rest)
 }
 
-/// Whether a line between statements is none of theirs.
+/// Whether a line between statements belongs to no statement.
 fn is_filler(line: &[u8]) -> bool {
     let line = line.trim_ascii();
     line.is_empty() || line.starts_with(b"#") || line == b"--" || line.starts_with(b"-- ")
@@ -102,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bodies_get_a_delimiter_that_they_do_not_have() {
+    fn bodies_get_a_delimiter_that_they_do_not_contain() {
         let script = Script::default().then("USE `a`").then("CREATE PROCEDURE p() BEGIN\nDO 1;\nEND -- x");
         let text = String::from_utf8(script.into_bytes()).expect("text");
         let want = "USE `a`;\nDELIMITER ;;\nCREATE PROCEDURE p() BEGIN\nDO 1;\nEND -- x\n;;\nDELIMITER ;\n";
@@ -111,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_of_others_are_split() {
+    fn scripts_of_other_tools_are_split() {
         let script =
             b"-- a comment\n\n/*!40101 SET NAMES binary*/;\r\n#x\nCREATE TABLE `t` (\n  `a` int -- ;x\n);\n\
             delimiter //\nCREATE TRIGGER x\nBEGIN\n  SET @a = 1;\nEND//\nDELIMITER ;\nDO 1";
@@ -127,7 +129,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(bodies in prop::collection::vec("[a-z;\n' ]{0,12}", 0..6)) {
+        fn written_scripts_are_read_back(bodies in prop::collection::vec("[a-z;\n' ]{0,12}", 0..6)) {
             let whole: Vec<_> = bodies.iter().map(|body| format!("CREATE {body}x")).collect();
             let script = whole.iter().fold(Script::default(), |script, statement| script.then(statement));
             let bytes = script.into_bytes();

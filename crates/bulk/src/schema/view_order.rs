@@ -1,4 +1,4 @@
-//! An order of views in which each stands behind those that it reads.
+//! Sorts views so that each follows the views that it reads.
 
 use std::collections::HashMap;
 
@@ -11,12 +11,12 @@ pub struct View {
     pub schema: String,
     /// Its name.
     pub name: String,
-    /// What it selects.
+    /// Its SELECT statement.
     pub definition: String,
 }
 
-/// Orders views by what their definitions mention. A text in a definition may look like a view's name, so that two seem to
-/// read each other: they keep the order that they came in.
+/// Sorts views by the names that their definitions mention. A string literal may look like the name of a
+/// view, so that two views seem to read each other. Such views keep their order.
 pub fn order(views: Vec<View>) -> Vec<View> {
     let names: Vec<_> = views.iter().map(|view| qualified(&view.schema, &view.name)).collect();
     let by_name: HashMap<_, _> =
@@ -32,7 +32,7 @@ pub fn order(views: Vec<View>) -> Vec<View> {
     order.into_iter().filter_map(|index| views.get_mut(index)?.take()).collect()
 }
 
-/// Puts a view behind all that it reads; with a stack of its own, since chains of views may be long.
+/// Appends a view after all views that it reads. Uses its own stack, since chains of views may be long.
 fn visit(first: usize, reads: &[Vec<usize>], seen: &mut [bool], order: &mut Vec<usize>) {
     if std::mem::replace(&mut seen[first], true) {
         return;
@@ -50,7 +50,7 @@ fn visit(first: usize, reads: &[Vec<usize>], seen: &mut [bool], order: &mut Vec<
     }
 }
 
-/// Which of the named views a definition mentions.
+/// The listed views that a definition mentions.
 fn mentioned(definition: &str, by_name: &HashMap<&str, usize>) -> Vec<usize> {
     let bounds: Vec<_> = name_bounds(definition);
     let mut found = Vec::new();
@@ -64,13 +64,13 @@ fn mentioned(definition: &str, by_name: &HashMap<&str, usize>) -> Vec<usize> {
     found
 }
 
-/// Where names in backquotes begin and end.
+/// Start and end of each name in backquotes.
 fn name_bounds(text: &str) -> Vec<(usize, usize)> {
     let mut bounds = Vec::new();
     let mut quotes = text.match_indices('`').map(|(index, _)| index).peekable();
     while let Some(from) = quotes.next() {
         let mut to = quotes.next();
-        // Two in a row are one within the name.
+        // Two backquotes in a row are one within the name.
         while let Some(end) = to.filter(|end| quotes.peek() == Some(&(end + 1))) {
             let _ = (end, quotes.next());
             to = quotes.next();
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn views_stand_behind_what_they_read() {
+    fn views_follow_the_views_they_read() {
         let views = vec![
             view("a", "select `s`.`b`.`x` AS `x` from (`s`.`b` join `s`.`it``s`)"),
             view("b", "select 1 from `s`.`c`, `other`.`a`"),
@@ -106,15 +106,15 @@ mod tests {
     }
 
     #[test]
-    fn a_seeming_circle_loses_nothing() {
+    fn an_apparent_cycle_loses_no_view() {
         let views = vec![view("a", "select '`s`.`b`' from `s`.`t`"), view("b", "select * from `s`.`a`")];
         assert_eq!(names(views).len(), 2);
     }
 
     proptest! {
         #[test]
-        fn any_tree_comes_in_order(parents in prop::collection::vec(any::<prop::sample::Index>(), 1..40)) {
-            // Each reads one that stands behind it in the list, the last none.
+        fn any_tree_of_views_is_sorted(parents in prop::collection::vec(any::<prop::sample::Index>(), 1..40)) {
+            // Each view reads one that follows it in the list; the last reads none.
             let count = parents.len();
             let views: Vec<_> = parents.iter().enumerate().map(|(index, parent)| {
                 let rest = count - index - 1;
@@ -129,7 +129,7 @@ mod tests {
             for (place, one) in ordered.iter().enumerate() {
                 let later = &ordered[place + 1..];
                 let reads = |other: &View| one.definition.ends_with(&qualified("s", &other.name));
-                prop_assert!(!later.iter().any(reads), "{} stands before what it reads", one.name);
+                prop_assert!(!later.iter().any(reads), "{} precedes a view that it reads", one.name);
             }
         }
 

@@ -1,4 +1,4 @@
-//! Takes a snapshot by the first plan that is not refused.
+//! Takes a snapshot with the first plan that the server does not refuse.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -24,55 +24,56 @@ use crate::folder::SnapshotPoint;
 use crate::schema::{self, SchemaInventory, SchemaObject, Selection, TableName};
 use crate::sql::literal;
 
-/// How often snapshots are opened anew until they are alike. Under thousands of commits per second few are.
+/// How often snapshots are opened again until they are equal. Under thousands of commits per second few are.
 const ALIKE_TRIES_MAX: u32 = 30;
 
-/// How often a plan that waited too long for a lock is tried again.
+/// How often a plan is tried again after a lock wait timeout.
 const LOCK_TRIES_MAX: u32 = 3;
 
-/// How long a plan that does not wait for locks is rested before the next try, at most.
+/// Maximum pause before the next try of a plan that does not wait for locks.
 const HASTY_REST_MAX: Duration = Duration::from_millis(200);
 
-/// Lock wait timeout, access denied in its forms, a deadlock, and statements that a server does not know.
+/// Lock wait timeout, access denied in its variants, a deadlock, and statements that a server does not know.
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
-/// Somebody has changed a table between the snapshot and the lock on the table.
+/// The table was changed between the snapshot and the lock on the table.
 const TABLE_CHANGED: u16 = 1412;
 const DEADLOCK: u16 = 1213;
 const REFUSED: [u16; 7] = [1044, 1045, 1142, 1143, 1227, 1064, 1370];
 
-/// What a snapshot is to be.
+/// How to take a snapshot.
 #[derive(Debug, Clone)]
 pub struct SnapshotOptions {
-    /// Where and how to connect.
+    /// The server and the account.
     pub connect: ConnectOptions,
-    /// How many connections are to see it; one at least.
+    /// Number of connections that see the snapshot; at least one.
     pub connections: usize,
-    /// How long to wait for a lock, and how long to keep writers waiting, at most.
+    /// Maximum wait for a lock, and maximum time for which writers are blocked.
     pub lock_wait_max: Duration,
-    /// What will be read.
+    /// The databases and tables to read.
     pub selection: Selection,
-    /// Tables of it that will not be.
+    /// Tables of the selection that need no more reading.
     pub finished: HashSet<TableName>,
-    /// Of the channels that feed the server past its binlog these have stopped until the snapshot is there: see [`channel_target`].
+    /// Channels that apply to the server past its binlog and are paused until the snapshot is taken. See
+    /// [`channel_target`].
     pub channels_stopped: Vec<String>,
 }
 
-/// Connections that see the same.
+/// Connections with the same consistent snapshot.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// Each in a transaction with the snapshot, and holding all tables.
+    /// Each connection is in a transaction with the snapshot, and has a metadata lock on every table.
     pub readers: Vec<SnapshotReader>,
-    /// What of the selection there was at that point in time.
+    /// The selected objects as they were at that point in time.
     pub inventory: SchemaInventory,
-    /// The tables that are held, about in the order in which they are to be finished.
+    /// The locked tables, in about the order in which they should be finished.
     pub tables: Vec<TableName>,
-    /// The definitions that there were, but of tables and sequences.
+    /// The definitions of that point in time, except those of tables and sequences.
     pub definitions: HashMap<SchemaObject, Vec<u8>>,
-    /// Which point in time.
+    /// The point in time.
     pub point: SnapshotPoint,
-    /// How it was taken.
+    /// The method that succeeded.
     pub method: SnapshotMethod,
-    /// How long writers had to wait.
+    /// How long writers were blocked.
     pub stall: Duration,
 }
 
@@ -80,8 +81,8 @@ impl Snapshot {
     /// Takes a snapshot.
     ///
     /// # Errors
-    /// [`BulkError::NoSnapshot`] if all ways are refused; [`BulkError::NotFound`], [`BulkError::SchemaChanged`],
-    /// [`BulkError::Session`].
+    /// [`BulkError::NoSnapshot`] if the server refuses all methods; [`BulkError::NotFound`],
+    /// [`BulkError::SchemaChanged`], [`BulkError::Session`].
     pub async fn take(options: &SnapshotOptions) -> Result<Self, BulkError> {
         let mut control = connect_control(options).await?;
         let mut capabilities = capabilities(&mut control).await?;
@@ -94,7 +95,7 @@ impl Snapshot {
         if fed == UnloggedChannel::Running {
             warn!(
                 channels = channels.join(", "),
-                "the server's GTIDs are behind its data while a channel of Tailwater applies to it, and are left out; stop it \
+                "the server's GTIDs lag its data while a channel of Tailwater applies to it, so they are omitted; stop it \
                  for the snapshot with --pause-channel. If there is no such channel any more, delete its row in \
                  tailwater.apply_unlogged"
             );
@@ -107,8 +108,8 @@ impl Snapshot {
             for tries in 1.. {
                 let mut taking = SnapshotAttempt::prepare(options, fed).await?;
                 if plan.method == SnapshotMethod::TableLocks && taking.listing.inventory.tables != tables {
-                    // It locks those that there were.
-                    let reason = "tables came or went since the plan was made".into();
+                    // It locks the tables that existed when the plan was made.
+                    let reason = "tables were created or dropped since the plan was made".into();
                     return Err(BulkError::SchemaChanged { reason });
                 }
                 match taking.run(&plan).await {
@@ -118,18 +119,18 @@ impl Snapshot {
                             && plan.is_hasty()
                             && begun.elapsed() < options.lock_wait_max * LOCK_TRIES_MAX =>
                     {
-                        info!(method = plan.method.name(), tries, %error, "no snapshot yet; trying again");
+                        info!(method = plan.method.name(), tries, %error, "snapshot failed; trying again");
                         let rest = Duration::from_millis(10) * tries;
                         tokio::time::sleep(rest.min(HASTY_REST_MAX)).await;
                     }
                     Err(error) if is_lock_timeout(&error) && !plan.is_hasty() && tries < LOCK_TRIES_MAX => {
-                        warn!(method = plan.method.name(), %error, "no snapshot yet; trying again");
+                        warn!(method = plan.method.name(), %error, "snapshot failed; trying again");
                         if !is_moved(&error) {
                             tokio::time::sleep(options.lock_wait_max).await;
                         }
                     }
                     Err(error) if is_lock_timeout(&error) || is_refusal(&error) => {
-                        warn!(method = plan.method.name(), %error, "no snapshot this way");
+                        warn!(method = plan.method.name(), %error, "snapshot method failed; trying the next");
                         refusals.push(format!("{}: {error}", plan.method.name()));
                         moved = moved.or(is_moved(&error).then_some(error));
                         break;
@@ -141,10 +142,12 @@ impl Snapshot {
         Err(moved.unwrap_or(BulkError::NoSnapshot { reasons: refusals.join("; ") }))
     }
 
-    /// Makes sure that a connection's snapshot was open all the time: a server may end a transaction by itself.
+    /// Verifies that the connection's snapshot transaction is still the same one. A server may end a
+    /// transaction by itself.
     ///
     /// # Errors
-    /// [`BulkError::SnapshotLost`]; [`BulkError::Session`], also if a setting that takes rows from queries has changed.
+    /// [`BulkError::SnapshotLost`]; [`BulkError::Session`], also if a setting that limits the rows of queries
+    /// has changed.
     pub async fn check_open(connection: &mut Connection) -> Result<(), BulkError> {
         let is_open = match connection.execute("DO 0").await {
             Ok(ok) => ok.status.has(ServerStatus::IN_TRANS),
@@ -152,7 +155,7 @@ impl Snapshot {
             Err(error) => return Err(error.into()),
         };
         if is_open {
-            // All that was read was read whole.
+            // The connection returned all rows of everything that it read.
             Ok(check_rows_unlimited(connection).await?)
         } else {
             Err(BulkError::SnapshotLost { server: connection.endpoint().to_owned() })
@@ -160,7 +163,7 @@ impl Snapshot {
     }
 }
 
-/// What the choice of a way depends on, as far as the server tells this user.
+/// What the choice of a method depends on, as far as the server shows it to this account.
 ///
 /// # Errors
 /// [`BulkError::Session`]
@@ -213,21 +216,23 @@ async fn connect_control(options: &SnapshotOptions) -> Result<Connection, BulkEr
     Ok(control)
 }
 
-/// A connection that will read: values come in the bytes that the server keeps, and nothing but the end of the dump ends it.
+/// A connection that reads. Values arrive as the bytes that the server stores, and no timeout ends the
+/// session.
 async fn connect_reader(options: &SnapshotOptions) -> Result<Connection, BulkError> {
     let mut reader = Connection::connect(&options.connect).await?;
     schema::prepare(&mut reader).await?;
     reader.execute(queries::SESSION_SETTINGS).await?;
     reader.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ").await?;
-    // Who wants to change a table may wait for another reader, and this one behind him.
+    // A session that alters a table may wait for another reader, and this reader may wait for that session.
     reader.execute(&lock_wait_statement(options)).await?;
     disable_timeouts(&mut reader).await?;
     reader.widen_answers().await?;
     Ok(reader)
 }
 
-/// Whether a connection may set savepoints, and lets metadata locks go when it goes back to one. In MariaDB only sessions that
-/// write no binlog do; others would have a transaction with a snapshot, savepoints and nothing else written, if it commits.
+/// Whether a connection may set savepoints and releases metadata locks when it rolls back to one. In MariaDB
+/// only sessions without a binlog do. A session that writes the binlog would, on commit, log a transaction
+/// that has nothing but a snapshot and savepoints.
 async fn prepare_savepoints(reader: &mut Connection) -> Result<bool, BulkError> {
     if reader.server().flavour == Flavour::MySql {
         return Ok(true);
@@ -254,7 +259,7 @@ pub(crate) async fn disable_timeouts(connection: &mut Connection) -> Result<(), 
     Ok(())
 }
 
-/// Whether a channel feeds the server past its binlog.
+/// Whether a channel applies to the server past its binlog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum UnloggedChannel {
     No,
@@ -262,7 +267,8 @@ enum UnloggedChannel {
     Stopped,
 }
 
-/// A plan that is being run. Dropped half-way it closes all its connections, and whatever they lock is free.
+/// A plan that is being executed. If it is dropped half-way, it closes all its connections, which releases
+/// their locks.
 struct SnapshotAttempt<'a> {
     options: &'a SnapshotOptions,
     fed: UnloggedChannel,
@@ -271,14 +277,14 @@ struct SnapshotAttempt<'a> {
     lets_go: bool,
     lengths: TableSizes,
     listing: TableList,
-    /// The readers, when they hold tables.
+    /// The readers, once they have locked the tables.
     holding: Vec<SnapshotReader>,
     point: Option<SnapshotPoint>,
     stall: Duration,
 }
 
 impl<'a> SnapshotAttempt<'a> {
-    /// Connects everything before anybody is locked out.
+    /// Opens all connections before any writer is blocked.
     async fn prepare(options: &'a SnapshotOptions, fed: UnloggedChannel) -> Result<Self, BulkError> {
         let mut control = connect_control(options).await?;
         let readers = (0..options.connections.max(1)).map(|_| connect_reader(options));
@@ -288,7 +294,7 @@ impl<'a> SnapshotAttempt<'a> {
             lets_go &= prepare_savepoints(reader).await?;
         }
         if !lets_go {
-            warn!("without BINLOG ADMIN definitions of all tables stay as they are until the end");
+            warn!("without BINLOG ADMIN the metadata locks on all tables are kept until the end");
         }
         let inventory = schema::inventory(&mut control, &options.selection).await?;
         let lengths = TableSizes::read(&mut control, &inventory.schemas).await?;
@@ -306,7 +312,7 @@ impl<'a> SnapshotAttempt<'a> {
             match waiting_since {
                 None => self.act(&step.action).await?,
                 Some(since) => {
-                    // For the lock, and once more as long with it.
+                    // Once for the lock wait, and once more for the time with the lock.
                     let left = (self.options.lock_wait_max * 2).saturating_sub(since.elapsed());
                     let acted = tokio::time::timeout(left, self.act(&step.action)).await;
                     acted.map_err(|_| BulkError::WritersBlocked { waited: since.elapsed() })??;
@@ -335,7 +341,8 @@ impl<'a> SnapshotAttempt<'a> {
             SnapshotAction::ListAgain => {
                 let listing = self.list().await?;
                 if listing.inventory != self.listing.inventory {
-                    let reason = "tables or other objects came or went since they were listed".into();
+                    let reason =
+                        "tables or other objects were created or dropped since they were listed".into();
                     return Err(BulkError::SchemaChanged { reason });
                 }
                 self.listing = listing;
@@ -379,17 +386,17 @@ impl<'a> SnapshotAttempt<'a> {
     async fn open_alike(&mut self) -> Result<(), BulkError> {
         for tries in 1..=ALIKE_TRIES_MAX {
             self.open().await?;
-            // Twice: one answer may be another session's, see `binlog_snapshot`.
+            // Twice: one answer may be that of another session, see `binlog_snapshot`.
             let first = self.common_place().await?;
             if first.is_some() && first == self.common_place().await? {
-                info!(tries, "snapshots are alike");
+                info!(tries, "all snapshots are at the same binlog position");
                 return Ok(());
             }
         }
         Err(BulkError::SnapshotMismatch { tries: ALIKE_TRIES_MAX })
     }
 
-    /// Where in the binlog all snapshots are; `None` if they are not at the same place.
+    /// The binlog position of all snapshots; `None` if the positions differ.
     async fn common_place(&mut self) -> Result<Option<(String, u64)>, BulkError> {
         let mut common = None;
         for reader in &mut self.readers {
@@ -423,7 +430,9 @@ impl<'a> SnapshotAttempt<'a> {
 
     fn finish(self, method: SnapshotMethod) -> Result<Snapshot, BulkError> {
         let Self { holding: readers, point: Some(point), stall, listing, .. } = self else {
-            return Err(BulkError::NoSnapshot { reasons: "the plan lacks a step".into() });
+            return Err(BulkError::NoSnapshot {
+                reasons: "the plan has no step that reads the position".into(),
+            });
         };
         info!(
             method = method.name(),
@@ -436,7 +445,7 @@ impl<'a> SnapshotAttempt<'a> {
     }
 }
 
-/// Waits until no statement, of those that the user may see, has run for a second.
+/// Waits until no statement that the account may see has run for a second.
 async fn quiet(control: &mut Connection, wait_max: Duration) -> Result<(), BulkError> {
     const LONG: &str = "SELECT id, time FROM information_schema.processlist WHERE command IN ('Query', 'Execute') AND time > 0 \
                         AND id <> CONNECTION_ID() AND user <> 'system user' ORDER BY time DESC LIMIT 1";
@@ -452,10 +461,10 @@ async fn quiet(control: &mut Connection, wait_max: Duration) -> Result<(), BulkE
     }
 }
 
-/// Where in the binlog a connection's snapshot is (MariaDB); `None` without a binlog.
+/// The binlog position of a connection's snapshot (MariaDB); `None` without a binlog.
 ///
-/// The server puts the answer into variables that all sessions share, and then reads them: who asks on several connections at
-/// once may get one's answer on another.
+/// The server writes the answer into variables that all sessions share, and reads them afterwards. With
+/// concurrent queries a connection may get the answer of another.
 async fn binlog_snapshot(reader: &mut Connection) -> Result<Option<(String, u64)>, BulkError> {
     let status = reader.query("SHOW STATUS LIKE 'binlog\\_snapshot\\_%'").await?;
     let value = |name: &str| {
@@ -491,7 +500,7 @@ async fn mariadb_position(
             }
             ReplicaLogging::Cluster => {
                 warn!(
-                    "a Galera node without log_slave_updates does not tell the GTIDs of its data: they are left out"
+                    "a Galera node without log_slave_updates does not report the GTIDs of its data, so they are omitted"
                 );
                 gtid_set.clear();
             }
@@ -509,7 +518,7 @@ async fn mysql_position(control: &mut Connection, point: SnapshotPoint) -> Resul
         version if version >= (8, 2, 0) => "SHOW BINARY LOG STATUS",
         _ => "SHOW MASTER STATUS",
     };
-    // Who may not see it has the GTIDs.
+    // An account that may not see it still gets the GTIDs.
     let place = match control.query(sql).await {
         Ok(place) => place,
         Err(SessionError::Server { .. }) => return Ok(SnapshotPoint { gtid_set, ..point }),

@@ -1,5 +1,5 @@
-//! Servers that a channel of Tailwater feeds past their binlog (`gtid = log`): what they say of their GTIDs is up to a second
-//! behind their data, and on MariaDB stands beside the binlog.
+//! Servers to which a channel of Tailwater applies past their binlog (`gtid = log`). Their GTID variables lag
+//! their data by up to a second, and on MariaDB they are stored separately from the binlog position.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,10 @@ use tailwater_wire::gtid::MariadbPosition;
 
 use crate::error::BulkError;
 
-/// What a server says that does not have such channels, or does not show them to this user.
+/// Errors of a server without such channels, or of one that does not show them to this account.
 const NOT_THERE: [u16; 4] = [1049, 1146, 1142, 1044];
 
-/// The channels that feed the server so.
+/// The channels that apply to the server past its binlog.
 ///
 /// # Errors
 /// [`BulkError::Session`]
@@ -25,8 +25,8 @@ pub async fn unlogged_channels(connection: &mut Connection) -> Result<Vec<String
     }
 }
 
-/// What a MariaDB server has, of what it has logged itself and what it was told that it has applied. A domain of the latter
-/// is the source's: nobody else writes there.
+/// The GTID position of a MariaDB server, merged from what it logged itself and what channels recorded as
+/// applied. A domain in `applied` is the source's: only the channel writes there.
 pub fn merge_applied(logged: &str, applied: &str) -> String {
     let (Ok(logged), Ok(applied)) = (MariadbPosition::parse(logged), MariadbPosition::parse(applied)) else {
         return logged.to_owned();
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_applied_stands_beside_what_was_logged() {
+    fn applied_domains_replace_logged_ones() {
         for (logged, applied, all) in [
             ("", "0-1-7", "0-1-7"),
             ("0-2-3", "0-1-7", "0-1-7"),

@@ -1,10 +1,10 @@
-//! The same point in time on many connections, with the shortest lock that does.
+//! Takes the same consistent snapshot on many connections, with the shortest possible lock.
 //!
-//! - [`plan`]: which statements, in which order, and why: what `--dry-run` prints is what is run.
-//! - [`acquire`]: runs a plan, and the next one if it is refused.
-//! - [`table_list`]: what there is at that point.
-//! - [`channel_target`], [`replica_logging`]: servers whose binlog and GTIDs do not tell all.
-//! - [`reader`]: keeps definitions of tables from changing until they are finished, one by one.
+//! - [`plan`]: the statements, their order and the reasons. `--dry-run` prints what is executed.
+//! - [`acquire`]: executes a plan, and the next one if the server refuses it.
+//! - [`table_list`]: the objects that exist at that point in time.
+//! - [`channel_target`], [`replica_logging`]: servers whose binlog and GTIDs do not cover all of their data.
+//! - [`reader`]: keeps table definitions unchanged until each table is finished.
 
 pub mod acquire;
 pub mod channel_target;

@@ -1,4 +1,5 @@
-//! How to have the same point in time on many connections: which ways there are on a server for a user, the best first.
+//! How to get the same consistent snapshot on many connections: the methods that a server allows an account,
+//! the best first.
 
 use std::fmt;
 
@@ -7,18 +8,18 @@ use tailwater_wire::Flavour;
 use crate::schema::TableName;
 use crate::sql::qualified;
 
-/// How connections come to see the same.
+/// How connections come to see the same snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SnapshotMethod {
-    /// One connection alone needs nothing.
+    /// A single connection, which needs no coordination.
     Single,
-    /// Snapshots are opened without a lock until all are at the same place of the binlog (MariaDB).
+    /// Opens snapshots without a lock until all are at the same binlog position (MariaDB).
     Compare,
     /// `BACKUP STAGE BLOCK_COMMIT` (MariaDB).
     BackupStage,
     /// `FLUSH TABLES WITH READ LOCK`.
     ReadLock,
-    /// `LOCK TABLES ... READ` on the tables that are wanted.
+    /// `LOCK TABLES ... READ` on the selected tables.
     TableLocks,
 }
 
@@ -35,73 +36,75 @@ impl SnapshotMethod {
     }
 }
 
-/// What a plan does at one step.
+/// One action of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SnapshotAction {
-    /// A statement on the controlling connection.
+    /// A statement on the control connection.
     Control(String),
-    /// Waiting until no statement runs for long. A flush that gives up behind one leaves the table to be reopened, and everybody
-    /// else who wants it waits for that statement.
+    /// Waits until no statement runs for long. A FLUSH that times out after a long statement leaves the table
+    /// to be reopened, and all other sessions that need the table wait for that statement.
     Quiet,
-    /// What there is is listed anew, with definitions of all but tables, while none can change.
+    /// Lists all objects again, and reads all definitions except those of tables, while none can change.
     List(LockWait),
-    /// What there is is listed once more, and must be what was listed before: nothing kept definitions from changing.
+    /// Lists all objects once more and compares the list with the earlier one, because no lock kept
+    /// definitions unchanged.
     ListAgain,
-    /// A snapshot on each connection, all at once.
+    /// Opens a snapshot on every connection, all at once.
     Open,
-    /// The same again and again, until all are at the same place of the binlog.
+    /// Opens snapshots again and again, until all are at the same binlog position.
     OpenAlike,
-    /// Where it is: binlog position and GTIDs.
+    /// Reads the binlog position and the GTIDs.
     Position,
-    /// Metadata locks on all tables for each connection, so that nobody changes their definitions before they are read.
+    /// Takes a metadata lock on every table, on every connection, so that definitions do not change before
+    /// the table is read.
     Hold(LockWait),
 }
 
-/// Whether a lock is waited for.
+/// Whether to wait for a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockWait {
-    /// As long as for any lock.
+    /// Up to the lock wait timeout.
     ForIt,
-    /// Not at all: on MariaDB who changes a definition may have the table's lock, and waits in the last step for the stage of the
-    /// backup to end, which would wait for him.
+    /// Not at all. On MariaDB, a session that alters a table may hold its lock, and wait in its last step for
+    /// the backup stage to end. That stage would wait for the session.
     Never,
 }
 
-/// Whether others wait.
+/// What a step means for writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriterEffect {
-    /// Nothing changes for them.
+    /// No change.
     None,
-    /// From here on they wait.
+    /// Writers wait from here on.
     Blocked,
-    /// They go on.
+    /// Writers continue.
     Released,
 }
 
 /// One step of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanStep {
-    /// What is done.
+    /// What to do.
     pub action: SnapshotAction,
     /// What it means for writers.
     pub writers: WriterEffect,
-    /// Why.
+    /// The reason, for `--dry-run`.
     pub why: &'static str,
 }
 
-/// One way, step by step.
+/// One method, step by step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotPlan {
-    /// Which way.
+    /// The method.
     pub method: SnapshotMethod,
-    /// What is done.
+    /// The steps, in order.
     pub steps: Vec<PlanStep>,
 }
 
-/// What the choice depends on.
+/// What the choice of a method depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerCapabilities {
-    /// The server's family.
+    /// MySQL or MariaDB.
     pub flavour: Flavour,
     /// Whether the server writes a binlog.
     pub binlog: bool,
@@ -109,15 +112,15 @@ pub struct ServerCapabilities {
     pub reload: bool,
     /// Whether the user has BACKUP_ADMIN (MySQL).
     pub backup_admin: bool,
-    /// Whether somebody commits past the binlog, as channels of Tailwater do that the server does not log.
+    /// Whether sessions commit past the binlog, as channels of Tailwater with `gtid = log` do.
     pub unlogged: bool,
-    /// Whether the server's own replication does (MariaDB with `log_slave_updates = OFF`, or without a binlog): then its GTIDs are
-    /// to be had exactly while nobody commits.
+    /// Whether the server's own replication commits past the binlog (MariaDB with `log_slave_updates = OFF`,
+    /// or without a binlog). Then its GTIDs are exact only while no session commits.
     pub replicated_unlogged: bool,
 }
 
 impl SnapshotPlan {
-    /// Whether it gives up at once where a table is being changed: then it is soon worth another try.
+    /// Whether it gives up at once if a table is being altered. Such a plan is worth another try soon.
     pub fn is_hasty(&self) -> bool {
         self.steps.iter().any(|step| step.action == SnapshotAction::Hold(LockWait::Never))
     }
@@ -130,20 +133,23 @@ impl fmt::Display for SnapshotPlan {
             let writers = match step.writers {
                 WriterEffect::None => "",
                 WriterEffect::Blocked => "  [writers wait from here]",
-                WriterEffect::Released => "  [writers go on]",
+                WriterEffect::Released => "  [writers continue]",
             };
             match &step.action {
                 SnapshotAction::Control(sql) => write!(f, "  {sql}")?,
                 SnapshotAction::Quiet => {
-                    write!(f, "  wait until no statement runs for longer than a second")?
+                    write!(f, "  wait until no statement runs for longer than one second")?
                 }
                 SnapshotAction::List(_) => {
-                    write!(f, "  list databases, tables and all else; read definitions but of tables")?;
+                    write!(
+                        f,
+                        "  list databases, tables and other objects; read all definitions except those of tables"
+                    )?;
                 }
                 SnapshotAction::ListAgain => {
                     write!(
                         f,
-                        "  list databases, tables and all else once more; read definitions but of tables"
+                        "  list databases, tables and other objects again; read all definitions except those of tables"
                     )?;
                 }
                 SnapshotAction::Open | SnapshotAction::OpenAlike => {
@@ -154,10 +160,7 @@ impl fmt::Display for SnapshotPlan {
                     write!(f, "  take a metadata lock on each table, on each connection")?;
                 }
                 SnapshotAction::Hold(LockWait::Never) => {
-                    write!(
-                        f,
-                        "  take a metadata lock on each table, on each connection, at once or not at all"
-                    )?;
+                    write!(f, "  take a metadata lock on each table, on each connection, without waiting")?;
                 }
             }
             writeln!(f, "{writers}\n    {}", step.why)?;
@@ -166,17 +169,17 @@ impl fmt::Display for SnapshotPlan {
     }
 }
 
-/// The ways that are open, the best first.
+/// The methods that the server allows, the best first.
 pub fn plans(
     capabilities: ServerCapabilities,
     connections: usize,
     tables: &[TableName],
 ) -> Vec<SnapshotPlan> {
     let ServerCapabilities { flavour, reload, unlogged, replicated_unlogged, .. } = capabilities;
-    // The same place of the binlog is no proof of the same data then.
+    // In this case the same binlog position does not prove the same data.
     let binlog = capabilities.binlog && !unlogged && !replicated_unlogged;
     let mut plans = Vec::new();
-    // Alone, MariaDB tells where its snapshot is; MySQL tells nobody.
+    // MariaDB reports the binlog position of a single snapshot; MySQL does not.
     let single = connections == 1 && !replicated_unlogged;
     if single && flavour == Flavour::MariaDb {
         plans.push(lock_free(SnapshotMethod::Single, reload));
@@ -188,7 +191,7 @@ pub fn plans(
             }
             if reload {
                 plans.push(backup_stage());
-                // A definition that takes hours to change lets nobody block changes meanwhile.
+                // A definition change that takes hours must not keep BACKUP STAGE BLOCK_DDL waiting.
                 if binlog || single {
                     plans.push(lock_free(
                         if single { SnapshotMethod::Single } else { SnapshotMethod::Compare },
@@ -220,24 +223,24 @@ impl PlanStep {
     }
 }
 
-const HOLD: &str = "definitions stay as they are until the table is finished; then its lock is let go";
-const POSITION: &str = "where replication goes on behind this data";
-const LIST: &str = "what there is cannot change now: nothing that is in the snapshot is missed";
-const LIST_AGAIN: &str = "if something came or went meanwhile, all begins anew";
-const SAME: &str = "nothing commits between them: all see the same";
+const HOLD: &str = "the definition cannot change until the table is finished; then its lock is released";
+const POSITION: &str = "where replication continues after this data";
+const LIST: &str = "no object can change now, so the list has everything that is in the snapshot";
+const LIST_AGAIN: &str = "if an object was created or dropped meanwhile, the plan starts from scratch";
+const SAME: &str = "no transaction commits between them, so all see the same data";
 
 fn lock_free(method: SnapshotMethod, reload: bool) -> SnapshotPlan {
     let mut steps = Vec::new();
     if reload {
-        steps.push(control("BACKUP STAGE START", "the first of the stages of a backup; blocks nobody"));
-        steps.push(control("BACKUP STAGE BLOCK_DDL", "no definition changes until all tables are held"));
+        steps.push(control("BACKUP STAGE START", "the first backup stage; blocks no session"));
+        steps.push(control("BACKUP STAGE BLOCK_DDL", "no definition changes until all tables are locked"));
         steps.push(step(SnapshotAction::List(LockWait::Never), LIST));
     }
     steps.push(match method {
-        SnapshotMethod::Single => step(SnapshotAction::Open, "one connection sees one point in time"),
+        SnapshotMethod::Single => step(SnapshotAction::Open, "a single connection sees one point in time"),
         _ => step(
             SnapshotAction::OpenAlike,
-            "without a lock, again until binlog_snapshot_file and _position are the same on all",
+            "without a lock, repeated until binlog_snapshot_file and _position are equal on all",
         ),
     });
     steps.push(step(SnapshotAction::Position, POSITION));
@@ -253,32 +256,37 @@ fn lock_free(method: SnapshotMethod, reload: bool) -> SnapshotPlan {
 
 fn backup_stage() -> SnapshotPlan {
     let steps = vec![
-        control("BACKUP STAGE START", "the first of the stages of a backup; blocks nobody"),
-        control("BACKUP STAGE BLOCK_DDL", "waits for definitions that are being changed"),
+        control("BACKUP STAGE START", "the first backup stage; blocks no session"),
+        control("BACKUP STAGE BLOCK_DDL", "waits for running definition changes"),
         step(SnapshotAction::List(LockWait::ForIt), LIST),
         control("BACKUP STAGE BLOCK_COMMIT", "commits wait").then_writers(WriterEffect::Blocked),
         step(SnapshotAction::Open, SAME),
         step(SnapshotAction::Position, POSITION),
-        control("BACKUP STAGE END", "commits go on").then_writers(WriterEffect::Released),
+        control("BACKUP STAGE END", "commits continue").then_writers(WriterEffect::Released),
         step(SnapshotAction::Hold(LockWait::ForIt), HOLD),
     ];
     SnapshotPlan { method: SnapshotMethod::BackupStage, steps }
 }
 
 fn read_lock(backup_admin: bool) -> SnapshotPlan {
-    let mut steps =
-        vec![step(SnapshotAction::Quiet, "a lock that waits behind a long statement makes everybody wait")];
+    let mut steps = vec![step(
+        SnapshotAction::Quiet,
+        "a lock that waits for a long statement makes all other sessions wait",
+    )];
     if backup_admin {
-        let why = "no definition changes until all tables are held; writers go on";
+        let why = "no definition changes until all tables are locked; writers continue";
         steps.push(control("LOCK INSTANCE FOR BACKUP", why));
         steps.push(step(SnapshotAction::List(LockWait::ForIt), LIST));
     }
     steps.extend([
-        control("FLUSH NO_WRITE_TO_BINLOG TABLES", "waits for statements before anybody is locked out"),
+        control(
+            "FLUSH NO_WRITE_TO_BINLOG TABLES",
+            "waits for running statements before any session is blocked",
+        ),
         control("FLUSH TABLES WITH READ LOCK", "nothing commits").then_writers(WriterEffect::Blocked),
         step(SnapshotAction::Open, SAME),
         step(SnapshotAction::Position, POSITION),
-        control("UNLOCK TABLES", "commits go on").then_writers(WriterEffect::Released),
+        control("UNLOCK TABLES", "commits continue").then_writers(WriterEffect::Released),
     ]);
     if !backup_admin {
         steps.push(step(SnapshotAction::ListAgain, LIST_AGAIN));
@@ -296,13 +304,13 @@ fn table_locks(tables: &[TableName]) -> SnapshotPlan {
     let steps = vec![
         control(
             &format!("LOCK TABLES {}", locks.join(", ")),
-            "without RELOAD: nothing commits in these tables",
+            "without RELOAD; no transaction commits in these tables",
         )
         .then_writers(WriterEffect::Blocked),
         step(SnapshotAction::Open, SAME),
         step(SnapshotAction::Position, POSITION),
         step(SnapshotAction::Hold(LockWait::ForIt), HOLD),
-        control("UNLOCK TABLES", "commits go on").then_writers(WriterEffect::Released),
+        control("UNLOCK TABLES", "commits continue").then_writers(WriterEffect::Released),
         step(SnapshotAction::ListAgain, LIST_AGAIN),
     ];
     SnapshotPlan { method: SnapshotMethod::TableLocks, steps }
@@ -349,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn every_plan_lets_writers_go_on_and_holds_all_tables_behind_the_snapshots() {
+    fn every_plan_releases_writers_and_locks_all_tables_after_the_snapshots() {
         for flavour in [Flavour::MySql, Flavour::MariaDb] {
             for (reload, backup_admin) in [(true, true), (true, false), (false, false)] {
                 let capabilities = ServerCapabilities {
@@ -367,11 +375,11 @@ mod tests {
                     let place = |action| plan.steps.iter().position(|step| step.action == action);
                     let opened = place(SnapshotAction::Open)
                         .or(place(SnapshotAction::OpenAlike))
-                        .expect("it opens snapshots");
+                        .expect("the plan opens snapshots");
                     let holds =
                         plan.steps.iter().position(|step| matches!(step.action, SnapshotAction::Hold(_)));
-                    assert!(holds.expect("it holds tables") > opened);
-                    // Nothing that is in the snapshot may be missed.
+                    assert!(holds.expect("the plan locks tables") > opened);
+                    // The list must have everything that is in the snapshot.
                     let blocks = ["BACKUP STAGE BLOCK_DDL", "LOCK INSTANCE FOR BACKUP"]
                         .into_iter()
                         .find_map(|sql| place(SnapshotAction::Control(sql.into())));
@@ -382,10 +390,10 @@ mod tests {
                         (None, None, Some(again)) => assert!(again > opened, "{plan}"),
                         _ => panic!("{plan}"),
                     }
-                    // Who changes a table may wait for the stage to end, with the table in his hands.
+                    // A session that alters a table may hold its lock while it waits for the stage to end.
                     let stage = place(SnapshotAction::Control("BACKUP STAGE END".into()));
                     assert_eq!(stage > holds, plan.is_hasty(), "{plan}");
-                    assert!(place(SnapshotAction::Position).expect("it reads the position") > opened);
+                    assert!(place(SnapshotAction::Position).expect("the plan reads the position") > opened);
                 }
             }
         }

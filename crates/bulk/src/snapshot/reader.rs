@@ -1,8 +1,10 @@
-//! Metadata locks on tables that are still to be read: a change of a definition under an open snapshot would make the rest
-//! of the table unreadable. Locks are let go as tables finish, so that a long dump blocks changes only of what it still needs.
+//! Metadata locks on tables that are still to be read. If a definition changed under an open snapshot, the
+//! rest of the table would become unreadable. Locks are released as tables finish, so that a long dump blocks
+//! changes only for the tables that it still needs.
 //!
-//! Every connection that reads holds its own. If one held for all, who wants to change a definition would wait for that one,
-//! and the others, which want to read the table, behind him: for ever, as no server sees that the two wait for each other.
+//! Every reading connection takes its own locks. If one connection locked the table for all, a session that
+//! alters it would wait for that connection. The other readers of the table would then wait for the altering
+//! session, forever, because no server detects this deadlock.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -13,12 +15,12 @@ use crate::error::BulkError;
 use crate::schema::TableName;
 use crate::sql::qualified;
 
-/// Which tables of a snapshot are finished, for all of its connections.
+/// The finished tables of a snapshot, shared by all its connections.
 #[derive(Debug, Default)]
 pub struct FinishedTables(Mutex<HashSet<TableName>>);
 
 impl FinishedTables {
-    /// A table is finished.
+    /// Marks a table as finished.
     pub fn add(&self, table: &TableName) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(table.clone());
     }
@@ -28,23 +30,25 @@ impl FinishedTables {
     }
 }
 
-/// A connection in a transaction with a snapshot, which holds the tables that it may read. Savepoints let go what was locked
-/// behind them: the table that is to finish first is locked last.
+/// A connection in a transaction with a snapshot, with metadata locks on the tables that it may read. A
+/// rollback to a savepoint releases the locks taken after it, so the table that finishes first is locked
+/// last.
 #[derive(Debug)]
 pub struct SnapshotReader {
     /// The connection.
     pub connection: Connection,
-    /// In the order in which they were locked, and whether a savepoint precedes it.
+    /// The tables in locking order, and whether a savepoint precedes each.
     held: Vec<(TableName, bool)>,
 }
 
 impl SnapshotReader {
-    /// Locks tables that will finish in about this order; all of them until the end unless the connection `lets_go` of what
-    /// was locked after a savepoint. An engine that joins a transaction and has no savepoints (Aria) leaves the
-    /// connection without them from there on: such tables come first in `tables`, and are locked last.
+    /// Locks tables that will finish in about this order. With `lets_go`, the connection releases locks that
+    /// it took after a savepoint; otherwise it keeps all until the end. An engine that joins a transaction
+    /// and has no savepoints (Aria) leaves the connection without savepoints from there on. Such tables come
+    /// first in `tables` and are locked last.
     ///
     /// # Errors
-    /// [`BulkError::Session`], also if a table is gone, or somebody waits for it to change it.
+    /// [`BulkError::Session`], also if a table does not exist any more or an altering session waits for it.
     pub(super) async fn hold(
         mut connection: Connection,
         tables: &[TableName],
@@ -57,21 +61,22 @@ impl SnapshotReader {
                 takes_savepoints = set_savepoint(&mut connection, number).await?;
             }
             let name = qualified(&table.schema, &table.name);
-            // A row is asked for: only then does the engine say that the table was changed behind the snapshot.
+            // Only a read of a row makes the engine report that the table was changed after the snapshot.
             connection.query(&format!("SELECT 1 FROM {name} LIMIT 1")).await?;
             held.push((table.clone(), takes_savepoints));
         }
         Ok(Self { connection, held })
     }
 
-    /// Lets go the tables that are finished, of each as soon as all that were to finish before it are finished, too.
+    /// Releases the locks on finished tables. A table's lock is released once all tables that were locked
+    /// after it are finished.
     ///
     /// # Errors
     /// [`BulkError::Session`]
     pub async fn release(&mut self, finished: &FinishedTables) -> Result<(), BulkError> {
         let is_finished = |(table, _): &&(TableName, bool)| finished.contains(table);
         let first = self.held.len() - self.held.iter().rev().take_while(is_finished).count();
-        // What was locked before the first savepoint stays until the one before it can go.
+        // Locks taken before the first savepoint stay until the preceding one can be released.
         let Some(offset) = self.held[first..].iter().position(|(_, has_savepoint)| *has_savepoint) else {
             return Ok(());
         };
@@ -81,13 +86,14 @@ impl SnapshotReader {
         Ok(())
     }
 
-    /// Which tables are held.
+    /// The locked tables.
     pub fn tables(&self) -> impl Iterator<Item = &TableName> {
         self.held.iter().map(|(table, _)| table)
     }
 }
 
-/// Sets the savepoint of that number; false if an engine that is part of the transaction has none (`ER_CHECK_NOT_IMPLEMENTED`).
+/// Sets the savepoint with this number. Returns false if an engine in the transaction has no savepoints
+/// (`ER_CHECK_NOT_IMPLEMENTED`).
 async fn set_savepoint(connection: &mut Connection, number: usize) -> Result<bool, BulkError> {
     const NOT_SUPPORTED: u16 = 1178;
     match connection.execute(&format!("SAVEPOINT tailwater_{number}")).await {

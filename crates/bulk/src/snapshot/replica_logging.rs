@@ -1,6 +1,6 @@
-//! MariaDB servers whose own replication commits past their binlog: with `log_slave_updates = OFF`, which is what a server has if nobody
-//! says otherwise, or without a binlog. Their place in the binlog stands still while rows change, and what they have applied stands
-//! beside it, in tables that each transaction writes to.
+//! MariaDB servers whose own replication commits past their binlog: with `log_slave_updates = OFF`, which is
+//! the default, or without a binlog. Their binlog position does not change while rows change. What they have
+//! applied is recorded in tables that each transaction writes to.
 
 use std::collections::BTreeMap;
 
@@ -12,37 +12,38 @@ use crate::error::BulkError;
 use crate::schema::texts;
 use crate::sql::qualified;
 
-/// Who may not read the tables, or holds locks on others only, is told the variable.
+/// Errors for an account that may not read the tables, or that has locked other tables only. It gets the
+/// variable instead.
 const NOT_READABLE: [u16; 4] = [1044, 1100, 1142, 1146];
 
-/// What of a server's replication is in its binlog.
+/// How much of a server's replication is in its binlog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplicaLogging {
-    /// All.
+    /// All of it.
     Logged,
-    /// Nothing.
+    /// None of it.
     Unlogged {
-        /// Whether any of its threads runs that applies.
+        /// Whether any of its applying threads runs.
         running: bool,
     },
-    /// It is a node of Galera, which applies past the binlog at any time.
+    /// A Galera node, which may apply past the binlog at any time.
     Cluster,
 }
 
 impl ReplicaLogging {
-    /// Whether transactions may be committed now that are not in the binlog.
+    /// Whether transactions that are not in the binlog may commit now.
     pub fn commits_unlogged(self) -> bool {
         matches!(self, Self::Unlogged { running: true } | Self::Cluster)
     }
 }
 
-/// How it is on a server.
+/// Reads how a server logs its replication.
 ///
 /// # Errors
 /// [`BulkError::Session`]
 pub async fn of(connection: &mut Connection) -> Result<ReplicaLogging, BulkError> {
     if connection.server().flavour == Flavour::MySql {
-        // It keeps the GTIDs of what it does not log as well.
+        // MySQL records the GTIDs of unlogged transactions as well.
         return Ok(ReplicaLogging::Logged);
     }
     let sql = "SHOW GLOBAL VARIABLES WHERE variable_name IN ('log_bin', 'log_slave_updates', 'wsrep_on')";
@@ -62,8 +63,8 @@ pub async fn of(connection: &mut Connection) -> Result<ReplicaLogging, BulkError
     Ok(ReplicaLogging::Unlogged { running })
 }
 
-/// What replication has applied, by the rows that it commits with its transactions. (`gtid_slave_pos` is moved a moment behind the
-/// commit, so a transaction whose rows are seen may not be in it yet.)
+/// The GTIDs that replication has applied, from the rows that it commits with its transactions. The server
+/// updates `gtid_slave_pos` shortly after the commit, so it may lack a transaction whose rows are visible.
 ///
 /// # Errors
 /// [`BulkError::Session`]
@@ -80,12 +81,13 @@ pub async fn applied(connection: &mut Connection) -> Result<String, BulkError> {
 }
 
 async fn applied_rows(connection: &mut Connection) -> Result<String, BulkError> {
-    // One for each engine, if the server is told so (`gtid_pos_auto_engines`). Who may not see them is told so by the first.
+    // One table per engine, if `gtid_pos_auto_engines` is set. An account without access to them gets an
+    // error for the first.
     let sql = "SELECT table_name FROM information_schema.tables \
                WHERE table_schema = 'mysql' AND table_name LIKE 'gtid\\_slave\\_pos_%'";
     let mut tables = vec!["gtid_slave_pos".to_owned()];
     tables.extend(texts(&connection.query(sql).await?)?.into_iter().map(|[table]| table));
-    // The newest of each domain has the highest `sub_id`; older rows are deleted by and by.
+    // The newest row of a domain has the highest `sub_id`; the server deletes older rows later.
     let mut newest: BTreeMap<u64, (u64, String)> = BTreeMap::new();
     for table in tables {
         let sql = format!(
@@ -106,8 +108,9 @@ async fn applied_rows(connection: &mut Connection) -> Result<String, BulkError> 
     Ok(newest.into_values().map(|(_, gtid)| gtid).collect::<Vec<_>>().join(","))
 }
 
-/// What a server has, of what it has logged itself and what it has applied: of each domain the later, as `gtid_current_pos` has it. A
-/// former primary has applied what came behind its own; a former replica has written behind what it applied.
+/// The GTID position of a server, from what it logged itself and what it applied: the later of both in each
+/// domain, as in `gtid_current_pos`. A former primary applied what followed its own transactions; a former
+/// replica wrote after what it had applied.
 pub fn current(logged: &str, applied: &str) -> String {
     let (Ok(logged), Ok(applied)) = (MariadbPosition::parse(logged), MariadbPosition::parse(applied)) else {
         return logged.to_owned();
@@ -122,7 +125,7 @@ pub fn current(logged: &str, applied: &str) -> String {
     latest.values().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Whether nothing that was applied is later than what the server has logged itself.
+/// Whether nothing that was applied is later than what the server logged itself.
 pub fn is_behind(applied: &str, logged: &str) -> bool {
     MariadbPosition::parse(logged).is_ok_and(|own| {
         let own: Vec<_> = own.iter().map(|gtid| gtid.to_string()).collect();
@@ -135,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_later_of_each_domain_counts() {
+    fn the_later_gtid_of_each_domain_counts() {
         for (logged, applied, all) in [
             ("", "0-1-7", "0-1-7"),
             ("0-1-100", "0-2-500", "0-2-500"),

@@ -1,4 +1,5 @@
-//! What there is at the point in time of a snapshot: a table that came just before it belongs to it, too.
+//! The objects that exist at the point in time of a snapshot, including a table that was created just before
+//! it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,19 +10,19 @@ use crate::folder::ObjectKind;
 use crate::schema::{self, SchemaInventory, SchemaObject, TableName, texts};
 use crate::sql::literals;
 
-/// What there is, and what is to be read of it.
+/// The existing objects, and the tables to read.
 #[derive(Debug)]
 pub(super) struct TableList {
-    /// All that is selected.
+    /// All selected objects.
     pub(super) inventory: SchemaInventory,
-    /// Tables that will be read, about in the order in which they will be finished.
+    /// Tables to read, in about the order in which they will be finished.
     pub(super) tables: Vec<TableName>,
-    /// Definitions of all that no lock keeps as it is for longer; see [`TableList::define`].
+    /// Definitions of all objects that no lock protects any longer; see [`TableList::define`].
     pub(super) definitions: HashMap<SchemaObject, Vec<u8>>,
 }
 
 impl TableList {
-    /// Of what there is tables that are `finished` are not read any more.
+    /// Excludes `finished` tables from the tables to read.
     pub(super) fn new(
         inventory: SchemaInventory,
         finished: &HashSet<TableName>,
@@ -32,8 +33,8 @@ impl TableList {
         Self { inventory, tables, definitions: HashMap::new() }
     }
 
-    /// Reads the definitions of all but tables, and but sequences: those say which value comes next, which must not be one that
-    /// a row of the snapshot has already, and are read behind it.
+    /// Reads the definitions of all objects except tables and sequences. A sequence's definition has its next
+    /// value, which must not be one that a row of the snapshot already has, so it is read later.
     ///
     /// # Errors
     /// As [`schema::ddl`].
@@ -50,23 +51,24 @@ impl TableList {
     }
 }
 
-/// Engines that have no savepoints and do without: they are part of no transaction.
+/// Engines without savepoints that never join a transaction.
 const NEVER_JOIN: [&str; 7] = ["myisam", "mrg_myisam", "memory", "csv", "archive", "blackhole", "federated"];
 
-/// What the order of tables depends on.
+/// Size and engine of each table, which decide the reading order.
 #[derive(Debug, Default)]
 pub(crate) struct TableSizes(HashMap<TableName, TableSize>);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct TableSize {
-    /// About how long it is.
+    /// Estimated size in bytes.
     bytes: u64,
-    /// Its engine joins transactions and has no savepoints: connections that have read it take none any more, see [`super::reader`].
+    /// Whether the engine joins transactions and has no savepoints. A connection that has read such a table
+    /// sets no more savepoints, see [`super::reader`].
     ends_savepoints: bool,
 }
 
 impl TableSizes {
-    /// Asks for the lengths and engines of the tables of these databases.
+    /// Reads the sizes and engines of all tables of these databases.
     ///
     /// # Errors
     /// [`BulkError::Session`]
@@ -94,8 +96,8 @@ impl TableSizes {
         Ok(Self(weights))
     }
 
-    /// Tables in the order in which they are begun: the largest first, so that at the end all connections have work; but before them those
-    /// whose engine ends savepoints.
+    /// Sorts tables into the order in which they are started: the largest first, so that all connections have
+    /// work until the end. Tables whose engine ends savepoints precede all others.
     pub(crate) fn largest_first(&self, mut tables: Vec<TableName>) -> Vec<TableName> {
         tables.sort_by_key(|table| {
             let TableSize { bytes, ends_savepoints } = self.0.get(table).copied().unwrap_or_default();

@@ -1,36 +1,36 @@
-//! When work is held back, and when it goes on again.
+//! Decides when work pauses and when it resumes.
 
 use std::sync::Arc;
 
-/// Behind a limit that was passed, work goes on only when it is this far below: in parts of 100. Otherwise it would go on and
-/// stop with every answer.
-const GO_ON_BELOW_PERCENT: f64 = 80.0;
+/// After a limit was exceeded, work resumes only below this percentage of the limit. Otherwise it would start
+/// and stop with every measurement.
+const RESUME_BELOW_PERCENT: f64 = 80.0;
 
-/// What a throttle says.
+/// The decision of a throttle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ThrottleDecision {
-    /// Work may go on.
+    /// Work may proceed.
     Proceed,
-    /// It may not, and why.
+    /// Work must wait, with the reason.
     Wait(Arc<str>),
 }
 
-/// Something that is asked again and again, and how much it may be.
+/// A value that is measured repeatedly, and its limit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ThrottleLimit {
-    /// What it is, where: for messages.
+    /// What is measured, and where; for messages.
     pub what: String,
-    /// The most it may be.
+    /// The maximum.
     pub max: f64,
     /// The unit, for messages; may be empty.
     pub unit: &'static str,
 }
 
-/// One limit and what was last heard of it.
+/// One limit and its last measurement.
 #[derive(Debug, Clone)]
 struct ThrottleGauge {
     limit: ThrottleLimit,
-    /// Why it holds.
+    /// Why work must wait.
     held: Option<String>,
 }
 
@@ -39,7 +39,7 @@ struct ThrottleGauge {
 pub struct ThrottleGauges(Vec<ThrottleGauge>);
 
 impl ThrottleGauges {
-    /// Limits of which nothing is known yet, so that all of them hold.
+    /// Limits without measurements yet, so that work must wait for all of them.
     pub fn new(limits: Vec<ThrottleLimit>) -> Self {
         let unknown = |limit: ThrottleLimit| ThrottleGauge {
             held: Some(format!("{} is not known yet", limit.what)),
@@ -48,16 +48,16 @@ impl ThrottleGauges {
         Self(limits.into_iter().map(unknown).collect())
     }
 
-    /// Takes in what was heard of the limit with this number: a value, or why there is none.
+    /// Records a measurement for the limit with this number: a value, or why there is none.
     pub fn record(&mut self, number: usize, answer: Result<f64, String>) {
         let Some(ThrottleGauge { limit: ThrottleLimit { what, max, unit }, held }) = self.0.get_mut(number)
         else {
             return;
         };
-        let go_on = if held.is_some() { *max * GO_ON_BELOW_PERCENT / 100.0 } else { *max };
-        // No number is above or below any other: it must hold.
+        let resume_at = if held.is_some() { *max * RESUME_BELOW_PERCENT / 100.0 } else { *max };
+        // NaN is neither above nor below the limit: work must wait.
         *held = match answer {
-            Ok(value) if value <= go_on => None,
+            Ok(value) if value <= resume_at => None,
             Ok(value) if value <= *max => {
                 Some(format!("{what} is {value}{unit}, and was more than {max}{unit}"))
             }
@@ -66,7 +66,7 @@ impl ThrottleGauges {
         };
     }
 
-    /// Whether work may go on: no limit holds it.
+    /// Whether work may proceed: no limit is exceeded.
     pub fn decision(&self) -> ThrottleDecision {
         let reasons: Vec<_> = self.0.iter().filter_map(|gauge| gauge.held.as_deref()).collect();
         if reasons.is_empty() {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_above_its_limit_must_come_well_below() {
+    fn work_resumes_well_below_an_exceeded_limit() {
         let mut gauges = gauges(&[10.0]);
         assert_eq!(reason(&gauges).unwrap(), "load is not known yet");
         gauges.record(0, Ok(8.0));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_holds() {
+    fn unknown_values_pause_work() {
         let mut gauges = gauges(&[0.0, 5.0]);
         gauges.record(0, Ok(0.0));
         assert_eq!(reason(&gauges).unwrap(), "load is not known yet");
@@ -128,7 +128,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_goes_on_only_if_every_last_answer_is_within_its_limit(
+        fn work_proceeds_only_if_every_last_value_is_within_its_limit(
             answers in prop::collection::vec((0..3usize, prop::option::of(-1e9..1e9f64)), 0..60),
             limits in prop::collection::vec(0.0..1e9f64, 3),
         ) {
@@ -139,7 +139,7 @@ mod tests {
                 last[number] = answer;
                 let within = last.iter().zip(&limits).all(|(last, max)| last.is_some_and(|last| last <= *max));
                 prop_assert!(gauges.decision() != ThrottleDecision::Proceed || within);
-                // And without hysteresis in the way it does go on.
+                // Well below all limits it does proceed.
                 let well_within = last.iter().zip(&limits).all(|(last, max)| last.is_some_and(|last| last <= max * 0.79));
                 prop_assert!(gauges.decision() == ThrottleDecision::Proceed || !well_within);
             }

@@ -1,9 +1,9 @@
-//! Holds work back while servers have enough to do. What cannot be known holds it back too.
+//! Pauses work while servers are loaded. A value that cannot be measured pauses it too.
 //!
-//! - [`decide`]: the core: when to hold, and when to go on again.
-//! - [`probes`]: its driver: one connection for each server, asked at a bounded rate.
+//! - [`gauges`]: the core: when to pause, and when to resume.
+//! - [`probes`]: its driver: one connection per measured value, queried at a bounded rate.
 //!
-//! Work calls [`Throttle::pass`] before each piece, however many connections it has: they share one throttle.
+//! Work calls [`Throttle::pass`] before each piece. All connections share one throttle.
 
 pub mod gauges;
 mod probes;
@@ -19,32 +19,32 @@ use tracing::info;
 use crate::progress::BulkProgress;
 use gauges::ThrottleDecision;
 
-/// What holds work back.
+/// The limits at which work pauses.
 #[derive(Debug, Clone)]
 pub struct ThrottleRules {
-    /// Replicas that must not fall behind.
+    /// Replicas whose lag is limited.
     pub replicas: Vec<ConnectOptions>,
-    /// How far they may be behind.
+    /// Their maximum lag.
     pub replica_lag_max: Duration,
-    /// How many threads of the server may be running a statement, ours included.
+    /// Maximum number of threads of the server that run a statement, including Tailwater's own.
     pub threads_running_max: Option<u64>,
-    /// A question of the user's own.
+    /// The user's own query.
     pub query: Option<ThrottleQuery>,
-    /// How often each server is asked.
+    /// How often each server is queried.
     pub every: Duration,
 }
 
-/// A statement that gives one number, run on the server that the work is done on.
+/// A statement that returns one number, run on the server that the work loads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ThrottleQuery {
     /// The statement.
     pub sql: String,
-    /// The most that it may give; with 0, anything but zero holds.
+    /// The maximum; with 0, any other value pauses work.
     pub max: f64,
 }
 
 impl Default for ThrottleRules {
-    /// Nothing is held back; 10 s of lag and one question each second, once there is something to ask.
+    /// No limits. Once a limit is set: 10 s of lag, and one query per second.
     fn default() -> Self {
         Self {
             replicas: Vec::new(),
@@ -57,13 +57,13 @@ impl Default for ThrottleRules {
 }
 
 impl ThrottleRules {
-    /// Whether nothing is ever held back.
+    /// Whether there are no limits.
     pub fn is_empty(&self) -> bool {
         self.replicas.is_empty() && self.threads_running_max.is_none() && self.query.is_none()
     }
 }
 
-/// Lets work pass, or holds it. Shared by all who do the work.
+/// Lets work proceed or pauses it. Shared by all connections that work.
 #[derive(Debug)]
 pub struct Throttle {
     decision: watch::Receiver<ThrottleDecision>,
@@ -71,14 +71,14 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// One that never holds.
+    /// A throttle without limits.
     pub fn open() -> Self {
         let (_, decision) = watch::channel(ThrottleDecision::Proceed);
         Self { decision, probes: None }
     }
 
-    /// Begins to ask; work is held until the first answers are there. `server` is where the work is done: its threads are
-    /// counted, and it is asked the user's own question.
+    /// Starts to measure. Work waits until the first measurements are there. `server` is the server that the
+    /// work loads: its threads are counted, and the user's own query runs there.
     ///
     /// Must be called on a tokio runtime.
     pub fn start(rules: ThrottleRules, server: ConnectOptions) -> Self {
@@ -91,7 +91,8 @@ impl Throttle {
         Self { decision, probes: Some(probes) }
     }
 
-    /// Returns as soon as work may go on. What it waits for stands in the progress meanwhile. May be dropped at any time.
+    /// Returns as soon as work may proceed. While it waits, the progress shows the reason. May be dropped at
+    /// any time.
     pub async fn pass(&self, progress: &BulkProgress) {
         let Some(reason) = self.reason() else { return };
         info!(%reason, "held back");
@@ -103,13 +104,13 @@ impl Throttle {
                 ThrottleDecision::Wait(reason) => waiter.because(Arc::clone(reason)),
             }
             if decision.changed().await.is_err() {
-                // Nobody asks any more: nothing can be known.
+                // The probes have stopped, so no measurement will arrive.
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// Why work is held now, if it is.
+    /// Why work must wait now, if it must.
     pub fn reason(&self) -> Option<Arc<str>> {
         match &*self.decision.borrow() {
             ThrottleDecision::Proceed => None,

@@ -1,4 +1,4 @@
-//! Asks servers how they are, at a bounded rate.
+//! Measures the load of servers at a bounded rate.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use tokio::time::MissedTickBehavior;
 use super::gauges::{ThrottleDecision, ThrottleGauges, ThrottleLimit};
 use super::{ThrottleQuery, ThrottleRules};
 
-/// An answer that takes longer is none.
+/// Maximum time for one measurement.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// One question to one server.
+/// One measured value of one server.
 struct ServerProbe {
     options: ConnectOptions,
     question: ThrottleMetric,
@@ -37,7 +37,7 @@ impl ServerProbe {
         Self { options, question, connection: None }
     }
 
-    /// Asks once; connects again if the connection is gone.
+    /// Measures once. Reconnects if the connection was lost.
     async fn ask(&mut self) -> Result<f64, String> {
         match tokio::time::timeout(PATIENCE, self.try_ask()).await {
             Ok(Ok(value)) => Ok(value),
@@ -64,17 +64,17 @@ impl ServerProbe {
                 let answer =
                     connection.query("SHOW GLOBAL STATUS LIKE 'Threads_running'").await.map_err(text)?;
                 let value = answer.first().and_then(|row| row.get_str(1));
-                number(value.ok_or("the server does not show it")?)
+                number(value.ok_or("the server does not report it")?)
             }
             ThrottleMetric::Own(sql) => {
                 let answer = connection.query(sql).await.map_err(text)?;
-                number(answer.scalar().ok_or("it gave no value")?)
+                number(answer.scalar().ok_or("the query returned no value")?)
             }
         }
     }
 }
 
-/// How far a replica is behind, in seconds: the channel that is furthest.
+/// The lag of a replica in seconds: that of its channel with the most lag.
 async fn lag(connection: &mut Connection) -> Result<f64, String> {
     let server = connection.server();
     let sql = match server.flavour {
@@ -84,7 +84,7 @@ async fn lag(connection: &mut Connection) -> Result<f64, String> {
     };
     let answer = connection.query(sql).await.map_err(|error| error.to_string())?;
     let column = answer.column("Seconds_Behind_Source").or_else(|| answer.column("Seconds_Behind_Master"));
-    let column = column.filter(|_| !answer.rows.is_empty()).ok_or("it is no replica")?;
+    let column = column.filter(|_| !answer.rows.is_empty()).ok_or("the server is not a replica")?;
     let mut most = 0.0_f64;
     for row in &answer.rows {
         most = most.max(number(row.get_str(column).ok_or("replication is not running")?)?);
@@ -93,10 +93,10 @@ async fn lag(connection: &mut Connection) -> Result<f64, String> {
 }
 
 fn number(text: &str) -> Result<f64, String> {
-    text.parse().map_err(|_| format!("{text:?} is no number"))
+    text.parse().map_err(|_| format!("{text:?} is not a number"))
 }
 
-/// Asks all servers again and again, and tells what to do. It never ends.
+/// Measures all servers repeatedly and publishes the decision. Never returns.
 pub(super) async fn run_probes(
     rules: ThrottleRules,
     server: ConnectOptions,

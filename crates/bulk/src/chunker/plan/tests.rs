@@ -1,4 +1,4 @@
-//! Chunks cover a model table once, whatever is in it and whatever the server estimates.
+//! Chunks cover a model table once, whatever its rows are and whatever the server estimates.
 
 use std::cmp::Ordering;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::super::key::{KeyColumn, KeyKind};
 use super::*;
 
-/// A row's key: one value for each column, NULL or a text that the model's collation compares.
+/// A row's key: one value per column, either NULL or a text that the model's collation compares.
 type Row = Vec<Option<String>>;
 
 /// How the model's server compares texts.
@@ -16,7 +16,7 @@ enum Collation {
     Numbers,
     Bytes,
     WithoutCase,
-    /// Shorter ones first, and backwards: some order that no client would guess.
+    /// Shorter texts first, and backwards: an order that no client would guess.
     Odd,
 }
 
@@ -35,7 +35,7 @@ impl Collation {
 #[derive(Debug, Clone)]
 struct Model {
     collations: Vec<Collation>,
-    /// Each with the partition that it lies in.
+    /// Each row with the number of its partition.
     rows: Vec<(usize, Row)>,
 }
 
@@ -69,7 +69,7 @@ impl Model {
         self.rows.iter().filter(move |(of, _)| *of == partition).map(|(_, row)| row)
     }
 
-    /// The model never lies but about estimates.
+    /// The model answers truthfully, except for estimates.
     fn answer(&self, partition: usize, question: &ChunkQuery, noise: u64) -> ChunkQueryResult {
         match question {
             ChunkQuery::Extent => {
@@ -100,7 +100,7 @@ impl Model {
 
 fn value(collation: Collation) -> BoxedStrategy<String> {
     match collation {
-        // Dense ones, skew, and the ends of what there is.
+        // Dense values, skewed ones, and the extremes of the type.
         Collation::Numbers => prop_oneof![
             4 => 0i128..60,
             2 => (1i128 << 40)..(1i128 << 40) + 20,
@@ -142,7 +142,7 @@ fn table() -> impl Strategy<Value = (Model, bool, usize)> {
                 let literals: Vec<_> =
                     row.iter().map(|value| KeyLiteral(value.clone().unwrap_or_default())).collect();
                 let null = row.iter().any(Option::is_none);
-                // Unique, as the server sees it, but for NULL.
+                // Unique as the server sees it, except for NULL.
                 let is_there = !null
                     && model.rows.iter().any(|(_, there)| {
                         !there.iter().any(Option::is_none)
@@ -193,7 +193,7 @@ proptest! {
         let (mut chunks, mut steps) = (0, 0);
         loop {
             steps += 1;
-            prop_assert!(steps < 40_000, "it does not end");
+            prop_assert!(steps < 40_000, "the chunker does not end");
             let done = walk.is_done();
             let step = walk.step();
             prop_assert_eq!(done, step == ChunkStep::Done);
@@ -250,7 +250,7 @@ proptest! {
 }
 
 #[test]
-fn dense_keys_are_cut_without_questions_and_sparse_ones_with_few() {
+fn dense_keys_need_no_queries_and_sparse_keys_few() {
     let count = |rows_estimate: u64, high: i128, per_key: u128| {
         let model = Model { collations: vec![Collation::Numbers], rows: Vec::new() };
         let limits = ChunkSizeLimits { rows_first: 1000, rows_max: 1000, cost_max: u64::MAX };
@@ -282,7 +282,7 @@ fn dense_keys_are_cut_without_questions_and_sparse_ones_with_few() {
 }
 
 #[test]
-fn a_walk_is_not_resumed_along_another_key() {
+fn a_chunker_does_not_resume_by_another_key() {
     let integers = Model { collations: vec![Collation::Numbers], rows: Vec::new() };
     let texts = Model { collations: vec![Collation::Bytes], rows: Vec::new() };
     let chunk = |partition: Option<&str>, keys| ChunkRange { partition: partition.map(str::to_owned), keys };
