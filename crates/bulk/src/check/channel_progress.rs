@@ -1,6 +1,7 @@
-//! Channels of Tailwater may apply in any order: that a mark has come says nothing of what stands before it on the source.
-//! What they note with everything that they commit does: behind the newest that is applied when the mark is there, the mark is
-//! not, so when nothing up to that place is missing any more, nothing is that stands before the mark.
+//! Progress of Tailwater channels on the target. A channel may apply in any order, so the arrival of a mark
+//! does not prove that everything before it has arrived. The channel's progress rows do: when the mark is
+//! visible, its position is at most the newest applied one. Once nothing up to that position is missing,
+//! nothing before the mark is missing.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -9,42 +10,44 @@ use tailwater_session::{Connection, SessionError};
 
 use crate::error::BulkError;
 
-/// What a server says that no channel has ever fed.
+/// Errors of a server that was never the target of a channel.
 const NOT_THERE: [u16; 2] = [1049, 1146];
 
-/// A place in a channel's log: the number of a segment, and an offset in it.
+/// A position in a channel's log: segment number and offset.
 pub type ChannelPosition = (u64, u64);
 
-/// Reads what channels note on their target. How it is written is theirs to know.
+/// Decodes the progress rows that channels write on their target. The format belongs to the crate that writes
+/// it.
 pub trait ChannelProgressReader: Debug + Send + Sync {
-    /// What all rows of a channel in `tailwater.apply_progress` say together.
+    /// The combined progress in all rows of a channel in `tailwater.apply_progress`.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// Why the rows cannot be decoded.
     fn reach(&self, rows: &[&[u8]]) -> Result<AppliedRange, String>;
 }
 
-/// How far a channel is.
+/// The progress of a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AppliedRange {
-    /// Up to here everything is applied.
+    /// Everything up to this position is applied.
     pub low: ChannelPosition,
-    /// Behind here nothing is.
+    /// Nothing after this position is applied.
     pub high: ChannelPosition,
 }
 
-/// What may be missing of that which stands before a mark.
+/// What may be missing of the transactions before a mark.
 #[derive(Debug, Default)]
 pub(super) struct MarkProgress {
-    /// How far each channel was when the mark was there.
+    /// The newest applied position of each channel when the mark became visible.
     wanted: Option<BTreeMap<String, ChannelPosition>>,
 }
 
 impl MarkProgress {
-    /// What is missing, of a target that has the mark; `None` if nothing is.
+    /// What a target that has the mark still lacks; `None` if nothing.
     ///
     /// # Errors
-    /// [`BulkError::SyncUnknown`] if channels feed the target and what they note cannot be read; [`BulkError::Session`].
+    /// [`BulkError::SyncUnknown`] if channels apply to the target and their progress cannot be read;
+    /// [`BulkError::Session`].
     pub(super) async fn missing(
         &mut self,
         target: &mut Connection,
@@ -58,7 +61,7 @@ impl MarkProgress {
     }
 }
 
-/// The first channel that lacks something up to where it is wanted. One that is gone lacks nothing.
+/// The first channel with a gap before its wanted position. A removed channel has no gaps.
 fn behind(
     wanted: &BTreeMap<String, ChannelPosition>,
     reaches: &BTreeMap<String, AppliedRange>,
@@ -67,7 +70,7 @@ fn behind(
         let AppliedRange { low, .. } = reaches.get(channel)?;
         (*low < (*segment, *offset)).then(|| {
             format!(
-                "the mark, and in channel {channel} all before it: {}:{} of its log is applied without gaps, not {segment}:{offset}",
+                "the mark has arrived, but channel {channel} has applied its log without gaps only up to {}:{}, not up to {segment}:{offset}",
                 low.0, low.1
             )
         })
@@ -93,9 +96,11 @@ async fn reaches(
     }
     let not = |reason: String| BulkError::SyncUnknown { target: target.endpoint().into(), reason };
     let read = |(channel, rows): (String, Vec<&[u8]>)| {
-        let reader = reader.ok_or_else(|| not(format!("nobody reads how far channel {channel} is")))?;
+        let reader =
+            reader.ok_or_else(|| not(format!("there is no reader for the progress of channel {channel}")))?;
         let reach = reader.reach(&rows);
-        let reach = reach.map_err(|reason| not(format!("how far channel {channel} is: {reason}")))?;
+        let reach = reach
+            .map_err(|reason| not(format!("the progress of channel {channel} cannot be read: {reason}")))?;
         Ok((channel, reach))
     };
     rows.into_iter().map(read).collect()
@@ -106,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_channel_with_a_gap_is_behind() {
+    fn a_channel_with_a_gap_lacks_transactions() {
         let reach = |low, high| AppliedRange { low: (1, low), high: (1, high) };
         let all = |channels: &[(&str, AppliedRange)]| -> BTreeMap<_, _> {
             channels.iter().map(|(name, reach)| ((*name).to_owned(), *reach)).collect()
@@ -114,7 +119,7 @@ mod tests {
         let wanted = BTreeMap::from([("a".to_owned(), (1, 20)), ("b".to_owned(), (1, 5))]);
         let missing = behind(&wanted, &all(&[("a", reach(10, 20)), ("b", reach(5, 5))]));
         assert!(missing.is_some_and(|text| text.contains("channel a") && text.contains("1:10")));
-        // Something newer may be missing, and a channel may go away.
+        // Newer transactions may be missing, and a channel may be removed.
         assert_eq!(behind(&wanted, &all(&[("a", reach(20, 90))])), None);
         assert!(behind(&wanted, &all(&[("a", reach(20, 20)), ("b", reach(4, 20))])).is_some());
     }

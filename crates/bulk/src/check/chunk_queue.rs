@@ -1,4 +1,4 @@
-//! Which chunk of which table is compared next, for workers that finish in any order.
+//! Decides which chunk of which table is compared next, for workers that finish in any order.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::chunker::queries::next_chunk;
 use crate::chunker::{ChunkPlan, ChunkRange, ChunkSizeLimits, Chunker};
 use crate::error::BulkError;
 
-/// A table that is not compared yet.
+/// A table that is still to be compared.
 #[derive(Debug)]
 pub(super) struct TableWork {
     pub(super) pair: TablePair,
@@ -23,49 +23,49 @@ pub(super) struct TableWork {
 #[derive(Debug)]
 struct Cutting {
     walk: Chunker,
-    /// Chunks that were cut before an interruption and not compared; the next one last.
+    /// Chunks that were cut before an interruption and not compared; the next one is last.
     again: Vec<Task>,
     next_number: u32,
-    /// Chunks that workers have in hand.
+    /// Chunks that workers are comparing.
     in_hand: usize,
     differences: u64,
     finished: bool,
-    /// No more chunks: too many differences.
+    /// No more chunks, because of too many differences.
     given_up: bool,
-    /// No more chunks: a server does not read the table.
+    /// No more chunks, because a server cannot read the table.
     unreadable: bool,
 }
 
-/// A chunk to be compared.
+/// A chunk to compare.
 #[derive(Debug, Clone)]
 pub(super) struct Task {
     pub(super) number: u32,
     pub(super) range: ChunkRange,
 }
 
-/// What comparing a chunk gave.
+/// The result of comparing a chunk.
 #[derive(Debug, Default)]
 pub(super) struct Compared {
     pub(super) rows: u64,
     pub(super) found: Vec<RowDifference>,
-    /// There was more, which was not looked at.
+    /// Whether there were more differences than the limit.
     pub(super) more: bool,
-    /// How long the slower of the servers worked on the chunk.
+    /// How long the slower of the two servers took for the chunk.
     pub(super) took: Duration,
 }
 
 impl TableWork {
-    /// What is left of a table.
+    /// The rest of a table.
     ///
     /// # Errors
-    /// Why it cannot be gone on with.
+    /// Why an interrupted check cannot continue.
     pub(super) fn new(
         pair: TablePair,
         limits: ChunkSizeLimits,
         differences_max: u64,
         state: &TableState,
     ) -> Result<Self, String> {
-        // Ranges are put to the target too, whose partitions may be others: they go across partitions.
+        // Ranges are also used on the target, whose partitions may differ, so they span all partitions.
         let plan = ChunkPlan {
             key: pair.key.as_ref().map(|key| key.source.clone()),
             partitions: Vec::new(),
@@ -89,10 +89,10 @@ impl TableWork {
         Ok(Self { pair, differences_max, cutting: Mutex::new(cutting) })
     }
 
-    /// The next chunk; `None` if all are compared or in other hands.
+    /// The next chunk; `None` if all chunks are compared or assigned to workers.
     ///
     /// # Errors
-    /// [`BulkError`] of the question or the record.
+    /// [`BulkError`] of a query, or of writing the state.
     pub(super) async fn take(
         &self,
         connection: &mut Connection,
@@ -120,10 +120,10 @@ impl TableWork {
         Ok(Some(Task { number, range }))
     }
 
-    /// Records a chunk; whether the table is done with it.
+    /// Records a compared chunk. Returns whether it completes the table.
     ///
     /// # Errors
-    /// [`BulkError`] of the record.
+    /// [`BulkError`] of writing the state.
     pub(super) async fn done(
         &self,
         task: &Task,
@@ -147,14 +147,14 @@ impl TableWork {
         Ok(true)
     }
 
-    /// Gives up a table that a server does not read; whether no worker has given it up before. In the state it stays
-    /// unfinished, so that a check that resumes tries it again.
+    /// Gives up a table that a server cannot read. Returns whether this worker is the first to do so. The
+    /// table stays unfinished in the state, so that a resumed check tries it again.
     pub(super) async fn give_up(&self) -> bool {
         let mut cutting = self.cutting.lock().await;
         !std::mem::replace(&mut cutting.unreadable, true)
     }
 
-    /// How many more differences are asked for.
+    /// How many more differences may be collected.
     pub(super) async fn differences_left(&self) -> usize {
         let found = self.cutting.lock().await.differences;
         usize::try_from(self.differences_max.saturating_sub(found)).unwrap_or(usize::MAX)

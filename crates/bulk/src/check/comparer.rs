@@ -1,4 +1,5 @@
-//! Compares chunks on one connection to each side: first by one sum over all rows, and if it differs row by row.
+//! Compares chunks over one connection to each server: first by one sum over all rows, and row by row if the
+//! sums differ.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -19,69 +20,70 @@ use crate::chunker::range::{KeyLiteral, KeyRange};
 use crate::error::BulkError;
 use crate::progress::BulkProgress;
 
-/// The most rows of a chunk that are taken for different before each is looked at.
+/// Maximum number of differing rows of a chunk before each is compared again.
 const CANDIDATES_MAX: usize = 200_000;
 
 /// Longer values are compared and shown by their digests.
 const SHOWN_BYTES_MAX: u32 = 256;
 
-/// How long to wait before a row is asked for again: longer each time, up to the last.
+/// Pauses before a row is read again; the last one repeats.
 const PAUSES_MS: [u64; 6] = [0, 10, 30, 100, 200, 300];
 
-/// Connections to both sides.
+/// Connections to both servers.
 #[derive(Debug)]
 pub struct Comparer {
     /// To the source.
     pub source: Connection,
     /// To the target.
     pub target: Connection,
-    /// How to know that the target has what the source had.
+    /// Waits until the target has what the source had.
     pub waiting: SyncWaiter,
-    /// Where rows and reasons to wait are told.
+    /// Receives the number of rows and the reasons for waiting.
     pub progress: Arc<BulkProgress>,
-    /// Who digests rows.
+    /// Where row digests are computed.
     pub digests: Digests,
-    /// Whether values of rows that differ are kept.
+    /// Whether to keep the values of differing rows.
     pub keeps_values: bool,
 }
 
-/// Who digests the rows of a chunk.
+/// Where the digests of a chunk's rows are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Digests {
-    /// Each server, 32 bits of each row, if both are MariaDB 10.8 or newer and a key tells rows apart; else this process.
+    /// On each server, with 32 bits per row, if both are MariaDB 10.8 or newer and the table has a unique
+    /// key; otherwise as `Client`.
     Quick {
-        /// As below.
+        /// See `Client`.
         seed: u64,
     },
-    /// This process, to which all rows are sent: a third of the work for the servers.
+    /// In this process, which receives all rows. It costs the servers a third of the work of `OnServers`.
     Client {
-        /// Has others collide in the next check, should any.
+        /// A new seed per check, so that a collision does not repeat in the next check.
         seed: u64,
     },
-    /// Each server, and little is sent.
+    /// On each server; little is transferred.
     OnServers,
 }
 
-/// What a row's verdict belongs to.
+/// The key of a row.
 type Key = Vec<KeyLiteral>;
 
-/// A chunk's rows, and the sum of their hashes.
+/// The number of a chunk's rows, and the sum of their hashes.
 #[derive(Debug, PartialEq, Eq)]
 struct Sum {
     rows: u64,
     hashes: Option<String>,
 }
 
-/// What both sides have of a chunk.
+/// The sums of both sides.
 struct Sums {
     sides: [Sum; 2],
-    /// How long the slower of the two needed for it. Waiting for the target is not in it, nor is what differing rows take: both would
-    /// make chunks small without making anything faster.
+    /// How long the slower side took. Waiting for the target and comparing single rows are excluded: they
+    /// would make chunks small without making anything faster.
     took: Duration,
 }
 
 impl Comparer {
-    /// Compares a chunk; stops looking behind `differences_max`.
+    /// Compares a chunk; stops after `differences_max` differences.
     ///
     /// # Errors
     /// [`BulkError::RowTooLong`], [`BulkError::TargetBehind`], [`BulkError::UnexpectedAnswer`], [`BulkError::Session`].
@@ -109,7 +111,7 @@ impl Comparer {
         Ok(compared)
     }
 
-    /// Waits until the target has all that was seen on the source.
+    /// Waits until the target has everything that was read on the source.
     pub(crate) async fn catch_up(&mut self) -> Result<(), BulkError> {
         let position = self.waiting.position(&mut self.source).await?;
         self.waiting.wait(&mut self.target, position, &self.progress).await
@@ -122,12 +124,12 @@ impl Comparer {
         }
     }
 
-    /// What both servers add up in passing; `None` if they are not to, or one of them cannot.
+    /// The sums that both servers compute themselves; `None` if they should not or one of them cannot.
     async fn added_up(&mut self, pair: &TablePair, range: &KeyRange) -> Result<Option<Sums>, BulkError> {
         let Digests::Quick { seed } = self.digests else { return Ok(None) };
         let sums = [PairSide::Source, PairSide::Target].map(|side| pair.sum(side, range, seed));
         let [Some(on_source), Some(on_target)] = sums else { return Ok(None) };
-        if ![&self.source, &self.target].into_iter().all(goes_on_with_crc32) {
+        if ![&self.source, &self.target].into_iter().all(accepts_crc32_state) {
             return Ok(None);
         }
         let begun = Instant::now();
@@ -140,7 +142,7 @@ impl Comparer {
         Ok(Some(Sums { sides: [sum_of(pair, &on_source)?, sum_of(pair, &on_target)?], took }))
     }
 
-    /// What the digests of all rows add up to on both sides.
+    /// The sums of the digests of all rows on both sides.
     async fn digested(&mut self, pair: &TablePair, range: &KeyRange) -> Result<Sums, BulkError> {
         let begun = Instant::now();
         let on_source = self.sum(pair, PairSide::Source, range).await?;
@@ -160,7 +162,7 @@ impl Comparer {
         }
     }
 
-    /// Digests are added, not combined by XOR: equal rows must not cancel.
+    /// Digests are added, not combined by XOR, so that equal rows do not cancel.
     async fn sum_here(
         &mut self,
         pair: &TablePair,
@@ -170,7 +172,8 @@ impl Comparer {
     ) -> Result<Sum, BulkError> {
         let connection = self.side(side);
         let statement = pair.values(side, range, connection.server());
-        // Should only one side be able to prepare it, sums differ, and the rows' own hashes say that nothing else does.
+        // If only one side can prepare the statement, the sums differ. The row hashes then show that nothing
+        // else does.
         let mut rows = statement.rows(connection).await?;
         let (mut count, mut sum) = (0, 0u128);
         while let Some(batch) = rows.next_batch().await? {
@@ -202,8 +205,8 @@ impl Comparer {
         Ok(sum)
     }
 
-    /// The keys of rows whose hashes differ, or that one side does not have; and whether there were more. Rows come in the
-    /// key's order from both sides, so that only those are kept whose counterpart has not come.
+    /// The keys of rows whose hashes differ or that one side lacks, and whether there were more. Both sides
+    /// return rows in key order, so that only rows without their counterpart are kept in memory.
     async fn narrow(&mut self, pair: &TablePair, range: &KeyRange) -> Result<(Vec<Key>, bool), BulkError> {
         let Some(key) = &pair.key else { return Ok((Vec::new(), false)) };
         let none = || strange(pair, "a key");
@@ -234,7 +237,7 @@ impl Comparer {
         Ok(unmatched.candidates())
     }
 
-    /// Decides of each row whether it differs; stops behind `differences_max`, and says so.
+    /// Decides for each row whether it differs. Stops after `differences_max` differences and reports that.
     async fn decide(
         &mut self,
         pair: &TablePair,
@@ -247,7 +250,7 @@ impl Comparer {
                 return Ok((found, true));
             }
             for difference in self.decide_batch(pair, batch).await? {
-                // Under a collation, two keys of different bytes may be the same row.
+                // Under a collation, two keys with different bytes may be the same row.
                 if names.insert(difference.key.clone()) {
                     found.push(difference);
                 }
@@ -256,7 +259,7 @@ impl Comparer {
         Ok((found, false))
     }
 
-    /// Decides of a few rows.
+    /// Decides for a few rows.
     ///
     /// # Errors
     /// As [`Comparer::chunk`].
@@ -281,7 +284,7 @@ impl Comparer {
             let versions = before.into_iter().zip(target).zip(after);
             let mut left = Vec::new();
             for ((key, mut trial), ((before, target), after)) in open.into_iter().zip(versions) {
-                // The source's own key is the row's name, if it has the row.
+                // If the source has the row, its own key is the name of the row.
                 let name = before.as_ref().map_or_else(|| key.clone(), |row| row.key.clone());
                 let version = |row: Option<FoundRow>| row.map(|row| row.values);
                 let verdict = trial.round(version(before), version(target), &version(after), |one, other| {
@@ -308,7 +311,7 @@ impl Comparer {
         Ok(found)
     }
 
-    /// Rows by their keys, in the order of the keys.
+    /// The rows with these keys, in the order of the keys.
     async fn rows(
         &mut self,
         pair: &TablePair,
@@ -338,8 +341,8 @@ impl Comparer {
         Ok(rows)
     }
 
-    /// Compares rows that no key tells apart: how many there are of each hash, until the same counts have differed as often as
-    /// makes a difference; says whether there were more.
+    /// Compares rows without a unique key by the number of rows per hash. The same counts must differ several
+    /// times in a row to count as a difference. Also returns whether there were more.
     async fn counts(
         &mut self,
         pair: &TablePair,
@@ -374,7 +377,7 @@ impl Comparer {
         Ok((found.collect(), more))
     }
 
-    /// The hashes that the sides have in different numbers, and whether there were more.
+    /// The hashes whose counts differ, and whether there were more.
     async fn differing_counts(
         &mut self,
         pair: &TablePair,
@@ -412,13 +415,13 @@ impl Comparer {
     }
 }
 
-/// A row as it was found.
+/// A row that was read.
 struct FoundRow {
     key: Key,
     values: Vec<Option<Vec<u8>>>,
 }
 
-/// Rows whose counterpart has not come, and keys of rows that differ.
+/// Rows without their counterpart yet, and keys of rows that differ.
 #[derive(Default)]
 struct Unmatched {
     waiting: [HashMap<Key, Option<u64>>; 2],
@@ -428,7 +431,7 @@ struct Unmatched {
 
 impl Unmatched {
     fn put(&mut self, side: PairSide, key: &Key, row: &Row) -> Result<(), BulkError> {
-        // A row that the server cannot put together has none: whether it is the same, its columns say one by one.
+        // A row that the server cannot concatenate has no hash; its columns are compared one by one.
         let hash = row.get_u64(key.len());
         let (own, other) = match side {
             PairSide::Source => (0, 1),
@@ -470,10 +473,10 @@ fn difference(
     RowDifference { schema: pair.name.schema.clone(), table: pair.name.name.clone(), key, what, values }
 }
 
-/// As it is kept: documents are compared whole, and there may be many.
+/// The stored form of a version. Documents are compared as a whole, and there may be many of them.
 fn shortened(version: RowVersion) -> RowVersion {
     let short = |value: Vec<u8>| match value.len() > SHOWN_BYTES_MAX as usize {
-        // As servers shorten other values.
+        // In the form in which servers shorten other values.
         true => format!("{} bytes, SHA-256 {:x}", value.len(), Sha256::digest(&value)).into_bytes(),
         false => value,
     };
@@ -504,7 +507,8 @@ fn is_same(pair: &TablePair, one: &RowVersion, other: &RowVersion) -> bool {
     }
 }
 
-/// JSON is the same if it is the same document: one family sorts members and spaces them out, the other keeps the text.
+/// JSON values are equal if the documents are equal. One family sorts and formats members, the other keeps
+/// the text.
 fn is_same_value(documents: bool, one: &Option<Vec<u8>>, other: &Option<Vec<u8>>) -> bool {
     let document = |value: &Option<Vec<u8>>| -> Option<serde_json::Value> {
         serde_json::from_slice(value.as_deref()?).ok()
@@ -512,14 +516,14 @@ fn is_same_value(documents: bool, one: &Option<Vec<u8>>, other: &Option<Vec<u8>>
     one == other || (documents && document(one).zip(document(other)).is_some_and(|(one, other)| one == other))
 }
 
-/// What a server adds up; `None` if it warns: a row of which it cannot make a number is not in its sum, and would be missed where both
-/// cannot.
+/// The sum that a server computes; `None` if the server warns. A row that it cannot convert to a number is
+/// missing from its sum, and would be missed if neither server can.
 async fn add_up(connection: &mut Connection, sql: &str) -> Result<Option<QueryResult>, BulkError> {
     Ok(Some(connection.query(sql).await?).filter(|answer| answer.warnings == 0))
 }
 
-/// Whether a server's `CRC32` takes the CRC of what comes before.
-fn goes_on_with_crc32(connection: &Connection) -> bool {
+/// Whether a server's `CRC32` accepts the CRC of the preceding data.
+fn accepts_crc32_state(connection: &Connection) -> bool {
     let server = connection.server();
     server.flavour == Flavour::MariaDb && server.version >= (10, 8, 0)
 }
@@ -543,18 +547,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_are_the_same_whatever_their_text() {
+    fn documents_are_equal_whatever_their_text() {
         let text = |text: &str| Some(text.as_bytes().to_vec());
         let (one, other) = (text(r#"{"b":1,"a":[1.0,"é"]}"#), text(r#"{"a": [1.0, "\u00e9"], "b": 1}"#));
         assert!(is_same_value(true, &one, &other));
         assert!(!is_same_value(false, &one, &other));
         assert!(!is_same_value(true, &one, &text(r#"{"b":2,"a":[1.0,"é"]}"#)));
         assert!(!is_same_value(true, &None, &text("null")));
-        assert!(!is_same_value(true, &text("{"), &text("{ ")), "what is no JSON is a text");
+        assert!(!is_same_value(true, &text("{"), &text("{ ")), "what is not JSON is a text");
     }
 
     #[test]
-    fn long_values_are_kept_by_their_digests() {
+    fn long_values_are_replaced_by_their_digests() {
         let long = vec![b'a'; SHOWN_BYTES_MAX as usize + 1];
         let kept = shortened(Some(vec![Some(long), Some(b"short".to_vec()), None])).unwrap();
         let digest = "257 bytes, SHA-256 ";

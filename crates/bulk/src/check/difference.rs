@@ -1,4 +1,4 @@
-//! What a check finds.
+//! The results of a check.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::row_verdict::RowVersion;
 use crate::chunker::range::KeyLiteral;
 use crate::schema::TableName;
 
-/// A row that is not the same on both sides.
+/// A row that differs between source and target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RowDifference {
@@ -17,12 +17,12 @@ pub struct RowDifference {
     pub schema: String,
     /// The table.
     pub table: String,
-    /// The row's key, as SQL literals; none for rows that no key tells apart.
+    /// The row's key as SQL literals; empty for rows without a unique key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub key: Vec<KeyLiteral>,
-    /// What is wrong with it.
+    /// How it differs.
     pub what: DifferenceKind,
-    /// The row's values on source and target, if they are to be shown. They are in no file.
+    /// The row's values on source and target, if they are to be shown. They are never written to a file.
     #[serde(skip)]
     pub values: Option<Box<RowValues>>,
 }
@@ -31,30 +31,30 @@ pub struct RowDifference {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DifferenceKind {
-    /// Values of these columns are others.
+    /// Some columns have different values.
     Changed {
         /// The columns.
         columns: Vec<String>,
     },
-    /// The target does not have it.
+    /// The target lacks the row.
     Missing,
     /// Only the target has it.
     Extra,
-    /// It changed each time it was asked for: not known whether it differs.
+    /// The row changed each time it was read, so it is unknown whether it differs.
     Undecided,
-    /// Of rows that no key tells apart: so many are there with these values.
+    /// For rows without a unique key: the number of rows with these values.
     Count {
         /// A digest of the values.
         hash: u64,
-        /// How many the source has.
+        /// Number of rows on the source.
         source: u64,
-        /// How many the target has.
+        /// Number of rows on the target.
         target: u64,
     },
 }
 
 impl DifferenceKind {
-    /// Its name, in output for programs and people.
+    /// The name, in output for programs and people.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Changed { .. } => "changed",
@@ -66,10 +66,10 @@ impl DifferenceKind {
     }
 }
 
-/// A row's values on both sides.
+/// The values of a row on both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowValues {
-    /// Their columns, which many rows have in common.
+    /// Their columns, shared by many rows.
     pub columns: Arc<[String]>,
     /// On the source.
     pub source: RowVersion,
@@ -83,31 +83,31 @@ impl RowDifference {
         TableName::new(&self.schema, &self.table)
     }
 
-    /// What it is sorted by: table and key, numbers by their value.
+    /// The sort key: table and row key, numbers by value.
     pub(super) fn order(&self) -> (TableName, Vec<(Option<i128>, String)>) {
         let part = |literal: &KeyLiteral| (literal.0.parse().ok(), literal.0.clone());
         (self.table_name(), self.key.iter().map(part).collect())
     }
 
-    /// Whether its key is one: what stands in a file becomes a part of statements.
+    /// Whether its key consists of literals. What is read from a file becomes part of statements.
     pub(super) fn is_sound(&self) -> bool {
         self.key.iter().all(KeyLiteral::is_literal)
     }
 }
 
-/// Something about a whole table.
+/// A result about a whole table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TableFinding {
-    /// The target does not have it.
+    /// The target lacks the table.
     OnlySource(TableName),
-    /// The source does not have it.
+    /// The source lacks the table.
     OnlyTarget(TableName),
-    /// Not all columns could be compared; the others were.
+    /// Some columns could not be compared; the others were.
     Columns(TableName, TableMismatch),
-    /// More rows differ than were asked for; the rest was not looked at.
+    /// The table has more differences than the limit; the rest was not compared.
     TooMany(TableName),
-    /// A server does not read it, or not all of it: which one, and what it says.
+    /// A server cannot read the table, or not completely: which server, and its error.
     Unreadable(TableName, String),
 }
 

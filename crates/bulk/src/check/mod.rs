@@ -1,11 +1,15 @@
-//! Compares two servers that are kept in step, while both are written to and without holding locks.
+//! Compares two servers of which one receives the other's transactions, while both are written to and without
+//! locks.
 //!
-//! - [`pair`]: a table on both sides; [`rendering`]: how values are rendered alike.
-//! - [`row_verdict`]: the core: whether a row differs, told from versions read one after the other.
-//! - [`sync_wait`]: waiting until the target has what the source had; [`channel_progress`]: also where transactions come in any order.
-//! - [`replication_check`]: whether anything brings transactions to a target.
-//! - [`comparer`]: one chunk on both sides; [`chunk_queue`]: which comes next; [`state`]: how far it is.
-//! - [`difference`]: what is found.
+//! - [`pair`]: a table on both sides; [`rendering`]: expressions that give equal values equal bytes.
+//! - [`row_verdict`]: the core: whether a row differs, decided from versions that were read one after the
+//!   other.
+//! - [`sync_wait`]: waits until the target has what the source had; [`channel_progress`]: the same where
+//!   transactions are applied in any order.
+//! - [`replication_check`]: whether the target receives transactions at all.
+//! - [`comparer`]: compares one chunk on both sides; [`chunk_queue`]: the next chunk; [`state`]: the
+//!   progress.
+//! - [`difference`]: the results.
 
 pub mod channel_progress;
 mod chunk_queue;
@@ -51,39 +55,40 @@ use tables::Found;
 /// What to compare, and how.
 #[derive(Debug, Clone)]
 pub struct CheckOptions {
-    /// Where the data is right.
+    /// The server with the correct data.
     pub source: ConnectOptions,
-    /// Where it is compared.
+    /// The server that is compared with it.
     pub target: ConnectOptions,
-    /// Which databases and tables.
+    /// The databases and tables to compare.
     pub selection: Selection,
-    /// Who digests rows.
+    /// Where row digests are computed.
     pub digests: Digests,
-    /// How many chunks are compared side by side; one at least.
+    /// Number of chunks that are compared in parallel; at least one.
     pub workers: usize,
-    /// How to know that the target has what the source had; found out if absent.
+    /// How to wait until the target has what the source had; detected if absent.
     pub sync_method: Option<SyncMethod>,
-    /// Who reads how far channels of Tailwater are that feed the target: with [`SyncMethod::Mark`] there is no check of such a target
-    /// without.
+    /// Decodes the progress of Tailwater channels that apply to the target. Required for such a target with
+    /// [`SyncMethod::Mark`].
     pub progress_reader: Option<Arc<dyn ChannelProgressReader>>,
-    /// How long to wait for the target at most.
+    /// Maximum wait for the target.
     pub wait_max: Duration,
-    /// The most rows of a chunk of a table with a key.
+    /// Maximum number of rows per chunk, for tables with a key.
     pub chunk_rows_max: u64,
-    /// About how long a chunk may take on either side.
+    /// Approximate time that a chunk may take on either side.
     pub chunk_time_max: Duration,
-    /// More differences of a table are not looked for.
+    /// Maximum number of differences per table.
     pub differences_max: u64,
-    /// Keep the values of rows that differ, to show them.
+    /// Whether to keep the values of differing rows, to show them.
     pub show_values: bool,
-    /// Where to keep how far it is.
+    /// The file for the progress and the results.
     pub state: Option<PathBuf>,
-    /// Go on with the check whose state is in the file.
+    /// Whether to continue the check whose state is in the file.
     pub resume: bool,
 }
 
 impl CheckOptions {
-    /// Options with defaults: everything, four chunks at once of about half a second, and up to 10,000 differences of a table.
+    /// Default options: everything, four chunks in parallel of about half a second each, and up to 10,000
+    /// differences per table.
     pub fn new(source: ConnectOptions, target: ConnectOptions) -> Self {
         Self {
             source: for_long_statements(source),
@@ -104,7 +109,7 @@ impl CheckOptions {
     }
 
     fn chunk_size_limits(&self) -> ChunkSizeLimits {
-        /// Before it is known how fast the servers are.
+        /// The first chunk, before the speed of the servers is known.
         const ROWS_FIRST: u64 = 10_000;
         ChunkSizeLimits {
             rows_first: ROWS_FIRST.min(self.chunk_rows_max),
@@ -113,13 +118,13 @@ impl CheckOptions {
         }
     }
 
-    /// What both connections are called in messages and in the state.
+    /// The names of both servers in messages and in the state.
     fn names(&self) -> [String; 2] {
         [self.source.endpoint.to_string(), self.target.endpoint.to_string()]
     }
 }
 
-/// Another each time.
+/// A new one each time.
 fn seed() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
@@ -128,55 +133,57 @@ fn seed() -> u64 {
 fn for_long_statements(options: ConnectOptions) -> ConnectOptions {
     ConnectOptions {
         read_timeout: Some(Duration::from_secs(3600)),
-        // As long as a row can be, for repairs.
+        // The maximum length of a row, for repairs.
         rows_bytes_max: options.rows_bytes_max.max(1 << 30),
         program_name: "tailwater check".into(),
         ..options
     }
 }
 
-/// What was found.
+/// The result of a check.
 #[derive(Debug, Clone, Default)]
 pub struct CheckReport {
-    /// How many tables were compared.
+    /// Number of compared tables.
     pub tables: u64,
-    /// How many rows the source had in them.
+    /// Number of rows of these tables on the source.
     pub rows: u64,
     /// Rows that differ, in the order of tables and keys.
     pub differences: Vec<RowDifference>,
-    /// What there is about whole tables.
+    /// Results about whole tables.
     pub findings: Vec<TableFinding>,
-    /// How long it took, since it was begun or gone on with.
+    /// How long the check took since it was started or resumed.
     pub elapsed: Duration,
 }
 
 impl CheckReport {
-    /// Whether the two are the same.
+    /// Whether both servers have the same data.
     pub fn is_equal(&self) -> bool {
         self.differences.is_empty() && self.findings.is_empty()
     }
 }
 
-/// What all workers share.
+/// State shared by all workers.
 struct Shared {
     tables: Vec<TableWork>,
-    /// Tables before this one are done, or in other hands.
+    /// Tables before this index are finished or assigned to workers.
     first: AtomicUsize,
     state: Mutex<State>,
-    /// What is said about tables that a server does not read.
+    /// Results about tables that a server cannot read.
     unreadable: Mutex<Vec<TableFinding>>,
     throttle: Arc<Throttle>,
     progress: Arc<BulkProgress>,
 }
 
-/// Compares. What is compared when it fails, is cancelled or is killed is in the state, and not compared again with
-/// [`CheckOptions::resume`].
+/// Compares the servers. If it fails, is cancelled or is killed, the state has everything that was compared.
+/// With [`CheckOptions::resume`] that is not compared again.
 ///
 /// # Errors
-/// [`BulkError::Interrupted`] or [`BulkError::InterruptedWithoutState`] if it was cancelled; [`BulkError::SameServer`]; [`BulkError::SyncUnknown`],
-/// [`BulkError::TargetBehind`] about waiting for the target; [`BulkError::StateFileExists`], [`BulkError::StateMismatch`],
-/// [`BulkError::Busy`], [`BulkError::Damaged`], [`BulkError::File`] about the state; [`BulkError::ResumeImpossible`] if a table's key
-/// is another than before the interruption; [`BulkError::NotFound`], [`BulkError::RowTooLong`], [`BulkError::Session`].
+/// [`BulkError::Interrupted`] or [`BulkError::InterruptedWithoutState`] if cancelled;
+/// [`BulkError::SameServer`]; [`BulkError::SyncUnknown`] and [`BulkError::TargetBehind`] for waiting for the
+/// target; [`BulkError::StateFileExists`], [`BulkError::StateMismatch`], [`BulkError::Busy`],
+/// [`BulkError::Damaged`] and [`BulkError::File`] for the state; [`BulkError::ResumeImpossible`] if a table's
+/// key has changed since the interruption; [`BulkError::NotFound`], [`BulkError::RowTooLong`],
+/// [`BulkError::Session`].
 pub async fn check(
     options: &CheckOptions,
     throttle: Arc<Throttle>,
@@ -197,49 +204,50 @@ pub async fn check(
         }
     };
     if report.is_err() {
-        take_marks_away(options, &marks).await;
+        delete_marks(options, &marks).await;
     }
     let mut report = report?;
     report.elapsed = begun.elapsed();
     Ok(report)
 }
 
-/// What the names of all marks of a run begin with: marks of two checks at once must not be taken for each other's.
+/// The name prefix of all marks of a run. Concurrent checks must not use each other's marks.
 pub(crate) fn marks() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     format!("{}-{now}-", std::process::id())
 }
 
-/// Takes the marks of a run that did not get through away, if the source still answers: its workers and their connections are gone.
-pub(crate) async fn take_marks_away(options: &CheckOptions, marks: &str) {
-    /// Nobody wants to wait long for that.
+/// Deletes the marks of a run that failed, if the source still answers. The run's workers and their
+/// connections are closed.
+pub(crate) async fn delete_marks(options: &CheckOptions, marks: &str) {
+    /// Maximum time for the clean-up.
     const PATIENCE: Duration = Duration::from_secs(5);
     if options.sync_method != Some(SyncMethod::Mark) {
         return;
     }
     let work = async {
         let mut source = Connection::connect(&options.source).await?;
-        sync_wait::take_away_of(&mut source, marks).await?;
+        sync_wait::delete_marks_of(&mut source, marks).await?;
         source.close().await;
         Ok::<_, BulkError>(())
     };
-    // The next check does what this cannot.
+    // The next check deletes the marks that remain.
     let _ = tokio::time::timeout(PATIENCE, work).await;
 }
 
-/// What an earlier check found.
+/// The results of an earlier check.
 #[derive(Debug, Default)]
 pub(crate) struct FoundBefore {
     pub(crate) differences: Vec<RowDifference>,
     pub(crate) findings: Vec<TableFinding>,
-    /// It compared all that it was to compare.
+    /// Whether it compared everything that was selected.
     pub(crate) is_finished: bool,
 }
 
-/// What an earlier check kept in its state of the tables that are selected now.
+/// The results of an earlier check for the tables that are selected now, from its state.
 ///
 /// # Errors
-/// [`BulkError::StateMismatch`] if it was of other servers; [`BulkError::Damaged`]; [`BulkError::File`].
+/// [`BulkError::StateMismatch`] if it compared other servers; [`BulkError::Damaged`]; [`BulkError::File`].
 pub(crate) fn found_before(options: &CheckOptions) -> Result<FoundBefore, BulkError> {
     let [source, target] = options.names();
     let Some(path) = &options.state else { return Ok(FoundBefore::default()) };
@@ -253,9 +261,9 @@ pub(crate) fn found_before(options: &CheckOptions) -> Result<FoundBefore, BulkEr
     Ok(FoundBefore { differences, findings, is_finished })
 }
 
-/// Whatever a server's default is, each statement is to see what is committed when it begins: nothing that may be rolled back yet, nor
-/// what an earlier statement saw. With `autocommit` each has a snapshot of its own; under READ COMMITTED a source whose binlog has
-/// statements would refuse to take marks.
+/// Each statement must see what was committed when it begins, whatever the server's defaults: no uncommitted
+/// rows, and no snapshot of an earlier statement. With `autocommit` each statement has its own snapshot.
+/// Under READ COMMITTED a source with `binlog_format = STATEMENT` would refuse to write marks.
 const TRANSACTIONS: [&str; 2] = [
     "SET SESSION autocommit = 1, completion_type = NO_CHAIN",
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
@@ -268,14 +276,14 @@ async fn connect_to(options: &ConnectOptions) -> Result<Connection, BulkError> {
         connection.execute(sql).await?;
     }
     disable_timeouts(&mut connection).await?;
-    // Values come as the bytes that they are compared by.
+    // Values arrive as the bytes that are compared.
     connection.execute("SET NAMES utf8mb4").await?;
     connection.execute("SET SESSION character_set_results = binary").await?;
     connection.widen_answers().await?;
     Ok(connection)
 }
 
-/// Connects to both sides, for the worker of this number.
+/// Connects to both servers, for the worker with this number.
 pub(crate) async fn connect(
     options: &CheckOptions,
     marks: &str,
@@ -293,9 +301,9 @@ pub(crate) async fn connect(
     };
     if worker == 0 {
         sync_method.refuse_unsure(&mut source, &mut target).await?;
-        // Who says how to wait is believed.
+        // A method that the user chose is not questioned.
         if options.sync_method.is_none() {
-            sync_method.refuse_unfed(&mut source, &mut target).await?;
+            sync_method.refuse_unreplicated(&mut source, &mut target).await?;
         }
         sync_method.prepare(&mut source).await?;
     }
@@ -311,7 +319,7 @@ pub(crate) async fn connect(
     })
 }
 
-/// Two names of one server would be found equal, whatever is on the other.
+/// Two names of the same server would always compare equal.
 async fn refuse_same(source: &mut Connection, target: &mut Connection) -> Result<(), BulkError> {
     let sql = "SELECT CONCAT_WS(' ', @@hostname, @@port, @@datadir, @@pid_file)";
     let (one, other) = (source.query(sql).await?, target.query(sql).await?);
@@ -352,7 +360,7 @@ async fn run(
         let worker = Worker { shared: Arc::clone(&shared), comparing, options: options.clone() };
         workers.spawn(worker.run());
     }
-    // The first error ends all: dropping the set aborts the others.
+    // The first error ends the check: dropping the set aborts the other workers.
     while let Some(ended) = workers.join_next().await {
         match ended {
             Ok(result) => result?,
@@ -371,7 +379,7 @@ async fn run(
     Ok(CheckReport { tables: count, rows, differences, findings, elapsed: Duration::ZERO })
 }
 
-/// What is left of the tables, the largest first, so that at the end all workers have something to do.
+/// The remaining tables, the largest first, so that all workers have work until the end.
 fn work(
     options: &CheckOptions,
     mut pairs: Vec<TablePair>,
@@ -399,7 +407,7 @@ fn work(
     Ok(tables)
 }
 
-/// One pair of connections that compares chunk after chunk.
+/// A pair of connections that compares chunk after chunk.
 struct Worker {
     shared: Arc<Shared>,
     comparing: Comparer,
@@ -415,7 +423,7 @@ impl Worker {
             let Some(table) = shared.tables.get(first) else { break };
             match self.next_chunk(table).await {
                 Ok(true) => {}
-                // Others may have been faster; no worker goes back.
+                // Other workers may be ahead; the index never decreases.
                 Ok(false) => {
                     let _ = shared.first.compare_exchange(first, first + 1, Relaxed, Relaxed);
                 }
@@ -430,7 +438,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Compares the next chunk of a table; whether there was one.
+    /// Compares the next chunk of a table. Returns whether there was one.
     async fn next_chunk(&mut self, table: &TableWork) -> Result<bool, BulkError> {
         let Shared { state, progress, .. } = &*self.shared;
         let Some(task) = table.take(&mut self.comparing.source, state).await? else { return Ok(false) };
@@ -444,7 +452,8 @@ impl Worker {
         Ok(true)
     }
 
-    /// Continues with other tables. The connections are new: one of them may have been in the midst of an answer.
+    /// Continues with other tables. The connections are new, since an old one may be in the middle of a
+    /// result set.
     async fn give_up(&mut self, table: &TableWork, error: &BulkError) -> Result<(), BulkError> {
         let Comparer { source, target, waiting, .. } = &mut self.comparing;
         (*source, *target) =

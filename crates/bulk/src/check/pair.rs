@@ -1,4 +1,4 @@
-//! A table on both sides: what of it can be compared, by which key, in which statements.
+//! A table on both sides: which columns are compared, by which key, and with which statements.
 
 use serde::{Deserialize, Serialize};
 use tailwater_session::ServerInfo;
@@ -14,67 +14,67 @@ use crate::chunker::{ChunkKey, KeyColumn, KeyKind, TableInfo};
 use crate::schema::TableName;
 use crate::sql::quoted;
 
-/// The longest JSON documents that are compared as such; longer ones are compared as texts.
+/// Maximum size of a JSON document that is compared as a document; longer ones are compared as texts.
 const DOCUMENT_BYTES_MAX: u32 = 1 << 20;
 
-/// Which of the two servers.
+/// One of the two servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PairSide {
-    /// Where the data is right.
+    /// The server with the correct data.
     Source,
-    /// Where it is compared.
+    /// The server that is compared with it.
     Target,
 }
 
-/// A table that both sides have.
+/// A table that exists on both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TablePair {
     /// The table.
     pub name: TableName,
-    /// The columns that are compared.
+    /// The columns to compare.
     pub columns: Vec<Rendering>,
-    /// The key that tells rows apart on both sides; absent if there is none.
+    /// The unique key of both sides; absent if there is none.
     pub key: Option<PairKey>,
-    /// What is not compared, or cannot be.
+    /// The columns that are not or cannot be compared.
     pub mismatch: TableMismatch,
-    /// About how many rows it has.
+    /// Estimated number of rows.
     pub rows_estimate: u64,
-    /// The source's own column names and types, for whoever writes rows.
+    /// The table's columns on both sides, for writing rows.
     pub shapes: Box<[TableInfo; 2]>,
 }
 
-/// A key that both sides have.
+/// A key that exists on both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PairKey {
     /// On the source.
     pub source: ChunkKey,
     /// On the target.
     pub target: ChunkKey,
-    /// Texts in it are compared by other collations on the two sides, under which one may tell rows apart that the other does not: rows
-    /// are only the same if their keys are the same bytes.
+    /// Whether text columns of the key have different collations on the two sides. One collation may
+    /// distinguish rows that the other does not, so rows are only the same if their keys have the same bytes.
     pub by_bytes: bool,
 }
 
-/// How two tables of the same name differ in their columns.
+/// Columns by which two tables of the same name differ.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TableMismatch {
     /// Columns that only the source has.
     pub only_source: Vec<String>,
     /// Columns that only the target has.
     pub only_target: Vec<String>,
-    /// Columns whose types on the two sides cannot be compared.
+    /// Columns whose types on the two sides are not comparable.
     pub incomparable: Vec<String>,
 }
 
 impl TableMismatch {
-    /// Whether there is none.
+    /// Whether the columns are the same.
     pub fn is_empty(&self) -> bool {
         self.only_source.is_empty() && self.only_target.is_empty() && self.incomparable.is_empty()
     }
 }
 
 impl TablePair {
-    /// Finds what the two have in common.
+    /// Finds what the two tables have in common.
     pub fn new(name: TableName, source: TableInfo, target: TableInfo, flavours: [Flavour; 2]) -> Self {
         let mut columns = Vec::new();
         let mut mismatch = TableMismatch::default();
@@ -108,7 +108,7 @@ impl TablePair {
         })
     }
 
-    /// The key as a side has it.
+    /// The key on one side.
     pub fn key(&self, side: PairSide) -> Option<&ChunkKey> {
         self.key.as_ref().map(|key| match side {
             PairSide::Source => &key.source,
@@ -116,7 +116,7 @@ impl TablePair {
         })
     }
 
-    /// What a side calls the table and where.
+    /// The table's description on one side.
     pub fn shape(&self, side: PairSide) -> &TableInfo {
         match side {
             PairSide::Source => &self.shapes[0],
@@ -140,15 +140,17 @@ impl TablePair {
         row_hash(self.rendered(side))
     }
 
-    /// The statement that gives a chunk's count of rows and sum of hashes: exact, so that no two differences cancel, whatever
-    /// the order of rows. Rows that cannot be hashed are not in the sum, and the server warns of them.
+    /// The statement for a chunk's row count and sum of hashes. The sum is exact, so that differences do not
+    /// cancel, whatever the row order. Rows that cannot be hashed are missing from the sum, and the server
+    /// warns about them.
     pub fn aggregate(&self, side: PairSide, range: &KeyRange) -> String {
         let (hash, from, within) = (self.hash(side), self.from(side), self.within(side, range));
         format!("SELECT COUNT(*), SUM({hash}) {from}{within}")
     }
 
-    /// The statement that gives a chunk's count of rows and what they add up to, read in passing; `None` if they are rather sent.
-    /// Only rows that a key tells apart: equal ones would cancel. Servers that `CRC32` takes a state from.
+    /// The statement for a chunk's row count and the sum that the server computes itself; `None` if the rows
+    /// must be transferred. It needs a unique key, since equal rows would cancel, and servers whose `CRC32`
+    /// accepts a state.
     pub fn sum(&self, side: PairSide, range: &KeyRange, seed: u64) -> Option<String> {
         let is_compared = |column: &KeyColumn| {
             self.columns.iter().any(|compared| compared.name.eq_ignore_ascii_case(&column.name))
@@ -162,27 +164,27 @@ impl TablePair {
         Some(format!("SELECT COUNT(*), BIT_XOR({sum}) {}{}", self.from(side), self.within(side, range)))
     }
 
-    /// The statement that gives the values of a chunk's rows, in any order, each row as the same bytes on both sides if it is
-    /// the same.
+    /// The statement for the values of a chunk's rows, in any order. Equal rows have the same bytes on both
+    /// sides.
     pub fn values(&self, side: PairSide, range: &KeyRange, server: &ServerInfo) -> ChunkStatement {
         let values: Vec<_> = self.rendered(side).map(RenderedColumn::sent).collect();
-        // A table may have no column that both have; its rows are counted all the same.
+        // The sides may have no column in common; the rows are still counted.
         let values = if values.is_empty() { "1".to_owned() } else { values.join(", ") };
         let scan = RangeScan::new(server, range, self.rows_estimate);
         let from = self.rows_by(side, scan.hint);
         let sql = format!("{} {values} {from}{}", scan.select, self.within(side, range));
-        // A floating-point number is only compared with another: what holds for one side holds for both.
+        // A floating-point column is only compared with another one, so one side decides for both.
         let as_values = self.columns.iter().any(|column| column.literal == LiteralKind::Real);
         ChunkStatement { sql, as_values }
     }
 
-    /// The statement that gives the count of a chunk's rows that cannot be hashed.
+    /// The statement that counts the rows of a chunk that cannot be hashed.
     pub fn unhashed(&self, side: PairSide, range: &KeyRange) -> String {
         let (hash, from, within) = (self.hash(side), self.from(side), self.within(side, range));
         format!("SELECT COUNT(*) FROM (SELECT {hash} AS h {from}{within}) AS hashed WHERE h IS NULL")
     }
 
-    /// The statement that gives each row's key and hash, in the key's order.
+    /// The statement for each row's key and hash, in key order.
     pub fn hashes(&self, side: PairSide, range: &KeyRange) -> Option<String> {
         let key = self.key(side)?;
         let names: Vec<_> = key.columns.iter().map(|column| quoted(&column.name)).collect();
@@ -196,7 +198,7 @@ impl TablePair {
         ))
     }
 
-    /// The statement that gives each hash and how many rows have it, in the order of hashes: for rows that no key tells apart.
+    /// The statement for each hash and its number of rows, in hash order, for rows without a unique key.
     pub fn hash_counts(&self, side: PairSide, range: &KeyRange) -> String {
         format!(
             "SELECT {} AS h, COUNT(*) {}{} GROUP BY h ORDER BY h",
@@ -206,12 +208,12 @@ impl TablePair {
         )
     }
 
-    /// The statement that gives some rows by their keys: the key as it stands in the row, and all values, of which long ones
-    /// are shortened to `bytes_max`. Where a key's literals may be others on the two sides, the number of the key stands before.
+    /// The statement for some rows by their keys: the stored key and all values, shortened to `bytes_max`. If
+    /// the literals of a key may differ between the sides, the number of the key precedes the row.
     pub fn rows(&self, side: PairSide, keys: &[&[KeyLiteral]], bytes_max: u32) -> Option<String> {
         let key = self.key(side)?;
         let values = self.columns.iter().zip(self.rendered(side)).map(|(column, rendered)| {
-            // Documents are compared as such, for which they must be there.
+            // Documents are compared as documents, so they must be complete.
             rendered.shown(if column.documents { DOCUMENT_BYTES_MAX } else { bytes_max })
         });
         let values: Vec<_> = values.collect();
@@ -228,7 +230,7 @@ impl TablePair {
         Some(selects.collect::<Vec<_>>().join(" UNION ALL "))
     }
 
-    /// The condition that holds for the row with this key, and for no row if there is no key.
+    /// The condition for the row with this key; never true if there is no key.
     pub fn equals(&self, side: PairSide, literals: &[KeyLiteral]) -> String {
         let (Some(key), Some(of_both)) = (self.key(side), &self.key) else { return "FALSE".to_owned() };
         let terms = key.columns.iter().zip(literals).map(|(column, literal)| {
@@ -243,14 +245,15 @@ impl TablePair {
         terms.collect::<Vec<_>>().join(" AND ")
     }
 
-    /// Whether a row's key is the same literals on both sides, and no others are equal to it.
+    /// Whether a row's key has the same literals on both sides, and no other literals are equal to it.
     pub fn key_is_exact(&self) -> bool {
         let is_exact =
             |column: &KeyColumn| matches!(column.kind, KeyKind::Integer | KeyKind::Ordinal | KeyKind::Bytes);
         self.key.as_ref().is_some_and(|key| key.source.columns.iter().all(is_exact))
     }
 
-    /// How many rows to ask for at once with [`TablePair::rows`], so that neither statement nor answer becomes long.
+    /// How many rows to read at once with [`TablePair::rows`], so that neither statement nor result becomes
+    /// long.
     pub fn rows_at_once(&self) -> usize {
         const STATEMENT_BYTES_MAX: usize = 400_000;
         let values = self.rendered(PairSide::Source).map(|column| column.shown(0).len());
@@ -267,7 +270,7 @@ fn key_expressions(key: &ChunkKey) -> String {
     expressions.join(", ")
 }
 
-/// The best key that both have: of the same columns, whose values go back and forth in the same way.
+/// The best key of both sides: the same columns, whose values are read and written in the same way.
 fn common_key(source: &TableInfo, target: &TableInfo) -> Option<PairKey> {
     let same = |one: &ChunkKey, other: &ChunkKey| {
         one.columns.len() == other.columns.len()
@@ -290,14 +293,14 @@ fn common_key(source: &TableInfo, target: &TableInfo) -> Option<PairKey> {
     Some(PairKey { source, target: on_target, by_bytes })
 }
 
-/// What both sides say of a column; `None` if one of them generates it.
+/// A column's declaration on both sides; `None` if one side generates it.
 fn declared<'s>(name: &str, shapes: [&'s TableInfo; 2]) -> Option<[&'s ColumnInfo; 2]> {
     let find =
         |shape: &'s TableInfo| shape.columns.iter().find(|column| column.name.eq_ignore_ascii_case(name));
     Some([find(shapes[0])?, find(shapes[1])?])
 }
 
-/// Whether a number stands for the same value on both sides: for members, only if both declare the same ones.
+/// Whether a number is the same value on both sides. For ENUM and SET, only if both declare the same members.
 fn is_numbered_alike(name: &str, shapes: [&TableInfo; 2]) -> bool {
     declared(name, shapes).is_some_and(|[one, other]| {
         let are_bits = [one, other].iter().all(|column| column.data_type == "bit");
@@ -353,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_both_have_is_compared_and_the_rest_is_named() {
+    fn common_columns_are_compared_and_the_rest_is_reported() {
         let source = shape(&[("id", "int"), ("a", "date"), ("b", "int")], &[("PRIMARY", &["id"])]);
         let target = shape(&[("ID", "bigint"), ("c", "int"), ("a", "int")], &[("PRIMARY", &["ID"])]);
         let pair = pair(source, target);
@@ -372,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_one_that_both_have() {
+    fn the_key_exists_on_both_sides() {
         let columns = [("a", "int"), ("b", "int")];
         let source = shape(&columns, &[("PRIMARY", &["a"]), ("other", &["b"]), ("both", &["a", "b"])]);
         let name = |target: TableInfo| {
@@ -384,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_asked_for_by_key_or_by_number() {
+    fn rows_are_read_by_key_or_by_number() {
         let columns = [("a", "int"), ("b", "int")];
         let mut both = shape(&columns, &[("PRIMARY", &["a"])]);
         let of = |shape: &TableInfo| pair(shape.clone(), shape.clone());

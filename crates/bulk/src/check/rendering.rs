@@ -1,7 +1,8 @@
-//! How a value is rendered on either side so that equal values are equal bytes, and others are not.
+//! SQL expressions that give equal values on both sides the same bytes, and different values different bytes.
 //!
-//! What the two families print alike is taken as it is printed. What they print otherwise, or not exactly, or what depends
-//! on a character set, gets an expression here, and nowhere else; docs/how-to/check.md says the same for people.
+//! A value that both families print in the same way is taken as printed. Values that they print differently
+//! or inexactly, or that depend on a character set, get an expression here. docs/how-to/check.md documents
+//! the same rules for users.
 
 use tailwater_wire::Flavour;
 
@@ -9,32 +10,33 @@ use crate::chunker::table_info::ColumnInfo;
 use crate::enum_members;
 use crate::sql::quoted;
 
-/// Values of long types are taken by their digest when they are longer, so that a row's rendering stays short.
+/// Longer values of long types are replaced by their digest, to keep the row's text short.
 const LONG_BYTES: u32 = 65_535;
 
-/// A column's values on both sides.
+/// How a column is compared on both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendering {
-    /// The column, as the source calls it.
+    /// The source's name of the column.
     pub name: String,
     /// The expression on the source.
     pub source: RenderedColumn,
     /// The expression on the target.
     pub target: RenderedColumn,
-    /// Whether the values are JSON, which the families render otherwise: texts that differ may be the same document.
+    /// Whether the values are JSON, which the families format differently: different texts may be the same
+    /// document.
     pub documents: bool,
-    /// What kind of literal the source's values are on the target.
+    /// The kind of literal that writes the source's values on the target.
     pub literal: LiteralKind,
-    /// How a server reads it that adds up rows by itself; absent if it is rather sent.
+    /// How a server that computes sums itself reads the column; absent if it must be transferred.
     pub read: Option<ReadAs>,
 }
 
-/// How a server reads a value without making a text of it, where it need not.
+/// How a server reads a value without converting it to text where possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadAs {
     /// As an integer of at most 32 bits.
     Narrow,
-    /// As seconds, of which there are at most 32 bits, too.
+    /// As seconds, which have at most 32 bits.
     Seconds,
     /// As an integer of at most 64 bits.
     Wide,
@@ -47,11 +49,11 @@ pub enum ReadAs {
 /// How a value of the source's expression is written as a literal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LiteralKind {
-    /// As it is.
+    /// As it is printed.
     Number,
     /// As a floating-point number.
     Real,
-    /// As the number of a member, but for index 0 of an ENUM, which is written as this text.
+    /// As the number of a member, except for index 0 of an ENUM, which is written as this text.
     Member {
         /// See [`enum_members::index_zero`].
         zero: String,
@@ -64,21 +66,21 @@ pub enum LiteralKind {
     Bytes,
 }
 
-/// An expression of a column's value.
+/// The expressions for a column's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RenderedColumn {
     /// The column.
     pub column: String,
     /// The expression.
     pub expression: String,
-    /// One of the same value, where nothing else is to be made of it: the bytes of texts need no conversion, which
-    /// others than the client would make of them.
+    /// An expression for the same value when it is used alone. The bytes of texts need no conversion there,
+    /// which the server would otherwise do.
     pub alone: String,
-    /// Its length, or what is about as much and costs less.
+    /// Its length, or an approximation that costs less.
     pub length: String,
-    /// Whether its text tells where it ends, as that of JSON does: its length need not stand before it.
+    /// Whether its text shows where it ends, as JSON does, so that no length needs to precede it.
     pub ends_itself: bool,
-    /// Whether it is short and never holds a `#`: a number or a time.
+    /// Whether it is short and never contains a `#`: a number or a time.
     pub is_plain: bool,
     /// Whether it may be NULL.
     pub nullable: bool,
@@ -86,7 +88,7 @@ pub struct RenderedColumn {
     pub is_long: bool,
 }
 
-/// What kinds of values can be compared with each other.
+/// Types whose values can be compared with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
     Number,
@@ -118,7 +120,7 @@ impl Class {
     }
 }
 
-/// How two columns are compared; `None` if their types have no values in common that could be.
+/// How two columns are compared; `None` if their types are not comparable.
 pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2]) -> Option<Rendering> {
     use Class::{Document, Member, Moment, Number, Text};
     let classes = [Class::of(source), Class::of(target)];
@@ -138,7 +140,8 @@ pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2
                 Some(zero) => LiteralKind::Member { zero },
                 None => LiteralKind::Number,
             };
-            // MySQL makes a floating-point number of `+ 0`, and 64 members of a SET do not fit.
+            // With `+ 0` MySQL would convert to a floating-point number, which cannot represent 64 members of
+            // a SET.
             sides.map(|column| format!("CAST({} AS UNSIGNED)", quoted(&column.name)))
         }
         [Member | Text, Member | Text] => {
@@ -160,7 +163,7 @@ pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2
             })
         }
         [Number, Number] => {
-            // As many digits behind the point as either has, or equal numbers are other texts.
+            // As many decimals as either side has; otherwise equal numbers would have different texts.
             let alike = is_same_number(source, target);
             sides.map(|column| number(column, alike))
         }
@@ -168,7 +171,8 @@ pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2
             return None;
         }
         [one, other] if one == other => sides.map(|column| match one {
-            // Text of a FLOAT has six digits, and that of a DOUBLE(7,3) three behind the point: this has them all.
+            // The text of a FLOAT has six digits, and that of a DOUBLE(7,3) three decimals; this has all
+            // digits.
             Class::Real => format!("({} * 1.0e0)", quoted(&column.name)),
             Class::Bytes if !is_binary_string(column) => format!("CAST({} AS BINARY)", quoted(&column.name)),
             _ => quoted(&column.name),
@@ -184,7 +188,7 @@ pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2
         alone: if expression == in_binary(column) { quoted(&column.name) } else { expression.clone() },
         length: match (expression == in_binary(column), classes == [Document, Document]) {
             (true, _) => format!("LENGTH({})", quoted(&column.name)),
-            // To make its text only for its length takes as long as to make it.
+            // Making its text only for the length costs as much as making it.
             (_, true) => format!("JSON_STORAGE_SIZE({})", quoted(&column.name)),
             (false, false) => format!("LENGTH({expression})"),
         },
@@ -204,7 +208,8 @@ pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2
     })
 }
 
-/// How both sides read it, so that what is equal is read alike. Nobody reads JSON, which the families print otherwise.
+/// How both sides read the columns, so that equal values are read in the same way. JSON is not read, because
+/// the families format it differently.
 fn read(sides: [&ColumnInfo; 2], classes: [Class; 2]) -> Option<ReadAs> {
     let is_one_of = |types: &[&str]| sides.iter().any(|side| types.contains(&side.data_type.as_str()));
     let is_integer = match classes {
@@ -213,13 +218,13 @@ fn read(sides: [&ColumnInfo; 2], classes: [Class; 2]) -> Option<ReadAs> {
         _ => false,
     };
     match classes {
-        // -1 and the largest number of the same bits.
+        // -1 and the largest unsigned number have the same bits.
         _ if is_integer && is_unsigned(sides[0]) != is_unsigned(sides[1]) => Some(ReadAs::Bytes),
         _ if is_integer && sides.iter().any(|side| is_wide(side)) => Some(ReadAs::Wide),
         _ if is_integer => Some(ReadAs::Narrow),
         [Class::Real, Class::Real] => Some(ReadAs::Real),
         [Class::Document, _] | [_, Class::Document] => None,
-        // A TIMESTAMP is kept as seconds; its text has to be made, by the time zone.
+        // A TIMESTAMP is stored as seconds; its text would have to be made for the time zone.
         _ if sides.iter().all(|side| side.column_type == "timestamp") => Some(ReadAs::Seconds),
         _ => Some(ReadAs::Bytes),
     }
@@ -237,12 +242,13 @@ fn is_unsigned(column: &ColumnInfo) -> bool {
     declared("unsigned") || declared("zerofill") || !column.data_type.ends_with("int")
 }
 
-/// The bytes of texts that are in the same character set on both sides, or in sets of which one holds the other.
+/// The bytes of texts that have the same character set on both sides, or sets of which one includes the
+/// other.
 fn bytes(column: &ColumnInfo) -> String {
     let name = quoted(&column.name);
     match column.charset {
         Some(_) => in_binary(column),
-        // An address or UUID of MariaDB, whose text is not bytes yet.
+        // An address or UUID of MariaDB, which has no character set yet.
         None => format!("CONVERT({name} USING utf8mb4)"),
     }
 }
@@ -275,7 +281,7 @@ fn is_same_number(source: &ColumnInfo, target: &ColumnInfo) -> bool {
 
 fn number(column: &ColumnInfo, alike: bool) -> String {
     let name = quoted(&column.name);
-    // A display width shows in texts only with zeros before the number.
+    // The display width only shows in texts with leading zeros.
     let needs_number = column.data_type == "bit" || column.column_type.contains("zerofill");
     match (alike, needs_number) {
         (false, _) => format!("CAST({name}+0 AS DECIMAL(65,30))"),
@@ -298,7 +304,7 @@ fn is_long(column: &ColumnInfo) -> bool {
 }
 
 impl RenderedColumn {
-    /// The expression in a row's rendering: at most [`LONG_BYTES`] long.
+    /// The expression as part of a row's text: at most [`LONG_BYTES`] long.
     fn bounded(&self) -> String {
         let Self { expression, length, .. } = self;
         match self.is_long {
@@ -307,7 +313,7 @@ impl RenderedColumn {
         }
     }
 
-    /// The values to be sent for digesting: where a long one is replaced by its digest, its length, too.
+    /// The expressions to transfer for digesting: if a long value is replaced by its digest, its length, too.
     pub fn sent(&self) -> String {
         match (self.is_long, self.ends_itself) {
             (false, _) => self.alone.clone(),
@@ -316,7 +322,8 @@ impl RenderedColumn {
         }
     }
 
-    /// The value for comparing versions of a row, and for showing them: its digest if it is longer than `bytes_max`.
+    /// The expression for comparing and showing versions of a row: a digest if the value is longer than
+    /// `bytes_max`.
     pub fn shown(&self, bytes_max: u32) -> String {
         let Self { expression, is_plain, .. } = self;
         match is_plain {
@@ -329,12 +336,12 @@ impl RenderedColumn {
     }
 }
 
-/// The expression of 64 bits of a digest of a row: of all its values, each told from the next, NULL from empty. It is NULL if
-/// the server cannot make it because the row is too long.
+/// The expression for a 64-bit digest of a row. It separates all values, and distinguishes NULL from empty.
+/// It is NULL if the row is too long for the server to concatenate.
 ///
-/// Plain values come first, with the lengths of those that do not tell where they end, and then these: so no two rows are
-/// rendered alike. SHA-2 is
-/// the only cryptographic digest that both families have in all versions.
+/// Plain values come first, together with the lengths of values that do not show where they end; then those
+/// values follow. So different rows never have the same text. SHA-2 is the only cryptographic digest that all
+/// versions of both families have.
 pub fn row_hash<'a>(columns: impl Iterator<Item = &'a RenderedColumn> + Clone) -> String {
     let or_empty = |expression: String, nullable: bool| match nullable {
         true => format!("IFNULL({expression}, '')"),
@@ -381,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn each_type_is_rendered_exactly() {
+    fn every_type_is_rendered_exactly() {
         assert_eq!(same(&column("int", "int", None)), "`c`");
         assert_eq!(same(&column("int", "int(10) unsigned zerofill", None)), "(`c`+0)");
         assert_eq!(same(&column("bit", "bit(64)", None)), "(`c`+0)");
@@ -396,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_declared_otherwise_is_brought_together_or_refused() {
+    fn different_types_are_converted_or_refused() {
         let (source, target) =
             both(&column("decimal", "decimal(10,2)", None), &column("decimal", "decimal(12,4)", None))
                 .unwrap();
@@ -435,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_rendered_so_that_no_two_are_alike() {
+    fn different_rows_have_different_texts() {
         let rendered = |expression: &str, is_plain, nullable, is_long| RenderedColumn {
             column: String::new(),
             expression: expression.into(),

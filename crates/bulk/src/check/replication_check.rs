@@ -1,19 +1,19 @@
-//! Whether anything brings transactions to a target.
+//! Checks whether the target receives transactions at all.
 
 use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
 
 use crate::error::BulkError;
 
-/// No such table or database, a command that is denied, a variable that is not there.
+/// No such table or database, a denied command, an unknown variable.
 const NOT_TOLD: [u16; 6] = [1044, 1049, 1142, 1146, 1193, 1227];
 
-/// Whether the target is a replica, a member of a cluster, or the target of a channel of Tailwater. What the account may not see
-/// counts as there.
+/// Whether the target is a replica, a member of a cluster, or the target of a Tailwater channel. What the
+/// account may not see counts as present.
 ///
 /// # Errors
 /// [`BulkError::Session`]
-pub(super) async fn is_fed(target: &mut Connection) -> Result<bool, BulkError> {
+pub(super) async fn receives_transactions(target: &mut Connection) -> Result<bool, BulkError> {
     let questions = match target.server().flavour {
         Flavour::MySql => [
             if target.server().version >= (8, 0, 22) { "SHOW REPLICA STATUS" } else { "SHOW SLAVE STATUS" },
@@ -29,7 +29,7 @@ pub(super) async fn is_fed(target: &mut Connection) -> Result<bool, BulkError> {
             Ok(answer) if answer.rows.is_empty() => {}
             Ok(_) => return Ok(true),
             Err(SessionError::Server { error, .. }) if NOT_TOLD.contains(&error.number) => {
-                // A table that is not there says that there is no such thing; a denied question says nothing.
+                // A missing table or variable means no; a denied query leaves it open.
                 if ![1049, 1146, 1193].contains(&error.number) {
                     return Ok(true);
                 }
@@ -40,5 +40,5 @@ pub(super) async fn is_fed(target: &mut Connection) -> Result<bool, BulkError> {
     Ok(false)
 }
 
-/// Channels of Tailwater note here that they apply to the server.
+/// The table in which Tailwater channels record that they apply to the server.
 const CHANNELS: &str = "SELECT 1 FROM tailwater.apply_channel LIMIT 1";

@@ -1,27 +1,30 @@
-//! What a server adds up by itself of a chunk's rows, where that costs it less than to send them.
+//! A checksum of a chunk's rows that the server computes itself, where that costs it less than sending the
+//! rows.
 //!
-//! A row gives 32 bits: its integers, each times a number of its own, are what a CRC begins with; it goes on with one text after the other. Every
-//! step maps different states to different ones: a row whose only change is an integer of 32 bits, or within four bytes of one text, always
-//! gives another number. Anything else does but for one case in four billion.
+//! A row gives 32 bits. Its integers, each multiplied by its own factor, are the initial state of a CRC,
+//! which continues with one text after the other. Every step maps different states to different states. So a
+//! row whose only change is a 32-bit integer, or within four bytes of one text, always gives a different
+//! number. Any other change does so except in one case of four billion.
 //!
-//! CRCs are linear: rows with the same change, such as a flag that was set, all differ by the same bits, and would cancel in an XOR
-//! of their numbers, two by two. So each is multiplied by a large odd number at last, where the carries depend on all of the row. What
-//! stands before that spreads a bit that was changed in an integer, of which the highest would else remain the highest.
+//! CRCs are linear. Rows with the same change, such as a flag that was set, all differ by the same bits and
+//! would cancel in pairs in an XOR of their numbers. So each number is finally multiplied by a large odd
+//! factor, whose carries depend on the whole row. The multiplication before the CRC spreads a changed bit of
+//! an integer; otherwise a change of the highest bit would stay in the highest bit.
 //!
-//! What is drawn from the seed is another for each check, the polynomial for each text included: texts that one CRC cannot tell apart
-//! the next check may.
+//! Everything that is derived from the seed differs in each check, including the polynomial for each text.
+//! Texts that collide in one check may differ in the next.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::rendering::{ReadAs, RenderedColumn};
 
-/// Texts, and what is read as such, that go into each other: the server's stack has an end.
+/// Maximum number of nested texts, since the server's stack is limited.
 const TEXTS_MAX: usize = 100;
 
 /// 32 bits.
 const LOW: u64 = u32::MAX as u64;
 
-/// Numbers that nobody knows beforehand.
+/// Factors that cannot be predicted.
 struct Drawn {
     seed: u64,
     count: u64,
@@ -33,7 +36,7 @@ impl Drawn {
         xxh3_64_with_seed(&self.count.to_le_bytes(), self.seed)
     }
 
-    /// An odd number of 31 bits: times an integer of 32 bits it fits into 64, signed or not.
+    /// An odd number of 31 bits: its product with a 32-bit integer fits into 64 bits, signed or not.
     fn factor(&mut self) -> u64 {
         (self.next() & (LOW >> 1)) | 1 | (1 << 30)
     }
@@ -43,7 +46,8 @@ impl Drawn {
     }
 }
 
-/// The expression of a row's number; `None` if one of its values is rather sent. `seed` has to be the same on both sides.
+/// The expression of a row's number; `None` if one of its values must be transferred. `seed` must be the same
+/// on both sides.
 pub fn row_sum<'a>(
     columns: impl Iterator<Item = (&'a RenderedColumn, Option<ReadAs>)>,
     seed: u64,
@@ -74,7 +78,7 @@ pub fn row_sum<'a>(
     Some(format!("CRC32({state}, '{:08x}') * {}", drawn.next() & LOW, drawn.factor()))
 }
 
-/// Not one in the other, of which there may be a thousand.
+/// Without nesting, since there may be a thousand terms.
 fn xor(terms: &[String]) -> String {
     match terms {
         [] => "0".to_owned(),
@@ -100,7 +104,7 @@ fn wide(column: &RenderedColumn, drawn: &mut Drawn) -> String {
 
 fn or_null_of_integers(column: &RenderedColumn, product: String, drawn: &mut Drawn) -> String {
     match column.nullable {
-        // An unsigned number of 64 bits, as what comes of `^` is one.
+        // An unsigned 64-bit number, which is also the result type of `^`.
         true => format!("IFNULL(0 ^ {product}, {})", drawn.next() | (1 << 63)),
         false => product,
     }
@@ -108,13 +112,13 @@ fn or_null_of_integers(column: &RenderedColumn, product: String, drawn: &mut Dra
 
 fn real(column: &RenderedColumn, drawn: &mut Drawn) -> String {
     match column.nullable {
-        // No number that anybody has.
+        // A number that hardly occurs in data.
         true => format!("IFNULL({}, {}e0)", column.column, drawn.next() >> 11),
         false => column.column.clone(),
     }
 }
 
-/// A point is its numbers' bytes as they are, and costs next to nothing to make.
+/// A POINT has the bytes of its numbers, and costs almost nothing to make.
 fn bytes_of_reals(reals: &[String]) -> String {
     let second = reals.get(1).map_or("0e0", String::as_str);
     format!("POINT({}, {second})", reals[0])
@@ -122,7 +126,7 @@ fn bytes_of_reals(reals: &[String]) -> String {
 
 fn text(column: &RenderedColumn, drawn: &mut Drawn) -> String {
     match column.nullable {
-        // No text that anybody has.
+        // A text that hardly occurs in data.
         true => format!("IFNULL({}, '{:016x}')", column.alone, drawn.next()),
         false => column.alone.clone(),
     }
@@ -149,7 +153,7 @@ mod tests {
         row_sum(columns.iter().map(|(column, read)| (column, *read)), 7)
     }
 
-    /// Numbers by what they are for.
+    /// Replaces numbers by letters for their purpose.
     fn shape(sql: &str) -> String {
         let mut shape = String::new();
         for word in sql.split_inclusive(|letter: char| !letter.is_alphanumeric()) {
@@ -163,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_come_first_and_texts_behind_each_other() {
+    fn integers_come_first_and_texts_follow_one_another() {
         let columns = [
             (column("a", false), Some(ReadAs::Bytes)),
             (column("i", false), Some(ReadAs::Narrow)),
@@ -194,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn many_columns_do_not_go_deep() {
+    fn many_columns_do_not_nest_deeply() {
         let depth = |sql: &str| {
             let steps = sql.chars().map(|letter| i32::from(letter == '(') - i32::from(letter == ')'));
             steps

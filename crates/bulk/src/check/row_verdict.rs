@@ -1,39 +1,40 @@
-//! Whether a row really differs, while both sides may change: told from versions of it that were read one after the other,
-//! without locks.
+//! Decides whether a row really differs while both sides may change, from versions that are read one after
+//! the other without locks.
 //!
-//! In each round the source's version is read, then the source's position; when the target has that position, the target's
-//! version; and then the source's again. If the source's two are equal, the row was that version all the time, unless it
-//! changed and changed back; then so must be the target's, which was between the two. That a version can be seen on a server
-//! before the position holds it, and rows that change back, are why one round is not believed.
+//! Each round reads the source's version, then the source's position. When the target has reached that
+//! position, it reads the target's version, and then the source's again. If both source versions are equal,
+//! the row had that version all the time, unless it changed and changed back. Then the target's version, read
+//! in between, must be equal as well. One round is not enough: a server may show a version before its
+//! position includes it, and rows may change back.
 
-/// How often in a row the same versions must differ.
+/// How many times in a row the same versions must differ.
 const STRIKES: u32 = 3;
 
-/// How often a row is asked for before it is given up.
+/// How often a row is read before the comparison gives up.
 pub const ROUNDS_MAX: u32 = 15;
 
-/// A row's version: its values, or that there is no row.
+/// A version of a row: its values, or `None` if the row does not exist.
 pub type RowVersion = Option<Vec<Option<Vec<u8>>>>;
 
-/// What is known of a row.
+/// The result for a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RowVerdict {
     /// It is the same on both sides.
     Equal,
-    /// It is not.
+    /// It differs.
     Differs {
         /// On the source.
         source: RowVersion,
         /// On the target.
         target: RowVersion,
     },
-    /// Not known yet: ask again.
+    /// Not known yet: run another round.
     Again,
-    /// It changed too often to know.
+    /// It changed too often to decide.
     Undecided,
 }
 
-/// The trial of one row.
+/// The rounds of one row.
 #[derive(Debug, Clone, Default)]
 pub struct RowTrial {
     rounds: u32,
@@ -42,8 +43,8 @@ pub struct RowTrial {
 }
 
 impl RowTrial {
-    /// Takes in a round: what the source had before, the target, and the source after. `same` says whether versions of source
-    /// and target are the same.
+    /// Takes the versions of a round: the source before, the target, and the source after. `same` compares
+    /// versions of source and target.
     pub fn round(
         &mut self,
         before: RowVersion,
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_difference_that_stays_is_one() {
+    fn only_a_lasting_difference_counts() {
         let mut trial = RowTrial::default();
         assert_eq!(round(&mut trial, [1, 2, 1]), RowVerdict::Again);
         assert_eq!(round(&mut trial, [1, 2, 1]), RowVerdict::Again);
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_always_changes_is_given_up() {
+    fn a_row_that_always_changes_is_undecided() {
         let mut trial = RowTrial::default();
         for _ in 1..ROUNDS_MAX {
             assert_eq!(round(&mut trial, [1, 9, 2]), RowVerdict::Again);
@@ -118,10 +119,10 @@ mod tests {
     }
 
     proptest! {
-        /// A target that applies the source's history in order, however late and fast, is never found to differ, if versions
-        /// do not come back.
+        /// A target that applies the source's history in order, however late and fast, never differs, if
+        /// versions do not recur.
         #[test]
-        fn a_target_in_step_never_differs(steps in prop::collection::vec((0..3u16, 0..4u16, 0..3u16), 1..40)) {
+        fn a_replicating_target_never_differs(steps in prop::collection::vec((0..3u16, 0..4u16, 0..3u16), 1..40)) {
             let (mut trial, mut source, mut applied) = (RowTrial::default(), 0u16, 0u16);
             for (during, behind, later) in steps {
                 let before = source;

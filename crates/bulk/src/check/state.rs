@@ -1,5 +1,6 @@
-//! How far a check is and what it found: in memory, and in a file to go on from. The file is a journal as a dump has one:
-//! each line with its own checksum, so that what a killed process left half written is cut off.
+//! The progress and the results of a check: in memory, and in a file from which it resumes. The file is a
+//! journal like that of a dump: each line has its own checksum, so that a partial line of a killed process is
+//! cut off.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -20,56 +21,58 @@ use crate::schema::TableName;
 /// The format of the file.
 const FORMAT: u32 = 1;
 
-/// What the first line begins with.
+/// The beginning of the first line.
 const BEGINNING: &[u8] = b"{\"begun\":";
 
-/// The longest file that is believed to be one.
+/// Maximum size of a file that is accepted as a state.
 const FILE_BYTES_MAX: u64 = 4 << 30;
 
-/// Something that happened.
+/// A journal entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum Entry {
     /// Always the first line.
     Begun { format: u32, source: String, target: String },
-    /// A chunk was cut out of a table; it stands before all about later chunks.
+    /// A chunk was cut; this entry precedes all entries of later chunks.
     Planned { schema: String, table: String, number: u32, range: ChunkRange },
-    /// A chunk is compared, and this was found in it.
+    /// A chunk was compared, with these differences.
     Compared { schema: String, table: String, number: u32, rows: u64, found: Vec<RowDifference> },
-    /// A table is compared, or given up because of too many differences.
+    /// A table was compared, or given up because of too many differences.
     TableDone { schema: String, table: String, too_many: bool },
-    /// All tables that were to be compared are, but for those that a server did not read; and this was found about whole ones.
+    /// All selected tables were compared, except those that a server cannot read, with these results about
+    /// whole tables.
     Finished { findings: Vec<TableFinding> },
 }
 
-/// How far a table is.
+/// The progress of a table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct TableState {
     /// The last chunk that was cut.
     pub(super) last: Option<(u32, ChunkRange)>,
-    /// Chunks that are cut and not compared.
+    /// Chunks that were cut and not compared.
     pub(super) open: BTreeMap<u32, ChunkRange>,
     /// Rows of compared chunks.
     pub(super) rows: u64,
-    /// How many differences were found.
+    /// Number of differences.
     pub(super) differences: u64,
     pub(super) done: bool,
-    /// It was given up because of too many differences.
+    /// Given up because of too many differences.
     pub(super) too_many: bool,
 }
 
-/// How far a check is, and what it found.
+/// The progress and the results of a check.
 #[derive(Debug, Default)]
 pub(super) struct State {
     file: Option<(PathBuf, File)>,
     pub(super) tables: HashMap<TableName, TableState>,
     pub(super) differences: Vec<RowDifference>,
-    /// What was found about whole tables, once all is compared.
+    /// Results about whole tables, once everything is compared.
     pub(super) finished: Option<Vec<TableFinding>>,
 }
 
 impl State {
-    /// Begins, or goes on with what the file says. Without a file nothing outlives the process.
+    /// Starts a new state, or continues with that of the file. Without a file the state is lost when the
+    /// process ends.
     ///
     /// # Errors
     /// [`BulkError::StateFileExists`], [`BulkError::StateMismatch`], [`BulkError::Busy`], [`BulkError::Damaged`],
@@ -106,7 +109,7 @@ impl State {
         Ok(state)
     }
 
-    /// What a check wrote to a file.
+    /// Reads the state that a check wrote to a file.
     ///
     /// # Errors
     /// [`BulkError::StateMismatch`] if it is of other servers; [`BulkError::Damaged`], [`BulkError::File`].
@@ -117,9 +120,8 @@ impl State {
         file.seek(SeekFrom::Start(good_bytes as u64)).map_err(failed("read", path))?;
         file.read_to_end(&mut torn).map_err(failed("read", path))?;
         if torn.contains(&b'\n') {
-            // What follows it would be left out.
-            let reason =
-                format!("line {} does not hold: run the check again with --resume", entries.len() + 1);
+            // The entries after a damaged line would be lost.
+            let reason = format!("line {} is damaged: run the check again with --resume", entries.len() + 1);
             return Err(BulkError::Damaged { path: path.to_owned(), reason });
         }
         let mut state = Self::default();
@@ -135,7 +137,7 @@ impl State {
         names.into_iter().map(TableFinding::TooMany).collect()
     }
 
-    /// Notes that a chunk is cut.
+    /// Records that a chunk was cut.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -153,7 +155,7 @@ impl State {
         }])
     }
 
-    /// Notes that a chunk is compared, with what was found in it.
+    /// Records that a chunk was compared, with its differences.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -168,7 +170,7 @@ impl State {
         self.record(vec![Entry::Compared { schema, table: name, number, rows, found }])
     }
 
-    /// Notes that a table is done.
+    /// Records that a table is finished.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -180,8 +182,8 @@ impl State {
         }])
     }
 
-    /// Whether all of these tables that were to be compared are. One that a server did not read is not: a check that resumes tries it
-    /// again.
+    /// Whether all of these tables were compared. A table that a server could not read counts as not
+    /// compared: a resumed check tries it again.
     pub(super) fn is_finished(&self, is_wanted: impl Fn(&TableName) -> bool) -> bool {
         let is_unread = |finding: &TableFinding| {
             matches!(finding, TableFinding::Unreadable(..)) && is_wanted(finding.table_name())
@@ -189,7 +191,7 @@ impl State {
         self.finished.as_ref().is_some_and(|findings| !findings.iter().any(is_unread))
     }
 
-    /// Notes that the check is at its end, and what there is about whole tables.
+    /// Records that the check is complete, with the results about whole tables.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -222,14 +224,14 @@ impl State {
         match entries.next() {
             None => return Ok(()),
             Some(Entry::Begun { format, .. }) if format > FORMAT => {
-                return Err(other(format!("format {format}, and this version reads up to {FORMAT}")));
+                return Err(other(format!("format {format}, but this version reads formats up to {FORMAT}")));
             }
             Some(Entry::Begun { source, target, .. }) => {
                 if servers.is_some_and(|servers| servers != (source.as_str(), target.as_str())) {
                     return Err(other(format!("it compared {source} with {target}")));
                 }
             }
-            Some(_) => return Err(other("its first line is not that of a check".into())),
+            Some(_) => return Err(other("its first line is not that of a check state".into())),
         }
         for entry in entries {
             let sound = match &entry {
@@ -238,7 +240,7 @@ impl State {
                 _ => true,
             };
             if !sound {
-                let reason = "a key in it is no literal".to_owned();
+                let reason = "it has a key that is not a literal".to_owned();
                 return Err(BulkError::Damaged { path: path.to_owned(), reason });
             }
             self.absorb(entry);
@@ -277,13 +279,14 @@ fn read(file: &mut File, path: &Path) -> Result<(Vec<Entry>, usize), BulkError> 
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed("read", path))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(damaged(format!("it has more than {FILE_BYTES_MAX} bytes")));
+        return Err(damaged(format!("it is larger than {FILE_BYTES_MAX} bytes")));
     }
     let (entries, good_bytes) = parse(&bytes).map_err(damaged)?;
-    // What a check wrote at first, if it was killed amid that, is a front of a line. All else is another file, and stays.
+    // A check that was killed during its first write leaves the start of a line. Any other content is a file
+    // of something else, which must not be overwritten.
     let is_torn = bytes.starts_with(BEGINNING) || BEGINNING.starts_with(&bytes);
     if entries.is_empty() && (bytes.contains(&b'\n') || !is_torn) {
-        return Err(damaged("its first line does not hold".to_owned()));
+        return Err(damaged("its first line is damaged".to_owned()));
     }
     Ok((entries, good_bytes))
 }
@@ -310,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_check_goes_on_and_counts_nothing_twice() {
+    fn a_killed_check_resumes_and_counts_nothing_twice() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");
         let table = TableName::new("s", "t");
@@ -338,7 +341,7 @@ mod tests {
         let findings = [TableFinding::OnlySource(TableName::new("s", "u"))];
         state.finished(&findings).unwrap();
         assert_eq!(read().finished.as_deref(), Some(&findings[..]));
-        // Gone on with for more tables.
+        // The check resumes with more tables.
         let other = TableName::new("s", "v");
         state.planned(&other, 0, &range(0)).unwrap();
         state.table_done(&other, true).unwrap();
@@ -346,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_no_literals_are_not_run() {
+    fn keys_that_are_not_literals_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");
         let mut state = State::open(Some(&path), false, "a", "b").unwrap();
@@ -367,18 +370,18 @@ mod tests {
             }
             assert_eq!(std::fs::read_to_string(&path).unwrap(), other);
         }
-        // Killed amid the first line, there is nothing in it.
+        // A process that was killed during its first line leaves no entry.
         std::fs::write(&path, "{\"begun\":{\"for").unwrap();
         State::open(Some(&path), false, "a", "b").unwrap();
         assert!(State::read(&path, "a", "b").unwrap().tables.is_empty());
     }
 
     #[test]
-    fn a_check_that_could_not_read_a_table_is_not_finished() {
+    fn a_check_with_an_unreadable_table_is_not_finished() {
         let folder = tempfile::tempdir().unwrap();
         let (path, link) = (folder.path().join("state"), folder.path().join("link"));
         drop(State::open(Some(&path), false, "a", "b").unwrap());
-        // The user may have put the file elsewhere.
+        // The user may have moved the file elsewhere.
         std::os::unix::fs::symlink(&path, &link).unwrap();
         let mut state = State::open(Some(&link), true, "a", "b").unwrap();
         let [read, unread] = ["t", "u"].map(|name| TableName::new("s", name));
@@ -392,7 +395,7 @@ mod tests {
         let state = State::read(&path, "a", "b").unwrap();
         assert!(!state.is_finished(|_| true) && state.is_finished(|table| *table == read));
         assert_eq!(state.finished.as_ref().map(Vec::len), Some(1));
-        // It is tried again.
+        // The table is tried again.
         assert!(!state.tables[&unread].done && state.tables[&unread].open.contains_key(&0));
         let mut state = State::open(Some(&path), true, "a", "b").unwrap();
         state.compared(&unread, 0, 5, Vec::new()).unwrap();

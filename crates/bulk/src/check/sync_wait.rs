@@ -1,4 +1,4 @@
-//! How to know that the target has what the source had.
+//! Waits until the target has what the source had.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,60 +13,61 @@ use crate::progress::BulkProgress;
 use crate::snapshot::replica_logging::{self, ReplicaLogging};
 use crate::sql::literal;
 
-/// How the two servers are kept in step, as far as waiting for it goes.
+/// How to wait until the target has what the source had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncMethod {
-    /// The target executes the source's transactions under the source's GTIDs.
+    /// By GTIDs: the target executes the source's transactions under their GTIDs.
     Gtid,
-    /// A row is written to `tailwater.check_marks` on the source and awaited on the target: for whatever brings the source's
-    /// transactions to the target in the source's order, and for channels of Tailwater in any order.
+    /// By a row in `tailwater.check_marks` that is written on the source and awaited on the target. For
+    /// replication of any kind that keeps the source's order, and for Tailwater channels in any order.
     Mark,
-    /// Nothing is waited for: nobody writes.
+    /// Without waiting, because nothing writes.
     None,
 }
 
-/// How long one statement waits on the target, so that other things can be seen to meanwhile.
+/// Maximum time for one waiting statement on the target, so that cancellation and progress are handled in
+/// between.
 const WAIT_SECONDS: u64 = 2;
-const OTHER_FAMILY: &str = "the two are of different families, with different GTIDs";
-/// True, and nothing that a server logs as a statement unless it is told to log all so (`binlog_format = MIXED`): a channel
-/// that filters takes no statements.
+const OTHER_FAMILY: &str = "the servers are of different families, which have different GTIDs";
+/// Always true, and logged as a row also with `binlog_format = MIXED`: a filtering channel accepts no
+/// statements.
 const LOGGED_AS_ROWS: &str = "UUID() IS NOT NULL";
 const MARK_POLL: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(50)];
 const NO_SUCH_TABLE: u16 = 1146;
 const UNKNOWN_DATABASE: u16 = 1049;
 
-/// What the target is to have.
+/// A position that the target must reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SyncPosition {
-    /// These transactions.
+    /// This GTID set.
     Gtids(String),
     /// This number under this name in the table of marks.
     Mark(String, u64),
-    /// Nothing.
+    /// No position.
     None,
 }
 
-/// Takes positions and waits for them. Each worker has its own.
+/// Reads positions on the source and waits for them on the target. Each worker has its own.
 #[derive(Debug)]
 pub struct SyncWaiter {
     way: SyncMethod,
     wait_max: Duration,
-    /// The name of this worker's mark on its present connection to the source.
+    /// The name of this worker's mark on its current connection to the source.
     mark: String,
-    /// How many times it has connected again.
+    /// Number of reconnections.
     connections: u32,
     number: u64,
     /// The last position that the target reached.
     reached: Option<SyncPosition>,
-    /// Who reads what channels that feed the target have applied.
+    /// Decodes the progress of channels that apply to the target.
     progress_reader: Option<Arc<dyn ChannelProgressReader>>,
 }
 
 impl SyncMethod {
-    /// Finds out how these servers can be waited for.
+    /// Detects how to wait for these servers.
     ///
     /// # Errors
-    /// [`BulkError::SyncUnknown`] if that cannot be told; [`BulkError::Session`].
+    /// [`BulkError::SyncUnknown`] if it cannot be detected; [`BulkError::Session`].
     pub async fn find_out(source: &mut Connection, target: &mut Connection) -> Result<Self, BulkError> {
         let name = target.endpoint().to_owned();
         let not = |reason: &str| BulkError::SyncUnknown { target: name.clone(), reason: reason.into() };
@@ -75,7 +76,7 @@ impl SyncMethod {
                 for connection in [source, target] {
                     let mode = connection.query("SELECT @@GLOBAL.gtid_mode").await?;
                     if mode.scalar() != Some("ON") {
-                        return Err(not("gtid_mode is not ON on both"));
+                        return Err(not("gtid_mode is not ON on both servers"));
                     }
                 }
                 Ok(Self::Gtid)
@@ -85,9 +86,9 @@ impl SyncMethod {
                 if position.scalar().is_some_and(|position| !position.is_empty()) {
                     return Ok(Self::Gtid);
                 }
-                // It may have replicated nothing yet.
+                // The target may have replicated nothing yet.
                 match target.query("SHOW ALL SLAVES STATUS").await?.rows.is_empty() {
-                    true => Err(not("it is no replica, and its gtid_slave_pos is empty")),
+                    true => Err(not("it is not a replica, and its gtid_slave_pos is empty")),
                     false => Ok(Self::Gtid),
                 }
             }
@@ -95,11 +96,11 @@ impl SyncMethod {
         }
     }
 
-    /// Whether what the source says of itself tells what it has, however the way was chosen: GTIDs that do not move with its rows
-    /// would be waited for in vain, which is to say not at all.
+    /// Refuses a source whose position does not cover its data, whichever method was chosen. If its GTIDs do
+    /// not change with its rows, waiting for them means nothing.
     ///
     /// # Errors
-    /// [`BulkError::SyncUnknown`] if it does not; [`BulkError::Session`].
+    /// [`BulkError::SyncUnknown`] if its position does not cover its data; [`BulkError::Session`].
     pub async fn refuse_unsure(
         self,
         source: &mut Connection,
@@ -119,15 +120,16 @@ impl SyncMethod {
                 match replica_logging::of(source).await? {
                     _ if says(0) != "1" => Some("the source writes no binlog"),
                     ReplicaLogging::Logged => None,
-                    // A replica that became a primary, and has written behind all that it applied.
+                    // A replica that became a primary, and has written after everything that it applied.
                     ReplicaLogging::Unlogged { running: false }
                         if replica_logging::is_behind(&applied, &logged) =>
                     {
                         None
                     }
-                    // What it replicates is visible before gtid_slave_pos has it, and in gtid_binlog_pos only if it logs it.
+                    // Replicated rows are visible before gtid_slave_pos includes them, and are in
+                    // gtid_binlog_pos only if they are logged.
                     ReplicaLogging::Unlogged { .. } | ReplicaLogging::Cluster => Some(
-                        "the source is a replica, or was one to the end, and does not log what it replicates (log_slave_updates)",
+                        "the source is a replica, or was one until now, and does not log replicated transactions (log_slave_updates)",
                     ),
                 }
             }
@@ -140,23 +142,26 @@ impl SyncMethod {
         }
     }
 
-    /// Whether anything brings to the target what it lacks: it would be waited for in vain.
+    /// Refuses a target that lacks transactions and receives none: waiting would be in vain.
     ///
     /// # Errors
-    /// [`BulkError::SyncUnknown`] if nothing does; [`BulkError::Session`].
-    pub async fn refuse_unfed(
+    /// [`BulkError::SyncUnknown`] if it receives none; [`BulkError::Session`].
+    pub async fn refuse_unreplicated(
         self,
         source: &mut Connection,
         target: &mut Connection,
     ) -> Result<(), BulkError> {
-        if self != Self::Gtid || !lacks(source, target).await? || replication_check::is_fed(target).await? {
+        if self != Self::Gtid
+            || !lacks(source, target).await?
+            || replication_check::receives_transactions(target).await?
+        {
             return Ok(());
         }
-        let reason = "it replicates from nowhere, no channel of Tailwater feeds it, and it lacks transactions of the source";
+        let reason = "it is not a replica, no channel of Tailwater applies to it, and it lacks transactions of the source";
         Err(BulkError::SyncUnknown { target: target.endpoint().to_owned(), reason: reason.into() })
     }
 
-    /// What has to be there before [`SyncWaiter::position`].
+    /// Creates what [`SyncWaiter::position`] needs.
     ///
     /// # Errors
     /// [`BulkError::Session`]
@@ -167,13 +172,13 @@ impl SyncMethod {
                          name VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY, \
                          number BIGINT UNSIGNED NOT NULL) ENGINE=InnoDB COMMENT='How far a check is that waits for marks'";
             source.execute(table).await?;
-            take_away_left(source).await?;
+            delete_orphaned_marks(source).await?;
         }
         Ok(())
     }
 }
 
-/// Whether the target lacks something of what the source has now; without waiting.
+/// Whether the target lacks something that the source has now; does not wait.
 async fn lacks(source: &mut Connection, target: &mut Connection) -> Result<bool, BulkError> {
     let (variable, function) = match source.server().flavour {
         Flavour::MySql => ("gtid_executed", "SELECT GTID_SUBSET({}, @@GLOBAL.gtid_executed)"),
@@ -188,32 +193,33 @@ async fn lacks(source: &mut Connection, target: &mut Connection) -> Result<bool,
     Ok(answer.scalar() == Some("0"))
 }
 
-/// What stands before a mark's name in the name of the lock that its worker holds.
+/// The prefix of the lock name; the mark's name follows.
 const LOCK: &str = "tailwater.check_marks.";
 
-/// How long that lock is waited for. No other check takes it: it asks only whether it is free.
+/// Maximum wait for that lock. Other checks only test whether it is free.
 const LOCK_SECONDS: u32 = 5;
 
-/// Takes away marks of workers that are gone: of checks that were killed, or lost their connection.
-async fn take_away_left(source: &mut Connection) -> Result<(), BulkError> {
+/// Deletes marks of dead workers: of checks that were killed or lost their connection.
+async fn delete_orphaned_marks(source: &mut Connection) -> Result<(), BulkError> {
     let sql =
         format!("SELECT name FROM tailwater.check_marks WHERE IS_FREE_LOCK(CONCAT('{LOCK}', name)) = 1");
     let left = source.query(&sql).await?;
     for name in left.rows.iter().filter_map(|row| row.get_str(0)) {
-        take_away(source, name).await?;
+        delete_mark(source, name).await?;
     }
     Ok(())
 }
 
-async fn take_away(source: &mut Connection, mark: &str) -> Result<(), BulkError> {
+async fn delete_mark(source: &mut Connection, mark: &str) -> Result<(), BulkError> {
     let sql =
         format!("DELETE FROM tailwater.check_marks WHERE name = {} AND {LOGGED_AS_ROWS}", literal(mark));
     source.execute(&sql).await?;
     Ok(())
 }
 
-/// Takes away marks whose names begin so, of a check that failed or was cancelled. What this cannot do, the next check does.
-pub(super) async fn take_away_of(source: &mut Connection, run: &str) -> Result<(), BulkError> {
+/// Deletes all marks with this prefix, of a check that failed or was cancelled. The next check deletes what
+/// remains.
+pub(super) async fn delete_marks_of(source: &mut Connection, run: &str) -> Result<(), BulkError> {
     let sql = format!(
         "DELETE FROM tailwater.check_marks WHERE LEFT(name, {}) = {} AND {LOGGED_AS_ROWS}",
         run.len(),
@@ -224,7 +230,7 @@ pub(super) async fn take_away_of(source: &mut Connection, run: &str) -> Result<(
 }
 
 impl SyncWaiter {
-    /// For one worker. Nobody else may use the same name for a mark at any time.
+    /// For one worker. The mark's name must never be used by another worker.
     pub fn new(
         way: SyncMethod,
         wait_max: Duration,
@@ -234,8 +240,8 @@ impl SyncWaiter {
         Self { way, wait_max, mark, connections: 0, number: 0, reached: None, progress_reader }
     }
 
-    /// For a new connection to the source. The one before may still hold its lock, and no longer than it takes the server to end it: so
-    /// this one has a mark of its own, and the mark of the other goes.
+    /// For a new connection to the source. The old session may keep its lock until the server ends it. So the
+    /// new one has its own mark, and the old mark is deleted.
     ///
     /// # Errors
     /// [`BulkError::Session`]
@@ -248,18 +254,18 @@ impl SyncWaiter {
         Ok(())
     }
 
-    /// Takes this worker's mark away again.
+    /// Deletes this worker's mark.
     ///
     /// # Errors
     /// [`BulkError::Session`]
     pub async fn finish(&self, source: &mut Connection) -> Result<(), BulkError> {
         if self.number > 0 {
-            take_away(source, &self.mark).await?;
+            delete_mark(source, &self.mark).await?;
         }
         Ok(())
     }
 
-    /// Where the source is: everything that was seen on it before is within.
+    /// The source's position, which includes everything that was read on it before.
     ///
     /// # Errors
     /// [`BulkError::Session`]
@@ -277,11 +283,12 @@ impl SyncWaiter {
             }
             SyncMethod::Mark => {
                 if self.number == 0 {
-                    // For as long as the connection lasts: nobody else takes the mark for one that was left.
+                    // Held as long as the connection lasts, so that no other check takes the mark for an
+                    // orphaned one.
                     let lock = literal(&format!("{LOCK}{}", self.mark));
                     let answer = source.query(&format!("SELECT GET_LOCK({lock}, {LOCK_SECONDS})")).await?;
                     if answer.scalar() != Some("1") {
-                        let reason = format!("GET_LOCK({lock}) gives {:?}, not 1", answer.scalar());
+                        let reason = format!("GET_LOCK({lock}) returned {:?} instead of 1", answer.scalar());
                         let doing = "taking the lock of the check's mark";
                         return Err(SessionError::UnexpectedResult { doing, reason }.into());
                     }
@@ -298,10 +305,11 @@ impl SyncWaiter {
         }
     }
 
-    /// Waits until the target has a position. What it waits for stands in the progress.
+    /// Waits until the target reaches a position. The progress shows what it waits for.
     ///
     /// # Errors
-    /// [`BulkError::TargetBehind`] if that takes too long; [`BulkError::SyncUnknown`] if the target cannot wait for it;
+    /// [`BulkError::TargetBehind`] after a time-out; [`BulkError::SyncUnknown`] if the target cannot wait for
+    /// it;
     /// [`BulkError::Session`].
     pub async fn wait(
         &mut self,
@@ -329,14 +337,17 @@ impl SyncWaiter {
                 poll = (poll * 2).min(MARK_POLL[1]);
             }
             if told.is_none() && begun.elapsed() >= Duration::from_secs(1) {
-                told = Some(progress.waits(format!("{} is not yet where the source was", target.endpoint())));
+                told = Some(
+                    progress
+                        .waits(format!("{} has not reached the source's position yet", target.endpoint())),
+                );
             }
         }
         self.reached = Some(position);
         Ok(())
     }
 
-    /// What the target lacks of a position, if it lacks something.
+    /// What the target lacks of a position; `None` if it has reached it.
     async fn missing(
         &self,
         target: &mut Connection,
@@ -353,14 +364,14 @@ impl SyncWaiter {
     }
 }
 
-/// Whether the target has a position; waits a little for GTIDs.
+/// Whether the target has reached a position; waits briefly for GTIDs.
 async fn has(target: &mut Connection, position: &SyncPosition) -> Result<bool, BulkError> {
     match position {
         SyncPosition::None => Ok(true),
-        // Everybody has them all, whatever the rows are.
+        // Every server has an empty set, whatever its rows are.
         SyncPosition::Gtids(gtids) if gtids.is_empty() => Err(BulkError::SyncUnknown {
             target: target.endpoint().into(),
-            reason: "the source has no GTID yet that could be waited for".into(),
+            reason: "the source has no GTID yet to wait for".into(),
         }),
         SyncPosition::Gtids(gtids) => {
             let function = match target.server().flavour {
@@ -384,7 +395,7 @@ async fn has(target: &mut Connection, position: &SyncPosition) -> Result<bool, B
                 Ok(answer) => {
                     Ok(answer.first().and_then(|row| row.get_u64(0)).is_some_and(|found| found >= *number))
                 }
-                // The table comes with the first mark.
+                // The first mark creates the table.
                 Err(SessionError::Server { error, .. })
                     if [NO_SUCH_TABLE, UNKNOWN_DATABASE].contains(&error.number) =>
                 {

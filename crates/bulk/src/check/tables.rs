@@ -1,4 +1,4 @@
-//! Which tables are compared: those that both sides have.
+//! Finds the tables to compare: those that both sides have.
 
 use std::collections::BTreeSet;
 
@@ -12,19 +12,20 @@ use crate::error::BulkError;
 use crate::schema::{self, Selection, TableName, VisibilityScope};
 use crate::sql::{literals, qualified};
 
-/// What there is on both sides.
+/// The tables of both sides.
 pub(super) struct Found {
     /// Tables that can be compared.
     pub(super) pairs: Vec<TablePair>,
-    /// Tables of one side, and what keeps others from being compared wholly.
+    /// Tables of one side only, and what prevents a complete comparison of others.
     pub(super) findings: Vec<TableFinding>,
 }
 
-/// Finds the tables of a selection. The target is asked when it has what the source had, and what only one of them seems to have
-/// is looked for once more: tables come and go meanwhile.
+/// Finds the selected tables. The target is listed when it has what the source had. Tables that only one side
+/// seems to have are looked up again, since tables may be created and dropped meanwhile.
 ///
 /// # Errors
-/// [`BulkError::NotFound`] if something selected is not on the source; [`BulkError::TargetBehind`]; [`BulkError::Session`].
+/// [`BulkError::NotFound`] if a selected object is not on the source; [`BulkError::TargetBehind`];
+/// [`BulkError::Session`].
 pub(super) async fn find(comparing: &mut Comparer, selection: &Selection) -> Result<Found, BulkError> {
     let on_source = schema::inventory(&mut comparing.source, selection).await?;
     let is_empty = on_source.is_empty(selection);
@@ -53,10 +54,10 @@ pub(super) async fn find(comparing: &mut Comparer, selection: &Selection) -> Res
             }
             Err(error) => return Err(error),
         };
-        // Dropped since, on either side: there is nothing to compare.
+        // It was dropped since, on one of the sides.
         let Some(mut found) = found else { continue };
         if !found.mismatch.is_empty() {
-            // Changed just now, and the target is behind.
+            // It may have been altered just now, with the target lagging.
             comparing.catch_up().await?;
             found = match pair(&mut comparing.source, &mut comparing.target, name).await? {
                 Some(found) => found,
@@ -70,14 +71,14 @@ pub(super) async fn find(comparing: &mut Comparer, selection: &Selection) -> Res
         pairs.push(pair);
     }
     if pairs.is_empty() && findings.is_empty() && (is_empty || names.is_empty()) {
-        // Nothing is not the same as nothing.
+        // An empty selection must not count as equal.
         let server = comparing.source.endpoint().to_owned();
         return Err(BulkError::NothingSelected { server });
     }
     Ok(Found { pairs, findings })
 }
 
-/// A table on both sides; `None` if one of them does not have it.
+/// A table on both sides; `None` if one side lacks it.
 pub(crate) async fn pair(
     source: &mut Connection,
     target: &mut Connection,
@@ -90,7 +91,8 @@ pub(crate) async fn pair(
     Ok(shapes.map(|(source, target)| TablePair::new(name.clone(), source, target, flavours)))
 }
 
-/// The tables of a server in some databases, which it need not have; in all of its own if all are selected.
+/// The tables of a server in some databases, which may not exist; in all of its own databases if all are
+/// selected.
 async fn tables_of(
     connection: &mut Connection,
     schemas: &[String],
@@ -110,8 +112,8 @@ async fn tables_of(
     Ok(names.filter(|name| selection.wants_table(&name.schema, &name.name)).collect())
 }
 
-/// Whether an error is about the table that was asked for, so that others may be compared all the same: its tablespace is gone, its engine
-/// is not there, its file is damaged, what it consists of is missing.
+/// Whether an error concerns only this table, so that the others can still be compared: a missing tablespace,
+/// a missing engine, a damaged file, a missing base table.
 pub(super) fn is_of_one_table(error: &BulkError) -> bool {
     match error {
         BulkError::Session(SessionError::Server { error, .. }) => match error.number {
@@ -124,34 +126,36 @@ pub(super) fn is_of_one_table(error: &BulkError) -> bool {
     }
 }
 
-/// Errors of a server about one table. All others, such as a full disk, no memory, a limit on time or a cluster that is not ready, meet
-/// the next table as well.
+/// Server errors about a single table. All others, such as a full disk, no memory, a time limit or a cluster
+/// that is not ready, would affect the next table as well.
 const OF_ONE_TABLE: [&[u16]; 5] = [
-    // Its files are not there, damaged, of another version, or encrypted by a key that is not there.
+    // Its files are missing, damaged, of another version, or encrypted with a missing key.
     &[1016, 1017, 1033, 1034, 1035, 1194, 1195, 1459, 1707, 1712, 1808, 1812, 1814, 1815, 1877, 1932, 3185],
-    // It is not there, its columns or keys have changed, what it consists of is missing or differs, its engine is not there.
+    // The table does not exist, its columns or keys have changed, its parts are missing or differ, its engine
+    // is missing.
     &[1054, 1072, 1146, 1168, 1176, 1286, 1356, 1412],
     // No privilege for it or for a column.
     &[1142, 1143],
     // What it reads from elsewhere: FEDERATED, CONNECT, SPIDER.
     &[1296, 1429, 1430, 1431, 1432],
-    // A value in it: no text of its character set, too long for a packet, out of range, no JSON.
+    // A value in it: invalid in its character set, too long for a packet, out of range, invalid JSON.
     &[1300, 1301, 1690, 3140, 3141, 3144],
 ];
 
 /// `ER_GET_ERRNO`: the message has the engine's number.
 const GOT_ERROR_OF_ENGINE: u16 = 1030;
 
-/// Of the engines' own errors (`my_base.h`) those about one table: crashed, of an older version, not there, its index or tablespace
-/// damaged or missing, and MariaDB's about a table that its key does not decrypt.
+/// Engine errors (`my_base.h`) about a single table: crashed, of an older version, missing, with a damaged or
+/// missing index or tablespace; and MariaDB's error for a table that its key does not decrypt.
 const OF_ONE_TABLE_IN_ENGINE: [u32; 12] = [126, 127, 130, 132, 134, 144, 145, 155, 164, 180, 192, 194];
 
-/// The first number of `Got error 194 "Tablespace is missing for a table" from storage engine InnoDB`, in any language.
+/// The first number of `Got error 194 "Tablespace is missing for a table" from storage engine InnoDB`, in any
+/// language.
 fn engine_error(message: &str) -> Option<u32> {
     message.split(|letter: char| !letter.is_ascii_digit()).find(|digits| !digits.is_empty())?.parse().ok()
 }
 
-/// What is said about a table that a server does not read.
+/// The finding for a table that a server cannot read.
 pub(super) async fn unreadable(
     source: &mut Connection,
     target: &mut Connection,
@@ -159,7 +163,7 @@ pub(super) async fn unreadable(
     error: &BulkError,
 ) -> TableFinding {
     let sql = format!("SELECT 1 FROM {} LIMIT 1", qualified(&name.schema, &name.name));
-    let mut side = "while both sides are compared";
+    let mut side = "while comparing both sides";
     for (connection, is) in [(source, "on the source"), (target, "on the target")] {
         if connection.query(&sql).await.is_err() {
             side = is;
@@ -186,14 +190,15 @@ mod tests {
     }
 
     #[test]
-    fn only_errors_of_one_table_give_up_one_table() {
+    fn only_errors_of_one_table_skip_one_table() {
         for number in [
             1016, 1017, 1033, 1034, 1035, 1142, 1143, 1146, 1168, 1194, 1195, 1286, 1356, 1812, 1814, 1815,
             1932,
         ] {
             assert!(is_of_one_table(number, ""), "{number}");
         }
-        // A server that goes away, a full disk, no memory, no privilege, a cluster that is not ready, read-only, a time-out.
+        // A server that shuts down, a full disk, no memory, no privilege, a cluster that is not ready,
+        // read-only, a time-out.
         for number in
             [1021, 1028, 1037, 1041, 1044, 1047, 1049, 1053, 1064, 1114, 1135, 1227, 1290, 1836, 1969, 3024]
         {

@@ -1,15 +1,15 @@
-//! Values of the source as literals that the target stores as the same values.
+//! Writes the source's values as literals that the target stores as the same values.
 
 use crate::check::rendering::LiteralKind;
 
-/// A value as a literal; `None` if it is not of its kind.
+/// A value as a literal; `None` if it does not fit its kind.
 pub(super) fn value_literal(kind: &LiteralKind, value: Option<&[u8]>) -> Option<String> {
     let Some(value) = value else { return Some("NULL".to_owned()) };
     let text = || str::from_utf8(value).ok().filter(|text| !text.is_empty());
     let only = |allowed: fn(u8) -> bool| text().filter(|text| text.bytes().all(allowed));
     Some(match kind {
         LiteralKind::Number => only(|byte| byte.is_ascii_digit() || b".-".contains(&byte))?.to_owned(),
-        // The number 0 is stored as well, but with a warning, as what is cut is.
+        // The number 0 would be stored as well, but with a warning like that for a truncated value.
         LiteralKind::Member { zero } if value == b"0" => format!("'{zero}'"),
         LiteralKind::Member { .. } => only(|byte| byte.is_ascii_digit())?.to_owned(),
         LiteralKind::Real => {
@@ -27,7 +27,8 @@ pub(super) fn value_literal(kind: &LiteralKind, value: Option<&[u8]>) -> Option<
     })
 }
 
-/// The character set to name the bytes of a text by: the same bytes are the same text in all of UTF-8, but MySQL warns of the old names.
+/// The introducer for the bytes of a text. The same bytes are the same text in all variants of UTF-8, but
+/// MySQL warns about the old names.
 fn introduced(charset: &str) -> &str {
     if ["utf8", "utf8mb3", "ascii"].contains(&charset) { "utf8mb4" } else { charset }
 }
@@ -47,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_literals_and_nothing_else() {
+    fn values_become_plain_literals() {
         let literal = |kind: &LiteralKind, value: &str| value_literal(kind, Some(value.as_bytes()));
         assert_eq!(value_literal(&LiteralKind::Bytes, None).unwrap(), "NULL");
         assert_eq!(literal(&LiteralKind::Bytes, "").unwrap(), "X''");

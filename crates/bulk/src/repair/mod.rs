@@ -1,7 +1,7 @@
-//! Writes what differs on the target as it is on the source, row by row, while both are written to; then compares those rows
-//! again.
+//! Repairs rows of the target that differ from the source, one by one and while both are written to; then
+//! compares those rows again.
 //!
-//! - [`row_repairer`]: one row; [`literals`]: its values as they are written.
+//! - [`row_repairer`]: one row; [`literals`]: its values as literals.
 
 mod literals;
 mod row_repairer;
@@ -25,29 +25,29 @@ use crate::sql::literal;
 use crate::throttle::Throttle;
 use row_repairer::{RepairAttempt, RowRepairer};
 
-/// How often rows are tried whose repair may need that of others, after the last time that this helped one.
+/// How many passes retry rows whose repair may depend on other rows, after the last pass that repaired one.
 const PASSES: usize = 4;
 
 /// How to repair.
 #[derive(Debug, Clone)]
 pub struct RepairOptions {
-    /// What to compare, and how. With a state that holds a finished or interrupted check, and
-    /// [`RepairOptions::from_state`], its differences are repaired and nothing is compared first.
+    /// What to compare, and how. With a state of a finished or interrupted check and
+    /// [`RepairOptions::from_state`], its differences are repaired without a new comparison.
     pub check: CheckOptions,
-    /// Take the differences out of the state, of the tables that are selected.
+    /// Takes the differences of the selected tables from the state.
     pub from_state: bool,
-    /// Only say what would be done.
+    /// Only reports what would be done.
     pub dry_run: bool,
-    /// Have the target log what is written, for servers that replicate from it.
+    /// Whether the target logs the repair in its binlog, for its replicas.
     pub log_to_binlog: bool,
-    /// Repair tables with triggers too, and let these act.
+    /// Whether to repair tables with triggers, which then fire.
     pub fire_triggers: bool,
-    /// How long to wait for a row's lock on the target, in whole seconds.
+    /// Maximum wait for a row lock on the target, in whole seconds.
     pub lock_wait_max: Duration,
 }
 
 impl RepairOptions {
-    /// Options with defaults: what is written is in no binlog, no trigger acts, and locks are waited for 5 s.
+    /// Default options: no binlog, no triggers, and 5 s wait for locks.
     pub fn new(check: CheckOptions) -> Self {
         Self {
             check,
@@ -60,14 +60,14 @@ impl RepairOptions {
     }
 }
 
-/// What is done to a row of the target.
+/// A change of a row on the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RepairAction {
-    /// It is not there and comes.
+    /// The target lacks the row: insert it.
     Insert,
-    /// It gets the source's values.
+    /// The values differ: set those of the source.
     Update,
-    /// The source does not have it, and it goes.
+    /// The source lacks the row: delete it.
     Delete,
 }
 
@@ -82,32 +82,32 @@ impl RepairAction {
     }
 }
 
-/// What became of a difference.
+/// The outcome for a difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RepairOutcome {
-    /// This was done, and the row is the same now; or would be done, in a dry run.
+    /// The row was changed in this way and is equal now; in a dry run, it would be.
     Done(RepairAction),
-    /// The row was the same already when it came to it.
+    /// The row was already equal.
     Same,
-    /// It differs still, and why.
+    /// It still differs, for this reason.
     Remains(String),
 }
 
-/// What was done.
+/// The result of a repair.
 #[derive(Debug, Clone, Default)]
 pub struct RepairReport {
-    /// Each difference and what became of it.
+    /// Each difference and its outcome.
     pub rows: Vec<(RowDifference, RepairOutcome)>,
-    /// What there is about whole tables, which is not repaired.
+    /// Results about whole tables, which are not repaired.
     pub findings: Vec<TableFinding>,
-    /// The check whose state it took the differences from did not finish: what it had not compared is not known.
+    /// Whether the check whose state was used did not finish, so that some rows were not compared.
     pub unfinished: bool,
-    /// How long all of it took.
+    /// How long the repair took.
     pub elapsed: Duration,
 }
 
 impl RepairReport {
-    /// Whether nothing is left that differs, as far as it was known.
+    /// Whether no known difference remains.
     pub fn is_equal(&self) -> bool {
         self.findings.is_empty()
             && !self.unfinished
@@ -115,11 +115,11 @@ impl RepairReport {
     }
 }
 
-/// Repairs. What it has done when it fails, is cancelled or is killed, is done: each row is written in a transaction of its
-/// own.
+/// Repairs the target. Each row has its own transaction, so what was done remains when the repair fails, is
+/// cancelled or is killed.
 ///
 /// # Errors
-/// As [`check::check`]; [`BulkError::RepairDenied`] if the target does not let this user write.
+/// As [`check::check`]; [`BulkError::RepairDenied`] if the target does not let the account write.
 pub async fn repair(
     options: &RepairOptions,
     throttle: Throttle,
@@ -156,24 +156,24 @@ pub async fn repair(
         () = cancel.cancelled() => Err(BulkError::InterruptedWithoutState),
     };
     if rows.is_err() {
-        check::take_marks_away(&options.check, &marks).await;
+        check::delete_marks(&options.check, &marks).await;
     }
     Ok(RepairReport { rows: rows?, findings, unfinished, elapsed: begun.elapsed() })
 }
 
-/// Rows that are written must be the source's own: no default, no cascade and no check comes between.
+/// Rows must be written exactly as on the source: without defaults, cascades and constraint checks.
 async fn set_up(target: &mut Connection, options: &RepairOptions) -> Result<(), BulkError> {
     if options.dry_run {
         return Ok(());
     }
     let lock_wait_seconds = options.lock_wait_max.as_secs().max(1);
-    // Rows of other tables that a key refers to are compared and repaired by themselves.
+    // Rows that a foreign key refers to are compared and repaired on their own.
     let sql = format!(
         "SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES', foreign_key_checks = 0, \
          innodb_lock_wait_timeout = {lock_wait_seconds}"
     );
-    // Transactions are REPEATABLE READ, as the connection was made: gaps are locked, so that a row that is not there cannot come
-    // meanwhile.
+    // Transactions are REPEATABLE READ, as set when the connection was opened. They lock gaps, so that a
+    // missing row cannot be inserted meanwhile.
     target.execute(&sql).await?;
     load::target_session::carry_violations(target).await?;
     if options.log_to_binlog {
@@ -193,7 +193,7 @@ async fn set_up(target: &mut Connection, options: &RepairOptions) -> Result<(), 
     }
 }
 
-/// In each table first what must go, so that unique keys are free, then what changes, then what comes.
+/// For each table first deletes, which free unique keys, then updates, then inserts.
 fn by_table(differences: Vec<RowDifference>) -> BTreeMap<TableName, Vec<RowDifference>> {
     let mut tables: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for difference in differences {
@@ -220,13 +220,13 @@ async fn table(
         Ok(differences.iter().cloned().map(|row| (row, RepairOutcome::Remains(reason.into()))).collect())
     };
     let Some(pair) = check::tables::pair(&mut comparing.source, &mut comparing.target, name).await? else {
-        return remain("the table is gone");
+        return remain("the table does not exist any more");
     };
     if !pair.mismatch.is_empty() {
-        return remain("the columns of the table are not the same on both sides");
+        return remain("the table has different columns on the two sides");
     }
     if !pair.shape(PairSide::Target).is_transactional() {
-        // Nothing could be locked while the source is asked again, nor taken back.
+        // Without transactions, the row cannot be locked while the source is read again, nor rolled back.
         return remain("the table's engine on the target has no transactions");
     }
     if !options.fire_triggers
@@ -247,7 +247,9 @@ async fn table(
                 continue;
             };
             let attempt = match difference.key.is_empty() {
-                true => RepairAttempt::Impossible("no key tells the row from others".into()),
+                true => {
+                    RepairAttempt::Impossible("the table has no unique key that identifies the row".into())
+                }
                 false => rows.try_row(&difference.key).await?,
             };
             match attempt {
@@ -257,7 +259,7 @@ async fn table(
             }
             *slot = Some(attempt);
         }
-        // Where each row waits for the unique value of the next one, only the last can be written first.
+        // If each row waits for the unique value of the next one, only the last can be written first.
         again.reverse();
         open = again;
     }
@@ -269,7 +271,7 @@ async fn table(
                 RepairOutcome::Remains(reason)
             }
             Some(RepairAttempt::Done(action)) if differs == options.dry_run => RepairOutcome::Done(action),
-            _ if differs => RepairOutcome::Remains("it differs again, or still".into()),
+            _ if differs => RepairOutcome::Remains("it still differs".into()),
             _ => RepairOutcome::Same,
         }
     };
@@ -278,7 +280,7 @@ async fn table(
     Ok(differences.into_iter().zip(outcomes).collect())
 }
 
-/// What still differs.
+/// The rows that still differ.
 async fn look_again(
     pair: &TablePair,
     comparing: &mut Comparer,
@@ -293,11 +295,12 @@ async fn look_again(
     Ok(still)
 }
 
-/// Why triggers of a table may act, unless it has none. Who may not see them is shown an empty list.
+/// Why triggers of a table may fire; `None` if it has none. An account without the privilege gets an empty
+/// list.
 async fn may_fire(connection: &mut Connection, name: &TableName) -> Result<Option<&'static str>, BulkError> {
     if !Granted::read(connection).await?.on_table("TRIGGER", &name.schema, &name.name) {
         return Ok(Some(
-            "whether the table has triggers on the target, which would act, is not shown to a user without TRIGGER: grant it, \
+            "the account lacks TRIGGER, so it cannot see whether the table has triggers that would fire on the target: grant it, \
              or see --fire-triggers",
         ));
     }
@@ -307,5 +310,5 @@ async fn may_fire(connection: &mut Connection, name: &TableName) -> Result<Optio
         literal(&name.name)
     );
     let has_none = connection.query(&sql).await?.scalar() == Some("0");
-    Ok((!has_none).then_some("the table has triggers on the target, which would act: see --fire-triggers"))
+    Ok((!has_none).then_some("the table has triggers that would fire on the target: see --fire-triggers"))
 }

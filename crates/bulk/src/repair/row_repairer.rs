@@ -1,8 +1,8 @@
-//! Makes one row of the target what it is on the source, whatever is written meanwhile.
+//! Makes a row of the target equal to that of the source, whatever is written meanwhile.
 //!
-//! The row's version is read on the source; when the target has what the source had then, its row (or the gap where it would
-//! be) is locked there; and if the source still has the same version, it is written. A change that the source makes from then
-//! on waits for the lock on the target, and comes behind.
+//! It reads the row's version on the source. When the target has what the source had then, it locks the
+//! target's row, or the gap for it. If the source still has the same version, the row is written. A later
+//! change on the source waits for the lock on the target, and is applied afterwards.
 
 use tailwater_session::{Connection, OkInfo, Row, ServerError, SessionError};
 use tailwater_wire::Flavour;
@@ -16,23 +16,23 @@ use crate::chunker::range::KeyLiteral;
 use crate::error::BulkError;
 use crate::sql::{qualified, quoted};
 
-/// What became of a row.
+/// The outcome for a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RepairAttempt {
-    /// This was done, or is to be done.
+    /// Changed in this way, or to be changed in a dry run.
     Done(RepairAction),
-    /// Nothing is to be done.
+    /// Nothing to change.
     Same,
-    /// Not now, but maybe later.
+    /// Not possible now; try again later.
     Again(String),
-    /// It cannot be done.
+    /// Not possible.
     Impossible(String),
 }
 
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
 const DEADLOCK: u16 = 1213;
 const DUPLICATE_KEY: u16 = 1062;
-/// MySQL's warnings of names like `utf8mb3`, which a key's literal has.
+/// MySQL's warnings about names like `utf8mb3`, which may occur in the literal of a key.
 const OF_OLD_NAMES: [u64; 3] = [1287, 3719, 3778];
 const READ_ONLY: [u16; 2] = [1290, 1836];
 const DENIED: [u16; 3] = [1142, 1143, 1227];
@@ -44,19 +44,19 @@ type Literals = Option<Vec<String>>;
 pub(super) struct RowRepairer<'a> {
     pub(super) pair: &'a TablePair,
     pub(super) comparing: &'a mut Comparer,
-    /// Nothing is written or locked.
+    /// Whether to write and lock nothing.
     pub(super) dry_run: bool,
 }
 
 impl RowRepairer<'_> {
-    /// Tries one row.
+    /// Tries to repair one row.
     ///
     /// # Errors
-    /// [`BulkError::RepairDenied`] if no row could be; [`BulkError::TargetBehind`], [`BulkError::Session`] if a connection
-    /// breaks.
+    /// [`BulkError::RepairDenied`] if no row can be repaired; [`BulkError::TargetBehind`],
+    /// [`BulkError::Session`] if a connection breaks.
     pub(super) async fn try_row(&mut self, key: &[KeyLiteral]) -> Result<RepairAttempt, BulkError> {
         let Some(wanted) = self.on_source(key).await? else {
-            return Ok(RepairAttempt::Impossible("a value of it cannot be written as a literal".into()));
+            return Ok(RepairAttempt::Impossible("one of its values cannot be written as a literal".into()));
         };
         self.comparing.catch_up().await?;
         if self.dry_run {
@@ -74,7 +74,7 @@ impl RowRepairer<'_> {
         }
     }
 
-    /// The row as literals; `None` outside if it cannot be.
+    /// The source's row as literals; the outer `None` if a value has no literal.
     async fn on_source(&mut self, key: &[KeyLiteral]) -> Result<Option<Literals>, BulkError> {
         let columns: Vec<_> =
             self.pair.columns.iter().map(|column| column.source.expression.as_str()).collect();
@@ -86,7 +86,8 @@ impl RowRepairer<'_> {
         Ok(literals.collect::<Option<Vec<_>>>().map(Some))
     }
 
-    /// What is there now, written as [`RowRepairer::on_source`] does: a server may warn of a value that it stores as it is.
+    /// The current row of the target, as [`RowRepairer::on_source`] writes it. A server may warn about a
+    /// value that it stores unchanged.
     async fn on_target(&mut self, key: &[KeyLiteral]) -> Result<Literals, BulkError> {
         let columns: Vec<_> =
             self.pair.columns.iter().map(|column| column.target.expression.as_str()).collect();
@@ -121,7 +122,7 @@ impl RowRepairer<'_> {
         let there = self.is_on_target(key, " FOR UPDATE").await?;
         if self.on_source(key).await? != Some(wanted.clone()) {
             self.comparing.target.execute("ROLLBACK").await?;
-            return Ok(RepairAttempt::Again("it changes on the source".into()));
+            return Ok(RepairAttempt::Again("it is changing on the source".into()));
         }
         let Some(action) = action(wanted.is_some(), there) else {
             self.comparing.target.execute("ROLLBACK").await?;
@@ -147,7 +148,7 @@ impl RowRepairer<'_> {
     fn statement(&self, action: RepairAction, key: &[KeyLiteral], values: &[String]) -> String {
         let table = qualified(&self.pair.name.schema, &self.pair.name.name);
         let shape = self.pair.shape(PairSide::Target);
-        // The target's own spelling.
+        // The target's spelling of the column names.
         let names = self.pair.columns.iter().map(|column| {
             let mut own = shape.columns.iter();
             let own = own.find(|own| own.name.eq_ignore_ascii_case(&column.name));
@@ -178,11 +179,11 @@ fn action(on_source: bool, on_target: bool) -> Option<RepairAction> {
     }
 }
 
-/// What a refused statement means.
+/// The outcome of a refused statement.
 fn refused(target: &Connection, error: ServerError) -> Result<RepairAttempt, BulkError> {
     match error.number {
         LOCK_WAIT_TIMEOUT | DEADLOCK => Ok(RepairAttempt::Again("it is locked on the target".into())),
-        // Another row may have to go first.
+        // Another row may have to be repaired first.
         DUPLICATE_KEY => {
             Ok(RepairAttempt::Again(format!("another row of the target has its unique key: {error}")))
         }
@@ -191,7 +192,7 @@ fn refused(target: &Connection, error: ServerError) -> Result<RepairAttempt, Bul
             advice: match (READ_ONLY.contains(&number), target.server().flavour) {
                 (false, _) => "grant it SELECT, INSERT, UPDATE and DELETE on the tables",
                 (true, Flavour::MySql) => {
-                    "grant it CONNECTION_ADMIN, which may write under read_only; under super_read_only nobody may"
+                    "grant it CONNECTION_ADMIN, which may write under read_only; under super_read_only no account may"
                 }
                 (true, Flavour::MariaDb) => "grant it READ ONLY ADMIN",
             },
@@ -201,7 +202,7 @@ fn refused(target: &Connection, error: ServerError) -> Result<RepairAttempt, Bul
     }
 }
 
-/// The first thing that the target had to change to store the row; notes do not count, nor what it thinks of the statement.
+/// The first warning about a changed value. Notes and warnings about the statement itself do not count.
 async fn warning(target: &mut Connection, done: &OkInfo) -> Result<Option<String>, BulkError> {
     if done.warnings == 0 {
         return Ok(None);
@@ -211,7 +212,7 @@ async fn warning(target: &mut Connection, done: &OkInfo) -> Result<Option<String
         row.get_str(0) == Some("Note") || row.get_u64(1).is_some_and(|number| OF_OLD_NAMES.contains(&number))
     };
     if warnings.rows.len() < usize::from(done.warnings) {
-        return Ok(Some("it warns of more than it shows (max_error_count)".to_owned()));
+        return Ok(Some("the server reports more warnings than it shows (max_error_count)".to_owned()));
     }
     let serious = warnings.rows.iter().find(|row| !is_harmless(row));
     Ok(serious.map(|row| public_text(&row.get(2).map(String::from_utf8_lossy).unwrap_or_default())))
