@@ -75,7 +75,7 @@ async fn replicas_and_threads_and_queries_hold(kind: ServerKind) -> Result<()> {
     servers.source.sql("UPDATE gauge.g SET n = 0.5").await?;
     until(&throttle, Some("the throttle query is 0.5, more than 0")).await?;
     servers.source.sql("UPDATE gauge.g SET n = NULL").await?;
-    until(&throttle, Some("it gave no value")).await?;
+    until(&throttle, Some("the query returned no value")).await?;
     servers.source.sql("DROP TABLE gauge.g").await?;
     until(&throttle, Some("cannot be read")).await?;
     Ok(())
@@ -136,7 +136,7 @@ async fn a_server_that_is_none_or_no_replica_holds() -> Result<()> {
     }
     let server = shared(kind).await?;
     let alone = ThrottleRules { replicas: vec![server.connect_options()], ..rules() };
-    until(&Throttle::start(alone, server.connect_options()), Some("it is no replica")).await?;
+    until(&Throttle::start(alone, server.connect_options()), Some("the server is not a replica")).await?;
     let nobody = ConnectOptions { user: "nobody".into(), ..server.connect_options() };
     let denied = ThrottleRules { replicas: vec![nobody], ..rules() };
     until(&Throttle::start(denied, server.connect_options()), Some("cannot be read")).await

@@ -1,4 +1,5 @@
-//! Has a MySQL server clone another: all its InnoDB data, its accounts, and where it stands in the donor's history.
+//! Lets a MySQL server clone another one: all InnoDB data, all accounts, and the position in the donor's
+//! history.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -17,78 +18,81 @@ use crate::error::BulkError;
 use crate::progress::BulkProgress;
 use crate::sql::{literal, literals};
 
-/// The recipient has everything, and nobody starts it again but a person.
+/// The recipient has all data, but nothing restarts it automatically.
 const RESTART_FAILED: u16 = 3707;
-/// Databases that every server has; `tailwater` holds what belongs to the server's old data.
+/// Databases that every server has; `tailwater` belongs to the server's old data.
 const SYSTEM_SCHEMAS: [&str; 4] = ["mysql", "sys", "information_schema", "performance_schema"];
-/// A server takes part in one copy at a time; of a donor, the recipient repeats the number in its message.
+/// A server takes part in one clone operation at a time. For a busy donor, the recipient repeats the error
+/// number in its message.
 const BUSY: u16 = 3634;
-/// So long is waited for a copy to end that was just given up.
+/// Maximum wait for the end of a clone operation that was just cancelled.
 const BUSY_MAX: Duration = Duration::from_secs(10);
-/// Names in one message.
+/// Maximum number of names in a message.
 const NAMED_MAX: usize = 5;
-/// How often it is looked how far the recipient is, and whether it is back.
+/// How often to poll the progress of the recipient, and whether it has restarted.
 const LOOK: Duration = Duration::from_millis(500);
-/// How often the recipient is told to give up, [`LOOK`] apart.
+/// How often to send KILL to the recipient, [`LOOK`] apart.
 const KILLS_MAX: u32 = 20;
 
-/// Which server is to become a copy of which.
+/// The donor and the recipient of a clone.
 #[derive(Debug, Clone)]
 pub struct CloneOptions {
-    /// The server that is copied. The recipient logs in to it with this user and password, over TCP.
+    /// The server to copy. The recipient logs in to it with this user and password, over TCP.
     pub donor: ConnectOptions,
-    /// The server that becomes the copy: all that it has is replaced, its accounts too.
+    /// The server that becomes the copy: all its data is replaced, including its accounts.
     pub recipient: ConnectOptions,
-    /// Where the recipient finds the donor; as `donor` says if absent, or, if that is a socket, at 127.0.0.1.
+    /// The donor's address for the recipient; if absent, that of `donor`, or 127.0.0.1 if that is a socket.
     pub donor_address: Option<(String, u16)>,
-    /// How long to wait for the recipient when it restarts with its new data.
+    /// How long to wait for the recipient to restart with its new data.
     pub restart_wait_max: Duration,
 }
 
-/// What is to be done, and that it can be.
+/// The plan of a possible clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClonePlan {
     /// The donor's version.
     pub version: String,
-    /// Where the recipient will look for the donor.
+    /// The donor's address for the recipient.
     pub donor_address: (String, u16),
-    /// About how much there is to copy, in bytes.
+    /// Estimated size in bytes.
     pub bytes_estimate: u64,
 }
 
-/// What was done.
+/// The result of a clone.
 #[derive(Debug, Clone)]
 pub struct CloneReport {
-    /// Where the data stands.
+    /// The position of the data.
     pub point: BinaryCopyPosition,
-    /// What was copied, in bytes.
+    /// Copied bytes.
     pub bytes: u64,
-    /// How long it took, the recipient's restart included.
+    /// How long it took, including the recipient's restart.
     pub elapsed: Duration,
 }
 
-/// Connections to both, and the plan.
+/// Connections to both servers, and the plan.
 struct Prepared {
     recipient: Connection,
     plan: ClonePlan,
 }
 
-/// Looks whether the one can be cloned into the other, and says what would be done. Nothing is changed.
+/// Checks whether the donor can be cloned to the recipient, and returns the plan. Changes nothing.
 ///
 /// # Errors
-/// [`BulkError::BinaryUnsupported`] with why not; [`BulkError::Session`], also if a user lacks a right.
+/// [`BulkError::BinaryUnsupported`] with the reason; [`BulkError::Session`], also if an account lacks a
+/// privilege.
 pub async fn plan(options: &CloneOptions) -> Result<ClonePlan, BulkError> {
     let Prepared { recipient, plan } = prepare(options).await?;
     recipient.close().await;
     Ok(plan)
 }
 
-/// Clones, and waits until the recipient is back with its new data.
+/// Clones, and waits until the recipient has restarted with its new data.
 ///
 /// # Errors
-/// [`BulkError::BinaryUnsupported`] before anything is changed; [`BulkError::BinaryFailed`] if the recipient gives up, which
-/// may leave it without data; [`BulkError::BinaryInterrupted`] if it was told to stop: then the recipient is told, too;
-/// [`BulkError::RecipientDown`] if it has everything and does not come back, or that is not waited for.
+/// [`BulkError::BinaryUnsupported`] before any change; [`BulkError::BinaryFailed`] if the recipient fails,
+/// which may leave it without data; [`BulkError::BinaryInterrupted`] if cancelled, which cancels the
+/// operation on the recipient, too; [`BulkError::RecipientDown`] if it has all data and does not restart in
+/// time.
 pub async fn clone(
     options: &CloneOptions,
     progress: &Arc<BulkProgress>,
@@ -102,7 +106,7 @@ pub async fn clone(
     recipient.execute(&valid).await?;
     let id = recipient.server().connection_id;
     let donor = &options.donor;
-    // The password stands in no log of the server's, and in no message: errors of CLONE do not repeat it.
+    // The server writes the password to no log, and errors of CLONE do not repeat it.
     let sql = format!(
         "CLONE INSTANCE FROM {}@{}:{port} IDENTIFIED BY {}",
         literal(&donor.user),
@@ -119,19 +123,19 @@ pub async fn clone(
     };
     let cut = || BulkError::BinaryInterrupted {
         left: format!(
-            "{} was told to give the copy up, and keeps nothing of it: run the same again",
+            "the clone was cancelled on {}, which keeps nothing of it: run the same command again",
             options.recipient.endpoint
         ),
     };
     let silent = || BulkError::BinaryInterrupted {
         left: format!(
-            "{} was told to give the copy up, and has not answered: performance_schema.clone_status there tells whether \
+            "the clone was cancelled on {}, which has not answered: performance_schema.clone_status there shows whether \
              it still copies",
             options.recipient.endpoint
         ),
     };
     match cloned.ok_or_else(silent)? {
-        // A supervised server restarts at once, and the connection breaks.
+        // A supervised server restarts immediately, which breaks the connection.
         Ok(()) => {}
         Err(SessionError::Server { error, .. }) if error.number != RESTART_FAILED && stop.is_cancelled() => {
             return Err(cut());
@@ -140,11 +144,13 @@ pub async fn clone(
             return Err(BulkError::BinaryFailed {
                 what: "the recipient's CLONE INSTANCE".into(),
                 reason: error.to_string(),
-                left: "what it had before it began is gone, but for a failure at the very start".into(),
+                left: "its former data is lost, unless it failed at the very start".into(),
             });
         }
         Err(SessionError::Server { .. }) => {
-            info!("the recipient has everything and shuts down: start it again, if nothing else does");
+            info!(
+                "the recipient has all data and shuts down: start it, unless something restarts it automatically"
+            );
         }
         Err(error) => debug!(%error, "the recipient restarts"),
     }
@@ -161,13 +167,14 @@ pub async fn clone(
     Ok(CloneReport { point, bytes, elapsed: begun.elapsed() })
 }
 
-/// Runs the statement, again if a copy that was given up has not ended yet. The recipient had no databases to lose.
+/// Runs the statement, and repeats it while a cancelled operation has not ended yet. The recipient had no
+/// databases to lose.
 async fn execute_when_free(recipient: &mut Connection, sql: &str) -> Result<(), SessionError> {
     let begun = Instant::now();
     loop {
         match recipient.execute(sql).await {
             Err(SessionError::Server { error, .. }) if is_busy(&error) && begun.elapsed() < BUSY_MAX => {
-                debug!(%error, "waits for another copy to end");
+                debug!(%error, "waiting for another clone operation to end");
                 tokio::time::sleep(LOOK).await;
             }
             executed => return executed.map(drop),
@@ -186,14 +193,14 @@ async fn prepare(options: &CloneOptions) -> Result<Prepared, BulkError> {
     for connection in [&donor, &recipient] {
         if connection.server().flavour != Flavour::MySql {
             let reason = format!(
-                "{} is no MySQL server; MariaDB's way is mariadb-backup, into a folder",
+                "{} is not a MySQL server; for MariaDB, --binary runs mariadb-backup into a folder",
                 connection.endpoint()
             );
             return Err(BulkError::BinaryUnsupported { reason });
         }
     }
     check_grants(&mut donor, Purpose::Donate).await?;
-    super::not_fed(&mut donor).await?;
+    super::refuse_channel_target(&mut donor).await?;
     check_grants(&mut recipient, Purpose::Clone).await?;
     let versions =
         [text(&mut donor, "SELECT VERSION()").await?, text(&mut recipient, "SELECT VERSION()").await?];
@@ -202,7 +209,7 @@ async fn prepare(options: &CloneOptions) -> Result<Prepared, BulkError> {
     let uuid = "SELECT @@server_uuid";
     if text(&mut donor, uuid).await? == text(&mut recipient, uuid).await? {
         let reason =
-            "donor and recipient are the same server, or one was copied with its auto.cnf".to_owned();
+            "donor and recipient are the same server, or one is a file copy of the other with the same auto.cnf".to_owned();
         return Err(BulkError::BinaryUnsupported { reason });
     }
     has_plugin(&mut donor).await?;
@@ -217,7 +224,8 @@ async fn prepare(options: &CloneOptions) -> Result<Prepared, BulkError> {
     )
     .await?;
     if let Some(left_out) = left_out {
-        let reason = format!("tables of other engines than InnoDB would be empty in the copy: {left_out}");
+        let reason =
+            format!("only InnoDB tables are cloned, and these would be empty in the copy: {left_out}");
         return Err(BulkError::BinaryUnsupported { reason });
     }
     let there = names(
@@ -227,7 +235,7 @@ async fn prepare(options: &CloneOptions) -> Result<Prepared, BulkError> {
     .await?;
     if let Some(there) = there {
         let reason = format!(
-            "{} is not empty, and cloning drops all that it has: it has the databases {there}; drop them first",
+            "{} is not empty, and cloning drops all its data: it has the databases {there}; drop them first",
             recipient.endpoint()
         );
         return Err(BulkError::BinaryUnsupported { reason });
@@ -241,7 +249,7 @@ async fn prepare(options: &CloneOptions) -> Result<Prepared, BulkError> {
     Ok(Prepared { recipient, plan: ClonePlan { version, donor_address, bytes_estimate } })
 }
 
-/// Where the recipient finds the donor.
+/// The donor's address for the recipient.
 async fn address(options: &CloneOptions, donor: &mut Connection) -> Result<(String, u16), BulkError> {
     if let Some(address) = &options.donor_address {
         return Ok(address.clone());
@@ -250,7 +258,7 @@ async fn address(options: &CloneOptions, donor: &mut Connection) -> Result<(Stri
         Endpoint::Tcp { host, port } => Ok((host.clone(), *port)),
         Endpoint::Unix { .. } => {
             let port = text(donor, "SELECT @@port").await?;
-            let reason = || "the donor is reached by a socket and listens at no port".to_owned();
+            let reason = || "the donor is reached by a socket and does not listen on a port".to_owned();
             let port = port.parse().ok().filter(|port| *port > 0);
             Ok(("127.0.0.1".into(), port.ok_or_else(|| BulkError::BinaryUnsupported { reason: reason() })?))
         }
@@ -273,7 +281,7 @@ async fn text(connection: &mut Connection, sql: &str) -> Result<String, BulkErro
     Ok(connection.query(sql).await?.scalar().unwrap_or_default().to_owned())
 }
 
-/// Some of the names that a statement gives, and how many more there are; `None` if it gives none.
+/// Some of the names that a statement returns, and how many more there are; `None` if it returns none.
 async fn names(connection: &mut Connection, sql: &str) -> Result<Option<String>, BulkError> {
     let answer = connection.query(sql).await?;
     let names: Vec<_> = answer.rows.iter().filter_map(|row| row.get_str(0)).collect();
@@ -285,19 +293,19 @@ async fn names(connection: &mut Connection, sql: &str) -> Result<Option<String>,
     Ok((!names.is_empty()).then_some(shown + &more))
 }
 
-/// Has the recipient give up what `clone_plugin` waits for, and gives its answer: until then it keeps locks on the donor. `None` if it
-/// does not answer.
+/// Cancels what `cloning` waits for on the recipient, and returns its result, since the recipient keeps locks
+/// on the donor until then. `None` if it does not answer.
 async fn give_up<T>(
     recipient: &ConnectOptions,
     id: u32,
     mut cloning: Pin<&mut impl Future<Output = T>>,
 ) -> Option<T> {
     for _ in 0..KILLS_MAX {
-        // One that has everything by then shuts down, and cannot be told.
+        // A recipient that has all data by then shuts down, and cannot be cancelled.
         if let Err(error) = kill(recipient, id).await {
-            debug!(%error, "cannot be told to give up");
+            debug!(%error, "the clone cannot be cancelled");
         }
-        // It counts for nothing if the statement had not begun yet.
+        // A KILL before the statement has started has no effect.
         if let Ok(cloned) = tokio::time::timeout(LOOK, &mut cloning).await {
             return Some(cloned);
         }
@@ -312,7 +320,7 @@ async fn kill(recipient: &ConnectOptions, id: u32) -> Result<(), BulkError> {
     Ok(())
 }
 
-/// Shows how far the recipient is. Never ends: that it cannot be asked is no matter.
+/// Reports the progress of the recipient. Never returns; a failed query does not matter.
 async fn watch(recipient: &ConnectOptions, progress: &BulkProgress) -> Infallible {
     let mut connection = None;
     let mut shown = 0;
@@ -323,7 +331,7 @@ async fn watch(recipient: &ConnectOptions, progress: &BulkProgress) -> Infallibl
             None => match Connection::connect(recipient).await {
                 Ok(connection) => connection,
                 Err(error) => {
-                    debug!(%error, "cannot be asked how far it is");
+                    debug!(%error, "cannot read the progress of the clone");
                     continue;
                 }
             },
@@ -334,18 +342,19 @@ async fn watch(recipient: &ConnectOptions, progress: &BulkProgress) -> Infallibl
                 shown = shown.max(bytes);
                 connection = Some(asked);
             }
-            Err(error) => debug!(%error, "cannot be asked how far it is"),
+            Err(error) => debug!(%error, "cannot read the progress of the clone"),
         }
     }
 }
 
 async fn bytes_copied(connection: &mut Connection) -> Result<u64, SessionError> {
-    // It is kept over the restart.
+    // This table survives the restart.
     let sql = "SELECT CAST(SUM(DATA) AS UNSIGNED) FROM performance_schema.clone_progress";
     Ok(connection.query(sql).await?.first().and_then(|row| row.get_u64(0)).unwrap_or(0))
 }
 
-/// Waits until the recipient serves its new data, and says where these stand and how many bytes were copied. Its accounts are the donor's now.
+/// Waits until the recipient serves its new data. Returns the position and the number of copied bytes. Its
+/// accounts are now those of the donor.
 async fn wait_back(options: &CloneOptions) -> Result<(BinaryCopyPosition, u64), BulkError> {
     let begun = Instant::now();
     let of_donor = ConnectOptions {
@@ -359,8 +368,8 @@ async fn wait_back(options: &CloneOptions) -> Result<(BinaryCopyPosition, u64), 
             match Connection::connect(options).await {
                 Ok(mut connection) => match state(&mut connection).await {
                     Ok(Some(point)) => return Ok((point, bytes_copied(&mut connection).await?)),
-                    Ok(None) => last = "it has not finished".into(),
-                    // It goes down, or this user may not look.
+                    Ok(None) => last = "the clone has not finished".into(),
+                    // It is shutting down, or the account may not read the status.
                     Err(BulkError::Session(error)) => last = error.to_string(),
                     Err(error) => return Err(error),
                 },
@@ -378,7 +387,7 @@ async fn wait_back(options: &CloneOptions) -> Result<(BinaryCopyPosition, u64), 
     }
 }
 
-/// Where the recipient's data stand, once it has all of it; `None` while it still works at it.
+/// The position of the recipient's data once the clone is complete; `None` while it runs.
 async fn state(connection: &mut Connection) -> Result<Option<BinaryCopyPosition>, BulkError> {
     let sql = "SELECT STATE, ERROR_NO, ERROR_MESSAGE, BINLOG_FILE, BINLOG_POSITION, GTID_EXECUTED \
                FROM performance_schema.clone_status";
@@ -394,7 +403,7 @@ async fn state(connection: &mut Connection) -> Result<Option<BinaryCopyPosition>
         Some("Failed") => Err(BulkError::BinaryFailed {
             what: "the recipient's CLONE INSTANCE".into(),
             reason: format!("{} ({})", field(2).unwrap_or_default(), field(1).unwrap_or_default()),
-            left: "its old data are gone".into(),
+            left: "its former data is lost".into(),
         }),
         _ => Ok(None),
     }

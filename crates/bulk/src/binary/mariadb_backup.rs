@@ -1,4 +1,4 @@
-//! Has `mariadb-backup` copy a MariaDB server's files into a folder of this machine, ready for a server to start on.
+//! Lets `mariadb-backup` copy a MariaDB server's files into a local folder that a server can start on.
 
 use std::convert::Infallible;
 use std::io::Write;
@@ -17,69 +17,69 @@ use super::{BinaryCopyPosition, version_check};
 use crate::error::BulkError;
 use crate::progress::BulkProgress;
 
-/// What the tool calls the file that says where the backup stands; older ones by the second name.
+/// The file with the position of the backup, under its names in new and old versions.
 const POINT_FILES: [&str; 3] =
     ["mariadb_backup_binlog_info", "xtrabackup_binlog_info", "mariabackup_binlog_info"];
-/// How often it is looked how large the folder is.
+/// How often to measure the size of the folder.
 const LOOK: Duration = Duration::from_millis(500);
-/// Of what the tool prints the last lines say why it failed.
+/// How many of the tool's last output lines to show after a failure.
 const LINES_SHOWN: usize = 4;
 
-/// What to back up, by which program, into which folder.
+/// What to back up, with which program, into which folder.
 #[derive(Debug, Clone)]
 pub struct BackupOptions {
     /// The server; its files must be on this machine.
     pub source: ConnectOptions,
-    /// The folder that becomes a data folder. It is made if absent, and must be empty.
+    /// The folder that becomes a data directory. It is created if absent, and must be empty.
     pub directory: PathBuf,
-    /// `mariadb-backup`, or where it is.
+    /// `mariadb-backup`, or its path.
     pub program: PathBuf,
-    /// Threads that copy.
+    /// Number of copying threads.
     pub parallel: u16,
-    /// Memory for preparing, in bytes.
+    /// Memory for the prepare phase, in bytes.
     pub memory_bytes: u64,
 }
 
-/// What is to be done, and that it can be.
+/// The plan of a possible backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupPlan {
     /// The server's version.
     pub version: String,
-    /// About how much there is to copy, in bytes.
+    /// Estimated size in bytes.
     pub bytes_estimate: u64,
 }
 
-/// What was done.
+/// The result of a backup.
 #[derive(Debug, Clone)]
 pub struct BackupReport {
-    /// Where the data stands.
+    /// The position of the data.
     pub point: BinaryCopyPosition,
-    /// What the folder holds, in bytes.
+    /// Size of the folder, in bytes.
     pub bytes: u64,
     /// How long it took.
     pub elapsed: Duration,
 }
 
-/// Looks whether the server can be backed up so, and says what would be done. Nothing is changed.
+/// Checks whether the server can be backed up, and returns the plan. Changes nothing.
 ///
 /// # Errors
-/// [`BulkError::BinaryUnsupported`] with why not; [`BulkError::Session`].
+/// [`BulkError::BinaryUnsupported`] with the reason; [`BulkError::Session`].
 pub async fn plan(options: &BackupOptions) -> Result<BackupPlan, BulkError> {
     let unfit = |reason| BulkError::BinaryUnsupported { reason };
     let mut source = Connection::connect(&options.source).await?;
     if source.server().flavour != Flavour::MariaDb {
         return Err(unfit(format!(
-            "{} is no MariaDB server; MySQL's way is CLONE, into another server",
+            "{} is not a MariaDB server; for MySQL, --binary runs CLONE into another server",
             source.endpoint()
         )));
     }
-    super::not_fed(&mut source).await?;
+    super::refuse_channel_target(&mut source).await?;
     let answer = source.query("SELECT VERSION(), @@datadir").await?;
     let field = |index| answer.first().and_then(|row| row.get_str(index)).unwrap_or_default().to_owned();
     let (version, data) = (field(0), PathBuf::from(field(1)));
     if !data.join("ibdata1").exists() {
         return Err(unfit(format!(
-            "the server's files are not on this machine, or cannot be seen by this user: there is no {}; run it where the \
+            "the server's files are not on this machine, or this user may not see them: there is no {}; run it where the \
              server runs, as the server's user",
             data.join("ibdata1").display()
         )));
@@ -101,11 +101,11 @@ pub async fn plan(options: &BackupOptions) -> Result<BackupPlan, BulkError> {
     Ok(BackupPlan { version, bytes_estimate })
 }
 
-/// Copies and prepares: a server of the same series can be started on the folder.
+/// Copies the files and prepares them: a server of the same release series can start on the folder.
 ///
 /// # Errors
-/// [`BulkError::BinaryUnsupported`] before anything is done; [`BulkError::BinaryFailed`] with the program's last words;
-/// [`BulkError::BinaryInterrupted`]; [`BulkError::File`].
+/// [`BulkError::BinaryUnsupported`] before any change; [`BulkError::BinaryFailed`] with the program's last
+/// output; [`BulkError::BinaryInterrupted`]; [`BulkError::File`].
 pub async fn back_up(
     options: &BackupOptions,
     progress: &Arc<BulkProgress>,
@@ -130,7 +130,7 @@ pub async fn back_up(
     info!(directory = %directory.display(), "copying the server's files");
     run(copying, "copying", directory, progress, stop).await?;
     drop(login);
-    /// The longest that one holds is a set of GTIDs.
+    /// Enough for a GTID set, the longest content of such a file.
     const POINT_BYTES_MAX: u64 = 64 << 20;
     let read = |name: &&str| tailwater_files::read_regular(&directory.join(name), POINT_BYTES_MAX).ok();
     let point = POINT_FILES.iter().find_map(read).and_then(|bytes| String::from_utf8(bytes).ok());
@@ -139,7 +139,7 @@ pub async fn back_up(
         .arg("--prepare")
         .arg(format!("--target-dir={}", directory.display()))
         .arg(format!("--use-memory={}", options.memory_bytes));
-    info!("preparing: what was written meanwhile is replayed");
+    info!("preparing the copy: replaying what was written meanwhile");
     run(preparing, "preparing", directory, progress, stop).await?;
     Ok(BackupReport {
         point: point.as_deref().and_then(version_check::point_of_backup).unwrap_or_default(),
@@ -148,8 +148,8 @@ pub async fn back_up(
     })
 }
 
-/// An option file that only this user can read, for as long as it is held: a password on the command line would be seen by
-/// all.
+/// A temporary option file that only this user can read: a password on the command line would be visible to
+/// all users.
 fn login_file(source: &ConnectOptions) -> std::io::Result<tempfile::NamedTempFile> {
     let quoted = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
     let mut text = format!("[client]\nuser={}\n", quoted(&source.user));
@@ -179,7 +179,7 @@ fn login_file(source: &ConnectOptions) -> std::io::Result<tempfile::NamedTempFil
     Ok(file)
 }
 
-/// Runs the program to its end; what it prints goes into a file beside the data, which servers do not mind.
+/// Runs the program. Its output goes to a file beside the data, which servers ignore.
 async fn run(
     mut command: Command,
     what: &str,
@@ -190,7 +190,7 @@ async fn run(
     let said = tempfile::tempfile().and_then(|file| Ok((file.try_clone()?, file)));
     let (said, to_read) =
         said.map_err(|source| BulkError::File { action: "make", path: std::env::temp_dir(), source })?;
-    let left = || format!("{} holds what it had copied; remove it before another try", directory.display());
+    let left = || format!("{} has what was copied; remove it before another try", directory.display());
     let failed = |reason: String| BulkError::BinaryFailed {
         what: format!("mariadb-backup, {what},"),
         reason,
@@ -203,7 +203,7 @@ async fn run(
         status = child.wait() => status.map_err(|error| failed(error.to_string()))?,
         never = watch => match never {},
         () = stop.cancelled() => {
-            // It must have let go of its locks on the server before this is said.
+            // The program must have released its locks on the server before the error is returned.
             let _ = child.kill().await;
             return Err(BulkError::BinaryInterrupted { left: left() });
         }
@@ -214,7 +214,7 @@ async fn run(
     Err(failed(format!("{status}: {}", last_lines(to_read))))
 }
 
-/// Shows how much there is already. Never ends.
+/// Reports the size of the folder. Never returns.
 async fn watch(directory: &Path, progress: &BulkProgress) -> Infallible {
     let mut shown = 0;
     loop {
@@ -234,14 +234,14 @@ fn last_lines(mut file: std::fs::File) -> String {
         .seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))
         .and_then(|_| file.read_to_end(&mut text));
     if read.is_err() {
-        return "what it printed cannot be read".into();
+        return "its output cannot be read".into();
     }
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines[lines.len().saturating_sub(LINES_SHOWN)..].join(" | ")
 }
 
-/// What files in a folder and those below it hold; what goes away meanwhile counts nothing.
+/// The size of all files in a folder and its subfolders; files that disappear meanwhile do not count.
 fn size_of_folder(directory: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
     entries

@@ -1,51 +1,53 @@
-//! Whether servers and tools fit together for a binary copy, and what tools write about it. No I/O.
+//! Checks whether the versions of servers and tools allow a binary copy, and parses the output of the tools.
+//! No I/O.
 
 use super::BinaryCopyPosition;
 
-/// The first patch of MySQL 8.0 from which on patches of the series clone each other.
+/// The first release of MySQL 8.0 from which releases of the series clone each other.
 const SERIES_CLONES_SINCE_8_0: u16 = 37;
 
-/// A version's release series, as `10.11`; `None` if it is none.
+/// The release series of a version, such as `10.11`; `None` if it is not a version.
 fn series(version: &str) -> Option<(u16, u16, u16)> {
     let mut numbers = version.split(|letter: char| !letter.is_ascii_digit()).map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next().and_then(Result::ok).unwrap_or(0)))
 }
 
-/// Whether a MySQL server of `recipient` may clone one of `donor`; else why not.
+/// Whether a MySQL server of version `recipient` may clone one of version `donor`; the error is the reason.
 pub(super) fn may_clone(donor: &str, recipient: &str) -> Result<(), String> {
     let (Some(from), Some(to)) = (series(donor), series(recipient)) else {
-        return Err(format!("the versions {donor:?} and {recipient:?} are not understood"));
+        return Err(format!("the versions {donor:?} and {recipient:?} cannot be parsed"));
     };
     if (from.0, from.1) != (to.0, to.1) {
         return Err(format!(
-            "a server clones only from its own release series, and {donor} is not {recipient}'s"
+            "a server clones only from its own release series, and {donor} is not of the series of {recipient}"
         ));
     }
     if (from.0, from.1) == (8, 0) && from.2 != to.2 && from.2.min(to.2) < SERIES_CLONES_SINCE_8_0 {
         return Err(format!(
-            "before 8.0.{SERIES_CLONES_SINCE_8_0} both must be of the same version, not {donor} and {recipient}"
+            "before 8.0.{SERIES_CLONES_SINCE_8_0} both servers must have the same version, not {donor} and {recipient}"
         ));
     }
     Ok(())
 }
 
-/// Whether `mariadb-backup`, which says `tool` of itself, fits a server of `version`; else why not.
+/// Whether `mariadb-backup` with the version text `tool` supports a server of `version`; the error is the
+/// reason.
 pub(super) fn may_back_up(tool: &str, version: &str) -> Result<(), String> {
     // "mariadb-backup based on MariaDB server 10.11.18-MariaDB debian-linux-gnu (x86_64)"
     let of_tool = tool.split_once("MariaDB server ").and_then(|(_, version)| series(version));
     let Some(of_tool) = of_tool else {
-        return Err(format!("it does not say which server it is for, but {:?}", tool.trim()));
+        return Err(format!("its output does not name a server version, but is {:?}", tool.trim()));
     };
     match series(version) {
         Some(of_server) if (of_server.0, of_server.1) == (of_tool.0, of_tool.1) => Ok(()),
         _ => Err(format!(
-            "it is of {}.{} and the server of {version}; take that of the server's own release series",
+            "it is for {}.{}, but the server is {version}; take that of the server's own release series",
             of_tool.0, of_tool.1
         )),
     }
 }
 
-/// Reads what `mariadb-backup` writes about the position: file, position and GTID, with tabs between.
+/// Parses the position that `mariadb-backup` writes: file, position and GTID, separated by tabs.
 pub(super) fn point_of_backup(text: &str) -> Option<BinaryCopyPosition> {
     let mut parts = text.trim_end().split('\t');
     let file = parts.next().filter(|file| !file.is_empty())?;
@@ -79,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tool_is_of_the_servers_series() {
+    fn the_tool_matches_the_series_of_the_server() {
         let tool =
             "/usr/bin/mariadb-backup based on MariaDB server 10.11.18-MariaDB debian-linux-gnu (x86_64)\n";
         assert_eq!(may_back_up(tool, "10.11.6-MariaDB-log"), Ok(()));
@@ -88,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_tool_writes_is_read() {
+    fn the_position_of_the_tool_is_parsed() {
         let point = point_of_backup("binlog.000002\t1234\t0-1-5,1-1-7\n").unwrap();
         assert_eq!(point.gtid_set.as_deref(), Some("0-1-5,1-1-7"));
         assert_eq!(

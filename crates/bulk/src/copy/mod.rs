@@ -1,11 +1,11 @@
-//! Copies databases from one server to another: a dump and a load at once, with no disk between.
+//! Copies databases from one server to another: a dump and a load at the same time, without files in between.
 //!
-//! What a dump prepares (snapshot, definitions, the walk through each table) and what a load does (tables, rows, objects,
-//! GTID state, notes on the target) are the same code here; [`table_copier`] takes chunk after chunk from a connection of the
-//! snapshot to one of the target.
+//! A copy shares the code for what a dump prepares (snapshot, definitions, chunks) and what a load does
+//! (tables, rows, objects, GTID state, record on the target). [`table_copier`] moves chunk after chunk from a
+//! connection of the snapshot to one of the target.
 //!
-//! A copy that was interrupted goes on with its [`LoadOptions::resume`]: tables that were finished are kept, others begin
-//! anew, at another point in time than the finished ones.
+//! An interrupted copy resumes with [`LoadOptions::resume`]: finished tables are kept, and the others start
+//! from scratch, at another point in time than the finished ones.
 
 pub(crate) mod table_copier;
 
@@ -31,16 +31,17 @@ use table_copier::CopyRows;
 /// What to copy, from where and how.
 #[derive(Debug, Clone)]
 pub struct CopyOptions {
-    /// Where to and how; as many connections on either side as it has workers.
+    /// The target and how to load; the number of workers is the number of connections on either side.
     pub load: LoadOptions,
-    /// Drop what an interrupted copy has made (tables, views, routines, events, sequences), and begin anew.
+    /// Drops what an interrupted copy has created (tables, views, routines, events, sequences), and starts
+    /// from scratch.
     pub restart: bool,
-    /// Where from. Its files are not used.
+    /// The source. Its files are not used.
     source: DumpOptions,
 }
 
 impl CopyOptions {
-    /// Copies what `selection` names out of `source`, as `load` says. Chunks are smaller than those of a dump: each is one
+    /// Copies `selection` from `source`, as `load` says. Chunks are smaller than those of a dump: each is one
     /// transaction of the target.
     pub fn new(source: tailwater_session::ConnectOptions, selection: Selection, load: LoadOptions) -> Self {
         let files = Arc::new(MemoryFiles::default());
@@ -51,53 +52,53 @@ impl CopyOptions {
         Self { load, restart: false, source }
     }
 
-    /// How long to wait for a lock on the source, and to keep writers waiting, at most.
+    /// Maximum wait for a lock on the source, and maximum time for which writers are blocked.
     pub fn lock_wait_max(mut self, lock_wait_max: Duration) -> Self {
         self.source.lock_wait_max = lock_wait_max;
         self
     }
 
-    /// About how many bytes a chunk may have.
+    /// Approximate maximum size of a chunk, in bytes.
     pub fn chunk_bytes_max(mut self, chunk_bytes_max: u64) -> Self {
         self.source.chunk_bytes_max = chunk_bytes_max;
         self
     }
 }
 
-/// What was done.
+/// The result of a copy.
 #[derive(Debug, Clone)]
 pub struct CopyReport {
-    /// What was loaded; its chunks are those of this run.
+    /// The result of the load; its chunks are those of this run.
     pub load: LoadReport,
-    /// Tables that an earlier copy had finished: they stand at another point in time.
+    /// Number of tables that an earlier copy had finished, at another point in time.
     pub tables_before: u64,
-    /// Where the tables of this run stand in the source's history.
+    /// The position of this run's tables in the source's history.
     pub point: SnapshotPoint,
-    /// How the snapshot was taken.
+    /// The method of the snapshot.
     pub method: &'static str,
-    /// How long writers had to wait for it.
+    /// How long the snapshot blocked writers.
     pub stall: Duration,
-    /// How long all of it took.
+    /// How long the copy took.
     pub elapsed: Duration,
     /// Tables whose engine has no snapshots.
     pub not_in_snapshot: Vec<TableName>,
-    /// What is on the source and was not copied.
+    /// What the source has and was not copied.
     pub left_out: Vec<Omission>,
 }
 
-/// What would be done.
+/// What a copy would do.
 #[derive(Debug, Clone)]
 pub struct CopyPlan {
-    /// On the source.
+    /// The plan for the source.
     pub source: DumpPlan,
-    /// Tables that are on the target already: the copy would be refused.
+    /// Tables that exist on the target: the copy would be refused.
     pub there: Vec<TableName>,
 }
 
-/// What a copy would do. Nothing is written or locked.
+/// Plans a copy without writing or locking anything.
 ///
 /// # Errors
-/// [`BulkError::NotFound`] if something selected is not there; [`BulkError::Session`].
+/// [`BulkError::NotFound`] if a selected object does not exist; [`BulkError::Session`].
 pub async fn dry_run(options: &CopyOptions) -> Result<CopyPlan, BulkError> {
     let source = dump::dry_run(&options.source).await?;
     let mut target = Connection::connect(&options.load.connect).await?;
@@ -107,20 +108,21 @@ pub async fn dry_run(options: &CopyOptions) -> Result<CopyPlan, BulkError> {
     Ok(CopyPlan { source, there })
 }
 
-/// Copies. What is finished when it fails, is cancelled or is killed is kept, and gone on behind with
-/// [`LoadOptions::resume`], but by one that is to tell the target which transactions it has.
+/// Copies databases. If the copy fails, is cancelled or is killed, finished tables are kept.
+/// [`LoadOptions::resume`] continues after them, unless the copy sets the target's GTID state.
 ///
 /// # Errors
 /// Those of a dump and of a load; [`BulkError::CopyInterrupted`] in place of [`BulkError::Interrupted`] with
-/// [`LoadOptions::set_gtid`]. [`BulkError::TablesExist`], [`BulkError::InterruptedLoad`], [`BulkError::LoadInProgress`],
-/// [`BulkError::LocalInfileOff`] and [`BulkError::GtidState`] before anything is changed.
+/// [`LoadOptions::set_gtid`]. [`BulkError::TablesExist`], [`BulkError::InterruptedLoad`],
+/// [`BulkError::LoadInProgress`], [`BulkError::LocalInfileOff`] and [`BulkError::GtidState`] occur before any
+/// change.
 pub async fn copy(
     options: &CopyOptions,
     progress: &Arc<BulkProgress>,
     stop: &CancellationToken,
 ) -> Result<CopyReport, BulkError> {
     let done = copy_now(options, progress, stop).await;
-    // Gone on with it would be of two points in time, which no GTID set names.
+    // A resumed copy would have two points in time, for which there is no GTID set.
     if options.load.set_gtid { done.map_err(BulkError::of_one_point) } else { done }
 }
 
@@ -130,7 +132,7 @@ async fn copy_now(
     stop: &CancellationToken,
 ) -> Result<CopyReport, BulkError> {
     let begun = Instant::now();
-    // Files of an earlier try with the same options are not this one's.
+    // Files of an earlier try with the same options must not be used.
     let source = DumpOptions { files: Arc::new(MemoryFiles::default()), ..options.source.clone() };
     let prepared = tokio::select! {
         biased;
@@ -152,7 +154,7 @@ async fn copy_now(
     if tables_before > 0 {
         warn!(
             tables_before,
-            "the copy went on at another point in time: the target's data are not of one moment"
+            "the copy resumed at another point in time, so the target's data has several points in time"
         );
     }
     Ok(CopyReport {
@@ -167,7 +169,7 @@ async fn copy_now(
     })
 }
 
-/// Tells this copy from others on the target, the same when it goes on.
+/// Identifies this copy on the target; the same when it resumes.
 fn id(contents: &DumpContents, selection: &Selection, server: &crate::folder::DumpedServer) -> String {
     let mut hash = Sha256::new();
     let flavour = contents.flavour.map(|flavour| flavour.to_string());

@@ -1,4 +1,4 @@
-//! Rows from the source's connections into the target's, chunk by chunk, many at once.
+//! Copies rows from the source's connections to the target's, chunk by chunk and in parallel.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -29,13 +29,13 @@ use crate::schema::TableName;
 use crate::snapshot::{Snapshot, SnapshotReader};
 use crate::sql::qualified;
 
-/// The size of pieces on their way.
+/// Size of the pieces that are transferred.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Stands for all chunks of a table in the notes on the target: they are there.
+/// The number that marks all chunks of a table as copied in the record on the target.
 const WHOLE: u32 = u32::MAX;
 
-/// What is to be read, and the connections that read it.
+/// The source of the rows, and the connections that read them.
 #[derive(Debug)]
 pub(crate) struct CopyRows {
     shared: Arc<Shared>,
@@ -44,13 +44,14 @@ pub(crate) struct CopyRows {
     restart: bool,
 }
 
-/// What all workers need.
+/// State shared by all workers.
 struct Copying {
     shared: Arc<Shared>,
     options: LoadOptions,
     record: Record,
     progress: Arc<BulkProgress>,
-    /// Where rows go, by the number of their table in [`Shared::tables`]; `None` if they are there.
+    /// The target of each table, by its index in [`DumpContext::tables`]; `None` if the rows are copied
+    /// already.
     targets: Vec<Option<Target>>,
     order: Mutex<Order>,
 }
@@ -62,22 +63,22 @@ impl Copying {
 }
 
 impl CopyRows {
-    /// What was prepared.
+    /// From a prepared dump.
     pub(crate) fn new(shared: Arc<Shared>, readers: Vec<SnapshotReader>, restart: bool) -> Self {
         Self { shared, readers: Mutex::new(readers), tables_before: AtomicU64::new(0), restart }
     }
 
-    /// Whether what an interrupted copy has made is dropped.
+    /// Whether to drop what an interrupted copy has created.
     pub(crate) fn is_restart(&self) -> bool {
         self.restart
     }
 
-    /// How many tables an earlier copy had finished.
+    /// Number of tables that an earlier copy had finished.
     pub(crate) fn tables_before(&self) -> u64 {
         self.tables_before.load(Relaxed)
     }
 
-    /// About how many rows a table has.
+    /// Estimated number of rows of a table.
     pub(crate) async fn rows_estimate(&self, table: &TableName) -> u64 {
         match self.shared.tables.iter().find(|work| work.name == *table) {
             Some(work) => work.rows_estimate().await,
@@ -85,7 +86,7 @@ impl CopyRows {
         }
     }
 
-    /// The tables whose rows an earlier copy has brought, all of them.
+    /// The tables that an earlier copy has finished.
     pub(crate) async fn finished(
         target: &mut Connection,
         record: &Record,
@@ -94,11 +95,12 @@ impl CopyRows {
         Ok(chunks.into_iter().filter(|(_, chunk)| *chunk == WHOLE).map(|(table, _)| table).collect())
     }
 
-    /// Before tables are made: drops those that an earlier copy did not finish, or all that are to be made anew; how many
-    /// are left.
+    /// Runs before tables are created: drops tables that an earlier copy did not finish, or all of them for a
+    /// restart. Returns the number of tables that are kept.
     ///
     /// # Errors
-    /// [`BulkError::GtidState`] if there are some, and all are wanted at `one_point` in time; [`BulkError::Session`].
+    /// [`BulkError::GtidState`] if tables are kept and all must be of `one_point` in time;
+    /// [`BulkError::Session`].
     pub(crate) async fn begin(
         &self,
         target: &mut Connection,
@@ -111,7 +113,7 @@ impl CopyRows {
         };
         if one_point && !finished.is_empty() {
             let reason = format!(
-                "{} tables are there since before the interruption, and stand at another point in time; start from scratch \
+                "{} tables were copied before the interruption, at another point in time; start from scratch \
                  with --restart, which drops what was copied",
                 finished.len()
             );
@@ -120,7 +122,7 @@ impl CopyRows {
         let mut begun: BTreeSet<_> = self.shared.tables.iter().map(|work| work.name.clone()).collect();
         if self.restart {
             self.drop_objects(target).await?;
-            // Tables that the source has no more.
+            // Tables that the source does not have any more.
             begun.extend(record.chunks(target).await?.into_iter().map(|(table, _)| table));
         }
         for table in begun.iter().filter(|table| !finished.contains(*table)) {
@@ -128,15 +130,15 @@ impl CopyRows {
             record.forget_indexes(target, table).await?;
             drop_if_there(target, "TABLE", &table.schema, &table.name).await?;
             if self.restart {
-                // It may have been one on the source.
+                // It may have been a view on the source.
                 drop_if_there(target, "VIEW", &table.schema, &table.name).await?;
             }
         }
         Ok(finished.len())
     }
 
-    /// Drops what else an earlier copy may have made: what is there is passed over when it is made, and would stay as it was
-    /// then.
+    /// Drops all other objects that an earlier copy may have created. Existing objects are skipped when
+    /// objects are created, so they would keep their old definitions.
     async fn drop_objects(&self, target: &mut Connection) -> Result<(), BulkError> {
         let objects = self.shared.folder.lock().await.manifest().objects.clone();
         for ObjectEntry { kind, schema, name, .. } in &objects {
@@ -147,11 +149,11 @@ impl CopyRows {
                 ObjectKind::Procedure => "PROCEDURE",
                 ObjectKind::Event => "EVENT",
                 ObjectKind::Package => "PACKAGE",
-                // They go with their table, or their package.
+                // They are dropped with their table or package.
                 ObjectKind::Trigger | ObjectKind::PackageBody => continue,
             };
             if *kind == ObjectKind::Package {
-                // The word means nothing otherwise.
+                // `PACKAGE` is only a keyword in this mode.
                 target
                     .execute("SET @tailwater_mode = @@SESSION.sql_mode, SESSION sql_mode = 'ORACLE'")
                     .await?;
@@ -220,7 +222,8 @@ impl CopyRows {
             let worker = Worker { copying: Arc::clone(&copying), reader, number };
             workers.spawn(worker.run());
         }
-        // The first error ends all: dropping the set aborts the others, whose transactions are rolled back.
+        // The first error ends the copy: dropping the set aborts the other workers, whose transactions are
+        // rolled back.
         while let Some(ended) = workers.join_next().await {
             match ended {
                 Ok(result) => result?,
@@ -232,7 +235,7 @@ impl CopyRows {
     }
 }
 
-/// Drops something, unless it or its database is not there.
+/// Drops an object, if it and its database exist.
 async fn drop_if_there(
     target: &mut Connection,
     what: &str,
@@ -264,7 +267,7 @@ impl Worker {
             let Some(at) = copying.order().next() else { break };
             let work = &shared.tables[at];
             let Some(target) = &copying.targets[at] else {
-                // An earlier copy brought all of its rows.
+                // An earlier copy has copied all of its rows.
                 copying.order().end(at);
                 self.make_indexes(&mut slot, &work.name).await?;
                 continue;
@@ -282,7 +285,7 @@ impl Worker {
                 if let Some(connection) = &mut slot {
                     record.note_chunk(connection, &work.name, WHOLE).await?;
                 }
-                // Its definition can change on the source while indexes are made.
+                // Its definition may change on the source while indexes are created.
                 self.reader.release(&shared.finished).await?;
                 self.make_indexes(&mut slot, &work.name).await?;
                 progress.table();
@@ -305,7 +308,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Copies a chunk; if the target is away or a lock is held there, again.
+    /// Copies a chunk. If the target is unavailable or rows are locked there, tries again.
     async fn chunk(
         &mut self,
         slot: &mut Option<Connection>,
@@ -322,7 +325,7 @@ impl Worker {
                 Err(error) => error,
             };
             tries += 1;
-            // Without a transaction, what was loaded before the error is there.
+            // Without transactions, the rows that were loaded before the error remain.
             if tries == TRIES_MAX || !may_pass(&error) || !target.transactional {
                 return Err(error);
             }
@@ -358,7 +361,7 @@ impl Worker {
             })
             .await?;
         if loaded.is_none() {
-            // An earlier try had committed it, and its answer was lost; its rows are what was read now.
+            // An earlier try had committed it, and its response was lost; its rows are those read now.
             sent = count(&mut self.reader.connection, &target.table, statement).await?;
         }
         progress.rows(sent.rows, sent.bytes);
@@ -368,15 +371,15 @@ impl Worker {
     }
 }
 
-/// What was sent of a chunk.
+/// The rows that were sent for a chunk.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sent {
     rows: u64,
     bytes: u64,
 }
 
-/// Sends a statement's rows; how many there were. When nobody takes them any more the rest is read all the same: the
-/// connection has the snapshot, and must stay in step.
+/// Sends the rows of a statement; returns their number. If the receiver is dropped, the rest is read all the
+/// same: the connection has the snapshot, so its protocol state must stay intact.
 async fn send(
     reader: &mut Connection,
     table: &TableName,
@@ -397,12 +400,12 @@ async fn send(
             if piece.len() >= PIECE_BYTES {
                 sent.bytes += piece.len() as u64;
                 let full = std::mem::replace(&mut piece, Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4));
-                // That nobody takes it shows above.
+                // A dropped receiver is detected above.
                 let _ = to.send(LoadPiece::Bytes(Bytes::from(full))).await;
             }
         }
     }
-    // Outside of its transaction the statement has read what is there now.
+    // Outside of its transaction, the statement has read the current rows.
     if !rows.end().is_some_and(|end| end.status.has(ServerStatus::IN_TRANS)) {
         return Err(BulkError::SnapshotLost { server });
     }
@@ -413,7 +416,7 @@ async fn send(
     Ok(Some(sent.rows))
 }
 
-/// How many rows a statement gives, and their bytes.
+/// The number of rows of a statement, and their size in bytes.
 async fn count(
     reader: &mut Connection,
     table: &TableName,

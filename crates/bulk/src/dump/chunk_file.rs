@@ -1,4 +1,4 @@
-//! One chunk's file while it is written.
+//! The data file of a chunk while it is written.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use crate::error::BulkError;
 use crate::folder::files::failed;
 use crate::folder::{DumpCompression, DumpFiles, NewFile, NulledValues, WrittenChunk};
 
-/// How many bytes of text are gathered before they are compressed and written.
+/// Bytes of text that are buffered before they are compressed and written.
 const GATHERED_BYTES: usize = 256 << 10;
 
-/// A file that gets rows. It is there when it is finished; dropped before, it is not kept.
+/// A file that receives rows. It exists once it is finished; if it is dropped before, it is discarded.
 pub struct ChunkFile {
     /// For messages.
     path: PathBuf,
@@ -43,7 +43,7 @@ enum Sink {
 }
 
 impl ChunkFile {
-    /// Begins a file.
+    /// Creates a file.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -73,10 +73,11 @@ impl ChunkFile {
         Ok(Self { path, content, rows: 0, bytes })
     }
 
-    /// Appends a row; how many bytes it takes.
+    /// Appends a row. Returns its size in bytes.
     ///
     /// # Errors
-    /// [`BulkError::File`]; [`BulkError::Session`] if the row's bytes make no sense; [`BulkError::UnexpectedAnswer`] if a value does not.
+    /// [`BulkError::File`]; [`BulkError::Session`] if the row's bytes are malformed;
+    /// [`BulkError::UnexpectedAnswer`] if a value does not fit its type.
     pub fn put(&mut self, row: &RawRow<'_>) -> Result<u64, BulkError> {
         let bytes = match &mut self.content {
             Content::Text(text) => text.put(row, &self.path)?,
@@ -87,12 +88,12 @@ impl ChunkFile {
         Ok(bytes)
     }
 
-    /// Whether rows wait for [`ChunkFile::write_group`], which takes as long as compressing them does.
+    /// Whether rows wait for [`ChunkFile::write_group`], which takes as long as compressing them.
     pub fn is_group(&self) -> bool {
         matches!(&self.content, Content::Parquet(file) if file.is_group())
     }
 
-    /// Writes the rows that wait for it.
+    /// Writes the waiting rows.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -103,7 +104,8 @@ impl ChunkFile {
         }
     }
 
-    /// Writes the rest, has it kept, and gives the file its name. Also what the file lacks.
+    /// Writes the rest, makes the file durable and gives it its name. Also returns the values that the file
+    /// lacks.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -120,8 +122,8 @@ impl ChunkFile {
                 (file, crc32, nulled)
             }
         };
-        // What a power cut leaves of a file without rows is found by its length, and costs nothing to read again. Databases
-        // may have thousands of empty tables.
+        // A power failure can truncate a file without rows, which its length reveals and which costs nothing
+        // to read again. Databases may have thousands of empty tables.
         let file_bytes = file.finish(rows > 0).map_err(failed("finish", &path))?;
         Ok((WrittenChunk { rows, bytes, crc32, file_bytes, snapshot }, nulled))
     }
@@ -146,12 +148,12 @@ impl TextFile {
             Sink::Gzip(encoder) => encoder.write_all(&self.gathered),
         };
         self.gathered.clear();
-        // One giant row must not pin its memory until the chunk ends.
+        // The buffer of a huge row must not be kept until the chunk ends.
         self.gathered.shrink_to(2 * GATHERED_BYTES);
         written.map_err(failed("write", path))
     }
 
-    /// Writes the rest; gives the file, the CRC32 of all of it before compression, and how many bytes its end took.
+    /// Writes the rest. Returns the file, the CRC32 of its uncompressed bytes, and the size of its end.
     fn end(mut self, path: &Path) -> Result<(Box<dyn NewFile>, u32, u64), BulkError> {
         let before = self.gathered.len();
         self.encoder.end(&mut self.gathered);
@@ -172,7 +174,8 @@ impl Sink {
             DumpCompression::None => Self::Plain(file),
             DumpCompression::Zstd => {
                 let mut encoder = zstd::Encoder::new(file, level)?;
-                // Ours covers the bytes before; this one is for those who use the file without a manifest.
+                // The manifest's checksum covers the uncompressed bytes; this one is for readers of the file
+                // without a manifest.
                 encoder.include_checksum(true)?;
                 Self::Zstd(encoder)
             }

@@ -1,4 +1,4 @@
-//! Which chunk of which table comes next, for workers that finish in any order.
+//! Decides which chunk of which table comes next, for workers that finish in any order.
 
 use tailwater_session::{Connection, ServerInfo};
 use tokio::sync::Mutex;
@@ -15,30 +15,30 @@ use crate::schema::TableName;
 #[derive(Debug)]
 pub(crate) struct TableWork {
     pub(crate) name: TableName,
-    /// What is selected.
+    /// The SELECT list.
     expressions: String,
-    /// Rows are asked for as values.
+    /// Whether rows are read in the binary protocol.
     as_values: bool,
-    /// How it is written.
+    /// The format of its rows.
     pub(super) rows: TableRows,
-    /// About how many bytes it takes on the server.
+    /// Estimated size on the server, in bytes.
     pub(crate) bytes_estimate: u64,
     cutting: Mutex<Cutting>,
 }
 
-/// How far its chunks are cut and dumped.
+/// Which chunks of the table were cut and dumped.
 #[derive(Debug)]
 struct Cutting {
     walk: Chunker,
-    /// Chunks that were planned before an interruption and not finished; the next one last.
+    /// Chunks that were planned before an interruption and not finished; the next one is last.
     again: Vec<Task>,
     next_number: u32,
-    /// Chunks that workers have in hand.
+    /// Chunks that workers are dumping.
     in_hand: usize,
     finished: bool,
 }
 
-/// A chunk to be dumped.
+/// A chunk to dump.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
     pub(crate) number: u32,
@@ -46,10 +46,10 @@ pub(crate) struct Task {
 }
 
 impl TableWork {
-    /// What is left of a table, as the manifest knows it, and how far its walk is.
+    /// The rest of a table, from its manifest entry and its chunk plan.
     ///
     /// # Errors
-    /// Why it cannot be gone on with.
+    /// Why an interrupted dump cannot continue with it.
     pub(crate) fn new(
         name: TableName,
         expressions: String,
@@ -60,7 +60,7 @@ impl TableWork {
         entry: &TableEntry,
     ) -> Result<Self, String> {
         if entry.chunks.iter().any(|chunk| !chunk.range.keys.is_sound()) {
-            return Err("the ranges of its chunks are not what was written".to_owned());
+            return Err("the key ranges of its chunks are damaged".to_owned());
         }
         let planned = entry.chunks.iter().zip(0..);
         let unfinished = planned.filter(|(chunk, _)| chunk.written.is_none());
@@ -73,10 +73,11 @@ impl TableWork {
         Ok(Self { name, expressions, as_values, rows, bytes_estimate, cutting })
     }
 
-    /// The next chunk; `None` if all are dumped or in other hands. A new one is recorded before anybody works at it.
+    /// The next chunk; `None` if all are dumped or assigned to workers. A new one is recorded before it is
+    /// assigned.
     ///
     /// # Errors
-    /// [`BulkError`] of the question or the record.
+    /// [`BulkError`] of a query, or of writing the journal.
     pub(crate) async fn take(
         &self,
         connection: &mut Connection,
@@ -102,10 +103,10 @@ impl TableWork {
         Ok(Some(Task { number, range }))
     }
 
-    /// Records a chunk; whether the table is finished with it.
+    /// Records a finished chunk. Returns whether it completes the table.
     ///
     /// # Errors
-    /// [`BulkError`] of the record.
+    /// [`BulkError`] of writing the journal.
     pub(crate) async fn done(
         &self,
         task: &Task,
@@ -128,21 +129,21 @@ impl TableWork {
         cutting.finish_if_all(&mut folder, schema, table)
     }
 
-    /// Finishes a table of which an interruption left nothing but to say so.
+    /// Finishes a table for which only this record was missing at an interruption.
     ///
     /// # Errors
-    /// [`BulkError`] of the record.
+    /// [`BulkError`] of writing the journal.
     pub(crate) async fn finish_if_all(&self, folder: &mut DumpFolder) -> Result<bool, BulkError> {
         let (schema, table) = (self.name.schema.clone(), self.name.name.clone());
         self.cutting.lock().await.finish_if_all(folder, schema, table)
     }
 
-    /// About how many rows the table has.
+    /// Estimated number of rows of the table.
     pub(crate) async fn rows_estimate(&self) -> u64 {
         self.cutting.lock().await.walk.plan().rows_estimate
     }
 
-    /// The statement that gives a chunk's rows.
+    /// The statement for a chunk's rows.
     pub(crate) async fn statement(&self, task: &Task, server: &ServerInfo) -> ChunkStatement {
         let cutting = self.cutting.lock().await;
         let key = cutting.walk.plan().key.as_ref();

@@ -1,11 +1,12 @@
-//! Dumps databases into a folder: rows go from the wire to files without being turned into values, but for Parquet, on several
-//! connections that see the same point in time.
+//! Dumps databases into a folder, over several connections with the same consistent snapshot. Rows go from
+//! the network to files without being converted to values, except for Parquet.
 //!
-//! - [`preparation`]: what is to be dumped, the folder, the snapshot; [`origin`]: is it still the same server; [`omissions`]: what is not in it.
-//! - [`chunk_queue`]: which chunk of which table comes next; [`worker`]: reads and writes one after the other.
-//! - [`chunk_file`]: one chunk's file; [`row_encoder`]: rows as they stand there, [`tsv`] in the format that is loaded, [`parquet`]
-//!   in columns.
-//! - [`stream`]: all of it as one stream of statements.
+//! - [`preparation`]: the selection, the folder and the snapshot; [`origin`]: whether the server is still the
+//!   same; [`omissions`]: what the dump lacks.
+//! - [`chunk_queue`]: which chunk of which table comes next; [`worker`]: dumps one chunk after the other.
+//! - [`chunk_file`]: the data file of a chunk; [`row_encoder`]: rows as text, with [`tsv`] as the format that
+//!   `load` reads; [`parquet`]: rows as columns.
+//! - [`stream`]: the whole dump as one stream of statements.
 
 mod chunk_file;
 pub(crate) mod chunk_queue;
@@ -43,45 +44,46 @@ use worker::Worker;
 /// What to dump, from where, to where and how.
 #[derive(Debug, Clone)]
 pub struct DumpOptions {
-    /// Where and how to connect.
+    /// The server and the account.
     pub connect: ConnectOptions,
-    /// Where to.
+    /// The destination.
     pub files: Arc<dyn DumpFiles>,
-    /// Which databases and tables.
+    /// The databases and tables.
     pub selection: Selection,
-    /// How many connections read; one at least.
+    /// Number of reading connections; at least one.
     pub connections: usize,
-    /// How data files are compressed.
+    /// Compression of the data files.
     pub compression: DumpCompression,
-    /// How they hold rows.
+    /// Row format of the data files.
     pub rows: RowFormat,
-    /// The level of the compression, which the compression has to have; the usual one if absent.
+    /// Compression level, which must be valid for the compression; absent for its default.
     pub compression_level: Option<i32>,
-    /// The most rows of a chunk of a table with a key.
+    /// Maximum number of rows per chunk, for tables with a key.
     pub chunk_rows_max: u64,
-    /// About how many bytes, before compression, a chunk may have.
+    /// Approximate maximum size of a chunk before compression, in bytes.
     pub chunk_bytes_max: u64,
-    /// How long to wait for a lock, and how long to keep writers waiting, at most.
+    /// Maximum wait for a lock, and maximum time for which writers are blocked.
     pub lock_wait_max: Duration,
-    /// Whether accounts come with it.
+    /// Whether to dump accounts.
     pub accounts: bool,
-    /// Go on with the interrupted dump that is in the folder.
+    /// Whether to continue the interrupted dump in the folder.
     pub resume: bool,
-    /// What holds it back between chunks.
+    /// Pauses the dump between chunks.
     pub throttle: Arc<Throttle>,
-    /// Of the channels that feed the server past its binlog ([`crate::snapshot::channel_target`]) these have stopped.
+    /// Channels that apply to the server past its binlog ([`crate::snapshot::channel_target`]) and are
+    /// paused.
     pub channels_stopped: Vec<String>,
-    /// Is cancelled when the snapshot is there: they may go on.
+    /// Is cancelled once the snapshot is taken, so that these channels can continue.
     pub snapshot_taken: CancellationToken,
 }
 
 impl DumpOptions {
-    /// Options with defaults: everything, four connections, chunks of about 64 MiB compressed at level 3, and no more than
-    /// five seconds of waiting for a lock.
+    /// Default options: everything, four connections, chunks of about 64 MiB compressed at level 3, and at
+    /// most five seconds of waiting for a lock.
     pub fn new(mut connect: ConnectOptions, folder: impl Into<PathBuf>) -> Self {
-        // The server may have to read many rows before the first that it sends.
+        // The server may have to read many rows before it sends the first.
         connect.read_timeout = Some(Duration::from_secs(3600));
-        // As long as a row can be.
+        // The maximum length of a row.
         connect.rows_bytes_max = connect.rows_bytes_max.max(1 << 30);
         Self {
             connect,
@@ -102,9 +104,9 @@ impl DumpOptions {
         }
     }
 
-    /// How big chunks of a table may be, and the first by what the server believes of its rows.
+    /// The size limits of chunks of a table; the first size comes from the server's estimates.
     fn chunk_size_limits(&self, rows_estimate: u64, bytes_estimate: u64) -> ChunkSizeLimits {
-        /// Where the server knows nothing.
+        /// For tables without estimates.
         const ROWS_FIRST: u64 = 10_000;
         let row_bytes = bytes_estimate.checked_div(rows_estimate).filter(|&bytes| bytes > 0);
         let rows_first = row_bytes.map_or(ROWS_FIRST, |bytes| self.chunk_bytes_max / bytes);
@@ -116,27 +118,27 @@ impl DumpOptions {
     }
 }
 
-/// What was done.
+/// The result of a dump.
 #[derive(Debug, Clone)]
 pub struct DumpReport {
-    /// What the folder holds now.
+    /// The manifest of the folder.
     pub manifest: Manifest,
-    /// How the snapshot was taken.
+    /// The method of the snapshot.
     pub method: &'static str,
-    /// How long writers had to wait for it.
+    /// How long the snapshot blocked writers.
     pub stall: Duration,
-    /// How long all of it took.
+    /// How long the dump took.
     pub elapsed: Duration,
-    /// Tables whose engine has no snapshots: their rows are those of the moment when they were read.
+    /// Tables whose engine has no snapshots. Their rows are those at the moment when they were read.
     pub not_in_snapshot: Vec<TableName>,
-    /// What is on the server and not in the folder.
+    /// What the server has and the dump lacks.
     pub left_out: Vec<Omission>,
 }
 
-/// What would be done.
+/// What a dump would do.
 #[derive(Debug, Clone)]
 pub struct DumpPlan {
-    /// How the snapshot would be taken: the first way that is not refused.
+    /// The possible snapshot methods, in the order in which they would be tried.
     pub ways: Vec<SnapshotPlan>,
     /// Tables in the order in which they would be dumped.
     pub tables: Vec<PlannedTable>,
@@ -147,20 +149,20 @@ pub struct DumpPlan {
 pub struct PlannedTable {
     /// Its name.
     pub name: TableName,
-    /// The key that it is cut along; absent if it comes in one piece.
+    /// The key by which it would be cut; absent for a single chunk.
     pub key: Option<String>,
-    /// About how many rows it has.
+    /// Estimated number of rows.
     pub rows_estimate: u64,
-    /// About how many bytes it takes on the server.
+    /// Estimated size on the server, in bytes.
     pub bytes_estimate: u64,
-    /// Whether the snapshot holds for it.
+    /// Whether the snapshot covers it.
     pub in_snapshot: bool,
 }
 
-/// What a dump would do. Nothing is written or locked.
+/// Plans a dump without writing or locking anything.
 ///
 /// # Errors
-/// [`BulkError::NotFound`] if something selected is not there; [`BulkError::Session`].
+/// [`BulkError::NotFound`] if a selected object does not exist; [`BulkError::Session`].
 pub async fn dry_run(options: &DumpOptions) -> Result<DumpPlan, BulkError> {
     let mut connection = Connection::connect(&options.connect).await?;
     schema::prepare(&mut connection).await?;
@@ -185,13 +187,14 @@ pub async fn dry_run(options: &DumpOptions) -> Result<DumpPlan, BulkError> {
     Ok(DumpPlan { ways, tables })
 }
 
-/// Dumps. What is finished when it fails, is cancelled or is killed is kept, and gone on behind with
-/// [`DumpOptions::resume`].
+/// Dumps databases. If the dump fails, is cancelled or is killed, finished chunks are kept.
+/// [`DumpOptions::resume`] continues after them.
 ///
 /// # Errors
-/// [`BulkError::Interrupted`] if it was cancelled; [`BulkError::FolderNotEmpty`], [`BulkError::Busy`], [`BulkError::Damaged`]
-/// about the folder; [`BulkError::ResumeImpossible`] if a table is not any more what it was before the interruption;
-/// [`BulkError::NoSnapshot`], [`BulkError::SnapshotLost`], [`BulkError::Session`], [`BulkError::File`].
+/// [`BulkError::Interrupted`] if cancelled; [`BulkError::FolderNotEmpty`], [`BulkError::Busy`] and
+/// [`BulkError::Damaged`] for the folder; [`BulkError::ResumeImpossible`] if a table has changed since the
+/// interruption; [`BulkError::NoSnapshot`], [`BulkError::SnapshotLost`], [`BulkError::Session`],
+/// [`BulkError::File`].
 pub async fn dump(
     options: DumpOptions,
     progress: Arc<BulkProgress>,
@@ -200,11 +203,13 @@ pub async fn dump(
     run(options, None, progress, cancel).await
 }
 
-/// Dumps into one stream of statements that the stock client loads in one pass. Where `out` is slow, so are the connections:
-/// nothing is gathered but about a megabyte for each. A stream that broke off lacks the line of [`stream::END`].
+/// Dumps into a single stream of statements that the stock client loads in one pass. A slow `out` slows down
+/// the connections: each buffers only about a megabyte. An incomplete stream lacks the line of
+/// [`stream::END`].
 ///
 /// # Errors
-/// As [`dump`], and [`BulkError::StreamInterrupted`] in place of [`BulkError::Interrupted`]: nothing can be gone on with.
+/// As [`dump`], but [`BulkError::StreamInterrupted`] in place of [`BulkError::Interrupted`], since a stream
+/// cannot be resumed.
 pub async fn dump_stream(
     options: DumpOptions,
     out: Box<dyn Write + Send>,
@@ -268,13 +273,13 @@ async fn run(
     })
 }
 
-/// Waits for all workers; the first that fails ends the others.
+/// Waits for all workers; the first error ends the others.
 async fn join(mut workers: JoinSet<Result<(), BulkError>>) -> Result<(), BulkError> {
     let mut outcome = Ok(());
     while let Some(ended) = workers.join_next().await {
         let ended = match ended {
             Ok(ended) => ended,
-            // Those that were told to end.
+            // Workers that were aborted.
             Err(error) if error.is_cancelled() => continue,
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         };
@@ -286,7 +291,7 @@ async fn join(mut workers: JoinSet<Result<(), BulkError>>) -> Result<(), BulkErr
     outcome
 }
 
-/// The time as manifests have it.
+/// The current time in the format of manifests.
 fn now() -> String {
     Utc::now().to_rfc3339_opts(SecondsFormat::Micros, true)
 }
@@ -298,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_chunk_of_long_rows_is_short() {
+    fn the_first_chunk_of_long_rows_has_few_rows() {
         let options = DumpOptions::new(ConnectOptions::new(Endpoint::tcp("h", 1), "u"), "dump");
         let first = |rows, bytes| options.chunk_size_limits(rows, bytes).rows_first;
         assert_eq!(first(1000, 1000 << 20), 64);

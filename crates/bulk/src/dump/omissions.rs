@@ -1,4 +1,5 @@
-//! What is on a server and not in its dump: said, as nobody would look for it before it is needed.
+//! What a server has and its dump lacks. It is reported, because otherwise it would only be noticed when it
+//! is needed.
 
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
@@ -8,28 +9,28 @@ use crate::error::BulkError;
 use crate::schema::{TableName, texts};
 use crate::sql::literals;
 
-/// Something that was left out.
+/// Something that the dump lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Omission {
-    /// Of which table, or which library.
+    /// The table or the library.
     pub of: String,
-    /// What.
+    /// What is missing of it.
     pub what: OmissionKind,
 }
 
-/// What was left out.
+/// What a dump lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OmissionKind {
-    /// A table's rows, which are another table's.
+    /// A table's rows, which another table stores.
     Rows,
-    /// What a table's rows were before (system versioning).
+    /// A table's history rows (system versioning).
     History,
     /// A library for routines in JavaScript.
     Library,
 }
 
 impl OmissionKind {
-    /// Its name.
+    /// The name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rows => "rows",
@@ -38,21 +39,21 @@ impl OmissionKind {
         }
     }
 
-    /// What it means.
+    /// A description.
     pub fn words(self) -> &'static str {
         match self {
             Self::Rows => {
-                "its rows are those of other tables, of this server or another: only its definition is taken"
+                "its rows are stored in other tables, on this server or another: only its definition is dumped"
             }
             Self::History => {
-                "what its rows were before: they begin anew where they are loaded (system versioning)"
+                "its history rows: the history starts from scratch where it is loaded (system versioning)"
             }
-            Self::Library => "the library itself: functions that use it need it made by hand",
+            Self::Library => "the library itself: create it by hand for the functions that use it",
         }
     }
 }
 
-/// What is left out of tables.
+/// What the dump lacks of these tables.
 pub(super) fn of_tables(shapes: &[(TableName, TableInfo)]) -> Vec<Omission> {
     let kind = |shape: &TableInfo| match shape {
         shape if !shape.keeps_rows() => Some(OmissionKind::Rows),
@@ -65,7 +66,7 @@ pub(super) fn of_tables(shapes: &[(TableName, TableInfo)]) -> Vec<Omission> {
         .collect()
 }
 
-/// Libraries of these databases.
+/// The libraries of these databases.
 ///
 /// # Errors
 /// [`BulkError::Session`]

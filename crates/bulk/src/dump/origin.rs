@@ -1,4 +1,4 @@
-//! Which server a dump comes from, so that it goes on with no other.
+//! Identifies the server of a dump, so that the dump resumes with no other.
 
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
@@ -7,12 +7,12 @@ use tailwater_wire::gtid::GtidSet;
 use crate::error::BulkError;
 use crate::folder::{DumpedFlavour, DumpedServer, Manifest, SnapshotPoint};
 
-/// Asks a server who it is.
+/// Reads the identity of a server.
 ///
 /// # Errors
 /// [`BulkError::Session`].
 pub(super) async fn of(connection: &mut Connection) -> Result<DumpedServer, BulkError> {
-    // MariaDB has its own only since 10.6 or so.
+    // MariaDB has a server UID since about 10.6.
     let (flavour, variable) = match connection.server().flavour {
         Flavour::MySql => (DumpedFlavour::MySql, "server_uuid"),
         Flavour::MariaDb => (DumpedFlavour::MariaDb, "server_uid"),
@@ -27,7 +27,7 @@ pub(super) async fn of(connection: &mut Connection) -> Result<DumpedServer, Bulk
     Ok(DumpedServer { flavour, version: connection.server().version_text.clone(), identity, server_id })
 }
 
-/// Whether a dump of `begun` may go on with `now`.
+/// Whether a dump of the server `begun` may resume on the server `now`.
 ///
 /// # Errors
 /// Why not.
@@ -37,21 +37,21 @@ pub(super) fn check_server(begun: &DumpedServer, now: &DumpedServer) -> Result<(
     }
     match (&begun.identity, &now.identity) {
         (Some(begun), Some(now)) if begun != now => {
-            return Err(format!("it comes from the server {begun}, and this is {now}"));
+            return Err(format!("it comes from the server {begun}, but this is {now}"));
         }
         (Some(_), Some(_)) => return Ok(()),
         _ => {}
     }
     match (begun.server_id, now.server_id) {
         (Some(begun), Some(now)) if begun != now => {
-            Err(format!("it comes from the server with server_id {begun}, and this one has {now}"))
+            Err(format!("it comes from the server with server_id {begun}, but this one has {now}"))
         }
         _ => Ok(()),
     }
 }
 
-/// Whether a server that stands at `now` still has all that the dump was read from: one that was restored from a backup
-/// calls itself the same and has another history.
+/// Whether the history of the server, whose position is `now`, includes everything that was dumped. A server
+/// that was restored from a backup has the same identity and another history.
 ///
 /// # Errors
 /// Why not.
@@ -66,7 +66,7 @@ pub(super) fn check_history(manifest: &Manifest, now: &SnapshotPoint) -> Result<
         let before = manifest.snapshots.get(number).and_then(|point| point.gtid_set.as_deref());
         if set(before).is_some_and(|before| !before.is_subset_of(&has)) {
             return Err(format!(
-                "its rows stand at {}, which the server's history does not hold any more: it is at {}",
+                "its rows were dumped at {}, which the server's history does not include any more: it is at {}",
                 before.unwrap_or_default(),
                 now.gtid_set.as_deref().unwrap_or("no GTIDs")
             ));
@@ -85,13 +85,13 @@ mod tests {
     }
 
     #[test]
-    fn the_same_server_is_known_by_what_it_says_of_itself() {
+    fn the_same_server_is_recognised_by_its_identity() {
         let check = |begun, now| check_server(&begun, &now).is_ok();
         assert!(check(server(Some("a"), Some(1)), server(Some("a"), Some(2))));
         assert!(!check(server(Some("a"), Some(1)), server(Some("b"), Some(1))));
         assert!(!check(server(None, Some(1)), server(Some("b"), Some(2))));
         assert!(check(server(None, Some(1)), server(Some("b"), Some(1))));
-        // As older dumps have it.
+        // As in older dumps.
         assert!(check(server(None, None), server(Some("b"), Some(1))));
         let other = DumpedServer { flavour: DumpedFlavour::MySql, ..server(Some("a"), Some(1)) };
         assert!(!check(other, server(Some("a"), Some(1))));

@@ -1,4 +1,4 @@
-//! What stands before the first row: what there is, the folder, the snapshot, and all definitions.
+//! The work before the first row: the inventory, the folder, the snapshot, and all definitions.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
@@ -30,7 +30,8 @@ use crate::schema::accounts::Account;
 use crate::schema::{self, SchemaInventory, SchemaObject, Selection, TableName, VisibilityScope};
 use crate::snapshot::{FinishedTables, Snapshot, SnapshotOptions, SnapshotReader};
 
-/// How often what there is is listed anew, because something goes away before it is held, or comes before the snapshot.
+/// How often objects are listed again because one was dropped before it was locked, or created before the
+/// snapshot.
 const LIST_TRIES_MAX: u32 = 20;
 
 /// Everything that workers need.
@@ -41,7 +42,7 @@ pub(crate) struct Prepared {
     pub(crate) left_out: Vec<Omission>,
 }
 
-/// What is left of the snapshot when its hold on tables is shared.
+/// The snapshot without its locks, which are shared.
 pub(crate) struct SnapshotTaken {
     pub(crate) readers: Vec<SnapshotReader>,
     pub(crate) method: crate::snapshot::SnapshotMethod,
@@ -58,7 +59,8 @@ pub(crate) async fn prepare(
 ) -> Result<Prepared, BulkError> {
     let mut connection = Connection::connect(&options.connect).await?;
     schema::prepare(&mut connection).await?;
-    // Before anything is written: after an error about a name or a missing right the user runs the same command again.
+    // Before anything is written, so that after an error about a name or a missing privilege the user can run
+    // the same command again.
     let goes_on = options.resume && DumpFolder::is_one(options.files.as_ref())?;
     let checked = match goes_on {
         true => None,
@@ -71,7 +73,7 @@ pub(crate) async fn prepare(
     let Checked { granted, .. } = match checked {
         Some(checked) => checked,
         None => {
-            // Also one that was complete: a file of it may be gone, or tables may have come.
+            // Even a complete dump: one of its files may be missing, or tables may have been added.
             folder.manifest_mut().finished_at = None;
             check_selection(&mut connection, &selection, accounts).await?
         }
@@ -85,7 +87,7 @@ pub(crate) async fn prepare(
                 if (is_gone(&error) || matches!(error, BulkError::SchemaChanged { .. }))
                     && tries < LIST_TRIES_MAX =>
             {
-                info!(%error, "what there is has changed since it was listed; listing anew");
+                info!(%error, "objects have changed since they were listed; listing them again");
             }
             other => break other?,
         }
@@ -93,7 +95,7 @@ pub(crate) async fn prepare(
     let Snapshot { readers, inventory, tables: left, definitions, point, method, stall } = snapshot;
     options.snapshot_taken.cancel();
     for table in schema::hidden_triggers(&granted, &inventory) {
-        warn!(%table, "TRIGGER is not granted, so triggers of the table, if it has some, are left out");
+        warn!(%table, "TRIGGER is not granted, so any triggers of the table are omitted");
     }
     let mut left_out = Vec::new();
     if selection.tables.is_empty() {
@@ -101,7 +103,7 @@ pub(crate) async fn prepare(
     }
     let definitions = Definitions { connection: &mut connection, folder: &mut folder, definitions };
     let shapes = definitions.write(&inventory, &left, accounts).await?;
-    // Where nothing is finished yet, the points in time before this one are of no data.
+    // Snapshots without finished chunks have no data.
     let used = folder.manifest().snapshots_used();
     origin::check_history(folder.manifest(), &point).map_err(cannot_go_on)?;
     if used.is_empty() {
@@ -109,13 +111,13 @@ pub(crate) async fn prepare(
         folder.manifest_mut().snapshots.push(point);
         folder.checkpoint()?;
     } else if left.is_empty() {
-        // Nothing stands at this point.
+        // No chunk belongs to this snapshot.
         folder.checkpoint()?;
     } else {
         folder.checkpoint()?;
         folder.record(JournalEntry::Snapshot(point))?;
         let points = used.len() + 1;
-        warn!(points, "the dump goes on at another point in time: its data will not be of one moment");
+        warn!(points, "the dump resumes at another point in time, so its data has several points in time");
     }
     let number = folder.manifest().snapshots.len() - 1;
     let not_in_snapshot = not_in_snapshot(&shapes);
@@ -145,15 +147,15 @@ pub(crate) async fn prepare(
     Ok(Prepared { shared, snapshot: SnapshotTaken { readers, method, stall }, not_in_snapshot, left_out })
 }
 
-/// What [`check_selection`] was told by the server.
+/// The result of [`check_selection`].
 pub(super) struct Checked {
-    /// What there is.
+    /// The selected objects.
     pub(super) inventory: SchemaInventory,
-    /// What the user was granted.
+    /// The account's privileges.
     pub(super) granted: Granted,
 }
 
-/// Refuses a selection with nothing to dump, or of which the user may not see all.
+/// Refuses an empty selection, or one that the account does not see completely.
 ///
 /// # Errors
 /// [`BulkError::NotFound`], [`BulkError::NothingSelected`], [`BulkError::MissingPrivilege`]; [`BulkError::Session`].
@@ -179,10 +181,10 @@ pub(super) async fn check_selection(
     }
 }
 
-/// A snapshot that holds all tables that are still to be read.
+/// A snapshot with locks on all tables that are still to be read.
 ///
 /// # Errors
-/// As [`super::dump`]; also if a table goes away in between, see [`is_gone`].
+/// As [`super::dump`]; also if a table is dropped in between, see [`is_gone`].
 async fn take_snapshot(
     options: &DumpOptions,
     selection: &Selection,
@@ -201,8 +203,8 @@ async fn take_snapshot(
     Snapshot::take(&options).await
 }
 
-/// Whether something is not there, which was when it was listed: a database, a table or view, a routine, trigger, event or
-/// sequence.
+/// Whether an object was dropped since it was listed: a database, a table or view, a routine, trigger, event
+/// or sequence.
 fn is_gone(error: &BulkError) -> bool {
     const GONE: [u16; 6] = [1049, 1146, 1305, 1360, 1539, 4091];
     matches!(error, BulkError::Session(SessionError::Server { error, .. }) if GONE.contains(&error.number))
@@ -218,10 +220,10 @@ fn open_folder(options: &DumpOptions, origin: DumpedServer) -> Result<DumpFolder
         let Manifest { server, compression, rows, .. } = folder.manifest();
         origin::check_server(server, &origin).map_err(cannot_go_on)?;
         if *compression != options.compression {
-            return Err(cannot_go_on("its files are compressed in another way".into()));
+            return Err(cannot_go_on("its files have another compression".into()));
         }
         if *rows != options.rows {
-            return Err(cannot_go_on("its files hold rows in another format".into()));
+            return Err(cannot_go_on("its files have another row format".into()));
         }
         return Ok(folder);
     }
@@ -243,27 +245,28 @@ fn open_folder(options: &DumpOptions, origin: DumpedServer) -> Result<DumpFolder
     DumpFolder::create(Arc::clone(&options.files), manifest)
 }
 
-/// What a dump asks for: the rest of one what it asked for when it began, so that nothing has to be said again.
+/// The request of a dump. A resumed dump takes that of the interrupted one, so that nothing must be specified
+/// again.
 ///
 /// # Errors
-/// If something else is asked for now: what is finished would not be all of it, or more.
+/// If the options now request something else, so that the finished part would be too little or too much.
 fn asked(options: &DumpOptions, manifest: &Manifest) -> Result<DumpRequest, String> {
     let now = DumpRequest { selection: options.selection.clone(), accounts: options.accounts };
     let Some(before) = &manifest.asked else {
-        // Of a dump that an older version began it is known that it has some.
+        // For a dump of an older version it is only known whether it has accounts.
         return Ok(DumpRequest { accounts: now.accounts || !manifest.accounts.is_empty(), ..now });
     };
     if now.selection != Selection::default() && now.selection != before.selection {
-        return Err("it was begun with another choice of databases and tables".into());
+        return Err("it was started with another selection of databases and tables".into());
     }
     if now.accounts && !before.accounts {
-        return Err("it was begun without users".into());
+        return Err("it was started without --users".into());
     }
     Ok(before.clone())
 }
 
-/// Chunks whose file is not what was recorded, as a power cut or a clumsy hand may leave it, are dumped again. Lengths tell, and
-/// of the files that were finished last, the content.
+/// Schedules chunks again whose file differs from the record, for example after a power failure or a manual
+/// change. It compares lengths, and for the files that were finished last the contents.
 fn check_finished_files(folder: &mut DumpFolder) -> Result<(), BulkError> {
     let files = Arc::clone(folder.files());
     let listed = files.list().map_err(failed("list", &files.path("")))?;
@@ -277,7 +280,7 @@ fn check_finished_files(folder: &mut DumpFolder) -> Result<(), BulkError> {
                 && (!last.contains(&chunk.file)
                     || crc32(files.as_ref(), &chunk.file, packing, &written) == Some(written.crc32));
             if !good {
-                warn!(file = chunk.file, "the file is not as it was written; it will be dumped again");
+                warn!(file = chunk.file, "the file is damaged; its chunk will be dumped again");
                 chunk.written = None;
                 chunk.nulled.clear();
                 table.finished = false;
@@ -288,9 +291,9 @@ fn check_finished_files(folder: &mut DumpFolder) -> Result<(), BulkError> {
     Ok(())
 }
 
-/// The CRC32 of what a file holds before compression; `None` if it cannot be read, or is longer than it was written.
+/// The CRC32 of a file's uncompressed contents; `None` if it cannot be read, or is longer than recorded.
 fn crc32(files: &dyn DumpFiles, name: &str, packing: DumpCompression, written: &WrittenChunk) -> Option<u32> {
-    // Of Parquet, which is not unpacked, the file is meant.
+    // For Parquet, which is not uncompressed, the file itself counts.
     let mut left = written.bytes.max(written.file_bytes);
     let file = files.open(name).ok()?;
     let mut content: Box<dyn Read> = match packing {
@@ -311,16 +314,17 @@ fn crc32(files: &dyn DumpFiles, name: &str, packing: DumpCompression, written: &
     }
 }
 
-/// Writes definitions while tables are held.
+/// Writes definitions while tables are locked.
 struct Definitions<'a> {
     connection: &'a mut Connection,
     folder: &'a mut DumpFolder,
-    /// Those that were read at the point in time of the snapshot.
+    /// Definitions that were read at the snapshot's point in time.
     definitions: HashMap<SchemaObject, Vec<u8>>,
 }
 
 impl Definitions<'_> {
-    /// Writes all files of definitions and makes them known; gives the shapes of the tables that are `left`.
+    /// Writes the files of all definitions and records them in the manifest. Returns the descriptions of the
+    /// tables that are `left`.
     async fn write(
         mut self,
         inventory: &SchemaInventory,
@@ -338,9 +342,9 @@ impl Definitions<'_> {
             let SchemaObject::Other { kind, schema, name } = object else { continue };
             let file = object_file(*kind, schema, name);
             match self.write_one(&file, object).await {
-                // Nobody holds a sequence.
+                // Sequences are not locked.
                 Err(error) if is_gone(&error) => {
-                    warn!(%error, "{} {schema}.{name} has gone since it was listed", kind.name());
+                    warn!(%error, "{} {schema}.{name} was dropped since it was listed", kind.name());
                     continue;
                 }
                 done => done?,
@@ -366,7 +370,9 @@ impl Definitions<'_> {
         for entry in &manifest.tables {
             let name = TableName::new(&entry.schema, &entry.table);
             if !entry.finished && !left.contains(&name) {
-                let reason = "it was begun, and is not on the server or not selected any more".into();
+                let reason =
+                    "it was partly dumped, but does not exist on the server any more or is not selected"
+                        .into();
                 return Err(BulkError::ResumeImpossible { what: format!("table {name}"), reason });
             }
         }
@@ -417,7 +423,7 @@ fn columns(shape: &TableInfo) -> Vec<ColumnEntry> {
     shape.columns.iter().map(entry).collect()
 }
 
-/// A definition without the counter that every insert moves on.
+/// A definition without the AUTO_INCREMENT counter, which every insert changes.
 fn without_auto_increment(definition: &[u8]) -> Vec<u8> {
     const COUNTER: &[u8] = b" AUTO_INCREMENT=";
     let Some(at) = definition.windows(COUNTER.len()).rposition(|window| window == COUNTER) else {
@@ -432,12 +438,12 @@ fn not_in_snapshot(shapes: &[(TableName, TableInfo)]) -> Vec<TableName> {
     let outside = shapes.iter().filter(|(_, shape)| !shape.is_transactional());
     let names: Vec<_> = outside.map(|(name, _)| name.clone()).collect();
     for name in &names {
-        warn!(table = %name, "its engine has no snapshots: its rows will be those of the moment when they are read");
+        warn!(table = %name, "its engine has no snapshots: its rows will be those at the moment when they are read");
     }
     names
 }
 
-/// What is left to do of each table, and about how many rows it has.
+/// The remaining work and the estimated number of rows of each table.
 fn work(
     options: &DumpOptions,
     folder: &DumpFolder,
@@ -451,7 +457,7 @@ fn work(
         let Some(entry) = entry else { continue };
         let expression = |column: &ColumnInfo| row_encoder::expression(options.rows, column);
         let expressions: Vec<_> = shape.columns.iter().map(expression).collect();
-        // A table may have generated columns only.
+        // A table may have only generated columns.
         let expressions = if expressions.is_empty() { "1".to_owned() } else { expressions.join(", ") };
         let keeps_rows = shape.keeps_rows() || !entry.chunks.is_empty();
         let key = ChunkKey::choose(&shape.keys).cloned();
@@ -459,7 +465,7 @@ fn work(
         if by_older && descending && !entry.chunks.is_empty() {
             return Err(BulkError::ResumeImpossible {
                 what: format!("table {name}"),
-                reason: "an older version cut it in another order of its key".into(),
+                reason: "an older version cut it by another order of its key".into(),
             });
         }
         let plan = ChunkPlan {
@@ -484,7 +490,8 @@ fn work(
     Ok(tables)
 }
 
-/// A kill between a table's last chunk and the word that it is finished leaves nothing else to do.
+/// If a process was killed between a table's last chunk and the record that the table is finished, only the
+/// record is missing.
 async fn finish_what_is(
     tables: &mut Vec<(TableWork, u64)>,
     folder: &mut DumpFolder,
@@ -506,7 +513,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_counter_does_not_count() {
+    fn the_auto_increment_counter_is_ignored() {
         let definition =
             |counter| format!("CREATE TABLE `t` (`i` int) ENGINE=InnoDB{counter} DEFAULT CHARSET=latin1");
         let one = without_auto_increment(definition(" AUTO_INCREMENT=17").as_bytes());

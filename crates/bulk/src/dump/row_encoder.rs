@@ -1,4 +1,4 @@
-//! Rows as they stand in files of text: tab-separated, as statements, comma-separated.
+//! Encodes rows for text files: tab-separated, as statements, or comma-separated.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ use crate::folder::RowFormat;
 use crate::schema::TableName;
 use crate::sql::{qualified, quoted};
 
-/// About how long a statement is, if no row is longer.
+/// Approximate maximum size of a statement, if no row is longer.
 const STATEMENT_BYTES: usize = 512 << 10;
 
-/// What files of statements begin with, so that rows arrive as they were.
+/// The start of files of statements, which makes rows arrive unchanged.
 pub const SQL_HEAD: &str = "SET NAMES utf8mb4;\n\
     SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00', \
     foreign_key_checks = 0, unique_checks = 1/*M!100201 , check_constraint_checks = 0*/;\n";
 
-/// A table, as far as its rows' format depends on it.
+/// What the format of a table's rows depends on.
 #[derive(Debug, Clone)]
 pub enum TableRows {
-    /// Rows are text.
+    /// Text.
     Text(Arc<TextRows>),
-    /// Rows are held until they make columns.
+    /// Columns, which are filled before they are written.
     Parquet(Arc<ParquetTable>),
 }
 
@@ -34,7 +34,7 @@ impl TableRows {
     /// For a table with these columns.
     ///
     /// # Errors
-    /// [`BulkError::UnexpectedAnswer`] if the format has no such columns.
+    /// [`BulkError::UnexpectedAnswer`] if the format does not support such columns.
     pub fn new(format: RowFormat, table: &TableName, columns: &[ColumnInfo]) -> Result<Self, BulkError> {
         let text = |format| Self::Text(Arc::new(TextRows::new(format, table, columns)));
         Ok(match format {
@@ -58,22 +58,22 @@ enum TextFormat {
 pub struct TextRows {
     format: TextFormat,
     forms: Vec<Form>,
-    /// What each file begins with.
+    /// The start of each file.
     head: Vec<u8>,
-    /// What each statement begins with.
+    /// The start of each statement.
     insert: Vec<u8>,
 }
 
 /// How the values of a column are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// Digits, as the server prints them, or would but for the number of digits.
+    /// Digits, as the server prints them, possibly with more of them.
     Number,
-    /// Text in utf8mb4, which all of it may be put into quotes as.
+    /// Text in utf8mb4, which can always be written in quotes.
     Plain,
-    /// Text in a character set of the column's own.
+    /// Text in the column's own character set.
     Text,
-    /// No text.
+    /// Not text.
     Bytes,
 }
 
@@ -90,8 +90,8 @@ impl Form {
     }
 }
 
-/// What to select of a column for a format. Formats for other programs have all text in UTF-8; comma-separated text has what is no
-/// text as hexadecimal digits.
+/// The expression to select for a column. Formats for other programs have all text in UTF-8; comma-separated
+/// text has binary values as hexadecimal digits.
 pub fn expression(format: RowFormat, column: &ColumnInfo) -> String {
     match (format, Form::of(&column.data_type)) {
         (RowFormat::Csv | RowFormat::Parquet, Form::Text) => {
@@ -127,22 +127,22 @@ impl TextRows {
         Self { format, forms, head, insert }
     }
 
-    /// What each file begins with.
+    /// The start of each file.
     pub fn head(&self) -> &[u8] {
         &self.head
     }
 }
 
-/// Makes bytes of rows.
+/// Encodes rows as bytes.
 #[derive(Debug)]
 pub struct Encoder {
     table: Arc<TextRows>,
-    /// Bytes of the statement that is not ended.
+    /// Size of the open statement, in bytes.
     statement_bytes: usize,
 }
 
 impl Encoder {
-    /// One for a file of a table's rows.
+    /// For a file of a table's rows.
     pub fn new(table: Arc<TextRows>) -> Self {
         Self { table, statement_bytes: 0 }
     }
@@ -150,7 +150,7 @@ impl Encoder {
     /// Appends a row.
     ///
     /// # Errors
-    /// If the row's bytes make no sense.
+    /// If the row's bytes are malformed.
     pub fn put(&mut self, row: &RawRow<'_>, out: &mut Vec<u8>) -> Result<(), SessionError> {
         match self.table.format {
             TextFormat::Tsv => tsv::put_row(out, row)?,
@@ -161,7 +161,7 @@ impl Encoder {
                         out.push(b',');
                     }
                     match value? {
-                        // Nothing at all, while an empty text has quotes.
+                        // NULL is nothing at all, while an empty text has quotes.
                         None => {}
                         Some(value) if is_number => out.extend_from_slice(value),
                         Some(value) => put_csv(out, value),
@@ -181,7 +181,7 @@ impl Encoder {
             _ => out.extend_from_slice(b",\n"),
         }
         out.push(b'(');
-        // A table without columns of its own gives a value that stands for none.
+        // For a table without columns of its own, one value is selected that does not count.
         for (index, (value, form)) in row.values().zip(&self.table.forms).enumerate() {
             if index > 0 {
                 out.push(b',');
@@ -196,7 +196,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// Ends a statement that is not ended.
+    /// Ends an open statement.
     pub fn end(&mut self, out: &mut Vec<u8>) {
         if self.statement_bytes > 0 {
             out.extend_from_slice(b";\n");
@@ -204,13 +204,13 @@ impl Encoder {
         }
     }
 
-    /// Whether what was written so far may be followed by something else.
+    /// Whether something else may follow what was written so far.
     pub fn is_between(&self) -> bool {
         self.statement_bytes == 0
     }
 }
 
-/// A field in quotes, as RFC 4180 has it.
+/// A field in quotes, as in RFC 4180.
 fn put_csv(out: &mut Vec<u8>, value: &[u8]) {
     out.push(b'"');
     for piece in value.split_inclusive(|&byte| byte == b'"') {
@@ -222,7 +222,7 @@ fn put_csv(out: &mut Vec<u8>, value: &[u8]) {
     out.push(b'"');
 }
 
-/// A literal. Nothing in it is what the stock clients change or stop at, whatever their options are.
+/// A literal. It contains nothing that the stock clients change or stop at, whatever their options are.
 fn put_literal(out: &mut Vec<u8>, value: Option<&[u8]>, form: Form) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     let Some(value) = value else {
@@ -230,7 +230,7 @@ fn put_literal(out: &mut Vec<u8>, value: Option<&[u8]>, form: Form) {
         return;
     };
     match form {
-        // As an integer it would lose its sign, which floating-point numbers have.
+        // As an integer it would lose the sign, which floating-point zeros have.
         Form::Number if value == b"-0" => out.extend_from_slice(b"-0e0"),
         Form::Number => out.extend_from_slice(value),
         Form::Bytes if value.is_empty() => out.extend_from_slice(b"''"),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn literals_say_all_of_a_value() {
+    fn literals_are_exact() {
         assert_eq!(literal(b"-1.5", Form::of("decimal")), "-1.5");
         assert_eq!(literal(b"-0", Form::of("double")), "-0e0");
         assert_eq!(literal(b"a'b\\\0\r\n\x1a", Form::of("text")), "_binary'a\\'b\\\\\\0\\r\\n\\Z'");
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn other_programs_get_utf8() {
+    fn formats_for_other_programs_have_utf8() {
         let of = |format, data_type: &str| {
             let column = ColumnInfo {
                 name: "b".into(),

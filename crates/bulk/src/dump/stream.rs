@@ -1,7 +1,8 @@
 //! A dump as one stream of statements, which the stock client loads in one pass.
 //!
-//! To the rest of the dump it looks like a place for files: definitions are kept until it is their turn, and pieces of files of
-//! rows, each of whole statements, go out in the order in which connections have them. Nothing is gone on with later.
+//! For the rest of the dump it is a file store. Definitions are kept until they are needed; the pieces of
+//! data files, each of whole statements, are written in the order in which connections have them. A stream
+//! cannot be resumed.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,10 +15,10 @@ use crate::folder::files::failed;
 use crate::folder::names::journal_number;
 use crate::folder::{DumpFiles, DumpedFlavour, Manifest, NewFile, ObjectKind};
 
-/// What the last line of a whole stream begins with.
+/// The start of the last line of a complete stream.
 pub const END: &str = "-- End of the dump: ";
 
-/// Where statements go.
+/// Receives the statements.
 pub(super) struct DumpStream {
     out: Arc<Mutex<Box<dyn Write + Send>>>,
     /// Small files that were put.
@@ -35,7 +36,7 @@ impl DumpStream {
         Self { out: Arc::new(Mutex::new(out)), kept: Mutex::default() }
     }
 
-    /// Writes what stands before rows.
+    /// Writes everything that precedes the rows.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -53,7 +54,7 @@ impl DumpStream {
             let position = point.binlog_position.unwrap_or(0);
             let gtids = point.gtid_set.as_deref().unwrap_or("none").replace(['\r', '\n'], "");
             head.extend_from_slice(
-                format!("-- The data stands at {file}:{position}, GTIDs {gtids}\n").as_bytes(),
+                format!("-- The position of the data is {file}:{position}, GTIDs {gtids}\n").as_bytes(),
             );
         }
         let sequences = manifest.objects.iter().filter(|object| object.kind == ObjectKind::Sequence);
@@ -65,7 +66,7 @@ impl DumpStream {
         self.write(&head)
     }
 
-    /// Writes what stands behind rows, and that this was all.
+    /// Writes everything that follows the rows, and the last line.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -134,7 +135,7 @@ impl DumpFiles for DumpStream {
     }
 }
 
-/// A file of rows on its way out: each write is of whole statements.
+/// A data file of the stream: each write has whole statements.
 struct StatementFile {
     out: Arc<Mutex<Box<dyn Write + Send>>>,
     bytes: u64,

@@ -1,12 +1,12 @@
-//! Rows as the lines that `LOAD DATA` takes by default: tabs between fields, a backslash before what would end one, `\N`
-//! for NULL.
+//! Rows as lines for `LOAD DATA` with its default options: tabs between fields, a backslash before special
+//! bytes, `\N` for NULL.
 
 use tailwater_session::{RawRow, SessionError};
 
-/// Appends a row as a line; behind an error half of it.
+/// Appends a row as a line; after an error the line is incomplete.
 ///
 /// # Errors
-/// If the row's bytes make no sense.
+/// If the row's bytes are malformed.
 pub fn put_row(lines: &mut Vec<u8>, row: &RawRow<'_>) -> Result<(), SessionError> {
     if put_plain_row(lines, row) {
         return Ok(());
@@ -21,13 +21,15 @@ pub fn put_row(lines: &mut Vec<u8>, row: &RawRow<'_>) -> Result<(), SessionError
     Ok(())
 }
 
-/// Lengths of values that take one byte; what is greater stands for NULL or begins a longer length.
+/// Maximum length of a value whose length takes one byte; a greater byte means NULL or starts a longer
+/// length.
 const SHORT_BYTES_MAX: u8 = 250;
 
-/// As [`put_row`] for a row without NULL, of short values of which none has a byte that might have to be escaped; of any other
-/// `false`, and nothing is appended.
+/// As [`put_row`] for a row without NULL whose values are short and have no byte that might need an escape.
+/// For any other row it returns `false` and appends nothing.
 ///
-/// Such a row is sent as its line, but for the lengths: one byte before each value, where the line has a tab behind it.
+/// The bytes of such a row are its line except for the lengths: one byte before each value, where the line
+/// has a tab after it.
 fn put_plain_row(lines: &mut Vec<u8>, row: &RawRow<'_>) -> bool {
     let Some((_, first)) = row.bytes().split_first() else { return false };
     let begin = lines.len();
@@ -39,7 +41,8 @@ fn put_plain_row(lines: &mut Vec<u8>, row: &RawRow<'_>) -> bool {
         let Some(value) = value.filter(|value| is_plain(value)) else { break };
         rest = &behind[value.len()..];
         values += 1;
-        // Where the next value's length was copied to; behind the last value the end of the line.
+        // The position to which the next value's length was copied; after the last value, that of the end of
+        // the line.
         let end = lines.len() - 1 - rest.len();
         if !rest.is_empty() {
             lines[end] = b'\t';
@@ -72,31 +75,32 @@ pub fn put_field(line: &mut Vec<u8>, value: Option<&[u8]>) {
     line.extend_from_slice(rest);
 }
 
-/// Bytes that are looked at together: as many as the compiler makes few instructions of.
+/// Bytes that are tested together: a number for which the compiler generates few instructions.
 const BLOCK_BYTES: usize = 32;
 
 fn is_special(byte: u8) -> bool {
     (byte == b'\\') | (byte == b'\t') | (byte == b'\n') | (byte == 0)
 }
 
-/// Where the first byte stands that must be escaped, or that ends a field or is an escape. Most values have none, and most of a dump's time would go into looking
-/// byte by byte.
+/// The position of the first byte that must be escaped, ends a field or is an escape. Most values have none,
+/// and testing byte by byte would take most of a dump's time.
 pub(crate) fn place_of_special(value: &[u8]) -> Option<usize> {
-    // Without leaving a block early it is one pass over all its bytes at once.
+    // Without an early exit within a block, all its bytes are tested in one pass.
     let plain = |block: &&[u8]| !block.iter().fold(false, |any, &byte| any | is_special(byte));
     let mut at = value.chunks_exact(BLOCK_BYTES).take_while(plain).count() * BLOCK_BYTES;
     at += value[at..].chunks_exact(8).take_while(|word| is_plain_word(word)).count() * 8;
     Some(at + value[at..].iter().position(|&byte| is_special(byte))?)
 }
 
-/// Whether there is certainly no special byte: bytes below the line feed count as such, which takes half as many comparisons.
+/// Whether there is certainly no special byte. All bytes below the line feed count as special, which halves
+/// the comparisons.
 fn is_plain(value: &[u8]) -> bool {
-    // Of blocks whose length is known few instructions are made.
+    // For blocks of a constant length the compiler generates few instructions.
     #[inline(always)]
     fn are_plain(bytes: &[u8]) -> bool {
         !bytes.iter().fold(false, |any, &byte| any | (byte <= b'\n') | (byte == b'\\'))
     }
-    // The last block is looked at with what stands before it, so that nothing is left for single bytes.
+    // The last block overlaps the one before, so that no single bytes remain.
     fn in_blocks<const BYTES: usize>(value: &[u8], last: &[u8; BYTES]) -> bool {
         value.as_chunks::<BYTES>().0.iter().all(|block| are_plain(block)) && are_plain(last)
     }
@@ -107,13 +111,13 @@ fn is_plain(value: &[u8]) -> bool {
     }
 }
 
-/// Whether none of eight bytes is special, all looked at as one number.
+/// Whether none of eight bytes is special, tested as one number.
 fn is_plain_word(word: &[u8]) -> bool {
     const LOW: u64 = u64::from_ne_bytes([0x01; 8]);
     const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
     let Ok(bytes) = word.try_into() else { return false };
     let word = u64::from_ne_bytes(bytes);
-    // Not 0 if, and only if, one of the bytes is `byte`.
+    // Not 0 if and only if one of the bytes is `byte`.
     let has = |byte: u8| {
         let others = word ^ (LOW * u64::from(byte));
         others.wrapping_sub(LOW) & !others & HIGH
@@ -134,7 +138,7 @@ mod tests {
         line
     }
 
-    /// A row as it is sent, as a line.
+    /// A row in wire format, as a line.
     fn line(values: &[Option<Vec<u8>>]) -> Vec<u8> {
         let mut payload = Vec::new();
         encode_text_row(values.iter().map(Option::as_deref), &mut payload);
@@ -143,7 +147,7 @@ mod tests {
         lines.split_off(7)
     }
 
-    /// As servers read a field.
+    /// Reads a field as servers do.
     fn read(field: &[u8]) -> Option<Vec<u8>> {
         if field == b"\\N" {
             return None;
@@ -166,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_end_a_field_is_escaped() {
+    fn bytes_that_would_end_a_field_are_escaped() {
         assert_eq!(field(None), b"\\N");
         assert_eq!(field(Some(b"")), b"");
         assert_eq!(field(Some(b"\\N")), b"\\\\N");
@@ -174,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_special_byte_is_found_wherever_it_stands() {
+    fn a_special_byte_is_found_at_any_position() {
         for length in [0, 1, 31, 32, 33, 64, 100] {
             assert_eq!(place_of_special(&vec![b'a'; length]), None);
             for at in 0..length {
@@ -195,7 +199,7 @@ mod tests {
         }
 
         #[test]
-        fn rows_are_their_fields_with_tabs_between(
+        fn rows_are_their_fields_separated_by_tabs(
             values in prop::collection::vec(prop::option::of("[a-z]{0,300}|[a-z\\\\\t\n\0]{0,20}"), 1..6),
         ) {
             let values: Vec<_> = values.into_iter().map(|value| value.map(String::into_bytes)).collect();
@@ -204,7 +208,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_no_row_is_refused(payload: Vec<u8>, columns in 0..5usize) {
+        fn malformed_rows_are_refused(payload: Vec<u8>, columns in 0..5usize) {
             let row = RawRow::new(&payload, columns);
             let is_row = row.values().all(|value| value.is_ok());
             prop_assert_eq!(put_row(&mut Vec::new(), &row).is_ok(), is_row);

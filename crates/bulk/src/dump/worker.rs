@@ -1,4 +1,4 @@
-//! One connection that dumps chunk after chunk.
+//! A connection that dumps chunk after chunk.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -16,23 +16,23 @@ use crate::progress::BulkProgress;
 use crate::snapshot::{FinishedTables, Snapshot, SnapshotReader};
 use crate::throttle::Throttle;
 
-/// What all workers of a dump share.
+/// State shared by all workers of a dump.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// In the order in which they are begun.
+    /// Tables in the order in which they are started.
     pub(crate) tables: Vec<TableWork>,
-    /// Before this one all tables are in hand or dumped.
+    /// Tables before this index are dumped or assigned to workers.
     pub(crate) first: AtomicUsize,
     pub(crate) folder: Mutex<DumpFolder>,
-    /// What connections need not hold any more.
+    /// Tables whose locks can be released.
     pub(crate) finished: FinishedTables,
     pub(crate) progress: Arc<BulkProgress>,
     pub(crate) throttle: Arc<Throttle>,
-    /// The number of the snapshot that is read.
+    /// The index of the current snapshot.
     pub(crate) snapshot: usize,
     pub(crate) compression: DumpCompression,
     pub(crate) compression_level: i32,
-    /// Of the names of files.
+    /// The ending of file names.
     pub(crate) ending: &'static str,
 }
 
@@ -46,10 +46,10 @@ impl Worker {
         Self { shared, reader }
     }
 
-    /// Works until no chunk is left to be begun.
+    /// Works until there are no more chunks.
     ///
     /// # Errors
-    /// [`BulkError`] of the connection, the files, or a snapshot that did not last.
+    /// [`BulkError`] of the connection, of the files, or of a lost snapshot.
     pub(crate) async fn run(mut self) -> Result<(), BulkError> {
         let shared = Arc::clone(&self.shared);
         while let Some((table, task)) = self.next(&shared).await? {
@@ -59,7 +59,7 @@ impl Worker {
                 shared.finished.add(&table.name);
                 shared.progress.table();
             }
-            // Who wants to change a finished table waits until each connection is here.
+            // A session that alters a finished table waits until every connection has released its lock.
             self.reader.release(&shared.finished).await?;
         }
         Snapshot::check_open(&mut self.reader.connection).await?;
@@ -75,7 +75,7 @@ impl Worker {
             if let Some(task) = table.take(&mut self.reader.connection, &shared.folder).await? {
                 return Ok(Some((table, task)));
             }
-            // Others may have been faster; nobody goes back.
+            // Other workers may be ahead; the index never decreases.
             let _ = shared.first.compare_exchange(first, first + 1, Relaxed, Relaxed);
         }
     }
@@ -100,13 +100,13 @@ impl Worker {
                 rows += 1;
             }
             progress.rows(rows, bytes);
-            // A giant row is in the file's hands now.
+            // The file has copied the bytes of a huge row.
             drop(batch);
             if file.is_group() {
                 file = blocking(move || file.write_group().map(|()| file)).await?;
             }
         }
-        // Outside of its transaction the statement has read what is there now.
+        // Outside of its transaction, the statement has read the current rows.
         if !rows.end().is_some_and(|end| end.status.has(ServerStatus::IN_TRANS)) {
             return Err(BulkError::SnapshotLost { server });
         }
@@ -117,7 +117,7 @@ impl Worker {
     }
 }
 
-/// Does what takes long without keeping others waiting.
+/// Does slow work without blocking other tasks.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, BulkError> + Send + 'static,
 ) -> Result<T, BulkError> {

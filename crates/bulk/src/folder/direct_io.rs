@@ -1,8 +1,9 @@
-//! Writing a large file to the disk, past the page cache.
+//! Writes large files with direct I/O, past the page cache.
 //!
-//! A dump is written once and seldom read soon. Through the page cache each of its bytes is copied once more, and takes the
-//! place of a page that somebody reads: on the server's own machine, of its files. So whole blocks go to the disk from where
-//! they are (`O_DIRECT`), on a thread of their own, so that rows are received and compressed meanwhile. What file systems do
+//! A dump is written once and seldom read soon. The page cache would copy each of its bytes once more and
+//! evict pages in use: on the server's own machine, those of its files. So whole blocks are written directly
+//! to the disk (`O_DIRECT`), on a separate thread, so that rows are received and compressed meanwhile. File
+//! systems without support for this use the page cache.
 //! not take that way goes through the page cache.
 
 use std::fs::File;
@@ -13,24 +14,24 @@ use std::thread::{self, JoinHandle};
 
 use rustix::fs::{Advice, OFlags, fadvise, fcntl_getfl, fcntl_setfl, fstatfs};
 
-/// Of each write: large enough for disks far away, where each takes a millisecond.
+/// Size of a write: large enough for remote disks, where each takes a millisecond.
 const BLOCK_BYTES: usize = 512 << 10;
-/// Blocks of a file: one gets bytes while one is written, and one waits.
+/// Blocks per file: one is filled while one is written, and one waits.
 const BLOCKS: usize = 3;
-/// What places in memory and in files are multiples of: no disk in use has larger sectors.
+/// Alignment of memory and file positions: no disk in use has larger sectors.
 const ALIGNMENT: usize = 4096;
-/// What a file has in memory while it has no more: most tables are small.
+/// Initial buffer of a file, since most tables are small.
 const SMALL_BYTES: usize = 16 << 10;
-/// Through the page cache: so many bytes are on their way to the disk at once, so that little is left to wait for at the end.
+/// With the page cache: the number of bytes after which writeback starts, so that little remains at the end.
 const WRITEBACK_BYTES: u64 = 4 << 20;
-/// File systems that answer each direct write over a network, or from another process, and gather others: NFS, SMB (of three kinds),
-/// Ceph, FUSE, 9P.
+/// File systems that answer each direct write over a network or from another process, and batch other writes:
+/// NFS, SMB (three kinds), Ceph, FUSE, 9P.
 const FAR: [u32; 7] = [0x6969, 0x517B, 0xFE53_4D42, 0xFF53_4D42, 0x00C3_6400, 0x6573_5546, 0x0102_1997];
 
-/// See the module. Nothing is sure to be in the file before [`DirectIoFile::end`].
+/// A file with direct writes. Its contents are only complete after [`DirectIoFile::end`].
 #[derive(Debug)]
 pub(super) struct DirectIoFile {
-    /// Gets bytes.
+    /// The block that is being filled.
     block: Block,
     stage: Stage,
     written_bytes: u64,
@@ -41,20 +42,20 @@ enum Stage {
     /// No block was full yet.
     Small(File),
     Large(Writer),
-    /// It failed.
+    /// A write failed.
     Gone,
 }
 
 impl DirectIoFile {
-    /// Of a file that is empty.
+    /// For an empty file.
     pub(super) fn new(file: File) -> Self {
         Self { block: Block::new(), stage: Stage::Small(file), written_bytes: 0 }
     }
 
-    /// Takes at least one byte of some.
+    /// Takes at least one of the bytes.
     ///
     /// # Errors
-    /// What the system said of this or of bytes before.
+    /// The system's error for this write or an earlier one.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if matches!(self.stage, Stage::Gone) {
             return Err(failed_before());
@@ -82,17 +83,17 @@ impl DirectIoFile {
         }
     }
 
-    /// Writes the rest; when it returns all is in the file, and on the disk if it is to be. How many bytes that are.
+    /// Writes the rest. Then all bytes are in the file, and on the disk if `durable`. Returns their number.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(super) fn end(&mut self, durable: bool) -> io::Result<u64> {
         let mut file = match std::mem::replace(&mut self.stage, Stage::Gone) {
             Stage::Small(file) => file,
             Stage::Large(writer) => writer.end()?,
             Stage::Gone => return Err(failed_before()),
         };
-        // Not a whole number of sectors.
+        // The rest is not a multiple of the sector size.
         set_direct(&file, false)?;
         file.write_all(self.block.bytes())?;
         if durable {
@@ -102,7 +103,7 @@ impl DirectIoFile {
     }
 }
 
-/// Bytes that begin at a multiple of [`ALIGNMENT`], once they are more than a few.
+/// A buffer whose contents are aligned to [`ALIGNMENT`] once they are more than a few.
 struct Block {
     memory: Vec<u8>,
     begin: usize,
@@ -124,7 +125,7 @@ impl Block {
     fn grow(&mut self, more: usize) {
         let wanted = self.length + more;
         if self.memory.len() > SMALL_BYTES {
-            // All that there may be.
+            // The block has its full size.
         } else if wanted <= SMALL_BYTES {
             self.memory.resize(wanted, 0);
         } else {
@@ -143,7 +144,7 @@ impl Block {
         self.length == BLOCK_BYTES
     }
 
-    /// Takes what there is room for.
+    /// Takes as many bytes as there is room for.
     fn fill(&mut self, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(BLOCK_BYTES - self.length);
         self.grow(taken);
@@ -159,11 +160,11 @@ struct Writer {
     full: SyncSender<Block>,
     empty: Receiver<Block>,
     thread: JoinHandle<io::Result<File>>,
-    /// Blocks there are.
+    /// Number of allocated blocks.
     blocks: usize,
 }
 
-/// The thread takes no more: it failed.
+/// The thread has stopped after an error.
 #[derive(Debug)]
 struct Closed;
 
@@ -177,7 +178,7 @@ impl Writer {
         Ok(Self { full, empty, thread, blocks: 1 })
     }
 
-    /// Takes a full block, leaves an empty one; waits for it while all are full.
+    /// Passes on a full block and takes an empty one; waits while all are full.
     fn exchange(&mut self, block: &mut Block) -> Result<(), Closed> {
         let next = if self.blocks < BLOCKS {
             self.blocks += 1;
@@ -188,7 +189,7 @@ impl Writer {
         self.full.send(std::mem::replace(block, next)).map_err(|_| Closed)
     }
 
-    /// Waits until all is written.
+    /// Waits until everything is written.
     fn end(self) -> io::Result<File> {
         drop((self.full, self.empty));
         match self.thread.join() {
@@ -213,28 +214,29 @@ fn write_blocks(
         direct = write_block(&mut file, block.bytes(), direct)?;
         written_to += block.length as u64;
         if written_to - writeback_to >= WRITEBACK_BYTES {
-            // Linux answers this advice by starting to write the range's pages to the disk, without waiting, if there are any: a file
-            // system may take direct writes and gather them all the same. A system that does otherwise only makes the end slower.
+            // Linux answers this advice by starting writeback of the range's pages, if there are any, without
+            // waiting. They exist if a file system accepts direct writes and caches them all the same. On
+            // other systems only the end takes longer.
             let length = NonZeroU64::new(written_to - writeback_to);
             let _ = fadvise(&file, writeback_to, length, Advice::DontNeed);
             writeback_to = written_to;
         }
         block.length = 0;
-        // Nobody wants it any more when this was the last one.
+        // After the last block there is no receiver any more.
         let _ = give_back.send(block);
     }
     Ok(file)
 }
 
-/// Writes a block; whether the next one may go directly, too.
+/// Writes a block. Returns whether the next one may be written directly, too.
 fn write_block(file: &mut File, mut bytes: &[u8], mut direct: bool) -> io::Result<bool> {
     while !bytes.is_empty() {
         match file.write(bytes) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => bytes = &bytes[written..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // A file system that takes the flag and then not the writes; or the disk was full for a moment, and only a
-            // part that ends in the middle of a sector was written.
+            // The file system accepted the flag but rejects the writes. Or the disk was briefly full, and
+            // only a part was written that ends in the middle of a sector.
             Err(error)
                 if direct
                     && matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) =>
@@ -255,7 +257,7 @@ fn set_direct(file: &File, direct: bool) -> io::Result<()> {
 }
 
 fn is_far(file: &File) -> bool {
-    // The kernel's numbers have 32 bits; the field's type is the platform's.
+    // The kernel's numbers have 32 bits; the type of the field depends on the platform.
     fstatfs(file).is_ok_and(|system| FAR.contains(&(system.f_type as u32)))
 }
 
@@ -281,7 +283,7 @@ mod tests {
         }
     }
 
-    /// Bytes of which no two blocks are alike.
+    /// Bytes without two equal blocks.
     fn noise(length: usize) -> Vec<u8> {
         (0..length.div_ceil(8) as u64)
             .flat_map(|number| number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes())
@@ -293,12 +295,12 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(24) })]
 
         #[test]
-        fn what_was_written_is_in_the_file(
+        fn written_bytes_are_in_the_file(
             lengths in prop::collection::vec(prop_oneof![0..100usize, 4000..5000usize, 16_000..17_000usize, 200_000..1_200_000usize], 0..8),
             durable in any::<bool>(),
             in_memory in any::<bool>(),
         ) {
-            // Of memory, too, where it is there: file systems differ in what they take directly.
+            // Also in memory, where it is available: file systems differ in their support for direct writes.
             let memory = Path::new("/dev/shm");
             let folder = match in_memory && memory.is_dir() {
                 true => tempfile::tempdir_in(memory),
@@ -318,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_blocks_are_as_good_as_any_other_length() {
+    fn files_of_whole_blocks_are_complete() {
         let folder = tempfile::tempdir().expect("a folder");
         for length in
             [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 4 * BLOCK_BYTES, 9 * BLOCK_BYTES + 4095]
@@ -332,8 +334,8 @@ mod tests {
     }
 
     #[test]
-    fn what_the_thread_could_not_write_is_said() {
-        // The kernel's own full disk.
+    fn errors_of_the_writing_thread_are_reported() {
+        // The kernel's full device.
         let full = File::options().write(true).open("/dev/full").expect("a full disk");
         let mut file = DirectIoFile::new(full);
         let bytes = noise(BLOCK_BYTES);
@@ -352,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_file_that_does_not_fit_says_so_at_its_end() {
+    fn a_small_file_on_a_full_disk_fails_at_its_end() {
         let full = File::options().write(true).open("/dev/full").expect("a full disk");
         let mut file = DirectIoFile::new(full);
         put(&mut file, b"few");
@@ -360,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_no_sector_fits_goes_through_the_cache() {
+    fn an_unaligned_block_is_written_through_the_cache() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("file");
         let mut file = File::create(&path).expect("a file");
@@ -368,7 +370,7 @@ mod tests {
             return;
         }
         let bytes = noise(100_003);
-        // Whatever the file system thinks of it, all of it is there.
+        // It is complete whether or not the file system accepts direct writes.
         write_block(&mut file, &bytes[1..], true).expect("written");
         assert!(std::fs::read(&path).expect("read") == bytes[1..]);
     }

@@ -1,17 +1,17 @@
-//! The manifest as a file: JSON that ends with the checksum of what precedes it, so that an edited or damaged one is
-//! not believed.
+//! The manifest as a file: JSON that ends with a checksum of the preceding bytes, so that an edited or
+//! damaged file is rejected.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::manifest::{FORMAT, Manifest};
 
-/// How the file ends: the checksum of all bytes before, as the last field of the object.
+/// The end of the file: the checksum of all bytes before it, as the last field of the object.
 const CHECKSUM: &str = ",\n  \"crc32\": \"";
 const DIGITS: usize = 8;
 const END: &str = "\"\n}";
 
-/// Why a file is not a manifest that this version reads.
+/// Why a file is not a readable manifest.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DocumentError {
     /// A newer version wrote it.
@@ -20,7 +20,7 @@ pub(super) enum DocumentError {
     Damaged(String),
 }
 
-/// The fields that every format has.
+/// The fields of every format.
 #[derive(Deserialize)]
 struct Front {
     format: u32,
@@ -30,7 +30,7 @@ struct Front {
 /// The bytes of the file.
 ///
 /// # Errors
-/// If it cannot be written as JSON.
+/// If it cannot be serialised as JSON.
 pub(super) fn encode(manifest: &Manifest) -> Result<Vec<u8>, serde_json::Error> {
     let mut text = serde_json::to_vec_pretty(manifest)?;
     text.truncate(text.strip_suffix(b"\n}").map_or(text.len(), <[u8]>::len));
@@ -39,11 +39,11 @@ pub(super) fn encode(manifest: &Manifest) -> Result<Vec<u8>, serde_json::Error> 
     Ok(text)
 }
 
-/// The manifest in a file. One of an older version has no checksum; of that one only the totals are compared.
-/// Also whether there is a checksum.
+/// Parses the manifest file. The file of an older version has no checksum; then only its totals are checked.
+/// Also returns whether there is a checksum.
 pub(super) fn decode(text: &[u8]) -> Result<(Manifest, bool), DocumentError> {
     let damaged = |error: serde_json::Error| DocumentError::Damaged(error.to_string());
-    // Before anything else, which a newer format may have otherwise.
+    // The format comes first, since all else may differ in a newer one.
     let front: Front = serde_json::from_slice(text).map_err(damaged)?;
     if front.format > FORMAT {
         return Err(DocumentError::NewerFormat(front.format));
@@ -51,12 +51,12 @@ pub(super) fn decode(text: &[u8]) -> Result<(Manifest, bool), DocumentError> {
     let parts = split(text.trim_ascii_end());
     let manifest: Manifest = match parts {
         None if front.crc32.is_some() => {
-            let reason = "its checksum (crc32) is not at its end: it was edited or written anew";
+            let reason = "its checksum (crc32) is not at its end: it was edited or rewritten";
             return Err(DocumentError::Damaged(reason.to_owned()));
         }
         None => serde_json::from_slice(text).map_err(damaged)?,
         Some((body, wanted)) => {
-            // First what it says: an error in a field has a place, a checksum has none.
+            // The contents come first: an error in a field has a position, a wrong checksum has none.
             let manifest = serde_json::from_slice(&[body, b"\n}"].concat()).map_err(damaged)?;
             let found = crc32fast::hash(body);
             if wanted != format!("{found:08x}").as_bytes() {
@@ -73,7 +73,7 @@ pub(super) fn decode(text: &[u8]) -> Result<(Manifest, bool), DocumentError> {
     Ok((manifest, parts.is_some()))
 }
 
-/// What precedes the checksum, and the checksum.
+/// The bytes before the checksum, and the checksum.
 fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = text.strip_suffix(END.as_bytes())?;
     let (rest, digits) = rest.split_at_checked(rest.len().checked_sub(DIGITS)?)?;
@@ -84,7 +84,7 @@ fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
 mod tests {
     use super::*;
 
-    /// Two tables, one of them with a chunk that is planned only.
+    /// Two tables, one of them with a chunk that is only planned.
     const OLDER: &str = r#"{
   "format": 1, "tailwater": "0.1.0", "server": {"flavour": "mysql", "version": "9.7.0"},
   "started_at": "2026-01-01T00:00:00Z", "finished_at": null, "compression": "none",
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_an_older_version_is_read_and_written_with_a_checksum() {
+    fn a_manifest_of_an_older_version_is_read_and_gets_a_checksum() {
         let (manifest, has_checksum) =
             decode(OLDER.as_bytes()).expect("it has no checksum, and agrees with itself");
         assert!(!has_checksum);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn every_changed_bit_is_noticed() {
+    fn every_changed_bit_is_detected() {
         let text = encode(&decode(OLDER.as_bytes()).expect("it is sound").0).expect("it serialises");
         for at in 0..text.trim_ascii_end().len() {
             for bit in [1, 32] {
@@ -132,13 +132,13 @@ mod tests {
         for length in 0..text.trim_ascii_end().len() {
             assert!(decode(&text[..length]).is_err(), "cut at {length}");
         }
-        // As `jq .` writes it with another order or indent.
+        // As `jq .` writes it, with another order or indentation.
         let compact: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
         assert!(damaged(&compact.to_string()).contains("not at its end"));
     }
 
     #[test]
-    fn fields_that_do_not_parse_are_named_and_no_chunk_is_taken_for_unwritten() {
+    fn invalid_fields_are_named_and_no_chunk_counts_as_unwritten() {
         for (from, to, said) in [
             (r#""crc32": 7"#, r#""crc3r": 7"#, "crc3r"),
             (r#""rows": 2, "bytes""#, r#""rows": -1, "bytes""#, "-1"),

@@ -1,4 +1,5 @@
-//! A dump that is written or read: one process writes, each step so that a kill leaves what can be gone on with.
+//! A dump folder. One process writes to it, and each step leaves a state from which a dump can resume after a
+//! kill.
 
 use std::collections::HashSet;
 use std::io::{self, Read};
@@ -14,10 +15,11 @@ use super::manifest::{FORMAT, Manifest};
 use super::names::{JOURNAL, MANIFEST, TABLE_ENDING, WRITER};
 use crate::error::BulkError;
 
-/// Of how many files that were finished last, with the journal as the only witness, the content is read when a dump goes on.
+/// Number of most recently finished files whose contents are verified when a dump resumes and only the
+/// journal records them.
 const LAST_FILES_MAX: usize = 16;
 
-/// The files of a dump that this process alone writes to.
+/// The files of a dump to which only this process writes.
 #[derive(Debug)]
 pub struct DumpFolder {
     files: Arc<dyn DumpFiles>,
@@ -27,7 +29,7 @@ pub struct DumpFolder {
 }
 
 impl DumpFolder {
-    /// Whether there is a dump, or the beginning of one.
+    /// Whether there is a dump, or the start of one.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -39,16 +41,16 @@ impl DumpFolder {
         }
     }
 
-    /// Begins a dump where nothing is, or an empty folder.
+    /// Creates a dump in a missing or empty folder.
     ///
     /// # Errors
-    /// [`BulkError::FolderNotEmpty`] if something is there; [`BulkError::Busy`]; [`BulkError::File`].
+    /// [`BulkError::FolderNotEmpty`] if it has files; [`BulkError::Busy`]; [`BulkError::File`].
     pub fn create(files: Arc<dyn DumpFiles>, manifest: Manifest) -> Result<Self, BulkError> {
         let place = files.path("");
         if let Some(folder) = files.folder() {
             tailwater_files::create_private_folder(folder).map_err(failed("create", &place))?;
         }
-        // A killed process may have left the empty journal, or a half-written manifest.
+        // A killed process may have left an empty journal, or an incomplete manifest.
         let ours = [JOURNAL, WRITER, &partial(MANIFEST)];
         let listed = files.list().map_err(failed("list", &place))?;
         let mut names = listed.iter().map(|(name, _)| name.as_str());
@@ -65,7 +67,7 @@ impl DumpFolder {
         Ok(folder)
     }
 
-    /// Opens a dump to go on with. A torn end of the journal is cut off.
+    /// Opens a dump to resume it. An incomplete end of the journal is cut off.
     ///
     /// # Errors
     /// [`BulkError::Busy`] if another process writes to it; [`BulkError::Damaged`], [`BulkError::NewerFormat`],
@@ -83,7 +85,7 @@ impl DumpFolder {
         Ok(Self { files, recorder, manifest, last_files })
     }
 
-    /// What a dump in a folder of this machine holds, without taking part in it.
+    /// Reads the manifest of a dump in a local folder, without locking it.
     ///
     /// # Errors
     /// As [`DumpFolder::open`], without [`BulkError::Busy`].
@@ -91,7 +93,7 @@ impl DumpFolder {
         Self::read_files(&LocalFiles::new(folder))
     }
 
-    /// What a dump holds, without taking part in it.
+    /// Reads the manifest of a dump, without locking it.
     ///
     /// # Errors
     /// As [`DumpFolder::open`], without [`BulkError::Busy`].
@@ -101,12 +103,12 @@ impl DumpFolder {
         Ok(manifest)
     }
 
-    /// What is in it.
+    /// The manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// What is in it, to be changed before [`DumpFolder::checkpoint`].
+    /// The manifest, to change it before [`DumpFolder::checkpoint`].
     pub fn manifest_mut(&mut self) -> &mut Manifest {
         &mut self.manifest
     }
@@ -116,41 +118,42 @@ impl DumpFolder {
         &self.files
     }
 
-    /// The files of chunks that were finished shortly before the process before this one ended.
+    /// The files of chunks that were finished shortly before the last process ended.
     pub fn last_files(&self) -> &[String] {
         &self.last_files
     }
 
-    /// A file of it, for messages.
+    /// The path of a file, for messages.
     pub fn file(&self, name: &str) -> PathBuf {
         self.files.path(name)
     }
 
-    /// Records something. In a folder of this machine a killed process has recorded it; a machine without power perhaps not,
-    /// and then nothing later either. In a store some of the last may be lost.
+    /// Records an entry in the journal. In a local folder the record survives a killed process. After a power
+    /// failure it may be lost, and then so are all later ones. In a store some of the last entries may be
+    /// lost.
     ///
     /// # Errors
-    /// [`BulkError::File`], [`BulkError::Busy`]; [`BulkError::Damaged`] if it contradicts what was recorded before.
+    /// [`BulkError::File`], [`BulkError::Busy`]; [`BulkError::Damaged`] if it contradicts an earlier entry.
     pub fn record(&mut self, entry: JournalEntry) -> Result<(), BulkError> {
         let path = || self.files.path(JOURNAL);
         self.manifest.absorb(entry.clone()).map_err(|reason| BulkError::Damaged { path: path(), reason })?;
         self.recorder.record(&entry, self.files.as_ref())
     }
 
-    /// Writes the manifest anew, with all that the journal says, and empties the journal.
+    /// Writes the manifest with everything in the journal, and empties the journal.
     ///
     /// # Errors
     /// [`BulkError::File`], [`BulkError::Busy`]
     pub fn checkpoint(&mut self) -> Result<(), BulkError> {
         let Self { files, recorder, manifest, .. } = self;
-        recorder.empty_behind(files.as_ref(), || {
+        recorder.empty_after(files.as_ref(), || {
             let path = files.path(MANIFEST);
             let text = manifest_document::encode(manifest).map_err(io::Error::other);
             text.and_then(|text| files.put(MANIFEST, &text)).map_err(failed("write", &path))
         })
     }
 
-    /// Writes a whole small file: it is there as a whole or not at all.
+    /// Writes a whole small file atomically.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -159,7 +162,7 @@ impl DumpFolder {
     }
 }
 
-/// The manifest, and the journal behind it. A part of the journal that goes away meanwhile is in a newer manifest.
+/// The manifest, and the journal after it. Journal entries that disappear meanwhile are in a newer manifest.
 fn read_both(
     files: &dyn DumpFiles,
     mut journal: impl FnMut() -> Result<Vec<JournalEntry>, BulkError>,
@@ -181,7 +184,7 @@ fn read_both(
 }
 
 impl DumpFolder {
-    /// As [`DumpFolder::write`], of what is not for everybody.
+    /// As [`DumpFolder::write`], for files that other users must not read.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -207,7 +210,7 @@ fn read_manifest(files: &dyn DumpFiles) -> Result<Manifest, BulkError> {
     let mut first = [0];
     let begins = files.open(MANIFEST).and_then(|mut file| file.read(&mut first));
     if begins.map_err(failed("read", &path))? == 0 || first != *b"{" {
-        return Err(BulkError::Damaged { path, reason: "it does not begin as a manifest does".to_owned() });
+        return Err(BulkError::Damaged { path, reason: "it does not start like a manifest".to_owned() });
     }
     let text = document(files, MANIFEST)?;
     let (manifest, has_checksum) =
@@ -223,7 +226,8 @@ fn read_manifest(files: &dyn DumpFiles) -> Result<Manifest, BulkError> {
     Ok(manifest)
 }
 
-/// Whether the manifest is that of a dump that ended before it knew what to dump: nothing is lost with it.
+/// Whether the manifest belongs to a dump that ended before its selection was known, so that nothing is lost
+/// with it.
 fn is_of_nothing(files: &dyn DumpFiles) -> bool {
     let is_bare = |manifest: &Manifest| {
         manifest.finished_at.is_none() && manifest.tables.is_empty() && manifest.schemas.is_empty()
@@ -231,8 +235,8 @@ fn is_of_nothing(files: &dyn DumpFiles) -> bool {
     DumpFolder::read_files(files).as_ref().is_ok_and(is_bare)
 }
 
-/// Every table whose definition lies in the folder is one of the manifest: a table that was cut out of an older manifest, which
-/// has no checksum, would be left out without a word.
+/// Every table whose definition is in the folder must be in the manifest. Otherwise a table that was cut out
+/// of an older manifest, which has no checksum, would be omitted silently.
 fn check_definitions(files: &dyn DumpFiles, manifest: &Manifest) -> Result<(), BulkError> {
     let listed = files.list().map_err(failed("list", &files.path("")))?;
     let known: HashSet<_> = manifest.tables.iter().map(|table| table.file.as_str()).collect();
@@ -241,7 +245,7 @@ fn check_definitions(files: &dyn DumpFiles, manifest: &Manifest) -> Result<(), B
         None => Ok(()),
         Some(name) => {
             let reason = format!(
-                "it does not name {name}, the definition of a table, which is there; if the table is not wanted, remove that file"
+                "it does not name {name}, the definition of a table in the folder; to omit the table, remove that file"
             );
             Err(BulkError::Damaged { path: files.path(MANIFEST), reason })
         }

@@ -1,4 +1,4 @@
-//! Where the files of a dump are: in a folder of this machine, or in whatever else keeps whole files by their names.
+//! The interface to the files of a dump: in a local folder, or in another store of whole files.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -6,75 +6,76 @@ use std::path::{Path, PathBuf};
 
 use crate::error::BulkError;
 
-/// The most bytes of a manifest, a journal or a definition that are believed to be one: a manifest has some hundred for each
-/// of millions of chunks.
+/// Maximum size of a manifest, a journal or a definition: a manifest has some hundred bytes for each of
+/// millions of chunks.
 pub(crate) const DOCUMENT_BYTES_MAX: u64 = 1 << 30;
 
-/// The files of one dump. Calls wait: those who must not wait make them on a thread of their own.
+/// The files of one dump. Calls block; asynchronous callers run them on a separate thread.
 pub trait DumpFiles: fmt::Debug + Send + Sync {
-    /// A file's name with its place, for messages; the place itself for "".
+    /// A file's full name, for messages; that of the folder for "".
     fn path(&self, name: &str) -> PathBuf;
 
-    /// The folder, if the files are in one of this machine: then a journal there grows line by line.
+    /// The folder, if it is local: then the journal is a growing file.
     fn folder(&self) -> Option<&Path>;
 
     /// All files: names and lengths in bytes.
     ///
     /// # Errors
-    /// What the system or the store says; `NotFound` for a folder that is not there.
+    /// The error of the system or the store; `NotFound` for a missing folder.
     fn list(&self) -> io::Result<Vec<(String, u64)>>;
 
     /// Opens a file.
     ///
     /// # Errors
-    /// What the system or the store says, also while it is read; `NotFound` if it is not there.
+    /// The error of the system or the store, also during reads; `NotFound` if it does not exist.
     fn open(&self, name: &str) -> io::Result<Box<dyn Read + Send>>;
 
-    /// Begins a file. Under its name it is there when it is finished, and not before; dropped before, it is not kept.
+    /// Creates a file. It exists under its name once it is finished; if it is dropped before, it is
+    /// discarded.
     ///
     /// # Errors
-    /// What the system or the store says.
+    /// The error of the system or the store.
     fn create(&self, name: &str) -> io::Result<Box<dyn NewFile>>;
 
-    /// Writes a whole small file, durably; one of that name is replaced as a whole.
+    /// Writes a whole small file durably; replaces a file of that name atomically.
     ///
     /// # Errors
-    /// What the system or the store says.
+    /// The error of the system or the store.
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
 
-    /// As [`DumpFiles::put`], of what is not for everybody. A store has rights of its own.
+    /// As [`DumpFiles::put`], for files that other users must not read. A store has its own access rights.
     ///
     /// # Errors
-    /// What the system or the store says.
+    /// The error of the system or the store.
     fn put_private(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.put(name, bytes)
     }
 
-    /// Removes a file, if it is there.
+    /// Removes a file, if it exists.
     ///
     /// # Errors
-    /// What the system or the store says.
+    /// The error of the system or the store.
     fn remove(&self, name: &str) -> io::Result<()>;
 }
 
 /// A file that is being written.
 pub trait NewFile: Write + Send {
-    /// Gives it its name, durably if it is to be; gives its length in bytes.
+    /// Gives it its name, durably if `durable`. Returns its length in bytes.
     ///
     /// # Errors
-    /// What the system or the store says.
+    /// The error of the system or the store.
     fn finish(self: Box<Self>, durable: bool) -> io::Result<u64>;
 }
 
-/// All of a small file.
+/// Reads a whole small file.
 ///
 /// # Errors
-/// [`BulkError::File`]; [`BulkError::Damaged`] if it is too long to be small.
+/// [`BulkError::File`]; [`BulkError::Damaged`] if it is too large.
 pub fn document(files: &dyn DumpFiles, name: &str) -> Result<Vec<u8>, BulkError> {
     document_of(files, name, DOCUMENT_BYTES_MAX)
 }
 
-/// As [`document`], with a limit of its own.
+/// As [`document`], with its own limit.
 ///
 /// # Errors
 /// As [`document`].
@@ -87,7 +88,7 @@ pub(crate) fn document_of(files: &dyn DumpFiles, name: &str, bytes_max: u64) -> 
     })
 }
 
-/// An action that failed with a file.
+/// The error for a failed action on a file.
 pub(crate) fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BulkError + use<> {
     let path = path.to_owned();
     move |source| BulkError::File { action, path, source }

@@ -1,5 +1,5 @@
-//! The journal of a dump: one line for each thing that happened since the manifest was written, each line with its own
-//! checksum. What a killed process left half written is cut off at the first line that does not hold.
+//! The journal of a dump: one line per event since the manifest was written, each with its own checksum. An
+//! incomplete line of a killed process is cut off at the first line whose checksum does not match.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -8,18 +8,18 @@ use super::manifest::{ChunkEntry, Manifest, NulledValues, SnapshotPoint, Written
 use super::names::chunk_file;
 use crate::chunker::ChunkRange;
 
-/// How a line ends: the checksum of what stands before, as the last field of the object.
+/// The end of a line: the checksum of the bytes before it, as the last field of the object.
 const CHECKSUM: &str = ",\"crc32\":\"";
 const CHECKSUM_BYTES: usize = CHECKSUM.len() + 8 + 2;
 
-/// Something that happened.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum JournalEntry {
-    /// The dump went on at another point in time, behind those of the manifest.
+    /// The dump resumed at another point in time, after those of the manifest.
     Snapshot(SnapshotPoint),
-    /// A chunk was cut out of a table. It stands before everything about later chunks of the table, so that a chunk that is
-    /// not finished is known with its range.
+    /// A chunk was cut. This entry precedes all entries for later chunks of the table, so that the range of
+    /// an unfinished chunk is known.
     Planned {
         /// The database.
         schema: String,
@@ -27,10 +27,10 @@ pub enum JournalEntry {
         table: String,
         /// The chunk's number, from 0 without gaps.
         number: u32,
-        /// Which rows.
+        /// Its rows.
         range: ChunkRange,
     },
-    /// A chunk is in its file.
+    /// A chunk was written to its file.
     Finished {
         /// The database.
         schema: String,
@@ -38,13 +38,13 @@ pub enum JournalEntry {
         table: String,
         /// The chunk's number.
         number: u32,
-        /// What is in the file.
+        /// The contents of the file.
         chunk: WrittenChunk,
-        /// What the file lacks.
+        /// Values that the file lacks.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         nulled: Vec<NulledValues>,
     },
-    /// No more chunks will be planned for a table, and all are finished.
+    /// All chunks of a table are planned and finished.
     TableFinished {
         /// The database.
         schema: String,
@@ -54,21 +54,22 @@ pub enum JournalEntry {
 }
 
 impl JournalEntry {
-    /// The entry as a line, with its end.
+    /// The entry as a line, with its line end.
     pub fn to_line(&self) -> String {
         line_of(self)
     }
 
-    /// An entry out of its line, without the line's end; `None` if the line does not hold, or is not understood.
+    /// Parses a line without its line end; `None` if its checksum does not match or it cannot be parsed.
     pub fn from_line(line: &str) -> Option<Self> {
         entry_of(line)?.ok()
     }
 }
 
-/// An entry of any journal as a line, with its checksum and its end. Entries are enums whose variants have fields, so that
-/// they are objects.
+/// An entry of any journal as a line, with its checksum and line end. Entries are enums whose variants have
+/// fields, so that they are JSON objects.
 pub(crate) fn line_of<T: Serialize>(entry: &T) -> String {
-    // Serialising these types to a string cannot fail: keys are strings, and there are no foreign implementations.
+    // Serialising these types to a string cannot fail: keys are strings, and there are no foreign
+    // implementations.
     let mut line = serde_json::to_string(entry).unwrap_or_default();
     line.pop();
     let crc32 = crc32fast::hash(line.as_bytes());
@@ -76,7 +77,7 @@ pub(crate) fn line_of<T: Serialize>(entry: &T) -> String {
     line
 }
 
-/// What a line says; `None` if its checksum does not hold.
+/// The entry of a line; `None` if its checksum does not match.
 fn entry_of<T: DeserializeOwned>(line: &str) -> Option<Result<T, serde_json::Error>> {
     let body = line.get(..line.len().checked_sub(CHECKSUM_BYTES)?)?;
     let crc32 = crc32fast::hash(body.as_bytes());
@@ -86,10 +87,10 @@ fn entry_of<T: DeserializeOwned>(line: &str) -> Option<Result<T, serde_json::Err
     Some(serde_json::from_str(&format!("{body}}}")))
 }
 
-/// The entries of a journal up to the first line whose checksum does not hold, and how many bytes they take.
+/// The entries of a journal up to the first line whose checksum does not match, and their size in bytes.
 ///
 /// # Errors
-/// Which line was written as it is and is not understood: another version wrote it, and what it says must not be lost.
+/// The first intact line that cannot be parsed: another version wrote it, and its entry must not be lost.
 pub fn parse<T: DeserializeOwned>(journal: &[u8]) -> Result<(Vec<T>, usize), String> {
     let mut entries = Vec::new();
     let mut good_bytes = 0;
@@ -104,11 +105,11 @@ pub fn parse<T: DeserializeOwned>(journal: &[u8]) -> Result<(Vec<T>, usize), Str
 }
 
 impl Manifest {
-    /// Takes up what the journal says. Doing so twice changes nothing, as after a kill between writing the manifest and
-    /// emptying the journal.
+    /// Applies a journal entry. Applying it twice changes nothing, as after a kill between writing the
+    /// manifest and emptying the journal.
     ///
     /// # Errors
-    /// What contradicts the manifest: a table that it does not have, a chunk out of turn.
+    /// How the entry contradicts the manifest: a table that it lacks, or a chunk out of order.
     pub fn absorb(&mut self, entry: JournalEntry) -> Result<(), String> {
         let ending = self.ending();
         match entry {
@@ -125,7 +126,7 @@ impl Manifest {
                     None if entry.chunks.len() == index => {
                         entry.chunks.push(planned(&schema, &table, number, range, ending));
                     }
-                    _ => return Err(format!("chunk {number} of {schema}.{table} is planned out of turn")),
+                    _ => return Err(format!("chunk {number} of {schema}.{table} is planned out of order")),
                 }
             }
             JournalEntry::Finished { schema, table, number, chunk, nulled } => {
@@ -140,7 +141,9 @@ impl Manifest {
             JournalEntry::TableFinished { schema, table } => {
                 let entry = self.table_mut(&schema, &table).ok_or_else(|| unknown(&schema, &table))?;
                 if entry.chunks.iter().any(|chunk| chunk.written.is_none()) {
-                    return Err(format!("{schema}.{table} is called finished, and a chunk of it is not"));
+                    return Err(format!(
+                        "{schema}.{table} is recorded as finished, but one of its chunks is not"
+                    ));
                 }
                 entry.finished = true;
             }
@@ -220,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_takes_up_what_happened_once() {
+    fn journal_entries_are_applied_once() {
         let mut manifest = manifest();
         let done = JournalEntry::TableFinished { schema: "s".into(), table: "t".into() };
         assert!(manifest.clone().absorb(finished_entry(0, 0)).is_err());
@@ -244,7 +247,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_round_trip_and_a_torn_tail_is_cut(
+        fn lines_round_trip_and_a_torn_tail_is_cut_off(
             ranges in prop::collection::vec((key_range(), prop::option::of(".{0,9}")), 1..8), cut: prop::sample::Index,
         ) {
             let numbered = ranges.into_iter().zip(0..);
@@ -260,7 +263,7 @@ mod tests {
         }
 
         #[test]
-        fn a_changed_byte_is_noticed(keys in key_range(), place: prop::sample::Index, bit in 0u8..8) {
+        fn a_changed_byte_is_detected(keys in key_range(), place: prop::sample::Index, bit in 0u8..8) {
             let mut line = planned_entry(0, keys, None).to_line().into_bytes();
             let place = place.index(line.len());
             line[place] ^= 1 << bit;

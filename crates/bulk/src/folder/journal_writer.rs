@@ -1,4 +1,4 @@
-//! The journal as it is kept: a file that grows, where files can grow; or else numbered files of some entries each.
+//! Writes the journal: a growing file where files can grow, otherwise numbered files of some entries each.
 
 use std::fmt;
 use std::fs::File;
@@ -15,30 +15,30 @@ use super::journal::{self, JournalEntry};
 use super::names::{JOURNAL, WRITER, journal_number, numbered_journal};
 use crate::error::BulkError;
 
-/// How much may be lost of what is finished when a process is killed whose journal is numbered files: every one costs a
-/// request, and databases may have thousands of small tables.
+/// Maximum amount of finished work that is lost if a process with numbered journal files is killed. Each file
+/// costs a request, and databases may have thousands of small tables.
 const LOST_FILE_BYTES_MAX: u64 = 16 << 20;
 const LOST_ENTRIES_MAX: usize = 64;
 
-/// Where entries go.
+/// The destination of entries.
 pub(super) enum JournalWriter {
-    /// To the end of a file, which is locked as long as it is open.
+    /// The end of a file, which is locked as long as it is open.
     Growing(File),
-    /// Into numbered files.
+    /// Numbered files.
     Numbered(Numbered),
 }
 
-/// What of a journal is not in a file yet.
+/// Journal entries that are not in a file yet.
 pub(super) struct Numbered {
     files: Arc<dyn DumpFiles>,
-    /// Tells this process from others.
+    /// Identifies this process.
     writer: String,
-    /// The numbers of files that are there.
+    /// The numbers of existing files.
     there: Vec<u32>,
     next: u32,
     lines: String,
     entries: usize,
-    /// Bytes of files that only `lines` knows to be finished.
+    /// Size of the data files that only `lines` records as finished.
     file_bytes: u64,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Debug for JournalWriter {
 }
 
 impl JournalWriter {
-    /// Takes the journal: no other process writes to it from here on, or that one notices.
+    /// Takes over the journal. From then on no other process writes to it, or that process detects it.
     ///
     /// # Errors
     /// [`BulkError::Busy`], [`BulkError::File`].
@@ -74,7 +74,7 @@ impl JournalWriter {
         }))
     }
 
-    /// What it holds. A torn end is cut off.
+    /// The entries of the journal. An incomplete end is cut off.
     ///
     /// # Errors
     /// [`BulkError::File`], [`BulkError::Damaged`].
@@ -90,7 +90,7 @@ impl JournalWriter {
                 Ok(entries)
             }
             Self::Numbered(numbered) => {
-                // Whoever had the journal before may just have emptied it.
+                // The former owner of the journal may just have emptied it.
                 numbered.there = numbers(files)?;
                 numbered_entries(files, &numbered.there)
             }
@@ -100,7 +100,7 @@ impl JournalWriter {
     /// Appends an entry.
     ///
     /// # Errors
-    /// [`BulkError::File`]; [`BulkError::Busy`] if another process has taken the journal meanwhile.
+    /// [`BulkError::File`]; [`BulkError::Busy`] if another process has taken over the journal meanwhile.
     pub(super) fn record(&mut self, entry: &JournalEntry, files: &dyn DumpFiles) -> Result<(), BulkError> {
         match self {
             Self::Growing(file) => {
@@ -120,11 +120,11 @@ impl JournalWriter {
         }
     }
 
-    /// Empties the journal: the manifest, just written by `write`, has all of it.
+    /// Empties the journal after `write` has written a manifest with all its entries.
     ///
     /// # Errors
-    /// [`BulkError::File`]; [`BulkError::Busy`] if another process has taken the journal meanwhile.
-    pub(super) fn empty_behind(
+    /// [`BulkError::File`]; [`BulkError::Busy`] if another process has taken over the journal meanwhile.
+    pub(super) fn empty_after(
         &mut self,
         files: &dyn DumpFiles,
         write: impl FnOnce() -> Result<(), BulkError>,
@@ -167,7 +167,8 @@ impl Numbered {
         (self.entries, self.file_bytes) = (0, 0);
     }
 
-    /// There are no locks: of two processes the one that began later goes on, and the other one stops here.
+    /// There are no locks: of two processes the one that started later continues, and the other one stops
+    /// here.
     fn check_mine(&self) -> Result<(), BulkError> {
         let now = document(self.files.as_ref(), WRITER)?;
         match now == self.writer.as_bytes() {
@@ -177,7 +178,7 @@ impl Numbered {
     }
 }
 
-/// What a journal holds, without taking part in it.
+/// Reads the entries of a journal without locking it.
 ///
 /// # Errors
 /// [`BulkError::File`], [`BulkError::Damaged`].
@@ -195,7 +196,7 @@ fn parsed(bytes: &[u8], path: &Path) -> Result<(Vec<JournalEntry>, usize), BulkE
     journal::parse(bytes).map_err(|reason| BulkError::Damaged { path: path.to_owned(), reason })
 }
 
-/// The numbers of the parts of a journal that are there.
+/// The numbers of the existing parts of a journal.
 fn numbers(files: &dyn DumpFiles) -> Result<Vec<u32>, BulkError> {
     let listed = files.list().map_err(failed("list", &files.path("")))?;
     let mut there: Vec<_> = listed.iter().filter_map(|(name, _)| journal_number(name)).collect();
@@ -209,9 +210,9 @@ fn numbered_entries(files: &dyn DumpFiles, there: &[u32]) -> Result<Vec<JournalE
         let name = numbered_journal(number);
         let bytes = document(files, &name)?;
         let (entries, good_bytes) = parsed(&bytes, &files.path(&name))?;
-        // Such a file is there as a whole or not at all.
+        // Such a file is written atomically.
         if good_bytes != bytes.len() {
-            let reason = format!("the line at byte {good_bytes} does not hold");
+            let reason = format!("the line at byte {good_bytes} is damaged");
             return Err(BulkError::Damaged { path: files.path(&name), reason });
         }
         all.extend(entries);
@@ -229,7 +230,7 @@ fn lock(folder: &Path) -> Result<File, BulkError> {
     }
 }
 
-/// A name that no other process has: of the process, the moment, and the hasher's own seed.
+/// A unique name, from the process, the time and the hasher's random seed.
 fn unique_name() -> String {
     use std::hash::{BuildHasher, Hasher, RandomState};
     let mut hash = Sha256::new();

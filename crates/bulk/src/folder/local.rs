@@ -1,4 +1,4 @@
-//! The files of a dump in a folder of this machine.
+//! The files of a dump in a local folder.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -9,19 +9,19 @@ use tailwater_files::PRIVATE_FILE;
 use super::direct_io::DirectIoFile;
 use super::files::{DumpFiles, NewFile, partial};
 
-/// Files in a folder of this machine.
+/// Files in a local folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalFiles {
     folder: PathBuf,
 }
 
 impl LocalFiles {
-    /// Those in a folder, which may not be there yet.
+    /// Files in a folder, which may not exist yet.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
     }
 
-    /// Makes what was created and renamed outlast a power cut.
+    /// Makes created and renamed files survive a power failure.
     fn sync(&self) -> io::Result<()> {
         File::open(&self.folder)?.sync_all()
     }
@@ -73,7 +73,7 @@ impl DumpFiles for LocalFiles {
     }
 }
 
-/// A file with another name until it is finished.
+/// A file under a temporary name until it is finished.
 struct LocalFile {
     file: DirectIoFile,
     path: PathBuf,
@@ -93,7 +93,7 @@ impl Write for LocalFile {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        // Nobody sees it before it is finished.
+        // No reader sees the file before it is finished.
         Ok(())
     }
 }
@@ -110,7 +110,7 @@ impl NewFile for LocalFile {
 impl Drop for LocalFile {
     fn drop(&mut self) {
         if !self.renamed {
-            // It is written anew whether or not it is there.
+            // It is written again whether or not it exists.
             let _ = fs::remove_file(&self.temporary);
         }
     }
@@ -123,13 +123,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_are_not_followed_and_pipes_not_waited_for() {
+    fn links_are_not_followed_and_pipes_do_not_block() {
         let folder = tempfile::tempdir().unwrap();
         let victim = folder.path().join("victim");
         fs::write(&victim, "precious").unwrap();
         let files = LocalFiles::new(folder.path().join("dump"));
         tailwater_files::create_private_folder(&files.folder).unwrap();
-        // As an attacker who knows which names come leaves them.
+        // As an attacker who knows the names would leave them.
         for name in ["manifest.json", "a.tsv"] {
             symlink(&victim, files.path(&partial(name))).unwrap();
         }
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(files.open("b.tsv").map(drop).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         symlink("/dev/zero", files.path("c.tsv")).unwrap();
         assert_eq!(files.open("c.tsv").map(drop).unwrap_err().kind(), io::ErrorKind::InvalidInput);
-        // Who has moved a file to another disk finds it there.
+        // A user who has moved a file to another disk may leave a link to it.
         symlink(&victim, files.path("d.tsv")).unwrap();
         assert!(files.open("d.tsv").is_ok());
     }

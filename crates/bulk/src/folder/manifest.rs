@@ -1,4 +1,4 @@
-//! What a dump folder holds, as its manifest says.
+//! The contents of a dump folder, as its manifest describes them.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -7,52 +7,52 @@ use serde::{Deserialize, Serialize};
 use crate::chunker::ChunkRange;
 use crate::schema::Selection;
 
-/// The format that is written, and the newest that is read.
+/// The format that is written, and the newest that can be read.
 pub const FORMAT: u32 = 1;
 
-/// All of a dump but its data: `manifest.json`.
+/// Everything about a dump except its data: `manifest.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     /// [`FORMAT`].
     pub format: u32,
-    /// The version that began the dump.
+    /// The version that started the dump.
     pub tailwater: String,
-    /// Where it comes from.
+    /// The dumped server.
     pub server: DumpedServer,
-    /// When it began, RFC 3339 in UTC.
+    /// Start time, RFC 3339 in UTC.
     pub started_at: String,
-    /// When it was complete; absent until it is.
+    /// Completion time; absent until the dump is complete.
     pub finished_at: Option<String>,
-    /// How data files are compressed.
+    /// Compression of the data files.
     pub compression: DumpCompression,
-    /// How they hold rows.
+    /// Row format of the data files.
     #[serde(default, skip_serializing_if = "RowFormat::is_tsv")]
     pub rows: RowFormat,
-    /// What was asked for, so that a dump that goes on asks for the same; absent if an older version began it.
+    /// The request, so that a resumed dump has the same; absent if an older version started it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<DumpRequest>,
-    /// The points in time that the data stands at: one, and one more for each time that the dump went on after it was
-    /// interrupted. Chunks name theirs by its number here.
+    /// The points in time of the data: one, and another one for each time the dump resumed after an
+    /// interruption. Chunks refer to theirs by its index here.
     pub snapshots: Vec<SnapshotPoint>,
     /// Databases.
     pub schemas: Vec<SchemaEntry>,
     /// Tables.
     pub tables: Vec<TableEntry>,
-    /// Users and roles, if they were asked for.
+    /// Users and roles, if they were requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub accounts: Vec<AccountEntry>,
-    /// Whatever else has a definition, in an order in which it can be created.
+    /// All other objects, in an order in which they can be created.
     pub objects: Vec<ObjectEntry>,
 }
 
-/// What a dump was to hold.
+/// What to dump.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DumpRequest {
     /// Databases and tables.
     pub selection: Selection,
-    /// Whether users and roles, too.
+    /// Whether to dump users and roles.
     pub accounts: bool,
 }
 
@@ -60,11 +60,11 @@ pub struct DumpRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DumpedServer {
-    /// Its family.
+    /// MySQL or MariaDB.
     pub flavour: DumpedFlavour,
-    /// Its version as it spells it.
+    /// Its version in its own spelling.
     pub version: String,
-    /// `server_uuid` (MySQL) or `server_uid` (MariaDB); absent where the server has none.
+    /// `server_uuid` (MySQL) or `server_uid` (MariaDB); absent if the server has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
     /// `server_id`.
@@ -82,21 +82,21 @@ pub enum DumpedFlavour {
     MariaDb,
 }
 
-/// How data files are compressed.
+/// The compression of data files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DumpCompression {
-    /// Not at all.
+    /// None.
     None,
     /// Zstandard.
     #[default]
     Zstd,
-    /// gzip, which more programs read.
+    /// gzip, which more programs can read.
     Gzip,
 }
 
 impl DumpCompression {
-    /// The level that its own tool takes if none is named.
+    /// The default level of the compression's own tool.
     pub fn level_usual(self) -> i32 {
         match self {
             Self::None => 0,
@@ -105,7 +105,7 @@ impl DumpCompression {
         }
     }
 
-    /// Its highest level, which takes the most time.
+    /// The highest level, which takes the most time.
     pub fn level_max(self) -> i32 {
         match self {
             Self::None => 0,
@@ -115,23 +115,23 @@ impl DumpCompression {
     }
 }
 
-/// How data files hold rows.
+/// The row format of data files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RowFormat {
-    /// Tab-separated text, as `LOAD DATA` takes it.
+    /// Tab-separated text, as `LOAD DATA` reads it.
     #[default]
     Tsv,
     /// INSERT statements, for the stock clients.
     Sql,
-    /// Comma-separated text with a line of names, for other programs.
+    /// Comma-separated text with a header line, for other programs.
     Csv,
-    /// Parquet, columns with types, for other programs.
+    /// Parquet, which has typed columns, for other programs.
     Parquet,
 }
 
 impl RowFormat {
-    /// Its name.
+    /// The name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tsv => "tsv",
@@ -145,7 +145,7 @@ impl RowFormat {
         *self == Self::Tsv
     }
 
-    /// What the name of a data file ends with.
+    /// The ending of data file names.
     pub fn ending(self, compression: DumpCompression) -> &'static str {
         match (self, compression) {
             (Self::Tsv, DumpCompression::None) => "tsv",
@@ -157,7 +157,7 @@ impl RowFormat {
             (Self::Csv, DumpCompression::None) => "csv",
             (Self::Csv, DumpCompression::Zstd) => "csv.zst",
             (Self::Csv, DumpCompression::Gzip) => "csv.gz",
-            // It is compressed within.
+            // It is compressed internally.
             (Self::Parquet, _) => "parquet",
         }
     }
@@ -167,13 +167,13 @@ impl RowFormat {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotPoint {
-    /// Everything up to here is in the data, in the flavour's notation; absent if the server keeps no GTIDs.
+    /// The GTID set of the data, in the notation of the server's family; absent if the server has no GTIDs.
     pub gtid_set: Option<String>,
-    /// The binlog file; absent if the server writes none.
+    /// The binlog file; absent if the server has no binlog.
     pub binlog_file: Option<String>,
-    /// The place in it.
+    /// The position in it.
     pub binlog_position: Option<u64>,
-    /// When it was taken, RFC 3339 in UTC.
+    /// When the snapshot was taken, RFC 3339 in UTC.
     pub taken_at: String,
 }
 
@@ -197,11 +197,11 @@ pub struct TableEntry {
     pub table: String,
     /// The file of its definition.
     pub file: String,
-    /// The columns in the order of the data files' fields; generated ones are not among them.
+    /// The columns in the order of the data files' fields, without generated ones.
     pub columns: Vec<ColumnEntry>,
-    /// How many rows the finished chunks hold.
+    /// Number of rows in the finished chunks.
     pub rows: u64,
-    /// Chunks, finished or planned, by their numbers.
+    /// Chunks, finished or planned, by number.
     pub chunks: Vec<ChunkEntry>,
     /// Whether all chunks are planned and finished.
     pub finished: bool,
@@ -214,28 +214,31 @@ impl TableEntry {
             let Some(written) = chunk.written else {
                 if self.finished {
                     return Err(format!(
-                        "it is called finished, and its chunk {} is not written",
+                        "it is recorded as finished, but its chunk {} is not written",
                         chunk.file
                     ));
                 }
                 continue;
             };
-            rows = rows.checked_add(written.rows).ok_or("its chunks have more rows than can be counted")?;
+            rows =
+                rows.checked_add(written.rows).ok_or("the total number of rows of its chunks overflows")?;
             if written.snapshot >= snapshots {
                 let (file, number) = (&chunk.file, written.snapshot);
-                return Err(format!("the chunk {file} is of snapshot {number}, and there are {snapshots}"));
+                return Err(format!(
+                    "the chunk {file} refers to snapshot {number}, but there are {snapshots}"
+                ));
             }
             if let Some(nulled) = chunk.nulled.iter().find(|nulled| nulled.values > written.rows) {
                 let (file, column) = (&chunk.file, &nulled.column);
                 return Err(format!("the chunk {file} has more NULL values of {column} than rows"));
             }
             if !chunk.range.keys.is_sound() {
-                return Err(format!("a key of the chunk {} is no literal", chunk.file));
+                return Err(format!("a key of the chunk {} is not a literal", chunk.file));
             }
         }
         match rows == self.rows {
             true => Ok(()),
-            false => Err(format!("it says {} rows, and its chunks hold {rows}", self.rows)),
+            false => Err(format!("it says {} rows, but its chunks have {rows}", self.rows)),
         }
     }
 }
@@ -246,30 +249,30 @@ impl TableEntry {
 pub struct ColumnEntry {
     /// Its name.
     pub name: String,
-    /// Its type without length and attributes, in small letters, as `information_schema.columns.data_type` has it. Some
-    /// types need an expression to be loaded.
+    /// Its type without length and attributes, in lower case, as in `information_schema.columns.data_type`.
+    /// Some types need an expression when they are loaded.
     #[serde(rename = "type")]
     pub data_type: String,
 }
 
-/// A part of a table's rows in a file of its own.
+/// A part of a table's rows in a data file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "ChunkFields")]
 pub struct ChunkEntry {
-    /// The file; it is there when the chunk is finished.
+    /// The file; it exists once the chunk is finished.
     pub file: String,
-    /// Which rows.
+    /// Its rows.
     pub range: ChunkRange,
-    /// What is in the file; absent until the chunk is finished.
+    /// The contents of the file; absent until the chunk is finished.
     #[serde(flatten)]
     pub written: Option<WrittenChunk>,
-    /// What the file lacks of them.
+    /// Values that the file lacks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nulled: Vec<NulledValues>,
 }
 
-/// [`ChunkEntry`] as it is read. A flattened `Option` takes every error in the fields of [`WrittenChunk`] for an absent one, and the
-/// chunk, with its rows, for one that is not finished.
+/// [`ChunkEntry`] as it is parsed. A flattened `Option` would take every error in a field of [`WrittenChunk`]
+/// for an absent one, and so the chunk with its rows for an unfinished one.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ChunkFields {
@@ -311,37 +314,37 @@ impl TryFrom<ChunkFields> for ChunkEntry {
     }
 }
 
-/// What a finished chunk holds.
+/// The contents of a finished chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WrittenChunk {
-    /// Rows.
+    /// Number of rows.
     pub rows: u64,
-    /// Bytes before compression; of Parquet those of the values.
+    /// Size before compression in bytes; for Parquet that of the values.
     pub bytes: u64,
-    /// CRC32 (zlib's) of the bytes before compression; of Parquet, which is compressed within, those of the file.
+    /// CRC32 (zlib's) of the uncompressed bytes; for Parquet, which is compressed internally, of the file.
     pub crc32: u32,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub file_bytes: u64,
-    /// The number of the snapshot, in [`Manifest::snapshots`], that it was read at.
+    /// The index in [`Manifest::snapshots`] of the snapshot that was read.
     pub snapshot: usize,
 }
 
-/// Values of a column that the format cannot hold, and that are NULL in the file.
+/// Values of a column that the format cannot represent and that are NULL in the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NulledValues {
     /// The column.
     pub column: String,
-    /// How many values.
+    /// Number of values.
     pub values: u64,
 }
 
-/// Something that is not a table and has a definition.
+/// An object that is not a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ObjectEntry {
-    /// What it is.
+    /// Its kind.
     pub kind: ObjectKind,
     /// Its database.
     pub schema: String,
@@ -357,15 +360,15 @@ pub struct ObjectEntry {
 pub struct AccountEntry {
     /// Its name.
     pub user: String,
-    /// Where it comes from; empty for a role of MariaDB.
+    /// The host part; empty for a role of MariaDB.
     pub host: String,
     /// The file of its definition, with the hash of its password.
     pub file: String,
-    /// The file of what it may do.
+    /// The file of its privileges.
     pub grants_file: String,
 }
 
-/// What has a definition and is not a table.
+/// The kind of an object that is not a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ObjectKind {
@@ -388,7 +391,7 @@ pub enum ObjectKind {
 }
 
 impl ObjectKind {
-    /// The kind as file names spell it.
+    /// The kind as it is spelled in file names.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sequence => "sequence",
@@ -404,18 +407,20 @@ impl ObjectKind {
 }
 
 impl Manifest {
-    /// The table of that name.
+    /// The entry of a table.
     pub fn table_mut(&mut self, schema: &str, table: &str) -> Option<&mut TableEntry> {
         self.tables.iter_mut().find(|entry| entry.schema == schema && entry.table == table)
     }
 
-    /// The numbers of the snapshots that the finished chunks stand at. A dump with more than one is not of one point in time.
+    /// The indexes of the snapshots that finished chunks refer to. With more than one, the dump has several
+    /// points in time.
     pub fn snapshots_used(&self) -> BTreeSet<usize> {
         let written = self.tables.iter().flat_map(|table| &table.chunks).filter_map(|chunk| chunk.written);
         written.map(|written| written.snapshot).collect()
     }
 
-    /// How many values of each column the format cannot hold: they are NULL in the finished files. By database, table and column.
+    /// Number of values per database, table and column that the format cannot represent: they are NULL in the
+    /// finished files.
     pub fn nulled(&self) -> BTreeMap<(&str, &str, &str), u64> {
         let mut sums = BTreeMap::new();
         for table in &self.tables {
@@ -426,21 +431,21 @@ impl Manifest {
         sums
     }
 
-    /// How whole files are compressed: those of Parquet are not.
+    /// The compression of whole files; none for Parquet.
     pub fn packing(&self) -> DumpCompression {
         if self.rows == RowFormat::Parquet { DumpCompression::None } else { self.compression }
     }
 
-    /// What names of data files end with.
+    /// The ending of data file names.
     pub fn ending(&self) -> &'static str {
         self.rows.ending(self.compression)
     }
 
-    /// Whether the totals agree with what they are of. A manifest whose checksum was taken out, or that an older version wrote,
-    /// has nothing else that tells that it is as it was written.
+    /// Checks the totals against the entries. A manifest without a checksum, which was removed or which an
+    /// older version did not write, has no other protection.
     ///
     /// # Errors
-    /// What contradicts what.
+    /// The contradiction.
     pub fn check(&self) -> Result<(), String> {
         if self.format == 0 {
             return Err("there is no format 0".into());
@@ -459,7 +464,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Whether every table is finished.
+    /// Whether all tables are finished.
     pub fn is_complete(&self) -> bool {
         self.tables.iter().all(|table| table.finished)
     }

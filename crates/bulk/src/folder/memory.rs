@@ -1,4 +1,4 @@
-//! The files of a dump that is never written down: what a copy takes from one server to the other besides rows.
+//! Dump files that are never written to disk: what a copy transfers between servers besides rows.
 
 use std::collections::BTreeMap;
 use std::io::{self, Cursor, Read, Write};
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_there_when_it_is_finished() {
+    fn a_file_exists_once_it_is_finished() {
         let files = MemoryFiles::default();
         let mut file = files.create("a").expect("begun");
         file.write_all(b"text").expect("written");

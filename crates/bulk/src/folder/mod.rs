@@ -1,12 +1,13 @@
-//! A dump on disk: one folder with definitions as SQL, rows as tab-separated text that `LOAD DATA` takes, and what there is
-//! of both.
+//! The format of a dump folder: definitions as SQL, rows as tab-separated text for `LOAD DATA`, and a
+//! manifest of both.
 //!
-//! - [`manifest`]: what the folder holds.
+//! - [`manifest`]: the contents of the folder.
 //! - `document`: the manifest as a file, with its checksum.
-//! - [`journal`]: what became finished since the manifest was written.
-//! - [`names`]: how files are called.
-//! - [`files`]: what a dump needs of whatever keeps its files. `local`: a folder of this machine, `direct_io`: how its files are written.
-//! - `journal_writer`: how the journal is kept there. [`dump_folder`]: a dump that is written or read.
+//! - [`journal`]: what was finished since the manifest was written.
+//! - [`names`]: the names of files.
+//! - [`files`]: the interface to a store of files. `local`: a local folder; `direct_io`: how its files are
+//!   written.
+//! - `journal_writer`: how the journal is written. [`dump_folder`]: a dump that is written or read.
 
 mod direct_io;
 mod document;

@@ -1,21 +1,22 @@
-//! How files of a dump are called. Readers take names from the manifest; nothing is read out of them.
+//! The names of dump files. Readers take names from the manifest and do not parse them.
 
 use sha2::{Digest, Sha256};
 
 use super::manifest::ObjectKind;
 
-/// The most bytes of an encoded name: two of them, a number and an ending fit into the 255 of a file's name.
+/// Maximum size of an encoded name in bytes: two of them, a number and an ending fit into the 255 bytes of a
+/// file name.
 const ENCODED_BYTES_MAX: usize = 100;
 
 /// The manifest.
 pub const MANIFEST: &str = "manifest.json";
-/// The journal of what is finished and not in the manifest yet.
+/// The journal of events that are not in the manifest yet.
 pub const JOURNAL: &str = "journal.jsonl";
 
-/// Who writes to a dump whose files cannot be locked.
+/// The file that names the writing process of a dump whose files cannot be locked.
 pub const WRITER: &str = "writer";
 
-/// A part of the journal, where files cannot grow.
+/// A part of the journal, in stores where files cannot grow.
 pub fn numbered_journal(number: u32) -> String {
     format!("journal.{number:010}.jsonl")
 }
@@ -26,8 +27,8 @@ pub fn journal_number(file: &str) -> Option<u32> {
     number.parse().ok().filter(|&number| numbered_journal(number) == file)
 }
 
-/// The name of an object of the server as a part of a file's name: bytes outside `[A-Za-z0-9_$-]` as `%XX`. Of a name too
-/// long for that the beginning, `~` and a hash of all of it.
+/// The name of a database object as part of a file name: bytes outside `[A-Za-z0-9_$-]` become `%XX`. A name
+/// that is too long is shortened to its beginning, `~` and a hash of the whole name.
 pub fn encode(name: &str) -> String {
     let mut encoded = String::with_capacity(name.len());
     for &byte in name.as_bytes() {
@@ -45,12 +46,12 @@ pub fn encode(name: &str) -> String {
     encoded
 }
 
-/// The file of a database's own definition.
+/// The file of a database's definition.
 pub fn schema_file(schema: &str) -> String {
     format!("{}.schema.sql", encode(schema))
 }
 
-/// What the names of files of tables' definitions, and no others, end with: encoded names have no dots.
+/// The ending of table definition files. No other file has it: encoded names have no dots.
 pub const TABLE_ENDING: &str = ".table.sql";
 
 /// The file of a table's definition.
@@ -58,18 +59,18 @@ pub fn table_file(schema: &str, table: &str) -> String {
     format!("{}.{}{TABLE_ENDING}", encode(schema), encode(table))
 }
 
-/// The file of a chunk of a table's rows; chunks are numbered from 0, and `ending` is that of [`super::Manifest::ending`].
+/// The file of a chunk; chunks are numbered from 0, and `ending` is that of [`super::Manifest::ending`].
 pub fn chunk_file(schema: &str, table: &str, number: u32, ending: &str) -> String {
     format!("{}.{}.{number:06}.{}", encode(schema), encode(table), ending)
 }
 
-/// The files of an account: what makes it, and what it may do.
+/// The files of an account: its definition and its privileges.
 pub fn account_files(user: &str, host: &str) -> (String, String) {
     let name = format!("{}.{}", encode(user), encode(host));
     (format!("{name}.account.sql"), format!("{name}.grants.sql"))
 }
 
-/// The file of the definition of anything else.
+/// The file of the definition of another object.
 pub fn object_file(kind: ObjectKind, schema: &str, name: &str) -> String {
     format!("{}.{}.{}.sql", encode(schema), encode(name), kind.name())
 }

@@ -1,5 +1,5 @@
-//! Makes accounts of a dump, and grants what they may do. What is on the target already is not touched unless that is asked
-//! for, and the account that loads is never.
+//! Creates the accounts of a dump and grants their privileges. Existing accounts on the target are only
+//! changed on request, and the account that loads never is.
 
 use sha2::{Digest, Sha256};
 use tailwater_session::Connection;
@@ -10,49 +10,50 @@ use super::definitions;
 use super::load_record::Record;
 use crate::error::BulkError;
 use crate::schema::TableName;
-use crate::schema::accounts::spelled;
+use crate::schema::accounts::account_name;
 use crate::sql::literal;
 
-/// What is to be done with a dump's accounts.
+/// How to load the accounts of a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LoadAccounts {
-    /// None are loaded.
+    /// Loads no accounts.
     #[default]
     None,
-    /// Those that are not there.
+    /// Creates the accounts that do not exist yet.
     New,
-    /// All: those that are there are dropped first.
+    /// Replaces all: existing accounts are dropped first.
     Replace,
 }
 
-/// What became of them.
+/// The outcome for accounts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AccountsReport {
-    /// How many were made.
+    /// Number of created accounts.
     pub made: usize,
-    /// Those that were there and are as they were.
+    /// Existing accounts that were left unchanged.
     pub kept: Vec<String>,
 }
 
-/// Refuses accounts that would not be the same.
+/// Refuses accounts that would not be the same on the target.
 ///
 /// # Errors
 /// [`BulkError::AccountsUnavailable`], [`BulkError::FlavourMismatch`]
 pub(super) fn check(contents: &DumpContents, target: Flavour) -> Result<(), BulkError> {
     if contents.accounts.is_empty() {
-        let reason = "the dump has none: dump with --users".to_owned();
+        let reason = "the dump has no accounts: dump with --users".to_owned();
         return Err(BulkError::AccountsUnavailable { reason });
     }
     match contents.flavour == Some(target) {
         true => Ok(()),
         false => Err(BulkError::FlavourMismatch {
             what: "the accounts of the dump".into(),
-            reason: "privileges and hashes of passwords of one family mean nothing to the other: leave --users out".into(),
+            reason: "privileges and password hashes of one family are not valid in the other: omit --users"
+                .into(),
         }),
     }
 }
 
-/// Makes them.
+/// Creates the accounts.
 ///
 /// # Errors
 /// [`BulkError::DefinitionRejected`], [`BulkError::Session`]
@@ -78,7 +79,8 @@ pub(super) async fn load(
         if there && !ours {
             drop_account(connection, user, host).await?;
         }
-        // First of all: what a killed load has made is told by this from what was there before.
+        // This comes first: the mark distinguishes an account that a killed load has created from one that
+        // existed before.
         if !ours {
             record.note_chunk(connection, &mark, 0).await?;
         }
@@ -89,7 +91,7 @@ pub(super) async fn load(
         made.push(account);
     }
     for account in made {
-        // Some may be of tables and routines that are not in the dump.
+        // Some may be for tables and routines that are not in the dump.
         let [table, routine] = definitions::MISSING;
         let passed = &[table, routine, definitions::NO_PROXY];
         definitions::make_passing(connection, contents.files.as_ref(), &account.grants, passed, false)
@@ -98,7 +100,7 @@ pub(super) async fn load(
     Ok(report)
 }
 
-/// What notes that an account is of this load; no table has such a name.
+/// The record key that marks an account as created by this load; no table has such a name.
 fn mark(account: &AccountScripts) -> TableName {
     let mut hash = Sha256::new();
     hash.update(format!("{}\0{}", account.user, account.host));
@@ -115,6 +117,6 @@ async fn is_there(connection: &mut Connection, user: &str, host: &str) -> Result
 async fn drop_account(connection: &mut Connection, user: &str, host: &str) -> Result<(), BulkError> {
     let is_role = host.is_empty() && connection.server().flavour == Flavour::MariaDb;
     let keyword = if is_role { "ROLE" } else { "USER" };
-    connection.execute(&format!("DROP {keyword} {}", spelled(user, host, is_role))).await?;
+    connection.execute(&format!("DROP {keyword} {}", account_name(user, host, is_role))).await?;
     Ok(())
 }

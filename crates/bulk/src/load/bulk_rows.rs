@@ -1,59 +1,59 @@
-//! Rows of a data file as values for a statement that the server has prepared.
+//! Converts rows of a data file to values for a prepared statement.
 
 use tailwater_wire::protocol::bulk::put_value;
 
 use super::insert_builder::unescape;
 use crate::dump::tsv::place_of_special;
 
-/// So many index zeros of ENUMs are in a batch, unless a single row has more: the server warns of each, and shows no more than 1,000
-/// warnings.
+/// Maximum number of index zeros of ENUMs per batch, unless a single row has more. The server warns about
+/// each of them, and shows no more than 1,000 warnings.
 const ZEROS_MAX: u64 = 500;
 
-/// Values that are ready.
+/// Values ready to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
-    /// As they are sent.
+    /// In wire format.
     pub bytes: Vec<u8>,
     /// How many of them are index 0 of an ENUM.
     pub zeros: u64,
 }
 
-/// Makes values out of a file's bytes as they come.
+/// Converts a file's bytes to values as they arrive.
 #[derive(Debug)]
 pub struct BulkRows {
-    /// How many fields a row has.
+    /// Number of fields per row.
     fields: usize,
-    /// Of each field the text for index 0, if it is an ENUM.
+    /// For each field the text for index 0, if it is an ENUM.
     zero_texts: Vec<Option<String>>,
     batch_bytes_max: usize,
     row_bytes_max: usize,
-    /// Values that are ready, and how many of them are index 0 of an ENUM.
+    /// Values ready to be sent, and how many of them are index 0 of an ENUM.
     batch: Vec<u8>,
     zeros: u64,
-    /// Where in `batch` the row begins whose end has not come, and how many of its fields are there.
+    /// Where the unfinished row begins in `batch`, and how many of its fields are complete.
     row_begin: usize,
     row_zeros: u64,
     found: usize,
-    /// The front of a field whose end has not come; where the search for its end goes on, which may be behind an escaped byte
-    /// that has not come; and whether it has an escape.
+    /// The start of an unfinished field; the position where the search for its end continues, which may be
+    /// after an escaped byte that has not arrived; and whether it has an escape.
     rest: Vec<u8>,
     searched: usize,
     escaped: bool,
     rows: u64,
 }
 
-/// Why rows cannot go on so.
+/// Why rows cannot be converted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
-    /// They are no rows: what is wrong, and with which.
+    /// The data is not valid: what is wrong, and in which row.
     Malformed(String),
-    /// A row is too long to be in one packet.
+    /// A row does not fit into a packet.
     TooLong,
 }
 
 impl BulkRows {
-    /// For rows of so many fields. No batch is longer than `batch_bytes_max` unless a single row is, and none than
-    /// `row_bytes_max`.
+    /// For rows of `fields` fields. No batch is longer than `batch_bytes_max` unless a single row is, and
+    /// none is longer than `row_bytes_max`.
     pub fn new(fields: usize, batch_bytes_max: usize, row_bytes_max: usize) -> Self {
         let batch_bytes_max = batch_bytes_max.min(row_bytes_max);
         Self {
@@ -73,16 +73,16 @@ impl BulkRows {
         }
     }
 
-    /// Counts index zeros of ENUMs: of each field the text for it.
+    /// Counts index zeros of ENUMs; `zero_texts` has the text for it for each field.
     pub fn counting_zeros(mut self, zero_texts: Vec<Option<String>>) -> Self {
         self.zero_texts = zero_texts;
         self
     }
 
-    /// Takes the next bytes, and gives the batches that became full.
+    /// Takes the next bytes and returns the batches that became full.
     ///
     /// # Errors
-    /// Why it cannot: nothing more is to be pushed then.
+    /// Why the rows cannot be converted; no more bytes must be pushed afterwards.
     pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<Batch>, Refused> {
         let mut full = Vec::new();
         let mut data = std::mem::take(&mut self.rest);
@@ -118,7 +118,7 @@ impl BulkRows {
     /// The last batch, if there is one.
     ///
     /// # Errors
-    /// If the last row has no end.
+    /// If the last row is incomplete.
     pub fn finish(&mut self) -> Result<Option<Batch>, Refused> {
         if !self.rest.is_empty() || self.found > 0 {
             return Err(Refused::Malformed(format!("row {} has no end", self.rows + 1)));
@@ -148,7 +148,7 @@ impl BulkRows {
         }
     }
 
-    /// Gives the rows before this one if it has no room behind them.
+    /// Ends a row. Returns the rows before it if it does not fit after them.
     fn end_of_row(&mut self) -> Result<Option<Batch>, Refused> {
         self.rows += 1;
         let found = std::mem::take(&mut self.found);
@@ -179,7 +179,7 @@ mod tests {
 
     type Value = Option<Vec<u8>>;
 
-    /// Batches, one after the other, of rows of two fields.
+    /// Batches, one after the other, of rows with two fields.
     fn batches(max: (usize, usize), pieces: &[&[u8]]) -> Result<Vec<Vec<u8>>, Refused> {
         let mut rows = BulkRows::new(2, max.0, max.1);
         let mut batches = Vec::new();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_row_is_refused() {
+    fn invalid_rows_are_refused() {
         let malformed = |file: &[u8], wanted: &str| {
             let refused = batches((99, 99), &[file]);
             matches!(refused, Err(Refused::Malformed(reason)) if reason.contains(wanted))
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_no_packet_holds_is_said_before_its_end() {
+    fn a_row_longer_than_a_packet_is_refused_before_its_end() {
         let long = [b"1\t".as_slice(), &[b'x'; 100]].concat();
         assert_eq!(batches((20, 100), &[&long]), Err(Refused::TooLong));
         assert_eq!(batches((20, 100), &[&long, b"\n"]), Err(Refused::TooLong));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn index_zeros_are_counted_batch_by_batch() {
+    fn index_zeros_are_counted_per_batch() {
         let mut rows = BulkRows::new(2, 1 << 20, 1 << 20).counting_zeros(vec![None, Some("00".into())]);
         let few = rows.push(b"00\t0\n00\t00\n1\t\\N\n2\t00\n").expect("rows");
         assert_eq!(few, []);
@@ -233,7 +233,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_value_arrives_whatever_the_pieces(
+        fn every_value_arrives_in_any_pieces(
             rows in prop::collection::vec(prop::array::uniform2(prop::option::of(
                 prop_oneof![prop::collection::vec(any::<u8>(), 0..40), prop::collection::vec(prop::sample::select(b"\\\t\n\0Na".to_vec()), 0..9)]
             )), 1..12),
@@ -254,7 +254,7 @@ mod tests {
             let found = batches((batch_bytes_max, 1000), &pieces).expect("rows");
             let wanted: Vec<_> = rows.iter().map(|row| put(row)).collect();
             prop_assert_eq!(found.concat(), wanted.concat());
-            // Each is whole rows, and has no room for the next one.
+            // Each batch has whole rows and no room for the next one.
             let mut rest = wanted.iter();
             for (number, batch) in found.iter().enumerate() {
                 let mut length = 0;

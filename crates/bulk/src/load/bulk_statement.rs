@@ -1,5 +1,5 @@
-//! When rows go in as values for a prepared statement, many at a time: on MariaDB, whose `LOAD DATA` spends a third of its time
-//! on looking for the ends of fields, byte by byte.
+//! Decides whether rows are sent as values for a prepared statement, many at a time: on MariaDB, whose `LOAD
+//! DATA` spends a third of its time searching for field ends byte by byte.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -12,30 +12,30 @@ use crate::fields::stored;
 use crate::schema::TableName;
 use crate::sql::{qualified, quoted};
 
-/// The oldest series that is asked for it.
+/// The oldest release series for which it is used.
 const VERSION_MIN: (u16, u16) = (10, 6);
 
-/// How many bytes of values go at once.
+/// Size of the values of one execution, in bytes.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
-/// The longest row that is kept whole in memory. Longer ones go by `LOAD DATA`, with all rows of their table that are still
-/// to come.
+/// Maximum size of a row that is kept in memory. After a longer one, the table's remaining rows are loaded by
+/// `LOAD DATA`.
 const ROW_BYTES_MAX: usize = 16 << 20;
 
-/// What a packet has besides its rows: the types of up to 4,096 columns among it.
+/// Size of a packet without its rows, including the types of up to 4,096 columns.
 const PACKET_OVERHEAD_BYTES: usize = 16 << 10;
 
-/// How rows of a table go in as values.
+/// The bulk INSERT statement of a table.
 #[derive(Debug, Clone)]
 pub(super) struct Bulk {
     sql: String,
     pub(super) row_bytes_max: usize,
-    /// Whether it turned out that it cannot be.
+    /// Whether it turned out to be impossible.
     given_up: Arc<AtomicBool>,
 }
 
 impl Bulk {
-    /// `None` if a table with these columns and types cannot be loaded so.
+    /// `None` if a table with these columns and types cannot be loaded in this way.
     ///
     /// # Errors
     /// [`BulkError::Session`]
@@ -67,10 +67,10 @@ impl Bulk {
         }))
     }
 
-    /// Has the statement prepared; `None` if it cannot be, or was given up.
+    /// Prepares the statement; `None` if that is impossible or was given up.
     ///
     /// # Errors
-    /// Anything that breaks the connection.
+    /// Errors that break the connection.
     pub(super) async fn prepare(
         &self,
         connection: &mut Connection,
@@ -80,18 +80,19 @@ impl Bulk {
         }
         match connection.prepare_bulk(&self.sql).await {
             Ok(statement) => Ok(Some(statement)),
-            // Such as that there are as many prepared statements as there may be. If it is the table, LOAD DATA will say so.
+            // For example, the limit of prepared statements is reached. If the table is the cause, LOAD DATA
+            // will report it.
             Err(SessionError::Server { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// What makes rows of a file values for the statement.
+    /// The converter from rows of a file to values for the statement.
     pub(super) fn rows(&self, statement: &BulkStatement, zero_texts: Vec<Option<String>>) -> BulkRows {
         BulkRows::new(statement.parameters(), BATCH_BYTES_MAX, self.row_bytes_max).counting_zeros(zero_texts)
     }
 
-    /// Has all that is to come go by `LOAD DATA`.
+    /// Loads all further rows by `LOAD DATA`.
     pub(super) fn give_up(&self) {
         self.given_up.store(true, Relaxed);
     }

@@ -1,4 +1,5 @@
-//! A file's rows, decompressed and checked on a thread of their own, as pieces for a connection.
+//! Reads, decompresses and verifies a file of rows on its own thread, and passes it to a connection in
+//! pieces.
 
 use std::io::{self, Read};
 
@@ -10,21 +11,22 @@ use super::contents::{FileCompression, LoadChunk, file_name};
 use crate::error::BulkError;
 use crate::folder::DumpFiles;
 
-/// The size of pieces.
+/// Size of a piece.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// How many of them wait for the connection at most.
+/// Maximum number of pieces that wait for the connection.
 pub const PIECES_MAX: usize = 4;
 
-/// Sends a file's rows. The end is only said when the file was found whole: nobody can take half of it for all.
+/// Sends a file's rows. The end is sent only after the file was verified, so that a partial file cannot be
+/// taken for a whole one.
 ///
-/// Returns without an error, and without saying the end, if nobody receives any more.
+/// Returns without an error, and without sending the end, if the receiver was dropped.
 ///
 /// # Errors
-/// [`BulkError::File`] if it cannot be read; [`BulkError::Damaged`] if it is not what was written.
+/// [`BulkError::File`] if the file cannot be read; [`BulkError::Damaged`] if it is not what was written.
 pub fn send(files: &dyn DumpFiles, chunk: &LoadChunk, to: &mpsc::Sender<LoadPiece>) -> Result<(), BulkError> {
     let failed = |source: io::Error| match source.kind() {
-        // What decompressors say of their own is no error of the system, nor of a store.
+        // Errors of a decompressor are not errors of the system or of a store.
         io::ErrorKind::Other
         | io::ErrorKind::UnexpectedEof
         | io::ErrorKind::InvalidData
@@ -44,9 +46,9 @@ pub fn send(files: &dyn DumpFiles, chunk: &LoadChunk, to: &mpsc::Sender<LoadPiec
             break;
         }
         bytes += piece.len() as u64;
-        // Not a byte more is sent than there should be: what is packed small may hold as much as any disk.
+        // No more bytes are sent than the file should have. A small compressed file may expand to any size.
         if let Some(wanted) = chunk.bytes.filter(|&wanted| bytes > wanted) {
-            let reason = format!("it holds more than the {wanted} bytes that it should");
+            let reason = format!("it has more than the expected {wanted} bytes");
             return Err(BulkError::Damaged { path: chunk.path.clone(), reason });
         }
         checksum.update(&piece);
@@ -55,7 +57,7 @@ pub fn send(files: &dyn DumpFiles, chunk: &LoadChunk, to: &mpsc::Sender<LoadPiec
         }
     }
     let differs = match (chunk.bytes, chunk.crc32) {
-        (Some(wanted), _) if wanted != bytes => Some(format!("it holds {bytes} bytes instead of {wanted}")),
+        (Some(wanted), _) if wanted != bytes => Some(format!("it has {bytes} bytes instead of {wanted}")),
         (_, Some(wanted)) if wanted != checksum.clone().finalize() => {
             let found = checksum.finalize();
             Some(format!("its CRC32 is {found:08x} instead of {wanted:08x}"))
@@ -65,23 +67,23 @@ pub fn send(files: &dyn DumpFiles, chunk: &LoadChunk, to: &mpsc::Sender<LoadPiec
     if let Some(reason) = differs {
         return Err(BulkError::Damaged { path: chunk.path.clone(), reason });
     }
-    // Who does not wait for the end does not need it.
+    // A dropped receiver does not need the end.
     let _ = to.blocking_send(LoadPiece::End);
     Ok(())
 }
 
-/// Opens a file for what it holds before compression.
+/// Opens a file and decompresses it.
 pub(super) fn open(files: &dyn DumpFiles, name: &str, packing: FileCompression) -> io::Result<Box<dyn Read>> {
     let file = files.open(name)?;
     Ok(match packing {
         FileCompression::None => file,
-        // Its window is bounded: larger ones than by default are refused.
+        // The decompression window is limited: larger ones than the default are refused.
         FileCompression::Zstd => Box::new(zstd::Decoder::new(file)?),
         FileCompression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(file)),
     })
 }
 
-/// As many bytes as fit into a piece; none at the end.
+/// Up to one piece of bytes; empty at the end.
 fn read_piece(file: &mut dyn Read) -> io::Result<Bytes> {
     let mut piece = BytesMut::zeroed(PIECE_BYTES);
     let mut filled = 0;
@@ -109,7 +111,7 @@ mod tests {
         LoadChunk { number: 0, path, packing, rows: None, bytes, crc32, file_bytes: 0 }
     }
 
-    /// What arrives, and whether the end was said.
+    /// The received bytes, and whether the end was received.
     fn received(chunk: &LoadChunk) -> (Vec<u8>, bool, Result<(), BulkError>) {
         let (sender, mut receiver) = mpsc::channel(1000);
         let files = LocalFiles::new(chunk.path.parent().expect("a folder"));
@@ -126,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_said_of_whole_files_only() {
+    fn the_end_is_sent_for_whole_files_only() {
         let folder = tempfile::tempdir().expect("a folder");
         let rows: Vec<u8> = (0..100_000u32).flat_map(|row| format!("{row}\trow\n").into_bytes()).collect();
         let path = folder.path().join("rows.tsv.zst");
@@ -148,7 +150,7 @@ mod tests {
         std::fs::write(&path, &rows).expect("written");
         let (_, ended, result) = received(&good);
         assert!(!ended && result.is_err_and(|error| error.code() == "TW-BULK-0002"));
-        // A gigabyte of nothing in some kilobytes: nothing of it is sent.
+        // A gigabyte in a few compressed kilobytes: none of it is sent.
         let bomb = zstd::encode_all(std::io::Read::take(std::io::repeat(b'x'), 1 << 30), 1).expect("packed");
         std::fs::write(&path, &bomb).expect("written");
         let (bytes, ended, result) = received(&LoadChunk { bytes: Some(1000), ..good.clone() });

@@ -1,4 +1,4 @@
-//! What a dump has and the target does not: engines, collations and types, found before anything is made.
+//! Finds engines, collations and types of a dump that the target lacks, before anything is created.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use crate::schema::{TableName, texts};
 /// Types that only MariaDB has.
 const MARIADB_TYPES: [&str; 4] = ["uuid", "inet4", "inet6", "xmltype"];
 
-/// Refuses tables that the target cannot have as they are. Those that are there are not made.
+/// Refuses tables that the target cannot create unchanged. Existing tables are not created.
 ///
 /// # Errors
 /// [`BulkError::FlavourMismatch`]; [`BulkError::Session`]; [`BulkError::File`] of a definition.
@@ -44,8 +44,8 @@ pub(super) async fn check(
     Ok(())
 }
 
-/// Refuses tables whose engine the target does not have: none is put in its place, and their definitions would end the load in its
-/// midst. Those that are there are not made, and have whatever engine they have.
+/// Refuses tables whose engine the target lacks. The load does not substitute engines, and their definitions
+/// would fail in the middle of the load. Existing tables are not created, and may have any engine.
 ///
 /// # Errors
 /// [`BulkError::EngineMissing`]; [`BulkError::Session`]; [`BulkError::File`] of a definition.
@@ -75,7 +75,7 @@ pub(super) async fn check_engines(
     Ok(())
 }
 
-/// The name by which a server lists an engine: people may write another.
+/// The name under which a server lists an engine; definitions may use another one.
 fn canonical(engine: &str) -> &str {
     match engine {
         "merge" => "mrg_myisam",
@@ -93,12 +93,12 @@ fn engine(definition: &str) -> Option<&str> {
     Some(&line[..end.unwrap_or(line.len())]).filter(|engine| !engine.is_empty())
 }
 
-/// The names of all collations, with and without that of their character set.
+/// The names of all collations, with and without the name of their character set.
 async fn collations(connection: &mut Connection) -> Result<HashSet<String>, BulkError> {
     let mut found = HashSet::new();
     let columns: &[&str] = match connection.server().flavour {
         Flavour::MySql => &["collation_name"],
-        // Since 10.10 a collation may be of several character sets.
+        // Since 10.10 a collation may belong to several character sets.
         Flavour::MariaDb => &["collation_name", "full_collation_name"],
     };
     for column in columns {
@@ -110,24 +110,27 @@ async fn collations(connection: &mut Connection) -> Result<HashSet<String>, Bulk
     Ok(found)
 }
 
-/// What the target does not have of a line of a definition.
+/// What the target lacks for a line of a definition.
 fn problem(line: &str, target: Flavour, has: &HashSet<String>) -> Option<String> {
     let words = words(line);
     for pair in words.windows(2) {
         if pair[0].eq_ignore_ascii_case("COLLATE") && !has.contains(&pair[1].to_ascii_lowercase()) {
-            return Some(format!("there is no collation {}; alter it to one that both have", pair[1]));
+            return Some(format!(
+                "the target has no collation {}; alter it to one that both servers have",
+                pair[1]
+            ));
         }
     }
     if target == Flavour::MySql && line.trim_start().starts_with('`') {
         let data_type = words.first().map(|word| word.to_ascii_lowercase()).unwrap_or_default();
         if MARIADB_TYPES.contains(&data_type.as_str()) {
-            return Some(format!("there is no type {data_type}; alter it to BINARY or VARCHAR"));
+            return Some(format!("the target has no type {data_type}; alter it to BINARY or VARCHAR"));
         }
     }
     None
 }
 
-/// The words of a line that are in no quotes.
+/// The words of a line outside of quotes.
 fn words(line: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut quote = None;
@@ -152,7 +155,7 @@ fn words(line: &str) -> Vec<&str> {
     found
 }
 
-/// The name that a line of a column begins with.
+/// The column name at the start of a line.
 fn quoted_name(line: &str) -> Option<&str> {
     line.trim_start().strip_prefix('`')?.split('`').next()
 }
@@ -162,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn engines_stand_behind_the_columns() {
+    fn the_engine_follows_the_columns() {
         let of = |last: &str| format!("CREATE TABLE `t` (\n  `a` int COMMENT ') ENGINE=x'\n{last}");
         assert_eq!(engine(&of(") ENGINE=ARCHIVE DEFAULT CHARSET=latin1")), Some("ARCHIVE"));
         assert_eq!(engine(&of(") ENGINE=MRG_MyISAM")), Some("MRG_MyISAM"));
@@ -170,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_collations_and_types_are_named() {
         let has = HashSet::from(["utf8mb4_bin".to_owned()]);
         let problem = |line, target| super::problem(line, target, &has);
         let line = "  `a COLLATE x` varchar(9) COLLATE utf8mb4_0900_ai_ci DEFAULT 'COLLATE y',";

@@ -1,4 +1,4 @@
-//! What a dump holds, whoever wrote it, as a load needs to know it.
+//! The contents of a dump, independent of the tool that wrote it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,66 +9,66 @@ use tailwater_wire::Flavour;
 use crate::folder::{DumpFiles, SnapshotPoint};
 use crate::schema::TableName;
 
-/// A dump to be loaded.
+/// A dump to load.
 #[derive(Debug, Clone)]
 pub struct DumpContents {
-    /// Tells this dump from others, the same each time that it is read: at most 64 letters of ASCII.
+    /// Identifies the dump; the same each time it is read. At most 64 ASCII letters.
     pub id: String,
     /// Its files.
     pub files: Arc<dyn DumpFiles>,
-    /// The family of the server that it comes from, if it says so.
+    /// The family of the dumped server, if the dump records it.
     pub flavour: Option<Flavour>,
     /// The definitions of databases.
     pub schemas: Vec<DefinitionScript>,
-    /// What is made before tables: sequences.
+    /// Objects that are created before tables: sequences.
     pub sequences: Vec<DefinitionScript>,
     /// Tables with their rows.
     pub tables: Vec<TableFiles>,
-    /// What is made when all rows are there, in this order.
+    /// Objects that are created once all rows are loaded, in this order.
     pub objects: Vec<DefinitionScript>,
     /// Accounts.
     pub accounts: Vec<AccountScripts>,
-    /// Where the data stands in the history of its server; absent if it does not say so.
+    /// The position of the data in the history of the dumped server; absent if the dump has none.
     pub point: Option<SnapshotPoint>,
 }
 
-/// A script that makes something.
+/// A script with the definition of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefinitionScript {
-    /// What it makes, for messages.
+    /// The object, for messages.
     pub what: String,
-    /// The script.
+    /// The file of the script.
     pub path: PathBuf,
-    /// How it is written.
+    /// The format of the script.
     pub dialect: ScriptDialect,
 }
 
-/// What makes an account.
+/// The scripts of an account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccountScripts {
     /// The user's or role's name.
     pub user: String,
-    /// Where it comes from; empty for a role of MariaDB.
+    /// The host part; empty for a role of MariaDB.
     pub host: String,
-    /// What makes it.
+    /// The script that creates it.
     pub create: DefinitionScript,
-    /// What gives it what it may do, when all accounts are there.
+    /// The script that grants its privileges, once all accounts exist.
     pub grants: DefinitionScript,
 }
 
-/// How a script is written.
+/// The format of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScriptDialect {
-    /// By us: each script sets all that it depends on.
+    /// Tailwater's own: each script sets everything that it depends on.
     Own,
-    /// By mydumper: names come without their database, and bodies without another delimiter.
+    /// mydumper's: names are not qualified, and bodies have no other delimiter.
     Mydumper {
         /// The database.
         schema: Option<String>,
-        /// Whether it has bodies.
+        /// Whether it has bodies of routines, events or triggers.
         is_program: bool,
     },
-    /// By MySQL Shell: names come without their database.
+    /// MySQL Shell's: names are not qualified.
     MysqlShell {
         /// The database.
         schema: Option<String>,
@@ -80,26 +80,27 @@ pub enum ScriptDialect {
 pub struct TableFiles {
     /// The table.
     pub name: TableName,
-    /// What makes it.
+    /// The script that creates it.
     pub definition: DefinitionScript,
-    /// Which columns the fields of its rows are for, in their order; `None` for files that say it themselves.
+    /// The columns of its rows, in the order of the fields; `None` for files that name the columns
+    /// themselves.
     pub columns: Option<Vec<String>>,
-    /// How fields are written, if not as the bytes that a server keeps.
+    /// The encoding of fields, if they are not in the bytes that the server stores.
     pub text: Option<TextFields>,
-    /// Files, by their numbers.
+    /// The data files, by number.
     pub chunks: Vec<LoadChunk>,
 }
 
-/// Fields in a character set.
+/// The encoding of fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextFields {
-    /// Which.
+    /// Their character set.
     pub character_set: String,
     /// Columns whose fields are encoded.
     pub decoded: BTreeMap<String, Decoding>,
 }
 
-/// How a field is decoded.
+/// The encoding of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decoding {
     /// Base64.
@@ -108,7 +109,7 @@ pub enum Decoding {
     Hex,
 }
 
-/// A file of rows.
+/// A data file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadChunk {
     /// Its number within the table.
@@ -117,20 +118,20 @@ pub struct LoadChunk {
     pub path: PathBuf,
     /// How it is compressed.
     pub packing: FileCompression,
-    /// How many rows it holds, if that is known.
+    /// Number of rows, if known.
     pub rows: Option<u64>,
-    /// How many bytes it holds before compression, if that is known.
+    /// Size before compression in bytes, if known.
     pub bytes: Option<u64>,
-    /// The CRC32 (zlib's) of these, if it is known.
+    /// The CRC32 (zlib's) of the uncompressed bytes, if known.
     pub crc32: Option<u32>,
-    /// Bytes of the file, for progress.
+    /// Size of the file in bytes, for the progress.
     pub file_bytes: u64,
 }
 
-/// How a file is compressed.
+/// The compression of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileCompression {
-    /// Not at all.
+    /// None.
     None,
     /// Zstandard.
     Zstd,
@@ -144,12 +145,12 @@ pub(super) fn file_name(path: &Path) -> std::borrow::Cow<'_, str> {
 }
 
 impl DumpContents {
-    /// How many rows there are, as far as it is known.
+    /// Number of rows, as far as it is known.
     pub fn rows(&self) -> u64 {
         self.chunks().filter_map(|chunk| chunk.rows).sum()
     }
 
-    /// Bytes of all files of rows.
+    /// Total size of all data files, in bytes.
     pub fn file_bytes(&self) -> u64 {
         self.chunks().map(|chunk| chunk.file_bytes).sum()
     }

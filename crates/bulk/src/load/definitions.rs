@@ -1,4 +1,4 @@
-//! Makes what has a definition.
+//! Runs the scripts that create objects.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -15,23 +15,23 @@ use crate::folder::files::{document_of, failed};
 use crate::schema::{TableName, script};
 use crate::sql::{literals, quoted};
 
-/// What servers say of something that is there: a table, view or sequence; a database; a routine; a trigger; an event.
+/// Server errors for an existing table, view or sequence; database; routine; trigger; event.
 const EXISTS: [u16; 5] = [1050, 1007, 1304, 1359, 1537];
 
-/// What servers say of the definition of a table that is there: what they say of what is there; or, before that, that they do not have
-/// its engine, character set, collation or type (to MySQL a type is syntax).
+/// Server errors for the definition of an existing table: that it exists, or, checked before, that the server
+/// lacks its engine, character set, collation or type (for MySQL a type is syntax).
 pub(super) const OF_TABLE_THERE: [u16; 10] = [1050, 1007, 1304, 1359, 1537, 1286, 1115, 1273, 4161, 1064];
 
-/// What servers say of a table or routine that is not there.
+/// Server errors for a missing table or routine.
 pub(super) const MISSING: [u16; 2] = [1146, 1305];
 
-/// What MySQL says of `GRANT PROXY` to who may not proxy for everybody.
+/// MySQL's error for `GRANT PROXY` by an account that may not proxy for all accounts.
 pub(super) const NO_PROXY: u16 = 1698;
 
-/// The longest script that is read, as it is before it is compressed.
+/// Maximum size of a script, uncompressed.
 const SCRIPT_BYTES_MAX: u64 = 256 << 20;
 
-/// Which of the tables are on the target. A view of that name counts, too.
+/// The tables of this list that exist on the target. A view of the same name counts, too.
 pub(crate) async fn tables_there<'a>(
     connection: &mut Connection,
     names: impl Iterator<Item = &'a TableName> + Clone,
@@ -46,7 +46,7 @@ pub(crate) async fn tables_there<'a>(
         "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN ({})",
         literals(schemas)
     );
-    // A server that keeps names in lower case has those of a dump otherwise.
+    // A server that stores names in lower case changes those of the dump.
     let folds = connection.query("SELECT @@lower_case_table_names").await?.scalar() != Some("0");
     let folded = |schema: &str, table: &str| match folds {
         true => TableName::new(schema.to_lowercase(), table.to_lowercase()),
@@ -61,11 +61,12 @@ pub(crate) async fn tables_there<'a>(
     Ok(names.filter(|name| there.contains(&folded(&name.schema, &name.name))).cloned().collect())
 }
 
-/// Runs the script of a definition. What is there already is passed over if `again` is set, as after a load that was
-/// interrupted; the statements behind it are run all the same. Events come disabled if that is wanted.
+/// Runs the script of a definition. With `again`, as after an interrupted load, an existing object is skipped
+/// and the statements after it run. Events are created disabled if the options say so.
 ///
 /// # Errors
-/// [`BulkError::DefinitionRejected`] if the server refuses a statement; [`BulkError::Session`] if the connection breaks.
+/// [`BulkError::DefinitionRejected`] if the server rejects a statement; [`BulkError::Session`] if the
+/// connection breaks.
 pub(crate) async fn make(
     connection: &mut Connection,
     files: &dyn DumpFiles,
@@ -77,7 +78,7 @@ pub(crate) async fn make(
     make_passing(connection, files, definition, passed, events_disabled).await
 }
 
-/// As [`make`]; statements that the server refuses with one of these numbers are passed over.
+/// As [`make`], but skips statements that the server rejects with one of these error numbers.
 ///
 /// # Errors
 /// As [`make`].
@@ -127,9 +128,9 @@ pub(super) async fn make_passing(
     Ok(())
 }
 
-/// What sets a session up as nearly as a server of another family can be, in place of a statement that it refused: a
-/// connection's collation only matters to literals of views that are compared with each other, and `NO_AUTO_CREATE_USER` to
-/// no server that has not got it.
+/// The closest substitute in the other family for a rejected SET statement. A connection's collation only
+/// matters to string literals in views that are compared with each other, and `NO_AUTO_CREATE_USER` does not
+/// matter to servers without it.
 fn in_other_family(statement: &[u8], error: u16) -> Option<Vec<u8>> {
     const UNKNOWN_COLLATION: u16 = 1273;
     const WRONG_VALUE: u16 = 1231;
@@ -146,7 +147,7 @@ fn in_other_family(statement: &[u8], error: u16) -> Option<Vec<u8>> {
     }
 }
 
-/// A script, whether compressed or not.
+/// The text of a script, which may be compressed.
 pub(super) fn read(files: &dyn DumpFiles, definition: &DefinitionScript) -> Result<Vec<u8>, BulkError> {
     let name = file_name(&definition.path);
     let packing = FileCompression::of(&name);
@@ -158,18 +159,18 @@ pub(super) fn read(files: &dyn DumpFiles, definition: &DefinitionScript) -> Resu
     let read = opened.and_then(|script| script.take(SCRIPT_BYTES_MAX + 1).read_to_end(&mut bytes));
     read.map_err(failed("read", &definition.path))?;
     if bytes.len() as u64 > SCRIPT_BYTES_MAX {
-        let reason = format!("it has more than {SCRIPT_BYTES_MAX} bytes");
+        let reason = format!("it is larger than {SCRIPT_BYTES_MAX} bytes");
         return Err(BulkError::Damaged { path: definition.path.clone(), reason });
     }
     Ok(bytes)
 }
 
-/// A column of a table's definition whose values depend on the time zone that they were printed in.
+/// A column of a table's definition whose printed values depend on the time zone.
 pub(super) fn timestamp_column(definition: &str) -> Option<&str> {
     definition.lines().find_map(|line| {
         let line = line.trim_start();
         let rest = line.strip_prefix('`')?;
-        // A backquote within the name is two of them.
+        // A backquote within the name is doubled.
         let ends = rest.match_indices('`').map(|(at, _)| at);
         let end = {
             let mut ends = ends.peekable();
@@ -189,7 +190,7 @@ pub(super) fn timestamp_column(definition: &str) -> Option<&str> {
 /// The statements of a script.
 ///
 /// # Errors
-/// If it breaks off within one.
+/// If the script ends within a statement.
 fn statements<'a>(script: &'a [u8], dialect: &ScriptDialect) -> Result<Vec<Cow<'a, [u8]>>, String> {
     let (schema, found) = match dialect {
         ScriptDialect::Own => return Ok(script::statements(script).into_iter().map(Cow::Borrowed).collect()),
@@ -199,7 +200,7 @@ fn statements<'a>(script: &'a [u8], dialect: &ScriptDialect) -> Result<Vec<Cow<'
         ScriptDialect::Mydumper { schema, is_program } => {
             let mut found =
                 if *is_program { mydumper::programs(script) } else { statement_splitter::all(script)? };
-            // It does not say under which they were made: most likely under the server's own.
+            // The dump does not record the SQL mode of these objects; most likely it is the server's own.
             if *is_program {
                 found.insert(0, b"SET sql_mode = @@GLOBAL.sql_mode".to_vec());
             }
@@ -207,7 +208,7 @@ fn statements<'a>(script: &'a [u8], dialect: &ScriptDialect) -> Result<Vec<Cow<'
         }
     };
     let schema = schema.iter().map(|schema| Cow::Owned(format!("USE {}", quoted(schema)).into_bytes()));
-    // What is there already is not theirs to drop.
+    // A script must not drop existing objects.
     Ok(schema
         .chain(found.into_iter().filter(|statement| statement_splitter::verb(statement) != "DROP"))
         .collect())
@@ -218,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_that_depend_on_a_time_zone_are_found() {
+    fn timestamp_columns_are_found() {
         for (line, column) in [
             ("  `a` timestamp(6) NULL DEFAULT NULL,", Some("a")),
             ("  `a``b` TIMESTAMP,", Some("a``b")),

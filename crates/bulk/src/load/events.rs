@@ -1,14 +1,16 @@
-//! Scheduled events that come disabled, as a replica's do: else each would run on the source and on the target.
+//! Creates scheduled events disabled, as on a replica. Otherwise each would run on the source and on the
+//! target.
 //!
-//! It is written into the statement that makes the event: one of its own behind it would leave a moment in which it runs.
+//! The status is changed in the CREATE statement itself: with a separate statement after it, the event could
+//! run in between.
 
 use tailwater_session::ServerInfo;
 use tailwater_wire::Flavour;
 
-/// What stands before an event's status, as servers print its definition.
+/// The text before an event's status, as servers print its definition.
 const BEFORE: [&[u8]; 2] = [b" ON COMPLETION NOT PRESERVE ", b" ON COMPLETION PRESERVE "];
 
-/// The status as the server spells it.
+/// The disabled status as the server spells it.
 pub(crate) fn status(server: &ServerInfo) -> &'static str {
     match server.flavour {
         Flavour::MySql if server.version >= (8, 4, 0) => "DISABLE ON REPLICA",
@@ -16,7 +18,8 @@ pub(crate) fn status(server: &ServerInfo) -> &'static str {
     }
 }
 
-/// A server's own `CREATE EVENT` with `status` in place of ENABLE; `None` for anything else, such as one that is disabled.
+/// A `CREATE EVENT` statement of a server with `status` in place of ENABLE; `None` for all other statements,
+/// such as a disabled event.
 pub(crate) fn disabled(statement: &[u8], status: &str) -> Option<Vec<u8>> {
     let mut at = 0;
     while at < statement.len() {
@@ -34,7 +37,7 @@ pub(crate) fn disabled(statement: &[u8], status: &str) -> Option<Vec<u8>> {
     None
 }
 
-/// How long a quoted text is, with its quotes.
+/// The length of a quoted text, including its quotes.
 fn quoted_bytes(text: &[u8], quote: u8) -> Option<usize> {
     let mut at = 1;
     loop {
@@ -52,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_its_own_status_is_changed() {
+    fn only_the_status_of_the_event_is_changed() {
         let event = |status: &str| {
             format!(
                 "CREATE DEFINER=`a`@`%` EVENT `x`` ON COMPLETION PRESERVE ENABLE` ON SCHEDULE EVERY '1''\\'' HOUR ON COMPLETION NOT \

@@ -1,4 +1,4 @@
-//! Who wrote a folder, by what is in it.
+//! Detects which tool wrote a dump folder.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::folder::DumpFiles;
 use crate::folder::files::failed;
 use crate::folder::names::MANIFEST;
 
-/// Reads what a folder holds, whoever wrote it.
+/// Reads the contents of a dump folder of any supported tool.
 ///
 /// # Errors
 /// Those of [`tailwater_folder::read`], [`mydumper::read`] and [`mysql_shell::read`].
@@ -24,7 +24,7 @@ pub fn read(files: Arc<dyn DumpFiles>, mixed_allowed: bool) -> Result<DumpConten
         () if has(MANIFEST) => tailwater_folder::read_files(files, mixed_allowed),
         () if has(mysql_shell::DUMP) => mysql_shell::read(files),
         () if has(mydumper::METADATA) || has(mydumper::METADATA_PARTIAL) => mydumper::read(files),
-        // Which says what is not there.
+        // Its error names the missing file.
         () => tailwater_folder::read_files(files, mixed_allowed),
     }
 }

@@ -1,4 +1,4 @@
-//! Tells the target which transactions of its source it now has.
+//! Sets the GTID state of the target to that of the dump.
 
 use std::collections::BTreeSet;
 
@@ -11,27 +11,30 @@ use crate::error::BulkError;
 use crate::snapshot::channel_target;
 use crate::sql::literal;
 
-/// The GTID set of a dump, if the target can be told that it has it.
+/// The GTID set of a dump, if it can be set on the target.
 ///
 /// # Errors
-/// [`BulkError::GtidState`] if the dump names no one set, or one of the other family.
+/// [`BulkError::GtidState`] if the dump has no single GTID set, or one of the other family.
 pub(super) fn state(contents: &DumpContents, target: Flavour) -> Result<&str, BulkError> {
     let refused = |reason: &str| Err(BulkError::GtidState { reason: reason.into() });
     if contents.flavour.is_some_and(|flavour| flavour != target) {
-        return refused("the dump is from a server of the other family, whose GTIDs mean nothing here");
+        return refused(
+            "the dump is from a server of the other family, whose GTIDs are not valid on the target",
+        );
     }
     match contents.point.as_ref().map(|point| point.gtid_set.as_deref()) {
         Some(Some(set)) => Ok(set),
-        Some(None) => refused("the dump's server keeps no GTIDs"),
-        None => refused("the dump does not stand at one point in time"),
+        Some(None) => refused("the dumped server had no GTIDs"),
+        None => refused("the dump has several points in time"),
     }
 }
 
-/// Refuses a target that says it has more of the source's transactions than the dump: it would go on behind those, and what lies
-/// between would be missing for good. A MariaDB server keeps one GTID of each domain, which is set back to the dump's.
+/// Refuses a target whose GTID state has more of the source's transactions than the dump. Its replication
+/// would continue after those, and the transactions in between would be lost. A MariaDB server has one GTID
+/// per domain, which is set back to that of the dump.
 ///
 /// # Errors
-/// [`BulkError::GtidState`], also if a set is not understood; [`BulkError::Session`].
+/// [`BulkError::GtidState`], also if a set cannot be parsed; [`BulkError::Session`].
 pub(super) async fn check(connection: &mut Connection, state: &str) -> Result<(), BulkError> {
     if connection.server().flavour == Flavour::MariaDb {
         return Ok(());
@@ -41,7 +44,7 @@ pub(super) async fn check(connection: &mut Connection, state: &str) -> Result<()
     let reason = match surplus(field(0), state, field(1)) {
         Ok(None) => return Ok(()),
         Ok(Some(surplus)) => format!(
-            "the server says that it has {surplus}, which the dump lacks; empty its state first (RESET BINARY LOGS AND \
+            "the server has executed {surplus}, which the dump lacks; reset its state first (RESET BINARY LOGS AND \
              GTIDS, before 8.4 RESET MASTER)"
         ),
         Err(reason) => reason,
@@ -49,11 +52,11 @@ pub(super) async fn check(connection: &mut Connection, state: &str) -> Result<()
     Err(BulkError::GtidState { reason })
 }
 
-/// What of the servers that a dump's set names is in `executed` and not in the dump. What the target itself has written
-/// (its load, for one) is its own affair.
+/// Transactions in `executed` from the servers of the dump's set that the dump lacks. Transactions that the
+/// target itself has written, such as this load, do not count.
 fn surplus(executed: &str, state: &str, own: &str) -> Result<Option<String>, String> {
     let set = |text: &str| {
-        MysqlGtidSet::parse(text).map_err(|error| format!("the GTID set {text:?} is not understood: {error}"))
+        MysqlGtidSet::parse(text).map_err(|error| format!("the GTID set {text:?} cannot be parsed: {error}"))
     };
     let (executed, state) = (set(executed)?, set(state)?);
     let own = set(&format!("{own}:1"))?;
@@ -68,18 +71,20 @@ fn surplus(executed: &str, state: &str, own: &str) -> Result<Option<String>, Str
     Ok((!surplus.is_empty()).then(|| surplus.to_string()))
 }
 
-/// Sets it. What the target has of it already is left out; what a MariaDB server has of other domains stays. One that was told
-/// by a load that was `finished` before, and has gone on since, is left as it is.
+/// Sets the GTID state. Transactions that the target already has are left out; other domains of a MariaDB
+/// server stay. If an earlier load `finished` and has set the state, and replication has continued since, the
+/// state stays.
 ///
 /// # Errors
-/// As [`check`], for what came meanwhile; [`BulkError::Session`]: the user may not, or replication runs.
+/// As [`check`], for transactions that have arrived meanwhile; [`BulkError::Session`] if the account may not
+/// set it or replication runs.
 pub(super) async fn set(connection: &mut Connection, state: &str, finished: bool) -> Result<(), BulkError> {
     let sql = match connection.server().flavour {
         Flavour::MariaDb => {
             let now = connection.query("SELECT @@GLOBAL.gtid_slave_pos").await?;
             let all = match MariadbPosition::parse(state) {
                 Ok(_) => channel_target::merge_applied(now.scalar().unwrap_or_default(), state),
-                // The server says what it thinks of it.
+                // The server reports what is wrong.
                 Err(_) => state.to_owned(),
             };
             format!("SET GLOBAL gtid_slave_pos = {}", literal(&all))
@@ -106,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_than_the_dump_has_is_told_from_what_is_of_others() {
+    fn surplus_transactions_exclude_those_of_other_servers() {
         let (p, q, own) = (
             "3e11fa47-71ca-11e1-9e33-c80aa9429562",
             "4e11fa47-71ca-11e1-9e33-c80aa9429562",

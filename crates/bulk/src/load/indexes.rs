@@ -1,8 +1,8 @@
-//! Secondary indexes that are made when all rows of a table are there: sorted once instead of kept in order row by row.
+//! Creates secondary indexes after all rows of a table: sorted once instead of maintained row by row.
 //!
-//! Which ones there are is the target's own word: they stand in its `SHOW CREATE TABLE` line by line, and are noted on the
-//! target before they are dropped, so that a load that is gone on with makes them all the same. A UNIQUE key is checked
-//! when it is made: rows that are no longer unique end the load.
+//! The target decides which indexes there are: they are the lines of its `SHOW CREATE TABLE`. They are
+//! recorded on the target before they are dropped, so that a resumed load creates them as well. A UNIQUE key
+//! is checked when it is created: duplicate rows end the load.
 
 use std::collections::HashSet;
 
@@ -16,32 +16,32 @@ use crate::error::{BulkError, ResumeHint};
 use crate::schema::TableName;
 use crate::sql::{literal, qualified, quoted};
 
-/// Whether indexes are made behind the rows.
+/// Whether to create indexes after the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeferIndexes {
-    /// Of tables that are large enough for it to pay.
+    /// For tables that are large enough.
     #[default]
     Auto,
-    /// Of all tables.
+    /// For all tables.
     Always,
-    /// Of none.
+    /// For no table.
     Never,
 }
 
-/// From here on it pays: to drop and make indexes takes as long as some thousand rows.
+/// Minimum number of rows: dropping and creating indexes takes as long as loading some thousand rows.
 const ROWS_MIN: u64 = 50_000;
-/// The same where the rows are not counted.
+/// Minimum size if the number of rows is unknown.
 const FILE_BYTES_MIN: u64 = 16 << 20;
 
-/// What the server sorts in for one table's indexes, on each connection that makes some. It divides it among its threads, and what
-/// leaves the processor's caches is sorted at a greater price than that of another merge.
+/// Sort buffer for the indexes of one table, on each connection that creates some. The server divides it
+/// among its threads. A buffer beyond the processor's caches costs more than an additional merge pass.
 const SORT_BYTES: u64 = 16 << 20;
 
-/// What servers say of a key that is there.
+/// Server error for an existing key.
 const DUPLICATE_KEY_NAME: u16 = 1061;
 
 impl DeferIndexes {
-    /// Whether indexes of a table that gets so many rows, if that is known, in so many bytes, wait.
+    /// Whether to defer the indexes of a table with this number of rows, if it is known, and this size.
     pub fn wants(self, rows: Option<u64>, bytes: u64) -> bool {
         match self {
             Self::Always => true,
@@ -50,26 +50,26 @@ impl DeferIndexes {
         }
     }
 
-    /// Whether indexes of a table of a dump wait.
+    /// Whether to defer the indexes of a table of a dump.
     pub(crate) fn wants_table(self, table: &TableFiles) -> bool {
         let rows = table.chunks.iter().map(|chunk| chunk.rows).sum();
         self.wants(rows, table.chunks.iter().map(|chunk| chunk.file_bytes).sum())
     }
 }
 
-/// A secondary key as a definition has it.
+/// A secondary key of a table definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Key<'a> {
     name: String,
-    /// All of its line, but for the comma.
+    /// Its line without the comma.
     definition: &'a str,
     /// The first column; `None` for an expression.
     first: Option<String>,
-    /// Whether it is of a kind that can be made later at no other price.
+    /// Whether it can be created later at the same cost.
     plain: bool,
 }
 
-/// The name behind its opening backquote, and what comes behind its end.
+/// The name after its opening backquote, and the text after its closing one.
 fn name(text: &str) -> Option<(String, &str)> {
     let mut rest = text.strip_prefix('`')?;
     let mut name = String::new();
@@ -87,7 +87,7 @@ fn name(text: &str) -> Option<(String, &str)> {
     }
 }
 
-/// The secondary keys of a definition as servers print it: each on a line of its own.
+/// The secondary keys of a definition as servers print it, one per line.
 fn keys(definition: &str) -> Vec<Key<'_>> {
     const KINDS: [(&str, bool); 5] = [
         ("KEY ", true),
@@ -104,18 +104,18 @@ fn keys(definition: &str) -> Vec<Key<'_>> {
         let Some((key, rest)) = name(named) else { continue };
         let first = rest.strip_prefix(" (").and_then(name).map(|(column, _)| column);
         let definition = line.strip_suffix(',').unwrap_or(line);
-        // MariaDB keeps these in a hidden column, and makes them by copying the table.
+        // MariaDB stores such keys in a hidden column, and copies the table to create them.
         let plain = plain && !definition.contains("USING HASH");
         keys.push(Key { name: key, definition, first, plain });
     }
     keys
 }
 
-/// Which keys of a table wait: those behind the last that must not, so that all keep their order. Columns of foreign keys
-/// need theirs, on either side, and so does the one that counts by itself.
+/// The keys that can be deferred: those after the last key that cannot, so that all keep their order. Columns
+/// of foreign keys need their keys, on either side, and so does an AUTO_INCREMENT column.
 fn waiting<'a>(definition: &'a str, needed: &HashSet<String>) -> Vec<Key<'a>> {
     let is_clustered = definition.lines().any(|line| line.starts_with("  PRIMARY KEY "));
-    // Its rows of the past make every change of the table one of their own.
+    // With system versioning, history rows turn every ALTER TABLE into a change of its own.
     if !is_clustered
         || definition.contains("WITH SYSTEM VERSIONING")
         || definition.contains("WITHOUT OVERLAPS")
@@ -138,7 +138,7 @@ fn waiting<'a>(definition: &'a str, needed: &HashSet<String>) -> Vec<Key<'a>> {
     keys.split_off(behind)
 }
 
-/// Drops the indexes that can wait from a table without rows, and notes them on the target.
+/// Drops the deferrable indexes of a table without rows, and records them on the target.
 ///
 /// # Errors
 /// [`BulkError::Session`]
@@ -161,11 +161,11 @@ pub(crate) async fn drop_waiting(
     Ok(())
 }
 
-/// Makes the indexes that a table waits for, and forgets that it does. However long it takes, on a connection of its own: who
-/// gave up waiting would leave the server at work.
+/// Creates the deferred indexes of a table and deletes their record. It uses its own connection without a
+/// time limit, since the server would continue to work after a time-out.
 ///
 /// # Errors
-/// [`BulkError::IndexesRejected`] if the target cannot make them; [`BulkError::Session`].
+/// [`BulkError::IndexesRejected`] if the target cannot create them; [`BulkError::Session`].
 pub(crate) async fn make_waiting(
     connection: &mut Connection,
     record: &Record,
@@ -175,7 +175,7 @@ pub(crate) async fn make_waiting(
     let Some(waiting) = record.indexes(connection, table).await? else { return Ok(()) };
     let there = definition(connection, table).await?.unwrap_or_default();
     let there: HashSet<_> = keys(&there).into_iter().map(|key| key.name).collect();
-    // What was printed in a table's definition reads back as a table's definition.
+    // The recorded lines have the format of a table definition.
     let lines: String = waiting.lines().map(|line| format!("  {line}\n")).collect();
     let missing: Vec<_> = keys(&lines).into_iter().filter(|key| !there.contains(&key.name)).collect();
     if !missing.is_empty() {
@@ -195,7 +195,7 @@ pub(crate) async fn make_waiting(
             }
             Err(error) => return Err(error.into()),
         }
-        // The other connection was idle for long, maybe for longer than a firewall remembers it.
+        // The other connection was idle for long, possibly longer than a firewall tracks it.
         record.forget_indexes(&mut patient, table).await?;
         patient.close().await;
         return Ok(());
@@ -203,7 +203,8 @@ pub(crate) async fn make_waiting(
     record.forget_indexes(connection, table).await
 }
 
-/// Gives MySQL room to sort in, of which it has 1 MiB by default: with less it merges more often. MariaDB's has one size for all.
+/// Enlarges MySQL's sort buffer, which is 1 MiB by default; a smaller one needs more merge passes. MariaDB's
+/// has a fixed size.
 async fn give_room(connection: &mut Connection) -> Result<(), BulkError> {
     let shown = connection.query("SHOW SESSION VARIABLES LIKE 'innodb_ddl_buffer_size'").await?;
     if shown.first().and_then(|row| row.get_u64(1)).is_some_and(|bytes| bytes < SORT_BYTES) {
@@ -212,7 +213,7 @@ async fn give_room(connection: &mut Connection) -> Result<(), BulkError> {
     Ok(())
 }
 
-/// A table's definition as the target prints it; `None` unless it is an InnoDB table.
+/// The table definition as the target prints it; `None` unless it is an InnoDB table.
 async fn definition(connection: &mut Connection, table: &TableName) -> Result<Option<String>, BulkError> {
     let sql = format!("SHOW CREATE TABLE {}", qualified(&table.schema, &table.name));
     let shown = connection.query(&sql).await?;
@@ -220,7 +221,7 @@ async fn definition(connection: &mut Connection, table: &TableName) -> Result<Op
     Ok(text.filter(|text| text.contains("\n) ENGINE=InnoDB")).map(str::to_owned))
 }
 
-/// The columns of a table that foreign keys, its own or others', are made of.
+/// The columns of a table that are part of foreign keys, its own or of other tables.
 async fn foreign_columns(
     connection: &mut Connection,
     table: &TableName,
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_wait_behind_the_last_that_is_needed() {
+    fn keys_after_the_last_needed_one_are_deferred() {
         assert_eq!(names(TABLE, &[]), ["u`1", "f", "e", "k, 2"]);
         assert_eq!(names(TABLE, &["other"]), ["e", "k, 2"]);
         assert_eq!(names(TABLE, &["a`b"]), Vec::<String>::new());
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_keeps_its_key_and_a_table_without_primary_key_all() {
+    fn auto_increment_columns_and_tables_without_primary_key_keep_their_keys() {
         let counted =
             TABLE.replace("`id` int NOT NULL AUTO_INCREMENT", "`other` int NOT NULL AUTO_INCREMENT");
         assert_eq!(names(&counted, &[]), ["e", "k, 2"]);
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn it_pays_for_large_tables_only() {
+    fn only_large_tables_defer_indexes() {
         assert!(!DeferIndexes::Auto.wants(Some(ROWS_MIN - 1), u64::MAX));
         assert!(DeferIndexes::Auto.wants(None, FILE_BYTES_MIN));
         assert!(DeferIndexes::Always.wants(Some(0), 0) && !DeferIndexes::Never.wants(None, u64::MAX));

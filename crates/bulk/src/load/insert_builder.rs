@@ -1,28 +1,28 @@
-//! Rows of a data file as INSERT statements, for servers that take no `LOAD DATA LOCAL`.
+//! Converts rows of a data file to INSERT statements, for servers without `LOAD DATA LOCAL`.
 
 use crate::fields::stored;
 use crate::schema::TableName;
 use crate::sql::{qualified, quoted};
 use tailwater_wire::Flavour;
 
-/// Makes statements out of a file's bytes as they come.
+/// Builds statements from a file's bytes as they arrive.
 #[derive(Debug)]
 pub struct InsertBuilder {
     head: Vec<u8>,
-    /// What stands around each column's literal.
+    /// The text around each column's literal.
     around: Vec<(Vec<u8>, Vec<u8>)>,
     statement_bytes_max: usize,
-    /// The front of a row whose end has not come.
+    /// The start of an unfinished row.
     rest: Vec<u8>,
-    /// Where in `rest` the search for its end goes on.
+    /// Where in `rest` the search for its end continues.
     searched: usize,
     statement: Vec<u8>,
     rows: u64,
 }
 
 impl InsertBuilder {
-    /// For a table's columns and their types on the server; no statement is longer than `statement_bytes_max` unless a
-    /// single row is.
+    /// For a table's columns and their types on the server. No statement is longer than `statement_bytes_max`
+    /// unless a single row is.
     pub fn new(
         table: &TableName,
         columns: &[(String, String)],
@@ -48,7 +48,7 @@ impl InsertBuilder {
         }
     }
 
-    /// Takes the next bytes, and gives the statements that became full.
+    /// Takes the next bytes and returns the statements that became full.
     ///
     /// # Errors
     /// What is wrong with a row, and its number.
@@ -70,7 +70,7 @@ impl InsertBuilder {
         }
         // A long row is not copied for each of its pieces.
         self.rest = if begin == 0 { rest } else { rest[begin..].to_vec() };
-        // Behind a backslash that is the last byte, what is escaped has not come: it is looked at again.
+        // After a trailing backslash, the escaped byte has not arrived yet; the backslash is read again.
         self.searched = (at - begin).min(self.rest.len());
         if at - begin > self.rest.len() {
             self.searched -= 1;
@@ -81,7 +81,7 @@ impl InsertBuilder {
     /// The last statement, if there is one.
     ///
     /// # Errors
-    /// If the last row has no end.
+    /// If the last row is incomplete.
     pub fn finish(&mut self) -> Result<Option<Vec<u8>>, String> {
         if !self.rest.is_empty() {
             return Err(format!("row {} has no end", self.rows + 1));
@@ -90,7 +90,7 @@ impl InsertBuilder {
         Ok((!statement.is_empty()).then_some(statement))
     }
 
-    /// Appends a row; gives the statement before it if it has no room there.
+    /// Appends a row. Returns the statement before it if it does not fit.
     fn row(&mut self, row: &[u8]) -> Result<Option<Vec<u8>>, String> {
         let mut values = Vec::with_capacity(row.len() + row.len() / 8 + 16);
         values.push(b'(');
@@ -127,7 +127,7 @@ impl InsertBuilder {
     }
 }
 
-/// The fields of a row, as they stand in the file.
+/// The fields of a row, as they are in the file.
 struct Fields<'a>(Option<&'a [u8]>);
 
 impl<'a> Iterator for Fields<'a> {
@@ -151,7 +151,7 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// Appends a field's value as a literal of bytes.
+/// Appends a field's value as a binary literal.
 fn put_literal(field: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"_binary'");
     unescape(field, |value| match value {
@@ -162,7 +162,7 @@ fn put_literal(field: &[u8], out: &mut Vec<u8>) {
     out.push(b'\'');
 }
 
-/// Gives a field's value byte by byte, as servers read it.
+/// Passes on a field's value byte by byte, unescaped as servers do.
 pub(super) fn unescape(field: &[u8], mut put: impl FnMut(u8)) {
     let mut bytes = field.iter();
     while let Some(&byte) = bytes.next() {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_row_is_refused() {
+    fn invalid_rows_are_refused() {
         assert!(all(99, &[b"1\n"]).is_err_and(|reason| reason.contains("1 fields instead of 2")));
         assert!(all(99, &[b"1\t2\t3\n"]).is_err_and(|reason| reason.contains("3 fields instead of 2")));
         assert!(all(99, &[b"1\t2"]).is_err_and(|reason| reason.contains("no end")));
@@ -228,7 +228,7 @@ mod tests {
             rows in prop::collection::vec("[a\\\\\\\\]{0,5}", 1..9), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
             bytes_max in 1usize..200,
         ) {
-            // Every backslash escapes something: a letter, a tab or the row's end among it.
+            // Every backslash escapes something, among others a letter, a tab or the end of the row.
             let whole: String = rows.iter().map(|row| format!("{}\t{}x\n", row.replace('\\', "\\\n"), row.replace('\\', "\\\t"))).collect();
             let whole = whole.as_bytes();
             let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(whole.len())).collect();

@@ -1,4 +1,4 @@
-//! What a load notes on the target: how far it is, and which files of rows are there.
+//! The record of a load on the target: its phase, and which data files are loaded.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,22 +10,22 @@ use crate::sql::literal;
 
 const DUPLICATE_KEY: u16 = 1062;
 
-/// What servers say of a column that is there.
+/// Server error for an existing column.
 const DUPLICATE_COLUMN: u16 = 1060;
 
-/// Added to a file's number it stands for a file that was begun with, of a table that cannot be rolled back.
+/// Added to a file's number it marks a file whose load was started, for a table that cannot be rolled back.
 pub(crate) const BEGUN: u32 = 1 << 31;
 
-/// How far a load is.
+/// The phase of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
-    /// Making tables.
+    /// Creating tables.
     Tables,
-    /// Loading rows; all tables are there.
+    /// Loading rows; all tables exist.
     Rows,
-    /// Making what comes behind rows, which are all there.
+    /// Creating the remaining objects; all rows are loaded.
     Objects,
-    /// Everything is there.
+    /// Everything is loaded.
     Done,
 }
 
@@ -42,30 +42,30 @@ impl Phase {
     }
 }
 
-/// What an earlier load noted of itself.
+/// The record of an earlier load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Earlier {
-    /// How far it came.
+    /// Its phase.
     pub(crate) phase: Phase,
-    /// Whether it loaded into tables that were there; `None` if it is of a version that did not note that.
+    /// Whether it loaded into existing tables; `None` if its version did not record that.
     pub(crate) merged: Option<bool>,
 }
 
-/// The notes of one load.
+/// The record of one load.
 #[derive(Debug, Clone)]
 pub(crate) struct Record {
     dump: String,
 }
 
 impl Record {
-    /// The record of the load of a dump, whose id this is.
+    /// The record for the dump with this id.
     pub(crate) fn new(dump: &str) -> Self {
         Self { dump: literal(dump) }
     }
 
-    /// Makes sure that nobody else loads the same dump into this server, for as long as the connection lives.
+    /// Locks the dump for this server as long as the connection lives, so that no other process loads it.
     pub(crate) async fn lock(&self, connection: &mut Connection) -> Result<(), BulkError> {
-        // A predecessor that was killed may not be gone yet.
+        // The session of a killed load may still exist.
         const PATIENCE_SECONDS: u32 = 20;
         let sql = format!("SELECT GET_LOCK(CONCAT('tailwater.load.', {}), {PATIENCE_SECONDS})", self.dump);
         match connection.query(&sql).await?.scalar() {
@@ -74,7 +74,8 @@ impl Record {
         }
     }
 
-    /// What an earlier load noted; `None` if there was none. Nothing is made here: a load that is refused leaves no trace.
+    /// The record of an earlier load; `None` if there is none. Creates nothing, so that a refused load leaves
+    /// no trace.
     pub(crate) async fn earlier(&self, connection: &mut Connection) -> Result<Option<Earlier>, BulkError> {
         let there = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'tailwater' AND \
                      table_name IN ('loads', 'load_chunks')";
@@ -90,12 +91,12 @@ impl Record {
             Some(phase) => Ok(Some(Earlier { phase, merged: row.get_u64(1).map(|merged| merged != 0) })),
             None => {
                 let reason = format!("tailwater.loads has the phase {name:?}");
-                Err(SessionError::UnexpectedResult { doing: "reading how far a load is", reason }.into())
+                Err(SessionError::UnexpectedResult { doing: "reading the phase of a load", reason }.into())
             }
         }
     }
 
-    /// Begins a load from the beginning, whatever an earlier one noted.
+    /// Starts from scratch, whatever an earlier load recorded.
     pub(crate) async fn begin(&self, connection: &mut Connection, merged: bool) -> Result<(), BulkError> {
         connection.execute("CREATE DATABASE IF NOT EXISTS tailwater").await?;
         let tables = [
@@ -134,7 +135,7 @@ impl Record {
         Ok(())
     }
 
-    /// Makes room for notes of indexes, which loads of earlier versions did not have.
+    /// Creates the table for deferred indexes, which earlier versions did not have.
     pub(crate) async fn prepare_indexes(&self, connection: &mut Connection) -> Result<(), BulkError> {
         let table = "CREATE TABLE IF NOT EXISTS tailwater.load_indexes (\
                      dump VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
@@ -146,7 +147,7 @@ impl Record {
         Ok(())
     }
 
-    /// Notes which indexes a table waits for, unless they are noted already.
+    /// Records the deferred indexes of a table, unless they are recorded already.
     pub(crate) async fn note_indexes(
         &self,
         connection: &mut Connection,
@@ -164,7 +165,7 @@ impl Record {
         Ok(())
     }
 
-    /// Which indexes a table waits for.
+    /// The deferred indexes of a table.
     pub(crate) async fn indexes(
         &self,
         connection: &mut Connection,
@@ -174,7 +175,7 @@ impl Record {
         Ok(connection.query(&sql).await?.scalar().map(str::to_owned))
     }
 
-    /// How many indexes each table waits for.
+    /// The number of deferred indexes per table.
     pub(crate) async fn waiting_indexes(
         &self,
         connection: &mut Connection,
@@ -194,7 +195,7 @@ impl Record {
         Ok(waiting)
     }
 
-    /// Forgets that a table waits for indexes.
+    /// Deletes the record of a table's deferred indexes.
     pub(crate) async fn forget_indexes(
         &self,
         connection: &mut Connection,
@@ -210,7 +211,7 @@ impl Record {
         format!("dump = {} AND schema_name = {schema} AND table_name = {name}", self.dump)
     }
 
-    /// Notes how far the load is.
+    /// Records the phase of the load.
     pub(crate) async fn reach(&self, connection: &mut Connection, phase: Phase) -> Result<(), BulkError> {
         let phase = literal(phase.name());
         let sql = format!("UPDATE tailwater.loads SET phase = {phase} WHERE dump = {}", self.dump);
@@ -218,7 +219,7 @@ impl Record {
         Ok(())
     }
 
-    /// The files that are there.
+    /// The loaded files.
     pub(crate) async fn chunks(
         &self,
         connection: &mut Connection,
@@ -237,10 +238,11 @@ impl Record {
         Ok(found)
     }
 
-    /// Notes in the open transaction that a file's rows are there. False if they are already: then the transaction must not
-    /// be committed with them.
+    /// Records in the open transaction that a file is loaded. Returns false if it is loaded already; then the
+    /// transaction must not be committed.
     ///
-    /// To be called before the rows are loaded: it waits for a predecessor that may still be committing the same ones.
+    /// Must be called before the rows are loaded: it waits for the session of an earlier load that may still
+    /// be committing the same rows.
     pub(crate) async fn note_chunk(
         &self,
         connection: &mut Connection,
@@ -260,12 +262,12 @@ impl Record {
         }
     }
 
-    /// What makes [`Self::note_chunk`] undone, for a person to run.
+    /// The statement that undoes [`Self::note_chunk`], for an operator.
     pub(crate) fn forget_chunk_statement(&self, table: &TableName, chunk: u32) -> String {
         format!("DELETE FROM tailwater.load_chunks WHERE {} AND chunk = {chunk}", self.of_table(table))
     }
 
-    /// Forgets that anything of a table is there.
+    /// Deletes the record of all files of a table.
     pub(crate) async fn forget_table(
         &self,
         connection: &mut Connection,
@@ -277,7 +279,7 @@ impl Record {
     }
 }
 
-/// Whether there is room for [`Earlier::merged`], which loads of earlier versions did not have.
+/// Whether the table has a column for [`EarlierLoad::merged`], which earlier versions did not have.
 async fn notes_merges(connection: &mut Connection) -> Result<bool, BulkError> {
     let sql = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = 'tailwater' AND table_name = 'loads' \
                AND column_name = 'merged'";

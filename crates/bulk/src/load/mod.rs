@@ -1,19 +1,22 @@
 //! Loads a dump into a server.
 //!
-//! The order is: databases, sequences, tables, rows on several connections, and then views, routines, triggers and events. A
-//! file of rows and the note that it is there are one transaction of the target, so a load that ended anyhow goes on behind
-//! what it has, and loads no row twice.
+//! The order is: databases, sequences, tables, rows on several connections, and then views, routines,
+//! triggers and events. A data file and the record that it is loaded are one transaction of the target. So a
+//! load that ended for any reason continues after what it has loaded, and loads no row twice.
 //!
-//! - [`contents`]: what there is to load, whoever wrote it; [`folder_format`] finds out who; [`tailwater_folder`] reads a folder
-//!   of ours, [`mydumper`] and [`mysql_shell`] those of these tools.
+//! - [`contents`]: the contents of a dump, independent of the tool that wrote it. [`folder_format`] detects
+//!   the tool; [`tailwater_folder`], [`mydumper`] and [`mysql_shell`] read its folder.
 //! - [`run`]: the load from beginning to end.
-//! - `load_record`: what a load notes on the target. `target_session`: sessions there. `definitions`: makes what has a definition.
-//! - `table_loader`: loads a file; `chunk_reader` reads it; `bulk_statement` and `bulk_rows` make values of it for a prepared statement where the server
-//!   takes many at a time, `insert_builder` statements where there is no `LOAD DATA LOCAL`, `statement_splitter` takes those that it holds.
-//! - `table_order`: whose rows come next. [`indexes`]: those that are made when all rows of their table are there.
-//! - [`accounts`]: users and roles. `compatibility`: what a server of another family or version does not have.
-//! - `events`: those that come disabled.
-//! - `gtid`: tells the target which transactions it now has.
+//! - `load_record`: the record of a load on the target. `target_session`: sessions on the target.
+//!   `definitions`: creates objects.
+//! - `table_loader`: loads a data file; `chunk_reader` reads it. `bulk_statement` and `bulk_rows` convert it
+//!   to values for a prepared statement, `insert_builder` to INSERT statements; `statement_splitter` reads
+//!   files of statements.
+//! - `table_order`: which table's rows come next. [`indexes`]: indexes that are created after all rows of
+//!   their table.
+//! - [`accounts`]: users and roles. `compatibility`: what a server of another family or version lacks.
+//! - `events`: creates events disabled.
+//! - `gtid`: sets the GTID state of the target.
 
 pub mod accounts;
 mod bulk_rows;

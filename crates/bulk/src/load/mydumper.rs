@@ -1,7 +1,8 @@
-//! Reads a folder that mydumper wrote: definitions and INSERT statements, one file or more for each table.
+//! Reads a folder of mydumper: definitions and INSERT statements, one or more files per table.
 //!
-//! Names of files are all that says which is whose: `DB-schema-create.sql`, `DB.TABLE-schema.sql`, `DB.TABLE.00000.sql`, with
-//! `.gz` or `.zst` behind. Names may have dots in them, so they are compared with those of the definitions.
+//! Only the file names relate files to objects: `DB-schema-create.sql`, `DB.TABLE-schema.sql`,
+//! `DB.TABLE.00000.sql`, optionally with `.gz` or `.zst`. Names may contain dots, so they are compared with
+//! those of the definitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -20,20 +21,20 @@ use crate::folder::files::{document, failed};
 use crate::folder::{DumpFiles, SnapshotPoint};
 use crate::schema::TableName;
 
-/// What tells that mydumper wrote a folder.
+/// The file that identifies a folder of mydumper.
 pub(super) const METADATA: &str = "metadata";
 
-/// What stands there until the dump is complete.
+/// Its name until the dump is complete.
 pub(super) const METADATA_PARTIAL: &str = "metadata.partial";
 
-/// What stands before the first row fits into this.
+/// Size of the start of a data file, which includes everything before the first row.
 const FRONT_BYTES: u64 = 4096;
 
-/// Reads what a folder holds.
+/// Reads the contents of a folder.
 ///
 /// # Errors
-/// [`BulkError::File`]; [`BulkError::IncompleteDump`] if the dump is not complete; [`BulkError::ForeignDump`] if something in it
-/// is not understood.
+/// [`BulkError::File`]; [`BulkError::IncompleteDump`] if the dump is not complete; [`BulkError::ForeignDump`]
+/// if it has unsupported contents.
 pub fn read(files: Arc<dyn DumpFiles>) -> Result<DumpContents, BulkError> {
     let place = files.path("");
     let listed: BTreeMap<String, u64> = files.list().map_err(failed("list", &place))?.into_iter().collect();
@@ -114,7 +115,7 @@ pub fn read(files: Arc<dyn DumpFiles>) -> Result<DumpContents, BulkError> {
     })
 }
 
-/// Whether a file of rows begins with which time zone they are in.
+/// Whether a data file begins with the time zone of its values.
 ///
 /// # Errors
 /// [`BulkError::File`]
@@ -128,7 +129,7 @@ fn sets_time_zone(files: &dyn DumpFiles, chunk: &LoadChunk) -> Result<bool, Bulk
     Ok(before_rows.contains("TIME_ZONE"))
 }
 
-/// Files by what they are.
+/// The files of a folder by their kind.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sorted {
     schemas: BTreeMap<String, String>,
@@ -140,10 +141,10 @@ struct Sorted {
 }
 
 impl Sorted {
-    /// Sorts them; they come in the order of their names.
+    /// Sorts file names, which must be in alphabetical order.
     ///
     /// # Errors
-    /// What is not understood.
+    /// Which file is not supported.
     fn of<'a>(names: impl Iterator<Item = &'a str>) -> Result<Self, String> {
         let mut sorted = Self::default();
         let mut others = Vec::new();
@@ -163,7 +164,7 @@ impl Sorted {
             }
         }
         if let Some(file) = others.iter().find(|file| file.ends_with(".dat") || file.contains(".dat.")) {
-            return Err(format!("{file} holds rows for LOAD DATA; dump without --load-data and --csv"));
+            return Err(format!("{file} has rows for LOAD DATA; dump without --load-data and --csv"));
         }
         let mut rows = Vec::new();
         let mut views = BTreeSet::new();
@@ -177,7 +178,7 @@ impl Sorted {
             };
             let table = sorted
                 .table(name)
-                .ok_or_else(|| format!("{file} is of no database that has a definition"))?;
+                .ok_or_else(|| format!("{file} belongs to no database with a definition"))?;
             match ending {
                 "-schema-view" => {
                     views.insert(table.clone());
@@ -187,18 +188,18 @@ impl Sorted {
                 _ => sorted.tables.insert(table, file.to_owned()),
             };
         }
-        // A view has the definition of a table that stands in for it, too.
+        // A view also has the definition of its placeholder table.
         sorted.tables.retain(|name, _| !views.contains(name));
         for (name, file) in rows {
             let table = sorted
                 .table_of_rows(name)
-                .ok_or_else(|| format!("{file} is of no table that has a definition"))?;
+                .ok_or_else(|| format!("{file} belongs to no table with a definition"))?;
             sorted.rows.entry(table).or_default().push(file.to_owned());
         }
         Ok(sorted)
     }
 
-    /// The table that `DB.TABLE` means: with the longest name of a database that there is.
+    /// The table that `DB.TABLE` means, with the longest matching name of a database.
     fn table(&self, name: &str) -> Option<TableName> {
         let within =
             |schema: &String| Some((schema.clone(), name.strip_prefix(schema.as_str())?.strip_prefix('.')?));
@@ -206,7 +207,7 @@ impl Sorted {
         found.map(|(schema, table)| TableName::new(schema, table))
     }
 
-    /// The table that `DB.TABLE`, with numbers behind, means.
+    /// The table that `DB.TABLE`, followed by numbers, means.
     fn table_of_rows(&self, name: &str) -> Option<TableName> {
         let mut name = name;
         loop {
@@ -222,7 +223,7 @@ impl Sorted {
     }
 }
 
-/// Where the data stands, as old and new versions write it.
+/// The position of the data, in the formats of old and new versions.
 fn point(metadata: &str) -> SnapshotPoint {
     let mut point = SnapshotPoint::default();
     let mut in_gtids = false;
@@ -252,7 +253,7 @@ fn point(metadata: &str) -> SnapshotPoint {
             in_gtids = gtids.ends_with(',');
             point.gtid_set = Some(gtids).filter(|gtids| !gtids.is_empty());
         } else if in_gtids {
-            // MySQL prints a set in lines.
+            // MySQL prints a GTID set on several lines.
             let gtids = line.trim_matches('"');
             in_gtids = gtids.ends_with(',');
             if let Some(set) = &mut point.gtid_set {
@@ -270,8 +271,9 @@ fn flavour_of(gtid_set: &str) -> Flavour {
     }
 }
 
-/// The statements of a script with the bodies of routines, events or triggers. They end with a semicolon that ends its line; of
-/// such within a body mydumper makes `; ` and the line's end, which is undone here.
+/// The statements of a script with bodies of routines, events or triggers. A statement ends with a semicolon
+/// at the end of a line. Within a body mydumper writes such a semicolon as `; ` and a line break, which is
+/// undone here.
 pub(crate) fn programs(script: &[u8]) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     let mut statement = Vec::new();
@@ -292,7 +294,7 @@ pub(crate) fn programs(script: &[u8]) -> Vec<Vec<u8>> {
 }
 
 impl FileCompression {
-    /// As the ending of a file's name says.
+    /// The compression that the ending of a file name shows.
     pub(super) fn of(file: &str) -> Self {
         match PathBuf::from(file).extension().and_then(|ending| ending.to_str()) {
             Some("zst") => Self::Zstd,
@@ -307,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_told_by_their_names() {
+    fn files_are_identified_by_their_names() {
         let mut names = [
             "a-schema-create.sql",
             "a.b-schema-create.sql.gz",
@@ -334,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_stands_is_read_of_old_and_new_versions() {
+    fn positions_of_old_and_new_versions_are_read() {
         let old = "Started dump at: 2026-01-01 00:00:00\nSHOW MASTER STATUS:\n\tLog: b.1\n\tPos: 7\n\tGTID:a-b:1-5,\nc-d:1\n\n\
             SHOW SLAVE STATUS:\n\tHost: h\n\tLog: other\n\nFinished dump at: x\n";
         let point = super::point(old);
@@ -348,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_found() {
+    fn bodies_are_split_into_statements() {
         let script = b"SET character_set_client = utf8mb3;\nCREATE PROCEDURE `p`()\nBEGIN\nSELECT 1; \nEND;\nSET x = 1";
         let found: Vec<_> =
             programs(script).iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect();

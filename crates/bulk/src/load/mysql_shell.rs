@@ -1,5 +1,5 @@
-//! Reads a folder that MySQL Shell's `util.dumpInstance`, `dumpSchemas` or `dumpTables` wrote: `@.json` names databases, a file
-//! for each database its tables, a file for each table its columns and how its rows are written.
+//! Reads a folder of MySQL Shell's `util.dumpInstance`, `dumpSchemas` or `dumpTables`. `@.json` lists the
+//! databases, a file per database its tables, and a file per table its columns and the format of its rows.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,22 +20,23 @@ use crate::folder::files::{document, failed};
 use crate::folder::{DumpFiles, SnapshotPoint};
 use crate::schema::TableName;
 
-/// What tells that MySQL Shell wrote a folder.
+/// The file that identifies a folder of MySQL Shell.
 pub(super) const DUMP: &str = "@.json";
 
-/// Written when all else is there.
+/// Written last.
 const DONE: &str = "@.done.json";
 
-/// Whether a file tells how far `util.loadDump` is that loads the folder: `load-progress.`, the target's UUID and `.json` (MySQL
-/// Shell's manual on `progressFile`). It belongs to a load, and grows. A schema of such a name keeps its own files.
-fn is_progress_of_a_load(name: &str) -> bool {
+/// Whether a file is the progress of `util.loadDump`, which loads the folder: `load-progress.`, the target's
+/// UUID and `.json` (MySQL Shell's manual on `progressFile`). It belongs to a load, and grows. Files of a
+/// schema with such a name are not excluded.
+fn is_load_progress(name: &str) -> bool {
     let uuid = name.strip_prefix("load-progress").and_then(|rest| rest.strip_suffix(".json"));
     uuid.and_then(|uuid| uuid.strip_prefix(['.', '-'])).is_some_and(|uuid| {
         uuid.len() == UUID_LENGTH && uuid.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
     })
 }
 
-/// Of a UUID as servers print it.
+/// Length of a UUID as servers print it.
 const UUID_LENGTH: usize = 36;
 
 #[derive(Debug, Deserialize)]
@@ -86,7 +87,7 @@ struct Table {
     #[serde(default)]
     chunking: bool,
     compression: Option<String>,
-    /// Of partitions.
+    /// For partitions.
     #[serde(default)]
     basenames: BTreeMap<String, String>,
 }
@@ -112,15 +113,15 @@ fn tsv() -> String {
     "tsv".to_owned()
 }
 
-/// Reads what a folder holds.
+/// Reads the contents of a folder.
 ///
 /// # Errors
 /// [`BulkError::File`], [`BulkError::Damaged`]; [`BulkError::IncompleteDump`] if the dump is not complete;
-/// [`BulkError::ForeignDump`] if it is written in a way that is not understood.
+/// [`BulkError::ForeignDump`] if its format is not supported.
 pub fn read(files: Arc<dyn DumpFiles>) -> Result<DumpContents, BulkError> {
     let place = files.path("");
     let listed = files.list().map_err(failed("list", &place))?;
-    let listed = listed.into_iter().filter(|(name, _)| !is_progress_of_a_load(name)).collect();
+    let listed = listed.into_iter().filter(|(name, _)| !is_load_progress(name)).collect();
     let reader = Reader { files: files.as_ref(), listed, read: RefCell::default() };
     if !reader.listed.contains_key(DONE) {
         return Err(BulkError::IncompleteDump { path: place, tables: 0 });
@@ -194,13 +195,14 @@ impl Reader<'_> {
         serde_json::from_slice(&bytes).map_err(damaged)
     }
 
-    /// Refuses a dump that has more than its documents name: one of them was edited or damaged, and tables or rows would be left out.
+    /// Refuses a dump with more files than its documents name. A document was edited or damaged, and tables
+    /// or rows would be missing.
     fn check_all_read(&self, contents: &DumpContents) -> Result<(), BulkError> {
         let chunks = contents.tables.iter().flat_map(|table| &table.chunks);
         let rows: BTreeSet<_> = chunks.map(|chunk| chunk.path.clone()).collect();
         let read = self.read.borrow();
         let is_left = |file: &&String| match file.as_str() {
-            // Those of the whole dump, which this version or another has.
+            // Documents of the whole dump, of this version of MySQL Shell or another.
             name if name.starts_with("@.") => false,
             name if name.ends_with(".json") => !read.contains(name),
             name => {
@@ -213,7 +215,7 @@ impl Reader<'_> {
             Some(file) => Err(BulkError::ForeignDump {
                 path: self.files.path(file),
                 tool: "MySQL Shell",
-                reason: "it belongs to no table that the other files name; they were edited or damaged"
+                reason: "it belongs to no table that the other files name; those were edited or damaged"
                     .into(),
             }),
         }
@@ -255,7 +257,7 @@ impl Reader<'_> {
             reason,
         };
         if !table.includes_ddl {
-            return Err(refused(format!("it has no definition of {what}; dump without dataOnly")));
+            return Err(refused(format!("the dump has no definition of {what}; dump without dataOnly")));
         }
         let Options { columns, decode_columns, .. } = &table.options;
         check_format(&table.options).map_err(refused)?;
@@ -264,7 +266,9 @@ impl Reader<'_> {
             let way = match way.as_str() {
                 "FROM_BASE64" => Decoding::Base64,
                 "UNHEX" => Decoding::Hex,
-                other => return Err(refused(format!("column {column} is to be decoded by {other}"))),
+                other => {
+                    return Err(refused(format!("column {column} needs the unsupported decoding {other}")));
+                }
             };
             decoded.insert(column.clone(), way);
         }
@@ -274,7 +278,7 @@ impl Reader<'_> {
             Some("zstd") => FileCompression::Zstd,
             Some("gzip") => FileCompression::Gzip,
             None => FileCompression::of(&table.extension),
-            Some(other) => return Err(refused(format!("its rows are compressed by {other}"))),
+            Some(other) => return Err(refused(format!("its rows have the unsupported compression {other}"))),
         };
         let mut chunks = Vec::new();
         if table.includes_data {
@@ -292,7 +296,7 @@ impl Reader<'_> {
             let script = definitions::read(self.files, &definition)?;
             if let Some(column) = definitions::timestamp_column(&String::from_utf8_lossy(&script)) {
                 return Err(refused(format!(
-                    "column {column} of {what} is a TIMESTAMP, whose values are in a time zone that the dump does not name \
+                    "column {column} of {what} is a TIMESTAMP, and the dump does not record the time zone of its values \
                      (tzUtc: false); dump with tzUtc: true"
                 )));
             }
@@ -301,7 +305,7 @@ impl Reader<'_> {
         let character_set = character_set.or_else(|| dump.default_character_set.clone());
         let character_set = character_set.unwrap_or_else(|| "utf8mb4".to_owned());
         if !character_set.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-            return Err(refused(format!("{character_set:?} is the name of no character set")));
+            return Err(refused(format!("{character_set:?} is not a valid name of a character set")));
         }
         if !table.triggers.is_empty() {
             let file = format!("{base}.triggers.sql");
@@ -317,7 +321,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The files of rows: `BASE.tsv.zst`, or `BASE@0.tsv.zst` and so on, the last one with two `@`.
+    /// The data files: `BASE.tsv.zst`, or `BASE@0.tsv.zst` and so on, the last one with two `@`.
     fn chunks(
         &self,
         base: &str,
@@ -333,7 +337,7 @@ impl Reader<'_> {
             true
         };
         let extension = &table.extension;
-        // Older versions wrote an empty table so although it was to be cut.
+        // Older versions wrote an empty table in this way even if it was to be chunked.
         if add(format!("{base}.{extension}")) {
             return Ok(());
         }
@@ -352,7 +356,7 @@ impl Reader<'_> {
     }
 }
 
-/// Only the dialect that it writes by default is read: the same as ours.
+/// Only MySQL Shell's default dialect is supported, which is the same as Tailwater's.
 fn check_format(options: &Options) -> Result<(), String> {
     let settings = [
         ("fieldsTerminatedBy", &options.fields_terminated_by, "\t"),

@@ -1,4 +1,4 @@
-//! A load from beginning to end.
+//! Runs a load from beginning to end.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::AtomicUsize;
@@ -27,42 +27,41 @@ use crate::schema::TableName;
 use crate::sql::qualified;
 use crate::throttle::Throttle;
 
-/// How often one file is tried when the target is away or a lock is held.
+/// Maximum number of tries per file when the target is unavailable or rows are locked.
 pub(crate) const TRIES_MAX: u32 = 6;
 
 /// How to load.
 #[derive(Debug, Clone)]
 pub struct LoadOptions {
-    /// The target.
+    /// The target server and the account.
     pub connect: ConnectOptions,
-    /// Connections that load rows side by side.
+    /// Number of parallel connections that load rows.
     pub workers: usize,
-    /// Go on behind what an earlier load of the same dump did.
+    /// Whether to continue after what an earlier load of the same dump did.
     pub resume: bool,
-    /// Load into tables that are there.
+    /// Whether to load into existing tables.
     pub merge: bool,
-    /// Tell the target that it has the transactions of the dump.
+    /// Whether to set the target's GTID state to that of the dump.
     pub set_gtid: bool,
-    /// Whether the load is in the target's binlog.
+    /// Whether the load is written to the target's binlog.
     pub binlog: bool,
-    /// Load by INSERT statements.
+    /// Whether to load by INSERT statements.
     pub inserts: bool,
-    /// What to do with the dump's accounts.
+    /// How to load the dump's accounts.
     pub accounts: LoadAccounts,
-    /// Whether secondary indexes are made when all rows are there. Tables that are loaded into with [`Self::merge`] keep
-    /// theirs.
+    /// Whether to create secondary indexes after all rows. With [`Self::merge`], existing tables keep theirs.
     pub defer_indexes: DeferIndexes,
-    /// Scheduled events come disabled, as they do to a replica.
+    /// Whether to create scheduled events disabled, as on a replica.
     pub events_disabled: bool,
-    /// How long the target may take for one statement, a file's rows for one. Indexes that are made behind all rows of a table
-    /// may take as long as they do.
+    /// Time limit for one statement of the target, for example for the rows of a file. The creation of
+    /// deferred indexes has no time limit.
     pub answer_max: Duration,
-    /// What holds it back between files.
+    /// Pauses the load between files.
     pub throttle: Arc<Throttle>,
 }
 
 impl LoadOptions {
-    /// Into an empty server, with four connections, in its binlog.
+    /// Loads into an empty server over four connections, with a binlog.
     pub fn new(connect: ConnectOptions) -> Self {
         Self {
             connect,
@@ -81,29 +80,30 @@ impl LoadOptions {
     }
 }
 
-/// What a load did.
+/// The result of a load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadReport {
-    /// Tables of the dump.
+    /// Number of tables in the dump.
     pub tables: usize,
-    /// Files that were loaded now.
+    /// Number of files that this load loaded.
     pub chunks_loaded: u64,
-    /// Files that an earlier load had loaded.
+    /// Number of files that an earlier load had loaded.
     pub chunks_before: u64,
     /// Rows of both.
     pub rows: u64,
-    /// The GTID set that the target was told to have.
+    /// The GTID set that was set on the target.
     pub gtid_set: Option<String>,
-    /// What became of accounts, if they were asked for.
+    /// The outcome for accounts, if they were to be loaded.
     pub accounts: Option<AccountsReport>,
 }
 
 /// Loads a dump.
 ///
 /// # Errors
-/// Refusals before anything is changed: [`BulkError::TablesExist`], [`BulkError::InterruptedLoad`], [`BulkError::LoadInProgress`],
-/// [`BulkError::LocalInfileOff`], [`BulkError::GtidState`]. Behind all others the load can go on with
-/// [`LoadOptions::resume`]; [`BulkError::Interrupted`] if `stop` was asked for.
+/// Before any change: [`BulkError::TablesExist`], [`BulkError::InterruptedLoad`],
+/// [`BulkError::LoadInProgress`], [`BulkError::LocalInfileOff`], [`BulkError::GtidState`]. After all other
+/// errors the load can continue with [`LoadOptions::resume`]; [`BulkError::Interrupted`] if `stop` was
+/// cancelled.
 pub async fn load(
     contents: &DumpContents,
     options: &LoadOptions,
@@ -139,12 +139,12 @@ async fn run(
     }
 }
 
-/// Where a load begins.
+/// Where a load starts.
 struct Start {
     phase: Phase,
-    /// Whether an earlier load did something of it.
+    /// Whether an earlier load did part of the work.
     resumed: bool,
-    /// Whether tables may have rows of their own: as the load began, however it is gone on with.
+    /// Whether tables may have had rows before the load, as recorded when it was first started.
     merge: bool,
 }
 
@@ -152,7 +152,7 @@ struct Load<'a> {
     contents: &'a DumpContents,
     options: &'a LoadOptions,
     progress: &'a Arc<BulkProgress>,
-    /// Where rows come from if not from files.
+    /// The source of rows, if they do not come from files.
     rows: Option<&'a CopyRows>,
     record: Record,
 }
@@ -177,7 +177,7 @@ impl Load<'_> {
             if rows.is_restart() || phase <= Phase::Rows {
                 let finished = rows.begin(&mut connection, &self.record, self.options.set_gtid).await?;
                 info!(finished, "tables of the earlier copy are kept");
-                // What is not finished begins with its table.
+                // An unfinished table starts from scratch.
                 phase = Phase::Tables;
             } else if self.options.set_gtid {
                 return Err(of_an_earlier_point(phase));
@@ -208,13 +208,13 @@ impl Load<'_> {
                 let loaded = accounts::load(&mut connection, self.contents, &self.record, replace).await?;
                 accounts = Some(loaded);
             }
-            // Without a binlog first: a load that is done has set it.
+            // Without a binlog, the state is set before the load is marked as done.
             if let Some(state) = gtid_set.filter(|_| !self.options.binlog) {
                 gtid::set(&mut connection, state, finished).await?;
             }
             self.record.reach(&mut connection, Phase::Done).await?;
         }
-        // Last: nothing of the load is to stand in the target's binlog behind it.
+        // With a binlog, it is set last: no transaction of the load may follow it in the target's binlog.
         if let Some(state) = gtid_set.filter(|_| self.options.binlog) {
             gtid::set(&mut connection, state, finished).await?;
         }
@@ -233,7 +233,7 @@ impl Load<'_> {
         self.contents.tables.iter().flat_map(|table| &table.chunks)
     }
 
-    /// Finds out where to begin; refuses what would mix the dump with something else.
+    /// Finds out where to start. Refuses to mix the dump with other data.
     async fn begin(&self, connection: &mut Connection, gtid_set: Option<&str>) -> Result<Start, BulkError> {
         let server = connection.endpoint().to_owned();
         if let Some(table) =
@@ -258,7 +258,7 @@ impl Load<'_> {
             if let Some(state) = gtid_set.filter(|_| phase < Phase::Done) {
                 gtid::check(connection, state).await?;
             }
-            info!(?phase, "going on behind an earlier load");
+            info!(?phase, "continuing an earlier load");
             return Ok(Start { phase, resumed: true, merge: merged.unwrap_or(self.options.merge) });
         }
         let names = self.contents.tables.iter().map(|table| &table.name);
@@ -274,7 +274,7 @@ impl Load<'_> {
         if let Some(state) = gtid_set {
             gtid::check(connection, state).await?;
         }
-        // With --merge there may be some: they keep what they were made with.
+        // With --merge, existing tables keep their definitions.
         let there: HashSet<_> = there.into_iter().collect();
         compatibility::check_engines(connection, self.contents, &there).await?;
         if self.rows.is_none() {
@@ -284,10 +284,11 @@ impl Load<'_> {
         Ok(Start { phase: Phase::Tables, resumed: false, merge: self.options.merge })
     }
 
-    /// Whether the tables that an earlier load has made are there. If none is, there is nothing to go on behind.
+    /// Whether the tables that an earlier load created still exist. If none does, there is nothing to
+    /// continue.
     ///
     /// # Errors
-    /// [`BulkError::TablesDropped`] if some are, and others are not.
+    /// [`BulkError::TablesDropped`] if only some exist.
     async fn is_there(&self, connection: &mut Connection, phase: Phase) -> Result<bool, BulkError> {
         let restart = self.rows.is_some_and(CopyRows::is_restart);
         if phase == Phase::Tables || restart || self.contents.tables.is_empty() {
@@ -301,7 +302,7 @@ impl Load<'_> {
         }
         let mut gone: Vec<_> = names.filter(|name| !there.contains(*name)).collect();
         if self.rows.is_some() && phase == Phase::Rows {
-            // The others are made anew.
+            // The others are created again.
             let finished = CopyRows::finished(connection, &self.record).await?;
             gone.retain(|name| finished.contains(*name));
         }
@@ -368,7 +369,7 @@ impl Load<'_> {
         definitions::make(connection, files, definition, again, self.options.events_disabled).await
     }
 
-    /// Runs the definition of a table that is there, for what else it makes beside the table.
+    /// Runs the definition of an existing table for its other statements.
     async fn make_again(
         &self,
         connection: &mut Connection,
@@ -379,8 +380,8 @@ impl Load<'_> {
         definitions::make_passing(connection, files, definition, &definitions::OF_TABLE_THERE, disabled).await
     }
 
-    /// Makes views, routines, triggers and events. What needs something that is not there yet is tried again behind the
-    /// others.
+    /// Creates views, routines, triggers and events. An object that needs one that does not exist yet is
+    /// tried again after the others.
     async fn make_objects(&self, connection: &mut Connection, again: bool) -> Result<(), BulkError> {
         let mut waiting: Vec<_> = self.contents.objects.iter().collect();
         while !waiting.is_empty() {
@@ -404,7 +405,7 @@ impl Load<'_> {
         target_session::set_up(connection, self.options).await
     }
 
-    /// Loads all rows that are not there; gives how many files were there before.
+    /// Loads all missing rows. Returns how many files were loaded before.
     async fn load_rows(&self, connection: &mut Connection, merge: bool) -> Result<u64, BulkError> {
         self.record.prepare_indexes(connection).await?;
         let mut done = self.record.chunks(connection).await?;
@@ -422,7 +423,7 @@ impl Load<'_> {
             if !target.transactional && !whole && merge {
                 self.refuse_half(table, &done)?;
             } else if !target.transactional && !whole {
-                // What a killed load left behind cannot be told from what it finished.
+                // Rows that a killed load left cannot be distinguished from finished ones.
                 self.empty(connection, table).await?;
                 table.chunks.iter().for_each(|chunk| {
                     done.remove(&(table.name.clone(), chunk.number));
@@ -453,19 +454,21 @@ impl Load<'_> {
             };
             workers.spawn(worker.run());
         }
-        // The first error ends all: dropping the set aborts the others, whose transactions are rolled back.
+        // The first error ends the load: dropping the set aborts the other workers, whose transactions are
+        // rolled back.
         while let Some(ended) = workers.join_next().await {
             match ended {
                 Ok(result) => result?,
                 Err(error) => std::panic::resume_unwind(error.into_panic()),
             }
         }
-        // It was idle for long, maybe for longer than a firewall remembers it.
+        // It was idle for long, possibly longer than a firewall tracks it.
         connection.ping().await?;
         Ok(before)
     }
 
-    /// Refuses to load a file once more whose load was cut short: the table cannot be emptied, as it had rows of its own.
+    /// Refuses to load a file again whose load was interrupted: the table had rows of its own, so it cannot
+    /// be emptied.
     fn refuse_half(&self, table: &TableFiles, done: &HashSet<(TableName, u32)>) -> Result<(), BulkError> {
         let is_noted = |number: u32| done.contains(&(table.name.clone(), number));
         let is_half = |chunk: &&LoadChunk| is_noted(BEGUN | chunk.number) && !is_noted(chunk.number);
@@ -479,7 +482,8 @@ impl Load<'_> {
         }
     }
 
-    /// Takes the rows that a table has away. Some engines can only be dropped with all they have: ARCHIVE, for one.
+    /// Deletes all rows of a table. Tables of some engines, such as ARCHIVE, must be dropped and created
+    /// again.
     async fn empty(&self, connection: &mut Connection, table: &TableFiles) -> Result<(), BulkError> {
         const NO_SUCH_OPTION: u16 = 1031;
         let name = qualified(&table.name.schema, &table.name.name);
@@ -498,18 +502,18 @@ impl Load<'_> {
     }
 }
 
-/// All rows are there since an earlier copy, and not those of this one's snapshot, whose GTID state the target would be told.
+/// The error for rows of an earlier copy, which are not those of this copy's snapshot, while the GTID state
+/// of this snapshot would be set.
 fn of_an_earlier_point(phase: Phase) -> BulkError {
     let what_to_do = match phase {
         Phase::Done => "drop its tables to copy them once more",
         _ => "start from scratch with --restart, which drops what was copied",
     };
-    let reason =
-        format!("all rows are there since an earlier copy, and stand at another point in time; {what_to_do}");
+    let reason = format!("all rows were loaded by an earlier copy, at another point in time; {what_to_do}");
     BulkError::GtidState { reason }
 }
 
-/// A file's rows are there.
+/// Counts a file that is loaded already.
 fn note(progress: &BulkProgress, chunk: &LoadChunk) {
     progress.rows(chunk.rows.unwrap_or(0), chunk.bytes.unwrap_or(0));
     progress.chunk(chunk.file_bytes);
@@ -518,18 +522,18 @@ fn note(progress: &BulkProgress, chunk: &LoadChunk) {
 /// A table whose rows are being loaded.
 struct Loading {
     target: Target,
-    /// How many of its files are not there yet.
+    /// Number of its files that are not loaded yet.
     left: AtomicUsize,
 }
 
-/// What there is to load of a table.
+/// A table that waits to be loaded.
 struct Queued {
     loading: Arc<Loading>,
-    /// Its files that are not there yet.
+    /// Its files that are not loaded yet.
     missing: VecDeque<Arc<LoadChunk>>,
-    /// All of them.
+    /// The size of all its files.
     whole: Size,
-    /// How many indexes are made behind its rows.
+    /// Number of its deferred indexes.
     indexes: usize,
 }
 
@@ -553,7 +557,7 @@ impl Queue {
         Self { order: Order::new(connections, unfinished.map(to_load)), tables }
     }
 
-    /// A table and a file of it; none if an earlier load had loaded all, and the table waits for its indexes.
+    /// A table and one of its files; no file if all are loaded and only the indexes are missing.
     fn take(&mut self) -> Option<(Arc<Loading>, Option<Arc<LoadChunk>>)> {
         let number = self.order.next()?;
         let table = self.tables.get_mut(number)?;
@@ -572,17 +576,17 @@ fn size(chunk: &LoadChunk) -> Size {
     Size::new(chunk.rows, chunk.bytes.unwrap_or(chunk.file_bytes))
 }
 
-/// Whether a definition was refused for something that may be made behind it: a table or view, a routine.
+/// Whether a definition was rejected because of a missing table, view or routine, which may be created later.
 fn needs_another(error: &BulkError) -> bool {
     matches!(error, BulkError::DefinitionRejected { error, .. } if matches!(error.number, 1146 | 1356 | 1305))
 }
 
-/// One connection's work.
+/// The work of one connection.
 struct Worker {
     options: LoadOptions,
     record: Record,
     progress: Arc<BulkProgress>,
-    /// Tables may have rows of their own.
+    /// Whether tables may have had rows before the load.
     merge: bool,
     files: Arc<dyn DumpFiles>,
     queue: Arc<Mutex<Queue>>,
@@ -603,7 +607,8 @@ impl Worker {
                     continue;
                 }
             }
-            // Who loads the last file makes the indexes, while others go on with other tables.
+            // The worker that loads the last file creates the indexes, while others continue with other
+            // tables.
             let mut idle = target_session::taken(&mut connection, &self.options).await?;
             indexes::make_waiting(&mut idle, &self.record, &table.target.table, &self.options).await?;
             connection = Some(idle);
@@ -614,7 +619,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Loads a file; if the target is away or a lock is held, again on a new connection.
+    /// Loads a file. If the target is unavailable or rows are locked, tries again on a new connection.
     async fn load(
         &mut self,
         slot: &mut Option<Connection>,
@@ -629,7 +634,7 @@ impl Worker {
                 return Ok(());
             };
             tries += 1;
-            // Without a transaction, what was loaded before the error is there.
+            // Without transactions, the rows that were loaded before the error remain.
             if tries == TRIES_MAX || !may_pass(&error) || !target.transactional {
                 return Err(error);
             }
@@ -647,11 +652,11 @@ impl Worker {
     ) -> Result<(), BulkError> {
         let mut connection = target_session::taken(slot, &self.options).await?;
         if self.merge && !target.transactional {
-            // If it is cut short, nothing else tells that some of its rows may be there.
+            // If the load is interrupted, only this record shows that some of the file's rows may be loaded.
             self.record.note_chunk(&mut connection, &target.table, BEGUN | chunk.number).await?;
         }
         let loaded = target.load(&mut connection, &self.files, &self.record, chunk).await?;
-        // Where the dump does not say how many there are.
+        // For dumps that do not record the number of rows.
         if let Some(rows) = loaded.filter(|_| chunk.rows.is_none()) {
             self.progress.rows(rows, 0);
         }
@@ -660,18 +665,18 @@ impl Worker {
     }
 }
 
-/// How long to wait between tries.
+/// The pauses between tries.
 pub(crate) fn backoff(seed: u64) -> Backoff {
     Backoff::new(Duration::from_millis(250), Duration::from_secs(8), seed)
 }
 
-/// Whether the same may go well later.
+/// Whether another try may succeed.
 pub(crate) fn may_pass(error: &BulkError) -> bool {
     let session = |error: &SessionError| error.retry() == Retry::Later;
     match error {
         BulkError::Session(error) => session(error),
         BulkError::RowsRejected { error, .. } => session(error),
-        // The next time it goes another way.
+        // The next try uses another method.
         BulkError::RowExceedsPacket { .. } => true,
         _ => false,
     }

@@ -1,17 +1,17 @@
-//! Statements out of a file's bytes as they come, for files of INSERT statements that other tools wrote.
+//! Splits a file's bytes into statements as they arrive, for files of INSERT statements of other tools.
 //!
-//! A statement ends at a semicolon that is not in quotes nor in a comment. Nothing else of SQL is known here: what a statement
-//! means is the server's matter. `--` and `#` comments in front of one are left out; others stay. What stands in `/*! */` and
-//! `/*M! */` servers run: quotes count there, too.
+//! A statement ends at a semicolon outside of quotes and comments. Otherwise SQL is not parsed here; the
+//! server interprets the statements. `--` and `#` comments before a statement are removed; others stay.
+//! Servers execute the contents of `/*! */` and `/*M! */`, so quotes count there, too.
 
 /// Splits bytes into statements.
 #[derive(Debug)]
 pub struct StatementSplitter {
     state: State,
     statement: Vec<u8>,
-    /// Whether there is more in it than space and comments.
+    /// Whether it has more than space and comments.
     is_something: bool,
-    /// Within a comment that servers run.
+    /// Whether it is within a comment that servers execute.
     is_run: bool,
     bytes_max: usize,
 }
@@ -19,36 +19,36 @@ pub struct StatementSplitter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Plain,
-    /// Within quotes; whether the byte before was a backslash that escapes.
+    /// Within quotes; whether the last byte was an escaping backslash.
     Quoted {
         quote: u8,
         escaped: bool,
     },
-    /// Behind as many dashes: a comment if a space comes behind two.
+    /// After this number of dashes. Two dashes and a space start a comment.
     Dashes(u8),
-    /// Behind a slash: a comment if a star comes.
+    /// After a slash. A following star starts a comment.
     Slash,
-    /// Behind `/*`.
+    /// After `/*`.
     CommentBegin,
-    /// Behind `/*M`.
+    /// After `/*M`.
     CommentM,
-    /// Behind a star in a comment that servers run.
+    /// After a star in a comment that servers execute.
     Star,
-    /// Within such a comment; whether the byte before was a star.
+    /// Within another comment; whether the last byte was a star.
     Comment {
         star: bool,
     },
-    /// Within a comment up to the line's end.
+    /// Within a comment up to the end of the line.
     LineComment,
 }
 
 impl StatementSplitter {
-    /// For statements of at most so many bytes.
+    /// For statements of at most `bytes_max` bytes.
     pub fn new(bytes_max: usize) -> Self {
         Self { state: State::Plain, statement: Vec::new(), is_something: false, is_run: false, bytes_max }
     }
 
-    /// Takes the next bytes, and gives the statements that ended in them, without their semicolons.
+    /// Takes the next bytes and returns the statements that ended in them, without their semicolons.
     ///
     /// # Errors
     /// If a statement is too long.
@@ -59,16 +59,16 @@ impl StatementSplitter {
                 ended.extend(self.end());
             }
             if self.statement.len() > self.bytes_max {
-                return Err(format!("a statement has more than {} bytes", self.bytes_max));
+                return Err(format!("a statement is longer than {} bytes", self.bytes_max));
             }
         }
         Ok(ended)
     }
 
-    /// The last statement, if there is one: it may do without a semicolon.
+    /// The last statement, if there is one. It needs no semicolon.
     ///
     /// # Errors
-    /// If it ends in quotes or in a comment.
+    /// If it ends within quotes or within a comment.
     pub fn finish(&mut self) -> Result<Option<Vec<u8>>, String> {
         match self.state {
             State::Quoted { .. } => return Err("it ends within quotes".into()),
@@ -78,7 +78,7 @@ impl StatementSplitter {
             _ if self.is_run => return Err("it ends within a comment".into()),
             State::Dashes(1) => self.statement.push(b'-'),
             State::Slash => self.statement.push(b'/'),
-            // To a server, the end is as good as a space behind two dashes.
+            // For a server, the end of the statement is as good as a space after two dashes.
             State::Dashes(_) | State::Plain | State::Star | State::LineComment => {}
         }
         self.is_something |= matches!(self.state, State::Dashes(1) | State::Slash);
@@ -91,7 +91,7 @@ impl StatementSplitter {
         std::mem::take(&mut self.is_something).then(|| statement.trim_ascii().to_vec())
     }
 
-    /// Takes a byte; whether it ends the statement.
+    /// Takes a byte. Returns whether it ends the statement.
     fn take(&mut self, byte: u8) -> bool {
         self.state = match self.state {
             State::Plain => return self.take_plain(byte),
@@ -108,7 +108,7 @@ impl StatementSplitter {
                 self.statement.push(byte);
                 if byte == b'\n' { State::Plain } else { State::LineComment }
             }
-            // The last two may begin one.
+            // The last two may start one.
             State::Dashes(2) if byte == b'-' => {
                 self.statement.push(b'-');
                 self.is_something = true;
@@ -168,15 +168,15 @@ impl StatementSplitter {
         false
     }
 
-    /// Keeps a part of a comment, unless nothing stands before it. Dashes before a comment that is left out would begin another
-    /// with what stands behind it.
+    /// Keeps part of a comment, unless it precedes the statement. Dashes before a removed comment would
+    /// otherwise start another comment together with the following text.
     fn keep(&mut self, comment: &[u8]) {
         if self.is_something {
             self.statement.extend_from_slice(comment);
         }
     }
 
-    /// Begins a comment that servers run.
+    /// Starts a comment that servers execute.
     fn run(&mut self) -> State {
         (self.is_run, self.is_something) = (true, true);
         State::Plain
@@ -219,7 +219,7 @@ pub fn all(script: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     Ok(found)
 }
 
-/// The first word of a statement in capitals, also if it stands in a comment that servers run.
+/// The first word of a statement in capitals, also within a comment that servers execute.
 pub fn verb(statement: &[u8]) -> String {
     let mut rest = statement.trim_ascii_start();
     if let Some(inside) = rest.strip_prefix(b"/*!").or_else(|| rest.strip_prefix(b"/*M!")) {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_off_is_noticed() {
+    fn incomplete_statements_are_errors() {
         for script in [
             "INSERT INTO t VALUES ('a",
             "INSERT INTO t /* x",

@@ -1,4 +1,4 @@
-//! Loads one file of rows.
+//! Loads a data file.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,59 +22,60 @@ use crate::folder::DumpFiles;
 use crate::schema::TableName;
 use crate::sql::{literal, qualified, quoted};
 
-/// The longest INSERT statement; shorter where the target's `max_allowed_packet` is.
+/// Maximum size of an INSERT statement; less if the target's `max_allowed_packet` is smaller.
 const STATEMENT_BYTES_MAX: usize = 4 << 20;
 
-/// The longest statement of a file that is read: no server takes longer ones.
+/// Maximum size of a statement of a file; no server accepts longer ones.
 const FOREIGN_STATEMENT_BYTES_MAX: usize = 1 << 30;
 
-/// What a statement has around its text on the wire.
+/// Size of a packet without its statement.
 const PACKET_OVERHEAD_BYTES: usize = 1024;
 
-/// What the server says of a value that it cut, at times as a mere note.
+/// Server warning for a truncated value, sometimes only a note.
 const DATA_TRUNCATED: u64 = 1265;
 
-/// How often, and how far apart, a table is asked for that is there but is left out of what the server tells.
+/// How often, and at which interval, to look for a table that exists but is temporarily missing from the
+/// server's lists.
 const DESCRIBED_TRIES_MAX: u32 = 50;
 const DESCRIBED_PAUSE: Duration = Duration::from_millis(100);
 
 /// Character sets in which a digit has several bytes.
 const WIDE_CHARSETS: [&str; 4] = ["ucs2", "utf16", "utf16le", "utf32"];
 
-/// What it says of a row whose key is there.
+/// Server error for a row whose key exists.
 const DUPLICATE_KEY: u16 = 1062;
 
 /// How the rows of a table are stored on the target.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) table: TableName,
-    /// Names, and types on the target.
+    /// Names and types on the target.
     columns: Vec<(String, String)>,
-    /// Of each column the text for index 0, if it is an ENUM: see [`members`].
+    /// For each column the text for index 0, if it is an ENUM: see [`enum_members`].
     zero_texts: Vec<Option<String>>,
     /// Columns that the target computes.
     generated: Vec<String>,
-    /// Whether a transaction that is given up leaves nothing behind.
+    /// Whether a rolled-back transaction leaves no rows.
     pub(crate) transactional: bool,
-    /// The engine, if it has its rows elsewhere.
+    /// The engine, if it stores no rows of its own.
     pub(crate) elsewhere: Option<String>,
     way: Way,
 }
 
-/// How rows go in.
+/// How rows are loaded.
 #[derive(Debug, Clone)]
 enum Way {
-    /// By `LOAD DATA LOCAL`; of fields in a character set, if they are.
+    /// By `LOAD DATA LOCAL`; with the encoding of the fields, if they have one.
     LoadData(Option<TextFields>),
-    /// As values for a prepared statement, or by `LOAD DATA LOCAL` if that cannot be.
+    /// As values for a prepared statement, or by `LOAD DATA LOCAL` if that is impossible.
     Bulk(Bulk),
-    /// By INSERT statements that are made here, and how long they may be.
+    /// By INSERT statements that are built here, with their maximum size.
     InsertBuilder(usize),
-    /// By the statements that the files hold.
+    /// By the statements in the files.
     StatementSplitter,
 }
 
-/// A table's engine, and whether it has transactions; its columns with their types.
+/// A table's engine and whether it has transactions; its columns with their types.
 async fn described(
     connection: &mut Connection,
     table: &TableName,
@@ -92,7 +93,8 @@ async fn described(
     let mut tries = 0;
     loop {
         let (there, columns) = (connection.query(&engine).await?, connection.query(&columns).await?);
-        // MariaDB leaves out what a statement is changing just then: indexes, for an interrupted load.
+        // MariaDB omits tables that are being altered, for example by the index creation of an interrupted
+        // load.
         let left_out = there.first().is_some_and(|row| row.get_str(1).is_none() || columns.rows.is_empty());
         tries += 1;
         if !left_out || tries == DESCRIBED_TRIES_MAX {
@@ -103,10 +105,10 @@ async fn described(
 }
 
 impl Target {
-    /// Asks the target what the table is like there.
+    /// Reads the table's description from the target.
     ///
     /// # Errors
-    /// [`BulkError::NotFound`] if it, or one of the columns, is not there.
+    /// [`BulkError::NotFound`] if the table or one of the columns does not exist.
     pub(crate) async fn of(
         connection: &mut Connection,
         table: &TableFiles,
@@ -117,7 +119,7 @@ impl Target {
             server: connection.endpoint().into(),
         };
         let (there, columns_there) = described(connection, &table.name).await?;
-        // Without an engine it is a view, or is being changed all the time.
+        // A table without an engine is a view, or is being altered all the time.
         let Some(there) = there.first().filter(|there| there.get_str(1).is_some()) else {
             return Err(missing(format!("table {}", table.name), connection));
         };
@@ -136,8 +138,8 @@ impl Target {
         }
         let zero_text = |(name, data_type): &(String, String)| {
             let row = columns_there.rows.iter().find(|row| row.get_str(0) == Some(name))?;
-            // Digits of several bytes are not distinguished here: storing them gives a warning, and the rows are
-            // refused.
+            // Digits of several bytes are not handled here: storing them gives a warning, and the rows are
+            // rejected.
             let of_bytes = !row.get_str(4).is_some_and(|charset| WIDE_CHARSETS.contains(&charset));
             enum_members::index_zero(data_type, row.get_str(3)?).filter(|_| of_bytes)
         };
@@ -166,10 +168,11 @@ impl Target {
         Ok(Self { table: table.name.clone(), columns, zero_texts, generated, transactional, elsewhere, way })
     }
 
-    /// Says that nothing is loaded into a table whose rows are elsewhere, if it is one. They come, if at all, with what has them.
+    /// Whether the table stores no rows of its own; logs that it is skipped. Its rows arrive, if at all, with
+    /// the tables that store them.
     pub(crate) fn is_left_alone(&self) -> bool {
         if let Some(engine) = &self.elsewhere {
-            warn!(table = %self.table, engine, "its rows are elsewhere, and are not loaded");
+            warn!(table = %self.table, engine, "table skipped: its engine stores no rows of its own");
         }
         self.elsewhere.is_some()
     }
@@ -215,13 +218,14 @@ impl Target {
         BulkError::RowsRejected { table, path, error: Box::new(error), go_on: ResumeHint::Resume }
     }
 
-    /// Loads a file, in one transaction with the note that it is there. Gives how many rows it held; `None` if it is there
-    /// already.
+    /// Loads a file, in one transaction with the record that it is loaded. Returns its number of rows; `None`
+    /// if it is loaded already.
     ///
     /// # Errors
-    /// [`BulkError::RowsRejected`] with the server's or the connection's reason; [`BulkError::RowsAltered`] and
-    /// [`BulkError::RowsMissing`] if rows would not be what they are in the file; those of [`chunk_reader::send`]. The transaction is
-    /// not committed then, and the connection must not be used on.
+    /// [`BulkError::RowsRejected`] with the error of the server or the connection; [`BulkError::RowsAltered`]
+    /// and [`BulkError::RowsMissing`] if rows would differ from those in the file; those of
+    /// [`chunk_reader::send`]. Then the transaction is not committed, and the connection must not be used any
+    /// more.
     pub(crate) async fn load(
         &self,
         connection: &mut Connection,
@@ -244,11 +248,11 @@ impl Target {
         self.load_from(connection, record, chunk, feed).await
     }
 
-    /// As [`Self::load`], with the rows that `chunk_reader` sends; it gives their number, if it knows it. What it says of an error
-    /// counts for more than what the target says.
+    /// As [`Self::load`], with rows that `feed` sends. It returns their number, if known. Its errors take
+    /// precedence over those of the target.
     ///
     /// # Errors
-    /// As [`Self::load`], and those of `chunk_reader`.
+    /// As [`Self::load`], and those of `feed`.
     pub(crate) async fn load_from<Feed, Fed>(
         &self,
         connection: &mut Connection,
@@ -262,8 +266,8 @@ impl Target {
     {
         let failed = |error| self.failed(chunk, error);
         if !self.transactional {
-            // Servers with GTIDs let no transaction change such a table and another one. The note comes last: a table that
-            // lacks one is emptied when the load goes on.
+            // With GTIDs, servers do not allow a transaction that changes such a table and another one. The
+            // record comes last: a table whose record is missing is emptied when the load continues.
             let rows = self.send(connection, chunk, feed).await?;
             let noted = record.note_chunk(connection, &self.table, chunk.number).await.map_err(failed)?;
             return Ok(noted.then_some(rows));
@@ -278,7 +282,7 @@ impl Target {
         Ok(Some(rows))
     }
 
-    /// Sends rows, and checks what the server made of them.
+    /// Sends rows, and checks how the server stored them.
     async fn send<Feed, Fed>(
         &self,
         connection: &mut Connection,
@@ -305,13 +309,13 @@ impl Target {
                 }
                 Way::StatementSplitter => self.run_statements(connection, chunk, &mut pieces).await,
             };
-            // Who sends must not wait for somebody who takes nothing any more.
+            // The sender must not wait for a receiver that does not receive any more.
             pieces.close();
             while pieces.try_recv().is_ok() {}
             loaded
         };
         let (fed, loaded) = tokio::join!(feed(sender), loading);
-        // Why rows broke off says more than that they did.
+        // The reason why rows ended takes precedence over the fact that they did.
         let rows = fed?;
         let loaded = loaded?;
         self.check_warnings(connection, chunk, loaded.warnings, 0).await?;
@@ -362,14 +366,14 @@ impl Target {
             for batch in batches {
                 let ok = connection.execute_bulk(&statement, &batch.bytes).await;
                 let ok = ok.map_err(|error| match error {
-                    // As LOAD DATA LOCAL, which warns of it.
+                    // As LOAD DATA LOCAL, which gives a warning for it.
                     SessionError::Server { error, .. } if error.number == DUPLICATE_KEY => {
                         let (table, path) = (self.table.to_string(), chunk.path.clone());
                         BulkError::RowsAltered { table, path, warnings: 1, first: error.message }
                     }
                     error => self.failed(chunk, error),
                 })?;
-                // They are gone with the next statement.
+                // The next statement clears the warnings.
                 self.check_warnings(connection, chunk, ok.warnings, batch.zeros).await?;
                 sum.affected_rows += ok.affected_rows;
             }
@@ -402,7 +406,7 @@ impl Target {
             for statement in statements {
                 let ok = connection.execute_bytes(&statement).await;
                 let ok = ok.map_err(|error| self.failed(chunk, error))?;
-                // They are gone with the next statement.
+                // The next statement clears the warnings.
                 self.check_warnings(connection, chunk, ok.warnings, 0).await?;
                 sum.affected_rows += ok.affected_rows;
             }
@@ -410,7 +414,8 @@ impl Target {
         Ok(sum)
     }
 
-    /// Runs the statements that a file holds: such as add rows to this table, and what sets the session up for them.
+    /// Runs the statements of a file: those that insert rows into this table, and those that set up the
+    /// session for them.
     async fn run_statements(
         &self,
         connection: &mut Connection,
@@ -419,7 +424,7 @@ impl Target {
     ) -> Result<OkInfo, BulkError> {
         let malformed = |reason| BulkError::Damaged { path: chunk.path.clone(), reason };
         let failed = |error| self.failed(chunk, error);
-        // Names come without their database.
+        // Names are not qualified.
         connection.execute(&format!("USE {}", quoted(&self.table.schema))).await.map_err(failed)?;
         let mut splitter = StatementSplitter::new(FOREIGN_STATEMENT_BYTES_MAX);
         let mut sum = OkInfo::default();
@@ -441,17 +446,20 @@ impl Target {
                         sum.affected_rows += ok.affected_rows;
                     }
                     "SET" => drop(connection.execute_bytes(&statement).await.map_err(failed)?),
-                    other => return Err(malformed(format!("a file of rows has the statement {other}"))),
+                    other => {
+                        return Err(malformed(format!("a data file has the unexpected statement {other}")));
+                    }
                 }
             }
         }
-        // What the file has set does not hold for our own statements.
+        // Settings of the file must not affect our own statements.
         connection.execute("SET NAMES utf8mb4").await.map_err(failed)?;
         Ok(sum)
     }
 
-    /// Checks that no value was changed and no row left out: `LOAD DATA LOCAL` makes warnings of errors. MariaDB warns of each index 0 of
-    /// an ENUM, too, as it does of a text that is no member: if there are as many warnings as such values, they are of these.
+    /// Checks that no value was changed and no row skipped: `LOAD DATA LOCAL` turns errors into warnings.
+    /// MariaDB also warns about each index 0 of an ENUM, as it does about a text that is not a member. If
+    /// there are as many warnings as such values, they are about these.
     async fn check_warnings(
         &self,
         connection: &mut Connection,
@@ -481,7 +489,9 @@ impl Target {
         };
         let first = match shown.rows.iter().find(matters) {
             Some(row) => message(row).into(),
-            None if shown.rows.len() < usize::from(warnings) => "more warnings than it shows".into(),
+            None if shown.rows.len() < usize::from(warnings) => {
+                "the server reports more warnings than it shows".into()
+            }
             None => return Ok(()),
         };
         let (table, path) = (self.table.to_string(), chunk.path.clone());
@@ -499,10 +509,11 @@ impl Target {
     }
 }
 
-/// Whether a warning is of a value that the server computes, not of one that was loaded: the source has computed the same out of the same
-/// values, and warned as well. In other languages than English no warning is taken for one.
+/// Whether a warning is about a computed value and not about a loaded one. The source has computed the same
+/// from the same values, with the same warning. Warnings in other languages than English are never
+/// recognised.
 fn is_of_computing(number: Option<u64>, message: &str, generated: &[String]) -> bool {
-    /// Of an expression that reads a text as a number; those of columns name the column.
+    /// The warning of an expression that reads a text as a number; warnings about columns name the column.
     const TRUNCATED_VALUE: u64 = 1292;
     if generated.is_empty() {
         return false;
@@ -513,7 +524,7 @@ fn is_of_computing(number: Option<u64>, message: &str, generated: &[String]) -> 
     generated.iter().any(|name| is_of_column(message, name))
 }
 
-/// Whether a warning ends as one of a column's value does. What precedes is the value, which may look like anything.
+/// Whether a warning ends like one about a column's value. The value precedes, and may look like anything.
 fn is_of_column(message: &str, column: &str) -> bool {
     let Some((front, row)) = message.rsplit_once(" at row ") else { return false };
     let ends =
@@ -528,7 +539,7 @@ mod tests {
     use super::is_of_computing;
 
     #[test]
-    fn only_warnings_of_computed_columns_are_passed_over() {
+    fn only_warnings_about_computed_columns_are_ignored() {
         let generated = ["b".to_owned()];
         let is = |number, message| is_of_computing(Some(number), message, &generated);
         assert!(is(1264, "Out of range value for column 'b' at row 12"));

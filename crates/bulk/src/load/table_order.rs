@@ -1,21 +1,22 @@
-//! Whose rows come next, so that the target has enough to do until the end. No I/O.
+//! Decides which table's rows come next, so that the target has enough work until the end. No I/O.
 //!
-//! Rows of a table go in on all connections; its indexes, made behind them, are one statement, which MariaDB runs on one
-//! thread. Where the table whose indexes take longest gets its last rows last, these are made alone in the end. So the rows that
-//! come next are those of the table with the longest way to go: its rows by all connections, then its indexes by one. Tables
-//! whose ways are equally long take turns, so that connections work on different tables.
+//! Rows of a table are loaded by all connections. Its indexes, created afterwards, are one statement, which
+//! MariaDB runs on one thread. If the table with the longest index creation got its last rows last, its
+//! indexes would be created alone at the end. So the next rows are those of the table with the most remaining
+//! time: its rows by all connections, then its indexes by one. Tables with equal remaining times take turns,
+//! so that connections work on different tables.
 
-/// What a row costs whatever its length, in what a byte of it costs.
+/// Fixed cost of a row, in units of the cost of one byte.
 const ROW: u64 = 128;
-/// What an entry of an index costs that is made behind the rows. Measured with rows of ten kinds of types into MariaDB 10.11: 5.8
-/// microseconds for a row of 250 bytes, 1.0 for an entry.
+/// Cost of an index entry that is created after the rows. Measured with rows of ten kinds of types in MariaDB
+/// 10.11: 5.8 microseconds for a row of 250 bytes, 1.0 for an entry.
 const INDEX_ENTRY: u64 = 80;
-/// How long a row is taken to be where nothing says how many there are.
+/// Assumed size of a row if the number of rows is unknown.
 const ROW_BYTES: u64 = 192;
-/// The share of a table that its first chunk is taken for, as long as none says how long they are.
+/// Assumed share of a table in its first chunk, until the size of a chunk is known.
 const FIRST_SHARE: u64 = 16;
 
-/// Rows, as far as their number is known, and their bytes.
+/// A number of rows, as far as it is known, and their bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Size {
     rows: u64,
@@ -41,32 +42,32 @@ impl std::iter::Sum for Size {
     }
 }
 
-/// A table as an order is made of it.
+/// A table as input of the order.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TableToLoad {
-    /// What it is called by.
+    /// The caller's number for the table.
     pub(crate) number: usize,
-    /// Rows that are not there yet.
+    /// Rows that are not loaded yet.
     pub(crate) missing: Size,
-    /// All that it will have.
+    /// All its rows.
     pub(crate) whole: Size,
-    /// How many indexes are made behind them.
+    /// Number of deferred indexes.
     pub(crate) indexes: usize,
-    /// Whether only one connection at a time adds rows: engines without transactions lock the table.
+    /// Whether only one connection at a time inserts rows: engines without transactions lock the table.
     pub(crate) one_by_one: bool,
 }
 
-/// What is left of a table.
+/// The remaining work of a table.
 #[derive(Debug, Clone, Copy)]
 struct Left {
     table: usize,
-    /// How many connections its rows go in by.
+    /// Number of connections that insert its rows.
     connections: u64,
-    /// Rows that nobody has taken.
+    /// Cost of rows that are not assigned yet.
     rows: u64,
-    /// Indexes that are made behind them.
+    /// Cost of its deferred indexes.
     indexes: u64,
-    /// What a chunk is taken for.
+    /// Assumed cost of a chunk.
     chunk: u64,
 }
 
@@ -76,19 +77,19 @@ impl Left {
     }
 }
 
-/// Tables whose rows are not all taken.
+/// Tables with unassigned rows.
 #[derive(Debug)]
 pub(crate) struct Order {
     connections: usize,
-    /// Those that rows were taken of: no more than there are connections, so that a table's indexes are made while its rows are
-    /// in the target's memory.
+    /// Started tables: no more than there are connections, so that a table's indexes are created while its
+    /// rows are in the target's memory.
     begun: Vec<Left>,
-    /// The others, the one with the longest way last.
+    /// The other tables, the one with the longest remaining time last.
     waiting: Vec<Left>,
 }
 
 impl Order {
-    /// Of tables of which something is to be done.
+    /// For tables with work to do.
     pub(crate) fn new(connections: usize, tables: impl IntoIterator<Item = TableToLoad>) -> Self {
         let connections = connections.max(1);
         let left = |table: TableToLoad| {
@@ -103,15 +104,15 @@ impl Order {
             }
         };
         let mut waiting: Vec<_> = tables.into_iter().map(left).collect();
-        // Of equal ones the first comes first.
+        // Of equal tables the first comes first.
         waiting.reverse();
         waiting.sort_by_key(Left::way);
         Self { connections, begun: Vec::new(), waiting }
     }
 
-    /// The table that a connection takes rows of next; `None` if there are no more.
+    /// The table whose rows a connection loads next; `None` if there are none.
     pub(crate) fn next(&mut self) -> Option<usize> {
-        // Of equal ones the first is it: `max_by_key` takes the last.
+        // Of equal tables the first is chosen: `max_by_key` returns the last.
         let longest = self.begun.iter().rev().max_by_key(|left| left.way());
         let another = self.waiting.last().filter(|_| self.begun.len() < self.connections);
         match (longest, another) {
@@ -129,14 +130,14 @@ impl Order {
         self.begun.iter_mut().find(|left| left.table == table)
     }
 
-    /// Some rows were taken.
+    /// Records that rows were assigned.
     pub(crate) fn take(&mut self, table: usize, size: Size) {
         if let Some(left) = self.begun(table) {
             left.rows = left.rows.saturating_sub(size.cost());
         }
     }
 
-    /// A chunk was taken of which nobody knows yet how many rows it has. What it is taken for, for [`Self::taken`].
+    /// Records that a chunk of unknown size was assigned. Returns the assumed cost, for [`Self::taken`].
     pub(crate) fn take_chunk(&mut self, table: usize) -> u64 {
         let Some(left) = self.begun(table) else { return 0 };
         let guess = left.chunk.min(left.rows);
@@ -144,7 +145,7 @@ impl Order {
         guess
     }
 
-    /// What a chunk was that had been taken for something.
+    /// Corrects the assumed cost of a chunk.
     pub(crate) fn taken(&mut self, table: usize, guess: u64, size: Size) {
         if let Some(left) = self.begun(table) {
             left.chunk = size.cost();
@@ -152,7 +153,7 @@ impl Order {
         }
     }
 
-    /// All rows of a table are taken.
+    /// Records that all rows of a table were assigned.
     pub(crate) fn end(&mut self, table: usize) {
         self.begun.retain(|left| left.table != table);
     }

@@ -1,4 +1,4 @@
-//! Reads a dump that we wrote.
+//! Reads a dump folder of Tailwater.
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -17,16 +17,17 @@ use crate::folder::{
 };
 use crate::schema::TableName;
 
-/// Reads what a folder holds, without taking it from a dump that writes to it.
+/// Reads the contents of a folder, without locking out a dump that writes to it.
 ///
 /// # Errors
-/// [`BulkError::File`], [`BulkError::Damaged`], [`BulkError::NewerFormat`]; [`BulkError::RowFormatUnsupported`]; [`BulkError::IncompleteDump`] if the dump is not
-/// complete; [`BulkError::MixedSnapshots`] if it is not of one point in time and `mixed_allowed` is not set.
+/// [`BulkError::File`], [`BulkError::Damaged`], [`BulkError::NewerFormat`];
+/// [`BulkError::RowFormatUnsupported`]; [`BulkError::IncompleteDump`] if the dump is not complete;
+/// [`BulkError::MixedSnapshots`] if it has several points in time and `mixed_allowed` is not set.
 pub fn read(folder: &Path, mixed_allowed: bool) -> Result<DumpContents, BulkError> {
     read_files(Arc::new(LocalFiles::new(folder)), mixed_allowed)
 }
 
-/// As [`read`], of files anywhere.
+/// As [`read`], for files in any store.
 ///
 /// # Errors
 /// As [`read`].
@@ -52,10 +53,10 @@ pub fn read_files(files: Arc<dyn DumpFiles>, mixed_allowed: bool) -> Result<Dump
     contents(Arc::clone(&files), &manifest, point.cloned())
 }
 
-/// What a manifest says, with the rows of finished chunks only.
+/// The contents of a manifest, with finished chunks only.
 ///
 /// # Errors
-/// [`BulkError::Damaged`] if it names files of elsewhere.
+/// [`BulkError::Damaged`] if it names files outside of the folder.
 pub(crate) fn contents(
     files: Arc<dyn DumpFiles>,
     manifest: &Manifest,
@@ -118,19 +119,20 @@ pub(crate) fn contents(
     })
 }
 
-/// The path of a file that a manifest names. It must be one of the folder: what it holds is sent to a server.
+/// The path of a file that a manifest names. It must be in the folder, because its contents are sent to a
+/// server.
 fn inside(folder: &Path, file: &str) -> Result<PathBuf, BulkError> {
     let mut components = Path::new(file).components();
     match (components.next(), components.next()) {
         (Some(Component::Normal(name)), None) => Ok(folder.join(name)),
         _ => {
-            let reason = format!("it names the file {file:?}, which is not one of its folder");
+            let reason = format!("it names the file {file:?}, which is outside of its folder");
             Err(BulkError::Damaged { path: folder.join(MANIFEST), reason })
         }
     }
 }
 
-/// Tells the dump from others; what changes while it is written is not in it.
+/// Identifies the dump, without anything that changes while it is written.
 fn id(manifest: &Manifest) -> String {
     let mut hash = Sha256::new();
     hash.update(&manifest.started_at);
@@ -152,7 +154,7 @@ fn table(folder: &Path, entry: &TableEntry, compression: DumpCompression) -> Res
     };
     let mut chunks = Vec::with_capacity(entry.chunks.len());
     for (number, chunk) in (0..).zip(&entry.chunks) {
-        // A finished table has no other.
+        // A finished table has no unwritten chunks.
         let Some(written) = chunk.written else { continue };
         chunks.push(LoadChunk {
             number,
@@ -182,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_file_outside_of_the_folder_is_named() {
+    fn files_outside_of_the_folder_are_refused() {
         let folder = Path::new("/dump");
         assert_eq!(
             inside(folder, "a.b.000000.tsv").expect("it is inside"),

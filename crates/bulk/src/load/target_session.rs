@@ -6,23 +6,23 @@ use tailwater_wire::Flavour;
 use super::run::LoadOptions;
 use crate::error::BulkError;
 
-/// How long a connection may have nothing to do: the first one has the lock that keeps others out, and waits for all rows. No
-/// server takes more than this.
+/// How long a connection may be idle: the first one has the lock that excludes other loads, and waits for all
+/// rows. Servers accept no larger value.
 const IDLE_SECONDS_MAX: u32 = 2_147_483;
 
-/// What rows are stored under. It refuses nothing that was in a table before: whether a value was changed shows in warnings,
-/// which are looked at.
+/// The SQL mode for storing rows. It rejects nothing that a table may have had. Changed values give warnings,
+/// which are checked.
 const MODE: &str = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION";
 
-/// Connects, and sets the session up so that rows arrive as they were.
+/// Connects, and sets up the session so that rows are stored unchanged.
 ///
 /// # Errors
-/// [`BulkError::Session`], also if the user may not do what the options ask for.
+/// [`BulkError::Session`], also if the account may not set what the options need.
 pub(crate) async fn connect(options: &LoadOptions) -> Result<Connection, BulkError> {
     connect_with(connect_options(options), options).await
 }
 
-/// As [`connect`], for a statement that may take as long as it does.
+/// As [`connect`], without a time limit for statements.
 ///
 /// # Errors
 /// As [`connect`].
@@ -47,17 +47,18 @@ async fn connect_with(connect: ConnectOptions, options: &LoadOptions) -> Result<
     Ok(connection)
 }
 
-/// Also undoes what scripts have set.
+/// Also resets the settings of scripts.
 pub(crate) async fn set_up(connection: &mut Connection, options: &LoadOptions) -> Result<(), BulkError> {
     connection.execute("SET NAMES utf8mb4").await?;
-    // Without these checks a server may keep rows that are not unique, and in MariaDB the first connection locks the table.
+    // Without these checks a server may store duplicate rows, and in MariaDB the first connection would lock
+    // the table.
     let sql = format!(
         "SET SESSION sql_mode = '{MODE}', time_zone = '+00:00', foreign_key_checks = 0, \
          unique_checks = 1, innodb_lock_wait_timeout = 600, net_read_timeout = 600, \
          max_error_count = 1000, wait_timeout = {IDLE_SECONDS_MAX}"
     );
     connection.execute(&sql).await?;
-    // What a server was told of others' statements and transactions: those of a load take as long as they do.
+    // Removes limits that the server sets for statements and transactions; those of a load have no limit.
     connection
         .execute(match connection.server().flavour {
             Flavour::MySql => "SET SESSION max_execution_time = 0",
@@ -72,7 +73,8 @@ pub(crate) async fn set_up(connection: &mut Connection, options: &LoadOptions) -
         log_rows(connection).await?;
     }
     if connection.server().flavour == Flavour::MySql {
-        // Tables are to be made as they were, without a key if they had none. To set these takes a right, so only if need be.
+        // Tables are created unchanged, without a primary key if they had none. Setting these variables needs
+        // a privilege, so they are only set if necessary.
         for variable in ["sql_require_primary_key", "sql_generate_invisible_primary_key"] {
             let sql = format!("SHOW SESSION VARIABLES LIKE '{variable}'");
             let shown = connection.query(&sql).await?;
@@ -87,8 +89,9 @@ pub(crate) async fn set_up(connection: &mut Connection, options: &LoadOptions) -
     Ok(())
 }
 
-/// Has the server take rows that violate a CHECK of their table: the source has let them in (`check_constraint_checks = 0`, or before
-/// the CHECK was there), and they are its data. MySQL has no such setting, and never has such rows of its own.
+/// Makes the server accept rows that violate a CHECK of their table. The source accepted them (with
+/// `check_constraint_checks = 0`, or before the CHECK was added), and they are its data. MySQL has no such
+/// setting, and never has such rows of its own.
 ///
 /// # Errors
 /// [`BulkError::Session`]
@@ -99,11 +102,11 @@ pub(crate) async fn carry_violations(connection: &mut Connection) -> Result<(), 
     Ok(())
 }
 
-/// Has the server log rows, if it would log statements: InnoDB takes none of those in a transaction that is READ COMMITTED
-/// (`ER_BINLOG_STMT_MODE_AND_ROW_ENGINE` and 1665).
+/// Makes the server log rows if it would log statements. InnoDB rejects statement logging in a READ COMMITTED
+/// transaction (`ER_BINLOG_STMT_MODE_AND_ROW_ENGINE` and 1665).
 ///
 /// # Errors
-/// [`BulkError::BinlogFormat`] if the user may not have it so; [`BulkError::Session`].
+/// [`BulkError::BinlogFormat`] if the account may not change it; [`BulkError::Session`].
 async fn log_rows(connection: &mut Connection) -> Result<(), BulkError> {
     let sql = "SHOW SESSION VARIABLES WHERE variable_name IN ('log_bin', 'sql_log_bin', 'binlog_format')";
     let asked = connection.query(sql).await?;
@@ -127,7 +130,8 @@ async fn log_rows(connection: &mut Connection) -> Result<(), BulkError> {
     }
 }
 
-/// A worker's connection, or a new one if it has none. Behind an error it is not to be put back: its transaction ends with it.
+/// A worker's connection, or a new one if it has none. After an error it must not be put back, so that its
+/// transaction ends with it.
 ///
 /// # Errors
 /// As [`connect`].

@@ -1,4 +1,4 @@
-//! A file of Parquet while it is written: rows are held column by column until they make a group.
+//! A Parquet file while it is written. Rows are kept column by column until they fill a row group.
 
 use std::io::{self, Write};
 use std::mem;
@@ -22,16 +22,16 @@ use crate::error::BulkError;
 use crate::folder::{DumpCompression, NewFile, NulledValues};
 use crate::schema::TableName;
 
-/// About how many bytes of values make a group: what each connection holds in memory.
+/// Approximate size of a row group: the memory that each connection needs.
 const GROUP_BYTES: usize = 16 << 20;
 
-/// The most rows of a group: readers hand out groups to their threads.
+/// Maximum number of rows of a group: readers distribute groups over their threads.
 const GROUP_ROWS_MAX: usize = 1 << 20;
 
-/// How many values of a column that have bytes of their own are handed over at a time.
+/// Number of byte values of a column that are passed to the writer at once.
 const BATCH_ROWS: usize = 1024;
 
-/// What a table's files have in common.
+/// What the files of a table have in common.
 #[derive(Debug)]
 pub struct ParquetTable {
     name: TableName,
@@ -43,15 +43,15 @@ pub struct ParquetTable {
 struct ParquetColumn {
     name: String,
     kind: Kind,
-    /// Whether a value may be absent in the file.
+    /// Whether a value may be NULL in the file.
     optional: bool,
 }
 
 impl ParquetTable {
-    /// For a table with these columns. Where there are none, rows have the number 1 for the nothing that is selected.
+    /// For a table with these columns. A table without any gets a column for the constant 1 that is selected.
     ///
     /// # Errors
-    /// [`BulkError::UnexpectedAnswer`] if Parquet has no such columns.
+    /// [`BulkError::UnexpectedAnswer`] if Parquet does not support such columns.
     pub fn new(name: &TableName, columns: &[ColumnInfo]) -> Result<Self, BulkError> {
         let column = |column: &ColumnInfo| {
             let kind = Kind::of(&column.data_type, &column.column_type);
@@ -80,7 +80,7 @@ impl ParquetTable {
     }
 }
 
-/// A file that gets rows.
+/// A file that receives rows.
 pub struct ParquetFile {
     /// For messages.
     path: PathBuf,
@@ -92,7 +92,7 @@ pub struct ParquetFile {
 }
 
 impl ParquetFile {
-    /// Begins a file.
+    /// Creates a file.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -119,10 +119,11 @@ impl ParquetFile {
         })
     }
 
-    /// Takes a row; how many bytes its values are. Nothing is written.
+    /// Takes a row. Returns the size of its values in bytes. Nothing is written yet.
     ///
     /// # Errors
-    /// [`BulkError::Session`] if the row's bytes make no sense; [`BulkError::UnexpectedAnswer`] if a value is none of its type.
+    /// [`BulkError::Session`] if the row's bytes are malformed; [`BulkError::UnexpectedAnswer`] if a value
+    /// does not fit its type.
     pub fn put(&mut self, row: &RawRow<'_>) -> Result<usize, BulkError> {
         let mut bytes = 0;
         for ((value, held), column) in row.values().zip(&mut self.columns).zip(&self.table.columns) {
@@ -138,12 +139,12 @@ impl ParquetFile {
         Ok(bytes)
     }
 
-    /// Whether rows are held that make a group.
+    /// Whether the kept rows fill a group.
     pub fn is_group(&self) -> bool {
         self.bytes_held >= GROUP_BYTES || self.rows_held >= GROUP_ROWS_MAX
     }
 
-    /// Writes the rows that are held.
+    /// Writes the kept rows.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -172,7 +173,7 @@ impl ParquetFile {
     /// [`BulkError::File`]
     pub fn end(mut self) -> Result<WrittenParquet, BulkError> {
         self.write_group()?;
-        // Taken out of the writer, which would make a text of an error.
+        // Taken out of the writer, which would convert an error to a text.
         let ended = self.writer.finish().map(|_| mem::take(self.writer.inner_mut()));
         let Summed { file, checksum } = ended.map_err(|error| not_written(&self.path, error))?;
         let file = file.ok_or(BulkError::File {
@@ -187,13 +188,13 @@ impl ParquetFile {
     }
 }
 
-/// All of a file's bytes, which are not kept yet.
+/// A file with all its bytes, which is not durable yet.
 pub struct WrittenParquet {
-    /// To be finished.
+    /// The file to finish.
     pub file: Box<dyn NewFile>,
-    /// Of the file's bytes.
+    /// The CRC32 of the file's bytes.
     pub crc32: u32,
-    /// What is NULL in it and was not on the server.
+    /// Values that are NULL in the file but not on the server.
     pub nulled: Vec<NulledValues>,
 }
 
@@ -223,10 +224,10 @@ fn shown(value: Option<&[u8]>) -> String {
     value.map_or_else(|| "NULL".to_owned(), beginning)
 }
 
-/// A file with the checksum of what was written to it.
+/// A file with the checksum of the bytes written to it.
 #[derive(Default)]
 struct Summed {
-    /// `None` when it is taken.
+    /// `None` once it was taken.
     file: Option<Box<dyn NewFile>>,
     checksum: crc32fast::Hasher,
 }
@@ -249,13 +250,13 @@ impl Summed {
     }
 }
 
-/// What is held of a column.
+/// The kept values of a column.
 struct Column {
-    /// Those that are there.
+    /// The values that are not NULL.
     values: Values,
-    /// Of each row whether its value is there (1) or not (0), if it may be absent.
+    /// For each row whether its value is present (1) or NULL (0), if the column may be NULL.
     levels: Vec<i16>,
-    /// How many are absent in the file, and were not on the server.
+    /// Number of values that are NULL in the file but not on the server.
     nulled: u64,
 }
 
@@ -268,7 +269,7 @@ enum Values {
     Fixed(Pieces),
 }
 
-/// Values one behind the other.
+/// Values in one buffer, one after the other.
 #[derive(Default)]
 struct Pieces {
     bytes: Vec<u8>,
@@ -288,7 +289,7 @@ impl Column {
         Self { values, levels: Vec::new(), nulled: 0 }
     }
 
-    /// Takes a value; how many bytes it is. `None` if it is no value of the column.
+    /// Takes a value. Returns its size in bytes; `None` if it does not fit the column.
     fn put(&mut self, column: &ParquetColumn, value: Option<&[u8]>) -> Option<usize> {
         let taken = match value {
             Some(value) => self.values.put(column.kind, value)?,
@@ -302,10 +303,10 @@ impl Column {
         Some(taken.unwrap_or(0) + size_of::<i16>())
     }
 
-    /// Writes what is held.
+    /// Writes the kept values.
     fn write(&mut self, writer: &mut ColumnWriter<'_>) -> Result<(), ParquetError> {
         let levels = mem::take(&mut self.levels);
-        // A column that may not lack a value has no levels.
+        // A column that may not be NULL has no levels.
         let levels = (!levels.is_empty()).then_some(&levels[..]);
         match (&mut self.values, writer) {
             (Values::Int32(values), ColumnWriter::Int32ColumnWriter(writer)) => {
@@ -340,7 +341,8 @@ impl Column {
 }
 
 impl Values {
-    /// Takes a value; how many bytes it is. `Some(None)` if Parquet has no such value, `None` if the type has none.
+    /// Takes a value. Returns its size in bytes; `Some(None)` if Parquet cannot represent it, `None` if it
+    /// does not fit the type.
     fn put(&mut self, kind: Kind, value: &[u8]) -> Option<Option<usize>> {
         match self {
             Self::Int32(numbers) => {
@@ -383,7 +385,7 @@ impl Pieces {
         value.len() + size_of::<usize>()
     }
 
-    /// Hands over all values, some at a time. Their memory goes with them: that of a giant row must not be kept.
+    /// Passes on all values, some at a time, and frees their memory: that of a huge row must not be kept.
     fn write<T: From<ByteArray>>(
         &mut self,
         levels: Option<&[i16]>,
@@ -438,7 +440,7 @@ mod tests {
         ParquetFile::new(file, Path::new("t.parquet"), table, DumpCompression::None, 0).expect("a file")
     }
 
-    /// As a disk that gets full.
+    /// Like a disk that gets full.
     struct Disk {
         bytes: usize,
         bytes_max: usize,
@@ -468,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_value_of_its_column_is_refused() {
+    fn values_that_do_not_fit_their_column_are_refused() {
         let table =
             table(&[("int(11)", false), ("varchar(9)", true), ("decimal(20,2)", true), ("float", true)]);
         for (values, reason) in [
@@ -489,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_end_at_so_many_rows_or_bytes() {
+    fn groups_end_at_their_maximum_rows_or_bytes() {
         let table = table(&[("tinyint(4)", false), ("longtext", false)]);
         let mut file = file(&table, usize::MAX);
         for _ in 1..GROUP_ROWS_MAX / 4 {
@@ -505,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_of_wherever_it_is_found() {
+    fn a_full_disk_is_reported_wherever_it_is_found() {
         let table = table(&[("longtext", false)]);
         let value = vec![b'x'; 100_000];
         let write = |bytes_max| {

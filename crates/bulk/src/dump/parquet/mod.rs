@@ -1,7 +1,7 @@
-//! Rows as files of Parquet, whose columns have types that other programs know.
+//! Rows as Parquet files, whose columns have types that other programs know.
 //!
-//! - [`types`]: what columns become, and [`values`]: their values; both without I/O.
-//! - [`file`]: one file while it is written.
+//! - [`types`]: the types of columns, and [`values`]: their values; both without I/O.
+//! - [`file`]: a file while it is written.
 
 pub mod file;
 pub mod types;

@@ -1,44 +1,45 @@
-//! What columns of tables become in Parquet.
+//! The Parquet types of table columns.
 
 use ::parquet::basic::{LogicalType, Repetition, TimeUnit, Type as Physical};
 use ::parquet::errors::ParquetError;
 use ::parquet::schema::types::Type;
 
-/// The most digits of a DECIMAL that readers take as one. Of longer ones some make a DOUBLE, and some read nothing.
+/// Maximum number of digits of a DECIMAL that readers accept as one. Some convert longer ones to a DOUBLE,
+/// and some cannot read them.
 const DECIMAL_DIGITS_MAX: u8 = 38;
 
-/// How many bytes a DECIMAL takes that is too long for an integer: 38 digits fit.
+/// Size in bytes of a DECIMAL that is too long for an integer: 38 digits fit.
 pub const DECIMAL_BYTES: usize = 16;
 
-/// What a column's values become.
+/// The type of a column's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// An integer of 8, 16, 32 or 64 bits.
     Integer {
-        /// How many.
+        /// Number of bits.
         bits: i8,
         /// Whether it may be negative.
         signed: bool,
     },
     /// An exact number.
     Decimal {
-        /// How many digits, 38 at most.
+        /// Number of digits, at most 38.
         precision: u8,
-        /// How many of them stand behind the point.
+        /// Number of decimals.
         scale: u8,
     },
     /// A number of single precision.
     Float,
     /// A number of double precision.
     Double,
-    /// A day.
+    /// A date.
     Date,
-    /// A day and a time of it, to the microsecond.
+    /// A date and time, in microseconds.
     Moment {
-        /// Whether it is in UTC; else in no time zone.
+        /// Whether it is in UTC; otherwise it has no time zone.
         utc: bool,
     },
-    /// A length of time in microseconds, which may be negative or longer than a day: no time of the day.
+    /// A duration in microseconds, which may be negative or longer than a day, so it is not a time of day.
     Span,
     /// BIT, as a number.
     Bits,
@@ -46,12 +47,13 @@ pub enum Kind {
     Text,
     /// JSON.
     Json,
-    /// Bytes as they are.
+    /// Bytes.
     Bytes,
 }
 
 impl Kind {
-    /// What a column becomes, by its type and its declaration as `information_schema.columns` has them, in small letters.
+    /// The type of a column, from its type and declaration in lower case, as `information_schema.columns` has
+    /// them.
     pub fn of(data_type: &str, column_type: &str) -> Self {
         let integer = |bits| Self::Integer { bits, signed: !column_type.contains("unsigned") };
         match data_type {
@@ -80,7 +82,7 @@ impl Kind {
         }
     }
 
-    /// How its values are stored.
+    /// The physical type of its values.
     pub fn physical(self) -> Physical {
         match self {
             Self::Integer { bits, .. } if bits <= 32 => Physical::INT32,
@@ -96,7 +98,8 @@ impl Kind {
         }
     }
 
-    /// Whether servers keep values of it that no calendar has: they become NULL, also in a column that is NOT NULL.
+    /// Whether servers store values of it that are not valid dates. These become NULL, even in a NOT NULL
+    /// column.
     pub fn may_be_impossible(self) -> bool {
         matches!(self, Self::Date | Self::Moment { .. })
     }
@@ -117,7 +120,7 @@ impl Kind {
     /// The column in a schema.
     ///
     /// # Errors
-    /// If Parquet has no such column.
+    /// If Parquet does not support such a column.
     pub fn field(self, name: &str, optional: bool) -> Result<Type, ParquetError> {
         let repetition = if optional { Repetition::OPTIONAL } else { Repetition::REQUIRED };
         let mut field = Type::primitive_type_builder(name, self.physical())
@@ -133,7 +136,7 @@ impl Kind {
     }
 }
 
-/// `decimal(10,2)`: how many digits, and how many of them behind the point.
+/// Digits and decimals of `decimal(10,2)`.
 fn digits(column_type: &str) -> Option<(u8, u8)> {
     let (inside, _) = column_type.split_once('(')?.1.split_once(')')?;
     let (precision, scale) = inside.split_once(',').unwrap_or((inside, "0"));
@@ -146,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_get_the_types_that_say_most() {
+    fn columns_get_the_most_precise_types() {
         let integer = |bits, signed| Kind::Integer { bits, signed };
         for (column_type, kind, physical) in [
             ("tinyint(1)", integer(8, true), Physical::INT32),

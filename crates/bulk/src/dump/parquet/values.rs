@@ -1,19 +1,19 @@
-//! Values as servers print them, made the values of Parquet.
+//! Converts values from the server's text to Parquet.
 //!
-//! `None` stands for what is no value of the type. Dates that no calendar has are values of servers, and none of Parquet:
-//! they are `Some(None)`.
+//! `None` means that the text is not a value of the type. Invalid dates are values on a server, but Parquet
+//! cannot represent them: they are `Some(None)`.
 
 use chrono::{Datelike, NaiveDate};
 
 use super::types::Kind;
 
-/// From 0001-01-01 to 1970-01-01, which days are counted from.
+/// Days from 0001-01-01 to 1970-01-01, from which days are counted.
 const DAYS_BEFORE_1970: i32 = 719_163;
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
 const SECONDS_PER_DAY: i64 = 86_400;
 
-/// The number that stands for a value whose kind is stored as an integer; of unsigned ones the same 64 bits.
+/// The integer of a value whose kind is stored as an integer; unsigned values keep their 64 bits.
 pub fn whole(kind: Kind, value: &[u8]) -> Option<Option<i64>> {
     match kind {
         Kind::Integer { signed: true, .. } => text(value)?.parse().ok().map(Some),
@@ -29,7 +29,7 @@ pub fn whole(kind: Kind, value: &[u8]) -> Option<Option<i64>> {
     }
 }
 
-/// A number as one of 32 bits, if it is one; of unsigned kinds the same bits.
+/// A number in 32 bits, if it fits; unsigned kinds keep their bits.
 pub fn narrow(kind: Kind, number: i64) -> Option<i32> {
     match kind {
         Kind::Integer { signed: false, .. } => u32::try_from(number).ok().map(u32::cast_signed),
@@ -37,7 +37,7 @@ pub fn narrow(kind: Kind, number: i64) -> Option<i32> {
     }
 }
 
-/// A decimal number times ten to the power of `scale`; `None` also if it has more digits behind the point.
+/// A decimal number multiplied by ten to the power of `scale`; `None` also if it has more decimals.
 pub fn unscaled(value: &[u8], scale: u8) -> Option<i128> {
     let text = text(value)?;
     let (negative, text) = match text.strip_prefix('-') {
@@ -65,7 +65,8 @@ pub fn text(value: &[u8]) -> Option<&str> {
     str::from_utf8(value).ok()
 }
 
-/// `YYYY-MM-DD` in days since 1970-01-01. The calendar is that of servers, the Gregorian one also before it was made; it has no year 0.
+/// `YYYY-MM-DD` in days since 1970-01-01. Servers use the Gregorian calendar also for dates before its
+/// introduction, and have no year 0.
 fn days(value: &[u8]) -> Option<Option<i32>> {
     let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] = *value else { return None };
     let (year, month) = (number(&[y1, y2, y3, y4])?, number(&[m1, m2])?);
@@ -74,7 +75,7 @@ fn days(value: &[u8]) -> Option<Option<i32>> {
     Some(date.map(|date| date.num_days_from_ce() - DAYS_BEFORE_1970))
 }
 
-/// `YYYY-MM-DD HH:MM:SS`, perhaps with parts of a second, in microseconds since 1970-01-01 00:00:00.
+/// `YYYY-MM-DD HH:MM:SS`, optionally with fractional seconds, in microseconds since 1970-01-01 00:00:00.
 fn moment(value: &[u8]) -> Option<Option<i64>> {
     let (date, time) = value.split_at_checked(10)?;
     let time = time_of(time.strip_prefix(b" ")?)?;
@@ -89,7 +90,7 @@ fn span(value: &[u8]) -> Option<i64> {
     }
 }
 
-/// `HH:MM:SS`, perhaps with more hours, or with parts of a second.
+/// `HH:MM:SS`, possibly with more hours, or with fractional seconds.
 fn time_of(value: &[u8]) -> Option<i64> {
     let mut parts = value.splitn(3, |&byte| byte == b':');
     let (hours, minutes) = (number(parts.next()?)?, number(parts.next()?)?);
@@ -106,14 +107,14 @@ fn time_of(value: &[u8]) -> Option<i64> {
     (fraction.len() <= 6).then_some(seconds * MICROS_PER_SECOND + i64::from(micros))
 }
 
-/// The bytes of a BIT, the greatest first.
+/// The bytes of a BIT, the most significant first.
 fn bits(value: &[u8]) -> Option<u64> {
     let mut bytes = [0; 8];
     bytes.get_mut(8usize.checked_sub(value.len())?..)?.copy_from_slice(value);
     Some(u64::from_be_bytes(bytes))
 }
 
-/// Digits as a number; not more of them than fit.
+/// Digits as a number, if it fits.
 fn number(digits: &[u8]) -> Option<u32> {
     let is_number = (1..=9).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
     is_number.then(|| digits.iter().fold(0, |number, digit| number * 10 + u32::from(digit - b'0')))
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn days_are_those_of_the_calendar() {
+    fn days_follow_the_calendar() {
         for (value, days) in [
             ("1970-01-01", Some(0)),
             ("1969-12-31", Some(-1)),
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_and_spans_are_exact_to_the_microsecond() {
+    fn times_and_durations_are_exact_to_the_microsecond() {
         for (value, micros) in [
             ("1970-01-01 00:00:01.5", Some(1_500_000)),
             ("1969-12-31 23:59:59.999999", Some(-1)),

@@ -1,10 +1,11 @@
-//! A model of connections and of a server with fewer cores than these, which tells how long a load takes.
+//! A model of connections, and of a server with fewer cores than connections, that computes the duration of a
+//! load.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A table: how many rows its chunks have, and how many indexes are made behind them.
+/// A table: the rows of its chunks, and its number of deferred indexes.
 #[derive(Debug, Clone)]
 struct Table {
     chunks: Vec<u64>,
@@ -41,7 +42,7 @@ fn chunk_cost(rows: u64) -> f64 {
     chunk_size(rows).cost() as f64
 }
 
-/// What gives the next chunk.
+/// A strategy that chooses the next chunk.
 trait Next {
     fn next(&mut self) -> Option<(usize, u64)>;
 }
@@ -74,7 +75,7 @@ impl Next for ByOrder {
     }
 }
 
-/// Tables in turn, whatever there is to do behind their rows.
+/// Tables in turn, regardless of the indexes after their rows.
 struct ByTurns(std::vec::IntoIter<(usize, u64)>);
 
 impl ByTurns {
@@ -94,9 +95,9 @@ impl Next for ByTurns {
     }
 }
 
-/// How long a load takes if each connection has one thing to do, and all that is done shares the cores.
+/// The duration of a load if each connection does one thing at a time and all work shares the cores.
 fn time(connections: usize, cores: usize, tables: &[Table], next: &mut impl Next) -> f64 {
-    /// What a connection does: for which table, whether its rows, and how much is left.
+    /// What a connection does: for which table, whether for its rows, and the remaining cost.
     type Doing = (usize, bool, f64);
     let mut left: Vec<_> = tables.iter().map(|table| table.chunks.len()).collect();
     let mut doing: Vec<Option<Doing>> = vec![None; connections];
@@ -124,7 +125,8 @@ fn time(connections: usize, cores: usize, tables: &[Table], next: &mut impl Next
     }
 }
 
-/// No order can do it faster: all cores at work all the time, or the rows of a table by all of them and then its indexes.
+/// A lower bound for any order: all cores work all the time, or all of them on one table's rows and then one
+/// on its indexes.
 fn least(cores: usize, tables: &[Table]) -> f64 {
     let cores = cores as f64;
     let all: f64 = tables.iter().map(|table| table.rows_cost() + table.indexes_cost()).sum();
@@ -140,11 +142,11 @@ fn both(connections: usize, cores: usize, tables: &[Table]) -> (f64, f64) {
 }
 
 #[test]
-fn indexes_that_take_longest_are_not_made_alone_at_the_end() {
+fn the_longest_index_creation_does_not_run_alone_at_the_end() {
     let tables = [Table::new(75, 100_000, 4), Table::new(25, 100_000, 1)];
     for tables in [&tables[..], &[tables[1].clone(), tables[0].clone()]] {
         let (ours, turns) = both(4, 2, tables);
-        assert!(ours < 1.1, "{ours} of the least possible");
+        assert!(ours < 1.1, "{ours} times the lower bound");
         assert!(turns > 1.15, "turns are as good: {turns}");
     }
 }
@@ -156,11 +158,11 @@ fn tables_with_equal_ways_take_turns() {
     let taken: Vec<_> = std::iter::from_fn(|| Some(order.next()?.0)).collect();
     assert_eq!(taken, [0, 1, 2, 0, 1, 2, 0, 1, 2]);
     let (ours, turns) = both(4, 2, &vec![Table::new(25, 100_000, 1); 4]);
-    assert!(ours <= turns, "{ours} of the least possible, {turns} by turns");
+    assert!(ours <= turns, "{ours} times the lower bound, {turns} by turns");
 }
 
 #[test]
-fn what_a_chunk_is_taken_for_is_put_right() {
+fn the_assumed_cost_of_a_chunk_is_corrected() {
     let size = Size::new(Some(1600), 0);
     let mut order = Order::new(2, [to_load(7, size, 0)]);
     assert_eq!(order.next(), Some(7));
@@ -168,7 +170,7 @@ fn what_a_chunk_is_taken_for_is_put_right() {
     assert_eq!(guess, 100 * ROW);
     order.taken(7, guess, Size::new(Some(900), 0));
     assert_eq!((order.begun[0].rows, order.begun[0].chunk), (700 * ROW, 900 * ROW));
-    // No more than is left, and estimates may be wrong.
+    // No more than the rest; estimates may be wrong.
     let guess = order.take_chunk(7);
     assert_eq!((guess, order.begun[0].rows), (700 * ROW, 0));
     order.taken(7, guess, Size::new(Some(5000), 0));
@@ -179,7 +181,7 @@ fn what_a_chunk_is_taken_for_is_put_right() {
 }
 
 #[test]
-fn rows_are_reckoned_from_bytes_where_nothing_tells() {
+fn unknown_row_counts_are_estimated_from_bytes() {
     assert_eq!(Size::new(None, 10 * ROW_BYTES), Size { rows: 10, bytes: 10 * ROW_BYTES });
     let absurd = Size::new(Some(u64::MAX), u64::MAX);
     assert_eq!(absurd.cost(), u64::MAX);
@@ -188,7 +190,7 @@ fn rows_are_reckoned_from_bytes_where_nothing_tells() {
 }
 
 #[test]
-fn tables_whose_rows_go_in_one_by_one_and_indexes_alone_count_as_what_they_take() {
+fn serial_rows_and_indexes_count_with_their_full_time() {
     let (large, small) = (Size::new(Some(3000), 0), Size::new(Some(1000), 0));
     let locked = TableToLoad { one_by_one: true, ..to_load(1, small, 0) };
     assert_eq!(Order::new(4, [to_load(0, large, 0), locked]).next(), Some(1));
@@ -208,13 +210,13 @@ fn tables() -> impl Strategy<Value = Vec<Table>> {
 
 proptest! {
     #[test]
-    fn every_chunk_is_taken_and_few_tables_are_begun(tables in tables(), connections in 1usize..9, cores in 1usize..9) {
+    fn every_chunk_is_assigned_and_few_tables_are_started(tables in tables(), connections in 1usize..9, cores in 1usize..9) {
         let mut order = ByOrder::new(connections, &tables);
         // Fails unless all chunks are loaded.
         let ours = time(connections, cores, &tables, &mut order);
         prop_assert!(order.most_begun <= connections);
-        // What every order keeps that leaves no connection idle (Graham): all work on as many cores as there are connections
-        // for, and behind it the longest that one connection does.
+        // The bound that holds for every order without idle connections (Graham): all work on as many cores
+        // as there are connections for, followed by the longest work of one connection.
         let cores = cores.min(connections) as f64;
         let all: f64 = tables.iter().map(|table| table.rows_cost() + table.indexes_cost()).sum();
         let one = |table: &Table| {
@@ -225,9 +227,9 @@ proptest! {
     }
 }
 
-/// Over many random loads the order is near the least possible, and nearer than turns.
+/// Over many random loads the order is close to the lower bound, and closer than taking turns.
 #[test]
-fn it_is_near_the_least_possible() {
+fn the_order_is_close_to_the_lower_bound() {
     use proptest::strategy::ValueTree;
     use proptest::test_runner::TestRunner;
 
@@ -243,5 +245,5 @@ fn it_is_near_the_least_possible() {
         ours += one / f64::from(many);
         turns += other / f64::from(many);
     }
-    assert!(ours < 1.08 && ours < turns, "{ours} of the least possible on average, {turns} by turns");
+    assert!(ours < 1.08 && ours < turns, "{ours} times the lower bound on average, {turns} by turns");
 }
