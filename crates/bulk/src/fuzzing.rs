@@ -13,7 +13,7 @@ use crate::schema::TableName;
 const STATEMENT_BYTES_MAX: usize = 4096;
 
 /// What one side makes of bytes that come in pieces.
-type Parts = Result<Vec<Vec<u8>>, String>;
+type FuzzPieces = Result<Vec<Vec<u8>>, String>;
 
 /// Reads `data`: its first byte says as what, its second where the rest is cut in two.
 ///
@@ -30,7 +30,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
-fn split(pieces: &[&[u8]]) -> Parts {
+fn split(pieces: &[&[u8]]) -> FuzzPieces {
     let mut statements = StatementSplitter::new(STATEMENT_BYTES_MAX);
     let mut found = Vec::new();
     for piece in pieces {
@@ -60,7 +60,7 @@ fn check_statements(data: &[u8], (front, rest): (&[u8], &[u8])) {
 
 fn check_rows(data: &[u8], (front, rest): (&[u8], &[u8])) {
     let columns = [("a".to_owned(), "int".to_owned()), ("j".to_owned(), "json".to_owned())];
-    let made = |pieces: &[&[u8]]| -> Parts {
+    let made = |pieces: &[&[u8]]| -> FuzzPieces {
         let mut inserts = InsertBuilder::new(&TableName::new("s", "t"), &columns, Flavour::MySql, 256);
         let mut made = Vec::new();
         for piece in pieces {

@@ -10,7 +10,7 @@ use tailwater_sandbox::{Server, ServerKind, require};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
-use crate::loaded::started;
+use crate::load::started;
 use crate::support::run_script;
 
 on_each_server!(accounts_arrive_and_others_stay);
@@ -104,7 +104,7 @@ async fn accounts_arrive_and_others_stay(kind: ServerKind) -> Result<()> {
             == left_out(seen(&source, &["'it''s me'@'10.%'"]).await?)
     );
 
-    let without = crate::written::write(&source, Default::default(), 10).await?;
+    let without = crate::dump_folders::write(&source, Default::default(), 10).await?;
     let refused = load_with(without.path(), &target, LoadAccounts::New, true).await;
     ensure!(matches!(refused, Err(BulkError::AccountsUnavailable { .. })), "{refused:?}");
     Ok(())

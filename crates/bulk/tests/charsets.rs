@@ -12,8 +12,8 @@ use tailwater_sandbox::{ServerKind, require};
 use tailwater_session::Connection;
 use tokio_util::sync::CancellationToken;
 
-use crate::loaded::{all, ensure_equal, started};
-use crate::{checked, written};
+use crate::load::{all, ensure_equal, started};
+use crate::{check, dump_folders};
 
 on_each_server!(texts_in_all_character_sets_arrive);
 
@@ -62,7 +62,7 @@ async fn texts_in_all_character_sets_arrive(kind: ServerKind) -> Result<()> {
         connection.execute(&format!("INSERT INTO sets.t VALUES ({id}, {})", values.join(", "))).await?;
     }
     let before = all(&source).await?;
-    let folder = written::write(&source, DumpCompression::Zstd, 10).await?;
+    let folder = dump_folders::write(&source, DumpCompression::Zstd, 10).await?;
     let contents = tailwater_folder::read(folder.path(), false)?;
     for inserts in [false, true] {
         target.sql("DROP DATABASE IF EXISTS sets; DROP DATABASE IF EXISTS tailwater").await?;
@@ -76,7 +76,7 @@ async fn texts_in_all_character_sets_arrive(kind: ServerKind) -> Result<()> {
         ..CheckOptions::new(source.connect_options(), target.connect_options())
     };
     for digests in [options.digests, Digests::Client { seed: 7 }, Digests::OnServers] {
-        let report = checked::run(&CheckOptions { digests, ..options.clone() }).await?;
+        let report = check::run(&CheckOptions { digests, ..options.clone() }).await?;
         ensure!(report.is_equal() && report.rows > 100, "{report:#?}");
     }
     Ok(())

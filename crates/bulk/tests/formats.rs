@@ -13,9 +13,9 @@ use tailwater_bulk::{BulkError, BulkProgress, DumpOptions, dump, dump_stream};
 use tailwater_sandbox::{Server, ServerKind, require};
 use tokio_util::sync::CancellationToken;
 
-use crate::loaded::{all, ensure_equal, source, started};
+use crate::dump_folders::read_manifest;
+use crate::load::{all, ensure_equal, source, started};
 use crate::support::{client, run_script};
-use crate::written::read_manifest;
 
 on_each_server!(
     a_stream_loads_in_one_pass,

@@ -20,9 +20,9 @@ use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;
 use tokio_util::sync::CancellationToken;
 
-use crate::loaded::{source, started};
+use crate::dump_folders::{read_manifest, write_manifest};
+use crate::load::{source, started};
 use crate::support::run_script;
-use crate::written::{read_manifest, write_manifest};
 
 on_each_server!(
     every_value_is_what_a_query_gives,

@@ -70,7 +70,7 @@ pub struct CloneReport {
 }
 
 /// Connections to both servers, and the plan.
-struct Prepared {
+struct PreparedClone {
     recipient: Connection,
     plan: ClonePlan,
 }
@@ -81,7 +81,7 @@ struct Prepared {
 /// [`BulkError::BinaryUnsupported`] with the reason; [`BulkError::Session`], also if an account lacks a
 /// privilege.
 pub async fn plan(options: &CloneOptions) -> Result<ClonePlan, BulkError> {
-    let Prepared { recipient, plan } = prepare(options).await?;
+    let PreparedClone { recipient, plan } = prepare(options).await?;
     recipient.close().await;
     Ok(plan)
 }
@@ -99,7 +99,7 @@ pub async fn clone(
     stop: &CancellationToken,
 ) -> Result<CloneReport, BulkError> {
     let begun = Instant::now();
-    let Prepared { mut recipient, plan } = prepare(options).await?;
+    let PreparedClone { mut recipient, plan } = prepare(options).await?;
     let (host, port) = &plan.donor_address;
     progress.expect_bytes(plan.bytes_estimate);
     let valid = format!("SET GLOBAL clone_valid_donor_list = {}", literal(&format!("{host}:{port}")));
@@ -186,7 +186,7 @@ fn is_busy(error: &ServerError) -> bool {
     error.number == BUSY || error.message.expose().contains(&format!(" {BUSY} "))
 }
 
-async fn prepare(options: &CloneOptions) -> Result<Prepared, BulkError> {
+async fn prepare(options: &CloneOptions) -> Result<PreparedClone, BulkError> {
     let mut donor = Connection::connect(&options.donor).await?;
     let patient = ConnectOptions { read_timeout: None, ..options.recipient.clone() };
     let mut recipient = Connection::connect(&patient).await?;
@@ -246,7 +246,7 @@ async fn prepare(options: &CloneOptions) -> Result<Prepared, BulkError> {
     let bytes_estimate = text(&mut donor, bytes).await?.parse().unwrap_or(0);
     donor.close().await;
     let [version, _] = versions;
-    Ok(Prepared { recipient, plan: ClonePlan { version, donor_address, bytes_estimate } })
+    Ok(PreparedClone { recipient, plan: ClonePlan { version, donor_address, bytes_estimate } })
 }
 
 /// The donor's address for the recipient.

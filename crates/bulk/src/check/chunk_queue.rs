@@ -7,24 +7,24 @@ use tokio::sync::Mutex;
 
 use super::difference::RowDifference;
 use super::pair::TablePair;
-use super::state::{State, TableState};
+use super::state::{CheckState, TableState};
 use crate::chunker::queries::next_chunk;
 use crate::chunker::{ChunkPlan, ChunkRange, ChunkSizeLimits, Chunker};
 use crate::error::BulkError;
 
 /// A table that is still to be compared.
 #[derive(Debug)]
-pub(super) struct TableWork {
+pub(super) struct CheckTable {
     pub(super) pair: TablePair,
     differences_max: u64,
-    cutting: Mutex<Cutting>,
+    cutting: Mutex<CheckTableState>,
 }
 
 #[derive(Debug)]
-struct Cutting {
-    walk: Chunker,
+struct CheckTableState {
+    chunker: Chunker,
     /// Chunks that were cut before an interruption and not compared; the next one is last.
-    again: Vec<Task>,
+    again: Vec<CheckChunk>,
     next_number: u32,
     /// Chunks that workers are comparing.
     in_hand: usize,
@@ -38,14 +38,14 @@ struct Cutting {
 
 /// A chunk to compare.
 #[derive(Debug, Clone)]
-pub(super) struct Task {
+pub(super) struct CheckChunk {
     pub(super) number: u32,
     pub(super) range: ChunkRange,
 }
 
 /// The result of comparing a chunk.
 #[derive(Debug, Default)]
-pub(super) struct Compared {
+pub(super) struct ComparedChunk {
     pub(super) rows: u64,
     pub(super) found: Vec<RowDifference>,
     /// Whether there were more differences than the limit.
@@ -54,7 +54,7 @@ pub(super) struct Compared {
     pub(super) took: Duration,
 }
 
-impl TableWork {
+impl CheckTable {
     /// The rest of a table.
     ///
     /// # Errors
@@ -72,12 +72,12 @@ impl TableWork {
             rows_estimate: pair.rows_estimate,
             limits,
         };
-        let walk = Chunker::resume(plan, state.last.as_ref().map(|(_, range)| range))?;
+        let chunker = Chunker::resume(plan, state.last.as_ref().map(|(_, range)| range))?;
         let open = state.open.iter().rev();
-        let again = open.map(|(&number, range)| Task { number, range: range.clone() }).collect();
+        let again = open.map(|(&number, range)| CheckChunk { number, range: range.clone() }).collect();
         let next_number = state.last.as_ref().map_or(0, |(number, _)| number.saturating_add(1));
-        let cutting = Cutting {
-            walk,
+        let cutting = CheckTableState {
+            chunker,
             again,
             next_number,
             in_hand: 0,
@@ -96,8 +96,8 @@ impl TableWork {
     pub(super) async fn take(
         &self,
         connection: &mut Connection,
-        state: &Mutex<State>,
-    ) -> Result<Option<Task>, BulkError> {
+        state: &Mutex<CheckState>,
+    ) -> Result<Option<CheckChunk>, BulkError> {
         let mut cutting = self.cutting.lock().await;
         if cutting.given_up || cutting.unreadable {
             return Ok(None);
@@ -106,18 +106,19 @@ impl TableWork {
             cutting.in_hand += 1;
             return Ok(Some(task));
         }
-        if cutting.walk.is_done() {
+        if cutting.chunker.is_done() {
             return Ok(None);
         }
         let name = &self.pair.name;
-        let Some(range) = next_chunk(&mut cutting.walk, connection, &name.schema, &name.name).await? else {
+        let Some(range) = next_chunk(&mut cutting.chunker, connection, &name.schema, &name.name).await?
+        else {
             return Ok(None);
         };
         let number = cutting.next_number;
         state.lock().await.planned(name, number, &range)?;
         cutting.next_number += 1;
         cutting.in_hand += 1;
-        Ok(Some(Task { number, range }))
+        Ok(Some(CheckChunk { number, range }))
     }
 
     /// Records a compared chunk. Returns whether it completes the table.
@@ -126,19 +127,19 @@ impl TableWork {
     /// [`BulkError`] of writing the state.
     pub(super) async fn done(
         &self,
-        task: &Task,
-        compared: Compared,
-        state: &Mutex<State>,
+        task: &CheckChunk,
+        compared: ComparedChunk,
+        state: &Mutex<CheckState>,
     ) -> Result<bool, BulkError> {
         let mut cutting = self.cutting.lock().await;
-        let Compared { rows, found, more, took } = compared;
-        cutting.walk.record_chunk(rows, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+        let ComparedChunk { rows, found, more, took } = compared;
+        cutting.chunker.record_chunk(rows, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
         cutting.in_hand -= 1;
         cutting.differences += found.len() as u64;
         cutting.given_up |= more || cutting.differences > self.differences_max;
         let mut state = state.lock().await;
         state.compared(&self.pair.name, task.number, rows, found)?;
-        let is_all = cutting.given_up || (cutting.again.is_empty() && cutting.walk.is_done());
+        let is_all = cutting.given_up || (cutting.again.is_empty() && cutting.chunker.is_done());
         if cutting.finished || cutting.unreadable || cutting.in_hand > 0 || !is_all {
             return Ok(false);
         }

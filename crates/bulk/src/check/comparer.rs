@@ -10,7 +10,7 @@ use tailwater_session::{Connection, QueryResult, Row};
 use tailwater_wire::Flavour;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-use super::chunk_queue::Compared;
+use super::chunk_queue::ComparedChunk;
 use super::difference::{DifferenceKind, RowDifference, RowValues};
 use super::pair::{PairSide, TablePair};
 use super::row_verdict::{ROUNDS_MAX, RowTrial, RowVerdict, RowVersion};
@@ -65,18 +65,18 @@ pub enum Digests {
 }
 
 /// The key of a row.
-type Key = Vec<KeyLiteral>;
+type RowKey = Vec<KeyLiteral>;
 
 /// The number of a chunk's rows, and the sum of their hashes.
 #[derive(Debug, PartialEq, Eq)]
-struct Sum {
+struct RangeSum {
     rows: u64,
     hashes: Option<String>,
 }
 
 /// The sums of both sides.
-struct Sums {
-    sides: [Sum; 2],
+struct RangeSums {
+    sides: [RangeSum; 2],
     /// How long the slower side took. Waiting for the target and comparing single rows are excluded: they
     /// would make chunks small without making anything faster.
     took: Duration,
@@ -92,12 +92,12 @@ impl Comparer {
         pair: &TablePair,
         range: &KeyRange,
         differences_max: usize,
-    ) -> Result<Compared, BulkError> {
-        let Sums { sides: [on_source, on_target], took } = match self.added_up(pair, range).await? {
+    ) -> Result<ComparedChunk, BulkError> {
+        let RangeSums { sides: [on_source, on_target], took } = match self.added_up(pair, range).await? {
             Some(sums) => sums,
             None => self.digested(pair, range).await?,
         };
-        let mut compared = Compared { rows: on_source.rows, took, ..Compared::default() };
+        let mut compared = ComparedChunk { rows: on_source.rows, took, ..ComparedChunk::default() };
         if on_source == on_target {
             return Ok(compared);
         }
@@ -125,7 +125,7 @@ impl Comparer {
     }
 
     /// The sums that both servers compute themselves; `None` if they should not or one of them cannot.
-    async fn added_up(&mut self, pair: &TablePair, range: &KeyRange) -> Result<Option<Sums>, BulkError> {
+    async fn added_up(&mut self, pair: &TablePair, range: &KeyRange) -> Result<Option<RangeSums>, BulkError> {
         let Digests::Quick { seed } = self.digests else { return Ok(None) };
         let sums = [PairSide::Source, PairSide::Target].map(|side| pair.sum(side, range, seed));
         let [Some(on_source), Some(on_target)] = sums else { return Ok(None) };
@@ -139,21 +139,26 @@ impl Comparer {
         let begun = Instant::now();
         let Some(on_target) = add_up(&mut self.target, &on_target).await? else { return Ok(None) };
         let took = begun.elapsed().max(source_took);
-        Ok(Some(Sums { sides: [sum_of(pair, &on_source)?, sum_of(pair, &on_target)?], took }))
+        Ok(Some(RangeSums { sides: [sum_of(pair, &on_source)?, sum_of(pair, &on_target)?], took }))
     }
 
     /// The sums of the digests of all rows on both sides.
-    async fn digested(&mut self, pair: &TablePair, range: &KeyRange) -> Result<Sums, BulkError> {
+    async fn digested(&mut self, pair: &TablePair, range: &KeyRange) -> Result<RangeSums, BulkError> {
         let begun = Instant::now();
         let on_source = self.sum(pair, PairSide::Source, range).await?;
         let source_took = begun.elapsed();
         self.catch_up().await?;
         let begun = Instant::now();
         let on_target = self.sum(pair, PairSide::Target, range).await?;
-        Ok(Sums { sides: [on_source, on_target], took: begun.elapsed().max(source_took) })
+        Ok(RangeSums { sides: [on_source, on_target], took: begun.elapsed().max(source_took) })
     }
 
-    async fn sum(&mut self, pair: &TablePair, side: PairSide, range: &KeyRange) -> Result<Sum, BulkError> {
+    async fn sum(
+        &mut self,
+        pair: &TablePair,
+        side: PairSide,
+        range: &KeyRange,
+    ) -> Result<RangeSum, BulkError> {
         match self.digests {
             Digests::Quick { seed } | Digests::Client { seed } => {
                 self.sum_here(pair, side, range, seed).await
@@ -169,7 +174,7 @@ impl Comparer {
         side: PairSide,
         range: &KeyRange,
         seed: u64,
-    ) -> Result<Sum, BulkError> {
+    ) -> Result<RangeSum, BulkError> {
         let connection = self.side(side);
         let statement = pair.values(side, range, connection.server());
         // If only one side can prepare the statement, the sums differ. The row hashes then show that nothing
@@ -183,7 +188,7 @@ impl Comparer {
             }
         }
         check_row_count(connection, &pair.name, count).await?;
-        Ok(Sum { rows: count, hashes: Some(format!("{sum:032x}")) })
+        Ok(RangeSum { rows: count, hashes: Some(format!("{sum:032x}")) })
     }
 
     async fn sum_there(
@@ -191,7 +196,7 @@ impl Comparer {
         pair: &TablePair,
         side: PairSide,
         range: &KeyRange,
-    ) -> Result<Sum, BulkError> {
+    ) -> Result<RangeSum, BulkError> {
         let connection = self.side(side);
         let answer = connection.query(&pair.aggregate(side, range)).await?;
         let sum = sum_of(pair, &answer)?;
@@ -207,7 +212,7 @@ impl Comparer {
 
     /// The keys of rows whose hashes differ or that one side lacks, and whether there were more. Both sides
     /// return rows in key order, so that only rows without their counterpart are kept in memory.
-    async fn narrow(&mut self, pair: &TablePair, range: &KeyRange) -> Result<(Vec<Key>, bool), BulkError> {
+    async fn narrow(&mut self, pair: &TablePair, range: &KeyRange) -> Result<(Vec<RowKey>, bool), BulkError> {
         let Some(key) = &pair.key else { return Ok((Vec::new(), false)) };
         let none = || strange(pair, "a key");
         let statement = |side| pair.hashes(side, range).ok_or_else(none);
@@ -241,7 +246,7 @@ impl Comparer {
     async fn decide(
         &mut self,
         pair: &TablePair,
-        candidates: Vec<Key>,
+        candidates: Vec<RowKey>,
         differences_max: usize,
     ) -> Result<(Vec<RowDifference>, bool), BulkError> {
         let (mut found, mut names) = (Vec::new(), HashSet::new());
@@ -266,7 +271,7 @@ impl Comparer {
     pub(crate) async fn decide_batch(
         &mut self,
         pair: &TablePair,
-        keys: &[Key],
+        keys: &[RowKey],
     ) -> Result<Vec<RowDifference>, BulkError> {
         let mut open: Vec<_> = keys.iter().map(|key| (key, RowTrial::default())).collect();
         let columns: Arc<[String]> = pair.columns.iter().map(|column| column.name.clone()).collect();
@@ -329,7 +334,7 @@ impl Comparer {
         for row in &self.side(side).query(&sql).await?.rows {
             let literals =
                 key.columns.iter().zip(first..).map(|(column, index)| column.literal(row.get(index)?));
-            let own: Key = literals.collect::<Option<_>>().ok_or_else(none)?;
+            let own: RowKey = literals.collect::<Option<_>>().ok_or_else(none)?;
             let number = match is_exact {
                 true => numbers.get(own.as_slice()).copied(),
                 false => row.get_u64(0).and_then(|number| usize::try_from(number).ok()),
@@ -417,20 +422,20 @@ impl Comparer {
 
 /// A row that was read.
 struct FoundRow {
-    key: Key,
+    key: RowKey,
     values: Vec<Option<Vec<u8>>>,
 }
 
 /// Rows without their counterpart yet, and keys of rows that differ.
 #[derive(Default)]
 struct Unmatched {
-    waiting: [HashMap<Key, Option<u64>>; 2],
+    waiting: [HashMap<RowKey, Option<u64>>; 2],
     differing: BTreeSet<Vec<String>>,
     overflow: bool,
 }
 
 impl Unmatched {
-    fn put(&mut self, side: PairSide, key: &Key, row: &Row) -> Result<(), BulkError> {
+    fn put(&mut self, side: PairSide, key: &RowKey, row: &Row) -> Result<(), BulkError> {
         // A row that the server cannot concatenate has no hash; its columns are compared one by one.
         let hash = row.get_u64(key.len());
         let (own, other) = match side {
@@ -448,7 +453,7 @@ impl Unmatched {
         Ok(())
     }
 
-    fn candidates(self) -> (Vec<Key>, bool) {
+    fn candidates(self) -> (Vec<RowKey>, bool) {
         let mut keys = self.differing;
         keys.extend(self.waiting.iter().flat_map(|waiting| waiting.keys().map(texts)));
         let key = |texts: Vec<String>| texts.into_iter().map(KeyLiteral).collect();
@@ -456,17 +461,17 @@ impl Unmatched {
     }
 }
 
-fn texts(key: &Key) -> Vec<String> {
+fn texts(key: &RowKey) -> Vec<String> {
     key.iter().map(|literal| literal.0.clone()).collect()
 }
 
-fn key_of(row: &Row, key: &crate::chunker::ChunkKey) -> Option<Key> {
+fn key_of(row: &Row, key: &crate::chunker::ChunkKey) -> Option<RowKey> {
     key.columns.iter().enumerate().map(|(index, column)| column.literal(row.get(index)?)).collect()
 }
 
 fn difference(
     pair: &TablePair,
-    key: Key,
+    key: RowKey,
     what: DifferenceKind,
     values: Option<Box<RowValues>>,
 ) -> RowDifference {
@@ -528,10 +533,10 @@ fn accepts_crc32_state(connection: &Connection) -> bool {
     server.flavour == Flavour::MariaDb && server.version >= (10, 8, 0)
 }
 
-fn sum_of(pair: &TablePair, answer: &QueryResult) -> Result<Sum, BulkError> {
+fn sum_of(pair: &TablePair, answer: &QueryResult) -> Result<RangeSum, BulkError> {
     let row = answer.first();
     let rows = row.and_then(|row| row.get_u64(0)).ok_or_else(|| strange(pair, "a sum"))?;
-    Ok(Sum { rows, hashes: row.and_then(|row| row.get_str(1)).map(str::to_owned) })
+    Ok(RangeSum { rows, hashes: row.and_then(|row| row.get_str(1)).map(str::to_owned) })
 }
 
 fn strange(pair: &TablePair, reason: &str) -> BulkError {

@@ -43,14 +43,14 @@ use crate::schema::{Selection, TableName};
 use crate::snapshot::acquire::disable_timeouts;
 use crate::throttle::Throttle;
 use channel_progress::ChannelProgressReader;
-use chunk_queue::TableWork;
+use chunk_queue::CheckTable;
 use comparer::Comparer;
 pub use comparer::Digests;
 pub use difference::{DifferenceKind, RowDifference, RowValues, TableFinding};
 use pair::TablePair;
-use state::State;
+use state::CheckState;
 use sync_wait::{SyncMethod, SyncWaiter};
-use tables::Found;
+use tables::ComparableTables;
 
 /// What to compare, and how.
 #[derive(Debug, Clone)]
@@ -163,11 +163,11 @@ impl CheckReport {
 }
 
 /// State shared by all workers.
-struct Shared {
-    tables: Vec<TableWork>,
+struct CheckContext {
+    tables: Vec<CheckTable>,
     /// Tables before this index are finished or assigned to workers.
     first: AtomicUsize,
-    state: Mutex<State>,
+    state: Mutex<CheckState>,
     /// Results about tables that a server cannot read.
     unreadable: Mutex<Vec<TableFinding>>,
     throttle: Arc<Throttle>,
@@ -237,7 +237,7 @@ pub(crate) async fn delete_marks(options: &CheckOptions, marks: &str) {
 
 /// The results of an earlier check.
 #[derive(Debug, Default)]
-pub(crate) struct FoundBefore {
+pub(crate) struct EarlierFindings {
     pub(crate) differences: Vec<RowDifference>,
     pub(crate) findings: Vec<TableFinding>,
     /// Whether it compared everything that was selected.
@@ -248,17 +248,17 @@ pub(crate) struct FoundBefore {
 ///
 /// # Errors
 /// [`BulkError::StateMismatch`] if it compared other servers; [`BulkError::Damaged`]; [`BulkError::File`].
-pub(crate) fn found_before(options: &CheckOptions) -> Result<FoundBefore, BulkError> {
+pub(crate) fn earlier_findings(options: &CheckOptions) -> Result<EarlierFindings, BulkError> {
     let [source, target] = options.names();
-    let Some(path) = &options.state else { return Ok(FoundBefore::default()) };
-    let state = State::read(path, &source, &target)?;
+    let Some(path) = &options.state else { return Ok(EarlierFindings::default()) };
+    let state = CheckState::read(path, &source, &target)?;
     let mut findings = state.given_up();
     let is_finished = state.is_finished(|table| options.selection.wants(table));
     let mut differences = state.differences;
     findings.extend(state.finished.into_iter().flatten());
     findings.retain(|finding| options.selection.wants(finding.table_name()));
     differences.retain(|difference| options.selection.wants(&difference.table_name()));
-    Ok(FoundBefore { differences, findings, is_finished })
+    Ok(EarlierFindings { differences, findings, is_finished })
 }
 
 /// Each statement must see what was committed when it begins, whatever the server's defaults: no uncommitted
@@ -333,16 +333,16 @@ async fn run(
     options: &CheckOptions,
     marks: &str,
     first: Comparer,
-    found: Found,
+    found: ComparableTables,
     throttle: Arc<Throttle>,
     progress: &Arc<BulkProgress>,
 ) -> Result<CheckReport, BulkError> {
     let [source, target] = options.names();
-    let state = State::open(options.state.as_deref(), options.resume, &source, &target)?;
-    let Found { pairs, mut findings } = found;
+    let state = CheckState::open(options.state.as_deref(), options.resume, &source, &target)?;
+    let ComparableTables { pairs, mut findings } = found;
     let count = pairs.len() as u64;
     let tables = work(options, pairs, &state, progress)?;
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(CheckContext {
         tables,
         first: AtomicUsize::new(0),
         state: Mutex::new(state),
@@ -357,7 +357,7 @@ async fn run(
             Some(first) => first,
             None => connect(options, marks, number, progress).await?,
         };
-        let worker = Worker { shared: Arc::clone(&shared), comparing, options: options.clone() };
+        let worker = CheckWorker { shared: Arc::clone(&shared), comparing, options: options.clone() };
         workers.spawn(worker.run());
     }
     // The first error ends the check: dropping the set aborts the other workers.
@@ -383,9 +383,9 @@ async fn run(
 fn work(
     options: &CheckOptions,
     mut pairs: Vec<TablePair>,
-    state: &State,
+    state: &CheckState,
     progress: &BulkProgress,
-) -> Result<Vec<TableWork>, BulkError> {
+) -> Result<Vec<CheckTable>, BulkError> {
     pairs.sort_by_key(|pair| std::cmp::Reverse(pair.rows_estimate));
     let mut tables = Vec::with_capacity(pairs.len());
     for pair in pairs {
@@ -401,20 +401,20 @@ fn work(
             reason,
         };
         let name = pair.name.clone();
-        let table = TableWork::new(pair, options.chunk_size_limits(), options.differences_max, &before);
+        let table = CheckTable::new(pair, options.chunk_size_limits(), options.differences_max, &before);
         tables.push(table.map_err(|reason| changed(&name, reason))?);
     }
     Ok(tables)
 }
 
 /// A pair of connections that compares chunk after chunk.
-struct Worker {
-    shared: Arc<Shared>,
+struct CheckWorker {
+    shared: Arc<CheckContext>,
     comparing: Comparer,
     options: CheckOptions,
 }
 
-impl Worker {
+impl CheckWorker {
     async fn run(mut self) -> Result<(), BulkError> {
         let shared = Arc::clone(&self.shared);
         loop {
@@ -439,8 +439,8 @@ impl Worker {
     }
 
     /// Compares the next chunk of a table. Returns whether there was one.
-    async fn next_chunk(&mut self, table: &TableWork) -> Result<bool, BulkError> {
-        let Shared { state, progress, .. } = &*self.shared;
+    async fn next_chunk(&mut self, table: &CheckTable) -> Result<bool, BulkError> {
+        let CheckContext { state, progress, .. } = &*self.shared;
         let Some(task) = table.take(&mut self.comparing.source, state).await? else { return Ok(false) };
         let differences_left = table.differences_left().await;
         let compared = self.comparing.chunk(&table.pair, &task.range.keys, differences_left).await?;
@@ -454,7 +454,7 @@ impl Worker {
 
     /// Continues with other tables. The connections are new, since an old one may be in the middle of a
     /// result set.
-    async fn give_up(&mut self, table: &TableWork, error: &BulkError) -> Result<(), BulkError> {
+    async fn give_up(&mut self, table: &CheckTable, error: &BulkError) -> Result<(), BulkError> {
         let Comparer { source, target, waiting, .. } = &mut self.comparing;
         (*source, *target) =
             (connect_to(&self.options.source).await?, connect_to(&self.options.target).await?);

@@ -90,7 +90,7 @@ pub struct RenderedColumn {
 
 /// Types whose values can be compared with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Class {
+enum TypeClass {
     Number,
     Real,
     Moment,
@@ -100,7 +100,7 @@ enum Class {
     Document,
 }
 
-impl Class {
+impl TypeClass {
     fn of(column: &ColumnInfo) -> Self {
         match column.data_type.as_str() {
             "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "decimal" | "year" | "bit" => {
@@ -122,16 +122,16 @@ impl Class {
 
 /// How two columns are compared; `None` if their types are not comparable.
 pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2]) -> Option<Rendering> {
-    use Class::{Document, Member, Moment, Number, Text};
-    let classes = [Class::of(source), Class::of(target)];
+    use TypeClass::{Document, Member, Moment, Number, Text};
+    let classes = [TypeClass::of(source), TypeClass::of(target)];
     let sides = [source, target];
     let mut documents = false;
     let utf8 = || LiteralKind::Text("utf8mb4".to_owned());
     let mut literal = match classes[0] {
         Number => LiteralKind::Number,
-        Class::Real => LiteralKind::Real,
+        TypeClass::Real => LiteralKind::Real,
         Moment => LiteralKind::Moment,
-        Class::Bytes => LiteralKind::Bytes,
+        TypeClass::Bytes => LiteralKind::Bytes,
         Member | Text | Document => utf8(),
     };
     let expressions = match classes {
@@ -157,7 +157,7 @@ pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2
         }
         [Document | Text, Document | Text] => {
             documents = flavours[0] != flavours[1];
-            sides.map(|column| match Class::of(column) {
+            sides.map(|column| match TypeClass::of(column) {
                 Document => format!("CAST({} AS CHAR CHARACTER SET utf8mb4)", quoted(&column.name)),
                 _ => as_utf8(column),
             })
@@ -173,14 +173,16 @@ pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2
         [one, other] if one == other => sides.map(|column| match one {
             // The text of a FLOAT has six digits, and that of a DOUBLE(7,3) three decimals; this has all
             // digits.
-            Class::Real => format!("({} * 1.0e0)", quoted(&column.name)),
-            Class::Bytes if !is_binary_string(column) => format!("CAST({} AS BINARY)", quoted(&column.name)),
+            TypeClass::Real => format!("({} * 1.0e0)", quoted(&column.name)),
+            TypeClass::Bytes if !is_binary_string(column) => {
+                format!("CAST({} AS BINARY)", quoted(&column.name))
+            }
             _ => quoted(&column.name),
         }),
         _ => return None,
     };
     let is_ordinal = classes == [Member, Member] && source.column_type == target.column_type;
-    let is_plain = is_ordinal || matches!(classes[0], Number | Class::Real | Moment);
+    let is_plain = is_ordinal || matches!(classes[0], Number | TypeClass::Real | Moment);
     let read = read(sides, classes);
     let [on_source, on_target] = expressions;
     let rendered = |expression: String, column: &ColumnInfo| RenderedColumn {
@@ -210,11 +212,11 @@ pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2
 
 /// How both sides read the columns, so that equal values are read in the same way. JSON is not read, because
 /// the families format it differently.
-fn read(sides: [&ColumnInfo; 2], classes: [Class; 2]) -> Option<ReadAs> {
+fn read(sides: [&ColumnInfo; 2], classes: [TypeClass; 2]) -> Option<ReadAs> {
     let is_one_of = |types: &[&str]| sides.iter().any(|side| types.contains(&side.data_type.as_str()));
     let is_integer = match classes {
-        [Class::Number, Class::Number] => !is_one_of(&["decimal"]),
-        [Class::Member, Class::Member] => sides[0].column_type == sides[1].column_type,
+        [TypeClass::Number, TypeClass::Number] => !is_one_of(&["decimal"]),
+        [TypeClass::Member, TypeClass::Member] => sides[0].column_type == sides[1].column_type,
         _ => false,
     };
     match classes {
@@ -222,8 +224,8 @@ fn read(sides: [&ColumnInfo; 2], classes: [Class; 2]) -> Option<ReadAs> {
         _ if is_integer && is_unsigned(sides[0]) != is_unsigned(sides[1]) => Some(ReadAs::Bytes),
         _ if is_integer && sides.iter().any(|side| is_wide(side)) => Some(ReadAs::Wide),
         _ if is_integer => Some(ReadAs::Narrow),
-        [Class::Real, Class::Real] => Some(ReadAs::Real),
-        [Class::Document, _] | [_, Class::Document] => None,
+        [TypeClass::Real, TypeClass::Real] => Some(ReadAs::Real),
+        [TypeClass::Document, _] | [_, TypeClass::Document] => None,
         // A TIMESTAMP is stored as seconds; its text would have to be made for the time zone.
         _ if sides.iter().all(|side| side.column_type == "timestamp") => Some(ReadAs::Seconds),
         _ => Some(ReadAs::Bytes),
@@ -300,7 +302,7 @@ fn is_binary_string(column: &ColumnInfo) -> bool {
 
 fn is_long(column: &ColumnInfo) -> bool {
     ["mediumtext", "longtext", "mediumblob", "longblob", "json"].contains(&column.data_type.as_str())
-        || (Class::of(column) == Class::Bytes && !is_binary_string(column))
+        || (TypeClass::of(column) == TypeClass::Bytes && !is_binary_string(column))
 }
 
 impl RenderedColumn {

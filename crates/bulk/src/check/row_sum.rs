@@ -25,12 +25,12 @@ const TEXTS_MAX: usize = 100;
 const LOW: u64 = u32::MAX as u64;
 
 /// Factors that cannot be predicted.
-struct Drawn {
+struct SeededFactors {
     seed: u64,
     count: u64,
 }
 
-impl Drawn {
+impl SeededFactors {
     fn next(&mut self) -> u64 {
         self.count += 1;
         xxh3_64_with_seed(&self.count.to_le_bytes(), self.seed)
@@ -52,7 +52,7 @@ pub fn row_sum<'a>(
     columns: impl Iterator<Item = (&'a RenderedColumn, Option<ReadAs>)>,
     seed: u64,
 ) -> Option<String> {
-    let mut drawn = Drawn { seed, count: 0 };
+    let mut drawn = SeededFactors { seed, count: 0 };
     let mut integers = vec![(drawn.next() & LOW).to_string()];
     let (mut reals, mut texts) = (Vec::new(), Vec::new());
     for (column, read) in columns {
@@ -91,18 +91,18 @@ fn xor(terms: &[String]) -> String {
 }
 
 /// `^` binds tighter than `*`.
-fn narrow(column: &RenderedColumn, value: &str, drawn: &mut Drawn) -> String {
+fn narrow(column: &RenderedColumn, value: &str, drawn: &mut SeededFactors) -> String {
     or_null_of_integers(column, format!("({value} * {})", drawn.factor()), drawn)
 }
 
-fn wide(column: &RenderedColumn, drawn: &mut Drawn) -> String {
+fn wide(column: &RenderedColumn, drawn: &mut SeededFactors) -> String {
     let value = &column.expression;
     let product =
         format!("((({value} & {LOW}) * {}) ^ (({value} >> 32) * {}))", drawn.factor(), drawn.factor());
     or_null_of_integers(column, product, drawn)
 }
 
-fn or_null_of_integers(column: &RenderedColumn, product: String, drawn: &mut Drawn) -> String {
+fn or_null_of_integers(column: &RenderedColumn, product: String, drawn: &mut SeededFactors) -> String {
     match column.nullable {
         // An unsigned 64-bit number, which is also the result type of `^`.
         true => format!("IFNULL(0 ^ {product}, {})", drawn.next() | (1 << 63)),
@@ -110,7 +110,7 @@ fn or_null_of_integers(column: &RenderedColumn, product: String, drawn: &mut Dra
     }
 }
 
-fn real(column: &RenderedColumn, drawn: &mut Drawn) -> String {
+fn real(column: &RenderedColumn, drawn: &mut SeededFactors) -> String {
     match column.nullable {
         // A number that hardly occurs in data.
         true => format!("IFNULL({}, {}e0)", column.column, drawn.next() >> 11),
@@ -124,7 +124,7 @@ fn bytes_of_reals(reals: &[String]) -> String {
     format!("POINT({}, {second})", reals[0])
 }
 
-fn text(column: &RenderedColumn, drawn: &mut Drawn) -> String {
+fn text(column: &RenderedColumn, drawn: &mut SeededFactors) -> String {
     match column.nullable {
         // A text that hardly occurs in data.
         true => format!("IFNULL({}, '{:016x}')", column.alone, drawn.next()),
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn products_fit_into_64_bits() {
-        let mut drawn = Drawn { seed: 1, count: 0 };
+        let mut drawn = SeededFactors { seed: 1, count: 0 };
         for _ in 0..10_000 {
             let factor = drawn.factor();
             assert!(factor % 2 == 1 && (1 << 30..1 << 31).contains(&factor));

@@ -30,13 +30,13 @@ const FILE_BYTES_MAX: u64 = 4 << 30;
 /// A journal entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-enum Entry {
+enum StateEntry {
     /// Always the first line.
     Begun { format: u32, source: String, target: String },
     /// A chunk was cut; this entry precedes all entries of later chunks.
     Planned { schema: String, table: String, number: u32, range: ChunkRange },
     /// A chunk was compared, with these differences.
-    Compared { schema: String, table: String, number: u32, rows: u64, found: Vec<RowDifference> },
+    ComparedChunk { schema: String, table: String, number: u32, rows: u64, found: Vec<RowDifference> },
     /// A table was compared, or given up because of too many differences.
     TableDone { schema: String, table: String, too_many: bool },
     /// All selected tables were compared, except those that a server cannot read, with these results about
@@ -62,7 +62,7 @@ pub(super) struct TableState {
 
 /// The progress and the results of a check.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct CheckState {
     file: Option<(PathBuf, File)>,
     pub(super) tables: HashMap<TableName, TableState>,
     pub(super) differences: Vec<RowDifference>,
@@ -70,7 +70,7 @@ pub(super) struct State {
     pub(super) finished: Option<Vec<TableFinding>>,
 }
 
-impl State {
+impl CheckState {
     /// Starts a new state, or continues with that of the file. Without a file the state is lost when the
     /// process ends.
     ///
@@ -104,7 +104,11 @@ impl State {
         file.seek(SeekFrom::End(0)).map_err(failed("read", path))?;
         state.file = Some((path.to_owned(), file));
         if is_new {
-            state.write(&[Entry::Begun { format: FORMAT, source: source.into(), target: target.into() }])?;
+            state.write(&[StateEntry::Begun {
+                format: FORMAT,
+                source: source.into(),
+                target: target.into(),
+            }])?;
         }
         Ok(state)
     }
@@ -147,7 +151,7 @@ impl State {
         number: u32,
         range: &ChunkRange,
     ) -> Result<(), BulkError> {
-        self.record(vec![Entry::Planned {
+        self.record(vec![StateEntry::Planned {
             schema: table.schema.clone(),
             table: table.name.clone(),
             number,
@@ -167,7 +171,7 @@ impl State {
         found: Vec<RowDifference>,
     ) -> Result<(), BulkError> {
         let (schema, name) = (table.schema.clone(), table.name.clone());
-        self.record(vec![Entry::Compared { schema, table: name, number, rows, found }])
+        self.record(vec![StateEntry::ComparedChunk { schema, table: name, number, rows, found }])
     }
 
     /// Records that a table is finished.
@@ -175,7 +179,7 @@ impl State {
     /// # Errors
     /// [`BulkError::File`]
     pub(super) fn table_done(&mut self, table: &TableName, too_many: bool) -> Result<(), BulkError> {
-        self.record(vec![Entry::TableDone {
+        self.record(vec![StateEntry::TableDone {
             schema: table.schema.clone(),
             table: table.name.clone(),
             too_many,
@@ -196,10 +200,10 @@ impl State {
     /// # Errors
     /// [`BulkError::File`]
     pub(super) fn finished(&mut self, findings: &[TableFinding]) -> Result<(), BulkError> {
-        self.record(vec![Entry::Finished { findings: findings.to_vec() }])
+        self.record(vec![StateEntry::Finished { findings: findings.to_vec() }])
     }
 
-    fn record(&mut self, entries: Vec<Entry>) -> Result<(), BulkError> {
+    fn record(&mut self, entries: Vec<StateEntry>) -> Result<(), BulkError> {
         self.write(&entries)?;
         for entry in entries {
             self.absorb(entry);
@@ -207,7 +211,7 @@ impl State {
         Ok(())
     }
 
-    fn write(&mut self, entries: &[Entry]) -> Result<(), BulkError> {
+    fn write(&mut self, entries: &[StateEntry]) -> Result<(), BulkError> {
         let Some((path, file)) = &mut self.file else { return Ok(()) };
         let lines: String = entries.iter().map(line_of).collect();
         file.write_all(lines.as_bytes()).map_err(failed("write", path))
@@ -215,7 +219,7 @@ impl State {
 
     fn replay(
         &mut self,
-        entries: Vec<Entry>,
+        entries: Vec<StateEntry>,
         path: &Path,
         servers: Option<(&str, &str)>,
     ) -> Result<(), BulkError> {
@@ -223,10 +227,10 @@ impl State {
         let other = |reason: String| BulkError::StateMismatch { path: path.to_owned(), reason };
         match entries.next() {
             None => return Ok(()),
-            Some(Entry::Begun { format, .. }) if format > FORMAT => {
+            Some(StateEntry::Begun { format, .. }) if format > FORMAT => {
                 return Err(other(format!("format {format}, but this version reads formats up to {FORMAT}")));
             }
-            Some(Entry::Begun { source, target, .. }) => {
+            Some(StateEntry::Begun { source, target, .. }) => {
                 if servers.is_some_and(|servers| servers != (source.as_str(), target.as_str())) {
                     return Err(other(format!("it compared {source} with {target}")));
                 }
@@ -235,8 +239,8 @@ impl State {
         }
         for entry in entries {
             let sound = match &entry {
-                Entry::Planned { range, .. } => range.keys.is_sound(),
-                Entry::Compared { found, .. } => found.iter().all(RowDifference::is_sound),
+                StateEntry::Planned { range, .. } => range.keys.is_sound(),
+                StateEntry::ComparedChunk { found, .. } => found.iter().all(RowDifference::is_sound),
                 _ => true,
             };
             if !sound {
@@ -248,33 +252,33 @@ impl State {
         Ok(())
     }
 
-    fn absorb(&mut self, entry: Entry) {
+    fn absorb(&mut self, entry: StateEntry) {
         match entry {
-            Entry::Begun { .. } => {}
-            Entry::Planned { schema, table, number, range } => {
+            StateEntry::Begun { .. } => {}
+            StateEntry::Planned { schema, table, number, range } => {
                 self.finished = None;
                 let table = self.tables.entry(TableName::new(schema, table)).or_default();
                 table.open.insert(number, range.clone());
                 table.last = Some((number, range));
             }
-            Entry::Compared { schema, table, number, rows, found } => {
+            StateEntry::ComparedChunk { schema, table, number, rows, found } => {
                 let table = self.tables.entry(TableName::new(schema, table)).or_default();
                 table.open.remove(&number);
                 table.rows += rows;
                 table.differences += found.len() as u64;
                 self.differences.extend(found);
             }
-            Entry::TableDone { schema, table, too_many } => {
+            StateEntry::TableDone { schema, table, too_many } => {
                 let table = self.tables.entry(TableName::new(schema, table)).or_default();
                 table.done = true;
                 table.too_many = too_many;
             }
-            Entry::Finished { findings } => self.finished = Some(findings),
+            StateEntry::Finished { findings } => self.finished = Some(findings),
         }
     }
 }
 
-fn read(file: &mut File, path: &Path) -> Result<(Vec<Entry>, usize), BulkError> {
+fn read(file: &mut File, path: &Path) -> Result<(Vec<StateEntry>, usize), BulkError> {
     let damaged = |reason: String| BulkError::Damaged { path: path.to_owned(), reason };
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed("read", path))?;
@@ -317,17 +321,23 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");
         let table = TableName::new("s", "t");
-        let mut state = State::open(Some(&path), false, "a", "b").unwrap();
+        let mut state = CheckState::open(Some(&path), false, "a", "b").unwrap();
         state.planned(&table, 0, &range(0)).unwrap();
         state.planned(&table, 1, &range(10)).unwrap();
         state.compared(&table, 1, 5, vec![difference("12")]).unwrap();
         drop(state);
         let whole = std::fs::read(&path).unwrap();
         std::fs::write(&path, [&whole[..], b"{\"compared\":{\"sch"].concat()).unwrap();
-        assert!(matches!(State::open(Some(&path), false, "a", "b"), Err(BulkError::StateFileExists { .. })));
-        assert!(matches!(State::open(Some(&path), true, "a", "c"), Err(BulkError::StateMismatch { .. })));
-        let mut state = State::open(Some(&path), true, "a", "b").unwrap();
-        assert!(matches!(State::open(Some(&path), true, "a", "b"), Err(BulkError::Busy { .. })));
+        assert!(matches!(
+            CheckState::open(Some(&path), false, "a", "b"),
+            Err(BulkError::StateFileExists { .. })
+        ));
+        assert!(matches!(
+            CheckState::open(Some(&path), true, "a", "c"),
+            Err(BulkError::StateMismatch { .. })
+        ));
+        let mut state = CheckState::open(Some(&path), true, "a", "b").unwrap();
+        assert!(matches!(CheckState::open(Some(&path), true, "a", "b"), Err(BulkError::Busy { .. })));
         let found = &state.tables[&table];
         assert_eq!(found.last, Some((1, range(10))));
         assert_eq!(found.open.keys().collect::<Vec<_>>(), [&0]);
@@ -335,7 +345,7 @@ mod tests {
         assert_eq!(state.differences, [difference("12")]);
         state.compared(&table, 0, 7, vec![difference("3")]).unwrap();
         state.table_done(&table, false).unwrap();
-        let read = || State::read(&path, "a", "b").unwrap();
+        let read = || CheckState::read(&path, "a", "b").unwrap();
         assert_eq!(read().differences, [difference("12"), difference("3")]);
         assert_eq!((read().finished, read().given_up()), (None, Vec::new()));
         let findings = [TableFinding::OnlySource(TableName::new("s", "u"))];
@@ -352,38 +362,38 @@ mod tests {
     fn keys_that_are_not_literals_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");
-        let mut state = State::open(Some(&path), false, "a", "b").unwrap();
+        let mut state = CheckState::open(Some(&path), false, "a", "b").unwrap();
         let table = TableName::new("s", "t");
         state.planned(&table, 0, &range(0)).unwrap();
         state.compared(&table, 0, 5, vec![difference("1 OR 1")]).unwrap();
         drop(state);
-        assert!(matches!(State::open(Some(&path), true, "a", "b"), Err(BulkError::Damaged { .. })));
+        assert!(matches!(CheckState::open(Some(&path), true, "a", "b"), Err(BulkError::Damaged { .. })));
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.replacen("\"s\"", "\"x\"", 1)).unwrap();
-        let damaged = State::read(&path, "a", "b").unwrap_err();
+        let damaged = CheckState::read(&path, "a", "b").unwrap_err();
         assert!(damaged.to_string().contains("line 2"), "{damaged}");
         for other in ["something else\n", "something else"] {
             std::fs::write(&path, other).unwrap();
             for resume in [false, true] {
-                let refused = State::open(Some(&path), resume, "a", "b");
+                let refused = CheckState::open(Some(&path), resume, "a", "b");
                 assert!(matches!(refused, Err(BulkError::Damaged { .. })), "{other}");
             }
             assert_eq!(std::fs::read_to_string(&path).unwrap(), other);
         }
         // A process that was killed during its first line leaves no entry.
         std::fs::write(&path, "{\"begun\":{\"for").unwrap();
-        State::open(Some(&path), false, "a", "b").unwrap();
-        assert!(State::read(&path, "a", "b").unwrap().tables.is_empty());
+        CheckState::open(Some(&path), false, "a", "b").unwrap();
+        assert!(CheckState::read(&path, "a", "b").unwrap().tables.is_empty());
     }
 
     #[test]
     fn a_check_with_an_unreadable_table_is_not_finished() {
         let folder = tempfile::tempdir().unwrap();
         let (path, link) = (folder.path().join("state"), folder.path().join("link"));
-        drop(State::open(Some(&path), false, "a", "b").unwrap());
+        drop(CheckState::open(Some(&path), false, "a", "b").unwrap());
         // The user may have moved the file elsewhere.
         std::os::unix::fs::symlink(&path, &link).unwrap();
-        let mut state = State::open(Some(&link), true, "a", "b").unwrap();
+        let mut state = CheckState::open(Some(&link), true, "a", "b").unwrap();
         let [read, unread] = ["t", "u"].map(|name| TableName::new("s", name));
         for table in [&read, &unread] {
             state.planned(table, 0, &range(0)).unwrap();
@@ -392,12 +402,12 @@ mod tests {
         state.table_done(&read, false).unwrap();
         state.finished(&[TableFinding::Unreadable(unread.clone(), "on the target: error".into())]).unwrap();
         drop(state);
-        let state = State::read(&path, "a", "b").unwrap();
+        let state = CheckState::read(&path, "a", "b").unwrap();
         assert!(!state.is_finished(|_| true) && state.is_finished(|table| *table == read));
         assert_eq!(state.finished.as_ref().map(Vec::len), Some(1));
         // The table is tried again.
         assert!(!state.tables[&unread].done && state.tables[&unread].open.contains_key(&0));
-        let mut state = State::open(Some(&path), true, "a", "b").unwrap();
+        let mut state = CheckState::open(Some(&path), true, "a", "b").unwrap();
         state.compared(&unread, 0, 5, Vec::new()).unwrap();
         state.table_done(&unread, false).unwrap();
         state.finished(&[]).unwrap();

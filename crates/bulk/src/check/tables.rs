@@ -13,7 +13,7 @@ use crate::schema::{self, Selection, TableName, VisibilityScope};
 use crate::sql::{literals, qualified};
 
 /// The tables of both sides.
-pub(super) struct Found {
+pub(super) struct ComparableTables {
     /// Tables that can be compared.
     pub(super) pairs: Vec<TablePair>,
     /// Tables of one side only, and what prevents a complete comparison of others.
@@ -26,7 +26,10 @@ pub(super) struct Found {
 /// # Errors
 /// [`BulkError::NotFound`] if a selected object is not on the source; [`BulkError::TargetBehind`];
 /// [`BulkError::Session`].
-pub(super) async fn find(comparing: &mut Comparer, selection: &Selection) -> Result<Found, BulkError> {
+pub(super) async fn find(
+    comparing: &mut Comparer,
+    selection: &Selection,
+) -> Result<ComparableTables, BulkError> {
     let on_source = schema::inventory(&mut comparing.source, selection).await?;
     let is_empty = on_source.is_empty(selection);
     for side in [&mut comparing.source, &mut comparing.target] {
@@ -75,7 +78,7 @@ pub(super) async fn find(comparing: &mut Comparer, selection: &Selection) -> Res
         let server = comparing.source.endpoint().to_owned();
         return Err(BulkError::NothingSelected { server });
     }
-    Ok(Found { pairs, findings })
+    Ok(ComparableTables { pairs, findings })
 }
 
 /// A table on both sides; `None` if one side lacks it.

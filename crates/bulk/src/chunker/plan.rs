@@ -141,18 +141,18 @@ impl Chunker {
     /// # Errors
     /// Why it cannot continue: the chunk does not fit this key and these partitions.
     pub fn resume(plan: ChunkPlan, last: Option<&ChunkRange>) -> Result<Self, String> {
-        let mut walk = Self::new(plan);
-        let Some(last) = last else { return Ok(walk) };
-        walk.partition = match &last.partition {
-            None if walk.plan.partitions.is_empty() => 0,
-            Some(name) if walk.plan.partitions.contains(name) => {
-                walk.plan.partitions.iter().position(|partition| partition == name).unwrap_or(0)
+        let mut chunker = Self::new(plan);
+        let Some(last) = last else { return Ok(chunker) };
+        chunker.partition = match &last.partition {
+            None if chunker.plan.partitions.is_empty() => 0,
+            Some(name) if chunker.plan.partitions.contains(name) => {
+                chunker.plan.partitions.iter().position(|partition| partition == name).unwrap_or(0)
             }
             _ => return Err("its partitions have changed".to_owned()),
         };
-        let key = walk.plan.key.as_ref();
+        let key = chunker.plan.key.as_ref();
         let integer = key.is_some_and(ChunkKey::is_integer);
-        walk.place = match &last.keys {
+        chunker.place = match &last.keys {
             KeyRange::All if key.is_none() => PartitionPosition::End,
             KeyRange::Nulls if key.is_some_and(ChunkKey::is_nullable) => {
                 PartitionPosition::behind_nulls(integer)
@@ -169,7 +169,7 @@ impl Chunker {
             }
             _ => return Err("its key has changed".to_owned()),
         };
-        Ok(walk)
+        Ok(chunker)
     }
 
     /// Describes the first gap or overlap among the chunks that were cut; `None` if they cover the whole

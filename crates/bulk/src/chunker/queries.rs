@@ -21,17 +21,17 @@ pub const SESSION_SETTINGS: &str = "SET SESSION sql_mode = 'ALLOW_INVALID_DATES'
 /// # Errors
 /// [`BulkError::Session`]; [`BulkError::UnexpectedAnswer`] if the server's answer cannot be parsed.
 pub async fn next_chunk(
-    walk: &mut Chunker,
+    chunker: &mut Chunker,
     connection: &mut Connection,
     schema: &str,
     table: &str,
 ) -> Result<Option<ChunkRange>, BulkError> {
     loop {
-        match walk.step() {
+        match chunker.step() {
             ChunkStep::Done => return Ok(None),
             ChunkStep::Chunk(range) => return Ok(Some(range)),
             ChunkStep::Ask(partition, question) => {
-                let Some(key) = walk.plan().key.clone() else { return Ok(None) };
+                let Some(key) = chunker.plan().key.clone() else { return Ok(None) };
                 let from = from_clause(schema, table, partition.as_deref(), None);
                 let sql = statement(&from, &key, &question, connection.server().flavour);
                 let answer = connection.query(&sql).await?;
@@ -40,7 +40,7 @@ pub async fn next_chunk(
                     table: format!("{schema}.{table}"),
                     reason: format!("{question:?} along key {}", key.name),
                 };
-                walk.answer(answer.ok_or_else(strange)?);
+                chunker.answer(answer.ok_or_else(strange)?);
             }
         }
     }

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::dump::omissions::Omission;
-use crate::dump::preparation::{self, Prepared};
+use crate::dump::preparation::{self, PreparedDump};
 use crate::dump::{self, DumpOptions, DumpPlan};
 use crate::error::BulkError;
 use crate::folder::{DumpCompression, MemoryFiles, SnapshotPoint};
@@ -26,7 +26,7 @@ use crate::load::contents::DumpContents;
 use crate::load::{LoadOptions, LoadReport, run, tailwater_folder};
 use crate::progress::BulkProgress;
 use crate::schema::{Selection, TableName};
-use table_copier::CopyRows;
+use table_copier::CopySource;
 
 /// What to copy, from where and how.
 #[derive(Debug, Clone)]
@@ -139,7 +139,7 @@ async fn copy_now(
         () = stop.cancelled() => return Err(BulkError::Interrupted),
         prepared = preparation::prepare(&source, progress) => prepared?,
     };
-    let Prepared { shared, snapshot, not_in_snapshot, left_out } = prepared;
+    let PreparedDump { shared, snapshot, not_in_snapshot, left_out } = prepared;
     let (mut contents, point) = {
         let folder = shared.folder.lock().await;
         let point = folder.manifest().snapshots.last().cloned().unwrap_or_default();
@@ -148,7 +148,7 @@ async fn copy_now(
         (contents, point)
     };
     contents.id = id(&contents, &source.selection, &shared.folder.lock().await.manifest().server);
-    let rows = CopyRows::new(shared, snapshot.readers, options.restart);
+    let rows = CopySource::new(shared, snapshot.readers, options.restart);
     let load = run::load_rows_of(&contents, &options.load, progress, stop, &rows).await?;
     let tables_before = rows.tables_before();
     if tables_before > 0 {

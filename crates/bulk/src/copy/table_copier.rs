@@ -12,17 +12,17 @@ use tokio::task::JoinSet;
 use tracing::warn;
 
 use crate::chunker::queries::{ChunkStatement, check_row_count};
-use crate::dump::chunk_queue::{TableWork, Task};
+use crate::dump::chunk_queue::{DumpChunk, DumpTable};
 use crate::dump::tsv::put_row;
-use crate::dump::worker::Shared;
+use crate::dump::worker::DumpContext;
 use crate::error::BulkError;
 use crate::folder::{ObjectEntry, ObjectKind, WrittenChunk};
 use crate::load::contents::{DumpContents, FileCompression, LoadChunk};
 use crate::load::indexes;
-use crate::load::load_record::Record;
+use crate::load::load_record::LoadRecord;
 use crate::load::run::{LoadOptions, TRIES_MAX, backoff, may_pass};
-use crate::load::table_loader::Target;
-use crate::load::table_order::{Order, Size, TableToLoad};
+use crate::load::table_loader::TargetTable;
+use crate::load::table_order::{LoadSize, TableOrder, TableToLoad};
 use crate::load::target_session;
 use crate::progress::BulkProgress;
 use crate::schema::TableName;
@@ -37,34 +37,34 @@ const WHOLE: u32 = u32::MAX;
 
 /// The source of the rows, and the connections that read them.
 #[derive(Debug)]
-pub(crate) struct CopyRows {
-    shared: Arc<Shared>,
+pub(crate) struct CopySource {
+    shared: Arc<DumpContext>,
     readers: Mutex<Vec<SnapshotReader>>,
     tables_before: AtomicU64,
     restart: bool,
 }
 
 /// State shared by all workers.
-struct Copying {
-    shared: Arc<Shared>,
+struct CopyContext {
+    shared: Arc<DumpContext>,
     options: LoadOptions,
-    record: Record,
+    record: LoadRecord,
     progress: Arc<BulkProgress>,
     /// The target of each table, by its index in [`DumpContext::tables`]; `None` if the rows are copied
     /// already.
-    targets: Vec<Option<Target>>,
-    order: Mutex<Order>,
+    targets: Vec<Option<TargetTable>>,
+    order: Mutex<TableOrder>,
 }
 
-impl Copying {
-    fn order(&self) -> MutexGuard<'_, Order> {
+impl CopyContext {
+    fn order(&self) -> MutexGuard<'_, TableOrder> {
         self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl CopyRows {
+impl CopySource {
     /// From a prepared dump.
-    pub(crate) fn new(shared: Arc<Shared>, readers: Vec<SnapshotReader>, restart: bool) -> Self {
+    pub(crate) fn new(shared: Arc<DumpContext>, readers: Vec<SnapshotReader>, restart: bool) -> Self {
         Self { shared, readers: Mutex::new(readers), tables_before: AtomicU64::new(0), restart }
     }
 
@@ -89,7 +89,7 @@ impl CopyRows {
     /// The tables that an earlier copy has finished.
     pub(crate) async fn finished(
         target: &mut Connection,
-        record: &Record,
+        record: &LoadRecord,
     ) -> Result<HashSet<TableName>, BulkError> {
         let chunks = record.chunks(target).await?;
         Ok(chunks.into_iter().filter(|(_, chunk)| *chunk == WHOLE).map(|(table, _)| table).collect())
@@ -104,7 +104,7 @@ impl CopyRows {
     pub(crate) async fn begin(
         &self,
         target: &mut Connection,
-        record: &Record,
+        record: &LoadRecord,
         one_point: bool,
     ) -> Result<usize, BulkError> {
         let finished = match self.restart {
@@ -172,7 +172,7 @@ impl CopyRows {
         target: &mut Connection,
         contents: &DumpContents,
         options: &LoadOptions,
-        record: &Record,
+        record: &LoadRecord,
         progress: &Arc<BulkProgress>,
     ) -> Result<(), BulkError> {
         record.prepare_indexes(target).await?;
@@ -181,7 +181,7 @@ impl CopyRows {
         let mut targets = Vec::with_capacity(self.shared.tables.len());
         let mut unfinished = Vec::new();
         for (number, work) in self.shared.tables.iter().enumerate() {
-            let whole = Size::new(Some(work.rows_estimate().await), work.bytes_estimate);
+            let whole = LoadSize::new(Some(work.rows_estimate().await), work.bytes_estimate);
             let indexes = waiting.get(&work.name).copied().unwrap_or(0);
             let to_load = TableToLoad { number, missing: whole, whole, indexes, one_by_one: false };
             if chunks.contains(&(work.name.clone(), WHOLE)) {
@@ -190,7 +190,7 @@ impl CopyRows {
                 progress.table();
                 targets.push(None);
                 if indexes > 0 {
-                    unfinished.push(TableToLoad { missing: Size::default(), ..to_load });
+                    unfinished.push(TableToLoad { missing: LoadSize::default(), ..to_load });
                 }
                 continue;
             }
@@ -198,7 +198,7 @@ impl CopyRows {
                 targets.push(None);
                 continue;
             };
-            let target = Target::of(target, table, options.inserts).await?;
+            let target = TargetTable::of(target, table, options.inserts).await?;
             if target.is_left_alone() {
                 self.shared.finished.add(&work.name);
                 progress.table();
@@ -209,17 +209,17 @@ impl CopyRows {
             targets.push(Some(target));
         }
         let readers = std::mem::take(&mut *self.readers.lock().unwrap_or_else(PoisonError::into_inner));
-        let copying = Arc::new(Copying {
+        let copying = Arc::new(CopyContext {
             shared: Arc::clone(&self.shared),
             options: options.clone(),
             record: record.clone(),
             progress: Arc::clone(progress),
             targets,
-            order: Mutex::new(Order::new(readers.len(), unfinished)),
+            order: Mutex::new(TableOrder::new(readers.len(), unfinished)),
         });
         let mut workers = JoinSet::new();
         for (number, reader) in readers.into_iter().enumerate() {
-            let worker = Worker { copying: Arc::clone(&copying), reader, number };
+            let worker = CopyWorker { copying: Arc::clone(&copying), reader, number };
             workers.spawn(worker.run());
         }
         // The first error ends the copy: dropping the set aborts the other workers, whose transactions are
@@ -251,16 +251,16 @@ async fn drop_if_there(
 }
 
 /// One connection of the snapshot, and one of the target.
-struct Worker {
-    copying: Arc<Copying>,
+struct CopyWorker {
+    copying: Arc<CopyContext>,
     reader: SnapshotReader,
     number: usize,
 }
 
-impl Worker {
+impl CopyWorker {
     async fn run(mut self) -> Result<(), BulkError> {
         let copying = Arc::clone(&self.copying);
-        let Copying { shared, record, progress, options, .. } = &*copying;
+        let CopyContext { shared, record, progress, options, .. } = &*copying;
         let mut slot = None;
         loop {
             options.throttle.pass(progress).await;
@@ -279,7 +279,7 @@ impl Worker {
             };
             let chunk = self.chunk(&mut slot, work, target, &task).await?;
             progress.chunk(chunk.bytes);
-            copying.order().taken(at, guess, Size::new(Some(chunk.rows), chunk.bytes));
+            copying.order().taken(at, guess, LoadSize::new(Some(chunk.rows), chunk.bytes));
             if work.done(&task, chunk, Vec::new(), &shared.folder).await? {
                 shared.finished.add(&work.name);
                 if let Some(connection) = &mut slot {
@@ -301,7 +301,7 @@ impl Worker {
     }
 
     async fn make_indexes(&self, slot: &mut Option<Connection>, table: &TableName) -> Result<(), BulkError> {
-        let Copying { options, record, .. } = &*self.copying;
+        let CopyContext { options, record, .. } = &*self.copying;
         let mut connection = target_session::taken(slot, options).await?;
         indexes::make_waiting(&mut connection, record, table, options).await?;
         *slot = Some(connection);
@@ -312,9 +312,9 @@ impl Worker {
     async fn chunk(
         &mut self,
         slot: &mut Option<Connection>,
-        work: &TableWork,
-        target: &Target,
-        task: &Task,
+        work: &DumpTable,
+        target: &TargetTable,
+        task: &DumpChunk,
     ) -> Result<WrittenChunk, BulkError> {
         let statement = work.statement(task, self.reader.connection.server()).await;
         let mut backoff = backoff(self.number as u64);
@@ -338,11 +338,11 @@ impl Worker {
     async fn try_chunk(
         &mut self,
         slot: &mut Option<Connection>,
-        target: &Target,
+        target: &TargetTable,
         statement: &ChunkStatement,
         number: u32,
     ) -> Result<WrittenChunk, BulkError> {
-        let Copying { options, record, progress, .. } = &*self.copying;
+        let CopyContext { options, record, progress, .. } = &*self.copying;
         let mut connection = target_session::taken(slot, options).await?;
         let chunk = LoadChunk {
             number,
@@ -353,7 +353,7 @@ impl Worker {
             crc32: None,
             file_bytes: 0,
         };
-        let mut sent = Sent::default();
+        let mut sent = SentRows::default();
         let (reader, counted) = (&mut self.reader.connection, &mut sent);
         let loaded = target
             .load_from(&mut connection, record, &chunk, move |sender| {
@@ -366,14 +366,14 @@ impl Worker {
         }
         progress.rows(sent.rows, sent.bytes);
         *slot = Some(connection);
-        let Sent { rows, bytes } = sent;
+        let SentRows { rows, bytes } = sent;
         Ok(WrittenChunk { rows, bytes, crc32: 0, file_bytes: bytes, snapshot: 0 })
     }
 }
 
 /// The rows that were sent for a chunk.
 #[derive(Debug, Clone, Copy, Default)]
-struct Sent {
+struct SentRows {
     rows: u64,
     bytes: u64,
 }
@@ -385,7 +385,7 @@ async fn send(
     table: &TableName,
     statement: &ChunkStatement,
     to: mpsc::Sender<LoadPiece>,
-    sent: &mut Sent,
+    sent: &mut SentRows,
 ) -> Result<Option<u64>, BulkError> {
     let server = reader.endpoint().to_owned();
     let mut rows = statement.rows(reader).await?;
@@ -421,9 +421,9 @@ async fn count(
     reader: &mut Connection,
     table: &TableName,
     statement: &ChunkStatement,
-) -> Result<Sent, BulkError> {
+) -> Result<SentRows, BulkError> {
     let (sender, mut receiver) = mpsc::channel(1);
-    let mut sent = Sent::default();
+    let mut sent = SentRows::default();
     let drain = async { while receiver.recv().await.is_some() {} };
     let (counted, ()) = tokio::join!(send(reader, table, statement, sender, &mut sent), drain);
     counted?;

@@ -19,24 +19,24 @@ const GATHERED_BYTES: usize = 256 << 10;
 pub struct ChunkFile {
     /// For messages.
     path: PathBuf,
-    content: Content,
+    content: ChunkContent,
     rows: u64,
     bytes: u64,
 }
 
-enum Content {
+enum ChunkContent {
     Text(Box<TextFile>),
     Parquet(Box<ParquetFile>),
 }
 
 struct TextFile {
-    sink: Sink,
+    sink: ChunkSink,
     encoder: Encoder,
     gathered: Vec<u8>,
     checksum: crc32fast::Hasher,
 }
 
-enum Sink {
+enum ChunkSink {
     Plain(Box<dyn NewFile>),
     Zstd(zstd::Encoder<'static, Box<dyn NewFile>>),
     Gzip(GzEncoder<Box<dyn NewFile>>),
@@ -58,16 +58,16 @@ impl ChunkFile {
         let file = files.create(name).map_err(failed("create", &path))?;
         let (content, bytes) = match rows {
             TableRows::Text(text) => {
-                let sink = Sink::new(file, compression, level).map_err(failed("create", &path))?;
+                let sink = ChunkSink::new(file, compression, level).map_err(failed("create", &path))?;
                 let mut gathered = Vec::with_capacity(GATHERED_BYTES + GATHERED_BYTES / 4);
                 gathered.extend_from_slice(text.head());
                 let bytes = gathered.len() as u64;
                 let (encoder, checksum) = (Encoder::new(text.clone()), crc32fast::Hasher::new());
-                (Content::Text(Box::new(TextFile { sink, encoder, gathered, checksum })), bytes)
+                (ChunkContent::Text(Box::new(TextFile { sink, encoder, gathered, checksum })), bytes)
             }
             TableRows::Parquet(table) => {
                 let file = ParquetFile::new(file, &path, table, compression, level)?;
-                (Content::Parquet(Box::new(file)), 0)
+                (ChunkContent::Parquet(Box::new(file)), 0)
             }
         };
         Ok(Self { path, content, rows: 0, bytes })
@@ -80,8 +80,8 @@ impl ChunkFile {
     /// [`BulkError::UnexpectedAnswer`] if a value does not fit its type.
     pub fn put(&mut self, row: &RawRow<'_>) -> Result<u64, BulkError> {
         let bytes = match &mut self.content {
-            Content::Text(text) => text.put(row, &self.path)?,
-            Content::Parquet(file) => file.put(row)?,
+            ChunkContent::Text(text) => text.put(row, &self.path)?,
+            ChunkContent::Parquet(file) => file.put(row)?,
         } as u64;
         self.rows += 1;
         self.bytes += bytes;
@@ -90,7 +90,7 @@ impl ChunkFile {
 
     /// Whether rows wait for [`ChunkFile::write_group`], which takes as long as compressing them.
     pub fn is_group(&self) -> bool {
-        matches!(&self.content, Content::Parquet(file) if file.is_group())
+        matches!(&self.content, ChunkContent::Parquet(file) if file.is_group())
     }
 
     /// Writes the waiting rows.
@@ -99,8 +99,8 @@ impl ChunkFile {
     /// [`BulkError::File`]
     pub fn write_group(&mut self) -> Result<(), BulkError> {
         match &mut self.content {
-            Content::Text(_) => Ok(()),
-            Content::Parquet(file) => file.write_group(),
+            ChunkContent::Text(_) => Ok(()),
+            ChunkContent::Parquet(file) => file.write_group(),
         }
     }
 
@@ -112,12 +112,12 @@ impl ChunkFile {
     pub fn finish(self, snapshot: usize) -> Result<(WrittenChunk, Vec<NulledValues>), BulkError> {
         let Self { path, content, rows, mut bytes } = self;
         let (file, crc32, nulled) = match content {
-            Content::Text(text) => {
+            ChunkContent::Text(text) => {
                 let (file, crc32, end_bytes) = text.end(&path)?;
                 bytes += end_bytes;
                 (file, crc32, Vec::new())
             }
-            Content::Parquet(file) => {
+            ChunkContent::Parquet(file) => {
                 let WrittenParquet { file, crc32, nulled } = file.end()?;
                 (file, crc32, nulled)
             }
@@ -143,9 +143,9 @@ impl TextFile {
     fn flush(&mut self, path: &Path) -> Result<(), BulkError> {
         self.checksum.update(&self.gathered);
         let written = match &mut self.sink {
-            Sink::Plain(file) => file.write_all(&self.gathered),
-            Sink::Zstd(encoder) => encoder.write_all(&self.gathered),
-            Sink::Gzip(encoder) => encoder.write_all(&self.gathered),
+            ChunkSink::Plain(file) => file.write_all(&self.gathered),
+            ChunkSink::Zstd(encoder) => encoder.write_all(&self.gathered),
+            ChunkSink::Gzip(encoder) => encoder.write_all(&self.gathered),
         };
         self.gathered.clear();
         // The buffer of a huge row must not be kept until the chunk ends.
@@ -160,15 +160,15 @@ impl TextFile {
         let end_bytes = (self.gathered.len() - before) as u64;
         self.flush(path)?;
         let file = match self.sink {
-            Sink::Plain(file) => Ok(file),
-            Sink::Zstd(encoder) => encoder.finish(),
-            Sink::Gzip(encoder) => encoder.finish(),
+            ChunkSink::Plain(file) => Ok(file),
+            ChunkSink::Zstd(encoder) => encoder.finish(),
+            ChunkSink::Gzip(encoder) => encoder.finish(),
         };
         Ok((file.map_err(failed("finish", path))?, self.checksum.finalize(), end_bytes))
     }
 }
 
-impl Sink {
+impl ChunkSink {
     fn new(file: Box<dyn NewFile>, compression: DumpCompression, level: i32) -> std::io::Result<Self> {
         Ok(match compression {
             DumpCompression::None => Self::Plain(file),

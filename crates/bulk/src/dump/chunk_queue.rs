@@ -13,7 +13,7 @@ use crate::schema::TableName;
 
 /// A table that is not finished.
 #[derive(Debug)]
-pub(crate) struct TableWork {
+pub(crate) struct DumpTable {
     pub(crate) name: TableName,
     /// The SELECT list.
     expressions: String,
@@ -23,15 +23,15 @@ pub(crate) struct TableWork {
     pub(super) rows: TableRows,
     /// Estimated size on the server, in bytes.
     pub(crate) bytes_estimate: u64,
-    cutting: Mutex<Cutting>,
+    cutting: Mutex<DumpTableState>,
 }
 
 /// Which chunks of the table were cut and dumped.
 #[derive(Debug)]
-struct Cutting {
-    walk: Chunker,
+struct DumpTableState {
+    chunker: Chunker,
     /// Chunks that were planned before an interruption and not finished; the next one is last.
-    again: Vec<Task>,
+    again: Vec<DumpChunk>,
     next_number: u32,
     /// Chunks that workers are dumping.
     in_hand: usize,
@@ -40,12 +40,12 @@ struct Cutting {
 
 /// A chunk to dump.
 #[derive(Debug, Clone)]
-pub(crate) struct Task {
+pub(crate) struct DumpChunk {
     pub(crate) number: u32,
     pub(crate) range: ChunkRange,
 }
 
-impl TableWork {
+impl DumpTable {
     /// The rest of a table, from its manifest entry and its chunk plan.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl TableWork {
         as_values: bool,
         rows: TableRows,
         bytes_estimate: u64,
-        walk: Chunker,
+        chunker: Chunker,
         entry: &TableEntry,
     ) -> Result<Self, String> {
         if entry.chunks.iter().any(|chunk| !chunk.range.keys.is_sound()) {
@@ -65,11 +65,11 @@ impl TableWork {
         let planned = entry.chunks.iter().zip(0..);
         let unfinished = planned.filter(|(chunk, _)| chunk.written.is_none());
         let mut again: Vec<_> =
-            unfinished.map(|(chunk, number)| Task { number, range: chunk.range.clone() }).collect();
+            unfinished.map(|(chunk, number)| DumpChunk { number, range: chunk.range.clone() }).collect();
         again.reverse();
         let next_number =
             u32::try_from(entry.chunks.len()).map_err(|_| "it has too many chunks".to_owned())?;
-        let cutting = Mutex::new(Cutting { walk, again, next_number, in_hand: 0, finished: false });
+        let cutting = Mutex::new(DumpTableState { chunker, again, next_number, in_hand: 0, finished: false });
         Ok(Self { name, expressions, as_values, rows, bytes_estimate, cutting })
     }
 
@@ -82,17 +82,17 @@ impl TableWork {
         &self,
         connection: &mut Connection,
         folder: &Mutex<DumpFolder>,
-    ) -> Result<Option<Task>, BulkError> {
+    ) -> Result<Option<DumpChunk>, BulkError> {
         let mut cutting = self.cutting.lock().await;
         if let Some(task) = cutting.again.pop() {
             cutting.in_hand += 1;
             return Ok(Some(task));
         }
-        if cutting.walk.is_done() {
+        if cutting.chunker.is_done() {
             return Ok(None);
         }
         let TableName { schema, name: table } = &self.name;
-        let Some(range) = next_chunk(&mut cutting.walk, connection, schema, table).await? else {
+        let Some(range) = next_chunk(&mut cutting.chunker, connection, schema, table).await? else {
             return Ok(None);
         };
         let number = cutting.next_number;
@@ -100,7 +100,7 @@ impl TableWork {
         folder.lock().await.record(JournalEntry::Planned { schema, table, number, range: range.clone() })?;
         cutting.next_number += 1;
         cutting.in_hand += 1;
-        Ok(Some(Task { number, range }))
+        Ok(Some(DumpChunk { number, range }))
     }
 
     /// Records a finished chunk. Returns whether it completes the table.
@@ -109,13 +109,13 @@ impl TableWork {
     /// [`BulkError`] of writing the journal.
     pub(crate) async fn done(
         &self,
-        task: &Task,
+        task: &DumpChunk,
         chunk: WrittenChunk,
         nulled: Vec<NulledValues>,
         folder: &Mutex<DumpFolder>,
     ) -> Result<bool, BulkError> {
         let mut cutting = self.cutting.lock().await;
-        cutting.walk.record_chunk(chunk.rows, chunk.bytes);
+        cutting.chunker.record_chunk(chunk.rows, chunk.bytes);
         cutting.in_hand -= 1;
         let (schema, table) = (self.name.schema.clone(), self.name.name.clone());
         let mut folder = folder.lock().await;
@@ -140,15 +140,15 @@ impl TableWork {
 
     /// Estimated number of rows of the table.
     pub(crate) async fn rows_estimate(&self) -> u64 {
-        self.cutting.lock().await.walk.plan().rows_estimate
+        self.cutting.lock().await.chunker.plan().rows_estimate
     }
 
     /// The statement for a chunk's rows.
-    pub(crate) async fn statement(&self, task: &Task, server: &ServerInfo) -> ChunkStatement {
+    pub(crate) async fn statement(&self, task: &DumpChunk, server: &ServerInfo) -> ChunkStatement {
         let cutting = self.cutting.lock().await;
-        let key = cutting.walk.plan().key.as_ref();
+        let key = cutting.chunker.plan().key.as_ref();
         let TableName { schema, name } = &self.name;
-        let scan = RangeScan::new(server, &task.range.keys, cutting.walk.plan().rows_estimate);
+        let scan = RangeScan::new(server, &task.range.keys, cutting.chunker.plan().rows_estimate);
         let index = key.map(|key| (key, scan.hint));
         let from = from_clause(schema, name, task.range.partition.as_deref(), index);
         let holds = condition(key, &task.range.keys).map(|condition| format!(" WHERE {condition}"));
@@ -157,21 +157,21 @@ impl TableWork {
     }
 }
 
-impl Cutting {
+impl DumpTableState {
     fn finish_if_all(
         &mut self,
         folder: &mut DumpFolder,
         schema: String,
         table: String,
     ) -> Result<bool, BulkError> {
-        if self.finished || self.in_hand > 0 || !self.again.is_empty() || !self.walk.is_done() {
+        if self.finished || self.in_hand > 0 || !self.again.is_empty() || !self.chunker.is_done() {
             return Ok(false);
         }
         let entries = folder.manifest().tables.iter();
         let entry = entries.into_iter().find(|entry| entry.schema == schema && entry.table == table);
         let ranges: Vec<_> =
             entry.into_iter().flat_map(|entry| &entry.chunks).map(|chunk| &chunk.range).collect();
-        if let Some(reason) = self.walk.first_gap(&ranges) {
+        if let Some(reason) = self.chunker.first_gap(&ranges) {
             return Err(BulkError::RowCountMismatch { table: format!("{schema}.{table}"), reason });
         }
         self.finished = true;

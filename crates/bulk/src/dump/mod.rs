@@ -39,7 +39,7 @@ use crate::snapshot::{SnapshotPlan, capabilities, plan};
 use crate::throttle::Throttle;
 use omissions::Omission;
 use stream::DumpStream;
-use worker::Worker;
+use worker::DumpWorker;
 
 /// What to dump, from where, to where and how.
 #[derive(Debug, Clone)]
@@ -166,7 +166,7 @@ pub struct PlannedTable {
 pub async fn dry_run(options: &DumpOptions) -> Result<DumpPlan, BulkError> {
     let mut connection = Connection::connect(&options.connect).await?;
     schema::prepare(&mut connection).await?;
-    let preparation::Checked { inventory, .. } =
+    let preparation::VisibleSelection { inventory, .. } =
         preparation::check_selection(&mut connection, &options.selection, options.accounts).await?;
     let lengths = TableSizes::read(&mut connection, &inventory.schemas).await?;
     let order = lengths.largest_first(inventory.tables);
@@ -237,14 +237,14 @@ async fn run(
         prepared = preparation::prepare(&options, &progress) => prepared?,
         () = cancel.cancelled() => return Err(BulkError::Interrupted),
     };
-    let preparation::Prepared { shared, snapshot, not_in_snapshot, left_out } = prepared;
+    let preparation::PreparedDump { shared, snapshot, not_in_snapshot, left_out } = prepared;
     let preparation::SnapshotTaken { readers, method, stall } = snapshot;
     if let Some(stream) = stream {
         stream.begin(shared.folder.lock().await.manifest())?;
     }
     let mut workers = JoinSet::new();
     for reader in readers {
-        let worker = Worker::new(Arc::clone(&shared), reader);
+        let worker = DumpWorker::new(Arc::clone(&shared), reader);
         let cancel = cancel.clone();
         workers.spawn(async move {
             tokio::select! {

@@ -10,10 +10,10 @@ use tailwater_session::{Connection, Granted, SessionError};
 use tokio::sync::Mutex;
 use tracing::{info, warn};
 
-use super::chunk_queue::TableWork;
+use super::chunk_queue::DumpTable;
 use super::omissions::{self, Omission};
 use super::row_encoder::{self, TableRows};
-use super::worker::Shared;
+use super::worker::DumpContext;
 use super::{DumpOptions, now, origin};
 use crate::chunker::table_info::ColumnInfo;
 use crate::chunker::{ChunkKey, ChunkPlan, Chunker, TableInfo};
@@ -35,8 +35,8 @@ use crate::snapshot::{FinishedTables, Snapshot, SnapshotOptions, SnapshotReader}
 const LIST_TRIES_MAX: u32 = 20;
 
 /// Everything that workers need.
-pub(crate) struct Prepared {
-    pub(crate) shared: Arc<Shared>,
+pub(crate) struct PreparedDump {
+    pub(crate) shared: Arc<DumpContext>,
     pub(crate) snapshot: SnapshotTaken,
     pub(crate) not_in_snapshot: Vec<TableName>,
     pub(crate) left_out: Vec<Omission>,
@@ -56,7 +56,7 @@ pub(crate) struct SnapshotTaken {
 pub(crate) async fn prepare(
     options: &DumpOptions,
     progress: &Arc<BulkProgress>,
-) -> Result<Prepared, BulkError> {
+) -> Result<PreparedDump, BulkError> {
     let mut connection = Connection::connect(&options.connect).await?;
     schema::prepare(&mut connection).await?;
     // Before anything is written, so that after an error about a name or a missing privilege the user can run
@@ -70,7 +70,7 @@ pub(crate) async fn prepare(
     let by_older = folder.manifest().asked.is_none();
     let asked = asked(options, folder.manifest()).map_err(cannot_go_on)?;
     let DumpRequest { selection, accounts } = folder.manifest_mut().asked.insert(asked).clone();
-    let Checked { granted, .. } = match checked {
+    let VisibleSelection { granted, .. } = match checked {
         Some(checked) => checked,
         None => {
             // Even a complete dump: one of its files may be missing, or tables may have been added.
@@ -101,7 +101,7 @@ pub(crate) async fn prepare(
     if selection.tables.is_empty() {
         left_out.extend(omissions::libraries(&mut connection, &inventory.schemas).await?);
     }
-    let definitions = Definitions { connection: &mut connection, folder: &mut folder, definitions };
+    let definitions = DefinitionWriter { connection: &mut connection, folder: &mut folder, definitions };
     let shapes = definitions.write(&inventory, &left, accounts).await?;
     // Snapshots without finished chunks have no data.
     let used = folder.manifest().snapshots_used();
@@ -132,7 +132,7 @@ pub(crate) async fn prepare(
         progress.table();
         finished.add(&name);
     }
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(DumpContext {
         tables: tables.into_iter().map(|(table, _)| table).collect(),
         first: AtomicUsize::new(0),
         folder: Mutex::new(folder),
@@ -144,11 +144,11 @@ pub(crate) async fn prepare(
         compression_level: options.compression_level.unwrap_or(options.compression.level_usual()),
         ending: options.rows.ending(options.compression),
     });
-    Ok(Prepared { shared, snapshot: SnapshotTaken { readers, method, stall }, not_in_snapshot, left_out })
+    Ok(PreparedDump { shared, snapshot: SnapshotTaken { readers, method, stall }, not_in_snapshot, left_out })
 }
 
 /// The result of [`check_selection`].
-pub(super) struct Checked {
+pub(super) struct VisibleSelection {
     /// The selected objects.
     pub(super) inventory: SchemaInventory,
     /// The account's privileges.
@@ -163,7 +163,7 @@ pub(super) async fn check_selection(
     connection: &mut Connection,
     selection: &Selection,
     accounts: bool,
-) -> Result<Checked, BulkError> {
+) -> Result<VisibleSelection, BulkError> {
     let mut tries = 0;
     let inventory = loop {
         tries += 1;
@@ -177,7 +177,7 @@ pub(super) async fn check_selection(
             .await?;
     match inventory.is_empty(selection) && !accounts {
         true => Err(BulkError::NothingSelected { server: connection.endpoint().to_owned() }),
-        false => Ok(Checked { inventory, granted }),
+        false => Ok(VisibleSelection { inventory, granted }),
     }
 }
 
@@ -315,14 +315,14 @@ fn crc32(files: &dyn DumpFiles, name: &str, packing: DumpCompression, written: &
 }
 
 /// Writes definitions while tables are locked.
-struct Definitions<'a> {
+struct DefinitionWriter<'a> {
     connection: &'a mut Connection,
     folder: &'a mut DumpFolder,
     /// Definitions that were read at the snapshot's point in time.
     definitions: HashMap<SchemaObject, Vec<u8>>,
 }
 
-impl Definitions<'_> {
+impl DefinitionWriter<'_> {
     /// Writes the files of all definitions and records them in the manifest. Returns the descriptions of the
     /// tables that are `left`.
     async fn write(
@@ -449,7 +449,7 @@ fn work(
     folder: &DumpFolder,
     shapes: Vec<(TableName, TableInfo)>,
     by_older: bool,
-) -> Result<Vec<(TableWork, u64)>, BulkError> {
+) -> Result<Vec<(DumpTable, u64)>, BulkError> {
     let entries = &folder.manifest().tables;
     let mut tables = Vec::with_capacity(shapes.len());
     for (name, shape) in shapes {
@@ -477,13 +477,13 @@ fn work(
         let what = format!("table {name}");
         let rows = TableRows::new(options.rows, &name, &shape.columns)?;
         let as_values = shape.columns.iter().any(|column| is_slow_to_print(&column.data_type));
-        let walk = match keeps_rows {
+        let chunker = match keeps_rows {
             true => Chunker::resume(plan, entry.chunks.last().map(|chunk| &chunk.range)),
             false => Ok(Chunker::empty(plan)),
         };
         let bytes = shape.bytes_estimate;
-        let table =
-            walk.and_then(|walk| TableWork::new(name, expressions, as_values, rows, bytes, walk, entry));
+        let table = chunker
+            .and_then(|chunker| DumpTable::new(name, expressions, as_values, rows, bytes, chunker, entry));
         let table = table.map_err(|reason| BulkError::ResumeImpossible { what, reason })?;
         tables.push((table, shape.rows_estimate));
     }
@@ -493,7 +493,7 @@ fn work(
 /// If a process was killed between a table's last chunk and the record that the table is finished, only the
 /// record is missing.
 async fn finish_what_is(
-    tables: &mut Vec<(TableWork, u64)>,
+    tables: &mut Vec<(DumpTable, u64)>,
     folder: &mut DumpFolder,
 ) -> Result<Vec<TableName>, BulkError> {
     let (mut left, mut finished) = (Vec::with_capacity(tables.len()), Vec::new());

@@ -57,7 +57,7 @@ enum TextFormat {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextRows {
     format: TextFormat,
-    forms: Vec<Form>,
+    forms: Vec<TextForm>,
     /// The start of each file.
     head: Vec<u8>,
     /// The start of each statement.
@@ -66,7 +66,7 @@ pub struct TextRows {
 
 /// How the values of a column are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum TextForm {
     /// Digits, as the server prints them, possibly with more of them.
     Number,
     /// Text in utf8mb4, which can always be written in quotes.
@@ -77,7 +77,7 @@ enum Form {
     Bytes,
 }
 
-impl Form {
+impl TextForm {
     fn of(data_type: &str) -> Self {
         match data_type {
             "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "decimal" | "float" | "double"
@@ -93,11 +93,11 @@ impl Form {
 /// The expression to select for a column. Formats for other programs have all text in UTF-8; comma-separated
 /// text has binary values as hexadecimal digits.
 pub fn expression(format: RowFormat, column: &ColumnInfo) -> String {
-    match (format, Form::of(&column.data_type)) {
-        (RowFormat::Csv | RowFormat::Parquet, Form::Text) => {
+    match (format, TextForm::of(&column.data_type)) {
+        (RowFormat::Csv | RowFormat::Parquet, TextForm::Text) => {
             format!("CONVERT({} USING utf8mb4)", quoted(&column.name))
         }
-        (RowFormat::Csv, Form::Bytes) => format!("HEX({})", quoted(&column.name)),
+        (RowFormat::Csv, TextForm::Bytes) => format!("HEX({})", quoted(&column.name)),
         _ => selected(column),
     }
 }
@@ -123,7 +123,7 @@ impl TextRows {
                 line
             }
         };
-        let forms = columns.iter().map(|column| Form::of(&column.data_type)).collect();
+        let forms = columns.iter().map(|column| TextForm::of(&column.data_type)).collect();
         Self { format, forms, head, insert }
     }
 
@@ -155,7 +155,7 @@ impl Encoder {
         match self.table.format {
             TextFormat::Tsv => tsv::put_row(out, row)?,
             TextFormat::Csv => {
-                let numbers = self.table.forms.iter().map(|form| *form == Form::Number);
+                let numbers = self.table.forms.iter().map(|form| *form == TextForm::Number);
                 for (index, (value, is_number)) in row.values().zip(numbers).enumerate() {
                     if index > 0 {
                         out.push(b',');
@@ -223,7 +223,7 @@ fn put_csv(out: &mut Vec<u8>, value: &[u8]) {
 }
 
 /// A literal. It contains nothing that the stock clients change or stop at, whatever their options are.
-fn put_literal(out: &mut Vec<u8>, value: Option<&[u8]>, form: Form) {
+fn put_literal(out: &mut Vec<u8>, value: Option<&[u8]>, form: TextForm) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     let Some(value) = value else {
         out.extend_from_slice(b"NULL");
@@ -231,17 +231,17 @@ fn put_literal(out: &mut Vec<u8>, value: Option<&[u8]>, form: Form) {
     };
     match form {
         // As an integer it would lose the sign, which floating-point zeros have.
-        Form::Number if value == b"-0" => out.extend_from_slice(b"-0e0"),
-        Form::Number => out.extend_from_slice(value),
-        Form::Bytes if value.is_empty() => out.extend_from_slice(b"''"),
-        Form::Bytes => {
+        TextForm::Number if value == b"-0" => out.extend_from_slice(b"-0e0"),
+        TextForm::Number => out.extend_from_slice(value),
+        TextForm::Bytes if value.is_empty() => out.extend_from_slice(b"''"),
+        TextForm::Bytes => {
             out.extend_from_slice(b"0x");
             for byte in value {
                 out.extend([DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
             }
         }
-        Form::Plain | Form::Text => {
-            if form == Form::Text {
+        TextForm::Plain | TextForm::Text => {
+            if form == TextForm::Text {
                 out.extend_from_slice(b"_binary");
             }
             out.push(b'\'');
@@ -264,7 +264,7 @@ fn put_literal(out: &mut Vec<u8>, value: Option<&[u8]>, form: Form) {
 mod tests {
     use super::*;
 
-    fn literal(value: &[u8], form: Form) -> String {
+    fn literal(value: &[u8], form: TextForm) -> String {
         let mut out = Vec::new();
         put_literal(&mut out, Some(value), form);
         String::from_utf8_lossy(&out).into_owned()
@@ -272,14 +272,14 @@ mod tests {
 
     #[test]
     fn literals_are_exact() {
-        assert_eq!(literal(b"-1.5", Form::of("decimal")), "-1.5");
-        assert_eq!(literal(b"-0", Form::of("double")), "-0e0");
-        assert_eq!(literal(b"a'b\\\0\r\n\x1a", Form::of("text")), "_binary'a\\'b\\\\\\0\\r\\n\\Z'");
-        assert_eq!(literal(b"{}", Form::of("json")), "'{}'");
-        assert_eq!(literal(b"\x00\xff", Form::of("bit")), "0x00FF");
-        assert_eq!(literal(b"", Form::of("blob")), "''");
+        assert_eq!(literal(b"-1.5", TextForm::of("decimal")), "-1.5");
+        assert_eq!(literal(b"-0", TextForm::of("double")), "-0e0");
+        assert_eq!(literal(b"a'b\\\0\r\n\x1a", TextForm::of("text")), "_binary'a\\'b\\\\\\0\\r\\n\\Z'");
+        assert_eq!(literal(b"{}", TextForm::of("json")), "'{}'");
+        assert_eq!(literal(b"\x00\xff", TextForm::of("bit")), "0x00FF");
+        assert_eq!(literal(b"", TextForm::of("blob")), "''");
         let mut out = Vec::new();
-        put_literal(&mut out, None, Form::Bytes);
+        put_literal(&mut out, None, TextForm::Bytes);
         assert_eq!(out, b"NULL");
     }
 

@@ -21,7 +21,7 @@ pub const END: &str = "-- End of the dump: ";
 /// Receives the statements.
 pub(super) struct DumpStream {
     out: Arc<Mutex<Box<dyn Write + Send>>>,
-    /// Small files that were put.
+    /// Small files that were written.
     kept: Mutex<HashMap<String, Vec<u8>>>,
 }
 

@@ -7,7 +7,7 @@ use tailwater_wire::protocol::ServerStatus;
 use tokio::sync::Mutex;
 
 use super::chunk_file::ChunkFile;
-use super::chunk_queue::{TableWork, Task};
+use super::chunk_queue::{DumpChunk, DumpTable};
 use crate::chunker::queries::check_row_count;
 use crate::error::BulkError;
 use crate::folder::names::chunk_file;
@@ -18,9 +18,9 @@ use crate::throttle::Throttle;
 
 /// State shared by all workers of a dump.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct DumpContext {
     /// Tables in the order in which they are started.
-    pub(crate) tables: Vec<TableWork>,
+    pub(crate) tables: Vec<DumpTable>,
     /// Tables before this index are dumped or assigned to workers.
     pub(crate) first: AtomicUsize,
     pub(crate) folder: Mutex<DumpFolder>,
@@ -36,13 +36,13 @@ pub(crate) struct Shared {
     pub(crate) ending: &'static str,
 }
 
-pub(crate) struct Worker {
-    shared: Arc<Shared>,
+pub(crate) struct DumpWorker {
+    shared: Arc<DumpContext>,
     reader: SnapshotReader,
 }
 
-impl Worker {
-    pub(crate) fn new(shared: Arc<Shared>, reader: SnapshotReader) -> Self {
+impl DumpWorker {
+    pub(crate) fn new(shared: Arc<DumpContext>, reader: SnapshotReader) -> Self {
         Self { shared, reader }
     }
 
@@ -67,7 +67,10 @@ impl Worker {
         Ok(())
     }
 
-    async fn next<'a>(&mut self, shared: &'a Shared) -> Result<Option<(&'a TableWork, Task)>, BulkError> {
+    async fn next<'a>(
+        &mut self,
+        shared: &'a DumpContext,
+    ) -> Result<Option<(&'a DumpTable, DumpChunk)>, BulkError> {
         loop {
             shared.throttle.pass(&shared.progress).await;
             let first = shared.first.load(Relaxed);
@@ -82,10 +85,10 @@ impl Worker {
 
     async fn dump(
         &mut self,
-        table: &TableWork,
-        task: &Task,
+        table: &DumpTable,
+        task: &DumpChunk,
     ) -> Result<(WrittenChunk, Vec<NulledValues>), BulkError> {
-        let Shared { progress, compression, compression_level, ending, snapshot, .. } = &*self.shared;
+        let DumpContext { progress, compression, compression_level, ending, snapshot, .. } = &*self.shared;
         let name = chunk_file(&table.name.schema, &table.name.name, task.number, ending);
         let files = Arc::clone(self.shared.folder.lock().await.files());
         let statement = table.statement(task, self.reader.connection.server()).await;

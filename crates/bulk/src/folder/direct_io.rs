@@ -32,16 +32,16 @@ const FAR: [u32; 7] = [0x6969, 0x517B, 0xFE53_4D42, 0xFF53_4D42, 0x00C3_6400, 0x
 #[derive(Debug)]
 pub(super) struct DirectIoFile {
     /// The block that is being filled.
-    block: Block,
-    stage: Stage,
+    block: AlignedBlock,
+    stage: WriteStage,
     written_bytes: u64,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum WriteStage {
     /// No block was full yet.
     Small(File),
-    Large(Writer),
+    Large(DirectWriter),
     /// A write failed.
     Gone,
 }
@@ -49,7 +49,7 @@ enum Stage {
 impl DirectIoFile {
     /// For an empty file.
     pub(super) fn new(file: File) -> Self {
-        Self { block: Block::new(), stage: Stage::Small(file), written_bytes: 0 }
+        Self { block: AlignedBlock::new(), stage: WriteStage::Small(file), written_bytes: 0 }
     }
 
     /// Takes at least one of the bytes.
@@ -57,7 +57,7 @@ impl DirectIoFile {
     /// # Errors
     /// The system's error for this write or an earlier one.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if matches!(self.stage, Stage::Gone) {
+        if matches!(self.stage, WriteStage::Gone) {
             return Err(failed_before());
         }
         if self.block.is_full() {
@@ -69,17 +69,17 @@ impl DirectIoFile {
     }
 
     fn hand_over(&mut self) -> io::Result<()> {
-        let mut writer = match std::mem::replace(&mut self.stage, Stage::Gone) {
-            Stage::Small(file) => Writer::start(file)?,
-            Stage::Large(writer) => writer,
-            Stage::Gone => return Err(failed_before()),
+        let mut writer = match std::mem::replace(&mut self.stage, WriteStage::Gone) {
+            WriteStage::Small(file) => DirectWriter::start(file)?,
+            WriteStage::Large(writer) => writer,
+            WriteStage::Gone => return Err(failed_before()),
         };
         match writer.exchange(&mut self.block) {
             Ok(()) => {
-                self.stage = Stage::Large(writer);
+                self.stage = WriteStage::Large(writer);
                 Ok(())
             }
-            Err(Closed) => Err(writer.end().err().unwrap_or_else(|| io::ErrorKind::BrokenPipe.into())),
+            Err(WriterClosed) => Err(writer.end().err().unwrap_or_else(|| io::ErrorKind::BrokenPipe.into())),
         }
     }
 
@@ -88,10 +88,10 @@ impl DirectIoFile {
     /// # Errors
     /// The system's error.
     pub(super) fn end(&mut self, durable: bool) -> io::Result<u64> {
-        let mut file = match std::mem::replace(&mut self.stage, Stage::Gone) {
-            Stage::Small(file) => file,
-            Stage::Large(writer) => writer.end()?,
-            Stage::Gone => return Err(failed_before()),
+        let mut file = match std::mem::replace(&mut self.stage, WriteStage::Gone) {
+            WriteStage::Small(file) => file,
+            WriteStage::Large(writer) => writer.end()?,
+            WriteStage::Gone => return Err(failed_before()),
         };
         // The rest is not a multiple of the sector size.
         set_direct(&file, false)?;
@@ -104,19 +104,19 @@ impl DirectIoFile {
 }
 
 /// A buffer whose contents are aligned to [`ALIGNMENT`] once they are more than a few.
-struct Block {
+struct AlignedBlock {
     memory: Vec<u8>,
     begin: usize,
     length: usize,
 }
 
-impl std::fmt::Debug for Block {
+impl std::fmt::Debug for AlignedBlock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Block({} of {BLOCK_BYTES} bytes)", self.length)
     }
 }
 
-impl Block {
+impl AlignedBlock {
     fn new() -> Self {
         Self { memory: Vec::new(), begin: 0, length: 0 }
     }
@@ -156,9 +156,9 @@ impl Block {
 
 /// A thread that writes whole blocks.
 #[derive(Debug)]
-struct Writer {
-    full: SyncSender<Block>,
-    empty: Receiver<Block>,
+struct DirectWriter {
+    full: SyncSender<AlignedBlock>,
+    empty: Receiver<AlignedBlock>,
     thread: JoinHandle<io::Result<File>>,
     /// Number of allocated blocks.
     blocks: usize,
@@ -166,9 +166,9 @@ struct Writer {
 
 /// The thread has stopped after an error.
 #[derive(Debug)]
-struct Closed;
+struct WriterClosed;
 
-impl Writer {
+impl DirectWriter {
     fn start(file: File) -> io::Result<Self> {
         let (full, to_write) = sync_channel(BLOCKS);
         let (give_back, empty) = sync_channel(BLOCKS);
@@ -179,14 +179,14 @@ impl Writer {
     }
 
     /// Passes on a full block and takes an empty one; waits while all are full.
-    fn exchange(&mut self, block: &mut Block) -> Result<(), Closed> {
+    fn exchange(&mut self, block: &mut AlignedBlock) -> Result<(), WriterClosed> {
         let next = if self.blocks < BLOCKS {
             self.blocks += 1;
-            Block::new()
+            AlignedBlock::new()
         } else {
-            self.empty.recv().map_err(|_| Closed)?
+            self.empty.recv().map_err(|_| WriterClosed)?
         };
-        self.full.send(std::mem::replace(block, next)).map_err(|_| Closed)
+        self.full.send(std::mem::replace(block, next)).map_err(|_| WriterClosed)
     }
 
     /// Waits until everything is written.
@@ -205,8 +205,8 @@ fn failed_before() -> io::Error {
 
 fn write_blocks(
     mut file: File,
-    to_write: &Receiver<Block>,
-    give_back: &SyncSender<Block>,
+    to_write: &Receiver<AlignedBlock>,
+    give_back: &SyncSender<AlignedBlock>,
 ) -> io::Result<File> {
     let mut direct = !is_far(&file) && set_direct(&file, true).is_ok();
     let (mut written_to, mut writeback_to) = (0, 0);

@@ -22,7 +22,7 @@ pub(super) enum DocumentError {
 
 /// The fields of every format.
 #[derive(Deserialize)]
-struct Front {
+struct FormatHeader {
     format: u32,
     crc32: Option<IgnoredAny>,
 }
@@ -44,7 +44,7 @@ pub(super) fn encode(manifest: &Manifest) -> Result<Vec<u8>, serde_json::Error> 
 pub(super) fn decode(text: &[u8]) -> Result<(Manifest, bool), DocumentError> {
     let damaged = |error: serde_json::Error| DocumentError::Damaged(error.to_string());
     // The format comes first, since all else may differ in a newer one.
-    let front: Front = serde_json::from_slice(text).map_err(damaged)?;
+    let front: FormatHeader = serde_json::from_slice(text).map_err(damaged)?;
     if front.format > FORMAT {
         return Err(DocumentError::NewerFormat(front.format));
     }

@@ -25,11 +25,11 @@ pub(super) enum JournalWriter {
     /// The end of a file, which is locked as long as it is open.
     Growing(File),
     /// Numbered files.
-    Numbered(Numbered),
+    NumberedJournal(NumberedJournal),
 }
 
 /// Journal entries that are not in a file yet.
-pub(super) struct Numbered {
+pub(super) struct NumberedJournal {
     files: Arc<dyn DumpFiles>,
     /// Identifies this process.
     writer: String,
@@ -46,7 +46,7 @@ impl fmt::Debug for JournalWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Growing(_) => "Growing",
-            Self::Numbered(_) => "Numbered",
+            Self::NumberedJournal(_) => "Numbered",
         })
     }
 }
@@ -63,7 +63,7 @@ impl JournalWriter {
         let writer = unique_name();
         files.put(WRITER, writer.as_bytes()).map_err(failed("write", &files.path(WRITER)))?;
         let there = numbers(files.as_ref())?;
-        Ok(Self::Numbered(Numbered {
+        Ok(Self::NumberedJournal(NumberedJournal {
             files: Arc::clone(files),
             writer,
             next: there.last().map_or(0, |last| last.saturating_add(1)),
@@ -89,7 +89,7 @@ impl JournalWriter {
                 file.seek(SeekFrom::End(0)).map_err(failed("read", &path))?;
                 Ok(entries)
             }
-            Self::Numbered(numbered) => {
+            Self::NumberedJournal(numbered) => {
                 // The former owner of the journal may just have emptied it.
                 numbered.there = numbers(files)?;
                 numbered_entries(files, &numbered.there)
@@ -107,7 +107,7 @@ impl JournalWriter {
                 let path = files.path(JOURNAL);
                 file.write_all(entry.to_line().as_bytes()).map_err(failed("write", &path))
             }
-            Self::Numbered(numbered) => {
+            Self::NumberedJournal(numbered) => {
                 numbered.lines.push_str(&entry.to_line());
                 numbered.entries += 1;
                 if let JournalEntry::Finished { chunk, .. } = entry {
@@ -136,7 +136,7 @@ impl JournalWriter {
                 file.set_len(0).map_err(failed("empty", &path))?;
                 file.seek(SeekFrom::Start(0)).map_err(failed("empty", &path))?;
             }
-            Self::Numbered(numbered) => {
+            Self::NumberedJournal(numbered) => {
                 numbered.check_mine()?;
                 write()?;
                 numbered.forget_lines();
@@ -150,7 +150,7 @@ impl JournalWriter {
     }
 }
 
-impl Numbered {
+impl NumberedJournal {
     fn flush(&mut self) -> Result<(), BulkError> {
         self.check_mine()?;
         let name = numbered_journal(self.next);

@@ -40,7 +40,7 @@ impl DumpFiles for MemoryFiles {
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn NewFile>> {
-        Ok(Box::new(MemoryFile { files: self.clone(), name: name.to_owned(), bytes: Vec::new() }))
+        Ok(Box::new(NewMemoryFile { files: self.clone(), name: name.to_owned(), bytes: Vec::new() }))
     }
 
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
@@ -54,13 +54,13 @@ impl DumpFiles for MemoryFiles {
     }
 }
 
-struct MemoryFile {
+struct NewMemoryFile {
     files: MemoryFiles,
     name: String,
     bytes: Vec<u8>,
 }
 
-impl Write for MemoryFile {
+impl Write for NewMemoryFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.bytes.write(bytes)
     }
@@ -70,7 +70,7 @@ impl Write for MemoryFile {
     }
 }
 
-impl NewFile for MemoryFile {
+impl NewFile for NewMemoryFile {
     fn finish(self: Box<Self>, _durable: bool) -> io::Result<u64> {
         let Self { files, name, bytes } = *self;
         let length = bytes.len() as u64;

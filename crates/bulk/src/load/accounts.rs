@@ -7,7 +7,7 @@ use tailwater_wire::Flavour;
 
 use super::contents::{AccountScripts, DumpContents};
 use super::definitions;
-use super::load_record::Record;
+use super::load_record::LoadRecord;
 use crate::error::BulkError;
 use crate::schema::TableName;
 use crate::schema::accounts::account_name;
@@ -60,7 +60,7 @@ pub(super) fn check(contents: &DumpContents, target: Flavour) -> Result<(), Bulk
 pub(super) async fn load(
     connection: &mut Connection,
     contents: &DumpContents,
-    record: &Record,
+    record: &LoadRecord,
     replace: bool,
 ) -> Result<AccountsReport, BulkError> {
     let begun = record.chunks(connection).await?;

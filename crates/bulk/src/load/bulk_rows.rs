@@ -11,7 +11,7 @@ const ZEROS_MAX: u64 = 500;
 
 /// Values ready to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Batch {
+pub struct ValueBatch {
     /// In wire format.
     pub bytes: Vec<u8>,
     /// How many of them are index 0 of an ENUM.
@@ -44,7 +44,7 @@ pub struct BulkRows {
 
 /// Why rows cannot be converted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refused {
+pub enum BulkRowError {
     /// The data is not valid: what is wrong, and in which row.
     Malformed(String),
     /// A row does not fit into a packet.
@@ -83,7 +83,7 @@ impl BulkRows {
     ///
     /// # Errors
     /// Why the rows cannot be converted; no more bytes must be pushed afterwards.
-    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<Batch>, Refused> {
+    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<ValueBatch>, BulkRowError> {
         let mut full = Vec::new();
         let mut data = std::mem::take(&mut self.rest);
         data.extend_from_slice(bytes);
@@ -110,7 +110,7 @@ impl BulkRows {
         data.drain(..begin);
         self.rest = data;
         match self.batch.len() - self.row_begin + self.rest.len() > self.row_bytes_max {
-            true => Err(Refused::TooLong),
+            true => Err(BulkRowError::TooLong),
             false => Ok(full),
         }
     }
@@ -119,16 +119,17 @@ impl BulkRows {
     ///
     /// # Errors
     /// If the last row is incomplete.
-    pub fn finish(&mut self) -> Result<Option<Batch>, Refused> {
+    pub fn finish(&mut self) -> Result<Option<ValueBatch>, BulkRowError> {
         if !self.rest.is_empty() || self.found > 0 {
-            return Err(Refused::Malformed(format!("row {} has no end", self.rows + 1)));
+            return Err(BulkRowError::Malformed(format!("row {} has no end", self.rows + 1)));
         }
         self.row_begin = 0;
-        let batch = Batch { bytes: std::mem::take(&mut self.batch), zeros: std::mem::take(&mut self.zeros) };
+        let batch =
+            ValueBatch { bytes: std::mem::take(&mut self.batch), zeros: std::mem::take(&mut self.zeros) };
         Ok((!batch.bytes.is_empty()).then_some(batch))
     }
 
-    fn field(&mut self, field: &[u8]) -> Result<(), Refused> {
+    fn field(&mut self, field: &[u8]) -> Result<(), BulkRowError> {
         if let Some(Some(zero)) = self.zero_texts.get(self.found) {
             self.row_zeros += u64::from(field == zero.as_bytes());
         }
@@ -143,18 +144,18 @@ impl BulkRows {
             }
         }
         match self.batch.len() - self.row_begin > self.row_bytes_max {
-            true => Err(Refused::TooLong),
+            true => Err(BulkRowError::TooLong),
             false => Ok(()),
         }
     }
 
     /// Ends a row. Returns the rows before it if it does not fit after them.
-    fn end_of_row(&mut self) -> Result<Option<Batch>, Refused> {
+    fn end_of_row(&mut self) -> Result<Option<ValueBatch>, BulkRowError> {
         self.rows += 1;
         let found = std::mem::take(&mut self.found);
         if found != self.fields {
             let reason = format!("row {} has {found} fields instead of {}", self.rows, self.fields);
-            return Err(Refused::Malformed(reason));
+            return Err(BulkRowError::Malformed(reason));
         }
         let mut full = None;
         let row_zeros = std::mem::take(&mut self.row_zeros);
@@ -162,7 +163,7 @@ impl BulkRows {
         if self.row_begin > 0 && has_no_room {
             let row = self.batch.split_off(self.row_begin);
             let bytes = std::mem::replace(&mut self.batch, row);
-            full = Some(Batch { bytes, zeros: std::mem::take(&mut self.zeros) });
+            full = Some(ValueBatch { bytes, zeros: std::mem::take(&mut self.zeros) });
         }
         self.zeros += row_zeros;
         self.row_begin = self.batch.len();
@@ -180,7 +181,7 @@ mod tests {
     type Value = Option<Vec<u8>>;
 
     /// Batches, one after the other, of rows with two fields.
-    fn batches(max: (usize, usize), pieces: &[&[u8]]) -> Result<Vec<Vec<u8>>, Refused> {
+    fn batches(max: (usize, usize), pieces: &[&[u8]]) -> Result<Vec<Vec<u8>>, BulkRowError> {
         let mut rows = BulkRows::new(2, max.0, max.1);
         let mut batches = Vec::new();
         for piece in pieces {
@@ -200,7 +201,7 @@ mod tests {
     fn invalid_rows_are_refused() {
         let malformed = |file: &[u8], wanted: &str| {
             let refused = batches((99, 99), &[file]);
-            matches!(refused, Err(Refused::Malformed(reason)) if reason.contains(wanted))
+            matches!(refused, Err(BulkRowError::Malformed(reason)) if reason.contains(wanted))
         };
         assert!(malformed(b"1\n", "1 fields instead of 2"));
         assert!(malformed(b"1\t2\t3\n", "3 fields instead of 2"));
@@ -214,8 +215,8 @@ mod tests {
     #[test]
     fn a_row_longer_than_a_packet_is_refused_before_its_end() {
         let long = [b"1\t".as_slice(), &[b'x'; 100]].concat();
-        assert_eq!(batches((20, 100), &[&long]), Err(Refused::TooLong));
-        assert_eq!(batches((20, 100), &[&long, b"\n"]), Err(Refused::TooLong));
+        assert_eq!(batches((20, 100), &[&long]), Err(BulkRowError::TooLong));
+        assert_eq!(batches((20, 100), &[&long, b"\n"]), Err(BulkRowError::TooLong));
         assert_eq!(batches((20, 110), &[&long, b"\n"]).map(|batches| batches.len()), Ok(1));
     }
 

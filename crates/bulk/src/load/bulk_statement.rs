@@ -27,14 +27,14 @@ const PACKET_OVERHEAD_BYTES: usize = 16 << 10;
 
 /// The bulk INSERT statement of a table.
 #[derive(Debug, Clone)]
-pub(super) struct Bulk {
+pub(super) struct BulkInsert {
     sql: String,
     pub(super) row_bytes_max: usize,
     /// Whether it turned out to be impossible.
     given_up: Arc<AtomicBool>,
 }
 
-impl Bulk {
+impl BulkInsert {
     /// `None` if a table with these columns and types cannot be loaded in this way.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use tailwater_session::{Connection, SessionError};
 
 use super::contents::TableFiles;
-use super::load_record::Record;
+use super::load_record::LoadRecord;
 use super::run::LoadOptions;
 use super::target_session;
 use crate::error::{BulkError, ResumeHint};
@@ -59,7 +59,7 @@ impl DeferIndexes {
 
 /// A secondary key of a table definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Key<'a> {
+struct IndexDefinition<'a> {
     name: String,
     /// Its line without the comma.
     definition: &'a str,
@@ -88,7 +88,7 @@ fn name(text: &str) -> Option<(String, &str)> {
 }
 
 /// The secondary keys of a definition as servers print it, one per line.
-fn keys(definition: &str) -> Vec<Key<'_>> {
+fn keys(definition: &str) -> Vec<IndexDefinition<'_>> {
     const KINDS: [(&str, bool); 5] = [
         ("KEY ", true),
         ("UNIQUE KEY ", true),
@@ -106,14 +106,14 @@ fn keys(definition: &str) -> Vec<Key<'_>> {
         let definition = line.strip_suffix(',').unwrap_or(line);
         // MariaDB stores such keys in a hidden column, and copies the table to create them.
         let plain = plain && !definition.contains("USING HASH");
-        keys.push(Key { name: key, definition, first, plain });
+        keys.push(IndexDefinition { name: key, definition, first, plain });
     }
     keys
 }
 
 /// The keys that can be deferred: those after the last key that cannot, so that all keep their order. Columns
 /// of foreign keys need their keys, on either side, and so does an AUTO_INCREMENT column.
-fn waiting<'a>(definition: &'a str, needed: &HashSet<String>) -> Vec<Key<'a>> {
+fn waiting<'a>(definition: &'a str, needed: &HashSet<String>) -> Vec<IndexDefinition<'a>> {
     let is_clustered = definition.lines().any(|line| line.starts_with("  PRIMARY KEY "));
     // With system versioning, history rows turn every ALTER TABLE into a change of its own.
     if !is_clustered
@@ -127,7 +127,7 @@ fn waiting<'a>(definition: &'a str, needed: &HashSet<String>) -> Vec<Key<'a>> {
         .filter(|line| line.contains(" AUTO_INCREMENT"))
         .find_map(|line| Some(name(line.strip_prefix("  ")?)?.0));
     let mut keys = keys(definition);
-    let is_needed = |key: &Key<'_>| {
+    let is_needed = |key: &IndexDefinition<'_>| {
         !key.plain
             || key
                 .first
@@ -144,7 +144,7 @@ fn waiting<'a>(definition: &'a str, needed: &HashSet<String>) -> Vec<Key<'a>> {
 /// [`BulkError::Session`]
 pub(crate) async fn drop_waiting(
     connection: &mut Connection,
-    record: &Record,
+    record: &LoadRecord,
     table: &TableName,
 ) -> Result<(), BulkError> {
     let Some(definition) = definition(connection, table).await? else { return Ok(()) };
@@ -168,7 +168,7 @@ pub(crate) async fn drop_waiting(
 /// [`BulkError::IndexesRejected`] if the target cannot create them; [`BulkError::Session`].
 pub(crate) async fn make_waiting(
     connection: &mut Connection,
-    record: &Record,
+    record: &LoadRecord,
     table: &TableName,
     options: &LoadOptions,
 ) -> Result<(), BulkError> {

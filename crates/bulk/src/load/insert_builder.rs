@@ -95,7 +95,7 @@ impl InsertBuilder {
         let mut values = Vec::with_capacity(row.len() + row.len() / 8 + 16);
         values.push(b'(');
         let mut found = 0;
-        for (index, field) in Fields(Some(row)).enumerate() {
+        for (index, field) in TsvFields(Some(row)).enumerate() {
             found = index + 1;
             let Some((before, behind)) = self.around.get(index) else { continue };
             if index > 0 {
@@ -128,9 +128,9 @@ impl InsertBuilder {
 }
 
 /// The fields of a row, as they are in the file.
-struct Fields<'a>(Option<&'a [u8]>);
+struct TsvFields<'a>(Option<&'a [u8]>);
 
-impl<'a> Iterator for Fields<'a> {
+impl<'a> Iterator for TsvFields<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {

@@ -14,11 +14,11 @@ const DUPLICATE_KEY: u16 = 1062;
 const DUPLICATE_COLUMN: u16 = 1060;
 
 /// Added to a file's number it marks a file whose load was started, for a table that cannot be rolled back.
-pub(crate) const BEGUN: u32 = 1 << 31;
+pub(crate) const CHUNK_STARTED: u32 = 1 << 31;
 
 /// The phase of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Phase {
+pub(crate) enum LoadPhase {
     /// Creating tables.
     Tables,
     /// Loading rows; all tables exist.
@@ -29,7 +29,7 @@ pub(crate) enum Phase {
     Done,
 }
 
-impl Phase {
+impl LoadPhase {
     const ALL: [Self; 4] = [Self::Tables, Self::Rows, Self::Objects, Self::Done];
 
     fn name(self) -> &'static str {
@@ -44,20 +44,20 @@ impl Phase {
 
 /// The record of an earlier load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Earlier {
+pub(crate) struct EarlierLoad {
     /// Its phase.
-    pub(crate) phase: Phase,
+    pub(crate) phase: LoadPhase,
     /// Whether it loaded into existing tables; `None` if its version did not record that.
     pub(crate) merged: Option<bool>,
 }
 
 /// The record of one load.
 #[derive(Debug, Clone)]
-pub(crate) struct Record {
+pub(crate) struct LoadRecord {
     dump: String,
 }
 
-impl Record {
+impl LoadRecord {
     /// The record for the dump with this id.
     pub(crate) fn new(dump: &str) -> Self {
         Self { dump: literal(dump) }
@@ -76,7 +76,10 @@ impl Record {
 
     /// The record of an earlier load; `None` if there is none. Creates nothing, so that a refused load leaves
     /// no trace.
-    pub(crate) async fn earlier(&self, connection: &mut Connection) -> Result<Option<Earlier>, BulkError> {
+    pub(crate) async fn earlier(
+        &self,
+        connection: &mut Connection,
+    ) -> Result<Option<EarlierLoad>, BulkError> {
         let there = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'tailwater' AND \
                      table_name IN ('loads', 'load_chunks')";
         if connection.query(there).await?.scalar() != Some("2") {
@@ -87,8 +90,8 @@ impl Record {
         let found = connection.query(&sql).await?;
         let Some(row) = found.first() else { return Ok(None) };
         let name = row.get_str(0).unwrap_or_default();
-        match Phase::ALL.into_iter().find(|phase| phase.name() == name) {
-            Some(phase) => Ok(Some(Earlier { phase, merged: row.get_u64(1).map(|merged| merged != 0) })),
+        match LoadPhase::ALL.into_iter().find(|phase| phase.name() == name) {
+            Some(phase) => Ok(Some(EarlierLoad { phase, merged: row.get_u64(1).map(|merged| merged != 0) })),
             None => {
                 let reason = format!("tailwater.loads has the phase {name:?}");
                 Err(SessionError::UnexpectedResult { doing: "reading the phase of a load", reason }.into())
@@ -125,7 +128,7 @@ impl Record {
         for table in ["load_chunks", "load_indexes"] {
             connection.execute(&format!("DELETE FROM tailwater.{table} WHERE dump = {}", self.dump)).await?;
         }
-        let phase = literal(Phase::Tables.name());
+        let phase = literal(LoadPhase::Tables.name());
         let sql = format!(
             "REPLACE INTO tailwater.loads (dump, phase, begun_at, merged) VALUES ({}, {phase}, UTC_TIMESTAMP(), {merged})",
             self.dump
@@ -212,7 +215,7 @@ impl Record {
     }
 
     /// Records the phase of the load.
-    pub(crate) async fn reach(&self, connection: &mut Connection, phase: Phase) -> Result<(), BulkError> {
+    pub(crate) async fn reach(&self, connection: &mut Connection, phase: LoadPhase) -> Result<(), BulkError> {
         let phase = literal(phase.name());
         let sql = format!("UPDATE tailwater.loads SET phase = {phase} WHERE dump = {}", self.dump);
         connection.execute(&sql).await?;

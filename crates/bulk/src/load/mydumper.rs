@@ -52,7 +52,7 @@ pub fn read(files: Arc<dyn DumpFiles>) -> Result<DumpContents, BulkError> {
     for (name, bytes) in &listed {
         id.update(format!("{name}\0{bytes}\n"));
     }
-    let sorted = Sorted::of(listed.keys().map(String::as_str)).map_err(refused)?;
+    let sorted = MydumperFiles::of(listed.keys().map(String::as_str)).map_err(refused)?;
     let definition = |what: String, schema: &str, file: &str, is_program: bool| DefinitionScript {
         what,
         path: files.path(file),
@@ -131,7 +131,7 @@ fn sets_time_zone(files: &dyn DumpFiles, chunk: &LoadChunk) -> Result<bool, Bulk
 
 /// The files of a folder by their kind.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Sorted {
+struct MydumperFiles {
     schemas: BTreeMap<String, String>,
     tables: BTreeMap<TableName, String>,
     views: BTreeMap<TableName, String>,
@@ -140,7 +140,7 @@ struct Sorted {
     rows: BTreeMap<TableName, Vec<String>>,
 }
 
-impl Sorted {
+impl MydumperFiles {
     /// Sorts file names, which must be in alphabetical order.
     ///
     /// # Errors
@@ -325,14 +325,14 @@ mod tests {
             "metadata",
         ];
         names.sort_unstable();
-        let sorted = Sorted::of(names.into_iter()).expect("all are known");
+        let sorted = MydumperFiles::of(names.into_iter()).expect("all are known");
         let (t, one) = (TableName::new("a.b", "t"), TableName::new("a", "t.1"));
         assert_eq!(sorted.tables.keys().collect::<Vec<_>>(), [&one, &t]);
         assert_eq!(sorted.rows[&t], ["a.b.t.00000.sql.zst", "a.b.t.00001.sql.zst"]);
         assert_eq!(sorted.rows[&one], ["a.t.1.sql"]);
         assert_eq!(sorted.views.len() + sorted.triggers.len() + sorted.programs.len(), 3);
-        assert!(Sorted::of(["a-schema-create.sql", "a.x.sql"].into_iter()).is_err());
-        assert!(Sorted::of(["a-schema-create.sql", "a.x.00000.dat"].into_iter()).is_err());
+        assert!(MydumperFiles::of(["a-schema-create.sql", "a.x.sql"].into_iter()).is_err());
+        assert!(MydumperFiles::of(["a-schema-create.sql", "a.x.00000.dat"].into_iter()).is_err());
     }
 
     #[test]

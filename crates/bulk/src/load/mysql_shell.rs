@@ -41,7 +41,7 @@ const UUID_LENGTH: usize = 36;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Dump {
+struct ShellDump {
     schemas: Vec<String>,
     #[serde(default)]
     basenames: BTreeMap<String, String>,
@@ -59,7 +59,7 @@ struct Dump {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Schema {
+struct ShellSchema {
     #[serde(default)]
     tables: Vec<String>,
     #[serde(default)]
@@ -73,9 +73,9 @@ struct Schema {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Table {
+struct ShellTable {
     #[serde(default)]
-    options: Options,
+    options: ShellOptions,
     #[serde(default)]
     triggers: Vec<String>,
     #[serde(default = "yes")]
@@ -94,7 +94,7 @@ struct Table {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Options {
+struct ShellOptions {
     columns: Vec<String>,
     decode_columns: BTreeMap<String, String>,
     default_character_set: Option<String>,
@@ -122,11 +122,11 @@ pub fn read(files: Arc<dyn DumpFiles>) -> Result<DumpContents, BulkError> {
     let place = files.path("");
     let listed = files.list().map_err(failed("list", &place))?;
     let listed = listed.into_iter().filter(|(name, _)| !is_load_progress(name)).collect();
-    let reader = Reader { files: files.as_ref(), listed, read: RefCell::default() };
+    let reader = ShellDumpReader { files: files.as_ref(), listed, read: RefCell::default() };
     if !reader.listed.contains_key(DONE) {
         return Err(BulkError::IncompleteDump { path: place, tables: 0 });
     }
-    let dump: Dump = reader.json(DUMP)?;
+    let dump: ShellDump = reader.json(DUMP)?;
     let mut contents = DumpContents {
         id: reader.id(&dump)?,
         files: Arc::clone(&files),
@@ -150,7 +150,7 @@ pub fn read(files: Arc<dyn DumpFiles>) -> Result<DumpContents, BulkError> {
     let mut triggers = Vec::new();
     for name in &dump.schemas {
         let base = dump.basenames.get(name).unwrap_or(name);
-        let schema: Schema = reader.json(&format!("{base}.json"))?;
+        let schema: ShellSchema = reader.json(&format!("{base}.json"))?;
         if schema.includes_ddl {
             contents.schemas.push(reader.definition(
                 format!("database {name}"),
@@ -177,14 +177,14 @@ pub fn read(files: Arc<dyn DumpFiles>) -> Result<DumpContents, BulkError> {
     Ok(contents)
 }
 
-struct Reader<'a> {
+struct ShellDumpReader<'a> {
     files: &'a dyn DumpFiles,
     listed: BTreeMap<String, u64>,
     /// Documents that were read.
     read: RefCell<BTreeSet<String>>,
 }
 
-impl Reader<'_> {
+impl ShellDumpReader<'_> {
     fn json<T: DeserializeOwned>(&self, file: &str) -> Result<T, BulkError> {
         let bytes = document(self.files, file)?;
         self.read.borrow_mut().insert(file.to_owned());
@@ -221,7 +221,7 @@ impl Reader<'_> {
         }
     }
 
-    fn id(&self, dump: &Dump) -> Result<String, BulkError> {
+    fn id(&self, dump: &ShellDump) -> Result<String, BulkError> {
         let mut id = Sha256::new();
         id.update(&dump.begin);
         id.update(document(self.files, DONE)?);
@@ -244,12 +244,12 @@ impl Reader<'_> {
         schema: &String,
         name: &str,
         base: &str,
-        dump: &Dump,
+        dump: &ShellDump,
         contents: &mut DumpContents,
         triggers: &mut Vec<DefinitionScript>,
     ) -> Result<(), BulkError> {
         let file = format!("{base}.json");
-        let table: Table = self.json(&file)?;
+        let table: ShellTable = self.json(&file)?;
         let what = TableName::new(schema, name);
         let refused = |reason: String| BulkError::ForeignDump {
             path: self.files.path(&file),
@@ -259,18 +259,18 @@ impl Reader<'_> {
         if !table.includes_ddl {
             return Err(refused(format!("the dump has no definition of {what}; dump without dataOnly")));
         }
-        let Options { columns, decode_columns, .. } = &table.options;
+        let ShellOptions { columns, decode_columns, .. } = &table.options;
         check_format(&table.options).map_err(refused)?;
         let mut decoded = BTreeMap::new();
-        for (column, way) in decode_columns {
-            let way = match way.as_str() {
+        for (column, method) in decode_columns {
+            let method = match method.as_str() {
                 "FROM_BASE64" => Decoding::Base64,
                 "UNHEX" => Decoding::Hex,
                 other => {
                     return Err(refused(format!("column {column} needs the unsupported decoding {other}")));
                 }
             };
-            decoded.insert(column.clone(), way);
+            decoded.insert(column.clone(), method);
         }
         let compression = table.compression.as_ref().or(table.options.compression.as_ref());
         let packing = match compression.map(String::as_str) {
@@ -325,7 +325,7 @@ impl Reader<'_> {
     fn chunks(
         &self,
         base: &str,
-        table: &Table,
+        table: &ShellTable,
         packing: FileCompression,
         found: &mut Vec<LoadChunk>,
     ) -> Result<(), String> {
@@ -357,7 +357,7 @@ impl Reader<'_> {
 }
 
 /// Only MySQL Shell's default dialect is supported, which is the same as Tailwater's.
-fn check_format(options: &Options) -> Result<(), String> {
+fn check_format(options: &ShellOptions) -> Result<(), String> {
     let settings = [
         ("fieldsTerminatedBy", &options.fields_terminated_by, "\t"),
         ("fieldsEnclosedBy", &options.fields_enclosed_by, ""),

@@ -15,11 +15,11 @@ use super::accounts::{AccountsReport, LoadAccounts};
 use super::contents::{DefinitionScript, DumpContents, LoadChunk, TableFiles};
 pub(crate) use super::definitions::tables_there;
 use super::indexes::{self, DeferIndexes};
-use super::load_record::{BEGUN, Earlier, Phase, Record};
-use super::table_loader::Target;
-use super::table_order::{Order, Size, TableToLoad};
+use super::load_record::{CHUNK_STARTED, EarlierLoad, LoadPhase, LoadRecord};
+use super::table_loader::TargetTable;
+use super::table_order::{LoadSize, TableOrder, TableToLoad};
 use super::{accounts, compatibility, definitions, gtid, target_session};
-use crate::copy::table_copier::CopyRows;
+use crate::copy::table_copier::CopySource;
 use crate::error::{BulkError, ResumeHint};
 use crate::folder::DumpFiles;
 use crate::progress::BulkProgress;
@@ -119,7 +119,7 @@ pub(crate) async fn load_rows_of(
     options: &LoadOptions,
     progress: &Arc<BulkProgress>,
     stop: &CancellationToken,
-    rows: &CopyRows,
+    rows: &CopySource,
 ) -> Result<LoadReport, BulkError> {
     run(contents, options, progress, stop, Some(rows)).await
 }
@@ -129,9 +129,9 @@ async fn run(
     options: &LoadOptions,
     progress: &Arc<BulkProgress>,
     stop: &CancellationToken,
-    rows: Option<&CopyRows>,
+    rows: Option<&CopySource>,
 ) -> Result<LoadReport, BulkError> {
-    let work = Load { contents, options, progress, rows, record: Record::new(&contents.id) };
+    let work = LoadRun { contents, options, progress, rows, record: LoadRecord::new(&contents.id) };
     tokio::select! {
         biased;
         () = stop.cancelled() => Err(BulkError::Interrupted),
@@ -140,24 +140,24 @@ async fn run(
 }
 
 /// Where a load starts.
-struct Start {
-    phase: Phase,
+struct LoadStart {
+    phase: LoadPhase,
     /// Whether an earlier load did part of the work.
     resumed: bool,
     /// Whether tables may have had rows before the load, as recorded when it was first started.
     merge: bool,
 }
 
-struct Load<'a> {
+struct LoadRun<'a> {
     contents: &'a DumpContents,
     options: &'a LoadOptions,
     progress: &'a Arc<BulkProgress>,
     /// The source of rows, if they do not come from files.
-    rows: Option<&'a CopyRows>,
-    record: Record,
+    rows: Option<&'a CopySource>,
+    record: LoadRecord,
 }
 
-impl Load<'_> {
+impl LoadRun<'_> {
     async fn run(&self) -> Result<LoadReport, BulkError> {
         if self.rows.is_none() {
             self.progress.expect(self.contents.tables.len() as u64, self.contents.rows());
@@ -170,24 +170,24 @@ impl Load<'_> {
         if self.options.accounts != LoadAccounts::None {
             accounts::check(self.contents, connection.server().flavour)?;
         }
-        let Start { mut phase, resumed, merge } = self.begin(&mut connection, gtid_set).await?;
+        let LoadStart { mut phase, resumed, merge } = self.begin(&mut connection, gtid_set).await?;
         let again = resumed || merge;
-        let finished = phase == Phase::Done;
+        let finished = phase == LoadPhase::Done;
         if let Some(rows) = self.rows.filter(|_| resumed) {
-            if rows.is_restart() || phase <= Phase::Rows {
+            if rows.is_restart() || phase <= LoadPhase::Rows {
                 let finished = rows.begin(&mut connection, &self.record, self.options.set_gtid).await?;
                 info!(finished, "tables of the earlier copy are kept");
                 // An unfinished table starts from scratch.
-                phase = Phase::Tables;
+                phase = LoadPhase::Tables;
             } else if self.options.set_gtid {
                 return Err(of_an_earlier_point(phase));
             }
         }
-        if phase <= Phase::Tables {
+        if phase <= LoadPhase::Tables {
             self.make_tables(&mut connection, again, merge).await?;
-            self.record.reach(&mut connection, Phase::Rows).await?;
+            self.record.reach(&mut connection, LoadPhase::Rows).await?;
         }
-        let chunks_before = match (phase <= Phase::Rows, self.rows) {
+        let chunks_before = match (phase <= LoadPhase::Rows, self.rows) {
             (true, None) => self.load_rows(&mut connection, merge).await?,
             (true, Some(rows)) => {
                 let Self { contents, options, record, progress, .. } = self;
@@ -200,8 +200,8 @@ impl Load<'_> {
             }
         };
         let mut accounts = None;
-        if phase <= Phase::Objects {
-            self.record.reach(&mut connection, Phase::Objects).await?;
+        if phase <= LoadPhase::Objects {
+            self.record.reach(&mut connection, LoadPhase::Objects).await?;
             self.make_objects(&mut connection, again).await?;
             if self.options.accounts != LoadAccounts::None {
                 let replace = self.options.accounts == LoadAccounts::Replace;
@@ -212,7 +212,7 @@ impl Load<'_> {
             if let Some(state) = gtid_set.filter(|_| !self.options.binlog) {
                 gtid::set(&mut connection, state, finished).await?;
             }
-            self.record.reach(&mut connection, Phase::Done).await?;
+            self.record.reach(&mut connection, LoadPhase::Done).await?;
         }
         // With a binlog, it is set last: no transaction of the load may follow it in the target's binlog.
         if let Some(state) = gtid_set.filter(|_| self.options.binlog) {
@@ -234,7 +234,11 @@ impl Load<'_> {
     }
 
     /// Finds out where to start. Refuses to mix the dump with other data.
-    async fn begin(&self, connection: &mut Connection, gtid_set: Option<&str>) -> Result<Start, BulkError> {
+    async fn begin(
+        &self,
+        connection: &mut Connection,
+        gtid_set: Option<&str>,
+    ) -> Result<LoadStart, BulkError> {
         let server = connection.endpoint().to_owned();
         if let Some(table) =
             self.contents.tables.iter().find(|table| table.text.is_some()).filter(|_| self.options.inserts)
@@ -250,21 +254,22 @@ impl Load<'_> {
         }
         self.record.lock(connection).await?;
         let earlier = self.record.earlier(connection).await?;
-        let restart = self.rows.is_some_and(CopyRows::is_restart);
-        let goes_on = |earlier: &Earlier| self.options.resume || (restart && earlier.phase < Phase::Done);
-        if let Some(Earlier { phase, merged }) = earlier.filter(goes_on)
+        let restart = self.rows.is_some_and(CopySource::is_restart);
+        let goes_on =
+            |earlier: &EarlierLoad| self.options.resume || (restart && earlier.phase < LoadPhase::Done);
+        if let Some(EarlierLoad { phase, merged }) = earlier.filter(goes_on)
             && self.is_there(connection, phase).await?
         {
-            if let Some(state) = gtid_set.filter(|_| phase < Phase::Done) {
+            if let Some(state) = gtid_set.filter(|_| phase < LoadPhase::Done) {
                 gtid::check(connection, state).await?;
             }
             info!(?phase, "continuing an earlier load");
-            return Ok(Start { phase, resumed: true, merge: merged.unwrap_or(self.options.merge) });
+            return Ok(LoadStart { phase, resumed: true, merge: merged.unwrap_or(self.options.merge) });
         }
         let names = self.contents.tables.iter().map(|table| &table.name);
         let there = definitions::tables_there(connection, names).await?;
         if let Some(first) = there.first() {
-            if earlier.is_some_and(|earlier| earlier.phase < Phase::Done) {
+            if earlier.is_some_and(|earlier| earlier.phase < LoadPhase::Done) {
                 return Err(BulkError::InterruptedLoad { server, go_on: ResumeHint::Resume });
             }
             if !self.options.merge {
@@ -281,7 +286,7 @@ impl Load<'_> {
             compatibility::check(connection, self.contents, &there).await?;
         }
         self.record.begin(connection, self.options.merge).await?;
-        Ok(Start { phase: Phase::Tables, resumed: false, merge: self.options.merge })
+        Ok(LoadStart { phase: LoadPhase::Tables, resumed: false, merge: self.options.merge })
     }
 
     /// Whether the tables that an earlier load created still exist. If none does, there is nothing to
@@ -289,9 +294,9 @@ impl Load<'_> {
     ///
     /// # Errors
     /// [`BulkError::TablesDropped`] if only some exist.
-    async fn is_there(&self, connection: &mut Connection, phase: Phase) -> Result<bool, BulkError> {
-        let restart = self.rows.is_some_and(CopyRows::is_restart);
-        if phase == Phase::Tables || restart || self.contents.tables.is_empty() {
+    async fn is_there(&self, connection: &mut Connection, phase: LoadPhase) -> Result<bool, BulkError> {
+        let restart = self.rows.is_some_and(CopySource::is_restart);
+        if phase == LoadPhase::Tables || restart || self.contents.tables.is_empty() {
             return Ok(true);
         }
         let names = self.contents.tables.iter().map(|table| &table.name);
@@ -301,9 +306,9 @@ impl Load<'_> {
             return Ok(false);
         }
         let mut gone: Vec<_> = names.filter(|name| !there.contains(*name)).collect();
-        if self.rows.is_some() && phase == Phase::Rows {
+        if self.rows.is_some() && phase == LoadPhase::Rows {
             // The others are created again.
-            let finished = CopyRows::finished(connection, &self.record).await?;
+            let finished = CopySource::finished(connection, &self.record).await?;
             gone.retain(|name| finished.contains(*name));
         }
         match gone.first() {
@@ -341,7 +346,7 @@ impl Load<'_> {
         }
         target_session::set_up(connection, self.options).await?;
         let finished = match self.rows {
-            Some(_) => CopyRows::finished(connection, &self.record).await?,
+            Some(_) => CopySource::finished(connection, &self.record).await?,
             None => HashSet::new(),
         };
         let may_wait = |table: &&TableFiles| !merge && !finished.contains(&table.name);
@@ -412,7 +417,7 @@ impl Load<'_> {
         let indexes = self.record.waiting_indexes(connection).await?;
         let mut tables = Vec::new();
         for table in &self.contents.tables {
-            let target = Target::of(connection, table, self.options.inserts).await?;
+            let target = TargetTable::of(connection, table, self.options.inserts).await?;
             let is_done = |chunk: &LoadChunk, done: &HashSet<(TableName, u32)>| {
                 done.contains(&(table.name.clone(), chunk.number))
             };
@@ -432,18 +437,18 @@ impl Load<'_> {
             let (before, missing): (Vec<_>, Vec<_>) =
                 table.chunks.iter().partition(|chunk| is_done(chunk, &done));
             before.into_iter().for_each(|chunk| note(self.progress, chunk));
-            tables.push(Queued {
+            tables.push(QueuedTable {
                 whole: table.chunks.iter().map(size).sum(),
                 indexes: indexes.get(&table.name).copied().unwrap_or(0),
-                loading: Arc::new(Loading { target, left: AtomicUsize::new(missing.len()) }),
+                loading: Arc::new(TableLoad { target, left: AtomicUsize::new(missing.len()) }),
                 missing: missing.into_iter().cloned().map(Arc::new).collect(),
             });
         }
         let before = self.progress.figures().chunks;
-        let queue = Arc::new(Mutex::new(Queue::new(self.options.workers, tables)));
+        let queue = Arc::new(Mutex::new(LoadQueue::new(self.options.workers, tables)));
         let mut workers = JoinSet::new();
         for seed in 0..self.options.workers.max(1) {
-            let worker = Worker {
+            let worker = LoadWorker {
                 options: self.options.clone(),
                 record: self.record.clone(),
                 progress: self.progress.clone(),
@@ -471,13 +476,13 @@ impl Load<'_> {
     /// be emptied.
     fn refuse_half(&self, table: &TableFiles, done: &HashSet<(TableName, u32)>) -> Result<(), BulkError> {
         let is_noted = |number: u32| done.contains(&(table.name.clone(), number));
-        let is_half = |chunk: &&LoadChunk| is_noted(BEGUN | chunk.number) && !is_noted(chunk.number);
+        let is_half = |chunk: &&LoadChunk| is_noted(CHUNK_STARTED | chunk.number) && !is_noted(chunk.number);
         match table.chunks.iter().find(is_half) {
             None => Ok(()),
             Some(chunk) => Err(BulkError::PartialLoad {
                 table: table.name.to_string(),
                 path: chunk.path.clone(),
-                forget: self.record.forget_chunk_statement(&table.name, BEGUN | chunk.number),
+                forget: self.record.forget_chunk_statement(&table.name, CHUNK_STARTED | chunk.number),
             }),
         }
     }
@@ -504,9 +509,9 @@ impl Load<'_> {
 
 /// The error for rows of an earlier copy, which are not those of this copy's snapshot, while the GTID state
 /// of this snapshot would be set.
-fn of_an_earlier_point(phase: Phase) -> BulkError {
+fn of_an_earlier_point(phase: LoadPhase) -> BulkError {
     let what_to_do = match phase {
-        Phase::Done => "drop its tables to copy them once more",
+        LoadPhase::Done => "drop its tables to copy them once more",
         _ => "start from scratch with --restart, which drops what was copied",
     };
     let reason = format!("all rows were loaded by an earlier copy, at another point in time; {what_to_do}");
@@ -520,45 +525,45 @@ fn note(progress: &BulkProgress, chunk: &LoadChunk) {
 }
 
 /// A table whose rows are being loaded.
-struct Loading {
-    target: Target,
+struct TableLoad {
+    target: TargetTable,
     /// Number of its files that are not loaded yet.
     left: AtomicUsize,
 }
 
 /// A table that waits to be loaded.
-struct Queued {
-    loading: Arc<Loading>,
+struct QueuedTable {
+    loading: Arc<TableLoad>,
     /// Its files that are not loaded yet.
     missing: VecDeque<Arc<LoadChunk>>,
     /// The size of all its files.
-    whole: Size,
+    whole: LoadSize,
     /// Number of its deferred indexes.
     indexes: usize,
 }
 
 /// Files that wait for a connection.
-struct Queue {
-    order: Order,
-    tables: Vec<Queued>,
+struct LoadQueue {
+    order: TableOrder,
+    tables: Vec<QueuedTable>,
 }
 
-impl Queue {
-    fn new(connections: usize, tables: Vec<Queued>) -> Self {
-        let to_load = |(number, table): (usize, &Queued)| TableToLoad {
+impl LoadQueue {
+    fn new(connections: usize, tables: Vec<QueuedTable>) -> Self {
+        let to_load = |(number, table): (usize, &QueuedTable)| TableToLoad {
             number,
             missing: table.missing.iter().map(|chunk| size(chunk)).sum(),
             whole: table.whole,
             indexes: table.indexes,
             one_by_one: !table.loading.target.transactional,
         };
-        let is_unfinished = |table: &Queued| !table.missing.is_empty() || table.indexes > 0;
+        let is_unfinished = |table: &QueuedTable| !table.missing.is_empty() || table.indexes > 0;
         let unfinished = tables.iter().enumerate().filter(|(_, table)| is_unfinished(table));
-        Self { order: Order::new(connections, unfinished.map(to_load)), tables }
+        Self { order: TableOrder::new(connections, unfinished.map(to_load)), tables }
     }
 
     /// A table and one of its files; no file if all are loaded and only the indexes are missing.
-    fn take(&mut self) -> Option<(Arc<Loading>, Option<Arc<LoadChunk>>)> {
+    fn take(&mut self) -> Option<(Arc<TableLoad>, Option<Arc<LoadChunk>>)> {
         let number = self.order.next()?;
         let table = self.tables.get_mut(number)?;
         let chunk = table.missing.pop_front();
@@ -572,8 +577,8 @@ impl Queue {
     }
 }
 
-fn size(chunk: &LoadChunk) -> Size {
-    Size::new(chunk.rows, chunk.bytes.unwrap_or(chunk.file_bytes))
+fn size(chunk: &LoadChunk) -> LoadSize {
+    LoadSize::new(chunk.rows, chunk.bytes.unwrap_or(chunk.file_bytes))
 }
 
 /// Whether a definition was rejected because of a missing table, view or routine, which may be created later.
@@ -582,18 +587,18 @@ fn needs_another(error: &BulkError) -> bool {
 }
 
 /// The work of one connection.
-struct Worker {
+struct LoadWorker {
     options: LoadOptions,
-    record: Record,
+    record: LoadRecord,
     progress: Arc<BulkProgress>,
     /// Whether tables may have had rows before the load.
     merge: bool,
     files: Arc<dyn DumpFiles>,
-    queue: Arc<Mutex<Queue>>,
+    queue: Arc<Mutex<LoadQueue>>,
     backoff: Backoff,
 }
 
-impl Worker {
+impl LoadWorker {
     async fn run(mut self) -> Result<(), BulkError> {
         let mut connection = None;
         loop {
@@ -623,7 +628,7 @@ impl Worker {
     async fn load(
         &mut self,
         slot: &mut Option<Connection>,
-        target: &Target,
+        target: &TargetTable,
         chunk: &Arc<LoadChunk>,
     ) -> Result<(), BulkError> {
         let mut tries = 0;
@@ -647,13 +652,13 @@ impl Worker {
     async fn try_load(
         &self,
         slot: &mut Option<Connection>,
-        target: &Target,
+        target: &TargetTable,
         chunk: &Arc<LoadChunk>,
     ) -> Result<(), BulkError> {
         let mut connection = target_session::taken(slot, &self.options).await?;
         if self.merge && !target.transactional {
             // If the load is interrupted, only this record shows that some of the file's rows may be loaded.
-            self.record.note_chunk(&mut connection, &target.table, BEGUN | chunk.number).await?;
+            self.record.note_chunk(&mut connection, &target.table, CHUNK_STARTED | chunk.number).await?;
         }
         let loaded = target.load(&mut connection, &self.files, &self.record, chunk).await?;
         // For dumps that do not record the number of rows.

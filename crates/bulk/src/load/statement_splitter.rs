@@ -7,7 +7,7 @@
 /// Splits bytes into statements.
 #[derive(Debug)]
 pub struct StatementSplitter {
-    state: State,
+    state: SplitterState,
     statement: Vec<u8>,
     /// Whether it has more than space and comments.
     is_something: bool,
@@ -17,7 +17,7 @@ pub struct StatementSplitter {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum SplitterState {
     Plain,
     /// Within quotes; whether the last byte was an escaping backslash.
     Quoted {
@@ -45,7 +45,13 @@ enum State {
 impl StatementSplitter {
     /// For statements of at most `bytes_max` bytes.
     pub fn new(bytes_max: usize) -> Self {
-        Self { state: State::Plain, statement: Vec::new(), is_something: false, is_run: false, bytes_max }
+        Self {
+            state: SplitterState::Plain,
+            statement: Vec::new(),
+            is_something: false,
+            is_run: false,
+            bytes_max,
+        }
     }
 
     /// Takes the next bytes and returns the statements that ended in them, without their semicolons.
@@ -71,18 +77,21 @@ impl StatementSplitter {
     /// If it ends within quotes or within a comment.
     pub fn finish(&mut self) -> Result<Option<Vec<u8>>, String> {
         match self.state {
-            State::Quoted { .. } => return Err("it ends within quotes".into()),
-            State::CommentBegin | State::CommentM | State::Comment { .. } => {
+            SplitterState::Quoted { .. } => return Err("it ends within quotes".into()),
+            SplitterState::CommentBegin | SplitterState::CommentM | SplitterState::Comment { .. } => {
                 return Err("it ends within a comment".into());
             }
             _ if self.is_run => return Err("it ends within a comment".into()),
-            State::Dashes(1) => self.statement.push(b'-'),
-            State::Slash => self.statement.push(b'/'),
+            SplitterState::Dashes(1) => self.statement.push(b'-'),
+            SplitterState::Slash => self.statement.push(b'/'),
             // For a server, the end of the statement is as good as a space after two dashes.
-            State::Dashes(_) | State::Plain | State::Star | State::LineComment => {}
+            SplitterState::Dashes(_)
+            | SplitterState::Plain
+            | SplitterState::Star
+            | SplitterState::LineComment => {}
         }
-        self.is_something |= matches!(self.state, State::Dashes(1) | State::Slash);
-        self.state = State::Plain;
+        self.is_something |= matches!(self.state, SplitterState::Dashes(1) | SplitterState::Slash);
+        self.state = SplitterState::Plain;
         Ok(self.end())
     }
 
@@ -94,75 +103,75 @@ impl StatementSplitter {
     /// Takes a byte. Returns whether it ends the statement.
     fn take(&mut self, byte: u8) -> bool {
         self.state = match self.state {
-            State::Plain => return self.take_plain(byte),
-            State::Quoted { quote, escaped } => {
+            SplitterState::Plain => return self.take_plain(byte),
+            SplitterState::Quoted { quote, escaped } => {
                 self.statement.push(byte);
                 match (byte == quote && !escaped, byte == b'\\' && !escaped && quote != b'`') {
-                    (true, _) => State::Plain,
-                    (false, escaped) => State::Quoted { quote, escaped },
+                    (true, _) => SplitterState::Plain,
+                    (false, escaped) => SplitterState::Quoted { quote, escaped },
                 }
             }
-            State::Dashes(1) if byte == b'-' => State::Dashes(2),
-            State::Dashes(2) if byte.is_ascii_whitespace() || byte.is_ascii_control() => {
+            SplitterState::Dashes(1) if byte == b'-' => SplitterState::Dashes(2),
+            SplitterState::Dashes(2) if byte.is_ascii_whitespace() || byte.is_ascii_control() => {
                 self.keep(b"--");
                 self.statement.push(byte);
-                if byte == b'\n' { State::Plain } else { State::LineComment }
+                if byte == b'\n' { SplitterState::Plain } else { SplitterState::LineComment }
             }
             // The last two may start one.
-            State::Dashes(2) if byte == b'-' => {
+            SplitterState::Dashes(2) if byte == b'-' => {
                 self.statement.push(b'-');
                 self.is_something = true;
-                State::Dashes(2)
+                SplitterState::Dashes(2)
             }
-            State::Dashes(dashes) => {
+            SplitterState::Dashes(dashes) => {
                 self.statement.extend(std::iter::repeat_n(b'-', dashes.into()));
                 self.is_something = true;
                 return self.take_plain(byte);
             }
-            State::Slash if byte == b'*' => {
+            SplitterState::Slash if byte == b'*' => {
                 self.statement.extend_from_slice(b"/*");
-                State::CommentBegin
+                SplitterState::CommentBegin
             }
-            State::Slash => {
+            SplitterState::Slash => {
                 self.statement.push(b'/');
                 self.is_something = true;
                 return self.take_plain(byte);
             }
-            State::CommentBegin => {
+            SplitterState::CommentBegin => {
                 self.statement.push(byte);
                 match byte {
                     b'!' => self.run(),
-                    b'M' => State::CommentM,
-                    _ => State::Comment { star: byte == b'*' },
+                    b'M' => SplitterState::CommentM,
+                    _ => SplitterState::Comment { star: byte == b'*' },
                 }
             }
-            State::CommentM => {
+            SplitterState::CommentM => {
                 self.statement.push(byte);
                 match byte {
                     b'!' => self.run(),
-                    _ => State::Comment { star: byte == b'*' },
+                    _ => SplitterState::Comment { star: byte == b'*' },
                 }
             }
-            State::Star if byte == b'/' => {
+            SplitterState::Star if byte == b'/' => {
                 self.statement.push(byte);
                 self.is_run = false;
-                State::Plain
+                SplitterState::Plain
             }
-            State::Star => return self.take_plain(byte),
-            State::Comment { star } => {
+            SplitterState::Star => return self.take_plain(byte),
+            SplitterState::Comment { star } => {
                 self.statement.push(byte);
                 match star && byte == b'/' {
-                    true => State::Plain,
-                    false => State::Comment { star: byte == b'*' },
+                    true => SplitterState::Plain,
+                    false => SplitterState::Comment { star: byte == b'*' },
                 }
             }
-            State::LineComment if byte == b'\n' => {
+            SplitterState::LineComment if byte == b'\n' => {
                 self.statement.push(byte);
-                State::Plain
+                SplitterState::Plain
             }
-            State::LineComment => {
+            SplitterState::LineComment => {
                 self.keep(&[byte]);
-                State::LineComment
+                SplitterState::LineComment
             }
         };
         false
@@ -177,30 +186,30 @@ impl StatementSplitter {
     }
 
     /// Starts a comment that servers execute.
-    fn run(&mut self) -> State {
+    fn run(&mut self) -> SplitterState {
         (self.is_run, self.is_something) = (true, true);
-        State::Plain
+        SplitterState::Plain
     }
 
     fn take_plain(&mut self, byte: u8) -> bool {
         self.state = match byte {
             b';' if !self.is_run => {
-                self.state = State::Plain;
+                self.state = SplitterState::Plain;
                 return true;
             }
-            b'-' => State::Dashes(1),
-            b'/' => State::Slash,
+            b'-' => SplitterState::Dashes(1),
+            b'/' => SplitterState::Slash,
             b'#' => {
                 self.keep(b"#");
-                State::LineComment
+                SplitterState::LineComment
             }
             _ => {
                 self.statement.push(byte);
                 self.is_something |= !byte.is_ascii_whitespace();
                 match byte {
-                    b'\'' | b'"' | b'`' => State::Quoted { quote: byte, escaped: false },
-                    b'*' if self.is_run => State::Star,
-                    _ => State::Plain,
+                    b'\'' | b'"' | b'`' => SplitterState::Quoted { quote: byte, escaped: false },
+                    b'*' if self.is_run => SplitterState::Star,
+                    _ => SplitterState::Plain,
                 }
             }
         };

@@ -7,12 +7,12 @@ use tailwater_session::{BulkStatement, Connection, LoadPiece, OkInfo, QueryResul
 use tokio::sync::mpsc;
 use tracing::warn;
 
-use super::bulk_rows::Refused;
-use super::bulk_statement::Bulk;
+use super::bulk_rows::BulkRowError;
+use super::bulk_statement::BulkInsert;
 use super::chunk_reader;
 use super::contents::{Decoding, LoadChunk, TableFiles, TextFields, file_name};
 use super::insert_builder::InsertBuilder;
-use super::load_record::Record;
+use super::load_record::LoadRecord;
 use super::statement_splitter::{self, StatementSplitter};
 use crate::chunker::table_info::keeps_rows;
 use crate::enum_members;
@@ -47,7 +47,7 @@ const DUPLICATE_KEY: u16 = 1062;
 
 /// How the rows of a table are stored on the target.
 #[derive(Debug, Clone)]
-pub(crate) struct Target {
+pub(crate) struct TargetTable {
     pub(crate) table: TableName,
     /// Names and types on the target.
     columns: Vec<(String, String)>,
@@ -59,20 +59,20 @@ pub(crate) struct Target {
     pub(crate) transactional: bool,
     /// The engine, if it stores no rows of its own.
     pub(crate) elsewhere: Option<String>,
-    way: Way,
+    method: LoadMethod,
 }
 
 /// How rows are loaded.
 #[derive(Debug, Clone)]
-enum Way {
+enum LoadMethod {
     /// By `LOAD DATA LOCAL`; with the encoding of the fields, if they have one.
     LoadData(Option<TextFields>),
     /// As values for a prepared statement, or by `LOAD DATA LOCAL` if that is impossible.
-    Bulk(Bulk),
+    Bulk(BulkInsert),
     /// By INSERT statements that are built here, with their maximum size.
-    InsertBuilder(usize),
+    Inserts(usize),
     /// By the statements in the files.
-    StatementSplitter,
+    Statements,
 }
 
 /// A table's engine and whether it has transactions; its columns with their types.
@@ -104,7 +104,7 @@ async fn described(
     }
 }
 
-impl Target {
+impl TargetTable {
     /// Reads the table's description from the target.
     ///
     /// # Errors
@@ -146,8 +146,8 @@ impl Target {
         let zero_texts = columns.iter().map(zero_text).collect();
         let computed = columns_there.rows.iter().filter(|row| row.get_str(2) == Some("1"));
         let generated = computed.filter_map(|row| row.get_str(0)).map(str::to_owned).collect();
-        let way = match (&table.columns, &table.text) {
-            (None, _) => Way::StatementSplitter,
+        let method = match (&table.columns, &table.text) {
+            (None, _) => LoadMethod::Statements,
             (Some(_), Some(_)) if inserts => {
                 return Err(BulkError::InsertsUnsupported { table: table.name.to_string() });
             }
@@ -155,17 +155,25 @@ impl Target {
                 let sql = "SELECT @@SESSION.max_allowed_packet";
                 let packet = connection.query(sql).await?.first().and_then(|row| row.get_u64(0));
                 let packet = packet.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(1 << 20);
-                Way::InsertBuilder(STATEMENT_BYTES_MAX.min(packet.saturating_sub(PACKET_OVERHEAD_BYTES)))
+                LoadMethod::Inserts(STATEMENT_BYTES_MAX.min(packet.saturating_sub(PACKET_OVERHEAD_BYTES)))
             }
-            (Some(_), Some(text)) => Way::LoadData(Some(text.clone())),
+            (Some(_), Some(text)) => LoadMethod::LoadData(Some(text.clone())),
             (Some(_), None) => match transactional {
-                true => {
-                    Bulk::of(connection, &table.name, &columns).await?.map_or(Way::LoadData(None), Way::Bulk)
-                }
-                false => Way::LoadData(None),
+                true => BulkInsert::of(connection, &table.name, &columns)
+                    .await?
+                    .map_or(LoadMethod::LoadData(None), LoadMethod::Bulk),
+                false => LoadMethod::LoadData(None),
             },
         };
-        Ok(Self { table: table.name.clone(), columns, zero_texts, generated, transactional, elsewhere, way })
+        Ok(Self {
+            table: table.name.clone(),
+            columns,
+            zero_texts,
+            generated,
+            transactional,
+            elsewhere,
+            method,
+        })
     }
 
     /// Whether the table stores no rows of its own; logs that it is skipped. Its rows arrive, if at all, with
@@ -188,7 +196,7 @@ impl Target {
         let mut sets = Vec::new();
         for (index, (name, data_type)) in self.columns.iter().enumerate() {
             let field = format!("@tailwater_{index}");
-            let decoded = text.and_then(|text| text.decoded.get(name)).map(|way| match way {
+            let decoded = text.and_then(|text| text.decoded.get(name)).map(|method| match method {
                 Decoding::Base64 => format!("FROM_BASE64({field})"),
                 Decoding::Hex => format!("UNHEX({field})"),
             });
@@ -230,7 +238,7 @@ impl Target {
         &self,
         connection: &mut Connection,
         files: &Arc<dyn DumpFiles>,
-        record: &Record,
+        record: &LoadRecord,
         chunk: &Arc<LoadChunk>,
     ) -> Result<Option<u64>, BulkError> {
         let feed = |sender| {
@@ -256,7 +264,7 @@ impl Target {
     pub(crate) async fn load_from<Feed, Fed>(
         &self,
         connection: &mut Connection,
-        record: &Record,
+        record: &LoadRecord,
         chunk: &LoadChunk,
         feed: Feed,
     ) -> Result<Option<u64>, BulkError>
@@ -295,19 +303,21 @@ impl Target {
     {
         let (sender, mut pieces) = mpsc::channel(chunk_reader::PIECES_MAX);
         let loading = async {
-            let loaded = match &self.way {
-                Way::LoadData(text) => self.load_data(connection, chunk, text.as_ref(), &mut pieces).await,
-                Way::Bulk(bulk) => match bulk.prepare(connection).await {
+            let loaded = match &self.method {
+                LoadMethod::LoadData(text) => {
+                    self.load_data(connection, chunk, text.as_ref(), &mut pieces).await
+                }
+                LoadMethod::Bulk(bulk) => match bulk.prepare(connection).await {
                     Ok(Some(statement)) => {
                         self.insert_bulk(connection, bulk, statement, chunk, &mut pieces).await
                     }
                     Ok(None) => self.load_data(connection, chunk, None, &mut pieces).await,
                     Err(error) => Err(self.failed(chunk, error)),
                 },
-                Way::InsertBuilder(bytes_max) => {
+                LoadMethod::Inserts(bytes_max) => {
                     self.insert(connection, *bytes_max, chunk, &mut pieces).await
                 }
-                Way::StatementSplitter => self.run_statements(connection, chunk, &mut pieces).await,
+                LoadMethod::Statements => self.run_statements(connection, chunk, &mut pieces).await,
             };
             // The sender must not wait for a receiver that does not receive any more.
             pieces.close();
@@ -338,14 +348,14 @@ impl Target {
     async fn insert_bulk(
         &self,
         connection: &mut Connection,
-        bulk: &Bulk,
+        bulk: &BulkInsert,
         statement: BulkStatement,
         chunk: &LoadChunk,
         pieces: &mut mpsc::Receiver<LoadPiece>,
     ) -> Result<OkInfo, BulkError> {
         let refused = |refused| match refused {
-            Refused::Malformed(reason) => BulkError::Damaged { path: chunk.path.clone(), reason },
-            Refused::TooLong => {
+            BulkRowError::Malformed(reason) => BulkError::Damaged { path: chunk.path.clone(), reason },
+            BulkRowError::TooLong => {
                 bulk.give_up();
                 let (table, bytes_max) = (self.table.to_string(), bulk.row_bytes_max);
                 BulkError::RowExceedsPacket { table, path: chunk.path.clone(), bytes_max }

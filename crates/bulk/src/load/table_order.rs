@@ -18,12 +18,12 @@ const FIRST_SHARE: u64 = 16;
 
 /// A number of rows, as far as it is known, and their bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Size {
+pub(crate) struct LoadSize {
     rows: u64,
     bytes: u64,
 }
 
-impl Size {
+impl LoadSize {
     pub(crate) fn new(rows: Option<u64>, bytes: u64) -> Self {
         Self { rows: rows.unwrap_or(bytes / ROW_BYTES), bytes }
     }
@@ -33,7 +33,7 @@ impl Size {
     }
 }
 
-impl std::iter::Sum for Size {
+impl std::iter::Sum for LoadSize {
     fn sum<I: Iterator<Item = Self>>(sizes: I) -> Self {
         sizes.fold(Self::default(), |sum, size| Self {
             rows: sum.rows.saturating_add(size.rows),
@@ -48,9 +48,9 @@ pub(crate) struct TableToLoad {
     /// The caller's number for the table.
     pub(crate) number: usize,
     /// Rows that are not loaded yet.
-    pub(crate) missing: Size,
+    pub(crate) missing: LoadSize,
     /// All its rows.
-    pub(crate) whole: Size,
+    pub(crate) whole: LoadSize,
     /// Number of deferred indexes.
     pub(crate) indexes: usize,
     /// Whether only one connection at a time inserts rows: engines without transactions lock the table.
@@ -59,7 +59,7 @@ pub(crate) struct TableToLoad {
 
 /// The remaining work of a table.
 #[derive(Debug, Clone, Copy)]
-struct Left {
+struct RemainingTable {
     table: usize,
     /// Number of connections that insert its rows.
     connections: u64,
@@ -71,31 +71,31 @@ struct Left {
     chunk: u64,
 }
 
-impl Left {
-    fn way(&self) -> u64 {
+impl RemainingTable {
+    fn method(&self) -> u64 {
         (self.rows / self.connections).saturating_add(self.indexes)
     }
 }
 
 /// Tables with unassigned rows.
 #[derive(Debug)]
-pub(crate) struct Order {
+pub(crate) struct TableOrder {
     connections: usize,
     /// Started tables: no more than there are connections, so that a table's indexes are created while its
     /// rows are in the target's memory.
-    begun: Vec<Left>,
+    begun: Vec<RemainingTable>,
     /// The other tables, the one with the longest remaining time last.
-    waiting: Vec<Left>,
+    waiting: Vec<RemainingTable>,
 }
 
-impl Order {
+impl TableOrder {
     /// For tables with work to do.
     pub(crate) fn new(connections: usize, tables: impl IntoIterator<Item = TableToLoad>) -> Self {
         let connections = connections.max(1);
         let left = |table: TableToLoad| {
             let rows = table.missing.cost();
             let entries = table.whole.rows.saturating_mul(table.indexes as u64);
-            Left {
+            RemainingTable {
                 table: table.number,
                 connections: if table.one_by_one { 1 } else { connections as u64 },
                 rows,
@@ -106,18 +106,18 @@ impl Order {
         let mut waiting: Vec<_> = tables.into_iter().map(left).collect();
         // Of equal tables the first comes first.
         waiting.reverse();
-        waiting.sort_by_key(Left::way);
+        waiting.sort_by_key(RemainingTable::method);
         Self { connections, begun: Vec::new(), waiting }
     }
 
     /// The table whose rows a connection loads next; `None` if there are none.
     pub(crate) fn next(&mut self) -> Option<usize> {
         // Of equal tables the first is chosen: `max_by_key` returns the last.
-        let longest = self.begun.iter().rev().max_by_key(|left| left.way());
+        let longest = self.begun.iter().rev().max_by_key(|left| left.method());
         let another = self.waiting.last().filter(|_| self.begun.len() < self.connections);
         match (longest, another) {
             (Some(longest), None) => Some(longest.table),
-            (Some(longest), Some(another)) if longest.way() > another.way() => Some(longest.table),
+            (Some(longest), Some(another)) if longest.method() > another.method() => Some(longest.table),
             _ => {
                 let another = self.waiting.pop()?;
                 self.begun.push(another);
@@ -126,12 +126,12 @@ impl Order {
         }
     }
 
-    fn begun(&mut self, table: usize) -> Option<&mut Left> {
+    fn begun(&mut self, table: usize) -> Option<&mut RemainingTable> {
         self.begun.iter_mut().find(|left| left.table == table)
     }
 
     /// Records that rows were assigned.
-    pub(crate) fn take(&mut self, table: usize, size: Size) {
+    pub(crate) fn take(&mut self, table: usize, size: LoadSize) {
         if let Some(left) = self.begun(table) {
             left.rows = left.rows.saturating_sub(size.cost());
         }
@@ -146,7 +146,7 @@ impl Order {
     }
 
     /// Corrects the assumed cost of a chunk.
-    pub(crate) fn taken(&mut self, table: usize, guess: u64, size: Size) {
+    pub(crate) fn taken(&mut self, table: usize, guess: u64, size: LoadSize) {
         if let Some(left) = self.begun(table) {
             left.chunk = size.cost();
             left.rows = left.rows.saturating_add(guess).saturating_sub(left.chunk);

@@ -129,7 +129,7 @@ pub async fn repair(
     let begun = Instant::now();
     let throttle = Arc::new(throttle);
     let (differences, findings, unfinished) = if options.from_state {
-        let found = check::found_before(&options.check)?;
+        let found = check::earlier_findings(&options.check)?;
         (found.differences, found.findings, !found.is_finished)
     } else {
         let report =

@@ -38,7 +38,7 @@ const READ_ONLY: [u16; 2] = [1290, 1836];
 const DENIED: [u16; 3] = [1142, 1143, 1227];
 
 /// A row's values as literals for the target; `None` if there is no row.
-type Literals = Option<Vec<String>>;
+type RowLiterals = Option<Vec<String>>;
 
 /// Repairs rows of one table.
 pub(super) struct RowRepairer<'a> {
@@ -75,7 +75,7 @@ impl RowRepairer<'_> {
     }
 
     /// The source's row as literals; the outer `None` if a value has no literal.
-    async fn on_source(&mut self, key: &[KeyLiteral]) -> Result<Option<Literals>, BulkError> {
+    async fn on_source(&mut self, key: &[KeyLiteral]) -> Result<Option<RowLiterals>, BulkError> {
         let columns: Vec<_> =
             self.pair.columns.iter().map(|column| column.source.expression.as_str()).collect();
         let sql = format!("SELECT {} {}", columns.join(", "), self.row(PairSide::Source, key));
@@ -88,7 +88,7 @@ impl RowRepairer<'_> {
 
     /// The current row of the target, as [`RowRepairer::on_source`] writes it. A server may warn about a
     /// value that it stores unchanged.
-    async fn on_target(&mut self, key: &[KeyLiteral]) -> Result<Literals, BulkError> {
+    async fn on_target(&mut self, key: &[KeyLiteral]) -> Result<RowLiterals, BulkError> {
         let columns: Vec<_> =
             self.pair.columns.iter().map(|column| column.target.expression.as_str()).collect();
         let sql = format!("SELECT {} {}", columns.join(", "), self.row(PairSide::Target, key));
@@ -117,7 +117,7 @@ impl RowRepairer<'_> {
         }
     }
 
-    async fn write(&mut self, key: &[KeyLiteral], wanted: Literals) -> Result<RepairAttempt, BulkError> {
+    async fn write(&mut self, key: &[KeyLiteral], wanted: RowLiterals) -> Result<RepairAttempt, BulkError> {
         self.comparing.target.execute("START TRANSACTION").await?;
         let there = self.is_on_target(key, " FOR UPDATE").await?;
         if self.on_source(key).await? != Some(wanted.clone()) {

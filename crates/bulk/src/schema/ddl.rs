@@ -58,7 +58,7 @@ pub async fn ddl(connection: &mut Connection, object: &SchemaObject) -> Result<V
 
 async fn schema(connection: &mut Connection, object: &SchemaObject, name: &str) -> Result<Script, BulkError> {
     let sql = format!("SHOW CREATE DATABASE IF NOT EXISTS {}", quoted(name));
-    let shown = Shown::ask(connection, object, &sql).await?;
+    let shown = ShowCreateResult::ask(connection, object, &sql).await?;
     Ok(Script::default().then("SET NAMES utf8mb4").then(shown.bytes("Create Database")?))
 }
 
@@ -68,7 +68,7 @@ async fn table(
     table: &TableName,
 ) -> Result<Script, BulkError> {
     let sql = format!("SHOW CREATE TABLE {}", qualified(&table.schema, &table.name));
-    let shown = Shown::ask(connection, object, &sql).await?;
+    let shown = ShowCreateResult::ask(connection, object, &sql).await?;
     Ok(plain(&table.schema).then(shown.bytes("Create Table")?))
 }
 
@@ -79,7 +79,8 @@ async fn sequence(
     name: &str,
 ) -> Result<Script, BulkError> {
     let sequence = qualified(schema, name);
-    let shown = Shown::ask(connection, object, &format!("SHOW CREATE SEQUENCE {sequence}")).await?;
+    let shown =
+        ShowCreateResult::ask(connection, object, &format!("SHOW CREATE SEQUENCE {sequence}")).await?;
     let sql = format!(
         "SELECT next_not_cached_value, cycle_count, \
          IF(increment > 0, next_not_cached_value > maximum_value, next_not_cached_value < minimum_value), \
@@ -104,7 +105,8 @@ async fn view(
     name: &str,
 ) -> Result<Script, BulkError> {
     let shown =
-        Shown::ask(connection, object, &format!("SHOW CREATE VIEW {}", qualified(schema, name))).await?;
+        ShowCreateResult::ask(connection, object, &format!("SHOW CREATE VIEW {}", qualified(schema, name)))
+            .await?;
     Ok(plain(schema).then(shown.character_sets()?).then(shown.bytes("Create View")?))
 }
 
@@ -125,8 +127,12 @@ async fn program(
         ObjectKind::Event => ("EVENT", "Create Event"),
         _ => ("FUNCTION", "Create Function"),
     };
-    let shown =
-        Shown::ask(connection, object, &format!("SHOW CREATE {keyword} {}", qualified(schema, name))).await?;
+    let shown = ShowCreateResult::ask(
+        connection,
+        object,
+        &format!("SHOW CREATE {keyword} {}", qualified(schema, name)),
+    )
+    .await?;
     let body = shown.bytes(column)?;
     let mut script = plain(schema).then(shown.character_sets()?);
     script = script.then(format!("SET sql_mode = {}", literal(shown.text("sql_mode")?)));
@@ -158,12 +164,12 @@ fn plain(schema: &str) -> Script {
 }
 
 /// The result of a SHOW CREATE statement.
-struct Shown<'a> {
+struct ShowCreateResult<'a> {
     object: &'a SchemaObject,
     result: QueryResult,
 }
 
-impl<'a> Shown<'a> {
+impl<'a> ShowCreateResult<'a> {
     async fn ask(
         connection: &mut Connection,
         object: &'a SchemaObject,

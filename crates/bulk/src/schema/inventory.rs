@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tailwater_session::{Connection, QueryResult, SessionError};
 use tailwater_wire::printable;
 
-use super::view_order::{self, View};
+use super::view_order::{self, ViewDefinition};
 use crate::error::BulkError;
 use crate::folder::ObjectKind;
 use crate::sql::literals;
@@ -245,9 +245,10 @@ async fn views(connection: &mut Connection, within: &str) -> Result<Vec<SchemaOb
         // The definition is hidden from some accounts that see the view. Its character set is that of the
         // view's creator.
         let definition = row.get(2).map(String::from_utf8_lossy).unwrap_or_default().into_owned();
-        views.push(View { schema, name, definition });
+        views.push(ViewDefinition { schema, name, definition });
     }
-    let object = |View { schema, name, .. }| SchemaObject::Other { kind: ObjectKind::View, schema, name };
+    let object =
+        |ViewDefinition { schema, name, .. }| SchemaObject::Other { kind: ObjectKind::View, schema, name };
     Ok(view_order::order(views).into_iter().map(object).collect())
 }
 

@@ -6,7 +6,7 @@ use crate::sql::qualified;
 
 /// A view and its definition, in which the server writes every table as `` `schema`.`table` ``.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct View {
+pub struct ViewDefinition {
     /// Its database.
     pub schema: String,
     /// Its name.
@@ -17,7 +17,7 @@ pub struct View {
 
 /// Sorts views by the names that their definitions mention. A string literal may look like the name of a
 /// view, so that two views seem to read each other. Such views keep their order.
-pub fn order(views: Vec<View>) -> Vec<View> {
+pub fn order(views: Vec<ViewDefinition>) -> Vec<ViewDefinition> {
     let names: Vec<_> = views.iter().map(|view| qualified(&view.schema, &view.name)).collect();
     let by_name: HashMap<_, _> =
         names.iter().enumerate().map(|(index, name)| (name.as_str(), index)).collect();
@@ -86,11 +86,11 @@ mod tests {
 
     use super::*;
 
-    fn view(name: &str, definition: &str) -> View {
-        View { schema: "s".into(), name: name.into(), definition: definition.into() }
+    fn view(name: &str, definition: &str) -> ViewDefinition {
+        ViewDefinition { schema: "s".into(), name: name.into(), definition: definition.into() }
     }
 
-    fn names(views: Vec<View>) -> Vec<String> {
+    fn names(views: Vec<ViewDefinition>) -> Vec<String> {
         order(views).into_iter().map(|view| view.name).collect()
     }
 
@@ -128,7 +128,7 @@ mod tests {
             prop_assert_eq!(ordered.len(), count);
             for (place, one) in ordered.iter().enumerate() {
                 let later = &ordered[place + 1..];
-                let reads = |other: &View| one.definition.ends_with(&qualified("s", &other.name));
+                let reads = |other: &ViewDefinition| one.definition.ends_with(&qualified("s", &other.name));
                 prop_assert!(!later.iter().any(reads), "{} precedes a view that it reads", one.name);
             }
         }

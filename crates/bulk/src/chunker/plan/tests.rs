@@ -187,20 +187,20 @@ proptest! {
         resume_every in 1usize..6,
     ) {
         let plan = plan(&model, nullable, partitions, rows_estimate);
-        let mut walk = Chunker::new(plan.clone());
+        let mut chunker = Chunker::new(plan.clone());
         let mut covered = vec![0; model.rows.len()];
         let mut noise = seed.iter().cycle();
         let (mut chunks, mut steps) = (0, 0);
         loop {
             steps += 1;
             prop_assert!(steps < 40_000, "the chunker does not end");
-            let done = walk.is_done();
-            let step = walk.step();
+            let done = chunker.is_done();
+            let step = chunker.step();
             prop_assert_eq!(done, step == ChunkStep::Done);
             match step {
                 ChunkStep::Ask(partition, question) => {
                     let partition = partition_number(partition.as_deref());
-                    walk.answer(model.answer(partition, &question, *noise.next().unwrap()));
+                    chunker.answer(model.answer(partition, &question, *noise.next().unwrap()));
                 }
                 ChunkStep::Chunk(chunk) => {
                     chunks += 1;
@@ -212,18 +212,18 @@ proptest! {
                             rows += 1;
                         }
                     }
-                    walk.record_chunk(rows, rows * (1 + noise.next().unwrap() % 100));
+                    chunker.record_chunk(rows, rows * (1 + noise.next().unwrap() % 100));
                     if chunks % resume_every == 0 && noise.next().unwrap() % 2 == 0 {
-                        let width_min = walk.width_min;
-                        walk = Chunker::resume(plan.clone(), Some(&chunk)).unwrap();
-                        walk.width_min = width_min;
+                        let width_min = chunker.width_min;
+                        chunker = Chunker::resume(plan.clone(), Some(&chunk)).unwrap();
+                        chunker.width_min = width_min;
                     }
                 }
                 ChunkStep::Done => break,
             }
         }
         prop_assert!(covered.iter().all(|&times| times == 1), "{:?}", covered);
-        prop_assert_eq!(walk.step(), ChunkStep::Done);
+        prop_assert_eq!(chunker.step(), ChunkStep::Done);
     }
 
     #[test]
@@ -231,15 +231,15 @@ proptest! {
         let rows_of = (0..rows).map(|row| (0, vec![Some((row / 7).to_string()), Some((row % 7).to_string())]));
         let model = Model { collations: vec![Collation::Numbers; 2], rows: rows_of.collect() };
         let limits = ChunkSizeLimits { rows_first: rows_max, rows_max, cost_max: u64::MAX };
-        let mut walk = Chunker::new(ChunkPlan { limits, ..plan(&model, false, 0, 0) });
+        let mut chunker = Chunker::new(ChunkPlan { limits, ..plan(&model, false, 0, 0) });
         let mut left = rows;
         loop {
-            match walk.step() {
-                ChunkStep::Ask(_, question) => walk.answer(model.answer(0, &question, 1)),
+            match chunker.step() {
+                ChunkStep::Ask(_, question) => chunker.answer(model.answer(0, &question, 1)),
                 ChunkStep::Chunk(chunk) => {
                     let held = model.of(0).filter(|row| model.holds(row, &chunk.keys)).count() as u64;
                     prop_assert_eq!(held, left.min(rows_max));
-                    walk.record_chunk(held, held);
+                    chunker.record_chunk(held, held);
                     left -= held;
                 }
                 ChunkStep::Done => break,
@@ -254,22 +254,22 @@ fn dense_keys_need_no_queries_and_sparse_keys_few() {
     let count = |rows_estimate: u64, high: i128, per_key: u128| {
         let model = Model { collations: vec![Collation::Numbers], rows: Vec::new() };
         let limits = ChunkSizeLimits { rows_first: 1000, rows_max: 1000, cost_max: u64::MAX };
-        let mut walk = Chunker::new(ChunkPlan { limits, ..plan(&model, false, 0, rows_estimate) });
+        let mut chunker = Chunker::new(ChunkPlan { limits, ..plan(&model, false, 0, rows_estimate) });
         let (mut questions, mut chunks) = (0, 0);
         loop {
-            match walk.step() {
+            match chunker.step() {
                 ChunkStep::Ask(_, ChunkQuery::Extent) => {
-                    walk.answer(ChunkQueryResult::Extent(Some((1, high))))
+                    chunker.answer(ChunkQueryResult::Extent(Some((1, high))))
                 }
                 ChunkStep::Ask(_, ChunkQuery::Estimate { from, to }) => {
                     questions += 1;
                     let rows = (to.abs_diff(from) + 1) / per_key;
-                    walk.answer(ChunkQueryResult::Estimate(u64::try_from(rows).unwrap().max(1)));
+                    chunker.answer(ChunkQueryResult::Estimate(u64::try_from(rows).unwrap().max(1)));
                 }
                 ChunkStep::Ask(_, question) => panic!("{question:?} about an integer"),
                 ChunkStep::Chunk(_) => {
                     chunks += 1;
-                    walk.record_chunk(1000, 1000);
+                    chunker.record_chunk(1000, 1000);
                 }
                 ChunkStep::Done => return (questions, chunks),
             }

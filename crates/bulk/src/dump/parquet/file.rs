@@ -15,7 +15,7 @@ use ::parquet::schema::types::{Type, TypePtr};
 use bytes::Bytes;
 use tailwater_session::RawRow;
 
-use super::types::Kind;
+use super::types::ParquetKind;
 use super::values;
 use crate::chunker::table_info::ColumnInfo;
 use crate::error::BulkError;
@@ -42,7 +42,7 @@ pub struct ParquetTable {
 #[derive(Debug)]
 struct ParquetColumn {
     name: String,
-    kind: Kind,
+    kind: ParquetKind,
     /// Whether a value may be NULL in the file.
     optional: bool,
 }
@@ -54,7 +54,7 @@ impl ParquetTable {
     /// [`BulkError::UnexpectedAnswer`] if Parquet does not support such columns.
     pub fn new(name: &TableName, columns: &[ColumnInfo]) -> Result<Self, BulkError> {
         let column = |column: &ColumnInfo| {
-            let kind = Kind::of(&column.data_type, &column.column_type);
+            let kind = ParquetKind::of(&column.data_type, &column.column_type);
             ParquetColumn {
                 name: column.name.clone(),
                 kind,
@@ -63,7 +63,7 @@ impl ParquetTable {
         };
         let mut columns: Vec<_> = columns.iter().map(column).collect();
         if columns.is_empty() {
-            let kind = Kind::Integer { bits: 32, signed: true };
+            let kind = ParquetKind::Integer { bits: 32, signed: true };
             columns.push(ParquetColumn { name: "1".to_owned(), kind, optional: false });
         }
         let fields =
@@ -85,8 +85,8 @@ pub struct ParquetFile {
     /// For messages.
     path: PathBuf,
     table: Arc<ParquetTable>,
-    writer: SerializedFileWriter<Summed>,
-    columns: Vec<Column>,
+    writer: SerializedFileWriter<ChecksumWriter>,
+    columns: Vec<ColumnBuffer>,
     rows_held: usize,
     bytes_held: usize,
 }
@@ -106,14 +106,14 @@ impl ParquetFile {
         let created_by = format!("tailwater version {}", env!("CARGO_PKG_VERSION"));
         let writer = codec(compression, level).and_then(|codec| {
             let properties = WriterProperties::builder().set_compression(codec).set_created_by(created_by);
-            let file = Summed { file: Some(file), checksum: crc32fast::Hasher::new() };
+            let file = ChecksumWriter { file: Some(file), checksum: crc32fast::Hasher::new() };
             SerializedFileWriter::new(file, Arc::clone(&table.schema), Arc::new(properties.build()))
         });
         Ok(Self {
             path: path.to_owned(),
             table: Arc::clone(table),
             writer: writer.map_err(|error| not_written(path, error))?,
-            columns: table.columns.iter().map(Column::new).collect(),
+            columns: table.columns.iter().map(ColumnBuffer::new).collect(),
             rows_held: 0,
             bytes_held: 0,
         })
@@ -175,7 +175,7 @@ impl ParquetFile {
         self.write_group()?;
         // Taken out of the writer, which would convert an error to a text.
         let ended = self.writer.finish().map(|_| mem::take(self.writer.inner_mut()));
-        let Summed { file, checksum } = ended.map_err(|error| not_written(&self.path, error))?;
+        let ChecksumWriter { file, checksum } = ended.map_err(|error| not_written(&self.path, error))?;
         let file = file.ok_or(BulkError::File {
             action: "finish",
             path: self.path.clone(),
@@ -226,13 +226,13 @@ fn shown(value: Option<&[u8]>) -> String {
 
 /// A file with the checksum of the bytes written to it.
 #[derive(Default)]
-struct Summed {
+struct ChecksumWriter {
     /// `None` once it was taken.
     file: Option<Box<dyn NewFile>>,
     checksum: crc32fast::Hasher,
 }
 
-impl Write for Summed {
+impl Write for ChecksumWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.open()?.write(bytes)?;
         self.checksum.update(&bytes[..written]);
@@ -244,47 +244,49 @@ impl Write for Summed {
     }
 }
 
-impl Summed {
+impl ChecksumWriter {
     fn open(&mut self) -> io::Result<&mut Box<dyn NewFile>> {
         self.file.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 }
 
 /// The kept values of a column.
-struct Column {
+struct ColumnBuffer {
     /// The values that are not NULL.
-    values: Values,
+    values: ColumnValues,
     /// For each row whether its value is present (1) or NULL (0), if the column may be NULL.
     levels: Vec<i16>,
     /// Number of values that are NULL in the file but not on the server.
     nulled: u64,
 }
 
-enum Values {
+enum ColumnValues {
     Int32(Vec<i32>),
     Int64(Vec<i64>),
     Float(Vec<f32>),
     Double(Vec<f64>),
-    Bytes(Pieces),
-    Fixed(Pieces),
+    Bytes(ByteValues),
+    Fixed(ByteValues),
 }
 
 /// Values in one buffer, one after the other.
 #[derive(Default)]
-struct Pieces {
+struct ByteValues {
     bytes: Vec<u8>,
     ends: Vec<usize>,
 }
 
-impl Column {
+impl ColumnBuffer {
     fn new(column: &ParquetColumn) -> Self {
         let values = match column.kind.physical() {
-            Physical::INT32 => Values::Int32(Vec::new()),
-            Physical::INT64 => Values::Int64(Vec::new()),
-            Physical::FLOAT => Values::Float(Vec::new()),
-            Physical::DOUBLE => Values::Double(Vec::new()),
-            Physical::FIXED_LEN_BYTE_ARRAY => Values::Fixed(Pieces::default()),
-            Physical::BYTE_ARRAY | Physical::BOOLEAN | Physical::INT96 => Values::Bytes(Pieces::default()),
+            Physical::INT32 => ColumnValues::Int32(Vec::new()),
+            Physical::INT64 => ColumnValues::Int64(Vec::new()),
+            Physical::FLOAT => ColumnValues::Float(Vec::new()),
+            Physical::DOUBLE => ColumnValues::Double(Vec::new()),
+            Physical::FIXED_LEN_BYTE_ARRAY => ColumnValues::Fixed(ByteValues::default()),
+            Physical::BYTE_ARRAY | Physical::BOOLEAN | Physical::INT96 => {
+                ColumnValues::Bytes(ByteValues::default())
+            }
         };
         Self { values, levels: Vec::new(), nulled: 0 }
     }
@@ -309,27 +311,27 @@ impl Column {
         // A column that may not be NULL has no levels.
         let levels = (!levels.is_empty()).then_some(&levels[..]);
         match (&mut self.values, writer) {
-            (Values::Int32(values), ColumnWriter::Int32ColumnWriter(writer)) => {
+            (ColumnValues::Int32(values), ColumnWriter::Int32ColumnWriter(writer)) => {
                 writer.write_batch(values, levels, None)?;
                 values.clear();
             }
-            (Values::Int64(values), ColumnWriter::Int64ColumnWriter(writer)) => {
+            (ColumnValues::Int64(values), ColumnWriter::Int64ColumnWriter(writer)) => {
                 writer.write_batch(values, levels, None)?;
                 values.clear();
             }
-            (Values::Float(values), ColumnWriter::FloatColumnWriter(writer)) => {
+            (ColumnValues::Float(values), ColumnWriter::FloatColumnWriter(writer)) => {
                 writer.write_batch(values, levels, None)?;
                 values.clear();
             }
-            (Values::Double(values), ColumnWriter::DoubleColumnWriter(writer)) => {
+            (ColumnValues::Double(values), ColumnWriter::DoubleColumnWriter(writer)) => {
                 writer.write_batch(values, levels, None)?;
                 values.clear();
             }
-            (Values::Bytes(pieces), ColumnWriter::ByteArrayColumnWriter(writer)) => {
+            (ColumnValues::Bytes(pieces), ColumnWriter::ByteArrayColumnWriter(writer)) => {
                 pieces
                     .write(levels, |values: &[ByteArray], levels| writer.write_batch(values, levels, None))?;
             }
-            (Values::Fixed(pieces), ColumnWriter::FixedLenByteArrayColumnWriter(writer)) => {
+            (ColumnValues::Fixed(pieces), ColumnWriter::FixedLenByteArrayColumnWriter(writer)) => {
                 pieces.write(levels, |values: &[FixedLenByteArray], levels| {
                     writer.write_batch(values, levels, None)
                 })?;
@@ -340,10 +342,10 @@ impl Column {
     }
 }
 
-impl Values {
+impl ColumnValues {
     /// Takes a value. Returns its size in bytes; `Some(None)` if Parquet cannot represent it, `None` if it
     /// does not fit the type.
-    fn put(&mut self, kind: Kind, value: &[u8]) -> Option<Option<usize>> {
+    fn put(&mut self, kind: ParquetKind, value: &[u8]) -> Option<Option<usize>> {
         match self {
             Self::Int32(numbers) => {
                 let Some(number) = values::whole(kind, value)? else { return Some(None) };
@@ -365,20 +367,20 @@ impl Values {
                 Some(Some(size_of::<f64>()))
             }
             Self::Bytes(pieces) => {
-                if kind != Kind::Bytes {
+                if kind != ParquetKind::Bytes {
                     values::text(value)?;
                 }
                 Some(Some(pieces.put(value)))
             }
             Self::Fixed(pieces) => {
-                let Kind::Decimal { scale, .. } = kind else { return None };
+                let ParquetKind::Decimal { scale, .. } = kind else { return None };
                 Some(Some(pieces.put(&values::unscaled(value, scale)?.to_be_bytes())))
             }
         }
     }
 }
 
-impl Pieces {
+impl ByteValues {
     fn put(&mut self, value: &[u8]) -> usize {
         self.bytes.extend_from_slice(value);
         self.ends.push(self.bytes.len());

@@ -13,7 +13,7 @@ pub const DECIMAL_BYTES: usize = 16;
 
 /// The type of a column's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ParquetKind {
     /// An integer of 8, 16, 32 or 64 bits.
     Integer {
         /// Number of bits.
@@ -51,7 +51,7 @@ pub enum Kind {
     Bytes,
 }
 
-impl Kind {
+impl ParquetKind {
     /// The type of a column, from its type and declaration in lower case, as `information_schema.columns` has
     /// them.
     pub fn of(data_type: &str, column_type: &str) -> Self {
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn columns_get_the_most_precise_types() {
-        let integer = |bits, signed| Kind::Integer { bits, signed };
+        let integer = |bits, signed| ParquetKind::Integer { bits, signed };
         for (column_type, kind, physical) in [
             ("tinyint(1)", integer(8, true), Physical::INT32),
             ("smallint unsigned", integer(16, false), Physical::INT32),
@@ -159,28 +159,32 @@ mod tests {
             ("bigint", integer(64, true), Physical::INT64),
             ("bigint(20) unsigned", integer(64, false), Physical::INT64),
             ("year(4)", integer(32, true), Physical::INT32),
-            ("decimal(9,2)", Kind::Decimal { precision: 9, scale: 2 }, Physical::INT32),
-            ("decimal(18,0) unsigned", Kind::Decimal { precision: 18, scale: 0 }, Physical::INT64),
-            ("decimal(38,38)", Kind::Decimal { precision: 38, scale: 38 }, Physical::FIXED_LEN_BYTE_ARRAY),
-            ("decimal(39,0)", Kind::Text, Physical::BYTE_ARRAY),
-            ("decimal(65,30)", Kind::Text, Physical::BYTE_ARRAY),
-            ("decimal", Kind::Text, Physical::BYTE_ARRAY),
-            ("float(7,3)", Kind::Float, Physical::FLOAT),
-            ("double", Kind::Double, Physical::DOUBLE),
-            ("date", Kind::Date, Physical::INT32),
-            ("datetime(6)", Kind::Moment { utc: false }, Physical::INT64),
-            ("timestamp", Kind::Moment { utc: true }, Physical::INT64),
-            ("time(3)", Kind::Span, Physical::INT64),
-            ("bit(64)", Kind::Bits, Physical::INT64),
-            ("enum('int unsigned')", Kind::Text, Physical::BYTE_ARRAY),
-            ("uuid", Kind::Text, Physical::BYTE_ARRAY),
-            ("json", Kind::Json, Physical::BYTE_ARRAY),
-            ("varbinary(9)", Kind::Bytes, Physical::BYTE_ARRAY),
-            ("geometry", Kind::Bytes, Physical::BYTE_ARRAY),
-            ("vector(3)", Kind::Bytes, Physical::BYTE_ARRAY),
+            ("decimal(9,2)", ParquetKind::Decimal { precision: 9, scale: 2 }, Physical::INT32),
+            ("decimal(18,0) unsigned", ParquetKind::Decimal { precision: 18, scale: 0 }, Physical::INT64),
+            (
+                "decimal(38,38)",
+                ParquetKind::Decimal { precision: 38, scale: 38 },
+                Physical::FIXED_LEN_BYTE_ARRAY,
+            ),
+            ("decimal(39,0)", ParquetKind::Text, Physical::BYTE_ARRAY),
+            ("decimal(65,30)", ParquetKind::Text, Physical::BYTE_ARRAY),
+            ("decimal", ParquetKind::Text, Physical::BYTE_ARRAY),
+            ("float(7,3)", ParquetKind::Float, Physical::FLOAT),
+            ("double", ParquetKind::Double, Physical::DOUBLE),
+            ("date", ParquetKind::Date, Physical::INT32),
+            ("datetime(6)", ParquetKind::Moment { utc: false }, Physical::INT64),
+            ("timestamp", ParquetKind::Moment { utc: true }, Physical::INT64),
+            ("time(3)", ParquetKind::Span, Physical::INT64),
+            ("bit(64)", ParquetKind::Bits, Physical::INT64),
+            ("enum('int unsigned')", ParquetKind::Text, Physical::BYTE_ARRAY),
+            ("uuid", ParquetKind::Text, Physical::BYTE_ARRAY),
+            ("json", ParquetKind::Json, Physical::BYTE_ARRAY),
+            ("varbinary(9)", ParquetKind::Bytes, Physical::BYTE_ARRAY),
+            ("geometry", ParquetKind::Bytes, Physical::BYTE_ARRAY),
+            ("vector(3)", ParquetKind::Bytes, Physical::BYTE_ARRAY),
         ] {
             let data_type = column_type.split(['(', ' ']).next().unwrap();
-            assert_eq!(Kind::of(data_type, column_type), kind, "{column_type}");
+            assert_eq!(ParquetKind::of(data_type, column_type), kind, "{column_type}");
             assert_eq!(kind.physical(), physical, "{column_type}");
             for optional in [true, false] {
                 let field = kind.field("a.b `c", optional).unwrap();
@@ -193,9 +197,9 @@ mod tests {
     fn every_length_of_decimal_has_a_column() {
         for precision in 0..=65u8 {
             for scale in 0..=precision.min(38) {
-                let kind = Kind::of("decimal", &format!("decimal({precision},{scale})"));
+                let kind = ParquetKind::of("decimal", &format!("decimal({precision},{scale})"));
                 assert!(kind.field("d", false).is_ok(), "{precision} {scale}");
-                assert_eq!(kind == Kind::Text, precision == 0 || precision > 38);
+                assert_eq!(kind == ParquetKind::Text, precision == 0 || precision > 38);
             }
         }
     }

@@ -5,7 +5,7 @@
 
 use chrono::{Datelike, NaiveDate};
 
-use super::types::Kind;
+use super::types::ParquetKind;
 
 /// Days from 0001-01-01 to 1970-01-01, from which days are counted.
 const DAYS_BEFORE_1970: i32 = 719_163;
@@ -14,25 +14,29 @@ const MICROS_PER_SECOND: i64 = 1_000_000;
 const SECONDS_PER_DAY: i64 = 86_400;
 
 /// The integer of a value whose kind is stored as an integer; unsigned values keep their 64 bits.
-pub fn whole(kind: Kind, value: &[u8]) -> Option<Option<i64>> {
+pub fn whole(kind: ParquetKind, value: &[u8]) -> Option<Option<i64>> {
     match kind {
-        Kind::Integer { signed: true, .. } => text(value)?.parse().ok().map(Some),
-        Kind::Integer { signed: false, .. } => {
+        ParquetKind::Integer { signed: true, .. } => text(value)?.parse().ok().map(Some),
+        ParquetKind::Integer { signed: false, .. } => {
             text(value)?.parse().ok().map(|number: u64| Some(number.cast_signed()))
         }
-        Kind::Decimal { scale, .. } => i64::try_from(unscaled(value, scale)?).ok().map(Some),
-        Kind::Date => Some(days(value)?.map(i64::from)),
-        Kind::Moment { .. } => moment(value),
-        Kind::Span => span(value).map(Some),
-        Kind::Bits => bits(value).map(|number| Some(number.cast_signed())),
-        Kind::Float | Kind::Double | Kind::Text | Kind::Json | Kind::Bytes => None,
+        ParquetKind::Decimal { scale, .. } => i64::try_from(unscaled(value, scale)?).ok().map(Some),
+        ParquetKind::Date => Some(days(value)?.map(i64::from)),
+        ParquetKind::Moment { .. } => moment(value),
+        ParquetKind::Span => span(value).map(Some),
+        ParquetKind::Bits => bits(value).map(|number| Some(number.cast_signed())),
+        ParquetKind::Float
+        | ParquetKind::Double
+        | ParquetKind::Text
+        | ParquetKind::Json
+        | ParquetKind::Bytes => None,
     }
 }
 
 /// A number in 32 bits, if it fits; unsigned kinds keep their bits.
-pub fn narrow(kind: Kind, number: i64) -> Option<i32> {
+pub fn narrow(kind: ParquetKind, number: i64) -> Option<i32> {
     match kind {
-        Kind::Integer { signed: false, .. } => u32::try_from(number).ok().map(u32::cast_signed),
+        ParquetKind::Integer { signed: false, .. } => u32::try_from(number).ok().map(u32::cast_signed),
         _ => i32::try_from(number).ok(),
     }
 }
@@ -126,14 +130,14 @@ mod tests {
 
     use super::*;
 
-    const DATETIME: Kind = Kind::Moment { utc: false };
+    const DATETIME: ParquetKind = ParquetKind::Moment { utc: false };
 
-    fn integer(bits: i8, signed: bool) -> Kind {
-        Kind::Integer { bits, signed }
+    fn integer(bits: i8, signed: bool) -> ParquetKind {
+        ParquetKind::Integer { bits, signed }
     }
 
     /// As it is stored in 32 bits.
-    fn stored(kind: Kind, value: &str) -> Option<i32> {
+    fn stored(kind: ParquetKind, value: &str) -> Option<i32> {
         narrow(kind, whole(kind, value.as_bytes())??)
     }
 
@@ -171,7 +175,7 @@ mod tests {
             (&[0xff; 8], Some(-1)),
             (&[0; 9], None),
         ] {
-            assert_eq!(whole(Kind::Bits, value), number.map(Some), "{value:?}");
+            assert_eq!(whole(ParquetKind::Bits, value), number.map(Some), "{value:?}");
         }
     }
 
@@ -198,7 +202,7 @@ mod tests {
         ] {
             assert_eq!(unscaled(value.as_bytes(), scale), number, "{value}");
         }
-        let kind = Kind::Decimal { precision: 18, scale: 18 };
+        let kind = ParquetKind::Decimal { precision: 18, scale: 18 };
         assert_eq!(whole(kind, b"-0.999999999999999999"), Some(Some(-999_999_999_999_999_999)));
     }
 
@@ -218,10 +222,10 @@ mod tests {
             ("2020-02-31", None),
             ("1900-02-29", None),
         ] {
-            assert_eq!(whole(Kind::Date, value.as_bytes()), Some(days), "{value}");
+            assert_eq!(whole(ParquetKind::Date, value.as_bytes()), Some(days), "{value}");
         }
         for value in ["", "2020-1-1", "2020-01-01 ", "2020/01/01", "20x0-01-01", "-020-01-01"] {
-            assert_eq!(whole(Kind::Date, value.as_bytes()), None, "{value}");
+            assert_eq!(whole(ParquetKind::Date, value.as_bytes()), None, "{value}");
         }
     }
 
@@ -252,7 +256,7 @@ mod tests {
             ("00:00:00.", Some(0)),
             ("1:2:x", None),
         ] {
-            assert_eq!(whole(Kind::Span, value.as_bytes()), micros.map(Some), "{value}");
+            assert_eq!(whole(ParquetKind::Span, value.as_bytes()), micros.map(Some), "{value}");
         }
     }
 
@@ -278,8 +282,8 @@ mod tests {
         #[test]
         fn no_bytes_panic(value: Vec<u8>, digits in "[-0-9:. ]{0,40}") {
             for value in [&value[..], digits.as_bytes()] {
-                for kind in [integer(8, true), integer(64, false), Kind::Decimal { precision: 18, scale: 6 },
-                    Kind::Date, DATETIME, Kind::Span, Kind::Bits] {
+                for kind in [integer(8, true), integer(64, false), ParquetKind::Decimal { precision: 18, scale: 6 },
+                    ParquetKind::Date, DATETIME, ParquetKind::Span, ParquetKind::Bits] {
                     if let Some(Some(number)) = whole(kind, value) {
                         let _ = narrow(kind, number);
                     }

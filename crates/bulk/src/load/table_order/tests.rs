@@ -17,7 +17,7 @@ impl Table {
         Self { chunks: vec![rows; chunks], indexes }
     }
 
-    fn size(&self) -> Size {
+    fn size(&self) -> LoadSize {
         self.chunks.iter().map(|&rows| chunk_size(rows)).sum()
     }
 
@@ -30,12 +30,12 @@ impl Table {
     }
 }
 
-fn to_load(number: usize, size: Size, indexes: usize) -> TableToLoad {
+fn to_load(number: usize, size: LoadSize, indexes: usize) -> TableToLoad {
     TableToLoad { number, missing: size, whole: size, indexes, one_by_one: false }
 }
 
-fn chunk_size(rows: u64) -> Size {
-    Size::new(Some(rows), rows * 250)
+fn chunk_size(rows: u64) -> LoadSize {
+    LoadSize::new(Some(rows), rows * 250)
 }
 
 fn chunk_cost(rows: u64) -> f64 {
@@ -48,7 +48,7 @@ trait Next {
 }
 
 struct ByOrder {
-    order: Order,
+    order: TableOrder,
     chunks: Vec<std::vec::IntoIter<u64>>,
     most_begun: usize,
 }
@@ -58,7 +58,7 @@ impl ByOrder {
         let with_rows = tables.iter().enumerate().filter(|(_, table)| !table.chunks.is_empty());
         let lefts = with_rows.map(|(number, table)| to_load(number, table.size(), table.indexes));
         let chunks = tables.iter().map(|table| table.chunks.clone().into_iter()).collect();
-        Self { order: Order::new(connections, lefts), chunks, most_begun: 0 }
+        Self { order: TableOrder::new(connections, lefts), chunks, most_begun: 0 }
     }
 }
 
@@ -163,17 +163,17 @@ fn tables_with_equal_ways_take_turns() {
 
 #[test]
 fn the_assumed_cost_of_a_chunk_is_corrected() {
-    let size = Size::new(Some(1600), 0);
-    let mut order = Order::new(2, [to_load(7, size, 0)]);
+    let size = LoadSize::new(Some(1600), 0);
+    let mut order = TableOrder::new(2, [to_load(7, size, 0)]);
     assert_eq!(order.next(), Some(7));
     let guess = order.take_chunk(7);
     assert_eq!(guess, 100 * ROW);
-    order.taken(7, guess, Size::new(Some(900), 0));
+    order.taken(7, guess, LoadSize::new(Some(900), 0));
     assert_eq!((order.begun[0].rows, order.begun[0].chunk), (700 * ROW, 900 * ROW));
     // No more than the rest; estimates may be wrong.
     let guess = order.take_chunk(7);
     assert_eq!((guess, order.begun[0].rows), (700 * ROW, 0));
-    order.taken(7, guess, Size::new(Some(5000), 0));
+    order.taken(7, guess, LoadSize::new(Some(5000), 0));
     assert_eq!(order.next(), Some(7));
     order.end(7);
     order.taken(7, 1, size);
@@ -182,21 +182,21 @@ fn the_assumed_cost_of_a_chunk_is_corrected() {
 
 #[test]
 fn unknown_row_counts_are_estimated_from_bytes() {
-    assert_eq!(Size::new(None, 10 * ROW_BYTES), Size { rows: 10, bytes: 10 * ROW_BYTES });
-    let absurd = Size::new(Some(u64::MAX), u64::MAX);
+    assert_eq!(LoadSize::new(None, 10 * ROW_BYTES), LoadSize { rows: 10, bytes: 10 * ROW_BYTES });
+    let absurd = LoadSize::new(Some(u64::MAX), u64::MAX);
     assert_eq!(absurd.cost(), u64::MAX);
-    let mut order = Order::new(2, [to_load(0, Size::new(Some(1), 1), 1), to_load(1, absurd, 9)]);
+    let mut order = TableOrder::new(2, [to_load(0, LoadSize::new(Some(1), 1), 1), to_load(1, absurd, 9)]);
     assert_eq!(order.next(), Some(1));
 }
 
 #[test]
 fn serial_rows_and_indexes_count_with_their_full_time() {
-    let (large, small) = (Size::new(Some(3000), 0), Size::new(Some(1000), 0));
+    let (large, small) = (LoadSize::new(Some(3000), 0), LoadSize::new(Some(1000), 0));
     let locked = TableToLoad { one_by_one: true, ..to_load(1, small, 0) };
-    assert_eq!(Order::new(4, [to_load(0, large, 0), locked]).next(), Some(1));
-    assert_eq!(Order::new(4, [to_load(0, large, 0), to_load(1, small, 0)]).next(), Some(0));
-    let indexes_alone = TableToLoad { missing: Size::default(), ..to_load(1, large, 4) };
-    let mut order = Order::new(4, [to_load(0, large, 0), indexes_alone]);
+    assert_eq!(TableOrder::new(4, [to_load(0, large, 0), locked]).next(), Some(1));
+    assert_eq!(TableOrder::new(4, [to_load(0, large, 0), to_load(1, small, 0)]).next(), Some(0));
+    let indexes_alone = TableToLoad { missing: LoadSize::default(), ..to_load(1, large, 4) };
+    let mut order = TableOrder::new(4, [to_load(0, large, 0), indexes_alone]);
     assert_eq!(order.next(), Some(1));
     order.end(1);
     assert_eq!(order.next(), Some(0));

@@ -14,8 +14,8 @@ use tailwater_session::ConnectOptions;
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
-use crate::checked::run;
-use crate::loaded::started;
+use crate::check::run;
+use crate::load::started;
 
 on_each_server!(what_is_not_seen_is_an_error, a_damaged_manifest_loads_nothing);
 

@@ -14,7 +14,7 @@ use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
-use crate::dumping::{options, rows_of, start, table};
+use crate::dump::{options, rows_of, start, table};
 
 on_each_server!(
     rows_of_other_tables_are_left_out,

@@ -13,7 +13,7 @@ use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
-use crate::checked::{ReplicaLogging, run};
+use crate::check::{ReplicaLogging, run};
 use crate::support::run_script;
 
 on_each_server!(

@@ -12,7 +12,7 @@ use tailwater_sandbox::{Server, ServerKind, require};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
-use crate::loaded::{all, ensure_equal, started};
+use crate::load::{all, ensure_equal, started};
 use crate::support::run_script;
 
 on_each_server!(what_mydumper_wrote_is_loaded);
@@ -243,7 +243,7 @@ async fn what_mysql_shell_wrote_is_loaded() -> Result<()> {
         // MySQL Shell notes in the folder how far its own loads are. To us it is the same dump.
         let noted = folder.path().join("load-progress.8a94f357-aab4-11df-86ab-c80aa9429562.json");
         std::fs::write(noted, r#"{"op":"SERVER-UUID","done":true}"#)?;
-        let loaded_before = crate::foreign::contents(folder.path())?;
+        let loaded_before = crate::foreign_dumps::contents(folder.path())?;
         ensure!(loaded_before.id == contents.id, "{} {}", loaded_before.id, contents.id);
         let point = contents.point.clone().context("no point")?;
         ensure!(
@@ -278,16 +278,16 @@ async fn what_mysql_shell_wrote_is_loaded() -> Result<()> {
         let (dump, table) = (folder.path().join("@.json"), folder.path().join("s%20h@t.sql"));
         let said = std::fs::read_to_string(&dump)?;
         std::fs::write(&dump, said.replace("\"tzUtc\": true", "\"tzUtc\": false"))?;
-        crate::foreign::contents(folder.path())?;
+        crate::foreign_dumps::contents(folder.path())?;
         let definition = std::fs::read_to_string(&table)?;
         std::fs::write(&table, definition.replace("`j` text", "`j` timestamp"))?;
-        let zoned = crate::foreign::contents(folder.path());
+        let zoned = crate::foreign_dumps::contents(folder.path());
         let says = |error: &BulkError| {
             error.code() == "TW-BULK-0082" && error.to_string().contains("column j of s h.t is a TIMESTAMP")
         };
         ensure!(zoned.as_ref().is_err_and(says), "{zoned:?}");
         std::fs::write(&dump, said)?;
-        crate::foreign::contents(folder.path())?;
+        crate::foreign_dumps::contents(folder.path())?;
 
         // A table that was cut out of the list is not left out without a word.
         let list = folder.path().join("s%20h.json");
@@ -295,17 +295,17 @@ async fn what_mysql_shell_wrote_is_loaded() -> Result<()> {
         let cut = said.replace(r#"["t", "chunked", "empty"]"#, r#"["t", "empty"]"#);
         ensure!(cut != said, "{said}");
         std::fs::write(&list, cut)?;
-        let short = crate::foreign::contents(folder.path());
+        let short = crate::foreign_dumps::contents(folder.path());
         let says =
             |error: &BulkError| error.to_string().contains("chunked") && error.code() == "TW-BULK-0082";
         ensure!(short.as_ref().is_err_and(says), "{short:?}");
         std::fs::write(&list, said)?;
 
         std::fs::remove_file(folder.path().join("s%20h@chunked@1.tsv.zst"))?;
-        let missing = crate::foreign::contents(folder.path());
+        let missing = crate::foreign_dumps::contents(folder.path());
         ensure!(matches!(missing, Err(BulkError::ForeignDump { .. })), "{missing:?}");
         std::fs::remove_file(folder.path().join("@.done.json"))?;
-        let unfinished = crate::foreign::contents(folder.path());
+        let unfinished = crate::foreign_dumps::contents(folder.path());
         ensure!(matches!(unfinished, Err(BulkError::IncompleteDump { .. })), "{unfinished:?}");
     }
     Ok(())

@@ -11,7 +11,7 @@ use tailwater_bulk::{BulkError, BulkProgress, Throttle};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tokio_util::sync::CancellationToken;
 
-use crate::checked::run;
+use crate::check::run;
 use crate::support::run_script;
 
 on_each_server!(

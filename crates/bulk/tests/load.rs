@@ -18,7 +18,7 @@ use tailwater_session::{Connection, Row};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{client, run_script};
-use crate::{types, written};
+use crate::{dump_folders, type_edges};
 
 on_each_server!(
     everything_arrives_as_it_was,
@@ -109,7 +109,7 @@ pub fn ensure_equal(
 /// A source with every type, and other objects.
 pub async fn source(kind: ServerKind) -> Result<Server> {
     let server = started(kind).await?;
-    run_script(&server, types::script(kind).as_bytes())?;
+    run_script(&server, type_edges::script(kind).as_bytes())?;
     let objects = "
         USE every;
         CREATE VIEW b AS SELECT a FROM keyless;
@@ -132,7 +132,7 @@ async fn everything_arrives_as_it_was(kind: ServerKind) -> Result<()> {
     for (compression, chunk_rows) in
         [(DumpCompression::Zstd, 2), (DumpCompression::Gzip, 20), (DumpCompression::None, 1000)]
     {
-        let folder = written::write(&source, compression, chunk_rows).await?;
+        let folder = dump_folders::write(&source, compression, chunk_rows).await?;
         let target = started(kind).await?;
         let report = load_into(folder.path(), &LoadOptions::new(target.connect_options())).await?;
         ensure!(report.chunks_before == 0 && report.chunks_loaded > 15, "{report:?}");
@@ -146,7 +146,7 @@ async fn inserts_do_the_same(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let source = source(kind).await?;
-    let folder = written::write(&source, DumpCompression::Zstd, 3).await?;
+    let folder = dump_folders::write(&source, DumpCompression::Zstd, 3).await?;
     let target = Server::start(ServerSpec::new(kind).option("--local-infile=0")).await?;
     let options = LoadOptions::new(target.connect_options());
     let error = load_into(folder.path(), &options).await.err().context("it was loaded")?;
@@ -161,9 +161,9 @@ async fn the_stock_client_loads_the_files(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let source = source(kind).await?;
-    let folder = written::write(&source, DumpCompression::Zstd, 1000).await?;
+    let folder = dump_folders::write(&source, DumpCompression::Zstd, 1000).await?;
     let target = started(kind).await?;
-    let manifest = written::read_manifest(folder.path())?;
+    let manifest = dump_folders::read_manifest(folder.path())?;
     let read = |file: &str| std::fs::read(folder.path().join(file));
     for schema in &manifest.schemas {
         run_script(&target, &read(&schema.file)?)?;
@@ -232,7 +232,7 @@ async fn a_load_goes_on_where_it_was(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let source = sized_source(kind).await?;
-    let folder = written::write(&source, DumpCompression::Zstd, 97).await?;
+    let folder = dump_folders::write(&source, DumpCompression::Zstd, 97).await?;
     let contents = tailwater_folder::read(folder.path(), false)?;
     let target = started(kind).await?;
     let mut options = LoadOptions { workers: 3, ..LoadOptions::new(target.connect_options()) };
@@ -274,7 +274,7 @@ async fn what_would_be_unsafe_is_refused(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let source = sized_source(kind).await?;
-    let folder = written::write(&source, DumpCompression::Zstd, 2000).await?;
+    let folder = dump_folders::write(&source, DumpCompression::Zstd, 2000).await?;
     let target = started(kind).await?;
     let options = LoadOptions::new(target.connect_options());
     let refused = async |code: &str| {
@@ -283,18 +283,18 @@ async fn what_would_be_unsafe_is_refused(kind: ServerKind) -> Result<()> {
         anyhow::Ok(())
     };
 
-    let manifest = written::read_manifest(folder.path())?;
+    let manifest = dump_folders::read_manifest(folder.path())?;
     let mut changed = manifest.clone();
     (changed.tables[0].finished, changed.finished_at) = (false, None);
-    written::write_manifest(folder.path(), &changed)?;
+    dump_folders::write_manifest(folder.path(), &changed)?;
     refused("TW-BULK-0025").await?;
     let mut changed = manifest.clone();
     changed.snapshots.push(manifest.snapshots[0].clone());
     let table = changed.tables.iter_mut().find(|table| table.chunks.len() > 1).context("chunks")?;
     table.chunks[0].written.as_mut().context("written")?.snapshot = 1;
-    written::write_manifest(folder.path(), &changed)?;
+    dump_folders::write_manifest(folder.path(), &changed)?;
     refused("TW-BULK-0026").await?;
-    written::write_manifest(folder.path(), &manifest)?;
+    dump_folders::write_manifest(folder.path(), &manifest)?;
     ensure!(all(&target).await?.is_empty(), "a load that was refused left something");
 
     // A file that is damaged: nothing of it is there, and once it is mended, the load goes on.
@@ -335,7 +335,7 @@ async fn rows_that_would_change_are_refused(kind: ServerKind) -> Result<()> {
         b"CREATE DATABASE cut; CREATE TABLE cut.t (id INT PRIMARY KEY, v VARCHAR(20), d DECIMAL(9,4)); \
         INSERT INTO cut.t VALUES (1, 'a long value', 1.2345);",
     )?;
-    let folder = written::write(&source, DumpCompression::None, 10).await?;
+    let folder = dump_folders::write(&source, DumpCompression::None, 10).await?;
     let changes = ["v VARCHAR(3), d DECIMAL(9,4)", "v VARCHAR(20), d DECIMAL(9,1)", "v INT, d DECIMAL(9,4)"];
     for (inserts, changed) in changes.iter().flat_map(|changed| [(false, changed), (true, changed)]) {
         // What the last one noted does not count.
@@ -356,7 +356,7 @@ async fn the_target_may_restart(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let source = sized_source(kind).await?;
-    let folder = written::write(&source, DumpCompression::Zstd, 97).await?;
+    let folder = dump_folders::write(&source, DumpCompression::Zstd, 97).await?;
     let contents = tailwater_folder::read(folder.path(), false)?;
     let mut target = started(kind).await?;
     let options = LoadOptions::new(target.connect_options());
@@ -415,7 +415,7 @@ async fn rows_reach_a_replica_of_the_target(kind: ServerKind) -> Result<()> {
         );
         run_script(&target, script.as_bytes())?;
         let wanted = target.sql(sums).await?;
-        let folder = written::write(&target, DumpCompression::None, 200).await?;
+        let folder = dump_folders::write(&target, DumpCompression::None, 200).await?;
         target.sql("DROP DATABASE logged").await?;
         load_into(folder.path(), &LoadOptions::new(target.connect_options())).await?;
         ensure!(target.sql(sums).await? == wanted, "{format}");

@@ -7,9 +7,9 @@ use tailwater_bulk::{BulkError, BulkProgress};
 use tailwater_sandbox::{Server, ServerKind, require};
 use tokio_util::sync::CancellationToken;
 
-use crate::loaded::started;
+use crate::dump_folders;
+use crate::load::started;
 use crate::support::run_script;
-use crate::written;
 
 /// What both families have, spelled so that both take it.
 const CARRIED: &str = "
@@ -27,7 +27,7 @@ const SUMS: &str = "SET NAMES utf8mb4; SELECT id, HEX(v), HEX(u), HEX(b), bi + 0
     JSON_EXTRACT(j, '$.k[1]'), JSON_LENGTH(j, '$.k') FROM far.t ORDER BY id; SELECT COUNT(*) FROM far.seen";
 
 async fn load_from(source: &Server, target: &Server) -> Result<Result<(), BulkError>> {
-    let folder = written::write(source, DumpCompression::Zstd, 10).await?;
+    let folder = dump_folders::write(source, DumpCompression::Zstd, 10).await?;
     let contents = tailwater_folder::read(folder.path(), false)?;
     let options = LoadOptions::new(target.connect_options());
     let loaded =

@@ -15,9 +15,9 @@ use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
-use crate::loaded::{all, ensure_equal, started};
+use crate::dump_folders;
+use crate::load::{all, ensure_equal, started};
 use crate::support::run_script;
-use crate::written;
 
 on_each_server!(
     tables_that_were_there_keep_what_they_had,
@@ -69,7 +69,7 @@ async fn tables_that_were_there_keep_what_they_had(kind: ServerKind) -> Result<(
             "{tables} INSERT INTO keyed VALUES (15, 'own'), (1000, 'own'); INSERT INTO plain VALUES (25, 'own'), (1000, 'own')"
         ))
         .await?;
-    let folder = written::write(&source, DumpCompression::None, 10).await?;
+    let folder = dump_folders::write(&source, DumpCompression::None, 10).await?;
     let folder = folder.path();
     let merged = LoadOptions {
         merge: true,
@@ -132,7 +132,7 @@ async fn what_is_gone_is_not_taken_for_loaded(kind: ServerKind) -> Result<()> {
     let script = "CREATE DATABASE shop; CREATE TABLE shop.a (id INT); INSERT INTO shop.a VALUES (1), (2); \
                   CREATE TABLE shop.b (id INT); INSERT INTO shop.b VALUES (3)";
     source.sql(script).await?;
-    let folder = written::write(&source, DumpCompression::None, 10).await?;
+    let folder = dump_folders::write(&source, DumpCompression::None, 10).await?;
     let options = LoadOptions::new(target.connect_options());
     let resumed = LoadOptions { resume: true, ..options.clone() };
     load_into(folder.path(), &options).await?;
@@ -183,7 +183,7 @@ async fn nothing_ends_a_load_that_takes_long(kind: ServerKind) -> Result<()> {
     let source = started(kind).await?;
     let table = "CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY, idle BIGINT, others DOUBLE);";
     source.sql(&format!("{table} INSERT INTO shop.t VALUES (1, 0, 0), (2, 0, 0)")).await?;
-    let folder = written::write(&source, DumpCompression::None, 10).await?;
+    let folder = dump_folders::write(&source, DumpCompression::None, 10).await?;
     let target =
         Server::start(ServerSpec::new(kind).option("--local-infile=1").options(limits.iter().copied()))
             .await?;
@@ -213,7 +213,7 @@ async fn indexes_may_take_as_long_as_they_do(kind: ServerKind) -> Result<()> {
         rows.join(",")
     );
     run_script(&source, script.as_bytes())?;
-    let folder = written::write(&source, DumpCompression::None, 50).await?;
+    let folder = dump_folders::write(&source, DumpCompression::None, 50).await?;
     let contents = tailwater_folder::read(folder.path(), false)?;
     let options = LoadOptions {
         workers: 1,

@@ -16,9 +16,9 @@ use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
-use crate::loaded::{all, ensure_equal};
+use crate::dump_folders;
+use crate::load::{all, ensure_equal};
 use crate::support::run_script;
-use crate::written;
 
 on_each_server!(odd_global_settings_change_nothing);
 
@@ -65,7 +65,7 @@ async fn odd_global_settings_change_nothing(kind: ServerKind) -> Result<()> {
     apply_odd_settings(&target).await?;
 
     // A load of a dump, in chunks of few rows.
-    let folder = written::write(&source, DumpCompression::Zstd, 3).await?;
+    let folder = dump_folders::write(&source, DumpCompression::Zstd, 3).await?;
     let contents = tailwater_folder::read(folder.path(), false)?;
     let options = LoadOptions { workers: 2, ..LoadOptions::new(target.connect_options()) };
     let report = load(&contents, &options, &Arc::default(), &CancellationToken::new()).await?;

@@ -8,7 +8,7 @@ use tailwater_bulk::{BulkProgress, Throttle, ThrottleQuery, ThrottleRules};
 use tailwater_sandbox::{ServerKind, replica, require, shared};
 use tailwater_session::{ConnectOptions, Connection};
 
-use crate::checked::{ReplicaLogging, gtids};
+use crate::check::{ReplicaLogging, gtids};
 
 on_each_server!(replicas_and_threads_and_queries_hold, who_is_late_or_does_not_answer_holds);
 

@@ -10,7 +10,7 @@ use tailwater_sandbox::{Server, ServerKind, require, shared};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 
-use crate::planted::{self, Random};
+use crate::single_bit_drift::{self, Random};
 
 on_each_server!(every_row_is_in_one_chunk, random_tables_are_covered);
 
@@ -325,7 +325,7 @@ async fn random_tables_are_covered(kind: ServerKind) -> Result<()> {
     let collations = "SELECT collation_name, character_set_name FROM \
                       information_schema.collation_character_set_applicability WHERE character_set_name <> 'binary'";
     let collations = connection.query(collations).await?;
-    let seed = planted::seed();
+    let seed = single_bit_drift::seed();
     let mut random = Random::new(seed);
     let tables = if std::env::var_os("TAILWATER_LONG").is_some() { 300 } else { 15 };
     for number in 0..tables {

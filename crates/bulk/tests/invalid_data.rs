@@ -15,10 +15,10 @@ use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
-use crate::checked::run;
-use crate::loaded::{all, ensure_equal, started};
+use crate::check::run;
+use crate::dump_folders;
+use crate::load::{all, ensure_equal, started};
 use crate::support::run_script;
-use crate::written;
 
 on_each_server!(
     odd_data_is_carried,
@@ -104,7 +104,7 @@ async fn odd_data_is_carried(kind: ServerKind) -> Result<()> {
     let indexes = "SELECT id, e + 0, n + 0, z + 0, w + 0, v + 0, s + 0, l + 0 FROM odd.members ORDER BY id";
     let (before, wanted) = (all(&source).await?, source.sql(indexes).await?);
     ensure!(wanted[2] == "3\t0\t0\t0\t1\t1\t0\t0", "{wanted:?}");
-    let folder = written::write(&source, DumpCompression::Zstd, 2).await?;
+    let folder = dump_folders::write(&source, DumpCompression::Zstd, 2).await?;
     for inserts in [false, true] {
         let target = has_archive(kind).await?;
         let contents = tailwater_folder::read(folder.path(), false)?;
@@ -201,7 +201,7 @@ async fn a_target_that_logs_statements(kind: ServerKind) -> Result<()> {
     }
     let source = started(kind).await?;
     source.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY); INSERT INTO shop.t VALUES (1), (2)").await?;
-    let folder = written::write(&source, DumpCompression::Zstd, 10).await?;
+    let folder = dump_folders::write(&source, DumpCompression::Zstd, 10).await?;
     let spec = ServerSpec::new(kind).options(["--local-infile=1", "--binlog-format=STATEMENT"]);
     let target = Server::start(spec).await?;
     target.sql("CREATE USER loader; GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON *.* TO loader").await?;
@@ -249,7 +249,7 @@ async fn engines_that_are_not_there(kind: ServerKind) -> Result<()> {
     if with_archive {
         source.sql("CREATE TABLE shop.b (id INT, t TEXT) ENGINE=ARCHIVE; INSERT INTO shop.b VALUES (1, 'x'), (2, 'y')").await?;
     }
-    let folder = written::write(&source, DumpCompression::None, 10).await?;
+    let folder = dump_folders::write(&source, DumpCompression::None, 10).await?;
     let target = has_archive(kind).await?;
     let file = folder.path().join("shop.a.table.sql");
     let definition = std::fs::read_to_string(&file)?;
@@ -302,7 +302,7 @@ async fn engines_that_join_without_savepoints(kind: ServerKind) -> Result<()> {
         )
         .await?;
     let before = all(&source).await?;
-    let folder = written::write(&source, DumpCompression::Zstd, 2).await?;
+    let folder = dump_folders::write(&source, DumpCompression::Zstd, 2).await?;
     let target = started(kind).await?;
     let contents = tailwater_folder::read(folder.path(), false)?;
     let options = LoadOptions::new(target.connect_options());

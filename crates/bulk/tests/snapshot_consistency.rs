@@ -16,9 +16,9 @@ use tailwater_session::{ConnectOptions, Connection, SessionError};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
-use crate::checked;
-use crate::loaded::{all, ensure_equal};
-use crate::planted::{self, Writers};
+use crate::check;
+use crate::load::{all, ensure_equal};
+use crate::single_bit_drift::{self, Writers};
 use crate::support::run_script;
 
 on_each_server!(a_dump_under_writes_and_ddl_is_the_source_at_one_moment);
@@ -35,8 +35,8 @@ async fn a_dump_under_writes_and_ddl_is_the_source_at_one_moment(kind: ServerKin
         Server::start(ServerSpec::new(kind).name("replica")),
         Server::start(ServerSpec::new(kind).name("target").option("--local-infile=1"))
     )?;
-    let seed = planted::seed();
-    let plan = planted::Plan::new(seed, kind, 300);
+    let seed = single_bit_drift::seed();
+    let plan = single_bit_drift::Plan::new(seed, kind, 300);
     run_script(&source, plan.script().as_bytes())?;
     source.sql("CREATE TABLE planted.renamed_a (id INT PRIMARY KEY, n INT)").await?;
     let writers = Writers::start(&source, plan.rows).await?;
@@ -94,7 +94,7 @@ async fn a_dump_under_writes_and_ddl_is_the_source_at_one_moment(kind: ServerKin
             ..CheckOptions::new(replica.connect_options(), target.connect_options())
         };
         for digests in [options.digests, Digests::Client { seed: 7 }, Digests::OnServers] {
-            let report = checked::run(&CheckOptions { digests, ..options.clone() }).await;
+            let report = check::run(&CheckOptions { digests, ..options.clone() }).await;
             let report = report.with_context(context)?;
             ensure!(report.is_equal() && report.tables >= 5, "{}: {report:#?}", context());
         }

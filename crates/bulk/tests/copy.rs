@@ -13,8 +13,8 @@ use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
-use crate::loaded::{all, ensure_equal, source, started};
-use crate::{support, written};
+use crate::load::{all, ensure_equal, source, started};
+use crate::{dump_folders, support};
 
 on_each_server!(
     everything_is_copied,
@@ -196,7 +196,7 @@ async fn rows_that_are_not_unique_end_a_load(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let (source, target) = (shop(kind).await?, started(kind).await?);
-    let folder = written::write(&source, tailwater_bulk::folder::DumpCompression::None, 500).await?;
+    let folder = dump_folders::write(&source, tailwater_bulk::folder::DumpCompression::None, 500).await?;
     let file = folder.path().join("shop.orders.table.sql");
     let definition = std::fs::read_to_string(&file)?;
     ensure!(definition.contains("  KEY `k`"), "{definition}");

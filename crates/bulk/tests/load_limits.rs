@@ -11,8 +11,8 @@ use tailwater_sandbox::{FullDisk, Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
+use crate::dump_folders;
 use crate::support::run_script;
-use crate::written;
 
 on_each_server!(
     huge_rows_arrive,
@@ -42,7 +42,7 @@ async fn huge_rows_arrive(kind: ServerKind) -> Result<()> {
         b"CREATE DATABASE huge; CREATE TABLE huge.t (id INT PRIMARY KEY, b LONGBLOB);
           INSERT INTO huge.t VALUES (1, REPEAT(x'0A5C', 4 << 20)), (2, ''), (3, REPEAT('x', 1 << 20));",
     )?;
-    let folder = written::write(&source, DumpCompression::Zstd, 10).await?;
+    let folder = dump_folders::write(&source, DumpCompression::Zstd, 10).await?;
     let sums = "SELECT id, LENGTH(b), SHA2(b, 256) FROM huge.t ORDER BY id";
     for inserts in [false, true] {
         let target = Server::start(spec(kind)).await?;
@@ -64,7 +64,7 @@ async fn rows_longer_than_a_packet_arrive(kind: ServerKind) -> Result<()> {
         b"CREATE DATABASE packet; CREATE TABLE packet.t (id INT PRIMARY KEY, b LONGTEXT, c LONGTEXT);
           INSERT INTO packet.t VALUES (1, 'x', NULL), (2, REPEAT('y', 700000), REPEAT('z', 700000)), (3, NULL, 'w');",
     )?;
-    let folder = written::write(&source, DumpCompression::Zstd, 10).await?;
+    let folder = dump_folders::write(&source, DumpCompression::Zstd, 10).await?;
     let target = Server::start(spec(kind).option("--max-allowed-packet=1M")).await?;
     load_into(&folder, &LoadOptions::new(target.connect_options())).await?;
     let sums = "SELECT id, LENGTH(b), LENGTH(c), SHA2(b, 256), SHA2(c, 256) FROM packet.t ORDER BY id";
@@ -83,7 +83,7 @@ async fn a_member_that_is_none_is_refused(kind: ServerKind) -> Result<()> {
         b"SET sql_mode = ''; CREATE DATABASE member; CREATE TABLE member.t (id INT PRIMARY KEY, e ENUM('a', '') CHARACTER SET ucs2);
           INSERT INTO member.t VALUES (1, 'a'), (2, 'none');",
     )?;
-    let folder = written::write(&source, DumpCompression::Zstd, 10).await?;
+    let folder = dump_folders::write(&source, DumpCompression::Zstd, 10).await?;
     let target = Server::start(spec(kind)).await?;
     let error = load_into(&folder, &LoadOptions::new(target.connect_options())).await.err();
     let error = error.context("it was loaded")?;
@@ -104,7 +104,7 @@ async fn a_full_target_is_named(kind: ServerKind) -> Result<()> {
           INSERT INTO full.t (b) SELECT b FROM full.t; INSERT INTO full.t (b) SELECT b FROM full.t;
           INSERT INTO full.t (b) SELECT b FROM full.t; INSERT INTO full.t (b) SELECT b FROM full.t;",
     )?;
-    let folder = written::write(&source, DumpCompression::None, 4).await?;
+    let folder = dump_folders::write(&source, DumpCompression::None, 4).await?;
     // As full as a table can be: no more than these rows, some of a file among them.
     let target = Server::start(spec(kind).option("--myisam-data-pointer-size=2")).await?;
     let options = LoadOptions { binlog: false, ..LoadOptions::new(target.connect_options()) };
@@ -138,7 +138,7 @@ async fn a_full_disk_is_gone_on_with_when_there_is_room(kind: ServerKind) -> Res
          INSERT INTO full.t (b) VALUES {fifty}; {doubled}"
     );
     run_script(&source, script.as_bytes())?;
-    let folder = written::write(&source, DumpCompression::Zstd, 20).await?;
+    let folder = dump_folders::write(&source, DumpCompression::Zstd, 20).await?;
     let library = tempfile::tempdir()?;
     let disk = FullDisk::compile(library.path())?;
     let mut target = Server::start(spec(kind).environment([disk.environment()])).await?;
@@ -191,7 +191,7 @@ async fn a_full_innodb_is_gone_on_with_when_there_is_room() -> Result<()> {
         )
     };
     run_script(&source, rows("full").as_bytes())?;
-    let folder = written::write(&source, DumpCompression::Zstd, 20).await?;
+    let folder = dump_folders::write(&source, DumpCompression::Zstd, 20).await?;
     let limited = ["--innodb-file-per-table=0", "--innodb-data-file-path=ibdata1:12M:autoextend:max:48M"];
     let target = Server::start(spec(kind).options(limited)).await?;
     run_script(&target, rows("filler").as_bytes())?;

@@ -15,9 +15,9 @@ use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;
 use tokio_util::sync::CancellationToken;
 
-use crate::planted::{self, Planted, Writers};
+use crate::single_bit_drift::{self, Planted, Writers};
 use crate::support::run_script;
-use crate::types;
+use crate::type_edges;
 
 /// All ways to digest rows.
 const ALL_DIGESTS: [Digests; 3] =
@@ -68,8 +68,8 @@ async fn planted_bits_are_found_and_repaired_while_all_tables_are_written_to(kin
     }
     let count = if is_long { 1000 } else { 300 };
     let servers = ReplicaLogging::start(kind).await?;
-    let seed = planted::seed();
-    let plan = planted::Plan::new(seed, kind, count);
+    let seed = single_bit_drift::seed();
+    let plan = single_bit_drift::Plan::new(seed, kind, count);
     run_script(&servers.source, plan.script().as_bytes())?;
     let gtids = servers.source.sql(gtids(kind)).await?.concat().replace("\\n", "");
     ensure!(servers.target.wait_for_gtids(&gtids, Duration::from_secs(60)).await?);
@@ -350,7 +350,7 @@ async fn all_types_are_the_same_in_both_families() -> Result<()> {
     let (mysql, mariadb) =
         tokio::try_join!(Server::start(ServerSpec::new(kinds[0])), Server::start(ServerSpec::new(kinds[1])))?;
     for server in [&mysql, &mariadb] {
-        run_script(server, types::script(server.kind()).as_bytes())?;
+        run_script(server, type_edges::script(server.kind()).as_bytes())?;
         // Of this system the families read texts in different orders.
         server
             .sql("UPDATE every.shapes SET p = ST_GeomFromText('POINT(-1.5 20)') WHERE p IS NOT NULL")

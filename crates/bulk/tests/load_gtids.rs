@@ -10,7 +10,7 @@ use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
-use crate::written;
+use crate::dump_folders;
 
 async fn started(kind: ServerKind, id: u32) -> Result<Server> {
     let id = format!("--server-id={id}");
@@ -25,7 +25,7 @@ async fn dumped(source: &Server) -> Result<(tempfile::TempDir, DumpContents, Str
     source
         .sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY); INSERT INTO shop.t VALUES (1)")
         .await?;
-    let folder = written::write(source, DumpCompression::None, 10).await?;
+    let folder = dump_folders::write(source, DumpCompression::None, 10).await?;
     let contents = tailwater_folder::read(folder.path(), false)?;
     let set = contents.point.as_ref().and_then(|point| point.gtid_set.clone()).context("no GTIDs")?;
     Ok((folder, contents, set))
