@@ -1,18 +1,19 @@
-//! Members of ENUM and SET columns, and the values of these types that are none of them.
+//! Members of ENUM and SET columns, and values of these types that are not among them.
 //!
-//! Servers keep numbers, and print the member of each. Index 0 of an ENUM, which a server without strict mode stores for a text
-//! that it does not know, is printed as an empty text, as a member `''` is; bits of a SET after its last member are not
-//! printed. So such values travel as numbers: both families take the digits of an index for it, if no member has that
-//! text (`Field_enum::store` in `sql/field.cc`: "This is for reading numbers with LOAD DATA INFILE"). MariaDB warns of
-//! index 0 all the same, as it does of a text that it does not know: who stores it counts.
+//! Servers store numbers and print the member of each. Index 0 of an ENUM, which a server without strict mode
+//! stores for an unknown text, is printed as an empty text, like a member `''`. Bits of a SET after its last
+//! member are not printed. So such values are transferred as numbers: both families read the digits of an
+//! index, if no member has that text (`Field_enum::store` in `sql/field.cc`: "This is for reading numbers
+//! with LOAD DATA INFILE"). MariaDB warns about index 0 all the same, as it does about an unknown text, so
+//! the loader counts these values.
 
 use crate::chunker::table_info::ColumnInfo;
 use crate::sql::quoted;
 
-/// So many bytes of digits are taken for an index.
+/// Maximum number of bytes of digits that are read as an index.
 const INDEX_DIGITS_MAX: usize = 5;
 
-/// The members of a type as it is declared, quotes undone as far as it matters here; `None` for other types.
+/// The members in a type's declaration, unquoted as far as necessary here; `None` for other types.
 fn members(column: &ColumnInfo) -> Option<Vec<String>> {
     declared(&column.column_type)
 }
@@ -38,10 +39,10 @@ fn declared(column_type: &str) -> Option<Vec<String>> {
     None
 }
 
-/// Zeros that are no member's text in any collation, and that servers take for index 0 of an ENUM. If there are none, a text that they
-/// take for nothing.
+/// Zeros that equal no member's text in any collation, and that servers read as index 0 of an ENUM. If there
+/// are none, a text that they reject.
 fn zeros(members: &[String]) -> String {
-    // Digits of other scripts may be equal to ours.
+    // Digits of other scripts may compare equal to ASCII digits.
     let lengths: Vec<_> = members
         .iter()
         .map(|member| member.trim())
@@ -52,13 +53,14 @@ fn zeros(members: &[String]) -> String {
     "0".repeat(free.unwrap_or(INDEX_DIGITS_MAX + 1))
 }
 
-/// What to select of an ENUM or SET so that its text says all of the value; `None` for other types, and where the text always does.
+/// The expression for an ENUM or SET whose text identifies the value; `None` for other types, and where the
+/// plain text always does.
 pub(crate) fn selected(column: &ColumnInfo) -> Option<String> {
     let members = members(column)?;
     let (name, count) = (quoted(&column.name), members.len());
     let number = format!("CAST({name} AS UNSIGNED)");
     match column.data_type.as_str() {
-        // After zeros an index past the last member is none, and the server that loads it refuses it.
+        // After zeros, an index beyond the last member is invalid, and the server that loads it rejects it.
         "enum" => {
             let zeros = zeros(&members);
             let front = &zeros[1..];
@@ -69,14 +71,14 @@ pub(crate) fn selected(column: &ColumnInfo) -> Option<String> {
     }
 }
 
-/// The index 0 of an ENUM as a text: see the module. `None` for other types.
+/// The index 0 of an ENUM as a text, see the module; `None` for other types.
 pub(crate) fn index_zero(data_type: &str, column_type: &str) -> Option<String> {
     let members = declared(column_type).filter(|_| data_type == "enum")?;
     Some(zeros(&members))
 }
 
-/// The text of an ENUM or SET for comparing it with that of a column that declares other members, `text` being its expression:
-/// what is no member differs from all that are.
+/// The text of an ENUM or SET, for a comparison with a column that declares other members. `text` is the
+/// expression for the plain text. A value without a member differs from all members.
 pub(crate) fn compared(column: &ColumnInfo, text: String) -> String {
     let Some(members) = members(column) else { return text };
     let (number, count) = (format!("CAST({} AS UNSIGNED)", quoted(&column.name)), members.len());
@@ -104,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_told_apart() {
+    fn members_are_parsed() {
         let of = |declared| members(&column(declared));
         assert_eq!(of("enum('a','it''s','b,c)','')").unwrap(), ["a", "it's", "b,c)", ""]);
         assert_eq!(of(r"set('a\\','b\n')").unwrap(), [r"a\", "bn"]);
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn index_zero_has_a_text_that_no_member_has() {
+    fn the_text_of_index_zero_equals_no_member() {
         let zero = |declared| index_zero("enum", declared).unwrap();
         assert_eq!(zero("enum('a','')"), "0");
         assert_eq!(zero("enum('0','a')"), "00");
@@ -122,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn other_types_are_selected_as_they_are() {
+    fn other_types_are_selected_unchanged() {
         assert_eq!(selected(&column("int(11)")), None);
         let sql = selected(&column("enum('0','')")).unwrap();
         assert_eq!(sql, "IF(CAST(`c` AS UNSIGNED) BETWEEN 1 AND 2, `c`, CONCAT('0', CAST(`c` AS UNSIGNED)))");

@@ -1,4 +1,4 @@
-//! What can go wrong with a dump or a load.
+//! The errors of bulk work.
 
 use std::fmt;
 use std::io;
@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use tailwater_session::{PrivateText, ServerError, SessionError};
 
-/// How what an error has ended is brought to an end.
+/// How to continue after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResumeHint {
-    /// What is there is gone on behind.
+    /// Resume: finished work is kept.
     Resume,
-    /// It is to be of one point in time, which what is there would not be.
+    /// Restart: the result must be of one point in time, which finished work would not be.
     Restart,
 }
 
@@ -26,7 +26,7 @@ impl fmt::Display for ResumeHint {
 }
 
 impl ResumeHint {
-    fn behind_an_earlier(self) -> &'static str {
+    fn after_interrupted_run(self) -> &'static str {
         match self {
             Self::Resume => {
                 "continue with --resume, or start from scratch: a copy with --restart, a load after dropping what it made"
@@ -36,223 +36,225 @@ impl ResumeHint {
     }
 }
 
-/// Why a dump or a load could not go on. What was finished before is kept, and gone on behind.
+/// Why bulk work failed. Finished work is kept, and a resumed run continues after it.
 #[derive(Debug, thiserror::Error)]
 pub enum BulkError {
-    /// The connection to a server failed or broke, or a statement did.
+    /// A connection to a server failed or broke, or a statement failed.
     #[error(transparent)]
     Session(#[from] SessionError),
     /// A file or folder cannot be read or written.
     #[error("cannot {action} {}: {source}", path.display())]
     File {
-        /// What was being done.
+        /// The action that failed.
         action: &'static str,
-        /// With what.
+        /// The file or folder.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// A file of a dump is not what was written.
-    #[error("{}: {reason}; it is damaged or not of a dump", path.display())]
+    /// A file of a dump is damaged.
+    #[error("{}: {reason}; the file is damaged or does not belong to a dump", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, and where.
+        /// What is wrong, and where.
         reason: String,
     },
     /// A newer version wrote the dump.
-    #[error("{}: format {found}, and this version reads up to {known}; use a newer Tailwater", path.display())]
+    #[error("{}: format {found}, but this version reads formats up to {known}; use a newer Tailwater", path.display())]
     NewerFormat {
         /// The dump's manifest.
         path: PathBuf,
-        /// The format it names.
+        /// Its format.
         found: u32,
-        /// The newest that is known here.
+        /// The newest supported format.
         known: u32,
     },
-    /// Another process works in the folder.
-    #[error("another process works in {}; wait for it, or take another folder", path.display())]
+    /// Another process uses the folder.
+    #[error("another process uses {}; wait for it, or use another folder", path.display())]
     Busy {
         /// The folder.
         path: PathBuf,
     },
-    /// A server answered what makes no sense.
-    #[error("{table}: the server's answer makes no sense: {reason}; report it with the table's definition")]
+    /// A server's answer cannot be parsed.
+    #[error("{table}: unexpected answer of the server: {reason}; report this with the table's definition")]
     UnexpectedAnswer {
         /// The table.
         table: String,
-        /// What was asked.
+        /// The query or the value.
         reason: String,
     },
-    /// Rows are missing, or there twice, by a count that does not depend on how they were read.
-    #[error("{table}: {reason}; it is not finished. Try again, and report it with the table's definition")]
+    /// Rows are missing or duplicate, according to an independent count.
+    #[error(
+        "{table}: {reason}; the table is not finished. Try again, and report this with the table's definition"
+    )]
     RowCountMismatch {
         /// The table.
         table: String,
         /// How the counts differ.
         reason: String,
     },
-    /// No way to the same point in time on all connections is open.
+    /// No snapshot method works on this server.
     #[error(
-        "no consistent snapshot: {reasons}; grant RELOAD (and BACKUP_ADMIN on MySQL) or LOCK TABLES, or try at a quieter time"
+        "no consistent snapshot: {reasons}; grant RELOAD (and BACKUP_ADMIN on MySQL) or LOCK TABLES, or try again under less load"
     )]
     NoSnapshot {
-        /// What was tried, and why it did not work.
+        /// The methods that were tried, and why they failed.
         reasons: String,
     },
-    /// Writers would have waited for too long.
-    #[error("writers waited for {} ms, and the snapshot was given up", waited.as_millis())]
+    /// Writers would have been blocked for too long.
+    #[error("writers were blocked for {} ms, so the snapshot was aborted", waited.as_millis())]
     WritersBlocked {
-        /// How long they did.
+        /// How long writers were blocked.
         waited: Duration,
     },
-    /// Commits kept coming between the snapshots.
-    #[error("snapshots opened without a lock were never at the same place of the binlog in {tries} tries")]
+    /// Commits occurred between the snapshots in every try.
+    #[error("snapshots without a lock had different binlog positions in {tries} tries")]
     SnapshotMismatch {
-        /// How often they were opened.
+        /// Number of tries.
         tries: u32,
     },
-    /// What there is changed while it was listed.
-    #[error("definitions change while a snapshot is taken: {reason}")]
+    /// Objects were changed while they were listed.
+    #[error("definitions changed while the snapshot was taken: {reason}")]
     SchemaChanged {
-        /// What was seen of it.
+        /// What has changed.
         reason: String,
     },
-    /// A lock would have waited behind a statement, and everybody behind the lock.
-    #[error("a statement has run for {seconds} s on connection {id}, and a read lock would wait for it")]
+    /// A lock would have waited for a long statement, and other sessions for the lock.
+    #[error("a statement has run for {seconds} s on connection {id}, so a read lock would wait for it")]
     LongRunningStatement {
-        /// The connection that runs it.
+        /// The connection id of the statement.
         id: u64,
-        /// For how long.
+        /// How long it has run.
         seconds: u64,
     },
-    /// The transaction that everything was read in did not last.
+    /// The server ended the transaction of the snapshot.
     #[error(
-        "{server} ended the transaction of the snapshot; what was read in it is not of one point in time: dump again"
+        "{server} ended the transaction of the snapshot, so the data is not of one point in time: dump again"
     )]
     SnapshotLost {
-        /// Where.
+        /// The server.
         server: String,
     },
-    /// A folder for a new dump is not empty.
+    /// The folder for a new dump is not empty.
     #[error(
-        "{} is not empty; go on with the interrupted dump in it with --resume, or take another folder",
+        "{} is not empty; resume the interrupted dump in it with --resume, or use another folder",
         path.display()
     )]
     FolderNotEmpty {
         /// The folder.
         path: PathBuf,
     },
-    /// It was told to stop.
-    #[error("interrupted; what is finished is kept: go on with --resume")]
+    /// The work was cancelled.
+    #[error("interrupted; finished work is kept: continue with --resume")]
     Interrupted,
-    /// What was begun cannot be gone on with.
-    #[error("{what} cannot be gone on with: {reason}; dump into another folder")]
+    /// Interrupted work cannot be resumed.
+    #[error("{what} cannot be resumed: {reason}; dump into another folder")]
     ResumeImpossible {
-        /// What.
+        /// The interrupted work.
         what: String,
         /// Why not.
         reason: String,
     },
-    /// Something that was asked for is not on the server.
-    #[error("there is no {what} on {server}; check its name and whether the user may see it")]
+    /// A selected object does not exist on the server.
+    #[error("there is no {what} on {server}; check its name and whether the account may see it")]
     NotFound {
-        /// What.
+        /// The object.
         what: String,
-        /// Where.
+        /// The server.
         server: String,
     },
-    /// The server does not show a definition to this user.
+    /// The server does not show a definition to this account.
     #[error(
-        "the server does not show the definition of {object} to this user; grant it SHOW_ROUTINE (MySQL), SELECT on \
-         mysql.proc (MariaDB) or the right that the object's own kind needs"
+        "the server does not show the definition of {object} to this account; grant it SHOW_ROUTINE (MySQL), SELECT on \
+         mysql.proc (MariaDB) or the privilege that this kind of object needs"
     )]
     DefinitionHidden {
-        /// What.
+        /// The object.
         object: String,
     },
-    /// Tables of the dump are on the target already.
+    /// Tables of the dump exist on the target.
     #[error(
-        "{server} has {count} of the tables already, {first} for one; nothing was changed. Drop them, or have `load` add to \
+        "{server} already has {count} of the tables, for example {first}; nothing was changed. Drop them, or let `load` insert into \
          them with --force-merge"
     )]
     TablesExist {
-        /// Where.
+        /// The server.
         server: String,
-        /// How many.
+        /// Number of them.
         count: usize,
-        /// One of them.
+        /// The first of them.
         first: String,
     },
     /// An earlier load of the same dump was interrupted.
     #[error(
-        "an earlier load or copy of the same into {server} was interrupted; {}",
-        go_on.behind_an_earlier()
+        "an earlier load or copy of the same data into {server} was interrupted; {}",
+        hint.after_interrupted_run()
     )]
     InterruptedLoad {
-        /// Where.
+        /// The server.
         server: String,
-        /// What to do about it.
-        go_on: ResumeHint,
+        /// How to continue.
+        hint: ResumeHint,
     },
     /// Another process loads the same dump into the same server.
     #[error("another process loads this dump into {server}; wait for it, or stop it")]
     LoadInProgress {
-        /// Where.
+        /// The server.
         server: String,
     },
-    /// A dump that is not complete was to be loaded.
-    #[error("{}: the dump is not complete, {tables} tables are missing or in parts; let it go on first", path.display())]
+    /// The dump to load is not complete.
+    #[error("{}: the dump is not complete, {tables} tables are missing or incomplete; finish it first with `dump --resume`", path.display())]
     IncompleteDump {
         /// The folder.
         path: PathBuf,
-        /// How many tables are not finished.
+        /// Number of unfinished tables.
         tables: usize,
     },
-    /// A dump of several points in time was to be loaded.
+    /// The dump to load has several points in time.
     #[error(
-        "{}: the dump was interrupted, and its data stands at {points} points in time; dump anew, or load it all the same \
+        "{}: the dump was interrupted, and its data has {points} points in time; dump again, or load it anyway \
          with --allow-mixed",
         path.display()
     )]
     MixedSnapshots {
         /// The folder.
         path: PathBuf,
-        /// How many.
+        /// Number of them.
         points: usize,
     },
-    /// The target refuses a definition.
+    /// The target rejects a definition.
     #[error(
-        "cannot make {what} ({}): {error}; the statement begins: {statement}. {go_on}",
+        "cannot create {what} ({}): {error}; the statement begins: {statement}. {hint}",
         path.display()
     )]
     DefinitionRejected {
-        /// What was to be made.
+        /// The object.
         what: String,
         /// The script.
         path: PathBuf,
-        /// The front of the statement.
+        /// The beginning of the statement.
         statement: String,
         /// The server's error.
         error: Box<ServerError>,
-        /// What to do when that is mended.
-        go_on: ResumeHint,
+        /// How to continue after the cause is fixed.
+        hint: ResumeHint,
     },
-    /// Rows cannot be loaded.
-    #[error("cannot load {} into {table}: {error}. {go_on}", path.display())]
+    /// The target rejects rows.
+    #[error("cannot load {} into {table}: {error}. {hint}", path.display())]
     RowsRejected {
         /// The table.
         table: String,
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: Box<SessionError>,
-        /// What to do when that is mended.
-        go_on: ResumeHint,
+        /// How to continue after the cause is fixed.
+        hint: ResumeHint,
     },
-    /// A row is too long to be sent as values.
+    /// A row exceeds the packet size of a bulk statement.
     #[error(
-        "{}: a row of {table} has more than {bytes_max} bytes; the table goes on by LOAD DATA LOCAL",
+        "{}: a row of {table} is longer than {bytes_max} bytes; the rest of the table is loaded by LOAD DATA LOCAL",
         path.display()
     )]
     RowExceedsPacket {
@@ -260,13 +262,13 @@ pub enum BulkError {
         table: String,
         /// The file.
         path: PathBuf,
-        /// The longest row that can be sent so.
+        /// Maximum size of a row in a bulk statement.
         bytes_max: usize,
     },
-    /// Part of a file may be in a table that had rows of its own.
+    /// Part of a file may be loaded into a table that had rows before.
     #[error(
-        "{table} was there before the load, its engine has no transactions, and the load of {} was cut short: what of its rows \
-         is there cannot be told. Delete those that are, run {forget}, and go on with --resume",
+        "{table} existed before the load, its engine has no transactions, and the load of {} was interrupted: it is unknown \
+         which of its rows are loaded. Delete them, run {forget}, and continue with --resume",
         path.display()
     )]
     PartialLoad {
@@ -274,25 +276,25 @@ pub enum BulkError {
         table: String,
         /// The file.
         path: PathBuf,
-        /// The statement that makes the file one that was not begun with.
+        /// The statement that deletes the record of the file.
         forget: String,
     },
-    /// Tables that an earlier load has made are gone.
+    /// Tables that an earlier load created were dropped.
     #[error(
-        "{server}: an earlier load or copy of the same has made {count} tables that are not there any more, {first} for one; \
-         nothing was changed. To begin from the beginning, drop the others, too"
+        "{server}: an earlier load or copy of the same data created {count} tables that do not exist any more, for example \
+         {first}; nothing was changed. To start from scratch, drop the others, too"
     )]
     TablesDropped {
-        /// Where.
+        /// The server.
         server: String,
-        /// How many.
+        /// Number of them.
         count: usize,
-        /// One of them.
+        /// The first of them.
         first: String,
     },
-    /// Rows would not be in the table as they are in the file.
+    /// Rows would be stored with other values than in the file.
     #[error(
-        "{} is not loaded: rows would be changed or left out in {table}, says the server ({warnings} warnings): {first}",
+        "{} is not loaded: the server would change or skip rows in {table} ({warnings} warnings): {first}",
         path.display()
     )]
     RowsAltered {
@@ -300,27 +302,27 @@ pub enum BulkError {
         table: String,
         /// The file.
         path: PathBuf,
-        /// How many warnings.
+        /// Number of warnings.
         warnings: u16,
-        /// The first of those that matter.
+        /// The first relevant one.
         first: PrivateText,
     },
-    /// The target took fewer or more rows than the file holds.
-    #[error("{} is not loaded: {table} took {found} rows of {wanted}", path.display())]
+    /// The target stored fewer or more rows than the file has.
+    #[error("{} is not loaded: {table} stored {found} rows of {wanted}", path.display())]
     RowsMissing {
         /// The table.
         table: String,
         /// The file.
         path: PathBuf,
-        /// How many it took.
+        /// Number of stored rows.
         found: u64,
-        /// How many there are.
+        /// Number of rows in the file.
         wanted: u64,
     },
-    /// A dump's rows are for others to load.
+    /// The row format of the dump is not for `load`.
     #[error(
-        "{}: its rows are {format}, and load takes tsv (tailwater dump --format tsv): run files of SQL with the stock client, \
-         in the order of the manifest; CSV and Parquet are for other programs",
+        "{}: its row format is {format}, but load reads tsv (tailwater dump --format tsv): run files of SQL with the stock \
+         client, in the order of the manifest; CSV and Parquet are for other programs",
         path.display()
     )]
     RowFormatUnsupported {
@@ -329,77 +331,75 @@ pub enum BulkError {
         /// The format.
         format: &'static str,
     },
-    /// Another tool's folder holds what is not understood.
-    #[error("{}: a folder of {tool}: {reason}", path.display())]
+    /// The dump of another tool has unsupported contents.
+    #[error("{}: a dump of {tool}: {reason}", path.display())]
     ForeignDump {
         /// The folder or a file of it.
         path: PathBuf,
-        /// Who wrote it.
+        /// The tool.
         tool: &'static str,
-        /// What is not understood, and what to do.
+        /// What is not supported, and what to do.
         reason: String,
     },
-    /// Rows that only `LOAD DATA` can convert were to be loaded by INSERT statements.
-    #[error(
-        "the rows of {table} are in a character set of their own, and are loaded by LOAD DATA LOCAL only: leave --inserts out"
-    )]
+    /// Rows that only `LOAD DATA` can convert cannot be loaded by INSERT statements.
+    #[error("the rows of {table} have their own character set, which needs LOAD DATA LOCAL: omit --inserts")]
     InsertsUnsupported {
         /// The table.
         table: String,
     },
-    /// There are no accounts to dump or load.
-    #[error("no accounts can be had: {reason}")]
+    /// Accounts cannot be dumped or loaded.
+    #[error("accounts cannot be dumped or loaded: {reason}")]
     AccountsUnavailable {
         /// Why not.
         reason: String,
     },
-    /// Something of a dump means nothing to a server of the other family.
+    /// Part of a dump is not valid on a server of the other family.
     #[error("{what} cannot be loaded into a server of this family: {reason}. Nothing was changed")]
     FlavourMismatch {
-        /// What: a table and its column, for one.
+        /// The part, such as a table and its column.
         what: String,
         /// Why not, and what to do.
         reason: String,
     },
-    /// A dump into a stream was told to stop.
-    #[error("interrupted; what was written is not a whole dump, and cannot be gone on with: dump again")]
+    /// A dump into a stream was cancelled.
+    #[error("interrupted; the stream is incomplete and cannot be resumed: dump again")]
     StreamInterrupted,
-    /// A copy that is to tell the target which transactions it has was told to stop.
+    /// A copy that sets the target's GTID state was cancelled.
     #[error(
-        "interrupted; the target is to have the data of one point in time: start from scratch with --restart, which drops what was copied"
+        "interrupted; the target must have the data of one point in time: start from scratch with --restart, which drops what was copied"
     )]
     CopyInterrupted,
-    /// The target cannot be told which transactions it has.
+    /// The target's GTID state cannot be set.
     #[error("the GTID state of the target cannot be set: {reason}; load without --set-gtid")]
     GtidState {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The target takes no `LOAD DATA LOCAL`.
+    /// The target does not allow `LOAD DATA LOCAL`.
     #[error(
-        "{server} takes no LOAD DATA LOCAL (local_infile = OFF); run there: SET GLOBAL local_infile = ON, or load with \
+        "{server} does not allow LOAD DATA LOCAL (local_infile = OFF); run there: SET GLOBAL local_infile = ON, or load with \
          --inserts, which is slower"
     )]
     LocalInfileOff {
-        /// Which.
+        /// The server.
         server: String,
     },
-    /// The target's binlog would have statements, which no load can write.
+    /// The target logs statements, which a load cannot write.
     #[error(
-        "{server} logs statements (binlog_format = STATEMENT), and this user may not have its own session log rows: {error}. \
+        "{server} logs statements (binlog_format = STATEMENT), and this account may not enable row logging for its session: {error}. \
          Grant it {privilege}, load without the binlog (--no-binlog), or set binlog_format = ROW there. Nothing was changed"
     )]
     BinlogFormat {
-        /// Which.
+        /// The server.
         server: String,
-        /// What the user needs.
+        /// The missing privilege.
         privilege: &'static str,
-        /// What the server says.
+        /// The server's error.
         error: Box<ServerError>,
     },
     /// The target lacks the engine of a table.
     #[error(
-        "{server} has no engine {engine}, which {table} needs: install it there, leave the table out, or alter its engine in \
+        "{server} has no engine {engine}, which {table} needs: install it there, omit the table, or change its engine in \
          {}. Nothing was changed",
         path.display()
     )]
@@ -413,44 +413,46 @@ pub enum BulkError {
         /// The table's definition.
         path: PathBuf,
     },
-    /// Nothing is there to be dumped, copied or compared.
+    /// The selection is empty.
     #[error(
-        "nothing is selected on {server}: it has no tables of its own that this user may see, or all are excluded; check the \
-         names, and what the user is granted"
+        "nothing is selected on {server}: this account sees no tables there except system tables, or all are excluded; check \
+         the names and the privileges"
     )]
     NothingSelected {
-        /// Where.
+        /// The server.
         server: String,
     },
-    /// The user does not see all that was asked for.
-    #[error("this user does not see all of {what} on {server}: {lacking} is not granted. Grant it{instead}")]
+    /// The account does not see all selected objects.
+    #[error(
+        "this account does not see all of {what} on {server}: {lacking} is not granted. Grant it{instead}"
+    )]
     MissingPrivilege {
-        /// What was asked for.
+        /// What was selected.
         what: String,
-        /// Where.
+        /// The server.
         server: String,
-        /// Privileges.
+        /// The missing privileges.
         lacking: String,
-        /// What can be done without them, after "Grant it".
+        /// The alternative without them, which follows "Grant it".
         instead: &'static str,
     },
-    /// The target does not come to where the source was.
+    /// The target does not reach the source's position in time.
     #[error(
-        "{target} has not come to where the source was in {seconds} s: {position}; is it replicating, without filters that \
-         leave transactions out? Give it more time with --wait-max-s"
+        "{target} has not reached the source's position in {seconds} s: {position}; check that it replicates, without filters \
+         that skip transactions, or wait longer with --wait-max-s"
     )]
     TargetBehind {
         /// The target.
         target: String,
-        /// How long it was waited for.
+        /// How long the check has waited.
         seconds: u64,
-        /// Where the source was.
+        /// The source's position.
         position: String,
     },
-    /// It cannot be told whether the target has what the source had.
+    /// It is unknown whether the target has what the source had.
     #[error(
-        "cannot tell whether {target} is where the source is: {reason}; choose --wait mark, which writes a row to the source \
-         and waits for it, or --wait none if nobody writes"
+        "cannot determine whether {target} has reached the source's position: {reason}; use --wait mark, which writes a row \
+         to the source and waits for it, or --wait none if nothing writes"
     )]
     SyncUnknown {
         /// The target.
@@ -458,91 +460,97 @@ pub enum BulkError {
         /// Why not.
         reason: String,
     },
-    /// Rows are too long for the server to make one text of them.
-    #[error("{table}: {count} rows are too long to be compared on {server}; raise max_allowed_packet there")]
+    /// Rows are too long for the server to concatenate.
+    #[error(
+        "{table}: {count} rows are too long to be compared on {server}; increase max_allowed_packet there"
+    )]
     RowTooLong {
         /// The table.
         table: String,
-        /// Where.
+        /// The server.
         server: String,
-        /// How many.
+        /// Number of them.
         count: u64,
     },
-    /// A file for the state of a new check is there already.
-    #[error("{}: holds the state of a check already; go on with it with --resume, or take another file", path.display())]
+    /// The state file for a new check exists already.
+    #[error("{}: has the state of a check already; continue that check with --resume, or use another file", path.display())]
     StateFileExists {
         /// The file.
         path: PathBuf,
     },
-    /// The state is of another check.
-    #[error("{}: is the state of another check: {reason}; take another file", path.display())]
+    /// The state file belongs to another check.
+    #[error("{}: has the state of another check: {reason}; use another file", path.display())]
     StateMismatch {
         /// The file.
         path: PathBuf,
-        /// In what it differs.
+        /// The difference.
         reason: String,
     },
     /// Source and target are the same server.
-    #[error("{server} is source and target; name two servers")]
+    #[error("{server} is both source and target; specify two servers")]
     SameServer {
         /// The server.
         server: String,
     },
-    /// A check without a state, or a repair, was told to stop.
-    #[error("interrupted; rows that are repaired stay so, and of a check nothing is kept without --state")]
+    /// A check without a state file, or a repair, was cancelled.
+    #[error(
+        "interrupted; repaired rows stay repaired, but the results of a check are only kept with --state"
+    )]
     InterruptedWithoutState,
-    /// The target may not be repaired by this user.
-    #[error("{server} does not let this user repair it: {error}; {advice}")]
+    /// The account may not repair the target.
+    #[error("{server} does not let this account repair it: {error}; {advice}")]
     RepairDenied {
         /// The target.
         server: String,
-        /// What the target says.
+        /// The target's error.
         error: Box<ServerError>,
         /// What to do.
         advice: &'static str,
     },
-    /// Indexes that were left until all rows of their table are there cannot be made.
-    #[error("cannot make the indexes of {table}, whose rows are there: {error}. {go_on}")]
+    /// Deferred indexes cannot be created.
+    #[error("cannot create the indexes of {table}, whose rows are loaded: {error}. {hint}")]
     IndexesRejected {
         /// The table.
         table: String,
         /// The server's error.
         error: Box<ServerError>,
-        /// What to do when that is mended.
-        go_on: ResumeHint,
+        /// How to continue after the cause is fixed.
+        hint: ResumeHint,
     },
-    /// A server cannot be copied as its files lie.
-    #[error("a binary copy is not possible: {reason}; nothing was changed. Without --binary rows are copied")]
+    /// A binary copy is not possible.
+    #[error(
+        "a binary copy is not possible: {reason}; nothing was changed. Without --binary the copy works row by row"
+    )]
     BinaryUnsupported {
         /// Why not, and what to do.
         reason: String,
     },
-    /// What copies files gave up.
+    /// A binary copy failed.
     #[error("{what} failed: {reason}; {left}")]
     BinaryFailed {
-        /// Who.
+        /// The operation.
         what: String,
-        /// What it said.
+        /// Its error.
         reason: String,
-        /// What is left of it.
+        /// What remains of it.
         left: String,
     },
-    /// A copy of files was told to stop.
+    /// A binary copy was cancelled.
     #[error("interrupted; {left}")]
     BinaryInterrupted {
-        /// What is left of it, and what to do.
+        /// What remains of it, and what to do.
         left: String,
     },
-    /// A cloned server does not come back.
+    /// A cloned server does not restart.
     #[error(
-        "{server} has all of the copy, and did not come back within {seconds} s: start it. The last try said: {reason}"
+        "{server} has all data, but did not restart within {seconds} s: start it. The last connection attempt failed: {reason}"
     )]
     RecipientDown {
-        /// Which.
+        /// The server.
         server: String,
-        /// How long it was waited for.
+        /// How long the check has waited.
         seconds: u64,
-        /// Why it could not be asked.
+        /// The error of the last attempt to connect.
         reason: String,
     },
 }
@@ -610,14 +618,14 @@ impl BulkError {
         }
     }
 
-    /// Of a copy that is to be of one point in time: what ended it cannot be gone on behind.
+    /// Changes the error to that of a copy of one point in time, which must be restarted.
     pub(crate) fn of_one_point(mut self) -> Self {
         match &mut self {
             Self::Interrupted => return Self::CopyInterrupted,
-            Self::InterruptedLoad { go_on, .. }
-            | Self::DefinitionRejected { go_on, .. }
-            | Self::RowsRejected { go_on, .. }
-            | Self::IndexesRejected { go_on, .. } => *go_on = ResumeHint::Restart,
+            Self::InterruptedLoad { hint, .. }
+            | Self::DefinitionRejected { hint, .. }
+            | Self::RowsRejected { hint, .. }
+            | Self::IndexesRejected { hint, .. } => *hint = ResumeHint::Restart,
             _ => {}
         }
         self
@@ -629,26 +637,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_to_be_of_one_point_is_begun_anew() {
+    fn a_copy_of_one_point_in_time_must_restart() {
         let refusal = || ServerError { number: 1064, sql_state: "42000".into(), message: "no".into() };
-        let (table, path, go_on) = (String::new, PathBuf::new, ResumeHint::Resume);
+        let (table, path, hint) = (String::new, PathBuf::new, ResumeHint::Resume);
         for error in [
             BulkError::Interrupted,
-            BulkError::InterruptedLoad { server: String::new(), go_on },
+            BulkError::InterruptedLoad { server: String::new(), hint },
             BulkError::DefinitionRejected {
                 what: String::new(),
                 path: path(),
                 statement: String::new(),
                 error: Box::new(refusal()),
-                go_on,
+                hint,
             },
             BulkError::RowsRejected {
                 table: table(),
                 path: path(),
                 error: Box::new(SessionError::LoadBody),
-                go_on,
+                hint,
             },
-            BulkError::IndexesRejected { table: table(), error: Box::new(refusal()), go_on },
+            BulkError::IndexesRejected { table: table(), error: Box::new(refusal()), hint },
         ] {
             assert!(error.to_string().contains("--resume"), "{error}");
             let error = error.of_one_point();

@@ -1,8 +1,8 @@
-//! How values travel as fields of a data file.
+//! How values are written as fields of a data file.
 //!
-//! Everything is in the bytes that the server keeps: the dump's session has `character_set_results = binary`, and `LOAD DATA`
-//! reads with `CHARACTER SET binary`. So text of any character set, BIT, BLOB, geometry and vectors go through as they are.
-//! A few types cannot: what they need on either side stands here, and nowhere else.
+//! All values are in the bytes that the server stores: the session of a dump has `character_set_results =
+//! binary`, and `LOAD DATA` reads with `CHARACTER SET binary`. So text of any character set, BIT, BLOB,
+//! geometry and vectors stay unchanged. The exceptions for a few types are all in this module.
 
 use tailwater_wire::Flavour;
 
@@ -10,10 +10,10 @@ use crate::chunker::table_info::ColumnInfo;
 use crate::enum_members;
 use crate::sql::quoted;
 
-/// What to select of a column so that its field says all of the value.
+/// The expression for a column whose field represents the value exactly.
 ///
-/// Servers print a FLOAT with six digits, which are not enough to tell two of them apart; as a DOUBLE it is exact, and
-/// becomes the same FLOAT again. What is no member of an ENUM or SET travels as its number.
+/// Servers print a FLOAT with six digits, which do not distinguish all values; as a DOUBLE it is exact, and
+/// converts back to the same FLOAT. A value of an ENUM or SET without a member is written as its number.
 pub fn selected(column: &ColumnInfo) -> String {
     match column.data_type.as_str() {
         "float" => format!("{} * 1.0e0", quoted(&column.name)),
@@ -21,15 +21,17 @@ pub fn selected(column: &ColumnInfo) -> String {
     }
 }
 
-/// Whether a server takes longer to print a value than to find it. Rows with such columns are asked for as values, and printed here.
+/// Whether a server takes longer to print a value than to find it. Rows with such columns are read in the
+/// binary protocol, and printed by the client.
 pub fn is_slow_to_print(data_type: &str) -> bool {
     matches!(data_type, "float" | "double")
 }
 
-/// What makes a column's value out of its field, here the SQL expression `field`; `None` if the field is the value.
+/// The expression that converts a field, given as the SQL expression `field`, to the column's value; `None`
+/// if the field is the value.
 ///
-/// `data_type` is the type on the server that is loaded. MySQL takes no JSON, and MariaDB no UUID and no address, out of bytes
-/// without a character set.
+/// `data_type` is the type on the loaded server. MySQL accepts no JSON, and MariaDB no UUID and no address,
+/// from bytes without a character set.
 pub fn stored(field: &str, flavour: Flavour, data_type: &str) -> Option<String> {
     match (flavour, data_type) {
         (Flavour::MySql, "json") => Some(format!("CONVERT({field} USING utf8mb4)")),
@@ -45,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_needs_it_is_converted() {
+    fn only_exceptional_types_are_converted() {
         let column = |name: &str, data_type: &str| ColumnInfo {
             name: name.into(),
             data_type: data_type.into(),

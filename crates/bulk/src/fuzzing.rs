@@ -1,5 +1,6 @@
-//! What must hold for any bytes whatever that are read as files of a dump: the fuzz target under `fuzz/` calls this, and
-//! `tests/fuzzed.rs` replays kept inputs, and changed ones, with a plain `cargo test`.
+//! Invariants that hold for any bytes that are read as files of a dump. The fuzz target under `fuzz/` calls
+//! this module, and `tests/fuzz_corpus.rs` replays the kept inputs, and mutations of them, with a plain
+//! `cargo test`.
 
 use tailwater_wire::Flavour;
 
@@ -9,16 +10,18 @@ use crate::load::mydumper;
 use crate::load::statement_splitter::{self, StatementSplitter};
 use crate::schema::TableName;
 
-/// Statements of files beyond this are refused.
+/// Longer statements of files are refused.
 const STATEMENT_BYTES_MAX: usize = 4096;
 
-/// What one side makes of bytes that come in pieces.
+/// The output for bytes that arrive in pieces.
 type FuzzPieces = Result<Vec<Vec<u8>>, String>;
 
-/// Reads `data`: its first byte says as what, its second where the rest is cut in two.
+/// Tests `data`. Its first byte selects the format, its second the position at which the rest is split in
+/// two.
 ///
 /// # Panics
-/// If pieces matter, bytes come out that did not go in, or what was read is read as something else again.
+/// If the pieces affect the output, the output has bytes that the input lacks, or the output is not read back
+/// unchanged.
 pub fn check(data: &[u8]) {
     let [what, cut, data @ ..] = data else { return };
     let pieces = data.split_at(usize::from(*cut).min(data.len()));
@@ -44,15 +47,15 @@ fn check_statements(data: &[u8], (front, rest): (&[u8], &[u8])) {
     let whole = split(&[data]);
     assert_eq!(whole, split(&[front, rest]), "pieces matter");
     let Ok(found) = whole else { return };
-    assert!(found.iter().map(Vec::len).sum::<usize>() <= data.len(), "more than there was");
+    assert!(found.iter().map(Vec::len).sum::<usize>() <= data.len(), "the output is longer than the input");
     for statement in found {
         assert!(!statement.is_empty() && statement.len() <= STATEMENT_BYTES_MAX);
         assert!(statement_splitter::verb(&statement).len() <= 20);
-        // What ends in dashes ends in a comment, to a server.
+        // For a server, a statement that ends in dashes ends in a comment.
         if statement.ends_with(b"-") {
             continue;
         }
-        // A server is sent this alone, and must see all of it.
+        // The server receives only this statement, and must see all of it.
         let again = split(&[statement.as_slice(), b"\n;"]);
         assert_eq!(again.as_deref(), Ok([statement.clone()].as_slice()), "it is not one statement");
     }
@@ -72,20 +75,24 @@ fn check_rows(data: &[u8], (front, rest): (&[u8], &[u8])) {
     let whole = made(&[data]);
     assert_eq!(whole, made(&[front, rest]), "pieces matter");
     for statement in whole.into_iter().flatten() {
-        // Whatever a value holds, it does not end the statement or its quotes.
+        // No value may end the statement or its quotes.
         let again = statement_splitter::all(&statement);
-        assert_eq!(again.as_deref(), Ok([statement.clone()].as_slice()), "a value got out of its quotes");
+        assert_eq!(
+            again.as_deref(),
+            Ok([statement.clone()].as_slice()),
+            "a value has broken out of its quotes"
+        );
     }
 }
 
 fn check_programs(data: &[u8]) {
     let found = mydumper::programs(data);
-    assert!(found.iter().map(Vec::len).sum::<usize>() <= data.len(), "more than there was");
+    assert!(found.iter().map(Vec::len).sum::<usize>() <= data.len(), "the output is longer than the input");
     assert!(found.iter().all(|statement| !statement.is_empty()));
 }
 
-/// A journal is read up to where it breaks off, and what was read of it is all there is when it ends there. What an entry says
-/// is kept as it is.
+/// A journal is read up to its first damaged line, and the part that was read parses to the same entries.
+/// Entries round-trip.
 fn check_journal(data: &[u8]) {
     if let Ok((entries, length)) = journal::parse::<JournalEntry>(data) {
         assert_eq!(journal::parse::<JournalEntry>(&data[..length]), Ok((entries, length)));

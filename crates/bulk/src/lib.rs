@@ -1,21 +1,22 @@
-//! Whole tables at once: walked in bounded chunks of a key, read at one point in time, kept in a folder.
+//! Bulk work on whole tables: dump, load, copy, check and repair, in chunks of a key and at one point in
+//! time.
 //!
 //! The map:
-//! - [`chunker`]: which ranges of a table's key to take next. Its core does no I/O.
-//! - [`check`]: two servers compared while they are written to.
-//! - [`dump`]: databases into a folder.
-//! - [`copy`]: databases from one server into another; [`binary`]: whole servers, as their files lie.
-//! - [`snapshot`]: the same point in time on many connections.
-//! - [`repair`]: what differs, made the same.
-//! - [`schema`]: what has a definition, and its definition as a script.
-//! - [`folder`]: the format of a dump on disk; the one place that knows its layout.
-//! - [`fields`]: how values travel as fields of a data file.
-//! - `enum_members`: values of ENUM and SET that are none of their members.
-//! - [`load`]: a dump into a server.
-//! - [`progress`]: how far it is.
-//! - [`throttle`]: holds work back while servers have enough to do.
-//! - [`sql`]: names and texts in statements.
-//! - [`error`]: what can go wrong, with stable codes. [`fuzzing`]: what holds for any bytes that are read as a dump.
+//! - [`chunker`]: cuts a table into chunks by ranges of its key. Its core does no I/O.
+//! - [`check`]: compares two servers while they are written to.
+//! - [`dump`]: dumps databases into a folder.
+//! - [`copy`]: copies databases from one server to another; [`binary`]: copies whole servers as data files.
+//! - [`snapshot`]: takes the same consistent snapshot on many connections.
+//! - [`repair`]: repairs rows that differ.
+//! - [`schema`]: lists databases and objects, and reads their definitions as scripts.
+//! - [`folder`]: the format of a dump folder; no other module knows its layout.
+//! - [`fields`]: how values are written as fields of a data file.
+//! - `enum_members`: values of ENUM and SET without a member.
+//! - [`load`]: loads a dump into a server.
+//! - [`progress`]: counters of the work done.
+//! - [`throttle`]: pauses work while servers are loaded.
+//! - [`sql`]: identifiers and literals in statements.
+//! - [`error`]: all errors, with stable codes. [`fuzzing`]: invariants for any bytes that are read as a dump.
 
 pub mod binary;
 pub mod check;

@@ -1,4 +1,4 @@
-//! What an error's message leaves out, for who may see it.
+//! Details that error messages omit because they may have values of rows.
 
 use tailwater_session::ServerError;
 use tailwater_wire::redact::private_text;
@@ -6,7 +6,7 @@ use tailwater_wire::redact::private_text;
 use crate::error::BulkError;
 
 impl BulkError {
-    /// What the message leaves out, as it may hold values of rows: for an operator who asks for it. Never passwords.
+    /// The detail that the message omits, for an operator who requests it. Never contains passwords.
     pub fn private_detail(&self) -> Option<String> {
         let of_server = |error: &ServerError| {
             let private = error.private();

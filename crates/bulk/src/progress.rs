@@ -1,9 +1,9 @@
-//! How far a dump is, for whoever watches.
+//! Counters that show the progress of bulk work.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Figures that workers add to while others look.
+/// Counters that workers increase and other tasks read.
 #[derive(Debug, Default)]
 pub struct BulkProgress {
     tables: AtomicU64,
@@ -17,77 +17,77 @@ pub struct BulkProgress {
     held: Mutex<WaitState>,
 }
 
-/// What holds work back, and how many wait for it.
+/// Why work waits, and how many workers do.
 #[derive(Debug, Default)]
 struct WaitState {
     reason: Option<Arc<str>>,
     waiting: usize,
 }
 
-/// The figures at one moment.
+/// The counters at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProgressFigures {
-    /// Tables that are finished.
+    /// Number of finished tables.
     pub tables: u64,
-    /// Tables that are wanted.
+    /// Number of selected tables.
     pub tables_total: u64,
-    /// Rows that went through.
+    /// Number of processed rows.
     pub rows: u64,
-    /// How many there are about, by the server's own estimate; 0 while that is not known.
+    /// Estimated total number of rows, from the server's estimate; 0 while unknown.
     pub rows_total: u64,
-    /// Their bytes before compression.
+    /// Their size before compression, in bytes.
     pub bytes: u64,
-    /// How many bytes there are about, where only bytes are known; else 0.
+    /// Estimated total size in bytes, where only bytes are known; otherwise 0.
     pub bytes_total: u64,
-    /// Bytes of the files of finished chunks.
+    /// Size of the files of finished chunks, in bytes.
     pub file_bytes: u64,
-    /// Finished chunks.
+    /// Number of finished chunks.
     pub chunks: u64,
 }
 
 impl BulkProgress {
-    /// What there is to be done.
+    /// Adds to the expected total.
     pub fn expect(&self, tables: u64, rows: u64) {
         self.tables_total.fetch_add(tables, Relaxed);
         self.rows_total.fetch_add(rows, Relaxed);
     }
 
-    /// What there is to be done, where nobody counts rows.
+    /// Adds to the expected total, where rows are not counted.
     pub fn expect_bytes(&self, bytes: u64) {
         self.bytes_total.fetch_add(bytes, Relaxed);
     }
 
-    /// Rows went through.
+    /// Counts processed rows.
     pub fn rows(&self, rows: u64, bytes: u64) {
         self.rows.fetch_add(rows, Relaxed);
         self.bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// A chunk is finished.
+    /// Counts a finished chunk.
     pub fn chunk(&self, file_bytes: u64) {
         self.chunks.fetch_add(1, Relaxed);
         self.file_bytes.fetch_add(file_bytes, Relaxed);
     }
 
-    /// A table is finished.
+    /// Counts a finished table.
     pub fn table(&self) {
         self.tables.fetch_add(1, Relaxed);
     }
 
-    /// Somebody is held back for a reason, until what is given here is dropped.
-    pub(crate) fn waits(&self, reason: impl Into<Arc<str>>) -> WaitGuard<'_> {
+    /// Records why a worker waits, until the returned guard is dropped.
+    pub(crate) fn begin_wait(&self, reason: impl Into<Arc<str>>) -> WaitGuard<'_> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.waiting += 1;
         held.reason = Some(reason.into());
         WaitGuard(self)
     }
 
-    /// Why work is held back now, if it is.
-    pub fn held(&self) -> Option<Arc<str>> {
+    /// Why work waits now, if it does.
+    pub fn wait_reason(&self) -> Option<Arc<str>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).reason.clone()
     }
 
-    /// The figures now.
+    /// The current counters.
     pub fn figures(&self) -> ProgressFigures {
         ProgressFigures {
             tables: self.tables.load(Relaxed),
@@ -102,12 +102,12 @@ impl BulkProgress {
     }
 }
 
-/// Somebody who is held back.
+/// Marks a waiting worker.
 pub(crate) struct WaitGuard<'a>(&'a BulkProgress);
 
 impl WaitGuard<'_> {
-    /// The reason is another now.
-    pub(crate) fn because(&self, reason: Arc<str>) {
+    /// Replaces the reason.
+    pub(crate) fn set_reason(&self, reason: Arc<str>) {
         self.0.held.lock().unwrap_or_else(PoisonError::into_inner).reason = Some(reason);
     }
 }

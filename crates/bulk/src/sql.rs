@@ -1,6 +1,6 @@
-//! Names and texts as SQL has them.
+//! Identifiers and literals in SQL statements.
 
-/// A name in backquotes.
+/// An identifier in backquotes.
 pub fn quoted(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }

@@ -1,4 +1,4 @@
-//! Users and roles of real servers, there and back.
+//! Dumps and loads users and roles of real servers.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::load::started;
 use crate::support::run_script;
 
-on_each_server!(accounts_arrive_and_others_stay);
+on_each_server!(accounts_are_loaded_and_existing_ones_stay);
 
 const BOTH: &str = "
     CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY, v INT); CREATE TABLE shop.left_out (id INT);
@@ -24,7 +24,7 @@ const BOTH: &str = "
     CREATE USER 'taken'@'%' IDENTIFIED BY 'one';
 ";
 
-/// What there is of the accounts that the test makes.
+/// The definitions and grants of the accounts of the test.
 async fn seen(server: &Server, accounts: &[&str]) -> Result<Vec<String>> {
     let mut all = Vec::new();
     for account in accounts {
@@ -52,7 +52,7 @@ async fn load_with(
     .await
 }
 
-async fn accounts_arrive_and_others_stay(kind: ServerKind) -> Result<()> {
+async fn accounts_are_loaded_and_existing_ones_stay(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -93,7 +93,7 @@ async fn accounts_arrive_and_others_stay(kind: ServerKind) -> Result<()> {
     let arrived = seen(&target, &["'it''s me'@'10.%'", "reader"]).await?;
     ensure!(arrived == wanted, "{arrived:#?}\n{wanted:#?}");
 
-    // Only if it is asked for are those that are there replaced; and never the one that does it.
+    // Existing accounts are only replaced on request, and the loading account never is.
     target.sql("DROP DATABASE tailwater").await?;
     let report = load_with(folder.path(), &target, LoadAccounts::Replace, true).await?;
     let done = report.accounts.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Whole servers copied as their files lie, while they are written to.
+//! Copies whole servers as data files, while they are written to.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 const CLONER_PASSWORD: &str = "p'w\\d \"x\"";
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// As channels note that they write past a binlog.
-const FED: &str = "CREATE DATABASE tailwater; CREATE TABLE tailwater.apply_unlogged (channel VARCHAR(64) PRIMARY KEY); \
+/// As channels record that they write past a binlog.
+const CHANNEL_ROWS: &str = "CREATE DATABASE tailwater; CREATE TABLE tailwater.apply_unlogged (channel VARCHAR(64) PRIMARY KEY); \
                    INSERT INTO tailwater.apply_unlogged VALUES ('one'), ('two')";
 
 async fn server(kind: ServerKind, name: &str) -> Result<Option<Server>> {
@@ -28,7 +28,7 @@ async fn server(kind: ServerKind, name: &str) -> Result<Option<Server>> {
     Ok(Some(Server::start(ServerSpec::new(kind).name(name)).await?))
 }
 
-/// Two counters that every transaction adds to, and rows that it adds.
+/// Two counters that every transaction increments, and rows that it inserts.
 async fn fill(source: &Server) -> Result<()> {
     let script = "CREATE DATABASE shop; CREATE TABLE shop.counter (id INT PRIMARY KEY, n BIGINT NOT NULL); \
                   INSERT INTO shop.counter VALUES (1,0),(2,0); \
@@ -41,7 +41,7 @@ async fn fill(source: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Writes until it is told to stop.
+/// Writes until it is stopped.
 fn write(source: &Server, stop: &Arc<AtomicBool>) -> tokio::task::JoinHandle<Result<u64>> {
     let (options, stop) =
         (ConnectOptions { multi_statements: true, ..source.connect_options() }, Arc::clone(stop));
@@ -59,7 +59,7 @@ fn write(source: &Server, stop: &Arc<AtomicBool>) -> tokio::task::JoinHandle<Res
     })
 }
 
-/// The copy is of one moment; as a native replica from there on it becomes what the source is.
+/// The copy is of one point in time. As a native replica from there on it becomes equal to the source.
 async fn ensure_copy(source: &Server, copy: &Server) -> Result<()> {
     let counters = copy.sql("SELECT n FROM shop.counter ORDER BY id").await?;
     ensure!(counters.len() == 2 && counters[0] == counters[1], "a transaction in two: {counters:?}");
@@ -71,7 +71,7 @@ async fn ensure_copy(source: &Server, copy: &Server) -> Result<()> {
         if there == want {
             return Ok(());
         }
-        let status = copy.replica_status().await?.context("it is no replica")?;
+        let status = copy.replica_status().await?.context("the copy is not a replica")?;
         ensure!(status.sql_error.0 == 0 && status.io_error.0 == 0, "{status:?}");
         ensure!(begun.elapsed() < PATIENCE, "{there:?} is not {want:?}: {status:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -107,9 +107,9 @@ fn unfit(result: Result<impl std::fmt::Debug, BulkError>, why: &str) -> Result<(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mysql_server_becomes_another_that_is_written_to() -> Result<()> {
+async fn a_mysql_server_is_cloned_while_it_is_written_to() -> Result<()> {
     let Some((donor, options, mut recipient)) = donor().await? else { return Ok(()) };
-    // What does not fit is refused, and named.
+    // Unsuitable servers are refused with the reason.
     unfit(clone_plugin::plan(&options).await, "mysql_clone.so")?;
     for server in [&donor, &recipient] {
         server.sql("INSTALL PLUGIN clone SONAME 'mysql_clone.so'").await?;
@@ -126,19 +126,19 @@ async fn a_mysql_server_becomes_another_that_is_written_to() -> Result<()> {
     unfit(clone_plugin::plan(&options).await, "GRANT BACKUP_ADMIN")?;
     donor.sql("GRANT BACKUP_ADMIN ON *.* TO cloner@'%'").await?;
 
-    donor.sql(FED).await?;
-    unfit(clone_plugin::plan(&options).await, "the channel one, two of Tailwater feeds")?;
+    donor.sql(CHANNEL_ROWS).await?;
+    unfit(clone_plugin::plan(&options).await, "the channel one, two of Tailwater applies")?;
     donor.sql("DROP DATABASE tailwater").await?;
 
     let plan = clone_plugin::plan(&options).await?;
     ensure!(plan.bytes_estimate > 1 << 20 && plan.donor_address.1 == donor.port(), "{plan:?}");
-    // So slow that it cannot have ended before it is told to stop.
+    // So slow that it cannot end before it is cancelled.
     recipient.sql("SET GLOBAL clone_max_data_bandwidth = 1").await?;
     let told = CancellationToken::new();
     told.cancel();
     let stopped = clone_plugin::clone(&options, &Arc::default(), &told).await;
     let says = |error: &BulkError| {
-        error.code() == "TW-BULK-0103" && error.to_string().contains("run the same again")
+        error.code() == "TW-BULK-0103" && error.to_string().contains("run the same command again")
     };
     ensure!(stopped.as_ref().is_err_and(says), "{stopped:?}");
     recipient.sql("SET GLOBAL clone_max_data_bandwidth = 0").await?;
@@ -148,7 +148,7 @@ async fn a_mysql_server_becomes_another_that_is_written_to() -> Result<()> {
     let progress = Arc::new(BulkProgress::default());
     let (of_task, told) = (Arc::clone(&progress), CancellationToken::new());
     let cloning = tokio::spawn(async move { clone_plugin::clone(&options, &of_task, &told).await });
-    // Nothing supervises it, so it stays down when it is to come back with its new data.
+    // No supervisor restarts it, so it stays down when it should serve its new data.
     while !cloning.is_finished() {
         if !recipient.is_running() {
             recipient.start_again().await?;
@@ -169,14 +169,14 @@ async fn a_mysql_server_becomes_another_that_is_written_to() -> Result<()> {
     ensure_copy(&donor, &recipient).await
 }
 
-/// Told to stop, it leaves the donor alone and says so.
+/// A cancelled clone leaves the donor alone and reports it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clone_that_cannot_log_in_changes_nothing() -> Result<()> {
     let Some((donor, mut options, recipient)) = donor().await? else { return Ok(()) };
     for server in [&donor, &recipient] {
         server.sql("INSTALL PLUGIN clone SONAME 'mysql_clone.so'").await?;
     }
-    // Nothing listens there for the recipient.
+    // The recipient can reach no server at this address.
     options.donor_address = Some(("127.0.0.1".into(), recipient.port()));
     let progress = Arc::new(BulkProgress::default());
     match clone_plugin::clone(&options, &progress, &CancellationToken::new()).await {
@@ -184,13 +184,13 @@ async fn a_clone_that_cannot_log_in_changes_nothing() -> Result<()> {
             let said = error.to_string();
             ensure!(said.contains("CLONE INSTANCE") && !said.contains(CLONER_PASSWORD), "{said}");
         }
-        other => bail!("it is no donor that it was given: {other:?}"),
+        other => bail!("the clone did not fail on the unreachable donor: {other:?}"),
     }
     ensure!(donor.sql("SELECT n FROM shop.counter WHERE id = 1").await? == ["0"]);
     Ok(())
 }
 
-/// The server's own program, which needs its own libraries, as one file that can be run.
+/// The server's own backup program with its libraries, as one executable file.
 fn program(server: &Server, folder: &Path) -> Result<PathBuf> {
     let tool = server.tool("mariadb-backup")?;
     let quoted = |part: &std::ffi::OsStr| format!("'{}'", part.to_string_lossy());
@@ -225,8 +225,8 @@ async fn back_up(kind: ServerKind, other: ServerKind) -> Result<()> {
         unfit(mariadb_backup::plan(&options).await, "take that of the server's own release series")?;
     }
     options.program = program(&source, folder.path())?;
-    source.sql(FED).await?;
-    unfit(mariadb_backup::plan(&options).await, "the channel one, two of Tailwater feeds")?;
+    source.sql(CHANNEL_ROWS).await?;
+    unfit(mariadb_backup::plan(&options).await, "the channel one, two of Tailwater applies")?;
     source.sql("DROP DATABASE tailwater").await?;
     std::fs::create_dir(&options.directory)?;
     std::fs::write(options.directory.join("something"), "mine")?;
@@ -248,12 +248,12 @@ async fn back_up(kind: ServerKind, other: ServerKind) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mariadb_server_becomes_a_folder_to_start_on() -> Result<()> {
+async fn a_mariadb_server_is_backed_up_to_a_folder_to_start_on() -> Result<()> {
     back_up(ServerKind::Mariadb1011, ServerKind::Mariadb118).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_backup_that_fails_says_why_and_one_that_is_stopped_stops() -> Result<()> {
+async fn a_failed_backup_reports_why_and_a_cancelled_one_stops() -> Result<()> {
     let Some(source) = server(ServerKind::Mariadb118, "source").await? else { return Ok(()) };
     fill(&source).await?;
     let folder = tempfile::tempdir()?;
@@ -269,11 +269,10 @@ async fn a_backup_that_fails_says_why_and_one_that_is_stopped_stops() -> Result<
     told.cancel();
     let stopped = mariadb_backup::back_up(&good, &progress, &told).await;
     let says = |error: &BulkError| {
-        error.code() == "TW-BULK-0103"
-            && error.to_string().contains("data holds what it had copied; remove it")
+        error.code() == "TW-BULK-0103" && error.to_string().contains("data has what was copied; remove it")
     };
     ensure!(stopped.as_ref().is_err_and(says), "{stopped:?}");
-    // A user that may connect, and not lock.
+    // An account that may connect but not lock.
     source
         .sql("CREATE USER weak@localhost IDENTIFIED BY 'a\"b\\\\c'; GRANT SELECT ON *.* TO weak@localhost")
         .await?;
@@ -292,7 +291,7 @@ async fn a_backup_that_fails_says_why_and_one_that_is_stopped_stops() -> Result<
     Ok(())
 }
 
-/// What it applies of its source is not in its binlog, and all the same in the backup.
+/// What it applies of its source is missing from its binlog, but is in the backup.
 async fn back_up_a_replica(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -306,7 +305,7 @@ async fn back_up_a_replica(kind: ServerKind) -> Result<()> {
     fill(&primary).await?;
     let gtids = primary.sql("SELECT @@gtid_binlog_pos").await?.concat();
     ensure!(replica.sql(&format!("SELECT MASTER_GTID_WAIT('{gtids}', 60)")).await? == ["0"]);
-    // Of its own it has written something, too.
+    // It has also written something of its own.
     replica.sql("SET SESSION gtid_domain_id = 7; CREATE DATABASE own").await?;
     let folder = tempfile::tempdir()?;
     let options = BackupOptions {
@@ -322,11 +321,11 @@ async fn back_up_a_replica(kind: ServerKind) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_backup_of_a_mariadb_1011_replica_names_what_it_has_applied() -> Result<()> {
+async fn a_backup_of_a_mariadb_1011_replica_includes_applied_gtids() -> Result<()> {
     back_up_a_replica(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test]
-async fn a_backup_of_a_mariadb_118_replica_names_what_it_has_applied() -> Result<()> {
+async fn a_backup_of_a_mariadb_118_replica_includes_applied_gtids() -> Result<()> {
     back_up_a_replica(ServerKind::Mariadb118).await
 }

@@ -1,4 +1,4 @@
-//! Checks of real servers: what is the same is found the same, and what differs is found, nothing else.
+//! Checks of real servers: equal rows compare equal, and exactly the differing rows are found.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,19 +19,19 @@ use crate::single_bit_drift::{self, Planted, Writers};
 use crate::support::run_script;
 use crate::type_edges;
 
-/// All ways to digest rows.
+/// All modes of computing row digests.
 const ALL_DIGESTS: [Digests; 3] =
     [Digests::Quick { seed: 5 }, Digests::Client { seed: 5 }, Digests::OnServers];
 
-on_each_server!(planted_bits_are_found_and_repaired_while_all_tables_are_written_to);
+on_each_server!(single_bit_changes_are_found_and_repaired_during_writes);
 
 /// A source and its native replica.
-pub struct ReplicaLogging {
+pub struct ReplicaPair {
     pub source: Server,
     pub target: Server,
 }
 
-impl ReplicaLogging {
+impl ReplicaPair {
     pub async fn start(kind: ServerKind) -> Result<Self> {
         let (source, target) = tokio::try_join!(
             Server::start(ServerSpec::new(kind).name("source")),
@@ -56,18 +56,18 @@ pub async fn run(options: &CheckOptions) -> Result<CheckReport, BulkError> {
     check(options, throttle, Arc::new(BulkProgress::default()), CancellationToken::new()).await
 }
 
-/// `TAILWATER_LONG=1` plants a thousand.
-async fn planted_bits_are_found_and_repaired_while_all_tables_are_written_to(kind: ServerKind) -> Result<()> {
+/// `TAILWATER_LONG=1` changes a thousand values.
+async fn single_bit_changes_are_found_and_repaired_during_writes(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
     let is_long = std::env::var_os("TAILWATER_LONG").is_some();
-    // The longest of these tests, and the two are much alike.
+    // This is the longest of these tests, and the two versions are much alike.
     if kind == ServerKind::Mariadb118 && !is_long {
         return Ok(());
     }
     let count = if is_long { 1000 } else { 300 };
-    let servers = ReplicaLogging::start(kind).await?;
+    let servers = ReplicaPair::start(kind).await?;
     let seed = single_bit_drift::seed();
     let plan = single_bit_drift::Plan::new(seed, kind, count);
     run_script(&servers.source, plan.script().as_bytes())?;
@@ -76,13 +76,13 @@ async fn planted_bits_are_found_and_repaired_while_all_tables_are_written_to(kin
     let writers = Writers::start(&servers.source, plan.rows).await?;
     let options = servers.options();
     let report = run(&options).await?;
-    ensure!(report.is_equal(), "seed {seed}: before anything was planted: {report:#?}");
+    ensure!(report.is_equal(), "seed {seed}: before any change: {report:#?}");
     ensure!(report.tables == 5 && report.rows >= 4 * plan.rows as u64, "{} rows", report.rows);
 
     let planted = plan.plant(&servers.target, count).await?;
     for digests in ALL_DIGESTS {
         let committed = writers.committed();
-        // One row in each chunk: one that is seen must not show others.
+        // One row per chunk, so that each difference is found on its own.
         let chunk_rows_max = if matches!(digests, Digests::Quick { .. }) { 1 } else { 150 };
         let report = run(&CheckOptions { chunk_rows_max, digests, ..options.clone() }).await?;
         let found: Planted = report.differences.iter().map(table_key_and_what).collect();
@@ -93,7 +93,7 @@ async fn planted_bits_are_found_and_repaired_while_all_tables_are_written_to(kin
             "seed {seed}, {digests:?}: missed {missed:?}, wrongly found {wrong:?}"
         );
         ensure!(report.findings.is_empty() && planted.len() == count, "{:?}", report.findings);
-        ensure!(writers.committed() > committed + 10, "nobody wrote meanwhile");
+        ensure!(writers.committed() > committed + 10, "the writers committed nothing meanwhile");
     }
 
     let dry = RepairOptions { dry_run: true, ..RepairOptions::new(options.clone()) };
@@ -122,15 +122,15 @@ async fn planted_bits_are_found_and_repaired_while_all_tables_are_written_to(kin
     Ok(())
 }
 
-on_each_server!(what_servers_add_up_does_not_cancel);
+on_each_server!(differences_do_not_cancel_in_sums);
 
-/// Rows with the same change, values that go from one column to the next, NULL and what it is taken for: with few bytes sent, where
-/// the servers add up rows by themselves.
-async fn what_servers_add_up_does_not_cancel(kind: ServerKind) -> Result<()> {
+/// Rows with the same change, values that move from one column to another, NULL and values that it may be
+/// taken for. Little is transferred where the servers compute sums themselves.
+async fn differences_do_not_cancel_in_sums(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
-    let servers = ReplicaLogging::start(kind).await?;
+    let servers = ReplicaPair::start(kind).await?;
     let script = "CREATE DATABASE summed; USE summed; SET @@cte_max_recursion_depth = 10000; \
          CREATE TABLE flags (id INT PRIMARY KEY, flag TINYINT NOT NULL, big BIGINT NOT NULL, pad CHAR(40) NOT NULL); \
          CREATE TABLE numbers (id BIGINT UNSIGNED PRIMARY KEY, a INT, b INT UNSIGNED, c BIGINT UNSIGNED, \
@@ -145,7 +145,7 @@ async fn what_servers_add_up_does_not_cancel(kind: ServerKind) -> Result<()> {
          INSERT INTO reals SELECT id, IF(id % 7 = 0, NULL, id / 3), id / 7, IF(id % 5 = 0, NULL, id / 9) FROM numbers; \
          INSERT INTO pairs SELECT 'ab', 'c', NULL, id FROM flags WHERE id <= 64; \
          INSERT INTO keyless VALUES (1, 'a'), (1, 'a'), (2, 'b')";
-    // The last member is the sign of a number of 64 bits, at which MariaDB warns.
+    // The last member is the sign bit of a 64-bit number, about which MariaDB warns.
     let members: Vec<_> = (0..64).map(|member| format!("'{member}'")).collect();
     let script = format!(
         "{script}; CREATE TABLE sets (id INT PRIMARY KEY, s SET({})); \
@@ -164,18 +164,19 @@ async fn what_servers_add_up_does_not_cancel(kind: ServerKind) -> Result<()> {
     ensure!(servers.target.wait_for_gtids(&gtids, Duration::from_secs(60)).await?);
     for digests in ALL_DIGESTS {
         let options = CheckOptions { digests, ..options.clone() };
-        let said = StatementSplitter::listen(&servers.target).await?;
+        let said = StatementLog::listen(&servers.target).await?;
         let report = run(&options).await?;
         ensure!(report.is_equal() && report.tables == 6, "{digests:?}: {report:#?}");
-        // Not the keyless one, nor the one that the source warns of before the target is asked.
+        // Without the table that has no key, and without the one that the source warns about before the
+        // target is read.
         let summed = if kind == ServerKind::Mysql97 { 0 } else { 4 };
         let wanted = match digests {
             Digests::Quick { .. } => (summed, 0),
             Digests::Client { .. } => (0, 0),
-            // And one more, whether what was warned of has a hash.
+            // And one more, to find out whether the row with the warning has a hash.
             Digests::OnServers => (0, if kind == ServerKind::Mysql97 { 6 } else { 7 }),
         };
-        // Rows are looked for by their hashes only where sums differ.
+        // Row hashes are only read where sums differ.
         let found = (said.count("BIT_XOR(CRC32(").await?, said.count("SHA2(").await?);
         ensure!(found == wanted, "{digests:?}: sums and hashes {found:?}");
     }
@@ -218,7 +219,7 @@ async fn what_servers_add_up_does_not_cancel(kind: ServerKind) -> Result<()> {
             connection.execute(&format!("UPDATE summed.{table} SET {change} WHERE {which}")).await?;
             let report = run(&CheckOptions { digests, ..options.clone() }).await?;
             let found = match table {
-                // By what there is too much of, and too little.
+                // By surplus and missing rows.
                 "keyless" => report.differences.len(),
                 _ => report
                     .differences
@@ -235,15 +236,15 @@ async fn what_servers_add_up_does_not_cancel(kind: ServerKind) -> Result<()> {
         }
     }
     ensure!(missed.is_empty(), "{missed:#?}");
-    ensure!(run(&options).await?.is_equal(), "all is as it was");
+    ensure!(run(&options).await?.is_equal(), "the source equals the target again");
     Ok(())
 }
 
-on_each_server!(what_is_declared_otherwise_is_added_up_alike);
+on_each_server!(different_declarations_give_equal_sums);
 
-/// The same values in columns of other widths, signs and character sets, which may be NULL on one side, and of a thousand columns; and values that
-/// are the same bits.
-async fn what_is_declared_otherwise_is_added_up_alike(kind: ServerKind) -> Result<()> {
+/// The same values in columns of other widths, signs and character sets, in nullable columns on one side, and
+/// in a thousand columns; and different values with the same bits.
+async fn different_declarations_give_equal_sums(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() || kind == ServerKind::Mysql97 {
         return Ok(());
     }
@@ -282,24 +283,24 @@ async fn what_is_declared_otherwise_is_added_up_alike(kind: ServerKind) -> Resul
         ..CheckOptions::new(source.connect_options(), target.connect_options())
     };
     for digests in ALL_DIGESTS {
-        let said = StatementSplitter::listen(&target).await?;
+        let said = StatementLog::listen(&target).await?;
         let report = run(&CheckOptions { digests, ..options.clone() }).await?;
         let found: Vec<_> = report.differences.iter().map(table_key_and_what).collect();
         ensure!(found == [("bits".into(), "1".into(), "n,w".into())], "{digests:?}: {found:?}");
         let (sums, hashes) = (said.count("BIT_XOR(CRC32(").await?, said.count("SHA2(").await?);
         let are_summed = matches!(digests, Digests::Quick { .. });
         ensure!(sums == if are_summed { 3 } else { 0 }, "{digests:?}: {sums} sums");
-        ensure!(!are_summed || hashes == 1, "{hashes} tables were looked through");
+        ensure!(!are_summed || hashes == 1, "{hashes} tables were compared by row hashes");
     }
     Ok(())
 }
 
-/// What a server is told.
-struct StatementSplitter<'s> {
+/// The statements that a server receives.
+struct StatementLog<'s> {
     server: &'s Server,
 }
 
-impl<'s> StatementSplitter<'s> {
+impl<'s> StatementLog<'s> {
     /// From now on.
     async fn listen(server: &'s Server) -> Result<Self> {
         server.sql("SET sql_log_bin = 0; SET GLOBAL log_output = 'TABLE'; SET GLOBAL general_log = 0; TRUNCATE mysql.general_log; \
@@ -307,7 +308,7 @@ impl<'s> StatementSplitter<'s> {
         Ok(Self { server })
     }
 
-    /// How many statements had this in them.
+    /// The number of statements that contain this text.
     async fn count(&self, part: &str) -> Result<u64> {
         let sql = format!(
             "SELECT COUNT(*) FROM mysql.general_log WHERE argument LIKE 'SELECT %' AND LOCATE('{part}', argument) > 0 \
@@ -326,8 +327,8 @@ fn table_key_and_what(difference: &RowDifference) -> (String, String, String) {
     (difference.table.clone(), key, what)
 }
 
-/// Whether the target's transactions are all the source's.
-async fn errant(servers: &ReplicaLogging, kind: ServerKind) -> Result<bool> {
+/// Whether the target has no transactions besides those of the source.
+async fn errant(servers: &ReplicaPair, kind: ServerKind) -> Result<bool> {
     if kind != ServerKind::Mysql97 {
         return Ok(true);
     }
@@ -340,7 +341,7 @@ async fn run_repair(options: &RepairOptions) -> Result<tailwater_bulk::repair::R
     repair(options, Throttle::open(), Arc::new(BulkProgress::default()), CancellationToken::new()).await
 }
 
-/// Each type at its edges, in tables with keys and without, is the same in both families.
+/// Every type at its limits, in tables with and without keys, compares equal across the families.
 #[tokio::test]
 async fn all_types_are_the_same_in_both_families() -> Result<()> {
     let kinds = [ServerKind::Mysql97, ServerKind::Mariadb1011];
@@ -351,7 +352,7 @@ async fn all_types_are_the_same_in_both_families() -> Result<()> {
         tokio::try_join!(Server::start(ServerSpec::new(kinds[0])), Server::start(ServerSpec::new(kinds[1])))?;
     for server in [&mysql, &mariadb] {
         run_script(server, type_edges::script(server.kind()).as_bytes())?;
-        // Of this system the families read texts in different orders.
+        // For this spatial reference system the families read coordinates in different orders.
         server
             .sql("UPDATE every.shapes SET p = ST_GeomFromText('POINT(-1.5 20)') WHERE p IS NOT NULL")
             .await?;
@@ -376,13 +377,13 @@ async fn all_types_are_the_same_in_both_families() -> Result<()> {
     Ok(())
 }
 
-on_each_server!(what_is_of_one_side_is_named);
+on_each_server!(objects_of_one_side_only_are_reported);
 
-async fn what_is_of_one_side_is_named(kind: ServerKind) -> Result<()> {
+async fn objects_of_one_side_only_are_reported(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
-    let servers = ReplicaLogging::start(kind).await?;
+    let servers = ReplicaPair::start(kind).await?;
     let script = "CREATE DATABASE planted; USE planted; CREATE TABLE both_have (id INT PRIMARY KEY, a INT, b DATE); \
          INSERT INTO both_have VALUES (1, 2, '2020-01-01'), (2, NULL, NULL); CREATE TABLE only_here (id INT); \
          CREATE TABLE keyless (a INT, b VARCHAR(9)); INSERT INTO keyless VALUES (1, 'x'), (1, 'x'), (2, NULL); \
@@ -419,7 +420,7 @@ async fn what_is_of_one_side_is_named(kind: ServerKind) -> Result<()> {
     let report = run_repair(&RepairOptions::new(servers.options())).await?;
     ensure!(!report.is_equal() && report.rows.len() == 4, "{report:?}");
 
-    // Rows that a server cannot put together are not taken for the same.
+    // Rows that a server cannot concatenate do not count as equal.
     let columns: Vec<_> = (0..20).map(|number| format!("c{number} MEDIUMBLOB")).collect();
     let values: Vec<_> = (0..20).map(|_| "REPEAT('x', 60000)").collect();
     let long = format!(
@@ -434,8 +435,8 @@ async fn what_is_of_one_side_is_named(kind: ServerKind) -> Result<()> {
     let too_long = run(&CheckOptions { digests: Digests::OnServers, ..options.clone() }).await?;
     let said = format!("{:?}", too_long.findings);
     ensure!(said.starts_with("[Unreadable") && said.contains("1 rows"), "{said}");
-    ensure!(run(&options).await?.is_equal(), "a long row that is the same");
-    // Nor if neither can.
+    ensure!(run(&options).await?.is_equal(), "a long row that is equal");
+    // Nor if neither server can.
     servers.target.sql("SET GLOBAL max_allowed_packet = 1048576").await?;
     servers.target.sql("SET sql_log_bin = 0; UPDATE long_rows.t SET c7 = CONCAT('y', SUBSTR(c7, 2))").await?;
     for digests in [Digests::Quick { seed: 5 }, Digests::Client { seed: 5 }] {
@@ -458,13 +459,13 @@ pub fn gtids(kind: ServerKind) -> &'static str {
     }
 }
 
-on_each_server!(a_target_that_is_not_in_step_is_no_difference);
+on_each_server!(a_lagging_target_is_not_a_difference);
 
-async fn a_target_that_is_not_in_step_is_no_difference(kind: ServerKind) -> Result<()> {
+async fn a_lagging_target_is_not_a_difference(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
-    let servers = ReplicaLogging::start(kind).await?;
+    let servers = ReplicaPair::start(kind).await?;
     let script = "CREATE DATABASE planted; CREATE TABLE planted.t (id INT PRIMARY KEY, a INT); \
          INSERT INTO planted.t VALUES (1, 2), (2, 3); CREATE TABLE planted.old (id INT PRIMARY KEY)";
     run_script(&servers.source, script.as_bytes())?;
@@ -476,16 +477,16 @@ async fn a_target_that_is_not_in_step_is_no_difference(kind: ServerKind) -> Resu
     for sync_method in [None, Some(SyncMethod::Mark)] {
         let options = CheckOptions { sync_method, ..servers.options() };
         let waits = tokio::spawn(async move { run(&options).await });
-        // It is still waiting, as there is nothing to go on with.
+        // It is still waiting, since no transaction arrives.
         tokio::time::sleep(Duration::from_millis(300)).await;
-        ensure!(!waits.is_finished(), "it did not wait");
+        ensure!(!waits.is_finished(), "the check did not wait");
         servers.target.sql(tailwater_sandbox::replica::start_statement(kind.flavour())).await?;
         let report = waits.await??;
         ensure!(report.is_equal(), "{report:?}");
         servers.target.sql(tailwater_sandbox::replica::stop_statement(kind.flavour())).await?;
         servers.source.sql("UPDATE planted.t SET a = a + 1").await?;
     }
-    // Nor are tables that it does not have yet, or has with other columns.
+    // Tables that the target does not have yet, or has with other columns, are not reported either.
     servers
         .source
         .sql("CREATE TABLE planted.new (id INT PRIMARY KEY); ALTER TABLE planted.t ADD COLUMN b INT; DROP TABLE planted.old")
@@ -493,7 +494,7 @@ async fn a_target_that_is_not_in_step_is_no_difference(kind: ServerKind) -> Resu
     let options = CheckOptions { sync_method: None, ..servers.options() };
     let waits = tokio::spawn(async move { run(&options).await });
     tokio::time::sleep(Duration::from_millis(300)).await;
-    ensure!(!waits.is_finished(), "it did not wait");
+    ensure!(!waits.is_finished(), "the check did not wait");
     servers.target.sql(tailwater_sandbox::replica::start_statement(kind.flavour())).await?;
     let report = waits.await??;
     ensure!(report.is_equal() && report.tables == 2, "{report:?}");

@@ -1,4 +1,4 @@
-//! Checks of servers that are set up in ways that would have them find what is not there, or miss what is.
+//! Checks of servers whose settings could cause false differences or missed ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,25 +13,26 @@ use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
-use crate::check::{ReplicaLogging, run};
+use crate::check::{ReplicaPair, run};
 use crate::support::run_script;
 
 on_each_server!(
-    what_connections_inherit_changes_nothing,
-    gtids_that_say_nothing_are_refused,
-    a_table_that_cannot_be_read_is_named,
+    inherited_session_settings_do_not_matter,
+    meaningless_gtids_are_refused,
+    an_unreadable_table_is_reported,
     a_mark_is_kept_on_a_new_connection
 );
 
-/// Only reached when something is wrong.
+/// Only reached after a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn of_database(name: &str) -> Selection {
     Selection { schemas: vec![name.into()], ..Selection::default() }
 }
 
-/// What is not committed is not there, what was committed meanwhile is, and nobody hangs up on a check that pauses.
-async fn what_connections_inherit_changes_nothing(kind: ServerKind) -> Result<()> {
+/// Uncommitted rows are not seen, newly committed ones are, and no time-out closes the connections of a
+/// paused check.
+async fn inherited_session_settings_do_not_matter(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -63,12 +64,12 @@ async fn what_connections_inherit_changes_nothing(kind: ServerKind) -> Result<()
 
     writer.execute("COMMIT").await?;
     source.sql(&isolation.replace("READ-UNCOMMITTED", "REPEATABLE-READ")).await?;
-    // The last thing that the target's clients lack to be as the source's are.
+    // The last change that makes the target equal to the source.
     target.sql("INSERT INTO inherited.t VALUES (3, 3); UPDATE inherited.t SET a = 9 WHERE id = 1").await?;
     source.sql("SET GLOBAL autocommit = 0").await?;
     let query = ThrottleQuery { sql: "SELECT n FROM gauge.g".into(), max: 0.0 };
     let every = Duration::from_millis(20);
-    // Its own connection would keep to the first value that it sees.
+    // With a snapshot, the throttle's connection would always read the first value.
     let rules = ThrottleRules { query: Some(query), every, ..ThrottleRules::default() };
     let throttle = Arc::new(Throttle::start(rules, target.connect_options()));
     let progress = Arc::new(BulkProgress::default());
@@ -77,13 +78,13 @@ async fn what_connections_inherit_changes_nothing(kind: ServerKind) -> Result<()
         tokio::spawn(async move { check(&options, throttle, progress, CancellationToken::new()).await })
     };
     let held = async {
-        while progress.held().is_none() && !checks.is_finished() {
+        while progress.wait_reason().is_none() && !checks.is_finished() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
     tokio::time::timeout(PATIENCE, held).await?;
-    ensure!(!checks.is_finished(), "it was not held");
-    // Longer than the servers wait for idle clients.
+    ensure!(!checks.is_finished(), "the check was not paused");
+    // Longer than the servers' idle time-out.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     for server in [&source, &target] {
         server.sql("UPDATE inherited.t SET a = 5 WHERE id = 2; COMMIT").await?;
@@ -92,7 +93,7 @@ async fn what_connections_inherit_changes_nothing(kind: ServerKind) -> Result<()
     let report = tokio::time::timeout(PATIENCE, checks).await???;
     ensure!(report.is_equal() && report.rows == 3, "{report:#?}");
 
-    // A row that changes on both sides once the source has been read, and is read again.
+    // A row that changes on both sides after the source was read, and is read again.
     let mut holder = Connection::connect(&target.connect_options()).await?;
     holder.execute("SET SESSION wait_timeout = 3600").await?;
     holder.execute("LOCK TABLES inherited.t WRITE").await?;
@@ -105,7 +106,7 @@ async fn what_connections_inherit_changes_nothing(kind: ServerKind) -> Result<()
         Ok::<_, anyhow::Error>(())
     };
     tokio::time::timeout(PATIENCE, reads).await??;
-    ensure!(!checks.is_finished(), "it did not wait for the table");
+    ensure!(!checks.is_finished(), "the check did not wait for the table");
     source.sql("UPDATE inherited.t SET a = 6 WHERE id = 2; COMMIT").await?;
     holder.execute("UPDATE inherited.t SET a = 6 WHERE id = 2").await?;
     holder.execute("UNLOCK TABLES").await?;
@@ -114,8 +115,9 @@ async fn what_connections_inherit_changes_nothing(kind: ServerKind) -> Result<()
     Ok(())
 }
 
-/// Positions that do not move with the rows, or that everybody has; also if somebody asks for them.
-async fn gtids_that_say_nothing_are_refused(kind: ServerKind) -> Result<()> {
+/// Positions that do not change with the rows, or that every server has, are refused even if they are
+/// requested.
+async fn meaningless_gtids_are_refused(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -138,7 +140,7 @@ async fn gtids_that_say_nothing_are_refused(kind: ServerKind) -> Result<()> {
         Err(BulkError::SyncUnknown { reason, .. }) => reason,
         other => format!("no refusal: {other:?}"),
     };
-    // The target does not have them, but they can be waited for.
+    // The target does not have them, but may still get them.
     let behind = run(&options).await;
     ensure!(matches!(behind, Err(BulkError::TargetBehind { .. })), "{behind:?}");
     if kind.flavour() == Flavour::MariaDb {
@@ -173,14 +175,14 @@ async fn gtids_that_say_nothing_are_refused(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// A target that is always two seconds behind, where half a second of waiting would be more than a chunk may take.
+/// A target with a constant lag of two seconds, where a chunk may take half a second including waits.
 #[tokio::test]
-async fn a_target_that_is_late_makes_no_chunk_smaller() -> Result<()> {
+async fn a_lagging_target_does_not_shrink_chunks() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
     if require(kind).is_none() {
         return Ok(());
     }
-    let servers = ReplicaLogging::start(kind).await?;
+    let servers = ReplicaPair::start(kind).await?;
     let script = "CREATE DATABASE late; USE late; CREATE TABLE t (id INT PRIMARY KEY); INSERT INTO t SELECT seq FROM seq_1_to_47000";
     servers.source.sql(script).await?;
     servers.source.sql("ANALYZE TABLE late.t").await?;
@@ -199,14 +201,14 @@ async fn a_target_that_is_late_makes_no_chunk_smaller() -> Result<()> {
     };
     let report = tokio::time::timeout(PATIENCE, run(&options)).await??;
     ensure!(report.is_equal() && report.rows == 47_000, "{report:#?}");
-    // 10,000 rows, half as many again, and so on.
+    // 10,000 rows, then half as many more, and so on.
     let chunks = std::fs::read_to_string(&state)?.matches("\"planned\"").count();
     ensure!(chunks <= 3, "{chunks} chunks");
     Ok(())
 }
 
-/// A table that a server does not read is named, and the others are compared.
-async fn a_table_that_cannot_be_read_is_named(kind: ServerKind) -> Result<()> {
+/// A table that a server cannot read is reported, and the others are compared.
+async fn an_unreadable_table_is_reported(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -249,7 +251,7 @@ async fn a_table_that_cannot_be_read_is_named(kind: ServerKind) -> Result<()> {
             "{said:#?}"
         );
     }
-    // A check that resumes tries them again.
+    // A resumed check tries them again.
     let report = run(&options).await?;
     ensure!(report.findings.len() == 2, "{report:#?}");
     target.sql("USE broken; DROP TABLE gone; CREATE TABLE gone (id INT PRIMARY KEY, n INT); INSERT INTO gone VALUES (1, 2)").await?;
@@ -259,7 +261,8 @@ async fn a_table_that_cannot_be_read_is_named(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Who connects again, as a worker does that gives up a table, still holds a lock on its mark: no other check takes the mark away.
+/// A worker that reconnects after giving up a table still holds the lock on its mark, so no other check
+/// deletes the mark.
 async fn a_mark_is_kept_on_a_new_connection(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -270,7 +273,7 @@ async fn a_mark_is_kept_on_a_new_connection(kind: ServerKind) -> Result<()> {
     SyncMethod::Mark.prepare(&mut first).await?;
     let mut waiting = SyncWaiter::new(SyncMethod::Mark, PATIENCE, "kept-1-0".into(), None);
     waiting.position(&mut first).await?;
-    // The first one is still there: as one whose server has not noticed yet that its client is gone.
+    // The first session still exists, as if its server had not noticed yet that the client is gone.
     waiting.connected_again(&mut second).await?;
     let position = waiting.position(&mut second).await?;
     first.close().await;
@@ -279,7 +282,7 @@ async fn a_mark_is_kept_on_a_new_connection(kind: ServerKind) -> Result<()> {
     let kept = server.sql(marks).await?;
     let SyncPosition::Mark(name, number) = &position else { anyhow::bail!("{position:?}") };
     ensure!(kept == [format!("{name}\t{number}")], "{position:?}: {kept:?}");
-    // Nor does another session get its lock.
+    // No other session can get its lock.
     let taken = other.query(&format!("SELECT IS_FREE_LOCK('tailwater.check_marks.{name}')")).await?;
     ensure!(taken.scalar() == Some("0"), "{taken:?}");
     waiting.finish(&mut second).await?;

@@ -1,4 +1,4 @@
-//! Chunks of real tables hold every row once, whatever the key and its collation.
+//! Chunks of real tables cover every row once, for every key and collation.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_bulk::chunker::condition::condition;
@@ -14,14 +14,15 @@ use crate::single_bit_drift::{self, Random};
 
 on_each_server!(every_row_is_in_one_chunk, random_tables_are_covered);
 
-/// A table: its columns and keys, the expressions of its rows out of a number `n` from 0, and how many rows.
+/// A table: its columns and keys, the expressions of its rows from a number `n` that starts at 0, and its
+/// number of rows.
 struct Case {
     name: &'static str,
     definition: &'static str,
     columns: &'static str,
     values: &'static str,
     rows: u32,
-    /// Whether it must come in more than one chunk.
+    /// Whether it must have more than one chunk.
     many: bool,
 }
 
@@ -34,7 +35,7 @@ const fn case(
     Case { name, definition, columns, values, rows: 200, many: true }
 }
 
-/// Texts with trailing blanks, case, accents, and what has no weight at all.
+/// Texts with trailing blanks, case, accents, and characters without any weight.
 const TEXTS: &str =
     "CONCAT(ELT(1 + n % 7, 'a', 'B', 'ä', 'ß', 'z ', CONVERT(UNHEX('F09F9880') USING utf8mb4), 'ﬁ'), '-', n)";
 
@@ -159,7 +160,7 @@ const MARIADB_CASES: &[Case] = &[
     case("hashed", "t TEXT, i INT NOT NULL UNIQUE, UNIQUE (t)", "t, i", "n, n"),
 ];
 
-/// A connection to a server that has a table of the numbers up to 199 in the database `walking`.
+/// A connection to a server with a table of the numbers up to 199 in the database `walking`.
 async fn with_numbers(server: &Server, table: &str) -> Result<Connection> {
     let mut connection = Connection::connect(&server.socket_options()).await?;
     connection.execute(SESSION_SETTINGS).await?;
@@ -206,7 +207,7 @@ async fn walk_case(connection: &mut Connection, case: &Case) -> Result<()> {
     Ok(())
 }
 
-/// The numbers of the rows that the chunks of a table hold, in order, and how many chunks there are.
+/// The numbers of the rows in a table's chunks, in order, and the number of chunks.
 async fn walk(connection: &mut Connection, table: &str) -> Result<(Vec<u64>, u32)> {
     connection.query(&format!("ANALYZE TABLE {}", qualified("walking", table))).await?;
     let shape = TableInfo::read(connection, "walking", table).await?.context("it is there")?;
@@ -226,7 +227,7 @@ async fn walk(connection: &mut Connection, table: &str) -> Result<(Vec<u64>, u32
         walk.record_chunk(rows.len() as u64, 1);
         seen.extend(rows);
         chunks += 1;
-        ensure!(chunks < 1000, "it does not end");
+        ensure!(chunks < 1000, "the chunker does not end");
         if chunks % 3 == 0 {
             walk = Chunker::resume(plan.clone(), Some(&range)).map_err(anyhow::Error::msg)?;
         }
@@ -249,7 +250,7 @@ fn statement(
     format!("{} {column} {from} WHERE {holds}", scan.select)
 }
 
-/// The index alone finds them: nothing compares them with the range's ends once more.
+/// The index range alone selects them: the server does not compare them with the ends of the range again.
 #[tokio::test]
 async fn mysql_reads_rows_of_integer_ranges_once() -> Result<()> {
     let kind = ServerKind::Mysql97;
@@ -298,8 +299,8 @@ async fn mysql_reads_rows_of_integer_ranges_once() -> Result<()> {
     Ok(())
 }
 
-/// Columns of random keys: a definition, with `{collation}` for any that the server has, and an expression of `n` and a
-/// divisor, by which rows become alike.
+/// Columns of random keys: a definition, with `{collation}` for any of the server's collations, and an
+/// expression of `n` and a divisor, which makes rows equal.
 const RANDOM_COLUMNS: &[(&str, &str)] = &[
     ("INT", "n DIV {by} - 40"),
     ("BIGINT UNSIGNED", "CRC32(n DIV {by}) * 4294967296 + n DIV {by}"),
@@ -315,7 +316,7 @@ const RANDOM_COLUMNS: &[(&str, &str)] = &[
     ),
 ];
 
-/// `TAILWATER_SEED=n` repeats a run, `TAILWATER_LONG=1` takes more tables.
+/// `TAILWATER_SEED=n` repeats a run, `TAILWATER_LONG=1` tests more tables.
 async fn random_tables_are_covered(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -359,7 +360,7 @@ async fn random_tables_are_covered(kind: ServerKind) -> Result<()> {
             format!("CREATE TABLE walking.{table} (row_n INT, {definitions}, {key} ({directions})){parted}");
         let context = || format!("seed {seed}: {create} with {values}");
         connection.execute(&create).await.with_context(context)?;
-        // Those that the collation takes for the same stay away.
+        // Rows that are duplicates under the collation are skipped.
         let insert = format!(
             "INSERT IGNORE INTO walking.{table} (row_n, {names}) SELECT n, {values} FROM walking.random_numbers \
              WHERE n < {}",

@@ -18,9 +18,9 @@ use crate::{dump_folders, support};
 
 on_each_server!(
     everything_is_copied,
-    an_interrupted_copy_keeps_what_it_finished,
-    one_that_begins_anew_is_of_one_point,
-    rows_that_are_not_unique_end_a_load,
+    an_interrupted_copy_keeps_finished_tables,
+    a_restarted_copy_is_of_one_point_in_time,
+    duplicate_rows_end_a_load,
 );
 
 fn options(source: &Server, target: &Server) -> CopyOptions {
@@ -50,7 +50,7 @@ async fn everything_is_copied(kind: ServerKind) -> Result<()> {
         let report = run(&options).await?;
         ensure!(report.tables_before == 0 && report.load.rows > 0, "{report:?}");
         ensure_equal(&before, &all(&target).await?)?;
-        // Not twice.
+        // A second copy is refused.
         ensure!(!dry_run(&options).await?.there.is_empty());
         let again = run(&options).await;
         ensure!(again.as_ref().is_err_and(|error| error.code() == "TW-BULK-0022"), "{again:?}");
@@ -60,7 +60,7 @@ async fn everything_is_copied(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Several tables with indexes, large enough to be interrupted in.
+/// Several tables with indexes, large enough to interrupt a copy.
 async fn shop(kind: ServerKind) -> Result<Server> {
     let server = started(kind).await?;
     let script = "
@@ -81,7 +81,7 @@ async fn shop(kind: ServerKind) -> Result<Server> {
     Ok(server)
 }
 
-/// Copies until all rows of one table, and some of another one, are there.
+/// Copies until all rows of one table, and some of another one, are copied.
 async fn interrupted(options: &CopyOptions) -> Result<()> {
     let (progress, stop) = (Arc::new(BulkProgress::default()), CancellationToken::new());
     let watch = {
@@ -95,13 +95,13 @@ async fn interrupted(options: &CopyOptions) -> Result<()> {
     };
     let outcome = copy(options, &progress, &stop).await;
     watch.abort();
-    // One whose target is to be told what it has cannot be gone on with.
+    // A copy that sets the target's GTID state cannot be resumed.
     let code = if options.load.set_gtid { "TW-BULK-0086" } else { "TW-BULK-0011" };
     ensure!(outcome.as_ref().is_err_and(|error| error.code() == code), "{outcome:?}");
     Ok(())
 }
 
-async fn an_interrupted_copy_keeps_what_it_finished(kind: ServerKind) -> Result<()> {
+async fn an_interrupted_copy_keeps_finished_tables(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -110,7 +110,7 @@ async fn an_interrupted_copy_keeps_what_it_finished(kind: ServerKind) -> Result<
     interrupted(&options).await?;
     let again = run(&options).await;
     ensure!(again.as_ref().is_err_and(|error| error.code() == "TW-BULK-0023"), "{again:?}");
-    // What is finished is not of the same point in time, and not said to be.
+    // Finished tables are of another point in time, so the GTID state is refused.
     options.load.resume = true;
     options.load.set_gtid = true;
     let refused = run(&options).await;
@@ -125,11 +125,11 @@ async fn an_interrupted_copy_keeps_what_it_finished(kind: ServerKind) -> Result<
     ensure!(finished.len() as u64 == report.tables_before, "{finished:?}");
     let dropped = "SELECT argument FROM mysql.general_log WHERE argument LIKE 'ALTER TABLE%DROP KEY%'";
     let dropped = target.sql(dropped).await?;
-    // Of those that begin anew, and of no other.
+    // Only tables that start from scratch are dropped.
     let is_finished = |sql: &String| finished.iter().any(|table| sql.contains(&format!("`{table}`")));
     ensure!(!dropped.is_empty() && !dropped.iter().any(is_finished), "{finished:?}: {dropped:?}");
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
-    // Nor is what a finished one has of the point in time at which it is looked at again.
+    // The rows of a finished copy are not of the point in time of a later run either.
     source.sql("INSERT INTO shop.digits VALUES (10)").await?;
     options.load.set_gtid = true;
     let refused = run(&options).await;
@@ -137,7 +137,7 @@ async fn an_interrupted_copy_keeps_what_it_finished(kind: ServerKind) -> Result<
     Ok(())
 }
 
-async fn one_that_begins_anew_is_of_one_point(kind: ServerKind) -> Result<()> {
+async fn a_restarted_copy_is_of_one_point_in_time(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -156,7 +156,7 @@ async fn one_that_begins_anew_is_of_one_point(kind: ServerKind) -> Result<()> {
     let passing = "CREATE TABLE shop.passing (id INT); INSERT INTO shop.passing VALUES (1);";
     source.sql(&format!("{passing} {}", objects(3))).await?;
     let mut options = options(&source, &target);
-    // As a copy for a channel has it.
+    // As in a copy for a channel.
     (options.load.set_gtid, options.load.binlog) = (true, false);
     interrupted(&options).await?;
     let mut connection = Connection::connect(&source.connect_options()).await?;
@@ -168,30 +168,30 @@ async fn one_that_begins_anew_is_of_one_point(kind: ServerKind) -> Result<()> {
     let again = run(&options).await;
     ensure!(says_anew(&again, "TW-BULK-0023"), "{again:?}");
     options.restart = true;
-    // The target refuses a view.
+    // The target rejects a view.
     let broken = "CREATE TABLE shop.gone (id INT); CREATE VIEW shop.of_gone AS SELECT id FROM shop.gone; DROP TABLE shop.gone";
     source.sql(broken).await?;
     let refused = run(&options).await;
     ensure!(says_anew(&refused, "TW-BULK-0027"), "{refused:?}");
-    // All rows are there, of an earlier point in time than it would be told by now.
+    // All rows were loaded, but at an earlier point in time than the GTID state would claim.
     let mut resumed = options.clone();
     (resumed.load.resume, resumed.restart) = (true, false);
     let refused = run(&resumed).await;
     ensure!(refused.as_ref().is_err_and(|error| error.code() == "TW-BULK-0031"), "{refused:?}");
-    // What the others have become since is what they are copied as.
+    // All other objects are copied in their current state.
     let sequence = if kind.flavour() == Flavour::MariaDb { "DROP SEQUENCE shop.s;" } else { "" };
     let dropped = "DROP VIEW shop.of_gone; DROP TABLE shop.passing; DROP FUNCTION shop.f; DROP PROCEDURE shop.p; DROP EVENT shop.e;";
     source.sql(&format!("{dropped} {sequence} {}", objects(4))).await?;
     let report = run(&options).await?;
     ensure!(report.tables_before == 0, "{report:?}");
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
-    // It is finished, and its tables are nobody's to drop.
+    // The copy is finished, so its tables must not be dropped.
     let again = run(&options).await;
     ensure!(again.as_ref().is_err_and(|error| error.code() == "TW-BULK-0022"), "{again:?}");
     Ok(())
 }
 
-async fn rows_that_are_not_unique_end_a_load(kind: ServerKind) -> Result<()> {
+async fn duplicate_rows_end_a_load(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -206,7 +206,7 @@ async fn rows_that_are_not_unique_end_a_load(kind: ServerKind) -> Result<()> {
         LoadOptions { defer_indexes: DeferIndexes::Always, ..LoadOptions::new(target.connect_options()) };
     let refused = load(&contents, &options, &Arc::default(), &CancellationToken::new()).await;
     ensure!(refused.as_ref().is_err_and(|error| error.code() == "TW-BULK-0060"), "{refused:?}");
-    // Mended, it goes on with the indexes alone.
+    // After a repair it continues with only the indexes.
     target.sql("DELETE FROM shop.orders WHERE id >= 10").await?;
     options.resume = true;
     let report = load(&contents, &options, &Arc::default(), &CancellationToken::new()).await?;

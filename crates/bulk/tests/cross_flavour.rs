@@ -1,4 +1,4 @@
-//! Dumps of one family loaded into a server of the other.
+//! Loads dumps of one family into a server of the other.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_bulk::folder::DumpCompression;
@@ -11,7 +11,7 @@ use crate::dump_folders;
 use crate::load::started;
 use crate::support::run_script;
 
-/// What both families have, spelled so that both take it.
+/// Objects of both families, in a syntax that both accept.
 const CARRIED: &str = "
     SET NAMES utf8mb4; CREATE DATABASE far CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci; USE far;
     CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(50) CHARACTER SET latin1, u TEXT COLLATE utf8mb4_unicode_ci, b VARBINARY(20),
@@ -37,7 +37,7 @@ async fn load_from(source: &Server, target: &Server) -> Result<Result<(), BulkEr
 }
 
 #[tokio::test]
-async fn what_both_have_is_carried() -> Result<()> {
+async fn common_types_and_objects_are_loaded() -> Result<()> {
     for (from, into) in [
         (ServerKind::Mysql97, ServerKind::Mariadb1011),
         (ServerKind::Mysql97, ServerKind::Mariadb118),
@@ -57,7 +57,7 @@ async fn what_both_have_is_carried() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_only_one_has_is_refused_by_name() -> Result<()> {
+async fn features_of_one_family_are_refused_by_name() -> Result<()> {
     for (from, into, column, wanted) in [
         (
             ServerKind::Mysql97,

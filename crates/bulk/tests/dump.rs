@@ -1,4 +1,5 @@
-//! Dumps of real servers: of one point in time under load, whole after an interruption, and in nobody's way.
+//! Dumps of real servers: of one point in time under load, complete after an interruption, and without
+//! blocking other sessions.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
@@ -20,18 +21,18 @@ use tailwater_wire::gtid::GtidSet;
 use tokio_util::sync::CancellationToken;
 
 on_each_server!(
-    files_hold_what_a_query_gives,
-    data_under_load_is_of_one_point_in_time,
-    a_replica_that_logs_nothing_is_dumped_at_one_point_in_time,
-    an_interrupted_dump_goes_on,
+    files_equal_the_result_of_a_query,
+    a_dump_under_load_is_of_one_point_in_time,
+    a_replica_without_log_updates_is_dumped_at_one_point_in_time,
+    an_interrupted_dump_resumes,
     definitions_change_as_soon_as_tables_are_finished,
-    users_without_rights_dump_too,
-    a_dump_ends_beside_changing_definitions,
-    a_snapshot_that_is_lost_is_noticed,
-    a_long_statement_does_not_stop_the_world,
+    accounts_with_few_privileges_can_dump,
+    a_dump_ends_during_definition_changes,
+    a_lost_snapshot_is_detected,
+    a_long_statement_does_not_block_other_sessions,
 );
 
-/// Only reached when something is wrong.
+/// Only reached after a failure.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) async fn start(kind: ServerKind) -> Result<Option<Server>> {
@@ -58,7 +59,7 @@ pub(crate) fn table<'a>(manifest: &'a Manifest, name: &str) -> Result<&'a TableE
     manifest.tables.iter().find(|entry| entry.table == name).with_context(|| format!("no table {name}"))
 }
 
-/// The rows of a table's files, each as the text of its fields, as `LOAD DATA` would take them.
+/// The rows of a table's files, each as the text of its fields, as `LOAD DATA` reads them.
 pub(crate) fn rows_of(folder: &Path, entry: &TableEntry) -> Result<Vec<Vec<Option<Vec<u8>>>>> {
     let mut rows = Vec::new();
     for chunk in &entry.chunks {
@@ -69,7 +70,7 @@ pub(crate) fn rows_of(folder: &Path, entry: &TableEntry) -> Result<Vec<Vec<Optio
         if chunk.file.ends_with(".zst") {
             zstd::Decoder::new(file.as_slice())?.read_to_end(&mut text)?;
         } else if chunk.file.ends_with(".gz") {
-            // What it ends with, and behind which nothing stands, is checked, too.
+            // Its trailing checksum is verified, too, and that no bytes follow it.
             GzDecoder::new(file.as_slice()).read_to_end(&mut text)?;
         } else {
             text = file;
@@ -81,7 +82,7 @@ pub(crate) fn rows_of(folder: &Path, entry: &TableEntry) -> Result<Vec<Vec<Optio
         );
         let before = rows.len();
         for line in text.split_inclusive(|&byte| byte == b'\n') {
-            let line = line.strip_suffix(b"\n").context("a line without an end")?;
+            let line = line.strip_suffix(b"\n").context("an incomplete line")?;
             rows.push(line.split(|&byte| byte == b'\t').map(field).collect());
         }
         ensure!((rows.len() - before) as u64 == written.rows, "{}: rows", chunk.file);
@@ -109,7 +110,7 @@ fn field(field: &[u8]) -> Option<Vec<u8>> {
     Some(value)
 }
 
-/// Some of everything, in tables of different makes.
+/// Tables of different kinds, and a few other objects.
 const TABLES: &[&str] = &[
     "CREATE DATABASE shop CHARACTER SET utf8mb4",
     "CREATE TABLE shop.plain (id INT AUTO_INCREMENT PRIMARY KEY, t TEXT, b BLOB, g INT AS (LENGTH(t)) VIRTUAL, \
@@ -138,7 +139,7 @@ async fn fill(server: &Server) -> Result<Connection> {
     Ok(connection)
 }
 
-async fn files_hold_what_a_query_gives(kind: ServerKind) -> Result<()> {
+async fn files_equal_the_result_of_a_query(kind: ServerKind) -> Result<()> {
     let Some(server) = start(kind).await? else { return Ok(()) };
     let mut connection = fill(&server).await?;
     let folder = tempfile::tempdir()?;
@@ -157,14 +158,14 @@ async fn files_hold_what_a_query_gives(kind: ServerKind) -> Result<()> {
             ensure!(std::fs::metadata(folder.join(file))?.len() > 0, "{file}");
         }
         ensure!(manifest.objects.len() == 1 && !folder.join("manifest.json.partial").exists());
-        // A finished dump is not written over.
+        // A finished dump is not overwritten.
         let again = run(options(server.connect_options(), &folder)).await;
         ensure!(matches!(again, Err(BulkError::FolderNotEmpty { .. })), "{again:?}");
     }
     Ok(())
 }
 
-/// Every table that a dump holds, against the same query from one connection.
+/// Compares every table of a dump with the same query on one connection.
 async fn compare(connection: &mut Connection, folder: &Path, manifest: &Manifest) -> Result<()> {
     schema::prepare(connection).await?;
     connection.execute(SESSION_SETTINGS).await?;
@@ -185,7 +186,7 @@ async fn compare(connection: &mut Connection, folder: &Path, manifest: &Manifest
     Ok(())
 }
 
-/// Every transaction adds a row to each of three tables, in an order of its own.
+/// Every transaction inserts a row into each of three tables, in its own order.
 async fn write_on(mut connection: Connection, stop: CancellationToken) -> Result<u64> {
     let mut written = 0;
     while !stop.is_cancelled() {
@@ -203,15 +204,15 @@ async fn write_on(mut connection: Connection, stop: CancellationToken) -> Result
     Ok(written)
 }
 
-async fn data_under_load_is_of_one_point_in_time(kind: ServerKind) -> Result<()> {
+async fn a_dump_under_load_is_of_one_point_in_time(kind: ServerKind) -> Result<()> {
     let Some(server) = start(kind).await? else { return Ok(()) };
     let load = Load::begin(&server).await?;
     dump_beside(&load, &server, true).await?;
     load.end().await
 }
 
-/// Which is what a replica does that is set up by hand: its binlog does not move with its data.
-async fn a_replica_that_logs_nothing_is_dumped_at_one_point_in_time(kind: ServerKind) -> Result<()> {
+/// Like a replica with default settings: its binlog position does not change with its data.
+async fn a_replica_without_log_updates_is_dumped_at_one_point_in_time(kind: ServerKind) -> Result<()> {
     let Some(source) = start(kind).await? else { return Ok(()) };
     let options: &[&[&str]] = match kind.flavour() {
         Flavour::MariaDb => {
@@ -228,7 +229,7 @@ async fn a_replica_that_logs_nothing_is_dumped_at_one_point_in_time(kind: Server
     for &options in options {
         let replica = Server::start(ServerSpec::new(kind).options(options.iter().copied())).await?;
         replica.replicate_from(&source).await?;
-        // As if it had been a primary: what it logged itself is older than what it applied since.
+        // As if it had been a primary: what it logged itself is older than what it has applied since.
         if options.contains(&"--log-slave-updates=0") {
             replica.sql("CREATE DATABASE own").await?;
         }
@@ -238,7 +239,7 @@ async fn a_replica_that_logs_nothing_is_dumped_at_one_point_in_time(kind: Server
         };
         dump_beside(load, &replica, !options.contains(&"--skip-log-bin")).await?;
         if kind.flavour() == Flavour::MariaDb {
-            // Whoever dumps is told that it replicates, whatever else he may not do.
+            // Every account that dumps may see that the server replicates, whatever its privileges.
             let looker = "SET sql_log_bin=0; CREATE USER IF NOT EXISTS looker@'%'";
             replica.sql(looker).await?;
             let looker = ConnectOptions { user: "looker".into(), ..replica.connect_options() };
@@ -250,7 +251,7 @@ async fn a_replica_that_logs_nothing_is_dumped_at_one_point_in_time(kind: Server
     load.context("no load")?.end().await
 }
 
-/// Writes that go on.
+/// A continuous write load.
 struct Load {
     before: u64,
     stop: CancellationToken,
@@ -282,7 +283,8 @@ impl Load {
     }
 }
 
-/// Dumps a server several times that gets all writes of the load, and looks whether each is of one point in time, and of which.
+/// Dumps a server that replicates the write load several times, and checks that each dump is of the point in
+/// time that it names.
 async fn dump_beside(load: &Load, server: &Server, has_binlog: bool) -> Result<()> {
     let Load { before, writer, .. } = load;
     let kind = server.kind();
@@ -294,7 +296,7 @@ async fn dump_beside(load: &Load, server: &Server, has_binlog: bool) -> Result<(
     }
     let folder = tempfile::tempdir()?;
     for round in 0..4 {
-        // From one to four connections, and each sees something else than the one before.
+        // With one to four connections; each dump sees a later state than the one before.
         let at = folder.path().join(round.to_string());
         let seen = count(&mut control).await?;
         while count(&mut control).await? < seen + 50 {
@@ -323,7 +325,7 @@ async fn dump_beside(load: &Load, server: &Server, has_binlog: bool) -> Result<(
                 "{method}: {rows} rows to {last:?} in load_{number}, not {total}"
             );
         }
-        // And that is the point that it names.
+        // That is the position that the dump names.
         let point = manifest.snapshots.first().context("no snapshot")?;
         let named = point.gtid_set.as_deref().context("no GTIDs")?;
         ensure!(transactions(kind, named)? - before == total, "{method}: {named} and {before}: {total}");
@@ -345,19 +347,19 @@ async fn gtids(connection: &mut Connection) -> Result<String> {
     Ok(connection.query(sql).await?.scalar().unwrap_or_default().to_owned())
 }
 
-/// How many transactions a server with one history has had.
+/// The number of transactions of a server with a single history.
 fn transactions(kind: ServerKind, gtids: &str) -> Result<u64> {
     GtidSet::parse(kind.flavour(), gtids)?;
     let last = gtids.rsplit([':', '-']).next().unwrap_or_default();
     last.parse().with_context(|| gtids.to_owned())
 }
 
-async fn an_interrupted_dump_goes_on(kind: ServerKind) -> Result<()> {
+async fn an_interrupted_dump_resumes(kind: ServerKind) -> Result<()> {
     let Some(server) = start(kind).await? else { return Ok(()) };
     let mut connection = fill(&server).await?;
     let folder = tempfile::tempdir()?;
     let folder = folder.path().join("dump");
-    // What is there is read again, however it is compressed.
+    // Existing files are verified whatever their compression.
     let compression = match kind.flavour() {
         Flavour::MySql => DumpCompression::Gzip,
         Flavour::MariaDb => DumpCompression::Zstd,
@@ -374,7 +376,7 @@ async fn an_interrupted_dump_goes_on(kind: ServerKind) -> Result<()> {
         }
         cancel.cancel();
         let ended = running.await?;
-        // What was finished stays as it was.
+        // Finished chunks stay unchanged.
         let manifest = DumpFolder::read(&folder)?;
         for chunk in manifest.tables.iter().flat_map(|entry| &entry.chunks) {
             let Some(written) = chunk.written else { continue };
@@ -386,7 +388,7 @@ async fn an_interrupted_dump_goes_on(kind: ServerKind) -> Result<()> {
             Err(BulkError::Interrupted) => interruptions += 1,
             Err(error) => return Err(error.into()),
         }
-        ensure!(interruptions < 100, "it gets no further");
+        ensure!(interruptions < 100, "the dump makes no progress");
     };
     ensure!(interruptions > 1 && manifest.is_complete(), "{interruptions}");
     ensure!(manifest.snapshots_used().len() > 1, "{:?}", manifest.snapshots);
@@ -394,13 +396,13 @@ async fn an_interrupted_dump_goes_on(kind: ServerKind) -> Result<()> {
     let left: Vec<_> =
         std::fs::read_dir(&folder)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
     ensure!(!left.iter().any(|name| name.ends_with(".partial")), "{left:?}");
-    // A file that is gone is dumped again; another definition is not gone on with.
+    // A missing file is dumped again; a changed definition is refused.
     let lost = &table(&manifest, "plain")?.chunks[3].file;
     std::fs::remove_file(folder.join(lost))?;
     let resumed = DumpOptions { resume: true, ..options(server.connect_options(), &folder) };
     let mended = run(resumed.clone()).await?;
     compare(&mut connection, &folder, &mended).await?;
-    // What is whole stands at no further point in time.
+    // A complete dump gets no further snapshot.
     ensure!(run(resumed.clone()).await?.snapshots == mended.snapshots);
     std::fs::write(folder.join(lost), b"shorter")?;
     connection.execute("ALTER TABLE shop.plain ADD COLUMN more INT").await?;
@@ -424,7 +426,7 @@ async fn definitions_change_as_soon_as_tables_are_finished(kind: ServerKind) -> 
     while progress.figures().tables == 0 && !running.is_finished() {
         tokio::task::yield_now().await;
     }
-    // It gets no further from here on.
+    // From here on the dump makes no progress.
     link.set_bandwidth(Some(1));
     connection.execute("SET SESSION lock_wait_timeout = 60").await?;
     connection.execute("ALTER TABLE shop.plain ADD COLUMN more INT").await.context("the finished table")?;
@@ -441,7 +443,7 @@ fn is_lock_timeout<T>(outcome: &Result<T, SessionError>) -> bool {
     matches!(outcome, Err(SessionError::Server { error, .. }) if error.number == 1205)
 }
 
-async fn users_without_rights_dump_too(kind: ServerKind) -> Result<()> {
+async fn accounts_with_few_privileges_can_dump(kind: ServerKind) -> Result<()> {
     let Some(server) = start(kind).await? else { return Ok(()) };
     let mut connection = fill(&server).await?;
     for statement in [
@@ -462,7 +464,7 @@ async fn users_without_rights_dump_too(kind: ServerKind) -> Result<()> {
     compare(&mut connection, &folder, &report.manifest).await
 }
 
-async fn a_snapshot_that_is_lost_is_noticed(kind: ServerKind) -> Result<()> {
+async fn a_lost_snapshot_is_detected(kind: ServerKind) -> Result<()> {
     let Some(server) = start(kind).await? else { return Ok(()) };
     fill(&server).await?;
     let options = SnapshotOptions {
@@ -478,7 +480,7 @@ async fn a_snapshot_that_is_lost_is_noticed(kind: ServerKind) -> Result<()> {
         Snapshot::check_open(&mut reader.connection).await?;
         ensure!(reader.tables().count() == 1);
     }
-    // As a statement that commits by itself does.
+    // Like a statement with an implicit commit.
     let connection = &mut snapshot.readers.first_mut().context("no connection")?.connection;
     connection.execute("COMMIT").await?;
     let lost = Snapshot::check_open(connection).await;
@@ -486,9 +488,9 @@ async fn a_snapshot_that_is_lost_is_noticed(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Who changes a table waits until it is finished, and nobody waits for him: a dump ends beside any number of changes, and
-/// each table is whole, with one definition.
-async fn a_dump_ends_beside_changing_definitions(kind: ServerKind) -> Result<()> {
+/// A session that alters a table waits until the table is finished, and no session waits for it. A dump ends
+/// despite any number of such changes, and each table is complete, with one definition.
+async fn a_dump_ends_during_definition_changes(kind: ServerKind) -> Result<()> {
     const TABLES: u32 = 5;
     let Some(server) = start(kind).await? else { return Ok(()) };
     let mut writer = fill(&server).await?;
@@ -518,7 +520,7 @@ async fn a_dump_ends_beside_changing_definitions(kind: ServerKind) -> Result<()>
                     ] {
                         match connection.execute(&sql).await {
                             Ok(_) => changes += 1,
-                            // Two of them in each other's way; what it would undo may not be there then.
+                            // Two of these changes may conflict, and what one undoes may not exist then.
                             Err(SessionError::Server { error, .. })
                                 if [1213, 1205, 1060, 1050, 1091, 1051].contains(&error.number) => {}
                             Err(error) => return Err(error),
@@ -560,8 +562,8 @@ async fn a_dump_ends_beside_changing_definitions(kind: ServerKind) -> Result<()>
     Ok(())
 }
 
-/// A lock that waits behind a long statement would have everybody wait behind itself.
-async fn a_long_statement_does_not_stop_the_world(kind: ServerKind) -> Result<()> {
+/// A lock that waits for a long statement would make all other sessions wait.
+async fn a_long_statement_does_not_block_other_sessions(kind: ServerKind) -> Result<()> {
     let Some(server) = start(kind).await? else { return Ok(()) };
     let mut writer = fill(&server).await?;
     let mut long = Connection::connect(&server.socket_options()).await?;

@@ -1,4 +1,4 @@
-//! Dump folders for loads to try.
+//! Writes dump folders for load tests.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tailwater_bulk::{BulkProgress, DumpOptions, dump};
 use tailwater_sandbox::Server;
 use tokio_util::sync::CancellationToken;
 
-/// Dumps what a server has, with no more than so many rows of a table with a key in a file.
+/// Dumps a server, with at most `rows` rows per file for tables with a key.
 pub async fn write(
     server: &Server,
     compression: DumpCompression,

@@ -1,4 +1,4 @@
-//! Holds the codes of errors to the page that explains them.
+//! Compares the error codes with the page that documents them.
 
 use std::io;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ fn every_code_is_documented() {
         BulkError::NotFound { what: text(), server: text() },
         BulkError::DefinitionHidden { object: text() },
         BulkError::TablesExist { server: text(), count: 1, first: text() },
-        BulkError::InterruptedLoad { server: text(), go_on: ResumeHint::Resume },
+        BulkError::InterruptedLoad { server: text(), hint: ResumeHint::Resume },
         BulkError::LoadInProgress { server: text() },
         BulkError::IncompleteDump { path: path(), tables: 1 },
         BulkError::MixedSnapshots { path: path(), points: 2 },
@@ -42,13 +42,13 @@ fn every_code_is_documented() {
             path: path(),
             statement: text(),
             error: Box::new(refusal.clone()),
-            go_on: ResumeHint::Resume,
+            hint: ResumeHint::Resume,
         },
         BulkError::RowsRejected {
             table: text(),
             path: path(),
             error: Box::new(SessionError::LoadBody),
-            go_on: ResumeHint::Resume,
+            hint: ResumeHint::Resume,
         },
         BulkError::RowExceedsPacket { table: text(), path: path(), bytes_max: 1 },
         BulkError::PartialLoad { table: text(), path: path(), forget: text() },
@@ -72,7 +72,7 @@ fn every_code_is_documented() {
         BulkError::SameServer { server: text() },
         BulkError::InterruptedWithoutState,
         BulkError::RepairDenied { server: text(), error: Box::new(refusal.clone()), advice: "grant it" },
-        BulkError::IndexesRejected { table: text(), error: Box::new(refusal), go_on: ResumeHint::Resume },
+        BulkError::IndexesRejected { table: text(), error: Box::new(refusal), hint: ResumeHint::Resume },
         BulkError::BinaryUnsupported { reason: text() },
         BulkError::BinaryFailed { what: text(), reason: text(), left: text() },
         BulkError::RecipientDown { server: text(), seconds: 1, reason: text() },
@@ -83,7 +83,7 @@ fn every_code_is_documented() {
         BulkError::EngineMissing { server: text(), engine: text(), table: text(), path: path() },
     ];
     for error in &errors {
-        // A variant that is added must be listed above, too.
+        // A new variant must be added to the list above, too.
         match error {
             BulkError::File { .. }
             | BulkError::PartialLoad { .. }
@@ -148,7 +148,7 @@ fn every_code_is_documented() {
     assert_eq!(
         page.matches("| TW-BULK-").count(),
         errors.len(),
-        "errors.md explains codes that no error has"
+        "errors.md documents codes that no error has"
     );
     assert!(BulkError::from(SessionError::OutOfStep).code().starts_with("TW-SES-"));
 }

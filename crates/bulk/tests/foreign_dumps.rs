@@ -1,4 +1,4 @@
-//! Folders that other tools wrote.
+//! Loads dump folders of other tools.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::load::{all, ensure_equal, started};
 use crate::support::run_script;
 
-on_each_server!(what_mydumper_wrote_is_loaded);
+on_each_server!(dumps_of_mydumper_are_loaded);
 
 const SCRIPT: &str = r#"
 CREATE DATABASE `sh-op` CHARACTER SET latin1; USE `sh-op`;
@@ -58,7 +58,7 @@ async fn load_all(contents: &DumpContents, options: &LoadOptions) -> Result<Load
     load(contents, options, &Arc::default(), &CancellationToken::new()).await
 }
 
-/// Whether the tool is there; it is looked for where it may not be.
+/// Runs mydumper if it is installed.
 fn mydumper(server: &Server, folder: &Path, more: &[&str]) -> Result<Option<()>> {
     let mut command = Command::new("mydumper");
     command.args(["--host=127.0.0.1", "--user=root", "--database=sh-op", "--triggers", "--routines"]);
@@ -71,7 +71,7 @@ fn mydumper(server: &Server, folder: &Path, more: &[&str]) -> Result<Option<()>>
     Ok(Some(()))
 }
 
-async fn what_mydumper_wrote_is_loaded(kind: ServerKind) -> Result<()> {
+async fn dumps_of_mydumper_are_loaded(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -86,13 +86,13 @@ async fn what_mydumper_wrote_is_loaded(kind: ServerKind) -> Result<()> {
     {
         let folder = folder.path().join(name);
         if mydumper(&source, &folder, more)?.is_none() {
-            eprintln!("mydumper is not installed: nothing is tested");
+            eprintln!("mydumper is not installed: test skipped");
             return Ok(());
         }
         let contents = contents(&folder)?;
         let target = started(kind).await?;
         let options = LoadOptions { workers: 2, ..LoadOptions::new(target.connect_options()) };
-        // Stopped in the middle, and gone on with.
+        // Interrupted in the middle, and resumed.
         let (progress, stop) = (Arc::new(BulkProgress::default()), CancellationToken::new());
         let stopping = {
             let (progress, stop) = (progress.clone(), stop.clone());
@@ -119,7 +119,7 @@ async fn what_mydumper_wrote_is_loaded(kind: ServerKind) -> Result<()> {
             ensure!(point.gtid_set.is_some() && point.binlog_position.is_some(), "{point:?}");
         }
     }
-    // Where a TIMESTAMP is of a time zone that nobody names.
+    // With TIMESTAMP values of an unknown time zone.
     let zoned = folder.path().join("zoned");
     mydumper(&source, &zoned, &["--skip-tz-utc"])?.context("it was there")?;
     let refused = contents(&zoned);
@@ -127,7 +127,7 @@ async fn what_mydumper_wrote_is_loaded(kind: ServerKind) -> Result<()> {
         error.code() == "TW-BULK-0082" && error.to_string().contains("column ts of sh-op.t is a TIMESTAMP")
     };
     ensure!(refused.as_ref().is_err_and(says), "{refused:?}");
-    // What is not whole is refused.
+    // Incomplete dumps are refused.
     let plain = folder.path().join("plain");
     let rows = plain.join("sh-op.t.sql");
     let rows = if rows.exists() { rows } else { plain.join("sh-op.t.00000.sql") };
@@ -146,7 +146,7 @@ async fn what_mydumper_wrote_is_loaded(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// A folder made by hand after what MySQL Shell 8.4 writes, as its sources have it.
+/// A folder made by hand like those of MySQL Shell 8.4, according to its sources.
 fn shell_folder(folder: &Path) -> Result<()> {
     let write = |name: &str, text: &str| std::fs::write(folder.join(name), text);
     write(
@@ -232,7 +232,7 @@ fn shell_folder(folder: &Path) -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_mysql_shell_wrote_is_loaded() -> Result<()> {
+async fn dumps_of_mysql_shell_are_loaded() -> Result<()> {
     for kind in [ServerKind::Mysql97, ServerKind::Mariadb118] {
         if require(kind).is_none() {
             continue;
@@ -240,7 +240,7 @@ async fn what_mysql_shell_wrote_is_loaded() -> Result<()> {
         let folder = tempfile::tempdir()?;
         shell_folder(folder.path())?;
         let contents = contents(folder.path())?;
-        // MySQL Shell notes in the folder how far its own loads are. To us it is the same dump.
+        // MySQL Shell records the progress of its own loads in the folder. For Tailwater it is the same dump.
         let noted = folder.path().join("load-progress.8a94f357-aab4-11df-86ab-c80aa9429562.json");
         std::fs::write(noted, r#"{"op":"SERVER-UUID","done":true}"#)?;
         let loaded_before = crate::foreign_dumps::contents(folder.path())?;
@@ -254,7 +254,7 @@ async fn what_mysql_shell_wrote_is_loaded() -> Result<()> {
         let options = LoadOptions::new(target.connect_options());
         let inserts = load_all(&contents, &LoadOptions { inserts: true, ..options.clone() }).await;
         ensure!(matches!(inserts, Err(BulkError::InsertsUnsupported { .. })), "{inserts:?}");
-        ensure!(all(&target).await?.is_empty(), "a load that was refused left something");
+        ensure!(all(&target).await?.is_empty(), "a refused load has left objects");
         load_all(&contents, &options).await?;
         let seen = target
             .sql(
@@ -274,7 +274,7 @@ async fn what_mysql_shell_wrote_is_loaded() -> Result<()> {
         ];
         ensure!(seen == wanted, "{seen:#?}");
 
-        // Values of a TIMESTAMP are of a time zone that nobody names, if not of UTC.
+        // TIMESTAMP values have an unknown time zone, unless they are in UTC.
         let (dump, table) = (folder.path().join("@.json"), folder.path().join("s%20h@t.sql"));
         let said = std::fs::read_to_string(&dump)?;
         std::fs::write(&dump, said.replace("\"tzUtc\": true", "\"tzUtc\": false"))?;
@@ -289,7 +289,7 @@ async fn what_mysql_shell_wrote_is_loaded() -> Result<()> {
         std::fs::write(&dump, said)?;
         crate::foreign_dumps::contents(folder.path())?;
 
-        // A table that was cut out of the list is not left out without a word.
+        // A table that was removed from the list is not omitted silently.
         let list = folder.path().join("s%20h.json");
         let said = std::fs::read_to_string(&list)?;
         let cut = said.replace(r#"["t", "chunked", "empty"]"#, r#"["t", "empty"]"#);

@@ -1,4 +1,5 @@
-//! Dumps for the stock clients and for other programs: one stream of statements, files of statements, files of CSV.
+//! Dumps for the stock clients and for other programs: one stream of statements, files of statements, files
+//! of CSV.
 
 use std::io::{self, Write};
 use std::process::Stdio;
@@ -20,11 +21,11 @@ use crate::support::{client, run_script};
 on_each_server!(
     a_stream_loads_in_one_pass,
     files_of_statements_load_one_by_one,
-    csv_is_what_others_read,
-    a_slow_reader_is_waited_for,
+    csv_is_readable_by_other_programs,
+    a_dump_waits_for_a_slow_reader,
 );
 
-/// What a stream gets; no more than a limit, until that is lifted.
+/// The receiver of a stream; it accepts a limited number of bytes until the limit is lifted.
 #[derive(Clone)]
 struct Reader {
     taken: Arc<Mutex<Vec<u8>>>,
@@ -55,7 +56,7 @@ impl Reader {
     }
 }
 
-/// Runs a script with the stock client as it is by itself: without `--binary-mode`, which the files must not need.
+/// Runs a script with the stock client in its default mode: the files must not need `--binary-mode`.
 fn pipe_into(server: &Server, script: Vec<u8>) -> Result<()> {
     let mut command = client(server)?;
     command.arg("--skip-binary-mode");
@@ -129,7 +130,7 @@ async fn files_of_statements_load_one_by_one(kind: ServerKind) -> Result<()> {
     ensure_equal(&all(&source).await?, &all(&target).await?)
 }
 
-async fn csv_is_what_others_read(kind: ServerKind) -> Result<()> {
+async fn csv_is_readable_by_other_programs(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -151,7 +152,7 @@ async fn csv_is_what_others_read(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-async fn a_slow_reader_is_waited_for(kind: ServerKind) -> Result<()> {
+async fn a_dump_waits_for_a_slow_reader(kind: ServerKind) -> Result<()> {
     const LIMIT: usize = 1 << 20;
     if require(kind).is_none() {
         return Ok(());
@@ -170,14 +171,14 @@ async fn a_slow_reader_is_waited_for(kind: ServerKind) -> Result<()> {
     let options = DumpOptions { connections: 2, ..DumpOptions::new(source.connect_options(), "") };
     let dumping = {
         let (out, progress, cancel) = (Box::new(reader.clone()), progress.clone(), cancel.clone());
-        // A reader that does not read keeps its thread.
+        // A reader that does not read blocks its thread.
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;
         std::thread::spawn(move || runtime.block_on(dump_stream(options, out, progress, cancel)))
     };
     while reader.bytes().len() < LIMIT && !dumping.is_finished() {
         tokio::task::yield_now().await;
     }
-    // Ten megabytes of rows: no more of them come than fit into what is gathered for each connection.
+    // Ten megabytes of rows: no more of them are read than fit into the buffers of the connections.
     let mut seen = (progress.figures().rows, reader.bytes().len());
     loop {
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
@@ -194,6 +195,9 @@ async fn a_slow_reader_is_waited_for(kind: ServerKind) -> Result<()> {
     let ended = dumping.join().map_err(|_| anyhow::anyhow!("the dump failed"))?;
     ensure!(matches!(ended, Err(BulkError::StreamInterrupted)), "{ended:?}");
     let text = reader.bytes();
-    ensure!(!text.windows(END.len()).any(|window| window == END.as_bytes()), "it says that it is whole");
+    ensure!(
+        !text.windows(END.len()).any(|window| window == END.as_bytes()),
+        "the stream claims to be complete"
+    );
     Ok(())
 }

@@ -1,12 +1,12 @@
-//! Replays the inputs that fuzzing has kept, and seeded changes of them, without needing a fuzzer or nightly Rust.
+//! Replays the inputs that fuzzing has kept, and seeded mutations of them, without a fuzzer or nightly Rust.
 
 use std::path::Path;
 use std::{env, fs};
 
-/// How many changed inputs are made of each that is kept.
+/// Number of mutations of each kept input.
 const CHANGES: u64 = 3_000;
 
-/// What files of dumps are made of.
+/// Building blocks of dump files.
 const WORDS: [&[u8]; 20] = [
     b"'", b"\"", b"`", b";", b"\\", b"\n", b"\t", b"-", b"--", b"#", b"/", b"*", b"/*", b"*/", b"/*!",
     b"/*M!", b"\\N", b" ", b";\n", b"; \n",
@@ -60,7 +60,7 @@ fn changed(kept: &[u8], seed: u64) -> Vec<u8> {
 }
 
 #[test]
-fn kept_inputs_and_changed_ones_hold_what_is_promised() {
+fn kept_inputs_and_mutations_satisfy_the_invariants() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/dump_files");
     let mut paths: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();

@@ -1,4 +1,4 @@
-//! Data that its own server would not take any more: it is carried as it is, however it travels.
+//! Data that its own server would not accept any more is copied unchanged in every way.
 
 use std::sync::Arc;
 
@@ -21,14 +21,14 @@ use crate::load::{all, ensure_equal, started};
 use crate::support::run_script;
 
 on_each_server!(
-    odd_data_is_carried,
+    invalid_data_is_copied_unchanged,
     a_target_that_logs_statements,
     engines_that_join_without_savepoints,
-    engines_that_are_not_there
+    missing_engines_are_refused
 );
 
-/// Index 0 beside a member that is printed as it is; a member that is a zero; character sets of which a letter has several bytes.
-/// Computed columns that were cut.
+/// Index 0 beside a member with the same text; a member that is a zero; character sets with several bytes per
+/// letter. Computed columns that were truncated.
 const ODD: &str = "
     SET NAMES utf8mb4; SET sql_mode = ''; CREATE DATABASE odd CHARACTER SET utf8mb4; USE odd;
     CREATE TABLE members (id INT PRIMARY KEY, e ENUM('red', 'green', ''), n ENUM('a', 'b'), z ENUM('0', '00', '', '０００'),
@@ -41,7 +41,7 @@ const ODD: &str = "
     INSERT INTO computed (id, a, t) VALUES (1, 5, 'abc'), (2, 1, '7'), (3, -9, NULL);
 ";
 
-/// Rows that the CHECK of their table, of the type JSON, or of a period does not let in.
+/// Rows that violate the CHECK of their table, of the type JSON, or of a period.
 const VIOLATING: &str = "
     USE odd; SET check_constraint_checks = 0;
     CREATE TABLE violating (id INT PRIMARY KEY, a INT CHECK (a > 0), j JSON, b INT, CONSTRAINT both_of CHECK (a < b));
@@ -50,7 +50,7 @@ const VIOLATING: &str = "
     INSERT INTO spans VALUES (1, '2024-01-02', '2024-01-01'), (2, '2024-01-01', '2024-01-02');
 ";
 
-/// Of each engine that the server has and that keeps rows.
+/// One table for each engine of the server that stores rows.
 const ENGINES: [(&str, &str); 4] = [
     (
         "ARCHIVE",
@@ -80,13 +80,13 @@ async fn has_archive(kind: ServerKind) -> Result<Server> {
     let server = started(kind).await?;
     if kind.flavour() == Flavour::MariaDb && !engines(&server).await?.iter().any(|engine| engine == "ARCHIVE")
     {
-        // Not every build has it beside the server.
+        // Some builds do not include it.
         let _ = server.sql("INSTALL SONAME 'ha_archive'").await;
     }
     Ok(server)
 }
 
-async fn odd_data_is_carried(kind: ServerKind) -> Result<()> {
+async fn invalid_data_is_copied_unchanged(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -111,7 +111,7 @@ async fn odd_data_is_carried(kind: ServerKind) -> Result<()> {
         let options = LoadOptions { inserts, ..LoadOptions::new(target.connect_options()) };
         let loaded = load(&contents, &options, &Arc::default(), &CancellationToken::new()).await;
         if inserts && kind.flavour() == Flavour::MariaDb {
-            // Which does not say of a statement's warnings which value they are of.
+            // The server does not report which value a statement's warnings are about.
             let refused = loaded.err().context("it was loaded")?;
             ensure!(
                 refused.code() == "TW-BULK-0029" && refused.to_string().contains("odd.members"),
@@ -138,14 +138,14 @@ async fn odd_data_is_carried(kind: ServerKind) -> Result<()> {
         ensure_equal(&before, &all(&target).await?)?;
         ensure!(target.sql(indexes).await? == wanted, "inserts: {inserts}");
         if inserts {
-            what_is_no_member_is_repaired(&source, &target).await?;
+            values_without_a_member_are_repaired(&source, &target).await?;
             ensure_equal(&before, &all(&target).await?)?;
         }
     }
     Ok(())
 }
 
-/// What a stream is written to.
+/// Receives a stream.
 #[derive(Clone, Default)]
 struct Shared(Arc<std::sync::Mutex<Vec<u8>>>);
 
@@ -160,8 +160,9 @@ impl std::io::Write for Shared {
     }
 }
 
-/// As an earlier version left it: the member that is printed as index 0 is. And a row that is gone and violates its CHECK.
-async fn what_is_no_member_is_repaired(source: &Server, target: &Server) -> Result<()> {
+/// As an earlier version left it, with the member that is printed like index 0. And a deleted row that
+/// violates its CHECK.
+async fn values_without_a_member_are_repaired(source: &Server, target: &Server) -> Result<()> {
     let is_mariadb = source.kind().flavour() == Flavour::MariaDb;
     target.sql("UPDATE odd.members SET e = 3, z = 3, l = 2 WHERE id = 3").await?;
     if is_mariadb {
@@ -183,7 +184,7 @@ async fn what_is_no_member_is_repaired(source: &Server, target: &Server) -> Resu
     let repaired = repair(&repairing, Throttle::open(), progress, CancellationToken::new()).await?;
     ensure!(repaired.rows.len() == report.differences.len() && repaired.is_equal(), "{repaired:?}");
     ensure!(run(&options).await?.is_equal());
-    // Distinguished from each other also where the members are not all declared alike, so that texts are compared.
+    // They are distinguished even if the sides declare different members, so that texts are compared.
     target.sql("ALTER TABLE odd.members MODIFY e ENUM('red', 'green', '', 'more')").await?;
     ensure!(run(&options).await?.is_equal());
     target.sql("UPDATE odd.members SET e = 3 WHERE id = 3").await?;
@@ -194,7 +195,7 @@ async fn what_is_no_member_is_repaired(source: &Server, target: &Server) -> Resu
     Ok(())
 }
 
-/// InnoDB logs no statements of a transaction that is READ COMMITTED.
+/// InnoDB accepts no statement logging in a READ COMMITTED transaction.
 async fn a_target_that_logs_statements(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -207,7 +208,7 @@ async fn a_target_that_logs_statements(kind: ServerKind) -> Result<()> {
     target.sql("CREATE USER loader; GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON *.* TO loader").await?;
     let contents = tailwater_folder::read(folder.path(), false)?;
     if kind.flavour() == Flavour::MySql {
-        // Without it no account can load there anyway.
+        // Without this privilege no account can load there anyway.
         target.sql("GRANT SESSION_VARIABLES_ADMIN ON *.* TO loader").await?;
     }
     let load_as = async |user: Option<&str>| {
@@ -235,9 +236,9 @@ async fn a_target_that_logs_statements(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Nothing is made before it is known that all can be; and what a load that was cut short left in a table that cannot
-/// be emptied is loaded once.
-async fn engines_that_are_not_there(kind: ServerKind) -> Result<()> {
+/// No object is created before it is known that all can be. What an interrupted load left in a table that
+/// cannot be emptied is loaded once.
+async fn missing_engines_are_refused(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -265,7 +266,7 @@ async fn engines_that_are_not_there(kind: ServerKind) -> Result<()> {
         "{refused}"
     );
     ensure!(target.sql("SHOW DATABASES LIKE 'shop'").await?.is_empty());
-    // A table that is there is loaded into as it is, whatever the engine was where it came from.
+    // An existing table is loaded into, whatever its engine was on the source.
     target.sql("CREATE DATABASE shop; CREATE TABLE shop.a (id INT PRIMARY KEY)").await?;
     load_now(&LoadOptions { merge: true, ..options.clone() }).await?;
     ensure!(target.sql("SELECT id FROM shop.a").await? == ["1"]);
@@ -286,7 +287,7 @@ async fn engines_that_are_not_there(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Aria joins a transaction that reads from it, which takes no savepoint from then on.
+/// Aria joins a transaction that reads from it, which accepts no savepoint from then on.
 async fn engines_that_join_without_savepoints(kind: ServerKind) -> Result<()> {
     if kind.flavour() != Flavour::MariaDb || require(kind).is_none() {
         return Ok(());

@@ -21,11 +21,11 @@ use crate::support::{client, run_script};
 use crate::{dump_folders, type_edges};
 
 on_each_server!(
-    everything_arrives_as_it_was,
-    inserts_do_the_same,
+    everything_is_loaded_unchanged,
+    inserts_load_the_same_rows,
     the_stock_client_loads_the_files,
-    a_load_goes_on_where_it_was,
-    what_would_be_unsafe_is_refused,
+    an_interrupted_load_resumes,
+    unsafe_loads_are_refused,
     rows_that_would_change_are_refused,
     the_target_may_restart,
     rows_reach_a_replica_of_the_target,
@@ -40,7 +40,7 @@ async fn load_into(folder: &Path, options: &LoadOptions) -> Result<LoadReport, B
     load(&contents, options, &Arc::default(), &CancellationToken::new()).await
 }
 
-/// Rows of each table, sorted, computed columns among them; and all definitions.
+/// The sorted rows of each table, including computed columns, and all definitions.
 pub async fn all(server: &Server) -> Result<BTreeMap<String, Vec<Vec<u8>>>> {
     let mut connection = Connection::connect(&server.connect_options()).await?;
     prepare(&mut connection).await?;
@@ -49,7 +49,7 @@ pub async fn all(server: &Server) -> Result<BTreeMap<String, Vec<Vec<u8>>>> {
     let tables = found.tables.iter().cloned().map(SchemaObject::Table);
     for object in tables.chain(found.objects.iter().cloned()) {
         let script = ddl(&mut connection, &object).await?;
-        // The value that comes next may lie further on.
+        // The next value may be higher.
         let text = String::from_utf8_lossy(&script);
         let text =
             text.split(" AUTO_INCREMENT=").map(|part| part.trim_start_matches(|c: char| c.is_ascii_digit()));
@@ -123,7 +123,7 @@ pub async fn source(kind: ServerKind) -> Result<Server> {
     Ok(server)
 }
 
-async fn everything_arrives_as_it_was(kind: ServerKind) -> Result<()> {
+async fn everything_is_loaded_unchanged(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -141,7 +141,7 @@ async fn everything_arrives_as_it_was(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-async fn inserts_do_the_same(kind: ServerKind) -> Result<()> {
+async fn inserts_load_the_same_rows(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -151,7 +151,7 @@ async fn inserts_do_the_same(kind: ServerKind) -> Result<()> {
     let options = LoadOptions::new(target.connect_options());
     let error = load_into(folder.path(), &options).await.err().context("it was loaded")?;
     ensure!(error.code() == "TW-BULK-0032" && error.to_string().contains("--inserts"), "{error}");
-    ensure!(all(&target).await?.is_empty(), "a load that was refused left something");
+    ensure!(all(&target).await?.is_empty(), "a refused load has left objects");
     load_into(folder.path(), &LoadOptions { inserts: true, ..options }).await?;
     ensure_equal(&all(&source).await?, &all(&target).await?)
 }
@@ -192,7 +192,7 @@ async fn the_stock_client_loads_the_files(kind: ServerKind) -> Result<()> {
                 qualified(&table.schema, &table.table),
                 list.join(",")
             );
-            // Through a pipe, as `zstd -dc FILE | client` does.
+            // Through a pipe, like `zstd -dc FILE | client`.
             let mut command = client(&target)?;
             command.args(["--local-infile=1", "--execute", &statement]);
             let mut child = command.stdin(std::process::Stdio::piped()).spawn()?;
@@ -207,7 +207,7 @@ async fn the_stock_client_loads_the_files(kind: ServerKind) -> Result<()> {
     ensure_equal(&all(&source).await?, &all(&target).await?)
 }
 
-/// Tables of some size: with a key, without one, and one of an engine without transactions.
+/// Larger tables: one with a key, one without, and one of an engine without transactions.
 async fn sized_source(kind: ServerKind) -> Result<Server> {
     let server = started(kind).await?;
     let script = "
@@ -227,7 +227,7 @@ async fn sized_source(kind: ServerKind) -> Result<Server> {
     Ok(server)
 }
 
-async fn a_load_goes_on_where_it_was(kind: ServerKind) -> Result<()> {
+async fn an_interrupted_load_resumes(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -236,7 +236,7 @@ async fn a_load_goes_on_where_it_was(kind: ServerKind) -> Result<()> {
     let contents = tailwater_folder::read(folder.path(), false)?;
     let target = started(kind).await?;
     let mut options = LoadOptions { workers: 3, ..LoadOptions::new(target.connect_options()) };
-    // At ever other places: before the first file is there, in the middle, near the end.
+    // At different points: before the first file is loaded, in the middle, near the end.
     let mut before = 0;
     for stop_at in [0, 1, 20, 60, 100] {
         let progress = Arc::new(BulkProgress::default());
@@ -263,13 +263,13 @@ async fn a_load_goes_on_where_it_was(kind: ServerKind) -> Result<()> {
     let report = load_into(folder.path(), &options).await?;
     ensure!(report.chunks_before >= 100 && report.chunks_loaded > 0, "{report:?}");
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
-    // Once more there is nothing to do.
+    // A further run has nothing to do.
     let report = load_into(folder.path(), &options).await?;
     ensure!(report.chunks_loaded == 0, "{report:?}");
     ensure_equal(&all(&source).await?, &all(&target).await?)
 }
 
-async fn what_would_be_unsafe_is_refused(kind: ServerKind) -> Result<()> {
+async fn unsafe_loads_are_refused(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -295,9 +295,9 @@ async fn what_would_be_unsafe_is_refused(kind: ServerKind) -> Result<()> {
     dump_folders::write_manifest(folder.path(), &changed)?;
     refused("TW-BULK-0026").await?;
     dump_folders::write_manifest(folder.path(), &manifest)?;
-    ensure!(all(&target).await?.is_empty(), "a load that was refused left something");
+    ensure!(all(&target).await?.is_empty(), "a refused load has left objects");
 
-    // A file that is damaged: nothing of it is there, and once it is mended, the load goes on.
+    // A damaged file: none of its rows are loaded, and after it is restored the load resumes.
     let table = manifest.tables.iter().find(|table| table.table == "keyed").context("keyed")?;
     let file = folder.path().join(&table.chunks[3].file);
     let good = std::fs::read(&file)?;
@@ -314,7 +314,7 @@ async fn what_would_be_unsafe_is_refused(kind: ServerKind) -> Result<()> {
     load_into(folder.path(), &resumed).await?;
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
 
-    // What is there is not loaded into, or only by somebody who wants that; and then no row twice.
+    // Existing tables are only loaded into on request, and then no row is loaded twice.
     refused("TW-BULK-0022").await?;
     let merged = LoadOptions { merge: true, ..options.clone() };
     let error = load_into(folder.path(), &merged).await.err().context("it was loaded")?;
@@ -338,7 +338,7 @@ async fn rows_that_would_change_are_refused(kind: ServerKind) -> Result<()> {
     let folder = dump_folders::write(&source, DumpCompression::None, 10).await?;
     let changes = ["v VARCHAR(3), d DECIMAL(9,4)", "v VARCHAR(20), d DECIMAL(9,1)", "v INT, d DECIMAL(9,4)"];
     for (inserts, changed) in changes.iter().flat_map(|changed| [(false, changed), (true, changed)]) {
-        // What the last one noted does not count.
+        // The record of the last load does not count.
         let sql = format!(
             "DROP DATABASE IF EXISTS tailwater; DROP TABLE cut.t; CREATE TABLE cut.t (id INT PRIMARY KEY, {changed})"
         );
@@ -371,7 +371,7 @@ async fn the_target_may_restart(kind: ServerKind) -> Result<()> {
     }
     target.kill().await?;
     target.start_again().await?;
-    // It may have been done; else it ends with an error that passes.
+    // The load may have finished; otherwise its error is temporary.
     match loading.await? {
         Ok(_) => {}
         Err(error) => {
@@ -387,14 +387,14 @@ async fn the_target_may_restart(kind: ServerKind) -> Result<()> {
         }
     }
     let (mut before, mut after) = (all(&source).await?, all(&target).await?);
-    // What a killed server does with a table without transactions is its own affair.
+    // The state of a table without transactions after a server crash is undefined.
     for all in [&mut before, &mut after] {
         all.remove("rows of sized.plain");
     }
     ensure_equal(&before, &after)
 }
 
-/// Whatever way rows went in by, the target's own binlog has them all.
+/// The target's own binlog has all rows, whichever way they were loaded.
 async fn rows_reach_a_replica_of_the_target(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What a target is told of its source's transactions, and what of it stays.
+//! The GTID state that a load sets on its target.
 
 use std::sync::Arc;
 
@@ -39,9 +39,9 @@ fn options(target: &Server) -> LoadOptions {
     LoadOptions { set_gtid: true, binlog: false, ..LoadOptions::new(target.connect_options()) }
 }
 
-/// It would replicate on behind what it has, and lack what lies between.
+/// It would continue replication after its own state, and lack the transactions in between.
 #[tokio::test]
-async fn a_target_that_has_more_than_the_dump_is_refused() -> Result<()> {
+async fn a_target_with_more_transactions_than_the_dump_is_refused() -> Result<()> {
     let kind = ServerKind::Mysql97;
     if require(kind).is_none() {
         return Ok(());
@@ -64,9 +64,9 @@ async fn a_target_that_has_more_than_the_dump_is_refused() -> Result<()> {
     let done = load_all(&contents, &options(&target)).await;
     ensure!(refused(&done, "-1000"), "{done:?}");
     let there = "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name IN ('shop', 'tailwater')";
-    ensure!(target.sql(there).await? == ["0"], "a load that was refused left something");
+    ensure!(target.sql(there).await? == ["0"], "a refused load has left objects");
 
-    // Some of it, and what other servers have written, is no matter.
+    // A part of it, and transactions of other servers, do not matter.
     let other = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9";
     purge(&[&format!("{uuid}:1-2"), other]).await?;
     load_all(&contents, &options(&target)).await?;
@@ -74,12 +74,12 @@ async fn a_target_that_has_more_than_the_dump_is_refused() -> Result<()> {
     both.sort_unstable();
     ensure!(executed().await? == both.join(","), "{} {both:?}", executed().await?);
 
-    // It is done, and has gone on.
+    // The load is complete, and replication has continued.
     let resumed = LoadOptions { resume: true, binlog: true, ..options(&target) };
     purge(&[&format!("{uuid}:1-1000")]).await?;
     load_all(&contents, &resumed).await?;
     ensure!(executed().await? == format!("{uuid}:1-1000"));
-    // What it has is behind a gap.
+    // Its transactions have a gap before them.
     purge(&[&format!("{uuid}:900-1000")]).await?;
     let done = load_all(&contents, &resumed).await;
     ensure!(refused(&done, "900-1000"), "{done:?}");
@@ -87,7 +87,7 @@ async fn a_target_that_has_more_than_the_dump_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// They are of other sources.
+/// They belong to other sources.
 #[tokio::test]
 async fn a_target_keeps_the_positions_of_other_domains() -> Result<()> {
     let kind = ServerKind::Mariadb1011;

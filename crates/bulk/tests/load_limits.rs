@@ -1,4 +1,4 @@
-//! Loads at the limits: huge rows, a full target, values that no file can say.
+//! Loads at the limits: huge rows, a full target, values that a file cannot represent.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use crate::support::run_script;
 on_each_server!(
     huge_rows_arrive,
     rows_longer_than_a_packet_arrive,
-    a_member_that_is_none_is_refused,
-    a_full_target_is_named,
-    a_full_disk_is_gone_on_with_when_there_is_room,
+    an_index_zero_of_a_wide_charset_is_refused,
+    a_full_target_table_is_reported,
+    a_load_resumes_after_a_full_disk,
 );
 
 async fn load_into(folder: &tempfile::TempDir, options: &LoadOptions) -> Result<LoadReport, BulkError> {
@@ -53,7 +53,7 @@ async fn huge_rows_arrive(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Rows that no packet of the target holds, with ordinary ones of the same file before and behind.
+/// Rows that exceed the target's packet size, between ordinary ones in the same file.
 async fn rows_longer_than_a_packet_arrive(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -72,8 +72,9 @@ async fn rows_longer_than_a_packet_arrive(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Index 0 of an ENUM in a character set whose digits have several bytes: no server takes them for it without a warning.
-async fn a_member_that_is_none_is_refused(kind: ServerKind) -> Result<()> {
+/// Index 0 of an ENUM in a character set whose digits have several bytes: no server reads such digits as the
+/// index without a warning.
+async fn an_index_zero_of_a_wide_charset_is_refused(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -92,7 +93,7 @@ async fn a_member_that_is_none_is_refused(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-async fn a_full_target_is_named(kind: ServerKind) -> Result<()> {
+async fn a_full_target_table_is_reported(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -105,13 +106,13 @@ async fn a_full_target_is_named(kind: ServerKind) -> Result<()> {
           INSERT INTO full.t (b) SELECT b FROM full.t; INSERT INTO full.t (b) SELECT b FROM full.t;",
     )?;
     let folder = dump_folders::write(&source, DumpCompression::None, 4).await?;
-    // As full as a table can be: no more than these rows, some of a file among them.
+    // A table of limited size: only some rows of a file fit.
     let target = Server::start(spec(kind).option("--myisam-data-pointer-size=2")).await?;
     let options = LoadOptions { binlog: false, ..LoadOptions::new(target.connect_options()) };
     let error = load_into(&folder, &options).await.err().context("it was loaded")?;
     ensure!(error.code() == "TW-BULK-0028" && error.to_string().contains("is full"), "{error}");
     ensure!(error.to_string().contains("--resume"), "{error}");
-    // When there is room, it goes on.
+    // Once there is room, the load resumes.
     target.sql("ALTER TABLE full.t MAX_ROWS = 1000000000 AVG_ROW_LENGTH = 60000").await?;
     load_into(&folder, &LoadOptions { resume: true, ..options }).await?;
     let sums = "SELECT COUNT(*), SUM(id), SUM(LENGTH(b)) FROM full.t";
@@ -119,18 +120,18 @@ async fn a_full_target_is_named(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// A disk that fills up while a load runs, whatever the server wants to write there.
-async fn a_full_disk_is_gone_on_with_when_there_is_room(kind: ServerKind) -> Result<()> {
+/// A disk that gets full during a load, whatever the server writes there.
+async fn a_load_resumes_after_a_full_disk(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
     if !FullDisk::is_possible() {
-        // Not `eprintln!`, whose output the test harness hides for tests that pass.
+        // Not `eprintln!`, because the test harness hides its output for passing tests.
         let _ = writeln!(std::io::stderr(), "SKIPPED a full disk of {kind}: no C compiler (package gcc)");
         return Ok(());
     }
     let source = Server::start(spec(kind)).await?;
-    // 48 MB of rows that take pages of their own.
+    // 48 MB of rows that are stored on their own pages.
     let doubled = "INSERT INTO full.t (b) SELECT b FROM full.t;".repeat(4);
     let fifty = vec!["(REPEAT('x', 60000))"; 50].join(",");
     let script = format!(
@@ -161,7 +162,7 @@ async fn a_full_disk_is_gone_on_with_when_there_is_room(kind: ServerKind) -> Res
     if target.is_running() {
         ensure!(error.code() == "TW-BULK-0028" && error.to_string().contains("--resume"), "{error}");
     } else {
-        // MariaDB ends itself where its redo log finds no room.
+        // MariaDB terminates if there is no space for its redo log.
         ensure!(kind.flavour() == Flavour::MariaDb, "{error}");
         target.start_again().await?;
     }
@@ -172,16 +173,16 @@ async fn a_full_disk_is_gone_on_with_when_there_is_room(kind: ServerKind) -> Res
     Ok(())
 }
 
-/// InnoDB that may not grow any more: all tables in one file that has a longest length. Of MySQL only: MariaDB has its undo logs
-/// in that file, too, and ends itself when it is full.
+/// An InnoDB that cannot grow any more: all tables are in one file of limited size. Only for MySQL: MariaDB
+/// also has its undo logs in that file, and terminates when it is full.
 #[tokio::test]
-async fn a_full_innodb_is_gone_on_with_when_there_is_room() -> Result<()> {
+async fn a_load_resumes_after_a_full_innodb_tablespace() -> Result<()> {
     let kind = ServerKind::Mysql97;
     if require(kind).is_none() {
         return Ok(());
     }
     let source = Server::start(spec(kind)).await?;
-    // 24 MB of rows that take pages of their own.
+    // 24 MB of rows that are stored on their own pages.
     let rows = |database: &str| {
         let doubled = format!("INSERT INTO {database}.t (b) SELECT b FROM {database}.t;").repeat(3);
         let fifty = vec!["(REPEAT('x', 60000))"; 50].join(",");

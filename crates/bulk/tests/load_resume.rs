@@ -1,4 +1,4 @@
-//! Loads that are gone on with, where what is there is not what the last one left.
+//! Resumed loads whose target is not in the state that the last run left.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::load::{all, ensure_equal, started};
 use crate::support::run_script;
 
 on_each_server!(
-    tables_that_were_there_keep_what_they_had,
-    what_is_gone_is_not_taken_for_loaded,
-    nothing_ends_a_load_that_takes_long,
-    indexes_may_take_as_long_as_they_do,
-    rows_that_are_elsewhere_stay_there,
+    existing_tables_keep_their_rows_and_indexes,
+    dropped_tables_do_not_count_as_loaded,
+    time_limits_do_not_end_a_long_load,
+    index_creation_has_no_time_limit,
+    rows_stored_in_other_tables_are_not_changed,
 );
 
 async fn load_into(folder: &Path, options: &LoadOptions) -> Result<LoadReport, BulkError> {
@@ -37,7 +37,7 @@ fn failed(done: &Result<LoadReport, BulkError>, code: &str) -> Result<()> {
     Ok(())
 }
 
-/// Statements that the server was given since, of those that are like this.
+/// The number of statements that the server has received and that match a pattern.
 async fn given(server: &Server, like: &str) -> Result<String> {
     let sql = format!("SELECT COUNT(*) FROM mysql.general_log WHERE argument LIKE '{like}'");
     Ok(server.sql(&sql).await?.concat())
@@ -48,8 +48,9 @@ async fn note_statements(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// A load into tables that are there is one however it is gone on with: nothing that was there is emptied, or loses its indexes.
-async fn tables_that_were_there_keep_what_they_had(kind: ServerKind) -> Result<()> {
+/// A load into existing tables stays one in all resumed runs: existing rows are not deleted, and existing
+/// indexes are not dropped.
+async fn existing_tables_keep_their_rows_and_indexes(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -79,21 +80,22 @@ async fn tables_that_were_there_keep_what_they_had(kind: ServerKind) -> Result<(
     };
     let resumed = LoadOptions { merge: false, resume: true, ..merged.clone() };
 
-    // It ends before it is at the rows.
+    // It ends before it reaches the rows.
     let file = folder.join("shop.zz.table.sql");
     let definition = std::fs::read_to_string(&file)?;
     std::fs::write(&file, definition.replace("int", "nothing"))?;
     failed(&load_into(folder, &merged).await, "TW-BULK-0027")?;
     std::fs::write(&file, definition)?;
     note_statements(&target).await?;
-    // And then at a row of an own key, with some rows of both tables there.
+    // Then it ends at a row with a duplicate key, with some rows of both tables loaded.
     failed(&load_into(folder, &resumed).await, "TW-BULK-0029")?;
     ensure!(
         given(&target, "ALTER TABLE%DROP KEY%").await? == "0",
         "indexes of a table with rows were dropped"
     );
     target.sql("DELETE FROM shop.keyed WHERE t = 'own' AND id < 1000").await?;
-    // A file of the other table comes to such a row: some rows of it are there, which cannot be told from those of before.
+    // A file of the other table reaches such a row. Some of its rows are loaded and cannot be distinguished
+    // from older ones.
     failed(&load_into(folder, &resumed).await, "TW-BULK-0029")?;
     target.sql("DELETE FROM shop.plain WHERE t = 'own' AND id < 1000").await?;
     let refused = load_into(folder, &resumed).await;
@@ -112,7 +114,7 @@ async fn tables_that_were_there_keep_what_they_had(kind: ServerKind) -> Result<(
     }
     ensure!(given(&target, "TRUNCATE TABLE `shop`%").await? == "0");
 
-    // An earlier version did not note it.
+    // An earlier version did not record it.
     target.sql("ALTER TABLE tailwater.loads DROP COLUMN merged; DROP DATABASE shop").await?;
     load_into(folder, &LoadOptions::new(target.connect_options())).await?;
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
@@ -124,7 +126,7 @@ async fn tables_that_were_there_keep_what_they_had(kind: ServerKind) -> Result<(
     Ok(())
 }
 
-async fn what_is_gone_is_not_taken_for_loaded(kind: ServerKind) -> Result<()> {
+async fn dropped_tables_do_not_count_as_loaded(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -145,7 +147,7 @@ async fn what_is_gone_is_not_taken_for_loaded(kind: ServerKind) -> Result<()> {
     ensure!(report.chunks_before == 0 && report.chunks_loaded == 2, "{report:?}");
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
 
-    // Nor by a copy.
+    // A copy does not do so either.
     target.sql("DROP DATABASE shop").await?;
     let options = |resume| {
         let load = LoadOptions { resume, ..LoadOptions::new(target.connect_options()) };
@@ -161,8 +163,8 @@ async fn what_is_gone_is_not_taken_for_loaded(kind: ServerKind) -> Result<()> {
     ensure_equal(&all(&source).await?, &all(&target).await?)
 }
 
-/// What a server was told of how long others may take, and be idle.
-async fn nothing_ends_a_load_that_takes_long(kind: ServerKind) -> Result<()> {
+/// The time limits for statements and idle sessions that the server has.
+async fn time_limits_do_not_end_a_long_load(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -199,8 +201,8 @@ async fn nothing_ends_a_load_that_takes_long(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Longer than the server is waited for otherwise: here for as long as somebody has the table.
-async fn indexes_may_take_as_long_as_they_do(kind: ServerKind) -> Result<()> {
+/// Longer than the usual time limit for a statement: here as long as another session locks the table.
+async fn index_creation_has_no_time_limit(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -247,8 +249,8 @@ async fn indexes_may_take_as_long_as_they_do(kind: ServerKind) -> Result<()> {
     ensure_equal(&all(&source).await?, &all(&target).await?)
 }
 
-/// A table that is made of others: what empties it, or is written to it, empties or is written to these.
-async fn rows_that_are_elsewhere_stay_there(kind: ServerKind) -> Result<()> {
+/// A table that consists of other tables: emptying it or writing to it changes those.
+async fn rows_stored_in_other_tables_are_not_changed(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -263,7 +265,7 @@ async fn rows_that_are_elsewhere_stay_there(kind: ServerKind) -> Result<()> {
         ))
         .await?;
     target.sql(parts).await?;
-    // As of a dump that has read the rows through such a table.
+    // As in a dump that has read rows through such a table.
     let folder = tempfile::tempdir()?;
     let selection = Selection { schemas: vec!["shop".into()], ..Selection::default() };
     let options = DumpOptions {
@@ -278,7 +280,7 @@ async fn rows_that_are_elsewhere_stay_there(kind: ServerKind) -> Result<()> {
     let sums = "SELECT COUNT(*) FROM parts.a; SELECT COUNT(*) FROM parts.b; SELECT COUNT(*) FROM shop.t; SELECT id FROM shop.u";
     ensure!(target.sql(sums).await? == ["2", "1", "3", "4"], "{:?}", target.sql(sums).await?);
 
-    // Nor by a copy.
+    // A copy does not do so either.
     target.sql("DROP DATABASE shop").await?;
     source.sql(&format!("DROP TABLE shop.t; CREATE TABLE shop.t (id INT) {whole}")).await?;
     let options =

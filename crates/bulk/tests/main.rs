@@ -1,4 +1,4 @@
-//! Integration tests of dump and load, on real servers.
+//! Integration tests of bulk work on real servers.
 
 // For `on_each_server!` in all modules.
 #[macro_use]

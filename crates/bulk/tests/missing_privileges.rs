@@ -1,4 +1,5 @@
-//! What is asked for and not there, or not seen: an error before anything is begun, and never the word that all is well.
+//! Selected objects that are missing or hidden cause an error before any work begins, and never a report that
+//! all is well.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::check::run;
 use crate::load::started;
 
-on_each_server!(what_is_not_seen_is_an_error, a_damaged_manifest_loads_nothing);
+on_each_server!(hidden_objects_are_an_error, a_damaged_manifest_is_refused);
 
 async fn dumped(options: DumpOptions) -> Result<DumpReport, BulkError> {
     dump(options, Arc::default(), CancellationToken::new()).await
@@ -36,8 +37,8 @@ fn of(schemas: &[&str], tables: &[(&str, &str)], except: &[(&str, &str)]) -> Sel
     Selection { schemas, tables: named(tables), except: named(except) }
 }
 
-/// Accounts with fewer and fewer rights, on a server that other tests share.
-async fn what_is_not_seen_is_an_error(kind: ServerKind) -> Result<()> {
+/// Accounts with fewer and fewer privileges, on a server that other tests share.
+async fn hidden_objects_are_an_error(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -64,7 +65,7 @@ async fn what_is_not_seen_is_an_error(kind: ServerKind) -> Result<()> {
     let error = async |user: &str, selection: Selection| {
         let refused = attempt(user, selection, "refused").await;
         let folder = temporary.path().join("refused");
-        ensure!(!folder.exists(), "{user}: something was begun");
+        ensure!(!folder.exists(), "{user}: the folder was created");
         Ok::<_, anyhow::Error>(refused.err().with_context(|| format!("{user}: it was dumped"))?.to_string())
     };
     let everything = Selection::default;
@@ -73,7 +74,7 @@ async fn what_is_not_seen_is_an_error(kind: ServerKind) -> Result<()> {
     ensure!(error("seen_all", everything()).await?.contains("SELECT ON *.*"));
     let lacking = error("seen_rows", of(&["seen"], &[], &[])).await?;
     ensure!(lacking.contains("database seen") && lacking.contains("TRIGGER, EVENT"), "{lacking}");
-    // To name the database again would not help.
+    // Naming the database again would not help.
     ensure!(lacking.ends_with("Grant it, or name its tables with --table"), "{lacking}");
     ensure!(error("seen_table", of(&["seen"], &[], &[])).await?.contains("database seen"));
     ensure!(error("seen_all", of(&["seen", "hidden"], &[], &[])).await?.contains("database hidden"));
@@ -82,7 +83,7 @@ async fn what_is_not_seen_is_an_error(kind: ServerKind) -> Result<()> {
             .await?
             .contains("nothing is selected")
     );
-    // A name that is wrong leaves nothing that makes the right one fail.
+    // A wrong name leaves nothing behind that makes the right one fail.
     ensure!(error("root", of(&["sene"], &[], &[])).await?.contains("no database sene"));
     let whole = attempt("seen_all", of(&["seen"], &[], &[]), "refused").await?;
     ensure!(whole.manifest.tables.len() == 2, "{:?}", whole.manifest);
@@ -132,8 +133,8 @@ async fn checks_that_see_nothing(on_source: &Server, on_target: &Server) -> Resu
     Ok(())
 }
 
-/// As damage or an edit by hand leaves it: every one of these was once loaded without its rows.
-async fn a_damaged_manifest_loads_nothing(kind: ServerKind) -> Result<()> {
+/// As after damage or a manual edit: earlier versions loaded each of these without its rows.
+async fn a_damaged_manifest_is_refused(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! Dumps as Parquet, read back with the reader of its library, value by value what servers say of their rows.
+//! Dumps as Parquet, read back with the reader of the library and compared with the server's values.
 
 use std::fs::File;
 use std::path::Path;
@@ -25,10 +25,10 @@ use crate::load::{source, started};
 use crate::support::run_script;
 
 on_each_server!(
-    every_value_is_what_a_query_gives,
-    dates_of_no_calendar_are_null_and_told,
+    every_value_equals_the_result_of_a_query,
+    invalid_dates_are_null_and_reported,
     groups_are_cut_by_bytes,
-    a_file_that_changed_is_dumped_again,
+    a_changed_file_is_dumped_again,
 );
 
 type Rows = Vec<Vec<Option<String>>>;
@@ -49,7 +49,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
-/// What a reader makes of a value, as [`asked`] has the server say it.
+/// A value that the reader returns, in the format of [`asked`].
 fn shown(field: &Field) -> Result<Option<String>> {
     Ok(Some(match field {
         Field::Null => return Ok(None),
@@ -85,10 +85,10 @@ fn shown(field: &Field) -> Result<Option<String>> {
     }))
 }
 
-/// What a server is asked to say of a column.
+/// The expression for a column's value on the server.
 fn asked(ColumnEntry { name, data_type }: &ColumnEntry) -> String {
     let name = quoted(name);
-    // What another day comes out of is none.
+    // A value that converts to another day is not a valid date.
     let if_day = |text: &str| format!("IF(DATE({name}) = FROM_DAYS(TO_DAYS({name})), {text}, NULL)");
     match data_type.as_str() {
         "float" => format!("{name} * 1.0e0"),
@@ -108,7 +108,7 @@ fn asked(ColumnEntry { name, data_type }: &ColumnEntry) -> String {
     }
 }
 
-/// A server's number as [`shown`] has it.
+/// A server's number in the format of [`shown`].
 fn number(data_type: &str, text: &str, is_text: bool) -> Result<String> {
     Ok(match data_type {
         "float" | "double" => format!("{:e}", text.parse::<f64>()?),
@@ -167,7 +167,7 @@ async fn compare(server: &Server, folder: &Path, manifest: &Manifest) -> Result<
     let mut connection = Connection::connect(&server.connect_options()).await?;
     connection.execute(SESSION_SETTINGS).await?;
     for entry in &manifest.tables {
-        // The one of 65 digits.
+        // The one with 65 digits.
         let found = rows_of(folder, entry)?;
         let wanted = rows_on(&mut connection, entry, entry.table == "numbers").await?;
         ensure!(found.len() == wanted.len(), "{}: {} rows", entry.table, found.len());
@@ -179,7 +179,7 @@ async fn compare(server: &Server, folder: &Path, manifest: &Manifest) -> Result<
     Ok(())
 }
 
-/// What the tables of all types leave out.
+/// Cases that the tables of all types lack.
 const EDGES: &str = "
 CREATE DATABASE edges CHARACTER SET utf8mb4; USE edges; SET NAMES utf8mb4; SET time_zone = '+00:00';
 CREATE TABLE decimals (a DECIMAL(9,9) NOT NULL, b DECIMAL(10,0), c DECIMAL(18,4), d DECIMAL(19,2) UNSIGNED, e DECIMAL(38,10),
@@ -198,7 +198,7 @@ CREATE TABLE only_computed (a INT AS (1) VIRTUAL, b INT AS (2) VIRTUAL);
 INSERT INTO only_computed VALUES (), (), ();
 ";
 
-async fn every_value_is_what_a_query_gives(kind: ServerKind) -> Result<()> {
+async fn every_value_equals_the_result_of_a_query(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -209,7 +209,7 @@ async fn every_value_is_what_a_query_gives(kind: ServerKind) -> Result<()> {
         let folder = folder.path().join(RowFormat::Tsv.ending(compression));
         let options = DumpOptions { compression, chunk_rows_max: 3, ..options(&source) };
         let mut manifest = dumped(&source, &folder, options).await?;
-        // Of what has no columns of its own there are the rows.
+        // A table without columns of its own still has its rows.
         let computed = manifest.tables.iter().position(|entry| entry.table == "only_computed");
         let entry = manifest.tables.remove(computed.context("no table only_computed")?);
         let column = ColumnEntry { name: "1".into(), data_type: "int".into() };
@@ -225,7 +225,7 @@ async fn every_value_is_what_a_query_gives(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-async fn dates_of_no_calendar_are_null_and_told(kind: ServerKind) -> Result<()> {
+async fn invalid_dates_are_null_and_reported(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -284,7 +284,7 @@ async fn groups_are_cut_by_bytes(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-async fn a_file_that_changed_is_dumped_again(kind: ServerKind) -> Result<()> {
+async fn a_changed_file_is_dumped_again(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -298,7 +298,7 @@ async fn a_file_that_changed_is_dumped_again(kind: ServerKind) -> Result<()> {
     let folder = folder.path();
     let options = DumpOptions { chunk_rows_max: 2, ..options(&source) };
     let whole = dumped(&source, folder, options.clone()).await?;
-    // As a kill behind the last chunk leaves it: in the journal, and not in the manifest.
+    // As after a kill following the last chunk: recorded in the journal, but not in the manifest.
     let interrupt = |manifest: &Manifest| -> Result<String> {
         let mut manifest = manifest.clone();
         manifest.finished_at = None;

@@ -1,4 +1,5 @@
-//! Repairs of real servers that nobody writes to: what is written is what the source has, and what cannot be is left as it is.
+//! Repairs of real servers without other writes: repaired rows equal the source's, and rows that cannot be
+//! repaired stay unchanged.
 
 use std::sync::Arc;
 
@@ -15,14 +16,14 @@ use crate::check::run;
 use crate::support::run_script;
 
 on_each_server!(
-    texts_of_older_character_sets_are_written,
-    tables_without_transactions_are_left_alone,
-    unique_values_that_moved_are_written,
-    keys_that_only_one_side_tells_apart_are_told_apart,
-    a_state_is_repaired_as_far_as_it_goes,
+    texts_of_old_character_sets_are_repaired,
+    tables_without_transactions_are_not_changed,
+    moved_unique_values_are_repaired,
+    keys_that_only_one_side_distinguishes_are_distinguished,
+    a_partial_state_is_repaired,
 );
 
-/// Two servers that nobody writes to.
+/// Two servers without other writes.
 struct Apart {
     source: Server,
     target: Server,
@@ -74,8 +75,9 @@ fn key_and_what(difference: &RowDifference) -> String {
     format!("{} {}", key.join(","), difference.what.name())
 }
 
-/// MySQL warns of each literal that names one; what it really has to change for a value is no repair.
-async fn texts_of_older_character_sets_are_written(kind: ServerKind) -> Result<()> {
+/// MySQL warns about each literal with an old character set name; a value that it really has to change is not
+/// a repair.
+async fn texts_of_old_character_sets_are_repaired(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -113,8 +115,8 @@ async fn texts_of_older_character_sets_are_written(kind: ServerKind) -> Result<(
     Ok(())
 }
 
-/// Where nothing is locked, and nothing taken back.
-async fn tables_without_transactions_are_left_alone(kind: ServerKind) -> Result<()> {
+/// Tables in which rows can neither be locked nor rolled back.
+async fn tables_without_transactions_are_not_changed(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -135,8 +137,9 @@ async fn tables_without_transactions_are_left_alone(kind: ServerKind) -> Result<
     Ok(())
 }
 
-/// Each row waits for the next one's value, through many rows; two that wait for each other remain.
-async fn unique_values_that_moved_are_written(kind: ServerKind) -> Result<()> {
+/// Each row waits for the unique value of the next one, through many rows; two that wait for each other
+/// remain.
+async fn moved_unique_values_are_repaired(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -157,8 +160,9 @@ async fn unique_values_that_moved_are_written(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Members that are declared in other places, and texts under collations of which one takes for the same what the other does not.
-async fn keys_that_only_one_side_tells_apart_are_told_apart(kind: ServerKind) -> Result<()> {
+/// Members that are declared in another order, and texts whose collation on one side equates what the other
+/// distinguishes.
+async fn keys_that_only_one_side_distinguishes_are_distinguished(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -210,8 +214,9 @@ async fn keys_that_only_one_side_tells_apart_are_told_apart(kind: ServerKind) ->
     Ok(())
 }
 
-/// Only what is selected, with what was found about whole tables; and what is not known is not the same.
-async fn a_state_is_repaired_as_far_as_it_goes(kind: ServerKind) -> Result<()> {
+/// Only selected rows are repaired, with the results about whole tables; and what was not compared does not
+/// count as equal.
+async fn a_partial_state_is_repaired(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -253,7 +258,7 @@ async fn a_state_is_repaired_as_far_as_it_goes(kind: ServerKind) -> Result<()> {
     ensure!(report.findings == findings && !report.is_equal() && !report.unfinished, "{report:#?}");
     ensure!(tables_of(&report) == ["many", "one", "two"] && reasons(&report, "many").is_empty());
 
-    // As a check leaves it that was killed before its last line.
+    // As after a check that was killed before its last line.
     let text = std::fs::read_to_string(&state)?;
     let lines: Vec<_> = text.lines().collect();
     std::fs::write(&state, lines[..lines.len() - 1].join("\n") + "\n")?;

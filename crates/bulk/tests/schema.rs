@@ -1,4 +1,4 @@
-//! Definitions of everything, made again by the stock clients.
+//! Definitions of all objects, created again by the stock clients.
 
 use anyhow::{Result, ensure};
 use tailwater_bulk::schema::{SchemaInventory, SchemaObject, Selection, TableName, ddl, inventory, prepare};
@@ -8,9 +8,9 @@ use tailwater_wire::Flavour;
 
 use crate::support::run_script;
 
-on_each_server!(definitions_are_made_again, what_is_not_there_is_named);
+on_each_server!(definitions_recreate_their_objects, missing_objects_are_named);
 
-/// A bit of everything that has a definition; views and triggers in an order in which they cannot be made by name.
+/// Objects of every kind; views and triggers that cannot be created in alphabetical order.
 const EVERYTHING: &str = "
     CREATE DATABASE `sch a``1` CHARACTER SET latin1;
     USE `sch a``1`;
@@ -76,7 +76,7 @@ async fn everything(server: &Server) -> Result<Connection> {
         server,
         format!("SET NAMES utf8mb4; SET foreign_key_checks = 0, sql_mode = '';{EVERYTHING}").as_bytes(),
     )?;
-    // A routine that is kept in another character set than the rest.
+    // A routine that is stored in another character set than the others.
     let latin1 = b"USE `sch a``1`; SET NAMES latin1; CREATE FUNCTION aged() RETURNS TEXT DETERMINISTIC RETURN '\xe4\xdf';";
     run_script(server, latin1)?;
     if server.kind().flavour() == Flavour::MariaDb {
@@ -87,7 +87,7 @@ async fn everything(server: &Server) -> Result<Connection> {
     Ok(connection)
 }
 
-/// All there is, with each definition.
+/// All objects with their definitions.
 async fn scripts(
     connection: &mut Connection,
     selection: &Selection,
@@ -105,7 +105,7 @@ async fn scripts(
     Ok((found, scripts))
 }
 
-async fn definitions_are_made_again(kind: ServerKind) -> Result<()> {
+async fn definitions_recreate_their_objects(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -144,14 +144,14 @@ async fn definitions_are_made_again(kind: ServerKind) -> Result<()> {
         let sql = "SELECT NEXTVAL(fresh), NEXTVAL(used)";
         let row = connection.query(sql).await?;
         let row = row.first().map(|row| (row.get_i64(0), row.get_i64(1)));
-        // What was cached is used up.
+        // Cached values count as used.
         ensure!(row == Some((Some(5), Some(88))), "{row:?}");
-        ensure!(connection.query("SELECT NEXTVAL(done)").await.is_err(), "a sequence that was used up");
+        ensure!(connection.query("SELECT NEXTVAL(done)").await.is_err(), "an exhausted sequence");
     }
     Ok(())
 }
 
-async fn what_is_not_there_is_named(kind: ServerKind) -> Result<()> {
+async fn missing_objects_are_named(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -172,7 +172,7 @@ async fn what_is_not_there_is_named(kind: ServerKind) -> Result<()> {
         let is_named = error.as_ref().is_some_and(|error| error.to_string().contains(name));
         ensure!(is_named && error.as_ref().is_some_and(|error| error.code() == "TW-BULK-0020"), "{error:?}");
     }
-    // One who may run a routine need not be shown what it does.
+    // An account that may execute a routine may not see its body.
     server.sql("CREATE USER runner@'%'; GRANT EXECUTE ON *.* TO runner@'%'").await?;
     let options = tailwater_session::ConnectOptions { user: "runner".into(), ..server.connect_options() };
     let mut runner = Connection::connect(&options).await?;

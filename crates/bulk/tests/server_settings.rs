@@ -1,4 +1,4 @@
-//! Global settings of the servers, of which none may change what is dumped, loaded, copied, compared or repaired.
+//! Global settings of the servers must not change what is dumped, loaded, copied, compared or repaired.
 
 use std::sync::Arc;
 
@@ -20,9 +20,10 @@ use crate::dump_folders;
 use crate::load::{all, ensure_equal};
 use crate::support::run_script;
 
-on_each_server!(odd_global_settings_change_nothing);
+on_each_server!(global_settings_do_not_matter);
 
-/// One server at a time takes what a row limit, a refused plan, a mode or a time-out would spoil.
+/// Objects and rows that a row limit, a refused plan, an SQL mode or a time-out would affect, one server at a
+/// time.
 const SCRIPT: &str = "
     CREATE DATABASE shop; USE shop;
     CREATE TABLE one (id INT PRIMARY KEY, n INT NOT NULL, note VARCHAR(400) CHARACTER SET utf8mb4, UNIQUE KEY (n));
@@ -51,7 +52,7 @@ async fn started(kind: ServerKind) -> Result<Server> {
     Ok(Server::start(accept_odd_settings(ServerSpec::new(kind)).option("--local-infile=1")).await?)
 }
 
-async fn odd_global_settings_change_nothing(kind: ServerKind) -> Result<()> {
+async fn global_settings_do_not_matter(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -77,9 +78,9 @@ async fn odd_global_settings_change_nothing(kind: ServerKind) -> Result<()> {
     };
     is_the_same().await?;
 
-    // A check finds what differs, and nothing else, whichever side digests the rows; a repair mends it.
+    // A check finds exactly the differences, wherever digests are computed; a repair removes them.
     for digests in [Digests::OnServers, Digests::Quick { seed: 3 }, Digests::Client { seed: 3 }] {
-        ensure!(differences(&source, &target, digests).await? == 0, "{digests:?}: they are the same");
+        ensure!(differences(&source, &target, digests).await? == 0, "{digests:?}: the servers are equal");
     }
     reset_odd_settings(&target).await?;
     target
@@ -92,7 +93,7 @@ async fn odd_global_settings_change_nothing(kind: ServerKind) -> Result<()> {
     apply_odd_settings(&target).await?;
     for digests in [Digests::OnServers, Digests::Quick { seed: 3 }, Digests::Client { seed: 3 }] {
         let found = differences(&source, &target, digests).await?;
-        // Of `two` the row that went with its `one`.
+        // In `two` the row that was deleted with its `one`.
         ensure!(found == 5, "{digests:?}: {found} rows differ");
     }
     let options = RepairOptions::new(check_options(&source, &target, Digests::Quick { seed: 3 }));
@@ -114,7 +115,7 @@ async fn odd_global_settings_change_nothing(kind: ServerKind) -> Result<()> {
 fn check_options(source: &Server, target: &Server, digests: Digests) -> CheckOptions {
     let selection = Selection { schemas: vec!["shop".into()], ..Selection::default() };
     let options = CheckOptions::new(source.connect_options(), target.connect_options());
-    // Nothing replicates here: what is there now is compared.
+    // There is no replication: the current rows are compared.
     let sync_method = Some(SyncMethod::None);
     CheckOptions { selection, digests, workers: 2, sync_method, ..options }
 }

@@ -1,5 +1,5 @@
-//! Tables of all types whose values differ on the target by one bit each, or by the least there can be, and writers that change
-//! all other rows of the same tables, which lie between these.
+//! Tables of all types whose values on the target differ by one bit each, or by the smallest possible
+//! difference, and writers that change all rows in between.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tailwater_wire::Flavour;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// The seed of a run, printed by whoever fails.
+/// The seed of a run, which a failing test prints.
 pub fn seed() -> u64 {
     match std::env::var("TAILWATER_SEED").ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => seed,
@@ -45,7 +45,7 @@ impl Random {
     }
 }
 
-/// A column: its name and type, and a value with another that is as near to it as can be.
+/// A column: its name and type, and a function for a value and the closest other value.
 struct Column {
     name: &'static str,
     definition: &'static str,
@@ -79,7 +79,7 @@ fn integer(random: &mut Random, bits: u32) -> (String, String) {
     (value.to_string(), flipped.to_string())
 }
 
-/// Letters in hexadecimal, one of them another by one bit.
+/// Letters in hexadecimal, and the same with one bit of a letter flipped.
 fn letters(random: &mut Random, length: usize) -> (String, String) {
     let mut letters: Vec<_> = (0..length).map(|_| b'a' + 2 * random.below(10) as u8).collect();
     let before = hex(&letters);
@@ -88,7 +88,7 @@ fn letters(random: &mut Random, length: usize) -> (String, String) {
     (before, hex(&letters))
 }
 
-/// What both families have.
+/// Columns of both families.
 const COLUMNS: &[Column] = &[
     column("ti", "TINYINT", |random| integer(random, 8)),
     column("si", "SMALLINT", |random| integer(random, 16)),
@@ -214,7 +214,7 @@ const COLUMNS: &[Column] = &[
 ];
 
 const MARIADB_COLUMNS: &[Column] = &[
-    // Of version 4: not all bits make a UUID to it.
+    // Version 4: not every bit pattern is a UUID.
     column("uu", "UUID", |random| {
         let (before, after) = bytes(random, 10);
         let text = |digits: String| {
@@ -234,7 +234,7 @@ const MYSQL_COLUMNS: &[Column] = &[column("ve", "VECTOR(2)", |random| {
     (text(bits), text(bits ^ 1))
 })];
 
-/// The columns of a table of sysbench.
+/// The columns of a sysbench table.
 const SYSBENCH_COLUMNS: &[Column] = &[
     column("k", "INT NOT NULL DEFAULT 0", |random| integer(random, 32)),
     column("c", "CHAR(120) CHARACTER SET latin1 NOT NULL DEFAULT ''", |random| {
@@ -247,7 +247,7 @@ const SYSBENCH_COLUMNS: &[Column] = &[
     }),
 ];
 
-/// A table: its name, its key, and that key's literal for a number.
+/// A table: its name, its key, and the literal of a key for a number.
 #[derive(Clone, Copy)]
 struct Table {
     name: &'static str,
@@ -263,7 +263,7 @@ const TABLES: [Table; 4] = [
         name: "every",
         key: "id INT PRIMARY KEY",
         literal: |id| id.to_string(),
-        // The second one goes back and forth between the same two versions.
+        // The second statement alternates between the same two versions.
         updates: ["w = {number}, vc = 'x{number}', bl = NULL", "w = w ^ 1"],
     },
     Table {
@@ -272,7 +272,8 @@ const TABLES: [Table; 4] = [
         literal: |id| format!("_utf8mb4 X'{}'", hex(format!("k{id}").as_bytes())),
         updates: ["w = {number}, lt = 'x{number}', dd = NULL", "w = w ^ 1, js = '[{number}]'"],
     },
-    // Without floating-point numbers, which have rows sent that servers would add up by themselves.
+    // Without floating-point columns, for which rows would be transferred although servers could compute
+    // sums.
     Table {
         name: "exact",
         key: "id BIGINT PRIMARY KEY",
@@ -287,7 +288,7 @@ const TABLES: [Table; 4] = [
     },
 ];
 
-/// What is to be found: the table, the row's key, and the column or what is wrong with the row.
+/// The expected differences: the table, the row's key, and the column or the kind of difference.
 pub type Planted = BTreeSet<(String, String, String)>;
 
 /// A row of which a value is changed on the target.
@@ -297,24 +298,24 @@ struct Row {
     column: &'static str,
     is_nullable: bool,
     is_null: bool,
-    /// What the column becomes.
+    /// The column's changed value.
     other: String,
 }
 
-/// What is written where.
+/// The tables, and the rows that can be changed.
 pub struct Plan {
     random: Random,
-    /// How many rows each table has.
+    /// Number of rows of each table.
     pub rows: i64,
     plantable: Vec<Row>,
     script: String,
 }
 
 impl Plan {
-    /// Tables in which so many rows can be changed. Rows with an odd number are those, writers have the others.
+    /// Tables in which `count` rows can be changed: those with odd numbers. Writers use the others.
     pub fn new(seed: u64, kind: ServerKind, count: usize) -> Self {
         let mut random = Random::new(seed);
-        // Some remain as they are.
+        // Some of them stay unchanged.
         let rows = (count * 3 / TABLES.len()) as i64;
         let mut script = String::from(
             "CREATE DATABASE planted CHARACTER SET utf8mb4; USE planted; SET NAMES utf8mb4; \
@@ -336,7 +337,7 @@ impl Plan {
             let definitions = columns.iter().map(|column| format!("{} {}", column.name, column.definition));
             let more = if is_sysbench { "KEY k_1 (k)" } else { "w INT NOT NULL DEFAULT 0" };
             let definitions = definitions.collect::<Vec<_>>().join(", ");
-            // One transaction is many times faster than one for each row.
+            // One transaction is many times faster than one per row.
             let Table { name, key, .. } = table;
             script.push_str(&format!("CREATE TABLE {name} ({key}, {definitions}, {more});\nBEGIN;\n"));
             let names: Vec<_> = columns.iter().map(|column| column.name).collect();
@@ -365,12 +366,12 @@ impl Plan {
         Self { random, rows, plantable, script }
     }
 
-    /// The tables and their rows.
+    /// The script that creates the tables and their rows.
     pub fn script(&self) -> &str {
         &self.script
     }
 
-    /// Makes so many rows of the target differ; gives what is to be found of each.
+    /// Changes `count` rows of the target; returns the expected differences.
     pub async fn plant(&self, target: &Server, count: usize) -> Result<Planted> {
         let mut connection = Connection::connect(&target.connect_options()).await?;
         connection.execute("SET NAMES utf8mb4").await?;
@@ -397,8 +398,8 @@ impl Plan {
             };
             let start = || sql.chars().take(300).collect::<String>();
             let done = connection.execute(&sql).await.with_context(start)?;
-            // Servers do not take 0.0 and -0.0 for different, and leave the one that is there.
-            ensure!(done.affected_rows == 1 || *column == "zero", "it was not planted: {}", start());
+            // For servers 0.0 and -0.0 are equal, so they keep the stored one.
+            ensure!(done.affected_rows == 1 || *column == "zero", "the row was not changed: {}", start());
             if done.affected_rows == 1 {
                 planted.insert((name.to_string(), key, what.to_owned()));
             }
@@ -407,14 +408,14 @@ impl Plan {
     }
 }
 
-/// Clients that write to all tables as sysbench does, and to few rows again and again, until they are stopped.
+/// Clients that write to all tables as sysbench does, and to a few rows repeatedly, until they are stopped.
 pub struct Writers {
     stop: CancellationToken,
     committed: Arc<AtomicU64>,
     clients: JoinSet<Result<()>>,
 }
 
-/// Clients at once.
+/// Number of clients.
 const CLIENTS: u64 = 3;
 
 impl Writers {
@@ -429,11 +430,11 @@ impl Writers {
                 while !stopping.is_cancelled() {
                     match transact(&mut connection, &mut random, rows).await {
                         Ok(()) => _ = count.fetch_add(1, Relaxed),
-                        // Two clients in each other's way: the server has rolled one back.
+                        // A deadlock between two clients: the server has rolled one back.
                         Err(SessionError::Server { error, .. }) if error.number == 1213 => {}
                         Err(error) => return Err(error.into()),
                     }
-                    // As fast as they would, they leave replicas on two cores no chance.
+                    // At full speed, replicas on two cores could not keep up.
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
                 connection.close().await;
@@ -443,7 +444,7 @@ impl Writers {
         Ok(Self { stop, committed, clients })
     }
 
-    /// How many transactions they have committed.
+    /// Number of committed transactions.
     pub fn committed(&self) -> u64 {
         self.committed.load(Relaxed)
     }
@@ -457,7 +458,7 @@ impl Writers {
     }
 }
 
-/// Two rows updated, a third one deleted and inserted again, in one of the tables.
+/// Updates two rows, and deletes and reinserts a third one, in one of the tables.
 async fn transact(connection: &mut Connection, random: &mut Random, rows: i64) -> Result<(), SessionError> {
     let Table { name, literal, updates, .. } = TABLES[random.below(TABLES.len() as u64) as usize];
     let mut own = || literal(2 + 2 * random.below(rows as u64 / 2 - 1) as i64);

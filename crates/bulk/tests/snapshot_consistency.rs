@@ -1,5 +1,5 @@
-//! Dumps of servers that are written to and altered meanwhile: loaded, they are what a native replica has that stopped where
-//! the dump says that it stands.
+//! Dumps of servers that are written to and altered meanwhile. A loaded dump equals a native replica that was
+//! stopped at the position of the dump.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,12 +21,12 @@ use crate::load::{all, ensure_equal};
 use crate::single_bit_drift::{self, Writers};
 use crate::support::run_script;
 
-on_each_server!(a_dump_under_writes_and_ddl_is_the_source_at_one_moment);
+on_each_server!(a_dump_under_writes_and_ddl_equals_the_source_at_one_point_in_time);
 
-/// Only reached when something is wrong.
+/// Only reached after a failure.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-async fn a_dump_under_writes_and_ddl_is_the_source_at_one_moment(kind: ServerKind) -> Result<()> {
+async fn a_dump_under_writes_and_ddl_equals_the_source_at_one_point_in_time(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -69,13 +69,13 @@ async fn a_dump_under_writes_and_ddl_is_the_source_at_one_moment(kind: ServerKin
         let options = DumpOptions {
             chunk_rows_max: 40,
             connections: 3,
-            // An ALTER may take long on a machine that does much else, and a dump does not wait for a long statement.
+            // An ALTER may take long on a busy machine, and a dump does not wait for a long statement.
             lock_wait_max: Duration::from_secs(10),
             ..DumpOptions::new(source.connect_options(), folder.path())
         };
         let dumping = dump(options, Arc::new(BulkProgress::default()), CancellationToken::new());
         let report = tokio::time::timeout(PATIENCE, dumping).await.context("the dump hangs")??;
-        ensure!(writers.committed() > committed, "seed {seed}: nobody wrote meanwhile");
+        ensure!(writers.committed() > committed, "seed {seed}: the writers committed nothing meanwhile");
         let [point] = report.manifest.snapshots.as_slice() else {
             anyhow::bail!("{:?}", report.manifest.snapshots)
         };
@@ -106,7 +106,7 @@ async fn a_dump_under_writes_and_ddl_is_the_source_at_one_moment(kind: ServerKin
     writers.stop().await
 }
 
-/// Runs statements one after the other, again and again; gives how many succeeded.
+/// Runs statements in turn, repeatedly; returns the number of successes.
 async fn alter(
     connect: ConnectOptions,
     statements: &'static [&'static str],
@@ -119,11 +119,11 @@ async fn alter(
             if stop.is_cancelled() {
                 return Ok(done);
             }
-            // One after the other, or what comes behind does not fit.
+            // In order, because later statements depend on earlier ones.
             loop {
                 match connection.execute(sql).await {
                     Ok(_) => break done += 1,
-                    // Somebody else's lock: once more.
+                    // Another session has the lock: try again.
                     Err(SessionError::Server { error, .. }) if [1205, 1213].contains(&error.number) => {}
                     Err(error) => return Err(error),
                 }
@@ -133,7 +133,7 @@ async fn alter(
     }
 }
 
-/// Has a replica execute what it has not yet of these GTIDs, and nothing behind them.
+/// Lets a replica execute its missing part of these GTIDs, and nothing after them.
 async fn replicate_until(replica: &Server, source: &Server, gtids: &str) -> Result<()> {
     source.create_replication_user().await?;
     let flavour = replica.kind().flavour();

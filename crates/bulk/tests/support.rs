@@ -1,4 +1,4 @@
-//! What several tests need.
+//! Helpers of several tests.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -23,7 +23,7 @@ pub fn run_script(server: &Server, script: &[u8]) -> Result<()> {
     let mut child =
         client(server)?.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     let mut stdin = child.stdin.take().context("no standard input")?;
-    // A client that gave up says so itself.
+    // A client that failed reports the reason itself.
     let written = stdin.write_all(script);
     drop(stdin);
     let output = child.wait_with_output()?;

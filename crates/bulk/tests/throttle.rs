@@ -1,4 +1,4 @@
-//! Throttles against real servers: what cannot be known holds, and work goes on when servers are well again.
+//! Throttles with real servers: unknown values pause work, and work resumes when servers recover.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use tailwater_bulk::{BulkProgress, Throttle, ThrottleQuery, ThrottleRules};
 use tailwater_sandbox::{ServerKind, replica, require, shared};
 use tailwater_session::{ConnectOptions, Connection};
 
-use crate::check::{ReplicaLogging, gtids};
+use crate::check::{ReplicaPair, gtids};
 
-on_each_server!(replicas_and_threads_and_queries_hold, who_is_late_or_does_not_answer_holds);
+on_each_server!(replicas_threads_and_queries_pause_work, lagging_and_unresponsive_servers_pause_work);
 
-/// Only reached when something is wrong.
+/// Only reached after a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until the throttle says what is wanted; gives the reason if it holds.
+/// Waits until the throttle has the wanted decision: a reason with this text, or none.
 async fn until(throttle: &Throttle, part: Option<&str>) -> Result<()> {
     let wanted = async {
         loop {
@@ -27,7 +27,7 @@ async fn until(throttle: &Throttle, part: Option<&str>) -> Result<()> {
         }
     };
     let said = tokio::time::timeout(PATIENCE, wanted).await;
-    ensure!(said.is_ok(), "wanted {part:?}, and it says {:?}", throttle.reason());
+    ensure!(said.is_ok(), "expected {part:?}, but the reason is {:?}", throttle.reason());
     Ok(())
 }
 
@@ -35,30 +35,30 @@ fn rules() -> ThrottleRules {
     ThrottleRules { every: Duration::from_millis(20), ..ThrottleRules::default() }
 }
 
-async fn replicas_and_threads_and_queries_hold(kind: ServerKind) -> Result<()> {
+async fn replicas_threads_and_queries_pause_work(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
-    let servers = ReplicaLogging::start(kind).await?;
+    let servers = ReplicaPair::start(kind).await?;
     let (source, target) = (servers.source.connect_options(), servers.target.connect_options());
     let lag = ThrottleRules { replicas: vec![target.clone()], ..rules() };
     let throttle = Arc::new(Throttle::start(lag, source.clone()));
     let progress = Arc::new(BulkProgress::default());
     throttle.pass(&progress).await;
-    ensure!(progress.held().is_none());
+    ensure!(progress.wait_reason().is_none());
     servers.target.sql(replica::stop_statement(kind.flavour())).await?;
     until(&throttle, Some("replication is not running")).await?;
     let waiting = {
         let (throttle, progress) = (Arc::clone(&throttle), Arc::clone(&progress));
         tokio::spawn(async move { throttle.pass(&progress).await })
     };
-    while progress.held().is_none() {
-        ensure!(!waiting.is_finished(), "it has passed");
+    while progress.wait_reason().is_none() {
+        ensure!(!waiting.is_finished(), "the work was not paused");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     servers.target.sql(replica::start_statement(kind.flavour())).await?;
     tokio::time::timeout(PATIENCE, waiting).await??;
-    ensure!(progress.held().is_none(), "{:?}", progress.held());
+    ensure!(progress.wait_reason().is_none(), "{:?}", progress.wait_reason());
 
     let threads = ThrottleRules { threads_running_max: Some(0), ..rules() };
     until(&Throttle::start(threads, source.clone()), Some("Threads_running")).await?;
@@ -81,13 +81,12 @@ async fn replicas_and_threads_and_queries_hold(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// A replica that is behind, one that stands still and one that is gone; and a server that stands still, of which nothing can be
-/// known.
-async fn who_is_late_or_does_not_answer_holds(kind: ServerKind) -> Result<()> {
+/// A lagging replica, a frozen one and a dead one; and a frozen server whose values are unknown.
+async fn lagging_and_unresponsive_servers_pause_work(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
-    let mut servers = ReplicaLogging::start(kind).await?;
+    let mut servers = ReplicaPair::start(kind).await?;
     let (source, target) = (servers.source.connect_options(), servers.target.connect_options());
     servers
         .source
@@ -129,7 +128,7 @@ async fn who_is_late_or_does_not_answer_holds(kind: ServerKind) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_server_that_is_none_or_no_replica_holds() -> Result<()> {
+async fn a_server_without_replication_pauses_work() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
     if require(kind).is_none() {
         return Ok(());

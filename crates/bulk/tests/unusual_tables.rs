@@ -1,4 +1,5 @@
-//! What few tables are: partitions that hold history, rows that are another table's, keys that servers hide or go along backwards.
+//! Unusual tables: partitions with history, rows that another table stores, keys that are hidden or
+//! descending.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,9 +18,9 @@ use tokio_util::sync::CancellationToken;
 use crate::dump::{options, rows_of, start, table};
 
 on_each_server!(
-    rows_of_other_tables_are_left_out,
-    keys_are_walked_without_sorting,
-    the_rest_of_a_dump_is_what_was_asked_for_first,
+    rows_of_other_tables_are_not_dumped,
+    keys_are_read_without_sorting,
+    a_resumed_dump_keeps_its_selection,
     history_is_not_dumped_as_rows,
     hidden_keys_are_dumped,
 );
@@ -28,7 +29,7 @@ async fn dumped(options: DumpOptions) -> Result<DumpReport, BulkError> {
     dump(options, Arc::new(BulkProgress::default()), CancellationToken::new()).await
 }
 
-/// First fields of a table's files, in order.
+/// The first fields of a table's files, in order.
 fn first_fields(folder: &Path, manifest: &Manifest, name: &str) -> Result<Vec<String>> {
     let rows = rows_of(folder, table(manifest, name)?)?.into_iter();
     let first = |row: Vec<Option<Vec<u8>>>| {
@@ -47,7 +48,7 @@ async fn execute_all(connection: &mut Connection, statements: &[&str]) -> Result
     Ok(())
 }
 
-async fn rows_of_other_tables_are_left_out(kind: ServerKind) -> Result<()> {
+async fn rows_of_other_tables_are_not_dumped(kind: ServerKind) -> Result<()> {
     let Some(server) = start(kind).await? else { return Ok(()) };
     let mut connection = Connection::connect(&server.socket_options()).await?;
     let tables = [
@@ -71,8 +72,8 @@ async fn rows_of_other_tables_are_left_out(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Sorted for each piece, a large table would take days.
-async fn keys_are_walked_without_sorting(kind: ServerKind) -> Result<()> {
+/// If each chunk were sorted, a large table would take days.
+async fn keys_are_read_without_sorting(kind: ServerKind) -> Result<()> {
     let Some(server) = start(kind).await? else { return Ok(()) };
     let mut connection = Connection::connect(&server.socket_options()).await?;
     connection.execute("CREATE DATABASE shop").await?;
@@ -98,8 +99,8 @@ async fn keys_are_walked_without_sorting(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// `--resume` with nothing else goes on with what was begun.
-async fn the_rest_of_a_dump_is_what_was_asked_for_first(kind: ServerKind) -> Result<()> {
+/// `--resume` without other options continues with the original selection.
+async fn a_resumed_dump_keeps_its_selection(kind: ServerKind) -> Result<()> {
     let Some(server) = start(kind).await? else { return Ok(()) };
     let mut connection = Connection::connect(&server.socket_options()).await?;
     let tables = [
@@ -134,7 +135,7 @@ async fn the_rest_of_a_dump_is_what_was_asked_for_first(kind: ServerKind) -> Res
     ensure!(names == ["wanted"] && manifest.is_complete(), "{names:?}");
     ensure!(manifest.accounts.iter().any(|account| account.user == "app"), "{:?}", manifest.accounts);
     ensure!(DumpFolder::read(&folder)? == manifest);
-    // Said again it is the same.
+    // Specifying the same again is allowed.
     dumped(DumpOptions { selection, accounts: true, ..resumed() }).await?;
     Ok(())
 }
@@ -166,7 +167,7 @@ async fn history_is_not_dumped_as_rows(kind: ServerKind) -> Result<()> {
         let left_out = Omission { of: format!("shop.{table}"), what: OmissionKind::History };
         ensure!(report.left_out.contains(&left_out), "{:?}", report.left_out);
     }
-    // Those that have no sign end beyond what has one (from 11.5 on).
+    // Unsigned sequences end beyond the limit of signed ones (from 11.5 on).
     if kind == ServerKind::Mariadb118 {
         connection.execute("CREATE SEQUENCE shop.wide AS BIGINT UNSIGNED").await?;
         connection.execute("DO SETVAL(shop.wide, 18446744073709551000, 0)").await?;
@@ -187,7 +188,8 @@ async fn hidden_keys_are_dumped(kind: ServerKind) -> Result<()> {
     let mut connection = Connection::connect(&server.socket_options()).await?;
     let settings = [
         "SET GLOBAL show_gipk_in_create_table_and_information_schema = OFF",
-        // Explains nothing in the form that estimates are read from.
+        // With this optimizer, EXPLAIN returns nothing in the traditional format that estimates are read
+        // from.
         "SET GLOBAL optimizer_switch = 'hypergraph_optimizer=on'",
         "SET SESSION sql_generate_invisible_primary_key = ON",
         "CREATE DATABASE shop",

@@ -337,10 +337,11 @@ impl SyncWaiter {
                 poll = (poll * 2).min(MARK_POLL[1]);
             }
             if told.is_none() && begun.elapsed() >= Duration::from_secs(1) {
-                told = Some(
-                    progress
-                        .waits(format!("{} has not reached the source's position yet", target.endpoint())),
-                );
+                told =
+                    Some(progress.begin_wait(format!(
+                        "{} has not reached the source's position yet",
+                        target.endpoint()
+                    )));
             }
         }
         self.reached = Some(position);

@@ -158,7 +158,7 @@ mod tests {
                 r#""rows": 2,
 "#,
                 "\"rows\": 3,\n",
-                "it says 3 rows, and its chunks hold 2",
+                "it says 3 rows, but its chunks have 2",
             ),
             (r#""rows": 0"#, r#""rows": 0, "extra": 1"#, "extra"),
             (r#""table": "b""#, r#""table": "a""#, "is there twice"),

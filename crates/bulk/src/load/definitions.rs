@@ -119,7 +119,7 @@ pub(super) async fn make_passing(
                     path: definition.path.clone(),
                     statement: front,
                     error: Box::new(error),
-                    go_on: ResumeHint::Resume,
+                    hint: ResumeHint::Resume,
                 });
             }
             Err(error) => return Err(error.into()),

@@ -190,7 +190,7 @@ pub(crate) async fn make_waiting(
                 return Err(BulkError::IndexesRejected {
                     table: table.to_string(),
                     error: Box::new(error),
-                    go_on: ResumeHint::Resume,
+                    hint: ResumeHint::Resume,
                 });
             }
             Err(error) => return Err(error.into()),

@@ -270,7 +270,7 @@ impl LoadRun<'_> {
         let there = definitions::tables_there(connection, names).await?;
         if let Some(first) = there.first() {
             if earlier.is_some_and(|earlier| earlier.phase < LoadPhase::Done) {
-                return Err(BulkError::InterruptedLoad { server, go_on: ResumeHint::Resume });
+                return Err(BulkError::InterruptedLoad { server, hint: ResumeHint::Resume });
             }
             if !self.options.merge {
                 return Err(BulkError::TablesExist { server, count: there.len(), first: first.to_string() });

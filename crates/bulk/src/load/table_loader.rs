@@ -223,7 +223,7 @@ impl TargetTable {
 
     fn failed(&self, chunk: &LoadChunk, error: SessionError) -> BulkError {
         let (table, path) = (self.table.to_string(), chunk.path.clone());
-        BulkError::RowsRejected { table, path, error: Box::new(error), go_on: ResumeHint::Resume }
+        BulkError::RowsRejected { table, path, error: Box::new(error), hint: ResumeHint::Resume }
     }
 
     /// Loads a file, in one transaction with the record that it is loaded. Returns its number of rows; `None`

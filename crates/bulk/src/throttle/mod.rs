@@ -96,12 +96,12 @@ impl Throttle {
     pub async fn pass(&self, progress: &BulkProgress) {
         let Some(reason) = self.reason() else { return };
         info!(%reason, "held back");
-        let waiter = progress.waits(reason);
+        let waiter = progress.begin_wait(reason);
         let mut decision = self.decision.clone();
         loop {
             match &*decision.borrow_and_update() {
                 ThrottleDecision::Proceed => return,
-                ThrottleDecision::Wait(reason) => waiter.because(Arc::clone(reason)),
+                ThrottleDecision::Wait(reason) => waiter.set_reason(Arc::clone(reason)),
             }
             if decision.changed().await.is_err() {
                 // The probes have stopped, so no measurement will arrive.

@@ -85,7 +85,7 @@ pub(super) async fn shown<T, E>(
             _ = ticks.tick() => {}
         }
         let elapsed = begun.elapsed();
-        let held = progress.held().map(|reason| format!("waiting: {}", printable(&reason)));
+        let held = progress.wait_reason().map(|reason| format!("waiting: {}", printable(&reason)));
         let Shown { text: said, bar: amount } = text.next(&progress.figures(), elapsed);
         let said = match held {
             Some(held) => format!("{said}, {held}"),
@@ -147,6 +147,6 @@ fn line(doing: &str, progress: &BulkProgress, elapsed: Duration) -> serde_json::
         "bytes": figures.bytes,
         "file_bytes": figures.file_bytes,
         "chunks": figures.chunks,
-        "held": progress.held().as_deref(),
+        "held": progress.wait_reason().as_deref(),
     })
 }

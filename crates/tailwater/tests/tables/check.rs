@@ -150,13 +150,13 @@ async fn what_is_printed_is_for_people() -> Result<()> {
             // It was a replica once.
             target.sql("SET GLOBAL gtid_slave_pos = '7-7-7'").await?;
         }
-        shell.run(&check)?.exits(4).complains(&["TW-BULK-0041", "replicates from nowhere", "--wait none"]);
+        shell.run(&check)?.exits(4).complains(&["TW-BULK-0041", "is not a replica", "--wait none"]);
         ensure!(begun.elapsed() < Duration::from_secs(60), "it waited for nobody");
         if kind.flavour() == Flavour::MySql {
             // Asked to wait, it says what for.
             shell.run(&format!("{check} --wait gtid --wait-max-s 11"))?.exits(1).complains(&[
                 "checking: preparing, waiting: ",
-                "is not yet where the source was",
+                "has not reached the source's position yet",
                 "TW-BULK-0040",
             ]);
         }

@@ -263,7 +263,7 @@ async fn a_dump_of_a_target_names_the_gtids_of_its_data(kind: ServerKind) -> Res
         .collect();
     tokio::time::sleep(Duration::from_millis(300)).await;
     let dump = format!("--socket {socket} --user root --database shop --workers 3");
-    shell.run(&format!("dump running {dump}"))?.exits(0).complains(&["behind its data", "--pause-channel"]);
+    shell.run(&format!("dump running {dump}"))?.exits(0).complains(&["lag its data", "--pause-channel"]);
     shell
         .run(&format!("dump paused {dump} --pause-channel none -c tailwater.toml"))?
         .exits(1)
