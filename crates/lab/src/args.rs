@@ -1,4 +1,4 @@
-//! The arguments of `bench`, `demo`, `sandbox` and `trial`; doc comments are the help texts.
+//! Arguments of `bench`, `demo`, `sandbox` and `trial`; the doc comments are the help texts.
 
 #![allow(
     missing_docs,
@@ -18,7 +18,7 @@ pub use bench::{
 pub use sandbox::{DemoArgs, SandboxCommand};
 pub use trial::{SuitesArgs, TrialCommand};
 
-/// Which family of servers.
+/// Server family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ServerFamily {
     /// MariaDB.

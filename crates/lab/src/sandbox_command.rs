@@ -12,7 +12,7 @@ use tailwater_wire::Flavour;
 
 use crate::args::{SandboxCommand, ServerFamily};
 use crate::demo::choose_server;
-use crate::trial::provide;
+use crate::trial::ensure_installed;
 
 /// Runs `tailwater sandbox ...` and prints what it did, `as_json` or as text.
 ///
@@ -26,7 +26,7 @@ pub async fn sandbox(command: &SandboxCommand, as_json: bool) -> anyhow::Result<
             for kind in ServerKind::ALL {
                 let wanted = server.is_none_or(|family| family_of(kind) == family);
                 if wanted {
-                    let install = provide(kind)?;
+                    let install = ensure_installed(kind)?;
                     match as_json {
                         false => writeln!(out, "{kind}: {}", install.root().display())?,
                         true => {

@@ -1,4 +1,4 @@
-//! The command line: noun, then verb. Defined once here; help texts are the reference.
+//! The command line: noun, then verb. The doc comments below are the help texts and the reference.
 
 #![allow(
     missing_docs,
@@ -36,92 +36,95 @@ pub use managing::{
 /// Everything downstream of the binlog: keeps MySQL and MariaDB data safe, in step and available.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100)]
-#[command(
-    after_help = "Exit codes: 0 done, 1 failed, 2 usage, 3 found what it looked for (a failed verification, drift), \
-                        4 refused because it would be unsafe."
-)]
+#[command(after_help = "Exit codes: 0 done, 1 failed, 2 usage error, 3 differences or damage found, \
+                        4 refused because unsafe; nothing was changed.")]
 pub struct Cli {
-    /// How results are printed.
+    /// Output format.
     #[arg(long, global = true, value_enum, default_value_t = Output::Text)]
     pub output: Output,
-    /// Show values of rows, too, in error messages and of rows that differ; keys of these are always shown, and secrets never.
+    /// Show row values in error messages and in reported differences. Keys are always shown, secrets never.
     #[arg(long, global = true)]
     pub show_values: bool,
-    /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// How results are printed.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// For people.
+    /// Readable text.
     Text,
-    /// For programs: one JSON object, or one per line where there are many.
+    /// JSON: one object, or one object per line where there are many.
     Json,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
     #[cfg(feature = "lab")]
-    /// The main job end to end on real servers started locally.
+    /// Run the whole chain on servers started locally: capture, faults, failover, replicas, apply.
     Demo(DemoArgs),
     #[cfg(feature = "lab")]
-    /// Real MariaDB and MySQL servers on this machine, for trying things out.
+    /// Start and stop MariaDB and MySQL test servers on this machine.
     #[command(subcommand)]
     Sandbox(SandboxCommand),
-    /// The daemon: captures every source of the configuration into the log until it is told to stop.
+    /// Run the daemon: capture every configured source, serve and apply the log, and manage clusters, until
+    /// SIGTERM or SIGINT.
     Run(ConfigFile),
-    /// The configuration file.
+    /// Check the configuration file.
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// The durable transaction log.
+    /// List, print, verify, archive and purge the transaction log.
     #[command(subcommand)]
     Log(LogCommand),
-    /// Where the log is applied: channels of a running daemon.
+    /// Control the channels of the running daemon, which apply the log to targets.
     #[command(subcommand)]
     Channel(ChannelCommand),
-    /// Who reads from whom: the primary, Tailwater, replicas and targets of each source as a tree, with what is wrong.
+    /// Show the replication topology of each source as a tree, with problems: primary, Tailwater, replicas
+    /// and targets.
     Topology(TopologyArgs),
-    /// Makes another server the primary of a source whose own has failed, if nothing that was acknowledged is lost by it. Exits
-    /// with 4 if a rule refuses; then everything is as it was.
+    /// Promote another server in place of a failed primary, unless acknowledged commits would be lost. Exit
+    /// code 4: a safety rule refused, and nothing was changed.
     Failover(FailoverArgs),
-    /// Makes another server the primary of a source whose own is alive, with a bound on how long nobody can write. Exits with 4
-    /// if that cannot be kept or a rule refuses; then everything is as it was.
+    /// Promote another server in place of a primary that is alive, with an upper bound on the time without
+    /// writes. Exit code 4: the bound cannot be kept or a safety rule refused, and the cluster is as it was
+    /// before.
     Switchover(SwitchoverArgs),
-    /// Makes a former primary a replica again: what only it has is undone, what it lost is done again from the log, and its rows are
-    /// compared with the primary's. Exits with 3 if something differs, with 4 if it cannot be done.
+    /// Make a former primary a replica again: undo the transactions that only it has, apply those that it
+    /// lost from the log, and compare its rows with the primary's. Exit code 3: rows differ; 4: the server
+    /// cannot be rejoined.
     Rejoin(RejoinArgs),
-    /// The manager in the daemon: what it sees, and what holds it back.
+    /// Show and control the daemon's manager: status, pause, downtime, acknowledge.
     #[command(subcommand)]
     Manager(ManagerCommand),
-    /// Dumps databases into a folder: rows on several connections at one point in time, with the shortest lock that does.
+    /// Dump databases into a folder or S3: several connections, one consistent snapshot, the shortest lock
+    /// that the server allows.
     Dump(DumpArgs),
-    /// Loads a dump into a server: rows on several connections, each file in one transaction with the note that it is there.
+    /// Load a dump into a server on several connections. An interrupted load can be resumed: each file and
+    /// its progress record commit together.
     Load(LoadArgs),
-    /// Copies databases from one server into another, as a dump and a load at once with no disk between.
+    /// Copy databases from one server to another without files in between: dump and load at the same time.
     Copy(CopyArgs),
-    /// Compares the data of two servers that are kept in step, while they are written to: no locks, no writes. Exits with 3 if
-    /// something differs.
+    /// Compare the data of a source and its replica or target while they are written to: no locks, no writes.
+    /// Exit code 3: something differs.
     Check(CheckArgs),
-    /// Makes rows of the target that differ as they are on the source, and compares them again. Exits with 3 if something
-    /// remains.
+    /// Change differing rows of the target to those of the source, and compare them again. Exit code 3:
+    /// differences remain.
     Repair(RepairArgs),
-    /// The GRANT statements that capturing, applying, dumping and loading need.
+    /// Print the GRANT statements for capture, apply, dump, load, check, repair and failover.
     Grants {
-        /// The family of the server; both if absent.
+        /// Server family. Default: both.
         #[arg(long, value_parser = families())]
         server: Option<Flavour>,
-        /// The account that they are for.
+        /// Account in the GRANT statements.
         #[arg(long, value_name = "ACCOUNT", default_value = "'tailwater'@'%'")]
         account: String,
     },
     #[cfg(feature = "lab")]
-    /// The measurements behind every claim, against real peers, in one run.
+    /// Run the benchmarks behind the published figures, against other tools in the same run.
     #[command(subcommand)]
     Bench(BenchCommand),
     #[cfg(feature = "lab")]
-    /// Trials for developers of this program.
+    /// Test suites for developers of Tailwater.
     #[command(subcommand, hide = true)]
     Trial(TrialCommand),
 }
@@ -137,54 +140,54 @@ pub struct ConfigFile {
 pub struct TopologyArgs {
     #[command(flatten)]
     pub file: ConfigFile,
-    /// Look again after so many seconds, until interrupted; with --output json one object per line.
+    /// Refresh every N seconds until interrupted. With --output json: one object per line.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub watch: Option<u64>,
-    /// How long one server may take to answer.
+    /// Timeout for one server, in milliseconds.
     #[arg(long, value_name = "N", default_value_t = 3_000, value_parser = clap::value_parser!(u64).range(100..=600_000))]
     pub timeout_ms: u64,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Reads a configuration file and says what is wrong with it, if anything.
+    /// Check a configuration file and report what is wrong.
     Check(ConfigFile),
 }
 
-/// Where a server is and who asks; what is not said here is taken from the option file and the environment.
+/// Connection options; unset ones come from the option file and the environment.
 #[derive(Debug, Args)]
 pub struct ServerArgs {
-    /// Option file with a [client] group, in place of ~/.my.cnf.
+    /// Option file with a [client] group, instead of ~/.my.cnf.
     #[arg(long, value_name = "FILE")]
     pub defaults_file: Option<PathBuf>,
-    /// The server's host.
+    /// Host of the server.
     #[arg(short = 'h', long)]
     pub host: Option<String>,
-    /// Its port.
+    /// TCP port.
     #[arg(short = 'P', long)]
     pub port: Option<u16>,
-    /// Its Unix socket.
+    /// Unix socket file.
     #[arg(short = 'S', long, value_name = "FILE")]
     pub socket: Option<PathBuf>,
-    /// The user; the password is taken from the option file or TAILWATER_PASSWORD.
+    /// User name. The password is read from the option file or TAILWATER_PASSWORD.
     #[arg(short = 'u', long)]
     pub user: Option<String>,
-    /// How much TLS the connection needs: DISABLED, PREFERRED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY. VERIFY_CA if --ssl-ca is
-    /// given, else PREFERRED.
+    /// TLS mode: DISABLED, PREFERRED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY. Default: VERIFY_CA with
+    /// --ssl-ca, else PREFERRED.
     #[arg(long, value_name = "MODE", value_parser = parse_tls_mode)]
     pub ssl_mode: Option<TlsMode>,
-    /// PEM file of the authorities that may have signed the server's certificate, which is then verified.
+    /// PEM file of the certificate authorities that the server's certificate is verified against.
     #[arg(long, value_name = "FILE")]
     pub ssl_ca: Option<PathBuf>,
-    /// PEM file of the client's own certificate.
+    /// PEM file of the client certificate.
     #[arg(long, value_name = "FILE")]
     pub ssl_cert: Option<PathBuf>,
-    /// PEM file of its key.
+    /// PEM file of the client's private key.
     #[arg(long, value_name = "FILE")]
     pub ssl_key: Option<PathBuf>,
 }
 
-/// The families of servers by their names on the command line.
+/// Parser for server families by name.
 fn families() -> impl TypedValueParser<Value = Flavour> {
     PossibleValuesParser::new(["mariadb", "mysql"]).map(|name| match name.as_str() {
         "mariadb" => Flavour::MariaDb,
@@ -193,8 +196,8 @@ fn families() -> impl TypedValueParser<Value = Flavour> {
 }
 
 impl Cli {
-    /// The command line as clap has it. `-h` is the host, as in the servers' own programs, and never help: who asks for a backup
-    /// of a host must not get a help text and an exit code of 0.
+    /// The clap definition. `-h` is the host, as in the servers' own programs, and never help: a backup
+    /// script that passes `-h` must not get a help text and exit code 0.
     pub fn definition() -> clap::Command {
         without_short_help(Self::command())
     }
@@ -209,7 +212,8 @@ fn without_short_help(command: clap::Command) -> clap::Command {
 mod tests {
     use super::*;
 
-    /// The command lines of a page: those that begin with the program's name, in code. Those with `...` are none yet.
+    /// The command lines in the code blocks of a page: lines that begin with the program's name. Lines with
+    /// `...` are skipped.
     fn command_lines(page: &str) -> Vec<String> {
         let code = page.lines().scan(false, |fenced, line| {
             *fenced ^= line.starts_with("```");
@@ -218,7 +222,7 @@ mod tests {
         let lines = code.flatten().map(|line| line.trim_start_matches([' ', '>', '$']));
         let commands = lines.filter(|line| line.starts_with("tailwater ") && !line.contains("..."));
         let cut = |line: &str| {
-            // What it is piped to, a comment, or what is beside it in another column.
+            // Cut at a pipe, a comment, or the next column of a table.
             let ends = [" | ", " # ", "   ", " > ", " && ", " &"];
             let end = ends.iter().filter_map(|end| line.trim_end().find(end)).min().unwrap_or(line.len());
             line.get(..end).unwrap_or(line).to_owned()
@@ -226,7 +230,7 @@ mod tests {
         commands.map(cut).collect()
     }
 
-    /// Splits a command line as a shell does, as far as the pages need it.
+    /// Splits a command line as a shell does, as far as the pages need.
     fn words(line: &str) -> Vec<String> {
         let mut words = Vec::new();
         let (mut word, mut quote) = (String::new(), None);
@@ -244,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_in_the_book_are_commands() {
+    fn commands_in_the_docs_parse() {
         let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
         let pages: Vec<_> = ["how-to", "reference"]
             .iter()
@@ -283,7 +287,16 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_sound() {
+    #[cfg(feature = "lab")]
+    fn old_spellings_are_accepted() {
+        for line in ["tailwater bench apply --only ours", "tailwater trial suites --plant"] {
+            let parsed = Cli::definition().try_get_matches_from(words(line));
+            assert!(parsed.is_ok(), "{line}: {:?}", parsed.err());
+        }
+    }
+
+    #[test]
+    fn clap_definition_is_valid() {
         Cli::definition().debug_assert();
     }
 }

@@ -1,4 +1,4 @@
-//! `bench`.
+//! Arguments of `tailwater bench`.
 
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -6,58 +6,59 @@ use super::ServerFamily;
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Commits per second on the primary without semi-sync, with a native semi-sync replica, and with Tailwater; raw
+    /// Commit rate of the primary without semi-sync, with a native semi-sync replica, and with Tailwater; raw
     /// capture rate; memory with a huge transaction.
     Capture {
-        /// The family of the primary; both if absent.
+        /// Server family of the primary. Default: both.
         #[arg(long, value_enum)]
         server: Option<ServerFamily>,
         /// Fewer and shorter measurements.
         #[arg(long)]
         quick: bool,
     },
-    /// Catching up from Tailwater's log against the source itself; what readers that follow cost the commits; how much
-    /// later a commit arrives; memory with 50 readers; size of the archived log.
+    /// Replica catch-up from Tailwater's log and from the source itself; cost of readers for commits; added
+    /// delay; memory with 50 readers; size of the archived log.
     Serve {
-        /// The family of the primary; both if absent.
+        /// Server family of the primary. Default: both.
         #[arg(long, value_enum)]
         server: Option<ServerFamily>,
         /// Fewer and shorter measurements.
         #[arg(long)]
         quick: bool,
     },
-    /// Replaying the same backlog by the server's own replication, at its best of all its settings, and by Tailwater in
-    /// both commit orders: transactions per second, CPU time, memory; and how late a steady stream arrives.
+    /// Apply rate of the same backlog by native replication, at the best of its settings, and by Tailwater in
+    /// both commit orders: transactions per second, CPU time, memory, and the delay of a steady stream.
     Apply(ApplyBench),
-    /// How late commits arrive on a target by the server's own replication and by Tailwater: from the client's OK on the source
-    /// until a reader of the target sees them, while clients write at a set rate.
+    /// Replication delay by native replication and by Tailwater: from the client's OK on the source until a
+    /// reader of the target sees the row, at a set write rate.
     Delay(DelayBench),
-    /// How long clients are without a primary when theirs is killed, or falls silent, with what of it was notice, proof and
-    /// promotion; and under MHA.
+    /// Time without a primary after the primary is killed or frozen, split into detection, proof and
+    /// promotion; and the same with MHA.
     Failover(FailoverBench),
-    /// How long clients cannot write while another server becomes their primary, and back again.
+    /// Time without writes during a switchover, there and back.
     Switchover(SwitchoverBench),
-    /// Dumping whole tables by Tailwater, mydumper and the server's own tool: rows per second, CPU time, memory; and how
-    /// long those who commit meanwhile wait.
+    /// Dump of whole tables by Tailwater, mydumper and the server's own tool: rows per second, CPU time,
+    /// memory, and the wait of concurrent commits.
     Dump(TablesBench),
-    /// Loading the same tables into an empty server by Tailwater, myloader and the server's own client.
+    /// Load of the same tables into an empty server by Tailwater, myloader and the server's own client.
     Load(TablesBench),
-    /// Comparing a primary with its replica by Tailwater and pt-table-checksum: rows per second, CPU time of the primary, memory.
+    /// Comparison of a primary with its replica by Tailwater and pt-table-checksum: rows per second, CPU time
+    /// of the primary, memory.
     Check(TablesBench),
 }
 
 #[derive(Debug, Args)]
 pub struct TablesBench {
-    /// The family of the servers; both if absent.
+    /// Server family. Default: both.
     #[arg(long, value_enum)]
     pub server: Option<ServerFamily>,
-    /// Rows of each set of tables.
+    /// Rows in each set of tables.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1000..))]
     pub rows: Option<u64>,
     /// Only this set of tables.
     #[arg(long, value_enum)]
     pub data: Option<TablesData>,
-    /// How often each contender is measured.
+    /// Measurements of each tool.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeats: u32,
     /// Fewer rows.
@@ -65,27 +66,27 @@ pub struct TablesBench {
     pub quick: bool,
 }
 
-/// What whole tables are made of.
+/// The tables to dump, load or check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum TablesData {
-    /// As sysbench makes them: two numbers and two texts of digits, one secondary index.
+    /// As created by sysbench: two numbers and two texts of digits, one secondary index.
     Sysbench,
-    /// Two tables of all kinds of types, with composite keys, several secondary indexes and NULLs.
+    /// Two tables with many column types, composite keys, several secondary indexes and NULLs.
     Mixed,
 }
 
 #[derive(Debug, Args)]
 pub struct ApplyBench {
-    /// The family of source and target; both if absent.
+    /// Server family of source and target. Default: both.
     #[arg(long, value_enum)]
     pub server: Option<ServerFamily>,
     /// Only this workload.
     #[arg(long, value_enum)]
     pub workload: Option<ApplyWorkload>,
-    /// Measure only one side; there is no ratio then.
+    /// Measure only one side; no ratio is printed.
     #[arg(long, value_enum)]
     pub only: Option<Side>,
-    /// Transactions in each backlog, but for those of slow syncs.
+    /// Transactions in each backlog, except the slow-sync ones.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1000..))]
     pub transactions: Option<u32>,
     /// Fewer and shorter measurements, and few of the native settings.
@@ -94,7 +95,7 @@ pub struct ApplyBench {
 }
 
 impl ApplyBench {
-    /// The families to be measured.
+    /// The families to measure.
     pub fn families(&self) -> Vec<ServerFamily> {
         families(self.server)
     }
@@ -109,7 +110,7 @@ fn families(only: Option<ServerFamily>) -> Vec<ServerFamily> {
 }
 
 impl DelayBench {
-    /// The families to be measured.
+    /// The families to measure.
     pub fn families(&self) -> Vec<ServerFamily> {
         families(self.server)
     }
@@ -117,16 +118,16 @@ impl DelayBench {
 
 #[derive(Debug, Args)]
 pub struct DelayBench {
-    /// The family of source and target; both if absent.
+    /// Server family of source and target. Default: both.
     #[arg(long, value_enum)]
     pub server: Option<ServerFamily>,
-    /// Only a source whose clients wait for nobody, or only one whose commits wait for an acknowledgement.
+    /// Only an asynchronous source, or only one with lossless semi-sync.
     #[arg(long, value_enum)]
     pub source: Option<DelaySource>,
-    /// Transactions per second; a quarter of what clients come to with nobody following if absent.
+    /// Transactions per second. Default: a quarter of the maximum rate without replication.
     #[arg(long)]
     pub rate: Option<f64>,
-    /// How often each contender is measured; they take turns, in another order each time.
+    /// Measurements of each tool; the tools take turns, in a different order each time.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeats: u32,
     /// Fewer and shorter measurements, and one of the native settings.
@@ -134,32 +135,33 @@ pub struct DelayBench {
     pub quick: bool,
 }
 
-/// Whom a source's clients wait for.
+/// Replication mode of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DelaySource {
-    /// For nobody.
+    /// Clients do not wait for a replica.
     Asynchronous,
-    /// For whoever follows: lossless semi-synchronous replication.
+    /// Commits wait for an acknowledgement: lossless semi-synchronous replication.
     Lossless,
 }
 
-/// Who is measured.
+/// Which side is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Side {
-    /// The server's own replication.
+    /// Native replication.
     Native,
     /// Tailwater.
-    Ours,
+    #[value(alias = "ours")]
+    Tailwater,
 }
 
-/// What a backlog is made of.
+/// Workload of a backlog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ApplyWorkload {
-    /// As sysbench's: two updates, a delete and an insert over ten tables.
+    /// sysbench's oltp_write_only: two updates, a delete and an insert over ten tables.
     OltpWriteOnly,
-    /// As sysbench's: one insert into one of ten tables.
+    /// sysbench's oltp_insert: one insert into one of ten tables.
     OltpInsert,
-    /// Two updates of a table whose first rows are changed most.
+    /// Two updates of a table with a skewed distribution: its first rows are updated most.
     UpdateHotRows,
     /// An insert and an update of rows with 60 columns and 4 KiB.
     WideRows,
@@ -167,12 +169,12 @@ pub enum ApplyWorkload {
     SecondaryIndexes,
     /// One small insert or update, each a transaction by itself.
     SmallTransactions,
-    /// Definitions of small tables and views: each commits by itself.
+    /// DDL on small tables and views; each statement commits by itself.
     Statements,
 }
 
 impl ApplyWorkload {
-    /// Every one, the headline's first.
+    /// All workloads, the headline first.
     pub const ALL: [Self; 7] = [
         Self::OltpWriteOnly,
         Self::OltpInsert,
@@ -183,7 +185,7 @@ impl ApplyWorkload {
         Self::Statements,
     ];
 
-    /// As on the command line.
+    /// Name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::OltpWriteOnly => "oltp-write-only",
@@ -205,29 +207,29 @@ impl std::fmt::Display for ApplyWorkload {
 
 #[derive(Debug, Args)]
 pub struct FailoverBench {
-    /// The family of the servers; both if absent.
+    /// Server family. Default: both.
     #[arg(long, value_enum)]
     pub server: Option<ServerFamily>,
-    /// How many failovers, each on servers of its own.
+    /// Number of failovers, each on new servers.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub rounds: u16,
-    /// The primary is stopped (SIGSTOP) rather than killed: nothing answers any more.
+    /// Freeze the primary (SIGSTOP) instead of killing it.
     #[arg(long)]
     pub silent: bool,
-    /// Only Tailwater, and no MHA beside it.
+    /// Measure Tailwater only, without MHA.
     #[arg(long)]
     pub no_peers: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct SwitchoverBench {
-    /// The family of the servers; both if absent.
+    /// Server family. Default: both.
     #[arg(long, value_enum)]
     pub server: Option<ServerFamily>,
-    /// How many times there and back, two switchovers each.
+    /// Number of round trips, two switchovers each.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub rounds: u16,
-    /// Twice there and back will do.
+    /// Only two round trips.
     #[arg(long, conflicts_with = "rounds")]
     pub quick: bool,
 }

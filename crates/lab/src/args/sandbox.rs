@@ -1,4 +1,4 @@
-//! `demo` and `sandbox`: servers on this machine.
+//! Arguments of `demo` and `sandbox`.
 
 use std::path::PathBuf;
 
@@ -8,74 +8,75 @@ use super::ServerFamily;
 
 #[derive(Debug, Args)]
 pub struct DemoArgs {
-    /// The family of the primary.
+    /// Server family of the primary.
     #[arg(long, value_enum, default_value_t = ServerFamily::Mariadb)]
     pub server: ServerFamily,
-    /// The server's series, for instance 11.8; the family's default if absent.
+    /// Release series, such as 11.8. Default: the first series of the family.
     #[arg(long = "version", value_name = "SERIES")]
     pub series: Option<String>,
-    /// A shorter load.
+    /// Run a shorter workload.
     #[arg(long)]
     pub short: bool,
-    /// Connections of the workload.
+    /// Number of client connections of the workload.
     #[arg(long, default_value_t = 8)]
     pub clients: u32,
-    /// Keep the servers' and the log's files in this folder instead of a temporary one.
+    /// Keep the files of the servers and the log in this folder instead of a temporary one.
     #[arg(long)]
     pub keep: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum SandboxCommand {
-    /// Fetches the servers that are missing into the cache folder, without root and without touching the system.
+    /// Download missing servers into the cache folder, without root and without changing the system.
     Install {
-        /// Only this family.
+        /// Only this server family.
         #[arg(long, value_enum)]
         server: Option<ServerFamily>,
     },
-    /// Starts servers that run until `down`.
+    /// Start servers that run until `down`.
     Up {
-        /// The family.
+        /// Server family.
         #[arg(long, value_enum)]
         server: ServerFamily,
-        /// The series, for instance 11.8; the family's default if absent.
+        /// Release series, such as 11.8. Default: the first series of the family.
         #[arg(long = "version", value_name = "SERIES")]
         series: Option<String>,
-        /// How many.
+        /// Number of servers.
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
         count: u32,
-        /// The TCP port of the first; the others have those after it. Any free ports if absent.
+        /// TCP port of the first server; the others use the next ports. Default: free ports.
         #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
         port: Option<u16>,
-        /// A cluster that the manager accepts: the first is the source with lossless semi-synchronous replication, the others its
-        /// replicas, and the configuration to run Tailwater with is printed. Commits wait until `tailwater run` acknowledges them.
+        /// Start a cluster for the manager: the first server is the primary with lossless semi-sync, the
+        /// others are its replicas, and the configuration for Tailwater is printed. Commits wait until
+        /// `tailwater run` acknowledges them.
         #[arg(long)]
         semi_sync: bool,
-        /// Options for each server, behind `--`: for instance `-- --sync-binlog=0`.
+        /// Options for each server, after `--`: for instance `-- --sync-binlog=0`.
         #[arg(last = true, value_name = "SERVER_OPTION")]
         options: Vec<String>,
     },
-    /// Shows the servers started by `up`.
+    /// List the servers started by `up`.
     List,
-    /// Shuts servers started by `up` down; their data stay.
+    /// Shut down servers started by `up`; their data is kept.
     Stop {
-        /// Only these; all of them if absent.
+        /// Names of servers. Default: all.
         names: Vec<String>,
     },
-    /// Ends the processes of servers started by `up` at once, as a crash does (SIGKILL); their data stay.
+    /// Kill servers started by `up` (SIGKILL), as a crash does; their data is kept.
     Kill {
-        /// These.
+        /// Names of servers.
         #[arg(required = true)]
         names: Vec<String>,
     },
-    /// Starts servers again that were stopped or killed, with their data, ports and options.
+    /// Start stopped or killed servers again, with the same data, ports and options.
     Start {
-        /// Only these; all of them if absent.
+        /// Names of servers. Default: all.
         names: Vec<String>,
     },
-    /// Stops the servers started by `up` and removes their data.
+    /// Stop the servers started by `up` and delete their data.
     Down {
-        /// Only these; all of them if absent.
+        /// Names of servers. Default: all.
         names: Vec<String>,
     },
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 use anyhow::Context;
 use tailwater_sandbox::ServerKind;
 
-use super::bulk::{Archive, memory_with_huge_transaction, native_tool};
-use super::load::{Sample, sample};
-use super::report::{Machine, Peer, Report, Row, setting};
-use super::stage::{Stage, Variant};
+use super::capture_setup::{AckVariant, Stage};
+use super::commit_load::{CommitSample, sample};
+use super::existing_binlog::{ExistingBinlog, memory_with_huge_transaction, native_tool};
+use super::report::{BenchReport, MachineInfo, Measurement, Peer, setting};
 use crate::args::ServerFamily;
 use crate::demo::choose_server;
-use crate::trial::{Durability, TrialFolder, provide};
+use crate::trial::{TrialDurability, TrialFolder, ensure_installed};
 
 const COMMITS: &str = "commits per second on the primary";
 const RAW: &str = "raw capture of an existing binlog";
@@ -21,7 +21,7 @@ const MEMORY: &str = "peak memory while one huge transaction passes";
 /// Clients in the headline: enough for group commit, few enough for two cores.
 const HEADLINE_CLIENTS: u32 = 16;
 
-struct Plan {
+struct CapturePlan {
     clients: &'static [u32],
     repeats: usize,
     warm_up: Duration,
@@ -30,7 +30,7 @@ struct Plan {
     huge_transaction_bytes: u64,
 }
 
-const FULL: Plan = Plan {
+const FULL: CapturePlan = CapturePlan {
     clients: &[1, 16, 64],
     repeats: 3,
     warm_up: Duration::from_millis(700),
@@ -38,7 +38,7 @@ const FULL: Plan = Plan {
     archive_bytes: 512 << 20,
     huge_transaction_bytes: 2 << 30,
 };
-const QUICK: Plan = Plan {
+const QUICK: CapturePlan = CapturePlan {
     clients: &[1, 16, 64],
     repeats: 1,
     warm_up: Duration::from_millis(300),
@@ -51,20 +51,20 @@ const QUICK: Plan = Plan {
 ///
 /// # Errors
 /// If a measurement cannot be taken.
-pub async fn capture(family: Option<ServerFamily>, quick: bool) -> anyhow::Result<Report> {
+pub async fn capture(family: Option<ServerFamily>, quick: bool) -> anyhow::Result<BenchReport> {
     let plan = if quick { QUICK } else { FULL };
     let families = match family {
         Some(family) => vec![family],
         None => vec![ServerFamily::Mariadb, ServerFamily::Mysql],
     };
     let folder = TrialFolder::new(None)?;
-    let machine = Machine::look(folder.path())?;
+    let machine = MachineInfo::look(folder.path())?;
     let mut rows = Vec::new();
     let mut versions = BTreeMap::new();
     for family in families {
         let kind = choose_server(family, None)?;
-        provide(kind)?;
-        for durability in [Durability::Reduced, Durability::Full] {
+        ensure_installed(kind)?;
+        for durability in [TrialDurability::Reduced, TrialDurability::Full] {
             commits(&plan, kind, durability, &mut rows, &mut versions).await?;
         }
         raw(&plan, kind, &mut rows).await?;
@@ -73,24 +73,24 @@ pub async fn capture(family: Option<ServerFamily>, quick: bool) -> anyhow::Resul
             ("server", kind.name()),
             ("transaction_mib", &(plan.huge_transaction_bytes >> 20).to_string()),
         ]);
-        rows.push(Row::new(MEMORY, setting, "tailwater durable", "MiB", vec![mib]));
+        rows.push(Measurement::new(MEMORY, setting, "tailwater durable", "MiB", vec![mib]));
     }
     summarise(rows, &versions, machine)
 }
 
 async fn commits(
-    plan: &Plan,
+    plan: &CapturePlan,
     kind: ServerKind,
-    durability: Durability,
-    rows: &mut Vec<Row>,
+    durability: TrialDurability,
+    rows: &mut Vec<Measurement>,
     versions: &mut BTreeMap<&'static str, String>,
 ) -> anyhow::Result<()> {
     let mut stage = Stage::start(kind, durability).await?;
     versions.insert(kind.name(), stage.trial.primary.version().to_owned());
     let mut first_worker = 1;
     for &clients in plan.clients {
-        let mut measured: Vec<(Variant, Vec<Sample>)> =
-            Variant::ALL.map(|variant| (variant, Vec::new())).into();
+        let mut measured: Vec<(AckVariant, Vec<CommitSample>)> =
+            AckVariant::ALL.map(|variant| (variant, Vec::new())).into();
         for repeat in 0..plan.repeats {
             for (variant, samples) in &mut measured {
                 stage.attach(*variant).await?;
@@ -110,11 +110,11 @@ async fn commits(
         for (variant, samples) in measured {
             let setting = setting(&[
                 ("server", kind.name()),
-                ("durability", if durability == Durability::Full { "full" } else { "reduced" }),
+                ("durability", if durability == TrialDurability::Full { "full" } else { "reduced" }),
                 ("clients", &clients.to_string()),
             ]);
             let rates = samples.iter().map(|sample| sample.rate).collect();
-            let mut row = Row::new(COMMITS, setting, variant.name(), "commits/s", rates);
+            let mut row = Measurement::new(COMMITS, setting, variant.name(), "commits/s", rates);
             let count = samples.len() as f64;
             row.also.insert("p50_ms", samples.iter().map(|sample| sample.p50_ms).sum::<f64>() / count);
             row.also.insert("p99_ms", samples.iter().map(|sample| sample.p99_ms).sum::<f64>() / count);
@@ -124,8 +124,8 @@ async fn commits(
     stage.stop().await
 }
 
-async fn raw(plan: &Plan, kind: ServerKind, rows: &mut Vec<Row>) -> anyhow::Result<()> {
-    let mut archive = Archive::make(kind, plan.archive_bytes).await?;
+async fn raw(plan: &CapturePlan, kind: ServerKind, rows: &mut Vec<Measurement>) -> anyhow::Result<()> {
+    let mut archive = ExistingBinlog::make(kind, plan.archive_bytes).await?;
     let (mut ours, mut memory, mut native) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..plan.repeats.max(2) {
         let (rate, mib) = archive.by_tailwater().await?;
@@ -134,15 +134,27 @@ async fn raw(plan: &Plan, kind: ServerKind, rows: &mut Vec<Row>) -> anyhow::Resu
         native.push(archive.by_native_tool().await?);
     }
     let setting = setting(&[("server", kind.name()), ("binlog_mib", &(archive.bytes() >> 20).to_string())]);
-    let mut row = Row::new(RAW, setting.clone(), "tailwater, fdatasynced", "MB/s", ours);
+    let mut row = Measurement::new(RAW, setting.clone(), "tailwater, fdatasynced", "MB/s", ours);
     row.also.insert("peak_memory_mib", memory.iter().copied().fold(0.0, f64::max));
     rows.push(row);
-    rows.push(Row::new(RAW, setting, format!("{} --raw, not synced", native_tool(kind)), "MB/s", native));
+    rows.push(Measurement::new(
+        RAW,
+        setting,
+        format!("{} --raw, not synced", native_tool(kind)),
+        "MB/s",
+        native,
+    ));
     archive.stop().await
 }
 
 /// The median of a variant in a setting.
-fn median(rows: &[Row], server: &str, durability: &str, clients: u32, variant: Variant) -> Option<f64> {
+fn median(
+    rows: &[Measurement],
+    server: &str,
+    durability: &str,
+    clients: u32,
+    variant: AckVariant,
+) -> Option<f64> {
     let wanted = [("server", server), ("durability", durability), ("clients", &clients.to_string())];
     let row = rows.iter().find(|row| {
         row.measurement == COMMITS
@@ -153,10 +165,10 @@ fn median(rows: &[Row], server: &str, durability: &str, clients: u32, variant: V
 }
 
 fn summarise(
-    rows: Vec<Row>,
+    rows: Vec<Measurement>,
     versions: &BTreeMap<&'static str, String>,
-    machine: Machine,
-) -> anyhow::Result<Report> {
+    machine: MachineInfo,
+) -> anyhow::Result<BenchReport> {
     let mut notes = vec![
         "each client commits one insert of about 100 bytes at a time; variants take turns, the figure is the median of \
          the repeats, the spread is their minimum and maximum"
@@ -171,11 +183,11 @@ fn summarise(
             for clients in FULL.clients.iter().copied() {
                 let figure = |variant| median(&rows, server, durability, clients, variant);
                 let (Some(none), Some(native), Some(receiver), Some(durable), Some(received)) = (
-                    figure(Variant::NoSemiSync),
-                    figure(Variant::NativeReplica),
-                    figure(Variant::NativeReceiver),
-                    figure(Variant::Durable),
-                    figure(Variant::Received),
+                    figure(AckVariant::NoSemiSync),
+                    figure(AckVariant::NativeReplica),
+                    figure(AckVariant::NativeReceiver),
+                    figure(AckVariant::Durable),
+                    figure(AckVariant::Received),
                 ) else {
                     continue;
                 };
@@ -196,11 +208,20 @@ fn summarise(
     let headline = |variant| {
         median(&rows, server, "reduced", HEADLINE_CLIENTS, variant).context("the headline was not measured")
     };
-    let ours = headline(Variant::Durable)?;
-    let peer = |variant: Variant| -> anyhow::Result<Peer> {
+    let ours = headline(AckVariant::Durable)?;
+    let peer = |variant: AckVariant| -> anyhow::Result<Peer> {
         Ok(Peer { name: variant.name().into(), version: version.clone(), value: headline(variant)? })
     };
-    let peers = vec![peer(Variant::NativeReplica)?, peer(Variant::NativeReceiver)?];
+    let peers = vec![peer(AckVariant::NativeReplica)?, peer(AckVariant::NativeReceiver)?];
     let best = peers.iter().map(|peer| peer.value).fold(f64::MIN, f64::max);
-    Ok(Report { name: "capture", unit: "commits/s", ours, peers, ratio: ours / best, rows, machine, notes })
+    Ok(BenchReport {
+        name: "capture",
+        unit: "commits/s",
+        ours,
+        peers,
+        ratio: ours / best,
+        rows,
+        machine,
+        notes,
+    })
 }

@@ -1,18 +1,18 @@
 //! `tailwater bench`: the measurements behind every claim, ours and the peers' on the same machine in the same run.
 //!
-//! The map: [`capture`], [`serve`], [`apply`], [`failover`], [`switchover`] and [`tables`] (dump, load, check) are the benchmarks; [`stage`] is what they play on (a primary that can be captured
-//! by us, by a native replica, or by nobody), [`load`] who commits, [`followers`] who reads, [`bulk`] a binlog that is
+//! The map: [`capture`], [`serve`], [`apply`], [`failover`], [`switchover`] and [`tables`] (dump, load, check) are the benchmarks; [`capture_setup`] is what they play on (a primary that can be captured
+//! by us, by a native replica, or by nobody), [`commit_load`] who commits, [`binlog_readers`] who reads, [`existing_binlog`] a binlog that is
 //! there already, [`writers`] clients that go where they may write, [`report`] what is printed.
 
 mod apply;
-mod bulk;
+mod binlog_readers;
 mod capture;
+mod capture_setup;
+mod commit_load;
+mod existing_binlog;
 mod failover;
-mod followers;
-mod load;
 mod report;
 mod serve;
-mod stage;
 mod switchover;
 mod tables;
 mod writers;

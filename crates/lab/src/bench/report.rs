@@ -7,7 +7,7 @@ use serde::Serialize;
 
 /// A benchmark's result, as `--output json` prints it.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct BenchReport {
     /// The benchmark's name.
     pub name: &'static str,
     /// Unit of `ours` and of the peers' `value`.
@@ -19,9 +19,9 @@ pub struct Report {
     /// Ours against the best peer; above 1 is better than it. Not a number if one side was not measured.
     pub ratio: f64,
     /// Every measurement.
-    pub rows: Vec<Row>,
+    pub rows: Vec<Measurement>,
     /// What it ran on.
-    pub machine: Machine,
+    pub machine: MachineInfo,
     /// What the figures mean, and what falls short.
     pub notes: Vec<String>,
 }
@@ -39,7 +39,7 @@ pub struct Peer {
 
 /// One cell of the measurements: a variant under a setting, over all repeats.
 #[derive(Debug, Clone, Serialize)]
-pub struct Row {
+pub struct Measurement {
     /// Which of the benchmark's measurements.
     pub measurement: &'static str,
     /// The setting: server, durability, clients...
@@ -68,7 +68,7 @@ pub fn setting(pairs: &[(&'static str, &str)]) -> BTreeMap<&'static str, String>
 
 /// What a benchmark ran on.
 #[derive(Debug, Serialize)]
-pub struct Machine {
+pub struct MachineInfo {
     /// CPU model.
     pub cpu: String,
     /// Number of CPUs.
@@ -81,7 +81,7 @@ pub struct Machine {
     pub fdatasync_us: f64,
 }
 
-impl Machine {
+impl MachineInfo {
     /// Looks at this machine. The fdatasync is measured in `folder`.
     ///
     /// # Errors
@@ -122,7 +122,7 @@ fn fdatasync_us(folder: &std::path::Path) -> anyhow::Result<f64> {
     Ok(times[times.len() / 2])
 }
 
-impl Row {
+impl Measurement {
     /// A row of a variant's repeats.
     pub fn new(
         measurement: &'static str,
@@ -148,7 +148,7 @@ impl Row {
     }
 }
 
-impl Report {
+impl BenchReport {
     /// The report for people: a table per measurement, then the notes.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_row_summarises_its_repeats() {
-        let row = Row::new("m", BTreeMap::new(), "v", "tps", vec![3.0, 1.0, 2.0]);
+        let row = Measurement::new("m", BTreeMap::new(), "v", "tps", vec![3.0, 1.0, 2.0]);
         assert_eq!((row.median, row.min, row.max), (2.0, 1.0, 3.0));
     }
 }

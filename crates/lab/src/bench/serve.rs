@@ -9,14 +9,14 @@ use tailwater_log::LogDir;
 use tailwater_sandbox::{ChildProcess, ServerKind};
 use tailwater_session::ConnectOptions;
 
-use super::bulk::Archive;
-use super::followers::{Crowd, Stopwatch, catch_up};
-use super::load::{Sample, sample};
-use super::report::{Machine, Peer, Report, Row, setting};
-use super::stage::{Stage, Variant};
+use super::binlog_readers::{ArrivalRecorder, BinlogReaders, catch_up};
+use super::capture_setup::{AckVariant, Stage};
+use super::commit_load::{CommitSample, sample};
+use super::existing_binlog::ExistingBinlog;
+use super::report::{BenchReport, MachineInfo, Measurement, Peer, setting};
 use crate::args::ServerFamily;
 use crate::demo::choose_server;
-use crate::trial::{Durability, TrialFolder, provide};
+use crate::trial::{TrialDurability, TrialFolder, ensure_installed};
 
 const CATCH_UP: &str = "catching up with an existing log, all readers together";
 const CROWD: &str = "commits per second on the primary while others follow";
@@ -27,7 +27,7 @@ const ARCHIVED: &str = "archived log against the binlog";
 /// Clients that commit while readers follow.
 const CLIENTS: u32 = 16;
 
-struct Plan {
+struct ServePlan {
     log_bytes: u64,
     catching_up: &'static [u32],
     crowds: &'static [u32],
@@ -36,7 +36,7 @@ struct Plan {
     measured: Duration,
 }
 
-const FULL: Plan = Plan {
+const FULL: ServePlan = ServePlan {
     log_bytes: 2 << 30,
     catching_up: &[1, 4],
     crowds: &[0, 10, 50],
@@ -44,7 +44,7 @@ const FULL: Plan = Plan {
     warm_up: Duration::from_millis(700),
     measured: Duration::from_secs(3),
 };
-const QUICK: Plan = Plan {
+const QUICK: ServePlan = ServePlan {
     log_bytes: 128 << 20,
     catching_up: &[1, 4],
     crowds: &[0, 10, 50],
@@ -57,19 +57,19 @@ const QUICK: Plan = Plan {
 ///
 /// # Errors
 /// If a measurement cannot be taken.
-pub async fn serve(family: Option<ServerFamily>, quick: bool) -> anyhow::Result<Report> {
+pub async fn serve(family: Option<ServerFamily>, quick: bool) -> anyhow::Result<BenchReport> {
     let plan = if quick { QUICK } else { FULL };
     let families = match family {
         Some(family) => vec![family],
         None => vec![ServerFamily::Mariadb, ServerFamily::Mysql],
     };
     let folder = TrialFolder::new(None)?;
-    let machine = Machine::look(folder.path())?;
+    let machine = MachineInfo::look(folder.path())?;
     let mut rows = Vec::new();
     let mut versions = BTreeMap::new();
     for family in families {
         let kind = choose_server(family, None)?;
-        provide(kind)?;
+        ensure_installed(kind)?;
         versions.insert(kind.name(), catching_up(&plan, kind, &mut rows).await?);
         following(&plan, kind, &mut rows).await?;
     }
@@ -77,8 +77,12 @@ pub async fn serve(family: Option<ServerFamily>, quick: bool) -> anyhow::Result<
 }
 
 /// Readers of a log that is there already; gives the server's version.
-async fn catching_up(plan: &Plan, kind: ServerKind, rows: &mut Vec<Row>) -> anyhow::Result<String> {
-    let mut archive = Archive::make(kind, plan.log_bytes).await?;
+async fn catching_up(
+    plan: &ServePlan,
+    kind: ServerKind,
+    rows: &mut Vec<Measurement>,
+) -> anyhow::Result<String> {
+    let mut archive = ExistingBinlog::make(kind, plan.log_bytes).await?;
     let mut served = archive.serve_by_tailwater().await?;
     let version = archive.version().to_owned();
     // The last bytes of what a server has may be no events: the ends of its files.
@@ -101,8 +105,8 @@ async fn catching_up(plan: &Plan, kind: ServerKind, rows: &mut Vec<Row>) -> anyh
             ("binlog_mib", &(archive.bytes() >> 20).to_string()),
             ("readers", &readers.to_string()),
         ]);
-        rows.push(Row::new(CATCH_UP, setting.clone(), "tailwater", "MB/s", ours));
-        rows.push(Row::new(CATCH_UP, setting, "the source itself", "MB/s", native));
+        rows.push(Measurement::new(CATCH_UP, setting.clone(), "tailwater", "MB/s", ours));
+        rows.push(Measurement::new(CATCH_UP, setting, "the source itself", "MB/s", native));
     }
     memory(kind, "4 readers catching up", &mut served.relay, rows);
     served.relay.terminate(Duration::from_secs(30)).await?;
@@ -110,20 +114,20 @@ async fn catching_up(plan: &Plan, kind: ServerKind, rows: &mut Vec<Row>) -> anyh
     Ok(version)
 }
 
-fn memory(kind: ServerKind, what: &str, relay: &mut ChildProcess, rows: &mut Vec<Row>) {
+fn memory(kind: ServerKind, what: &str, relay: &mut ChildProcess, rows: &mut Vec<Measurement>) {
     let mib = relay.memory_bytes_max().unwrap_or(0) as f64 / f64::from(1 << 20);
     let setting = setting(&[("server", kind.name()), ("readers", what)]);
-    rows.push(Row::new(MEMORY, setting, "tailwater durable", "MiB", vec![mib]));
+    rows.push(Measurement::new(MEMORY, setting, "tailwater durable", "MiB", vec![mib]));
 }
 
 /// Whom the crowd reads from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum From {
+enum ReadSource {
     Tailwater,
     Primary,
 }
 
-impl From {
+impl ReadSource {
     fn name(self) -> &'static str {
         match self {
             Self::Tailwater => "they read from tailwater",
@@ -140,14 +144,14 @@ impl From {
 }
 
 /// What readers that follow cost the commits, and how late they get them. Every commit waits for Tailwater's fdatasync.
-async fn following(plan: &Plan, kind: ServerKind, rows: &mut Vec<Row>) -> anyhow::Result<()> {
-    let mut stage = Stage::start(kind, Durability::Reduced).await?;
-    stage.attach(Variant::Durable).await?;
+async fn following(plan: &ServePlan, kind: ServerKind, rows: &mut Vec<Measurement>) -> anyhow::Result<()> {
+    let mut stage = Stage::start(kind, TrialDurability::Reduced).await?;
+    stage.attach(AckVariant::Durable).await?;
     let mut first_worker = 1;
     for &readers in plan.crowds {
         let (mut ours, mut native) = (Vec::new(), Vec::new());
         for repeat in 0..plan.repeats {
-            for (from, samples) in [(From::Tailwater, &mut ours), (From::Primary, &mut native)] {
+            for (from, samples) in [(ReadSource::Tailwater, &mut ours), (ReadSource::Primary, &mut native)] {
                 let rate = with_crowd(plan, &stage, from, readers, first_worker).await?.rate;
                 first_worker += CLIENTS;
                 eprintln!("{kind}, {readers} followers, {}, repeat {}: {rate:.0}/s", from.name(), repeat + 1);
@@ -159,8 +163,8 @@ async fn following(plan: &Plan, kind: ServerKind, rows: &mut Vec<Row>) -> anyhow
             ("clients", &CLIENTS.to_string()),
             ("followers", &readers.to_string()),
         ]);
-        rows.push(Row::new(CROWD, setting.clone(), From::Tailwater.name(), "commits/s", ours));
-        rows.push(Row::new(CROWD, setting, From::Primary.name(), "commits/s", native));
+        rows.push(Measurement::new(CROWD, setting.clone(), ReadSource::Tailwater.name(), "commits/s", ours));
+        rows.push(Measurement::new(CROWD, setting, ReadSource::Primary.name(), "commits/s", native));
     }
     let relay = stage.trial.relay().context("the relay does not run")?;
     memory(kind, "50 followers", relay, rows);
@@ -173,7 +177,7 @@ async fn following(plan: &Plan, kind: ServerKind, rows: &mut Vec<Row>) -> anyhow
 }
 
 /// The log of all these small transactions, compressed.
-async fn archived(kind: ServerKind, stage: &Stage, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+async fn archived(kind: ServerKind, stage: &Stage, rows: &mut Vec<Measurement>) -> anyhow::Result<()> {
     stage.trial.primary.sql("FLUSH BINARY LOGS").await?;
     let log = stage.trial.log_directory();
     let folder = TrialFolder::new(None)?;
@@ -201,7 +205,8 @@ async fn archived(kind: ServerKind, stage: &Stage, rows: &mut Vec<Row>) -> anyho
     let archived = bytes_of_files(folder.path())?;
     let setting = setting(&[("server", kind.name()), ("binlog_mib", &(sealed >> 20).to_string())]);
     let percent = archived as f64 * 100.0 / sealed as f64;
-    let mut row = Row::new(ARCHIVED, setting, "zstd, indexes included", "% of the binlog", vec![percent]);
+    let mut row =
+        Measurement::new(ARCHIVED, setting, "zstd, indexes included", "% of the binlog", vec![percent]);
     row.also.insert("mb_per_second", sealed as f64 / 1e6 / seconds);
     rows.push(row);
     Ok(())
@@ -219,14 +224,14 @@ fn bytes_of_files(folder: &Path) -> anyhow::Result<u64> {
 }
 
 async fn with_crowd(
-    plan: &Plan,
+    plan: &ServePlan,
     stage: &Stage,
-    from: From,
+    from: ReadSource,
     readers: u32,
     first_worker: u32,
-) -> anyhow::Result<Sample> {
+) -> anyhow::Result<CommitSample> {
     let primary = stage.trial.primary.replication_options();
-    let crowd = Crowd::follow(&from.options(stage), &primary, readers).await?;
+    let crowd = BinlogReaders::follow(&from.options(stage), &primary, readers).await?;
     let sample = sample(&stage.trial.primary, CLIENTS, first_worker, plan.warm_up, plan.measured).await?;
     let (bytes, connected) = crowd.read();
     ensure!(connected == readers as usize, "{connected} of {readers} followers are still connected");
@@ -235,16 +240,16 @@ async fn with_crowd(
 }
 
 async fn delay(
-    plan: &Plan,
+    plan: &ServePlan,
     kind: ServerKind,
     stage: &Stage,
     clients: u32,
     first_worker: u32,
-    rows: &mut Vec<Row>,
+    rows: &mut Vec<Measurement>,
 ) -> anyhow::Result<()> {
     let primary = stage.trial.primary.replication_options();
-    let direct = Stopwatch::start(&primary, &primary, 801).await?;
-    let through = Stopwatch::start(&stage.trial.serve_options(), &primary, 802).await?;
+    let direct = ArrivalRecorder::start(&primary, &primary, 801).await?;
+    let through = ArrivalRecorder::start(&stage.trial.serve_options(), &primary, 802).await?;
     sample(&stage.trial.primary, clients, first_worker, plan.warm_up, plan.measured).await?;
     let (direct, through) = (direct.finish().await?, through.finish().await?);
     let mut extra_us: Vec<f64> = through
@@ -261,7 +266,7 @@ async fn delay(
     extra_us.sort_by(f64::total_cmp);
     let at = |percent: usize| extra_us[(extra_us.len() - 1) * percent / 100];
     let setting = setting(&[("server", kind.name()), ("clients", &clients.to_string())]);
-    let mut row = Row::new(DELAY, setting, "tailwater durable, p50", "µs", vec![at(50)]);
+    let mut row = Measurement::new(DELAY, setting, "tailwater durable, p50", "µs", vec![at(50)]);
     row.also.insert("p99_us", at(99));
     row.also.insert("transactions", extra_us.len() as f64);
     rows.push(row);
@@ -269,7 +274,7 @@ async fn delay(
 }
 
 fn median(
-    rows: &[Row],
+    rows: &[Measurement],
     measurement: &str,
     server: &str,
     readers: (&'static str, u32),
@@ -285,10 +290,10 @@ fn median(
 }
 
 fn summarise(
-    rows: Vec<Row>,
+    rows: Vec<Measurement>,
     versions: &BTreeMap<&'static str, String>,
-    machine: Machine,
-) -> anyhow::Result<Report> {
+    machine: MachineInfo,
+) -> anyhow::Result<BenchReport> {
     let mut notes = vec![
         "the same readers throughout: they take every byte and keep none; tailwater and the source run beside them".to_owned(),
         "followers: every commit waits for tailwater's fdatasync (semi-sync, reduced durability on the primary), and so many \
@@ -308,9 +313,9 @@ fn summarise(
         }
         for readers in FULL.crowds.iter().copied().filter(|readers| *readers > 0) {
             let figure =
-                |from: From, readers| median(&rows, CROWD, server, ("followers", readers), from.name());
+                |from: ReadSource, readers| median(&rows, CROWD, server, ("followers", readers), from.name());
             let both = |from| Some(figure(from, readers)? / figure(from, 0)?);
-            if let (Some(ours), Some(native)) = (both(From::Tailwater), both(From::Primary)) {
+            if let (Some(ours), Some(native)) = (both(ReadSource::Tailwater), both(ReadSource::Primary)) {
                 notes.push(format!(
                     "{server} {version}, {readers} followers: the commit rate is {ours:.2} of that without when they read from \
                      tailwater, {native:.2} when they read from the primary"
@@ -325,5 +330,5 @@ fn summarise(
     let (ours, native) = (headline("tailwater")?, headline("the source itself")?);
     let peer = Peer { name: format!("{server}, the source itself"), version: version.clone(), value: native };
     let peers = vec![peer];
-    Ok(Report { name: "serve", unit: "MB/s", ours, peers, ratio: ours / native, rows, machine, notes })
+    Ok(BenchReport { name: "serve", unit: "MB/s", ours, peers, ratio: ours / native, rows, machine, notes })
 }

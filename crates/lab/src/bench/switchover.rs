@@ -9,12 +9,12 @@ use tailwater_manager::failover::{Audit, RunOutcome, RunPhase};
 use tailwater_sandbox::{Server, ServerKind};
 use tailwater_wire::Flavour;
 
-use super::report::{Machine, Report, Row, setting};
-use super::writers::{PAUSE, Writers, prepare_writers};
+use super::report::{BenchReport, MachineInfo, Measurement, setting};
+use super::writers::{ClusterWriters, PAUSE, prepare_writers};
 use crate::args::{ServerFamily, SwitchoverBench};
 use crate::demo::choose_server;
-use crate::trial::led::{PRIMARY_NAME, start_follower};
-use crate::trial::{Durability, SOURCE_NAME, Trial, TrialFolder, TrialSpec, provide};
+use crate::trial::managed_cluster::{PRIMARY_NAME, start_candidate};
+use crate::trial::{SOURCE_NAME, Trial, TrialDurability, TrialFolder, TrialSpec, ensure_installed};
 
 const MEASUREMENT: &str = "nobody could write";
 const SEEN_BY_CLIENTS: &str = "as clients see it";
@@ -42,7 +42,7 @@ const PHASES: [(RunPhase, &str); 4] = [
 
 /// What one switchover came to: milliseconds, and commits per second before it.
 #[derive(Debug, Clone)]
-struct Pause {
+struct WritePause {
     seen_by_clients: f64,
     from_the_record: Option<f64>,
     commits_per_second: f64,
@@ -56,7 +56,7 @@ struct Pause {
 ///
 /// # Errors
 /// If a switchover does not happen, or loses something.
-pub async fn switchover(options: &SwitchoverBench) -> anyhow::Result<Report> {
+pub async fn switchover(options: &SwitchoverBench) -> anyhow::Result<BenchReport> {
     let families = match options.server {
         Some(family) => vec![family],
         None => vec![ServerFamily::Mariadb, ServerFamily::Mysql],
@@ -65,20 +65,20 @@ pub async fn switchover(options: &SwitchoverBench) -> anyhow::Result<Report> {
     let mut rows = Vec::new();
     for family in families {
         let kind = choose_server(family, None)?;
-        provide(kind)?;
+        ensure_installed(kind)?;
         let pauses = there_and_back(kind, rounds).await?;
         rows.push(row(kind, SEEN_BY_CLIENTS, &pauses, |pause| Some(pause.seen_by_clients)));
         rows.push(row(kind, FROM_THE_RECORD, &pauses, |pause| pause.from_the_record));
     }
     let folder = TrialFolder::new(None)?;
     let ours = rows.iter().filter(|row| row.variant == SEEN_BY_CLIENTS).map(|row| row.median);
-    Ok(Report {
+    Ok(BenchReport {
         name: "switchover",
         unit: "ms",
         ours: ours.fold(0.0, f64::max),
         peers: Vec::new(),
         ratio: f64::NAN,
-        machine: Machine::look(folder.path())?,
+        machine: MachineInfo::look(folder.path())?,
         rows,
         notes: vec![
             format!(
@@ -95,15 +95,21 @@ pub async fn switchover(options: &SwitchoverBench) -> anyhow::Result<Report> {
     })
 }
 
-fn row(kind: ServerKind, variant: &str, pauses: &[Pause], of: fn(&Pause) -> Option<f64>) -> Row {
+fn row(
+    kind: ServerKind,
+    variant: &str,
+    pauses: &[WritePause],
+    of: fn(&WritePause) -> Option<f64>,
+) -> Measurement {
     let settings = setting(&[("server", kind.name()), ("clients", &CLIENTS.to_string())]);
     let mut rates: Vec<f64> = pauses.iter().map(|pause| pause.commits_per_second).collect();
     rates.sort_by(f64::total_cmp);
-    let mut row = Row::new(MEASUREMENT, settings, variant, "ms", pauses.iter().filter_map(of).collect());
+    let mut row =
+        Measurement::new(MEASUREMENT, settings, variant, "ms", pauses.iter().filter_map(of).collect());
     let undone = pauses.iter().filter(|pause| pause.is_undone).count();
     row.also.insert("undone", undone as f64);
     for (_, key) in PHASES.into_iter().filter(|_| variant == FROM_THE_RECORD) {
-        let took = |pause: &Pause| pause.phases.iter().find(|(name, _)| *name == key).map(|(_, ms)| *ms);
+        let took = |pause: &WritePause| pause.phases.iter().find(|(name, _)| *name == key).map(|(_, ms)| *ms);
         let mut each: Vec<f64> = pauses.iter().filter_map(took).collect();
         each.sort_by(f64::total_cmp);
         row.also.extend(each.get(each.len() / 2).map(|ms| (key, *ms)));
@@ -113,12 +119,12 @@ fn row(kind: ServerKind, variant: &str, pauses: &[Pause], of: fn(&Pause) -> Opti
 }
 
 /// So many times to another server and back, all on the same servers.
-async fn there_and_back(kind: ServerKind, rounds: u16) -> anyhow::Result<Vec<Pause>> {
+async fn there_and_back(kind: ServerKind, rounds: u16) -> anyhow::Result<Vec<WritePause>> {
     let folder = TrialFolder::new(None)?;
     let mut spec = TrialSpec {
         kind,
         // As its replicas have it: the log is synced before a commit is acknowledged, and one disk is here for all.
-        durability: Durability::Reduced,
+        durability: TrialDurability::Reduced,
         options: Vec::new(),
         ack: AckMode::Durable,
         program: std::env::current_exe()?,
@@ -130,8 +136,8 @@ async fn there_and_back(kind: ServerKind, rounds: u16) -> anyhow::Result<Vec<Pau
             .extend(["--log-slave-updates=1".to_owned(), format!("--slave-parallel-threads={APPLIERS}")]);
     }
     let mut trial = Trial::start(spec).await?;
-    let followers = [start_follower(kind, 2).await?, start_follower(kind, 3).await?];
-    trial.lead(&[&followers[0], &followers[1]], "")?;
+    let followers = [start_candidate(kind, 2).await?, start_candidate(kind, 3).await?];
+    trial.manage(&[&followers[0], &followers[1]], "")?;
     trial.start_relay()?;
     trial.wait_captured().await?;
     for follower in &followers {
@@ -143,7 +149,7 @@ async fn there_and_back(kind: ServerKind, rounds: u16) -> anyhow::Result<Vec<Pau
     prepare_writers(&trial.primary).await?;
     wait_for_account(&followers).await?;
     wait_seen(&trial, PRIMARY_NAME).await?;
-    let writers = Writers::start(&[&trial.primary, &followers[0], &followers[1]], CLIENTS);
+    let writers = ClusterWriters::start(&[&trial.primary, &followers[0], &followers[1]], CLIENTS);
     let config = folder.path().join("tailwater.toml");
     let mut pauses = Vec::new();
     for number in 1..=rounds {
@@ -168,7 +174,7 @@ async fn there_and_back(kind: ServerKind, rounds: u16) -> anyhow::Result<Vec<Pau
 }
 
 /// One switchover, while clients write.
-async fn switch(writers: &Writers, config: &Path, to: &'static str) -> anyhow::Result<Pause> {
+async fn switch(writers: &ClusterWriters, config: &Path, to: &'static str) -> anyhow::Result<WritePause> {
     let before = writers.commits();
     tokio::time::sleep(AROUND).await;
     let commits_per_second = (writers.commits() - before) as f64 / AROUND.as_secs_f64();
@@ -183,7 +189,7 @@ async fn switch(writers: &Writers, config: &Path, to: &'static str) -> anyhow::R
     };
     let seen_by_clients = writers.longest_pause(begun, Instant::now())?.as_secs_f64() * 1e3;
     let from_the_record = audit.pause_ms.map(|ms| ms as f64);
-    Ok(Pause { seen_by_clients, from_the_record, commits_per_second, phases: phases(&audit), is_undone })
+    Ok(WritePause { seen_by_clients, from_the_record, commits_per_second, phases: phases(&audit), is_undone })
 }
 
 /// How long each phase of the pause took.
@@ -197,7 +203,7 @@ fn phases(audit: &Audit) -> Vec<(&'static str, f64)> {
     took.collect()
 }
 
-impl std::fmt::Display for Pause {
+impl std::fmt::Display for WritePause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "no commit for {:.0} ms", self.seen_by_clients)?;
         if let Some(recorded) = self.from_the_record {
@@ -243,7 +249,7 @@ async fn wait_seen(trial: &Trial, name: &str) -> anyhow::Result<()> {
         ensure!(
             begun.elapsed() < PATIENCE,
             "{name} is not seen as primary: {cluster:?}: {}",
-            trial.relay_words()
+            trial.relay_log_tail()
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -33,7 +33,7 @@ pub async fn prepare_writers(primary: &Server) -> anyhow::Result<()> {
 
 /// A row that a client was told is committed, and when it was told.
 #[derive(Debug, Clone, Copy)]
-struct Committed {
+struct CommittedRow {
     client: u32,
     number: u32,
     at: Instant,
@@ -41,21 +41,21 @@ struct Committed {
 
 /// Clients at work.
 #[derive(Debug)]
-pub struct Writers {
-    committed: Arc<Mutex<Vec<Committed>>>,
+pub struct ClusterWriters {
+    committed: Arc<Mutex<Vec<CommittedRow>>>,
     stop: CancellationToken,
     clients: JoinSet<()>,
 }
 
-impl Writers {
+impl ClusterWriters {
     /// Starts so many clients of these servers, the primary first.
     pub fn start(servers: &[&Server], clients: u32) -> Self {
         let committed = Arc::new(Mutex::new(Vec::new()));
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         for number in 0..clients {
-            let links = servers.iter().map(|server| Link::new(as_app(server))).collect();
-            let client = Client { number, links, committed: Arc::clone(&committed) };
+            let links = servers.iter().map(|server| WriterConnection::new(as_app(server))).collect();
+            let client = WriterClient { number, links, committed: Arc::clone(&committed) };
             tasks.spawn(client.write(stop.clone()));
         }
         Self { committed, stop, clients: tasks }
@@ -107,7 +107,7 @@ fn longest_pause(times: &[Instant], from: Instant, until: Instant) -> anyhow::Re
     Ok(longest)
 }
 
-fn locked(committed: &Mutex<Vec<Committed>>) -> std::sync::MutexGuard<'_, Vec<Committed>> {
+fn locked(committed: &Mutex<Vec<CommittedRow>>) -> std::sync::MutexGuard<'_, Vec<CommittedRow>> {
     committed.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -115,13 +115,13 @@ fn as_app(server: &Server) -> ConnectOptions {
     ConnectOptions { user: "app".into(), password: "app".into(), ..server.connect_options() }
 }
 
-struct Client {
+struct WriterClient {
     number: u32,
-    links: Vec<Link>,
-    committed: Arc<Mutex<Vec<Committed>>>,
+    links: Vec<WriterConnection>,
+    committed: Arc<Mutex<Vec<CommittedRow>>>,
 }
 
-impl Client {
+impl WriterClient {
     async fn write(mut self, stop: CancellationToken) {
         let (mut at, mut refusals) = (0, 0);
         let mut number = 0;
@@ -129,7 +129,7 @@ impl Client {
             // A row whose outcome nobody told is left alone, so each has a number of its own.
             number += 1;
             if self.links[at].insert(self.number, number).await {
-                let row = Committed { client: self.number, number, at: Instant::now() };
+                let row = CommittedRow { client: self.number, number, at: Instant::now() };
                 locked(&self.committed).push(row);
                 refusals = 0;
                 tokio::time::sleep(PAUSE).await;
@@ -145,12 +145,12 @@ impl Client {
 }
 
 /// A client's connection to a server, made when it is needed, and again when it broke.
-struct Link {
+struct WriterConnection {
     options: ConnectOptions,
     connection: Option<Connection>,
 }
 
-impl Link {
+impl WriterConnection {
     fn new(options: ConnectOptions) -> Self {
         Self { options, connection: None }
     }

@@ -6,11 +6,11 @@
 //! workload connects again. What the clients were told is in the log, whole, and on all replicas; what the killed primary's own
 //! disk lost is shown.
 
-mod applied;
-mod rejoined;
-mod replicas;
+mod channel_target;
+mod live_view;
+mod native_replicas;
+mod rejoin;
 mod report;
-mod view;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,27 +22,27 @@ use tailwater_sandbox::{Ledger, ServerKind, Workload, WorkloadSpec};
 use tailwater_wire::Flavour;
 
 use crate::args::{DemoArgs, ServerFamily};
-use crate::trial::replacing::{Death, replace};
-use crate::trial::{Durability, Trial, TrialFolder, TrialSpec, prove, provide};
-use applied::Applied;
-use rejoined::rejoin;
-use replicas::Replicas;
-use report::Report;
-use view::View;
+use crate::trial::primary_failure::{PrimaryFailure, replace};
+use crate::trial::{Trial, TrialDurability, TrialFolder, TrialSpec, ensure_installed, prove};
+use channel_target::ChannelTarget;
+use live_view::LiveView;
+use native_replicas::NativeReplicas;
+use rejoin::rejoin;
+use report::DemoReport;
 
 /// How long each act lasts.
-struct Pace {
+struct DemoDurations {
     before_fault: Duration,
     relay_away: Duration,
     after_fault: Duration,
 }
 
-const LONG: Pace = Pace {
+const LONG: DemoDurations = DemoDurations {
     before_fault: Duration::from_secs(6),
     relay_away: Duration::from_secs(2),
     after_fault: Duration::from_secs(6),
 };
-const SHORT: Pace = Pace {
+const SHORT: DemoDurations = DemoDurations {
     before_fault: Duration::from_secs(2),
     relay_away: Duration::from_millis(700),
     after_fault: Duration::from_secs(2),
@@ -88,14 +88,14 @@ async fn settled(counters: &Counters) -> WorkloadSnapshot {
 /// with `ok: false`, and exit code 3.
 pub async fn demo(arguments: &DemoArgs, as_json: bool) -> anyhow::Result<bool> {
     let kind = choose_server(arguments.server, arguments.series.as_deref())?;
-    provide(kind)?;
+    ensure_installed(kind)?;
     let pace = if arguments.short { SHORT } else { LONG };
     let folder = TrialFolder::new(arguments.keep.as_deref())?;
-    let view = View::new(!as_json);
+    let view = LiveView::new(!as_json);
 
     let spec = TrialSpec {
         kind,
-        durability: Durability::Reduced,
+        durability: TrialDurability::Reduced,
         options: Vec::new(),
         ack: AckMode::Durable,
         program: std::env::current_exe()?,
@@ -110,10 +110,10 @@ pub async fn demo(arguments: &DemoArgs, as_json: bool) -> anyhow::Result<bool> {
     ));
     view.say("its own disk promises little: sync_binlog=0, innodb_flush_log_at_trx_commit=0");
     view.say("semi-sync AFTER_SYNC without fallback: no commit is told to a client before the log has it");
-    let applied = Applied::start(kind, folder.path()).await?;
+    let applied = ChannelTarget::start(kind, folder.path()).await?;
     trial.add_channel(&applied.channel_config())?;
-    let replicas = Replicas::start(kind, REPLICAS).await?;
-    trial.lead(&replicas.servers(), "automatic = true")?;
+    let replicas = NativeReplicas::start(kind, REPLICAS).await?;
+    trial.manage(&replicas.servers(), "automatic = true")?;
     trial.start_relay()?;
     trial.wait_captured().await?;
     view.say("tailwater captures it into a log outside the server, fdatasync before each ACK");
@@ -129,7 +129,7 @@ pub async fn demo(arguments: &DemoArgs, as_json: bool) -> anyhow::Result<bool> {
     let workload = Workload::start(trial.primary.connect_options(), &load, Arc::clone(&ledger));
     view.watch(workload.counters(), &applied, pace.before_fault).await;
     let undisturbed = workload.counters().snapshot();
-    ensure!(undisturbed.acknowledged > 0, "no transaction was committed: {}", trial.relay_words());
+    ensure!(undisturbed.acknowledged > 0, "no transaction was committed: {}", trial.relay_log_tail());
 
     trial.kill_relay().await?;
     view.say("SIGKILL to tailwater: from here on nobody is told \"committed\"");
@@ -142,9 +142,9 @@ pub async fn demo(arguments: &DemoArgs, as_json: bool) -> anyhow::Result<bool> {
     view.watch(workload.counters(), &applied, pace.after_fault).await;
     let relay_memory_bytes_max = trial.relay().and_then(|relay| relay.memory_bytes_max()).unwrap_or(0);
 
-    trial.wait_watched().await?;
+    trial.wait_until_observed().await?;
     view.say("SIGKILL to the primary, in mid-load");
-    let failing = replace(&mut trial, &replicas.servers(), &workload, Death::Killed).await?;
+    let failing = replace(&mut trial, &replicas.servers(), &workload, PrimaryFailure::Killed).await?;
     view.say(&format!(
         "{} is primary: noticed after {} ms, all acknowledged commits proven in the log after {} ms, writable after {} ms",
         failing.primary, failing.detected_ms, failing.proven_ms, failing.writable_ms
@@ -172,14 +172,14 @@ pub async fn demo(arguments: &DemoArgs, as_json: bool) -> anyhow::Result<bool> {
     let on_primary = failing.ledger.compare_with_server(&trial.primary.connect_options()).await?;
     view.say("the primary has been started again, to see what its own disk kept");
     trial.start_relay()?;
-    trial.wait_led_by(&failing.primary).await?;
+    trial.wait_for_primary(&failing.primary).await?;
     let rejoined = rejoin(&trial, replicas.named(&failing.primary)?, &ledger).await?;
     view.say(
         "tailwater rejoin: it is healed from the log, compared with the new primary, and its replica now",
     );
     trial.stop_relay().await?;
 
-    let report = Report {
+    let report = DemoReport {
         server: kind.flavour().to_string(),
         server_version: trial.primary.version().to_owned(),
         clients: load.connections,

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// The demo's result.
 #[derive(Debug, Clone, Serialize)]
-pub struct Report {
+pub struct DemoReport {
     /// `mariadb` or `mysql`.
     pub server: String,
     /// What the server says of itself.
@@ -87,7 +87,7 @@ pub struct Report {
     pub ok: bool,
 }
 
-impl Report {
+impl DemoReport {
     /// The table.
     pub fn to_text(&self) -> String {
         let mut text = String::new();

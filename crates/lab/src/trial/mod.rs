@@ -1,9 +1,9 @@
 //! A trial of the main job: a real primary, a relay process that captures it, a workload whose clients keep a ledger, and
 //! faults. The demo, the benchmarks and the fault tests are all made of this.
 
-pub mod led;
+pub mod managed_cluster;
+pub mod primary_failure;
 mod proof;
-pub mod replacing;
 pub mod suites;
 
 use std::ffi::OsString;
@@ -28,7 +28,7 @@ pub const SOURCE_NAME: &str = "primary";
 
 /// What a primary promises of its own disk at a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Durability {
+pub enum TrialDurability {
     /// `sync_binlog=1`, `innodb_flush_log_at_trx_commit=1`.
     Full,
     /// `sync_binlog=0`, `innodb_flush_log_at_trx_commit=0`: up to a second of commits is lost even when only the process
@@ -36,7 +36,7 @@ pub enum Durability {
     Reduced,
 }
 
-impl Durability {
+impl TrialDurability {
     fn options(self) -> [String; 2] {
         let value = match self {
             Self::Full => 1,
@@ -52,7 +52,7 @@ pub struct TrialSpec {
     /// The primary.
     pub kind: ServerKind,
     /// What it promises of its own disk.
-    pub durability: Durability,
+    pub durability: TrialDurability,
     /// More options for it.
     pub options: Vec<String>,
     /// When the relay acknowledges.
@@ -245,13 +245,13 @@ impl Trial {
         let relay = self.relay.take().context("the relay does not run")?;
         let status = relay.terminate(Duration::from_secs(30)).await?;
         if !status.success() {
-            bail!("the relay ended with {status}: {}", self.relay_words());
+            bail!("the relay ended with {status}: {}", self.relay_log_tail());
         }
         Ok(())
     }
 
     /// The last lines that the relay printed.
-    pub fn relay_words(&self) -> String {
+    pub fn relay_log_tail(&self) -> String {
         let text = std::fs::read_to_string(self.relay_output()).unwrap_or_default();
         let lines: Vec<_> = text.lines().rev().take(5).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
@@ -269,10 +269,10 @@ impl Trial {
                 return Ok(begin.elapsed());
             }
             if !self.relay.as_mut().is_some_and(ChildProcess::is_running) {
-                bail!("the relay ended: {}", self.relay_words());
+                bail!("the relay ended: {}", self.relay_log_tail());
             }
             if begin.elapsed() > Duration::from_secs(60) {
-                bail!("the relay does not get hold of the primary: {}", self.relay_words());
+                bail!("the relay does not get hold of the primary: {}", self.relay_log_tail());
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -311,7 +311,7 @@ pub fn serve_options(port: u16) -> ConnectOptions {
 ///
 /// # Errors
 /// If it cannot be had.
-pub fn provide(kind: ServerKind) -> anyhow::Result<Install> {
+pub fn ensure_installed(kind: ServerKind) -> anyhow::Result<Install> {
     let cache = Cache::locate()?;
     let mut tell = |progress: InstallProgress| {
         // Bytes trickle in ten times a second; what is fetched, and that it is done, is told anyway.

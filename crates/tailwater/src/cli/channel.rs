@@ -1,4 +1,4 @@
-//! `channel`.
+//! Arguments of `tailwater channel`.
 
 use std::path::PathBuf;
 
@@ -9,63 +9,68 @@ use tailwater_daemon::moment::Moment;
 
 #[derive(Debug, Subcommand)]
 pub enum ChannelCommand {
-    /// Shows all channels: state, lag, rate, and what is wrong.
+    /// List all channels: state, lag, rate and errors.
     List(ConfigFile),
-    /// Copies a channel's source to its empty target, and starts the channel behind exactly what was copied.
+    /// Copy the source of a channel to its empty target, and start the channel at exactly the position of the
+    /// copy.
     Add(ChannelAdd),
-    /// Goes on behind what is applied; a channel that failed tries again.
+    /// Start a stopped or failed channel after the last applied transaction.
     Start {
         #[command(flatten)]
         channel: ChannelName,
-        /// Stop behind this transaction.
+        /// Stop after this transaction.
         #[arg(long, value_name = "GTID", conflicts_with = "until_time")]
         until_gtid: Option<String>,
-        /// Stop before the first transaction that committed on the source at this time or later: local
+        /// Stop before the first transaction that committed on the source at or after this time: local
         /// "YYYY-MM-DD[ HH:MM:SS]", RFC 3339, or @SECONDS.
         #[arg(long, value_name = "TIME")]
         until_time: Option<Moment>,
-        /// For the transaction that it failed at: rows that are there are replaced, rows that are not there are not missed.
+        /// Apply the failed transaction idempotently: an INSERT replaces an existing row; an UPDATE or DELETE
+        /// of a missing row is ignored.
         #[arg(long, conflicts_with_all = ["until_gtid", "until_time"])]
         idempotent_once: bool,
-        /// The same for all transactions up to this one.
+        /// Apply idempotently up to and including this transaction.
         #[arg(long, value_name = "GTID", conflicts_with_all = ["until_gtid", "until_time", "idempotent_once"])]
         idempotent_until: Option<String>,
     },
-    /// Stops when what is under way has committed, and tells the target what was applied.
+    /// Stop a channel when the running transactions have committed, and publish the applied GTIDs to the
+    /// target.
     Stop(ChannelName),
-    /// Leaves a transaction out for good, and records that on the target. A channel that failed starts
-    /// again; one that was stopped stays so.
+    /// Skip a transaction permanently, and record that on the target. A failed channel starts again; a
+    /// stopped channel stays stopped.
     Skip {
         #[command(flatten)]
         channel: ChannelName,
-        /// The transaction.
+        /// GTID of the transaction.
         gtid: String,
-        /// Do it, rather than say what would be done.
+        /// Execute; without it, only print what would be done.
         #[arg(long)]
         yes: bool,
     },
-    /// Goes on as if exactly these transactions of the source were applied.
+    /// Set the applied position: exactly these transactions of the source count as applied.
     Seek {
         #[command(flatten)]
         channel: ChannelName,
-        /// A GTID set (MySQL) or position (MariaDB); "" for none.
+        /// GTID set (MySQL) or GTID position (MariaDB); "" for none.
         gtids: String,
-        /// Do it, rather than say what would be done.
+        /// Execute; without it, only print what would be done.
         #[arg(long)]
         yes: bool,
     },
-    /// Has other filters and rewrites count, from the next transaction on or from a named one; kept on the target.
+    /// Replace the filters and rewrites of a channel, from the next or a given transaction on. Stored on the
+    /// target.
     Filter {
         #[command(flatten)]
         channel: ChannelName,
-        /// All of them, as [channel.filters] of the configuration has them; - reads standard input.
+        /// File with all filters, in the format of [channel.filters] in the configuration; - reads standard
+        /// input.
         #[arg(value_name = "TOML")]
         filters: PathBuf,
-        /// From this transaction on.
+        /// First transaction that the new filters apply to.
         #[arg(long, value_name = "GTID")]
         from_gtid: Option<String>,
     },
-    /// Changes how a running channel works, until the daemon is started anew.
+    /// Change settings of a running channel until the daemon restarts.
     Set {
         #[command(flatten)]
         channel: ChannelName,
@@ -78,18 +83,18 @@ pub enum ChannelCommand {
 pub struct ChannelAdd {
     #[command(flatten)]
     pub channel: ChannelName,
-    /// Copy all databases of the source to the target.
+    /// Copy all databases of the source to the target (required).
     #[arg(long, required = true)]
     pub provision: bool,
-    /// Copy the whole server by MySQL's CLONE, its accounts too.
+    /// Copy the whole server with MySQL's CLONE, accounts included.
     #[arg(long, conflicts_with = "restart")]
     pub binary: bool,
     #[command(flatten)]
     pub clone: CloneArgs,
-    /// Option file with an account that may dump the source, in place of the one that captures it.
+    /// Option file with an account that may dump the source, instead of the capture account.
     #[arg(long, value_name = "FILE")]
     pub source_defaults_file: Option<PathBuf>,
-    /// The user of that account.
+    /// User name of that account.
     #[arg(long, value_name = "USER")]
     pub source_user: Option<String>,
     #[command(flatten)]
@@ -100,40 +105,40 @@ pub struct ChannelAdd {
 pub struct ChannelName {
     #[command(flatten)]
     pub file: ConfigFile,
-    /// The channel.
+    /// Name of the channel.
     #[arg(value_name = "CHANNEL")]
     pub name: String,
 }
 
 #[derive(Debug, Args)]
 pub struct ChannelEditArgs {
-    /// Connections that apply side by side.
+    /// Number of parallel apply workers (connections to the target).
     #[arg(long, value_name = "N")]
     pub workers: Option<usize>,
-    /// The most source transactions in one target transaction.
+    /// Maximum source transactions in one target transaction.
     #[arg(long, value_name = "N")]
     pub batch_transactions_max: Option<usize>,
-    /// The most bytes of rows in one target transaction.
+    /// Maximum bytes of rows in one target transaction.
     #[arg(long, value_name = "N")]
     pub batch_bytes_max: Option<usize>,
-    /// Whether commits keep the source's order.
+    /// Commit order on the target.
     #[arg(long, value_enum)]
     pub commit_order: Option<CommitOrderArg>,
-    /// Under which identity transactions stand in the target's own binlog, or that they do not.
+    /// Which GTIDs applied transactions get in the target's binlog, if any.
     #[arg(long, value_enum)]
     pub gtid: Option<GtidArg>,
-    /// Whether a CREATE TABLE replaces a table that the target has, and a DROP TABLE passes over one that it lacks.
+    /// Whether CREATE TABLE replaces an existing table and DROP TABLE ignores a missing one.
     #[arg(long, value_enum)]
     pub ddl_exec_mode: Option<DdlExecModeArg>,
-    /// Apply transactions this many seconds after they committed on the source.
+    /// Delay: apply transactions this many seconds after their commit on the source.
     #[arg(long, value_name = "N")]
     pub delay_seconds: Option<u64>,
 }
 
-/// The order of commits on the target.
+/// Order of commits on the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CommitOrderArg {
-    /// The source's.
+    /// The order of the source.
     Source,
     /// Only transactions that share a key keep their order.
     Independent,
@@ -148,12 +153,12 @@ impl From<CommitOrderArg> for tailwater_apply::scheduler::CommitOrder {
     }
 }
 
-/// What becomes of definitions where the target's tables are not the source's.
+/// How DDL is applied where the target's tables differ from the source's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DdlExecModeArg {
-    /// The channel stops.
+    /// The channel stops with an error.
     Strict,
-    /// The source's table replaces the target's; a table that is not there is not dropped.
+    /// CREATE TABLE replaces an existing table; DROP TABLE ignores a missing one.
     Idempotent,
 }
 
@@ -166,14 +171,14 @@ impl From<DdlExecModeArg> for tailwater_apply::channel::DdlExecMode {
     }
 }
 
-/// Identity of transactions on the target.
+/// GTIDs of applied transactions on the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum GtidArg {
-    /// Not in its binlog; what was applied is published to it.
+    /// Not written to the target's binlog; the applied GTIDs are published to the target.
     Log,
-    /// In its binlog under the source's GTIDs.
+    /// Written to the target's binlog with the source's GTIDs.
     Preserve,
-    /// In its binlog as its own.
+    /// Written to the target's binlog with GTIDs of its own.
     Own,
 }
 

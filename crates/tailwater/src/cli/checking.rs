@@ -1,4 +1,4 @@
-//! `check`, `repair`, and what holds bulk work back.
+//! Arguments of `check` and `repair`, and of the throttle.
 
 use std::path::PathBuf;
 
@@ -16,115 +16,116 @@ pub struct CheckArgs {
 pub struct RepairArgs {
     #[command(flatten)]
     pub what: CompareArgs,
-    /// Repair what a check found and kept in --state, and compare nothing first.
+    /// Repair the differences stored in --state by an earlier check, without comparing first.
     #[arg(long, requires = "state", conflicts_with = "resume")]
     pub from_state: bool,
-    /// Only say what would be done.
+    /// Only print what would be done.
     #[arg(long)]
     pub dry_run: bool,
-    /// Have the target log what is written to its binlog, for servers that replicate from it. On a replica, these are transactions
-    /// that its source does not have.
+    /// Write the repairs to the target's binlog, for its replicas. On a replica these are transactions that
+    /// its source does not have.
     #[arg(long)]
     pub log_to_binlog: bool,
-    /// Repair tables with triggers on the target too, and let these act.
+    /// Also repair tables with triggers on the target, and let the triggers fire.
     #[arg(long)]
     pub fire_triggers: bool,
-    /// How long to wait for a row's lock on the target.
+    /// Maximum wait for a row lock on the target.
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub lock_wait_max_s: u64,
 }
 
-/// What is compared, and how.
+/// Selection and method of a comparison.
 #[derive(Debug, Args)]
 pub struct CompareArgs {
     #[command(flatten)]
     pub source: SourceServerArgs,
     #[command(flatten)]
     pub target: TargetServerArgs,
-    /// Only this database; again for more. All but the servers' own if absent.
+    /// Only this database (repeatable). Default: all except system databases.
     #[arg(long, value_name = "NAME")]
     pub database: Vec<String>,
-    /// Only this table; again for more.
+    /// Only this table (repeatable).
     #[arg(long, value_name = "SCHEMA.TABLE")]
     pub table: Vec<String>,
-    /// Not this table; again for more.
+    /// Exclude this table (repeatable).
     #[arg(long, value_name = "SCHEMA.TABLE")]
     pub exclude_table: Vec<String>,
-    /// How to know that the target has what the source had.
+    /// How to find out that the target has applied what the source had.
     #[arg(long, value_enum, default_value_t = WaitArg::Auto)]
     pub wait: WaitArg,
-    /// How long to wait for the target to have what the source had.
+    /// Maximum wait for the target to catch up with the source.
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     pub wait_max_s: u64,
-    /// Where row digests are computed.
+    /// Where row checksums are computed, and how long they are.
     #[arg(long, value_enum, default_value_t = DigestsArg::Quick)]
     pub digests: DigestsArg,
-    /// Chunks that are compared side by side, on one connection each to source and target.
+    /// Number of chunks compared in parallel, on one connection each to source and target.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub workers: u16,
-    /// The most rows of a chunk, of tables with a key.
+    /// Maximum rows of a chunk, in tables with a key.
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub chunk_rows_max: u64,
-    /// About how long a chunk may take on either server.
+    /// Target time for a chunk on either server, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
     pub chunk_time_ms: u64,
-    /// Look for no more than so many rows of a table that differ.
+    /// Stop searching a table after this many differing rows.
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub differences_max: u64,
-    /// Keep in this file how far the check is and what it found, but no values: to go on from, and to repair from.
+    /// State file: progress and differences (keys, no values), for --resume and `repair --from-state`.
     #[arg(long, value_name = "FILE")]
     pub state: Option<PathBuf>,
-    /// Go on with the check whose state is in --state.
+    /// Resume the check whose progress is in --state.
     #[arg(long, requires = "state")]
     pub resume: bool,
     #[command(flatten)]
     pub throttle: ThrottleArgs,
 }
 
-/// How to know that the target has what the source had.
+/// How to find out that the target has applied what the source had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum WaitArg {
-    /// By GTIDs, if the servers say that they replicate so; else ask for a choice.
+    /// By GTIDs, if the servers replicate with GTIDs; otherwise report which method to choose.
     Auto,
-    /// The target executes the source's transactions under their GTIDs.
+    /// The target executes the source's transactions with their GTIDs.
     Gtid,
-    /// Write a row to the database tailwater of the source, and wait until the target has it.
+    /// Write a marker row to the database tailwater on the source, and wait until the target has it.
     Mark,
-    /// Do not wait: nobody writes.
+    /// Do not wait: neither server is written to.
     None,
 }
 
-/// Where row digests are computed.
+/// Where row checksums are computed, and how long they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DigestsArg {
-    /// 32 bits of each row (CRC-32) on the servers if both are MariaDB 10.8 or newer and the table has a key; else as client.
+    /// On the servers, CRC-32 of each row, if both are MariaDB 10.8 or newer and the table has a key; else as
+    /// client.
     Quick,
-    /// 128 bits in this process: the servers send all rows.
+    /// In this process, 128 bits of each row: the servers send all rows.
     #[value(alias = "here")]
     Client,
-    /// 64 bits of SHA-256 on the servers, for slow networks: little is sent.
+    /// On the servers, 64 bits of SHA-256 of each row: little network traffic, more CPU time.
     Servers,
 }
 
-/// What holds the work back.
+/// Conditions under which the work pauses.
 #[derive(Debug, Clone, Args)]
 pub struct ThrottleArgs {
-    /// Pause while this replica is behind, or cannot say; again for more. The user is the source's.
+    /// Pause while this replica lags or its lag is unknown (repeatable). The user is that of the source.
     #[arg(long, value_name = "HOST[:PORT]")]
     pub throttle_replica: Vec<String>,
-    /// How far such a replica may be behind.
+    /// Maximum replica lag.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub replica_lag_max_s: u64,
-    /// Pause while more threads of the server run statements.
+    /// Pause while Threads_running of the server exceeds this.
     #[arg(long, value_name = "N")]
     pub threads_running_max: Option<u64>,
-    /// Pause while this statement gives more than --throttle-query-max on the server.
+    /// Pause while the result of this statement on the server exceeds --throttle-query-max.
     #[arg(long, value_name = "SQL")]
     pub throttle_query: Option<String>,
-    /// The most that --throttle-query may give.
+    /// Maximum result of --throttle-query.
     #[arg(long, value_name = "N", default_value_t = 0.0)]
     pub throttle_query_max: f64,
-    /// How often servers are asked whether to pause.
+    /// Interval between throttle checks, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..=60_000))]
     pub throttle_every_ms: u64,
 }

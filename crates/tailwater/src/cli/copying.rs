@@ -1,4 +1,4 @@
-//! `copy`, and what other commands take of it.
+//! Arguments of `copy`, and those that other commands share with it.
 
 use std::path::PathBuf;
 
@@ -16,44 +16,44 @@ pub struct CopyArgs {
     pub target: TargetServerArgs,
     #[command(flatten)]
     pub throttle: ThrottleArgs,
-    /// Only this database; again for more. All but the server's own if absent.
+    /// Only this database (repeatable). Default: all except system databases.
     #[arg(long, value_name = "NAME")]
     pub database: Vec<String>,
-    /// Only this table; again for more.
+    /// Only this table (repeatable).
     #[arg(long, value_name = "SCHEMA.TABLE")]
     pub table: Vec<String>,
-    /// Not this table; again for more.
+    /// Exclude this table (repeatable).
     #[arg(long, value_name = "SCHEMA.TABLE")]
     pub exclude_table: Vec<String>,
     #[command(flatten)]
     pub how: CopyHowArgs,
-    /// At the end tell the target that it has the transactions of the source: gtid_purged, or gtid_slave_pos.
+    /// Afterwards set gtid_purged or gtid_slave_pos on the target to the GTIDs of the copy.
     #[arg(long)]
     pub set_gtid: bool,
-    /// Keep the copy out of the target's binlog, and so from its replicas.
+    /// Do not write the copy to the target's binlog (its replicas do not get it).
     #[arg(long)]
     pub no_binlog: bool,
-    /// Go on behind an interrupted copy: tables that it finished are kept, the others are copied at another point in time.
+    /// Resume an interrupted copy: keep finished tables, copy the others from a new snapshot.
     #[arg(long, conflicts_with = "restart")]
     pub resume: bool,
-    /// Make scheduled events disabled, as a replica has them.
+    /// Create scheduled events disabled, as on a replica.
     #[arg(long)]
     pub disable_events: bool,
-    /// Load by INSERT statements, for a target with local_infile=OFF: slower.
+    /// Load with INSERT statements, for a target with local_infile=OFF (slower).
     #[arg(long)]
     pub inserts: bool,
     #[command(flatten)]
     pub binary: CopyBinaryArgs,
-    /// Only say which statements would be run for the snapshot, and which tables would be copied.
+    /// Only print the snapshot statements and the tables that would be copied.
     #[arg(long)]
     pub dry_run: bool,
 }
 
-/// How a whole server is copied as its files lie.
+/// Options of a physical copy.
 #[derive(Debug, Args)]
 pub struct CopyBinaryArgs {
-    /// Copy the whole server as its files lie, its accounts too: MySQL by CLONE into the target, MariaDB by mariadb-backup
-    /// into a folder.
+    /// Physical copy of the whole server, accounts included: MySQL with CLONE into the target, MariaDB with
+    /// mariadb-backup into a folder.
     #[arg(
         long,
         conflicts_with_all = ["database", "table", "exclude_table", "set_gtid", "no_binlog", "resume", "inserts", "restart"]
@@ -61,24 +61,24 @@ pub struct CopyBinaryArgs {
     pub binary: bool,
     #[command(flatten)]
     pub clone: CloneArgs,
-    /// The folder that becomes a data folder (MariaDB).
+    /// Folder that becomes the data directory (MariaDB).
     #[arg(long, value_name = "DIR", requires = "binary")]
     pub to_directory: Option<PathBuf>,
-    /// The backup program of the server's release series (MariaDB).
+    /// mariadb-backup program of the server's release series (MariaDB).
     #[arg(long, value_name = "PROGRAM", requires = "binary", default_value = "mariadb-backup")]
     pub backup_program: PathBuf,
-    /// Memory for replaying what was written meanwhile (MariaDB).
+    /// Memory for --prepare, which applies the redo log written during the backup (MariaDB).
     #[arg(long, value_name = "BYTES", requires = "binary", default_value_t = 256 << 20)]
     pub prepare_memory_bytes: u64,
 }
 
-/// How MySQL clones.
+/// Options of MySQL's CLONE.
 #[derive(Debug, Args)]
 pub struct CloneArgs {
-    /// Where the target finds the source, if not where it is found from here (MySQL).
+    /// Address of the source as seen from the target, if it differs from here (MySQL).
     #[arg(long, value_name = "HOST:PORT", requires = "binary", value_parser = host_and_port)]
     pub source_address: Option<(String, u16)>,
-    /// How long to wait for the target to come back with its new data (MySQL).
+    /// Maximum wait for the target to restart with the new data (MySQL).
     #[arg(long, value_name = "SECONDS", requires = "binary", default_value_t = 600)]
     pub restart_wait_max_s: u64,
 }
@@ -92,88 +92,89 @@ fn host_and_port(text: &str) -> Result<(String, u16), String> {
     if host.is_empty() { Err(wrong()) } else { Ok((host.to_owned(), port)) }
 }
 
-/// How rows are copied.
+/// Options of a logical copy.
 #[derive(Debug, Args)]
 pub struct CopyHowArgs {
-    /// Connections on either side.
+    /// Number of connections to source and to target.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub workers: u16,
-    /// About how many bytes of rows one transaction of the target has.
+    /// Approximate bytes of rows in one transaction on the target.
     #[arg(long, value_name = "N", default_value_t = 32 << 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub chunk_bytes_max: u64,
-    /// How long to wait for a lock on the source, and to keep writers waiting, at most.
+    /// Maximum wait for a lock on the source, during which writers wait too.
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub lock_wait_max_s: u64,
-    /// Whether secondary indexes are made when all rows of their table are there, which is faster for large tables.
+    /// Whether secondary indexes are created after the rows are loaded, which is faster for large tables.
     #[arg(long, value_enum, default_value_t = DeferIndexesArg::Auto)]
     pub defer_indexes: DeferIndexesArg,
-    /// Drop what an interrupted copy has made (tables, views, routines, events, sequences), and start from scratch.
+    /// Drop everything that an interrupted copy created (tables, views, routines, events, sequences), and
+    /// start from scratch.
     #[arg(long, alias = "anew")]
     pub restart: bool,
 }
 
-/// Where the source is; what is not said here is taken from its option file and the environment.
+/// Connection options of the source; unset ones come from its option file and the environment.
 #[derive(Debug, Args)]
 pub struct SourceServerArgs {
-    /// Option file with a [client] group for the source, in place of ~/.my.cnf.
+    /// Option file with a [client] group for the source, instead of ~/.my.cnf.
     #[arg(long, value_name = "FILE")]
     pub source_defaults_file: Option<PathBuf>,
-    /// The source's host.
+    /// Host of the source.
     #[arg(long, value_name = "HOST")]
     pub source_host: Option<String>,
-    /// Its port.
+    /// TCP port.
     #[arg(long, value_name = "PORT")]
     pub source_port: Option<u16>,
-    /// Its Unix socket.
+    /// Unix socket file.
     #[arg(long, value_name = "FILE")]
     pub source_socket: Option<PathBuf>,
-    /// The user there; the password is taken from the option file or TAILWATER_PASSWORD.
+    /// User name. The password is read from the option file or TAILWATER_PASSWORD.
     #[arg(long, value_name = "USER")]
     pub source_user: Option<String>,
-    /// How much TLS the connection needs: DISABLED, PREFERRED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY. VERIFY_CA if
-    /// --source-ssl-ca is given, else PREFERRED.
+    /// TLS mode: DISABLED, PREFERRED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY. Default: VERIFY_CA with
+    /// --source-ssl-ca, else PREFERRED.
     #[arg(long, value_name = "MODE", value_parser = parse_tls_mode)]
     pub source_ssl_mode: Option<TlsMode>,
-    /// PEM file of the authorities that may have signed the source's certificate, which is then verified.
+    /// PEM file of the certificate authorities that the source's certificate is verified against.
     #[arg(long, value_name = "FILE")]
     pub source_ssl_ca: Option<PathBuf>,
-    /// PEM file of the client's own certificate there.
+    /// PEM file of the client certificate.
     #[arg(long, value_name = "FILE")]
     pub source_ssl_cert: Option<PathBuf>,
-    /// PEM file of its key.
+    /// PEM file of the client's private key.
     #[arg(long, value_name = "FILE")]
     pub source_ssl_key: Option<PathBuf>,
 }
 
-/// Where the target is; what is not said here is taken from its option file and the environment.
+/// Connection options of the target; unset ones come from its option file and the environment.
 #[derive(Debug, Args)]
 pub struct TargetServerArgs {
-    /// Option file with a [client] group for the target, in place of ~/.my.cnf.
+    /// Option file with a [client] group for the target, instead of ~/.my.cnf.
     #[arg(long, value_name = "FILE")]
     pub target_defaults_file: Option<PathBuf>,
-    /// The target's host.
+    /// Host of the target.
     #[arg(long, value_name = "HOST")]
     pub target_host: Option<String>,
-    /// Its port.
+    /// TCP port.
     #[arg(long, value_name = "PORT")]
     pub target_port: Option<u16>,
-    /// Its Unix socket.
+    /// Unix socket file.
     #[arg(long, value_name = "FILE")]
     pub target_socket: Option<PathBuf>,
-    /// The user there; the password is taken from the option file or TAILWATER_PASSWORD.
+    /// User name. The password is read from the option file or TAILWATER_PASSWORD.
     #[arg(long, value_name = "USER")]
     pub target_user: Option<String>,
-    /// How much TLS the connection needs: DISABLED, PREFERRED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY. VERIFY_CA if
-    /// --target-ssl-ca is given, else PREFERRED.
+    /// TLS mode: DISABLED, PREFERRED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY. Default: VERIFY_CA with
+    /// --target-ssl-ca, else PREFERRED.
     #[arg(long, value_name = "MODE", value_parser = parse_tls_mode)]
     pub target_ssl_mode: Option<TlsMode>,
-    /// PEM file of the authorities that may have signed the target's certificate, which is then verified.
+    /// PEM file of the certificate authorities that the target's certificate is verified against.
     #[arg(long, value_name = "FILE")]
     pub target_ssl_ca: Option<PathBuf>,
-    /// PEM file of the client's own certificate there.
+    /// PEM file of the client certificate.
     #[arg(long, value_name = "FILE")]
     pub target_ssl_cert: Option<PathBuf>,
-    /// PEM file of its key.
+    /// PEM file of the client's private key.
     #[arg(long, value_name = "FILE")]
     pub target_ssl_key: Option<PathBuf>,
 }
@@ -210,14 +211,14 @@ impl From<&TargetServerArgs> for ServerArgs {
     }
 }
 
-/// Whether secondary indexes are made behind the rows.
+/// Which tables get their secondary indexes after the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DeferIndexesArg {
-    /// Of large tables.
+    /// Large tables.
     Auto,
-    /// Of all tables.
+    /// All tables.
     Always,
-    /// Of none.
+    /// No table.
     Never,
 }
 

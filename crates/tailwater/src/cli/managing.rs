@@ -1,4 +1,4 @@
-//! What the manager in the daemon is told and asked.
+//! Arguments of `failover`, `switchover`, `rejoin` and `manager`.
 
 use clap::{Args, Subcommand};
 
@@ -8,18 +8,18 @@ use super::ConfigFile;
 pub struct FailoverArgs {
     #[command(flatten)]
     pub file: ConfigFile,
-    /// Name of the source whose primary has failed.
+    /// Name of the source with the failed primary.
     pub source: String,
-    /// This server becomes primary, or none; the best if absent.
+    /// Promote only this server. Default: the best candidate.
     #[arg(long, value_name = "SERVER")]
     pub to: Option<String>,
-    /// Check everything and print the plan with the time it would take; nothing is changed.
+    /// Check all rules and print the plan with the expected time; nothing is changed.
     #[arg(long)]
     pub dry_run: bool,
-    /// Go on even if it cannot be proven that every acknowledged commit is held; what may be missing is printed.
+    /// Fail over even without proof that every acknowledged commit is preserved; prints what may be lost.
     #[arg(long)]
     pub allow_data_loss: bool,
-    /// A server of another region will do.
+    /// Also allow a candidate in another region.
     #[arg(long)]
     pub across_regions: bool,
 }
@@ -28,18 +28,18 @@ pub struct FailoverArgs {
 pub struct SwitchoverArgs {
     #[command(flatten)]
     pub file: ConfigFile,
-    /// Name of the source whose primary is to be another server.
+    /// Name of the source.
     pub source: String,
-    /// This server becomes primary, or none; the best if absent.
+    /// Promote only this server. Default: the best candidate.
     #[arg(long, value_name = "SERVER")]
     pub to: Option<String>,
-    /// How long nobody may be able to write; everything is undone if that is not enough.
+    /// Maximum time without writes; the switchover is rolled back if it takes longer.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..=60_000))]
     pub max_write_pause_ms: u64,
-    /// Check everything and print the plan with the time it would take; nothing is changed.
+    /// Check all rules and print the plan with the expected time; nothing is changed.
     #[arg(long)]
     pub dry_run: bool,
-    /// A server of another region will do.
+    /// Also allow a candidate in another region.
     #[arg(long)]
     pub across_regions: bool,
 }
@@ -48,42 +48,42 @@ pub struct SwitchoverArgs {
 pub struct RejoinArgs {
     #[command(flatten)]
     pub file: ConfigFile,
-    /// Name of the source to whose cluster the server belongs.
+    /// Name of the source whose cluster the server belongs to.
     pub source: String,
-    /// The former primary: the name of a [[server]], or of the [[source]] that led before.
+    /// The former primary: name of a [[server]], or of the [[source]] that was primary before.
     pub server: String,
-    /// Print what would be undone and done again; nothing is changed.
+    /// Print which transactions would be undone and which applied again; nothing is changed.
     #[arg(long)]
     pub dry_run: bool,
-    /// Remove all its databases, and copy those of the primary; needs --yes.
+    /// Drop all its databases and copy those of the primary; requires --yes.
     #[arg(long, conflicts_with = "dry_run")]
     pub copy: bool,
-    /// Remove the databases indeed.
+    /// Confirm that the databases may be dropped.
     #[arg(long, requires = "copy")]
     pub yes: bool,
-    /// Join it without comparing its rows with those of the primary.
+    /// Do not compare its rows with those of the primary.
     #[arg(long)]
     pub no_check: bool,
-    /// What committed so long before the end of its binlog is certainly in its tables; 60 s if its durability was reduced, and 0 if
-    /// not, unless given.
+    /// How far before the end of its binlog commits may be missing from its tables. Default: 60 with reduced
+    /// durability, else 0.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=86_400))]
     pub window: Option<u64>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum ManagerCommand {
-    /// What is wrong in each cluster, who may act, and what holds failovers back.
+    /// Show problems of each cluster, the lease, and what blocks automatic failover.
     Status(ConfigFile),
-    /// No failover by itself until `resume`; `tailwater failover` goes on working.
+    /// Disable automatic failover until `resume`; `tailwater failover` still works.
     Pause(ManagerScope),
-    /// Failovers again.
+    /// Enable automatic failover again.
     Resume(ManagerScope),
-    /// A server is down on purpose: it is no reason to fail over, and nothing to tell.
+    /// Put a server or a cluster in maintenance: no failover and no problem reports for it.
     Downtime(DowntimeArgs),
-    /// The last failover was looked at: another may follow at once.
+    /// Acknowledge the last failover, so that the next automatic one may follow at once.
     Acknowledge(ManagerScope),
-    /// etcd was made anew, and relays refuse the terms of its lease: the next one is above all that they have obeyed. Only if no
-    /// manager holds a lease elsewhere.
+    /// Raise the lease term after etcd was recreated: relays refuse its terms, which are below those they
+    /// have accepted. Only safe while no other manager holds a lease.
     RaiseTerms(RaiseTermsArgs),
 }
 
@@ -99,7 +99,7 @@ pub struct RaiseTermsArgs {
 pub struct ManagerScope {
     #[command(flatten)]
     pub file: ConfigFile,
-    /// Name of the source; all of them if absent.
+    /// Name of the source. Default: all sources.
     pub source: Option<String>,
 }
 
@@ -107,18 +107,18 @@ pub struct ManagerScope {
 pub struct DowntimeArgs {
     #[command(flatten)]
     pub file: ConfigFile,
-    /// Name of the source to whose cluster the server belongs.
+    /// Name of the source whose cluster the server belongs to.
     pub source: String,
-    /// The server; the whole cluster if absent.
+    /// Name of the server. Default: the whole cluster.
     #[arg(long, value_name = "SERVER")]
     pub server: Option<String>,
-    /// For so long from now: 15min, 2h.
+    /// Duration from now: 15min, 2h.
     #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration, required_unless_present = "end")]
     pub duration: Option<std::time::Duration>,
-    /// It is over.
+    /// End the downtime now.
     #[arg(long, conflicts_with = "duration")]
     pub end: bool,
-    /// Why, for those who wonder.
+    /// Reason, shown in the status.
     #[arg(long, default_value = "")]
     pub reason: String,
 }

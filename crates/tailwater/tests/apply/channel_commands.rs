@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use tailwater_lab::trial::{Durability, Trial, TrialSpec};
+use tailwater_lab::trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 
@@ -103,7 +103,7 @@ async fn an_operator_tells_channels_what_to_do() -> Result<()> {
     let target = Server::start(ServerSpec::new(kind).name("target").option("--server-id=2")).await?;
     let mut trial = Trial::start(TrialSpec {
         kind,
-        durability: Durability::Reduced,
+        durability: TrialDurability::Reduced,
         options: Vec::new(),
         ack: AckMode::Durable,
         program: PathBuf::from(PROGRAM),

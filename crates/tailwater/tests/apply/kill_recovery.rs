@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tailwater_lab::trial::{Durability, SOURCE_NAME, Trial, TrialFolder, TrialSpec};
+use tailwater_lab::trial::{SOURCE_NAME, Trial, TrialDurability, TrialFolder, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::{ConnectOptions, Connection};
@@ -107,7 +107,7 @@ async fn killed(kind: ServerKind, semi_sync: bool) -> Result<()> {
 async fn start(kind: ServerKind, folder: &TrialFolder, target: &Server, workers: u8) -> Result<Trial> {
     let spec = TrialSpec {
         kind,
-        durability: Durability::Reduced,
+        durability: TrialDurability::Reduced,
         options: Vec::new(),
         ack: AckMode::Durable,
         program: PathBuf::from(PROGRAM),
@@ -150,7 +150,7 @@ async fn wait_equal(trial: &mut Trial, target: &Server) -> Result<()> {
         if found == wanted {
             return Ok(());
         }
-        let words = trial.relay_words();
+        let words = trial.relay_log_tail();
         ensure!(trial.relay().context("the daemon was started")?.is_running(), "the daemon ended: {words}");
         if begun.elapsed() > PATIENCE {
             bail!("the target has {found:?} of {wanted:?}: {words}");

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use tailwater_lab::trial::{Durability, SOURCE_NAME, Trial, TrialFolder, TrialSpec};
+use tailwater_lab::trial::{SOURCE_NAME, Trial, TrialDurability, TrialFolder, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
@@ -142,7 +142,7 @@ async fn measured(kind: ServerKind, order: &str) -> Result<()> {
 async fn start(kind: ServerKind, folder: &TrialFolder, target: &Server, order: &str) -> Result<Trial> {
     let mut trial = Trial::start(TrialSpec {
         kind,
-        durability: Durability::Reduced,
+        durability: TrialDurability::Reduced,
         options: options(kind),
         ack: AckMode::Durable,
         program: PathBuf::from(PROGRAM),
@@ -185,7 +185,7 @@ async fn wait_equal(trial: &mut Trial, target: &Server) -> Result<()> {
             ensure!(found == wanted, "the target has {found:?} of {wanted:?}");
             return Ok(());
         }
-        let words = trial.relay_words();
+        let words = trial.relay_log_tail();
         ensure!(trial.relay().context("the daemon was started")?.is_running(), "the daemon ended: {words}");
         if begun.elapsed() > PATIENCE || words.contains("the channel has stopped") {
             bail!("the target does not get {wanted:?}: {words}");

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tailwater_lab::trial::{Durability, Trial, TrialSpec};
+use tailwater_lab::trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::replication::REPLICATION_USER;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
@@ -25,7 +25,7 @@ async fn digits_of_old_temporal_columns_are_asked_of_the_source() -> Result<()> 
     let target = Server::start(ServerSpec::new(kind).name("target").option("--server-id=2")).await?;
     let mut trial = Trial::start(TrialSpec {
         kind,
-        durability: Durability::Reduced,
+        durability: TrialDurability::Reduced,
         options: Vec::new(),
         ack: AckMode::Durable,
         program: PathBuf::from(PROGRAM),
@@ -64,7 +64,7 @@ async fn digits_of_old_temporal_columns_are_asked_of_the_source() -> Result<()> 
     let wanted = trial.primary.sql("SELECT * FROM shop.t").await?;
     let begun = Instant::now();
     while target.sql("SELECT * FROM shop.t").await? != wanted {
-        ensure!(begun.elapsed() < PATIENCE, "it is not applied: {}", trial.relay_words());
+        ensure!(begun.elapsed() < PATIENCE, "it is not applied: {}", trial.relay_log_tail());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     trial.stop_relay().await

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tailwater_daemon::manager::acker::SocketAcker;
-use tailwater_lab::trial::{Durability, Trial, TrialSpec};
+use tailwater_lab::trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_manager::action_executor::{AckerControl, AckerError, AckerReport};
 use tailwater_manager::lease::LeaseToken;
@@ -41,7 +41,7 @@ impl Cluster {
         let shell = Shell::new()?;
         let mut trial = Trial::start(TrialSpec {
             kind,
-            durability: Durability::Reduced,
+            durability: TrialDurability::Reduced,
             options: Vec::new(),
             ack: AckMode::Durable,
             program: PathBuf::from(PROGRAM),
@@ -70,7 +70,9 @@ impl Cluster {
         loop {
             match self.acker.read().await {
                 Ok(report) => return Ok(report),
-                Err(error) => ensure!(begin.elapsed() < PATIENCE, "{error:?}: {}", self.trial.relay_words()),
+                Err(error) => {
+                    ensure!(begin.elapsed() < PATIENCE, "{error:?}: {}", self.trial.relay_log_tail())
+                }
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -147,9 +149,9 @@ async fn a_daemon_obeys(kind: ServerKind) -> Result<()> {
         .exits(0)
         .says(&["stopped since ", "by order of the manager (term 3)"]);
     ensure!(
-        cluster.trial.relay_words().contains("stopped by order of a manager"),
+        cluster.trial.relay_log_tail().contains("stopped by order of a manager"),
         "{}",
-        cluster.trial.relay_words()
+        cluster.trial.relay_log_tail()
     );
     cluster.acker.start(LeaseToken(4)).await.map_err(told)?;
     commit.await??;

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tailwater_lab::trial::{Durability, Trial, TrialSpec};
+use tailwater_lab::trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::{AckMode, LogDir, LogOptions, LogPosition, LogWriter};
 use tailwater_sandbox::{ServerKind, require};
 
@@ -63,7 +63,7 @@ fn segments_of_a_real_server_come_back_from_s3_and_from_a_folder() -> Result<()>
 async fn capture(shell: &Shell) -> Result<Trial> {
     let spec = TrialSpec {
         kind: ServerKind::Mariadb1011,
-        durability: Durability::Reduced,
+        durability: TrialDurability::Reduced,
         options: Vec::new(),
         ack: AckMode::Durable,
         program: PathBuf::from(PROGRAM),
@@ -278,7 +278,7 @@ async fn run_archives_in_the_background(shell: &Shell, trial: &mut Trial) -> Res
     trial.wait_captured().await?;
     trial.primary.sql("INSERT INTO d.t (b) VALUES ('the last one'); FLUSH BINARY LOGS").await?;
     let index = shell.path().join("kept/primary/0000000004.index");
-    wait_for(|| Ok(index.is_file())).await.with_context(|| trial.relay_words())?;
+    wait_for(|| Ok(index.is_file())).await.with_context(|| trial.relay_log_tail())?;
     trial.stop_relay().await?;
     shell.run("log archive log --to kept")?.exits(0).says(&["0 segments archived"]);
     shell

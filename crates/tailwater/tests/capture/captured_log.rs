@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use tailwater_lab::trial::{Durability, Trial, TrialSpec};
+use tailwater_lab::trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::{AckMode, LogDir};
 use tailwater_sandbox::replication::REPLICATION_PASSWORD;
 use tailwater_sandbox::{Server, ServerKind, require};
@@ -52,7 +52,7 @@ async fn capture_and_read(kind: ServerKind) -> Result<()> {
     let spec = TrialSpec {
         kind,
         // Without fsync: nothing here is to survive a crash.
-        durability: Durability::Reduced,
+        durability: TrialDurability::Reduced,
         options: Vec::new(),
         ack: AckMode::Durable,
         program: PathBuf::from(PROGRAM),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use tailwater_lab::trial::{Durability, Trial, TrialSpec};
+use tailwater_lab::trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::{AckMode, LogDir};
 use tailwater_sandbox::{ServerKind, require};
 use tailwater_wire::Flavour;
@@ -56,7 +56,7 @@ async fn one_story_from_everywhere(kind: ServerKind, compressed: bool) -> Result
     }
     let spec = TrialSpec {
         kind,
-        durability: Durability::Reduced,
+        durability: TrialDurability::Reduced,
         options,
         ack: AckMode::Durable,
         program: PathBuf::from(PROGRAM),

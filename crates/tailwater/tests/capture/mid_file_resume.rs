@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use tailwater_lab::trial::{Durability, Trial, TrialFolder, TrialSpec, compare_with_source};
+use tailwater_lab::trial::{Trial, TrialDurability, TrialFolder, TrialSpec, compare_with_source};
 use tailwater_log::{AckMode, LogDir};
 use tailwater_sandbox::{ServerKind, require};
 
@@ -25,7 +25,7 @@ async fn resume(kind: ServerKind, options: &[&str]) -> Result<()> {
     let folder = TrialFolder::new(None)?;
     let spec = TrialSpec {
         kind,
-        durability: Durability::Reduced,
+        durability: TrialDurability::Reduced,
         options: options.iter().map(|option| (*option).to_owned()).collect(),
         ack: AckMode::Durable,
         program: PathBuf::from(PROGRAM),
@@ -38,7 +38,7 @@ async fn resume(kind: ServerKind, options: &[&str]) -> Result<()> {
         // Under semi-sync: it returns when the log has it.
         let statement = format!("CREATE DATABASE {name}");
         let created = tokio::time::timeout(Duration::from_secs(60), trial.primary.sql(&statement)).await;
-        created.with_context(|| format!("{name}: nobody acknowledges: {}", trial.relay_words()))??;
+        created.with_context(|| format!("{name}: nobody acknowledges: {}", trial.relay_log_tail()))??;
         trial.kill_relay().await?;
     }
     let segments = LogDir::open_read_only(&trial.log_directory())?.segments()?;

@@ -18,7 +18,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use tailwater_lab::trial::{Durability, Trial, TrialFolder, TrialSpec, compare_with_source, prove};
+use tailwater_lab::trial::{Trial, TrialDurability, TrialFolder, TrialSpec, compare_with_source, prove};
 use tailwater_log::{AckMode, LogDir};
 use tailwater_sandbox::link::{Direction, Link};
 use tailwater_sandbox::workload::{TransactionMix, prepare};
@@ -86,7 +86,7 @@ impl Kills {
 #[derive(Debug)]
 struct Plan {
     kind: ServerKind,
-    durability: Durability,
+    durability: TrialDurability,
     options: Vec<String>,
     clients: u32,
     /// The longest text in a row: with big ones a kill is likely to hit a transaction that is half written.
@@ -101,7 +101,7 @@ impl Plan {
     fn random(
         random: &mut StdRng,
         kind: ServerKind,
-        durability: Durability,
+        durability: TrialDurability,
         kills: u32,
         body_bytes_max: usize,
     ) -> Self {
@@ -112,15 +112,15 @@ impl Plan {
         let mut faults = Vec::new();
         let mut planned = Kills::default();
         let last = match durability {
-            Durability::Full => None,
-            Durability::Reduced => PRIMARY.choose(random).copied(),
+            TrialDurability::Full => None,
+            TrialDurability::Reduced => PRIMARY.choose(random).copied(),
         };
         planned.add(last.map(Fault::kills).unwrap_or_default());
         while planned.total() < kills {
             if random.random_bool(0.4) {
                 faults.extend(HARMLESS.choose(random));
             }
-            let of_primary = durability == Durability::Full && random.random_bool(0.6);
+            let of_primary = durability == TrialDurability::Full && random.random_bool(0.6);
             if let Some(fault) = if of_primary { PRIMARY.choose(random) } else { RELAY.choose(random) } {
                 planned.add(fault.kills());
                 faults.push(*fault);
@@ -214,7 +214,7 @@ async fn nothing_acknowledged_is_lost_whatever_is_killed() -> Result<()> {
         };
         // Of each kind every third round in the long run, one of the two short rounds.
         let reduced = if long { round / kinds.len() % 3 == 1 } else { (round % 2 == 1) == second_reduced };
-        let durability = if reduced { Durability::Reduced } else { Durability::Full };
+        let durability = if reduced { TrialDurability::Reduced } else { TrialDurability::Full };
         let sizes: &[usize] = if long { &[8 << 10, 256 << 10, 3 << 20] } else { &[8 << 10, 256 << 10] };
         let body_bytes_max = *sizes.choose(&mut random).context("a size")?;
         let plan = Plan::random(&mut random, kind, durability, kills_per_round, body_bytes_max);
@@ -283,19 +283,19 @@ impl Round<'_> {
         };
         let result = round.faults(plan, summary).await;
         if let Err(error) = result {
-            let words = round.trial.relay_words();
+            let words = round.trial.relay_log_tail();
             let server = tail(round.trial.primary.error_log());
             return Err(error.context(format!("the relay's last words: {words}\nthe primary's: {server}")));
         }
         let finished = round.end(plan, summary).await;
-        finished.with_context(|| format!("the relay's last words: {}", round.trial.relay_words()))
+        finished.with_context(|| format!("the relay's last words: {}", round.trial.relay_log_tail()))
     }
 
     async fn faults(&mut self, plan: &Plan, summary: &mut Summary) -> Result<()> {
         for (number, fault) in plan.faults.iter().enumerate() {
             self.progress().await.with_context(|| format!("before fault {number}, {fault:?}"))?;
             let last = number + 1 == plan.faults.len();
-            let stop_load = last && plan.durability == Durability::Reduced;
+            let stop_load = last && plan.durability == TrialDurability::Reduced;
             self.fault(*fault, stop_load).await.with_context(|| format!("fault {number}, {fault:?}"))?;
             summary.kills.add(fault.kills());
         }
@@ -481,7 +481,7 @@ impl Round<'_> {
         // The last commit may have filled its file: the relay is still to hear of the next one.
         self.catch_up().await?;
         self.trial.stop_relay().await?;
-        if plan.durability == Durability::Full {
+        if plan.durability == TrialDurability::Full {
             // The server's own promise; were it not kept, the test would be wrong about what it does to the server.
             let on_server = self.ledger.compare_with_server(&self.trial.primary.connect_options()).await?;
             ensure!(

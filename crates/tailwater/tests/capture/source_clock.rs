@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tailwater_lab::trial::{Durability, Trial, TrialSpec};
+use tailwater_lab::trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, SlowSync, SteppedClock, require};
 use tailwater_session::Connection;
@@ -40,7 +40,7 @@ async fn true_lags_are_shown(kind: ServerKind) -> Result<()> {
     let shell = Shell::new()?;
     let spec = TrialSpec {
         kind,
-        durability: Durability::Reduced,
+        durability: TrialDurability::Reduced,
         options: Vec::new(),
         ack: AckMode::Durable,
         program: PathBuf::from(PROGRAM),
@@ -85,7 +85,7 @@ async fn true_lags_are_shown(kind: ServerKind) -> Result<()> {
     trial.wait_captured().await?;
     shows_its_lag(&trial, &replica).await?;
     channel_shows_its_lag(&trial, &shell, &target).await?;
-    ensure!(let_go(&trial)? == 1, "the replica was told a wrong time once: {}", trial.relay_words());
+    ensure!(let_go(&trial)? == 1, "the replica was told a wrong time once: {}", trial.relay_log_tail());
     trial.stop_relay().await
 }
 
@@ -106,7 +106,7 @@ async fn until_streaming(trial: &Trial) -> Result<()> {
                 return Ok(());
             }
         }
-        ensure!(begin.elapsed() < PATIENCE, "no replica comes: {}", trial.relay_words());
+        ensure!(begin.elapsed() < PATIENCE, "no replica comes: {}", trial.relay_log_tail());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -146,7 +146,7 @@ async fn shows_its_lag(trial: &Trial, replica: &Server) -> Result<()> {
 async fn channel_shows_its_lag(trial: &Trial, shell: &Shell, target: &Server) -> Result<()> {
     let begin = Instant::now();
     while target.sql("SELECT COUNT(*) FROM shop.t").await.is_err() {
-        ensure!(begin.elapsed() < PATIENCE, "the channel does not follow: {}", trial.relay_words());
+        ensure!(begin.elapsed() < PATIENCE, "the channel does not follow: {}", trial.relay_log_tail());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let mut holding = Connection::connect(&target.connect_options()).await?;
@@ -159,7 +159,7 @@ async fn channel_shows_its_lag(trial: &Trial, shell: &Shell, target: &Server) ->
         if lag > 0.0 {
             break;
         }
-        ensure!(begin.elapsed() < PATIENCE, "no lag is shown: {}", trial.relay_words());
+        ensure!(begin.elapsed() < PATIENCE, "no lag is shown: {}", trial.relay_log_tail());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     holding.close().await;

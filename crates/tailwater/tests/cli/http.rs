@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
 use tailwater_daemon::config::RelayConfig;
 use tailwater_daemon::manager::remote::RemoteRelay;
-use tailwater_lab::trial::{Durability, Trial, TrialSpec};
+use tailwater_lab::trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_manager::action_executor::{AckerControl, AckerError};
 use tailwater_manager::lease::LeaseToken;
@@ -210,7 +210,7 @@ fn what_is_no_request_is_answered_or_closed() -> Result<()> {
 pub async fn daemon(shell: &Shell, kind: ServerKind, http: &str) -> Result<(Trial, ReservedPort)> {
     let mut trial = Trial::start(TrialSpec {
         kind,
-        durability: Durability::Reduced,
+        durability: TrialDurability::Reduced,
         options: Vec::new(),
         ack: AckMode::Durable,
         program: PathBuf::from(PROGRAM),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tailwater_lab::trial::Durability;
-use tailwater_lab::trial::led::PRIMARY_NAME;
+use tailwater_lab::trial::TrialDurability;
+use tailwater_lab::trial::managed_cluster::PRIMARY_NAME;
 use tailwater_sandbox::{Etcd, ServerKind, Workload, WorkloadSpec, require};
 
 use crate::cli::http::Http;
@@ -46,7 +46,7 @@ async fn failed_over_without_the_second() -> Result<Option<(Pair, Http)>> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(None) };
     let options = vec!["--rpl-semi-sync-source-wait-for-replica-count=2".to_owned()];
     let settings = "automatic = true\nsemi_sync_acks = 2";
-    let mut pair = Pair::start(kind, &program, settings, "", Durability::Reduced, options).await?;
+    let mut pair = Pair::start(kind, &program, settings, "", TrialDurability::Reduced, options).await?;
     let http = Http { port: pair.ports.1.number() };
     pair.first_acts().await?;
     pair.commits_go_on().await?;

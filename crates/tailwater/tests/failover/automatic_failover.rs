@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tailwater_lab::trial::led::{PRIMARY_NAME, start_follower, start_follower_with};
-use tailwater_lab::trial::{Durability, Trial, TrialSpec};
+use tailwater_lab::trial::managed_cluster::{PRIMARY_NAME, start_candidate, start_candidate_with};
+use tailwater_lab::trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::link::Link;
 use tailwater_sandbox::require::is_skipped_in_ci;
@@ -117,15 +117,18 @@ impl Led {
         let shell = Shell::new()?;
         let spec = TrialSpec {
             kind,
-            durability: Durability::Reduced,
+            durability: TrialDurability::Reduced,
             // So that it may be primary again.
             options: vec!["--log-slave-updates=1".to_owned()],
             ack: AckMode::Durable,
             program: PathBuf::from(PROGRAM),
             folder: shell.path().to_owned(),
         };
-        let (trial, two, three) =
-            tokio::join!(Trial::start(spec), start_follower_with(kind, 2, options), start_follower(kind, 3));
+        let (trial, two, three) = tokio::join!(
+            Trial::start(spec),
+            start_candidate_with(kind, 2, options),
+            start_candidate(kind, 3)
+        );
         let (mut trial, followers) = (trial?, vec![two?, three?]);
         let mut servers = vec![(PRIMARY_NAME.to_owned(), trial.primary.port())];
         servers.extend(followers.iter().map(|server| (server.name().to_owned(), server.port())));
@@ -133,7 +136,7 @@ impl Led {
             link.set_target(([127, 0, 0, 1], *port).into());
             *port = link.port();
         }
-        trial.lead_at(&servers, manager)?;
+        trial.manage_at(&servers, manager)?;
         trial.write_config("127.0.0.1", servers[0].1)?;
         trial.start_relay()?;
         trial.wait_captured().await?;
@@ -141,7 +144,7 @@ impl Led {
             follower.replicate(&trial.replica_of_relay()).await?;
         }
         prepare(&trial.primary.connect_options()).await?;
-        trial.wait_watched().await?;
+        trial.wait_until_observed().await?;
         Ok(Self { shell, trial, followers, ledger: Arc::default() })
     }
 
@@ -241,7 +244,7 @@ async fn killed_primaries_are_replaced(kind: ServerKind) -> Result<()> {
     led.tailwater("manager status")?.exits(0).says(&[&format!("primary {first}"), "not acknowledged"]);
 
     // The next waits for somebody to have looked at this one.
-    led.trial.wait_watched().await?;
+    led.trial.wait_until_observed().await?;
     led.tailwater("manager acknowledge primary")?.exits(0).hides(&["not acknowledged"]);
     let load = led.load(led.follower(&first)?, 11);
     more_commits(&load, 50).await?;
@@ -259,7 +262,7 @@ async fn killed_primaries_are_replaced(kind: ServerKind) -> Result<()> {
     led.trial.stop_relay().await?;
     led.shell.run("log verify log/primary")?.exits(0);
     led.trial.start_relay()?;
-    led.trial.wait_watched().await?;
+    led.trial.wait_until_observed().await?;
     led.tailwater("manager status")?.exits(0).says(&[&format!("primary {second}")]);
     led.trial.stop_relay().await?;
     Ok(())

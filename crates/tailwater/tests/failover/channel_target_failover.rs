@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use tailwater_lab::trial::led::{PRIMARY_NAME, start_follower};
-use tailwater_lab::trial::{Durability, Trial, TrialSpec};
+use tailwater_lab::trial::managed_cluster::{PRIMARY_NAME, start_candidate};
+use tailwater_lab::trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::require::is_skipped_in_ci;
 use tailwater_sandbox::workload::prepare;
@@ -38,19 +38,19 @@ async fn what_a_channel_feeds_takes_over(kind: ServerKind) -> Result<()> {
     let shell = Shell::new()?;
     let spec = TrialSpec {
         kind,
-        durability: Durability::Reduced,
+        durability: TrialDurability::Reduced,
         options: Vec::new(),
         ack: AckMode::Durable,
         program: PathBuf::from(PROGRAM),
         folder: shell.path().to_owned(),
     };
-    let (trial, target) = tokio::join!(Trial::start(spec), start_follower(kind, 2));
+    let (trial, target) = tokio::join!(Trial::start(spec), start_candidate(kind, 2));
     let (mut trial, target) = (trial?, target?);
     if kind == ServerKind::Mysql97 {
         // A channel writes what nobody else may: `read_only` stays.
         target.sql("SET GLOBAL super_read_only = 0").await?;
     }
-    trial.lead(&[&target], "automatic = true\nlease_ttl_ms = 10000")?;
+    trial.manage(&[&target], "automatic = true\nlease_ttl_ms = 10000")?;
     trial.add_channel(&format!(
         "\n[[channel]]\nname = \"to-db2\"\nsource = \"primary\"\nhost = \"127.0.0.1\"\nport = {}\n\
          defaults_file = \"root.cnf\"\ntls = \"off\"\nstart = \"oldest\"\n",
@@ -59,7 +59,7 @@ async fn what_a_channel_feeds_takes_over(kind: ServerKind) -> Result<()> {
     trial.start_relay()?;
     trial.wait_captured().await?;
     prepare(&trial.primary.connect_options()).await?;
-    trial.wait_watched().await?;
+    trial.wait_until_observed().await?;
 
     let ledger = Arc::<Ledger>::default();
     let spec = WorkloadSpec { pause: Duration::from_millis(2), ..WorkloadSpec::new(4) };
@@ -91,7 +91,7 @@ async fn what_a_channel_feeds_takes_over(kind: ServerKind) -> Result<()> {
     ensure!(wrong == 0 && report.unlisted == 0, "{report:?}");
 
     // The log has it all: a new replica reads the whole history of both primaries out of it.
-    let replica = start_follower(kind, 3).await?;
+    let replica = start_candidate(kind, 3).await?;
     replica.replicate(&trial.replica_of_relay()).await?;
     in_step(&target, &replica).await?;
     trial.stop_relay().await?;

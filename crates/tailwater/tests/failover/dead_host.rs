@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use tailwater_lab::trial::led::{PRIMARY_NAME, start_follower};
-use tailwater_lab::trial::{Durability, Trial, TrialSpec};
+use tailwater_lab::trial::managed_cluster::{PRIMARY_NAME, start_candidate};
+use tailwater_lab::trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::workload::prepare;
 use tailwater_sandbox::{
@@ -43,16 +43,16 @@ async fn manager_and_primary_die_with_one_host() -> Result<()> {
     let (shell, beside, folder) = (Shell::new()?, Shell::new()?, tempfile::tempdir()?);
     let spec = TrialSpec {
         kind,
-        durability: Durability::Reduced,
+        durability: TrialDurability::Reduced,
         options: Vec::new(),
         ack: AckMode::Durable,
         program: PathBuf::from(PROGRAM),
         folder: shell.path().to_owned(),
     };
     let (etcd, trial, follower) =
-        tokio::join!(Etcd::start(&program, folder.path()), Trial::start(spec), start_follower(kind, 2));
+        tokio::join!(Etcd::start(&program, folder.path()), Trial::start(spec), start_candidate(kind, 2));
     let (etcd, mut trial, follower) = (etcd?, trial?, follower?);
-    trial.lead(
+    trial.manage(
         &[&follower],
         &format!(
             "name = \"elsewhere\"\nautomatic = true\nlease = \"etcd\"\nlease_ttl_ms = 2000\netcd_endpoints = [\"{}\"]",

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use tailwater_lab::trial::led::start_follower;
-use tailwater_lab::trial::{Durability, Trial, TrialSpec};
+use tailwater_lab::trial::managed_cluster::start_candidate;
+use tailwater_lab::trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_manager::lease::{EtcdOptions, EtcdValue};
 use tailwater_sandbox::{Etcd, ServerKind, require};
@@ -23,7 +23,7 @@ async fn relays_that_obeyed_terms_of_another_etcd_are_told_and_obey_again_when_t
     let (shell, folder) = (Shell::new()?, tempfile::tempdir()?);
     let spec = TrialSpec {
         kind,
-        durability: Durability::Reduced,
+        durability: TrialDurability::Reduced,
         // It becomes a replica that may be primary again.
         options: vec!["--log-slave-updates=1".to_owned()],
         ack: AckMode::Durable,
@@ -31,7 +31,7 @@ async fn relays_that_obeyed_terms_of_another_etcd_are_told_and_obey_again_when_t
         folder: shell.path().to_owned(),
     };
     let (etcd, trial, new) =
-        tokio::join!(Etcd::start(&program, folder.path()), Trial::start(spec), start_follower(kind, 2));
+        tokio::join!(Etcd::start(&program, folder.path()), Trial::start(spec), start_candidate(kind, 2));
     let (etcd, mut trial, new) = (etcd?, trial?, new?);
     let mut other = EtcdValue::new(EtcdOptions {
         endpoints: vec![etcd.endpoint()],
@@ -44,21 +44,21 @@ async fn relays_that_obeyed_terms_of_another_etcd_are_told_and_obey_again_when_t
         revision = other.replace(revision, b"written").await?.context("nobody else writes")?;
     }
     let endpoint = etcd.endpoint();
-    trial.lead(
+    trial.manage(
         &[&new],
         &format!("lease = \"etcd\"\nlease_ttl_ms = 2000\netcd_endpoints = [\"{endpoint}\"]"),
     )?;
     trial.start_relay()?;
     trial.wait_captured().await?;
     new.replicate(&trial.replica_of_relay()).await?;
-    trial.wait_watched().await?;
+    trial.wait_until_observed().await?;
     shell
         .run("manager raise-terms primary -c tailwater.toml")?
         .exits(1)
         .complains(&["nothing is to be raised"]);
     // The relay obeys a term of this etcd, which is then gone.
     shell.run("switchover primary --to db2 --max-write-pause-ms 30000 -c tailwater.toml")?.exits(0);
-    trial.wait_led_by("db2").await?;
+    trial.wait_for_primary("db2").await?;
     let etcd = etcd.recreate().await?;
 
     let status = || shell.run("manager status -c tailwater.toml").map(|ran| ran.text());
@@ -82,7 +82,7 @@ async fn relays_that_obeyed_terms_of_another_etcd_are_told_and_obey_again_when_t
     };
     until("that the relay obeys", async || nobody_refuses()).await?;
     shell.run("switchover primary --to db1 --max-write-pause-ms 30000 -c tailwater.toml")?.exits(0);
-    trial.wait_led_by("db1").await?;
+    trial.wait_for_primary("db1").await?;
     ensure!(nobody_refuses()?, "{}", status()?);
     drop(etcd);
     trial.stop_relay().await

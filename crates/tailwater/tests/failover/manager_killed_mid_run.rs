@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tailwater_lab::trial::led::PRIMARY_NAME;
+use tailwater_lab::trial::managed_cluster::PRIMARY_NAME;
 use tailwater_sandbox::require::is_skipped_in_ci;
 use tailwater_sandbox::{Server, ServerKind, Workload, WorkloadSpec, require};
 use tailwater_session::Connection;
@@ -50,7 +50,7 @@ impl Led {
     async fn until_killed(&mut self) -> Result<()> {
         let begun = Instant::now();
         while self.trial.relay().is_some_and(|relay| relay.is_running()) {
-            ensure!(begun.elapsed() < PATIENCE, "the hook does not kill it: {}", self.trial.relay_words());
+            ensure!(begun.elapsed() < PATIENCE, "the hook does not kill it: {}", self.trial.relay_log_tail());
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok(())
@@ -66,7 +66,7 @@ impl Led {
             if let Some(record) = recoveries(&folder)?.into_iter().nth(before) {
                 return Ok(record);
             }
-            ensure!(begun.elapsed() < PATIENCE, "nothing is done about it: {}", self.trial.relay_words());
+            ensure!(begun.elapsed() < PATIENCE, "nothing is done about it: {}", self.trial.relay_log_tail());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -115,7 +115,7 @@ async fn killed_in_the_midst(kind: ServerKind) -> Result<()> {
     led.shell.write("tailwater.toml", &config.replace("\n[manager]\n", &format!("\n[manager]\n{hooks}")))?;
     led.trial.stop_relay().await?;
     led.trial.start_relay()?;
-    led.trial.wait_watched().await?;
+    led.trial.wait_until_observed().await?;
     led.trial
         .primary
         .sql(
@@ -157,7 +157,7 @@ async fn killed_while_writes_are_held(led: &mut Led, kind: ServerKind) -> Result
     let record = led.start_anew().await?;
     ensure!(record["outcome"]["end"] == "undone" && record["kind"] == "switchover", "{record:#}");
     led.tailwater("manager status")?.exits(0).says(&["primary db1"]);
-    led.trial.wait_watched().await
+    led.trial.wait_until_observed().await
 }
 
 /// It dies when db2 takes writes and clients are about to be led there: the rest is done by the next.
@@ -170,12 +170,12 @@ async fn killed_behind_the_promotion(led: &mut Led, load: &Workload) -> Result<(
     ensure!(record["outcome"]["end"] == "promoted" && record["outcome"]["server"] == "db2", "{record:#}");
     ensure!(record["outcome"]["left"].as_array().is_some_and(Vec::is_empty), "{record:#}");
     ensure!(record.to_string().contains("led to db2"), "{record:#}");
-    led.trial.wait_led_by("db2").await?;
+    led.trial.wait_for_primary("db2").await?;
     ensure!(
         led.trial.primary.sql("SELECT @@global.read_only").await? == ["1"],
         "{PRIMARY_NAME} takes writes"
     );
-    led.trial.wait_watched().await
+    led.trial.wait_until_observed().await
 }
 
 /// The primary is dead and its ackers are stopped when it dies: they capture again, and the primary goes on when it is back.

@@ -1,7 +1,7 @@
 //! Global settings of all servers, of which none may hold back a failover or a switchover, or lose a commit in it.
 
 use anyhow::{Result, ensure};
-use tailwater_lab::trial::led::PRIMARY_NAME;
+use tailwater_lab::trial::managed_cluster::PRIMARY_NAME;
 use tailwater_sandbox::odd_settings::{apply_odd_settings, reset_odd_settings};
 use tailwater_sandbox::{ServerKind, require};
 use tailwater_wire::Flavour;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use tailwater_lab::trial::led::{PRIMARY_NAME, start_follower, wait_writable};
-use tailwater_lab::trial::{Durability, Trial, TrialSpec};
+use tailwater_lab::trial::managed_cluster::{PRIMARY_NAME, start_candidate, wait_writable};
+use tailwater_lab::trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::require::is_skipped_in_ci;
 use tailwater_sandbox::workload::prepare;
@@ -45,7 +45,7 @@ async fn a_former_primary_is_brought_back_by_itself() -> Result<()> {
     }
     let shell = Shell::new()?;
     let (mut trial, new) =
-        cluster(kind, &shell, "automatic = true\nrejoin = true", Durability::Reduced).await?;
+        cluster(kind, &shell, "automatic = true\nrejoin = true", TrialDurability::Reduced).await?;
     for id in 3..40 {
         trial.primary.sql(&format!("INSERT INTO shop.t VALUES ({id}, 0)")).await?;
     }
@@ -83,7 +83,7 @@ async fn a_former_primary_of_which_no_record_tells_keeps_what_it_has_alone() -> 
     }
     let shell = Shell::new()?;
     let manager = "automatic = true\nrejoin = true";
-    let (mut trial, new) = cluster(kind, &shell, manager, Durability::Full).await?;
+    let (mut trial, new) = cluster(kind, &shell, manager, TrialDurability::Full).await?;
     let alone = wait_for_nobody(&trial.primary, &shell, "UPDATE shop.t SET v = v + 40").await?;
     trial.primary.kill().await?;
     ensure!(alone.await?.is_err(), "it was acknowledged");
@@ -110,7 +110,7 @@ async fn a_former_primary_of_which_no_record_tells_is_brought_back_if_it_has_not
     }
     let shell = Shell::new()?;
     let (mut trial, new) =
-        cluster(kind, &shell, "automatic = true\nrejoin = true", Durability::Reduced).await?;
+        cluster(kind, &shell, "automatic = true\nrejoin = true", TrialDurability::Reduced).await?;
     trial.primary.kill().await?;
     comes_back_without_records(&mut trial, &new, &shell).await?;
     follows(&new, &trial.primary, "first").await?;
@@ -186,7 +186,7 @@ async fn cluster(
     kind: ServerKind,
     shell: &Shell,
     manager: &str,
-    durability: Durability,
+    durability: TrialDurability,
 ) -> Result<(Trial, Server)> {
     let spec = TrialSpec {
         kind,
@@ -196,15 +196,15 @@ async fn cluster(
         program: PathBuf::from(PROGRAM),
         folder: shell.path().to_owned(),
     };
-    let (trial, new) = tokio::join!(Trial::start(spec), start_follower(kind, 2));
+    let (trial, new) = tokio::join!(Trial::start(spec), start_candidate(kind, 2));
     let (mut trial, new) = (trial?, new?);
-    trial.lead(&[&new], manager)?;
+    trial.manage(&[&new], manager)?;
     trial.start_relay()?;
     trial.wait_captured().await?;
     new.replicate(&trial.replica_of_relay()).await?;
     prepare(&trial.primary.connect_options()).await?;
     trial.primary.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY, v INT); INSERT INTO shop.t VALUES (1, 1), (2, 2)").await?;
-    trial.wait_watched().await?;
+    trial.wait_until_observed().await?;
     Ok((trial, new))
 }
 
@@ -213,7 +213,7 @@ async fn a_former_primary_comes_back(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let shell = Shell::new()?;
-    let (mut trial, new) = cluster(kind, &shell, "automatic = true", Durability::Reduced).await?;
+    let (mut trial, new) = cluster(kind, &shell, "automatic = true", TrialDurability::Reduced).await?;
     let ledger: Arc<Ledger> = Arc::default();
     let load = Workload::start(trial.primary.connect_options(), &WorkloadSpec::new(4), Arc::clone(&ledger));
     until("commits", async || Ok(load.counters().snapshot().acknowledged > 300)).await?;

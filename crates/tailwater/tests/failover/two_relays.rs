@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use tailwater_lab::trial::led::{PRIMARY_NAME, start_follower};
-use tailwater_lab::trial::{Durability, Trial, TrialSpec};
+use tailwater_lab::trial::managed_cluster::{PRIMARY_NAME, start_candidate};
+use tailwater_lab::trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::workload::prepare;
 use tailwater_sandbox::{
@@ -159,7 +159,7 @@ impl Pair {
         program: &Path,
         settings: &str,
         hooks: &str,
-        durability: Durability,
+        durability: TrialDurability,
         options: Vec<String>,
     ) -> Result<Self> {
         let (shell, folder) = (Shell::new()?, tempfile::tempdir()?);
@@ -172,7 +172,7 @@ impl Pair {
             folder: shell.path().to_owned(),
         };
         let (etcd, trial, follower) =
-            tokio::join!(Etcd::start(program, folder.path()), Trial::start(spec), start_follower(kind, 2));
+            tokio::join!(Etcd::start(program, folder.path()), Trial::start(spec), start_candidate(kind, 2));
         let (etcd, mut trial, follower) = (etcd?, trial?, follower?);
         let (one, two) = (ReservedPort::pick()?, ReservedPort::pick()?);
         shell.write("token", "0123456789abcdef0123456789abcdef")?;
@@ -182,7 +182,7 @@ impl Pair {
             one.number(),
             two.number()
         ))?;
-        trial.lead(
+        trial.manage(
             &[&follower],
             &format!(
                 "name = \"one\"\n{settings}\nlease = \"etcd\"\nlease_ttl_ms = 2000\netcd_endpoints = [\"{}\"]\n{}",
@@ -244,7 +244,7 @@ impl Pair {
 async fn the_other_manager_takes_over(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
     let mut pair =
-        Pair::start(kind, &program, "automatic = true", "", Durability::Reduced, Vec::new()).await?;
+        Pair::start(kind, &program, "automatic = true", "", TrialDurability::Reduced, Vec::new()).await?;
     // What the second daemon says of a replica that reads from the first one's log.
     let (http_one, http_two) = (Http { port: pair.ports.0.number() }, Http { port: pair.ports.1.number() });
     http_one.until("/replica/db2?lag=60", 200, |_| true)?;
@@ -292,7 +292,7 @@ async fn the_other_manager_takes_over(kind: ServerKind) -> Result<()> {
 async fn the_other_manager_undoes_a_switchover(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
     let mut pair =
-        Pair::start(kind, &program, "automatic = false", "", Durability::Reduced, Vec::new()).await?;
+        Pair::start(kind, &program, "automatic = false", "", TrialDurability::Reduced, Vec::new()).await?;
     pair.trial.primary.sql("CREATE TABLE tw_load.locked (id INT PRIMARY KEY)").await?;
     pair.first_acts().await?;
     // The primary does not come to rest before its manager is killed, and does afterwards.
@@ -332,7 +332,7 @@ async fn the_other_manager_undoes_a_switchover(kind: ServerKind) -> Result<()> {
 async fn the_other_manager_takes_a_failover_back(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
     let mut pair =
-        Pair::start(kind, &program, "automatic = false", DEADLY, Durability::Full, Vec::new()).await?;
+        Pair::start(kind, &program, "automatic = false", DEADLY, TrialDurability::Full, Vec::new()).await?;
     pair.first_acts().await?;
     pair.shell.write("die-in-fence", "")?;
     pair.trial.primary.kill().await?;
@@ -365,7 +365,7 @@ async fn the_other_manager_takes_a_failover_back(kind: ServerKind) -> Result<()>
 async fn the_other_manager_knows_what_was_accepted_to_be_lost(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
     let settings = "automatic = false\nrejoin = true";
-    let mut pair = Pair::start(kind, &program, settings, "", Durability::Full, Vec::new()).await?;
+    let mut pair = Pair::start(kind, &program, settings, "", TrialDurability::Full, Vec::new()).await?;
     pair.first_acts().await?;
     pair.trial.primary.sql("CREATE TABLE tw_load.kept (id INT PRIMARY KEY)").await?;
     pair.commits_go_on().await?;

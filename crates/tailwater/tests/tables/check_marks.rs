@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
-use tailwater_lab::trial::{Durability, Trial, TrialSpec};
+use tailwater_lab::trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::require::is_skipped_in_ci;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
@@ -37,7 +37,7 @@ async fn a_mark_that_passed_others_is_not_believed(kind: ServerKind) -> Result<(
     let target = Server::start(ServerSpec::new(kind).name("target").option("--server-id=2")).await?;
     let mut trial = Trial::start(TrialSpec {
         kind,
-        durability: Durability::Reduced,
+        durability: TrialDurability::Reduced,
         // MariaDB's default. Marks are rows all the same: of statements a channel with filters cannot tell what they change.
         options: vec!["--binlog-format=MIXED".into()],
         ack: AckMode::Durable,

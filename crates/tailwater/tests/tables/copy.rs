@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use tailwater_lab::trial::{Durability, Trial, TrialSpec};
+use tailwater_lab::trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::{Link, Server, ServerKind, ServerSpec, require};
 use tailwater_session::{ConnectOptions, Connection};
@@ -88,7 +88,7 @@ async fn a_channel_joins_exactly_behind_a_copy(kind: ServerKind) -> Result<()> {
     let target = start_target(kind).await?;
     let mut trial = Trial::start(TrialSpec {
         kind,
-        durability: Durability::Reduced,
+        durability: TrialDurability::Reduced,
         options: Vec::new(),
         ack: AckMode::Durable,
         program: PathBuf::from(PROGRAM),
@@ -169,7 +169,7 @@ async fn a_channel_joins_exactly_behind_a_clone() -> Result<()> {
     let mut target = start_target(kind).await?;
     let mut trial = Trial::start(TrialSpec {
         kind,
-        durability: Durability::Reduced,
+        durability: TrialDurability::Reduced,
         options: Vec::new(),
         ack: AckMode::Durable,
         program: PathBuf::from(PROGRAM),
@@ -237,7 +237,7 @@ async fn a_dump_of_a_target_names_the_gtids_of_its_data(kind: ServerKind) -> Res
     let (target, third) = (start_target(kind).await?, start_target(kind).await?);
     let mut trial = Trial::start(TrialSpec {
         kind,
-        durability: Durability::Reduced,
+        durability: TrialDurability::Reduced,
         options: Vec::new(),
         ack: AckMode::Durable,
         program: PathBuf::from(PROGRAM),

@@ -12,8 +12,8 @@ use tailwater_session::{ConnectOptions, Connection, SessionError};
 use tailwater_wire::Flavour;
 use tokio::task::JoinSet;
 
-use super::workload::{Client, SCHEMA, Workload};
-use crate::trial::{Durability, primary_options};
+use super::workload::{ApplyLoad, LoadClient, SCHEMA};
+use crate::trial::{TrialDurability, primary_options};
 
 /// Clients that write the backlog: enough for the group commits that parallel replication lives on.
 pub const CLIENTS: u32 = 16;
@@ -41,7 +41,7 @@ pub struct Backlog {
 
 /// How many transactions a run of clients committed.
 #[derive(Debug, Default)]
-struct Written {
+struct WrittenBacklog {
     transactions: AtomicU64,
     rows: AtomicU64,
 }
@@ -57,10 +57,10 @@ pub fn server_options(kind: ServerKind) -> Vec<String> {
 }
 
 /// How a server syncs at a commit.
-pub fn durability_options(durability: Durability) -> [String; 2] {
+pub fn durability_options(durability: TrialDurability) -> [String; 2] {
     let (binlog, redo) = match durability {
-        Durability::Full => (1, 1),
-        Durability::Reduced => (0, 2),
+        TrialDurability::Full => (1, 1),
+        TrialDurability::Reduced => (0, 2),
     };
     [format!("--sync-binlog={binlog}"), format!("--innodb-flush-log-at-trx-commit={redo}")]
 }
@@ -78,14 +78,14 @@ impl Backlog {
     /// If the source fails.
     pub async fn make(
         kind: ServerKind,
-        workload: Workload,
+        workload: ApplyLoad,
         transactions: u32,
         folder: &Path,
     ) -> anyhow::Result<Self> {
         let spec = ServerSpec::new(kind)
             .name("source")
             .options(primary_options(kind))
-            .options(durability_options(Durability::Full))
+            .options(durability_options(TrialDurability::Full))
             .options(server_options(kind));
         let mut source = Server::start(spec).await?;
         source.create_replication_user().await?;
@@ -98,7 +98,7 @@ impl Backlog {
         source.start_again().await?;
 
         let begin = Instant::now();
-        let written = Arc::new(Written::default());
+        let written = Arc::new(WrittenBacklog::default());
         write(&source, workload, transactions, &written).await?;
         let seconds = begin.elapsed().as_secs_f64();
         let mut connection = Connection::connect(&superuser(&source)).await?;
@@ -139,7 +139,7 @@ impl Backlog {
     }
 }
 
-async fn fill(source: &Server, workload: Workload) -> anyhow::Result<()> {
+async fn fill(source: &Server, workload: ApplyLoad) -> anyhow::Result<()> {
     let mut connection = Connection::connect(&superuser(source)).await?;
     let flavour = connection.server().flavour;
     connection.execute("SET GLOBAL sync_binlog=0; SET GLOBAL innodb_flush_log_at_trx_commit=0").await?;
@@ -170,9 +170,9 @@ async fn fill(source: &Server, workload: Workload) -> anyhow::Result<()> {
 /// Lets clients commit so many transactions together.
 async fn write(
     source: &Server,
-    workload: Workload,
+    workload: ApplyLoad,
     transactions: u32,
-    written: &Arc<Written>,
+    written: &Arc<WrittenBacklog>,
 ) -> anyhow::Result<()> {
     let left = Arc::new(AtomicU64::new(u64::from(transactions)));
     let mut clients = JoinSet::new();
@@ -201,7 +201,7 @@ async fn write(
 ///
 /// # Errors
 /// If it fails for another reason than a deadlock.
-pub async fn commit_next(client: &mut Client, connection: &mut Connection) -> anyhow::Result<u64> {
+pub async fn commit_next(client: &mut LoadClient, connection: &mut Connection) -> anyhow::Result<u64> {
     let transaction = client.next();
     for _ in 0..TRIES_MAX {
         match connection.execute(&transaction.sql).await {

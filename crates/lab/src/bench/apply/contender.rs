@@ -5,14 +5,14 @@ use tailwater_wire::Flavour;
 
 /// Whose commit a reader of the target may see first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CommitOrder {
+pub enum ReplayOrder {
     /// The source's own order.
     Source,
     /// Any order of transactions that do not depend on each other.
     Independent,
 }
 
-impl CommitOrder {
+impl ReplayOrder {
     /// As in the configuration.
     pub fn name(self) -> &'static str {
         match self {
@@ -48,7 +48,7 @@ impl ParallelMode {
 
 /// Settings of native replication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Native {
+pub enum NativeSettings {
     /// `slave_parallel_mode` and `slave_parallel_threads`.
     Mariadb {
         /// What may run at the same time.
@@ -65,7 +65,7 @@ pub enum Native {
     },
 }
 
-impl Native {
+impl NativeSettings {
     /// Every setting of a flavour, the single-threaded one first; few of them for a quick run.
     pub fn all(flavour: Flavour, quick: bool) -> Vec<Self> {
         let workers: &[u32] = if quick { &[4] } else { &[2, 4, 8, 16] };
@@ -115,7 +115,7 @@ impl Native {
     }
 }
 
-impl std::fmt::Display for Native {
+impl std::fmt::Display for NativeSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             single if single.is_single() => write!(f, "native, single-threaded"),
@@ -134,14 +134,14 @@ impl std::fmt::Display for Native {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contender {
     /// The server's own replication.
-    Native(Native),
+    Native(NativeSettings),
     /// Tailwater.
-    Ours(CommitOrder),
+    Ours(ReplayOrder),
 }
 
 impl Contender {
     /// Ours, the headline first.
-    pub const OURS: [Self; 2] = [Self::Ours(CommitOrder::Independent), Self::Ours(CommitOrder::Source)];
+    pub const OURS: [Self; 2] = [Self::Ours(ReplayOrder::Independent), Self::Ours(ReplayOrder::Source)];
 }
 
 impl std::fmt::Display for Contender {
@@ -175,13 +175,13 @@ mod tests {
             (Flavour::MariaDb, true, 4),
             (Flavour::MySql, true, 3),
         ] {
-            let all = Native::all(flavour, quick);
+            let all = NativeSettings::all(flavour, quick);
             assert_eq!(all.len(), want, "{flavour:?}");
             assert!(all[0].is_single() && all[1..].iter().all(|native| !native.is_single()));
             let names: std::collections::HashSet<_> = all.iter().map(ToString::to_string).collect();
             assert_eq!(names.len(), want);
         }
-        let native = Native::Mysql { workers: 8, preserve_order: false };
+        let native = NativeSettings::Mysql { workers: 8, preserve_order: false };
         assert_eq!(Contender::Native(native).to_string(), "native, in any order, 8 workers");
         assert_eq!(
             Contender::OURS.map(|ours| ours.to_string()),

@@ -7,13 +7,13 @@
 
 mod backlog;
 mod contender;
-mod delays;
+mod delay;
 mod native;
-mod ours;
 mod plan;
 mod replay;
-mod steady;
+mod steady_stream;
 mod summary;
+mod tailwater;
 mod target;
 mod workload;
 
@@ -28,21 +28,21 @@ use rand::seq::SliceRandom;
 use tailwater_sandbox::{ServerKind, SlowSync};
 
 use self::backlog::Backlog;
-use self::contender::{Contender, Native};
-use self::delays::Stream;
-use self::ours::Captured;
-use self::plan::{Act, Conditions, HEADLINE, Plan, Scene};
-use self::replay::{Stage, replay};
-use self::steady::{Promise, SteadyLoad};
+use self::contender::{Contender, NativeSettings};
+use self::delay::DelayMeasurement;
+use self::plan::{ApplyPlan, Conditions, HEADLINE, PlannedWorkload, Scene};
+use self::replay::{ReplaySetup, replay};
+use self::steady_stream::{LoadLevel, SourceAckMode};
 use self::summary::{replay_row, screen_row, summarise};
-use self::target::Target;
-use self::workload::Workload;
-use super::report::{Machine, Report, Row};
+use self::tailwater::CapturedLog;
+use self::target::ReplayTarget;
+use self::workload::ApplyLoad;
+use super::report::{BenchReport, MachineInfo, Measurement};
 use crate::args::{ApplyBench, Side};
 use crate::demo::choose_server;
-use crate::trial::{TrialFolder, provide};
+use crate::trial::{TrialFolder, ensure_installed};
 
-pub use self::delays::delay;
+pub use self::delay::delay;
 
 /// What is added to every sync where syncs are slow.
 pub const SYNC_DELAY: Duration = Duration::from_millis(2);
@@ -54,13 +54,13 @@ const STEADY_SHARE_MAX: f64 = 0.5;
 ///
 /// # Errors
 /// If a measurement cannot be taken, or a contender gets the data wrong.
-pub async fn apply(options: &ApplyBench) -> anyhow::Result<Report> {
-    let plan = Plan::new(options.workload, options.quick, options.transactions);
+pub async fn apply(options: &ApplyBench) -> anyhow::Result<BenchReport> {
+    let plan = ApplyPlan::new(options.workload, options.quick, options.transactions);
     let families = options.families();
     let folder = TrialFolder::new(None)?;
-    let machine = Machine::look(folder.path())?;
+    let machine = MachineInfo::look(folder.path())?;
     let scenes: usize = plan.acts.iter().map(|act| act.scenes.len()).sum();
-    let mut run = Run {
+    let mut run = ApplyRun {
         quick: plan.quick,
         only: options.only,
         rows: Vec::new(),
@@ -72,7 +72,7 @@ pub async fn apply(options: &ApplyBench) -> anyhow::Result<Report> {
     let mut versions = BTreeMap::new();
     for family in families {
         let kind = choose_server(family, None)?;
-        provide(kind)?;
+        ensure_installed(kind)?;
         for act in &plan.acts {
             versions.insert(kind.name(), run.act(kind, act).await?);
         }
@@ -83,17 +83,17 @@ pub async fn apply(options: &ApplyBench) -> anyhow::Result<Report> {
 }
 
 /// A benchmark under way.
-struct Run {
+struct ApplyRun {
     quick: bool,
     only: Option<Side>,
-    rows: Vec<Row>,
+    rows: Vec<Measurement>,
     notes: Vec<String>,
-    pace: Option<Pace>,
+    pace: Option<ApplyPace>,
     /// Hidden by itself where standard error is no terminal.
     bar: ProgressBar,
 }
 
-impl Run {
+impl ApplyRun {
     fn say(&self, line: &str) {
         self.bar.suspend(|| eprintln!("{line}"));
     }
@@ -103,17 +103,17 @@ impl Run {
     }
 
     /// Makes a backlog and replays it under all of its conditions; the server's version.
-    async fn act(&mut self, kind: ServerKind, act: &Act) -> anyhow::Result<String> {
+    async fn act(&mut self, kind: ServerKind, act: &PlannedWorkload) -> anyhow::Result<String> {
         self.bar.set_message(format!("{kind}, {}: writing the backlog", act.workload));
         let folder = TrialFolder::new(None)?;
-        let workload = Workload { kind: act.workload, rows: act.rows };
+        let workload = ApplyLoad { kind: act.workload, rows: act.rows };
         let backlog = Backlog::make(kind, workload, act.transactions, folder.path()).await?;
         self.say(&format!(
             "{kind}, {}: {} transactions, {} rows, written at {:.0}/s",
             act.workload, backlog.transactions, backlog.rows, backlog.written_rate
         ));
-        let captured = match self.measures(Side::Ours) {
-            true => Some(Captured::capture(&backlog, folder.path()).await?),
+        let captured = match self.measures(Side::Tailwater) {
+            true => Some(CapturedLog::capture(&backlog, folder.path()).await?),
             false => None,
         };
         let wants_slow = act.scenes.iter().any(|scene| scene.conditions.slow_sync);
@@ -121,7 +121,7 @@ impl Run {
             true => Some(SlowSync::compile(folder.path(), SYNC_DELAY)?),
             false => None,
         };
-        let mut stage = Stage { backlog, captured, slow, folder };
+        let mut stage = ReplaySetup { backlog, captured, slow, folder };
         for scene in act.scenes {
             if scene.conditions.slow_sync && stage.slow.is_none() {
                 let note =
@@ -142,8 +142,8 @@ impl Run {
     async fn scene(
         &mut self,
         kind: ServerKind,
-        act: &Act,
-        stage: &Stage,
+        act: &PlannedWorkload,
+        stage: &ReplaySetup,
         scene: &Scene,
     ) -> anyhow::Result<()> {
         let mut contenders = Vec::new();
@@ -151,7 +151,7 @@ impl Run {
             let best = self.screen(kind, act, stage, scene).await?;
             contenders.extend(best.into_iter().map(Contender::Native));
         }
-        if self.measures(Side::Ours) {
+        if self.measures(Side::Tailwater) {
             contenders.extend(Contender::OURS);
         }
         let mut replays: Vec<_> = contenders.into_iter().map(|contender| (contender, Vec::new())).collect();
@@ -173,8 +173,11 @@ impl Run {
                 replays.push(replay);
             }
         }
-        let mut pace =
-            Pace { natives: Vec::new(), native_rate: f64::NAN, written_rate: stage.backlog.written_rate };
+        let mut pace = ApplyPace {
+            natives: Vec::new(),
+            native_rate: f64::NAN,
+            written_rate: stage.backlog.written_rate,
+        };
         for (contender, replays) in replays {
             let row = replay_row(kind, act, scene.conditions, contender, &stage.backlog, &replays);
             if let Contender::Native(native) = contender {
@@ -194,17 +197,18 @@ impl Run {
     async fn screen(
         &mut self,
         kind: ServerKind,
-        act: &Act,
-        stage: &Stage,
+        act: &PlannedWorkload,
+        stage: &ReplaySetup,
         scene: &Scene,
-    ) -> anyhow::Result<Vec<Native>> {
-        let all = Native::all(kind.flavour(), self.quick);
+    ) -> anyhow::Result<Vec<NativeSettings>> {
+        let all = NativeSettings::all(kind.flavour(), self.quick);
         if scene.natives == 0 {
             return Ok(all.into_iter().take(usize::from(scene.single)).collect());
         }
         self.bar.set_message(format!("{kind}, {}: native settings", act.workload));
         let slow = stage.slow.as_ref().filter(|_| scene.conditions.slow_sync);
-        let mut target = Target::start(&stage.backlog, scene.conditions, slow, stage.folder.path()).await?;
+        let mut target =
+            ReplayTarget::start(&stage.backlog, scene.conditions, slow, stage.folder.path()).await?;
         let mut rates = native::screen(&stage.backlog, &mut target, &all)
             .await
             .with_context(|| format!("native settings on {}", act.workload))?;
@@ -229,7 +233,7 @@ impl Run {
 
     /// How late commits arrive: of a source that commits half as fast as native replication can apply at its best, if it can
     /// while others share its machine; and at half the rate to which it came with that following.
-    async fn steady(&mut self, kind: ServerKind, plan: &Plan) -> anyhow::Result<()> {
+    async fn steady(&mut self, kind: ServerKind, plan: &ApplyPlan) -> anyhow::Result<()> {
         let (Some(act), Some(pace)) =
             (plan.acts.iter().find(|act| act.workload == HEADLINE), self.pace.take())
         else {
@@ -237,14 +241,21 @@ impl Run {
         };
         let most = (pace.native_rate / 2.0).min(pace.written_rate * STEADY_SHARE_MAX);
         let natives: Vec<_> = pace.natives.iter().map(|(native, _)| *native).collect();
-        let workload = Workload { kind: act.workload, rows: act.rows };
-        for promise in [Promise::None, Promise::Lossless] {
+        let workload = ApplyLoad { kind: act.workload, rows: act.rows };
+        for promise in [SourceAckMode::None, SourceAckMode::Lossless] {
             let mut rate = most;
-            for load in [SteadyLoad::Most, SteadyLoad::Half] {
-                let followers = delays::followers(&natives, self.measures(Side::Ours), promise, load);
-                let repeats = if load == SteadyLoad::Half { plan.steady_repeats } else { 1 };
-                let stream =
-                    Stream { kind, workload, promise, load, rate, seconds: plan.steady_seconds, repeats };
+            for load in [LoadLevel::Most, LoadLevel::Half] {
+                let followers = delay::followers(&natives, self.measures(Side::Tailwater), promise, load);
+                let repeats = if load == LoadLevel::Half { plan.steady_repeats } else { 1 };
+                let stream = DelayMeasurement {
+                    kind,
+                    workload,
+                    promise,
+                    load,
+                    rate,
+                    seconds: plan.steady_seconds,
+                    repeats,
+                };
                 self.bar.set_message(format!("{kind}, a steady stream, {}, {}", promise.name(), load.name()));
                 let delays = stream.measure(&followers, &|line| self.say(line)).await?;
                 // The first is native replication where it replays fastest, if that is measured.
@@ -258,15 +269,15 @@ impl Run {
 }
 
 /// What the pace of a steady stream follows from, measured under the headline's conditions.
-struct Pace {
+struct ApplyPace {
     /// The settings of native replication that were measured in full, and their rates; the best first.
-    natives: Vec<(Native, f64)>,
+    natives: Vec<(NativeSettings, f64)>,
     /// At the best of them, in transactions per second; not a number, and so no limit, if none was measured.
     native_rate: f64,
     written_rate: f64,
 }
 
-fn describe(kind: ServerKind, act: &Act, conditions: Conditions) -> String {
+fn describe(kind: ServerKind, act: &PlannedWorkload, conditions: Conditions) -> String {
     let disk = if conditions.slow_sync { ", slow fsync" } else { "" };
     format!("{kind}, {}, {} durability{disk}", act.workload, conditions.durability_name())
 }

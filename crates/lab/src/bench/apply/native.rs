@@ -7,8 +7,8 @@ use tailwater_sandbox::ReplicaOf;
 use tailwater_wire::Flavour;
 
 use super::backlog::{Backlog, wait_until};
-use super::contender::Native;
-use super::target::Target;
+use super::contender::NativeSettings;
+use super::target::ReplayTarget;
 
 /// How long receiving a backlog, or applying a slice of it, may take.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -25,7 +25,7 @@ fn replica(flavour: Flavour) -> &'static str {
 ///
 /// # Errors
 /// If a server refuses, or receiving takes too long.
-pub async fn receive(backlog: &Backlog, target: &mut Target) -> anyhow::Result<()> {
+pub async fn receive(backlog: &Backlog, target: &mut ReplayTarget) -> anyhow::Result<()> {
     connect(backlog, target).await?;
     let flavour = target.connection.server().flavour;
     target.connection.execute(&format!("START {} IO_THREAD", replica(flavour))).await?;
@@ -37,7 +37,7 @@ pub async fn receive(backlog: &Backlog, target: &mut Target) -> anyhow::Result<(
     let mut fields = place.split('\t');
     let (file, position) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
     let end = (file.to_owned(), position.parse::<u64>()?);
-    let target: &Target = target;
+    let target: &ReplayTarget = target;
     wait_until("receiving the backlog", PATIENCE, async || {
         let status = target.server.replica_status().await?.context("the target is no replica")?;
         Ok(status.received == end)
@@ -46,7 +46,7 @@ pub async fn receive(backlog: &Backlog, target: &mut Target) -> anyhow::Result<(
     target.ensure_replicating().await
 }
 
-async fn connect(backlog: &Backlog, target: &mut Target) -> anyhow::Result<()> {
+async fn connect(backlog: &Backlog, target: &mut ReplayTarget) -> anyhow::Result<()> {
     let flavour = target.connection.server().flavour;
     let change = ReplicaOf::port(backlog.source.port()).change_statement(flavour);
     target.connection.execute(&change).await?;
@@ -57,7 +57,7 @@ async fn connect(backlog: &Backlog, target: &mut Target) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// If the server refuses.
-pub async fn set(target: &mut Target, native: Native) -> anyhow::Result<()> {
+pub async fn set(target: &mut ReplayTarget, native: NativeSettings) -> anyhow::Result<()> {
     for statement in native.statements() {
         target.connection.execute(&statement).await.with_context(|| format!("setting {native}"))?;
     }
@@ -68,13 +68,13 @@ pub async fn set(target: &mut Target, native: Native) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// If the server refuses.
-pub async fn apply(target: &mut Target) -> anyhow::Result<()> {
+pub async fn apply(target: &mut ReplayTarget) -> anyhow::Result<()> {
     let flavour = target.connection.server().flavour;
     target.connection.execute(&format!("START {} SQL_THREAD", replica(flavour))).await?;
     Ok(())
 }
 
-async fn pause(target: &mut Target) -> anyhow::Result<()> {
+async fn pause(target: &mut ReplayTarget) -> anyhow::Result<()> {
     let flavour = target.connection.server().flavour;
     target.connection.execute(&format!("STOP {} SQL_THREAD", replica(flavour))).await?;
     Ok(())
@@ -84,7 +84,11 @@ async fn pause(target: &mut Target) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// If the server refuses.
-pub async fn follow(backlog: &Backlog, target: &mut Target, native: Native) -> anyhow::Result<()> {
+pub async fn follow(
+    backlog: &Backlog,
+    target: &mut ReplayTarget,
+    native: NativeSettings,
+) -> anyhow::Result<()> {
     connect(backlog, target).await?;
     set(target, native).await?;
     let flavour = target.connection.server().flavour;
@@ -99,9 +103,9 @@ pub async fn follow(backlog: &Backlog, target: &mut Target, native: Native) -> a
 /// If a server fails.
 pub async fn screen(
     backlog: &Backlog,
-    target: &mut Target,
-    all: &[Native],
-) -> anyhow::Result<Vec<(Native, f64)>> {
+    target: &mut ReplayTarget,
+    all: &[NativeSettings],
+) -> anyhow::Result<Vec<(NativeSettings, f64)>> {
     receive(backlog, target).await?;
     // One slice more for warming up, and as much again for what is applied until a pause takes effect.
     let slice = backlog.transactions / (2 * all.len() as u64 + 2);
@@ -124,7 +128,7 @@ pub async fn screen(
 }
 
 /// Waits until so many transactions are applied, and tells how many are.
-async fn applied_from(target: &mut Target, wanted: u64) -> anyhow::Result<u64> {
+async fn applied_from(target: &mut ReplayTarget, wanted: u64) -> anyhow::Result<u64> {
     let mut applied = 0;
     wait_until("a slice of the backlog", PATIENCE, async || {
         applied = target.applied().await?;

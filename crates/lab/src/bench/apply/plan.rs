@@ -1,35 +1,35 @@
 //! What is measured: which workloads, how big, under which conditions, and how often.
 
 use crate::args::ApplyWorkload;
-use crate::trial::Durability;
+use crate::trial::TrialDurability;
 
 /// Under which conditions a backlog is replayed; the same for every contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conditions {
     /// What the target promises of its own disk at a commit.
-    pub durability: Durability,
+    pub durability: TrialDurability,
     /// Whether every fsync of the target lasts [`super::SYNC_DELAY`] longer.
     pub slow_sync: bool,
 }
 
 impl Conditions {
     /// Everything synced, on the disk as it is.
-    pub const FULL: Self = Self { durability: Durability::Full, slow_sync: false };
-    const RELAXED: Self = Self { durability: Durability::Reduced, slow_sync: false };
-    const SLOW: Self = Self { durability: Durability::Full, slow_sync: true };
+    pub const FULL: Self = Self { durability: TrialDurability::Full, slow_sync: false };
+    const RELAXED: Self = Self { durability: TrialDurability::Reduced, slow_sync: false };
+    const SLOW: Self = Self { durability: TrialDurability::Full, slow_sync: true };
 
     /// In a report's setting.
     pub fn durability_name(self) -> &'static str {
         match self.durability {
-            Durability::Full => "full",
-            Durability::Reduced => "relaxed",
+            TrialDurability::Full => "full",
+            TrialDurability::Reduced => "relaxed",
         }
     }
 }
 
 /// A backlog, replayed under some conditions.
 #[derive(Debug, Clone, Copy)]
-pub struct Act {
+pub struct PlannedWorkload {
     /// What the backlog is made of.
     pub workload: ApplyWorkload,
     /// Rows in the tables before it, in all of them together.
@@ -56,9 +56,9 @@ pub struct Scene {
 
 /// The whole of a benchmark.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct ApplyPlan {
     /// In their order.
-    pub acts: Vec<Act>,
+    pub acts: Vec<PlannedWorkload>,
     /// For how many seconds the delay of a steady stream is measured each time, and how often at half load.
     pub steady_seconds: u64,
     /// See there.
@@ -97,7 +97,7 @@ fn size(workload: ApplyWorkload) -> (u32, u32, u32) {
     }
 }
 
-impl Plan {
+impl ApplyPlan {
     /// All workloads, or one; with backlogs of another length, if that is wanted.
     pub fn new(only: Option<ApplyWorkload>, quick: bool, transactions_wanted: Option<u32>) -> Self {
         let (rows_divisor, transactions_divisor) = if quick { (4, 6) } else { (1, 1) };
@@ -115,11 +115,11 @@ impl Plan {
                 (false, true) => QUICK_SCENES,
             };
             let transactions = transactions_wanted.unwrap_or(transactions / transactions_divisor);
-            acts.push(Act { workload, rows, transactions, scenes });
+            acts.push(PlannedWorkload { workload, rows, transactions, scenes });
             if slow_transactions > 0 && (headline || !quick) {
                 let transactions = slow_transactions / rows_divisor;
                 let scenes = if quick { QUICK_SLOW_SCENES } else { SLOW_SCENES };
-                acts.push(Act { workload, rows, transactions, scenes });
+                acts.push(PlannedWorkload { workload, rows, transactions, scenes });
             }
         }
         let (steady_seconds, steady_repeats) = if quick { (4, 1) } else { (8, 3) };
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn every_workload_is_measured_at_full_durability_and_the_headline_under_all_conditions() {
         for quick in [false, true] {
-            let plan = Plan::new(None, quick, None);
+            let plan = ApplyPlan::new(None, quick, None);
             for workload in ApplyWorkload::ALL {
                 let scenes: Vec<_> = plan
                     .acts
@@ -149,7 +149,7 @@ mod tests {
                     assert!(scenes.contains(&Conditions::SLOW));
                 }
             }
-            let one = Plan::new(Some(ApplyWorkload::WideRows), quick, None);
+            let one = ApplyPlan::new(Some(ApplyWorkload::WideRows), quick, None);
             assert!(one.acts.len() == 1 && one.acts[0].transactions >= 1_000);
         }
     }

@@ -8,9 +8,9 @@ use tailwater_sandbox::SlowSync;
 use super::backlog::Backlog;
 use super::contender::Contender;
 use super::native;
-use super::ours::{self, Captured, Daemon};
 use super::plan::Conditions;
-use super::target::Target;
+use super::tailwater::{self, ApplyDaemon, CapturedLog};
+use super::target::ReplayTarget;
 use crate::trial::TrialFolder;
 
 /// How often the target is asked whether it is done.
@@ -21,11 +21,11 @@ const PATIENCE: Duration = Duration::from_secs(900);
 
 /// What replays are made of.
 #[derive(Debug)]
-pub struct Stage {
+pub struct ReplaySetup {
     /// What is replayed.
     pub backlog: Backlog,
     /// The same in a log of ours, if ours is measured.
-    pub captured: Option<Captured>,
+    pub captured: Option<CapturedLog>,
     /// What makes syncs slow, where that is wanted and possible.
     pub slow: Option<SlowSync>,
     /// For everything on disk.
@@ -48,10 +48,14 @@ pub struct Replay {
 ///
 /// # Errors
 /// If a server or the contender fails, or the target's data are not the source's in the end.
-pub async fn replay(stage: &Stage, conditions: Conditions, contender: Contender) -> anyhow::Result<Replay> {
+pub async fn replay(
+    stage: &ReplaySetup,
+    conditions: Conditions,
+    contender: Contender,
+) -> anyhow::Result<Replay> {
     let folder = stage.folder.path();
     let slow = stage.slow.as_ref().filter(|_| conditions.slow_sync);
-    let mut target = Target::start(&stage.backlog, conditions, slow, folder).await?;
+    let mut target = ReplayTarget::start(&stage.backlog, conditions, slow, folder).await?;
     let log = match contender {
         Contender::Native(native) => {
             native::receive(&stage.backlog, &mut target).await?;
@@ -62,11 +66,11 @@ pub async fn replay(stage: &Stage, conditions: Conditions, contender: Contender)
     };
     let mut daemon = match (contender, &log) {
         (Contender::Ours(order), Some(log)) => {
-            Some(ours::stand_by(&stage.backlog, &target, order, slow, log).await?)
+            Some(tailwater::start_ready(&stage.backlog, &target, order, slow, log).await?)
         }
         _ => None,
     };
-    let cpu_of = |daemon: &Option<Daemon>| {
+    let cpu_of = |daemon: &Option<ApplyDaemon>| {
         daemon.as_ref().and_then(|daemon| daemon.process.cpu_time()).unwrap_or_default()
     };
     let cpu_before = (target.cpu_time()?, cpu_of(&daemon));
@@ -94,7 +98,10 @@ pub async fn replay(stage: &Stage, conditions: Conditions, contender: Contender)
     Ok(Replay { seconds, cpu_seconds: (of_server + of_ours).as_secs_f64(), memory_mib })
 }
 
-async fn wait_finished(target: &mut Target, mut daemon: Option<&mut Daemon>) -> anyhow::Result<()> {
+async fn wait_finished(
+    target: &mut ReplayTarget,
+    mut daemon: Option<&mut ApplyDaemon>,
+) -> anyhow::Result<()> {
     let begin = Instant::now();
     let mut checked = begin;
     while !target.is_finished().await? {

@@ -6,18 +6,22 @@ use tailwater_sandbox::ServerKind;
 
 use super::SYNC_DELAY;
 use super::backlog::{Backlog, CLIENTS};
-use super::contender::{Contender, Native};
-use super::plan::{Act, Conditions, HEADLINE};
+use super::contender::{Contender, NativeSettings};
+use super::plan::{Conditions, HEADLINE, PlannedWorkload};
 use super::replay::Replay;
-use super::steady::{Delay, Follower, Promise, SteadyLoad};
-use crate::bench::report::{Machine, Peer, Report, Row, setting};
+use super::steady_stream::{LoadLevel, MeasuredFollower, SourceAckMode, StreamDelay};
+use crate::bench::report::{BenchReport, MachineInfo, Measurement, Peer, setting};
 
 const REPLAY: &str = "replaying a backlog";
 const SCREEN: &str = "native settings, each on a slice of the backlog";
 const STEADY: &str = "from a commit on the source until the target shows it";
 const UNIT: &str = "transactions/s";
 
-fn conditions_setting(kind: ServerKind, act: &Act, conditions: Conditions) -> BTreeMap<&'static str, String> {
+fn conditions_setting(
+    kind: ServerKind,
+    act: &PlannedWorkload,
+    conditions: Conditions,
+) -> BTreeMap<&'static str, String> {
     let fsync = match conditions.slow_sync {
         true => format!("+{} ms", SYNC_DELAY.as_millis()),
         false => "as it is".into(),
@@ -33,15 +37,20 @@ fn conditions_setting(kind: ServerKind, act: &Act, conditions: Conditions) -> BT
 /// A contender's replays of one backlog.
 pub fn replay_row(
     kind: ServerKind,
-    act: &Act,
+    act: &PlannedWorkload,
     conditions: Conditions,
     contender: Contender,
     backlog: &Backlog,
     replays: &[Replay],
-) -> Row {
+) -> Measurement {
     let rates = replays.iter().map(|replay| backlog.transactions as f64 / replay.seconds).collect();
-    let mut row =
-        Row::new(REPLAY, conditions_setting(kind, act, conditions), contender.to_string(), UNIT, rates);
+    let mut row = Measurement::new(
+        REPLAY,
+        conditions_setting(kind, act, conditions),
+        contender.to_string(),
+        UNIT,
+        rates,
+    );
     let mean = |figure: fn(&Replay) -> f64| replays.iter().map(figure).sum::<f64>() / replays.len() as f64;
     let (transactions, rows) = (backlog.transactions as f64, backlog.rows as f64);
     row.also.insert("seconds", transactions / row.median);
@@ -54,19 +63,25 @@ pub fn replay_row(
 }
 
 /// A native setting's rate on its slice.
-pub fn screen_row(kind: ServerKind, act: &Act, conditions: Conditions, native: Native, rate: f64) -> Row {
-    Row::new(SCREEN, conditions_setting(kind, act, conditions), native.to_string(), UNIT, vec![rate])
+pub fn screen_row(
+    kind: ServerKind,
+    act: &PlannedWorkload,
+    conditions: Conditions,
+    native: NativeSettings,
+    rate: f64,
+) -> Measurement {
+    Measurement::new(SCREEN, conditions_setting(kind, act, conditions), native.to_string(), UNIT, vec![rate])
 }
 
 /// How late a contender's steady stream arrived; `rate` is what was asked of the clients.
 pub fn delay_row(
     kind: ServerKind,
-    follower: Follower,
-    promise: Promise,
-    load: SteadyLoad,
+    follower: MeasuredFollower,
+    promise: SourceAckMode,
+    load: LoadLevel,
     rate: f64,
-    delays: &[Delay],
-) -> Row {
+    delays: &[StreamDelay],
+) -> Measurement {
     let setting = setting(&[
         ("server", kind.name()),
         ("workload", HEADLINE.name()),
@@ -75,10 +90,10 @@ pub fn delay_row(
         ("load", load.name()),
         ("transactions_per_second", &format!("{rate:.0}")),
     ]);
-    let all = |of: fn(&Delay) -> f64| delays.iter().map(of).collect::<Vec<_>>();
-    let p99 = Row::new(STEADY, setting.clone(), "", "µs", all(|delay| delay.p99_ms * 1e3));
+    let all = |of: fn(&StreamDelay) -> f64| delays.iter().map(of).collect::<Vec<_>>();
+    let p99 = Measurement::new(STEADY, setting.clone(), "", "µs", all(|delay| delay.p99_ms * 1e3));
     let mut row =
-        Row::new(STEADY, setting, format!("{follower}, p50"), "µs", all(|delay| delay.p50_ms * 1e3));
+        Measurement::new(STEADY, setting, format!("{follower}, p50"), "µs", all(|delay| delay.p50_ms * 1e3));
     row.also.insert("p99_us", p99.median);
     row.also.insert("p99_us_min", p99.min);
     row.also.insert("p99_us_max", p99.max);
@@ -90,24 +105,24 @@ pub fn delay_row(
 }
 
 /// Each follower's measurements.
-pub type Delays = Vec<(Follower, Vec<Delay>)>;
+pub type Delays = Vec<(MeasuredFollower, Vec<StreamDelay>)>;
 
 /// The report of delays alone. The headline is the first setting's median, the least of ours at its default and the least of native
 /// replication's; the ratio is above 1 where ours is sooner.
 pub fn summarise_delays(
-    rows: Vec<Row>,
+    rows: Vec<Measurement>,
     versions: &BTreeMap<&'static str, String>,
-    machine: Machine,
-) -> Report {
-    let first: Vec<&Row> = match rows.first() {
+    machine: MachineInfo,
+) -> BenchReport {
+    let first: Vec<&Measurement> = match rows.first() {
         Some(first) => rows.iter().filter(|row| row.setting == first.setting).collect(),
         None => Vec::new(),
     };
-    let least = |rows: &mut dyn Iterator<Item = &&Row>| {
+    let least = |rows: &mut dyn Iterator<Item = &&Measurement>| {
         rows.map(|row| row.median).min_by(f64::total_cmp).unwrap_or(f64::NAN)
     };
     let native = least(&mut first.iter().filter(|row| is_native(row)));
-    // What follows the name of one at another promise says so: see the words of `Follower`.
+    // What follows the name of one at another promise says so: see the words of `MeasuredFollower`.
     let of_default = Contender::OURS.map(|ours| format!("{ours}, p50"));
     let ours = least(&mut first.iter().filter(|row| of_default.contains(&row.variant)));
     let peers = first.iter().filter(|row| is_native(row)).map(|row| Peer {
@@ -122,34 +137,34 @@ pub fn summarise_delays(
     });
     let peers = peers.collect();
     let notes = steady_explanations();
-    Report { name: "delay", unit: "µs", ours, peers, ratio: native / ours, rows, machine, notes }
+    BenchReport { name: "delay", unit: "µs", ours, peers, ratio: native / ours, rows, machine, notes }
 }
 
 /// Whether a row is of native replication.
-fn is_native(row: &Row) -> bool {
+fn is_native(row: &Measurement) -> bool {
     row.variant.starts_with("native")
 }
 
 /// Of the rows of native replication the one that was fastest.
-fn best<'a>(rows: &[&'a Row]) -> Option<&'a Row> {
+fn best<'a>(rows: &[&'a Measurement]) -> Option<&'a Measurement> {
     rows.iter().copied().filter(|row| is_native(row)).max_by(|one, other| one.median.total_cmp(&other.median))
 }
 
-fn variant<'a>(rows: &[&'a Row], name: &str) -> Option<&'a Row> {
+fn variant<'a>(rows: &[&'a Measurement], name: &str) -> Option<&'a Measurement> {
     rows.iter().copied().find(|row| row.variant == name)
 }
 
 /// The whole report. Without one of the sides its figures, and the ratio, are no numbers.
 pub fn summarise(
-    mut rows: Vec<Row>,
+    mut rows: Vec<Measurement>,
     mut notes: Vec<String>,
     versions: &BTreeMap<&'static str, String>,
-    machine: Machine,
-) -> Report {
+    machine: MachineInfo,
+) -> BenchReport {
     // Measurements in turn, each in the order in which it was made.
-    let rank = |row: &Row| [REPLAY, STEADY, SCREEN].iter().position(|name| *name == row.measurement);
+    let rank = |row: &Measurement| [REPLAY, STEADY, SCREEN].iter().position(|name| *name == row.measurement);
     rows.sort_by_key(rank);
-    let replays: Vec<&Row> = rows.iter().filter(|row| row.measurement == REPLAY).collect();
+    let replays: Vec<&Measurement> = rows.iter().filter(|row| row.measurement == REPLAY).collect();
     let mut settings: Vec<&BTreeMap<&'static str, String>> = Vec::new();
     for row in &replays {
         if !settings.contains(&&row.setting) {
@@ -160,21 +175,23 @@ pub fn summarise(
     notes.extend(steady_explanations());
     let mut headline = None;
     for setting in settings {
-        let of_setting: Vec<&Row> = replays.iter().copied().filter(|row| row.setting == *setting).collect();
+        let of_setting: Vec<&Measurement> =
+            replays.iter().copied().filter(|row| row.setting == *setting).collect();
         notes.extend(ratios(setting, &of_setting));
         headline.get_or_insert(of_setting);
     }
     let headline = headline.unwrap_or_default();
     let ours = variant(&headline, &Contender::OURS[0].to_string()).map_or(f64::NAN, |row| row.median);
     let native = best(&headline).map_or(f64::NAN, |row| row.median);
-    let version = |row: &Row| row.setting.get("server").and_then(|server| versions.get(server.as_str()));
+    let version =
+        |row: &Measurement| row.setting.get("server").and_then(|server| versions.get(server.as_str()));
     let peers = headline.iter().filter(|row| is_native(row)).map(|row| Peer {
         name: format!("{}, {}", row.setting.get("server").map_or("", String::as_str), row.variant),
         version: version(row).cloned().unwrap_or_default(),
         value: row.median,
     });
     let peers = peers.collect();
-    Report { name: "apply", unit: UNIT, ours, peers, ratio: ours / native, rows, machine, notes }
+    BenchReport { name: "apply", unit: UNIT, ours, peers, ratio: ours / native, rows, machine, notes }
 }
 
 fn explanations() -> Vec<String> {
@@ -211,14 +228,14 @@ fn steady_explanations() -> Vec<String> {
 }
 
 /// Ours against the best of native replication, in a sentence.
-fn ratios(setting: &BTreeMap<&'static str, String>, rows: &[&Row]) -> Option<String> {
+fn ratios(setting: &BTreeMap<&'static str, String>, rows: &[&Measurement]) -> Option<String> {
     let native = best(rows)?;
     let words: Vec<_> = setting.iter().map(|(key, value)| format!("{key} {value}")).collect();
     let figures: Vec<_> = rows
         .iter()
         .filter(|row| !is_native(row))
         .map(|row| {
-            let cpu = |row: &Row| row.also.get("cpu_s_per_million_rows").copied().unwrap_or(f64::NAN);
+            let cpu = |row: &Measurement| row.also.get("cpu_s_per_million_rows").copied().unwrap_or(f64::NAN);
             let (rate, cpu) = (row.median / native.median, cpu(row) / cpu(native));
             format!("{} {rate:.2} x its rate with {cpu:.2} x its CPU time", row.variant)
         })
@@ -230,18 +247,18 @@ fn ratios(setting: &BTreeMap<&'static str, String>, rows: &[&Row]) -> Option<Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::apply::contender::CommitOrder;
-    use crate::bench::apply::ours::Held;
+    use crate::bench::apply::contender::ReplayOrder;
+    use crate::bench::apply::tailwater::LogDurability;
 
-    fn row(server: &str, variant: &str, rate: f64, cpu: f64) -> Row {
+    fn row(server: &str, variant: &str, rate: f64, cpu: f64) -> Measurement {
         let setting = setting(&[("server", server)]);
-        let mut row = Row::new(REPLAY, setting, variant, UNIT, vec![rate]);
+        let mut row = Measurement::new(REPLAY, setting, variant, UNIT, vec![rate]);
         row.also.insert("cpu_s_per_million_rows", cpu);
         row
     }
 
-    fn machine() -> Machine {
-        Machine { cpu: String::new(), cpus: 2, memory_mib: 1, kernel: String::new(), fdatasync_us: 1.0 }
+    fn machine() -> MachineInfo {
+        MachineInfo { cpu: String::new(), cpus: 2, memory_mib: 1, kernel: String::new(), fdatasync_us: 1.0 }
     }
 
     #[test]
@@ -264,23 +281,25 @@ mod tests {
 
     #[test]
     fn the_headline_of_delays_is_ours_at_its_default_against_the_soonest_native() {
-        let delay = |ms| vec![Delay { p50_ms: ms, p99_ms: 3.0, rate: 800.0, beacons: 800, cpu_us: 300.0 }];
-        let native = |workers| Follower::Native(Native::Mysql { workers, preserve_order: false });
-        let ours = |order, held| Follower::Ours(order, held);
+        let delay =
+            |ms| vec![StreamDelay { p50_ms: ms, p99_ms: 3.0, rate: 800.0, beacons: 800, cpu_us: 300.0 }];
+        let native =
+            |workers| MeasuredFollower::Native(NativeSettings::Mysql { workers, preserve_order: false });
+        let ours = |order, held| MeasuredFollower::Ours(order, held);
         let followers = [
             (native(16), 0.8),
             (native(8), 0.6),
-            (ours(CommitOrder::Independent, Held::Default), 1.2),
-            (ours(CommitOrder::Source, Held::Default), 1.5),
-            (ours(CommitOrder::Independent, Held::Received), 0.5),
-            (ours(CommitOrder::Independent, Held::Durable), 0.4),
+            (ours(ReplayOrder::Independent, LogDurability::Default), 1.2),
+            (ours(ReplayOrder::Source, LogDurability::Default), 1.5),
+            (ours(ReplayOrder::Independent, LogDurability::Received), 0.5),
+            (ours(ReplayOrder::Independent, LogDurability::Durable), 0.4),
         ];
         let rows_of = |promise| {
             followers.map(|(follower, ms)| {
-                delay_row(ServerKind::Mysql97, follower, promise, SteadyLoad::Half, 800.0, &delay(ms))
+                delay_row(ServerKind::Mysql97, follower, promise, LoadLevel::Half, 800.0, &delay(ms))
             })
         };
-        let rows = [rows_of(Promise::None), rows_of(Promise::Lossless)].concat();
+        let rows = [rows_of(SourceAckMode::None), rows_of(SourceAckMode::Lossless)].concat();
         let versions = BTreeMap::from([(ServerKind::Mysql97.name(), "9.7".to_owned())]);
         let report = summarise_delays(rows, &versions, machine());
         assert_eq!((report.ours, report.ratio, report.peers.len()), (1_200.0, 0.5, 2));

@@ -19,27 +19,27 @@ const NO_SUCH_TABLE: u16 = 1146;
 
 /// A running target, whose data go away with it.
 #[derive(Debug)]
-pub struct Target {
+pub struct ReplayTarget {
     /// The server.
     pub server: Server,
     /// For statements and for looking at it.
     pub connection: Connection,
     // Dropped last: the server must be gone before its data.
-    _data: Removed,
+    _data: RemovedFolder,
 }
 
 /// A folder that is removed when this value goes away.
 #[derive(Debug)]
-struct Removed(PathBuf);
+struct RemovedFolder(PathBuf);
 
-impl Drop for Removed {
+impl Drop for RemovedFolder {
     fn drop(&mut self) {
         // What cannot be removed lies in the benchmark's own folder, which goes away later.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-impl Target {
+impl ReplayTarget {
     /// Starts one. It writes no binlog: that is where native replication is fastest, and it is all that Tailwater needs.
     ///
     /// # Errors
@@ -51,7 +51,7 @@ impl Target {
         folder: &Path,
     ) -> anyhow::Result<Self> {
         let kind = backlog.source.kind();
-        let data = Removed(folder.join(format!("target-{:08x}", rand::random::<u32>())));
+        let data = RemovedFolder(folder.join(format!("target-{:08x}", rand::random::<u32>())));
         backlog.copy_base(&data.0)?;
         let mut spec = ServerSpec::new(kind)
             .name("target")

@@ -23,7 +23,7 @@ const FILL_ROWS: u32 = 500;
 
 /// Runs in the manner of one of the workloads.
 #[derive(Debug, Clone, Copy)]
-pub struct Workload {
+pub struct ApplyLoad {
     /// Which.
     pub kind: ApplyWorkload,
     /// Rows in all tables together before the backlog.
@@ -32,14 +32,14 @@ pub struct Workload {
 
 /// What one client does next.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Transaction {
+pub struct ClientTransaction {
     /// All of its statements, to be sent at once.
     pub sql: String,
     /// Rows that it changes.
     pub rows: u64,
 }
 
-impl Workload {
+impl ApplyLoad {
     fn tables(&self) -> u32 {
         match self.kind {
             ApplyWorkload::OltpWriteOnly | ApplyWorkload::OltpInsert => SYSBENCH_TABLES,
@@ -158,9 +158,9 @@ impl Workload {
     }
 
     /// What one client does, from a seed of its own.
-    pub fn client(&self, seed: u64) -> Client {
+    pub fn client(&self, seed: u64) -> LoadClient {
         let zipf = (self.kind == ApplyWorkload::UpdateHotRows).then(|| Zipf::new(self.table_rows()));
-        Client { workload: *self, random: StdRng::seed_from_u64(seed), zipf, table: seed, step: 0 }
+        LoadClient { workload: *self, random: StdRng::seed_from_u64(seed), zipf, table: seed, step: 0 }
     }
 }
 
@@ -211,8 +211,8 @@ fn groups(random: &mut StdRng, count: usize) -> String {
 
 /// One client of a workload.
 #[derive(Debug)]
-pub struct Client {
-    workload: Workload,
+pub struct LoadClient {
+    workload: ApplyLoad,
     random: StdRng,
     zipf: Option<Zipf>,
     /// Names the table that it makes and drops.
@@ -221,9 +221,9 @@ pub struct Client {
     step: usize,
 }
 
-impl Client {
+impl LoadClient {
     /// Its next transaction.
-    pub fn next(&mut self) -> Transaction {
+    pub fn next(&mut self) -> ClientTransaction {
         let statements = self.statements();
         let rows = statements.len() as u64;
         // One statement is a transaction by itself.
@@ -231,7 +231,7 @@ impl Client {
             [one] => one.clone(),
             many => format!("BEGIN; {}; COMMIT", many.join("; ")),
         };
-        Transaction { sql, rows }
+        ClientTransaction { sql, rows }
     }
 
     /// Each changes one row.
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     fn a_workload_is_the_same_for_the_same_seed_and_another_for_another() {
         for kind in ApplyWorkload::ALL {
-            let workload = Workload { kind, rows: 1_000 };
+            let workload = ApplyLoad { kind, rows: 1_000 };
             let run = |seed| {
                 let mut client = workload.client(seed);
                 (0..20).map(|_| client.next()).collect::<Vec<_>>()
@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn a_wide_row_has_about_four_kilobytes() {
-        let workload = Workload { kind: ApplyWorkload::WideRows, rows: 1 };
+        let workload = ApplyLoad { kind: ApplyWorkload::WideRows, rows: 1 };
         let bytes = workload.values(&mut StdRng::seed_from_u64(1)).len();
         assert!((4_000..5_000).contains(&bytes), "{bytes}");
     }

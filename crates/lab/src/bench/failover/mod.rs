@@ -11,13 +11,13 @@ use tailwater_manager::analysis::AnalysisSettings;
 use tailwater_sandbox::workload::prepare;
 use tailwater_sandbox::{Ledger, Server, ServerKind, Workload, WorkloadSpec};
 
-use self::mha::{Mha, Promoted};
-use super::report::{Machine, Peer, Report, Row, setting};
+use self::mha::{Mha, MhaFailover};
+use super::report::{BenchReport, MachineInfo, Measurement, Peer, setting};
 use crate::args::{FailoverBench, ServerFamily};
 use crate::demo::choose_server;
-use crate::trial::led::start_follower;
-use crate::trial::replacing::{Death, Replaced, replace};
-use crate::trial::{Durability, Trial, TrialFolder, TrialSpec, provide};
+use crate::trial::managed_cluster::start_candidate;
+use crate::trial::primary_failure::{FailoverTimes, PrimaryFailure, replace};
+use crate::trial::{Trial, TrialDurability, TrialFolder, TrialSpec, ensure_installed};
 
 const MEASUREMENT: &str = "from the failure of the primary";
 
@@ -38,16 +38,16 @@ const BESIDE_MHA: ServerKind = ServerKind::Mariadb1011;
 ///
 /// # Errors
 /// If a failover does not happen, or loses something.
-pub async fn failover(options: &FailoverBench) -> anyhow::Result<Report> {
+pub async fn failover(options: &FailoverBench) -> anyhow::Result<BenchReport> {
     let families = match options.server {
         Some(family) => vec![family],
         None => vec![ServerFamily::Mariadb, ServerFamily::Mysql],
     };
-    let death = if options.silent { Death::Silent } else { Death::Killed };
-    let mut measured = Measured::default();
+    let death = if options.silent { PrimaryFailure::Silent } else { PrimaryFailure::Killed };
+    let mut measured = FamilyResult::default();
     for family in families {
         let kind = choose_server(family, None)?;
-        let install = provide(kind)?;
+        let install = ensure_installed(kind)?;
         let mha = match kind == BESIDE_MHA && !options.no_peers {
             true => Mha::find(&install)?,
             false => None,
@@ -61,17 +61,17 @@ pub async fn failover(options: &FailoverBench) -> anyhow::Result<Report> {
         _ => (measured.slowest, f64::NAN),
     };
     let notes = notes(death, !peers.is_empty(), &measured.lost_by_mha);
-    let machine = Machine::look(folder.path())?;
-    Ok(Report { name: "failover", unit: "ms", ours, peers, ratio, machine, rows: measured.rows, notes })
+    let machine = MachineInfo::look(folder.path())?;
+    Ok(BenchReport { name: "failover", unit: "ms", ours, peers, ratio, machine, rows: measured.rows, notes })
 }
 
-fn notes(death: Death, is_beside_mha: bool, lost_by_mha: &[u64]) -> Vec<String> {
+fn notes(death: PrimaryFailure, is_beside_mha: bool, lost_by_mha: &[u64]) -> Vec<String> {
     let mut notes = vec![
         format!("{CLIENTS} clients commit until the primary fails; each run on servers of its own"),
         "Tailwater lost no acknowledged commit in any run: the new primary's tables were compared with the clients' ledger"
             .to_owned(),
     ];
-    if death == Death::Silent {
+    if death == PrimaryFailure::Silent {
         let default = AnalysisSettings::default().unanimous_detect_after_ms;
         notes.push(format!(
             "Tailwater takes silence for death after unanimous_detect_after_ms = {default}, its default, and in the rows that say so after {AGREED_AFTER_MS_LEAST}: \
@@ -102,8 +102,8 @@ const FIRST_COMMIT: &str = "first commit of a client";
 
 /// What all runs came to.
 #[derive(Default)]
-struct Measured {
-    rows: Vec<Row>,
+struct FamilyResult {
+    rows: Vec<Measurement>,
     /// Median until the first commit, of the slowest server.
     slowest: f64,
     /// The same on the server that MHA was measured on.
@@ -112,16 +112,16 @@ struct Measured {
     lost_by_mha: Vec<u64>,
 }
 
-impl Measured {
+impl FamilyResult {
     async fn family(
         &mut self,
         kind: ServerKind,
-        death: Death,
+        death: PrimaryFailure,
         rounds: u16,
         mha: Option<&Mha>,
     ) -> anyhow::Result<()> {
         let mut ours = vec![(None, Vec::new())];
-        if death == Death::Silent {
+        if death == PrimaryFailure::Silent {
             ours.push((Some(AGREED_AFTER_MS_LEAST), Vec::new()));
         }
         let mut theirs = Vec::new();
@@ -157,13 +157,19 @@ impl Measured {
     }
 }
 
-fn row<Run>(kind: ServerKind, death: Death, variant: &str, runs: &[Run], of: fn(&Run) -> u64) -> Row {
+fn row<Run>(
+    kind: ServerKind,
+    death: PrimaryFailure,
+    variant: &str,
+    runs: &[Run],
+    of: fn(&Run) -> u64,
+) -> Measurement {
     let failure = match death {
-        Death::Killed => "SIGKILL",
-        Death::Silent => "SIGSTOP",
+        PrimaryFailure::Killed => "SIGKILL",
+        PrimaryFailure::Silent => "SIGSTOP",
     };
     let settings = setting(&[("server", kind.name()), ("failure", failure)]);
-    Row::new(MEASUREMENT, settings, variant, "ms", runs.iter().map(|run| of(run) as f64).collect())
+    Measurement::new(MEASUREMENT, settings, variant, "ms", runs.iter().map(|run| of(run) as f64).collect())
 }
 
 /// What stands before the name of a row: nothing at the default.
@@ -174,12 +180,13 @@ fn whose(unanimous_detect_after_ms: Option<u64>) -> String {
 
 fn summary(
     kind: ServerKind,
-    death: Death,
+    death: PrimaryFailure,
     unanimous_detect_after_ms: Option<u64>,
-    runs: &[Replaced],
-) -> Vec<Row> {
+    runs: &[FailoverTimes],
+) -> Vec<Measurement> {
     let whose = whose(unanimous_detect_after_ms);
-    let row = |name: &str, of: fn(&Replaced) -> u64| row(kind, death, &format!("{whose}{name}"), runs, of);
+    let row =
+        |name: &str, of: fn(&FailoverTimes) -> u64| row(kind, death, &format!("{whose}{name}"), runs, of);
     vec![
         row("noticed", |run| run.detected_ms),
         row("proven complete", |run| run.proven_ms),
@@ -188,7 +195,7 @@ fn summary(
     ]
 }
 
-fn summary_of_mha(kind: ServerKind, death: Death, runs: &[Promoted]) -> Vec<Row> {
+fn summary_of_mha(kind: ServerKind, death: PrimaryFailure, runs: &[MhaFailover]) -> Vec<Measurement> {
     vec![
         row(kind, death, "MHA: noticed", runs, |run| run.noticed_ms),
         row(kind, death, "MHA: first commit of a client", runs, |run| run.first_commit_ms),
@@ -204,24 +211,24 @@ fn clients(primary: &Server, ledger: &Arc<Ledger>) -> Workload {
 /// One failover on servers of its own, with this `unanimous_detect_after_ms`, or the default.
 async fn round(
     kind: ServerKind,
-    death: Death,
+    death: PrimaryFailure,
     unanimous_detect_after_ms: Option<u64>,
-) -> anyhow::Result<Replaced> {
+) -> anyhow::Result<FailoverTimes> {
     let folder = TrialFolder::new(None)?;
     let spec = TrialSpec {
         kind,
-        durability: Durability::Full,
+        durability: TrialDurability::Full,
         options: Vec::new(),
         ack: AckMode::Durable,
         program: std::env::current_exe()?,
         folder: folder.path().to_owned(),
     };
     let mut trial = Trial::start(spec).await?;
-    let followers = [start_follower(kind, 2).await?, start_follower(kind, 3).await?];
+    let followers = [start_candidate(kind, 2).await?, start_candidate(kind, 3).await?];
     let followers: Vec<&Server> = followers.iter().collect();
     let analysis =
         unanimous_detect_after_ms.map(|ms| format!("\n[manager.analysis]\nagreed_after_ms = {ms}"));
-    trial.lead(&followers, &format!("automatic = true{}", analysis.unwrap_or_default()))?;
+    trial.manage(&followers, &format!("automatic = true{}", analysis.unwrap_or_default()))?;
     trial.start_relay()?;
     trial.wait_captured().await?;
     for follower in &followers {
@@ -231,10 +238,10 @@ async fn round(
     let ledger = Arc::new(Ledger::new());
     let workload = clients(&trial.primary, &ledger);
     tokio::time::sleep(WARM_UP).await;
-    trial.wait_watched().await?;
+    trial.wait_until_observed().await?;
     let replaced = replace(&mut trial, &followers, &workload, death).await?;
     ensure!(replaced.is_lossless, "something was overridden");
-    if death == Death::Silent {
+    if death == PrimaryFailure::Silent {
         // Its clients hang until it is gone.
         trial.primary.kill().await?;
     }

@@ -6,7 +6,7 @@ use tailwater_sandbox::{Server, ServerKind};
 use tailwater_wire::Flavour;
 
 use super::WORKERS;
-use super::program::Program;
+use super::program::MeasuredProgram;
 use crate::args::TablesData;
 
 /// What the names of ours begin with.
@@ -20,7 +20,7 @@ const PEER_PARTS: u64 = 16;
 
 /// How data are written, and by whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dumper {
+pub enum DumpTool {
     /// Ours, not compressed.
     OursPlain,
     /// Ours, Zstandard at its usual level 3.
@@ -39,7 +39,7 @@ pub enum Dumper {
     Stock,
 }
 
-impl Dumper {
+impl DumpTool {
     /// All of them.
     pub const ALL: [Self; 8] = [
         Self::OursPlain,
@@ -95,7 +95,7 @@ impl Dumper {
         set: TablesData,
         rows: u64,
         folder: &Path,
-    ) -> anyhow::Result<Program> {
+    ) -> anyhow::Result<MeasuredProgram> {
         let workers = WORKERS.to_string();
         Ok(match self {
             Self::OursPlain | Self::OursZstd | Self::OursGzip => {
@@ -104,7 +104,7 @@ impl Dumper {
                     Self::OursGzip => "gzip",
                     _ => "none",
                 };
-                Program::new(std::env::current_exe()?)
+                MeasuredProgram::new(std::env::current_exe()?)
                     .arguments(["dump", "--output=json", "--user=root", "--database", set.schema()])
                     .arguments(["--workers", &workers])
                     .arguments(["--compression", compression])
@@ -112,7 +112,7 @@ impl Dumper {
                     .arguments([folder])
             }
             Self::MydumperWhole | Self::MydumperSynced | Self::MydumperParts | Self::MydumperGzip => {
-                let program = Program::new("mydumper")
+                let program = MeasuredProgram::new("mydumper")
                     .arguments(["--user=root", "--database", set.schema(), "--threads", &workers])
                     // The shortest of its locks.
                     .arguments(["--trx-consistency-only"])
@@ -127,7 +127,7 @@ impl Dumper {
             }
             Self::Stock => {
                 std::fs::create_dir_all(folder)?;
-                let program = Program::of_server(source, self.name(source.kind()))?.arguments([
+                let program = MeasuredProgram::of_server(source, self.name(source.kind()))?.arguments([
                     "--no-defaults",
                     "--user=root",
                     "--single-transaction",
@@ -150,7 +150,7 @@ impl Dumper {
 
 /// Who loads, and what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Loader {
+pub enum LoadTool {
     /// Ours, from a plain dump of ours.
     OursPlain,
     /// Ours, from a compressed dump of ours.
@@ -163,7 +163,7 @@ pub enum Loader {
     Stock,
 }
 
-impl Loader {
+impl LoadTool {
     /// All of them.
     pub const ALL: [Self; 5] =
         [Self::OursPlain, Self::OursZstd, Self::Myloader, Self::MyloaderGzip, Self::Stock];
@@ -189,13 +189,13 @@ impl Loader {
     }
 
     /// Whose dump it loads.
-    pub fn dumper(self) -> Dumper {
+    pub fn dumper(self) -> DumpTool {
         match self {
-            Self::OursPlain => Dumper::OursPlain,
-            Self::OursZstd => Dumper::OursZstd,
-            Self::Myloader => Dumper::MydumperParts,
-            Self::MyloaderGzip => Dumper::MydumperGzip,
-            Self::Stock => Dumper::Stock,
+            Self::OursPlain => DumpTool::OursPlain,
+            Self::OursZstd => DumpTool::OursZstd,
+            Self::Myloader => DumpTool::MydumperParts,
+            Self::MyloaderGzip => DumpTool::MydumperGzip,
+            Self::Stock => DumpTool::Stock,
         }
     }
 
@@ -203,18 +203,18 @@ impl Loader {
     ///
     /// # Errors
     /// If the server does not come with its tool.
-    pub fn program(self, target: &Server, folder: &Path) -> anyhow::Result<Program> {
+    pub fn program(self, target: &Server, folder: &Path) -> anyhow::Result<MeasuredProgram> {
         let workers = WORKERS.to_string();
         Ok(match self {
-            Self::OursPlain | Self::OursZstd => Program::new(std::env::current_exe()?)
+            Self::OursPlain | Self::OursZstd => MeasuredProgram::new(std::env::current_exe()?)
                 .arguments(["load", "--user=root", "--workers", &workers])
                 .path_argument("--socket=", target.socket())
                 .arguments([folder]),
-            Self::Myloader | Self::MyloaderGzip => Program::new("myloader")
+            Self::Myloader | Self::MyloaderGzip => MeasuredProgram::new("myloader")
                 .arguments(["--user=root", "--threads", &workers])
                 .path_argument("--socket=", target.socket())
                 .path_argument("--directory=", folder),
-            Self::Stock => Program::of_server(target, client(target.kind()))?
+            Self::Stock => MeasuredProgram::of_server(target, client(target.kind()))?
                 .arguments(["--no-defaults", "--user=root", "--binary-mode"])
                 .path_argument("--socket=", target.socket())
                 .input(&folder.join("dump.sql")),

@@ -1,33 +1,33 @@
 //! `tailwater bench dump`, `load` and `check`: whole tables out of a server, into one, and compared, by us and by the peers.
 //!
-//! The map: [`data`] is what the tables are made of, [`source`] a server that has them; [`program`] runs one of the
-//! contenders and measures it, [`contender`] says how each is called at its best; [`dumping`] and [`loading`], with
-//! [`copying`] and [`checking`], are the benchmarks, [`writers`] what a dump costs those who commit meanwhile.
+//! The map: [`test_data`] is what the tables are made of, [`servers`] a server that has them; [`program`] runs one of the
+//! contenders and measures it, [`contender`] says how each is called at its best; [`dump`] and [`load`], with
+//! [`copy`] and [`check`], are the benchmarks, [`commit_wait`] what a dump costs those who commit meanwhile.
 
-mod checking;
+mod check;
+mod commit_wait;
 mod contender;
-mod copying;
-mod data;
-mod dumping;
-mod loading;
+mod copy;
+mod dump;
+mod load;
 mod program;
-mod source;
-mod writers;
+mod servers;
+mod test_data;
 
-pub use checking::check;
-pub use dumping::dump;
-pub use loading::load;
+pub use check::check;
+pub use dump::dump;
+pub use load::load;
 
 use std::collections::BTreeMap;
 
 use anyhow::Context;
 use tailwater_sandbox::ServerKind;
 
-use self::program::Measured;
-use super::report::{Machine, Peer, Report, Row};
+use self::program::RunCost;
+use super::report::{BenchReport, MachineInfo, Measurement, Peer};
 use crate::args::{ServerFamily, TablesBench, TablesData};
 use crate::demo::choose_server;
-use crate::trial::provide;
+use crate::trial::ensure_installed;
 
 /// Rows of each set of tables.
 const ROWS: u64 = 10_000_000;
@@ -38,14 +38,14 @@ const WORKERS: usize = 4;
 
 /// How much is measured: of an odd number of repeats the median is one that was seen.
 #[derive(Debug, Clone)]
-struct Plan {
+struct TablesPlan {
     rows: u64,
     sets: Vec<TablesData>,
     repeats: u32,
     quick: bool,
 }
 
-impl Plan {
+impl TablesPlan {
     fn new(options: &TablesBench) -> Self {
         let rows = if options.quick { ROWS_QUICK } else { ROWS };
         let sets = options.data.map_or_else(|| TablesData::ALL.to_vec(), |data| vec![data]);
@@ -63,7 +63,7 @@ fn kinds(family: Option<ServerFamily>) -> anyhow::Result<Vec<ServerKind>> {
         .into_iter()
         .map(|family| {
             let kind = choose_server(family, None)?;
-            provide(kind)?;
+            ensure_installed(kind)?;
             Ok(kind)
         })
         .collect()
@@ -81,11 +81,11 @@ struct Headline {
 /// The rows with what they come to: the headline is the first server's, for the data in the manner of sysbench.
 fn summarise(
     headline: &Headline,
-    mut rows: Vec<Row>,
+    mut rows: Vec<Measurement>,
     versions: &[(String, String)],
-    machine: Machine,
+    machine: MachineInfo,
     mut notes: Vec<String>,
-) -> anyhow::Result<Report> {
+) -> anyhow::Result<BenchReport> {
     // Each measurement's rows stand together, in the order in which the measurements began.
     let mut order = Vec::new();
     for row in &rows {
@@ -101,11 +101,14 @@ fn summarise(
         let known = versions.iter().find(|(tool, _)| name.starts_with(tool.as_str()));
         known.map(|(_, version)| version.clone()).unwrap_or_default()
     };
-    let peer =
-        |row: &&Row| Peer { name: row.variant.clone(), version: version(&row.variant), value: row.median };
+    let peer = |row: &&Measurement| Peer {
+        name: row.variant.clone(),
+        version: version(&row.variant),
+        value: row.median,
+    };
     let (ours, peers) = (ours.median, peers.iter().map(peer).collect::<Vec<_>>());
     let fastest = peers.iter().map(|peer| peer.value).fold(f64::NAN, f64::max);
-    Ok(Report {
+    Ok(BenchReport {
         name: headline.name,
         unit: "rows/s",
         ours,
@@ -118,19 +121,22 @@ fn summarise(
 }
 
 /// Ours and its peers in each setting of a measurement.
-fn contests<'a>(headline: &'a Headline, rows: &'a [Row]) -> impl Iterator<Item = (&'a Row, Vec<&'a Row>)> {
+fn contests<'a>(
+    headline: &'a Headline,
+    rows: &'a [Measurement],
+) -> impl Iterator<Item = (&'a Measurement, Vec<&'a Measurement>)> {
     let ours =
         rows.iter().filter(|row| row.measurement == headline.measurement && row.variant == headline.ours);
     ours.map(|ours| {
-        let same = |row: &&Row| row.measurement == ours.measurement && row.setting == ours.setting;
+        let same = |row: &&Measurement| row.measurement == ours.measurement && row.setting == ours.setting;
         let peers = rows.iter().filter(same).filter(|row| !row.variant.starts_with(contender::OURS));
         (ours, peers.collect())
     })
 }
 
 /// Ours against each peer, in words.
-fn ratios(headline: &Headline, rows: &[Row]) -> Vec<String> {
-    let words = |(ours, peers): (&Row, Vec<&Row>)| {
+fn ratios(headline: &Headline, rows: &[Measurement]) -> Vec<String> {
+    let words = |(ours, peers): (&Measurement, Vec<&Measurement>)| {
         let setting: Vec<_> = ours.setting.iter().map(|(key, value)| format!("{key} {value}")).collect();
         let words: Vec<_> = peers.iter().map(|peer| spread(ours, peer)).collect();
         format!("{}, {}: {} is {}", ours.measurement, setting.join(", "), ours.variant, words.join("; "))
@@ -139,8 +145,8 @@ fn ratios(headline: &Headline, rows: &[Row]) -> Vec<String> {
 }
 
 /// What the runs took besides time: the medians, and the most memory.
-fn also(runs: &[Measured]) -> BTreeMap<&'static str, f64> {
-    let median = |of: fn(&Measured) -> f64| {
+fn also(runs: &[RunCost]) -> BTreeMap<&'static str, f64> {
+    let median = |of: fn(&RunCost) -> f64| {
         let mut values: Vec<_> = runs.iter().map(of).collect();
         values.sort_by(f64::total_cmp);
         values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
@@ -154,7 +160,7 @@ fn also(runs: &[Measured]) -> BTreeMap<&'static str, f64> {
 }
 
 /// Ours against a peer: the ratio of the medians, and from our worst against its best to the other way round.
-fn spread(ours: &Row, peer: &Row) -> String {
+fn spread(ours: &Measurement, peer: &Measurement) -> String {
     format!(
         "{:.2} x {} ({:.2} .. {:.2})",
         ours.median / peer.median,

@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// A program with its arguments.
 #[derive(Debug, Clone)]
-pub struct Program {
+pub struct MeasuredProgram {
     path: OsString,
     arguments: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
@@ -26,7 +26,7 @@ const WITH_INPUT: &str = "input=$1; shift; exec \"$@\" <\"$input\"";
 
 /// What a run came to.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Measured {
+pub struct RunCost {
     /// From its start to its end.
     pub seconds: f64,
     /// CPU time of the program, up to 5 ms before its end.
@@ -37,7 +37,7 @@ pub struct Measured {
     pub memory_mib: f64,
 }
 
-impl Measured {
+impl RunCost {
     /// One run, and another behind it.
     pub fn then(self, next: Self) -> Self {
         Self {
@@ -49,7 +49,7 @@ impl Measured {
     }
 }
 
-impl Program {
+impl MeasuredProgram {
     /// A program.
     pub fn new(path: impl Into<OsString>) -> Self {
         Self { path: path.into(), arguments: Vec::new(), environment: Vec::new() }
@@ -95,13 +95,13 @@ impl Program {
     ///
     /// # Errors
     /// If it fails, with the end of what it said.
-    pub async fn run(&self, servers: &[&Server], output: &Path) -> anyhow::Result<Measured> {
+    pub async fn run(&self, servers: &[&Server], output: &Path) -> anyhow::Result<RunCost> {
         let cpu = || servers.iter().filter_map(|server| server.cpu_time()).sum::<Duration>();
         let before = cpu();
         let begin = Instant::now();
         let environment = self.environment.iter().cloned();
         let mut process = ChildProcess::start_with(&self.path, &self.arguments, environment, output)?;
-        let mut measured = Measured::default();
+        let mut measured = RunCost::default();
         loop {
             if let Some(bytes) = process.memory_bytes_max() {
                 measured.memory_mib = bytes as f64 / f64::from(1 << 20);

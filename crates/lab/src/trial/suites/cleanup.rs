@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
 
-use super::state::quote;
-use super::trio::Trio;
+use super::server_contents::quote;
+use super::test_servers::TestServers;
 
 /// Databases that stay.
 const KEPT: [&str; 6] = ["mysql", "information_schema", "performance_schema", "sys", "mtr", "tailwater"];
@@ -15,7 +15,7 @@ const KEPT: [&str; 6] = ["mysql", "information_schema", "performance_schema", "s
 ///
 /// # Errors
 /// If something cannot be put back: then the servers are started from scratch.
-pub async fn clean_up(trio: &mut Trio) -> anyhow::Result<()> {
+pub async fn clean_up(trio: &mut TestServers) -> anyhow::Result<()> {
     let flavour = trio.trial.primary.kind().flavour();
     trio.on_primary.forget();
     restore_globals(trio).await?;
@@ -97,7 +97,7 @@ async fn drop_accounts(connection: &mut Connection, flavour: Flavour) -> Result<
 }
 
 /// Sets every global variable that is not as it was before.
-async fn restore_globals(trio: &mut Trio) -> anyhow::Result<()> {
+async fn restore_globals(trio: &mut TestServers) -> anyhow::Result<()> {
     let now: HashMap<String, String> = trio.read_globals().await?.into_iter().collect();
     let changed: Vec<_> = trio
         .globals

@@ -1,4 +1,4 @@
-//! Running a test file by its own client, with what the servers' test runner would set up for it.
+//! RunningClient a test file by its own client, with what the servers' test runner would set up for it.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -8,12 +8,12 @@ use serde::Serialize;
 use tailwater_sandbox::{Server, TestSuites};
 use tailwater_wire::Flavour;
 
-use super::gate::Gate;
+use super::statement_proxy::StatementProxy;
 
 /// How the client ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ended {
+pub enum ClientEnd {
     /// At the end of the file.
     Finished,
     /// The file skipped itself, for this reason.
@@ -61,7 +61,7 @@ impl VarFolder {
 
 /// A client that runs.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningClient {
     child: tokio::process::Child,
     output: PathBuf,
 }
@@ -73,10 +73,10 @@ pub struct Running {
 pub fn start(
     suites: &TestSuites,
     primary: &Server,
-    gate: &Gate,
+    gate: &StatementProxy,
     folder: &VarFolder,
     file: &Path,
-) -> anyhow::Result<Running> {
+) -> anyhow::Result<RunningClient> {
     let wrapper = folder.path.join("tmp/trial.test");
     // Its results are not those of its own configuration, so it must not end at the first one that differs.
     std::fs::write(&wrapper, format!("--disable_abort_on_error\n--source {}\n", file.display()))?;
@@ -108,7 +108,7 @@ pub fn start(
     // What it starts in turn goes with it.
     command.process_group(0).kill_on_drop(true);
     let child = command.spawn().context("start the client of the test suites")?;
-    Ok(Running { child, output })
+    Ok(RunningClient { child, output })
 }
 
 /// The folder of a file's suite: what it sources may lie in there.
@@ -140,7 +140,7 @@ fn program(primary: &Server, names: &[&str], rest: &str) -> String {
 fn environment(
     suites: &TestSuites,
     primary: &Server,
-    gate: &Gate,
+    gate: &StatementProxy,
     folder: &VarFolder,
 ) -> anyhow::Result<Vec<(&'static str, String)>> {
     let var = folder.path.display().to_string();
@@ -198,12 +198,12 @@ fn environment(
     ])
 }
 
-impl Running {
+impl RunningClient {
     /// Waits until it ends.
     ///
     /// # Errors
     /// If it cannot be waited for.
-    pub async fn ended(&mut self) -> anyhow::Result<Ended> {
+    pub async fn ended(&mut self) -> anyhow::Result<ClientEnd> {
         let status = self.child.wait().await?;
         let text = std::fs::read(&self.output).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -214,10 +214,10 @@ impl Running {
             words.chars().take(400).collect::<String>()
         };
         Ok(match status.code() {
-            Some(0) => Ended::Finished,
+            Some(0) => ClientEnd::Finished,
             // As the client of the suites ends for `skip`.
-            Some(62) => Ended::Skipped(last()),
-            _ => Ended::GaveUp(last()),
+            Some(62) => ClientEnd::Skipped(last()),
+            _ => ClientEnd::GaveUp(last()),
         })
     }
 
@@ -231,7 +231,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningClient {
     fn drop(&mut self) {
         self.kill();
     }

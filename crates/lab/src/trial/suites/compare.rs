@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::state::State;
+use super::server_contents::ServerContents;
 
 /// Lines of a difference that are shown, of each side.
 const LINES_SHOWN_MAX: usize = 4;
@@ -11,7 +11,7 @@ const LINE_CHARS_MAX: usize = 600;
 
 /// Something that a channel's target and a native replica do not share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Difference {
+pub struct ContentDifference {
     /// What differs: the name of a table, `accounts`, or how one of them stopped.
     pub what: String,
     /// What only the native replica has.
@@ -29,7 +29,11 @@ pub struct Difference {
 }
 
 /// All that native replica and target do not share.
-pub fn differences(native: &State, target: &State, primary: Option<&State>) -> Vec<Difference> {
+pub fn differences(
+    native: &ServerContents,
+    target: &ServerContents,
+    primary: Option<&ServerContents>,
+) -> Vec<ContentDifference> {
     let names: std::collections::BTreeSet<&String> = native.keys().chain(target.keys()).collect();
     let mut found = Vec::new();
     for name in names {
@@ -43,7 +47,7 @@ pub fn differences(native: &State, target: &State, primary: Option<&State>) -> V
             None => vec!["(not there)".to_owned()],
         };
         let (of_native, of_target) = (has(of_native), has(of_target));
-        found.push(Difference {
+        found.push(ContentDifference {
             what: name.clone(),
             native: shown(&only_in(&of_native, &of_target)),
             target: shown(&only_in(&of_target, &of_native)),
@@ -81,7 +85,7 @@ fn shown(lines: &[String]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn state(entries: &[(&str, &[&str])]) -> State {
+    fn state(entries: &[(&str, &[&str])]) -> ServerContents {
         let lines = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect();
         entries.iter().map(|(name, values)| ((*name).to_owned(), lines(values))).collect()
     }

@@ -5,7 +5,7 @@ use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 use tailwater_sandbox::ServerKind;
 
-use super::settings::Settings;
+use super::settings::FileSettings;
 
 /// Test files that a mix is made of.
 pub const FILES: usize = 6;
@@ -26,7 +26,7 @@ pub fn mix(kind: ServerKind, seed: u64, files: &[Vec<String>]) -> Vec<String> {
     let mut mixed = Vec::new();
     for piece in pieces {
         if random.random_bool(0.3) {
-            let settings = Settings::choose(kind, random.random::<u64>() | 1, "mix");
+            let settings = FileSettings::choose(kind, random.random::<u64>() | 1, "mix");
             if let Some((name, value)) = settings.globals.choose(&mut random) {
                 let name = if *name == "character_set_server" { "character_set_client" } else { name };
                 mixed.push(format!("SET SESSION {name}={value}"));

@@ -1,24 +1,24 @@
 //! A differential trial: the servers' own test suites run against a captured primary. A native replica and a channel's target
 //! follow it, and are compared: whatever the two do not share is a fault of the channel.
 //!
-//! The map: [`corpus`] says which files there are, [`client`] runs one by the suites' own client through the [`gate`], [`script`]
-//! and [`mix`] take statements out of files instead; [`settings`] chooses what they run under; [`trio`] is the servers, [`settle`]
-//! waits for both followers, [`state`] reads what a server holds, [`compare`] says where two differ, [`cleanup`] puts the primary
+//! The map: [`test_files`] says which files there are, [`client`] runs one by the suites' own client through the [`statement_proxy`], [`script`]
+//! and [`mix`] take statements out of files instead; [`settings`] chooses what they run under; [`test_servers`] is the servers, [`catch_up`]
+//! waits for both followers, [`server_contents`] reads what a server holds, [`compare`] says where two differ, [`cleanup`] puts the primary
 //! back, [`report`] tells.
 
+mod catch_up;
 mod cleanup;
 mod client;
 mod compare;
-mod corpus;
-mod gate;
 mod mix;
 mod report;
 mod run;
 mod script;
+mod server_contents;
 mod settings;
-mod settle;
-mod state;
-mod trio;
+mod statement_proxy;
+mod test_files;
+mod test_servers;
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ use tailwater_sandbox::{Cache, TestSuites};
 
 use crate::args::SuitesArgs;
 use report::{FileReport, Reports};
-use run::{Runner, Work};
+use run::{Runner, WorkItem};
 
 /// Runs `tailwater trial suites` and prints a report of each file, `as_json` or as text. Returns whether no file differs.
 ///
@@ -39,7 +39,7 @@ use run::{Runner, Work};
 /// If servers or suites cannot be had or started. What differs is no error.
 pub async fn suites(args: &SuitesArgs, as_json: bool) -> anyhow::Result<bool> {
     let begun = Instant::now();
-    super::provide(args.server)?;
+    super::ensure_installed(args.server)?;
     let suites = match args.script.is_empty() {
         true => {
             let cache = Cache::locate()?;
@@ -88,28 +88,30 @@ pub async fn suites(args: &SuitesArgs, as_json: bool) -> anyhow::Result<bool> {
 }
 
 /// What is to be run, in order.
-fn plan(args: &SuitesArgs, suites: Option<&TestSuites>) -> anyhow::Result<Vec<Work>> {
+fn plan(args: &SuitesArgs, suites: Option<&TestSuites>) -> anyhow::Result<Vec<WorkItem>> {
     let Some(suites) = suites else {
-        return Ok(args.script.iter().cloned().map(Work::Script).collect());
+        return Ok(args.script.iter().cloned().map(WorkItem::Script).collect());
     };
-    let mut files = corpus::files(args.server, &suites.folder())?;
+    let mut files = test_files::files(args.server, &suites.folder())?;
     anyhow::ensure!(!files.is_empty(), "no test files in {}", suites.folder().display());
     if let Some(mixes) = args.mixes {
         files.retain(|file| file.skipped.is_none());
         let mut random = StdRng::seed_from_u64(args.seed);
         let mut choose =
             |_| files.choose_multiple(&mut random, mix::FILES).map(|file| file.path.clone()).collect();
-        return Ok((0..mixes).map(|number| Work::Mix(args.seed + number as u64, choose(number))).collect());
+        return Ok((0..mixes)
+            .map(|number| WorkItem::Mix(args.seed + number as u64, choose(number)))
+            .collect());
     }
     if !args.only.is_empty() {
         files.retain(|file| args.only.iter().any(|text| file.name.contains(text.as_str())));
     }
     anyhow::ensure!(!files.is_empty(), "no test file has a name with any of {:?} (--only)", args.only);
     if let Some(slice) = &args.slice {
-        files = corpus::slice(files, slice)?;
+        files = test_files::slice(files, slice)?;
         anyhow::ensure!(!files.is_empty(), "there are no test files in --slice {slice}");
     }
-    Ok(files.into_iter().map(Work::File).collect())
+    Ok(files.into_iter().map(WorkItem::File).collect())
 }
 
 fn print_report(report: &FileReport, as_json: bool) -> anyhow::Result<()> {

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::Serialize;
 
-use super::client::Ended;
-use super::compare::Difference;
-use super::settings::{Rotation, Settings};
-use super::settle::Stop;
+use super::catch_up::ApplyStop;
+use super::client::ClientEnd;
+use super::compare::ContentDifference;
+use super::settings::{FileSettings, ServerRotation};
 
 /// What became of one file.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -27,13 +27,13 @@ pub struct FileReport {
     pub skipped: Option<String>,
     /// What changed with the set of servers.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub rotation: Option<Rotation>,
+    pub rotation: Option<ServerRotation>,
     /// What it ran with.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub settings: Option<Settings>,
+    pub settings: Option<FileSettings>,
     /// How its client ended; absent for statements that had none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ended: Option<Ended>,
+    pub ended: Option<ClientEnd>,
     /// Statements that reached the primary.
     pub statements: usize,
     /// How often replicas were compared in the midst of it.
@@ -45,10 +45,10 @@ pub struct FileReport {
     /// How long it waited for the channel, in seconds.
     pub channel_seconds: f64,
     /// Transactions that native replica and channel both stopped at.
-    pub stopped_both: Vec<Stop>,
+    pub stopped_both: Vec<ApplyStop>,
     /// Transactions that only the native replica stopped at. What its target has in the end is compared all the same.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub stopped_native: Vec<Stop>,
+    pub stopped_native: Vec<ApplyStop>,
     /// What of the native replica differs from primary and target.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub native_differs: BTreeSet<String>,
@@ -56,7 +56,7 @@ pub struct FileReport {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<String>,
     /// What they do not share.
-    pub differences: Vec<Difference>,
+    pub differences: Vec<ContentDifference>,
     /// What kept the trial itself from going on with these servers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,

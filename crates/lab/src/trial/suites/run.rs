@@ -9,16 +9,16 @@ use tailwater_apply::channel::GtidMode;
 use tailwater_sandbox::{ServerKind, TestSuites};
 use tailwater_session::{Connection, SessionError};
 
+use super::catch_up::{ApplyStop, CatchUpFailure, CatchUpReport, StoppedFollower, catch_up};
 use super::cleanup::{clean_up, roll_back_prepared};
-use super::client::{self, Ended, VarFolder};
-use super::compare::{Difference, differences};
-use super::corpus::{self, Limit, TestFile};
-use super::gate::{Gate, Verdict, classify};
+use super::client::{self, ClientEnd, VarFolder};
+use super::compare::{ContentDifference, differences};
 use super::report::FileReport;
-use super::settings::{Rotation, Settings};
-use super::settle::{Settled, Stop, Stuck, Who, settle};
-use super::state::{State, ignore_refusal};
-use super::trio::Trio;
+use super::server_contents::{ServerContents, ignore_refusal};
+use super::settings::{FileSettings, ServerRotation};
+use super::statement_proxy::{StatementAction, StatementProxy, classify};
+use super::test_files::{self, KnownRefusal, TestFile};
+use super::test_servers::TestServers;
 use super::{mix, script};
 use crate::args::SuitesArgs;
 use crate::trial::TrialFolder;
@@ -26,20 +26,20 @@ use crate::trial::TrialFolder;
 /// How long one statement may take that has no client of its own.
 const STATEMENT_PATIENCE: Duration = Duration::from_secs(20);
 /// After so many files servers are started from scratch, so that what one file left over does not count against many.
-const FILES_PER_TRIO: usize = 60;
+const FILES_PER_SERVERS: usize = 60;
 
 /// What to run.
 #[derive(Debug)]
-pub enum Work {
+pub enum WorkItem {
     /// A file, by the suites' own client.
     File(TestFile),
     /// The statements of a file.
     Script(PathBuf),
-    /// Statements of several files, by a seed.
+    /// NumberedStatements of several files, by a seed.
     Mix(u64, Vec<PathBuf>),
 }
 
-impl Work {
+impl WorkItem {
     fn name(&self) -> String {
         match self {
             Self::File(file) => file.name.clone(),
@@ -51,11 +51,11 @@ impl Work {
 
 /// Servers that are ready, and the gate in front of them.
 #[derive(Debug)]
-struct Stage {
-    trio: Trio,
-    gate: Gate,
+struct RunServers {
+    trio: TestServers,
+    gate: StatementProxy,
     var: VarFolder,
-    rotation: Rotation,
+    rotation: ServerRotation,
     files: usize,
     // Dropped last.
     _folder: TrialFolder,
@@ -67,9 +67,9 @@ pub struct Runner {
     kind: ServerKind,
     seed: u64,
     file_patience: Duration,
-    plant: bool,
+    inject: bool,
     suites: Option<TestSuites>,
-    stage: Option<Stage>,
+    stage: Option<RunServers>,
     stages: usize,
 }
 
@@ -78,7 +78,7 @@ const PRIMARY_PATIENCE: Duration = Duration::from_secs(20);
 
 /// What is known of the file that runs.
 #[derive(Debug, Default)]
-struct Progress {
+struct FileProgress {
     report: FileReport,
     /// What differed already.
     seen: HashSet<String>,
@@ -86,13 +86,13 @@ struct Progress {
     tainted: bool,
     planted: bool,
     /// What a channel refuses by design.
-    limits: Vec<Limit>,
+    limits: Vec<KnownRefusal>,
     /// When replicas were last compared, how long that took, and what the primary had committed then.
     compared: Option<(Instant, Duration, String)>,
 }
 
 /// The statements of a file, with the number of their connection.
-pub type Statements = Vec<(u32, String)>;
+pub type NumberedStatements = Vec<(u32, String)>;
 
 impl Runner {
     /// For a server.
@@ -101,7 +101,7 @@ impl Runner {
             kind: args.server,
             seed: args.seed,
             file_patience: Duration::from_secs(args.file_seconds),
-            plant: args.plant,
+            inject: args.inject_difference,
             suites,
             stage: None,
             stages: 0,
@@ -114,21 +114,21 @@ impl Runner {
     /// If servers cannot be started. Whatever else goes wrong is in the report, and the next file gets new servers.
     pub async fn run(
         &mut self,
-        work: &Work,
+        work: &WorkItem,
         gtid: Option<GtidMode>,
-    ) -> anyhow::Result<(FileReport, Statements)> {
+    ) -> anyhow::Result<(FileReport, NumberedStatements)> {
         let begun = Instant::now();
         let name = work.name();
-        let mut progress = Progress { limits: corpus::limits()?, ..Progress::default() };
+        let mut progress = FileProgress { limits: test_files::limits()?, ..FileProgress::default() };
         progress.report.server = self.kind.name();
         progress.report.seed = self.seed;
-        if let Work::File(TestFile { skipped: Some(reason), .. }) = work {
+        if let WorkItem::File(TestFile { skipped: Some(reason), .. }) = work {
             progress.report.skipped = Some(reason.clone());
             progress.report.file = name;
             return Ok((progress.report, Vec::new()));
         }
         self.ready().await?;
-        let mut settings = Settings::choose(self.kind, self.seed, &name);
+        let mut settings = FileSettings::choose(self.kind, self.seed, &name);
         settings.gtid = gtid.unwrap_or(settings.gtid);
         progress.report.file = name;
         progress.report.settings = Some(settings.clone());
@@ -150,40 +150,45 @@ impl Runner {
 
     /// Has servers that are ready.
     async fn ready(&mut self) -> anyhow::Result<()> {
-        if self.stage.as_ref().is_some_and(|stage| stage.files >= FILES_PER_TRIO) {
+        if self.stage.as_ref().is_some_and(|stage| stage.files >= FILES_PER_SERVERS) {
             self.stage = None;
         }
         if let Some(stage) = &mut self.stage {
             stage.files += 1;
             return Ok(());
         }
-        let rotation = Rotation::number(self.kind, self.stages + usize::try_from(self.seed % 3)?);
+        let rotation = ServerRotation::number(self.kind, self.stages + usize::try_from(self.seed % 3)?);
         self.stages += 1;
-        let mut trio = Trio::start(self.kind, &rotation).await.context("start servers")?;
+        let mut trio = TestServers::start(self.kind, &rotation).await.context("start servers")?;
         let folder = TrialFolder::new(None)?;
         let var = match &self.suites {
             Some(suites) => VarFolder::make(folder.path().join("var"), suites)?,
             None => VarFolder::bare(folder.path().join("var"))?,
         };
-        let gate = Gate::open(&var.socket(), trio.trial.primary.port(), trio.trial.primary.socket()).await?;
-        let settled = settle(&mut trio).await?;
-        anyhow::ensure!(settled.stops.is_empty() && settled.stuck.is_none(), "new servers: {settled:?}");
+        let gate =
+            StatementProxy::open(&var.socket(), trio.trial.primary.port(), trio.trial.primary.socket())
+                .await?;
+        let caught_up = catch_up(&mut trio).await?;
+        anyhow::ensure!(
+            caught_up.stops.is_empty() && caught_up.stuck.is_none(),
+            "new servers: {caught_up:?}"
+        );
         let (native, target) = trio.states().await?;
         let found = differences(&native, &target, None);
         anyhow::ensure!(found.is_empty(), "new servers differ: {found:?}");
         trio.baseline = native;
-        self.stage = Some(Stage { trio, gate, var, rotation, files: 1, _folder: folder });
+        self.stage = Some(RunServers { trio, gate, var, rotation, files: 1, _folder: folder });
         Ok(())
     }
 
     /// Runs the file, and compares at its end.
     async fn perform(
         &mut self,
-        work: &Work,
-        settings: &Settings,
-        progress: &mut Progress,
+        work: &WorkItem,
+        settings: &FileSettings,
+        progress: &mut FileProgress,
     ) -> anyhow::Result<()> {
-        let plant = self.plant;
+        let inject = self.inject;
         let stage = self.stage.as_mut().context("no servers")?;
         stage.trio.set_channel(settings.edit())?;
         for (name, value) in &settings.globals {
@@ -195,37 +200,37 @@ impl Runner {
             }
         }
         match work {
-            Work::File(file) => {
+            WorkItem::File(file) => {
                 let suites = self.suites.as_ref().context("no suites")?;
-                let ended = run_client(stage, suites, file, self.file_patience, plant, progress).await?;
-                if matches!(ended, Ended::Skipped(_)) && progress.report.checkpoints == 0 {
-                    let Ended::Skipped(words) = &ended else { return Ok(()) };
+                let ended = run_client(stage, suites, file, self.file_patience, inject, progress).await?;
+                if matches!(ended, ClientEnd::Skipped(_)) && progress.report.checkpoints == 0 {
+                    let ClientEnd::Skipped(words) = &ended else { return Ok(()) };
                     progress.report.skipped = Some(format!("it skips itself: {words}"));
                 }
                 progress.report.ended = Some(ended);
             }
-            Work::Script(path) => {
+            WorkItem::Script(path) => {
                 let text = std::fs::read(path).with_context(|| path.display().to_string())?;
                 let statements = script::statements(&String::from_utf8_lossy(&text));
-                run_statements(stage, &statements, self.file_patience, plant, progress).await?;
+                run_statements(stage, &statements, self.file_patience, inject, progress).await?;
             }
-            Work::Mix(seed, paths) => {
+            WorkItem::Mix(seed, paths) => {
                 let read = |path: &PathBuf| {
                     script::statements(&String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()))
                 };
                 let files: Vec<_> = paths.iter().map(read).collect();
                 let statements = mix::mix(self.kind, *seed, &files);
-                run_statements(stage, &statements, self.file_patience, plant, progress).await?;
+                run_statements(stage, &statements, self.file_patience, inject, progress).await?;
             }
         }
-        compare(&mut stage.trio, plant, true, progress).await
+        compare(&mut stage.trio, inject, true, progress).await
     }
 
     /// Puts the primary back, and sees that all three follow.
-    async fn clean(&mut self, progress: &mut Progress) -> anyhow::Result<()> {
+    async fn clean(&mut self, progress: &mut FileProgress) -> anyhow::Result<()> {
         let stage = self.stage.as_mut().context("no servers")?;
         clean_up(&mut stage.trio).await.context("clean up")?;
-        let (native, target) = settled_states(&mut stage.trio, progress).await?;
+        let (native, target) = caught_up_contents(&mut stage.trio, progress).await?;
         note_differences(differences(&native, &target, None), progress);
         let left = differences(&stage.trio.baseline, &native, None);
         let names: Vec<_> = left.iter().map(|difference| difference.what.as_str()).collect();
@@ -237,7 +242,7 @@ impl Runner {
 }
 
 /// All statements of the file, taken out of the gate.
-fn taken(stage: &Stage) -> Statements {
+fn taken(stage: &RunServers) -> NumberedStatements {
     match stage.gate.transcript.lock() {
         Ok(mut transcript) => std::mem::take(&mut *transcript),
         Err(_) => Vec::new(),
@@ -245,14 +250,14 @@ fn taken(stage: &Stage) -> Statements {
 }
 
 async fn run_client(
-    stage: &mut Stage,
+    stage: &mut RunServers,
     suites: &TestSuites,
     file: &TestFile,
     patience: Duration,
-    plant: bool,
-    progress: &mut Progress,
-) -> anyhow::Result<Ended> {
-    let Stage { trio, gate, var, .. } = stage;
+    inject: bool,
+    progress: &mut FileProgress,
+) -> anyhow::Result<ClientEnd> {
+    let RunServers { trio, gate, var, .. } = stage;
     let mut running = client::start(suites, &trio.trial.primary, gate, var, &file.path)?;
     let mut deadline = tokio::time::Instant::now() + patience;
     let mut ended = None;
@@ -262,7 +267,7 @@ async fn run_client(
             held = gate.held.recv() => {
                 let Some(go) = held else { continue };
                 let begun = Instant::now();
-                compare(trio, plant, false, progress).await?;
+                compare(trio, inject, false, progress).await?;
                 // The limit is for the file, not for how long the servers take to be compared.
                 deadline += begun.elapsed();
                 // Gone, if its client has ended.
@@ -270,7 +275,7 @@ async fn run_client(
             }
             () = tokio::time::sleep_until(deadline) => {
                 running.kill();
-                ended = Some(Ended::TimedOut);
+                ended = Some(ClientEnd::TimedOut);
                 // What it has sent is read by now.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
@@ -284,23 +289,23 @@ async fn run_client(
 
 /// Runs statements on a session of their own, whatever becomes of each.
 async fn run_statements(
-    stage: &mut Stage,
+    stage: &mut RunServers,
     statements: &[String],
     patience: Duration,
-    plant: bool,
-    progress: &mut Progress,
+    inject: bool,
+    progress: &mut FileProgress,
 ) -> anyhow::Result<()> {
     let begun = Instant::now();
     let mut session: Option<Connection> = None;
     for statement in statements {
         if begun.elapsed() > patience {
-            progress.report.ended = Some(Ended::TimedOut);
+            progress.report.ended = Some(ClientEnd::TimedOut);
             break;
         }
         match classify(statement.as_bytes()) {
-            Verdict::Refuse => continue,
-            Verdict::Hold => compare(&mut stage.trio, plant, false, progress).await?,
-            Verdict::Pass => {}
+            StatementAction::Refuse => continue,
+            StatementAction::Hold => compare(&mut stage.trio, inject, false, progress).await?,
+            StatementAction::Pass => {}
         }
         if session.is_none() {
             let mut fresh = Connection::connect(&stage.trio.trial.primary.socket_options()).await?;
@@ -322,7 +327,12 @@ async fn run_statements(
 }
 
 /// Waits for both followers, and compares them; in the midst of a file only if that has not just been done.
-async fn compare(trio: &mut Trio, plant: bool, last: bool, progress: &mut Progress) -> anyhow::Result<()> {
+async fn compare(
+    trio: &mut TestServers,
+    inject: bool,
+    last: bool,
+    progress: &mut FileProgress,
+) -> anyhow::Result<()> {
     let committed = trio.committed().await?;
     if let Some((when, cost, at)) = &progress.compared
         && !last
@@ -337,8 +347,8 @@ async fn compare(trio: &mut Trio, plant: bool, last: bool, progress: &mut Progre
         return Ok(());
     }
     let begun = Instant::now();
-    let (native, mut target) = settled_states(trio, progress).await?;
-    if plant && !progress.planted && plant_difference(trio, &native).await? {
+    let (native, mut target) = caught_up_contents(trio, progress).await?;
+    if inject && !progress.planted && inject_difference(trio, &native).await? {
         progress.planted = true;
         target = trio.states().await?.1;
     }
@@ -359,31 +369,34 @@ async fn compare(trio: &mut Trio, plant: bool, last: bool, progress: &mut Progre
 
 /// What both followers hold when they have applied everything, with nothing committed meanwhile: a client that was killed may have
 /// left a statement running, and others may run beside the one that waits.
-async fn settled_states(trio: &mut Trio, progress: &mut Progress) -> anyhow::Result<(State, State)> {
+async fn caught_up_contents(
+    trio: &mut TestServers,
+    progress: &mut FileProgress,
+) -> anyhow::Result<(ServerContents, ServerContents)> {
     const TRIES_MAX: usize = 20;
     let mut tries = 0;
     loop {
-        let settled = settle(trio).await?;
-        note_times(&settled, progress);
-        note_stops(settled.stops, progress);
-        match settled.stuck {
-            Some(Stuck::TooManyStops(text)) => {
+        let caught_up = catch_up(trio).await?;
+        note_times(&caught_up, progress);
+        note_stops(caught_up.stops, progress);
+        match caught_up.stuck {
+            Some(CatchUpFailure::TooManyStops(text)) => {
                 note(progress, "following", String::new(), text.clone());
                 anyhow::bail!("{text}");
             }
-            Some(Stuck::Slow(text)) => {
+            Some(CatchUpFailure::Slow(text)) => {
                 progress.report.skipped =
                     Some("native replication has not applied it after 60 s either".into());
                 anyhow::bail!("{text}");
             }
-            Some(Stuck::Broken(text)) => {
+            Some(CatchUpFailure::Broken(text)) => {
                 note_broken(progress, text.clone());
                 anyhow::bail!("{text}");
             }
             None => {}
         }
         let states = trio.states().await?;
-        if trio.committed().await? == settled.wanted {
+        if trio.committed().await? == caught_up.wanted {
             return Ok(states);
         }
         tries += 1;
@@ -393,7 +406,7 @@ async fn settled_states(trio: &mut Trio, progress: &mut Progress) -> anyhow::Res
 }
 
 /// Deletes a row on the target; whether there was one.
-async fn plant_difference(trio: &mut Trio, native: &State) -> anyhow::Result<bool> {
+async fn inject_difference(trio: &mut TestServers, native: &ServerContents) -> anyhow::Result<bool> {
     let tables = native.iter().filter(|(_, rows)| !rows.is_empty());
     let mut tables = tables
         .filter_map(|(name, _)| name.strip_prefix("rows of "))
@@ -406,21 +419,21 @@ async fn plant_difference(trio: &mut Trio, native: &State) -> anyhow::Result<boo
     Ok(deleted.affected_rows == 1)
 }
 
-fn note_times(settled: &Settled, progress: &mut Progress) {
-    progress.report.native_seconds += settled.native.as_secs_f64();
-    progress.report.channel_seconds += settled.channel.as_secs_f64();
+fn note_times(caught_up: &CatchUpReport, progress: &mut FileProgress) {
+    progress.report.native_seconds += caught_up.native.as_secs_f64();
+    progress.report.channel_seconds += caught_up.channel.as_secs_f64();
 }
 
-fn note_stops(stops: Vec<Stop>, progress: &mut Progress) {
+fn note_stops(stops: Vec<ApplyStop>, progress: &mut FileProgress) {
     for stop in stops {
         match stop.who {
-            Who::Both => progress.report.stopped_both.push(stop),
-            Who::Channel if limit_of(&stop, &progress.limits).is_some() => {
+            StoppedFollower::Both => progress.report.stopped_both.push(stop),
+            StoppedFollower::Channel if limit_of(&stop, &progress.limits).is_some() => {
                 let reason = limit_of(&stop, &progress.limits).unwrap_or_default();
                 progress.report.limits.push(format!("{}: {reason}", stop.gtid));
             }
-            Who::Native => progress.report.stopped_native.push(stop),
-            Who::Channel => note(progress, "stopped: channel only", stop.native, stop.channel),
+            StoppedFollower::Native => progress.report.stopped_native.push(stop),
+            StoppedFollower::Channel => note(progress, "stopped: channel only", stop.native, stop.channel),
         }
         // What was left out was perhaps half done, and what comes later may need it.
         progress.tainted = true;
@@ -428,13 +441,13 @@ fn note_stops(stops: Vec<Stop>, progress: &mut Progress) {
 }
 
 /// Why a channel refuses this by design, if it does.
-fn limit_of(stop: &Stop, limits: &[Limit]) -> Option<String> {
+fn limit_of(stop: &ApplyStop, limits: &[KnownRefusal]) -> Option<String> {
     limits.iter().find(|limit| stop.channel.contains(&limit.message)).map(|limit| limit.reason.clone())
 }
 
-fn note(progress: &mut Progress, what: &str, native: String, target: String) {
+fn note(progress: &mut FileProgress, what: &str, native: String, target: String) {
     let secondary = progress.tainted;
-    let difference = Difference {
+    let difference = ContentDifference {
         what: what.to_owned(),
         native: vec![native],
         target: vec![target],
@@ -447,12 +460,12 @@ fn note(progress: &mut Progress, what: &str, native: String, target: String) {
 }
 
 /// One of them does not work any more, which counts whatever was before.
-fn note_broken(progress: &mut Progress, text: String) {
+fn note_broken(progress: &mut FileProgress, text: String) {
     progress.tainted = false;
     note(progress, "following", String::new(), text);
 }
 
-fn note_differences(found: Vec<Difference>, progress: &mut Progress) {
+fn note_differences(found: Vec<ContentDifference>, progress: &mut FileProgress) {
     let tainted = progress.tainted;
     for mut difference in found {
         if difference.native_only {

@@ -130,7 +130,7 @@ const TEXTS: &[&str] = &["perl", "write_file", "append_file"];
 /// The statements of a test file.
 pub fn statements(text: &str) -> Vec<String> {
     let mut reader =
-        Reader { delimiter: ";".to_owned(), found: Vec::new(), pending: String::new(), quote: None };
+        ScriptReader { delimiter: ";".to_owned(), found: Vec::new(), pending: String::new(), quote: None };
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
         if let Some(end) = reader.line(line) {
@@ -145,7 +145,7 @@ pub fn statements(text: &str) -> Vec<String> {
     reader.found
 }
 
-struct Reader {
+struct ScriptReader {
     delimiter: String,
     found: Vec<String>,
     pending: String,
@@ -153,7 +153,7 @@ struct Reader {
     quote: Option<char>,
 }
 
-impl Reader {
+impl ScriptReader {
     /// Takes a line; gives the line that ends a text which begins after it.
     fn line(&mut self, line: &str) -> Option<String> {
         let trimmed = line.trim();

@@ -11,12 +11,12 @@ use tailwater_wire::Flavour;
 
 /// What changes with each set of servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Rotation {
+pub struct ServerRotation {
     /// The engine of tables whose statement names none.
     pub engine: &'static str,
 }
 
-impl Rotation {
+impl ServerRotation {
     /// The next one after so many.
     pub fn number(kind: ServerKind, number: usize) -> Self {
         let engines: &[&'static str] = match kind.flavour() {
@@ -29,7 +29,7 @@ impl Rotation {
 
 /// What changes with each file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Settings {
+pub struct FileSettings {
     /// Global variables of the primary.
     pub globals: Vec<(&'static str, &'static str)>,
     /// The order of commits on the target.
@@ -109,7 +109,7 @@ const MARIADB: &[(&str, &[&str])] = &[
     ("character_set_collations", &["''", "'utf8mb4=utf8mb4_bin'", "'latin1=latin1_bin'"]),
 ];
 
-impl Settings {
+impl FileSettings {
     /// Those of a file. Without a seed the file runs under the servers' defaults, and only the channel's own settings change.
     pub fn choose(kind: ServerKind, seed: u64, file: &str) -> Self {
         let name = file.bytes().fold(seed, |sum, byte| sum.wrapping_mul(0x0100_0193) ^ u64::from(byte));
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn the_same_seed_and_file_give_the_same_settings() {
         for kind in ServerKind::ALL {
-            let choose = |seed, file: &str| Settings::choose(kind, seed, file);
+            let choose = |seed, file: &str| FileSettings::choose(kind, seed, file);
             assert_eq!(choose(1, "main/a"), choose(1, "main/a"));
             assert!((0..50).any(|seed| choose(seed, "main/a") != choose(seed + 1, "main/a")));
             assert_eq!(choose(0, "main/a").globals, []);

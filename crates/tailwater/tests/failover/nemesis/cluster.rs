@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use tailwater_daemon::manager::cluster::ClusterReport;
-use tailwater_lab::trial::led::{PRIMARY_NAME, report};
-use tailwater_lab::trial::{Durability, Trial, TrialSpec, primary_options};
+use tailwater_lab::trial::managed_cluster::{PRIMARY_NAME, report};
+use tailwater_lab::trial::{Trial, TrialDurability, TrialSpec, primary_options};
 use tailwater_log::AckMode;
 use tailwater_sandbox::link::Link;
 use tailwater_sandbox::workload::prepare;
@@ -51,7 +51,7 @@ fn gone(addresses: &Path) -> String {
 /// A cluster, of which any server may lead.
 pub struct Cluster {
     pub kind: ServerKind,
-    pub durability: Durability,
+    pub durability: TrialDurability,
     /// The first server, and the daemon.
     pub trial: Trial,
     others: Vec<Server>,
@@ -74,10 +74,10 @@ fn binlog_folder(shell: &Shell, name: &str) -> PathBuf {
 }
 
 /// What every server runs with, whoever leads.
-fn options(kind: ServerKind, durability: Durability, number: u32, binlogs: &Path) -> Vec<String> {
+fn options(kind: ServerKind, durability: TrialDurability, number: u32, binlogs: &Path) -> Vec<String> {
     let mut options = primary_options(kind);
     options.retain(|option| !option.starts_with("--server-id") && !option.starts_with("--log-bin"));
-    let promised = u8::from(durability == Durability::Full);
+    let promised = u8::from(durability == TrialDurability::Full);
     options.extend([
         format!("--server-id={number}"),
         format!("--log-bin={}/binlog", binlogs.display()),
@@ -106,7 +106,7 @@ fn following(kind: ServerKind) -> Vec<String> {
 }
 
 impl Cluster {
-    pub async fn start(kind: ServerKind, durability: Durability) -> Result<Self> {
+    pub async fn start(kind: ServerKind, durability: TrialDurability) -> Result<Self> {
         let shell = Shell::new()?;
         let mut disks = BTreeMap::new();
         let mut have_disk = |name: &str, folder: &Path| -> Result<()> {
@@ -161,7 +161,7 @@ impl Cluster {
             Flavour::MySql => String::new(),
             Flavour::MariaDb => gone(shell.path()),
         };
-        trial.lead_at(&servers, &format!("{MANAGER}{hook}"))?;
+        trial.manage_at(&servers, &format!("{MANAGER}{hook}"))?;
         trial.write_config("127.0.0.1", ways[PRIMARY_NAME].port())?;
         let mut cluster =
             Self { kind, durability, trial, others, ways, log_way, front, clock, disks, http, shell };
@@ -179,7 +179,7 @@ impl Cluster {
         let primary = &self.trial.primary;
         prepare(&primary.connect_options()).await?;
         primary.sql("CREATE USER app@'%' IDENTIFIED BY 'app'; GRANT ALL ON tw_load.* TO app@'%'").await?;
-        self.trial.wait_watched().await
+        self.trial.wait_until_observed().await
     }
 
     pub fn server(&self, name: &str) -> Result<&Server> {

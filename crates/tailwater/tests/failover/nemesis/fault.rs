@@ -1,6 +1,6 @@
 //! What is done to a cluster.
 
-use tailwater_lab::trial::Durability;
+use tailwater_lab::trial::TrialDurability;
 use tailwater_sandbox::link::{Direction, Link};
 
 use super::cluster::Cluster;
@@ -114,7 +114,7 @@ impl Fault {
             // Where its own disk promises little, a server that comes back on it lacks what it told its clients, or what it said
             // that it had executed: natively so, and nobody can tell but by comparing.
             Self::KillPrimaryForAMoment | Self::KillPrimaryAndDaemon | Self::KillReplica => {
-                cluster.durability == Durability::Full
+                cluster.durability == TrialDurability::Full
             }
             Self::FillDiskOfPrimary | Self::FillDiskOfLog => cluster.has_disks(),
             Self::StepClockAndKillPrimary | Self::StepClockAndFreezePrimary => cluster.clock.is_some(),

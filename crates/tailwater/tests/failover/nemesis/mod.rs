@@ -28,7 +28,7 @@ use anyhow::{Context, Result, ensure};
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, IteratorRandom};
 use rand::{Rng, SeedableRng};
-use tailwater_lab::trial::Durability;
+use tailwater_lab::trial::TrialDurability;
 use tailwater_sandbox::{ServerKind, require};
 
 use clients::Clients;
@@ -89,8 +89,8 @@ async fn no_fault_loses_what_was_acknowledged() -> Result<()> {
     while summary.total() < wanted && !kinds.is_empty() {
         let kind = kinds[(first + number) % kinds.len()];
         let durability = match (first + number) / 2 % 2 {
-            0 => Durability::Full,
-            _ => Durability::Reduced,
+            0 => TrialDurability::Full,
+            _ => TrialDurability::Reduced,
         };
         let faults = (wanted - summary.total()).min(FAULTS_OF_A_CLUSTER);
         let mut of_cluster = StdRng::seed_from_u64(random.random());
@@ -125,7 +125,7 @@ fn draw(possible: &[Fault], random: &mut StdRng) -> Option<Fault> {
 /// One cluster, from its start to the comparison of all its servers.
 async fn bear(
     kind: ServerKind,
-    durability: Durability,
+    durability: TrialDurability,
     faults: u32,
     random: &mut StdRng,
     summary: &mut Summary,

@@ -16,10 +16,10 @@ use tailwater_sandbox::{
 use tokio::task::JoinHandle;
 
 use self::ssh::SshServer;
-use self::tools::{Environment, Tools};
+use self::tools::{MhaEnvironment, MhaTools};
 use super::{WARM_UP, clients};
-use crate::trial::led::{PRIMARY_NAME, start_follower};
-use crate::trial::replacing::{Death, first_commit, millis};
+use crate::trial::managed_cluster::{PRIMARY_NAME, start_candidate};
+use crate::trial::primary_failure::{PrimaryFailure, first_commit, millis};
 use crate::trial::{TrialFolder, primary_options};
 
 /// The account that it administers servers with.
@@ -35,14 +35,14 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// MHA, installed.
 #[derive(Debug)]
 pub struct Mha {
-    tools: Tools,
+    tools: MhaTools,
     /// Its version.
     pub version: String,
 }
 
 /// One failover, in milliseconds since the failure.
 #[derive(Debug, Clone, Copy)]
-pub struct Promoted {
+pub struct MhaFailover {
     /// Until it took the primary for dead.
     pub noticed_ms: u64,
     /// Until a client that tried all the time was told that something is committed on the new primary.
@@ -57,7 +57,7 @@ impl Mha {
     /// # Errors
     /// If it is there and does not run.
     pub fn find(install: &Install) -> anyhow::Result<Option<Self>> {
-        let Some(tools) = Tools::find()? else { return Ok(None) };
+        let Some(tools) = MhaTools::find()? else { return Ok(None) };
         let folder = TrialFolder::new(None)?;
         let version = tools.version(&tools.prepare(folder.path(), install)?)?;
         Ok(Some(Self { tools, version }))
@@ -67,16 +67,16 @@ impl Mha {
     ///
     /// # Errors
     /// If it does not happen.
-    pub async fn round(&self, kind: ServerKind, death: Death) -> anyhow::Result<Promoted> {
+    pub async fn round(&self, kind: ServerKind, death: PrimaryFailure) -> anyhow::Result<MhaFailover> {
         let folder = TrialFolder::new(None)?;
         let mut primary = start_primary(kind).await?;
-        let followers = [start_follower(kind, 2).await?, start_follower(kind, 3).await?];
+        let followers = [start_candidate(kind, 2).await?, start_candidate(kind, 3).await?];
         replicate_by_position(&primary, &followers).await?;
         prepare(&primary.connect_options()).await?;
         let environment = self.tools.prepare(folder.path(), primary.install())?;
         let ssh = SshServer::start(&self.tools, folder.path(), &environment).await?;
         let servers = [&primary, &followers[0], &followers[1]];
-        let mut manager = Manager::start(&self.tools, folder.path(), &environment, &ssh, servers)?;
+        let mut manager = MhaManager::start(&self.tools, folder.path(), &environment, &ssh, servers)?;
         manager.wait_for(WATCHES, PATIENCE).await?;
 
         let ledger = Arc::new(Ledger::new());
@@ -85,8 +85,8 @@ impl Mha {
         let commits: Vec<_> = followers.iter().map(|server| first_commit(server.connect_options())).collect();
         let failed = Instant::now();
         match death {
-            Death::Killed => primary.kill().await?,
-            Death::Silent => primary.pause()?,
+            PrimaryFailure::Killed => primary.kill().await?,
+            PrimaryFailure::Silent => primary.pause()?,
         }
         let noticed = async { manager.wait_for(NOTICED, PATIENCE).await.map(|()| Instant::now()) };
         let (noticed, committed) = tokio::join!(noticed, first_of(commits));
@@ -96,13 +96,13 @@ impl Mha {
         };
         let new = &followers[new];
         workload.redirect(new.connect_options());
-        if death == Death::Silent {
+        if death == PrimaryFailure::Silent {
             // Its clients hang until it is gone.
             primary.kill().await?;
         }
         manager.ends_well().await?;
         let lost = lost_on(new, workload, &ledger).await?;
-        Ok(Promoted {
+        Ok(MhaFailover {
             noticed_ms: millis(noticed.duration_since(failed)),
             first_commit_ms: millis(at.duration_since(failed)),
             lost,
@@ -153,16 +153,16 @@ async fn lost_on(server: &Server, workload: Workload, ledger: &Ledger) -> anyhow
 }
 
 /// `masterha_manager`, running.
-struct Manager {
+struct MhaManager {
     process: ChildProcess,
     log: PathBuf,
 }
 
-impl Manager {
+impl MhaManager {
     fn start(
-        tools: &Tools,
+        tools: &MhaTools,
         folder: &Path,
-        environment: &Environment,
+        environment: &MhaEnvironment,
         ssh: &SshServer,
         servers: [&Server; 3],
     ) -> anyhow::Result<Self> {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use tailwater_sandbox::{ChildProcess, ReservedPort};
 
-use super::tools::{Environment, Tools};
+use super::tools::{MhaEnvironment, MhaTools};
 
 /// Where an SSH server that runs as root locks its less trusted half up; a constant of the program.
 const LOCKED_UP_IN: &str = "/run/sshd";
@@ -30,7 +30,11 @@ impl SshServer {
     ///
     /// # Errors
     /// If it cannot be started.
-    pub async fn start(tools: &Tools, folder: &Path, environment: &Environment) -> anyhow::Result<Self> {
+    pub async fn start(
+        tools: &MhaTools,
+        folder: &Path,
+        environment: &MhaEnvironment,
+    ) -> anyhow::Result<Self> {
         let port = ReservedPort::pick()?;
         let user = said_by(Command::new("id").arg("-un"))?;
         for name in ["host_key", "user_key"] {
@@ -77,7 +81,7 @@ impl SshServer {
     }
 }
 
-fn config_text(folder: &Path, port: u16, environment: &Environment) -> String {
+fn config_text(folder: &Path, port: u16, environment: &MhaEnvironment) -> String {
     let folder = folder.display();
     let mut text = format!(
         "Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host_key\nAuthorizedKeysFile {folder}/user_key.pub\n\
@@ -94,7 +98,7 @@ fn config_text(folder: &Path, port: u16, environment: &Environment) -> String {
 
 /// As root it wants an account `sshd` and a folder, which its package would make. The account it is only made to believe in;
 /// the folder is made as the package does, empty.
-fn accounts(tools: &Tools, folder: &Path) -> anyhow::Result<Vec<(OsString, OsString)>> {
+fn accounts(tools: &MhaTools, folder: &Path) -> anyhow::Result<Vec<(OsString, OsString)>> {
     let (users, groups) = (folder.join("passwd"), folder.join("group"));
     std::fs::write(
         &users,

@@ -8,15 +8,15 @@ use anyhow::{Context, ensure};
 use tailwater_sandbox::{Cache, Install};
 
 /// MHA's last release is of 2018. Without these two lines it does not run with the Perl and the MariaDB of today.
-const FIXES: [Fix; 2] = [
+const FIXES: [ModulePatch; 2] = [
     // Perl warns of a version with more numbers than are looked at, and MHA makes every warning fatal.
-    Fix {
+    ModulePatch {
         module: "NodeUtil.pm",
         from: "use warnings FATAL => 'all';\n",
         to: "use warnings FATAL => 'all';\nno warnings 'redundant';\n",
     },
     // MariaDB has no super_read_only, and MHA takes the error for a failure.
-    Fix {
+    ModulePatch {
         module: "SlaveUtil.pm",
         from: r"SELECT \@\@global.super_read_only as Value",
         to: "SELECT 0 as Value",
@@ -24,7 +24,7 @@ const FIXES: [Fix; 2] = [
 ];
 
 /// A replacement in one of MHA's modules; the module as it was unpacked is left alone.
-struct Fix {
+struct ModulePatch {
     module: &'static str,
     from: &'static str,
     to: &'static str,
@@ -32,19 +32,19 @@ struct Fix {
 
 /// What was unpacked: MHA with the Perl modules it needs, and an SSH server.
 #[derive(Debug, Clone)]
-pub struct Tools {
+pub struct MhaTools {
     root: PathBuf,
 }
 
 /// The programs of MHA, ready to run: their environment.
 #[derive(Debug, Clone)]
-pub struct Environment {
+pub struct MhaEnvironment {
     path: OsString,
     perl: OsString,
     libraries: OsString,
 }
 
-impl Tools {
+impl MhaTools {
     /// `None` if it was never fetched.
     ///
     /// # Errors
@@ -80,7 +80,7 @@ impl Tools {
     ///
     /// # Errors
     /// If a file cannot be written, or MHA is another one than is known.
-    pub fn prepare(&self, folder: &Path, install: &Install) -> anyhow::Result<Environment> {
+    pub fn prepare(&self, folder: &Path, install: &Install) -> anyhow::Result<MhaEnvironment> {
         let programs = folder.join("bin");
         std::fs::create_dir_all(&programs)?;
         for name in ["mysql", "mysqlbinlog"] {
@@ -94,7 +94,7 @@ impl Tools {
         let mut perl = vec![modules, self.root.join("usr/share/perl5")];
         let compiled = std::fs::read_dir(self.libraries().join("perl5")).context("MHA's Perl modules")?;
         perl.extend(compiled.flatten().map(|entry| entry.path()));
-        Ok(Environment {
+        Ok(MhaEnvironment {
             path: std::env::join_paths(path)?,
             perl: std::env::join_paths(perl)?,
             libraries: self.libraries().into(),
@@ -103,7 +103,7 @@ impl Tools {
 
     fn write_fixed(&self, folder: &Path) -> anyhow::Result<()> {
         std::fs::create_dir_all(folder)?;
-        for Fix { module, from, to } in FIXES {
+        for ModulePatch { module, from, to } in FIXES {
             let path = self.root.join("usr/share/perl5/MHA").join(module);
             let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
             ensure!(text.matches(from).count() == 1, "{} is of another version of MHA", path.display());
@@ -116,7 +116,7 @@ impl Tools {
     ///
     /// # Errors
     /// If it does not run.
-    pub fn version(&self, environment: &Environment) -> anyhow::Result<String> {
+    pub fn version(&self, environment: &MhaEnvironment) -> anyhow::Result<String> {
         let ran = Command::new(self.manager()).arg("--version").envs(environment.variables()).output()?;
         let said = String::from_utf8_lossy(&ran.stdout);
         let version = said.trim().trim_end_matches('.').rsplit(' ').next().unwrap_or_default();
@@ -129,7 +129,7 @@ impl Tools {
     }
 }
 
-impl Environment {
+impl MhaEnvironment {
     /// Variables and their values.
     pub fn variables(&self) -> Vec<(OsString, OsString)> {
         let Self { path, perl, libraries } = self;

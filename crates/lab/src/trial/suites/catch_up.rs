@@ -8,7 +8,7 @@ use tailwater_apply::channel::ChannelState;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{Gtid, GtidSet};
 
-use super::trio::Trio;
+use super::test_servers::TestServers;
 
 /// How long one may still work after the other is done or has stopped.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -16,10 +16,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// If only one of them stops so often, more stops show nothing new.
 const STOPS_OF_ONE_MAX: usize = 8;
 
-/// Who stopped at a transaction.
+/// StoppedFollower stopped at a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Who {
+pub enum StoppedFollower {
     /// Both: that is no difference.
     Both,
     /// The native replica only.
@@ -30,9 +30,9 @@ pub enum Who {
 
 /// A transaction that was not applied, and was left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Stop {
-    /// Who stopped.
-    pub who: Who,
+pub struct ApplyStop {
+    /// StoppedFollower stopped.
+    pub who: StoppedFollower,
     /// The transaction.
     pub gtid: String,
     /// What the native replica said.
@@ -43,7 +43,7 @@ pub struct Stop {
 
 /// What one of them has applied, and whether it has stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Standing {
+struct FollowerState {
     has: GtidSet,
     /// At what it stopped, as far as it says, and why.
     stopped: Option<(Option<Gtid>, String)>,
@@ -51,31 +51,39 @@ struct Standing {
 
 /// What to do next.
 #[derive(Debug, PartialEq, Eq)]
-enum Next {
+enum CatchUpStep {
     Done,
     Wait,
-    Leave(Who),
+    Leave(StoppedFollower),
 }
 
-/// Who is to leave something out. No I/O.
-fn decide(wanted: &GtidSet, native: &Standing, channel: &Standing) -> Next {
+/// StoppedFollower is to leave something out. No I/O.
+fn decide(wanted: &GtidSet, native: &FollowerState, channel: &FollowerState) -> CatchUpStep {
     let (native_done, channel_done) = (wanted.is_subset_of(&native.has), wanted.is_subset_of(&channel.has));
     match (&native.stopped, &channel.stopped) {
-        _ if native_done && channel_done => Next::Done,
-        (Some((Some(at), _)), Some((Some(other), _))) if at == other => Next::Leave(Who::Both),
-        (Some((Some(at), _)), _) if channel_done || channel.has.contains(at) => Next::Leave(Who::Native),
-        (_, Some((Some(at), _))) if native_done || native.has.contains(at) => Next::Leave(Who::Channel),
+        _ if native_done && channel_done => CatchUpStep::Done,
+        (Some((Some(at), _)), Some((Some(other), _))) if at == other => {
+            CatchUpStep::Leave(StoppedFollower::Both)
+        }
+        (Some((Some(at), _)), _) if channel_done || channel.has.contains(at) => {
+            CatchUpStep::Leave(StoppedFollower::Native)
+        }
+        (_, Some((Some(at), _))) if native_done || native.has.contains(at) => {
+            CatchUpStep::Leave(StoppedFollower::Channel)
+        }
         // MariaDB names none after a long statement: both have the same, so they stopped at the same.
-        (Some((None, _)), Some((Some(_), _))) if native.has == channel.has => Next::Leave(Who::Both),
+        (Some((None, _)), Some((Some(_), _))) if native.has == channel.has => {
+            CatchUpStep::Leave(StoppedFollower::Both)
+        }
         // At different transactions, neither of which the other has: the channel may have come to another first.
-        (Some((Some(_), _)), Some((Some(_), _))) => Next::Leave(Who::Native),
-        _ => Next::Wait,
+        (Some((Some(_), _)), Some((Some(_), _))) => CatchUpStep::Leave(StoppedFollower::Native),
+        _ => CatchUpStep::Wait,
     }
 }
 
 /// Why a pair cannot be used any more.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Stuck {
+pub enum CatchUpFailure {
     /// One of them stopped too often: each stop is reported by itself, and what follows the first may follow from it.
     TooManyStops(String),
     /// Neither the native replica nor the channel has come to an end of what they apply: that says nothing about either.
@@ -86,13 +94,13 @@ pub enum Stuck {
 
 /// How waiting ended.
 #[derive(Debug, Default)]
-pub struct Settled {
+pub struct CatchUpReport {
     /// What the primary had committed.
     pub wanted: String,
     /// What was left out on the way.
-    pub stops: Vec<Stop>,
+    pub stops: Vec<ApplyStop>,
     /// Why they could not be brought to the same place; they have to be started from scratch.
-    pub stuck: Option<Stuck>,
+    pub stuck: Option<CatchUpFailure>,
     /// How long the native replica took.
     pub native: Duration,
     /// How long the channel took.
@@ -103,20 +111,20 @@ pub struct Settled {
 ///
 /// # Errors
 /// If a server cannot be asked.
-pub async fn settle(trio: &mut Trio) -> anyhow::Result<Settled> {
+pub async fn catch_up(trio: &mut TestServers) -> anyhow::Result<CatchUpReport> {
     let flavour = trio.trial.primary.kind().flavour();
     let committed = trio.committed().await?;
     let wanted = GtidSet::parse(flavour, &committed)?;
-    let mut settled = Settled { wanted: committed, ..Settled::default() };
+    let mut settled = CatchUpReport { wanted: committed, ..CatchUpReport::default() };
     let begun = Instant::now();
     let mut moved = begun;
     let mut before = None;
     loop {
-        let native = native_standing(trio, flavour).await?;
-        let channel = match channel_standing(trio, flavour) {
+        let native = native_state(trio, flavour).await?;
+        let channel = match channel_state(trio, flavour) {
             Ok(channel) => channel,
             Err(error) => {
-                settled.stuck = Some(Stuck::Broken(format!("{error:#}: {}", trio.last_words())));
+                settled.stuck = Some(CatchUpFailure::Broken(format!("{error:#}: {}", trio.last_words())));
                 return Ok(settled);
             }
         };
@@ -126,24 +134,24 @@ pub async fn settle(trio: &mut Trio) -> anyhow::Result<Settled> {
             }
         }
         match decide(&wanted, &native, &channel) {
-            Next::Done => return Ok(settled),
-            Next::Wait => {}
-            Next::Leave(who) => {
+            CatchUpStep::Done => return Ok(settled),
+            CatchUpStep::Wait => {}
+            CatchUpStep::Leave(who) => {
                 let stop = leave_out(trio, flavour, who, &native, &channel).await;
                 let again = stop.as_ref().is_ok_and(|stop| is_again(&settled.stops, stop));
                 match stop {
                     Ok(stop) => add(&mut settled.stops, stop),
-                    Err(error) => settled.stuck = Some(Stuck::Broken(format!("{error:#}"))),
+                    Err(error) => settled.stuck = Some(CatchUpFailure::Broken(format!("{error:#}"))),
                 }
                 if again {
-                    settled.stuck = Some(Stuck::Broken(format!(
+                    settled.stuck = Some(CatchUpFailure::Broken(format!(
                         "stopped again at what was left out: native {native:?}, channel {channel:?}"
                     )));
                 }
-                let of_one = settled.stops.iter().filter(|stop| stop.who != Who::Both).count();
+                let of_one = settled.stops.iter().filter(|stop| stop.who != StoppedFollower::Both).count();
                 if of_one >= STOPS_OF_ONE_MAX {
                     let text = format!("one of them stopped {of_one} times");
-                    settled.stuck.get_or_insert(Stuck::TooManyStops(text));
+                    settled.stuck.get_or_insert(CatchUpFailure::TooManyStops(text));
                 }
                 if settled.stuck.is_some() {
                     return Ok(settled);
@@ -157,7 +165,11 @@ pub async fn settle(trio: &mut Trio) -> anyhow::Result<Settled> {
         if moved.elapsed() > PATIENCE {
             let text = format!("wanted {wanted}: native {:?}, channel {:?}", now.0, now.1);
             let is_native_under_way = now.0.stopped.is_none() && !wanted.is_subset_of(&now.0.has);
-            settled.stuck = Some(if is_native_under_way { Stuck::Slow(text) } else { Stuck::Broken(text) });
+            settled.stuck = Some(if is_native_under_way {
+                CatchUpFailure::Slow(text)
+            } else {
+                CatchUpFailure::Broken(text)
+            });
             return Ok(settled);
         }
         before = Some(now);
@@ -167,26 +179,28 @@ pub async fn settle(trio: &mut Trio) -> anyhow::Result<Settled> {
 }
 
 /// Whether who stops now has stopped there before.
-fn is_again(stops: &[Stop], stop: &Stop) -> bool {
-    stops.iter().any(|past| past.gtid == stop.gtid && (past.who == stop.who || past.who == Who::Both))
+fn is_again(stops: &[ApplyStop], stop: &ApplyStop) -> bool {
+    stops
+        .iter()
+        .any(|past| past.gtid == stop.gtid && (past.who == stop.who || past.who == StoppedFollower::Both))
 }
 
 /// Adds a stop; one where the other has stopped at another moment is one of both.
-fn add(stops: &mut Vec<Stop>, stop: Stop) {
+fn add(stops: &mut Vec<ApplyStop>, stop: ApplyStop) {
     match stops.iter_mut().find(|past| past.gtid == stop.gtid && past.who != stop.who) {
         Some(past) => {
             match past.who {
-                Who::Native => past.channel = stop.channel,
-                Who::Channel => past.native = stop.native,
-                Who::Both => {}
+                StoppedFollower::Native => past.channel = stop.channel,
+                StoppedFollower::Channel => past.native = stop.native,
+                StoppedFollower::Both => {}
             }
-            past.who = Who::Both;
+            past.who = StoppedFollower::Both;
         }
         None => stops.push(stop),
     }
 }
 
-async fn native_standing(trio: &mut Trio, flavour: Flavour) -> anyhow::Result<Standing> {
+async fn native_state(trio: &mut TestServers, flavour: Flavour) -> anyhow::Result<FollowerState> {
     let question = match flavour {
         Flavour::MySql => "SELECT @@global.gtid_executed",
         Flavour::MariaDb => "SELECT @@global.gtid_slave_pos",
@@ -213,10 +227,10 @@ async fn native_standing(trio: &mut Trio, flavour: Flavour) -> anyhow::Result<St
         };
         (at, error)
     });
-    Ok(Standing { has, stopped })
+    Ok(FollowerState { has, stopped })
 }
 
-fn channel_standing(trio: &Trio, flavour: Flavour) -> anyhow::Result<Standing> {
+fn channel_state(trio: &TestServers, flavour: Flavour) -> anyhow::Result<FollowerState> {
     let status = trio.channel()?;
     let has = GtidSet::parse(flavour, &status.gtids)?;
     let stopped = (status.state == ChannelState::Failed).then(|| {
@@ -224,7 +238,7 @@ fn channel_standing(trio: &Trio, flavour: Flavour) -> anyhow::Result<Standing> {
             status.fault.map(|fault| format!("{}: {}", fault.code, fault.message)).unwrap_or_default();
         (gtid_in(flavour, &fault), fault)
     });
-    Ok(Standing { has, stopped })
+    Ok(FollowerState { has, stopped })
 }
 
 /// The first GTID that a message names.
@@ -250,35 +264,36 @@ fn last_gtid_in(log: &str) -> Option<Gtid> {
 }
 
 async fn leave_out(
-    trio: &mut Trio,
+    trio: &mut TestServers,
     flavour: Flavour,
-    who: Who,
-    native: &Standing,
-    channel: &Standing,
-) -> anyhow::Result<Stop> {
-    let at = |standing: &Standing| {
+    who: StoppedFollower,
+    native: &FollowerState,
+    channel: &FollowerState,
+) -> anyhow::Result<ApplyStop> {
+    let at = |standing: &FollowerState| {
         standing.stopped.as_ref().and_then(|(gtid, _)| gtid.as_ref().map(Gtid::to_string))
     };
-    let words =
-        |standing: &Standing| standing.stopped.as_ref().map(|(_, words)| words.clone()).unwrap_or_default();
+    let words = |standing: &FollowerState| {
+        standing.stopped.as_ref().map(|(_, words)| words.clone()).unwrap_or_default()
+    };
     let gtid = match who {
-        Who::Native => at(native),
-        Who::Both => at(native).or_else(|| at(channel)),
-        Who::Channel => at(channel),
+        StoppedFollower::Native => at(native),
+        StoppedFollower::Both => at(native).or_else(|| at(channel)),
+        StoppedFollower::Channel => at(channel),
     };
     let gtid = gtid.with_context(|| format!("no GTID in: {} {}", words(native), words(channel)))?;
-    if who != Who::Native {
+    if who != StoppedFollower::Native {
         trio.skip_on_channel(&gtid).with_context(|| format!("leave {gtid} out on the channel"))?;
     }
-    if who != Who::Channel {
+    if who != StoppedFollower::Channel {
         skip_on_native(trio, flavour, &gtid)
             .await
             .with_context(|| format!("leave {gtid} out on the native replica"))?;
     }
-    Ok(Stop { who, gtid, native: words(native), channel: words(channel) })
+    Ok(ApplyStop { who, gtid, native: words(native), channel: words(channel) })
 }
 
-async fn skip_on_native(trio: &mut Trio, flavour: Flavour, gtid: &str) -> anyhow::Result<()> {
+async fn skip_on_native(trio: &mut TestServers, flavour: Flavour, gtid: &str) -> anyhow::Result<()> {
     let statements = match flavour {
         Flavour::MySql => vec![
             "STOP REPLICA".to_owned(),
@@ -312,26 +327,38 @@ async fn skip_on_native(trio: &mut Trio, flavour: Flavour, gtid: &str) -> anyhow
 mod tests {
     use super::*;
 
-    fn standing(has: &str, stopped: Option<&str>) -> Standing {
+    fn standing(has: &str, stopped: Option<&str>) -> FollowerState {
         let flavour = Flavour::MariaDb;
         let has = GtidSet::parse(flavour, has).expect("a set");
-        Standing { has, stopped: stopped.map(|at| (gtid_in(flavour, at), at.to_owned())) }
+        FollowerState { has, stopped: stopped.map(|at| (gtid_in(flavour, at), at.to_owned())) }
     }
 
     #[test]
     fn who_leaves_a_transaction_out_follows_from_who_has_it() {
         let wanted = GtidSet::parse(Flavour::MariaDb, "0-1-9").expect("a set");
         for (native, channel, want) in [
-            (("0-1-9", None), ("0-1-9", None), Next::Done),
-            (("0-1-9", None), ("0-1-5", None), Next::Wait),
-            (("0-1-9", None), ("0-1-5", Some("0-1-6: no")), Next::Leave(Who::Channel)),
-            (("0-1-7", Some("0-1-8: no")), ("0-1-5", Some("0-1-6: no")), Next::Leave(Who::Channel)),
-            (("0-1-5", Some("0-1-6: no")), ("0-1-9", None), Next::Leave(Who::Native)),
-            (("0-1-5", Some("0-1-6: no")), ("0-1-5", Some("transaction 0-1-6: no")), Next::Leave(Who::Both)),
-            (("0-1-5", Some("0-1-6: no")), ("0-1-5", None), Next::Wait),
-            (("0-1-5", None), ("0-1-5", Some("0-1-6: no")), Next::Wait),
-            (("0-1-5", Some("not yet said where")), ("0-1-9", None), Next::Wait),
-            (("0-1-5", Some("never said where")), ("0-1-5", Some("0-1-6: no")), Next::Leave(Who::Both)),
+            (("0-1-9", None), ("0-1-9", None), CatchUpStep::Done),
+            (("0-1-9", None), ("0-1-5", None), CatchUpStep::Wait),
+            (("0-1-9", None), ("0-1-5", Some("0-1-6: no")), CatchUpStep::Leave(StoppedFollower::Channel)),
+            (
+                ("0-1-7", Some("0-1-8: no")),
+                ("0-1-5", Some("0-1-6: no")),
+                CatchUpStep::Leave(StoppedFollower::Channel),
+            ),
+            (("0-1-5", Some("0-1-6: no")), ("0-1-9", None), CatchUpStep::Leave(StoppedFollower::Native)),
+            (
+                ("0-1-5", Some("0-1-6: no")),
+                ("0-1-5", Some("transaction 0-1-6: no")),
+                CatchUpStep::Leave(StoppedFollower::Both),
+            ),
+            (("0-1-5", Some("0-1-6: no")), ("0-1-5", None), CatchUpStep::Wait),
+            (("0-1-5", None), ("0-1-5", Some("0-1-6: no")), CatchUpStep::Wait),
+            (("0-1-5", Some("not yet said where")), ("0-1-9", None), CatchUpStep::Wait),
+            (
+                ("0-1-5", Some("never said where")),
+                ("0-1-5", Some("0-1-6: no")),
+                CatchUpStep::Leave(StoppedFollower::Both),
+            ),
         ] {
             let (native, channel) = (standing(native.0, native.1), standing(channel.0, channel.1));
             assert_eq!(decide(&wanted, &native, &channel), want, "{native:?} {channel:?}");
@@ -340,20 +367,20 @@ mod tests {
 
     #[test]
     fn stops_of_each_at_one_transaction_are_one_of_both() {
-        let stop = |who, gtid: &str| Stop {
+        let stop = |who, gtid: &str| ApplyStop {
             who,
             gtid: gtid.to_owned(),
-            native: if who == Who::Channel { String::new() } else { "native".to_owned() },
-            channel: if who == Who::Native { String::new() } else { "channel".to_owned() },
+            native: if who == StoppedFollower::Channel { String::new() } else { "native".to_owned() },
+            channel: if who == StoppedFollower::Native { String::new() } else { "channel".to_owned() },
         };
         let mut stops = Vec::new();
-        add(&mut stops, stop(Who::Native, "0-1-6"));
-        assert!(is_again(&stops, &stop(Who::Native, "0-1-6")));
-        assert!(!is_again(&stops, &stop(Who::Channel, "0-1-6")));
-        add(&mut stops, stop(Who::Channel, "0-1-6"));
-        add(&mut stops, stop(Who::Channel, "0-1-7"));
-        assert_eq!(stops, [stop(Who::Both, "0-1-6"), stop(Who::Channel, "0-1-7")]);
-        assert!(is_again(&stops, &stop(Who::Channel, "0-1-6")));
+        add(&mut stops, stop(StoppedFollower::Native, "0-1-6"));
+        assert!(is_again(&stops, &stop(StoppedFollower::Native, "0-1-6")));
+        assert!(!is_again(&stops, &stop(StoppedFollower::Channel, "0-1-6")));
+        add(&mut stops, stop(StoppedFollower::Channel, "0-1-6"));
+        add(&mut stops, stop(StoppedFollower::Channel, "0-1-7"));
+        assert_eq!(stops, [stop(StoppedFollower::Both, "0-1-6"), stop(StoppedFollower::Channel, "0-1-7")]);
+        assert!(is_again(&stops, &stop(StoppedFollower::Channel, "0-1-6")));
     }
 
     #[test]

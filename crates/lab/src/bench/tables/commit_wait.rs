@@ -14,21 +14,21 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// What the clients saw.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Waits {
+pub struct CommitWaits {
     /// The longest commit.
     pub longest_ms: f64,
     /// What one commit of a hundred exceeds.
     pub p99_ms: f64,
 }
 
-/// Writers under way.
+/// ConcurrentWriters under way.
 #[derive(Debug)]
-pub struct Writers {
+pub struct ConcurrentWriters {
     stop: CancellationToken,
     clients: JoinSet<anyhow::Result<Vec<f64>>>,
 }
 
-impl Writers {
+impl ConcurrentWriters {
     /// Starts them.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ impl Writers {
     ///
     /// # Errors
     /// If one of them failed.
-    pub async fn stop(mut self) -> anyhow::Result<Waits> {
+    pub async fn stop(mut self) -> anyhow::Result<CommitWaits> {
         self.stop.cancel();
         let mut waits = Vec::new();
         while let Some(client) = self.clients.join_next().await {
@@ -72,7 +72,7 @@ impl Writers {
         }
         waits.sort_by(f64::total_cmp);
         let at = |share: f64| waits.get((waits.len() as f64 * share) as usize).copied();
-        Ok(Waits {
+        Ok(CommitWaits {
             longest_ms: waits.last().copied().unwrap_or(f64::NAN),
             p99_ms: at(0.99).unwrap_or(f64::NAN),
         })

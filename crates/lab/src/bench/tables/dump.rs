@@ -6,13 +6,13 @@ use std::time::Instant;
 
 use tailwater_sandbox::Server;
 
-use super::contender::{Dumper, SYNCED};
-use super::program::{self, Measured};
-use super::source::{fill, start_source};
-use super::writers::Writers;
-use super::{Headline, Plan, kinds, setting, summarise};
+use super::commit_wait::ConcurrentWriters;
+use super::contender::{DumpTool, SYNCED};
+use super::program::{self, RunCost};
+use super::servers::{fill, start_source};
+use super::{Headline, TablesPlan, kinds, setting, summarise};
 use crate::args::{TablesBench, TablesData};
-use crate::bench::report::{Machine, Report, Row};
+use crate::bench::report::{BenchReport, MachineInfo, Measurement};
 use crate::trial::TrialFolder;
 
 const PLAIN: &str = "dump, not compressed";
@@ -23,16 +23,16 @@ const WAITS: &str = "the longest commit while a dump runs";
 ///
 /// # Errors
 /// If a measurement cannot be taken.
-pub async fn dump(options: &TablesBench) -> anyhow::Result<Report> {
-    let plan = Plan::new(options);
+pub async fn dump(options: &TablesBench) -> anyhow::Result<BenchReport> {
+    let plan = TablesPlan::new(options);
     let mydumper = program::version("mydumper", "mydumper")?;
     let folder = TrialFolder::new(None)?;
-    let machine = Machine::look(folder.path())?;
+    let machine = MachineInfo::look(folder.path())?;
     let mut rows = Vec::new();
     let mut versions = vec![("mydumper".to_owned(), mydumper)];
     for kind in kinds(options.server)? {
         let source = start_source(kind, plan.rows).await?;
-        versions.push((Dumper::Stock.name(kind).to_owned(), source.version().to_owned()));
+        versions.push((DumpTool::Stock.name(kind).to_owned(), source.version().to_owned()));
         for set in plan.sets.iter().copied() {
             eprintln!("{kind}, {}: making {} rows", set.name(), plan.rows);
             fill(&source, set, plan.rows).await?;
@@ -69,17 +69,17 @@ pub async fn dump(options: &TablesBench) -> anyhow::Result<Report> {
 
 /// Measures all dumpers in turns.
 async fn measure(
-    plan: &Plan,
+    plan: &TablesPlan,
     source: &Server,
     set: TablesData,
     folder: &Path,
-    rows: &mut Vec<Row>,
+    rows: &mut Vec<Measurement>,
 ) -> anyhow::Result<()> {
     let kind = source.kind();
     // Not counted: whoever comes first has the machine find the memory in which the files are until they are written.
-    run(Dumper::OursPlain, source, set, plan.rows, folder).await?;
-    let mut runs: Vec<(Dumper, Vec<Measured>, f64)> =
-        Dumper::ALL.map(|dumper| (dumper, Vec::new(), 0.0)).into();
+    run(DumpTool::OursPlain, source, set, plan.rows, folder).await?;
+    let mut runs: Vec<(DumpTool, Vec<RunCost>, f64)> =
+        DumpTool::ALL.map(|dumper| (dumper, Vec::new(), 0.0)).into();
     for repeat in 0..plan.repeats {
         for (dumper, measured, mib) in &mut runs {
             let (run, bytes) = run(*dumper, source, set, plan.rows, folder).await?;
@@ -103,7 +103,7 @@ async fn measure(
         let measurement = if dumper.compresses() { COMPRESSED } else { PLAIN };
         let rates = measured.iter().map(|run| plan.rows as f64 / run.seconds).collect();
         let mut row =
-            Row::new(measurement, setting(kind, set, plan.rows), dumper.name(kind), "rows/s", rates);
+            Measurement::new(measurement, setting(kind, set, plan.rows), dumper.name(kind), "rows/s", rates);
         row.also = super::also(&measured);
         row.also.insert("written_mib", mib);
         rows.push(row);
@@ -111,20 +111,20 @@ async fn measure(
     Ok(())
 }
 
-/// Dumps once; how many bytes were written. The files are removed.
+/// PreparedDumps once; how many bytes were written. The files are removed.
 async fn run(
-    dumper: Dumper,
+    dumper: DumpTool,
     source: &Server,
     set: TablesData,
     rows: u64,
     folder: &Path,
-) -> anyhow::Result<(Measured, u64)> {
+) -> anyhow::Result<(RunCost, u64)> {
     let into = folder.join("dump");
     let program = dumper.program(source, set, rows, &into)?;
     // What the one before has left to be written is not to be waited for by this one.
     tokio::task::spawn_blocking(rustix::fs::sync).await?;
     let mut measured = program.run(&[source], &folder.join("output")).await?;
-    if dumper == Dumper::MydumperSynced {
+    if dumper == DumpTool::MydumperSynced {
         let (begin, folder) = (Instant::now(), into.clone());
         tokio::task::spawn_blocking(move || sync(&folder)).await??;
         measured.seconds += begin.elapsed().as_secs_f64();
@@ -161,18 +161,18 @@ fn stall(output: &Path) -> anyhow::Result<Option<f64>> {
 
 /// How long writers wait with each of the dumpers, and with none.
 async fn waits(
-    plan: &Plan,
+    plan: &TablesPlan,
     source: &Server,
     set: TablesData,
     folder: &Path,
-    rows: &mut Vec<Row>,
+    rows: &mut Vec<Measurement>,
 ) -> anyhow::Result<()> {
     let kind = source.kind();
-    let dumpers = [None, Some(Dumper::OursPlain), Some(Dumper::MydumperParts), Some(Dumper::Stock)];
+    let dumpers = [None, Some(DumpTool::OursPlain), Some(DumpTool::MydumperParts), Some(DumpTool::Stock)];
     let mut seen = dumpers.map(|dumper| (dumper, Vec::new(), Vec::new(), None));
     for _ in 0..plan.repeats {
         for (dumper, longest, p99, stall_ms) in &mut seen {
-            let writers = Writers::start(source).await?;
+            let writers = ConcurrentWriters::start(source).await?;
             match dumper {
                 Some(dumper) => {
                     run(*dumper, source, set, plan.rows, folder).await?;
@@ -189,7 +189,7 @@ async fn waits(
     }
     for (dumper, longest, p99, stall_ms) in seen {
         let name = dumper.map_or("nobody", |dumper| dumper.name(kind));
-        let mut row = Row::new(WAITS, setting(kind, set, plan.rows), name, "ms", longest);
+        let mut row = Measurement::new(WAITS, setting(kind, set, plan.rows), name, "ms", longest);
         row.also.insert("p99_ms", p99.iter().copied().fold(0.0, f64::max));
         if let Some(stall_ms) = stall_ms {
             row.also.insert("lock_held_ms", stall_ms);

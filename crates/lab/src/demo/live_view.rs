@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use tailwater_sandbox::workload::Counters;
 
-use super::applied::Applied;
+use super::channel_target::ChannelTarget;
 
 /// Tells what goes on.
-pub struct View {
+pub struct LiveView {
     began: Instant,
     live: ProgressBar,
     json: bool,
 }
 
-impl View {
+impl LiveView {
     /// For people, or as JSON lines.
     pub fn new(for_people: bool) -> Self {
         let live = if for_people && std::io::stderr().is_terminal() {
@@ -39,7 +39,7 @@ impl View {
     }
 
     /// Shows the load's figures for a while, and those of the applied replica.
-    pub async fn watch(&self, counters: &Counters, applied: &Applied, duration: Duration) {
+    pub async fn watch(&self, counters: &Counters, applied: &ChannelTarget, duration: Duration) {
         const STEP: Duration = Duration::from_millis(100);
         let until = Instant::now() + duration;
         let mut before = counters.snapshot();
@@ -72,7 +72,7 @@ impl View {
     }
 }
 
-impl Drop for View {
+impl Drop for LiveView {
     fn drop(&mut self) {
         self.live.finish_and_clear();
     }

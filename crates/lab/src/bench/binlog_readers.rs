@@ -73,12 +73,12 @@ pub async fn catch_up(source: &ConnectOptions, readers: u32, bytes_min: u64) -> 
 
 /// Readers that follow a server until they are dropped.
 #[derive(Debug)]
-pub struct Crowd {
+pub struct BinlogReaders {
     tasks: Vec<JoinHandle<()>>,
     bytes: Arc<AtomicU64>,
 }
 
-impl Crowd {
+impl BinlogReaders {
     /// Connects `readers` readers, from now on.
     ///
     /// # Errors
@@ -106,7 +106,7 @@ impl Crowd {
     }
 }
 
-impl Drop for Crowd {
+impl Drop for BinlogReaders {
     fn drop(&mut self) {
         for task in &self.tasks {
             task.abort();
@@ -116,12 +116,12 @@ impl Drop for Crowd {
 
 /// Notes when each transaction has arrived whole. Transactions are told apart by the bytes of the event that opens them.
 #[derive(Debug)]
-pub struct Stopwatch {
+pub struct ArrivalRecorder {
     task: JoinHandle<anyhow::Result<HashMap<Bytes, Instant>>>,
     stop: tokio_util::sync::CancellationToken,
 }
 
-impl Stopwatch {
+impl ArrivalRecorder {
     /// Begins with the next transaction.
     ///
     /// # Errors

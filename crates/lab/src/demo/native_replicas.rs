@@ -9,20 +9,20 @@ use tailwater_sandbox::{Ledger, ReplicaStatus, Server, ServerKind};
 use tailwater_wire::gtid::GtidSet;
 
 use crate::trial::Trial;
-use crate::trial::led::start_follower;
+use crate::trial::managed_cluster::start_candidate;
 
 /// How long a replica may take to apply what the log has, once nothing more comes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Servers that replicate from the relay.
 #[derive(Debug)]
-pub struct Replicas {
+pub struct NativeReplicas {
     servers: Vec<Server>,
 }
 
 /// What became of them.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct ReplicaOutcome {
     /// How many there are.
     pub replicas: u64,
     /// How many have applied everything that is in the log.
@@ -35,14 +35,14 @@ pub struct Outcome {
     pub complaints: Vec<String>,
 }
 
-impl Outcome {
+impl ReplicaOutcome {
     /// Every replica has everything, and nothing else.
     pub fn is_ok(&self) -> bool {
         self.replicas > 0 && self.at_the_end == self.replicas && self.equal_to_ledger == self.replicas
     }
 }
 
-impl Replicas {
+impl NativeReplicas {
     /// Starts `count` unmodified servers.
     ///
     /// # Errors
@@ -51,7 +51,7 @@ impl Replicas {
         let mut servers = Vec::new();
         for number in 1..=count {
             // The primary is 1.
-            servers.push(start_follower(kind, 1 + number).await?);
+            servers.push(start_candidate(kind, 1 + number).await?);
         }
         Ok(Self { servers })
     }
@@ -93,15 +93,15 @@ impl Replicas {
     /// by now has what the log has from it.
     ///
     /// # Errors
-    /// If log or servers cannot be asked. What they lack is no error but in the [`Outcome`].
-    pub async fn settle(&self, log: &Path, ledger: &Ledger, primary: &str) -> anyhow::Result<Outcome> {
+    /// If log or servers cannot be asked. What they lack is no error but in the [`ReplicaOutcome`].
+    pub async fn settle(&self, log: &Path, ledger: &Ledger, primary: &str) -> anyhow::Result<ReplicaOutcome> {
         let gtids = LogDir::open_read_only(log)?.gtid_set()?.context("the log is empty")?;
         let wanted = match &gtids {
             GtidSet::MySql(set) => set.to_string(),
             GtidSet::MariaDb(state) => state.position().to_string(),
         };
         ensure!(!wanted.is_empty(), "the log has no GTIDs");
-        let mut outcome = Outcome { replicas: self.servers.len() as u64, ..Outcome::default() };
+        let mut outcome = ReplicaOutcome { replicas: self.servers.len() as u64, ..ReplicaOutcome::default() };
         for server in &self.servers {
             let name = server.name();
             if name == primary || server.wait_for_gtids(&wanted, PATIENCE).await? {

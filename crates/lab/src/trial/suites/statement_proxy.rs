@@ -19,7 +19,7 @@ const INSPECTED_BYTES_MAX: usize = 1 << 20;
 
 /// What is done with a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum StatementAction {
     /// It goes to the server.
     Pass,
     /// It goes to the server once replicas have been compared: it removes what could be compared.
@@ -54,7 +54,7 @@ fn words(statement: &[u8], count: usize) -> Vec<String> {
 }
 
 /// What is to be done with a statement.
-pub fn classify(statement: &[u8]) -> Verdict {
+pub fn classify(statement: &[u8]) -> StatementAction {
     let words = words(statement, 4);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
@@ -64,7 +64,7 @@ pub fn classify(statement: &[u8]) -> Verdict {
         | ["start" | "stop", "slave" | "replica" | "all" | "group_replication", ..]
         | ["purge", ..]
         | ["install" | "uninstall", ..]
-        | ["clone", "instance" | "local", ..] => Verdict::Refuse,
+        | ["clone", "instance" | "local", ..] => StatementAction::Refuse,
         ["set", scope @ ("global" | "persist" | "persist_only" | "session" | "local"), name, ..] => {
             setting(scope, name)
         }
@@ -89,14 +89,14 @@ pub fn classify(statement: &[u8]) -> Verdict {
                     | "sequence"
             ) =>
         {
-            Verdict::Hold
+            StatementAction::Hold
         }
-        _ => Verdict::Pass,
+        _ => StatementAction::Pass,
     }
 }
 
-/// Settings without which there is nothing to compare.
-fn setting(scope: &str, name: &str) -> Verdict {
+/// FileSettings without which there is nothing to compare.
+fn setting(scope: &str, name: &str) -> StatementAction {
     let names = [
         "gtid_slave_pos",
         "gtid_purged",
@@ -119,33 +119,33 @@ fn setting(scope: &str, name: &str) -> Verdict {
     ];
     match (scope, name) {
         (_, "sql_log_bin" | "skip_replication" | "gtid_next" | "gtid_seq_no" | "server_id") => {
-            Verdict::Refuse
+            StatementAction::Refuse
         }
-        ("session" | "local", _) => Verdict::Pass,
-        (_, name) if names.contains(&name) => Verdict::Refuse,
-        _ => Verdict::Pass,
+        ("session" | "local", _) => StatementAction::Pass,
+        (_, name) if names.contains(&name) => StatementAction::Refuse,
+        _ => StatementAction::Pass,
     }
 }
 
 /// A statement that waits; answered when it may run.
-pub type Held = oneshot::Sender<()>;
+pub type HeldStatement = oneshot::Sender<()>;
 
 /// All statements of a file, with the number of their connection.
 pub type Transcript = Arc<Mutex<Vec<(u32, String)>>>;
 
 /// The proxy, at a Unix socket and at a port of loopback. It ends when the value is dropped.
 #[derive(Debug)]
-pub struct Gate {
+pub struct StatementProxy {
     /// The port.
     pub port: u16,
     /// What went through since it was last emptied.
     pub transcript: Transcript,
     /// Statements that wait.
-    pub held: mpsc::Receiver<Held>,
+    pub held: mpsc::Receiver<HeldStatement>,
     _tasks: JoinSet<()>,
 }
 
-impl Gate {
+impl StatementProxy {
     /// Opens it before a server.
     ///
     /// # Errors
@@ -157,7 +157,7 @@ impl Gate {
         let tcp = TcpListener::bind(("127.0.0.1", 0)).await?;
         let port = tcp.local_addr()?.port();
         let mut tasks = JoinSet::new();
-        let shared = Shared { transcript: transcript.clone(), holds, numbers: Arc::default() };
+        let shared = ProxyState { transcript: transcript.clone(), holds, numbers: Arc::default() };
         let (path, of_unix) = (server_socket.to_owned(), shared.clone());
         tasks.spawn(async move {
             while let Ok((client, _)) = unix.accept().await {
@@ -186,13 +186,13 @@ impl Gate {
 }
 
 #[derive(Debug, Clone)]
-struct Shared {
+struct ProxyState {
     transcript: Transcript,
-    holds: mpsc::Sender<Held>,
+    holds: mpsc::Sender<HeldStatement>,
     numbers: Arc<std::sync::atomic::AtomicU32>,
 }
 
-impl Shared {
+impl ProxyState {
     async fn serve<R, W, S, T>(self, client: (R, W), server: (S, T))
     where
         R: AsyncReadExt + Unpin,
@@ -245,7 +245,7 @@ impl Shared {
             });
             if header[3] == 0
                 && let Some(statement) = statement_of(&payload, flags)
-                && self.judge(number, statement).await == Verdict::Refuse
+                && self.judge(number, statement).await == StatementAction::Refuse
             {
                 to_client.lock().await.write_all(&refusal()).await?;
                 continue;
@@ -260,17 +260,17 @@ impl Shared {
         }
     }
 
-    async fn judge(&self, number: u32, statement: &[u8]) -> Verdict {
+    async fn judge(&self, number: u32, statement: &[u8]) -> StatementAction {
         let verdict = classify(statement);
         if let Ok(mut transcript) = self.transcript.lock() {
             let text = &statement[..statement.len().min(64 << 10)];
             transcript.push((number, String::from_utf8_lossy(text).into_owned()));
         }
-        if verdict == Verdict::Hold {
+        if verdict == StatementAction::Hold {
             let (go, wait) = oneshot::channel();
             // No comparison follows, because the file has ended: it must not change anything now.
             if self.holds.send(go).await.is_err() || wait.await.is_err() {
-                return Verdict::Refuse;
+                return StatementAction::Refuse;
             }
         }
         verdict
@@ -309,22 +309,22 @@ mod tests {
     #[test]
     fn statements_are_held_refused_or_passed() {
         for (statement, want) in [
-            ("drop table t1", Verdict::Hold),
-            ("/* why */ DROP  DATABASE if exists d", Verdict::Hold),
-            ("drop index i on t", Verdict::Pass),
-            ("drop temporary table t", Verdict::Pass),
-            ("insert into t values ('drop table')", Verdict::Pass),
-            ("SHUTDOWN", Verdict::Refuse),
-            ("reset master", Verdict::Refuse),
-            ("reset query cache", Verdict::Pass),
-            ("set sql_log_bin=0", Verdict::Refuse),
-            ("SET @@session.sql_log_bin=0", Verdict::Refuse),
-            ("set global read_only=1", Verdict::Refuse),
-            ("set @@global.gtid_slave_pos=''", Verdict::Refuse),
-            ("set global sql_mode=''", Verdict::Pass),
-            ("set @x=1", Verdict::Pass),
-            ("set names utf8mb4", Verdict::Pass),
-            ("install plugin x soname 'y'", Verdict::Refuse),
+            ("drop table t1", StatementAction::Hold),
+            ("/* why */ DROP  DATABASE if exists d", StatementAction::Hold),
+            ("drop index i on t", StatementAction::Pass),
+            ("drop temporary table t", StatementAction::Pass),
+            ("insert into t values ('drop table')", StatementAction::Pass),
+            ("SHUTDOWN", StatementAction::Refuse),
+            ("reset master", StatementAction::Refuse),
+            ("reset query cache", StatementAction::Pass),
+            ("set sql_log_bin=0", StatementAction::Refuse),
+            ("SET @@session.sql_log_bin=0", StatementAction::Refuse),
+            ("set global read_only=1", StatementAction::Refuse),
+            ("set @@global.gtid_slave_pos=''", StatementAction::Refuse),
+            ("set global sql_mode=''", StatementAction::Pass),
+            ("set @x=1", StatementAction::Pass),
+            ("set names utf8mb4", StatementAction::Pass),
+            ("install plugin x soname 'y'", StatementAction::Refuse),
         ] {
             assert_eq!(classify(statement.as_bytes()), want, "{statement}");
         }

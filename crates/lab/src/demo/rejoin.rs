@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use tailwater_sandbox::{Ledger, Server};
 
-use super::replicas::replica_words;
+use super::native_replicas::replica_words;
 use crate::trial::Trial;
-use crate::trial::led::PRIMARY_NAME;
+use crate::trial::managed_cluster::PRIMARY_NAME;
 
 /// How long something may take to be replicated.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How the former primary came back.
 #[derive(Debug)]
-pub struct Rejoined {
+pub struct RejoinOutcome {
     /// How long it took.
     pub took_ms: u64,
     /// Transactions that only it had, and that nobody was told of.
@@ -33,7 +33,7 @@ pub struct Rejoined {
 ///
 /// # Errors
 /// If it is not joined, or gets nothing.
-pub async fn rejoin(trial: &Trial, new_primary: &Server, ledger: &Ledger) -> anyhow::Result<Rejoined> {
+pub async fn rejoin(trial: &Trial, new_primary: &Server, ledger: &Ledger) -> anyhow::Result<RejoinOutcome> {
     let begun = Instant::now();
     let report = trial.rejoin(PRIMARY_NAME).await?;
     let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -42,7 +42,7 @@ pub async fn rejoin(trial: &Trial, new_primary: &Server, ledger: &Ledger) -> any
     arrives(new_primary, &trial.primary).await?;
     let found = ledger.compare_with_server(&trial.primary.connect_options()).await?;
     let wrong = found.missing.count + found.altered.count + found.failed_but_present.count + found.unlisted;
-    Ok(Rejoined {
+    Ok(RejoinOutcome {
         took_ms,
         undone: healed["undone"].as_array().map_or(0, |all| all.len() as u64),
         redone: number(&healed["transactions_again"]),

@@ -16,12 +16,12 @@ use tailwater_session::{ConnectOptions, Connection};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::backlog::{Backlog, checksums, commit_next, superuser, wait_until};
-use super::contender::{CommitOrder, Contender, Native};
+use super::contender::{Contender, NativeSettings, ReplayOrder};
 use super::native;
-use super::ours::{self, Daemon, Held};
 use super::plan::Conditions;
-use super::target::Target;
-use super::workload::{SCHEMA, Workload};
+use super::tailwater::{self, ApplyDaemon, LogDurability};
+use super::target::ReplayTarget;
+use super::workload::{ApplyLoad, SCHEMA};
 use crate::trial::TrialFolder;
 
 const CLIENTS: u32 = 8;
@@ -33,25 +33,25 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A source without a backlog, whose targets follow it.
 #[derive(Debug)]
-pub struct Steady {
+pub struct SteadySource {
     backlog: Backlog,
-    workload: Workload,
+    workload: ApplyLoad,
     next_beacon: u64,
     next_seed: u64,
-    promise: Promise,
+    promise: SourceAckMode,
     folder: TrialFolder,
 }
 
 /// What the source's clients wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Promise {
+pub enum SourceAckMode {
     /// For nobody.
     None,
     /// For whoever follows to have acknowledged each commit: lossless semi-sync.
     Lossless,
 }
 
-impl Promise {
+impl SourceAckMode {
     /// As rows name it.
     pub fn name(self) -> &'static str {
         match self {
@@ -63,16 +63,16 @@ impl Promise {
 
 /// Who brings a stream to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Follower {
-    /// Native replication, which does not sync its relay log, as its default is.
-    Native(Native),
-    /// Native replication that holds what it received as durably as Tailwater does before it applies it, and acknowledges it.
-    NativeSynced(Native),
+pub enum MeasuredFollower {
+    /// NativeSettings replication, which does not sync its relay log, as its default is.
+    Native(NativeSettings),
+    /// NativeSettings replication that holds what it received as durably as Tailwater does before it applies it, and acknowledges it.
+    NativeSynced(NativeSettings),
     /// Tailwater, which holds what it received as it does by default, or otherwise.
-    Ours(CommitOrder, Held),
+    Ours(ReplayOrder, LogDurability),
 }
 
-impl std::fmt::Display for Follower {
+impl std::fmt::Display for MeasuredFollower {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Native(native) => Contender::Native(*native).fmt(f),
@@ -80,9 +80,9 @@ impl std::fmt::Display for Follower {
             Self::Ours(order, held) => {
                 Contender::Ours(*order).fmt(f)?;
                 f.write_str(match held {
-                    Held::Default => "",
-                    Held::Durable => ", log synced first",
-                    Held::Received => ", log not synced first",
+                    LogDurability::Default => "",
+                    LogDurability::Durable => ", log synced first",
+                    LogDurability::Received => ", log not synced first",
                 })
             }
         }
@@ -91,14 +91,14 @@ impl std::fmt::Display for Follower {
 
 /// How much clients commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SteadyLoad {
+pub enum LoadLevel {
     /// As much as they come to, with source, target and whoever joins them on one machine, up to a rate.
     Most,
     /// Half of that.
     Half,
 }
 
-impl SteadyLoad {
+impl LoadLevel {
     /// As rows name it.
     pub fn name(self) -> &'static str {
         match self {
@@ -110,7 +110,7 @@ impl SteadyLoad {
 
 /// How late commits arrived.
 #[derive(Debug, Clone, Copy)]
-pub struct Delay {
+pub struct StreamDelay {
     /// The median.
     pub p50_ms: f64,
     /// What one of a hundred exceeds.
@@ -123,19 +123,19 @@ pub struct Delay {
     pub cpu_us: f64,
 }
 
-impl Steady {
+impl SteadySource {
     /// Starts a source, whose clients commit so many transactions before anybody follows.
     ///
     /// # Errors
     /// If it cannot be started or filled.
     pub async fn start(
         kind: tailwater_sandbox::ServerKind,
-        workload: Workload,
+        workload: ApplyLoad,
         transactions: u32,
     ) -> anyhow::Result<Self> {
         let folder = TrialFolder::new(None)?;
         let backlog = Backlog::make(kind, workload, transactions, folder.path()).await?;
-        Ok(Self { backlog, workload, next_beacon: 1, next_seed: 1_000, promise: Promise::None, folder })
+        Ok(Self { backlog, workload, next_beacon: 1, next_seed: 1_000, promise: SourceAckMode::None, folder })
     }
 
     /// How fast clients committed when it was started, in transactions per second.
@@ -154,7 +154,7 @@ impl Steady {
     /// If the source refuses.
     pub async fn wait_for_followers(&mut self) -> anyhow::Result<()> {
         self.backlog.source.enable_semi_sync_source().await?;
-        self.promise = Promise::Lossless;
+        self.promise = SourceAckMode::Lossless;
         Ok(())
     }
 
@@ -162,21 +162,26 @@ impl Steady {
     ///
     /// # Errors
     /// If a server, a client or the follower fails, or the target's data are not the source's in the end.
-    pub async fn measure(&mut self, follower: Follower, rate: f64, seconds: u64) -> anyhow::Result<Delay> {
+    pub async fn measure(
+        &mut self,
+        follower: MeasuredFollower,
+        rate: f64,
+        seconds: u64,
+    ) -> anyhow::Result<StreamDelay> {
         let folder = self.folder.path();
-        let mut target = Target::start(&self.backlog, Conditions::FULL, None, folder).await?;
+        let mut target = ReplayTarget::start(&self.backlog, Conditions::FULL, None, folder).await?;
         let mut daemon = match follower {
-            Follower::Native(native) | Follower::NativeSynced(native) => {
-                if self.promise == Promise::Lossless {
+            MeasuredFollower::Native(native) | MeasuredFollower::NativeSynced(native) => {
+                if self.promise == SourceAckMode::Lossless {
                     target.server.enable_semi_sync_replica().await?;
                 }
                 native::follow(&self.backlog, &mut target, native).await?;
                 None
             }
-            Follower::Ours(order, held) => {
+            MeasuredFollower::Ours(order, held) => {
                 let log = folder.join(format!("follow-{:08x}", rand::random::<u32>()));
                 std::fs::create_dir(&log)?;
-                Some(ours::follow(&self.backlog, &target, order, self.promise, held, &log)?)
+                Some(tailwater::follow(&self.backlog, &target, order, self.promise, held, &log)?)
             }
         };
         let source = superuser(&self.backlog.source);
@@ -184,19 +189,19 @@ impl Steady {
             .await
             .with_context(|| format!("following: {follower}"))?;
         // Not sooner: what the measurements before have left behind would take minutes.
-        if matches!(follower, Follower::NativeSynced(_)) {
+        if matches!(follower, MeasuredFollower::NativeSynced(_)) {
             target.connection.execute("SET GLOBAL sync_relay_log = 1").await?;
         }
-        let load = Load::start(&source, self.workload, rate, self.next_seed)?;
+        let load = PacedClients::start(&source, self.workload, rate, self.next_seed)?;
         self.next_seed += u64::from(CLIENTS);
         tokio::time::sleep(WARM_UP).await;
-        let cpu_of = |target: &Target, daemon: &Option<Daemon>| {
+        let cpu_of = |target: &ReplayTarget, daemon: &Option<ApplyDaemon>| {
             let of_ours = daemon.as_ref().and_then(|daemon| daemon.process.cpu_time()).unwrap_or_default();
             anyhow::Ok(target.cpu_time()? + of_ours)
         };
         let (committed, begin) = (load.committed.load(Ordering::Relaxed), Instant::now());
         let cpu = cpu_of(&target, &daemon)?;
-        let watch = Watch::start(superuser(&target.server));
+        let watch = BeaconWatcher::start(superuser(&target.server));
         let sent = self.send_beacons(&source, Duration::from_secs(seconds), &watch).await?;
         let committed = (load.committed.load(Ordering::Relaxed) - committed) as f64;
         ensure!(committed > 0.0, "the clients committed nothing");
@@ -210,7 +215,7 @@ impl Steady {
             .collect();
         ensure!(delays_ms.len() == sent.len(), "{} of {} beacons arrived", delays_ms.len(), sent.len());
         delays_ms.sort_by(f64::total_cmp);
-        if self.promise == Promise::Lossless {
+        if self.promise == SourceAckMode::Lossless {
             let status = self.backlog.source.semi_sync_status().await?;
             ensure!(status.on && status.unacknowledged == 0, "commits did not wait: {status:?}");
         }
@@ -219,7 +224,7 @@ impl Steady {
             daemon.end().await?;
         }
         target.end().await?;
-        Ok(Delay {
+        Ok(StreamDelay {
             p50_ms: percentile(&delays_ms, 50),
             p99_ms: percentile(&delays_ms, 99),
             rate,
@@ -232,8 +237,8 @@ impl Steady {
     async fn catch_up(
         &mut self,
         source: &ConnectOptions,
-        target: &mut Target,
-        mut daemon: Option<&mut Daemon>,
+        target: &mut ReplayTarget,
+        mut daemon: Option<&mut ApplyDaemon>,
     ) -> anyhow::Result<()> {
         let beacon = self.take_beacon();
         let mut connection = Connection::connect(source).await?;
@@ -259,7 +264,7 @@ impl Steady {
         &mut self,
         source: &ConnectOptions,
         time: Duration,
-        watch: &Watch,
+        watch: &BeaconWatcher,
     ) -> anyhow::Result<Vec<(u64, Instant)>> {
         let (source, mut arrivals) = (source.clone(), Arrivals::new(BEACON_EVERY, 0));
         let (mut beacon, committed) = (self.next_beacon, watch.committed.clone());
@@ -285,7 +290,7 @@ impl Steady {
     }
 
     /// Waits until the target has everything, in whatever order it comes.
-    async fn ensure_equal(&self, target: &Target) -> anyhow::Result<()> {
+    async fn ensure_equal(&self, target: &ReplayTarget) -> anyhow::Result<()> {
         let want = checksums(&self.backlog.source).await?;
         wait_until("the target's data to be the source's", PATIENCE, async || {
             Ok(checksums(&target.server).await? == want)
@@ -363,15 +368,15 @@ async fn joined<T: Send + 'static>(thread: JoinHandle<anyhow::Result<T>>) -> any
 
 /// Clients that commit at a set rate.
 #[derive(Debug)]
-struct Load {
+struct PacedClients {
     clients: Vec<JoinHandle<anyhow::Result<()>>>,
     committed: Arc<AtomicU64>,
     /// Ends the clients, also if a measurement fails.
     stop: DropGuard,
 }
 
-impl Load {
-    fn start(source: &ConnectOptions, workload: Workload, rate: f64, seed: u64) -> anyhow::Result<Self> {
+impl PacedClients {
+    fn start(source: &ConnectOptions, workload: ApplyLoad, rate: f64, seed: u64) -> anyhow::Result<Self> {
         ensure!(rate > 0.0, "a rate of {rate} transactions per second is none");
         let (committed, stop) = (Arc::<AtomicU64>::default(), CancellationToken::new());
         let every = Duration::from_secs_f64(f64::from(CLIENTS) / rate);
@@ -404,13 +409,13 @@ impl Load {
 }
 
 /// Somebody who looks for beacons.
-struct Watch {
+struct BeaconWatcher {
     thread: JoinHandle<anyhow::Result<HashMap<u64, Instant>>>,
     /// Told each beacon when it is committed.
     committed: mpsc::Sender<u64>,
 }
 
-impl Watch {
+impl BeaconWatcher {
     fn start(target: ConnectOptions) -> Self {
         let (committed, beacons) = mpsc::channel();
         let thread = with_runtime(

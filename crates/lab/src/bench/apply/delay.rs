@@ -9,16 +9,16 @@ use rand::seq::SliceRandom;
 use tailwater_sandbox::ServerKind;
 use tailwater_wire::Flavour;
 
-use super::contender::{CommitOrder, Native, ParallelMode};
-use super::ours::Held;
+use super::contender::{NativeSettings, ParallelMode, ReplayOrder};
 use super::plan::HEADLINE;
-use super::steady::{Delay, Follower, Promise, Steady, SteadyLoad};
+use super::steady_stream::{LoadLevel, MeasuredFollower, SourceAckMode, SteadySource, StreamDelay};
 use super::summary::{self, Delays};
-use super::workload::Workload;
+use super::tailwater::LogDurability;
+use super::workload::ApplyLoad;
 use crate::args::{DelayBench, DelaySource};
-use crate::bench::report::{Machine, Report, Row};
+use crate::bench::report::{BenchReport, MachineInfo, Measurement};
 use crate::demo::choose_server;
-use crate::trial::{TrialFolder, provide};
+use crate::trial::{TrialFolder, ensure_installed};
 
 /// Of the rate at which clients commit with the machine to themselves: half of half, as others share it.
 const HALF_LOAD_SHARE: f64 = 0.25;
@@ -28,15 +28,15 @@ const ROWS: u32 = 250_000;
 
 /// A stream that several follow, one at a time.
 #[derive(Debug, Clone, Copy)]
-pub struct Stream {
+pub struct DelayMeasurement {
     /// Of source and targets.
     pub kind: ServerKind,
     /// What clients commit.
-    pub workload: Workload,
+    pub workload: ApplyLoad,
     /// What they wait for.
-    pub promise: Promise,
+    pub promise: SourceAckMode,
     /// How much they commit.
-    pub load: SteadyLoad,
+    pub load: LoadLevel,
     /// The same in transactions per second.
     pub rate: f64,
     /// How long each measurement lasts.
@@ -47,28 +47,37 @@ pub struct Stream {
 
 /// Who is measured beside native replication with some settings. At half load each also at the other's promise; at full load native
 /// replication does not come back from where it falls behind, and a sync for each event is too much for it.
-pub fn followers(natives: &[Native], ours: bool, promise: Promise, load: SteadyLoad) -> Vec<Follower> {
-    let orders =
-        [CommitOrder::Independent, CommitOrder::Source].map(|order| Follower::Ours(order, Held::Default));
+pub fn followers(
+    natives: &[NativeSettings],
+    ours: bool,
+    promise: SourceAckMode,
+    load: LoadLevel,
+) -> Vec<MeasuredFollower> {
+    let orders = [ReplayOrder::Independent, ReplayOrder::Source]
+        .map(|order| MeasuredFollower::Ours(order, LogDurability::Default));
     let other = match promise {
-        Promise::None => Held::Durable,
-        Promise::Lossless => Held::Received,
+        SourceAckMode::None => LogDurability::Durable,
+        SourceAckMode::Lossless => LogDurability::Received,
     };
-    let other = (load == SteadyLoad::Half).then_some(Follower::Ours(CommitOrder::Independent, other));
-    let synced = natives.first().filter(|_| load == SteadyLoad::Half).copied();
-    let natives = natives.iter().copied().map(Follower::Native);
+    let other = (load == LoadLevel::Half).then_some(MeasuredFollower::Ours(ReplayOrder::Independent, other));
+    let synced = natives.first().filter(|_| load == LoadLevel::Half).copied();
+    let natives = natives.iter().copied().map(MeasuredFollower::Native);
     let ours = orders.into_iter().chain(other).filter(|_| ours);
-    natives.chain(ours).chain(synced.map(Follower::NativeSynced)).collect()
+    natives.chain(ours).chain(synced.map(MeasuredFollower::NativeSynced)).collect()
 }
 
-impl Stream {
+impl DelayMeasurement {
     /// Lets each follow a new source in turn, in another order each time; what it says of each is a line.
     ///
     /// # Errors
-    /// As [`Steady::measure`].
-    pub async fn measure(&self, followers: &[Follower], say: &impl Fn(&str)) -> anyhow::Result<Delays> {
+    /// As [`SteadySource::measure`].
+    pub async fn measure(
+        &self,
+        followers: &[MeasuredFollower],
+        say: &impl Fn(&str),
+    ) -> anyhow::Result<Delays> {
         // A new source: each follower begins with all that those before it have left behind.
-        let mut steady = Steady::start(self.kind, self.workload, 0).await?;
+        let mut steady = SteadySource::start(self.kind, self.workload, 0).await?;
         let delays = self.measure_on(&mut steady, followers, say).await?;
         steady.stop().await?;
         Ok(delays)
@@ -76,11 +85,11 @@ impl Stream {
 
     async fn measure_on(
         &self,
-        steady: &mut Steady,
-        followers: &[Follower],
+        steady: &mut SteadySource,
+        followers: &[MeasuredFollower],
         say: &impl Fn(&str),
     ) -> anyhow::Result<Delays> {
-        if self.promise == Promise::Lossless {
+        if self.promise == SourceAckMode::Lossless {
             steady.wait_for_followers().await?;
         }
         let mut delays: Delays = followers.iter().map(|follower| (*follower, Vec::new())).collect();
@@ -108,21 +117,21 @@ impl Stream {
     }
 
     /// The row of one follower.
-    pub fn row(&self, follower: Follower, delays: &[Delay]) -> Row {
+    pub fn row(&self, follower: MeasuredFollower, delays: &[StreamDelay]) -> Measurement {
         summary::delay_row(self.kind, follower, self.promise, self.load, self.rate, delays)
     }
 }
 
 /// Where native replication is known to be fastest: there is no backlog here by which to find out.
-fn natives(flavour: Flavour, quick: bool) -> Vec<Native> {
+fn natives(flavour: Flavour, quick: bool) -> Vec<NativeSettings> {
     let all = match flavour {
         Flavour::MariaDb => vec![
-            Native::Mariadb { mode: ParallelMode::Optimistic, workers: 16 },
-            Native::Mariadb { mode: ParallelMode::Aggressive, workers: 16 },
+            NativeSettings::Mariadb { mode: ParallelMode::Optimistic, workers: 16 },
+            NativeSettings::Mariadb { mode: ParallelMode::Aggressive, workers: 16 },
         ],
         Flavour::MySql => vec![
-            Native::Mysql { workers: 16, preserve_order: false },
-            Native::Mysql { workers: 8, preserve_order: false },
+            NativeSettings::Mysql { workers: 16, preserve_order: false },
+            NativeSettings::Mysql { workers: 8, preserve_order: false },
         ],
     };
     all.into_iter().take(if quick { 1 } else { 2 }).collect()
@@ -132,27 +141,27 @@ fn natives(flavour: Flavour, quick: bool) -> Vec<Native> {
 ///
 /// # Errors
 /// If a measurement cannot be taken, or a contender gets the data wrong.
-pub async fn delay(options: &DelayBench) -> anyhow::Result<Report> {
+pub async fn delay(options: &DelayBench) -> anyhow::Result<BenchReport> {
     let folder = TrialFolder::new(None)?;
-    let machine = Machine::look(folder.path())?;
+    let machine = MachineInfo::look(folder.path())?;
     let bar = ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{msg} {elapsed}")?);
     let say = |line: &str| bar.suspend(|| eprintln!("{line}"));
     let (seconds, repeats) = if options.quick { (4, 1) } else { (8, options.repeats as usize) };
     let (mut rows, mut versions) = (Vec::new(), BTreeMap::new());
     for family in options.families() {
         let kind = choose_server(family, None)?;
-        provide(kind)?;
-        let workload = Workload { kind: HEADLINE, rows: if options.quick { ROWS / 4 } else { ROWS } };
+        ensure_installed(kind)?;
+        let workload = ApplyLoad { kind: HEADLINE, rows: if options.quick { ROWS / 4 } else { ROWS } };
         for promise in options.promises() {
             bar.set_message(format!("{kind}, a steady stream, {}", promise.name()));
-            let mut steady = Steady::start(kind, workload, PACE_TRANSACTIONS).await?;
+            let mut steady = SteadySource::start(kind, workload, PACE_TRANSACTIONS).await?;
             versions.insert(kind.name(), steady.version().to_owned());
             let rate = options.rate.unwrap_or_else(|| steady.written_rate() * HALF_LOAD_SHARE);
-            let load = SteadyLoad::Half;
-            let stream = Stream { kind, workload, promise, load, rate, seconds, repeats };
+            let load = LoadLevel::Half;
+            let stream = DelayMeasurement { kind, workload, promise, load, rate, seconds, repeats };
             let mut followers = followers(&natives(kind.flavour(), options.quick), true, promise, load);
             // It falls minutes behind, or holds the clients up: `bench apply` shows it.
-            followers.retain(|follower| !matches!(follower, Follower::NativeSynced(_)));
+            followers.retain(|follower| !matches!(follower, MeasuredFollower::NativeSynced(_)));
             let delays = stream.measure_on(&mut steady, &followers, &say).await?;
             rows.extend(delays.iter().map(|(follower, delays)| stream.row(*follower, delays)));
             steady.stop().await?;
@@ -163,14 +172,14 @@ pub async fn delay(options: &DelayBench) -> anyhow::Result<Report> {
 }
 
 impl DelayBench {
-    fn promises(&self) -> Vec<Promise> {
+    fn promises(&self) -> Vec<SourceAckMode> {
         let of = |source| match source {
-            DelaySource::Asynchronous => Promise::None,
-            DelaySource::Lossless => Promise::Lossless,
+            DelaySource::Asynchronous => SourceAckMode::None,
+            DelaySource::Lossless => SourceAckMode::Lossless,
         };
         match self.source {
             Some(source) => vec![of(source)],
-            None => vec![Promise::None, Promise::Lossless],
+            None => vec![SourceAckMode::None, SourceAckMode::Lossless],
         }
     }
 }
@@ -182,14 +191,16 @@ mod tests {
     #[test]
     fn at_half_load_each_is_also_measured_at_the_others_promise() {
         let natives = natives(Flavour::MySql, false);
-        let half = |promise| followers(&natives, true, promise, SteadyLoad::Half);
-        let ours = |held| Follower::Ours(CommitOrder::Independent, held);
-        let asynchronous = half(Promise::None);
+        let half = |promise| followers(&natives, true, promise, LoadLevel::Half);
+        let ours = |held| MeasuredFollower::Ours(ReplayOrder::Independent, held);
+        let asynchronous = half(SourceAckMode::None);
         assert_eq!(asynchronous.len(), 6, "{asynchronous:?}");
-        assert!(asynchronous.contains(&Follower::NativeSynced(natives[0])), "{asynchronous:?}");
-        assert!(asynchronous.contains(&ours(Held::Durable)), "{asynchronous:?}");
-        assert!(half(Promise::Lossless).contains(&ours(Held::Received)));
-        let most = |natives: &[Native], ours| followers(natives, ours, Promise::None, SteadyLoad::Most).len();
+        assert!(asynchronous.contains(&MeasuredFollower::NativeSynced(natives[0])), "{asynchronous:?}");
+        assert!(asynchronous.contains(&ours(LogDurability::Durable)), "{asynchronous:?}");
+        assert!(half(SourceAckMode::Lossless).contains(&ours(LogDurability::Received)));
+        let most = |natives: &[NativeSettings], ours| {
+            followers(natives, ours, SourceAckMode::None, LoadLevel::Most).len()
+        };
         assert_eq!([most(&natives, true), most(&natives, false), most(&[], true)], [4, 2, 2]);
     }
 }

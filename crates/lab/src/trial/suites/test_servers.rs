@@ -10,9 +10,9 @@ use tailwater_sandbox::{Server, ServerKind, ServerSpec};
 use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
 
-use super::settings::Rotation;
-use super::state::{State, capture};
-use crate::trial::{Durability, SOURCE_NAME, Trial, TrialFolder, TrialSpec};
+use super::server_contents::{ServerContents, capture};
+use super::settings::ServerRotation;
+use crate::trial::{SOURCE_NAME, Trial, TrialDurability, TrialFolder, TrialSpec};
 use tailwater_daemon::control::{Answer, Request, ask, socket_of};
 
 /// The channel's name.
@@ -20,12 +20,12 @@ pub const CHANNEL: &str = "target";
 
 /// A connection as the superuser that is made again when it is lost.
 #[derive(Debug)]
-pub struct Client {
+pub struct SuperuserClient {
     options: tailwater_session::ConnectOptions,
     connection: Option<Connection>,
 }
 
-impl Client {
+impl SuperuserClient {
     /// For a server; it connects when it is first needed.
     pub fn new(server: &Server) -> Self {
         Self { options: server.socket_options(), connection: None }
@@ -63,7 +63,7 @@ impl Client {
 
 /// The three servers, and the daemon between them.
 #[derive(Debug)]
-pub struct Trio {
+pub struct TestServers {
     /// The primary and the daemon that captures it.
     pub trial: Trial,
     /// The native replica.
@@ -71,21 +71,21 @@ pub struct Trio {
     /// The channel's target, which lives as long as the value.
     _target: Server,
     /// Superusers of the three.
-    pub on_primary: Client,
+    pub on_primary: SuperuserClient,
     /// Of the native replica.
-    pub on_native: Client,
+    pub on_native: SuperuserClient,
     /// Of the target.
-    pub on_target: Client,
+    pub on_target: SuperuserClient,
     control: PathBuf,
     /// What native replica and target hold before the first file, and after each that was cleaned up.
-    pub baseline: State,
+    pub baseline: ServerContents,
     /// The primary's global variables before the first file.
     pub globals: Vec<(String, String)>,
     // Dropped last.
     _folder: TrialFolder,
 }
 
-fn shared_options(kind: ServerKind, rotation: &Rotation) -> Vec<String> {
+fn shared_options(kind: ServerKind, rotation: &ServerRotation) -> Vec<String> {
     let mut options: Vec<String> = [
         "--sync-binlog=0",
         "--innodb-flush-log-at-trx-commit=0",
@@ -106,16 +106,16 @@ fn shared_options(kind: ServerKind, rotation: &Rotation) -> Vec<String> {
     options
 }
 
-impl Trio {
+impl TestServers {
     /// Starts all, and waits until replicas follow.
     ///
     /// # Errors
     /// If one of them does not come up.
-    pub async fn start(kind: ServerKind, rotation: &Rotation) -> anyhow::Result<Self> {
+    pub async fn start(kind: ServerKind, rotation: &ServerRotation) -> anyhow::Result<Self> {
         let folder = TrialFolder::new(None)?;
         let spec = TrialSpec {
             kind,
-            durability: Durability::Reduced,
+            durability: TrialDurability::Reduced,
             options: shared_options(kind, rotation),
             ack: AckMode::Received,
             program: std::env::current_exe()?,
@@ -150,14 +150,14 @@ impl Trio {
         ))?;
         trial.start_relay()?;
         let mut trio = Self {
-            on_primary: Client::new(&trial.primary),
-            on_native: Client::new(&native),
-            on_target: Client::new(&target),
+            on_primary: SuperuserClient::new(&trial.primary),
+            on_native: SuperuserClient::new(&native),
+            on_target: SuperuserClient::new(&target),
             control: socket_of(&folder.path().join("log")),
             trial,
             native,
             _target: target,
-            baseline: State::new(),
+            baseline: ServerContents::new(),
             globals: Vec::new(),
             _folder: folder,
         };
@@ -251,7 +251,7 @@ impl Trio {
     ///
     /// # Errors
     /// If one of them cannot be asked.
-    pub async fn states(&mut self) -> anyhow::Result<(State, State)> {
+    pub async fn states(&mut self) -> anyhow::Result<(ServerContents, ServerContents)> {
         let native = async { capture(self.on_native.connection().await?).await };
         let target = async { capture(self.on_target.connection().await?).await };
         let (native, target) = tokio::join!(native, target);
@@ -264,8 +264,8 @@ impl Trio {
     ///
     /// # Errors
     /// If it cannot be asked.
-    pub async fn primary_state(&mut self) -> anyhow::Result<State> {
-        let mut reader = Client::new(&self.trial.primary);
+    pub async fn primary_state(&mut self) -> anyhow::Result<ServerContents> {
+        let mut reader = SuperuserClient::new(&self.trial.primary);
         Ok(capture(reader.connection().await?).await?)
     }
 
@@ -284,6 +284,6 @@ impl Trio {
 
     /// The last lines of the daemon.
     pub fn last_words(&self) -> String {
-        self.trial.relay_words()
+        self.trial.relay_log_tail()
     }
 }

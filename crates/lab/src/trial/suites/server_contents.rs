@@ -11,18 +11,18 @@ const OWN: [&str; 5] = ["mysql", "information_schema", "performance_schema", "sy
 const ROWS_KEPT_MAX: usize = 2000;
 
 /// What a server holds, by what it is called.
-pub type State = BTreeMap<String, Vec<String>>;
+pub type ServerContents = BTreeMap<String, Vec<String>>;
 
 /// Reads everything.
 ///
 /// # Errors
 /// If the connection breaks. What the server refuses to show is kept as its error number.
-pub async fn capture(connection: &mut Connection) -> Result<State, SessionError> {
+pub async fn capture(connection: &mut Connection) -> Result<ServerContents, SessionError> {
     let flavour = connection.server().flavour;
     for statement in preparations(flavour) {
         ignore_refusal(connection.execute(statement).await)?;
     }
-    let mut state = State::new();
+    let mut state = ServerContents::new();
     for (name, question) in questions(flavour) {
         put(&mut state, name, connection.query(question).await)?;
     }
@@ -137,7 +137,11 @@ const OF_MARIADB: &[(&str, &str)] = &[
     ("statistics of indexes", "SELECT * FROM mysql.index_stats WHERE db_name<>'tailwater'"),
 ];
 
-async fn database(connection: &mut Connection, name: &str, state: &mut State) -> Result<(), SessionError> {
+async fn database(
+    connection: &mut Connection,
+    name: &str,
+    state: &mut ServerContents,
+) -> Result<(), SessionError> {
     let quoted = quote(name);
     put(
         state,
@@ -165,7 +169,7 @@ async fn rows(
     connection: &mut Connection,
     table: &str,
     kind: &str,
-    state: &mut State,
+    state: &mut ServerContents,
 ) -> Result<(), SessionError> {
     let history = if kind == "SYSTEM VERSIONED" { " FOR SYSTEM_TIME ALL" } else { "" };
     let key = format!("rows of {table}");
@@ -199,7 +203,11 @@ async fn rows(
     Ok(())
 }
 
-fn put(state: &mut State, name: &str, answer: Result<QueryResult, SessionError>) -> Result<(), SessionError> {
+fn put(
+    state: &mut ServerContents,
+    name: &str,
+    answer: Result<QueryResult, SessionError>,
+) -> Result<(), SessionError> {
     let lines = match answer {
         Ok(answer) => {
             let columns: Vec<bool> = answer.columns.iter().map(|column| is_volatile(&column.name)).collect();

@@ -9,11 +9,11 @@ use tailwater_sandbox::{Server, ServerKind, ServerSpec};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 
-use crate::trial::{Durability, Trial, TrialFolder, TrialSpec, primary_options};
+use crate::trial::{Trial, TrialDurability, TrialFolder, TrialSpec, primary_options};
 
 /// Who acknowledges the primary's commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Variant {
+pub enum AckVariant {
     /// Nobody: semi-sync is off, and a commit exists only on the primary.
     NoSemiSync,
     /// A native replica, which writes its relay log without fsync, acknowledges, and applies.
@@ -26,7 +26,7 @@ pub enum Variant {
     Received,
 }
 
-impl Variant {
+impl AckVariant {
     /// Every variant, in the order in which they take turns.
     pub const ALL: [Self; 5] =
         [Self::NoSemiSync, Self::NativeReplica, Self::NativeReceiver, Self::Durable, Self::Received];
@@ -57,7 +57,7 @@ pub struct Stage {
     /// The primary and the relay.
     pub trial: Trial,
     replica: Server,
-    attached: Variant,
+    attached: AckVariant,
     _folder: TrialFolder,
 }
 
@@ -66,7 +66,7 @@ impl Stage {
     ///
     /// # Errors
     /// If a server cannot be started.
-    pub async fn start(kind: ServerKind, durability: Durability) -> anyhow::Result<Self> {
+    pub async fn start(kind: ServerKind, durability: TrialDurability) -> anyhow::Result<Self> {
         let folder = TrialFolder::new(None)?;
         let spec = TrialSpec {
             kind,
@@ -88,7 +88,7 @@ impl Stage {
             Flavour::MariaDb => replica = replica.options(["--slave-parallel-threads=4"]),
         }
         let replica = Server::start(replica).await?;
-        let mut stage = Self { trial, replica, attached: Variant::NoSemiSync, _folder: folder };
+        let mut stage = Self { trial, replica, attached: AckVariant::NoSemiSync, _folder: folder };
         stage.set_semi_sync(false).await?;
         prepare(&stage.trial.primary.connect_options()).await?;
         stage.replica.replicate_from(&stage.trial.primary).await?;
@@ -100,27 +100,27 @@ impl Stage {
     ///
     /// # Errors
     /// If it cannot be attached.
-    pub async fn attach(&mut self, variant: Variant) -> anyhow::Result<()> {
+    pub async fn attach(&mut self, variant: AckVariant) -> anyhow::Result<()> {
         self.detach().await?;
         match variant {
-            Variant::NoSemiSync => {}
-            Variant::NativeReplica | Variant::NativeReceiver => {
+            AckVariant::NoSemiSync => {}
+            AckVariant::NativeReplica | AckVariant::NativeReceiver => {
                 self.replica_skips_to_now().await?;
                 let start = match (self.trial.primary.kind().flavour(), variant) {
-                    (Flavour::MySql, Variant::NativeReplica) => "START REPLICA",
+                    (Flavour::MySql, AckVariant::NativeReplica) => "START REPLICA",
                     (Flavour::MySql, _) => "START REPLICA IO_THREAD",
-                    (Flavour::MariaDb, Variant::NativeReplica) => "START SLAVE",
+                    (Flavour::MariaDb, AckVariant::NativeReplica) => "START SLAVE",
                     (Flavour::MariaDb, _) => "START SLAVE IO_THREAD",
                 };
                 self.replica.sql(start).await?;
             }
-            Variant::Durable | Variant::Received => {
+            AckVariant::Durable | AckVariant::Received => {
                 self.trial.set_ack(variant.ack_mode().unwrap_or_default())?;
                 self.trial.start_relay()?;
             }
         }
         self.attached = variant;
-        if variant != Variant::NoSemiSync {
+        if variant != AckVariant::NoSemiSync {
             self.set_semi_sync(true).await?;
             self.wait_attached().await?;
         }
@@ -143,11 +143,11 @@ impl Stage {
     pub async fn detach(&mut self) -> anyhow::Result<()> {
         self.set_semi_sync(false).await?;
         match self.attached {
-            Variant::NoSemiSync => {}
-            Variant::NativeReplica | Variant::NativeReceiver => self.stop_replica().await?,
-            Variant::Durable | Variant::Received => self.trial.stop_relay().await?,
+            AckVariant::NoSemiSync => {}
+            AckVariant::NativeReplica | AckVariant::NativeReceiver => self.stop_replica().await?,
+            AckVariant::Durable | AckVariant::Received => self.trial.stop_relay().await?,
         }
-        self.attached = Variant::NoSemiSync;
+        self.attached = AckVariant::NoSemiSync;
         Ok(())
     }
 
@@ -179,7 +179,7 @@ impl Stage {
                 return Ok(());
             }
             if begin.elapsed() > Duration::from_secs(60) {
-                bail!("{} does not attach: {}", self.attached.name(), self.trial.relay_words());
+                bail!("{} does not attach: {}", self.attached.name(), self.trial.relay_log_tail());
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

@@ -24,15 +24,15 @@ pub const PRIMARY_NAME: &str = "db1";
 ///
 /// # Errors
 /// If it cannot be started.
-pub async fn start_follower(kind: ServerKind, number: u32) -> anyhow::Result<Server> {
-    start_follower_with(kind, number, &[]).await
+pub async fn start_candidate(kind: ServerKind, number: u32) -> anyhow::Result<Server> {
+    start_candidate_with(kind, number, &[]).await
 }
 
 /// The same, with more options.
 ///
 /// # Errors
-/// As [`start_follower`].
-pub async fn start_follower_with(kind: ServerKind, number: u32, more: &[String]) -> anyhow::Result<Server> {
+/// As [`start_candidate`].
+pub async fn start_candidate_with(kind: ServerKind, number: u32, more: &[String]) -> anyhow::Result<Server> {
     let mut options: Vec<String> = primary_options(kind);
     options.retain(|option| !option.starts_with("--server-id"));
     options.push(format!("--server-id={number}"));
@@ -61,10 +61,10 @@ impl Trial {
     ///
     /// # Errors
     /// If the configuration cannot be written.
-    pub fn lead(&mut self, followers: &[&Server], manager: &str) -> anyhow::Result<()> {
+    pub fn manage(&mut self, followers: &[&Server], manager: &str) -> anyhow::Result<()> {
         let named = followers.iter().map(|server| (server.name().to_owned(), server.port()));
         let all: Vec<_> = named.chain([(PRIMARY_NAME.to_owned(), self.primary.port())]).collect();
-        self.lead_at(&all, manager)
+        self.manage_at(&all, manager)
     }
 
     /// The same, with servers at other ports of loopback, such as those of faulty links. The primary has to be among them, at
@@ -72,7 +72,7 @@ impl Trial {
     ///
     /// # Errors
     /// If the configuration cannot be written.
-    pub fn lead_at(&mut self, servers: &[(String, u16)], manager: &str) -> anyhow::Result<()> {
+    pub fn manage_at(&mut self, servers: &[(String, u16)], manager: &str) -> anyhow::Result<()> {
         std::fs::write(self.spec.folder.join("root.cnf"), "[client]\nuser=root\npassword=\n")?;
         let mut text = String::new();
         for (name, port) in servers {
@@ -95,7 +95,7 @@ impl Trial {
     ///
     /// # Errors
     /// If that does not come within a minute.
-    pub async fn wait_watched(&self) -> anyhow::Result<()> {
+    pub async fn wait_until_observed(&self) -> anyhow::Result<()> {
         let begun = Instant::now();
         loop {
             let cluster = self.cluster();
@@ -106,7 +106,10 @@ impl Trial {
                 return Ok(());
             }
             if begun.elapsed() > Duration::from_secs(60) {
-                bail!("the manager does not see a primary that waits: {cluster:?}: {}", self.relay_words());
+                bail!(
+                    "the manager does not see a primary that waits: {cluster:?}: {}",
+                    self.relay_log_tail()
+                );
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -116,13 +119,13 @@ impl Trial {
     ///
     /// # Errors
     /// If that does not come within a minute.
-    pub async fn wait_led_by(&self, server: &str) -> anyhow::Result<()> {
+    pub async fn wait_for_primary(&self, server: &str) -> anyhow::Result<()> {
         let begun = Instant::now();
         while self.cluster().is_none_or(|cluster| cluster.primary != server) {
             ensure!(
                 begun.elapsed() < Duration::from_secs(60),
                 "{server} does not lead: {}",
-                self.relay_words()
+                self.relay_log_tail()
             );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -176,7 +179,7 @@ impl Trial {
             }
             if begun.elapsed() > Duration::from_secs(60) {
                 let last = self.last_failover();
-                bail!("nobody takes the place of {old}: {cluster:?}; {last:?}: {}", self.relay_words());
+                bail!("nobody takes the place of {old}: {cluster:?}; {last:?}: {}", self.relay_log_tail());
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

@@ -9,7 +9,7 @@ use tailwater_sandbox::{Ledger, Server, Workload, WorkloadSpec};
 
 /// One measurement of a load.
 #[derive(Debug, Clone, Copy)]
-pub struct Sample {
+pub struct CommitSample {
     /// Commits per second.
     pub rate: f64,
     /// Median time of a commit.
@@ -29,7 +29,7 @@ pub async fn sample(
     first_worker: u32,
     warm_up: Duration,
     measured: Duration,
-) -> anyhow::Result<Sample> {
+) -> anyhow::Result<CommitSample> {
     let spec = WorkloadSpec {
         first_worker,
         mix: TransactionMix::SingleInsert { payload_bytes: 100 },
@@ -44,7 +44,7 @@ pub async fn sample(
     if let Some(error) = report.errors.into_iter().next() {
         return Err(error).context("a client of the load failed");
     }
-    Ok(Sample {
+    Ok(CommitSample {
         rate: after.rate_since(&before),
         p50_ms: after.latency_p50.as_secs_f64() * 1e3,
         p99_ms: after.latency_p99.as_secs_f64() * 1e3,

@@ -7,11 +7,11 @@ use tailwater_sandbox::{Server, ServerKind, ServerSpec};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 
-use super::program::{self, Measured, Program};
-use super::source::{fill, options};
-use super::{Headline, Plan, WORKERS, kinds, setting, summarise};
+use super::program::{self, MeasuredProgram, RunCost};
+use super::servers::{fill, options};
+use super::{Headline, TablesPlan, WORKERS, kinds, setting, summarise};
 use crate::args::{TablesBench, TablesData};
-use crate::bench::report::{Machine, Report, Row};
+use crate::bench::report::{BenchReport, MachineInfo, Measurement};
 use crate::trial::{TrialFolder, primary_options};
 use tailwater_daemon::causes::WithCauses;
 
@@ -20,7 +20,7 @@ const PEER: &str = "pt-table-checksum";
 
 /// Who compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Checker {
+enum CheckTool {
     /// Ours.
     Ours,
     /// Ours, with longer digests of rows that are sent.
@@ -31,7 +31,7 @@ enum Checker {
     Peer,
 }
 
-impl Checker {
+impl CheckTool {
     fn name(self) -> &'static str {
         match self {
             Self::Ours => "tailwater",
@@ -41,16 +41,16 @@ impl Checker {
         }
     }
 
-    fn program(self, source: &Server, target: &Server, set: TablesData) -> anyhow::Result<Program> {
+    fn program(self, source: &Server, target: &Server, set: TablesData) -> anyhow::Result<MeasuredProgram> {
         let workers = if self == Self::OursOne { 1 } else { WORKERS };
         let digests = if self == Self::OursClient { "client" } else { "quick" };
         Ok(match self {
-            Self::Ours | Self::OursClient | Self::OursOne => Program::new(std::env::current_exe()?)
+            Self::Ours | Self::OursClient | Self::OursOne => MeasuredProgram::new(std::env::current_exe()?)
                 .arguments(["check", "--source-user=root", "--target-user=root", "--database", set.schema()])
                 .arguments(["--workers", &workers.to_string(), "--digests", digests])
                 .path_argument("--source-socket=", source.socket())
                 .path_argument("--target-socket=", target.socket()),
-            Self::Peer => Program::new(PEER)
+            Self::Peer => MeasuredProgram::new(PEER)
                 .arguments(["--user=root", "--databases", set.schema(), "--no-version-check"])
                 .arguments(["--recursion-method=dsn=D=percona,t=dsns", "--no-check-binlog-format", "--quiet"])
                 .path_argument("--socket=", source.socket()),
@@ -62,11 +62,11 @@ impl Checker {
 ///
 /// # Errors
 /// If a measurement cannot be taken, or ours finds what is not there.
-pub async fn check(options: &TablesBench) -> anyhow::Result<Report> {
-    let plan = Plan::new(options);
+pub async fn check(options: &TablesBench) -> anyhow::Result<BenchReport> {
+    let plan = TablesPlan::new(options);
     let version = program::version(PEER, "percona-toolkit")?;
     let folder = TrialFolder::new(None)?;
-    let machine = Machine::look(folder.path())?;
+    let machine = MachineInfo::look(folder.path())?;
     let mut rows = Vec::new();
     let mut notes = vec![
         format!(
@@ -85,7 +85,7 @@ pub async fn check(options: &TablesBench) -> anyhow::Result<Report> {
             measure(&plan, (&source, &target), set, folder.path(), &mut rows, &mut notes).await?;
         }
     }
-    let ours = Headline { name: "check", measurement: CHECK, ours: Checker::Ours.name(), against: &[] };
+    let ours = Headline { name: "check", measurement: CHECK, ours: CheckTool::Ours.name(), against: &[] };
     summarise(&ours, rows, &[(PEER.to_owned(), version)], machine, notes)
 }
 
@@ -117,16 +117,16 @@ async fn in_step(kind: ServerKind, set: TablesData, rows: u64) -> anyhow::Result
 }
 
 async fn measure(
-    plan: &Plan,
+    plan: &TablesPlan,
     (source, target): (&Server, &Server),
     set: TablesData,
     folder: &Path,
-    rows: &mut Vec<Row>,
+    rows: &mut Vec<Measurement>,
     notes: &mut Vec<String>,
 ) -> anyhow::Result<()> {
     let kind = source.kind();
-    let mut runs: Vec<(Checker, Vec<Measured>)> =
-        [Checker::Ours, Checker::OursClient, Checker::OursOne, Checker::Peer]
+    let mut runs: Vec<(CheckTool, Vec<RunCost>)> =
+        [CheckTool::Ours, CheckTool::OursClient, CheckTool::OursOne, CheckTool::Peer]
             .map(|checker| (checker, Vec::new()))
             .into();
     for repeat in 0..plan.repeats {
@@ -135,7 +135,7 @@ async fn measure(
             let output = folder.join(format!("{}-{}-{repeat}", set.schema(), checker.name()));
             let run = checker.program(source, target, set)?.run(&[source], &output).await;
             let run = match run {
-                Err(error) if *checker == Checker::Peer && kind.flavour() == Flavour::MySql => {
+                Err(error) if *checker == CheckTool::Peer && kind.flavour() == Flavour::MySql => {
                     // It asks for statements that newer servers do not have any more.
                     let note =
                         format!("{kind}, {}: {PEER} does not work: {}", set.name(), WithCauses(&error));
@@ -146,7 +146,7 @@ async fn measure(
                 }
                 run => run?,
             };
-            if *checker != Checker::Peer {
+            if *checker != CheckTool::Peer {
                 let said = std::fs::read_to_string(&output).context("what the check said")?;
                 ensure!(said.contains("all the same"), "{kind}: {said}");
             }
@@ -165,7 +165,7 @@ async fn measure(
     }
     for (checker, measured) in runs.into_iter().filter(|(_, measured)| !measured.is_empty()) {
         let rates = measured.iter().map(|run| plan.rows as f64 / run.seconds).collect();
-        let mut row = Row::new(CHECK, setting(kind, set, plan.rows), checker.name(), "rows/s", rates);
+        let mut row = Measurement::new(CHECK, setting(kind, set, plan.rows), checker.name(), "rows/s", rates);
         row.also = super::also(&measured);
         rows.push(row);
     }

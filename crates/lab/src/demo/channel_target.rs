@@ -22,14 +22,14 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A server that replicates nothing, and the channel that feeds it.
 #[derive(Debug)]
-pub struct Applied {
+pub struct ChannelTarget {
     server: Server,
     socket: PathBuf,
 }
 
 /// What became of it.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct ChannelTargetOutcome {
     /// Source transactions applied since Tailwater's last start.
     pub transactions: u64,
     /// Target transactions they were committed in.
@@ -40,7 +40,7 @@ pub struct Outcome {
     pub complaints: Vec<String>,
 }
 
-impl Applied {
+impl ChannelTarget {
     /// Starts the server; the relay's files are in `folder`.
     ///
     /// # Errors
@@ -76,11 +76,16 @@ impl Applied {
     /// Waits until it has applied everything in `log`, and compares its tables with the ledger and with `replica`'s.
     ///
     /// # Errors
-    /// If log or servers cannot be asked. What it lacks is no error but in the [`Outcome`].
-    pub async fn settle(&self, log: &Path, ledger: &Ledger, replica: &Server) -> anyhow::Result<Outcome> {
+    /// If log or servers cannot be asked. What it lacks is no error but in the [`ChannelTargetOutcome`].
+    pub async fn settle(
+        &self,
+        log: &Path,
+        ledger: &Ledger,
+        replica: &Server,
+    ) -> anyhow::Result<ChannelTargetOutcome> {
         let wanted = LogDir::open_read_only(log)?.gtid_set()?.context("the log is empty")?;
         let begun = Instant::now();
-        let mut outcome = Outcome::default();
+        let mut outcome = ChannelTargetOutcome::default();
         loop {
             if let Some(status) = self.status() {
                 (outcome.transactions, outcome.commits) = (status.transactions_total, status.commits_total);

@@ -8,10 +8,10 @@ use tailwater_apply::channel::ChannelState;
 use tailwater_sandbox::{ChildProcess, SlowSync};
 
 use super::backlog::{Backlog, copy_folder, wait_until};
-use super::contender::CommitOrder;
-use super::steady::Promise;
-use super::target::Target;
-use crate::bench::bulk::durable_bytes;
+use super::contender::ReplayOrder;
+use super::steady_stream::SourceAckMode;
+use super::target::ReplayTarget;
+use crate::bench::existing_binlog::durable_bytes;
 use crate::trial::SOURCE_NAME;
 use tailwater_daemon::control::{self, Answer, Request};
 
@@ -23,19 +23,19 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A log that holds all of a backlog.
 #[derive(Debug)]
-pub struct Captured {
+pub struct CapturedLog {
     folder: PathBuf,
 }
 
 /// A daemon that applies.
 #[derive(Debug)]
-pub struct Daemon {
+pub struct ApplyDaemon {
     /// Its process.
     pub process: ChildProcess,
     folder: PathBuf,
 }
 
-impl Captured {
+impl CapturedLog {
     /// Captures the backlog of a source.
     ///
     /// # Errors
@@ -43,7 +43,11 @@ impl Captured {
     pub async fn capture(backlog: &Backlog, folder: &Path) -> anyhow::Result<Self> {
         let folder = folder.join("captured");
         std::fs::create_dir(&folder)?;
-        let mut daemon = Daemon::start(&folder, &source_config(backlog, Promise::None, Held::Default), None)?;
+        let mut daemon = ApplyDaemon::start(
+            &folder,
+            &source_config(backlog, SourceAckMode::None, LogDurability::Default),
+            None,
+        )?;
         let logs = backlog.source.sql("SHOW BINARY LOGS").await?;
         let size = |line: &String| line.split('\t').nth(1).and_then(|size| size.parse::<u64>().ok());
         let bytes: u64 = logs.iter().filter_map(size).sum();
@@ -70,7 +74,7 @@ impl Captured {
 
 /// How surely a log holds what is acknowledged, and what its channels commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Held {
+pub enum LogDurability {
     /// As it is if nothing is said: durably where the source waits for it, else as native replication holds its relay log.
     Default,
     /// After an fdatasync.
@@ -86,31 +90,34 @@ pub enum Held {
 /// If it cannot be started.
 pub fn follow(
     backlog: &Backlog,
-    target: &Target,
-    order: CommitOrder,
-    promise: Promise,
-    held: Held,
+    target: &ReplayTarget,
+    order: ReplayOrder,
+    promise: SourceAckMode,
+    held: LogDurability,
     folder: &Path,
-) -> anyhow::Result<Daemon> {
+) -> anyhow::Result<ApplyDaemon> {
     let config = source_config(backlog, promise, held) + &channel_config(target, order);
-    Daemon::start(folder, &config, None)
+    ApplyDaemon::start(folder, &config, None)
 }
 
-/// Starts one in a folder that holds a log, of which nothing is applied before [`Daemon::begin`]: as a server is up, and has received
+/// Starts one in a folder that holds a log, of which nothing is applied before [`ApplyDaemon::begin`]: as a server is up, and has received
 /// everything, before its replication is started.
 ///
 /// # Errors
 /// If it cannot be started, or ends.
-pub async fn stand_by(
+pub async fn start_ready(
     backlog: &Backlog,
-    target: &Target,
-    order: CommitOrder,
+    target: &ReplayTarget,
+    order: ReplayOrder,
     slow: Option<&SlowSync>,
     folder: &Path,
-) -> anyhow::Result<Daemon> {
+) -> anyhow::Result<ApplyDaemon> {
     let channel = channel_config(target, order) + "stopped = true\n";
-    let mut daemon =
-        Daemon::start(folder, &(source_config(backlog, Promise::None, Held::Default) + &channel), slow)?;
+    let mut daemon = ApplyDaemon::start(
+        folder,
+        &(source_config(backlog, SourceAckMode::None, LogDurability::Default) + &channel),
+        slow,
+    )?;
     wait_until("starting the daemon", PATIENCE, async || {
         daemon.ensure_running()?;
         let answer = control::ask(&daemon.socket(), &Request::List);
@@ -120,21 +127,21 @@ pub async fn stand_by(
     Ok(daemon)
 }
 
-fn source_config(backlog: &Backlog, promise: Promise, held: Held) -> String {
+fn source_config(backlog: &Backlog, promise: SourceAckMode, held: LogDurability) -> String {
     let ack = match held {
-        Held::Default => "",
-        Held::Durable => "ack = \"durable\"\n",
-        Held::Received => "ack = \"received\"\n",
+        LogDurability::Default => "",
+        LogDurability::Durable => "ack = \"durable\"\n",
+        LogDurability::Received => "ack = \"received\"\n",
     };
     format!(
         "[log]\ndirectory = \"log\"\n{ack}\n[[source]]\nname = \"{SOURCE_NAME}\"\nhost = \"127.0.0.1\"\nport = {}\n\
          defaults_file = \"source.cnf\"\ntls = \"off\"\nserver_id = 4203\nsemi_sync = {}\nstart = \"oldest\"\n",
         backlog.source.port(),
-        promise == Promise::Lossless
+        promise == SourceAckMode::Lossless
     )
 }
 
-fn channel_config(target: &Target, order: CommitOrder) -> String {
+fn channel_config(target: &ReplayTarget, order: ReplayOrder) -> String {
     format!(
         "\n[[channel]]\nname = \"{CHANNEL_NAME}\"\nsource = \"{SOURCE_NAME}\"\nsocket = \"{}\"\ndefaults_file = \"target.cnf\"\n\
          workers = {WORKERS}\ncommit_order = \"{}\"\ngtid = \"log\"\n",
@@ -143,7 +150,7 @@ fn channel_config(target: &Target, order: CommitOrder) -> String {
     )
 }
 
-impl Daemon {
+impl ApplyDaemon {
     fn start(folder: &Path, config: &str, slow: Option<&SlowSync>) -> anyhow::Result<Self> {
         use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
         std::fs::write(

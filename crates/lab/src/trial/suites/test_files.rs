@@ -122,13 +122,13 @@ pub struct TestFile {
 #[serde(deny_unknown_fields)]
 struct Exclusions {
     exclude: Vec<Exclusion>,
-    limit: Vec<Limit>,
+    limit: Vec<KnownRefusal>,
 }
 
 /// Something that a channel refuses by design, and says so.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Limit {
+pub struct KnownRefusal {
     /// What is in its message.
     pub message: String,
     /// Why it is no fault.
@@ -139,7 +139,7 @@ pub struct Limit {
 ///
 /// # Errors
 /// If the list cannot be read.
-pub fn limits() -> anyhow::Result<Vec<Limit>> {
+pub fn limits() -> anyhow::Result<Vec<KnownRefusal>> {
     let exclusions: Exclusions = toml::from_str(EXCLUSIONS).context("exclusions.toml")?;
     Ok(exclusions.limit)
 }

@@ -5,12 +5,12 @@ use std::path::Path;
 use anyhow::ensure;
 use tailwater_sandbox::{Server, ServerKind};
 
-use super::contender::{self, Dumper, Loader};
-use super::program::{Measured, Program};
-use super::source::{checksums, empty};
-use super::{Plan, WORKERS, setting};
+use super::contender::{self, DumpTool, LoadTool};
+use super::program::{MeasuredProgram, RunCost};
+use super::servers::{checksums, empty};
+use super::{TablesPlan, WORKERS, setting};
 use crate::args::TablesData;
-use crate::bench::report::Row;
+use crate::bench::report::Measurement;
 
 /// The measurement's name.
 pub const COPY: &str = "copy to an empty server";
@@ -19,19 +19,19 @@ pub const OURS: &str = "tailwater copy";
 
 /// Who copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Copier {
+enum CopyTool {
     Ours,
     /// A dump to the disk, and behind it a load.
-    Peer(Dumper, Loader),
+    Peer(DumpTool, LoadTool),
 }
 
-const COPIERS: [Copier; 3] = [
-    Copier::Ours,
-    Copier::Peer(Dumper::MydumperParts, Loader::Myloader),
-    Copier::Peer(Dumper::Stock, Loader::Stock),
+const COPY_TOOLS: [CopyTool; 3] = [
+    CopyTool::Ours,
+    CopyTool::Peer(DumpTool::MydumperParts, LoadTool::Myloader),
+    CopyTool::Peer(DumpTool::Stock, LoadTool::Stock),
 ];
 
-impl Copier {
+impl CopyTool {
     fn name(self, kind: ServerKind) -> String {
         match self {
             Self::Ours => OURS.to_owned(),
@@ -46,12 +46,12 @@ impl Copier {
         set: TablesData,
         rows: u64,
         folder: &Path,
-    ) -> anyhow::Result<Measured> {
+    ) -> anyhow::Result<RunCost> {
         let (servers, output) = ([source, target], folder.join("output"));
         match self {
             Self::Ours => {
                 let workers = WORKERS.to_string();
-                let program = Program::new(std::env::current_exe()?)
+                let program = MeasuredProgram::new(std::env::current_exe()?)
                     .arguments(["copy", "--source-user=root", "--target-user=root", "--workers", &workers])
                     .arguments(["--database", set.schema()])
                     .path_argument("--source-socket=", source.socket())
@@ -74,16 +74,16 @@ impl Copier {
 /// # Errors
 /// If one fails, or ours copies other rows.
 pub async fn measure(
-    plan: &Plan,
+    plan: &TablesPlan,
     source: &Server,
     target: &Server,
     set: TablesData,
     folder: &Path,
-    rows: &mut Vec<Row>,
+    rows: &mut Vec<Measurement>,
 ) -> anyhow::Result<()> {
     let kind = source.kind();
     let wanted = checksums(source, set, plan.rows).await?;
-    let mut runs: Vec<(Copier, Vec<Measured>)> = COPIERS.map(|copier| (copier, Vec::new())).into();
+    let mut runs: Vec<(CopyTool, Vec<RunCost>)> = COPY_TOOLS.map(|copier| (copier, Vec::new())).into();
     for repeat in 0..plan.repeats {
         for (copier, measured) in &mut runs {
             empty(target, set).await?;
@@ -98,14 +98,15 @@ pub async fn measure(
                 run.server_cpu_seconds,
                 run.memory_mib
             );
-            let same = *copier != Copier::Ours || checksums(target, set, plan.rows).await? == wanted;
+            let same = *copier != CopyTool::Ours || checksums(target, set, plan.rows).await? == wanted;
             ensure!(same, "{} has copied other rows", contender::OURS);
             measured.push(run);
         }
     }
     for (copier, measured) in runs {
         let rates = measured.iter().map(|run| plan.rows as f64 / run.seconds).collect();
-        let mut row = Row::new(COPY, setting(kind, set, plan.rows), copier.name(kind), "rows/s", rates);
+        let mut row =
+            Measurement::new(COPY, setting(kind, set, plan.rows), copier.name(kind), "rows/s", rates);
         row.also = super::also(&measured);
         rows.push(row);
     }

@@ -12,7 +12,7 @@ use tailwater_wire::Flavour;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
-use super::data::BenchTable;
+use super::test_data::BenchTable;
 use crate::args::TablesData;
 use crate::trial::primary_options;
 
@@ -135,9 +135,9 @@ pub async fn fill(server: &Server, set: TablesData, rows: u64) -> anyhow::Result
     Ok(())
 }
 
-type Parts = Arc<Mutex<Vec<(Arc<BenchTable>, u64, u64)>>>;
+type FillParts = Arc<Mutex<Vec<(Arc<BenchTable>, u64, u64)>>>;
 
-async fn fill_parts(connect: ConnectOptions, set: TablesData, parts: Parts) -> anyhow::Result<()> {
+async fn fill_parts(connect: ConnectOptions, set: TablesData, parts: FillParts) -> anyhow::Result<()> {
     let mut connection = Connection::connect(&connect).await?;
     connection.execute("SET SESSION sql_log_bin = 0, unique_checks = 0").await?;
     loop {

@@ -9,11 +9,11 @@ use tailwater_session::{ConnectOptions, Connection};
 use tokio::task::JoinHandle;
 
 use super::Trial;
-use super::led::PRIMARY_NAME;
+use super::managed_cluster::PRIMARY_NAME;
 
 /// How a primary fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Death {
+pub enum PrimaryFailure {
     /// SIGKILL: its host answers, its process is gone.
     Killed,
     /// SIGSTOP: nothing answers any more, as if the machine were gone.
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How it went. Times count from the failure.
 #[derive(Debug)]
-pub struct Replaced {
+pub struct FailoverTimes {
     /// The new primary.
     pub primary: String,
     /// Until the manager began to act.
@@ -52,13 +52,13 @@ pub async fn replace(
     trial: &mut Trial,
     servers: &[&Server],
     workload: &Workload,
-    death: Death,
-) -> anyhow::Result<Replaced> {
+    death: PrimaryFailure,
+) -> anyhow::Result<FailoverTimes> {
     let clients: Vec<_> = servers.iter().map(|server| first_commit(server.connect_options())).collect();
     let (killed, killed_at) = (Instant::now(), SystemTime::now());
     match death {
-        Death::Killed => trial.primary.kill().await?,
-        Death::Silent => trial.primary.pause()?,
+        PrimaryFailure::Killed => trial.primary.kill().await?,
+        PrimaryFailure::Silent => trial.primary.pause()?,
     }
     let primary = trial.wait_failed_over(PRIMARY_NAME).await?;
     // What the dead primary told its clients they have heard by now, and the new one has told them nothing yet.
@@ -71,7 +71,7 @@ pub async fn replace(
     let first_commit_ms = millis(first??.duration_since(killed));
     let audit = trial.last_failover()?;
     let began_ms = began_ms(&audit, killed_at)?;
-    Ok(Replaced {
+    Ok(FailoverTimes {
         detected_ms: began_ms,
         proven_ms: began_ms + at_ms(&audit, |phase, _| phase == RunPhase::ChooseCandidate)?,
         writable_ms: began_ms + writable_ms(&audit)?,

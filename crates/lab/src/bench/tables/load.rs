@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use anyhow::ensure;
 use tailwater_sandbox::{Server, ServerKind};
 
-use super::contender::Loader;
-use super::copying;
-use super::program::{self, Measured};
-use super::source::{checksums, empty, fill, start_source, start_target};
-use super::{Headline, Plan, kinds, setting, summarise};
+use super::contender::LoadTool;
+use super::copy;
+use super::program::{self, RunCost};
+use super::servers::{checksums, empty, fill, start_source, start_target};
+use super::{Headline, TablesPlan, kinds, setting, summarise};
 use crate::args::{TablesBench, TablesData};
-use crate::bench::report::{Machine, Report, Row};
+use crate::bench::report::{BenchReport, MachineInfo, Measurement};
 use crate::trial::TrialFolder;
 
 const LOAD: &str = "load into an empty server";
@@ -21,11 +21,11 @@ const LOAD: &str = "load into an empty server";
 ///
 /// # Errors
 /// If a measurement cannot be taken, or one of ours loads other rows than were dumped.
-pub async fn load(options: &TablesBench) -> anyhow::Result<Report> {
-    let plan = Plan::new(options);
+pub async fn load(options: &TablesBench) -> anyhow::Result<BenchReport> {
+    let plan = TablesPlan::new(options);
     let myloader = program::version("myloader", "mydumper")?;
     let folder = TrialFolder::new(None)?;
-    let machine = Machine::look(folder.path())?;
+    let machine = MachineInfo::look(folder.path())?;
     let mut rows = Vec::new();
     let mut notes = vec![format!(
         "{} connections each through the Unix socket, into an empty server without a binlog that syncs each commit; \
@@ -36,37 +36,42 @@ pub async fn load(options: &TablesBench) -> anyhow::Result<Report> {
     let mut versions = vec![("myloader".to_owned(), myloader)];
     for kind in kinds(options.server)? {
         for set in plan.sets.iter().copied() {
-            let dumps = Dumps::make(&plan, kind, set, folder.path()).await?;
-            versions.push((Loader::Stock.name(kind).to_owned(), dumps.version.clone()));
+            let dumps = PreparedDumps::make(&plan, kind, set, folder.path()).await?;
+            versions.push((LoadTool::Stock.name(kind).to_owned(), dumps.version.clone()));
             let target = start_target(kind, plan.rows).await?;
             measure(&plan, &target, set, &dumps, folder.path(), &mut rows, &mut notes).await?;
             std::fs::remove_dir_all(&dumps.folder)?;
-            copying::measure(&plan, &dumps.source, &target, set, folder.path(), &mut rows).await?;
+            copy::measure(&plan, &dumps.source, &target, set, folder.path(), &mut rows).await?;
         }
     }
     let ours = Headline { name: "load", measurement: LOAD, ours: "tailwater, zstd", against: &[] };
     let mut report = summarise(&ours, rows, &versions, machine, notes)?;
-    let copied = Headline { name: "copy", measurement: copying::COPY, ours: copying::OURS, against: &[] };
+    let copied = Headline { name: "copy", measurement: copy::COPY, ours: copy::OURS, against: &[] };
     report.notes.extend(super::ratios(&copied, &report.rows));
     Ok(report)
 }
 
 /// Everybody's dumps of the same data.
-struct Dumps {
+struct PreparedDumps {
     folder: PathBuf,
     checksums: BTreeMap<String, String>,
     version: String,
     source: Server,
 }
 
-impl Dumps {
-    async fn make(plan: &Plan, kind: ServerKind, set: TablesData, folder: &Path) -> anyhow::Result<Self> {
+impl PreparedDumps {
+    async fn make(
+        plan: &TablesPlan,
+        kind: ServerKind,
+        set: TablesData,
+        folder: &Path,
+    ) -> anyhow::Result<Self> {
         let source = start_source(kind, plan.rows).await?;
         eprintln!("{kind}, {}: making {} rows", set.name(), plan.rows);
         fill(&source, set, plan.rows).await?;
         let dumps = folder.join("dumps");
         std::fs::create_dir_all(&dumps)?;
-        for loader in Loader::ALL {
+        for loader in LoadTool::ALL {
             let program = loader.dumper().program(&source, set, plan.rows, &Self::of(&dumps, loader))?;
             program.run(&[&source], &folder.join("output")).await?;
         }
@@ -74,30 +79,30 @@ impl Dumps {
         Ok(Self { folder: dumps, checksums, version: source.version().to_owned(), source })
     }
 
-    fn of(dumps: &Path, loader: Loader) -> PathBuf {
+    fn of(dumps: &Path, loader: LoadTool) -> PathBuf {
         dumps.join(format!("{:?}", loader.dumper()))
     }
 }
 
 /// Measures all loaders in turns.
 async fn measure(
-    plan: &Plan,
+    plan: &TablesPlan,
     target: &Server,
     set: TablesData,
-    dumps: &Dumps,
+    dumps: &PreparedDumps,
     folder: &Path,
-    rows: &mut Vec<Row>,
+    rows: &mut Vec<Measurement>,
     notes: &mut Vec<String>,
 ) -> anyhow::Result<()> {
     let kind = target.kind();
-    let first = Loader::OursPlain;
-    let program = first.program(target, &Dumps::of(&dumps.folder, first))?;
+    let first = LoadTool::OursPlain;
+    let program = first.program(target, &PreparedDumps::of(&dumps.folder, first))?;
     program.run(&[target], &folder.join("output")).await?;
-    let mut runs: Vec<(Loader, Vec<Measured>)> = Loader::ALL.map(|loader| (loader, Vec::new())).into();
+    let mut runs: Vec<(LoadTool, Vec<RunCost>)> = LoadTool::ALL.map(|loader| (loader, Vec::new())).into();
     for repeat in 0..plan.repeats {
         for (loader, measured) in &mut runs {
             empty(target, set).await?;
-            let program = loader.program(target, &Dumps::of(&dumps.folder, *loader))?;
+            let program = loader.program(target, &PreparedDumps::of(&dumps.folder, *loader))?;
             let run = program.run(&[target], &folder.join("output")).await?;
             eprintln!(
                 "{kind}, {}, {}, repeat {}: {:.2} s, CPU {:.2} s, server's {:.2} s, {:.0} MiB of memory",
@@ -119,7 +124,8 @@ async fn measure(
     }
     for (loader, measured) in runs {
         let rates = measured.iter().map(|run| plan.rows as f64 / run.seconds).collect();
-        let mut row = Row::new(LOAD, setting(kind, set, plan.rows), loader.name(kind), "rows/s", rates);
+        let mut row =
+            Measurement::new(LOAD, setting(kind, set, plan.rows), loader.name(kind), "rows/s", rates);
         row.also = super::also(&measured);
         rows.push(row);
     }
@@ -128,11 +134,11 @@ async fn measure(
 
 /// Whether the target has what the source had. A peer that changed something is said so, ours is an error.
 async fn check(
-    plan: &Plan,
+    plan: &TablesPlan,
     target: &Server,
     set: TablesData,
-    loader: Loader,
-    dumps: &Dumps,
+    loader: LoadTool,
+    dumps: &PreparedDumps,
 ) -> anyhow::Result<Option<String>> {
     let found = checksums(target, set, plan.rows).await?;
     let differs: Vec<_> = dumps

@@ -9,12 +9,12 @@ use tailwater_log::LogDir;
 use tailwater_sandbox::{ChildProcess, ReservedPort, Server, ServerKind};
 use tailwater_session::{ConnectOptions, Connection};
 
-use super::stage::{Stage, Variant, plain_primary};
-use crate::trial::{Durability, SOURCE_NAME, TrialFolder, serve_config, serve_options};
+use super::capture_setup::{AckVariant, Stage, plain_primary};
+use crate::trial::{SOURCE_NAME, TrialDurability, TrialFolder, serve_config, serve_options};
 
 /// A primary whose binlog holds at least a given number of bytes.
 #[derive(Debug)]
-pub struct Archive {
+pub struct ExistingBinlog {
     server: Server,
     files: Vec<(String, u64)>,
     folder: TrialFolder,
@@ -23,7 +23,7 @@ pub struct Archive {
 
 /// A relay that serves what it captured.
 #[derive(Debug)]
-pub struct Served {
+pub struct ServingRelay {
     /// Its process.
     pub relay: ChildProcess,
     /// How its readers connect.
@@ -67,7 +67,7 @@ async fn prepare_bulk(connection: &mut Connection) -> anyhow::Result<()> {
     Ok(())
 }
 
-impl Archive {
+impl ExistingBinlog {
     /// Starts a primary and writes `bytes` of row events, in transactions of 1 MiB.
     ///
     /// # Errors
@@ -162,7 +162,7 @@ impl Archive {
     ///
     /// # Errors
     /// If the relay fails.
-    pub async fn serve_by_tailwater(&mut self) -> anyhow::Result<Served> {
+    pub async fn serve_by_tailwater(&mut self) -> anyhow::Result<ServingRelay> {
         let port = ReservedPort::pick()?;
         let (mut relay, folder) = self.start_tailwater(&serve_config(port.number()))?;
         self.captured(&mut relay, &folder).await?;
@@ -175,7 +175,7 @@ impl Archive {
             ensure!(begin.elapsed() < Duration::from_secs(30), "tailwater does not serve: {error}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        Ok(Served { relay, options, _port: port })
+        Ok(ServingRelay { relay, options, _port: port })
     }
 
     /// Copies all of it with the server's own tool, which does not fsync; MB/s.
@@ -244,8 +244,8 @@ pub fn durable_bytes(log: &Path) -> u64 {
 /// # Errors
 /// If a server or the relay fails.
 pub async fn memory_with_huge_transaction(kind: ServerKind, bytes: u64) -> anyhow::Result<f64> {
-    let mut stage = Stage::start(kind, Durability::Reduced).await?;
-    stage.attach(Variant::Durable).await?;
+    let mut stage = Stage::start(kind, TrialDurability::Reduced).await?;
+    stage.attach(AckVariant::Durable).await?;
     let mut options = stage.trial.primary.connect_options();
     options.read_timeout = Some(Duration::from_secs(900));
     let mut connection = Connection::connect(&options).await?;
