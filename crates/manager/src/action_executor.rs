@@ -1,5 +1,5 @@
-//! Who does what the machines order: hands that reach servers, relays and hooks. Drivers implement these; the machines and
-//! whoever drives them know nothing else of the world.
+//! Interfaces through which runs act: on servers, relays and hooks. Drivers implement them; the state
+//! machines know nothing else of the outside.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,46 +10,48 @@ use crate::failover::{ActionOutcome, RunAction};
 use crate::lease::LeaseToken;
 use crate::lossless::AckerEvidence;
 
-/// Does one act after the other, or several side by side.
+/// Executes the actions of a run, one at a time or several in parallel.
 pub trait ActionExecutor: Send + Sync {
-    /// Does it in bounded time, and says how it went: [`ActionOutcome::Failed`] only if it certainly was not done, and
-    /// [`ActionOutcome::Unknown`] where nobody can know. Done once more, it changes nothing more.
+    /// Executes one action in bounded time. [`ActionOutcome::Failed`] means that it certainly had no effect;
+    /// [`ActionOutcome::Unknown`] that it may have had one. Repeating an action changes nothing more.
     ///
-    /// Never asked for [`RunAction::CheckLease`] and [`RunAction::ConfirmFailure`]: those are for whoever drives.
+    /// Never called with [`RunAction::CheckLease`] and [`RunAction::ConfirmFailure`], which the driver
+    /// answers itself.
     fn execute(&self, act: &RunAction, token: LeaseToken) -> impl Future<Output = ActionOutcome> + Send;
 }
 
-/// The answer of an acker, later.
+/// The pending answer of an acker.
 pub type AckerFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, AckerError>> + Send + 'a>>;
 
-/// How an acker stands, and what it holds.
+/// State of an acker and the transactions that its log holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AckerReport {
-    /// Its state; of a stop, read behind it.
+    /// Its state; after a stop, read once it has stopped.
     pub acker: AckerEvidence,
-    /// What its log cannot give any more.
+    /// Transactions before the beginning of its log, which it cannot send any more.
     pub before: GtidSet,
-    /// The highest term in which it was given an order.
+    /// The highest lease term from which it has accepted an order.
     pub term: LeaseToken,
 }
 
-/// Why an acker did not do as it was told.
+/// Why an acker did not execute an order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AckerError {
-    /// It did nothing, for certain: it refused, or was never reached.
+    /// It certainly did nothing: it refused, or was never reached.
     Refused(String),
-    /// It may have done it.
+    /// It may have executed the order.
     Unknown(String),
 }
 
-/// A relay that can be told what to do, in this process or on another machine. A relay that has seen a higher token refuses.
+/// Control of a relay, in this process or on another machine. A relay refuses a token below the highest it
+/// has seen.
 pub trait AckerControl: Send + Sync {
-    /// Stops capturing and acknowledging, durably so, and tells what it holds then.
+    /// Stops capture and acknowledgements durably, then reports what the log holds.
     fn stop(&self, token: LeaseToken) -> AckerFuture<'_, AckerReport>;
-    /// Tells what it holds now, and changes nothing.
+    /// Reports what the log holds now, without changing anything.
     fn read(&self) -> AckerFuture<'_, AckerReport>;
-    /// Captures again, from whom it did before.
+    /// Resumes capture from the same source as before.
     fn start(&self, token: LeaseToken) -> AckerFuture<'_, ()>;
-    /// Captures from another server of the cluster from now on, and is back when that streams.
+    /// Captures from another server of the cluster. Returns once that stream is established.
     fn follow<'a>(&'a self, token: LeaseToken, server: &'a str) -> AckerFuture<'a, ()>;
 }

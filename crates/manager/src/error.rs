@@ -1,69 +1,69 @@
-//! What can go wrong, with stable codes.
+//! Errors with stable codes.
 
 use tailwater_session::SessionError;
 
 use crate::safety_refusal::SafetyRefusal;
 
-/// What can go wrong while servers are looked at and led.
+/// Errors of probes and actions.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManagerError {
-    /// The conversation with a server.
+    /// The connection to a server.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// A server's answer is not of the form that was expected.
+    /// A server's answer does not have the expected form.
     #[error("{server}: {what} is not understood: {value:?}; is this a version that Tailwater knows?")]
     UnexpectedAnswer {
-        /// Which server.
+        /// The server.
         server: String,
-        /// What was asked.
+        /// The query.
         what: &'static str,
-        /// What it answered, the front of it.
+        /// The beginning of the answer.
         value: String,
     },
-    /// The times of a lease make no sense.
+    /// The lease time is out of range.
     #[error("a lease of {ttl_ms} ms: it must be 2000 to 86400000")]
     InvalidLeaseTtl {
-        /// What was asked for.
+        /// The requested time.
         ttl_ms: u64,
     },
-    /// The cluster that holds the lease cannot be used.
+    /// The etcd cluster that holds the lease cannot be used.
     #[error("etcd at {endpoints}: {reason}")]
     Etcd {
-        /// As configured.
+        /// The configured endpoints.
         endpoints: String,
-        /// Why not.
+        /// The cause.
         reason: String,
     },
-    /// A server did not do what it was told, or must not.
+    /// An action failed, or must not be executed.
     #[error("{server}, {doing}: {reason}")]
     ActionFailed {
-        /// Which server.
+        /// The server.
         server: String,
-        /// What it was to do.
+        /// The action.
         doing: &'static str,
-        /// Why not, and what to do.
+        /// The cause and the remedy.
         reason: String,
     },
-    /// A server did not get there in time.
+    /// An action was not finished in time.
     #[error("{server}, {doing}: not done within {waited_ms} ms: {reason}")]
     ActionTimeout {
-        /// Which server.
+        /// The server.
         server: String,
-        /// What it was to do.
+        /// The action.
         doing: &'static str,
-        /// How long was waited, in milliseconds.
+        /// The time waited, in milliseconds.
         waited_ms: u64,
-        /// How it stood then.
+        /// The state at that time.
         reason: String,
     },
-    /// A rule forbids to go on.
+    /// A safety rule refuses to continue.
     #[error(transparent)]
     Refused(#[from] SafetyRefusal),
 }
 
 impl ManagerError {
-    /// The stable code of this error, as documented in docs/reference/errors.md.
+    /// The stable code, as documented in docs/reference/errors.md.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Session(error) => error.code(),

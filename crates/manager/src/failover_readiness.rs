@@ -1,7 +1,7 @@
-//! Whether a failover would go through if the primary died now. Pure.
+//! Whether a failover would succeed if the primary died now. Pure.
 //!
-//! A dry run of the failover itself ([`Failover`]) is answered from the last reports of all relays and servers, so each rule that
-//! refuses here is the rule that refuses a real failover.
+//! Runs a dry run of the real state machine ([`Failover`]) on the last reports of all relays and servers, so
+//! a rule that refuses here also refuses a real failover.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -14,31 +14,31 @@ use crate::failover::{ActionOutcome, Failover, FailoverRequest, RunAction, RunOu
 use crate::lease::LeaseToken;
 use crate::safety_refusal::SafetyRefusal;
 
-/// What the last reports say about a failover of the present primary.
+/// Result of the rehearsal for the present primary.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum FailoverReadiness {
     /// A failover would promote a server.
     Ready {
-        /// The server that would become primary.
+        /// The server.
         server: String,
     },
     /// A rule would refuse.
     NotReady {
-        /// The stable code of the rule.
+        /// Code of the rule.
         rule: String,
-        /// The object, the cause and the remedy.
+        /// Object, cause and remedy.
         reason: String,
     },
-    /// It cannot be determined now.
+    /// Readiness cannot be determined now.
     Unknown {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
 impl FailoverReadiness {
-    /// The code of the rule that would refuse, if one would.
+    /// Code of the rule that would refuse, if any.
     pub fn rule(&self) -> Option<&str> {
         match self {
             Self::NotReady { rule, .. } => Some(rule),
@@ -46,7 +46,7 @@ impl FailoverReadiness {
         }
     }
 
-    /// A rule would refuse.
+    /// From the rule that would refuse.
     pub fn refused(refusal: &SafetyRefusal) -> Self {
         Self::NotReady { rule: refusal.code().to_owned(), reason: refusal.to_string() }
     }
@@ -64,7 +64,7 @@ impl fmt::Display for FailoverReadiness {
     }
 }
 
-/// Rehearses the failover that is ordered, with the last report of each relay (or why it gave none) and of each server.
+/// Rehearses a failover with the last report of each relay (or why there is none) and of each server.
 pub fn rehearse(
     order: FailoverRequest,
     ackers: &BTreeMap<String, Result<AckerReport, String>>,
@@ -89,7 +89,7 @@ pub fn rehearse(
     }
 }
 
-/// What the act would find, the primary being dead and the lease held.
+/// Outcome of an action if the primary is dead and the lease held.
 fn answer(
     act: &RunAction,
     ackers: &BTreeMap<String, Result<AckerReport, String>>,

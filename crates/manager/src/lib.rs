@@ -1,25 +1,25 @@
-//! Who leads and who follows: what servers look like from outside, what has failed, and what is to be done.
+//! Cluster management: probes servers, analyses failures, and runs failovers and switchovers.
 //!
 //! The map:
-//! - [`acting`]: does what is ordered, on real servers. A driver.
-//! - [`failure`]: why a server could not be looked at, and whether that means that it lives.
-//! - [`observation`]: what one look at a server saw, as plain data.
-//! - [`observing`]: takes such looks, and pings, over connections. A driver.
-//! - [`topology`]: pure: looks and the configuration become a tree.
-//! - [`astray`]: pure: which relays do not follow the primary, as far as that is certain.
-//! - [`analysis`]: pure: what several observers said over time becomes a named failure with its evidence.
-//! - [`choice`]: who becomes primary.
-//! - [`driving`]: has done what a machine orders, and tells it how that went.
-//! - [`error`]: what can go wrong, with stable codes.
-//! - [`failover`]: the phases, from the lease to the report.
-//! - [`failover_readiness`]: pure: whether a failover would go through if the primary died now.
-//! - [`hands`]: who does what is ordered.
+//! - [`actions`]: executes actions on real servers. A driver.
+//! - [`probe_failure`]: why a probe failed, and whether the server is alive.
+//! - [`observation`]: the state of a server at one time, as plain data.
+//! - [`probe`]: probes and pings servers. A driver.
+//! - [`topology`]: pure: observations and the configuration become a tree.
+//! - [`relay_reconciliation`]: pure: which relays follow the wrong server.
+//! - [`analysis`]: pure: observer reports over time become a failure code with evidence.
+//! - [`candidates`]: pure: ranks the servers that may become primary.
+//! - [`driver`]: executes the actions of a state machine.
+//! - [`error`]: errors with stable codes.
+//! - [`failover`]: the state machine of a failover.
+//! - [`failover_readiness`]: pure: whether a failover would succeed now.
+//! - [`action_executor`]: the interfaces through which runs act.
 //! - [`lease`]: one manager acts at a time.
-//! - [`lossless`]: what the ackers that were stopped prove.
-//! - [`recovery`]: what a manager that died left half done is undone, or finished.
-//! - [`refusal`]: the rules that refuse.
-//! - [`switchover`]: the phases while the primary is alive.
-//! - [`watching`]: hears of everybody all the time. A driver, but for its chronicle.
+//! - [`lossless`]: what the stopped ackers prove.
+//! - [`recovery`]: undoes or finishes an interrupted run.
+//! - [`safety_refusal`]: the rules that refuse.
+//! - [`switchover`]: the state machine of a switchover.
+//! - [`cluster_watch`]: watches a cluster. A driver around a pure state.
 
 pub mod action_executor;
 pub mod actions;

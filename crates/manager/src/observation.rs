@@ -1,5 +1,5 @@
-//! What one look at a server saw. Plain data: [`crate::probe`] takes the look, [`crate::topology`] and
-//! [`crate::analysis`] think about it.
+//! The state of a server at one time. Plain data: [`crate::probe`] produces it, [`crate::topology`] and
+//! [`crate::analysis`] use it.
 
 use std::fmt;
 
@@ -8,100 +8,101 @@ use tailwater_wire::gtid::GtidSet;
 
 use crate::probe_failure::ProbeFailure;
 
-/// One look at one server.
+/// One probe of one server.
 #[derive(Debug, Clone)]
 pub struct Observation {
     /// Its name in the configuration.
     pub server: String,
-    /// Where it was looked for: `host:port` or a socket.
+    /// `host:port` or a socket path.
     pub address: String,
-    /// When the look began, in milliseconds since 1970.
+    /// Start of the probe, in milliseconds since 1970.
     pub began_ms: u64,
-    /// How long it took, in milliseconds.
+    /// Duration of the probe, in milliseconds.
     pub took_ms: u64,
-    /// What was seen, or why nothing was.
+    /// The server's state, or why it could not be read.
     pub outcome: Result<ServerState, ProbeError>,
 }
 
 impl Observation {
-    /// What was seen, if anything was.
+    /// The server's state, if it was read.
     pub fn state(&self) -> Option<&ServerState> {
         self.outcome.as_ref().ok()
     }
 }
 
-/// Why nothing was seen.
+/// Why a probe failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeError {
-    /// The kind.
+    /// The kind of failure.
     pub failure: ProbeFailure,
-    /// In words, with the address and what to do.
+    /// The error, with the address and the remedy.
     pub message: String,
 }
 
-/// What a server says of itself.
+/// State of a server.
 #[derive(Debug, Clone)]
 pub struct ServerState {
-    /// Its family.
+    /// Its flavour.
     pub flavour: Flavour,
-    /// Major, minor and patch number, with dots between them.
+    /// Major, minor and patch number: `9.7.1`.
     pub version: String,
     /// `server_id`.
     pub server_id: u32,
     /// `server_uuid`; MariaDB has none.
     pub uuid: Option<String>,
-    /// Its machine's name, as it knows it.
+    /// The server's own host name.
     pub hostname: String,
     /// The TCP port it listens on.
     pub port: u16,
-    /// Under which name it registers with its source (`report_host`).
+    /// `report_host`: the host under which it registers with its source.
     pub report_host: Option<String>,
-    /// Seconds since it started.
+    /// Seconds since its start.
     pub uptime_seconds: u64,
     /// `read_only`: ordinary accounts cannot write.
     pub read_only: bool,
-    /// `super_read_only`: nobody can; MariaDB has none before 12.
+    /// `super_read_only`: no account can write. MariaDB has none before 12.
     pub super_read_only: bool,
-    /// All that it has executed: `gtid_executed`, or `gtid_binlog_state` and `gtid_slave_pos` together.
+    /// All transactions executed: `gtid_executed`, or `gtid_binlog_state` and `gtid_slave_pos` together.
     pub executed: GtidSet,
-    /// `gtid_purged`: executed, and no longer in its binlogs; MariaDB does not say.
+    /// `gtid_purged`: executed and no longer in its binlogs; `None` for MariaDB.
     pub purged: Option<GtidSet>,
-    /// What it has written of itself into its binlog, last first known: MariaDB's `gtid_binlog_state`. Absent for MySQL,
-    /// whose `executed` tells it.
+    /// MariaDB's `gtid_binlog_state`: what its binlog has ever contained. `None` for MySQL, where `executed`
+    /// says it.
     pub binlog_state: Option<GtidSet>,
     /// Whether it writes a binlog.
     pub log_bin: bool,
-    /// Whether what it applies as a replica goes into its binlog, too.
+    /// Whether its binlog contains replicated transactions.
     pub log_replica_updates: bool,
-    /// What a crash may cost.
+    /// What a crash may lose.
     pub durability: DurabilitySettings,
-    /// Semi-sync as a source; absent where the plugin is not loaded.
+    /// Semi-sync as a source; `None` if the plugin is not loaded.
     pub semi_sync_source: Option<SemiSyncSource>,
-    /// Semi-sync as a replica; absent where the plugin is not loaded.
+    /// Semi-sync as a replica; `None` if the plugin is not loaded.
     pub semi_sync_replica: Option<SemiSyncReplica>,
-    /// Why it could not become a semi-sync source for this account: the source's side is not loaded, and may not be. Nothing where
-    /// it is, or where nothing speaks against it; whether the server has the file only loading it can tell.
+    /// Why it cannot become a semi-sync source: the source side is not loaded, and this account may not load
+    /// it. `None` if it is loaded or nothing is known to prevent it; whether the plugin file exists shows
+    /// only when it is loaded.
     pub semi_sync_unavailable: Option<String>,
-    /// Why the account may not make it a primary or a replica, if that is certain: a privilege is missing.
+    /// The privilege that the account lacks to make this server a primary or a replica, if that is certain.
     pub missing_privilege: Option<String>,
-    /// Its own replication, one for each source.
+    /// Its replication channels, one for each source.
     pub channels: Vec<ReplicaChannel>,
-    /// Replicas that are registered with it.
+    /// Replicas registered with it.
     pub replicas: Vec<ConnectedReplica>,
-    /// From where its binlog is read now, as its process list shows.
+    /// Hosts that read its binlog, from the process list.
     pub dump_hosts: Vec<String>,
-    /// What could not be asked, and why: mostly privileges.
+    /// Queries that the server refused, mostly for lack of privileges.
     pub unanswered: Vec<UnansweredQuery>,
 }
 
-/// A question that a server did not answer.
+/// A query that the server refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnansweredQuery {
-    /// What it was about.
+    /// The query.
     pub question: OptionalQuery,
-    /// The privilege that it takes, by the name that GRANT knows on that server.
+    /// The missing privilege, as GRANT names it on that server.
     pub privilege: &'static str,
-    /// The statement, and the server's words.
+    /// The statement and the server's error.
     pub reason: String,
 }
 
@@ -112,16 +113,16 @@ impl fmt::Display for UnansweredQuery {
     }
 }
 
-/// What a look asks that an account may lack a privilege for.
+/// Queries for which an account may lack the privilege.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OptionalQuery {
-    /// Its own replication.
+    /// Its replication status.
     Replication,
-    /// The replicas that are registered with it.
+    /// Replicas registered with it.
     Replicas,
-    /// The connections that read its binlog.
+    /// Connections that read its binlog.
     DumpThreads,
-    /// Whether semi-sync lasts over a restart.
+    /// Whether semi-sync survives a restart.
     SemiSyncPersistence,
 }
 
@@ -137,12 +138,13 @@ impl fmt::Display for OptionalQuery {
 }
 
 impl ServerState {
-    /// Whether its own replication is known: without a privilege a server looks like one that replicates from nothing.
+    /// Whether its replication status is known. Without the privilege a server looks as if it did not
+    /// replicate.
     pub fn is_replication_known(&self) -> bool {
         self.was_answered(OptionalQuery::Replication)
     }
 
-    /// Whether a question was answered.
+    /// Whether the server answered a query.
     pub fn was_answered(&self, question: OptionalQuery) -> bool {
         !self.unanswered.iter().any(|unanswered| unanswered.question == question)
     }
@@ -153,7 +155,7 @@ impl ServerState {
     }
 }
 
-/// Settings that decide what a crash of the server's machine may cost.
+/// Settings that decide whether a crash of the host loses commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DurabilitySettings {
     /// `innodb_flush_log_at_trx_commit`.
@@ -163,18 +165,18 @@ pub struct DurabilitySettings {
 }
 
 impl DurabilitySettings {
-    /// Whether a commit is on disk before it is told to the client.
+    /// Whether a commit is on disk before the client is told of it.
     pub fn is_crash_safe(self) -> bool {
         self.flush_log_at_commit == 1 && self.sync_binlog == 1
     }
 }
 
-/// Where a commit waits for its acknowledgement.
+/// When a commit waits for its ACK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitPoint {
-    /// Before the engine commits: nobody sees it before it is acknowledged.
+    /// Before the engine commits: other sessions see it only after the ACK.
     AfterSync,
-    /// After the engine has committed: others see it before it is acknowledged.
+    /// After the engine committed: other sessions see it before the ACK.
     AfterCommit,
 }
 
@@ -183,26 +185,27 @@ pub enum WaitPoint {
 pub struct SemiSyncSource {
     /// It is switched on.
     pub enabled: bool,
-    /// It is in force now: false also after it fell back to asynchronous replication.
+    /// In force: false after a fallback to asynchronous replication.
     pub active: bool,
-    /// How long a commit waits before the server gives up on semi-sync, in milliseconds.
+    /// How long a commit waits before the server falls back to asynchronous replication, in milliseconds.
     pub timeout_ms: u64,
-    /// Where commits wait.
+    /// When commits wait.
     pub wait_point: WaitPoint,
-    /// Commits wait also while there are fewer replicas than needed.
+    /// Commits also wait while fewer replicas are connected than needed.
     pub wait_no_replica: bool,
-    /// How many replicas have to acknowledge; always one on MariaDB.
+    /// ACKs that a commit needs; always one on MariaDB.
     pub acks_needed: u32,
-    /// Semi-sync replicas that are connected now.
+    /// Connected semi-sync replicas.
     pub clients: u32,
-    /// Sessions whose commit waits for acknowledgements now.
+    /// Sessions whose commit waits for ACKs.
     pub waiting_sessions: u64,
-    /// Commits that were acknowledged since the server started.
+    /// Commits acknowledged since the server started.
     pub acknowledged: u64,
-    /// Commits that were not, since the server started.
+    /// Commits not acknowledged since the server started.
     pub unacknowledged: u64,
-    /// It waits as the lossless rules want it after a restart, too: by option file, command line or persisted variable, not by
-    /// a statement that a restart forgets. False also where it cannot be asked, and while semi-sync is off.
+    /// It waits by the lossless rules after a restart too, by option file, command line or persisted
+    /// variable, not by a statement that a restart forgets. Also false if that cannot be queried, and while
+    /// semi-sync is off.
     pub survives_restart: bool,
 }
 
@@ -215,58 +218,58 @@ pub struct SemiSyncReplica {
     pub active: bool,
 }
 
-/// What the receiving side of a replica does.
+/// State of a replica's receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IoState {
-    /// It receives.
+    /// The receiver runs.
     Running,
-    /// It tries to reach its source.
+    /// The receiver tries to reach its source.
     Connecting,
-    /// It is stopped.
+    /// The receiver is stopped.
     Stopped,
 }
 
-/// One thread's last error.
+/// The last error of a replication thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadError {
-    /// The server's number.
+    /// The server's error number.
     pub number: u16,
-    /// The server's text.
+    /// The server's error text.
     pub message: String,
 }
 
-/// A server's replication from one source.
+/// Replication of a server from one source.
 #[derive(Debug, Clone)]
 pub struct ReplicaChannel {
-    /// Its name; empty for the default.
+    /// Channel name; empty for the default channel.
     pub name: String,
-    /// The source's host, as it was configured.
+    /// Host of the source, as configured on the replica.
     pub source_host: String,
-    /// The source's port.
+    /// Port of the source.
     pub source_port: u16,
-    /// The source's `server_id`; 0 if it was never reached.
+    /// `server_id` of the source; 0 if it was never reached.
     pub source_server_id: u32,
-    /// The source's `server_uuid`; MariaDB does not keep it.
+    /// `server_uuid` of the source; MariaDB does not keep it.
     pub source_uuid: Option<String>,
-    /// The receiving side.
+    /// The receiver.
     pub io: IoState,
-    /// Its last error.
+    /// The receiver's last error.
     pub io_error: Option<ThreadError>,
-    /// Whether the applying side runs.
+    /// Whether the applier runs.
     pub sql_running: bool,
-    /// Its last error.
+    /// The applier's last error.
     pub sql_error: Option<ThreadError>,
-    /// How far it is behind, in seconds, by its own clock; absent while it cannot say.
+    /// Lag as the replica reports it, in seconds; `None` while unknown.
     pub lag_seconds: Option<u64>,
-    /// How far it is told to stay behind, in seconds.
+    /// Configured delay, in seconds.
     pub delay_seconds: u64,
-    /// Whether it asks its source by GTIDs.
+    /// Whether it replicates by GTIDs.
     pub uses_gtids: bool,
-    /// What it has received: MySQL's `Retrieved_Gtid_Set`, MariaDB's `Gtid_IO_Pos`.
+    /// Transactions received: MySQL's `Retrieved_Gtid_Set`, MariaDB's `Gtid_IO_Pos`.
     pub received: GtidSet,
-    /// The source's file and offset that it has received up to.
+    /// Binlog file and offset of the source up to which it has received.
     pub received_position: (String, u64),
-    /// The source's file and offset that it has executed up to.
+    /// Binlog file and offset of the source up to which it has executed.
     pub executed_position: (String, u64),
 }
 
@@ -275,9 +278,9 @@ pub struct ReplicaChannel {
 pub struct ConnectedReplica {
     /// Its `server_id`.
     pub server_id: u32,
-    /// What it told of its host (`report_host`); mostly empty.
+    /// Its `report_host`; usually empty.
     pub host: String,
-    /// Its port, if it told.
+    /// Its `report_port`; 0 if it did not say.
     pub port: u16,
     /// Its `server_uuid`; MariaDB has none.
     pub uuid: Option<String>,

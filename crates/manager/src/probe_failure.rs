@@ -1,4 +1,4 @@
-//! Why a server could not be looked at, and what that says about whether it lives.
+//! Why a probe failed, and what that says about the server's process.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -6,55 +6,55 @@ use std::io::ErrorKind;
 use serde::{Deserialize, Serialize};
 use tailwater_session::SessionError;
 
-/// Why a server could not be looked at, or a statement on it failed.
+/// Why a probe or a statement failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProbeFailure {
-    /// The host answers, and nothing listens at the port.
+    /// The host answers, and no process listens on the port.
     Refused,
-    /// Nothing came in time.
+    /// No answer in time.
     TimedOut,
-    /// There is no way to the host.
+    /// No route to the host.
     NoRoute,
-    /// The host's name has no address.
+    /// The host name does not resolve.
     UnknownHost,
-    /// The connection broke half-way.
+    /// The connection broke.
     #[serde(rename = "broken", alias = "connection_lost")]
     ConnectionLost,
-    /// The account, or the host that asks, is not let in; or lacks a privilege.
+    /// The account or host is not allowed to connect, or lacks a privilege.
     Denied,
-    /// All of the server's connections, or those of the account, are taken.
+    /// All connections of the server or the account are in use.
     TooManyConnections,
-    /// The server says that it is shutting down.
+    /// The server is shutting down.
     ShuttingDown,
-    /// The server has no memory or no thread left for another connection.
+    /// The server has no memory or thread for another connection.
     OutOfResources,
-    /// A lock was not had, or somebody ended the statement.
+    /// A lock was not granted in time, or the statement was killed.
     Busy,
     /// The server takes no writes.
     ReadOnly,
-    /// The server's disk, or a table's room, is full.
+    /// The disk, or a tablespace, is full.
     DiskFull,
-    /// Something answered that is no usable server: TLS, authentication, a protocol that is not understood.
+    /// The other side is not a usable server: TLS, authentication or protocol failed.
     #[serde(rename = "not_understood", alias = "protocol_error")]
     ProtocolError,
-    /// The server answered with an error that says nothing about its health.
+    /// An error that says nothing about the server's health.
     Other,
 }
 
-/// What a failure says about the process behind the address.
+/// What a failure says about the server's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Liveness {
-    /// It answered: it lives.
+    /// It answered.
     Alive,
-    /// Its host answers, and it does not listen: it is gone.
+    /// Its host refuses the connection: the process is gone.
     Down,
-    /// Nothing is known: it, its host or the way to it may be at fault.
+    /// Nothing is known: the process, its host or the network may have failed.
     Unresponsive,
 }
 
 impl ProbeFailure {
-    /// What it says about the process behind the address.
+    /// What the failure says about the server's process.
     pub fn liveness(self) -> Liveness {
         match self {
             Self::Refused => Liveness::Down,
@@ -73,11 +73,11 @@ impl ProbeFailure {
         }
     }
 
-    /// What a connection's error says.
+    /// Classifies a session error.
     pub fn from_error(error: &SessionError) -> Self {
         match error {
             SessionError::Connect { source, .. } => match source.kind() {
-                // A Unix socket that is not there: its server has stopped, and its host is this one.
+                // A missing Unix socket: the server on this host has stopped.
                 ErrorKind::ConnectionRefused | ErrorKind::NotFound => Self::Refused,
                 ErrorKind::TimedOut => Self::TimedOut,
                 ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => Self::ConnectionLost,
@@ -96,9 +96,9 @@ impl ProbeFailure {
         }
     }
 
-    /// What an error that a server sent says; `message` only decides where one number stands for several things.
+    /// Classifies a server's error. `message` counts only for numbers with several meanings.
     pub fn from_error_number(number: u16, message: &str) -> Self {
-        // The storage engine's own number stands in the text; 28 is ENOSPC.
+        // The text contains the storage engine's error number; 28 is ENOSPC.
         if number == 1030 {
             return if message.contains("error 28 ") { Self::DiskFull } else { Self::Other };
         }
@@ -115,8 +115,8 @@ impl ProbeFailure {
     }
 }
 
-/// Error numbers of MySQL and MariaDB, and what they mean for a server's health. A number that is not here is an
-/// answer like any other: the server lives.
+/// Error numbers of MySQL and MariaDB by what they say about the server's health. Any other number only shows
+/// that the server is alive.
 pub const ERROR_NUMBERS: &[(&[u16], ProbeFailure)] = &[
     // ER_CON_COUNT_ERROR, ER_TOO_MANY_USER_CONNECTIONS, ER_USER_LIMIT_REACHED.
     (&[1040, 1203, 1226], ProbeFailure::TooManyConnections),

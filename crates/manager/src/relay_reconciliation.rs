@@ -1,8 +1,10 @@
-//! Relays that follow another server than the primary: they were away when it became that, or could not obey. Pure.
+//! Finds relays that follow another server than the primary, because they were away when the primary changed
+//! or could not obey. Pure.
 //!
-//! Who leads is told by what lasts over restarts of managers and relays: the records of runs, and what each relay says that it was
-//! ordered. Of both the latest term counts; within one a record does, as it tells what came last. What contradicts itself, or what a
-//! run has begun and not ended, decides nothing: then nobody is ordered about.
+//! The primary is determined by what survives restarts of managers and relays: the audit records, and the
+//! orders that each relay has kept. The latest term counts; within a term the record does, because it
+//! contains the last decision. If they contradict each other, or a run is unfinished, nothing is decided and
+//! no relay gets an order.
 
 use std::collections::BTreeSet;
 
@@ -12,31 +14,31 @@ use crate::failover::{Audit, RunOutcome};
 use crate::lease::LeaseToken;
 use crate::recovery::InterruptedRun;
 
-/// Who was made primary last.
+/// The last change of primary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrimaryRecord {
-    /// The term in which that was done.
+    /// The term of the change.
     pub term: LeaseToken,
-    /// The server's name.
+    /// The new primary.
     pub server: String,
 }
 
-/// What the records of runs say: one's own, and those of other managers as far as they are shared.
+/// What the audit records say, this manager's own and shared ones of other managers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecordedPrimary {
-    /// No run has made anybody primary.
+    /// No run has changed the primary.
     NeverChanged,
-    /// That one did.
+    /// The last run that changed it.
     Known(PrimaryRecord),
-    /// One that changed something was neither undone nor finished.
+    /// A run changed something and was neither undone nor finished.
     Unfinished {
-        /// Its term.
+        /// The term.
         term: LeaseToken,
     },
 }
 
 impl RecordedPrimary {
-    /// What records say, the newest first. What changed nothing, or was undone, leaves it at what was before.
+    /// Reads records, the newest first. A run that changed nothing, or was undone, is skipped.
     pub fn of(newest_first: impl IntoIterator<Item = Audit>) -> Self {
         let mut over = BTreeSet::new();
         for audit in newest_first.into_iter().filter(|audit| !audit.dry_run) {
@@ -49,7 +51,7 @@ impl RecordedPrimary {
                 | (Some(RunOutcome::Unchanged { refusal: SafetyRefusal::Superseded { .. } }), Some(run)) => {
                     over.insert(run.clone());
                 }
-                // The run that it was to undo or finish tells.
+                // The interrupted run decides.
                 (None | Some(RunOutcome::Incomplete { .. }), Some(_)) => {}
                 (None | Some(RunOutcome::Incomplete { .. }), None) if over.contains(&audit.id) => {}
                 (None, None) if InterruptedRun::of(&audit).is_none() => {}
@@ -67,8 +69,9 @@ impl RecordedPrimary {
 }
 
 impl PrimaryRecord {
-    /// Who leads, by the records of runs and by all relays that tell; nothing if that is not certain in the term `now`. A commit needs
-    /// `acks` ACKs: a failover has stopped so many relays that it is known to one of any `acks` of them, and to fewer perhaps not.
+    /// The present primary by the records and by all relays that answer; `None` if it is uncertain in the
+    /// term `now`. A commit needs `acks` ACKs. A failover stops so many relays that any `acks` of them
+    /// include one that knows of it; fewer may not.
     pub fn of<'a>(
         recorded: &RecordedPrimary,
         relays: impl IntoIterator<Item = &'a RelayAssignment> + Clone,
@@ -76,7 +79,7 @@ impl PrimaryRecord {
     ) -> Option<Self> {
         let relays = || relays.clone().into_iter();
         let are_few = relays().count() < usize::try_from(acks).unwrap_or(usize::MAX);
-        // Somebody holds the lease behind us, or has given orders by hand.
+        // Another manager holds a later lease, or an operator gave orders by hand.
         if are_few || relays().any(|assignment| assignment.term > now) {
             return None;
         }
@@ -100,8 +103,8 @@ impl PrimaryRecord {
                 Self { term: latest, server }
             }
         };
-        // One that was stopped since belongs to a run that has not ended: it may be all that fences a primary. What one's own run of that
-        // term has stopped its record tells of.
+        // A relay stopped since then belongs to an unfinished run, and may be all that fences a primary. The
+        // record of the own run of that term tells which relays it stopped.
         let is_recorded = matches!(recorded, RecordedPrimary::Known(recorded) if *recorded == decision);
         let is_begun = relays().any(|assignment| {
             let in_that = assignment.term == decision.term && !is_recorded;
@@ -110,17 +113,18 @@ impl PrimaryRecord {
         (!is_begun && decision.term <= now).then_some(decision)
     }
 
-    /// Whether a relay is to be told whom to follow. One that follows the primary, by whatever term, is left alone: an order would
-    /// interrupt its stream. So is one that stands still though it was led there since, or to begin with: somebody has stopped it by hand,
-    /// and counts on that.
+    /// Whether a relay must be repointed. A relay that follows the primary is left alone, whatever its term,
+    /// because an order would interrupt its stream. So is a relay that follows the primary and was stopped by
+    /// hand since, on which an operator relies.
     pub fn needs_repoint(&self, assignment: &RelayAssignment) -> bool {
         let was_left =
             assignment.is_stopped && (LeaseToken(1)..self.term).contains(&assignment.assigned_term);
         assignment.source != self.server || was_left
     }
 
-    /// Whether a relay was led so, too. Records alone may be outdated where others have led since whose relays do not say when, or call the
-    /// server by another name.
+    /// Whether at least one relay was repointed to that server in that term. Records alone may be outdated if
+    /// other managers have acted since, and their relays do not report terms or use another name for the
+    /// server.
     pub fn is_confirmed<'a>(&self, relays: impl IntoIterator<Item = &'a RelayAssignment>) -> bool {
         relays
             .into_iter()

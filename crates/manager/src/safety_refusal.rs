@@ -1,35 +1,35 @@
-//! The rules that refuse: each is a variant with a stable code, and says what would make it hold.
+//! Safety rules. Each is a variant with a stable code, and its message says how to satisfy it.
 
 use serde::{Deserialize, Serialize};
 
-/// A rule that does not hold, so that going on might lose an acknowledged commit or leave two primaries.
+/// A rule that is violated, so that continuing might lose an acknowledged commit or create two primaries.
 ///
-/// Which of them `--allow-data-loss` overrides: [`SafetyRefusal::is_overridable`].
+/// [`SafetyRefusal::is_overridable`] tells which ones `--allow-data-loss` overrides.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(tag = "rule", rename_all = "snake_case")]
 pub enum SafetyRefusal {
-    /// The primary did not wait for ackers as it must, at some time since which too few ackers have caught up.
+    /// The primary did not wait for ackers by the lossless rules, and too few ackers have caught up since.
     #[error(
         "{primary} may have acknowledged commits that no acker holds: {problems}; let the ackers catch up while it waits \
          as it must"
     )]
     NotLossless {
-        /// The old primary.
+        /// The primary.
         primary: String,
-        /// What was wrong with its settings, in words.
+        /// What is wrong with its settings.
         problems: String,
     },
-    /// Nobody has looked whether the primary waits, or too long ago.
+    /// Whether the primary waits for ackers was never observed, or too long ago.
     #[error(
         "nobody knows whether {primary} waited for ackers: {reason}; a manager has to watch it while it is alive"
     )]
     NotVerified {
-        /// The old primary.
+        /// The primary.
         primary: String,
-        /// When it was last looked at.
+        /// When it was last observed.
         reason: String,
     },
-    /// Too few ackers are stopped that can be read.
+    /// Too few ackers are stopped and readable.
     #[error(
         "{stopped} of the {needed} ackers that prove what was acknowledged are stopped and readable; missing: {missing}"
     )]
@@ -39,17 +39,17 @@ pub enum SafetyRefusal {
         stopped: u32,
         /// How many must.
         needed: u32,
-        /// The others, each with why it does not count.
+        /// The others, each with the reason.
         missing: String,
     },
-    /// The old primary may go on acknowledging commits.
+    /// The old primary may acknowledge further commits.
     #[error(
         "{primary} may go on acknowledging commits: {reason}; stop it, or configure a fence hook that does"
     )]
     Unfenced {
-        /// The old primary.
+        /// The primary.
         primary: String,
-        /// What lets it.
+        /// The reason.
         reason: String,
     },
     /// Logs of ackers contradict each other.
@@ -57,60 +57,60 @@ pub enum SafetyRefusal {
         "the logs of {one} and {other} each hold what the other lacks: {detail}; find out which history is the right one"
     )]
     Diverged {
-        /// An acker.
+        /// One acker.
         one: String,
-        /// Another.
+        /// Another acker.
         other: String,
-        /// What each has alone.
+        /// What each holds alone.
         detail: String,
     },
     /// No server can become primary.
     #[error("no server can be promoted: {reasons}")]
     NoCandidate {
-        /// Each server with what stands against it.
+        /// Each server with its exclusion reasons.
         reasons: String,
     },
-    /// The server that was asked for cannot become primary.
+    /// The requested server cannot become primary.
     #[error("{server} cannot be promoted: {reasons}")]
     #[serde(rename = "unfit", alias = "candidate_unfit")]
     CandidateUnfit {
-        /// Which.
+        /// The server.
         server: String,
-        /// What stands against it.
+        /// The reasons.
         reasons: String,
     },
-    /// The primary is not dead, or nobody but one observer says so.
+    /// The primary is not dead, or only one observer says so.
     #[error("{primary} is not known to have failed: {reason}")]
     NotConfirmed {
         /// The primary.
         primary: String,
-        /// What was seen.
+        /// What was observed.
         reason: String,
     },
-    /// Another manager acts, or may.
+    /// Another manager holds the lease, or may.
     #[error("this manager may not act: {reason}")]
     NoLease {
-        /// Who holds the lease, or why it was lost.
+        /// Who holds it, or why it was lost.
         reason: String,
     },
-    /// A step of a failover failed.
+    /// An action failed.
     #[error("{step} failed: {reason}")]
     #[serde(rename = "step", alias = "step_failed")]
     StepFailed {
-        /// Which step, with the server.
+        /// The action, with its server.
         step: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The cluster is not as a switchover needs it.
+    /// The cluster is not ready for a switchover.
     #[error("{primary} cannot be switched over: {reasons}; mend that first")]
     NotReady {
         /// The primary.
         primary: String,
-        /// What is wrong.
+        /// The reasons.
         reasons: String,
     },
-    /// A switchover did not get through while no writes may be taken.
+    /// A switchover exceeded the time limit of the write pause.
     #[error(
         "no new primary within the {bound_ms} ms that {primary} may go without writes: it took too long to {step}; find out what \
          holds that up, or allow more with --max-write-pause-ms"
@@ -118,43 +118,43 @@ pub enum SafetyRefusal {
     PauseExceeded {
         /// The primary.
         primary: String,
-        /// The bound, in milliseconds.
+        /// The time limit, in milliseconds.
         bound_ms: u64,
-        /// What was not done in time.
+        /// The action that was not finished.
         step: String,
     },
-    /// The manager ended in the midst of a failover or a switchover.
+    /// The manager died or lost the lease during a run.
     #[error("{run} was left half done: {reason}")]
     Interrupted {
-        /// The run.
+        /// Id of the run.
         run: String,
-        /// Why it was, or why it cannot be undone or finished.
+        /// Why it was interrupted, or why it cannot be undone or finished.
         reason: String,
     },
-    /// Another manager has led the cluster since: what was left is not to be undone or finished any more.
+    /// Another manager has acted since the interrupted run, which is therefore obsolete.
     #[error("{run} was left half done, and somebody has acted since: {by}")]
     Superseded {
-        /// The run.
+        /// Id of the run.
         run: String,
-        /// Whom somebody has led, and in which term.
+        /// Which acker got an order, and in which term.
         by: String,
     },
-    /// A former primary that may have what nobody else has.
+    /// A former primary may have transactions that no other server has.
     #[error(
         "{server} may hold acknowledged commits that nobody else has, and is not brought back by itself: {reason}; see what only it has \
          (`tailwater rejoin --dry-run`), save what is needed of it, and then `tailwater rejoin`"
     )]
     #[serde(rename = "not_brought_back", alias = "rejoin_unsafe")]
     RejoinUnsafe {
-        /// The former primary.
+        /// The server.
         server: String,
-        /// Why it may.
+        /// The reason.
         reason: String,
     },
 }
 
 impl SafetyRefusal {
-    /// The stable code of this rule, as documented in docs/reference/errors.md.
+    /// The stable code, as documented in docs/reference/errors.md.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotLossless { .. } => "TW-MGR-0030",
@@ -175,8 +175,8 @@ impl SafetyRefusal {
         }
     }
 
-    /// Whether an operator who says `--allow-data-loss` may go on. Logs that contradict each other cannot be followed
-    /// whatever may be lost, and the rest has nothing to do with loss.
+    /// Whether `--allow-data-loss` overrides the rule. Diverged logs cannot be followed whatever loss is
+    /// accepted, and the other rules are not about loss.
     pub fn is_overridable(&self) -> bool {
         match self {
             Self::NotLossless { .. }

@@ -1,4 +1,5 @@
-//! Gives servers what they lack: from a relay's log or from another server. Relay logs are drained before.
+//! Sends missing transactions to a server, from a relay's log or from another server. The relay logs are
+//! drained first.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use crate::observation::IoState;
 
 const DOING: &str = "getting what it lacks";
 
-/// Is back when the server has received `what`.
+/// Returns once the server has received `what`.
 pub(super) async fn supply(
     connection: &mut Connection,
     setup: &ExecutorConfig,
@@ -40,7 +41,7 @@ pub(super) async fn supply(
     wait_until_received(connection, &wanted, begun, patience).await
 }
 
-/// Has a replica read from the log from now on.
+/// Makes a replica read from the log.
 pub(super) async fn repoint(
     connection: &mut Connection,
     setup: &ExecutorConfig,
@@ -60,7 +61,7 @@ pub(super) fn no_log(connection: &Connection) -> ManagerError {
     failed(connection, "reading from the log", reason)
 }
 
-/// Where `from` is: a log, or a server.
+/// Address of `from`, which is a relay or a server.
 fn address(
     connection: &Connection,
     setup: &ExecutorConfig,
@@ -77,7 +78,7 @@ fn address(
     })
 }
 
-/// Whether it receives from there now.
+/// Whether the server receives from that address now.
 async fn reads_from(connection: &mut Connection, address: &ReplicationSource) -> Result<bool, ManagerError> {
     let channel = status(connection).await?;
     Ok(channel.is_some_and(|channel| address.is_source_of(&channel) && channel.io == IoState::Running))
@@ -93,7 +94,8 @@ async fn wait_until_received(
         let Some(channel) = status(connection).await? else {
             return Err(failed(connection, DOING, "somebody made it forget its source".to_owned()));
         };
-        // What is executed was received before: in this order nothing is missed between the two questions.
+        // Read `executed` after the channel status: a transaction that moves from one to the other between
+        // the two queries is then counted.
         let has = executed(connection).await?;
         let received = channel.received.union(&has).unwrap_or(has);
         if wanted.is_held_by(&received) {
@@ -108,7 +110,7 @@ async fn wait_until_received(
     }
 }
 
-/// The channel reads the log by itself, and only has to be waited for.
+/// Waits until the channel, which reads the log on its own, has delivered the transactions.
 async fn from_channel(
     connection: &Connection,
     feed: &dyn ChannelControl,

@@ -1,4 +1,4 @@
-//! Servers that are fed by a channel of Tailwater, which another room owns.
+//! Control of a Tailwater channel whose target may become primary. Another crate owns the channel.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,19 +8,20 @@ use tailwater_wire::gtid::GtidSet;
 use crate::action_executor::AckerError;
 use crate::candidates::candidate_server::ChannelCopyState;
 
-/// The answer of a channel, later.
+/// The pending answer of a channel.
 pub type ChannelFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, AckerError>> + Send + 'a>>;
 
-/// A channel that can be told what to do.
+/// A channel that accepts orders.
 pub trait ChannelControl: Send + Sync {
-    /// All that it has brought to its target so far; `None` while that is not known.
+    /// All transactions applied to its target; `None` while unknown.
     fn progress(&self) -> Option<GtidSet>;
-    /// Whether what it brings stands on the target under the GTIDs of the log (`gtid = "log"` or `"preserve"`): only then can
-    /// anybody go on behind the target by GTIDs.
+    /// Whether the target records them under the GTIDs of the log (`gtid = "log"` or `"preserve"`). Only then
+    /// can replicas of the target use GTIDs.
     fn keeps_gtids(&self) -> bool;
-    /// Whether it brought everything: no filters, nothing left out. Otherwise its target is no copy of the primary.
+    /// Whether it applied everything: no filters, no skipped transactions. Otherwise its target is not a copy
+    /// of the primary.
     fn is_whole(&self) -> bool;
-    /// All three together.
+    /// The three values above, together.
     fn state(&self) -> ChannelCopyState {
         ChannelCopyState {
             progress: self.progress(),
@@ -28,9 +29,9 @@ pub trait ChannelControl: Send + Sync {
             is_whole: self.is_whole(),
         }
     }
-    /// Ends what is under way and stops; a restart does not start it again. Tells all that it has brought, which the target
-    /// knows as its own GTID position by then.
+    /// Finishes the transactions in flight and stops, over restarts too. Returns all transactions applied,
+    /// which the target has in its own GTID position by then.
     fn pause(&self) -> ChannelFuture<'_, GtidSet>;
-    /// Goes on.
+    /// Resumes.
     fn resume(&self) -> ChannelFuture<'_, ()>;
 }

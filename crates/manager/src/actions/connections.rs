@@ -1,4 +1,4 @@
-//! A warm connection to each server: in a failover none is waited for twice.
+//! One open connection to each server, so that no action of a failover waits for a login.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,14 +10,14 @@ use tokio::task::JoinSet;
 use crate::error::ManagerError;
 use crate::probe::ProbeTarget;
 
-/// Connections that nobody uses now, by the server's name.
+/// Connections that are not in use, by server name.
 #[derive(Debug, Default)]
 pub(super) struct ServerConnections {
     idle: Mutex<HashMap<String, Connection>>,
 }
 
 impl ServerConnections {
-    /// A connection to the server: the one that stands, if it still does.
+    /// Takes the open connection to the server, or opens one if it no longer answers.
     pub(super) async fn take(
         &self,
         to: &ProbeTarget,
@@ -32,13 +32,14 @@ impl ServerConnections {
         Ok(Connection::connect(&options(to, patience)).await?)
     }
 
-    /// For the next act. One that is out of step fails its first question, and is made anew then.
+    /// Returns a connection for the next action. If it is out of step, its first query fails and a new one is
+    /// opened.
     pub(super) fn give_back(&self, name: &str, connection: Connection) {
         self.lock().insert(name.to_owned(), connection);
     }
 
-    /// Connects to all that have none, side by side, and waits no longer than `patience`. Tells of which servers the account
-    /// may not be used for what is to be done there, and why.
+    /// Opens all missing connections in parallel, within `patience`. Returns the servers on which the account
+    /// lacks a privilege, with the error.
     pub(super) async fn warm(&self, servers: &[ProbeTarget], patience: Duration) -> HashMap<String, String> {
         let mut tasks = JoinSet::new();
         for subject in servers {
@@ -55,9 +56,9 @@ impl ServerConnections {
             });
         }
         let mut lacking = HashMap::new();
-        while let Some(weakest_of) = tasks.join_next().await {
-            // One that is not reached is told so by the look.
-            let Ok(Some((name, connection, checked))) = weakest_of else { continue };
+        while let Some(joined) = tasks.join_next().await {
+            // A server that is not reached is reported by its probe.
+            let Ok(Some((name, connection, checked))) = joined else { continue };
             if let Err(error @ SessionError::MissingGrant { .. }) = checked {
                 lacking.insert(name.clone(), format!("{}: {error}", error.code()));
             }
@@ -71,7 +72,7 @@ impl ServerConnections {
     }
 }
 
-/// An act bounds its questions by itself, and some take longer than others.
+/// Each action bounds its own queries, so the connection has no read time-out.
 fn options(to: &ProbeTarget, patience: Duration) -> ConnectOptions {
     let connect_timeout = to.connect.connect_timeout.min(patience);
     ConnectOptions { connect_timeout, read_timeout: None, ..to.connect.clone() }

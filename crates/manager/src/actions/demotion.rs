@@ -1,4 +1,4 @@
-//! Makes a primary that takes no more writes a replica that reads from the log.
+//! Demotes a former primary that is read-only to a replica of the log.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -14,12 +14,13 @@ use crate::observation::{IoState, ReplicaChannel};
 
 const DOING: &str = "becoming a replica";
 
-/// Makes it a replica of `log`, if it has executed no more than `has`. Sessions of clients are ended: what they have begun they
-/// cannot commit any more, and what they hold would stop the applier. Who connects from now on finds it read-only.
+/// Makes the server a replica of `log` if it has executed no more than `has`. Ends the sessions of clients:
+/// they can no longer commit, and their locks would block the applier. New sessions find the server
+/// read-only.
 ///
 /// # Errors
-/// [`ManagerError::ActionFailed`] if clients can write to it, if it has more than `has`, or commits wait for ACKs that nobody gives;
-/// those of [`read_from`].
+/// [`ManagerError::ActionFailed`] if clients can write, if the server has more than `has`, or if commits wait
+/// for ACKs that no acker will give; the errors of [`read_from`].
 pub(super) async fn demote(
     connection: &mut Connection,
     log: &ReplicationSource,
@@ -33,7 +34,7 @@ pub(super) async fn demote(
     if read_only::is_writable(connection).await? {
         return Err(failed(connection, DOING, "clients may write to it: make it read-only first".to_owned()));
     }
-    // Whoever did this before may have died before it was started.
+    // An earlier attempt may have ended before it started replication.
     let is_done = |channel: ReplicaChannel| {
         log.is_source_of(&channel) && channel.io != IoState::Stopped && channel.sql_running
     };
@@ -47,13 +48,13 @@ pub(super) async fn demote(
         return Err(failed(connection, DOING, reason));
     }
     semi_sync::disable_source(connection, semi_sync::SemiSyncSides::default()).await?;
-    // What it wrote itself it does not ask for again.
+    // Its own transactions must not be requested again.
     let log = ReplicationSource { position: ReplicaPosition::WithOwnWrites, ..log.clone() };
     read_from(connection, &log, patience.saturating_sub(begun.elapsed())).await
 }
 
-/// Ends the sessions of clients that are there now, and is back when they are gone, or `patience` is over. Not those whose
-/// commits wait for ACKs: they would be told that it is done.
+/// Ends the sessions of clients that exist now, and returns when they are gone or `patience` is over. Spares
+/// sessions whose commit waits for ACKs: ending one would report the commit as done to its client.
 async fn end_clients(connection: &mut Connection, patience: Duration) -> Result<(), ManagerError> {
     let begun = Instant::now();
     let found = process_list::blocking_candidates(connection).await?;

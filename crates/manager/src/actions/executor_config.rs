@@ -1,4 +1,4 @@
-//! What an actor needs to know of the cluster.
+//! Configuration of a server executor.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use crate::candidates::ServerVersion;
 use crate::probe::ProbeTarget;
 use crate::topology::Member;
 
-/// A server that may become primary, or read from another source.
+/// A server that may become primary or change its source.
 #[derive(Clone)]
 pub struct ManagedServer {
-    /// Its name, where it is, and who asks. The account needs [`tailwater_session::Purpose::Lead`].
+    /// Its name, address and account. The account needs [`tailwater_session::Purpose::Lead`].
     pub subject: ProbeTarget,
-    /// What the configuration says of it.
+    /// Its entry in the configuration.
     pub member: Member,
-    /// The channel of Tailwater that feeds it, if one does; absent for a native replica.
+    /// The channel that feeds it; `None` for a native replica.
     pub feed: Option<Arc<dyn ChannelControl>>,
 }
 
 impl ManagedServer {
-    /// As hooks are told of it.
+    /// This server as hooks see it.
     pub fn hook_server(&self) -> HookServer {
         let name = self.subject.name.clone();
         match &self.subject.connect.endpoint {
@@ -37,28 +37,28 @@ impl ManagedServer {
     }
 }
 
-/// A relay's log, as native replicas read it.
+/// A relay's log as a replication source.
 #[derive(Debug, Clone)]
 pub struct RelayEndpoint {
-    /// The relay's name, as an acker.
+    /// The relay's name as an acker.
     pub name: String,
-    /// Where it serves.
+    /// The address at which it serves replicas.
     pub address: ReplicationSource,
 }
 
 /// The account that replicas use to read from other servers of the cluster.
 #[derive(Debug, Clone, Default)]
 pub struct ReplicaAccount {
-    /// Its name.
+    /// User name.
     pub user: String,
-    /// Its password.
+    /// Password.
     pub password: Secret,
-    /// Whether such connections are encrypted.
+    /// TLS mode of these connections.
     pub tls: ReplicaTls,
 }
 
 impl ReplicaAccount {
-    /// Reading from a server of the cluster; `None` if that is only reached through a socket.
+    /// The given server as a replication source; `None` if it is reached only through a socket.
     pub fn at(&self, server: &ManagedServer) -> Option<ReplicationSource> {
         let Endpoint::Tcp { host, port } = &server.subject.connect.endpoint else { return None };
         Some(ReplicationSource {
@@ -72,20 +72,20 @@ impl ReplicaAccount {
     }
 }
 
-/// How long acts may take; hooks have their own.
+/// Time limits of actions. Hooks have their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ActionTimeouts {
-    /// An answer of an acker.
+    /// For an answer of an acker.
     pub acker: Duration,
-    /// A look at all servers.
+    /// For a probe of all servers.
     pub look: Duration,
-    /// A change of a server's settings.
+    /// For a change of a server's settings.
     pub change: Duration,
-    /// Until a server has got what it lacks.
+    /// For a backfill.
     pub supply: Duration,
-    /// Until a server has executed what it has.
+    /// For the execution of all received transactions.
     pub drain: Duration,
-    /// Until a replica reads from the log, its draining included.
+    /// For a replica to read from the log, including its drain.
     pub repoint: Duration,
 }
 
@@ -102,27 +102,27 @@ impl Default for ActionTimeouts {
     }
 }
 
-/// All that an actor needs for one failover.
+/// Everything that a server executor needs for one run.
 #[derive(Clone)]
 pub struct ExecutorConfig {
-    /// The run's name, for hooks.
+    /// The run's id, for hooks.
     pub run: String,
     /// The old primary.
     pub primary: HookServer,
-    /// Its family.
+    /// Flavour of the old primary.
     pub flavour: Flavour,
-    /// Its version.
+    /// Version of the old primary.
     pub version: ServerVersion,
     /// The other servers.
     pub servers: Vec<ManagedServer>,
-    /// The ackers by name.
+    /// The ackers, by name.
     pub ackers: BTreeMap<String, Arc<dyn AckerControl>>,
-    /// Where replicas read, the preferred first.
+    /// Relays that serve replicas, the preferred one first.
     pub logs: Vec<RelayEndpoint>,
-    /// The account that replicas use among servers.
+    /// The account that replicas use between servers.
     pub replica_account: ReplicaAccount,
-    /// Hooks of both kinds.
+    /// Fence hooks and route hooks.
     pub hooks: Vec<Hook>,
-    /// How long acts may take.
+    /// Time limits of actions.
     pub limits: ActionTimeouts,
 }

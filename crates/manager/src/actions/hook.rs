@@ -1,4 +1,4 @@
-//! Runs commands of the operator: without a shell, within a time, and with what they print kept.
+//! Runs commands of the operator: without a shell, within a time limit, keeping what they print.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -9,20 +9,21 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
-/// What is kept of what a hook prints, in bytes, of each of its two streams.
+/// How much output of a hook is kept, in bytes, for each of its two streams.
 const OUTPUT_BYTES_MAX: usize = 8 << 10;
 
-/// How long a hook's output is waited for once the hook itself has ended: what it left running may hold its output open.
+/// How long to wait for a hook's output after the hook has ended: a process that it left running may hold the
+/// stream open.
 const OUTPUT_PATIENCE: Duration = Duration::from_millis(100);
 
-/// How a hook is told what to do, besides the environment.
+/// How a hook receives its task, besides the environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HookArguments {
-    /// Its command as it stands.
+    /// The configured command without further arguments.
     #[default]
     AsGiven,
-    /// Behind its command `--command=stop|start` and the hosts, as scripts made for `master_ip_failover_script` of MHA have it.
+    /// Adds `--command=stop|start` and the hosts, as scripts for MHA's `master_ip_failover_script` expect.
     Mha,
 }
 
@@ -31,64 +32,64 @@ pub enum HookArguments {
 pub struct Hook {
     /// Its name.
     pub name: String,
-    /// The program, and its arguments.
+    /// The program and its arguments.
     pub command: Vec<String>,
-    /// What comes behind them.
+    /// Arguments added to the command.
     pub arguments: HookArguments,
-    /// How long it may take.
+    /// How long it may run.
     pub time_limit: Duration,
 }
 
-/// What a hook is called for.
+/// What a hook is run for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HookPurpose {
-    /// To make sure that the old primary takes no more writes.
+    /// To ensure that the old primary takes no more writes.
     Fence,
-    /// To lead clients to the new primary.
+    /// To route clients to the new primary.
     Route,
 }
 
-/// A server as hooks are told of it.
+/// A server as hooks see it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HookServer {
-    /// Its name in the configuration.
+    /// Its name.
     pub name: String,
-    /// Its host, or its socket.
+    /// Its host or socket path.
     pub host: String,
     /// Its port; 0 for a socket.
     pub port: u16,
 }
 
-/// What hooks are told.
+/// What a hook receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookContext {
-    /// What it is called for.
+    /// What the hook is run for.
     pub purpose: HookPurpose,
-    /// The failover's or switchover's name, as in its record.
+    /// Id of the failover or switchover, as in its audit record.
     pub run: String,
-    /// The term of the lease: never the same again, and higher than all before.
+    /// The lease term; higher than all earlier ones.
     pub term: u64,
     /// The old primary.
     pub old: HookServer,
-    /// The new primary, once there is one.
+    /// The new primary, once chosen.
     pub new: Option<HookServer>,
-    /// All that the new primary has executed, once it is known.
+    /// All transactions that the new primary has executed, once known.
     pub gtids: Option<String>,
 }
 
-/// How it ended; with what it printed, the front of it.
+/// How a hook ended, with the beginning of its output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HookOutcome {
-    /// It says that it is done.
+    /// It reported success.
     Done(String),
-    /// It says that it is not, or could not be run.
+    /// It reported failure, or could not be started.
     Failed(String),
-    /// It took too long and was killed, or was ended by somebody else: nobody knows.
+    /// It was killed, by the time limit or by another process, so its effect is unknown.
     Unknown(String),
 }
 
 impl HookContext {
-    /// What stands in the hook's environment, documented in docs/reference/hooks.md.
+    /// The hook's environment, documented in docs/reference/hooks.md.
     fn environment(&self, hook: &Hook) -> BTreeMap<&'static str, String> {
         let mut variables = BTreeMap::from([
             ("TAILWATER_HOOK", hook.name.clone()),
@@ -108,7 +109,7 @@ impl HookContext {
         variables
     }
 
-    /// The options of MHA that say something here.
+    /// Arguments in the form that MHA uses.
     fn mha_arguments(&self) -> Vec<String> {
         let mut out = vec![format!("--command={}", self.purpose.command())];
         let mut hook_server = |prefix: &str, hook_server: &HookServer| {
@@ -133,8 +134,8 @@ impl HookPurpose {
     }
 }
 
-/// Runs a hook, and waits for it, no longer than its time. Beyond that it is killed with everything that it started and
-/// that did not leave its process group.
+/// Runs a hook and waits for it up to its time limit. After that it is killed, with every process that it
+/// started in its process group.
 pub async fn run(hook: &Hook, situation: &HookContext) -> HookOutcome {
     let Some((program, arguments)) = hook.command.split_first() else {
         return HookOutcome::Failed(format!("hook {}: no command", hook.name));
@@ -145,7 +146,7 @@ pub async fn run(hook: &Hook, situation: &HookContext) -> HookOutcome {
         command.args(situation.mha_arguments());
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // A group of its own, so that all of it can be killed, and nothing but it.
+    // Its own process group, so that the whole group can be killed and nothing else.
     command.process_group(0).kill_on_drop(true);
     let mut child = match command.spawn() {
         Ok(child) => child,
@@ -176,11 +177,11 @@ pub async fn run(hook: &Hook, situation: &HookContext) -> HookOutcome {
     }
 }
 
-/// Kills the child's process group. The child has not been waited for, so its number is still its own.
+/// Kills the child's process group. The child has not been waited for, so its process id is still its own.
 async fn kill_group(child: &mut Child) {
     let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     if let Some(group) = group {
-        // It may have ended by itself in this moment.
+        // The group may have ended in the meantime.
         let _ = kill_process_group(group, Signal::KILL);
     }
     let _ = child.wait().await;
@@ -188,7 +189,7 @@ async fn kill_group(child: &mut Child) {
 
 type CapturedOutput = std::sync::Arc<std::sync::Mutex<Vec<u8>>>;
 
-/// Reads to the end, so that the hook is never kept waiting, and keeps the front.
+/// Reads the stream to its end, so that the hook never blocks on it, and keeps the beginning.
 fn keep(mut stream: impl AsyncRead + Unpin + Send + 'static) -> (CapturedOutput, JoinHandle<()>) {
     let kept = CapturedOutput::default();
     let shared = CapturedOutput::clone(&kept);

@@ -1,8 +1,9 @@
-//! What was begun on servers, so that what undoes it comes behind it.
+//! Tracks actions in flight on servers, so that an undo action takes effect after them.
 //!
-//! An act that nobody waits for any more goes on: in this process, and as a statement that is on its way to the server or waits
-//! there. A server that it made writable behind its undoing would be a second primary, and one that it made read-only none. So
-//! whatever undoes ends both before: the act's turn, and the sessions that it told something.
+//! An action that the run no longer waits for is still in flight: in this process, on the network, or in the
+//! server. If it made the server writable after the undo, there would be two primaries; if it made it
+//! read-only, none. Before it acts, an undo action therefore cancels both: the guards of earlier actions, and
+//! the sessions through which they sent statements.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,22 +14,22 @@ use tokio::sync::watch;
 use super::replication::failed;
 use crate::error::ManagerError;
 
-/// What was begun, by server.
+/// Actions in flight, by server.
 #[derive(Debug, Default)]
 pub(super) struct InFlightActions {
     servers: Mutex<BTreeMap<String, ServerActions>>,
 }
 
-/// What was begun on one server.
+/// Actions in flight on one server.
 #[derive(Debug, Default)]
 struct ServerActions {
-    /// Counts what undoes: turns of an earlier round are over.
+    /// Number of undo actions so far. Guards of an earlier round are cancelled.
     round: watch::Sender<u64>,
-    /// Sessions that were told something and have not answered, with the round.
+    /// Sessions that were sent a statement and have not answered, with their round.
     sessions: BTreeMap<u32, u64>,
 }
 
-/// The turn of an act on a server. It is over when something undoes what was begun there.
+/// Guard of one action on a server. An undo action on that server cancels it.
 #[derive(Debug)]
 pub(super) struct ActionGuard<'a> {
     in_flight: &'a InFlightActions,
@@ -38,12 +39,12 @@ pub(super) struct ActionGuard<'a> {
 }
 
 impl InFlightActions {
-    /// For an act beside others.
+    /// Guard for an ordinary action.
     pub(super) fn act<'a>(&'a self, server: &'a str) -> ActionGuard<'a> {
         self.guard(server, 0)
     }
 
-    /// For an act that undoes: all turns there are before are over.
+    /// Guard for an undo action; cancels all earlier guards.
     pub(super) fn undo<'a>(&'a self, server: &'a str) -> ActionGuard<'a> {
         self.guard(server, 1)
     }
@@ -63,19 +64,19 @@ impl InFlightActions {
 }
 
 impl ActionGuard<'_> {
-    /// Is back when it is over.
+    /// Returns when the guard is cancelled.
     pub(super) async fn ended(&self) {
         let mut rounds = self.rounds.clone();
         if rounds.wait_for(|round| *round != self.round).await.is_err() {
-            // Nobody is left who could end it.
+            // The sender is gone, so nothing can cancel it.
             std::future::pending().await
         }
     }
 
-    /// Before this session is told the first thing.
+    /// Registers a session before the first statement is sent through it.
     ///
     /// # Errors
-    /// [`ManagerError::ActionFailed`] if the turn is over: whoever ended it does not know this session.
+    /// [`ManagerError::ActionFailed`] if the guard is cancelled: the undo action does not know this session.
     pub(super) fn register(&self, connection: &Connection) -> Result<(), ManagerError> {
         let mut servers = self.in_flight.lock();
         let there = servers.get_mut(self.server).filter(|there| *there.round.borrow() == self.round);
@@ -87,12 +88,12 @@ impl ActionGuard<'_> {
         Ok(())
     }
 
-    /// The session has answered all that it was told.
+    /// Notes that the session has answered all its statements.
     pub(super) fn finish(&self, session: u32) {
         self.forget(&BTreeSet::from([session]));
     }
 
-    /// Sessions of turns that are over, which have not answered.
+    /// Sessions of cancelled guards that have not answered.
     pub(super) fn sessions_of_ended_guards(&self) -> BTreeSet<u32> {
         let servers = self.in_flight.lock();
         let sessions = servers.get(self.server).map(|there| &there.sessions);
@@ -100,7 +101,7 @@ impl ActionGuard<'_> {
         before.map(|(session, _)| *session).collect()
     }
 
-    /// These sessions are no more, or have answered.
+    /// Forgets sessions that ended or answered.
     pub(super) fn forget(&self, sessions: &BTreeSet<u32>) {
         if let Some(there) = self.in_flight.lock().get_mut(self.server) {
             there.sessions.retain(|session, round| *round > self.round || !sessions.contains(session));

@@ -1,16 +1,17 @@
-//! Does what the machines order, on real servers.
+//! Executes the actions of a run on real servers.
 //!
-//! - [`actor`]: takes acts one by one. A driver.
-//! - [`setup`]: what it needs to know of the cluster.
-//! - [`replication`]: makes a server a native replica of an address, by GTIDs.
-//! - [`draining`]: has it execute what it has received.
-//! - [`semi_sync`], [`writing`]: what makes a server a primary; `promoting` puts that in order.
-//! - `pausing`: a primary takes no more writes; `sessions`: who holds on; `demoting`: it becomes a replica.
-//! - `supplying`: gives servers what they lack; `wanted`: which transactions that is.
-//! - [`feed`]: servers that a channel of Tailwater feeds.
+//! - [`server_executor`]: executes one action at a time. A driver.
+//! - [`executor_config`]: its configuration.
+//! - [`replication`]: makes a server a native replica by GTIDs.
+//! - [`relay_log_drain`]: makes a replica execute everything that it received.
+//! - [`semi_sync`], [`read_only`]: the settings of a primary; `promotion` applies them in order.
+//! - `write_pause`: stops writes on a primary; `process_list`: sessions that delay it; `demotion`: makes it a
+//!   replica.
+//! - `backfill`: sends missing transactions to servers; `required_gtids`: names them.
+//! - [`channel_control`]: targets of Tailwater channels.
 //! - [`hook`]: commands of the operator.
-//! - `begun`: what was begun and may go on, so that what undoes it comes behind it.
-//! - `connections`: one stands to each server; `words`: how each family spells things.
+//! - `in_flight_actions`: orders undo actions after actions in flight.
+//! - `connections`: one open connection to each server; `replication_dialect`: SQL of each flavour.
 
 mod backfill;
 pub mod channel_control;

@@ -1,4 +1,4 @@
-//! The sessions of a server: what each does, and the end of those that hold on.
+//! Reads the process list of a server, and ends sessions.
 
 use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
@@ -6,10 +6,10 @@ use tailwater_wire::Flavour;
 use super::replication::run;
 use crate::error::ManagerError;
 
-/// There is no such session (any more).
+/// ER_NO_SUCH_THREAD.
 const NO_SUCH_THREAD: u16 = 1094;
 
-/// Begins of statements that change nothing that others see.
+/// First words of statements that change nothing visible to other sessions.
 const READS: [&str; 12] = [
     "select",
     "show",
@@ -25,38 +25,38 @@ const READS: [&str; 12] = [
     "help",
 ];
 
-/// One session, as the process list shows it.
+/// One session of the process list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct ProcessListEntry {
-    /// As `KILL` takes it.
+    /// Id for `KILL`.
     pub(super) id: u64,
     pub(super) user: String,
     command: String,
     state: String,
-    /// The statement, the front of it.
+    /// The beginning of the statement.
     pub(super) text: String,
 }
 
 impl ProcessListEntry {
-    /// Its id as a server greets with it.
+    /// Its id as in the server's greeting, which has 32 bits.
     pub(super) fn id_32(&self) -> u32 {
-        // Cut, as there.
+        // The greeting cuts it the same way.
         u32::try_from(self.id & u64::from(u32::MAX)).unwrap_or_default()
     }
 
-    /// Its commit waits for ACKs: it must not be ended, or it would be seen without one.
+    /// Its commit waits for ACKs. Ending it would make the commit visible without one.
     pub(super) fn waits_for_acks(&self) -> bool {
         self.state.contains("semi-sync ACK")
     }
 
-    /// It belongs to a client, and not to replication or the server itself.
+    /// It belongs to a client, not to replication or the server itself.
     pub(super) fn is_clients(&self) -> bool {
         !matches!(self.user.as_str(), "system user" | "event_scheduler" | "")
             && !matches!(self.command.as_str(), "Daemon" | "Slave_IO" | "Slave_SQL" | "Slave_worker")
             && !self.command.starts_with("Binlog Dump")
     }
 
-    /// It executes a statement that may write, and could be ended.
+    /// It executes a statement that may write, and can be ended.
     pub(super) fn writes(&self) -> bool {
         let waits_for_us = ["global read lock", "backup lock", "commit lock"];
         let text = self.text.trim_start().to_ascii_lowercase();
@@ -68,10 +68,10 @@ impl ProcessListEntry {
     }
 }
 
-/// All sessions, this one among them.
+/// All sessions, including this one.
 ///
 /// # Errors
-/// Those of the conversation.
+/// Those of the session.
 pub(super) async fn list(connection: &mut Connection) -> Result<Vec<ProcessListEntry>, ManagerError> {
     let own = connection.server().connection_id;
     if connection.server().flavour == Flavour::MySql {
@@ -79,7 +79,8 @@ pub(super) async fn list(connection: &mut Connection) -> Result<Vec<ProcessListE
         if sessions.iter().any(|session| session.id_32() == own) {
             return Ok(sessions);
         }
-        // It is switched off, and shows nobody. The other one is a lock for everybody while it is read.
+        // performance_schema is off and lists no session. Reading information_schema.processlist locks the
+        // process list for all sessions.
     }
     list_in(connection, "information_schema").await
 }
@@ -100,15 +101,16 @@ async fn list_in(connection: &mut Connection, schema: &str) -> Result<Vec<Proces
     Ok(sessions.collect())
 }
 
-/// The sessions of clients that may hold what an applier would wait for: locks of rows, of tables, of their definitions.
+/// Sessions of clients that may hold locks which an applier would wait for: row, table and metadata locks.
 ///
-/// That is all of them. No server tells from outside who holds what: `innodb_trx` shows how it was when nobody had read it for
-/// 0.1 s, which beside a monitoring that reads it more often is long ago, and knows of no locks of definitions, which a
-/// transaction holds that has only read, of no `LOCK TABLES` and no other engine; MariaDB has nothing else by default. Of this account, which is for
-/// Tailwater and whose sessions look from one statement to the next, only those that it does show.
+/// These are all client sessions, because no server shows from outside who holds which lock. `innodb_trx` is
+/// a snapshot that is refreshed only after 0.1 s without a read, so frequent monitoring makes it stale. It
+/// also misses metadata locks of transactions that only read, `LOCK TABLES`, and other engines. MariaDB has
+/// no other source by default. Sessions of this account belong to Tailwater and hold no transaction between
+/// statements; of these, only sessions listed in `innodb_trx` count.
 ///
 /// # Errors
-/// Those of the conversation.
+/// Those of the session.
 pub(super) async fn blocking_candidates(
     connection: &mut Connection,
 ) -> Result<Vec<ProcessListEntry>, ManagerError> {
@@ -130,10 +132,10 @@ pub(super) async fn blocking_candidates(
     Ok(sessions)
 }
 
-/// Ends a session; one that has ended by itself is as good.
+/// Ends a session. A session that has already ended is no error.
 ///
 /// # Errors
-/// Those of the conversation.
+/// Those of the session.
 pub(super) async fn kill(connection: &mut Connection, id: u64) -> Result<(), ManagerError> {
     match run(connection, &format!("KILL {id}")).await {
         Err(ManagerError::Session(SessionError::Server { error, .. })) if error.number == NO_SUCH_THREAD => {

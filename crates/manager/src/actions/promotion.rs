@@ -1,8 +1,10 @@
-//! The steps by which a server becomes a primary, and back. Each holds that nothing has changed since the one before.
+//! The steps that make a server a primary, and their reversal. Each step verifies that nothing changed since
+//! the step before.
 //!
-//! Who goes on behind a new primary asks it by GTIDs. A server whose binlog never held what it replicated (it was copied,
-//! or a channel with `gtid = "log"` feeds it) answers all the same: MySQL by `gtid_purged`; MariaDB by `gtid_slave_pos`,
-//! behind which it also numbers its own transactions, after a restart, too. Nobody has to reset its binlog.
+//! Replicas of a new primary read it by GTIDs. This works even if its binlog never held the replicated
+//! transactions (the server was copied, or a channel with `gtid = "log"` feeds it): MySQL relies on
+//! `gtid_purged`, MariaDB on `gtid_slave_pos`, from which it also numbers its own transactions, over restarts
+//! too. Its binlog need not be reset.
 
 use std::fmt;
 use std::time::Duration;
@@ -21,14 +23,14 @@ use crate::error::ManagerError;
 const DRAINING: &str = "executing what it has received";
 const PROMOTING: &str = "becoming primary";
 
-/// How far a server is on its way to become primary.
+/// Progress of a server towards becoming primary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PromotionState {
-    /// All that it had executed when it was drained.
+    /// All transactions executed when it was drained.
     pub(super) executed: GtidSet,
-    /// Once it waits for ACKs: for how many, and how that stood before.
+    /// Set once it waits for ACKs: their number, and the semi-sync state before.
     waits: Option<(u32, semi_sync::SemiSyncSides)>,
-    /// How it was prepared, until [`persist_source`].
+    /// Settings prepared and not yet made persistent by [`persist_source`].
     unsettled: Option<semi_sync::PreparedSource>,
     /// Clients may write.
     writable: bool,
@@ -47,7 +49,7 @@ impl fmt::Display for PromotionState {
     }
 }
 
-/// Has it execute all that it has, and stops what feeds it. If it cannot, see [`go_on_reading`].
+/// Executes all received transactions and stops replication. If that fails, call [`go_on_reading`].
 pub(super) async fn drain(
     connection: &mut Connection,
     server: &ManagedServer,
@@ -60,7 +62,8 @@ pub(super) async fn drain(
     Ok(PromotionState { executed, waits: None, unsettled: None, writable: false })
 }
 
-/// After a draining that failed it receives from the log again, since another server becomes primary. Not where the applier is stopped: MariaDB would drop what it has not executed.
+/// Resumes reading from the log after a failed drain, because another server becomes primary. Not if the
+/// applier is stopped: MariaDB would drop transactions that are not executed.
 pub(super) async fn go_on_reading(
     connection: &mut Connection,
     setup: &ExecutorConfig,
@@ -103,16 +106,16 @@ async fn drain_channel(
     executed(connection).await
 }
 
-/// What a server has beyond what its channel brought: its own transactions, which nobody else has, and which everybody
-/// would get if the log followed it.
+/// Transactions that the server has and its channel did not apply. No other server has them, and every
+/// replica would get them if the log followed this server.
 async fn beyond(connection: &mut Connection, brought: &GtidSet) -> Result<Option<String>, ManagerError> {
     let has = executed(connection).await?;
     let own = has.subtract(brought).map_err(|error| failed(connection, DRAINING, error.to_string()))?;
     Ok((!own.is_empty()).then(|| own.to_string()))
 }
 
-/// Has it wait for ACKs, read-only as it is. Tells what has to be known. Where it was prepared nothing is done that takes time;
-/// [`persist_source`] does that.
+/// Enables semi-sync while the server is read-only. Returns a note for the audit record. A prepared server
+/// skips everything slow; [`persist_source`] does that later.
 pub(super) async fn make_source(
     connection: &mut Connection,
     ready: Option<PromotionState>,
@@ -133,13 +136,13 @@ pub(super) async fn make_source(
         }
         None => semi_sync::make_source(connection, acks).await?,
     };
-    // Done twice, it remembers how it stood at first.
+    // A repeated call keeps the state before the first one.
     let before = ready.waits.map_or(now, |(_, before)| before);
     ready.waits = Some((acks, before));
     Ok((ready, note))
 }
 
-/// Does what [`make_source`] left, and has it forget its source.
+/// Completes what [`make_source`] deferred, and removes the server's replication source.
 pub(super) async fn persist_source(
     connection: &mut Connection,
     ready: Option<PromotionState>,
@@ -154,7 +157,7 @@ pub(super) async fn persist_source(
     Ok((ready, note))
 }
 
-/// Lets clients write. It forgets its source before: after a restart it must not begin to replicate.
+/// Lets clients write. Removes the replication source first, so that a restart does not resume replication.
 pub(super) async fn make_writable(
     connection: &mut Connection,
     ready: Option<PromotionState>,
@@ -177,7 +180,6 @@ pub(super) async fn make_writable(
     Ok(ready)
 }
 
-/// Undoes [`make_writable`].
 pub(super) async fn make_read_only(
     connection: &mut Connection,
     patience: Duration,
@@ -185,8 +187,8 @@ pub(super) async fn make_read_only(
     read_only::make_read_only(connection, patience).await
 }
 
-/// Undoes [`make_source`], and what [`drain`] and [`make_writable`] stopped: it replicates again, from where it did; from
-/// the log if it has forgotten that.
+/// Reverses [`make_source`], and resumes what [`drain`] and [`make_writable`] stopped. The server replicates
+/// from its previous source, or from the log if that source was removed.
 pub(super) async fn disable_source(
     connection: &mut Connection,
     setup: &ExecutorConfig,
@@ -209,7 +211,7 @@ pub(super) async fn disable_source(
     read_from(connection, &log.address, patience).await
 }
 
-/// Nothing came since it was drained: nobody writes to it, nothing replicates to it.
+/// Verifies that nothing was written or replicated to the server since it was drained.
 async fn unchanged(connection: &mut Connection, ready: &PromotionState) -> Result<(), ManagerError> {
     let now = executed(connection).await?;
     if now.is_subset_of(&ready.executed) && ready.executed.is_subset_of(&now) {

@@ -1,7 +1,7 @@
-//! Lets clients write to a server, and no longer.
+//! Switches a server between read-only and writable.
 //!
-//! Who is told to may do it later than anybody waits for: a server waits for statements that write, and for commits. So whoever
-//! changes it ends first what was told before.
+//! A server executes such a switch only after running writes and commits, possibly later than the run waits
+//! for it. Each switch therefore first ends pending switches of earlier actions.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -14,17 +14,17 @@ use super::process_list::{self, ProcessListEntry};
 use super::replication::{pause, run, too_long};
 use crate::error::ManagerError;
 
-/// Marks the statements by which those who come later find them.
+/// Marks the statements so that later actions find them.
 const MARK: &str = "/* tailwater: whether clients write */";
 
-/// For the end of sessions that were ended.
+/// How long ended sessions may take to disappear.
 const END_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Lets clients write. Only for the running server: one that restarts comes up as its option file says, which should be
+/// Makes the server writable until its next restart. After that its option file counts, which should say
 /// read-only.
 ///
 /// # Errors
-/// As [`kill_pending_changes`], and nothing is changed then; those of the conversation.
+/// As [`kill_pending_changes`], in which case nothing is changed; those of the session.
 pub async fn make_writable(connection: &mut Connection) -> Result<(), ManagerError> {
     kill_pending_changes(connection, &BTreeSet::new()).await?;
     let settings = match connection.server().flavour {
@@ -34,11 +34,11 @@ pub async fn make_writable(connection: &mut Connection) -> Result<(), ManagerErr
     run(connection, &format!("SET {settings} {MARK}")).await
 }
 
-/// Lets nobody write any more, on MySQL not even administrators. A server waits for commits that are under way, but not
-/// longer than `patience`: commits that wait for ACKs keep it waiting.
+/// Makes the server read-only, on MySQL also for administrators. The server waits up to `patience` for
+/// running commits, including those that wait for ACKs.
 ///
 /// # Errors
-/// As [`make_writable`]; the server's own (1205) if commits did not end in time.
+/// As [`make_writable`]; the server's error 1205 if commits did not end in time.
 pub async fn make_read_only(connection: &mut Connection, patience: Duration) -> Result<(), ManagerError> {
     kill_pending_changes(connection, &BTreeSet::new()).await?;
     let seconds = patience.as_secs().max(1);
@@ -46,7 +46,7 @@ pub async fn make_read_only(connection: &mut Connection, patience: Duration) -> 
     run(connection, &read_only(connection)).await
 }
 
-/// The statement after which nobody writes any more.
+/// The statement that makes the server read-only.
 pub(super) fn read_only(connection: &Connection) -> String {
     let variable = match connection.server().flavour {
         Flavour::MySql => "super_read_only",
@@ -55,11 +55,12 @@ pub(super) fn read_only(connection: &Connection) -> String {
     format!("SET GLOBAL {variable} = 1 {MARK}")
 }
 
-/// Ends all other sessions that execute one of these statements, whoever told them, and those of this account among `told`:
-/// what those were told may be on the way and nowhere to be seen. Is back when they are gone, and so is what they were told.
+/// Ends all other sessions that execute a marked statement, and the sessions in `told` of this account, whose
+/// statements may still be on the way and invisible. Returns when they are gone, so their statements can no
+/// longer take effect.
 ///
 /// # Errors
-/// [`ManagerError::ActionTimeout`] if one does not end; those of the conversation.
+/// [`ManagerError::ActionTimeout`] if a session does not end; those of the session.
 pub(super) async fn kill_pending_changes(
     connection: &mut Connection,
     told: &BTreeSet<u32>,
@@ -69,7 +70,7 @@ pub(super) async fn kill_pending_changes(
     loop {
         let mut holding = process_list::list(connection).await?;
         let user = holding.iter().find(|session| session.id_32() == own).map(|session| session.user.clone());
-        // After a restart of the server somebody else may have the number.
+        // After a server restart another session may have the same id.
         let is_ours = |session: &ProcessListEntry| user.as_ref().is_none_or(|user| session.user == *user);
         holding.retain(|session| {
             let is_told = told.contains(&session.id_32()) && is_ours(session);
@@ -87,7 +88,7 @@ pub(super) async fn kill_pending_changes(
             info!(server = connection.endpoint(), session = session.id, "ending what was told before");
             process_list::kill(connection, session.id).await?;
         }
-        // One that ends has yet to find out.
+        // A killed session takes a moment to disappear.
         pause(begun).await;
     }
 }
@@ -95,9 +96,9 @@ pub(super) async fn kill_pending_changes(
 /// Whether clients can write.
 ///
 /// # Errors
-/// Those of the conversation.
+/// Those of the session.
 pub async fn is_writable(connection: &mut Connection) -> Result<bool, ManagerError> {
     let answer = connection.query("SELECT @@global.read_only").await?;
-    // MariaDB 12 has words for it.
+    // MariaDB 12 returns words instead of numbers.
     Ok(matches!(answer.scalar(), Some("0" | "OFF")))
 }

@@ -1,11 +1,13 @@
-//! Has a replica execute everything it has received, and stop: what a relay log holds is never dropped.
+//! Makes a replica execute everything that it received, and stops it. Nothing in a relay log is dropped.
 //!
-//! Pure: [`next`], what is to be done next as a replica stands. The rest does it. Two things are peculiar:
+//! [`next`] is pure: it returns the next step for a state of the replica. The rest executes it. Two
+//! peculiarities:
 //!
-//! - MariaDB drops relay logs when replication by GTIDs starts while nothing runs, even if only the applier is started. What
-//!   was stopped whole is therefore drained by the place in the relay log, which keeps them.
-//! - A delay can only be lifted by a change of source. MySQL keeps relay logs where one of the threads runs; MariaDB, and
-//!   MySQL where none runs, where the place in the relay log is named.
+//! - MariaDB drops relay logs when GTID replication starts while both threads are stopped, even if only the
+//!   applier starts. A stopped replica is therefore drained by its relay log position, which keeps the relay
+//!   logs.
+//! - A delay can be removed only by CHANGE SOURCE. MySQL keeps relay logs if one of the threads runs.
+//!   MariaDB, and MySQL if none runs, keep them if the statement names the relay log position.
 
 use std::time::{Duration, Instant};
 
@@ -20,41 +22,42 @@ use crate::observation::{IoState, ReplicaChannel};
 
 const DOING: &str = "executing what it has received";
 
-/// What is to be done next.
+/// The next step of a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DrainStep {
-    /// Everything that was received is executed, and nothing more comes.
+    /// All received transactions are executed, and receiving is stopped.
     Drained,
     /// Start the applier.
     StartApplier,
-    /// Lift the delay, while it receives.
+    /// Remove the delay while the replica receives.
     LiftDelay,
-    /// Go on by the place in the relay log, without a delay; it is stopped whole before.
+    /// Stop the replica, then execute from the relay log position without a delay.
     ResumeAtPosition,
     /// Stop receiving.
     StopReceiving,
     /// Wait for the applier.
     Wait,
-    /// The applier has stopped with an error, and did so again.
+    /// The applier stopped again after it was started.
     Failed,
 }
 
-/// What is known of a replica that is drained.
+/// State of a replica being drained.
 #[derive(Debug, Clone, Copy)]
 pub struct DrainState<'a> {
-    /// Its family.
+    /// Its flavour.
     pub flavour: Flavour,
-    /// How its replication stands.
+    /// Its replication status.
     pub channel: &'a ReplicaChannel,
-    /// All that it was ever seen to have received.
+    /// All transactions seen as received so far.
     pub received: &'a GtidSet,
-    /// All that it has executed.
+    /// All transactions executed.
     pub executed: &'a GtidSet,
     /// How often the applier was started.
     pub starts: u32,
 }
 
-/// Decides. The applier is started before receiving ends: from then on something runs all the time, and relay logs stay.
+/// Returns the next step. The applier starts before receiving stops, so that one thread always runs and relay
+/// logs are kept.
 pub fn next(view: DrainState<'_>) -> DrainStep {
     let DrainState { flavour, channel, received, executed, starts } = view;
     let receives = channel.io != IoState::Stopped;
@@ -78,14 +81,14 @@ pub fn next(view: DrainState<'_>) -> DrainStep {
     if receives { DrainStep::StopReceiving } else { DrainStep::Wait }
 }
 
-/// Drains it, and leaves its replication stopped. Tells all that it has executed then.
+/// Drains the replica and leaves replication stopped. Returns all transactions executed.
 ///
-/// If this fails half way, a delay may stay lifted, and the replica is stopped where it stands; nothing of its relay log is
-/// dropped, and it can be drained again.
+/// After a failure the delay may stay removed and the replica stopped. Its relay log is complete, so it can
+/// be drained again.
 ///
 /// # Errors
-/// [`ManagerError::ActionFailed`] with the applier's error; if it does not replicate by GTIDs; [`ManagerError::ActionTimeout`] if it takes
-/// longer than `patience`, and then the connection may be no use any more.
+/// [`ManagerError::ActionFailed`] with the applier's error, or if a MariaDB replica does not use GTIDs;
+/// [`ManagerError::ActionTimeout`] after `patience`, after which the connection may be unusable.
 pub async fn drain(connection: &mut Connection, patience: Duration) -> Result<GtidSet, ManagerError> {
     let endpoint = connection.endpoint().to_owned();
     within(patience, endpoint, DOING, drain_in(connection, patience)).await
@@ -104,7 +107,7 @@ async fn drain_in(connection: &mut Connection, patience: Duration) -> Result<Gti
     if drained.is_ok() && at_position {
         restore(connection, &words, &first).await?;
     } else if at_position && words.flavour == Flavour::MariaDb {
-        // By GTIDs again, or the next attempt could not tell what it has received.
+        // Back to GTIDs: otherwise the next attempt could not tell what the replica received.
         change_at_position(connection, &words, &first.name, "MASTER_USE_GTID=slave_pos", first.delay_seconds)
             .await?;
     }
@@ -175,14 +178,14 @@ async fn step_by_step(
     }
 }
 
-/// Waits a little, less if it is there sooner, which it tells.
+/// Waits up to a slice of time. Returns whether the transactions are executed.
 async fn wait_executed_for(
     connection: &mut Connection,
     wanted: &GtidSet,
     begun: Instant,
     patience: Duration,
 ) -> Result<bool, ManagerError> {
-    /// Then the applier's state is asked for again.
+    /// After this time the applier's state is queried again.
     const SLICE: Duration = Duration::from_millis(100);
     let slice = SLICE.min(patience.saturating_sub(begun.elapsed())).as_secs_f64();
     let question = match wanted {
@@ -192,7 +195,7 @@ async fn wait_executed_for(
     Ok(connection.query(&question).await?.scalar() == Some("0"))
 }
 
-/// Waits until it has executed `wanted`, however that comes.
+/// Waits until the server has executed `wanted`, by whatever replication.
 ///
 /// # Errors
 /// [`ManagerError::ActionFailed`] with the applier's error; [`ManagerError::ActionTimeout`].
@@ -214,7 +217,7 @@ pub async fn wait_executed(
         if wait_executed_for(connection, wanted, begun, patience).await? {
             continue;
         }
-        // It takes its time: why?
+        // Not yet executed: the applier may have stopped.
         if let Some(error) =
             status(connection).await?.filter(|channel| !channel.sql_running).and_then(|c| c.sql_error)
         {
@@ -225,7 +228,8 @@ pub async fn wait_executed(
     }
 }
 
-/// Stops it whole, and has the applier go on at its place in the relay log, without a delay. Tells what it has received.
+/// Stops the replica and resumes the applier at its relay log position without a delay. Returns all
+/// transactions received.
 async fn resume_at_position(
     connection: &mut Connection,
     words: &ReplicationDialect,
@@ -239,7 +243,7 @@ async fn resume_at_position(
         return Err(failed(connection, DOING, reason.to_owned()));
     }
     run(connection, &words.verb(words.stop, "", name)).await?;
-    // It may have received more until it stopped.
+    // It may have received more before it stopped.
     let stopped = status(connection).await?.map(|channel| channel.received);
     let received = stopped.and_then(|last| received.union(&last).ok()).unwrap_or_else(|| received.clone());
     let at_position = match words.flavour {
@@ -251,7 +255,7 @@ async fn resume_at_position(
     Ok(received)
 }
 
-/// Changes a replica, which it stops, and keeps its relay log and its place in it.
+/// Changes replication settings of a stopped replica, keeping its relay log and position.
 async fn change_at_position(
     connection: &mut Connection,
     words: &ReplicationDialect,
@@ -271,7 +275,7 @@ async fn change_at_position(
     run(connection, &words.change(name, &settings)).await
 }
 
-/// By GTIDs again, and with the delay that it had; it is drained, so nothing is dropped.
+/// Restores GTID positioning and the delay. The replica is drained, so nothing is dropped.
 async fn restore(
     connection: &mut Connection,
     words: &ReplicationDialect,
@@ -285,7 +289,7 @@ async fn restore(
     run(connection, &words.change(&first.name, &[uses_gtids, delay])).await
 }
 
-/// Whether one place in the relay log says what is executed: MariaDB executes domains side by side.
+/// Whether one relay log position describes what is executed. MariaDB executes domains in parallel.
 async fn has_single_position(connection: &mut Connection, received: &GtidSet) -> Result<bool, ManagerError> {
     let GtidSet::MariaDb(state) = received else { return Ok(true) };
     if state.position().iter().count() <= 1 {
@@ -295,7 +299,7 @@ async fn has_single_position(connection: &mut Connection, received: &GtidSet) ->
     Ok(answer.scalar() == Some("0"))
 }
 
-/// The applier's place in the relay log.
+/// The applier's position in the relay log.
 async fn relay_log_position(
     connection: &mut Connection,
     words: &ReplicationDialect,

@@ -1,8 +1,8 @@
-//! Makes a server a native replica of an address, by GTIDs, in both families; and what belongs to that: how its
-//! replication stands, waiting for what it receives and executes, forgetting its source.
+//! Makes a server a native replica by GTIDs, in both flavours, and related steps: reading its status, waiting
+//! for transactions, removing its source.
 //!
-//! A change of source drops relay logs where nothing runs, so nothing here changes the source of a server that holds what
-//! it has not executed: that is drained first ([`super::relay_log_drain`]).
+//! CHANGE SOURCE drops relay logs if both threads are stopped. Nothing here changes the source of a server
+//! with unexecuted transactions; [`super::relay_log_drain`] executes them first.
 
 use std::time::{Duration, Instant};
 
@@ -15,50 +15,51 @@ use crate::error::ManagerError;
 use crate::observation::{IoState, ReplicaChannel};
 use crate::probe;
 
-/// How a replica's connection to its source is encrypted. Files are on the replica's machine.
+/// Encryption of a replica's connection to its source. File paths are on the replica's host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ReplicaTls {
-    /// Not at all.
+    /// No TLS.
     #[default]
     Off,
-    /// Without looking at the certificate.
+    /// TLS without verification of the certificate.
     Required,
-    /// The certificate is looked at, by the authority in that file; by what the replica's system trusts if there is none.
+    /// TLS with verification by the given CA file, or by the replica's system if absent.
     Verified {
-        /// The authority's certificate.
+        /// Path of the CA certificate.
         ca: Option<String>,
     },
 }
 
-/// Behind what a MariaDB replica asks for more. MySQL asks for all that it has not, whoever wrote it.
+/// The position from which a MariaDB replica requests transactions. MySQL requests all that are missing,
+/// whoever wrote them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReplicaPosition {
-    /// What it executed as a replica: `gtid_slave_pos`.
+    /// `gtid_slave_pos`: what it executed as a replica.
     #[default]
     Replicated,
-    /// That, and what it wrote itself while it was a primary: `gtid_current_pos`.
+    /// `gtid_current_pos`: also what it wrote itself as a primary.
     WithOwnWrites,
 }
 
-/// From where a replica reads.
+/// A replication source as a replica is configured with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplicationSource {
-    /// The source's host, as the replica finds it.
+    /// Host as the replica resolves it.
     pub host: String,
-    /// The source's port.
+    /// Port.
     pub port: u16,
-    /// The account there.
+    /// User name.
     pub user: String,
-    /// Its password.
+    /// Password.
     pub password: Secret,
-    /// Whether the connection is encrypted.
+    /// TLS mode.
     pub tls: ReplicaTls,
-    /// From where on.
+    /// Position to start from.
     pub position: ReplicaPosition,
 }
 
 impl ReplicationSource {
-    /// From there, without TLS, behind what was replicated.
+    /// A source without TLS, from `gtid_slave_pos`.
     pub fn new(host: &str, port: u16, user: &str, password: Secret) -> Self {
         Self {
             host: host.to_owned(),
@@ -70,7 +71,7 @@ impl ReplicationSource {
         }
     }
 
-    /// Whether a channel reads from there.
+    /// Whether the channel reads from this source.
     pub fn is_source_of(&self, channel: &ReplicaChannel) -> bool {
         channel.source_host == self.host && channel.source_port == self.port && channel.uses_gtids
     }
@@ -96,7 +97,7 @@ impl ReplicationSource {
                 setting(&mut out, "SOURCE_AUTO_POSITION", 1);
                 // Without TLS, caching_sha2_password encrypts the password with the source's key.
                 setting(&mut out, "GET_SOURCE_PUBLIC_KEY", i32::from(encrypted == 0));
-                // Ten from 9.0 on unless told otherwise, and then it gives up.
+                // The default is 10 since 9.0, after which replication gives up.
                 setting(&mut out, "SOURCE_RETRY_COUNT", 86400);
             }
             Flavour::MariaDb => setting(&mut out, "MASTER_USE_GTID", "slave_pos"),
@@ -105,10 +106,11 @@ impl ReplicationSource {
     }
 }
 
-/// How its replication stands; `None` if it is no replica.
+/// Replication status; `None` if the server is no replica.
 ///
 /// # Errors
-/// [`ManagerError::ActionFailed`] if it has several channels, of which nothing here knows which is meant, or may not be asked.
+/// [`ManagerError::ActionFailed`] if the server has several channels, because none is preferred, or if the
+/// account lacks the privilege.
 pub async fn status(connection: &mut Connection) -> Result<Option<ReplicaChannel>, ManagerError> {
     let (mut channels, unanswered) = probe::channels(connection).await?;
     if let Some(reason) = unanswered.first() {
@@ -131,18 +133,18 @@ pub async fn status(connection: &mut Connection) -> Result<Option<ReplicaChannel
     Ok(channels.pop())
 }
 
-/// All that it has executed; of MariaDB what it replicated and what its binlog has seen.
+/// All transactions executed; on MariaDB the replicated ones and those in its binlog state.
 ///
 /// # Errors
-/// Those of the conversation, and [`ManagerError::UnexpectedAnswer`].
+/// Those of the session, and [`ManagerError::UnexpectedAnswer`].
 pub async fn executed(connection: &mut Connection) -> Result<GtidSet, ManagerError> {
     probe::executed(connection).await
 }
 
-/// Stops receiving, and goes on executing.
+/// Stops the receiver; the applier continues.
 ///
 /// # Errors
-/// As [`status`], and those of the conversation.
+/// As [`status`], and those of the session.
 pub async fn stop_receiving(connection: &mut Connection) -> Result<(), ManagerError> {
     let Some(channel) = status(connection).await? else { return Ok(()) };
     if channel.io != IoState::Stopped {
@@ -152,15 +154,15 @@ pub async fn stop_receiving(connection: &mut Connection) -> Result<(), ManagerEr
     Ok(())
 }
 
-/// Ends work that takes longer than `patience` and a little: a server may hang in a statement (stopping a thread waits for what
-/// that thread waits for). The connection is no use then.
+/// Bounds work to slightly more than `patience`: a server may hang in a statement, because stopping a thread
+/// waits for what that thread waits for. After a time-out the connection is unusable.
 pub(super) async fn within<T>(
     patience: Duration,
     endpoint: String,
     doing: &'static str,
     work: impl Future<Output = Result<T, ManagerError>>,
 ) -> Result<T, ManagerError> {
-    /// For the last question of work that ends by itself.
+    /// For the last query of work that ends by itself.
     const GRACE: Duration = Duration::from_secs(2);
     let waited = patience + GRACE;
     tokio::time::timeout(waited, work).await.unwrap_or_else(|_| {
@@ -169,22 +171,24 @@ pub(super) async fn within<T>(
     })
 }
 
-/// Begins receiving again, from where it did, and executing. On MariaDB, where nothing runs that drops relay logs, and
-/// the source is asked for all of it once more.
+/// Resumes receiving and executing. On MariaDB, if both threads are stopped, this drops the relay logs, and
+/// the replica requests the transactions again.
 ///
 /// # Errors
-/// As [`status`], and those of the conversation.
+/// As [`status`], and those of the session.
 pub async fn start(connection: &mut Connection) -> Result<(), ManagerError> {
     let Some(channel) = status(connection).await? else { return Ok(()) };
     let words = ReplicationDialect::of(connection);
     run(connection, &words.verb(words.start, "", &channel.name)).await
 }
 
-/// Makes it a replica of `from`, running, and is back when it receives from there. Does nothing where it already does.
+/// Makes the server a running replica of `from`, and returns once it receives. Does nothing if it already
+/// does.
 ///
 /// # Errors
-/// [`ManagerError::ActionFailed`] if it holds what it has not executed (nothing is changed then), if the source refuses it, or as
-/// [`status`]; [`ManagerError::ActionTimeout`] if it does not receive within `patience`, and then the connection may be no use any more.
+/// [`ManagerError::ActionFailed`] if the server has unexecuted transactions (nothing is changed), if the
+/// source refuses it, or as [`status`]; [`ManagerError::ActionTimeout`] if it does not receive within
+/// `patience`, after which the connection may be unusable.
 pub async fn read_from(
     connection: &mut Connection,
     from: &ReplicationSource,
@@ -208,7 +212,7 @@ async fn change_source(
         }
         stop_drained(connection, &words, channel).await?;
     }
-    // A backslash in a text means what [`quote`] takes it for.
+    // So that [`quote`]'s backslashes are escapes.
     run(connection, "SET SESSION sql_mode = ''").await?;
     if words.flavour == Flavour::MariaDb && from.position == ReplicaPosition::WithOwnWrites {
         let answer = connection.query("SELECT @@global.gtid_current_pos").await?;
@@ -220,13 +224,15 @@ async fn change_source(
     wait_until_receiving(connection, patience).await
 }
 
-/// Stops both threads of a replica that has executed all it received. Otherwise it is left as it was.
+/// Stops both threads of a replica that has executed everything it received. Any other replica is left as it
+/// was.
 async fn stop_drained(
     connection: &mut Connection,
     words: &ReplicationDialect,
     before: &ReplicaChannel,
 ) -> Result<(), ManagerError> {
-    // In this order: where both were stopped, MariaDB would drop what is not executed when they start again.
+    // In this order: if both threads were stopped, MariaDB would drop unexecuted transactions on the next
+    // start.
     if before.io != IoState::Stopped {
         run(connection, &words.verb(words.stop, "IO_THREAD", &before.name)).await?;
     }
@@ -246,8 +252,8 @@ async fn stop_drained(
     run(connection, &words.verb(words.stop, "", &before.name)).await
 }
 
-/// Forgets its source for good: it does not begin to replicate after a restart. It has executed all it received, or nothing
-/// is changed.
+/// Removes the replication source, so that a restart does not resume replication. Changes nothing if received
+/// transactions are not executed.
 ///
 /// # Errors
 /// As [`read_from`].
@@ -258,7 +264,7 @@ pub async fn forget(connection: &mut Connection) -> Result<(), ManagerError> {
     run(connection, &words.verb(words.reset_all, "", &channel.name)).await
 }
 
-/// Waits until it receives. A source that refuses is told at once.
+/// Waits until the replica receives. A refusal of the source is returned at once.
 async fn wait_until_receiving(connection: &mut Connection, patience: Duration) -> Result<(), ManagerError> {
     const DOING: &str = "waiting until it receives";
     let begun = Instant::now();
@@ -267,7 +273,8 @@ async fn wait_until_receiving(connection: &mut Connection, patience: Duration) -
             return Err(failed(connection, DOING, "somebody made it forget its source".to_owned()));
         };
         refused_by_source(connection, &channel, DOING)?;
-        // MySQL says that it runs before it has asked for anything; the name of a file comes with the first answer.
+        // MySQL reports a running receiver before its first request; the file name comes with the first
+        // answer.
         if channel.io == IoState::Running && !channel.received_position.0.is_empty() {
             return Ok(());
         }
@@ -280,7 +287,7 @@ async fn wait_until_receiving(connection: &mut Connection, patience: Duration) -
     }
 }
 
-/// The error that ended receiving, if one did.
+/// The error that ended receiving, if any.
 pub(super) fn refused_by_source(
     connection: &Connection,
     channel: &ReplicaChannel,
@@ -294,13 +301,13 @@ pub(super) fn refused_by_source(
     }
 }
 
-/// Between two questions: short at first, for a goal of a second, and not a load for what takes long.
+/// Pause between two queries: short at first, because a run aims at less than a second, longer for slow work.
 pub(super) async fn pause(begun: Instant) {
     let milliseconds = u64::try_from(begun.elapsed().as_millis() / 20).unwrap_or(u64::MAX);
     tokio::time::sleep(Duration::from_millis(milliseconds.clamp(1, 50))).await;
 }
 
-/// Runs a statement for its effect.
+/// Executes a statement and drops its result.
 pub(super) async fn run(connection: &mut Connection, statement: &str) -> Result<(), ManagerError> {
     connection.execute(statement).await?;
     Ok(())

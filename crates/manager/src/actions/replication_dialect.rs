@@ -1,11 +1,12 @@
-//! How each family spells replication, and text in SQL.
+//! SQL of replication in each flavour, and string literals.
 
 use std::fmt::Write;
 
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 
-/// The words of one family. MySQL since 8.0.26, which has no others from 8.4 on; MariaDB keeps the older ones for all versions.
+/// Keywords of one flavour. MySQL: since 8.0.26, the only ones from 8.4 on. MariaDB: the older ones, which
+/// all versions accept.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReplicationDialect {
     pub(super) flavour: Flavour,
@@ -13,7 +14,7 @@ pub(super) struct ReplicationDialect {
     pub(super) stop: &'static str,
     pub(super) reset_all: &'static str,
     pub(super) change: &'static str,
-    /// In front of what a change sets: `SOURCE_HOST`.
+    /// Prefix of settings, as in `SOURCE_HOST`.
     pub(super) prefix: &'static str,
 }
 
@@ -39,13 +40,14 @@ impl ReplicationDialect {
         }
     }
 
-    /// A verb of replication for the channel of that name, empty for the default; `threads` is empty for both.
+    /// A replication statement for the named channel (empty: the default channel); empty `threads` means
+    /// both.
     pub(super) fn verb(&self, verb: &str, threads: &str, channel: &str) -> String {
         let space = if threads.is_empty() { "" } else { " " };
         match (self.flavour, channel) {
             (_, "") => format!("{verb}{space}{threads}"),
             (Flavour::MySql, name) => format!("{verb}{space}{threads} FOR CHANNEL {}", quote(name)),
-            // MariaDB has the name behind the noun: START SLAVE 'name' SQL_THREAD, RESET SLAVE 'name' ALL.
+            // MariaDB puts the name after the noun: START SLAVE 'name' SQL_THREAD, RESET SLAVE 'name' ALL.
             (Flavour::MariaDb, name) => match verb.strip_suffix(" ALL") {
                 Some(verb) => format!("{verb} {} ALL", quote(name)),
                 None => format!("{verb} {}{space}{threads}", quote(name)),
@@ -53,7 +55,7 @@ impl ReplicationDialect {
         }
     }
 
-    /// A change of the channel of that name.
+    /// The statement that changes settings of the named channel.
     pub(super) fn change(&self, channel: &str, settings: &[String]) -> String {
         let settings = settings.join(", ");
         match (self.flavour, channel) {
@@ -64,8 +66,8 @@ impl ReplicationDialect {
     }
 }
 
-/// A string literal for a session whose `sql_mode` has no NO_BACKSLASH_ESCAPES. Statements of replication take no
-/// other form of text, hexadecimal among them.
+/// A string literal for a session whose `sql_mode` lacks NO_BACKSLASH_ESCAPES. Replication statements accept
+/// no other form, not even hexadecimal.
 pub(super) fn quote(text: &str) -> String {
     let mut literal = String::with_capacity(text.len() + 2);
     literal.push('\'');
@@ -81,7 +83,7 @@ pub(super) fn quote(text: &str) -> String {
     literal
 }
 
-/// One setting: `'1'` stays text, numbers stay bare.
+/// Appends one setting, `name=value`.
 pub(super) fn setting(out: &mut Vec<String>, name: impl std::fmt::Display, value: impl std::fmt::Display) {
     let mut text = String::new();
     // Writing to a string cannot fail.

@@ -1,14 +1,14 @@
-//! Which transactions a server is to get, as an order names them: `GtidDifference` as text.
+//! Transactions that a server must have, read from a `GtidDifference` as text.
 
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MysqlGtidSet};
 
-/// Transactions that are wanted.
+/// Transactions that a server must have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequiredGtids(GtidSet);
 
 impl RequiredGtids {
-    /// Reads a set of MySQL, or ranges of MariaDB: `0-1-5..9,1-1-3`. `None` if it is neither.
+    /// Parses a MySQL GTID set, or MariaDB ranges: `0-1-5..9,1-1-3`. `None` if the text is neither.
     pub fn read(flavour: Flavour, text: &str) -> Option<Self> {
         match flavour {
             Flavour::MySql => MysqlGtidSet::parse(text).ok().map(|set| Self(GtidSet::MySql(set))),
@@ -20,12 +20,12 @@ impl RequiredGtids {
         }
     }
 
-    /// Whether a server that has `held` has all of it.
+    /// Whether `held` contains all of them.
     pub fn is_held_by(&self, held: &GtidSet) -> bool {
         self.0.is_subset_of(held)
     }
 
-    /// What `held` has beyond it, if anything.
+    /// Transactions in `held` that are not among them, if any.
     pub fn lacks(&self, held: &GtidSet) -> Option<String> {
         match held.is_subset_of(&self.0) {
             true => None,
@@ -33,13 +33,13 @@ impl RequiredGtids {
         }
     }
 
-    /// What of it is not in `held`, for messages.
+    /// Those that `held` lacks, for messages.
     pub fn missing_in(&self, held: &GtidSet) -> String {
         self.0.subtract(held).map(|missing| missing.to_string()).unwrap_or_default()
     }
 }
 
-/// `0-1-9` of `0-1-5..9`: with a range's last transaction a server has all of it.
+/// `0-1-9` of `0-1-5..9`: a server that has the last transaction of a range has all of it.
 fn last_of_range(text: &str) -> Option<String> {
     let text = text.trim();
     let Some((front, last)) = text.split_once("..") else { return Some(text.to_owned()) };

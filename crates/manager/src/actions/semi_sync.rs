@@ -1,7 +1,7 @@
-//! Makes a server wait for ACKs as the lossless rules want it, and no longer.
+//! Enables and disables lossless semi-sync on a source.
 //!
-//! MySQL keeps the settings over a restart (`SET PERSIST`). MariaDB cannot: there they have to stand in the option file,
-//! and whoever switches them on here is told so.
+//! MySQL keeps the settings over a restart (`SET PERSIST`). MariaDB cannot: they belong into its option file,
+//! and the returned note says so.
 
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
@@ -12,24 +12,24 @@ use crate::lossless::ack_policy::TIMEOUT_MS_MIN;
 use crate::observation::{SemiSyncSource, WaitPoint};
 use crate::probe;
 
-/// How long a commit waits for an ACK before the server gives up on semi-sync, in milliseconds: 23 days, so never; below
-/// 2^31, beyond which deadlines overflow in some releases.
+/// How long a commit waits for an ACK before the server falls back to asynchronous replication, in
+/// milliseconds: 23 days, in effect never. Below 2^31, above which deadlines overflow in some releases.
 pub const ACK_TIMEOUT_MS: u32 = 2_000_000_000;
 
-/// The most ACKs that a commit can need.
+/// The most ACKs that a commit can wait for.
 const ACKS_MAX: u32 = 65_535;
 
 const MAKING: &str = "waiting for ACKs from now on";
 const UNMAKING: &str = "waiting for ACKs no more";
 
-/// How this server spells semi-sync: MySQL has two plugins that do the same, under the older and the newer words.
+/// Variable names of semi-sync on this server. MySQL has two equivalent plugins, with older and newer names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SemiSyncNames {
     source: &'static str,
     wait_nobody: &'static str,
-    /// MariaDB waits for one, and has no name for it.
+    /// `None` on MariaDB, which always waits for one ACK.
     wait_count: Option<&'static str>,
-    /// Whether a setting can be kept over a restart.
+    /// Whether settings can be persisted.
     persists: bool,
 }
 
@@ -49,40 +49,41 @@ const MYSQL_OLDER: SemiSyncNames = SemiSyncNames {
 
 const MARIADB: SemiSyncNames = SemiSyncNames { wait_count: None, persists: false, ..MYSQL_OLDER };
 
-/// The names under which a server may have the replica's side.
+/// Names of the switch of the replica side.
 const REPLICA_SIDES: [&str; 2] = ["rpl_semi_sync_replica_enabled", "rpl_semi_sync_slave_enabled"];
 
-/// How a server's semi-sync stood, so that it can be made so again.
+/// Which sides of semi-sync were enabled, so that they can be restored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SemiSyncSides {
-    /// The source's side was on.
+    /// The source side was enabled.
     pub source: bool,
-    /// The replica's side was on.
+    /// The replica side was enabled.
     pub replica: bool,
 }
 
-/// A server on which all is set but that it waits.
+/// A server that is fully configured as a semi-sync source, but not yet enabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PreparedSource {
     spelling: SemiSyncNames,
     acks: u32,
-    /// How it stood.
+    /// The state before.
     pub before: SemiSyncSides,
 }
 
 impl PreparedSource {
-    /// ACKs that a commit will need.
+    /// Number of ACKs that a commit will wait for.
     pub fn acks(&self) -> u32 {
         self.acks
     }
 }
 
-/// Has every commit from now on wait for `acks` ACKs without time-out, before its engine commits (`AFTER_SYNC`); also while
-/// nobody is there to ACK. Loads the plugin if there is none, and switches the replica's side off. Tells how it stood, and
-/// what has to be known, if anything.
+/// Makes every further commit wait for `acks` ACKs without a time-out, before the engine commits
+/// (`AFTER_SYNC`), also while no acker is connected. Loads the plugin if needed, and disables the replica
+/// side. Returns the state before, and a note for the operator, if any.
 ///
 /// # Errors
-/// [`ManagerError::ActionFailed`] if it cannot wait for so many, or does not wait afterwards; those of the conversation.
+/// [`ManagerError::ActionFailed`] if the server cannot wait for so many ACKs, or does not wait afterwards;
+/// those of the session.
 pub async fn make_source(
     connection: &mut Connection,
     acks: u32,
@@ -93,7 +94,8 @@ pub async fn make_source(
     Ok((prepared.before, note))
 }
 
-/// Does of [`make_source`] what changes nothing yet: the plugin is loaded, and all is set but that it waits.
+/// The part of [`make_source`] without effect on commits: loads the plugin and sets everything but the
+/// switch.
 ///
 /// # Errors
 /// As [`make_source`].
@@ -102,7 +104,7 @@ pub async fn prepare_source(connection: &mut Connection, acks: u32) -> Result<Pr
     Ok(PreparedSource { spelling: set_up(connection, acks).await?, acks, before })
 }
 
-/// Does of [`make_source`] what has it wait, until a restart: not more than one statement, and the look that it does.
+/// The part of [`make_source`] that enables waiting until a restart: one statement and a check.
 ///
 /// # Errors
 /// As [`make_source`].
@@ -110,15 +112,15 @@ pub async fn enable_waiting(
     connection: &mut Connection,
     prepared: &PreparedSource,
 ) -> Result<(), ManagerError> {
-    // Where it is on it stays as it is: what MariaDB has from its option file a statement would hide.
+    // An enabled source is left alone: on MariaDB a statement would hide the value from the option file.
     if !prepared.before.source {
         run(connection, &format!("SET GLOBAL {}_enabled = 1", prepared.spelling.source)).await?;
     }
     verify_waiting(connection, prepared.acks).await
 }
 
-/// Does the rest of [`make_source`], which may take the time of a sync: it waits after a restart, too, where the server keeps
-/// settings, and has no replica's side. Tells what has to be known, if anything.
+/// The rest of [`make_source`], which may take as long as an fsync: persists waiting where the server can,
+/// and disables the replica side. Returns a note for the operator, if any.
 ///
 /// # Errors
 /// As [`make_source`].
@@ -145,7 +147,8 @@ pub async fn settle(
     }))
 }
 
-/// All but switching it on. On MySQL always, so that it is kept also where somebody set it for the running server alone.
+/// Sets everything but the switch. MySQL always persists, also where a value was set for the running server
+/// only.
 async fn set_up(connection: &mut Connection, acks: u32) -> Result<SemiSyncNames, ManagerError> {
     let flavour = connection.server().flavour;
     if !(1..=ACKS_MAX).contains(&acks) {
@@ -163,8 +166,8 @@ async fn set_up(connection: &mut Connection, acks: u32) -> Result<SemiSyncNames,
     let stands = probe::semi_sync(connection).await?.0;
     let SemiSyncNames { source, wait_nobody, wait_count, persists } = found;
     let scope = if persists { "PERSIST" } else { "GLOBAL" };
-    // What MariaDB has from its option file stays so: a statement would be forgotten in a restart, and nobody could tell then
-    // that the file says the same.
+    // A value from MariaDB's option file is kept: a statement would be lost in a restart, and would hide that
+    // the file has the same value.
     let stands = stands.filter(|_| !persists);
     let is_set = |is_set: fn(&SemiSyncSource) -> bool| stands.as_ref().is_some_and(is_set);
     let mut settings = Vec::new();
@@ -184,10 +187,10 @@ async fn set_up(connection: &mut Connection, acks: u32) -> Result<SemiSyncNames,
     Ok(found)
 }
 
-/// Holds that every commit waits for `acks` ACKs now, as the lossless rules want it.
+/// Verifies that every commit waits for `acks` ACKs now, by the rules of lossless failover.
 ///
 /// # Errors
-/// [`ManagerError::ActionFailed`] with what is otherwise.
+/// [`ManagerError::ActionFailed`] with the settings that differ.
 pub async fn verify_waiting(connection: &mut Connection, acks: u32) -> Result<(), ManagerError> {
     let Some(source) = probe::semi_sync_now(connection).await? else {
         return Err(failed(connection, MAKING, "semi-sync is not loaded".to_owned()));
@@ -209,11 +212,11 @@ pub async fn verify_waiting(connection: &mut Connection, acks: u32) -> Result<()
     }
 }
 
-/// Has a server that led before its writes were held wait as [`make_source`] does, unless it waits for so many ACKs still, or
-/// more. Tells what has to be known, if anything.
+/// Makes a former primary whose writes were paused wait as after [`make_source`], unless it still waits for
+/// at least `acks` ACKs. Returns a note for the operator, if any.
 ///
 /// # Errors
-/// As [`make_source`]; without a number of ACKs, if it does not wait.
+/// As [`make_source`]; with `acks` = 0, if the server does not wait.
 pub async fn restore_waiting(connection: &mut Connection, acks: u32) -> Result<Option<String>, ManagerError> {
     let needed = probe::semi_sync_now(connection).await?.map_or(0, |source| source.acks_needed);
     let waits = verify_waiting(connection, needed.max(acks).max(1)).await;
@@ -223,11 +226,11 @@ pub async fn restore_waiting(connection: &mut Connection, acks: u32) -> Result<O
     Ok(make_source(connection, acks).await?.1)
 }
 
-/// Undoes [`make_source`]: as it stood before, or without waiting where that is not known. Where commits wait, nothing is
-/// done: they would be acknowledged without an ACK.
+/// Reverses [`make_source`]: restores the state before, or disables waiting if that is unknown. Does nothing
+/// while commits wait, because they would be acknowledged without an ACK.
 ///
 /// # Errors
-/// [`ManagerError::ActionFailed`] if commits wait; those of the conversation.
+/// [`ManagerError::ActionFailed`] if commits wait; those of the session.
 pub async fn disable_source(connection: &mut Connection, before: SemiSyncSides) -> Result<(), ManagerError> {
     let (source, _) = probe::semi_sync(connection).await?;
     if let Some(state) = source.filter(|state| state.enabled && !before.source) {
@@ -249,11 +252,11 @@ pub async fn disable_source(connection: &mut Connection, before: SemiSyncSides) 
     Ok(())
 }
 
-/// Has a replica that waits for no ACKs now wait for none after a restart either: nobody would give them, and its applier would stand
-/// still. MariaDB keeps nothing, and has what its option file says.
+/// Keeps a replica from waiting for ACKs after a restart: no acker would send them, and its applier would
+/// block. MariaDB persists nothing, so there the option file counts.
 ///
 /// # Errors
-/// Those of the conversation.
+/// Those of the session.
 pub async fn disable_after_restart(connection: &mut Connection) -> Result<(), ManagerError> {
     match spelling(connection).await? {
         Some(SemiSyncNames { source, persists: true, .. }) => {
@@ -271,7 +274,7 @@ async fn semi_sync_sides(connection: &mut Connection) -> Result<SemiSyncSides, M
     })
 }
 
-/// How it is spelt here; `None` if the plugin is not loaded.
+/// The names on this server; `None` if the plugin is not loaded.
 async fn spelling(connection: &mut Connection) -> Result<Option<SemiSyncNames>, ManagerError> {
     if connection.server().flavour == Flavour::MariaDb {
         return Ok(Some(MARIADB));
@@ -288,8 +291,8 @@ async fn variable(connection: &mut Connection, name: &str) -> Result<bool, Manag
     Ok(connection.query(&format!("SHOW GLOBAL VARIABLES LIKE '{name}'")).await?.first().is_some())
 }
 
-/// The plugin is noted in a table of the server, which even those who may do everything cannot write to under
-/// `super_read_only`: that is off for the statement, and `read_only` stays on.
+/// INSTALL PLUGIN writes a system table, which `super_read_only` forbids to every account. It is off for this
+/// statement only; `read_only` stays on.
 async fn load_plugin(connection: &mut Connection) -> Result<SemiSyncNames, ManagerError> {
     const INSTALL: &str = "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'";
     let answer = connection.query("SELECT @@global.super_read_only").await?;

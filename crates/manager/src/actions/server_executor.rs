@@ -1,4 +1,4 @@
-//! The hands of a failover: takes an act, does it within its time, and says how it went.
+//! Executes the actions of a run on servers, relays and hooks.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -28,25 +28,24 @@ use crate::lossless::{AckerStop, SemiSyncWait};
 use crate::probe::{ProbeTarget, probe_server, probe_servers};
 use crate::switchover::PrimaryStatus;
 
-/// Beyond an act's own limit, for its last question and for what is to be done if it failed.
+/// Time beyond an action's own limit, for its last query and its clean-up after a failure.
 const GRACE: Duration = Duration::from_secs(6);
 
-/// Does the acts of one failover on real servers.
+/// Executes the actions of one run on real servers.
 pub struct ServerExecutor {
     setup: ExecutorConfig,
-    /// The old primary, where it may be alive.
+    /// The old primary, if it may be alive.
     primary: Option<ManagedServer>,
     connections: ServerConnections,
-    /// What is known of servers on their way to become primary.
+    /// Servers being promoted.
     ready: Mutex<BTreeMap<String, PromotionState>>,
-    /// Servers that were prepared for it.
+    /// Servers prepared as semi-sync sources.
     prepared: Mutex<BTreeMap<String, PreparedSource>>,
-    /// What was begun on servers, and may go on.
     in_flight: InFlightActions,
 }
 
 impl ServerExecutor {
-    /// One that has done nothing.
+    /// An executor that has done nothing.
     pub fn new(setup: ExecutorConfig) -> Self {
         Self {
             setup,
@@ -58,13 +57,13 @@ impl ServerExecutor {
         }
     }
 
-    /// With a primary that may be alive: it is asked nothing before an act names it.
+    /// Adds a primary that may be alive. It is not contacted before an action names it.
     pub fn with_primary(mut self, primary: ManagedServer) -> Self {
         self.primary = Some(primary);
         self
     }
 
-    /// Connects to every server ahead of the first act.
+    /// Opens a connection to every server before the first action.
     pub async fn connect_ahead(&self) {
         self.connections.warm(&self.subjects(), self.setup.limits.look).await;
     }
@@ -90,7 +89,7 @@ impl ServerExecutor {
             let mut server =
                 CandidateServer::fed(&participant.member, observation, feed.as_ref(), flavour, version);
             server.name.clone_from(&participant.subject.name);
-            // Better known now than half way.
+            // A missing privilege is better reported now than during the promotion.
             if let Some(lack) = lacking.get(&server.name) {
                 server.reached = Err(lack.clone());
             }
@@ -99,7 +98,7 @@ impl ServerExecutor {
         ActionOutcome::Candidates(seen.collect())
     }
 
-    /// Does an act on a server, over its warm connection.
+    /// Executes an action on a server, over its open connection.
     async fn on_server(&self, name: &str, limit: Duration, act: &RunAction) -> ActionOutcome {
         let participant = match self.participant(name) {
             Ok(participant) => participant,
@@ -134,7 +133,7 @@ impl ServerExecutor {
         }
     }
 
-    /// Over another connection if that one was given up in the midst of a statement.
+    /// Uses another connection if the first was dropped during a statement.
     async fn go_on_reading(&self, guard: &ActionGuard<'_>, server: &ManagedServer, limit: Duration) {
         let again = async {
             let mut connection = self.connections.take(&server.subject, limit).await?;
@@ -145,7 +144,7 @@ impl ServerExecutor {
             done
         };
         if let Err(error) = again.await {
-            // The step has failed already; this is told beside it.
+            // The drain has already failed; this error is only logged.
             warn!(server = server.subject.name, %error, "does not go on reading from the log");
         }
     }
@@ -210,7 +209,7 @@ impl ServerExecutor {
         Ok(None)
     }
 
-    /// Looks at the primary, and has two connections to it ready.
+    /// Probes the primary and opens two connections to it.
     async fn probe_primary(&self) -> ActionOutcome {
         let primary = match self.participant(&self.setup.primary.name) {
             Ok(participant) => &participant.subject,
@@ -226,7 +225,7 @@ impl ServerExecutor {
         match observation.outcome {
             Ok(look) => ActionOutcome::ServerStatus(PrimaryStatus {
                 writable: look.is_writable(),
-                // It is alive, and a restart ends the switchover.
+                // The primary is alive, and a restart would end the switchover.
                 waiting: look.semi_sync_source.as_ref().map(|source| SemiSyncWait::seen(source, true)),
                 executed: look.executed,
             }),
@@ -234,7 +233,7 @@ impl ServerExecutor {
         }
     }
 
-    /// Whether clients can write to it, and what it has.
+    /// Reads whether clients can write, and what the server has executed.
     async fn probe_server_status(&self, name: &str) -> ActionOutcome {
         let subject = match self.participant(name) {
             Ok(participant) => &participant.subject,
@@ -257,7 +256,7 @@ impl ServerExecutor {
         }
     }
 
-    /// By two connections: one waits for the server, the other sees to it that it does not wait too long.
+    /// Uses two connections: one waits for the server, the other enforces the limit.
     async fn hold_writes(&self, name: &str, within: Duration, grace: Duration) -> ActionOutcome {
         let primary = match self.participant(name) {
             Ok(participant) => &participant.subject,
@@ -290,7 +289,7 @@ impl ServerExecutor {
         }
     }
 
-    /// Asks until it holds so much.
+    /// Polls the acker until it holds the transactions.
     async fn await_acker(&self, name: &str, what: &str, within: Duration) -> ActionOutcome {
         let Some(port) = self.setup.ackers.get(name) else {
             return ActionOutcome::Failed(format!("no acker {name:?} is configured"));
@@ -350,7 +349,7 @@ impl ServerExecutor {
         let work = async {
             match act {
                 RunAction::StopAcker { .. } => match port.stop(token).await {
-                    // Whether that is because of its term it says when it is asked.
+                    // A read tells whether the refusal was due to the term.
                     Err(AckerError::Refused(reason)) => match port.read().await {
                         Ok(read) if read.term > token => Ok(report(read)),
                         _ => Err(AckerError::Refused(reason)),
@@ -452,12 +451,12 @@ impl ActionExecutor for ServerExecutor {
     }
 }
 
-// Nothing panics while one of these is held.
+// No code panics while one of these locks is held.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether an act undoes what was begun on its server.
+/// Whether an action undoes earlier ones on its server.
 fn undoes(act: &RunAction) -> bool {
     matches!(
         act,
@@ -467,7 +466,7 @@ fn undoes(act: &RunAction) -> bool {
     )
 }
 
-/// Does the work of a turn; nothing more of it once that is over.
+/// Runs `work` until the guard is cancelled.
 async fn run_guarded<T>(guard: &ActionGuard<'_>, work: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
@@ -480,11 +479,11 @@ fn undone_before_done() -> ActionOutcome {
     ActionOutcome::Unknown("it was undone before it was done".to_owned())
 }
 
-/// Notes that a session has answered all that it was told, unless nobody knows.
+/// Notes that the session has answered all its statements, unless that is uncertain.
 fn answered<T>(guard: &ActionGuard<'_>, connection: &Connection, done: &Result<T, ManagerError>) {
     let is_certain = match done {
         Ok(_) => true,
-        // A statement may have been given up.
+        // A statement may still be running.
         Err(ManagerError::ActionTimeout { .. }) => false,
         Err(error) => !matches!(answer_of(error), ActionOutcome::Unknown(_)),
     };
@@ -493,7 +492,7 @@ fn answered<T>(guard: &ActionGuard<'_>, connection: &Connection, done: &Result<T
     }
 }
 
-/// Whether an acker had an order in a later term.
+/// Whether an acker accepted an order in a later term.
 fn later_term(report: &AckerReport, term: u64) -> ActionOutcome {
     match report.term {
         LeaseToken(last) if last <= term => ActionOutcome::Done,
@@ -501,7 +500,7 @@ fn later_term(report: &AckerReport, term: u64) -> ActionOutcome {
     }
 }
 
-/// Another connection to the same server.
+/// A second connection to the same server.
 fn second(subject: &ProbeTarget) -> ProbeTarget {
     ProbeTarget { name: format!("{} (2)", subject.name), connect: subject.connect.clone() }
 }
@@ -514,7 +513,7 @@ fn not_gtids(connection: &Connection, what: &str) -> ManagerError {
     }
 }
 
-/// An error as an answer: what broke off may have been done.
+/// Maps an error to an outcome. After a broken connection the action may have taken effect.
 pub(super) fn answer_of(error: &ManagerError) -> ActionOutcome {
     let text = format!("{}: {error}", error.code());
     match error {

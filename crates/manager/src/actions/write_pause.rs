@@ -1,9 +1,9 @@
-//! Has a primary take no more writes, in bounded time, and take them again.
+//! Pauses and resumes writes on a primary, in bounded time.
 //!
-//! The server lets through what is under way: statements that write, and commits, which wait for ACKs. While it waits for
-//! them it lets nobody else write, so waiting is a part of the pause. If it takes longer than allowed the attempt is ended
-//! and everything goes on. Statements are ended after a grace; a commit that waits for ACKs never: that would make it
-//! visible without one.
+//! The server completes running writes and commits, which wait for ACKs, and blocks new writes meanwhile.
+//! That wait is part of the pause. After the limit the attempt is cancelled and writes resume. Statements are
+//! killed after a grace period. A commit that waits for ACKs never is, because that would make it visible
+//! without one.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -19,15 +19,15 @@ use crate::error::ManagerError;
 
 const DOING: &str = "taking no more writes";
 
-/// Between two looks at who holds on.
+/// Interval of checks for sessions that delay the pause.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Has the server take no more writes, on MySQL not even from administrators, and tells what it has executed then. `setter`
-/// waits for the server, `other` asks and ends meanwhile. Statements that hold on are ended after `grace`.
+/// Makes the server read-only, on MySQL also for administrators, and returns what it has executed. `setter`
+/// waits for the server; `other` monitors and kills. Statements that delay it are killed after `grace`.
 ///
 /// # Errors
-/// [`ManagerError::ActionTimeout`] if something held on for longer than `within`, with what: the server takes writes then, unless it
-/// says that the attempt does not end.
+/// [`ManagerError::ActionTimeout`] if sessions delayed it for longer than `within`, with their number. The
+/// server takes writes again, unless the error says that the attempt does not end.
 pub(super) async fn hold_writes(
     setter: &mut Connection,
     other: &mut Connection,
@@ -36,7 +36,7 @@ pub(super) async fn hold_writes(
 ) -> Result<GtidSet, ManagerError> {
     let begun = Instant::now();
     let ours = [setter.server().connection_id, other.server().connection_id];
-    // What lets clients write again, if it comes behind this, makes two primaries.
+    // A pending statement that makes the server writable after this one would create two primaries.
     read_only::kill_pending_changes(other, &BTreeSet::new()).await?;
     let statement = read_only::read_only(setter);
     let setting = run(setter, &statement);
@@ -61,7 +61,7 @@ pub(super) async fn hold_writes(
         }
         next = (begun.elapsed() + LOOK_EVERY).min(within);
     };
-    // Whether it is ended or done in the last moment: the server takes writes when this is over.
+    // Whether the statement was killed or completed at the last moment: the server is writable afterwards.
     let ended = match read_only::kill_pending_changes(other, &BTreeSet::from([ours[0]])).await {
         Ok(()) => {
             read_only::make_writable(other).await?;
@@ -76,12 +76,13 @@ pub(super) async fn hold_writes(
     Err(too_long(other, DOING, within, reason))
 }
 
-/// Undoes [`hold_writes`], wherever that is, once nothing is on its way any more that would make the server read-only. Commits wait
-/// for as many as `acks` ACKs before the first of them can be told to a client; tells what has to be known of that, if anything.
+/// Reverses [`hold_writes`] after ending all pending statements that would make the server read-only. Before
+/// the first commit is reported to a client, commits wait for at least `acks` ACKs. Returns a note for the
+/// operator, if any.
 ///
 /// # Errors
-/// [`ManagerError::ActionFailed`] if commits do not wait, and it stays as it is then; if clients cannot write afterwards; those of
-/// [`read_only::make_writable`], and of the conversation.
+/// [`ManagerError::ActionFailed`] if commits do not wait, in which case nothing is changed, or if clients
+/// cannot write afterwards; those of [`read_only::make_writable`] and of the session.
 pub(super) async fn release_writes(
     connection: &mut Connection,
     acks: u32,
@@ -112,7 +113,7 @@ mod tests {
         who_was_told_is_ended(ServerKind::Mariadb1011).await
     }
 
-    /// What it was told is on the way still when everything is undone.
+    /// A statement in flight on a session that is ended takes no effect.
     async fn who_was_told_is_ended(kind: ServerKind) -> Result<()> {
         if require(kind).is_none() {
             return Ok(());
@@ -122,7 +123,7 @@ mod tests {
         let mut setter = Connection::connect(&server.connect_options()).await?;
         let mut other = Connection::connect(&server.connect_options()).await?;
         let told = BTreeSet::from([setter.server().connection_id]);
-        // Nobody waits for ACKs there, and for how many is not known: it takes no writes.
+        // No ACKs are waited for, and their number is unknown: the server stays read-only.
         read_only::make_read_only(&mut other, Duration::from_secs(60)).await?;
         ensure!(release_writes(&mut other, 0).await.is_err());
         ensure!(!read_only::is_writable(&mut other).await?);
@@ -132,7 +133,7 @@ mod tests {
         let late = read_only::read_only(&setter);
         ensure!(run(&mut setter, &late).await.is_err());
         ensure!(read_only::is_writable(&mut other).await?);
-        // Its own session goes on, and so does somebody else's that has the number now.
+        // Spares its own session, and the session of another account with a listed id.
         let app = ConnectOptions { user: "app".into(), password: "app".into(), ..server.connect_options() };
         let mut app = Connection::connect(&app).await?;
         let told = [other.server().connection_id, app.server().connection_id].into();

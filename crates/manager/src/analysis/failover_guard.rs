@@ -1,83 +1,85 @@
-//! What is to be done about a finding, and what holds that back: somebody's word, downtime, and the cool-down after the last
-//! failover, so that a cluster whose servers come and go is not failed over again and again.
+//! Decides what follows a finding, and what holds a failover back: a pause, downtime, and the cool-down after
+//! the last failover, so that servers that come and go do not cause one failover after another.
 
 use serde::{Deserialize, Serialize};
 
 use super::AnalysisSettings;
 use super::finding::{ClusterFinding, FailoverHold, FailureCode, FindingAction};
 
-/// A time in which a server is down on purpose.
+/// Planned downtime of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Downtime {
-    /// Which server or relay; all of the cluster's if absent.
+    /// The server or relay; the whole cluster if absent.
     #[serde(deserialize_with = "Option::deserialize")]
     pub server: Option<String>,
-    /// From when, in milliseconds.
+    /// Start, in milliseconds since 1970.
     pub from_ms: u64,
-    /// Until when, in milliseconds.
+    /// End, in milliseconds since 1970.
     pub until_ms: u64,
-    /// Why, as somebody gave it.
+    /// Reason given by the operator.
     pub reason: String,
 }
 
-/// What holds failovers of one cluster back.
+/// What holds back failovers of one cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FailoverGuard {
     is_paused: bool,
-    /// When the last failover began, unless it was acknowledged. A field that is not there is an error, and not a failover that never was.
+    /// When the last failover began, unless it was acknowledged. A missing field is an error, because a
+    /// missing failover would allow the next one.
     #[serde(deserialize_with = "Option::deserialize")]
     last_failover_ms: Option<u64>,
     downtimes: Vec<Downtime>,
 }
 
-/// Downtimes that are kept at once; the one that ends first makes room.
+/// Most downtimes kept; beyond it the one that ends first is dropped.
 const DOWNTIMES_MAX: usize = 1000;
 
 impl FailoverGuard {
-    /// Whether somebody has paused failovers.
+    /// Whether failovers are paused.
     pub fn is_paused(&self) -> bool {
         self.is_paused
     }
 
-    /// When the last failover began that nobody has acknowledged.
+    /// When the last failover began that is not acknowledged.
     pub fn last_failover_ms(&self) -> Option<u64> {
         self.last_failover_ms
     }
 
-    /// What is down on purpose, or will be, or was.
+    /// Downtimes, planned, present and past.
     pub fn downtimes(&self) -> &[Downtime] {
         &self.downtimes
     }
 
-    /// No failover by itself until [`FailoverGuard::resume`].
+    /// Pauses automatic failovers until [`FailoverGuard::resume`].
     pub fn pause(&mut self) {
         self.is_paused = true;
     }
 
-    /// Failovers again.
+    /// Resumes automatic failovers.
     pub fn resume(&mut self) {
         self.is_paused = false;
     }
 
-    /// A failover begins: no other by itself until it has cooled down, or [`FailoverGuard::acknowledge`].
+    /// Records the start of a failover. It holds back the next automatic one until the cool-down is over or
+    /// [`FailoverGuard::acknowledge`].
     pub fn failed_over(&mut self, at_ms: u64) {
         self.last_failover_ms = Some(at_ms);
     }
 
-    /// It is `now_ms`: a failover that is noted as later began by a clock that has been set back since, and would hold others
-    /// until that comes round again.
+    /// Corrects a failover recorded after `now_ms`: the clock has been set back since, and the cool-down
+    /// would last until it catches up.
     pub fn begin_at(&mut self, now_ms: u64) {
         self.last_failover_ms = self.last_failover_ms.map(|at_ms| at_ms.min(now_ms));
     }
 
-    /// Somebody has looked at the last failover.
+    /// Acknowledges the last failover.
     pub fn acknowledge(&mut self) {
         self.last_failover_ms = None;
     }
 
-    /// A server is, or will be, down on purpose.
+    /// Adds a downtime.
     pub fn add_downtime(&mut self, downtime: Downtime) {
         self.downtimes.push(downtime);
         if self.downtimes.len() > DOWNTIMES_MAX {
@@ -88,12 +90,13 @@ impl FailoverGuard {
         }
     }
 
-    /// A server is back earlier.
+    /// Ends the downtimes of a server early.
     pub fn end_downtime(&mut self, server: Option<&str>) {
         self.downtimes.retain(|downtime| downtime.server.as_deref() != server);
     }
 
-    /// Decides what is to be done about each; what is down on purpose is no finding, but of the primary, which is held.
+    /// Sets the action of each finding. Removes expected findings of servers in downtime; of the primary's
+    /// findings, a failover is held.
     pub(super) fn decide(
         &self,
         findings: &mut Vec<ClusterFinding>,

@@ -1,4 +1,4 @@
-//! What is wrong, how that is known, and what is to be done.
+//! Findings: a failure code, its evidence, and what follows.
 
 use std::fmt;
 
@@ -6,39 +6,39 @@ use serde::Serialize;
 
 use crate::failover_readiness::FailoverReadiness;
 
-/// The named failures, the gravest first. docs/reference/failure-codes.md explains each.
+/// Failure codes, the most severe first; docs/reference/failure-codes.md explains each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum FailureCode {
-    /// Two servers take writes, and each has what the other lacks.
+    /// Two servers take writes, and each has transactions that the other lacks.
     SplitBrainSuspected,
-    /// The primary's process, or its machine, is gone.
+    /// The primary's process, or its host, is gone.
     DeadPrimary,
-    /// It does not answer us, and others do not confirm that it is gone.
+    /// The primary does not answer the manager, and other observers do not confirm that it is gone.
     UnreachablePrimary,
-    /// It has lost transactions that it had.
+    /// The primary lost transactions that it had.
     RewoundPrimary,
-    /// It answers, and takes no writes.
+    /// The primary answers and takes no writes.
     PrimaryReadOnlyOrFull,
     /// Commits wait for acknowledgements that do not come.
     SemiSyncBlocked,
-    /// Commits may be, or were, told to clients before anybody else had them.
+    /// Commits are, or were, reported to clients before another server had them.
     SemiSyncDegraded,
     /// A failover would be refused if the primary died now.
     FailoverNotReady,
     /// A relay does not answer.
     DeadRelay,
-    /// A relay has lost the stream of a primary that answers.
+    /// A relay lost the stream of a primary that answers.
     RelayDetached,
     /// A replica does not answer.
     DeadReplica,
     /// A replica does not receive, or does not apply.
     ReplicaStopped,
-    /// A replica is far behind.
+    /// A replica lags.
     ReplicaLagging,
 }
 
 impl FailureCode {
-    /// All of them.
+    /// All codes.
     pub const ALL: [Self; 13] = [
         Self::SplitBrainSuspected,
         Self::DeadPrimary,
@@ -62,15 +62,15 @@ impl fmt::Display for FailureCode {
     }
 }
 
-/// What is to be done.
+/// What follows a finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingAction {
-    /// Another server becomes the primary, if the lossless rules allow it.
+    /// Fail over, if the rules of lossless failover allow it.
     FailOver,
-    /// It would, but something holds it back.
+    /// A failover is due, and something holds it back.
     Held(FailoverHold),
-    /// Somebody is told.
+    /// Report it.
     Alarm,
 }
 
@@ -88,21 +88,21 @@ impl fmt::Display for FindingAction {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailoverHold {
-    /// Somebody has paused it.
+    /// Failovers are paused.
     Paused,
-    /// The server is down on purpose until then.
+    /// The server is in planned downtime.
     Downtime {
-        /// In milliseconds.
+        /// End, in milliseconds since 1970.
         until_ms: u64,
-        /// As it was given.
+        /// Reason given by the operator.
         reason: String,
     },
-    /// There was a failover a short while ago that nobody has acknowledged.
+    /// The last failover is recent and not acknowledged.
     Cooldown {
-        /// In milliseconds.
+        /// End, in milliseconds since 1970.
         until_ms: u64,
     },
-    /// Two servers lead: a third would make it worse.
+    /// Two servers take writes; a third would make it worse.
     SplitBrain,
 }
 
@@ -122,23 +122,23 @@ impl fmt::Display for FailoverHold {
 /// A failure with its evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ClusterFinding {
-    /// Which.
+    /// The failure code.
     pub code: FailureCode,
     /// The server or relay.
     pub server: String,
     /// Since when, in milliseconds.
     pub since_ms: u64,
-    /// Who said what.
+    /// What each observer reported.
     pub evidence: Vec<String>,
-    /// What is to be done.
+    /// What follows.
     pub action: FindingAction,
-    /// Of [`FailureCode::FailoverNotReady`] the stable code of the rule that would refuse.
+    /// For [`FailureCode::FailoverNotReady`]: the code of the rule that would refuse.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
 }
 
 impl ClusterFinding {
-    /// A failover of `primary` would be refused by a rule; nothing if that is not so.
+    /// The finding that a rule would refuse a failover of `primary`; `None` if no rule would.
     pub fn not_ready(primary: &str, readiness: &FailoverReadiness, since_ms: u64) -> Option<Self> {
         let FailoverReadiness::NotReady { rule, reason } = readiness else { return None };
         let evidence = vec![format!("every failover would be refused: {rule} {reason}")];

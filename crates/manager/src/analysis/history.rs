@@ -1,4 +1,4 @@
-//! What is kept of what was said: of each server the last of everything, and since when it is so.
+//! Bounded history of observer reports: for each server the latest of each kind, and since when it holds.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use super::report::{Observed, Observer, ObserverReport, ServerHealth};
 use crate::probe::ping::PingKind;
 use crate::probe_failure::{Liveness, ProbeFailure};
 
-/// Who there is. What is said by others, or of others, is not kept.
+/// Members of a cluster. Reports by or about other servers are dropped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterMembers {
     /// The primary.
     pub primary: String,
-    /// Servers that follow it, by whatever way.
+    /// Servers that follow the primary, directly or not.
     pub replicas: Vec<String>,
-    /// Relays that read its stream.
+    /// Relays that read the primary's stream.
     pub relays: Vec<String>,
 }
 
@@ -29,59 +29,59 @@ impl ClusterMembers {
         self.relays.iter().any(|known| known == name)
     }
 
-    /// Everybody but the manager who could say something about the primary.
+    /// All observers of the primary except the manager.
     pub(super) fn observers(&self) -> impl Iterator<Item = Observer> {
         let relays = self.relays.iter().cloned().map(Observer::Relay);
         relays.chain(self.replicas.iter().cloned().map(Observer::Replica))
     }
 }
 
-/// The history of a cluster, as far as it matters.
+/// History of a cluster.
 #[derive(Debug, Clone, Default)]
 pub struct ObservationHistory {
     pub(super) members: ClusterMembers,
     pub(super) settings: AnalysisSettings,
     pub(super) servers: BTreeMap<String, ServerHistory>,
-    /// When the manager went on after it had stood still: nothing that it did not hear before then is silence.
+    /// When the manager last resumed after a stall of its own. Nothing it missed before counts as silence.
     pub(super) running_since_ms: u64,
 }
 
-/// What was said of one server.
+/// History of one server.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ServerHistory {
-    /// When it last answered the manager, even if only with an error.
+    /// When it last answered the manager, even with an error.
     pub answered_ms: Option<u64>,
-    /// The failures since, if there are any.
+    /// Failures since the last answer.
     pub streak: Option<FailureStreak>,
-    /// The longest silence of late that was none: it answered again. When it ended, and how long it was.
+    /// The longest recent silence that ended with an answer: when it ended, and its length in milliseconds.
     pub last_stall: Option<(u64, u64)>,
-    /// What became of the last write.
     pub write: Option<WriteProbes>,
-    /// The last look, and when.
+    /// The last health report, and when it was made.
     pub vitals: Option<(u64, ServerHealth)>,
-    /// Since when commits wait for acknowledgements, without any coming.
+    /// Since when commits wait without any acknowledgement.
     pub waiting_since_ms: Option<u64>,
-    /// Since when it is too far behind.
+    /// Since when it lags.
     pub lagging_since_ms: Option<u64>,
     /// Since when it does not receive, or does not apply.
     pub stopped_since_ms: Option<u64>,
-    /// Since when fewer acknowledge than have to.
+    /// Since when too few ackers are connected.
     pub too_few_since_ms: Option<u64>,
-    /// Commits that were not acknowledged when the server was first seen; counted from there.
+    /// Unacknowledged commits when the server was first seen; later ones are counted from there.
     pub unacknowledged_first: Option<u64>,
-    /// What it had, and later had not.
+    /// A loss of transactions that was detected.
     pub rewound: Option<HistoryRewind>,
-    /// What others say of its stream.
+    /// The primary's stream as each observer reports it.
     pub streams: BTreeMap<Observer, (u64, ReportedStream)>,
 }
 
-/// A history that went back.
+/// A loss of transactions.
 #[derive(Debug, Clone)]
 pub(super) struct HistoryRewind {
     pub at_ms: u64,
-    /// In words.
+    /// Which transactions, in words.
     pub what: String,
-    /// What it had before; absent if a relay says so, until that relay reads its stream again.
+    /// What it had before. `None` if a relay reported the loss; then the entry is dropped when that relay
+    /// streams again.
     pub had: Option<GtidSet>,
 }
 
@@ -91,33 +91,33 @@ pub(super) struct FailureStreak {
     pub since_ms: u64,
     pub last_ms: u64,
     pub last: ProbeFailure,
-    /// When the host first said that nothing listens.
+    /// When the host first refused the connection.
     pub refused_since_ms: Option<u64>,
-    /// Since when new connections get no answer.
+    /// Since when new connections fail.
     pub reconnect_failing_since_ms: Option<u64>,
-    /// Something failed: until then an answer is late, and may yet come.
+    /// Whether a request failed. Until then an answer is only overdue.
     pub has_failed: bool,
 }
 
 impl FailureStreak {
-    /// So far nothing is known but that it is slow to answer.
+    /// Whether nothing is known except that an answer is a little overdue.
     pub(super) fn is_only_overdue(&self, settings: &AnalysisSettings, now_ms: u64) -> bool {
         !self.has_failed && now_ms.saturating_sub(self.since_ms) < settings.unanimous_detect_after_ms
     }
 }
 
-/// For so long a silence that ended is a reason to be patient with the next, in milliseconds.
+/// How long a stall counts as recent, in milliseconds.
 const STALL_MEMORY_MS_MAX: u64 = 600_000;
 
-/// The last writes.
+/// Results of the manager's own writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WriteProbes {
     pub last_ms: u64,
-    /// Since when they fail, and how.
+    /// Since when writes fail, and why.
     pub failing: Option<(u64, ProbeFailure)>,
 }
 
-/// What an observer said of a stream.
+/// State of a stream as an observer reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReportedStream {
     Streaming {
@@ -126,18 +126,18 @@ pub(super) enum ReportedStream {
     },
     Lost {
         failure: ProbeFailure,
-        /// When it was first said.
+        /// When it was first reported.
         since_ms: u64,
     },
-    /// It reads another server's.
+    /// The observer reads another server's stream.
     FollowsOther {
-        /// When it was first said.
+        /// When it was first reported.
         since_ms: u64,
     },
 }
 
 impl ReportedStream {
-    /// The same, said after `before`: what is lost still is lost since then.
+    /// This report after `before`: a lasting state keeps the time of its first report.
     fn after(self, before: Self) -> Self {
         match (self, before) {
             (Self::Lost { failure, .. }, Self::Lost { since_ms, .. }) => Self::Lost { failure, since_ms },
@@ -148,22 +148,22 @@ impl ReportedStream {
 }
 
 impl ObservationHistory {
-    /// The empty history of a cluster.
+    /// Creates an empty history.
     pub fn new(members: ClusterMembers, settings: AnalysisSettings) -> Self {
         Self { members, settings, servers: BTreeMap::new(), running_since_ms: 0 }
     }
 
-    /// Who there is.
+    /// The members of the cluster.
     pub fn members(&self) -> &ClusterMembers {
         &self.members
     }
 
-    /// The manager itself stood still until now: what it did not hear meanwhile was not silence.
+    /// Notes that the manager itself stalled until now: what it missed is no silence of others.
     pub fn resumed(&mut self, at_ms: u64) {
         self.running_since_ms = self.running_since_ms.max(at_ms);
     }
 
-    /// Keeps what was said. Sightings of one observer of one server come in order of time; one that comes late is not kept.
+    /// Adds a report. Reports of one observer about one server come in order of time; a late one is dropped.
     pub fn add(&mut self, report: ObserverReport) {
         let is_known_observer = match &report.observer {
             Observer::Manager => true,
@@ -207,7 +207,7 @@ impl ObservationHistory {
         }
     }
 
-    /// What counts as long.
+    /// The thresholds.
     pub fn settings(&self) -> &AnalysisSettings {
         &self.settings
     }
@@ -235,29 +235,30 @@ impl ServerHistory {
         }
     }
 
-    /// Whether it answers the manager, be it a little late.
+    /// Whether the server answers the manager, allowing for a short delay.
     pub(super) fn is_answering(&self, settings: &AnalysisSettings, now_ms: u64) -> bool {
         self.answered_ms.is_some()
             && self.streak.is_none_or(|streak| streak.is_only_overdue(settings, now_ms))
     }
 
-    /// It was silent for so long, and is not any more.
+    /// Records a silence that ended after `lasted_ms`.
     fn record_stall(&mut self, at_ms: u64, lasted_ms: u64) {
         if self.last_stall_ms(at_ms).is_none_or(|before_ms| before_ms <= lasted_ms) {
             self.last_stall = Some((at_ms, lasted_ms));
         }
     }
 
-    /// The longest silence of late that ended.
+    /// Length of the longest recent stall, in milliseconds.
     pub(super) fn last_stall_ms(&self, now_ms: u64) -> Option<u64> {
         let of_late = |(at_ms, _): &(u64, u64)| now_ms.saturating_sub(*at_ms) <= STALL_MEMORY_MS_MAX;
         self.last_stall.filter(of_late).map(|(_, lasted_ms)| lasted_ms)
     }
 
-    /// What was asked at `asked_ms` has not been answered yet: it is silent since then, unless it has said something since.
+    /// Records that a request sent at `asked_ms` is unanswered. The server counts as silent since then,
+    /// unless it has answered anything later.
     fn record_overdue(&mut self, at_ms: u64, kind: PingKind, asked_ms: u64) {
         let has_spoken = self.answered_ms.is_some_and(|record_answer| record_answer >= asked_ms);
-        // A write may hang for good reasons.
+        // A write may hang although the server is healthy.
         if kind == PingKind::Insert || has_spoken {
             return;
         }
@@ -278,7 +279,7 @@ impl ServerHistory {
 
     fn record_failure(&mut self, at_ms: u64, kind: PingKind, failure: ProbeFailure) {
         if kind == PingKind::Insert {
-            // Whether it lives is for the others to say: a write may hang for good reasons.
+            // A hanging write says nothing about the process; other pings do.
             let since = self.write.and_then(|write| write.failing).map_or(at_ms, |(since, _)| since);
             self.write = Some(WriteProbes { last_ms: at_ms, failing: Some((since, failure)) });
             if failure.liveness() == Liveness::Alive {
@@ -307,7 +308,7 @@ impl ServerHistory {
             Some(streak) => FailureStreak {
                 last_ms: at_ms,
                 last: failure,
-                // Gone once and silent since is gone.
+                // A refusal followed by silence is still a refusal.
                 refused_since_ms: streak.refused_since_ms.or(refused_since_ms),
                 reconnect_failing_since_ms: streak.reconnect_failing_since_ms.or(reconnect_failing_since_ms),
                 has_failed: true,
@@ -331,7 +332,7 @@ impl ServerHistory {
         };
         self.waiting_since_ms = match (same.as_ref().and_then(waits), waits(&vitals)) {
             (_, None) => None,
-            // None was acknowledged since.
+            // No commit was acknowledged since.
             (Some(before), Some(now)) if before == now => self.waiting_since_ms.or(Some(at_ms)),
             _ => Some(at_ms),
         };
@@ -343,7 +344,7 @@ impl ServerHistory {
         self.too_few_since_ms = is_short.then(|| self.too_few_since_ms.unwrap_or(at_ms));
         let unacknowledged = vitals.semi_sync.map(|semi_sync| semi_sync.unacknowledged);
         self.unacknowledged_first = match (self.unacknowledged_first, unacknowledged) {
-            // The counter begins anew with the server.
+            // The counter restarts with the server.
             (Some(first), Some(now)) if same.is_some() && first <= now => Some(first),
             (_, now) => now,
         };

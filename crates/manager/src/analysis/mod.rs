@@ -1,14 +1,15 @@
-//! What several observers said over time becomes a named failure with its evidence. Pure: time is an input.
+//! Failure analysis: reports of several observers over time become a failure code with evidence. Pure: time
+//! is an input.
 //!
-//! - [`sighting`]: what an observer says, and when.
-//! - [`record`]: what is kept of it: bounded by the number of servers, whatever is said.
-//! - `primary`: is the primary dead, or is it only we who do not see it?
-//! - `voices`: what the others say of it then.
-//! - `writing`: it lives; does it take writes, and does it still keep its promises?
-//! - `others`: replicas, relays, and servers that lead beside the primary.
-//! - [`guard`]: what is to be done about it, and what holds that back.
+//! - [`report`]: reports of an observer.
+//! - [`history`]: what is kept of them; bounded by the number of servers.
+//! - `primary`: whether the primary is dead, or only unreachable for the manager.
+//! - `observer_reports`: what the other observers report about a silent primary.
+//! - `primary_writes`: whether a primary that answers takes writes and waits for acknowledgements.
+//! - `other_members`: replicas, relays, and other servers that take writes.
+//! - [`failover_guard`]: what follows a finding, and what holds a failover back.
 //! - [`finding`]: the result.
-//! - [`one_look`]: what a single look at everybody can tell.
+//! - [`snapshot`]: analysis of a single observation of each server.
 //!
 //! docs/reference/failure-codes.md explains each code.
 
@@ -29,26 +30,26 @@ pub use finding::{ClusterFinding, FailoverHold, FailureCode, FindingAction};
 pub use history::{ClusterMembers, ObservationHistory};
 pub use report::{Observed, Observer, ObserverReport, ServerHealth};
 
-/// What counts as long. Times in milliseconds.
+/// Thresholds of the analysis. Times are in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AnalysisSettings {
-    /// Silence of a server is none before it has lasted so long.
+    /// How long a server must be silent before it counts as unresponsive.
     pub detect_after_ms: u64,
-    /// Silence of the primary on which all observers agree is none before it has lasted so long.
+    /// The same for the primary if all observers agree. The old spelling is `agreed_after_ms`.
     #[serde(alias = "agreed_after_ms")]
     pub unanimous_detect_after_ms: u64,
-    /// What an observer said longer ago is not what it would say now.
+    /// Age from which a report is ignored.
     pub stale_after_ms: u64,
-    /// Commits that wait longer for an acknowledgement are blocked.
+    /// How long commits must wait for an acknowledgement to count as blocked.
     pub blocked_after_ms: u64,
-    /// A replica further behind than this, in seconds, lags ...
+    /// Largest lag of a replica that is not reported, in seconds.
     pub lag_seconds_max: u64,
-    /// ... once it has been so for so long.
+    /// How long a lag must last before it is reported.
     pub lag_after_ms: u64,
-    /// No second failover by itself sooner than this after the first, unless somebody has acknowledged the first.
+    /// How long after a failover the next automatic one is held back, unless the first is acknowledged.
     pub cooldown_ms: u64,
-    /// Whether commits are to wait for acknowledgements; if not, that they do not is nothing to tell.
+    /// Whether commits must wait for acknowledgements. If not, a missing wait is not reported.
     pub semi_sync: bool,
 }
 
@@ -67,7 +68,7 @@ impl Default for AnalysisSettings {
     }
 }
 
-/// What is wrong at `now_ms`, the primary's state first. At most one finding says to fail over.
+/// Returns the findings at `now_ms`, the most severe first. At most one demands a failover.
 pub fn analyse(history: &ObservationHistory, guard: &FailoverGuard, now_ms: u64) -> Vec<ClusterFinding> {
     let settings = &history.settings;
     let mut findings = Vec::new();

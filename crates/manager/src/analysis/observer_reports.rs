@@ -1,35 +1,35 @@
-//! What everybody but the manager says of a primary that is silent to it.
+//! What the other observers report about a primary that does not answer the manager.
 
 use super::AnalysisSettings;
 use super::history::{FailureStreak, ObservationHistory, ReportedStream, ServerHistory};
 use super::report::Observer;
 use crate::probe_failure::Liveness;
 
-/// A stream is quiet only after so many heartbeats have not come.
+/// How many heartbeats must be missing before a stream counts as silent.
 const HEARTBEATS_MISSED_MIN: u64 = 3;
 
-/// What the others say.
+/// Reports of the other observers.
 #[derive(Default)]
 pub(super) struct ObserverReports {
-    /// They have heard it since it fell silent to us.
+    /// Observers that heard the primary after it fell silent to the manager.
     pub alive: Vec<String>,
-    /// They have lost it.
+    /// Observers that lost its stream.
     pub lost: Vec<String>,
-    /// They have not lost it yet, and have not heard it either.
+    /// Observers that have neither lost its stream nor heard it.
     pub undecided: Vec<String>,
-    /// Those that the manager has reached since it fell silent.
+    /// Number of observers that the manager reached since the primary fell silent.
     reached: usize,
-    /// All that there are.
+    /// Number of observers.
     all: usize,
 }
 
 impl ObserverReports {
-    /// Whether most of those who could know, the manager among them, are within reach.
+    /// Whether most observers, including the manager, are reachable.
     pub fn has_majority(&self) -> bool {
         2 * (1 + self.reached) > 1 + self.all
     }
 
-    /// Whether somebody has lost it, nobody says anything else, and nobody is out of reach.
+    /// Whether at least one observer lost the primary, none reports otherwise, and all are reachable.
     pub fn is_unanimous(&self) -> bool {
         !self.lost.is_empty()
             && self.alive.is_empty()
@@ -38,12 +38,13 @@ impl ObserverReports {
     }
 }
 
-/// From when on a stream in which nothing comes, and one that was lost, speak against the primary.
+/// How long a stream must be silent, and which lost streams count.
 #[derive(Clone, Copy)]
 pub(super) enum SilenceThreshold {
-    /// Whatever is known of the stream.
+    /// `detect_after_ms`; all lost streams count.
     Full,
-    /// After so long, in milliseconds, if several heartbeats are due by then. A stream that was lost long before says nothing.
+    /// This many milliseconds, or longer if fewer heartbeats are due by then. A stream lost well before the
+    /// silence does not count.
     Short(u64),
 }
 
@@ -60,10 +61,10 @@ pub(super) fn collect(
         let stream = stream.filter(|(at, _)| now_ms.saturating_sub(*at) <= settings.stale_after_ms);
         reports.all += 1;
         reports.reached += usize::from(is_reached(history, &observer, streak, stream.map(|(at, _)| *at)));
-        // Without a word it may read from a relay, and have no stream of the primary's.
+        // Without a report it may read from a relay and have no stream of the primary.
         let Some((at_ms, stream)) = stream else { continue };
         match *stream {
-            // The primary itself gave an error: it lived then. Whether that was after it fell silent decides.
+            // The primary sent an error, so it was alive then. Only an error after the silence began counts.
             ReportedStream::Lost { failure, .. } if failure.liveness() == Liveness::Alive => {
                 if *at_ms > streak.last_ms {
                     reports.alive.push(format!("{observer}: it answers: {failure}"));
@@ -81,7 +82,7 @@ pub(super) fn collect(
             ReportedStream::Streaming { heard_ms: None, .. } | ReportedStream::FollowsOther { .. } => {}
             ReportedStream::Streaming { heard_ms: Some(heard_ms), heartbeat_ms } => {
                 let enough_ms = enough_ms(settings, threshold, heartbeat_ms);
-                // It speaks for the time up to its last word.
+                // A report covers the time up to when it was made.
                 let quiet_ms = at_ms.saturating_sub(heard_ms.max(history.running_since_ms));
                 if quiet_ms >= enough_ms {
                     reports.lost.push(format!("{observer}: heard nothing for {quiet_ms} ms"));
@@ -89,7 +90,7 @@ pub(super) fn collect(
                     let ago_ms = now_ms.saturating_sub(heard_ms);
                     reports.alive.push(format!("{observer}: heard it {ago_ms} ms ago"));
                 } else if now_ms.saturating_sub(*at_ms) < settings.detect_after_ms {
-                    // One that says nothing at all for so long is out of reach, and not waited for.
+                    // An observer without a recent report is unreachable, and is not waited for.
                     reports.undecided.push(observer.to_string());
                 }
             }
@@ -108,8 +109,8 @@ fn enough_ms(settings: &AnalysisSettings, threshold: SilenceThreshold, heartbeat
     }
 }
 
-/// Whether the manager has heard of the observer since the primary fell silent: what it answered before says nothing about a
-/// network that failed meanwhile.
+/// Whether the manager heard from the observer since the primary fell silent. Earlier answers say nothing
+/// about a network that failed since.
 fn is_reached(
     history: &ObservationHistory,
     observer: &Observer,

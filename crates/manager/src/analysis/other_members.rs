@@ -1,4 +1,4 @@
-//! Replicas, relays, and servers that lead beside the primary.
+//! Findings about replicas, relays, and other servers that take writes.
 
 use super::AnalysisSettings;
 use super::finding::{ClusterFinding, FailureCode};
@@ -17,7 +17,7 @@ pub(super) fn judge(
     let answers =
         |name: &String| history.server(name).is_some_and(|server| server.is_answering(settings, now_ms));
     let members = &history.members;
-    // If nobody answers at all, silence says something about us, and nothing about each of them.
+    // If no member answers, the manager is probably cut off, and silence says nothing about a single member.
     let any_answers =
         answers(&members.primary) || members.replicas.iter().chain(&members.relays).any(answers);
     for (names, code) in
@@ -64,7 +64,7 @@ fn dead_finding(code: FailureCode, name: &str, streak: &FailureStreak, now_ms: u
     )
 }
 
-/// A relay that lost the stream of a primary that answers the manager.
+/// A relay without a stream while the primary answers the manager.
 fn detached(
     history: &ObservationHistory,
     name: &str,
@@ -81,7 +81,7 @@ fn detached(
         ReportedStream::FollowsOther { since_ms } => ("follows another server".to_owned(), *since_ms),
         ReportedStream::Streaming { .. } => return None,
     };
-    // It connects when it starts, and in a switchover it turns from one server to the other: that is no failure.
+    // A starting relay, or one that changes its source in a switchover, is briefly without a stream.
     let lasts = now_ms.saturating_sub(since_ms) >= settings.detect_after_ms;
     let evidence = vec![format!("relay {name}: {what}"), "the primary answers the manager".to_owned()];
     let is_fresh = now_ms.saturating_sub(*at) <= settings.stale_after_ms;
@@ -94,7 +94,7 @@ fn stopped(
     settings: &AnalysisSettings,
     now_ms: u64,
 ) -> Option<ClusterFinding> {
-    // One that is led to another source stops for a moment.
+    // A replica that changes its source stops briefly.
     let since_ms = server.stopped_since_ms?;
     let lasts = now_ms.saturating_sub(since_ms) >= settings.detect_after_ms;
     let (_, vitals) = server.vitals.as_ref().filter(|_| lasts)?;
@@ -123,7 +123,7 @@ fn leads(vitals: &&(u64, ServerHealth)) -> bool {
     vitals.1.writable && !vitals.1.replicates
 }
 
-/// The followers that lead, as lately seen.
+/// Followers that take writes and do not replicate, by recent reports.
 fn leaders(
     history: &ObservationHistory,
     settings: &AnalysisSettings,
@@ -138,8 +138,8 @@ fn leaders(
     history.members.replicas.iter().filter_map(lately).collect()
 }
 
-/// Since it started no client was told of any commit, and none will be, for want of somebody who acknowledges: so a former primary
-/// comes back that was replaced. Nobody has made it the primary again.
+/// Whether no client has been told of a commit since the server started, and none will be, because too few
+/// ackers are connected. This is a replaced primary that restarted; it has not been promoted again.
 fn holds_all_commits(vitals: &ServerHealth) -> bool {
     vitals.semi_sync.is_some_and(|semi_sync| {
         let waits = semi_sync.active && semi_sync.lossless && semi_sync.clients < semi_sync.acks_needed;
@@ -147,7 +147,7 @@ fn holds_all_commits(vitals: &ServerHealth) -> bool {
     })
 }
 
-/// The primary is dead, and a follower leads already: somebody else may have promoted it.
+/// A follower that takes writes while the primary is dead: another tool may have promoted it.
 fn competing_primary(
     history: &ObservationHistory,
     settings: &AnalysisSettings,
@@ -166,7 +166,7 @@ fn competing_primary(
     Some(ClusterFinding::new(FailureCode::SplitBrainSuspected, &name, at, evidence))
 }
 
-/// Two servers that clients may write to, that replicate from nobody, and each of which has what the other lacks.
+/// Two servers that take writes and replicate from nothing, each with transactions that the other lacks.
 fn split_brain(
     history: &ObservationHistory,
     settings: &AnalysisSettings,

@@ -1,17 +1,18 @@
-//! Is the primary dead, or is it only we who do not see it?
+//! Decides whether the primary is dead, or only unreachable for the manager.
 //!
-//! A host that answers and refuses the connection says that the process is gone: nothing more is waited for, unless
-//! somebody still hears it. Silence says nothing alone: it has to last, somebody else has to have lost the primary too, nobody
-//! may have heard it since, and most of those who could know have to be within reach, or else it is us who are cut off.
+//! A refused connection proves that the process is gone; no further wait is needed unless an observer still
+//! hears the primary. Silence alone proves nothing. It must last, another observer must have lost the primary
+//! too, no observer may have heard it since, and most observers must be reachable; otherwise the manager may
+//! be cut off.
 //!
-//! Where nobody is out of reach and all who can tell agree, it has to last less long: see [`unanimous_death`].
+//! If all observers are reachable and agree, a shorter silence suffices: see [`unanimous_death`].
 
 use super::AnalysisSettings;
 use super::finding::{ClusterFinding, FailureCode};
 use super::history::{FailureStreak, ObservationHistory, ServerHistory};
 use super::observer_reports::{ObserverReports, SilenceThreshold, collect};
 
-/// What is known of the primary.
+/// Assessment of the primary.
 pub(super) struct PrimaryAssessment {
     /// It answers the manager.
     pub is_answering: bool,
@@ -54,12 +55,12 @@ pub(super) fn judge(
     let lasted = now_ms.saturating_sub(streak.since_ms) >= settings.detect_after_ms;
     let is_gone = streak.refused_since_ms.is_some();
     let confirmed = !reports.lost.is_empty();
-    // A server that was never seen alive may be a wrong address: for that, too, somebody has to speak.
+    // A server that was never seen alive may be a wrong address, so another observer must confirm.
     let at_once = is_gone && server.answered_ms.is_some();
     let most = reports.has_majority();
     evidence.extend(reports.lost);
     if !reports.undecided.is_empty() {
-        // They will have lost it, or have heard it, within the same time.
+        // They decide within the same time: either they lose the primary or they hear it.
         return silent(None);
     }
     if at_once {
@@ -80,11 +81,12 @@ pub(super) fn judge(
     silent(Some(ClusterFinding::new(FailureCode::UnreachablePrimary, name, streak.since_ms, evidence)))
 }
 
-/// A silence that was none is a reason to wait so many times as long with the next.
+/// After a stall that was not a death, the next silence must last this many times as long.
 const STALL_FACTOR: u64 = 3;
 
-/// What the others say, if all agree that the primary is dead before `detect_after_ms`: neither the connection that stands nor a
-/// new one is answered, and each stream in which something was due has been lost or quiet for as long.
+/// Reports of the others if all agree that the primary is dead before `detect_after_ms`: neither the open
+/// connection nor a new one is answered, and every stream with a heartbeat due was lost or silent for as
+/// long.
 fn unanimous_death(
     history: &ObservationHistory,
     server: &ServerHistory,
@@ -97,7 +99,7 @@ fn unanimous_death(
     let enough_ms = stall_ms.max(settings.unanimous_detect_after_ms);
     let lasted = |since_ms: u64, enough_ms: u64| now_ms.saturating_sub(since_ms) >= enough_ms;
     let is_silent = lasted(streak.since_ms, enough_ms) && lasted(history.running_since_ms, enough_ms);
-    // It is tried later than the one that stands.
+    // A new connection is tried later than the open one.
     let is_reconnect_silent =
         streak.reconnect_failing_since_ms.is_some_and(|since_ms| lasted(since_ms, enough_ms / 2));
     if !is_silent || !is_reconnect_silent {
@@ -112,7 +114,7 @@ fn manager_evidence(server: &ServerHistory, streak: &FailureStreak, now_ms: u64)
     let seen = match server.answered_ms {
         Some(at) => format!("; it last answered {} ms ago", now_ms.saturating_sub(at)),
         None if lasted > 0 => "; it was never seen alive".to_owned(),
-        // There was but one look.
+        // There was only one observation.
         None => String::new(),
     };
     let failure = match streak.refused_since_ms {
@@ -122,7 +124,7 @@ fn manager_evidence(server: &ServerHistory, streak: &FailureStreak, now_ms: u64)
     format!("the manager: {failure}{}{seen}", duration_suffix(lasted))
 }
 
-/// How long something has lasted; nothing if it has just begun.
+/// Duration as a suffix; empty if it is 0.
 pub(super) fn duration_suffix(lasted_ms: u64) -> String {
     if lasted_ms == 0 { String::new() } else { format!(", for {lasted_ms} ms") }
 }

@@ -1,4 +1,5 @@
-//! The primary answers: does it take writes, and does it still keep its promises?
+//! Findings about a primary that answers: whether it takes writes, and whether commits wait for
+//! acknowledgements.
 
 use super::AnalysisSettings;
 use super::finding::{ClusterFinding, FailureCode};
@@ -30,7 +31,7 @@ fn semi_sync(server: &ServerHistory) -> Option<SemiSyncHealth> {
     server.vitals.as_ref().and_then(|(_, vitals)| vitals.semi_sync)
 }
 
-/// Since when a write of ours has hung.
+/// Since when the manager's own write hangs.
 fn hangs_since(server: &ServerHistory) -> Option<u64> {
     let (since, failure) = server.write?.failing?;
     (failure == ProbeFailure::TimedOut).then_some(since)
@@ -44,7 +45,7 @@ fn blocked(
 ) -> Option<ClusterFinding> {
     let semi_sync = semi_sync(server).filter(|semi_sync| semi_sync.enabled)?;
     let since = server.waiting_since_ms?;
-    // Our own write may have begun to wait before the look that saw it.
+    // The manager's own write may have begun to wait before the observation.
     let since = hangs_since(server).map_or(since, |hangs| hangs.min(since));
     let waited = now_ms.saturating_sub(since);
     if waited < settings.blocked_after_ms {
@@ -87,7 +88,7 @@ fn unwritable(
     }
     let since =
         hangs_since(server).filter(|since| now_ms.saturating_sub(*since) >= settings.blocked_after_ms)?;
-    // Commits that wait for acknowledgements hang, too; that has a code of its own.
+    // A wait for acknowledgements also hangs the write; it has its own code.
     let waits = semi_sync(server).is_some_and(|semi_sync| semi_sync.waiting_sessions > 0);
     if is_blocked || waits {
         return None;
@@ -106,7 +107,7 @@ fn degraded(
     is_blocked: bool,
 ) -> Option<ClusterFinding> {
     let (at, vitals) = server.vitals.as_ref()?;
-    // A relay that has just started, or turns from one server to another, connects in a moment.
+    // A relay that starts, or changes its source, connects after a moment.
     let lasts = |since_ms: u64| now_ms.saturating_sub(since_ms) >= settings.detect_after_ms;
     let is_short = server.too_few_since_ms.is_some_and(lasts);
     let Some(semi_sync) = vitals.semi_sync else {

@@ -1,4 +1,4 @@
-//! What an observer says, and when.
+//! Reports of observers about servers.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use crate::observation::{IoState, ReplicaChannel, ServerState, WaitPoint};
 use crate::probe::ping::{Ping, PingKind};
 use crate::probe_failure::ProbeFailure;
 
-/// Who says it.
+/// Who made a report.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Observer {
-    /// The manager itself, by its pings and looks.
+    /// The manager, by its pings and probes.
     Manager,
     /// A relay, by its stream.
     Relay(String),
-    /// A replica, by its receiving side.
+    /// A replica, by its receiver.
     Replica(String),
 }
 
@@ -29,48 +29,48 @@ impl fmt::Display for Observer {
     }
 }
 
-/// One thing that one observer said about one server.
+/// One report of one observer about one server.
 #[derive(Debug, Clone)]
 pub struct ObserverReport {
-    /// When it was so, in milliseconds of whatever clock the caller keeps to.
+    /// When it was true, in milliseconds of the caller's clock.
     pub at_ms: u64,
-    /// Who says it.
+    /// The observer.
     pub observer: Observer,
-    /// Of whom.
+    /// The server that it is about.
     pub about: String,
-    /// What.
+    /// What was reported.
     pub saw: Observed,
 }
 
-/// What was seen.
+/// Content of a report.
 #[derive(Debug, Clone)]
 pub enum Observed {
     /// A ping was answered.
     Answered(PingKind),
     /// A ping failed.
     Failed(PingKind, ProbeFailure),
-    /// A ping that was begun at that moment has not been answered yet.
+    /// A ping sent at that time is unanswered.
     Overdue(PingKind, u64),
-    /// A whole look.
+    /// State of the server.
     Health(Box<ServerHealth>),
     /// The observer reads the server's stream.
     Streaming {
-        /// When something last came in it, if that is known. A replica of a frozen server believes for a minute that it
+        /// When the last event came, if known. A replica of a frozen server reports for a minute that it
         /// receives.
         heard_ms: Option<u64>,
-        /// How often something comes in it at least, if that is known.
+        /// Longest time without an event, if known.
         heartbeat_ms: Option<u64>,
     },
-    /// The observer has lost the server's stream, and cannot have it again.
+    /// The observer lost the server's stream and cannot reconnect.
     StreamLost(ProbeFailure),
-    /// The observer reads another server's stream by order, and can say nothing of this one.
+    /// The observer reads another server by order, so it says nothing about this one.
     FollowsOther,
-    /// A relay's log has what the server no longer has.
+    /// A relay's log has transactions that the server has lost.
     HistoryRewound(String),
 }
 
 impl Observed {
-    /// What a ping says.
+    /// Result of a ping.
     pub fn of_ping(ping: &Ping) -> Self {
         match &ping.outcome {
             Ok(()) => Self::Answered(ping.kind),
@@ -78,16 +78,18 @@ impl Observed {
         }
     }
 
-    /// What a replica's receiving side says of its source; nothing if it was told to stop. `before` is the same channel in the look
-    /// before: if more has come since, it has heard its source by `now_ms`.
+    /// What a replica's receiver reports about its source; `None` if it was stopped on purpose. `before` is
+    /// the same channel in the previous observation: if the position has advanced, the source was heard by
+    /// `now_ms`.
     pub fn of_channel(
         before: Option<&ReplicaChannel>,
         channel: &ReplicaChannel,
         now_ms: u64,
     ) -> Option<Self> {
-        /// CR_CONNECTION_ERROR, CR_CONN_HOST_ERROR: the system's own number stands in the text; 111 is ECONNREFUSED.
+        /// CR_CONNECTION_ERROR, CR_CONN_HOST_ERROR. The text contains the system's error number; 111 is
+        /// ECONNREFUSED.
         const NO_CONNECTION: [u16; 2] = [2002, 2003];
-        /// The client library's own errors begin here, and end before the server's later ones.
+        /// Range of the client library's own error numbers; the server has numbers on both sides of it.
         const CLIENT_ERRORS: std::ops::Range<u16> = 2000..3000;
         let has_more = before.is_some_and(|before| before.received_position != channel.received_position);
         match (channel.io, &channel.io_error) {
@@ -107,53 +109,53 @@ impl Observed {
     }
 }
 
-/// What a look says that analysis needs.
+/// State of a server as far as the analysis needs it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerHealth {
-    /// Its `server_uuid`, or its `server_id`.
+    /// `server_uuid`, or `server_id` where there is none.
     pub identity: String,
-    /// Its `server_id`.
+    /// `server_id`.
     pub server_id: u32,
     /// Ordinary accounts can write.
     pub writable: bool,
-    /// What it has executed.
+    /// Transactions executed.
     pub executed: GtidSet,
-    /// It replicates from somebody, or a channel feeds it.
+    /// It replicates natively, or a channel feeds it.
     pub replicates: bool,
-    /// Whether that is known; if not, it counts as one that does not replicate.
+    /// Whether that is known; if not, it counts as not replicating.
     pub is_replication_known: bool,
     /// Why it does not receive, if it should.
     pub io_stopped: Option<String>,
     /// Why it does not apply, if it should.
     pub sql_stopped: Option<String>,
-    /// How far it is behind what it is told to be, in seconds.
+    /// Lag beyond the configured delay, in seconds.
     pub lag_seconds: Option<u64>,
     /// Its semi-sync as a source.
     pub semi_sync: Option<SemiSyncHealth>,
 }
 
-/// A source's semi-sync.
+/// Semi-sync of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SemiSyncHealth {
-    /// Switched on.
+    /// It is switched on.
     pub enabled: bool,
-    /// In force.
+    /// In force: false after a fallback to asynchronous replication.
     pub active: bool,
-    /// Commits wait before the engine commits, for as long as it takes, whoever is connected.
+    /// Commits wait before the engine commits, without a time-out, also while no acker is connected.
     pub lossless: bool,
-    /// Replicas connected that acknowledge.
+    /// Connected semi-sync replicas.
     pub clients: u32,
-    /// How many have to.
+    /// ACKs that a commit waits for.
     pub acks_needed: u32,
-    /// Sessions that wait.
+    /// Sessions that wait for ACKs.
     pub waiting_sessions: u64,
     /// Commits acknowledged since the server started.
     pub acknowledged: u64,
-    /// Commits that were not.
+    /// Commits not acknowledged since the server started.
     pub unacknowledged: u64,
 }
 
-/// A commit that waits no longer than this may go out unacknowledged: a day, in milliseconds.
+/// Time-outs below this, in milliseconds (a day), let a commit proceed without an ACK.
 const ACK_TIMEOUT_MS_MIN: u64 = 86_400_000;
 
 impl From<&ServerState> for ServerHealth {

@@ -1,4 +1,5 @@
-//! What a single look at everybody can tell: no history, so nothing that depends on how long something lasts.
+//! Analysis of one observation of each server, without history: nothing that depends on how long a state
+//! lasts.
 
 use super::failover_guard::FailoverGuard;
 use super::finding::ClusterFinding;
@@ -13,7 +14,7 @@ use crate::topology::{Cluster, ClusterPlan, NodeRole};
 /// The relay's name in a cluster.
 const RELAY: &str = "tailwater";
 
-/// What is wrong in a cluster, as far as one look at it can tell. Nothing of it is a reason to act.
+/// Findings of a single observation. None of them triggers an action.
 pub fn analyse_snapshot(
     plan: &ClusterPlan,
     cluster: &Cluster,
@@ -22,7 +23,7 @@ pub fn analyse_snapshot(
     let settings = AnalysisSettings {
         detect_after_ms: 0,
         stale_after_ms: u64::MAX,
-        // A commit that waits when it is looked at is no news.
+        // A commit that waits at the moment of the observation is normal.
         blocked_after_ms: u64::MAX,
         lag_after_ms: 0,
         semi_sync: plan.relay.semi_sync,

@@ -1,4 +1,4 @@
-//! What must be known of a server to choose among several.
+//! What is known about a server that may become primary.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ pub struct ServerVersion {
 }
 
 impl ServerVersion {
-    /// Reads `9.7.1`; numbers that are not there are 0.
+    /// Parses `9.7.1`; missing numbers are 0.
     pub fn read(text: &str) -> Self {
         let mut numbers = text.split('.').map(|part| {
             part.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0)
@@ -32,7 +32,7 @@ impl ServerVersion {
         Self { major: next(), minor: next(), patch: next() }
     }
 
-    /// The release series, whose servers replicate from each other whichever is newer.
+    /// The release series. Servers of one series replicate from each other in both directions.
     pub fn series(self) -> (u16, u16) {
         (self.major, self.minor)
     }
@@ -44,17 +44,17 @@ impl fmt::Display for ServerVersion {
     }
 }
 
-/// By what mark a server's own transactions are known.
+/// How a server's own transactions are recognized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GtidOrigin {
-    /// Its `server_uuid`.
+    /// By its `server_uuid`.
     MySql([u8; 16]),
-    /// Its `server_id`.
+    /// By its `server_id`.
     MariaDb(u32),
 }
 
 impl GtidOrigin {
-    /// The flavour it is of.
+    /// Its flavour.
     pub fn flavour(&self) -> Flavour {
         match self {
             Self::MySql(_) => Flavour::MySql,
@@ -62,13 +62,13 @@ impl GtidOrigin {
         }
     }
 
-    /// What of these transactions others made, as text; `None` if nothing.
+    /// Transactions of other servers in a difference, as text; `None` if there are none.
     pub fn foreign_transactions(&self, difference: &GtidDifference) -> Option<String> {
         match (self, difference) {
             (Self::MySql(own), GtidDifference::MySql(set)) => {
                 let mut strange = MysqlGtidSet::new();
                 for (uuid, tag, interval) in set.iter_intervals().filter(|(uuid, ..)| *uuid != own) {
-                    // It came out of a set, so it goes into one.
+                    // It came from a set, so it fits into one.
                     let _ = strange.insert_interval(*uuid, tag, interval);
                 }
                 (!strange.is_empty()).then(|| strange.to_string())
@@ -83,39 +83,40 @@ impl GtidOrigin {
     }
 }
 
-/// How transactions come to a server.
+/// How transactions reach a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplicationKind {
-    /// Native replication, from the primary, from Tailwater or from another replica: GTIDs are the primary's.
+    /// Native replication from the primary, a relay or another replica, under the primary's GTIDs.
     #[serde(rename = "replication", alias = "native")]
     Native,
-    /// A channel of Tailwater: what it has is the channel's progress, under the log's GTIDs.
+    /// A channel that applies under the log's GTIDs. The server has what the channel has applied.
     Channel,
-    /// A channel of Tailwater that writes under GTIDs of the target's own (`gtid = "own"`): nobody can go on behind it.
+    /// A channel that applies under the target's own GTIDs (`gtid = "own"`). No replica could continue from
+    /// such a server.
     #[serde(rename = "own_channel", alias = "channel_own_gtids")]
     ChannelOwnGtids,
-    /// A channel of Tailwater with filters, or that left something out: its target is no copy of the primary.
+    /// A channel with filters or skipped transactions. Its target is not a copy of the primary.
     PartialChannel,
 }
 
-/// What a channel of Tailwater says of the server that it feeds.
+/// What a channel reports about its target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChannelCopyState {
-    /// All that it has brought; `None` while that is not known.
+    /// All transactions applied; `None` while unknown.
     pub progress: Option<GtidSet>,
-    /// Whether the server has that under the GTIDs of the log.
+    /// Whether the target records them under the log's GTIDs.
     pub keeps_gtids: bool,
-    /// Whether it brought everything.
+    /// Whether nothing was filtered or skipped.
     pub is_whole: bool,
 }
 
-/// What is known of a server that may become primary.
+/// What is known about a server that may become primary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CandidateServer {
     /// Its name.
     pub name: String,
-    /// Whether it answers, or why not.
+    /// Whether it can be used, or why not.
     pub reached: Result<(), String>,
     /// Its flavour.
     pub flavour: Flavour,
@@ -123,36 +124,37 @@ pub struct CandidateServer {
     pub version: ServerVersion,
     /// Its region.
     pub region: Option<String>,
-    /// The operator's wish.
+    /// Preference from the configuration.
     pub promotion: Promotion,
-    /// How transactions come to it.
+    /// How transactions reach it.
     pub feed: ReplicationKind,
-    /// All that it executed or has whole in its relay logs. `None` if it did not tell.
+    /// All transactions executed or complete in its relay logs; `None` if unknown.
     pub received: Option<GtidSet>,
-    /// All that it executed.
+    /// All transactions executed; `None` if unknown.
     pub executed: Option<GtidSet>,
-    /// What its binlog does not hold any more; `None` if it has no binlog of what it replicates.
+    /// Transactions no longer in its binlogs; `None` if its binlog lacks replicated transactions.
     pub purged: Option<GtidSet>,
-    /// `log_bin` is on.
+    /// Whether it writes a binlog.
     pub log_bin: bool,
-    /// `log_replica_updates` is on.
+    /// Whether its binlog contains replicated transactions.
     pub log_replica_updates: bool,
     /// It survives a power cut: `sync_binlog = 1` and `innodb_flush_log_at_trx_commit = 1`.
     pub durable: bool,
-    /// The error that stopped its applier, if one did.
+    /// The error that stopped its applier, if any.
     pub applier_error: Option<String>,
-    /// Why it could not be made to wait for ACKs, if that is certain.
+    /// Why it certainly cannot become a semi-sync source, if so.
     pub semi_sync_unavailable: Option<String>,
-    /// What failed when this run tried to make it primary; it counts as one that is not reached then.
+    /// What failed when this run tried to promote it; it then counts as not reachable.
     pub failed: Option<String>,
-    /// How long it will need to execute what it received, in milliseconds, a configured delay included; `None` if that is
-    /// not known.
+    /// Expected time to execute all received transactions, in milliseconds, including a configured delay;
+    /// `None` if unknown.
     pub catch_up_ms: Option<u64>,
 }
 
 impl CandidateServer {
-    /// What a look saw of a configured server. `progress` is what a channel of Tailwater has brought to it, and then all that
-    /// counts; `primary` and `version` are the old primary's, which stand in where nothing was seen.
+    /// From an observation of a configured server. If `progress` is given, a channel feeds the server and
+    /// only its progress counts. `primary` and `version` are the old primary's and used where nothing was
+    /// observed.
     pub fn seen(
         member: &Member,
         observation: &Observation,
@@ -186,7 +188,7 @@ impl CandidateServer {
         server
     }
 
-    /// The same of a server that a channel may feed.
+    /// The same for a server that a channel may feed.
     pub fn fed(
         member: &Member,
         observation: &Observation,
@@ -238,17 +240,17 @@ impl CandidateServer {
         };
         self.purged.clone_from(&look.purged);
         self.executed = Some(look.executed.clone());
-        // What lies in relay logs that the manager may not ask for must not be left out.
+        // Unknown relay logs must not be left out, so the received set is unknown too.
         self.received = look.is_replication_known().then_some(received);
     }
 
-    /// It was tried, and is not to be tried again.
+    /// Marks it as failed, so that this run does not try it again.
     pub(crate) fn fail(&mut self, reason: &str) {
         self.reached = Err(reason.to_owned());
         self.failed = Some(reason.to_owned());
     }
 
-    /// What excludes it whatever the others are.
+    /// Reasons that exclude it whatever the other servers are.
     pub(super) fn own_exclusions(&self) -> Vec<ExclusionReason> {
         let mut excluded = Vec::new();
         match (&self.failed, &self.reached) {
@@ -284,13 +286,14 @@ impl CandidateServer {
         excluded
     }
 
-    /// What it received and did not execute, as text.
+    /// Transactions received and not executed, as text.
     pub(super) fn undrained(&self) -> Option<String> {
         let rest = self.received.as_ref()?.subtract(self.executed.as_ref()?).ok()?;
         (!rest.is_empty()).then(|| rest.to_string())
     }
 
-    /// Whether its binlog gives all of `wanted` to one that has `has`. What it has yet to execute will be there, too.
+    /// Whether its binlog can send all of `wanted` to a server that has `has`, once it has executed what it
+    /// received.
     pub(super) fn can_provide(&self, wanted: &GtidSet, has: &GtidSet) -> bool {
         let Some(received) = &self.received else { return false };
         self.reached.is_ok()

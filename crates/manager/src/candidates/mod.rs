@@ -1,13 +1,13 @@
-//! Who becomes primary. Pure: what is known of each server in, an order with reasons out.
+//! Selection of the new primary. Pure: what is known of each server in, a ranking with reasons out.
 //!
-//! Servers are ranked by what they **received**, not by what they executed: what lies in a relay log is drained, never
-//! thrown away. What a server lacks is brought from the log or from another server; one that lacks an acknowledged
-//! transaction which nobody can give is no candidate. A transaction that only a replica has is errant and excludes it,
-//! unless the old primary made it: then it is the unacknowledged end of its binlog, and whoever has it is ahead. The last
-//! known position of the old primary proves nothing either way: it is stale by nature.
+//! Servers are ranked by the transactions they **received**, not executed: relay logs are drained, never
+//! dropped. Missing transactions come from the log or another server. A server that lacks an acknowledged
+//! transaction which no log or server can send is excluded. So is a server with an errant transaction, one
+//! that no other server has, unless it is the old primary's own: then it is the unacknowledged end of that
+//! binlog. The last known position of the old primary is always stale and proves nothing.
 //!
-//! - [`reason`]: what speaks for and against a server, as data and in words.
-//! - [`server`]: what must be known of each.
+//! - [`reason`]: reasons for and against a server, as data and as text.
+//! - [`candidate_server`]: what is known of each server.
 
 pub mod candidate_server;
 pub mod reason;
@@ -20,65 +20,65 @@ pub use reason::{Advantage, Drawback, ExclusionReason};
 
 use crate::safety_refusal::SafetyRefusal;
 
-/// The log, as one that gives transactions.
+/// A relay's log as a source of transactions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogContents {
-    /// Of which relay.
+    /// Name of the relay.
     pub name: String,
-    /// All that it stands for, what was before its beginning included.
+    /// All transactions it covers, including those before its beginning.
     pub holds: GtidSet,
-    /// What was before its beginning, which it cannot give any more.
+    /// Transactions before its beginning, which it can no longer send.
     pub before: GtidSet,
 }
 
-/// What the choice is made from.
+/// Input of the selection.
 #[derive(Debug, Clone)]
 pub struct SelectionInput<'a> {
-    /// The old primary's region, if it has one.
+    /// Region of the old primary, if configured.
     pub region: Option<&'a str>,
     /// The old primary's version.
     pub version: ServerVersion,
-    /// Which transactions are the old primary's own.
+    /// Identifies the old primary's own transactions.
     pub origin: GtidOrigin,
-    /// The log that all is brought from.
+    /// The log that sends missing transactions.
     pub log: &'a LogContents,
-    /// The other servers; those that were not reached, too.
+    /// All other servers, including unreachable ones.
     pub servers: &'a [CandidateServer],
     /// Whether a server of another region may become primary.
     pub across_regions: bool,
-    /// One that needs longer to execute what it has ranks behind all others, in milliseconds.
+    /// A server that needs longer to execute what it received ranks last, in milliseconds.
     pub catch_up_ms_max: u64,
 }
 
-/// From where a server gets what it lacks. GTIDs as text.
+/// A source of missing transactions. GTIDs are text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackfillSource {
-    /// The relay or the server that gives.
+    /// Name of the relay or server.
     pub from: String,
-    /// Whether that is a relay's log.
+    /// Whether it is a relay.
     pub from_log: bool,
-    /// What.
+    /// The GTIDs.
     pub what: String,
 }
 
-/// What is known of one server as a candidate.
+/// Assessment of one server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CandidateAssessment {
-    /// Its name.
+    /// The server.
     pub server: String,
     /// Why it cannot become primary; empty for a candidate.
     pub excluded: Vec<ExclusionReason>,
-    /// What speaks against it.
+    /// What counts against it.
     pub against: Vec<Drawback>,
-    /// What speaks for it.
+    /// What counts for it.
     #[serde(rename = "favour", alias = "advantages")]
     pub advantages: Vec<Advantage>,
-    /// What it has not received of all that is known.
+    /// Known transactions that it has not received.
     pub lacks: Option<String>,
-    /// From where it gets that.
+    /// Where those come from.
     #[serde(rename = "supplies", alias = "backfills")]
     pub backfills: Vec<BackfillSource>,
-    /// What it has received and not executed: to be drained.
+    /// Transactions received and not executed.
     pub drains: Option<String>,
 }
 
@@ -88,24 +88,25 @@ impl CandidateAssessment {
         self.excluded.is_empty()
     }
 
-    /// Everything against it in words, for messages.
+    /// The exclusion reasons as text.
     fn reasons(&self) -> String {
         self.excluded.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     }
 }
 
-/// All servers, the best first, those that cannot become primary last.
+/// All servers, the best first, excluded ones last.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CandidateRanking {
-    /// In order.
+    /// The assessments, the best first.
     pub ranked: Vec<CandidateAssessment>,
 }
 
 impl CandidateRanking {
-    /// The server to promote.
+    /// The server to promote: `wanted`, or the best candidate.
     ///
     /// # Errors
-    /// [`SafetyRefusal::CandidateUnfit`] if one was asked for that cannot become primary, [`SafetyRefusal::NoCandidate`] if none can.
+    /// [`SafetyRefusal::CandidateUnfit`] if `wanted` is excluded or unknown, [`SafetyRefusal::NoCandidate`]
+    /// if every server is excluded.
     pub fn best(&self, wanted: Option<&str>) -> Result<&CandidateAssessment, SafetyRefusal> {
         if let Some(name) = wanted {
             let found = self.ranked.iter().find(|assessment| assessment.server == name);
@@ -127,7 +128,7 @@ impl CandidateRanking {
     }
 }
 
-/// Ranks all servers. The order in which they are given does not matter.
+/// Ranks all servers. Their order in the input does not matter.
 pub fn rank_candidates(question: &SelectionInput<'_>) -> CandidateRanking {
     let mut servers = question.servers.to_vec();
     servers.sort_by(|one, other| one.name.cmp(&other.name));
@@ -141,12 +142,12 @@ pub fn rank_candidates(question: &SelectionInput<'_>) -> CandidateRanking {
     CandidateRanking { ranked: ranked.into_iter().map(|(_, assessment)| assessment).collect() }
 }
 
-/// What candidates are ordered by, the most important first; less is better.
+/// Sort key of candidates, the most important field first; smaller is better.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct CandidateRank {
     excluded: bool,
     slow: bool,
-    /// What it lacks of what others executed stays with them as errant.
+    /// Promoting it would make transactions of other servers errant.
     leaves_behind: bool,
     promotion: Promotion,
     other_region: bool,
@@ -156,7 +157,7 @@ struct CandidateRank {
     catch_up_ms: u64,
 }
 
-/// The log, and behind it what replicas received of the old primary's unacknowledged end.
+/// The log, and the old primary's unacknowledged transactions that replicas received.
 fn known_gtids(question: &SelectionInput<'_>) -> GtidSet {
     let mut known = question.log.holds.clone();
     for server in question.servers {
@@ -169,7 +170,7 @@ fn known_gtids(question: &SelectionInput<'_>) -> GtidSet {
     known
 }
 
-/// What a server received, if all of it comes from the log or the old primary.
+/// What a server received, if it all comes from the log or the old primary.
 fn received_without_errant<'a>(
     question: &SelectionInput<'_>,
     server: &'a CandidateServer,
@@ -181,7 +182,7 @@ fn received_without_errant<'a>(
     errant(question, received).is_none().then_some(received)
 }
 
-/// What of a set neither the log knows nor the old primary made.
+/// Transactions that are neither in the log nor the old primary's own.
 fn errant(question: &SelectionInput<'_>, received: &GtidSet) -> Option<String> {
     let beyond = received.subtract(&question.log.holds).ok()?;
     let strange = question.origin.foreign_transactions(&beyond)?;
@@ -242,7 +243,7 @@ fn assess(
     (rank, assessment)
 }
 
-/// Versions: a server replicates from an older or equal series, not from a newer one.
+/// A server replicates from an older or equal release series, not from a newer one.
 fn compare_versions(question: &SelectionInput<'_>, server: &CandidateServer, against: &mut Vec<Drawback>) {
     for other in question.servers {
         if other.name != server.name
@@ -284,13 +285,13 @@ fn compare_settings(
     }
 }
 
-/// What a server lacks, and who gives it.
+/// Transactions that a server lacks, and who can send them.
 #[derive(Debug, Default)]
 struct MissingTransactions {
     lacks: Option<String>,
     count: u128,
     backfills: Vec<BackfillSource>,
-    /// Servers that have what nobody can give to it.
+    /// Servers with transactions that cannot be sent to it.
     left_behind: Vec<String>,
 }
 
@@ -319,7 +320,7 @@ impl MissingTransactions {
         wants
     }
 
-    /// What the log knows and the server lacks; what was before its beginning the log cannot give.
+    /// Adds the transactions that the log can send; those before its beginning exclude the server.
     fn take_from_log(&mut self, log: &LogContents, received: &GtidSet, excluded: &mut Vec<ExclusionReason>) {
         let Ok(given) = log.holds.subtract(received) else { return };
         if given.is_empty() {
@@ -339,8 +340,8 @@ impl MissingTransactions {
         });
     }
 
-    /// The unacknowledged end of the old primary's binlog, which replicas may have and the log does not; and, where the log
-    /// begins too late, what another server still has.
+    /// Adds transactions from other servers: the old primary's unacknowledged ones, which the log lacks, and
+    /// those from before the beginning of the log.
     fn take_from_servers(
         &mut self,
         question: &SelectionInput<'_>,
@@ -383,7 +384,7 @@ impl MissingTransactions {
     }
 }
 
-/// How many transactions a difference names; for MariaDB, whose numbers have gaps, at most so many.
+/// Number of transactions in a difference; for MariaDB, whose sequence numbers have gaps, the most it can be.
 fn transactions(difference: &GtidDifference) -> u128 {
     match difference {
         GtidDifference::MySql(set) => set.count(),

@@ -1,4 +1,4 @@
-//! What speaks for and against a server, as data and in words.
+//! Reasons for and against a server, as data and as text.
 
 use std::fmt;
 
@@ -12,53 +12,53 @@ use super::candidate_server::ServerVersion;
 pub enum ExclusionReason {
     /// It does not answer.
     NotReached {
-        /// What was tried.
+        /// The error.
         reason: String,
     },
-    /// It was tried in this run, and something failed.
+    /// This run tried to promote it and failed.
     Failed {
-        /// What, and why.
+        /// The action and its error.
         reason: String,
     },
-    /// The operator forbids it.
+    /// `promotion = "must_not"`.
     MustNot,
-    /// It does not tell what it has.
+    /// Its transactions are unknown.
     Unknown,
-    /// It has transactions that are in no log and not the old primary's.
+    /// It has transactions that are neither in a log nor the old primary's.
     Errant {
-        /// Which.
+        /// The GTIDs.
         gtids: String,
     },
-    /// It lacks transactions that nobody can give.
+    /// It lacks transactions that no log or server can send.
     Gap {
-        /// Which.
+        /// The GTIDs.
         gtids: String,
-        /// The log that begins behind them.
+        /// The log that begins after them.
         log: String,
     },
-    /// It stands elsewhere, and nobody allowed that.
+    /// It is in another region, and that is not allowed.
     OtherRegion {
-        /// Where.
+        /// Its region.
         region: String,
     },
-    /// MySQL for MariaDB, or the other way round.
+    /// It is MySQL and the primary MariaDB, or the other way round.
     OtherFlavour,
     /// It writes no binlog.
     NoBinlog,
-    /// Its binlog lacks what it replicates.
+    /// Its binlog lacks replicated transactions.
     NoReplicaUpdates,
-    /// Semi-sync is not loaded, and cannot be.
+    /// Semi-sync is not loaded and cannot be.
     NoSemiSync {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Its channel writes under GTIDs of the target's own.
+    /// Its channel applies under the target's own GTIDs.
     OwnGtids,
-    /// Its channel does not bring everything.
+    /// Its channel has filters or skipped transactions.
     Partial,
-    /// Its applier has stopped: what it received cannot be drained.
+    /// Its applier has stopped, so what it received cannot be drained.
     ApplierStopped {
-        /// The server's words.
+        /// The server's error.
         error: String,
     },
 }
@@ -96,44 +96,45 @@ impl fmt::Display for ExclusionReason {
     }
 }
 
-/// What speaks against a server that can become primary.
+/// What counts against a candidate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "because", rename_all = "snake_case")]
 pub enum Drawback {
-    /// The operator would rather not.
+    /// `promotion = "prefer_not"`.
     NotPreferred,
-    /// It stands elsewhere.
+    /// It is in another region.
     OtherRegion {
-        /// Where.
+        /// Its region.
         region: String,
     },
-    /// A replica of an older series could not follow it.
+    /// A server of an older series could not replicate from it.
     CannotFollow {
-        /// Which.
+        /// The server.
         server: String,
         /// Its version.
         version: ServerVersion,
     },
-    /// What the old primary wrote may be more than it knows.
+    /// It is older than the old primary, and may not understand all of its transactions.
     OlderThanPrimary {
         /// Its version.
         version: ServerVersion,
     },
-    /// A power cut could cost commits.
+    /// A power cut could lose commits.
     NotDurable,
-    /// It needs some time to execute what it has.
+    /// It needs time to execute what it received.
     Behind {
         /// In milliseconds.
         ms: u64,
     },
-    /// It needs too long.
+    /// It needs longer than allowed to execute what it received.
     Slow {
         /// In milliseconds.
         ms: u64,
     },
-    /// Others have unacknowledged transactions that it cannot get; they will have to be rebuilt.
+    /// Other servers have unacknowledged transactions that cannot be sent to it; those servers must be
+    /// rebuilt.
     LeavesBehind {
-        /// Which.
+        /// Those servers.
         servers: Vec<String>,
     },
 }
@@ -165,19 +166,19 @@ impl fmt::Display for Drawback {
     }
 }
 
-/// What speaks for a server.
+/// What counts for a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "because", rename_all = "snake_case")]
 pub enum Advantage {
-    /// The operator wants it.
+    /// `promotion = "prefer"`.
     Preferred,
-    /// It has received all that is known.
+    /// It received all known transactions.
     ReceivedAll,
-    /// It has executed all that it received.
+    /// It executed all that it received.
     ExecutedAll,
     /// It survives a power cut.
     Durable,
-    /// It stands where the old primary stood.
+    /// It is in the old primary's region.
     SameRegion,
 }
 

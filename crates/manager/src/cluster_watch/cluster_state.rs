@@ -1,4 +1,4 @@
-//! All that was heard of a cluster, and what it amounts to. Pure: moments and what was heard in, findings out.
+//! State of a watched cluster: events in, findings out. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,90 +20,92 @@ use crate::probe::ping::{Ping, PingKind};
 use crate::probe_failure::ProbeFailure;
 use crate::topology::{Cluster, ClusterPlan, Member, NodeRole, build_tree};
 
-/// Who is watched.
+/// A cluster to watch.
 #[derive(Debug, Clone, Default)]
 pub struct WatchedCluster {
-    /// What the configuration says, with the primary of now.
+    /// The configuration, with the present primary.
     pub plan: ClusterPlan,
-    /// All servers but the primary that are looked at, as they are called in observations.
+    /// Names of all probed servers except the primary, as in observations.
     pub followers: Vec<String>,
-    /// The relays that acknowledge the primary's commits.
+    /// Relays that acknowledge the primary's commits.
     pub ackers: BTreeSet<String>,
-    /// What the log says of the server that it came from: what is known of a primary that was never seen alive.
+    /// The server that the log came from, as the log records it; used for a primary that was never seen
+    /// alive.
     pub log_origin: Option<(GtidOrigin, ServerVersion)>,
 }
 
-/// Something that was heard.
+/// An event of the watch.
 #[derive(Debug)]
 pub enum ClusterEvent {
     /// A server was pinged.
     Pinged(String, Ping),
-    /// A server has not yet answered a ping that was begun at that moment.
+    /// A ping of a server, sent at that time, is unanswered.
     PingOverdue(String, PingKind, u64),
-    /// A server was looked at.
+    /// A server was probed.
     ServerProbed(Box<Observation>),
-    /// A relay was asked how it stands.
+    /// A relay was probed.
     RelayProbed(String, Result<RelayProbeResult, ProbeFailure>),
-    /// An acker told what it holds.
+    /// An acker reported what it holds.
     AckerReported(String, AckerReport),
-    /// An acker did not tell what it holds, and why.
+    /// An acker did not report what it holds, and why.
     AckerUnreachable(String, String),
 }
 
-/// What was known of the primary while it lived.
+/// What was known of the primary while it was alive.
 #[derive(Debug, Clone)]
 pub struct KnownPrimary {
-    /// Its mark in GTIDs.
+    /// Identifies its transactions.
     pub origin: GtidOrigin,
     /// Its version.
     pub version: ServerVersion,
-    /// What it was last seen to have executed; nothing if it never was.
+    /// Transactions executed at the last observation; empty if there was none.
     pub executed: GtidSet,
-    /// Milliseconds from the last look to its last sign of life.
+    /// Time from the last observation to the last sign of life, in milliseconds.
     pub primary_state_age_ms: u64,
 }
 
-/// What is kept of a cluster: bounded by the number of its servers.
+/// State of a cluster; bounded by the number of its servers.
 #[derive(Debug, Clone)]
 pub struct ClusterState {
     cluster: WatchedCluster,
     history: ObservationHistory,
-    /// Each server's last look that saw something, and when.
+    /// The last successful observation of each server, and when it was made.
     looks: BTreeMap<String, (u64, Observation)>,
-    /// Each server's last look, whatever came of it.
+    /// The last observation of each server, successful or not.
     latest: BTreeMap<String, Observation>,
     relays: BTreeMap<String, RelayProbeResult>,
-    /// The relays that were asked, whether they answered or not.
+    /// Relays that were probed, whether they answered or not.
     asked: BTreeSet<String>,
     holds: BTreeMap<String, GtidSet>,
-    /// What each acker last answered, or why it did not.
+    /// The last report of each acker, or why there was none.
     reports: BTreeMap<String, Result<AckerReport, String>>,
-    /// Whether a failover would go through, and since when it is so.
+    /// Whether a failover would succeed, and since when the answer holds.
     readiness: Option<(u64, FailoverReadiness)>,
-    /// When each relay last said that it reads the primary's stream and acknowledges.
+    /// When each relay last reported that it streams and acknowledges the primary.
     acknowledged: BTreeMap<String, u64>,
     ack_policies: Option<AckPolicyHistory>,
-    /// Nothing is noted in the regimes.
+    /// Ack policies are not recorded.
     is_frozen: bool,
-    /// What the manager before this one knew, when that was told, and how long before it had looked; until the first look.
+    /// Checkpoint of the previous manager, when it was restored, and its age at that time; until the first
+    /// observation.
     memory: Option<(WatchCheckpoint, u64, u64)>,
     /// The primary's last sign of life.
     alive_ms: Option<u64>,
-    /// Those that the last tree showed to read from the primary itself.
+    /// Servers that read from the primary itself, by the last tree.
     direct: BTreeSet<String>,
     /// When the manager last ran.
     ticked_ms: Option<u64>,
 }
 
-/// A manager that did not run for so long stood still, in milliseconds: it thinks several times as often.
+/// A manager that did not run for this long has stalled, in milliseconds; it analyses several times as often.
 const STALL_MS_MIN: u64 = 500;
 
-/// For so long after a relay last read the stream the primary may still count its connection, in milliseconds: a server notices
-/// that one is gone only when it writes into it.
+/// How long after a relay's last sign of streaming the primary may still count its connection, in
+/// milliseconds: a server notices a closed connection only when it writes to it.
 const LINGERS_MS_MAX: u64 = 10_000;
 
 impl ClusterState {
-    /// The empty one of a cluster.
+    /// Creates the state of a cluster without observations.
     pub fn new(cluster: WatchedCluster, settings: AnalysisSettings) -> Self {
         let members = ClusterMembers {
             primary: cluster.plan.primary.name.clone(),
@@ -130,12 +132,12 @@ impl ClusterState {
         }
     }
 
-    /// Who is watched.
+    /// The watched cluster.
     pub fn cluster(&self) -> &WatchedCluster {
         &self.cluster
     }
 
-    /// Keeps what was heard at `at_ms`, a moment of a clock that does not go back.
+    /// Records an event at `at_ms` of a monotonic clock.
     pub fn apply(&mut self, at_ms: u64, event: ClusterEvent) {
         self.tick(at_ms);
         match event {
@@ -153,8 +155,8 @@ impl ClusterState {
                 self.record(at_ms, Observer::Manager, &server, Observed::Overdue(kind, asked_ms));
             }
             ClusterEvent::ServerProbed(observation) => self.apply_probe(at_ms, *observation),
-            ClusterEvent::RelayProbed(relay, Ok(apply_probe)) => self.relay(at_ms, relay, apply_probe),
-            // It cannot say what became of its stream; that it does not answer is of the relay, not of the primary.
+            ClusterEvent::RelayProbed(relay, Ok(state)) => self.relay(at_ms, relay, state),
+            // A silent relay says nothing about the primary's stream.
             ClusterEvent::RelayProbed(relay, Err(failure)) => {
                 self.asked.insert(relay.clone());
                 self.relays.remove(&relay);
@@ -168,14 +170,14 @@ impl ClusterState {
                 };
                 self.reports.insert(acker, Ok(report));
             }
-            // What it held when it last answered it still holds.
+            // The transactions of its last report remain valid.
             ClusterEvent::AckerUnreachable(acker, reason) => {
                 self.reports.insert(acker, Err(reason));
             }
         }
     }
 
-    /// The manager runs at `now_ms`. If it did not for long, what it has not heard meanwhile is nobody's silence.
+    /// Notes that the manager runs at `now_ms`. Nothing it missed during a stall counts as silence of others.
     pub fn tick(&mut self, now_ms: u64) {
         let last_stall_ms = self.ticked_ms.map_or(0, |ticked_ms| now_ms.saturating_sub(ticked_ms));
         if last_stall_ms >= STALL_MS_MIN {
@@ -184,7 +186,7 @@ impl ClusterState {
         self.ticked_ms = Some(self.ticked_ms.map_or(now_ms, |ticked_ms| ticked_ms.max(now_ms)));
     }
 
-    /// What is wrong at `now_ms`, and what is to be done about it.
+    /// Findings at `now_ms`, with their actions.
     pub fn findings(&self, guard: &FailoverGuard, now_ms: u64) -> Vec<ClusterFinding> {
         let mut findings = analyse(&self.history, guard, now_ms);
         let lasting = self.readiness.as_ref().filter(|(since_ms, _)| {
@@ -198,29 +200,30 @@ impl ClusterState {
         findings
     }
 
-    /// Keeps whether a failover would go through, as rehearsed at `at_ms`. It counts since when rules refuse, whichever they are.
+    /// Records whether a failover would succeed, as rehearsed at `at_ms`. A refusal counts since the first
+    /// one in a row, whatever the rule.
     pub fn set_readiness(&mut self, at_ms: u64, readiness: FailoverReadiness) {
         let before = self.readiness.take();
         let refused = before.filter(|(_, before)| before.rule().is_some() && readiness.rule().is_some());
         self.readiness = Some((refused.map_or(at_ms, |(since_ms, _)| since_ms), readiness));
     }
 
-    /// The last thing that was seen of each server.
+    /// The last observation of each server.
     pub fn observations(&self) -> Vec<Observation> {
         self.latest.values().cloned().collect()
     }
 
-    /// A server's last look that saw something.
+    /// State of a server at its last successful observation.
     pub fn last_state(&self, server: &str) -> Option<&ServerState> {
         self.looks.get(server).and_then(|(_, observation)| observation.state())
     }
 
-    /// How the relays were when they were last asked.
+    /// The last state of each relay.
     pub fn relays(&self) -> &BTreeMap<String, RelayProbeResult> {
         &self.relays
     }
 
-    /// Whether every server was looked at, and every acker asked, whatever came of it.
+    /// Whether every server and every acker was probed at least once, successfully or not.
     pub fn has_polled_all(&self) -> bool {
         let plan = &self.cluster.plan;
         let mut servers = plan.servers.iter().chain([&plan.primary]);
@@ -232,12 +235,12 @@ impl ClusterState {
                 .all(|acker| self.reports.contains_key(acker) && self.asked.contains(acker))
     }
 
-    /// What each acker last answered, or why it did not.
+    /// The last report of each acker, or why there was none.
     pub fn acker_reports(&self) -> &BTreeMap<String, Result<AckerReport, String>> {
         &self.reports
     }
 
-    /// The last thing that was seen of a server; what speaks for its being unknown if it was not looked at yet.
+    /// The last observation of a server, or one that says that there was none.
     pub fn last_observation(&self, member: &Member) -> Observation {
         self.latest.get(&member.name).cloned().unwrap_or_else(|| Observation {
             server: member.name.clone(),
@@ -251,12 +254,13 @@ impl ClusterState {
         })
     }
 
-    /// Who could acknowledge, while the primary lived.
+    /// Ack policies while the primary was alive.
     pub fn ack_policies(&self) -> Option<&AckPolicyHistory> {
         self.ack_policies.as_ref().or_else(|| self.memory.as_ref().map(|(memory, ..)| &memory.ack_policies))
     }
 
-    /// Takes what the manager before this one knew of the primary, which it had looked at `ago_ms` before `now_ms`.
+    /// Restores the checkpoint of the previous manager, which had probed the primary `ago_ms` before
+    /// `now_ms`.
     pub fn restore_checkpoint(&mut self, now_ms: u64, memory: WatchCheckpoint, ago_ms: u64) {
         let is_news = !self.looks.contains_key(&self.cluster.plan.primary.name);
         if is_news && memory.primary == self.cluster.plan.primary.name {
@@ -264,8 +268,8 @@ impl ClusterState {
         }
     }
 
-    /// What the manager that comes behind this one may have to know, and how long ago the primary was looked at; nothing while a
-    /// run is under way, and before there is anything.
+    /// Checkpoint for the next manager, and the age of its observation in milliseconds; `None` during a run
+    /// and before the first observation.
     pub fn checkpoint(&self, now_ms: u64) -> Option<(WatchCheckpoint, u64)> {
         let primary = &self.cluster.plan.primary.name;
         let (looked_ms, observation) = self.looks.get(primary).filter(|_| !self.is_frozen)?;
@@ -277,26 +281,24 @@ impl ClusterState {
         Some((memory, now_ms.saturating_sub(*looked_ms)))
     }
 
-    /// Nothing more is noted of who can acknowledge, from before the first acker is told to stop; or again, after that was
-    /// undone.
+    /// Stops recording ack policies, before the first acker is stopped; or resumes it, after that was undone.
     pub fn freeze_ack_policies(&mut self, is_frozen: bool) {
         self.is_frozen = is_frozen;
     }
 
-    /// Whether nothing is noted of who can acknowledge: see [`ClusterState::freeze_ack_policies`].
+    /// Whether ack policies are not recorded; see [`ClusterState::freeze_ack_policies`].
     pub fn is_frozen(&self) -> bool {
         self.is_frozen
     }
 
-    /// What was known of the primary; if it was never seen, what the log says of it.
+    /// What was known of the primary; if it was never observed, what the log records.
     pub fn known_primary(&self) -> Option<KnownPrimary> {
         let seen = self.looks.get(&self.cluster.plan.primary.name);
-        let Some((looked_ms, apply_probe)) = seen.and_then(|(at_ms, seen)| Some((at_ms, seen.state()?)))
-        else {
+        let Some((looked_ms, state)) = seen.and_then(|(at_ms, seen)| Some((at_ms, seen.state()?))) else {
             let (origin, version) = self.cluster.log_origin?;
             let empty = || GtidSet::empty(origin.flavour());
             let (executed, primary_state_age_ms) = match &self.memory {
-                // It may have lived until it was told, or until it was last heard.
+                // It may have lived until the checkpoint was restored, or until it was last heard.
                 Some((memory, told_ms, ago_ms)) => {
                     let since_ms = self.alive_ms.map_or(0, |alive_ms| alive_ms.saturating_sub(*told_ms));
                     (memory.executed.clone(), ago_ms.saturating_add(since_ms))
@@ -306,9 +308,9 @@ impl ClusterState {
             return Some(KnownPrimary { origin, version, executed, primary_state_age_ms });
         };
         Some(KnownPrimary {
-            origin: gtid_origin_of(apply_probe)?,
-            version: ServerVersion::read(&apply_probe.version),
-            executed: apply_probe.executed.clone(),
+            origin: gtid_origin_of(state)?,
+            version: ServerVersion::read(&state.version),
+            executed: state.executed.clone(),
             primary_state_age_ms: self.alive_ms.unwrap_or(*looked_ms).saturating_sub(*looked_ms),
         })
     }
@@ -335,25 +337,25 @@ impl ClusterState {
                 let failure = unreached.failure;
                 self.record(at_ms, Observer::Manager, &name, Observed::Failed(PingKind::Connect, failure));
             }
-            Ok(apply_probe) => {
+            Ok(state) => {
                 let fed = self.is_channel_target(&name);
                 let vitals = ServerHealth {
-                    replicates: fed || !apply_probe.channels.is_empty(),
-                    ..ServerHealth::from(apply_probe)
+                    replicates: fed || !state.channels.is_empty(),
+                    ..ServerHealth::from(state)
                 };
                 self.record(at_ms, Observer::Manager, &name, Observed::Health(Box::new(vitals)));
                 if is_primary {
                     self.record_alive(at_ms);
                     self.memory = None;
-                    self.record_ack_policy(at_ms, apply_probe);
+                    self.record_ack_policy(at_ms, state);
                 }
                 let before = self.looks.insert(name.clone(), (at_ms, observation.clone()));
                 self.update_direct_replicas();
                 if self.direct.contains(&name) {
                     let before = before.as_ref().and_then(|(_, before)| before.state());
-                    let before = before.and_then(|apply_probe| apply_probe.channels.first());
+                    let before = before.and_then(|state| state.channels.first());
                     let said =
-                        apply_probe.channels.first().and_then(|now| Observed::of_channel(before, now, at_ms));
+                        state.channels.first().and_then(|now| Observed::of_channel(before, now, at_ms));
                     if let Some(saw) = said {
                         let primary = self.cluster.plan.primary.name.clone();
                         self.record(at_ms, Observer::Replica(name.clone()), &primary, saw);
@@ -364,13 +366,14 @@ impl ClusterState {
         self.latest.insert(name, observation);
     }
 
-    fn relay(&mut self, at_ms: u64, relay: String, apply_probe: RelayProbeResult) {
+    fn relay(&mut self, at_ms: u64, relay: String, state: RelayProbeResult) {
         self.record(at_ms, Observer::Manager, &relay, Observed::Answered(PingKind::Connect));
-        let heard_ms = apply_probe.heard_ago_ms.map(|ago| at_ms.saturating_sub(ago));
-        let heartbeat_ms = apply_probe.heartbeat_ms;
+        let heard_ms = state.heard_ago_ms.map(|ago| at_ms.saturating_sub(ago));
+        let heartbeat_ms = state.heartbeat_ms;
         let primary = self.cluster.plan.primary.name.clone();
-        // One that was away when another became primary hears the former one, and knows nothing of this.
-        let saw = match (apply_probe.assignment.source == primary, apply_probe.is_streaming) {
+        // A relay that missed the last change of primary reads the former one, and says nothing about the
+        // present one.
+        let saw = match (state.assignment.source == primary, state.is_streaming) {
             (false, _) => Observed::FollowsOther,
             (true, true) => Observed::Streaming { heard_ms, heartbeat_ms },
             (true, false) => Observed::StreamLost(ProbeFailure::ConnectionLost),
@@ -379,14 +382,14 @@ impl ClusterState {
             self.record_alive(heard_ms);
         }
         self.record(at_ms, Observer::Relay(relay.clone()), &primary, saw);
-        if apply_probe.acknowledges_to(&primary) {
+        if state.acknowledges_to(&primary) {
             self.acknowledged.insert(relay.clone(), at_ms);
         }
         self.asked.insert(relay.clone());
-        self.relays.insert(relay, apply_probe);
+        self.relays.insert(relay, state);
     }
 
-    /// Whether a channel of ours brings it its transactions.
+    /// Whether a channel feeds the server.
     fn is_channel_target(&self, name: &str) -> bool {
         let plan = &self.cluster.plan;
         let address = plan.servers.iter().find(|member| member.name == name).map(|member| &member.address);
@@ -395,12 +398,12 @@ impl ClusterState {
             .any(|target| format!("channel {}", target.channel) == name || Some(&target.address) == address)
     }
 
-    fn record_ack_policy(&mut self, at_ms: u64, apply_probe: &ServerState) {
-        // Before all relays were asked, their connections would count as those of strangers.
+    fn record_ack_policy(&mut self, at_ms: u64, state: &ServerState) {
+        // Before all relays were probed, their connections would count as unconfigured replicas.
         if self.is_frozen || !self.cluster.ackers.is_subset(&self.asked) {
             return;
         }
-        let waiting = match &apply_probe.semi_sync_source {
+        let waiting = match &state.semi_sync_source {
             Some(seen) => SemiSyncWait::seen(seen, seen.survives_restart),
             None => SemiSyncWait {
                 active: false,
@@ -412,13 +415,13 @@ impl ClusterState {
                 survives_restart: false,
             },
         };
-        let clients = apply_probe.semi_sync_source.as_ref().map_or(0, |seen| seen.clients);
-        let unconfigured_replicas = self.unconfigured_replicas(at_ms, apply_probe, clients);
+        let clients = state.semi_sync_source.as_ref().map_or(0, |seen| seen.clients);
+        let unconfigured_replicas = self.unconfigured_replicas(at_ms, state, clients);
         let seen = lossless::PolicyObservation {
             waiting: &waiting,
             ackers: &self.cluster.ackers,
             unconfigured_replicas,
-            executed: &apply_probe.executed,
+            executed: &state.executed,
             holds: &self.holds,
         };
         match &mut self.ack_policies {
@@ -427,11 +430,12 @@ impl ClusterState {
         }
     }
 
-    /// How many of the semi-sync replicas that the primary counts are none of the relays. A relay that has just lost its stream,
-    /// or was just told to stop, may still be among them: which of the possible numbers is right nobody can tell then, and
-    /// what was known before holds as long as it is one of them. Else a primary that dies at that moment could not be
-    /// replaced: no later look would put it right. Not so if a replica has come that was not there before.
-    fn unconfigured_replicas(&self, at_ms: u64, apply_probe: &ServerState, clients: u32) -> u32 {
+    /// Number of semi-sync replicas that the primary counts and that are not relays. A relay that just lost
+    /// its stream, or was just stopped, may still be counted, so the number has a range. A known number
+    /// within that range is kept. Otherwise a primary that dies at this moment could not be replaced, because
+    /// no later observation would correct the number. A replica that was not connected before is always
+    /// counted.
+    fn unconfigured_replicas(&self, at_ms: u64, state: &ServerState, clients: u32) -> u32 {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let primary = &self.cluster.plan.primary.name;
         let is_ours =
@@ -445,13 +449,13 @@ impl ClusterState {
         let before = self.last_state(primary);
         let (Some(before), Some(ack_policies)) = (before, &self.ack_policies) else { return most };
         let was_there = |id: u32| before.replicas.iter().any(|replica| replica.server_id == id);
-        if apply_probe.replicas.iter().any(|replica| !was_there(replica.server_id)) {
+        if state.replicas.iter().any(|replica| !was_there(replica.server_id)) {
             return most;
         }
         ack_policies.current().unconfigured_replicas.clamp(least, most)
     }
 
-    /// Whom the tree shows to read from the primary. Of those that do not answer now, what they were seen to do last.
+    /// Finds the servers that read from the primary, from the last successful observation of each.
     fn update_direct_replicas(&mut self) {
         let seen: Vec<Observation> =
             self.looks.values().map(|(_, observation)| observation.clone()).collect();
@@ -466,12 +470,12 @@ fn children_of_primary(cluster: &Cluster) -> BTreeSet<String> {
     children.filter(|child| child.role == NodeRole::Replica).map(|child| child.name.clone()).collect()
 }
 
-/// By what a server's own transactions are known.
-pub fn gtid_origin_of(apply_probe: &ServerState) -> Option<GtidOrigin> {
-    gtid_origin(apply_probe.flavour, apply_probe.uuid.as_deref(), apply_probe.server_id)
+/// Identifies a server's own transactions.
+pub fn gtid_origin_of(state: &ServerState) -> Option<GtidOrigin> {
+    gtid_origin(state.flavour, state.uuid.as_deref(), state.server_id)
 }
 
-/// By what a server's own transactions are known, of its `server_uuid` and `server_id`.
+/// Identifies a server's own transactions by its `server_uuid` or `server_id`.
 pub fn gtid_origin(flavour: Flavour, uuid: Option<&str>, server_id: u32) -> Option<GtidOrigin> {
     match flavour {
         Flavour::MariaDb => Some(GtidOrigin::MariaDb(server_id)),

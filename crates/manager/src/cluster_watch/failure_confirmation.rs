@@ -1,4 +1,4 @@
-//! Everybody is asked once more before anything is done.
+//! Confirmation of a failure: all observers are asked once more before a run acts.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,14 @@ use crate::driver::run_driver::ConfirmationFuture;
 use crate::probe::ProbeTarget;
 use crate::probe::ping::{PingKind, Pinger};
 
-/// Who wishes that the primary be replaced, and so what has to be shown.
+/// What triggered a failover, and therefore what must be shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailoverTrigger {
-    /// The manager itself: it must be dead.
+    /// The manager: the primary must be dead.
     Automatic,
-    /// Somebody: it must not be in good health.
+    /// An operator: the primary must not be healthy.
     Manual,
-    /// Somebody who wants to see what would be done: nothing has to be shown.
+    /// An operator with `--dry-run`: nothing must be shown.
     DryRun,
 }
 
@@ -26,20 +26,20 @@ pub struct FailureConfirmation {
     shared: std::sync::Arc<super::watcher::WatchShared>,
     primary: ProbeTarget,
     trigger: FailoverTrigger,
-    /// How long silence may have to last, and a ping, together.
+    /// Longest wait for a silence to last, including one ping.
     patience: Duration,
     ping_timeout: Duration,
 }
 
-/// Of one that is to be dead what everybody says suffices though the last ping has not been answered for so long: it is not waited for until its time-out,
-/// since a server that is silent does not answer that either.
+/// How long an unanswered ping is waited for before the reports of the others suffice. A silent server would
+/// not answer until the time-out either.
 const BRIEF: Duration = Duration::from_millis(100);
 
-/// How often it is looked whether they have answered.
+/// Interval of checks for answers.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 impl FailureConfirmation {
-    /// Of the primary that is watched. Silence is waited for no longer than `patience`.
+    /// For the watched primary. Waits no longer than `patience`.
     pub fn new(
         watch: &ClusterWatch,
         trigger: FailoverTrigger,
@@ -50,7 +50,7 @@ impl FailureConfirmation {
     }
 
     async fn confirm_now(&self) -> Result<String, String> {
-        // A connection of its own: those that were tried may be what is broken.
+        // A new connection: those of the watch may be what is broken.
         let mut pinger = Pinger::new(&self.primary.connect, "", self.ping_timeout);
         let mut asked = std::pin::pin!(pinger.ping(PingKind::Connect));
         let began = Instant::now();

@@ -1,10 +1,10 @@
-//! Watches a cluster while it lives, so that its failure is noticed at once, and so that it is known then what was promised.
+//! Watches a cluster, so that a failure is detected at once and the ack policies before it are known.
 //!
-//! - [`cluster_state`]: all that was heard of a cluster, and what it amounts to. Pure.
-//! - [`eyes`]: how the state of a relay's stream is asked for.
-//! - [`watch`]: the tasks that ask everybody, one for each question to each server.
-//! - [`memory`]: what is kept of it for the manager that comes behind this one. Pure.
-//! - [`confirming`]: everybody is asked once more before anything is done.
+//! - [`cluster_state`]: events in, findings out. Pure.
+//! - [`relay_probe`]: the state of a relay's stream.
+//! - [`watcher`]: the tasks that probe servers and relays.
+//! - [`watch_checkpoint`]: what is kept for the next manager process. Pure.
+//! - [`failure_confirmation`]: asks all observers once more before a run acts.
 
 pub mod cluster_state;
 pub mod failure_confirmation;

@@ -1,4 +1,4 @@
-//! How the state of a relay's stream is asked for.
+//! Probe of a relay's stream.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,47 +6,47 @@ use std::pin::Pin;
 use crate::lease::LeaseToken;
 use crate::probe_failure::ProbeFailure;
 
-/// Whom a relay follows by its orders, which it keeps over restarts.
+/// The source that a relay was ordered to follow. The relay keeps it over restarts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayAssignment {
-    /// The highest term of the lease that an order came from; 0 before the first.
+    /// The highest lease term of an order; 0 before the first.
     pub term: LeaseToken,
     /// The server that it captures from, by its name in the manager's configuration.
     pub source: String,
-    /// The term in which it was told that; 0 if it never was, or does not say.
+    /// The term of the order to follow that source; 0 if there was none, or the relay does not say.
     pub assigned_term: LeaseToken,
-    /// It stands still by order.
+    /// It was ordered to stop.
     pub is_stopped: bool,
 }
 
-/// How a relay stands to its source.
+/// State of a relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayProbeResult {
-    /// It reads the stream of the server that it follows now.
+    /// It reads the stream of its source.
     pub is_streaming: bool,
-    /// It acknowledges commits while it does.
+    /// It acknowledges commits while it streams.
     pub acknowledges: bool,
-    /// How long ago something came in the stream, in milliseconds.
+    /// Time since the last event in the stream, in milliseconds.
     pub heard_ago_ms: Option<u64>,
-    /// How often something comes in it at least, in milliseconds; nothing if that is not known.
+    /// Longest time between two events, in milliseconds; `None` if unknown.
     pub heartbeat_ms: Option<u64>,
-    /// Whom it follows, and since which term.
+    /// Its source, by its orders.
     pub assignment: RelayAssignment,
 }
 
 impl RelayProbeResult {
-    /// Whether `server` counts it among its semi-sync replicas.
+    /// Whether `server` counts it as a semi-sync replica.
     pub fn acknowledges_to(&self, server: &str) -> bool {
         self.is_streaming && self.acknowledges && self.assignment.source == server
     }
 }
 
-/// What a relay says, or why it says nothing.
+/// The pending state of a relay, or why there is none.
 pub type RelayProbeFuture<'a> =
     Pin<Box<dyn Future<Output = Result<RelayProbeResult, ProbeFailure>> + Send + 'a>>;
 
-/// Asks one relay, in this process or elsewhere, in bounded time.
+/// Reads the state of one relay, in this process or elsewhere, in bounded time.
 pub trait RelayProbe: Send + Sync {
-    /// Asks.
+    /// Reads the state.
     fn probe(&self) -> RelayProbeFuture<'_>;
 }

@@ -1,8 +1,10 @@
-//! What a manager knew of its primary, for the one that comes behind it in the same place: one that is restarted while the primary
-//! dies has never seen it alive, and would have to refuse (TW-MGR-0031) what the one before it could have proven.
+//! What a manager knew of its primary, kept for the next manager process on this machine. A manager that
+//! restarts while the primary dies has never observed it alive, and would otherwise refuse the failover
+//! (TW-MGR-0031).
 //!
-//! It counts only for the same primary, on the same boot of the machine, while the relay beside it has not been ordered about by
-//! a later term, and as long as [`KnownPrimary::primary_state_age_ms`](super::Known) lets it. The first look of one's own puts it aside.
+//! A checkpoint is valid only for the same primary, in the same boot of the machine, while the local relay
+//! has seen no later term, and as long as [`KnownPrimary::primary_state_age_ms`](super::KnownPrimary) allows.
+//! The first own observation replaces it.
 
 use serde::{Deserialize, Serialize};
 use tailwater_wire::gtid::GtidSet;
@@ -13,46 +15,46 @@ use crate::lossless::gtid_serde;
 /// What is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WatchCheckpoint {
-    /// The primary's name.
+    /// Name of the primary.
     pub primary: String,
-    /// What it was last seen to have executed.
+    /// Transactions executed at the last observation.
     #[serde(with = "gtid_serde")]
     pub executed: GtidSet,
-    /// Who could acknowledge.
+    /// The ack policies at that time.
     #[serde(alias = "regimes")]
     pub ack_policies: AckPolicyHistory,
 }
 
-/// A memory with the marks by which it counts or not.
+/// A checkpoint with the data that decides whether it is valid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredCheckpoint {
-    /// What is remembered.
+    /// What was kept.
     #[serde(alias = "memory")]
     pub checkpoint: WatchCheckpoint,
-    /// When the primary was last looked at, in milliseconds since the machine's boot.
+    /// When the primary was last probed, in milliseconds since the machine's boot.
     #[serde(alias = "looked_ms")]
     pub probed_at_ms: u64,
-    /// Which boot that was.
+    /// Id of that boot.
     pub boot: String,
-    /// The highest term of the lease that the relay beside the manager had seen then.
+    /// The highest lease term that the local relay had seen.
     pub term: u64,
 }
 
-/// Where and when a manager begins.
+/// Circumstances of a manager's start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManagerStart<'a> {
-    /// Whom the log follows.
+    /// The server that the log follows.
     pub primary: &'a str,
     /// In milliseconds since the machine's boot.
     pub now_ms: u64,
-    /// Which boot that was.
+    /// Id of that boot.
     pub boot: &'a str,
-    /// The highest term of the lease that the relay beside it has seen.
+    /// The highest lease term that the local relay has seen.
     pub term: u64,
 }
 
 impl StoredCheckpoint {
-    /// What counts of it for a manager that begins so, and how long ago the primary was looked at, in milliseconds.
+    /// The checkpoint if it is valid for this start, and its age in milliseconds.
     pub fn for_start(self, start: &ManagerStart<'_>) -> Option<(WatchCheckpoint, u64)> {
         let is_same =
             self.checkpoint.primary == start.primary && self.boot == start.boot && self.term == start.term;

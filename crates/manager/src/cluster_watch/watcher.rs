@@ -1,8 +1,9 @@
-//! The tasks that ask everybody: one for each question to each server, so that nobody waits for another.
+//! The tasks of a watch: one for each kind of probe of each server, so that no probe waits for another.
 //!
-//! The primary is pinged on a connection that stands. When its process ends the kernel closes that, the ping connects again at
-//! once, and is refused: that is how a death is noticed within a ping's interval. From the first ping that fails, or whose answer
-//! is late, everybody else is asked more often, since it is for them to confirm or contradict it.
+//! The primary is pinged on an open connection. When its process ends, the kernel closes that connection; the
+//! ping reconnects at once and is refused, so a death is detected within one ping interval. From the first
+//! failed or overdue ping on, the other observers are polled more often, because they confirm or contradict
+//! the failure.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,24 +23,24 @@ use crate::probe::ping::{Ping, PingKind, Pinger};
 use crate::probe::{ProbeTarget, probe_server};
 use crate::probe_failure::{Liveness, ProbeFailure};
 
-/// How often everybody is asked, and how long it is waited. In milliseconds.
+/// Probe intervals and time-outs, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProbeIntervals {
-    /// Between two pings of the primary.
+    /// Interval of pings of the primary.
     pub ping_ms: u64,
-    /// How long it has to answer one.
+    /// Time-out of a ping.
     pub ping_timeout_ms: u64,
-    /// Between two looks at a server.
+    /// Interval of probes of a server. The old spelling is `look_ms`.
     #[serde(alias = "look_ms")]
     pub poll_ms: u64,
-    /// How long it has to answer all questions.
+    /// Time-out of a probe. The old spelling is `look_timeout_ms`.
     #[serde(alias = "look_timeout_ms")]
     pub poll_timeout_ms: u64,
-    /// Between two looks while the primary does not answer.
+    /// Interval of probes while the primary does not answer. The old spelling is `hurried_look_ms`.
     #[serde(alias = "hurried_look_ms")]
     pub failure_poll_ms: u64,
-    /// Between two writes of a row of the manager's own on the primary. Absent: none.
+    /// Interval of writes to the manager's own row on the primary; none if absent.
     pub write_ms: Option<u64>,
 }
 
@@ -56,16 +57,17 @@ impl Default for ProbeIntervals {
     }
 }
 
-/// A ping that failed, and not by a refusal, is repeated so soon, in milliseconds.
+/// Pause after a ping that failed, other than by a refusal, in milliseconds.
 const AGAIN_MS: u64 = 20;
 
-/// An answer that has not come after so long is late, in milliseconds: others are asked then, and another connection is tried.
+/// After this time without an answer a ping is overdue, in milliseconds: the other observers are polled, and
+/// a new connection is tried.
 const LATE_MS: u64 = 250;
 
-/// Findings that depend on how long something lasts are looked for so often, in milliseconds.
+/// Interval of the analysis, in milliseconds, for findings that depend on a duration.
 const ANALYSE_MS: u64 = 100;
 
-/// The time, in milliseconds since 1970 as it was at the start, and not set since.
+/// A clock in milliseconds since 1970 that ignores changes of the system clock after its start.
 #[derive(Debug, Clone, Copy)]
 pub struct ManagerClock {
     began_ms: u64,
@@ -73,13 +75,13 @@ pub struct ManagerClock {
 }
 
 impl ManagerClock {
-    /// One that begins now.
+    /// Starts a clock.
     pub fn start() -> Self {
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Self { began_ms: u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX), began: Instant::now() }
     }
 
-    /// Now.
+    /// The present time.
     pub fn now_ms(&self) -> u64 {
         let elapsed = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.began_ms.saturating_add(elapsed)
@@ -91,19 +93,19 @@ impl ManagerClock {
 pub struct WatchedRelay {
     /// Its name.
     pub name: String,
-    /// How its stream is.
+    /// Reads the state of its stream.
     pub probe: Arc<dyn RelayProbe>,
-    /// What it holds.
+    /// Reads what it holds.
     pub control: Arc<dyn AckerControl>,
 }
 
-/// What the tasks share.
+/// State shared by the tasks.
 pub(super) struct WatchShared {
     cluster_state: Mutex<ClusterState>,
     guard: Arc<Mutex<FailoverGuard>>,
     clock: ManagerClock,
     pace: ProbeIntervals,
-    /// Something was heard.
+    /// An event was recorded.
     heard: Notify,
     /// The primary does not answer.
     pub(super) trouble: watch::Sender<bool>,
@@ -111,7 +113,7 @@ pub(super) struct WatchShared {
 }
 
 impl WatchShared {
-    // Nothing panics while the lock is held, so a poisoned one still guards sound data.
+    // No code panics while the lock is held, so a poisoned lock still guards sound data.
     pub(super) fn cluster_state(&self) -> MutexGuard<'_, ClusterState> {
         self.cluster_state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -121,7 +123,7 @@ impl WatchShared {
         self.heard.notify_one();
     }
 
-    /// What is wrong now.
+    /// Findings at this moment.
     pub(super) fn analyse_now(&self) -> Vec<ClusterFinding> {
         let guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
         let mut cluster_state = self.cluster_state();
@@ -130,7 +132,7 @@ impl WatchShared {
         cluster_state.findings(&guard, now_ms)
     }
 
-    /// Pings the primary, and tells as soon as the answer is late.
+    /// Pings the primary, and records an event as soon as the answer is overdue.
     async fn ping(&self, pinger: &mut Pinger, primary: &ProbeTarget, kind: PingKind) -> Ping {
         let asked_ms = self.clock.now_ms();
         let late = Duration::from_millis(LATE_MS.min(self.pace.ping_timeout_ms / 2));
@@ -146,7 +148,7 @@ impl WatchShared {
     }
 }
 
-/// A cluster that is watched; it no longer is when this is dropped.
+/// A watched cluster. Dropping it ends the watch.
 pub struct ClusterWatch {
     shared: Arc<WatchShared>,
     primary: ProbeTarget,
@@ -154,7 +156,8 @@ pub struct ClusterWatch {
 }
 
 impl ClusterWatch {
-    /// Begins to watch. `manager` names this manager in rows that it writes. `guard` holds failovers back.
+    /// Starts the watch. `manager` names this manager in the rows that it writes. `guard` holds back
+    /// failovers.
     pub fn start(
         cluster: WatchedCluster,
         (primary, followers): (ProbeTarget, Vec<ProbeTarget>),
@@ -190,12 +193,12 @@ impl ClusterWatch {
         Self { shared, primary, _tasks: tasks }
     }
 
-    /// What is wrong, as it changes.
+    /// Findings, as they change.
     pub fn findings(&self) -> watch::Receiver<Vec<ClusterFinding>> {
         self.shared.findings.subscribe()
     }
 
-    /// All that is known.
+    /// A copy of the present state.
     pub fn cluster_state(&self) -> ClusterState {
         self.shared.cluster_state().clone()
     }
@@ -220,7 +223,7 @@ impl ClusterWatch {
         self.shared.cluster_state().set_readiness(self.shared.clock.now_ms(), readiness);
     }
 
-    /// Thinks again at once: what holds failovers back has changed.
+    /// Runs the analysis at once, because what holds back failovers has changed.
     pub fn reanalyse(&self) {
         self.shared.heard.notify_one();
     }
@@ -229,7 +232,7 @@ impl ClusterWatch {
         Arc::clone(&self.shared)
     }
 
-    /// The primary, as it is reached.
+    /// The primary and its account.
     pub fn primary(&self) -> &ProbeTarget {
         &self.primary
     }
@@ -261,7 +264,7 @@ async fn analyse_now(shared: Arc<WatchShared>) {
     }
 }
 
-/// What makes a finding of the same code and server another one, to be reported again.
+/// Distinguishes findings of the same code and server that are logged separately.
 fn kind(finding: &ClusterFinding) -> (String, Option<String>) {
     (finding.action.to_string(), finding.rule.clone())
 }
@@ -281,7 +284,7 @@ async fn ping(shared: Arc<WatchShared>, primary: ProbeTarget, manager: String) {
     }
 }
 
-/// While the primary does not answer on the connection that stands, new ones are tried beside it.
+/// Tries new connections while the primary does not answer on the open one.
 async fn ping_new_connection(shared: Arc<WatchShared>, primary: ProbeTarget) {
     let timeout = Duration::from_millis(shared.pace.ping_timeout_ms);
     let mut pinger = Pinger::new(&primary.connect, "", timeout);
@@ -314,7 +317,7 @@ async fn poll_server(shared: Arc<WatchShared>, subject: ProbeTarget) {
     poll_loop(&shared, ask).await;
 }
 
-/// Never in a hurry: a primary that is slow has enough to do, and pings tell when it is back.
+/// Always at the normal interval: a slow primary is under load, and pings detect its recovery.
 async fn poll_primary(shared: Arc<WatchShared>, primary: ProbeTarget) {
     let timeout = Duration::from_millis(shared.pace.poll_timeout_ms);
     loop {
@@ -340,7 +343,8 @@ async fn poll_acker(shared: Arc<WatchShared>, relay: WatchedRelay) {
     poll_loop(&shared, ask).await;
 }
 
-/// Asks at the usual pace, or at the hurried one while the primary does not answer; at once when that begins.
+/// Polls at the normal interval, or at the failure interval while the primary does not answer; at once when
+/// that begins.
 async fn poll_loop<F: Future<Output = ()>>(shared: &WatchShared, ask: impl Fn() -> F) {
     let mut trouble = shared.trouble.subscribe();
     loop {
@@ -363,7 +367,7 @@ async fn poll_relay(shared: Arc<WatchShared>, relay: WatchedRelay) {
             relay.name.clone(),
             seen.unwrap_or(Err(ProbeFailure::TimedOut)),
         ));
-        // A relay that has lost its stream is what the death of a primary is confirmed by.
+        // A relay that lost its stream confirms the death of the primary.
         let pause = if *shared.trouble.borrow() { AGAIN_MS } else { shared.pace.ping_ms };
         tokio::time::sleep(Duration::from_millis(pause)).await;
     }

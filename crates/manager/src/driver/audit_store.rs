@@ -1,4 +1,4 @@
-//! Where the record of a run lies: written before anything is changed that it tells of.
+//! Storage of audit records. A record is stored before the changes that it describes.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,44 +7,44 @@ use std::path::{Path, PathBuf};
 
 use crate::failover::Audit;
 
-/// A record is no longer than this.
+/// Longest accepted record, in bytes.
 const RECORD_BYTES_MAX: u64 = 64 << 20;
 
-/// A record could not be stored or read.
+/// An audit record could not be stored or read.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {source}", path.display())]
 pub struct AuditError {
-    /// Which file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Why.
+    /// The I/O error.
     pub source: io::Error,
 }
 
-/// Keeps records.
+/// Stores audit records.
 pub trait AuditStore: Send + Sync {
-    /// Keeps this one in place of what was kept of the same run. It is durable when this is back.
+    /// Replaces the record of this run. It is durable on return.
     ///
     /// # Errors
-    /// If it is not certain to be durable.
+    /// If it may not be durable.
     fn save(&self, audit: &Audit) -> Result<(), AuditError>;
 }
 
-/// Records as files of a folder: `ID.json` for programs, and `ID.txt` for people once the run is over.
+/// A folder of records: `ID.json` for programs, and `ID.txt` for people once the run is finished.
 #[derive(Debug, Clone)]
 pub struct AuditFolder {
     path: PathBuf,
 }
 
 impl AuditFolder {
-    /// The folder at `path`; made when it is needed.
+    /// The folder at `path`, which is created when needed.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// The record of that run; `None` if there is none.
+    /// The record of a run; `None` if there is none.
     ///
     /// # Errors
-    /// If there is one that cannot be read.
+    /// If the record cannot be read.
     pub fn load(&self, id: &str) -> Result<Option<Audit>, AuditError> {
         if !is_name(id) {
             return Ok(None);
@@ -57,7 +57,7 @@ impl AuditFolder {
         }
     }
 
-    /// The names of all runs, the oldest first, if their names sort so.
+    /// Ids of all runs in alphabetical order, which is their order in time if ids begin with the time.
     ///
     /// # Errors
     /// If the folder cannot be read.
@@ -99,7 +99,7 @@ impl AuditStore for AuditFolder {
     }
 }
 
-/// No name leads out of the folder.
+/// Whether the id is a plain file name, so that no path leads out of the folder.
 fn is_name(id: &str) -> bool {
     let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     (1..=200).contains(&id.len()) && !id.starts_with('.') && id.chars().all(legal)

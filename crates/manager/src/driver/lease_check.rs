@@ -1,19 +1,19 @@
-//! Whether this manager may act, and when it no longer may.
+//! Whether this manager holds the lease.
 
 use std::future::Future;
 
 use crate::ManagerError;
 use crate::lease::{LeaseHandle, LeaseStatus, LeaseToken};
 
-/// The lease, as whoever acts under it sees it.
+/// The lease as seen by a driver.
 pub trait LeaseCheck: Send + Sync {
-    /// The term in which this manager may act now, or why it may not.
+    /// The present term of this manager.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// Why it does not hold the lease.
     fn check(&self) -> Result<LeaseToken, String>;
 
-    /// Is back when the lease is not held, with why.
+    /// Returns when the lease is not held, with the reason.
     fn ended(&self) -> impl Future<Output = String> + Send;
 }
 
@@ -32,7 +32,7 @@ impl LeaseCheck for LeaseHandle {
                 LeaseStatus::Waiting(reason) => Some(reason.clone()),
                 LeaseStatus::Active(_) => None,
             };
-            // The term begins a moment before it is told of.
+            // The term begins a moment before the status says so.
             if let Some(reason) = waits.filter(|_| Self::check(self).is_err()) {
                 return reason;
             }

@@ -1,10 +1,11 @@
-//! Drives a machine: does what it orders through [`Hands`](crate::hands::Hands), side by side where it may, and tells it how that
-//! went.
+//! Drives the state machine of a run: executes its actions through an
+//! [`ActionExecutor`](crate::action_executor::ActionExecutor), in parallel where allowed, and returns the
+//! outcomes to it.
 //!
-//! - [`machine`]: what a machine is; failovers and switchovers are.
-//! - [`term`]: whether this manager may act, and when it no longer may.
-//! - [`record`]: where the record lies, before anything is changed that it tells of.
-//! - [`run`]: the loop.
+//! - [`run_machine`]: the interface of a state machine.
+//! - [`lease_check`]: whether this manager holds the lease.
+//! - [`audit_store`]: where audit records are stored.
+//! - [`run_driver`]: the loop.
 
 pub mod audit_store;
 pub mod lease_check;

@@ -1,4 +1,4 @@
-//! The loop: what is ordered is done, and what came of it told.
+//! The loop that executes the actions of a run.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -17,22 +17,22 @@ use crate::failover::state_machine::NumberedAction;
 use crate::failover::{ActionOutcome, Audit, RunAction};
 use crate::lease::LeaseToken;
 
-/// Whether the primary has failed: the evidence, or what speaks against it.
+/// Whether the primary has failed: the evidence, or why not.
 pub type ConfirmationFuture<'a> = Pin<Box<dyn Future<Output = Result<String, String>> + Send + 'a>>;
 
-/// Asks every observer once more.
+/// Asks all observers once more.
 pub trait ConfirmFailure: Send + Sync {
-    /// Asks, in bounded time.
+    /// Asks in bounded time.
     fn confirm(&self) -> ConfirmationFuture<'_>;
 }
 
-/// How long acts may take before nobody waits for them any more, in milliseconds. [`ActionExecutor`] keep to bounds of their own,
-/// which are shorter; these hold if they do not.
+/// Time limits of actions, in milliseconds. An [`ActionExecutor`] has shorter limits of its own; these apply
+/// if it exceeds them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DriverTimeouts {
-    /// An act.
+    /// For most actions.
     pub act_ms_max: u64,
-    /// One that brings or executes transactions.
+    /// For actions that send or execute transactions.
     pub catch_up_ms_max: u64,
 }
 
@@ -55,30 +55,30 @@ impl DriverTimeouts {
     }
 }
 
-/// What a machine is driven with.
+/// What a state machine is driven with.
 pub struct RunDriver<H, T> {
-    /// Who does what is ordered.
+    /// Executes the actions.
     pub executor: Arc<H>,
-    /// Whether it may be.
+    /// Checks the lease before each action.
     pub term: T,
-    /// Asks whether the primary has failed.
+    /// Confirms that the primary has failed.
     pub confirm: Arc<dyn ConfirmFailure>,
-    /// Keeps the record.
+    /// Stores the audit record.
     pub records: Arc<dyn AuditStore>,
-    /// How long it is waited for each act.
+    /// Time limits of actions.
     pub limits: DriverTimeouts,
 }
 
 type ActionTasks = JoinSet<(u32, ActionOutcome)>;
 
-/// How the task of an act ended.
+/// How the task of an action ended.
 type ActionTaskResult = Result<(Id, (u32, ActionOutcome)), JoinError>;
 
 impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
-    /// Drives a machine until it is over, which is bounded as every act is, and gives its record. `progress` has the record as
-    /// it grows.
+    /// Drives a state machine until it is finished, in bounded time, and returns its audit record. `progress`
+    /// receives the record as it grows.
     ///
-    /// What is still under way when the machine is over, or the lease lost, is not waited for.
+    /// Actions still in flight when the run is finished or the lease is lost are not waited for.
     pub async fn drive<M: RunMachine>(
         &self,
         machine: &mut M,
@@ -96,7 +96,7 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
                 continue;
             }
             let refused = self.store_before(machine, &orders).await;
-            // That may have taken longer than the lease lasts.
+            // Storing may have taken longer than the lease lasts.
             if let Some(token) = machine.token() {
                 match self.term.check() {
                     Ok(held) if held == token => {}
@@ -119,7 +119,7 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
             }
             let deadline = machine.deadline_ms().map(|at_ms| began + Duration::from_millis(at_ms));
             tokio::select! {
-                // What has been answered counts, but only if the lease is still held.
+                // An outcome counts only if the lease is still held.
                 biased;
                 reason = self.term.ended(), if machine.token().is_some() => machine.lease_lost(at_ms(), &reason),
                 done = under_way.join_next_with_id() => match answered(done, &mut numbers) {
@@ -127,7 +127,7 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
                     None => machine.lease_lost(at_ms(), "nothing is under way, and it is not over"),
                 },
                 () = until(deadline) => {
-                    // It goes on; whoever undoes it comes behind it.
+                    // The actions continue; undo actions take effect after them.
                     let mut late: Vec<u32> = numbers.drain().map(|(_, number)| number).collect();
                     late.sort_unstable();
                     for number in late {
@@ -146,14 +146,15 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
         audit
     }
 
-    /// The question for the lease is answered here, before anything else is begun.
+    /// Answers a pending lease check before any other action starts.
     async fn answer_lease_check(&self, orders: &mut Vec<NumberedAction>) -> Option<(u32, ActionOutcome)> {
         let at = orders.iter().position(|(_, act)| *act == RunAction::CheckLease)?;
         let (number, _) = orders.remove(at);
         Some((number, self.term.check().map_or_else(ActionOutcome::Failed, ActionOutcome::LeaseHeld)))
     }
 
-    /// Stores the record if something is about to be changed. Why that must not be done, if it must not.
+    /// Stores the record if an action is about to change something. Returns why the action must not be
+    /// executed, if so.
     async fn store_before<M: RunMachine>(&self, machine: &M, orders: &[NumberedAction]) -> Option<String> {
         if machine.skips_audit_store() || !orders.iter().any(|(_, act)| act.changes_state()) {
             return None;
@@ -200,7 +201,7 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
     }
 }
 
-/// Until that moment; for ever without one.
+/// Waits until the deadline; without one, for ever.
 async fn until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
@@ -208,7 +209,7 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// What an act that is over answered; nothing if none is under way.
+/// Outcome of a finished action; `None` if none is in flight.
 fn answered(done: Option<ActionTaskResult>, numbers: &mut HashMap<Id, u32>) -> Option<(u32, ActionOutcome)> {
     match done? {
         Ok((id, answer)) => {

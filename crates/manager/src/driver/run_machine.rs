@@ -1,4 +1,4 @@
-//! What can be driven.
+//! Interface of the state machines.
 
 use crate::failover::state_machine::NumberedAction;
 use crate::failover::{ActionOutcome, Audit, Failover, RunPhase};
@@ -6,36 +6,37 @@ use crate::lease::LeaseToken;
 use crate::recovery::RunRecovery;
 use crate::switchover::Switchover;
 
-/// A pure machine: acts out, answers in. It is over when its record has an outcome.
+/// A pure state machine: actions out, outcomes in. It is finished when its audit record has an outcome.
 pub trait RunMachine: Send + Sync {
-    /// The first acts. `at_ms` here and below is the time since the beginning.
+    /// Returns the first actions. `at_ms` here and below counts from the start of the run.
     fn begin(&mut self, at_ms: u64) -> Vec<NumberedAction>;
 
-    /// Takes the answer to an act.
+    /// Takes the outcome of an action, and returns the next actions.
     fn answer(&mut self, at_ms: u64, number: u32, answer: ActionOutcome) -> Vec<NumberedAction>;
 
-    /// The lease was lost, or ended: nothing more is done.
+    /// Ends the run because the lease is lost. No further action follows.
     fn lease_lost(&mut self, at_ms: u64, reason: &str);
 
-    /// Where it stands.
+    /// The present phase.
     fn phase(&self) -> RunPhase;
 
-    /// The term of the lease; goes along with every act.
+    /// The lease term, passed with every action.
     fn token(&self) -> Option<LeaseToken>;
 
-    /// The record so far.
+    /// The audit record so far.
     fn audit(&self) -> &Audit;
 
-    /// Whether an act may be done though its record cannot be stored: what undoes, and what comes when there is only forward.
+    /// Whether actions are executed even if the record cannot be stored: undo actions, and those after the
+    /// point of no return.
     fn must_continue(&self) -> bool;
 
-    /// When all that is under way has to be answered; it is answered with [`ActionOutcome::Unknown`] then.
+    /// When all actions in flight must be answered. Those that are not get [`ActionOutcome::Unknown`].
     fn deadline_ms(&self) -> Option<u64> {
         None
     }
 
-    /// Whether clients wait for each act, so that none waits for its record to be stored: what was stored before says that
-    /// this had begun.
+    /// Whether clients wait for each action, so that records are not stored in between. The record stored
+    /// before says that this part had begun.
     fn skips_audit_store(&self) -> bool {
         false
     }
@@ -96,7 +97,7 @@ impl RunMachine for RunRecovery {
         Self::audit(self)
     }
 
-    /// All that it does was begun before.
+    /// Everything it does was recorded by the interrupted run.
     fn must_continue(&self) -> bool {
         true
     }

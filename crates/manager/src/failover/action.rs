@@ -1,4 +1,5 @@
-//! What is to be done, and the answers. Failover and switchover share them.
+//! Actions and outcomes, shared by failover, switchover and recovery. Their JSON spelling is fixed: managers
+//! of other versions read it.
 
 use std::fmt;
 
@@ -10,53 +11,53 @@ use crate::lease::LeaseToken;
 use crate::lossless::AckerEvidence;
 use crate::switchover::PrimaryStatus;
 
-/// Where a failover or a switchover stands. The order is that of a failover.
+/// Phase of a run, in the order of a failover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunPhase {
-    /// May this manager act at all?
+    /// Check that this manager holds the lease.
     Lease,
-    /// Has the primary really failed?
+    /// Confirm that the primary has failed.
     Confirm,
-    /// Ackers stop capturing, and so the old primary stops committing.
+    /// Stop capture on the ackers, which stops commits on the old primary.
     Fence,
-    /// The operator's own fence.
+    /// Run the operator's fence hooks.
     FenceHooks,
-    /// Is everything acknowledged held, and the old primary fenced?
+    /// Verify that every acknowledged transaction is held and that the old primary is fenced.
     #[serde(rename = "prove", alias = "prove_completeness")]
     ProveCompleteness,
-    /// Who becomes primary.
+    /// Choose the new primary.
     #[serde(rename = "choose", alias = "choose_candidate")]
     ChooseCandidate,
-    /// Of a switchover: all that takes time is done while the primary still takes writes.
+    /// Switchover: do everything slow while the primary still takes writes.
     Prepare,
-    /// Of a switchover: the candidate comes close behind the primary.
+    /// Switchover: wait until the candidate is close behind the primary.
     CatchUp,
-    /// Of a switchover: the primary takes no more writes.
+    /// Switchover: pause writes on the primary.
     Pause,
-    /// It gets what it lacks.
+    /// Send missing transactions to the candidate.
     #[serde(rename = "supply", alias = "backfill")]
     Backfill,
-    /// It executes all it has.
+    /// Execute everything the candidate received.
     Drain,
-    /// It waits for ackers, before there is anything to wait for.
+    /// Make the candidate wait for ACKs, before any commit.
     #[serde(rename = "source", alias = "enable_semi_sync")]
     EnableSemiSync,
-    /// Clients may write to it.
+    /// Let clients write to the new primary.
     #[serde(rename = "writable", alias = "make_writable")]
     MakeWritable,
-    /// The ackers capture from it, and its commits go through.
+    /// Let the ackers capture from the new primary, so that its commits are acknowledged.
     #[serde(rename = "follow", alias = "repoint_ackers")]
     RepointAckers,
-    /// Replicas that read from the old primary itself read from elsewhere.
+    /// Repoint replicas of the old primary.
     #[serde(rename = "others", alias = "repoint_replicas")]
     RepointReplicas,
-    /// Clients are led to it.
+    /// Route clients to the new primary.
     #[serde(rename = "routes", alias = "route_clients")]
     RouteClients,
-    /// What was done is undone.
+    /// Undo the actions so far.
     Undo,
-    /// It is over.
+    /// The run is finished.
     #[serde(rename = "over", alias = "finished")]
     Finished,
 }
@@ -86,186 +87,187 @@ impl fmt::Display for RunPhase {
     }
 }
 
-/// Something to do.
+/// An action of a run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "act", rename_all = "snake_case")]
 pub enum RunAction {
-    /// Ask whether the lease is still held.
+    /// Check the lease.
     CheckLease,
-    /// Ask every observer once more for the primary.
+    /// Ask all observers of the primary once more.
     #[serde(rename = "confirm", alias = "confirm_failure")]
     ConfirmFailure,
-    /// Have an acker stop capturing, durably so, and tell what it holds then.
+    /// Stop capture on an acker durably, and read what it holds.
     StopAcker {
-        /// Which.
+        /// The acker.
         acker: String,
     },
-    /// Have an acker tell what it holds, and change nothing (`--dry-run`).
+    /// Read what an acker holds, without changing anything (`--dry-run`).
     ReadAcker {
-        /// Which.
+        /// The acker.
         acker: String,
     },
     /// Run a fence hook.
     #[serde(rename = "fence_hook", alias = "run_fence_hook")]
     RunFenceHook {
-        /// Its name.
+        /// Name of the hook.
         hook: String,
     },
-    /// Look at every server that may become primary.
+    /// Probe every server that may become primary.
     #[serde(rename = "look_at_servers", alias = "probe_candidates")]
     ProbeCandidates,
-    /// Give a server what it lacks. Its relay logs are drained first, not dropped.
+    /// Send missing transactions to a server. Its relay logs are drained first, not dropped.
     #[serde(rename = "supply", alias = "backfill")]
     Backfill {
-        /// To whom.
+        /// The server.
         server: String,
-        /// From which relay's log or server.
+        /// The relay or server that sends them.
         from: String,
-        /// Which transactions.
+        /// The GTIDs.
         what: String,
     },
-    /// Have a server execute everything it has received.
+    /// Execute everything a server received.
     #[serde(rename = "drain", alias = "drain_relay_log")]
     DrainRelayLog {
-        /// Which.
+        /// The server.
         server: String,
     },
-    /// Have a server wait for so many ACKs, without time-out, while it is still read-only. One that was prepared does so until a
+    /// Make a read-only server wait for ACKs without a time-out. A prepared server waits only until a
     /// restart, and [`RunAction::PersistSemiSyncSource`] follows.
     #[serde(rename = "make_source", alias = "enable_semi_sync_source")]
     EnableSemiSyncSource {
-        /// Which.
+        /// The server.
         server: String,
-        /// ACKs that a commit needs.
+        /// ACKs that a commit waits for.
         acks: u32,
     },
-    /// Let clients write.
+    /// Let clients write to a server.
     MakeWritable {
-        /// Where.
+        /// The server.
         server: String,
     },
-    /// Have an acker capture from the new primary.
+    /// Make an acker capture from the new primary.
     #[serde(rename = "follow", alias = "repoint_acker")]
     RepointAcker {
-        /// Which.
+        /// The acker.
         acker: String,
-        /// From where.
+        /// The server.
         server: String,
     },
-    /// Have a replica that read from the old primary read from the log.
+    /// Make a replica of the old primary read from the log.
     #[serde(rename = "repoint", alias = "repoint_replica")]
     RepointReplica {
-        /// Which.
+        /// The replica.
         replica: String,
     },
-    /// Run a hook that leads clients to the new primary.
+    /// Run a hook that routes clients to the new primary.
     #[serde(rename = "route_hook", alias = "run_route_hook")]
     RunRouteHook {
-        /// Its name.
+        /// Name of the hook.
         hook: String,
-        /// The new primary.
+        /// The server.
         server: String,
     },
-    /// Ask an acker whether somebody has given it orders in a later term than that.
+    /// Ask an acker whether it accepted an order in a later term.
     #[serde(rename = "check_acker", alias = "check_acker_term")]
     CheckAckerTerm {
-        /// Which.
+        /// The acker.
         acker: String,
         /// The term.
         term: u64,
     },
-    /// Look at a primary that is alive: does it take writes, and does it wait for ackers?
+    /// Probe a primary that is alive: whether it takes writes, and how it waits for ACKs.
     #[serde(rename = "look_at_primary", alias = "probe_primary")]
     ProbePrimary,
-    /// Ask a server whether clients can write to it, and what it has executed.
+    /// Read whether clients can write to a server, and what it has executed.
     #[serde(rename = "glance", alias = "probe_server")]
     ProbeServer {
-        /// Which.
+        /// The server.
         server: String,
     },
-    /// Do all that [`RunAction::EnableSemiSyncSource`] and what follows need and that changes nothing for the server as a replica.
+    /// Do everything that [`RunAction::EnableSemiSyncSource`] and the following actions need and that does
+    /// not affect the server as a replica.
     #[serde(rename = "prepare", alias = "prepare_semi_sync_source")]
     PrepareSemiSyncSource {
-        /// Which.
+        /// The server.
         server: String,
-        /// ACKs that a commit will need.
+        /// ACKs that a commit will wait for.
         acks: u32,
     },
-    /// Have a server that was prepared and waits for ACKs do so after a restart, too, and forget its own source.
+    /// Make a prepared source wait for ACKs after a restart too, and remove its own replication source.
     #[serde(rename = "settle_source", alias = "persist_semi_sync_source")]
     PersistSemiSyncSource {
-        /// Which.
+        /// The server.
         server: String,
-        /// ACKs that a commit needs.
+        /// ACKs that a commit waits for.
         acks: u32,
     },
-    /// Wait until a server has executed so much.
+    /// Wait until a server has executed the transactions.
     #[serde(rename = "await_server", alias = "wait_for_server")]
     WaitForServer {
-        /// Which.
+        /// The server.
         server: String,
-        /// What.
+        /// The GTIDs.
         what: String,
-        /// At most so long.
+        /// Time limit.
         within_ms: u64,
     },
-    /// Wait until an acker durably holds so much.
+    /// Wait until an acker durably holds the transactions.
     #[serde(rename = "await_acker", alias = "wait_for_acker")]
     WaitForAcker {
-        /// Which.
+        /// The acker.
         acker: String,
-        /// What.
+        /// The GTIDs.
         what: String,
-        /// At most so long.
+        /// Time limit.
         within_ms: u64,
     },
-    /// Have the primary take no more writes, commits in flight let through, and tell what it has executed then.
+    /// Pause writes on the primary, let running commits complete, and read what it has executed.
     #[serde(rename = "hold_writes", alias = "pause_writes")]
     PauseWrites {
-        /// The primary.
+        /// The server.
         server: String,
-        /// At most so long; it takes writes again if that is not enough.
+        /// Time limit; after it the primary takes writes again.
         within_ms: u64,
-        /// Statements that keep it from stopping are ended after so long.
+        /// Statements that delay the pause are killed after this time.
         grace_ms: u64,
     },
-    /// Undo [`RunAction::PauseWrites`], once commits wait for ACKs there: whoever took it for a former primary, or a restart, may have
-    /// switched that off.
+    /// Undo [`RunAction::PauseWrites`]. First makes commits wait for ACKs again: demoting the server as a
+    /// former primary, or a restart, may have disabled that.
     #[serde(rename = "release_writes", alias = "resume_writes")]
     ResumeWrites {
-        /// The primary.
+        /// The server.
         server: String,
-        /// ACKs that a commit needs. 0 where the record does not say: then it has to wait already.
+        /// ACKs that a commit waits for. 0 in records of earlier versions: then the server must already wait.
         #[serde(default)]
         acks: u32,
     },
-    /// Have the old primary read from the log: sessions that hold on are ended, and it waits for ACKs no more.
+    /// Make the old primary read from the log: sessions that delay it are killed, and semi-sync is disabled.
     Demote {
-        /// The old primary.
+        /// The server.
         server: String,
-        /// All that it had executed when its writes were held; it has nothing else, or is left as it is.
+        /// All transactions executed when writes were paused. A server with more is left as it is.
         has: String,
     },
     /// Undo [`RunAction::StopAcker`]: capture from the old primary again.
     StartAcker {
-        /// Which.
+        /// The acker.
         acker: String,
     },
     /// Undo [`RunAction::EnableSemiSyncSource`] and [`RunAction::DrainRelayLog`].
     #[serde(rename = "unmake_source", alias = "disable_semi_sync_source")]
     DisableSemiSyncSource {
-        /// Where.
+        /// The server.
         server: String,
     },
     /// Undo [`RunAction::MakeWritable`].
     MakeReadOnly {
-        /// Where.
+        /// The server.
         server: String,
     },
 }
 
 impl RunAction {
-    /// Whether anything is different afterwards.
+    /// Whether it changes the state of a server, a relay or a route.
     pub fn changes_state(&self) -> bool {
         !matches!(
             self,
@@ -281,8 +283,8 @@ impl RunAction {
         )
     }
 
-    /// What undoes it; `None` if nothing does or nothing needs to, or if that depends on the run. What a server was given, and what a
-    /// hook did, stays.
+    /// The action that undoes it; `None` if nothing does, if nothing needs to, or if that depends on the run.
+    /// Transactions sent to a server and effects of hooks remain.
     pub fn undo_action(&self) -> Option<Self> {
         match self {
             Self::StopAcker { acker } => Some(Self::StartAcker { acker: acker.clone() }),
@@ -340,45 +342,45 @@ impl fmt::Display for RunAction {
     }
 }
 
-/// How an act went.
+/// Outcome of an action.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ActionOutcome {
-    /// To [`RunAction::CheckLease`]: it is held.
+    /// Of [`RunAction::CheckLease`]: the lease is held.
     LeaseHeld(LeaseToken),
-    /// To [`RunAction::ConfirmFailure`]: it has failed; the evidence.
+    /// Of [`RunAction::ConfirmFailure`]: the primary has failed, with the evidence.
     FailureConfirmed(String),
-    /// To [`RunAction::StopAcker`] and [`RunAction::ReadAcker`].
+    /// Of [`RunAction::StopAcker`] and [`RunAction::ReadAcker`].
     AckerState {
-        /// Its state; after a stop, read behind it.
+        /// Its state; after a stop, read once it has stopped.
         acker: AckerEvidence,
-        /// What its log cannot give any more.
+        /// Transactions before the beginning of its log.
         before: GtidSet,
     },
-    /// To [`RunAction::ProbeCandidates`].
+    /// Of [`RunAction::ProbeCandidates`].
     Candidates(Vec<CandidateServer>),
-    /// To [`RunAction::ProbePrimary`] and [`RunAction::ProbeServer`].
+    /// Of [`RunAction::ProbePrimary`] and [`RunAction::ProbeServer`].
     ServerStatus(PrimaryStatus),
-    /// To [`RunAction::PauseWrites`]: done, and all that the primary executed.
+    /// Of [`RunAction::PauseWrites`]: all transactions that the primary executed.
     WritesPaused(GtidSet),
-    /// To [`RunAction::CheckAckerTerm`]: somebody has led it in that later term.
+    /// Of [`RunAction::CheckAckerTerm`]: the acker accepted an order in that later term.
     LaterTerm {
         /// The term.
         term: LeaseToken,
-        /// Whether it stands still by that.
+        /// Whether that order stopped it.
         stopped: bool,
     },
-    /// It is done, for certain. To [`RunAction::CheckAckerTerm`]: nobody has.
+    /// It certainly took effect. Of [`RunAction::CheckAckerTerm`]: there was no later order.
     Done,
-    /// It is done, for certain, and this belongs into the record.
+    /// It certainly took effect, with a note for the audit record.
     DoneWithNote(String),
-    /// It is not done, for certain. To [`RunAction::CheckLease`] and [`RunAction::ConfirmFailure`]: no.
+    /// It certainly had no effect. Of [`RunAction::CheckLease`] and [`RunAction::ConfirmFailure`]: no.
     Failed(String),
-    /// Nobody knows whether it is done.
+    /// It may have taken effect.
     Unknown(String),
 }
 
 impl ActionOutcome {
-    /// In words: how it went (`done`, `failed` or `unknown`), and what was said.
+    /// The result (`done`, `failed` or `unknown`) and a text for the audit record.
     pub fn summary(&self) -> (&'static str, String) {
         match self {
             Self::LeaseHeld(token) => ("done", format!("term {token}")),

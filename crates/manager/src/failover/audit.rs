@@ -1,5 +1,5 @@
-//! The record of a failover or a switchover: all that was done and answered, and how it ended. What operators read afterwards, as JSON and
-//! as text.
+//! The audit record of a run: all actions and outcomes, and the result, as JSON and as text. Its JSON
+//! spelling is fixed: managers of other versions read it.
 
 use std::fmt;
 
@@ -10,14 +10,14 @@ use crate::candidates::CandidateRanking;
 use crate::lossless::PossibleLoss;
 use crate::safety_refusal::SafetyRefusal;
 
-/// Which of the two it was.
+/// Kind of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunKind {
     /// The primary had failed.
     #[default]
     Failover,
-    /// It was alive.
+    /// The primary was alive.
     Switchover,
 }
 
@@ -30,144 +30,145 @@ impl fmt::Display for RunKind {
     }
 }
 
-/// How it ended.
+/// Outcome of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "end", rename_all = "snake_case")]
 pub enum RunOutcome {
     /// A new primary takes writes.
     Promoted {
-        /// Which.
+        /// The server.
         server: String,
-        /// What failed afterwards and is still to be done.
+        /// Actions after the promotion that failed or were not executed.
         left: Vec<RunAction>,
     },
     /// Nothing was changed.
     Unchanged {
-        /// Why.
+        /// The rule.
         refusal: SafetyRefusal,
     },
-    /// What can be undone has been: the old primary has its ackers again.
+    /// Everything reversible was undone; the old primary has its ackers again.
     Undone {
-        /// Why.
+        /// The rule.
         refusal: SafetyRefusal,
-        /// What cannot: hooks that ran, transactions that were handed on.
+        /// Actions that cannot be undone: hooks, and transactions sent to servers.
         #[serde(rename = "stays", alias = "irreversible")]
         irreversible: Vec<RunAction>,
     },
-    /// The old primary stays fenced, and no new one is known to take writes. After a switchover: something of it is not
-    /// undone.
+    /// Failover: the old primary stays fenced, and no new primary is known to take writes. Switchover: an
+    /// action is not undone.
     #[serde(rename = "left", alias = "incomplete")]
     Incomplete {
-        /// Why.
+        /// The rule.
         refusal: SafetyRefusal,
-        /// What would undo it, in order. Whoever holds the lease may do that, or begin the failover again.
+        /// Actions that would undo it, in order. The holder of the lease may execute them, or start the
+        /// failover again.
         to_undo: Vec<RunAction>,
-        /// What cannot be undone.
+        /// Actions that cannot be undone.
         #[serde(rename = "stays", alias = "irreversible")]
         irreversible: Vec<RunAction>,
     },
-    /// A dry run: what would be done.
+    /// The plan of a dry run.
     Planned {
-        /// The new primary.
+        /// The server.
         server: String,
-        /// The acts that change something, in order.
+        /// The actions that change something, in order.
         acts: Vec<RunAction>,
-        /// How long they take together, as far as is known.
+        /// Expected duration of all of them, in milliseconds.
         expected_ms: u64,
     },
 }
 
-/// Something that happened.
+/// An event of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "note", rename_all = "snake_case")]
 pub enum AuditEvent {
-    /// An act was ordered.
+    /// An action was ordered.
     #[serde(rename = "ordered", alias = "action_ordered")]
     ActionOrdered {
-        /// Its number.
+        /// Number of the action.
         number: u32,
-        /// What.
+        /// The action.
         what: RunAction,
     },
-    /// It was answered.
+    /// An action was answered.
     #[serde(rename = "answered", alias = "action_answered")]
     ActionAnswered {
-        /// The act's number.
+        /// Number of the action.
         number: u32,
         /// `done`, `failed` or `unknown`.
         outcome: String,
-        /// What was said.
+        /// The answer as text.
         text: String,
     },
-    /// An answer to no act that is waited for: it came late, or twice.
+    /// An answer to an action that is not waited for: it was late or repeated.
     #[serde(rename = "ignored", alias = "late_answer")]
     LateAnswer {
-        /// The act's number.
+        /// Number of the action.
         number: u32,
     },
-    /// A rule refused, or a step failed.
+    /// A rule refused, or an action failed.
     #[serde(rename = "refused", alias = "rule_refused")]
     RuleRefused {
-        /// Which.
+        /// The rule.
         refusal: SafetyRefusal,
     },
-    /// A rule did not hold and the operator had allowed that.
+    /// A rule would have refused, and `--allow-data-loss` overrode it.
     #[serde(rename = "overridden", alias = "rule_overridden")]
     RuleOverridden {
-        /// Which.
+        /// The rule.
         refusal: SafetyRefusal,
     },
 }
 
-/// A note with when it was made.
+/// An event with its time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
-    /// Milliseconds since the beginning.
+    /// Since the start of the run, in milliseconds.
     pub at_ms: u64,
-    /// The phase.
+    /// Phase at that time.
     pub phase: RunPhase,
-    /// What happened.
+    /// The event.
     #[serde(flatten)]
     pub note: AuditEvent,
 }
 
-/// The whole record.
+/// The audit record of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Audit {
-    /// Names the run.
+    /// Id of the run.
     pub id: String,
     /// Failover or switchover.
     #[serde(default)]
     pub kind: RunKind,
-    /// The run that was left half done, and is undone or finished by this one.
+    /// The interrupted run that this one undoes or finishes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumes: Option<String>,
     /// The old primary.
     pub primary: String,
     /// Whether it was a dry run.
     pub dry_run: bool,
-    /// Whether the operator accepted what cannot be proven.
+    /// Whether the operator accepted unproven completeness.
     pub allow_data_loss: bool,
-    /// The term of the lease, once it was asked for.
+    /// The lease term, once known.
     pub token: Option<u64>,
-    /// All that happened, in order.
+    /// All events, in order.
     pub steps: Vec<AuditEntry>,
-    /// All that the ackers hold that were read.
+    /// All transactions that the ackers hold.
     pub holds: Option<String>,
-    /// What may be missing, if that was accepted.
+    /// What may be lost, if that was accepted.
     #[serde(rename = "may_be_missing", alias = "possible_loss")]
     pub possible_loss: Option<PossibleLoss>,
-    /// Who could become primary, with the reasons.
+    /// The ranked candidates, with reasons.
     pub choice: Option<CandidateRanking>,
-    /// Of a switchover: how long no server took writes, in milliseconds.
+    /// Switchover: how long no server took writes, in milliseconds.
     #[serde(default)]
     pub pause_ms: Option<u64>,
-    /// How it ended; `None` while it runs, and for ever if the manager died: see [`Audit::is_interrupted`].
+    /// The outcome; `None` during the run, and for ever if the manager died: see [`Audit::is_interrupted`].
     pub outcome: Option<RunOutcome>,
 }
 
 impl Audit {
-    /// The record of a run that has not begun.
+    /// An empty record.
     pub fn new(id: &str, kind: RunKind, primary: &str) -> Self {
         Self {
             id: id.to_owned(),
@@ -186,7 +187,8 @@ impl Audit {
         }
     }
 
-    /// Whether it was cut off: its manager died or lost the lease in the midst of it, and whoever holds that next has to go on.
+    /// Whether the run was interrupted: its manager died or lost the lease, and the next holder must recover
+    /// it.
     pub fn is_interrupted(&self) -> bool {
         let is_loss = |step: &AuditEntry| {
             matches!(&step.note, AuditEvent::RuleRefused { refusal: SafetyRefusal::NoLease { .. } })
@@ -208,7 +210,7 @@ impl fmt::Display for AuditEntry {
             AuditEvent::ActionAnswered { number, outcome, text } if text.is_empty() => {
                 write!(f, "#{number} {outcome}")
             }
-            // What hooks print may have several lines.
+            // Output of hooks may have several lines.
             AuditEvent::ActionAnswered { number, outcome, text } => {
                 write!(f, "#{number} {outcome}: {}", text.trim_end().replace('\n', "; "))
             }
@@ -234,7 +236,7 @@ impl fmt::Display for Audit {
 }
 
 impl Audit {
-    /// How it ended, as text.
+    /// The outcome as text.
     pub fn end(&self) -> String {
         struct OutcomeText<'a>(&'a Audit);
         impl fmt::Display for OutcomeText<'_> {

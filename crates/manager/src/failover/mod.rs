@@ -1,14 +1,16 @@
-//! A failover, phase by phase. Pure: answers in, acts out; the driver does what it is told and says how it went.
+//! The state machine of a failover. Pure: outcomes in, actions out; the driver executes them.
 //!
-//! lease → confirm → fence → fence hooks → prove → choose → supply → drain → source → writable → follow → others → routes.
-//! The lease is asked for before each act; acts of one phase that run side by side share the question. Up to the moment at which a new primary may have become writable
-//! everything that was done can be undone, and is, in the opposite order, if a rule refuses or a step fails. From then on
-//! there is only forward. Without the lease nothing is done any more, not even undone: what is left to be undone is told.
+//! lease → confirm → fence → fence hooks → prove → choose → backfill → drain → semi-sync → make writable →
+//! repoint ackers → repoint replicas → route clients. The lease is checked before each action; parallel
+//! actions of one phase share a check. Until a new primary may have become writable, every action can be
+//! undone, and is undone in reverse order if a rule refuses or an action fails. From then on the run only
+//! continues. Without the lease no action is executed, not even an undo; the record lists what is left to
+//! undo.
 //!
-//! - [`act`]: what is to be done, and the answers.
-//! - [`order`]: what is asked for.
-//! - [`run`]: the machine. `run`: what it has in common with those of switchovers and recoveries.
-//! - [`audit`]: the record of everything that was done and answered.
+//! - [`action`]: actions and their outcomes.
+//! - [`request`]: the input of a failover.
+//! - [`state_machine`]: the state machine; `run_state`: what it shares with switchovers and recoveries.
+//! - [`audit`]: the audit record.
 
 pub mod action;
 pub mod audit;

@@ -1,4 +1,4 @@
-//! What is asked for.
+//! The input of a failover.
 
 use crate::candidates::{GtidOrigin, ServerVersion};
 use crate::lossless::AckPolicyHistory;
@@ -6,10 +6,10 @@ use tailwater_wire::gtid::GtidSet;
 
 use super::action::RunAction;
 
-/// How long steps take, in milliseconds, as far as is known: for the plan of a dry run.
+/// Expected durations of actions, in milliseconds, for the plan of a dry run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpectedDurations {
-    /// Stop of an acker.
+    /// Stopping an acker.
     pub stop_ms: u64,
     /// A hook.
     pub hook_ms: u64,
@@ -17,12 +17,12 @@ pub struct ExpectedDurations {
     pub supply_ms: u64,
     /// A change of a server's settings.
     pub change_ms: u64,
-    /// Until an acker captures from another server.
+    /// Repointing an acker.
     pub follow_ms: u64,
 }
 
 impl ExpectedDurations {
-    /// How long one act takes; for the draining see the server's own estimate.
+    /// Expected duration of one action. A drain has an estimate per server instead.
     pub fn of(&self, act: &RunAction) -> u64 {
         match act {
             RunAction::StopAcker { .. } | RunAction::StartAcker { .. } => self.stop_ms,
@@ -53,47 +53,47 @@ impl ExpectedDurations {
     }
 }
 
-/// A failover as it is asked for, with what was known while the primary was alive.
+/// A failover request, with what was known while the primary was alive.
 #[derive(Debug, Clone)]
 pub struct FailoverRequest {
-    /// Names this run.
+    /// Id of the run.
     pub id: String,
     /// The old primary.
     pub primary: String,
-    /// Its mark in GTIDs.
+    /// Identifies the old primary's transactions.
     pub origin: GtidOrigin,
     /// Its version.
     pub version: ServerVersion,
     /// Its region.
     pub region: Option<String>,
-    /// What it was last seen to have executed.
+    /// Transactions executed at the last observation of the primary.
     pub last_known: Option<GtidSet>,
-    /// Who could ACK. A copy: nothing is noted while a failover runs.
+    /// The ack policies. A copy: nothing is recorded during a failover.
     pub ack_policies: Option<AckPolicyHistory>,
-    /// Milliseconds from the last look to its last sign of life.
+    /// Time from the last observation of the primary to its last sign of life, in milliseconds.
     pub primary_state_age_ms: u64,
-    /// More than this is too long.
+    /// Largest accepted value of it.
     pub primary_state_max_age_ms: u64,
-    /// The ackers to be stopped.
+    /// Ackers to stop.
     pub ackers: Vec<String>,
-    /// Hooks that fence, in order.
+    /// Fence hooks, in order.
     pub fence_hooks: Vec<String>,
-    /// Hooks that lead clients, in order.
+    /// Route hooks, in order.
     pub route_hooks: Vec<String>,
     /// Replicas that read from the old primary itself.
     pub direct_replicas: Vec<String>,
-    /// How many ACKs the new primary waits for.
+    /// ACKs that a commit of the new primary waits for.
     pub acks_required: u32,
-    /// The server that shall become primary, if it was named.
+    /// Promote only this server; the best candidate if absent.
     pub wanted: Option<String>,
-    /// Whether another region will do.
+    /// Whether a server of another region may become primary.
     pub across_regions: bool,
     /// As in [`crate::candidates::SelectionInput`].
     pub catch_up_ms_max: u64,
-    /// The operator accepts what cannot be proven.
+    /// Accept unproven completeness.
     pub allow_data_loss: bool,
-    /// Stop before the first act that changes anything, and tell the plan.
+    /// Stop before the first action that changes something, and return the plan.
     pub dry_run: bool,
-    /// For the plan.
+    /// Used for the plan.
     pub expected: ExpectedDurations,
 }

@@ -1,4 +1,4 @@
-//! What every run has, whatever it orders: where it stands, what it waits for, its term of the lease, and its record.
+//! State that every run has: its phase, its actions in flight, its lease term, and its audit record.
 
 use std::collections::BTreeMap;
 
@@ -8,35 +8,34 @@ use super::state_machine::NumberedAction;
 use crate::lease::LeaseToken;
 use crate::safety_refusal::SafetyRefusal;
 
-/// The course of a run. What comes after what is for the machine to say.
+/// State of a run. The order of actions is up to the state machine.
 #[derive(Debug, Clone)]
 pub(crate) struct RunState {
-    /// Where it stands.
     pub phase: RunPhase,
-    /// The term of the lease, once it was asked for.
+    /// The lease term, once known.
     pub token: Option<LeaseToken>,
     next_number: u32,
-    /// What was ordered and is not answered.
+    /// Actions ordered and not answered, by number.
     pub waiting: BTreeMap<u32, RunAction>,
-    /// Acts of the phase that wait for those before them.
+    /// Actions of the phase that wait for earlier ones.
     pub queue: Vec<RunAction>,
-    /// The record so far.
+    /// The audit record so far.
     pub audit: Audit,
 }
 
 impl RunState {
-    /// One that has not begun, with its record, which is empty.
+    /// The state of a run that has not started, with its empty record.
     pub fn new(audit: Audit) -> Self {
         let (waiting, queue) = (BTreeMap::new(), Vec::new());
         Self { phase: RunPhase::Lease, token: None, next_number: 1, waiting, queue, audit }
     }
 
-    /// Notes what happened.
+    /// Records an event.
     pub fn note(&mut self, at_ms: u64, note: AuditEvent) {
         self.audit.steps.push(AuditEntry { at_ms, phase: self.phase, note });
     }
 
-    /// Orders an act, and waits for its answer.
+    /// Orders an action.
     pub fn order(&mut self, at_ms: u64, act: RunAction) -> NumberedAction {
         let number = self.next_number;
         self.next_number += 1;
@@ -45,7 +44,7 @@ impl RunState {
         (number, act)
     }
 
-    /// Notes an answer and gives its act, if that is waited for.
+    /// Records an outcome, and returns its action if that was waited for.
     pub fn answered(&mut self, at_ms: u64, number: u32, answer: &ActionOutcome) -> Option<RunAction> {
         let act = self.waiting.remove(&number).filter(|_| self.audit.outcome.is_none());
         match &act {
@@ -58,10 +57,10 @@ impl RunState {
         act
     }
 
-    /// Takes the answer to the question for the lease.
+    /// Takes the outcome of a lease check.
     ///
     /// # Errors
-    /// Why it does not hold; so it is in another term, too: between the two somebody else may have acted.
+    /// Why the lease does not count. Another term does not either: another manager may have acted in between.
     pub fn hold(&mut self, answer: ActionOutcome) -> Result<(), String> {
         match answer {
             ActionOutcome::LeaseHeld(token) if self.token.is_none_or(|first| first == token) => {
@@ -75,7 +74,7 @@ impl RunState {
         }
     }
 
-    /// Notes that the lease is lost, and gives the refusal that ends the run; nothing if it is over.
+    /// Records the loss of the lease and returns the refusal that ends the run; `None` if it is finished.
     pub fn record_lease_loss(&mut self, at_ms: u64, reason: &str) -> Option<SafetyRefusal> {
         let refusal = SafetyRefusal::NoLease { reason: reason.to_owned() };
         self.audit.outcome.is_none().then(|| {
@@ -84,12 +83,12 @@ impl RunState {
         })
     }
 
-    /// The next of the acts that come one after the other.
+    /// The next action of those executed one after the other.
     pub fn next(&mut self) -> Option<RunAction> {
         (!self.queue.is_empty()).then(|| self.queue.remove(0))
     }
 
-    /// It is over.
+    /// Ends the run.
     pub fn end(&mut self, outcome: RunOutcome) {
         self.audit.outcome = Some(outcome);
         self.waiting.clear();

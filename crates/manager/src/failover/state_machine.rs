@@ -1,4 +1,4 @@
-//! The machine: which acts, when, and what their answers lead to.
+//! The state machine: which actions follow which outcomes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,41 +13,41 @@ use crate::lease::LeaseToken;
 use crate::lossless::{AckerEvidence, AckerStop, LossEvidence, LossVerdict, assess_loss};
 use crate::safety_refusal::SafetyRefusal;
 
-/// An act with its number.
+/// An action with its number.
 pub type NumberedAction = (u32, RunAction);
 
-/// What waits for the lease.
+/// What follows a successful lease check.
 #[derive(Debug, Clone)]
 enum FailoverContinuation {
     Phase(RunPhase),
     Action(RunAction),
 }
 
-/// One failover.
+/// A failover.
 #[derive(Debug, Clone)]
 pub struct Failover {
     order: FailoverRequest,
-    /// What comes when the lease was found to be held.
+    /// What follows the pending lease check.
     then: FailoverContinuation,
-    /// What would undo all that was done, the last first.
+    /// Actions that undo everything so far, the last one first.
     undo: Vec<RunAction>,
-    /// Something could not be undone in this round.
+    /// An undo action failed in this round.
     undo_failed: bool,
-    /// What could not be undone is tried once more.
+    /// Failed undo actions are being repeated.
     tried_again: bool,
-    /// Something was changed, undoable or not.
+    /// An action changed something, reversible or not.
     changed: bool,
     ackers: Vec<AckerEvidence>,
     before: BTreeMap<String, GtidSet>,
     fenced_by: Option<String>,
     verdict: Option<LossVerdict>,
     servers: Vec<CandidateServer>,
-    /// Servers that failed as candidates in this run, with why.
+    /// Servers that failed as candidates in this run, with the reason.
     rejected: BTreeMap<String, String>,
     chosen: Option<CandidateAssessment>,
-    /// What was done, perhaps, and cannot be undone.
+    /// Actions that cannot be undone, and may have taken effect.
     irreversible: Vec<RunAction>,
-    /// The new primary takes writes: there is only forward.
+    /// The new primary takes writes, so the run only continues.
     promoted: bool,
     left: Vec<RunAction>,
     refusal: Option<SafetyRefusal>,
@@ -56,7 +56,7 @@ pub struct Failover {
 }
 
 impl Failover {
-    /// One that has not begun.
+    /// A failover that has not started.
     pub fn new(order: FailoverRequest) -> Self {
         let audit = Audit {
             dry_run: order.dry_run,
@@ -86,12 +86,13 @@ impl Failover {
         }
     }
 
-    /// The first acts. `at_ms` here and below is the time since the beginning.
+    /// Returns the first actions. `at_ms` here and below counts from the start of the run.
     pub fn begin(&mut self, at_ms: u64) -> Vec<NumberedAction> {
         self.enter(at_ms, RunPhase::Confirm)
     }
 
-    /// Takes the answer to an act. Answers that nobody waits for are noted and change nothing.
+    /// Takes the outcome of an action, and returns the next actions. An outcome that is not waited for is
+    /// only recorded.
     pub fn answer(&mut self, at_ms: u64, number: u32, answer: ActionOutcome) -> Vec<NumberedAction> {
         let Some(act) = self.run.answered(at_ms, number, &answer) else { return Vec::new() };
         if act == RunAction::CheckLease {
@@ -100,29 +101,29 @@ impl Failover {
         self.take(at_ms, &act, answer)
     }
 
-    /// The lease was lost, or ended: nothing more is done.
+    /// Ends the run because the lease is lost.
     pub fn lease_lost(&mut self, at_ms: u64, reason: &str) {
         if let Some(refusal) = self.run.record_lease_loss(at_ms, reason) {
             self.over(Some(refusal));
         }
     }
 
-    /// Where it stands.
+    /// The present phase.
     pub fn phase(&self) -> RunPhase {
         self.run.phase
     }
 
-    /// The term of the lease; goes along with every act.
+    /// The lease term, passed with every action.
     pub fn token(&self) -> Option<LeaseToken> {
         self.run.token
     }
 
-    /// The record so far; to be stored after each step, before the acts that it returned are done.
+    /// The audit record so far. Store it after each step, before the returned actions are executed.
     pub fn audit(&self) -> &Audit {
         &self.run.audit
     }
 
-    /// Begins a phase: with the question for the lease.
+    /// Enters a phase, beginning with a lease check.
     fn enter(&mut self, at_ms: u64, phase: RunPhase) -> Vec<NumberedAction> {
         self.after_the_lease(at_ms, FailoverContinuation::Phase(phase))
     }
@@ -146,7 +147,7 @@ impl Failover {
         }
     }
 
-    /// The acts of a phase, the lease being held.
+    /// Orders the actions of a phase, after the lease check.
     fn start(&mut self, at_ms: u64, phase: RunPhase) -> Vec<NumberedAction> {
         let server = self.chosen.as_ref().map(|chosen| chosen.server.clone()).unwrap_or_default();
         let ackers = self.order.ackers.clone().into_iter();
@@ -193,7 +194,7 @@ impl Failover {
         if self.order.dry_run {
             self.plan(phase, &mut acts);
         }
-        // What may run side by side does; the rest in order, each only after the one before.
+        // These run in parallel; all others one after the other.
         let together = matches!(
             phase,
             RunPhase::Fence | RunPhase::RepointAckers | RunPhase::RepointReplicas | RunPhase::Undo
@@ -206,14 +207,14 @@ impl Failover {
         if ordered.is_empty() { self.conclude(at_ms) } else { ordered }
     }
 
-    /// A candidate that may take writes comes first, and alone: while it does, the old primary stays fenced. Of the rest nothing
-    /// waits for the other: an acker that does not answer keeps none from capturing again.
+    /// A candidate that may be writable is made read-only first, alone, while the old primary stays fenced.
+    /// The rest runs in parallel: an acker that does not answer must not delay the others.
     fn undo_now(&self) -> Vec<RunAction> {
         let first = self.undo.iter().find(|act| matches!(act, RunAction::MakeReadOnly { .. }));
         first.map_or_else(|| self.undo.clone(), |act| vec![act.clone()])
     }
 
-    /// In a dry run what would change something goes into the plan, and is taken for done.
+    /// In a dry run, actions that change something go into the plan and count as done.
     fn plan(&mut self, phase: RunPhase, acts: &mut Vec<RunAction>) {
         if phase == RunPhase::Fence {
             let stops = self.order.ackers.iter().map(|acker| RunAction::StopAcker { acker: acker.clone() });
@@ -228,7 +229,7 @@ impl Failover {
     }
 
     fn issue_action(&mut self, at_ms: u64, act: RunAction) -> NumberedAction {
-        // Noted before it is done: whether it was is not known until it is answered.
+        // Recorded before the action is executed, because its effect is unknown until it is answered.
         let undoes = self.run.phase == RunPhase::Undo || self.undo.contains(&act);
         if !undoes && act.changes_state() {
             self.changed = true;
@@ -240,7 +241,7 @@ impl Failover {
         self.run.order(at_ms, act)
     }
 
-    /// What an answer means for its act.
+    /// Applies the outcome of an action.
     fn take(&mut self, at_ms: u64, act: &RunAction, answer: ActionOutcome) -> Vec<NumberedAction> {
         let failure = match (act, answer) {
             (RunAction::ConfirmFailure, ActionOutcome::FailureConfirmed(_)) => None,
@@ -255,17 +256,17 @@ impl Failover {
             ) => {
                 acker.name.clone_from(name);
                 if let AckerStop::Refused { .. } = acker.stop {
-                    // It did nothing.
+                    // The acker did not stop.
                     self.undo.retain(|undo| Some(undo) != act.undo_action().as_ref());
                 } else if self.order.dry_run {
-                    // It answers, so it can be stopped; that is what the plan rests on.
+                    // It answers, so it can be stopped; the plan assumes that.
                     acker.stop = AckerStop::Persistent;
                 }
                 self.ackers.push(acker);
                 self.before.insert(name.clone(), before);
                 None
             }
-            // An acker that does not answer is one that does not count; the proof is the judge of that.
+            // An acker that does not answer does not count; the proof decides whether the others suffice.
             (RunAction::StopAcker { .. } | RunAction::ReadAcker { .. }, _) => None,
             (RunAction::RunFenceHook { hook }, ActionOutcome::Done | ActionOutcome::DoneWithNote(_)) => {
                 self.fenced_by = Some(hook.clone());
@@ -290,7 +291,7 @@ impl Failover {
         }
     }
 
-    /// After an act that went well, or whose failure does not matter by itself.
+    /// After a successful action, or one whose failure is tolerated.
     fn go_on(&mut self, at_ms: u64, act: &RunAction) -> Vec<NumberedAction> {
         if self.run.phase == RunPhase::Undo {
             self.undo.retain(|undo| undo != act);
@@ -305,7 +306,7 @@ impl Failover {
         if let Some(next) = self.run.next() {
             return self.after_the_lease(at_ms, FailoverContinuation::Action(next));
         }
-        // Nobody waits for an acker on a dead host when the others prove everything.
+        // Ackers on dead hosts are not waited for if the others prove completeness.
         let proven =
             self.run.phase == RunPhase::Fence && !self.order.dry_run && self.verdict_now().is_complete();
         if self.run.waiting.is_empty() || proven {
@@ -315,7 +316,7 @@ impl Failover {
         Vec::new()
     }
 
-    /// After an act that failed, or nobody knows whether.
+    /// After an action that failed or whose outcome is unknown.
     fn failed(&mut self, at_ms: u64, act: &RunAction, reason: String) -> Vec<NumberedAction> {
         if self.run.phase == RunPhase::Undo {
             self.undo_failed = true;
@@ -326,12 +327,12 @@ impl Failover {
             return self.go_on(at_ms, act);
         }
         if matches!(act, RunAction::DisableSemiSyncSource { .. }) {
-            // It takes no writes, and stays to be undone: nothing that another has to wait for.
+            // The server takes no writes and stays on the undo list; the next candidate need not wait.
             return self.enter(at_ms, RunPhase::ChooseCandidate);
         }
         let may_give_way =
             matches!(self.run.phase, RunPhase::Backfill | RunPhase::Drain | RunPhase::EnableSemiSync);
-        // What may be missing has been told of this choice: another server may miss more.
+        // The accepted loss was computed for this choice; another server may lose more.
         if may_give_way
             && self.order.wanted.is_none()
             && (self.run.phase != RunPhase::EnableSemiSync || self.run.audit.possible_loss.is_none())
@@ -339,7 +340,7 @@ impl Failover {
         {
             self.rejected.insert(server.clone(), format!("{act}: {reason}"));
             self.run.queue.clear();
-            // Another server may do. Behind its draining this one replicates no more, and may wait for ACKs.
+            // Try another server. After its drain this one no longer replicates, and may wait for ACKs.
             if self.run.phase == RunPhase::EnableSemiSync {
                 return self.after_the_lease(
                     at_ms,
@@ -351,7 +352,7 @@ impl Failover {
         self.refuse(at_ms, SafetyRefusal::StepFailed { step: act.to_string(), reason })
     }
 
-    /// All acts of the phase are answered.
+    /// All actions of the phase are answered.
     fn conclude(&mut self, at_ms: u64) -> Vec<NumberedAction> {
         match self.run.phase {
             RunPhase::Confirm => self.enter(at_ms, RunPhase::Fence),
@@ -441,8 +442,8 @@ impl Failover {
         }
     }
 
-    /// The log to go on with: of the holders the one that reaches back farthest. Without any, what the servers themselves
-    /// have, which the operator has accepted.
+    /// The log to continue from: of the ackers with everything, the one whose log begins earliest. Without
+    /// any, the transactions of the servers themselves, which the operator has accepted.
     fn log(&self) -> LogContents {
         let verdict = self.verdict.as_ref();
         let holders = verdict.map(|verdict| verdict.holders.as_slice()).unwrap_or_default();
@@ -476,7 +477,7 @@ impl Failover {
             .collect()
     }
 
-    /// Stops, and undoes what was done.
+    /// Refuses to continue, and undoes the actions so far.
     fn refuse(&mut self, at_ms: u64, refusal: SafetyRefusal) -> Vec<NumberedAction> {
         self.run.note(at_ms, AuditEvent::RuleRefused { refusal: refusal.clone() });
         self.run.queue.clear();
@@ -490,12 +491,12 @@ impl Failover {
     }
 
     fn over(&mut self, refusal: Option<SafetyRefusal>) {
-        // Of an undoing that was cut short the first reason counts.
+        // If an undo was interrupted, the first reason counts.
         let refusal = self.refusal.take().or(refusal);
         let server = self.chosen.as_ref().map(|chosen| chosen.server.clone()).unwrap_or_default();
         let irreversible = std::mem::take(&mut self.irreversible);
         if self.promoted {
-            // Of candidates that failed before it.
+            // Of rejected candidates.
             let unmade = |act: &&RunAction| matches!(act, RunAction::DisableSemiSyncSource { server: one } if *one != server);
             self.left.extend(self.undo.iter().filter(unmade).cloned());
         }
@@ -512,7 +513,7 @@ impl Failover {
         self.run.end(outcome);
     }
 
-    /// Behind the promotion: what was not answered, and what comes in phases that were not begun.
+    /// After the promotion: unanswered actions, and those of phases not started.
     fn remaining_actions(&mut self) -> Vec<RunAction> {
         let mut acts: BTreeSet<RunAction> = std::mem::take(&mut self.left).into_iter().collect();
         acts.extend(self.run.waiting.values().filter(|act| act.changes_state()).cloned());
@@ -551,7 +552,7 @@ impl Failover {
         let mut expected_ms = 0u64;
         let mut at = 0;
         while let Some(act) = acts.get(at) {
-            // Acts of one kind that run side by side take as long as one.
+            // Parallel actions of one kind take as long as one of them.
             let together = matches!(
                 act,
                 RunAction::StopAcker { .. }

@@ -1,10 +1,12 @@
-//! The lease of several managers, kept by etcd.
+//! The lease of several managers in etcd.
 //!
-//! One key, bound to an etcd lease: it is made only if it is not there, in one transaction, so one manager has it; and it
-//! goes when its lease ends. The revision in which it was made is the term's token: revisions only grow.
+//! One key, bound to an etcd lease. A transaction creates it only if it does not exist, so one manager owns
+//! it; it is deleted when the etcd lease ends. The revision of its creation is the token of the term, because
+//! revisions only grow.
 //!
-//! Those of a cluster that was made anew begin anew, too, below what relays have obeyed. So what a person has put beneath them
-//! ([`TERM_FLOOR_KEY`]) is added, read in the transaction that makes the key: as it only grows, tokens do.
+//! Revisions of a rebuilt etcd cluster start again below those that relays have accepted. The floor that an
+//! operator sets ([`TERM_FLOOR_KEY`]) is therefore added to each revision, read in the same transaction. The
+//! floor only grows, so tokens do too.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -15,32 +17,32 @@ use super::lease_holder::LeaseAnswer;
 use super::{LeaseStore, LeaseToken};
 use crate::ManagerError;
 
-/// Behind the lease's key and a slash: a number above which all terms are.
+/// Suffix of the lease's key: a number that is added to all tokens.
 pub const TERM_FLOOR_KEY: &str = "above";
 
 /// A lease in etcd.
 #[derive(Debug)]
 pub struct EtcdLease {
     etcd: EtcdClient,
-    /// The etcd lease that the key may be bound to.
+    /// Id of the etcd lease to which the key may be bound.
     lease: Option<String>,
-    /// The revision in which this manager has made the key.
+    /// Revision in which this manager created the key.
     made_in: u64,
 }
 
 impl EtcdLease {
-    /// One that has asked for nothing yet.
+    /// A lease that has not been requested yet.
     ///
     /// # Errors
-    /// [`ManagerError::Etcd`] without an endpoint, if the file of the authorities cannot be used, or if no client can be
-    /// made.
+    /// [`ManagerError::Etcd`] if there is no endpoint, if the CA file cannot be used, or if the client cannot
+    /// be created.
     pub fn new(options: EtcdOptions) -> Result<Self, ManagerError> {
         Ok(Self { etcd: EtcdClient::new(options)?, lease: None, made_in: 0 })
     }
 
     async fn try_acquire(&mut self) -> Result<LeaseAnswer, String> {
         let key = STANDARD.encode(&self.etcd.options.key);
-        // Most of the time somebody has it; a lease for each try would burden the cluster.
+        // Usually another manager holds it. Granting an etcd lease for each attempt would burden the cluster.
         let there = self.etcd.post("kv/range", json!({ "key": key })).await?;
         if let Some(holder) = value_of(&there["kvs"]) {
             return Ok(LeaseAnswer::HeldByOther { holder });
@@ -93,7 +95,7 @@ impl EtcdLease {
         if answer["result"].is_null() {
             return Err(format!("etcd does not renew: {}", answer["error"]));
         }
-        // Of a lease that has ended no TTL is told.
+        // An expired lease has no TTL.
         match number(&answer["result"]["TTL"]).filter(|ttl| *ttl > 0) {
             Some(ttl) => Ok(LeaseAnswer::Renewed { ttl_ms: ttl.saturating_mul(1000) }),
             None => gone("etcd has ended the lease"),
@@ -102,7 +104,7 @@ impl EtcdLease {
 
     async fn revoke(&mut self) {
         if let Some(lease) = self.lease.take() {
-            // It ends by itself otherwise.
+            // Otherwise it expires.
             let _ = self.etcd.post("lease/revoke", json!({ "ID": lease })).await;
         }
     }
@@ -110,7 +112,7 @@ impl EtcdLease {
 
 impl LeaseStore for EtcdLease {
     async fn acquire(&mut self) -> LeaseAnswer {
-        // Of an earlier try whose end is not known.
+        // Of an earlier attempt whose outcome is unknown.
         self.revoke().await;
         self.try_acquire().await.unwrap_or_else(|reason| LeaseAnswer::Failed { reason })
     }
@@ -124,12 +126,12 @@ impl LeaseStore for EtcdLease {
     }
 }
 
-/// True if the key was made in this revision; 0 if it is not there.
+/// Condition that the key was created in this revision; 0 means that it does not exist.
 fn created(key: &str, revision: u64) -> Value {
     json!({ "key": key, "target": "CREATE", "result": "EQUAL", "create_revision": revision.to_string() })
 }
 
-/// What stands under the key in an answer.
+/// Value of the key in an answer.
 fn value_of(keys: &Value) -> Option<String> {
     let value = keys.get(0)?.get("value").and_then(Value::as_str).unwrap_or_default();
     let bytes = STANDARD.decode(value).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! One etcd cluster, over the HTTP/JSON gateway of its v3 API: who is asked, as whom, and what an answer may be. Bytes are base64 and
-//! 64-bit numbers are strings in this gateway.
+//! Client of one etcd cluster over the HTTP/JSON gateway of its v3 API. In this gateway, bytes are base64 and
+//! 64-bit numbers are strings.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,51 +11,50 @@ use serde_json::{Value, json};
 
 use crate::ManagerError;
 
-/// Answers are some hundred bytes; what holds failovers back may be some hundred thousand.
+/// Longest accepted answer, in bytes. Most are some hundred; failover guards may have some hundred thousand.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// Where something lies in etcd.
+/// Location of a key in etcd.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EtcdOptions {
-    /// The members of the cluster: `https://host:2379`. Another is tried when one does not answer.
+    /// Members of the cluster: `https://host:2379`. After a failure the next member is used.
     pub endpoints: Vec<String>,
-    /// The key; one for each cluster of servers that is managed.
+    /// The key; one for each managed cluster.
     pub key: String,
-    /// This manager's name, which others show.
+    /// Name of this manager, as others see it.
     pub holder: String,
-    /// As in the [`super::Terms`]; etcd counts in whole seconds.
+    /// As in [`super::LeaseTimes`]; etcd counts whole seconds.
     pub ttl_ms: u64,
-    /// How long one request may take, as in the [`super::Terms`].
+    /// Time limit of one request, as in [`super::LeaseTimes`].
     pub request_ms_max: u64,
-    /// Who asks, where the cluster wants to know.
+    /// Login, if the cluster requires one.
     pub user: Option<EtcdUser>,
-    /// PEM file with the authorities that may have signed the members' certificates; those of the system if absent.
+    /// PEM file of the CAs of the members' certificates; the system's CAs if absent.
     pub ca_file: Option<PathBuf>,
 }
 
-/// A user of the cluster.
+/// A user of etcd.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EtcdUser {
-    /// The name.
+    /// Its name.
     pub name: String,
-    /// The password.
+    /// Password.
     pub password: String,
 }
 
-// A password is never printed.
+// The password is never printed.
 impl fmt::Debug for EtcdUser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EtcdUser").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-/// Asks the members of a cluster.
 pub(super) struct EtcdClient {
     pub(super) options: EtcdOptions,
     client: Client,
-    /// The member to ask, an index of the endpoints.
+    /// Index of the present member in the endpoints.
     member: usize,
-    /// What the cluster gave the user; it counts with every member, and for a while.
+    /// Login token; valid for a while, for all members.
     token: Option<HeaderValue>,
 }
 
@@ -66,22 +65,22 @@ impl fmt::Debug for EtcdClient {
 }
 
 impl EtcdClient {
-    /// One that has asked for nothing yet.
+    /// A client that has not connected yet.
     ///
     /// # Errors
-    /// [`ManagerError::Etcd`] without an endpoint, if the file of the authorities cannot be used, or if no client can be
-    /// made.
+    /// [`ManagerError::Etcd`] if there is no endpoint, if the CA file cannot be used, or if the client cannot
+    /// be created.
     pub(super) fn new(options: EtcdOptions) -> Result<Self, ManagerError> {
         let failed = |reason: String| ManagerError::Etcd { endpoints: options.endpoints.join(", "), reason };
         if options.endpoints.is_empty() || options.endpoints.iter().any(|url| !url.starts_with("http")) {
             return Err(failed("an endpoint begins with http:// or https://".to_owned()));
         }
-        // Fails if the process has a provider already, which is as good.
+        // Fails if the process already has a provider, which is equivalent.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = trusting(&options)
             .map_err(failed)?
             .timeout(Duration::from_millis(options.request_ms_max))
-            // What goes by way of a proxy or elsewhere is not the cluster that was named.
+            // A proxy or a redirect would lead to another cluster than the configured one.
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .build()
@@ -89,7 +88,8 @@ impl EtcdClient {
         Ok(Self { options, client, member: 0, token: None })
     }
 
-    /// One request to one member, as the user if there is one. After a failure the next goes to another.
+    /// Sends a request to one member, logged in if a user is configured. After a failure the next request
+    /// goes to another member.
     pub(super) async fn post(&mut self, method: &str, body: Value) -> Result<Value, String> {
         let endpoint = self.options.endpoints[self.member % self.options.endpoints.len()].clone();
         let endpoint = endpoint.trim_end_matches('/');
@@ -100,7 +100,7 @@ impl EtcdClient {
         answer.map_err(|trouble| format!("etcd at {endpoint}: {}", trouble.reason))
     }
 
-    /// The same for which less time is left.
+    /// The same with a shorter time limit.
     pub(super) async fn post_within(
         &mut self,
         limit: Duration,
@@ -132,7 +132,7 @@ impl EtcdClient {
         }
         let answer = ask(&self.client, &url, body, self.token.as_ref()).await;
         match answer {
-            // Tokens end: by time, with a restart, when something about users changes.
+            // Tokens expire, are lost in a restart, and become invalid when users change.
             Err(trouble) if trouble.is_about_the_token && !is_new => {
                 self.token = None;
                 self.token = Some(self.log_in(endpoint, &user).await?);
@@ -161,9 +161,9 @@ impl EtcdClient {
     }
 }
 
-/// A client that believes the authorities of the options.
+/// A client that trusts the configured CAs.
 fn trusting(options: &EtcdOptions) -> Result<ClientBuilder, String> {
-    /// All authorities of a system have some hundred kilobytes.
+    /// All CAs of a system have some hundred kilobytes.
     const CA_BYTES_MAX: u64 = 16 << 20;
     let client = Client::builder();
     let Some(file) = &options.ca_file else { return Ok(client) };
@@ -176,11 +176,11 @@ fn trusting(options: &EtcdOptions) -> Result<ClientBuilder, String> {
     Ok(client.tls_certs_only(authorities))
 }
 
-/// Why a request came to nothing.
+/// Why a request failed.
 #[derive(Debug)]
 struct EtcdRequestError {
     reason: String,
-    /// A new login may mend it.
+    /// A new login may help.
     is_about_the_token: bool,
 }
 
@@ -212,14 +212,14 @@ async fn ask(
     }
     if !status.is_success() {
         let said = String::from_utf8_lossy(&text[..text.len().min(300)]).into_owned();
-        // What etcd answers where users were changed since the login is no 401.
+        // After a change of users etcd does not answer with status 401.
         let is_about_the_token = status == StatusCode::UNAUTHORIZED || said.contains("auth store is old");
         return Err(EtcdRequestError { reason: format!("{status}: {said}"), is_about_the_token });
     }
     serde_json::from_slice(&text).map_err(|error| EtcdRequestError::of(format!("not JSON: {error}")))
 }
 
-/// What is wrong with a certificate, say, stands at the end.
+/// The error with its causes, of which the last is the most specific.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! A value in etcd that several managers read and change: none undoes what another did meanwhile.
+//! A value in etcd that several managers read and change, without overwriting each other's changes.
 
 use std::time::Duration;
 
@@ -9,23 +9,23 @@ use serde_json::{Value, json};
 use super::etcd_client::{EtcdClient, EtcdOptions, number};
 use crate::ManagerError;
 
-/// What was read, and when it was written last.
+/// A value with the revision of its last change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EtcdStored {
-    /// The bytes; none if nothing is there.
+    /// `None` if the key does not exist.
     pub bytes: Option<Vec<u8>>,
-    /// The revision of etcd in which they were written; 0 if nothing is there.
+    /// Revision of the last change; 0 if the key does not exist.
     pub revision: u64,
 }
 
-/// One key in etcd.
+/// A value in etcd.
 #[derive(Debug)]
 pub struct EtcdValue {
     etcd: EtcdClient,
 }
 
 impl EtcdValue {
-    /// The key of the options. Nothing is asked yet.
+    /// The value at the key of the options; nothing is requested yet.
     ///
     /// # Errors
     /// As [`super::EtcdLease::new`].
@@ -33,7 +33,7 @@ impl EtcdValue {
         Ok(Self { etcd: EtcdClient::new(options)? })
     }
 
-    /// What is there now. A member that does not answer is passed over once.
+    /// Reads the value. If a member does not answer, the next one is asked.
     ///
     /// # Errors
     /// [`ManagerError::Etcd`] if no member answers.
@@ -47,11 +47,11 @@ impl EtcdValue {
         Ok(EtcdStored { bytes: Some(bytes), revision })
     }
 
-    /// Puts these bytes in place of what was read at `revision`, and gives theirs. Nothing if somebody else has written since, and then
-    /// nothing is changed.
+    /// Replaces the value read at `revision`, and returns the new revision. Returns `None` and changes
+    /// nothing if the value has changed since.
     ///
     /// # Errors
-    /// [`ManagerError::Etcd`] if no member answers: it may be done then.
+    /// [`ManagerError::Etcd`] if no member answers; the change may then have been made.
     pub async fn replace(&mut self, revision: u64, bytes: &[u8]) -> Result<Option<u64>, ManagerError> {
         let key = self.key();
         let unchanged =
@@ -69,13 +69,13 @@ impl EtcdValue {
         STANDARD.encode(&self.etcd.options.key)
     }
 
-    /// Each member at most once. To ask twice does no harm: what was written has another revision.
+    /// Asks each member at most once. A repeated write is harmless, because the revision has changed.
     async fn ask(&mut self, method: &str, body: &Value) -> Result<Value, ManagerError> {
         let mut last = String::new();
         let members = self.etcd.options.endpoints.len();
         let request_max = Duration::from_millis(self.etcd.options.request_ms_max);
         for member in 1..=members {
-            // A run waits for this, and the first member may have died with the primary's machine.
+            // A run waits for this, and the first member may have died with the primary's host.
             let limit = if member < members { request_max / 4 } else { request_max };
             match self.etcd.post_within(limit, method, body.clone()).await {
                 Ok(answer) => return Ok(answer),

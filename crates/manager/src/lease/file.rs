@@ -1,4 +1,4 @@
-//! The lease of managers on one machine: a lock on a file, which the kernel lets go of when its process ends.
+//! The lease of managers on one machine: a lock on a file, which the kernel releases when the process ends.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use super::lease_holder::LeaseAnswer;
 use super::{LeaseStore, LeaseToken};
 
-/// More than any holder writes.
+/// Longest accepted content, in bytes.
 const NOTE_BYTES_MAX: u64 = 4096;
 
-/// What stands in the file: who holds it, and which term it is.
+/// Content of the file: the holder and its term.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct LockFileContents {
     holder: String,
@@ -22,7 +22,7 @@ struct LockFileContents {
     token: u64,
 }
 
-/// A lease on one machine.
+/// A lease by file lock.
 #[derive(Debug)]
 pub struct FileLease {
     path: PathBuf,
@@ -32,7 +32,7 @@ pub struct FileLease {
 }
 
 impl FileLease {
-    /// The lease at `path`, asked for in the name of `holder`. `ttl_ms` is that of the [`super::Terms`].
+    /// The lease at `path`, requested as `holder`. `ttl_ms` as in [`super::LeaseTimes`].
     pub fn new(path: impl Into<PathBuf>, holder: impl Into<String>, ttl_ms: u64) -> Self {
         Self { path: path.into(), holder: holder.into(), ttl_ms, held: None }
     }
@@ -56,7 +56,7 @@ impl FileLease {
         if !is_at(&file, &self.path)? {
             return Ok(LeaseAnswer::Failed { reason: format!("{} was replaced", self.path.display()) });
         }
-        // A file that cannot be read is of a holder that was killed while it wrote: the clock gives a higher number.
+        // An unreadable file was left by a holder killed while writing; the clock gives a higher token.
         let before = read_note(&mut file).map_or(0, |note| note.token);
         let token = LeaseToken(before.saturating_add(1).max(unix_us()));
         let note = LockFileContents { holder: self.holder.clone(), pid: std::process::id(), token: token.0 };
@@ -71,7 +71,7 @@ impl FileLease {
     fn try_renew(&mut self, token: LeaseToken) -> io::Result<LeaseAnswer> {
         let gone = |reason: String| Ok(LeaseAnswer::Expired { reason });
         match &self.held {
-            // Somebody who removed the file would let another manager lock a new one.
+            // If the file was removed, another manager could lock a new one.
             Some((file, held)) if *held == token => match is_at(file, &self.path)? {
                 true => Ok(LeaseAnswer::Renewed { ttl_ms: self.ttl_ms }),
                 false => gone(format!("{} was removed or replaced", self.path.display())),
@@ -106,7 +106,7 @@ fn read_note(file: &mut File) -> Option<LockFileContents> {
     serde_json::from_slice(&text).ok()
 }
 
-/// Whether the file that is open is the one at `path`.
+/// Whether the open file is the one at `path`.
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let open = file.metadata()?;
     match fs::metadata(path) {
@@ -116,7 +116,7 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Fine enough that a file that was removed and made anew at once gives another number.
+/// Microseconds since 1970: a file that is removed and created again at once gets another token.
 fn unix_us() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.ok().and_then(|time| u64::try_from(time.as_micros()).ok()).unwrap_or(0)

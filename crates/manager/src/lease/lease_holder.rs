@@ -1,8 +1,8 @@
-//! When a manager holds the lease, by its own clock. Pure: moments and answers in, what to do out.
+//! When a manager holds the lease, by its own clock. Pure: times and answers in, requests out.
 //!
-//! A term counts from the moment at which the request for it was **sent**: the store cannot have begun it earlier. It ends a
-//! margin before the store ends it, which covers clocks that do not run alike and an act that was begun just before. An
-//! answer to anything but the present term changes nothing.
+//! A term counts from the time at which its request was **sent**, because the store cannot have granted it
+//! earlier. It ends a margin before the store ends it. The margin covers clocks of different speed, and an
+//! action started just before. An answer about an earlier term changes nothing.
 
 use std::fmt;
 
@@ -11,42 +11,44 @@ use serde::{Deserialize, Serialize};
 use super::LeaseToken;
 use crate::ManagerError;
 
-/// A moment of a clock that never goes back and runs on while the machine sleeps, in milliseconds since its boot.
+/// Time since boot in milliseconds, by a monotonic clock that also counts suspended time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BootTime(pub u64);
 
 impl BootTime {
-    /// Some time later.
+    /// This time plus `ms`.
     #[must_use]
     pub fn plus_ms(self, ms: u64) -> Self {
         Self(self.0.saturating_add(ms))
     }
 
-    /// How long until `later`; 0 if that is past.
+    /// Milliseconds until `later`; 0 if that is in the past.
     pub fn ms_until(self, later: Self) -> u64 {
         later.0.saturating_sub(self.0)
     }
 }
 
-/// The times of a lease, in milliseconds.
+/// Times of a lease, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseTimes {
-    /// For how long the store grants it.
+    /// For how long the store grants the lease.
     pub ttl_ms: u64,
-    /// How long before that the holder stops. It must be more than any act of the manager lasts behind its last look at the
-    /// lease, and than clocks differ over a term.
+    /// How long before its end the holder stops acting. More than an action lasts after its lease check, and
+    /// than clocks differ over a term.
     pub margin_ms: u64,
-    /// How long after the last success to renew, and how long after a failure to try again.
+    /// Pause after a success before renewing, and after a failure before trying again.
     pub renew_ms: u64,
-    /// How long one request may take.
+    /// Time limit of one request.
     pub request_ms_max: u64,
 }
 
 impl LeaseTimes {
-    /// The usual parts of a term: a fifth each for the margin, the interval and a request, so that a renewal may fail once.
+    /// The usual division of a term: one fifth each for the margin, the interval and a request, so that one
+    /// renewal may fail.
     ///
     /// # Errors
-    /// [`ManagerError::InvalidLeaseTtl`] if it is shorter than 2 s, the least that etcd grants, or longer than a day.
+    /// [`ManagerError::InvalidLeaseTtl`] if it is shorter than 2 s, the least that etcd grants, or longer
+    /// than a day.
     pub fn of(ttl_ms: u64) -> Result<Self, ManagerError> {
         if !(2_000..=86_400_000).contains(&ttl_ms) {
             return Err(ManagerError::InvalidLeaseTtl { ttl_ms });
@@ -56,34 +58,34 @@ impl LeaseTimes {
     }
 }
 
-/// What the store answered.
+/// Answer of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseAnswer {
-    /// The lease is this manager's.
+    /// This manager holds the lease.
     Granted {
-        /// The new term.
+        /// Token of the new term.
         token: LeaseToken,
-        /// For so long.
+        /// Time granted, in milliseconds.
         ttl_ms: u64,
     },
-    /// Somebody has it.
+    /// Another manager holds the lease.
     HeldByOther {
-        /// Who, in their own words.
+        /// Name of the holder.
         holder: String,
     },
-    /// The term goes on.
+    /// The term is extended.
     Renewed {
-        /// For so long.
+        /// Time granted, in milliseconds.
         ttl_ms: u64,
     },
-    /// The term is over; somebody else may have it.
+    /// The term has ended; another manager may hold the lease.
     Expired {
-        /// What was seen.
+        /// The reason.
         reason: String,
     },
-    /// No answer, or none that tells.
+    /// No answer, or an inconclusive one.
     Failed {
-        /// What happened.
+        /// The reason.
         reason: String,
     },
 }
@@ -91,24 +93,24 @@ pub enum LeaseAnswer {
 /// What to do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseRequest {
-    /// Ask for the lease.
+    /// Request the lease.
     Acquire,
-    /// Ask for more time.
+    /// Extend the term.
     Renew(LeaseToken),
-    /// Nothing until then.
+    /// Wait until then.
     Wait(BootTime),
 }
 
-/// What has changed.
+/// A change of the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseChange {
-    /// This manager is the active one.
+    /// This manager now holds the lease.
     Active(LeaseToken),
-    /// It is not any more.
+    /// This manager no longer holds it.
     Lost {
-        /// The term that is over.
+        /// Token of the term.
         token: LeaseToken,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -140,12 +142,12 @@ pub struct LeaseHolder {
 }
 
 impl LeaseHolder {
-    /// One that holds nothing and asks at once.
+    /// A holder without the lease that requests it at once.
     pub fn new(terms: LeaseTimes) -> Self {
         Self { terms, state: HolderState::Waiting { again: BootTime(0) }, trouble: None }
     }
 
-    /// The term that is held at `now`. To be asked before each act.
+    /// Token of the term held at `now`. Ask before each action.
     pub fn holds(&self, now: BootTime) -> Option<LeaseToken> {
         match self.state {
             HolderState::Holding { token, until, .. } if now < until => Some(token),
@@ -153,7 +155,7 @@ impl LeaseHolder {
         }
     }
 
-    /// Until when the term is held.
+    /// End of the term.
     pub fn until(&self) -> Option<BootTime> {
         match self.state {
             HolderState::Holding { until, .. } => Some(until),
@@ -161,7 +163,7 @@ impl LeaseHolder {
         }
     }
 
-    /// Gives up a term that has ended. To be called at least whenever [`LeaseRequest::Wait`] is over.
+    /// Gives up an expired term. Call it at least whenever [`LeaseRequest::Wait`] is over.
     pub fn tick(&mut self, now: BootTime) -> Option<LeaseChange> {
         let HolderState::Holding { token, until, .. } = self.state else { return None };
         if now < until {
@@ -171,7 +173,7 @@ impl LeaseHolder {
         self.record_lease_loss(now, token, reason)
     }
 
-    /// Gives up a term that has not ended, so that another begins.
+    /// Gives up a term that has not expired, so that a new one begins.
     pub fn give_up(&mut self, now: BootTime) -> Option<LeaseChange> {
         let HolderState::Holding { token, .. } = self.state else { return None };
         self.record_lease_loss(now, token, "it was given up, to begin anew".to_owned())
@@ -189,7 +191,7 @@ impl LeaseHolder {
         }
     }
 
-    /// Takes the answer to what was asked at `sent`, about the term `of` if it was a renewal.
+    /// Takes the answer to a request sent at `sent`; `of` is the term of a renewal.
     pub fn heard(
         &mut self,
         now: BootTime,
@@ -202,7 +204,7 @@ impl LeaseHolder {
             (HolderState::Waiting { .. }, LeaseAnswer::Granted { token, ttl_ms }) => {
                 let until = self.terms.end(sent, ttl_ms);
                 if until <= now {
-                    // It took so long that the term is over before it began.
+                    // The request took so long that the term has already ended.
                     self.state = HolderState::Waiting { again };
                     return None;
                 }
@@ -247,7 +249,7 @@ impl LeaseHolder {
 }
 
 impl LeaseTimes {
-    /// Until when to act on a term of `ttl_ms` that was asked for at `sent`.
+    /// End of a term of `ttl_ms` that was requested at `sent`.
     fn end(&self, sent: BootTime, ttl_ms: u64) -> BootTime {
         sent.plus_ms(ttl_ms.min(self.ttl_ms).saturating_sub(self.margin_ms))
     }

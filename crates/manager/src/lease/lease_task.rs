@@ -1,4 +1,4 @@
-//! The task that keeps the lease, and the handle that is asked before each act.
+//! The task that keeps the lease, and the handle that is asked before each action.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,8 +12,8 @@ use super::{LeaseStore, LeaseToken};
 use crate::ManagerError;
 use crate::safety_refusal::SafetyRefusal;
 
-/// Now, by the clock that runs on while the machine sleeps: a manager that was suspended must not believe that no time has
-/// passed.
+/// Time since boot, by the clock that also counts suspended time: after a suspension the manager must know
+/// that time has passed.
 pub fn now() -> BootTime {
     let time = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -21,12 +21,12 @@ pub fn now() -> BootTime {
     BootTime(seconds.saturating_mul(1000).saturating_add(nanoseconds / 1_000_000))
 }
 
-/// How a manager stands.
+/// Whether a manager holds the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseStatus {
-    /// It holds the lease.
+    /// This manager holds the lease.
     Active(LeaseToken),
-    /// It does not; who does, or why nobody knows.
+    /// It does not; the holder, or why that is unknown.
     Waiting(String),
 }
 
@@ -34,23 +34,23 @@ pub enum LeaseStatus {
 struct LeaseShared {
     keeper: Mutex<LeaseHolder>,
     standing: watch::Sender<LeaseStatus>,
-    /// Told when another term is to begin.
+    /// Signals that a new term shall begin.
     restart_requested: Notify,
 }
 
-/// Asked before each act. Cheap to clone and to ask.
+/// Asked before each action; cheap to clone and to ask.
 #[derive(Debug, Clone)]
 pub struct LeaseHandle {
     shared: Arc<LeaseShared>,
 }
 
 impl LeaseHandle {
-    /// The term in which this manager may act now.
+    /// Token of the term in which this manager may act now.
     ///
     /// # Errors
     /// [`SafetyRefusal::NoLease`] if it does not hold the lease, or cannot be sure.
     pub fn check(&self) -> Result<LeaseToken, ManagerError> {
-        // The clock is read here: whatever keeps the task from running does not lengthen the term.
+        // The clock is read here, so a delayed task does not extend the term.
         let held = self.shared.keeper.lock().unwrap_or_else(PoisonError::into_inner).holds(now());
         held.ok_or_else(|| {
             let reason = match &*self.shared.standing.borrow() {
@@ -61,18 +61,18 @@ impl LeaseHandle {
         })
     }
 
-    /// Has this term end, and asks for another; it may be another manager's.
+    /// Ends this term and requests a new one, which another manager may get.
     pub fn restart_term(&self) {
         self.shared.restart_requested.notify_one();
     }
 
-    /// How the manager stands, and changes of it. Acts ask [`LeaseHandle::check`] instead.
+    /// The status and its changes. Actions use [`LeaseHandle::check`] instead.
     pub fn standing(&self) -> watch::Receiver<LeaseStatus> {
         self.shared.standing.subscribe()
     }
 }
 
-/// The task that keeps the lease; it gives the lease back when told to, and lets it end when dropped.
+/// The task that keeps the lease. [`LeaseTask::release`] returns the lease; a drop lets it expire.
 #[derive(Debug)]
 pub struct LeaseTask {
     handle: LeaseHandle,
@@ -81,7 +81,7 @@ pub struct LeaseTask {
 }
 
 impl LeaseTask {
-    /// Begins to ask for the lease.
+    /// Starts requesting the lease.
     pub fn start<S: LeaseStore + 'static>(store: S, terms: LeaseTimes) -> Self {
         let (standing, _) = watch::channel(LeaseStatus::Waiting("it has not been asked for yet".to_owned()));
         let restart_requested = Notify::new();
@@ -95,17 +95,17 @@ impl LeaseTask {
         Self { handle: LeaseHandle { shared }, stop: Some(stop), task }
     }
 
-    /// What is asked before each act.
+    /// The handle for checks.
     pub fn handle(&self) -> LeaseHandle {
         self.handle.clone()
     }
 
-    /// Gives the lease back, so that another manager need not wait for its end. Nothing may be acted on any more.
+    /// Releases the lease, so that another manager need not wait for its end. No action may follow.
     pub async fn release(mut self) {
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(());
         }
-        // It ends by itself, or has panicked, in which case the lease ends by itself.
+        // The task has ended or panicked; then the lease expires.
         let _ = (&mut self.task).await;
     }
 }
@@ -129,7 +129,7 @@ async fn keep<S: LeaseStore>(
     loop {
         let lost = with(&mut |keeper| keeper.tick(now()));
         if note(&shared, lost.as_ref()) {
-            // What the store still has of the old term would keep this manager from a new one, too.
+            // Remains of the old term in the store would also block this manager.
             let _ = tokio::time::timeout(request_max, store.release()).await;
         }
         let sent = now();
@@ -176,18 +176,18 @@ async fn keep<S: LeaseStore>(
                 differs
             });
         }
-        // Granted too late to be of use.
+        // Granted too late to be useful.
         if granted && change.is_none() {
             let _ = tokio::time::timeout(request_max, store.release()).await;
         }
     }
-    // From here on nothing is acted on; only then may another begin.
+    // No action is executed from here on; only then may another manager begin.
     *shared.keeper.lock().unwrap_or_else(PoisonError::into_inner) = LeaseHolder::new(terms);
     shared.standing.send_replace(LeaseStatus::Waiting("it was given back".to_owned()));
     let _ = tokio::time::timeout(request_max, store.release()).await;
 }
 
-/// Tells those who watch; whether a term has ended.
+/// Publishes a change. Returns whether a term has ended.
 fn note(shared: &LeaseShared, change: Option<&LeaseChange>) -> bool {
     match change {
         None => false,

@@ -1,14 +1,14 @@
-//! The lease: one manager acts, and one that cannot be sure any more stops before another may begin.
+//! The lease: one manager acts at a time. A manager that cannot be sure stops before another one may begin.
 //!
-//! - [`keeper`]: when to ask, to renew and to give up. Pure.
-//! - [`holding`]: the task that does so, and the handle that is asked before each act.
-//! - [`file`]: one process on one machine, by a lock on a file.
-//! - [`etcd`]: several managers, by etcd's own leases.
-//! - [`etcd_client`]: how etcd is asked: its HTTP/JSON gateway.
-//! - [`etcd_value`]: what several managers have to know beside it.
+//! - [`lease_holder`]: when to request, renew and give up. Pure.
+//! - [`lease_task`]: the task that does so, and the handle for checks.
+//! - [`file`]: managers on one machine, by a file lock.
+//! - [`etcd`]: several machines, by a lease of etcd.
+//! - [`etcd_client`]: client of etcd's HTTP/JSON gateway.
+//! - [`etcd_value`]: values shared by managers.
 //!
-//! Each term of a lease has a [`LeaseToken`] that is higher than any before it. It goes along with what the manager orders, so
-//! that whoever has seen a higher one refuses.
+//! Each term has a [`LeaseToken`] higher than all earlier ones. It is passed with every order, and a relay
+//! refuses a token below the highest it has seen.
 
 pub mod etcd;
 pub mod etcd_client;
@@ -29,7 +29,7 @@ pub use file::FileLease;
 pub use lease_holder::{BootTime, LeaseAnswer, LeaseChange, LeaseHolder, LeaseRequest, LeaseTimes};
 pub use lease_task::{LeaseHandle, LeaseStatus, LeaseTask};
 
-/// Names one term of the lease; higher than that of every term before it.
+/// Token of a lease term; higher than those of all earlier terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LeaseToken(pub u64);
 
@@ -39,14 +39,14 @@ impl fmt::Display for LeaseToken {
     }
 }
 
-/// Where the lease lies. Every answer that is not certain is [`LeaseAnswer::Failed`].
+/// Storage of the lease. Every uncertain answer is [`LeaseAnswer::Failed`].
 pub trait LeaseStore: Send {
-    /// Asks for the lease.
+    /// Requests the lease.
     fn acquire(&mut self) -> impl Future<Output = LeaseAnswer> + Send;
 
-    /// Asks for more time.
+    /// Extends the term.
     fn renew(&mut self, token: LeaseToken) -> impl Future<Output = LeaseAnswer> + Send;
 
-    /// Gives back whatever this manager may hold. A failure does not matter: the lease ends by itself.
+    /// Releases whatever this manager may hold. A failure is harmless, because the lease expires.
     fn release(&mut self) -> impl Future<Output = ()> + Send;
 }

@@ -1,13 +1,14 @@
-//! Who could acknowledge a commit and how many had to, over time.
+//! Ack policies over time: which ackers there are, and how many ACKs a commit needs.
 //!
-//! The number of ACKs that a primary waits for and the ackers it has are changed while it runs. What was acknowledged under
-//! an earlier setting is safe under the present one only when enough ackers of today hold it: until then the earlier
-//! setting counts as well.
+//! The number of ACKs and the set of ackers change while a primary runs. Transactions acknowledged under an
+//! earlier policy are safe under the present one only once enough present ackers hold them. Until then the
+//! earlier policy still counts.
 //!
-//! The manager must note a weaker setting **before** it makes it on the server and a stronger one **after**: then what is
-//! noted is never stronger than what is in force. What others change and change back between two looks shows only in the
-//! server's count of unacknowledged commits. From the moment at which the first acker is told to stop nothing more is
-//! noted: an acker may still make durable what it had received, and what it answers is older than what a look would see.
+//! The manager must record a weaker policy **before** it sets it on the server, and a stronger one **after**,
+//! so that the recorded policy is never stronger than the one in force. A change that others make and revert
+//! between two observations shows only in the server's count of unacknowledged commits. From the first stop
+//! of an acker on nothing is recorded: an acker may still make received transactions durable, and its answer
+//! is older than a later observation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -18,55 +19,58 @@ use tailwater_wire::gtid::GtidSet;
 use super::gtid_serde;
 use crate::observation::{SemiSyncSource, WaitPoint};
 
-/// Earlier settings that are kept apart; beyond it the oldest are joined into one that is at least as strict as each.
+/// How many earlier policies are kept. Beyond it the oldest are merged into one that is at least as strict as
+/// each.
 pub const PAST_POLICIES_MAX: usize = 16;
 
-/// A time-out of semi-sync from which on it counts as infinite, in milliseconds: a day. After a failover the old primary is
-/// held by nothing but its own wait for ACKs, and is somebody's concern long before a day is over. A capture alarms only below
-/// ten minutes, which outlast its own restart.
+/// Time-outs of semi-sync from this value on count as infinite, in milliseconds: a day. After a failover only
+/// the wait for ACKs holds back the old primary, and an operator deals with it well within a day. A capture
+/// alarms only below ten minutes, which is longer than its own restart.
 pub const TIMEOUT_MS_MIN: u64 = 86_400_000;
 
 /// How many ACKs a commit waits for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum AckRequirement {
-    /// This many, of different ackers; not 0.
+    /// This many different ackers; not 0.
     Required(u32),
-    /// None for certain: what is wrong, in words.
+    /// Commits are not lossless, with the reasons.
     NotLossless(String),
 }
 
-/// Who can ACK, and how many must.
+/// Which ackers can acknowledge, and how many must.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AckPolicy {
-    /// The ackers that are configured, durable or not, connected or not.
+    /// All configured ackers, durable or not, connected or not.
     pub ackers: BTreeSet<String>,
-    /// Servers that the primary counts as semi-sync replicas and that nobody configured: their ACKs count for the primary,
-    /// and they can be neither stopped nor read.
+    /// Semi-sync replicas that the primary counts and that are not configured. Their ACKs count, and they can
+    /// be neither stopped nor read.
     #[serde(alias = "strangers")]
     pub unconfigured_replicas: u32,
-    /// How many ACKs a commit needs.
+    /// ACKs that a commit needs.
     pub acks: AckRequirement,
 }
 
 impl AckPolicy {
-    /// How many of [`AckPolicy::ackers`] must be stopped and read: with `n` that can ACK and `k` that must, `n - k + 1`.
+    /// How many of [`AckPolicy::ackers`] must be stopped and read: `n - k + 1` of `n` that can acknowledge,
+    /// if a commit needs `k`.
     pub fn needed(&self) -> u32 {
         let can =
             u32::try_from(self.ackers.len()).unwrap_or(u32::MAX).saturating_add(self.unconfigured_replicas);
         match self.acks {
-            // Where more must ACK than can, nothing is acknowledged; one has to tell what was before.
+            // If more must acknowledge than can, nothing is acknowledged. One acker must still report earlier
+            // transactions.
             AckRequirement::Required(must) => can.saturating_add(1).saturating_sub(must).max(1),
             AckRequirement::NotLossless(_) => u32::MAX,
         }
     }
 
-    /// How many of these names are ackers of it.
+    /// How many of the names are ackers of this policy.
     pub fn count_stopped(&self, names: &BTreeSet<&str>) -> u32 {
         let count = self.ackers.iter().filter(|name| names.contains(name.as_str())).count();
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
-    /// One that proves no more than either does.
+    /// A policy that proves no more than either of the two.
     fn weakest_of(&self, other: &Self) -> Self {
         let acks = match (&self.acks, &other.acks) {
             (AckRequirement::Required(a), AckRequirement::Required(b)) => AckRequirement::Required(*a.min(b)),
@@ -81,28 +85,28 @@ impl AckPolicy {
     }
 }
 
-/// How the primary waits, as one look saw it.
+/// How the primary waits for ACKs, from one observation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SemiSyncWait {
     /// Semi-sync is enabled and in force.
     pub active: bool,
-    /// The wait comes before the commit in the engine.
+    /// Commits wait before the engine commits.
     pub after_sync: bool,
     /// Time-out, in milliseconds.
     pub timeout_ms: u64,
-    /// It waits, too, when there are fewer ackers than ACKs needed (`rpl_semi_sync_source_wait_no_replica`).
+    /// Commits also wait if there are fewer ackers than ACKs needed (`rpl_semi_sync_source_wait_no_replica`).
     pub waits_without_ackers: bool,
     /// `rpl_semi_sync_source_wait_for_replica_count`; 1 on MariaDB.
     pub acks_required: u32,
-    /// Commits that were acknowledged without ACKs since the server started.
+    /// Commits completed without an ACK since the server started.
     pub unacknowledged: u64,
-    /// Semi-sync is in its option file or persisted, so that it waits again after a restart.
+    /// Semi-sync is in the option file or persisted, so it is in force after a restart.
     pub survives_restart: bool,
 }
 
 impl SemiSyncWait {
-    /// What a look saw, of a primary where the plugin is loaded. Whether it waits `survives_restart` no look at its variables
-    /// tells alone.
+    /// From an observation of a primary with the plugin loaded. `survives_restart` is passed separately,
+    /// because the semi-sync variables alone do not show it.
     pub fn seen(seen: &SemiSyncSource, survives_restart: bool) -> Self {
         Self {
             active: seen.enabled && seen.active,
@@ -115,7 +119,7 @@ impl SemiSyncWait {
         }
     }
 
-    /// How many ACKs a commit waits for under these settings, or why for none.
+    /// How many ACKs a commit waits for with these settings, or why it does not wait.
     pub fn acks(&self) -> AckRequirement {
         let mut problems = String::new();
         let mut note = |broken: bool, text: &str| {
@@ -136,18 +140,19 @@ impl SemiSyncWait {
     }
 }
 
-/// One look at the primary and its ackers.
+/// Input of [`AckPolicyHistory::observe`]: one observation of the primary and its ackers.
 #[derive(Debug, Clone)]
 pub struct PolicyObservation<'a> {
-    /// How it waits.
+    /// How the primary waits for ACKs.
     pub waiting: &'a SemiSyncWait,
-    /// The ackers that are configured.
+    /// The configured ackers.
     pub ackers: &'a BTreeSet<String>,
     /// Semi-sync replicas that are not among them.
     pub unconfigured_replicas: u32,
-    /// What the primary had executed, asked **after** `waiting`: commits under an earlier setting are in it.
+    /// Transactions executed by the primary, queried **after** `waiting`, so that they include all commits
+    /// under an earlier policy.
     pub executed: &'a GtidSet,
-    /// What each durable acker holds.
+    /// Transactions that each durable acker holds.
     pub holds: &'a BTreeMap<String, GtidSet>,
 }
 
@@ -155,12 +160,12 @@ pub struct PolicyObservation<'a> {
 struct PastPolicy {
     #[serde(alias = "regime")]
     policy: AckPolicy,
-    /// All that can have been committed under it.
+    /// All transactions that can have been committed under it.
     #[serde(with = "gtid_serde")]
     until: GtidSet,
 }
 
-/// The setting in force, and the earlier ones that still count.
+/// The policy in force, and the earlier ones that still count.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AckPolicyHistory {
     current: AckPolicy,
@@ -171,8 +176,8 @@ pub struct AckPolicyHistory {
 }
 
 impl AckPolicyHistory {
-    /// Begins with a first look. What was committed before it nobody watched: it counts as not lossless until enough
-    /// ackers hold it.
+    /// Starts with a first observation. Earlier commits were not observed, so they count as not lossless
+    /// until enough ackers hold them.
     pub fn begin(look: &PolicyObservation<'_>) -> Self {
         let before = AckPolicy {
             ackers: BTreeSet::new(),
@@ -189,11 +194,11 @@ impl AckPolicyHistory {
         ack_policies
     }
 
-    /// Notes what a look saw.
+    /// Records an observation.
     pub fn observe(&mut self, look: &PolicyObservation<'_>) {
         let seen = policy_of(look);
         let unacknowledged = look.waiting.unacknowledged;
-        // The count begins anew when the server restarts.
+        // The counter restarts with the server.
         let grown = match unacknowledged.checked_sub(self.unacknowledged) {
             Some(grown) => grown,
             None => unacknowledged,
@@ -212,7 +217,7 @@ impl AckPolicyHistory {
         self.settle(look);
     }
 
-    /// Notes a weaker setting that is about to be made; the next look confirms it.
+    /// Records a weaker policy before it is set; the next observation confirms it.
     pub fn announce_weaker(&mut self, acks_required: u32, executed: &GtidSet) {
         let weaker = AckPolicy { acks: AckRequirement::Required(acks_required), ..self.current.clone() };
         if weaker != self.current {
@@ -221,18 +226,17 @@ impl AckPolicyHistory {
         }
     }
 
-    /// The setting in force.
+    /// The policy in force.
     pub fn current(&self) -> &AckPolicy {
         &self.current
     }
 
-    /// Whether the primary waits for ackers after a restart, too.
+    /// Whether the primary still waits for ackers after a restart.
     pub fn waits_after_restart(&self) -> bool {
         self.survives_restart
     }
 
-    /// The setting in force and every earlier one under which commits may have been acknowledged that too many
-    /// ackers lack.
+    /// The policy in force, and every earlier one with acknowledged transactions that too many ackers lack.
     pub fn relevant_policies(&self) -> impl Iterator<Item = &AckPolicy> {
         std::iter::once(&self.current).chain(self.earlier.iter().map(|earlier| &earlier.policy))
     }
@@ -247,15 +251,17 @@ impl AckPolicyHistory {
             let second = self.earlier.remove(1);
             let first = &mut self.earlier[0];
             first.policy = first.policy.weakest_of(&second.policy);
-            // Positions of one server only grow, so the later is the union; of two flavours nothing is settled.
+            // GTID positions of one server only grow, so the later one is the union. Positions of two
+            // flavours have none, and the later is kept.
             first.until = first.until.union(&second.until).unwrap_or(second.until);
         }
     }
 
-    /// Forgets what so many ackers of the present hold that one of them is among any that prove completeness.
+    /// Drops earlier policies whose transactions are held by so many present ackers that every set of ackers
+    /// that proves completeness contains one of them.
     ///
-    /// Where the present setting is followed by a weaker proof, it becomes an earlier one itself, and demands its own until
-    /// what it covered has settled.
+    /// A policy that is followed by a weaker one becomes an earlier policy, with its own requirement until
+    /// its transactions are held.
     fn settle(&mut self, look: &PolicyObservation<'_>) {
         let current = &self.current;
         self.earlier.retain(|earlier| {

@@ -1,4 +1,4 @@
-//! Sets of GTIDs in files, as text.
+//! GTID sets as text, for serde.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -19,10 +19,10 @@ pub fn serialize<S: Serializer>(set: &GtidSet, serializer: S) -> Result<S::Ok, S
     GtidSetText { is_mariadb: set.flavour() == Flavour::MariaDb, set: set.to_string() }.serialize(serializer)
 }
 
-/// Reads one.
+/// Reads a set.
 ///
 /// # Errors
-/// If it is none.
+/// If the text is not a GTID set.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<GtidSet, D::Error> {
     let GtidSetText { is_mariadb, set } = GtidSetText::deserialize(deserializer)?;
     let flavour = if is_mariadb { Flavour::MariaDb } else { Flavour::MySql };

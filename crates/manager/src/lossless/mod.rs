@@ -1,14 +1,15 @@
-//! What the ackers that were stopped prove: that nothing acknowledged is missing, and that the old primary acknowledges
-//! nothing more. Pure: looks and answers in, a verdict out.
+//! Proof from stopped ackers that no acknowledged transaction is missing and that the old primary
+//! acknowledges no more. Pure.
 //!
-//! The argument. A commit reaches a client only after `k` of the `n` servers that can ACK have done so, and an acker ACKs
-//! only what it holds durably, in the order of the primary's binlog. If fewer than `k` are left out of those that were
-//! stopped and read, every acknowledged commit stands in the log of one that was. And as fewer than `k` are left to ACK,
-//! the old primary waits for ever with its next commit, without anybody having to reach it.
+//! The argument: a commit is acknowledged to a client only after `k` of the `n` servers that can acknowledge
+//! have done so. An acker acknowledges only what it holds durably, in the order of the primary's binlog. If
+//! fewer than `k` ackers are not among those stopped and read, the log of one that was read contains every
+//! acknowledged commit. And because fewer than `k` are left to acknowledge, the next commit of the old
+//! primary waits for ever, even if the old primary cannot be reached.
 //!
-//! - [`policy`]: who could ACK, and how many had to, and since when that no longer matters.
-//! - [`written`]: sets of GTIDs in files.
-//! - [`missing`]: what may be lost if one goes on all the same.
+//! - [`ack_policy`]: which ackers there are, and how many ACKs a commit needs, over time.
+//! - [`gtid_serde`]: GTID sets in files.
+//! - [`possible_loss`]: what may be lost without the proof.
 
 pub mod ack_policy;
 pub mod gtid_serde;
@@ -24,23 +25,24 @@ pub use possible_loss::PossibleLoss;
 
 use crate::safety_refusal::SafetyRefusal;
 
-/// How long before its failure the primary may have been looked at last, in milliseconds, unless configured otherwise.
+/// Default of the largest age of the last observation of the primary at its last sign of life, in
+/// milliseconds.
 pub const PRIMARY_STATE_MAX_AGE_MS: u64 = 60_000;
 
-/// Where an acker stands after it was told to stop.
+/// State of an acker that was ordered to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AckerStop {
-    /// It captures and ACKs nothing more, and will not after a restart either, until it is told to.
+    /// It captures and acknowledges nothing until it is started again, over restarts too.
     Persistent,
-    /// It captures nothing now; a restart would begin again. Counts for nothing.
+    /// It captures nothing now, and would resume after a restart. Counts for nothing.
     UntilRestart,
     /// It was not reached, or did not answer.
     Unknown,
-    /// It obeys nobody of this term of the lease, having obeyed somebody of a later one.
+    /// It refuses orders of this lease term, because it accepted an order of a later one.
     Refused {
-        /// This term.
+        /// Term of the refused order.
         term: u64,
-        /// The term that it has seen.
+        /// The later term.
         seen: u64,
     },
 }
@@ -56,17 +58,17 @@ impl fmt::Display for AckerStop {
     }
 }
 
-/// What one acker answered to being stopped.
+/// Answer of an acker that was ordered to stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AckerEvidence {
     /// Its name, as in the [`AckPolicy`].
     pub name: String,
-    /// Whether it ACKs only what a power cut would leave.
+    /// Whether it acknowledges only what survives a power cut.
     pub durable: bool,
     /// Whether it is stopped.
     pub stop: AckerStop,
-    /// All that its log holds **durably**, what was before its beginning included, read **after** it stopped. `None` if
-    /// the log cannot be read.
+    /// All transactions that its log holds **durably**, including those before its beginning, read **after**
+    /// it stopped. `None` if the log cannot be read.
     pub holds: Option<GtidSet>,
 }
 
@@ -85,7 +87,7 @@ impl AckerEvidence {
     }
 }
 
-/// What a relay means that refuses an order of this term of the lease.
+/// Explains the refusal of a relay that has seen a later term.
 pub fn stale_term_text(term: u64, seen: u64) -> String {
     format!(
         "refuses orders of term {term} of the lease, having obeyed term {seen}: etcd was made anew (`tailwater manager raise-terms`), or \
@@ -93,51 +95,51 @@ pub fn stale_term_text(term: u64, seen: u64) -> String {
     )
 }
 
-/// All that the verdict rests on.
+/// Input of [`assess_loss`].
 #[derive(Debug, Clone)]
 pub struct LossEvidence<'a> {
-    /// The old primary's name, for messages.
+    /// Name of the old primary.
     pub primary: &'a str,
-    /// Who could ACK, as the manager saw it while the primary was alive. `None` if it never looked.
+    /// Ack policies observed while the primary was alive; `None` if it was never observed.
     pub ack_policies: Option<&'a AckPolicyHistory>,
-    /// Milliseconds from the last look to the last sign of life of the primary.
+    /// Time from the last observation of the primary to its last sign of life, in milliseconds.
     pub primary_state_age_ms: u64,
-    /// More than this is too long ago.
+    /// Largest accepted value of it.
     pub primary_state_max_age_ms: u64,
-    /// What each acker answered; those that are not listed did not.
+    /// Answers of the ackers; those that are missing did not answer.
     pub ackers: &'a [AckerEvidence],
-    /// What the primary was last seen to have executed; stale by nature.
+    /// Transactions executed at the last observation of the primary; always stale.
     pub last_known: Option<&'a GtidSet>,
-    /// A fence hook confirmed that the old primary is off: its name.
+    /// Name of a fence hook that confirmed that the old primary is off.
     pub fenced_by: Option<&'a str>,
 }
 
-/// What was proven, and which rules do not hold.
+/// What is proven, and which rules refuse.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LossVerdict {
-    /// The rules that refuse, in the order of their codes; none if everything is proven.
+    /// The rules that refuse, in the order of their codes; empty if everything is proven.
     pub refusals: Vec<SafetyRefusal>,
-    /// All that the ackers hold that were read; everything that was acknowledged if [`LossVerdict::is_complete`].
+    /// All transactions that the read ackers hold; everything acknowledged, if [`LossVerdict::is_complete`].
     pub holds: Option<GtidSet>,
-    /// Who holds all of it.
+    /// Ackers that hold all of them.
     pub holders: Vec<String>,
-    /// What may be missing, if anything may.
+    /// What may be lost, if anything.
     pub possible_loss: Option<PossibleLoss>,
 }
 
 impl LossVerdict {
-    /// Whether nothing acknowledged is missing in [`LossVerdict::holds`], nor will be.
+    /// Whether [`LossVerdict::holds`] contains every acknowledged transaction, now and later.
     pub fn is_complete(&self) -> bool {
         self.refusals.is_empty()
     }
 
-    /// The rule that forbids to go on, if one does.
+    /// The rule that refuses to continue, if any.
     pub fn blocking_refusal(&self, allow_data_loss: bool) -> Option<&SafetyRefusal> {
         self.refusals.iter().find(|refusal| !(allow_data_loss && refusal.is_overridable()))
     }
 }
 
-/// Decides from all the evidence.
+/// Assesses the evidence.
 pub fn assess_loss(evidence: &LossEvidence<'_>) -> LossVerdict {
     let mut refusals = Vec::new();
     refusals.extend(not_verified(evidence));
@@ -172,7 +174,7 @@ fn not_verified(evidence: &LossEvidence<'_>) -> Option<SafetyRefusal> {
     }
 }
 
-/// The rule of completeness, for the present and for everything earlier that an acker may not have caught up with.
+/// The rule of completeness, for the present policy and all earlier ones that still count.
 fn incomplete(
     evidence: &LossEvidence<'_>,
     ack_policies: &AckPolicyHistory,
@@ -196,7 +198,7 @@ fn incomplete(
     worst
 }
 
-/// Each acker that does not count, with why.
+/// The ackers that do not count, each with the reason.
 fn missing_ackers(evidence: &LossEvidence<'_>, policy: &AckPolicy, good: &BTreeSet<&str>) -> String {
     let mut words: Vec<String> = policy
         .ackers
@@ -224,7 +226,7 @@ fn missing_ackers(evidence: &LossEvidence<'_>, policy: &AckPolicy, good: &BTreeS
     format!("{}{back}", words.join(", "))
 }
 
-/// Semi-sync replicas that are not configured, and what to do about them.
+/// Unconfigured semi-sync replicas, and what to do about them.
 fn unconfigured_text(count: u32) -> String {
     let replicas = if count == 1 { "1 semi-sync replica" } else { &format!("{count} semi-sync replicas") };
     format!(
@@ -233,7 +235,8 @@ fn unconfigured_text(count: u32) -> String {
     )
 }
 
-/// The rule of the fence. An acker that is stopped for good does not ACK, readable and durable or not.
+/// The rule of fencing. A persistently stopped acker sends no ACKs, whether or not it can be read or is
+/// durable.
 fn unfenced(evidence: &LossEvidence<'_>, ack_policies: &AckPolicyHistory) -> Option<SafetyRefusal> {
     if evidence.fenced_by.is_some() {
         return None;
@@ -270,8 +273,8 @@ fn unfenced(evidence: &LossEvidence<'_>, ack_policies: &AckPolicyHistory) -> Opt
     refuse(format!("it needs {acks} ACKs, and {left_count} ackers are not stopped: {names}"))
 }
 
-/// The log that holds all that the others hold. All of them are beginnings of one binlog, so there is one, unless
-/// histories parted.
+/// The log that contains all others. All logs are prefixes of one binlog, so there is one, unless their
+/// histories diverged.
 fn longest(good: &[&AckerEvidence]) -> Result<(Option<GtidSet>, Vec<String>), SafetyRefusal> {
     let logs: Vec<(&str, &GtidSet)> =
         good.iter().filter_map(|acker| Some((acker.name.as_str(), acker.holds.as_ref()?))).collect();

@@ -1,4 +1,4 @@
-//! What may be lost when a failover goes on without the proof.
+//! What may be lost when a failover continues without proof.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,16 +9,16 @@ use tailwater_wire::gtid::GtidSet;
 use super::LossEvidence;
 use crate::safety_refusal::SafetyRefusal;
 
-/// What may be missing from the log that is gone on with. GTIDs as text, for the audit record.
+/// What may be missing from the log that the failover continues from. GTIDs are text, for the audit record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PossibleLoss {
-    /// All that is held; anything behind it may have been acknowledged. `None` if no log could be read.
+    /// All transactions held; any later one may have been acknowledged. `None` if no log could be read.
     pub after: Option<String>,
-    /// What the primary was seen to have executed and the log lacks: lost, whether acknowledged or not.
+    /// Transactions observed on the primary that the log lacks: lost, acknowledged or not.
     pub known: Option<String>,
     /// Ackers that may hold more.
     pub held_by: Vec<String>,
-    /// The old primary may acknowledge more commits from now on; all of them would be lost.
+    /// The old primary may acknowledge further commits, which would all be lost.
     pub grows: bool,
 }
 

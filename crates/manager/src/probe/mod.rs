@@ -1,8 +1,9 @@
-//! Takes looks at servers over ordinary connections, in bounded time.
+//! Probes servers over ordinary connections, in bounded time.
 //!
-//! - `asking`: the questions, and how each family and version spells them.
-//! - `reading`: answers by the names of their columns and variables.
-//! - [`ping`]: does it answer, and does it take writes?
+//! - `queries`: the queries of a probe in each flavour and version.
+//! - `semi_sync_persistence`: whether semi-sync survives a restart.
+//! - `named_values`: access to results by column and variable names.
+//! - [`ping`]: small, frequent checks.
 
 mod named_values;
 pub mod ping;
@@ -20,19 +21,19 @@ use crate::observation::{
 };
 use crate::probe_failure::ProbeFailure;
 
-/// A server to be looked at.
+/// A server to probe.
 #[derive(Debug, Clone)]
 pub struct ProbeTarget {
     /// Its name in the configuration.
     pub name: String,
-    /// Where it is, and who asks.
+    /// Its address and the account.
     pub connect: ConnectOptions,
 }
 
-/// Takes one look: a connection, its questions, and done. The user needs REPLICATION CLIENT (MariaDB: BINLOG MONITOR
-/// and REPLICA MONITOR); what it may not ask besides is named in [`ServerState::unanswered`].
+/// Probes a server over a new connection. The account needs REPLICATION CLIENT (MariaDB: BINLOG MONITOR and
+/// REPLICA MONITOR); queries refused for lack of other privileges are listed in [`ServerState::unanswered`].
 ///
-/// Takes no longer than `timeout`, whatever the server does.
+/// Takes at most `timeout`.
 pub async fn probe_server(subject: &ProbeTarget, timeout: Duration) -> Observation {
     let began = Instant::now();
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -57,8 +58,8 @@ pub async fn probe_server(subject: &ProbeTarget, timeout: Duration) -> Observati
     }
 }
 
-/// Looks at `followers` side by side, and then at `primaries`: what a follower was seen to have, its primary has when
-/// it is looked at, unless it never had it. Both come back in their order, followers first.
+/// Probes `followers` in parallel, then `primaries`: a transaction seen on a follower is then also on the
+/// primary, unless the primary never had it. Returns both in their order, followers first.
 pub async fn probe_servers(
     followers: &[ProbeTarget],
     primaries: &[ProbeTarget],
@@ -67,7 +68,7 @@ pub async fn probe_servers(
     (side_by_side(followers, timeout).await, side_by_side(primaries, timeout).await)
 }
 
-/// Connections at once.
+/// Most connections at once.
 const SIDE_BY_SIDE_MAX: usize = 64;
 
 async fn side_by_side(subjects: &[ProbeTarget], timeout: Duration) -> Vec<Observation> {
@@ -92,7 +93,7 @@ pub(crate) fn probe_error(error: &ManagerError) -> ProbeError {
     let failure = match error {
         ManagerError::Session(error) => ProbeFailure::from_error(error),
         ManagerError::UnexpectedAnswer { .. } => ProbeFailure::ProtocolError,
-        // Nothing that a look meets; silence is what proves least.
+        // These do not occur in a probe; a lost connection proves least.
         ManagerError::InvalidLeaseTtl { .. }
         | ManagerError::Etcd { .. }
         | ManagerError::ActionFailed { .. }
@@ -109,7 +110,7 @@ async fn look(connect: &ConnectOptions, timeout: Duration) -> Result<ServerState
     Ok(look)
 }
 
-/// A server's own replication, one for each source; and why it could not be asked, if so.
+/// Replication channels of a server, and queries that it refused.
 pub(crate) async fn channels(
     connection: &mut Connection,
 ) -> Result<(Vec<ReplicaChannel>, Vec<UnansweredQuery>), ManagerError> {
@@ -118,27 +119,27 @@ pub(crate) async fn channels(
     Ok((channels, unanswered))
 }
 
-/// How semi-sync stands, as a source and as a replica.
+/// Semi-sync as a source and as a replica.
 pub(crate) async fn semi_sync(
     connection: &mut Connection,
 ) -> Result<(Option<SemiSyncSource>, Option<SemiSyncReplica>), ManagerError> {
     queries::semi_sync(connection).await
 }
 
-/// How a source's semi-sync stands, without what comes after a restart.
+/// Semi-sync as a source, without its state after a restart.
 pub(crate) async fn semi_sync_now(
     connection: &mut Connection,
 ) -> Result<Option<SemiSyncSource>, ManagerError> {
     queries::semi_sync_now(connection).await
 }
 
-/// All that a server has executed.
+/// All transactions executed.
 pub(crate) async fn executed(connection: &mut Connection) -> Result<GtidSet, ManagerError> {
     let flavour = connection.server().flavour;
     Ok(queries::ask_gtids(connection, flavour).await?.0)
 }
 
-/// The same options, with every wait cut to `timeout`.
+/// The same options with every time-out cut to `timeout`.
 pub(crate) fn bounded(connect: &ConnectOptions, timeout: Duration) -> ConnectOptions {
     ConnectOptions {
         connect_timeout: connect.connect_timeout.min(timeout),

@@ -1,17 +1,17 @@
-//! Answers by the names of their columns and variables.
+//! Access to query results by column and variable names.
 
 use std::collections::BTreeMap;
 
 use tailwater_session::{QueryResult, Row};
 
-/// A row whose values are asked for by the names of their columns, of which families and versions have several.
+/// A row accessed by column names, which differ between flavours and versions.
 pub(super) struct NamedRow<'a> {
     pub(super) result: &'a QueryResult,
     pub(super) row: &'a Row,
 }
 
 impl NamedRow<'_> {
-    /// The value of the first column of those names that there is; empty for NULL.
+    /// Value of the first of these columns that exists; empty for NULL.
     pub(super) fn text(&self, names: &[&str]) -> String {
         self.value(names).unwrap_or_default().to_owned()
     }
@@ -21,18 +21,18 @@ impl NamedRow<'_> {
         self.row.get_str(column)
     }
 
-    /// As a number; `None` for NULL, and for what is none.
+    /// The value as a number; `None` for NULL and for anything else.
     pub(super) fn number<T: std::str::FromStr>(&self, names: &[&str]) -> Option<T> {
         self.value(names)?.trim().parse().ok()
     }
 }
 
-/// Variables or status counters by name, in lower case.
+/// Variables or status counters by lower-case name.
 #[derive(Debug, Default)]
 pub(super) struct NamedValues(BTreeMap<String, String>);
 
 impl NamedValues {
-    /// Of an answer with a name and a value in each row.
+    /// From a result with a name and a value in each row.
     pub(super) fn of(result: &QueryResult) -> Self {
         let pairs = result.rows.iter().filter_map(|row| {
             Some((row.get_str(0)?.to_ascii_lowercase(), row.get_str(1).unwrap_or_default().to_owned()))
@@ -40,12 +40,11 @@ impl NamedValues {
         Self(pairs.collect())
     }
 
-    /// All of them.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// The value of the first of those names that there is.
+    /// Value of the first of these names that exists.
     pub(super) fn get(&self, names: &[&str]) -> Option<&str> {
         names.iter().find_map(|name| self.0.get(*name)).map(String::as_str)
     }
@@ -54,7 +53,7 @@ impl NamedValues {
         self.get(names)?.trim().parse().ok()
     }
 
-    /// Whether it is on; MariaDB 12 has `read_only` with words of its own for on.
+    /// Whether the variable is on. MariaDB 12 has additional values of `read_only` that mean on.
     pub(super) fn is_on(&self, names: &[&str]) -> bool {
         self.get(names)
             .is_some_and(|value| !matches!(value.to_ascii_uppercase().as_str(), "OFF" | "0" | "NO" | ""))

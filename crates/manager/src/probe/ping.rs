@@ -1,4 +1,4 @@
-//! Does a server answer, and does it take writes? Small questions, asked often.
+//! Pings: small, frequent checks whether a server answers and takes writes.
 
 use std::time::{Duration, Instant};
 
@@ -10,52 +10,52 @@ use super::{bounded, probe_error};
 use crate::observation::ProbeError;
 use crate::probe_failure::ProbeFailure;
 
-/// What is asked.
+/// Kind of a ping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PingKind {
-    /// A statement on a connection that stands: is the process there, and does it work?
+    /// A statement on an open connection: whether the process is there and works.
     Select,
-    /// A new connection and a login: does it let clients in?
+    /// A new connection and a login: whether clients can connect.
     Connect,
-    /// A row of its own in `tailwater.ping`, through the binlog and semi-sync: does it take writes? A full disk, a server
-    /// that is read-only, and commits that wait for acknowledgements for ever are seen by nothing else.
+    /// An insert into `tailwater.ping`, through binlog and semi-sync: whether the server takes writes. Only
+    /// this detects a full disk, a read-only server, and commits that wait for ACKs for ever.
     Insert,
 }
 
-/// What a ping gave.
+/// Result of a ping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ping {
-    /// What was asked.
+    /// What was checked.
     pub kind: PingKind,
-    /// How long it took.
+    /// Duration.
     pub took: Duration,
-    /// Nothing to say, or what is wrong.
+    /// Success, or the error.
     pub outcome: Result<(), ProbeError>,
 }
 
-/// Pings one server. At most two connections at a time: one for questions, one for a write that hangs.
+/// Pings one server. Uses at most two connections: one for queries, one for a write that may hang.
 #[derive(Debug)]
 pub struct Pinger {
     connect: ConnectOptions,
-    /// Whose row of `tailwater.ping` it is.
+    /// Key of its row in `tailwater.ping`.
     manager: String,
     timeout: Duration,
     standing: Option<Connection>,
-    /// A write that was not done in time. It is left alone: a commit that waits for an acknowledgement must not be
-    /// ended, or it would be visible without one. While it hangs, no other is tried.
+    /// A write that exceeded its time. It is not cancelled, because a commit that waits for an ACK would
+    /// become visible without one. No other write is sent meanwhile.
     writing: Option<JoinHandle<Result<Connection, SessionError>>>,
     writer: Option<Connection>,
 }
 
-/// A manager's name, as the key of its row.
+/// Longest key of a manager's row, in characters.
 const MANAGER_CHARACTERS_MAX: usize = 64;
 
 impl Pinger {
-    /// Pings the server at `connect` as the manager of that name; each ping takes no longer than `timeout`.
+    /// Pings the server at `connect` as the named manager; each ping takes at most `timeout`.
     pub fn new(connect: &ConnectOptions, manager: &str, timeout: Duration) -> Self {
         let mut connect = bounded(connect, timeout);
-        // A write may hang for long, and is waited for outside of this limit.
+        // A write may hang long, and has its own limit.
         connect.read_timeout = None;
         Self {
             connect,
@@ -67,7 +67,7 @@ impl Pinger {
         }
     }
 
-    /// Asks once. Never longer than the time-out.
+    /// Pings once, within the time-out.
     pub async fn ping(&mut self, kind: PingKind) -> Ping {
         let began = Instant::now();
         let timeout = self.timeout;
@@ -102,7 +102,7 @@ impl Pinger {
                     self.standing = Some(connection);
                     return Ok(());
                 }
-                // The server was restarted, or somebody ended the connection: a new one tells.
+                // The server restarted, or the session was killed: a new connection shows which.
                 Err(error) if ProbeFailure::from_error(&error) == ProbeFailure::ConnectionLost => {}
                 Err(error) => return Err(error),
             }
@@ -114,7 +114,7 @@ impl Pinger {
     }
 
     async fn connect(&mut self) -> Result<(), SessionError> {
-        // A login and nothing else.
+        // Only a login.
         let login = ConnectOptions { session_preset: SessionPreset::Inherited, ..self.connect.clone() };
         Connection::connect(&login).await?.close().await;
         Ok(())
@@ -142,12 +142,12 @@ impl Pinger {
     }
 }
 
-/// Writes the manager's row; makes its table if there is none. Ordinary statements: they go into the binlog, and their
-/// commits wait as those of clients do.
+/// Writes the manager's row, creating its table if needed. These are ordinary statements: they go into the
+/// binlog, and their commits wait like those of clients.
 async fn write(mut connection: Connection, manager: String) -> Result<Connection, SessionError> {
     const NO_DATABASE: u16 = 1049;
     const NO_TABLE: u16 = 1146;
-    // The name is quoted in hexadecimal: no character of it can end the text.
+    // Hexadecimal: no character of the name can end the literal.
     let name: String = manager.bytes().map(|byte| format!("{byte:02x}")).collect();
     let insert = format!(
         "INSERT INTO tailwater.ping (manager, pings) VALUES (CONVERT(0x{name} USING utf8mb4), 1) \

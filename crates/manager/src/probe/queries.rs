@@ -1,4 +1,4 @@
-//! The questions of one look, and how each family and version spells them.
+//! Queries of a probe, in each flavour and version.
 
 use tailwater_session::{Connection, Purpose, QueryResult, SessionError, check_grants, check_plugin_grant};
 use tailwater_wire::Flavour;
@@ -13,13 +13,13 @@ use crate::observation::{
     SemiSyncSource, ServerState, ThreadError, UnansweredQuery, WaitPoint,
 };
 
-/// From here on MySQL knows SHOW REPLICA STATUS and SHOW REPLICAS; from 8.4 on it knows no other.
+/// First MySQL version with SHOW REPLICA STATUS and SHOW REPLICAS; from 8.4 on there are no others.
 const REPLICA_WORDS_SINCE: (u16, u16, u16) = (8, 0, 22);
 
-/// MariaDB has the words SHOW REPLICA HOSTS since 10.5, and keeps the older for all versions.
+/// MariaDB has SHOW REPLICA HOSTS since 10.5; all versions accept this older form.
 const SHOW_REPLICAS_MARIADB: &str = "SHOW SLAVE HOSTS";
 
-/// Replicas and readers of one server that are listed; a server with more has other problems.
+/// Most replicas and readers listed for one server.
 const LISTED_MAX: usize = 10_000;
 
 pub(super) async fn look(connection: &mut Connection) -> Result<ServerState, ManagerError> {
@@ -57,7 +57,7 @@ pub(super) async fn look(connection: &mut Connection) -> Result<ServerState, Man
     };
     let missing_privilege = lack(check_grants(connection, Purpose::Lead).await)?;
     let (replicas, dump_hosts) = ask_replicas(connection, flavour, is_new, &mut unanswered).await?;
-    // Last: what it has received is then a part of what it has executed, or still to be.
+    // Queried last: every transaction received is then executed, or still in the relay log.
     let (executed, purged, binlog_state) = ask_gtids(connection, flavour).await?;
     Ok(ServerState {
         flavour,
@@ -90,20 +90,20 @@ pub(super) async fn look(connection: &mut Connection) -> Result<ServerState, Man
     })
 }
 
-/// Which privilege the account lacks, if that is certain.
+/// The privilege that the account lacks, if that is certain.
 fn lack(checked: Result<(), SessionError>) -> Result<Option<String>, ManagerError> {
     match checked {
         Ok(()) => Ok(None),
         Err(error @ SessionError::MissingGrant { .. }) => Ok(Some(format!("{}: {error}", error.code()))),
-        // An account that may not ask may yet have it.
+        // An account that may not list its privileges may still have them.
         Err(SessionError::Server { .. } | SessionError::UnexpectedResult { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// What the server has executed, what it has purged, and MariaDB's binlog state.
+/// Transactions executed and purged, and MariaDB's binlog state.
 ///
-/// By SELECT: SHOW VARIABLES cuts values at 1024 characters.
+/// By SELECT, because SHOW VARIABLES cuts values at 1024 characters.
 pub(super) async fn ask_gtids(
     connection: &mut Connection,
     flavour: Flavour,
@@ -119,7 +119,7 @@ pub(super) async fn ask_gtids(
     Ok(match flavour {
         Flavour::MySql => (first, Some(second), None),
         Flavour::MariaDb => {
-            // The same family, so they have a union.
+            // Sets of one flavour always have a union.
             let both = second.union(&first).unwrap_or_else(|_| second.clone());
             (both, None, Some(second))
         }
@@ -134,7 +134,7 @@ fn parse_gtids(connection: &Connection, flavour: Flavour, text: &str) -> Result<
     })
 }
 
-/// A question that the user may lack a privilege for: its answer, or a note.
+/// Executes a query for which the account may lack the privilege; a refusal is added to `unanswered`.
 pub(super) async fn ask_if_allowed(
     connection: &mut Connection,
     (statement, (question, privilege)): (&str, (OptionalQuery, &'static str)),
@@ -142,7 +142,7 @@ pub(super) async fn ask_if_allowed(
 ) -> Result<Option<QueryResult>, ManagerError> {
     match connection.query(statement).await {
         Ok(answer) => Ok(Some(answer)),
-        // The connection stays in order after an answer that is no.
+        // The connection is usable after a refusal.
         Err(SessionError::Server { error, .. }) => {
             unanswered.push(UnansweredQuery { question, privilege, reason: format!("{statement}: {error}") });
             Ok(None)
@@ -151,7 +151,7 @@ pub(super) async fn ask_if_allowed(
     }
 }
 
-/// The server's own replication.
+/// Replication channels of the server.
 pub(super) async fn channels(
     connection: &mut Connection,
     unanswered: &mut Vec<UnansweredQuery>,
@@ -195,12 +195,12 @@ fn channel(row: &NamedRow<'_>, received: GtidSet) -> ReplicaChannel {
         let number = row.number::<u16>(&[number]).filter(|number| *number != 0)?;
         Some(ThreadError { number, message: row.text(&[message]) })
     };
-    // What an applier could not do holds values of rows, and statements.
+    // Applier errors contain row values and statements.
     let public = |error: ThreadError| ThreadError { message: public_text(&error.message), ..error };
     let io = match row.text(&["Replica_IO_Running", "Slave_IO_Running"]).as_str() {
         "Yes" => IoState::Running,
         "No" => IoState::Stopped,
-        // `Connecting`; MariaDB also says `Preparing`.
+        // `Connecting`; MariaDB also has `Preparing`.
         _ => IoState::Connecting,
     };
     let using_gtid = row.text(&["Using_Gtid"]);
@@ -279,7 +279,7 @@ async fn ask_replicas(
     Ok((listed, hosts))
 }
 
-/// How a source's semi-sync stands, without what comes after a restart.
+/// Semi-sync as a source, without its state after a restart.
 pub(super) async fn semi_sync_now(
     connection: &mut Connection,
 ) -> Result<Option<SemiSyncSource>, ManagerError> {
@@ -293,7 +293,7 @@ async fn ask_semi_sync(connection: &mut Connection) -> Result<(NamedValues, Name
     Ok((NamedValues::of(&variables), NamedValues::of(&status)))
 }
 
-/// How semi-sync stands, as a source and as a replica.
+/// Semi-sync as a source and as a replica.
 pub(super) async fn semi_sync(
     connection: &mut Connection,
 ) -> Result<(Option<SemiSyncSource>, Option<SemiSyncReplica>), ManagerError> {

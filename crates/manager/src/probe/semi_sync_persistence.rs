@@ -1,8 +1,8 @@
-//! Does a server wait for ACKs after a restart, too? What was set while it runs is forgotten then, unless it was persisted: by
-//! MySQL, as MariaDB keeps nothing. Defaults, option files and the command line come again.
+//! Whether a server waits for ACKs after a restart. Values set at runtime are lost, unless MySQL persisted
+//! them; MariaDB persists nothing. Defaults, option files and the command line apply again.
 //!
-//! It is assumed that these say at the next start what they said at the last, and that no command line speaks against what was
-//! persisted while the server runs: nobody can ask for more.
+//! Assumes that option files and command line are the same at the next start, and that the command line does
+//! not override variables persisted at runtime. A server does not show more.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::error::ManagerError;
 use crate::lossless::ack_policy::TIMEOUT_MS_MIN;
 use crate::observation::{OptionalQuery, UnansweredQuery};
 
-/// A variable of semi-sync's source side, by the end of its name: MySQL's name, the older, and MariaDB's.
+/// Name suffixes of a source-side variable: MySQL's name, the older name, and MariaDB's.
 type NameSuffixes = &'static [&'static str];
 
 const ENABLED: NameSuffixes = &["enabled"];
@@ -24,7 +24,7 @@ const WAIT_POINT: NameSuffixes = &["wait_point"];
 const WAIT_NOBODY: NameSuffixes = &["wait_no_replica", "wait_no_slave"];
 const WAIT_COUNT: NameSuffixes = &["wait_for_replica_count", "wait_for_slave_count"];
 
-/// What the variables can be after a restart, as far as that is known: by the ends of their names, in lower case.
+/// Possible values of the variables after a restart, in lower case, by lower-case name suffix.
 #[derive(Debug, Default)]
 struct ValuesAfterRestart(BTreeMap<String, Vec<String>>);
 
@@ -35,7 +35,8 @@ impl ValuesAfterRestart {
             let end = ["rpl_semi_sync_source_", "rpl_semi_sync_master_"]
                 .into_iter()
                 .find_map(|prefix| name.strip_prefix(prefix))?;
-            // What is persisted beats option files, and is beaten by the command line: one of the two it will be.
+            // A persisted value overrides option files and is overridden by the command line, so it is one of
+            // the two.
             let comes_again = (!variable.set_at_runtime).then_some(variable.now);
             let values = variable.persisted.into_iter().chain(comes_again);
             Some((end.to_owned(), values.map(|value| value.to_ascii_lowercase()).collect()))
@@ -43,17 +44,17 @@ impl ValuesAfterRestart {
         Self(known.collect())
     }
 
-    /// Whether the variable is known, and fits whichever of its values comes.
+    /// Whether the variable is known and all its possible values fit.
     fn fits(&self, ends: NameSuffixes, fits: impl Fn(&str) -> bool) -> bool {
         let values = ends.iter().find_map(|end| self.0.get(*end));
         values.is_some_and(|values| !values.is_empty() && values.iter().all(|value| fits(value)))
     }
 
-    /// Whether it waits then as the lossless rules want it, for no fewer ACKs than now.
+    /// Whether the server then waits by the lossless rules, for no fewer ACKs than now.
     fn waits(&self, acks_needed: u32) -> bool {
         let on = |value: &str| matches!(value, "on" | "1");
         let at_least = |value: &str, least: u64| value.parse().is_ok_and(|number: u64| number >= least);
-        // MariaDB has no number, and waits for one.
+        // MariaDB has no such variable, and waits for one ACK.
         let has_count = WAIT_COUNT.iter().any(|end| self.0.contains_key(*end));
         self.fits(ENABLED, on)
             && self.fits(TIMEOUT, |value| at_least(value, TIMEOUT_MS_MIN))
@@ -66,19 +67,19 @@ impl ValuesAfterRestart {
     }
 }
 
-/// A variable, and what decides its value after a restart.
+/// A variable and what decides its value after a restart.
 #[derive(Debug)]
 struct VariableOrigin {
     name: String,
     now: String,
     /// Its present value was set by a statement.
     set_at_runtime: bool,
-    /// The value that is kept for the next start.
+    /// The value persisted for the next start.
     persisted: Option<String>,
 }
 
-/// Whether semi-sync is in force after a restart as the lossless rules want it, given the server's variables as they are. No
-/// where it cannot be asked.
+/// Whether semi-sync is in force by the lossless rules after a restart, given the server's variables. False
+/// if that cannot be queried.
 pub(super) async fn waits_after_restart(
     connection: &mut Connection,
     variables: &NamedValues,
@@ -89,7 +90,8 @@ pub(super) async fn waits_after_restart(
         Flavour::MySql => {
             let origins = "SELECT VARIABLE_NAME, VARIABLE_SOURCE FROM performance_schema.variables_info WHERE VARIABLE_NAME \
                            LIKE 'rpl_semi_sync_%'";
-            // Without an option file, or told so, a server does not read what it has kept.
+            // Without an option file, or with persisted_globals_load = OFF, a server ignores persisted
+            // variables.
             let persisted = "SELECT VARIABLE_NAME, VARIABLE_VALUE FROM performance_schema.persisted_variables WHERE \
                              VARIABLE_NAME LIKE 'rpl_semi_sync_%' AND @@global.persisted_globals_load = 1";
             (origins, Some(persisted))
@@ -151,7 +153,7 @@ mod tests {
             let mut variables = mysql();
             variables[index].now = weak.into();
             assert!(!waits(variables, 2), "{index}");
-            // Of two values that it may be, both must do.
+            // Both possible values must fit.
             let mut variables = mysql();
             variables[index].persisted = Some(weak.into());
             assert!(!waits(variables, 2), "{index}");
@@ -162,7 +164,7 @@ mod tests {
             variables[index].persisted = Some(variables[index].now.clone());
             variables[index].now = weak.into();
             assert!(!waits(variables, 2), "{index}");
-            // What a statement has set is forgotten, and what is persisted comes then.
+            // A runtime value is lost; the persisted one applies.
             let mut variables = mysql();
             variables[index].set_at_runtime = true;
             assert!(!waits(variables, 2), "{index}");
@@ -170,7 +172,7 @@ mod tests {
             variables[index].set_at_runtime = true;
             variables[index].persisted = Some(variables[index].now.clone());
             assert!(waits(variables, 2), "{index}");
-            // All that is not said of the number is that there is none, which is MariaDB's way.
+            // A missing count alone means MariaDB; any other missing variable is a flaw.
             let mut variables = mysql();
             variables.remove(index);
             assert!(!waits(variables, 2), "{index}");

@@ -1,41 +1,41 @@
-//! What the record of a run that was cut off says may have been done.
+//! What an interrupted run may have done, from its audit record.
 
 use crate::failover::{Audit, AuditEvent, RunAction, RunKind};
 use crate::lossless::PossibleLoss;
 
-/// What a run may have left.
+/// An interrupted run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterruptedRun {
-    /// Its name.
+    /// Id of the run.
     pub run: String,
-    /// What it was.
+    /// Failover or switchover.
     pub kind: RunKind,
     /// The old primary.
     pub primary: String,
-    /// The term of the lease in which it acted.
+    /// The lease term in which it acted.
     pub term: u64,
-    /// The server that may be on its way to become primary.
+    /// The server that it may have been promoting.
     pub candidate: Option<String>,
-    /// How many ACKs a commit was to wait for; 0 if it does not say.
+    /// ACKs that a commit was to wait for; 0 if the record does not say.
     pub acks: u32,
-    /// Clients may have been let write to it.
+    /// The candidate may be writable.
     pub may_be_writable: bool,
-    /// It was made primary for certain: ackers were led to it.
+    /// The candidate certainly became primary: ackers were repointed to it.
     pub was_promoted: bool,
-    /// The old primary may have been told to take no more writes.
+    /// Writes on the old primary may be paused.
     pub may_be_held: bool,
-    /// Ackers that may have been stopped, or led elsewhere.
+    /// Ackers that may have been stopped or repointed.
     pub ackers: Vec<String>,
-    /// Hooks that lead clients, and were heard to have done so.
+    /// Route hooks that completed.
     pub route_hooks_done: Vec<String>,
-    /// What was done and cannot be undone.
+    /// Actions that cannot be undone.
     pub irreversible: Vec<RunAction>,
-    /// What was accepted to be missing.
+    /// The loss that was accepted.
     pub possible_loss: Option<PossibleLoss>,
 }
 
 impl InterruptedRun {
-    /// Reads a record. Nothing if the run was not cut off, or changed nothing that has to be undone.
+    /// Reads a record. `None` if the run was not interrupted, or left nothing to undo.
     pub fn of(audit: &Audit) -> Option<Self> {
         if !audit.is_interrupted() || audit.dry_run || audit.resumes.is_some() {
             return None;
@@ -59,7 +59,7 @@ impl InterruptedRun {
             traces.take(act, is_done(audit, number));
         }
         if traces.kind == RunKind::Switchover {
-            // What came behind this was not stored before it was done.
+            // Actions after the pause were not stored before they were executed.
             traces.may_be_writable |= traces.may_be_held;
             if !traces.may_be_held {
                 return None;
@@ -72,7 +72,7 @@ impl InterruptedRun {
     fn take(&mut self, act: &RunAction, is_done: bool) {
         match act {
             RunAction::ReadAcker { acker } | RunAction::StopAcker { acker } => {
-                // Of a switchover all are read before, and which were stopped is not stored.
+                // A switchover reads all ackers first, and does not store which were stopped.
                 let may_be_stopped = act.changes_state() || self.kind == RunKind::Switchover;
                 if may_be_stopped && !self.ackers.contains(acker) {
                     self.ackers.push(acker.clone());
@@ -89,7 +89,7 @@ impl InterruptedRun {
                 self.may_be_writable = true;
             }
             RunAction::PauseWrites { .. } => self.may_be_held = true,
-            // Also what leads them back, of an undoing: then it is the old primary that they follow.
+            // Not those of an undo, which repoint ackers to the old primary.
             RunAction::RepointAcker { server, .. } if Some(server) == self.candidate.as_ref() => {
                 self.was_promoted |= self.kind == RunKind::Failover;
             }

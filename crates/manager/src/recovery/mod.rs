@@ -1,17 +1,22 @@
-//! A failover or switchover whose manager died in the midst of it, or lost the lease, is undone, or finished. Pure.
+//! Recovery of an interrupted run: a failover or switchover whose manager died or lost the lease is undone or
+//! finished. Pure.
 //!
-//! The record says what may have been done: it was stored before each act that changes something, but for those of a switchover
-//! while clients wait. So what is done rests on what the servers say now:
+//! The audit record says what may have been done. It was stored before each action that changes something,
+//! except for those of a switchover while clients wait. The decision therefore depends on the present state
+//! of the servers:
 //!
-//! - The candidate takes writes: there is only forward. The ackers capture from it, and what comes behind a promotion is done.
-//! - It takes none, and cannot have acknowledged anything: everything is undone.
-//! - It cannot be asked, or the two contradict each other: nothing is done, and why is told.
+//! - The candidate takes writes: the run is finished. The ackers capture from it, and the actions after a
+//!   promotion are executed.
+//! - The candidate takes no writes and cannot have acknowledged a commit: everything is undone.
+//! - The candidate cannot be probed, or record and server contradict each other: nothing is done, and the
+//!   reason is reported.
 //!
-//! If an acker was led in a later term than that of the run, somebody else has acted since, and nothing is done at all: what was
-//! left is over, unless that acker was stopped and nothing more, as by a run that was itself cut off.
+//! If an acker accepted an order in a later term, another manager has acted since, and nothing is done: the
+//! interrupted run is obsolete. An exception is an acker that was only stopped, as by a run that was itself
+//! interrupted.
 //!
-//! - [`traces`]: what a record says.
-//! - [`run`]: the machine.
+//! - [`interrupted_run`]: what a record says.
+//! - [`state_machine`]: the state machine.
 
 pub mod interrupted_run;
 pub mod state_machine;

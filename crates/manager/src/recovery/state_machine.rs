@@ -1,4 +1,4 @@
-//! The machine: looks, decides, and undoes or finishes.
+//! The state machine of a recovery: probes, decides, and undoes or finishes the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,35 +10,36 @@ use crate::lease::LeaseToken;
 use crate::safety_refusal::SafetyRefusal;
 use crate::switchover::PrimaryStatus;
 
-/// A recovery as it is asked for.
+/// A recovery request.
 #[derive(Debug, Clone)]
 pub struct RecoveryRequest {
-    /// Names this run.
+    /// Id of the recovery.
     pub id: String,
-    /// What is left.
+    /// The interrupted run.
     pub traces: InterruptedRun,
-    /// Hooks that lead clients, in order; those that were done are not done again.
+    /// Route hooks, in order; completed ones are not repeated.
     pub route_hooks: Vec<String>,
     /// Replicas that read from the old primary itself.
     pub direct_replicas: Vec<String>,
 }
 
-/// One recovery.
+/// A recovery.
 #[derive(Debug, Clone)]
 pub struct RunRecovery {
     order: RecoveryRequest,
-    /// What comes when the lease was found to be held.
+    /// What follows the pending lease check.
     then: RecoveryContinuation,
-    /// What the servers say; why of one that says nothing.
+    /// State of the probed servers, or why it is unknown.
     seen: BTreeMap<String, Result<PrimaryStatus, String>>,
-    /// Ackers that somebody has led since, as they say, and those that stand still by that: nothing is to be done.
+    /// Ackers that accepted an order in a later term, and those stopped by such an order. Either ends the
+    /// recovery.
     led: Vec<String>,
     stopped: Vec<String>,
-    /// Ackers that nobody has led since, as they say. Of the others nobody knows; they are not led anywhere.
+    /// Ackers without an order in a later term. Those that did not answer are not repointed.
     unled: BTreeSet<String>,
-    /// What is still to be undone, the most pressing first.
+    /// Actions still to undo, the most urgent first.
     undo: Vec<RunAction>,
-    /// What is under way is all that is still to be undone.
+    /// The undo actions in flight are the last ones.
     is_final_undo: bool,
     /// The candidate takes writes.
     promoted: bool,
@@ -54,7 +55,7 @@ enum RecoveryContinuation {
 }
 
 impl RunRecovery {
-    /// One that has not begun.
+    /// A recovery that has not started.
     pub fn new(order: RecoveryRequest) -> Self {
         let traces = &order.traces;
         let audit = Audit {
@@ -78,12 +79,13 @@ impl RunRecovery {
         }
     }
 
-    /// The first acts. `at_ms` here and below is the time since the beginning.
+    /// Returns the first actions. `at_ms` here and below counts from the start of the recovery.
     pub fn begin(&mut self, at_ms: u64) -> Vec<NumberedAction> {
         self.after_the_lease(at_ms, RecoveryContinuation::Phase(RunPhase::Confirm))
     }
 
-    /// Takes the answer to an act. Answers that nobody waits for are noted and change nothing.
+    /// Takes the outcome of an action, and returns the next actions. An outcome that is not waited for is
+    /// only recorded.
     pub fn answer(&mut self, at_ms: u64, number: u32, answer: ActionOutcome) -> Vec<NumberedAction> {
         let Some(act) = self.run.answered(at_ms, number, &answer) else { return Vec::new() };
         if act == RunAction::CheckLease {
@@ -96,24 +98,24 @@ impl RunRecovery {
         if self.run.waiting.is_empty() { self.conclude(at_ms) } else { Vec::new() }
     }
 
-    /// The lease was lost, or ended: nothing more is done.
+    /// Ends the recovery because the lease is lost.
     pub fn lease_lost(&mut self, at_ms: u64, reason: &str) {
         if let Some(refusal) = self.run.record_lease_loss(at_ms, reason) {
             self.over(Some(refusal));
         }
     }
 
-    /// Where it stands.
+    /// The present phase.
     pub fn phase(&self) -> RunPhase {
         self.run.phase
     }
 
-    /// The term of the lease; goes along with every act.
+    /// The lease term, passed with every action.
     pub fn token(&self) -> Option<LeaseToken> {
         self.run.token
     }
 
-    /// The record so far.
+    /// The audit record so far.
     pub fn audit(&self) -> &Audit {
         &self.run.audit
     }
@@ -137,7 +139,7 @@ impl RunRecovery {
         }
     }
 
-    /// The acts of the phase, the lease being held.
+    /// Orders the actions of the phase, after the lease check.
     fn start(&mut self, at_ms: u64) -> Vec<NumberedAction> {
         self.is_final_undo = self.run.phase == RunPhase::Undo && !self.may_be_writable();
         let mut acts = self.acts(self.run.phase);
@@ -154,7 +156,7 @@ impl RunRecovery {
         let ackers = traces.ackers.iter().cloned();
         match phase {
             RunPhase::Confirm => {
-                // Only whose word counts: a dead primary is not waited for.
+                // Only servers whose state decides: a dead primary is not waited for.
                 let candidate = traces.candidate.iter().filter(|_| traces.may_be_writable);
                 let primary = (traces.kind == RunKind::Switchover).then_some(&traces.primary);
                 let looks =
@@ -162,9 +164,9 @@ impl RunRecovery {
                 let checks = ackers.map(|acker| RunAction::CheckAckerTerm { acker, term: traces.term });
                 looks.chain(checks).collect()
             }
-            // A candidate that may be writable comes first, and alone.
+            // A candidate that may be writable is made read-only first, alone.
             RunPhase::Undo => {
-                // What is not ordered stays to be undone, by the next try.
+                // What is not ordered stays on the list for the next recovery.
                 let undo = self.undo.iter().filter(|act| match act {
                     RunAction::RepointAcker { acker, .. } | RunAction::StartAcker { acker } => {
                         self.unled.contains(acker)
@@ -190,7 +192,7 @@ impl RunRecovery {
                 let mut acts: Vec<RunAction> =
                     replicas.map(|replica| RunAction::RepointReplica { replica: replica.clone() }).collect();
                 if let (RunKind::Switchover, Some(Ok(seen))) = (traces.kind, self.seen.get(&server)) {
-                    // The candidate had executed all that the old primary had when it became writable.
+                    // The candidate had executed everything of the old primary when it became writable.
                     let (server, has) = (traces.primary.clone(), seen.executed.to_string());
                     acts.push(RunAction::Demote { server, has });
                 }
@@ -200,7 +202,7 @@ impl RunRecovery {
         }
     }
 
-    /// What an answer means for its act.
+    /// Applies the outcome of an action.
     fn take(&mut self, act: &RunAction, answer: ActionOutcome) {
         let is_done = matches!(answer, ActionOutcome::Done | ActionOutcome::DoneWithNote(_));
         match (act, answer) {
@@ -217,7 +219,7 @@ impl RunRecovery {
             (RunAction::CheckAckerTerm { acker, .. }, ActionOutcome::Done) => {
                 self.unled.insert(acker.clone());
             }
-            // Another may tell.
+            // Another acker may answer.
             (RunAction::CheckAckerTerm { .. }, _) => {}
             (act, _) if is_done => self.undo.retain(|undo| undo != act),
             (act, _) if self.promoted => self.left.push(act.clone()),
@@ -225,7 +227,7 @@ impl RunRecovery {
         }
     }
 
-    /// All acts of the phase are answered.
+    /// All actions of the phase are answered.
     fn conclude(&mut self, at_ms: u64) -> Vec<NumberedAction> {
         let next = match self.run.phase {
             RunPhase::Confirm => match self.decide() {
@@ -236,7 +238,7 @@ impl RunRecovery {
                     return Vec::new();
                 }
             },
-            // Behind the candidate that takes no writes for certain comes all else.
+            // Once the candidate is certainly read-only, the rest follows.
             RunPhase::Undo if !self.is_final_undo && !self.may_be_writable() => Some(RunPhase::Undo),
             RunPhase::RepointAckers => Some(RunPhase::RouteClients),
             RunPhase::RouteClients => Some(RunPhase::RepointReplicas),
@@ -257,7 +259,7 @@ impl RunRecovery {
         matches!(self.undo.first(), Some(RunAction::MakeReadOnly { .. }))
     }
 
-    /// Forward or back, by what the servers say; or why neither.
+    /// Decides by the state of the servers whether to finish or to undo, or why neither is possible.
     fn decide(&mut self) -> Result<RunPhase, SafetyRefusal> {
         let run = self.order.traces.run.clone();
         if !self.stopped.is_empty() {
@@ -293,7 +295,8 @@ impl RunRecovery {
             self.promoted = true;
             return Ok(RunPhase::RepointAckers);
         }
-        // It may have been primary and have been made read-only, or started anew: then it has what nobody else has.
+        // It may have been primary and then made read-only or restarted, so it may have transactions that no
+        // other server has.
         if traces.was_promoted {
             return Err(format!("{server} was made primary and takes no writes: let it, or replace it"));
         }
@@ -308,7 +311,7 @@ impl RunRecovery {
         Ok(self.back())
     }
 
-    /// Everything that may have been done is to be undone.
+    /// Lists everything that may have been done for the undo.
     fn back(&mut self) -> RunPhase {
         let traces = &self.order.traces;
         let mut undo = Vec::new();
@@ -348,7 +351,7 @@ impl RunRecovery {
         self.run.end(outcome);
     }
 
-    /// What failed, what was not answered, and what comes in phases that were not begun.
+    /// Failed and unanswered actions, and those of phases not started.
     fn remaining_actions(&mut self) -> Vec<RunAction> {
         let mut acts = std::mem::take(&mut self.left);
         acts.extend(self.run.waiting.values().filter(|act| act.changes_state()).cloned());

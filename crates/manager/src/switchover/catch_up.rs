@@ -1,13 +1,14 @@
-//! Whether the candidate is near enough for the pause to begin: what it lacks when writes are held it executes while nobody can
-//! write.
+//! Whether the candidate is close enough for the write pause: what it lacks when writes stop, it executes
+//! during the pause.
 
-/// So near is near enough at once: less than holding the writes takes, in milliseconds.
+/// A lag up to this is close enough at once, in milliseconds; pausing writes takes longer.
 const NEAR_MS: u64 = 10;
 
-/// After so many rounds it does not come nearer by waiting.
+/// After this many rounds, waiting does not help.
 const ROUNDS_MAX: u32 = 20;
 
-/// How long the candidate took, round by round, to execute what the primary had executed when the round began.
+/// How long the candidate took, in each round, to execute what the primary had executed at the start of the
+/// round.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CatchUpProgress {
     rounds: u32,
@@ -15,33 +16,33 @@ pub(super) struct CatchUpProgress {
     behind_ms: u64,
 }
 
-/// What comes next.
+/// What follows a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CatchUpVerdict {
     /// The pause may begin.
     Near,
-    /// Another round.
     NextRound,
-    /// It does not come near.
+    /// The candidate does not catch up.
     TooFarBehind {
-        /// As far as this.
+        /// Its lag, in milliseconds.
         behind_ms: u64,
     },
 }
 
 impl CatchUpProgress {
-    /// It is waited for from now on.
+    /// A round starts.
     pub(super) fn begins(&mut self, at_ms: u64) {
         self.began_ms = at_ms;
     }
 
-    /// It is there.
+    /// A round ends.
     pub(super) fn ends(&mut self, at_ms: u64) {
         self.rounds += 1;
         self.behind_ms = at_ms.saturating_sub(self.began_ms);
     }
 
-    /// In the end a quarter of the pause will do: there is as much for holding the writes, and the rest for all else.
+    /// In the last round a quarter of the pause is enough: another quarter is for pausing writes, and the
+    /// rest for everything else.
     pub(super) fn verdict(&self, write_pause_ms_max: u64) -> CatchUpVerdict {
         match self.behind_ms {
             behind_ms if behind_ms <= NEAR_MS.min(write_pause_ms_max / 4) => CatchUpVerdict::Near,

@@ -1,21 +1,24 @@
-//! A switchover, phase by phase: the failover's acts with a primary that is alive, and with a bound on how long nobody can
-//! write. Pure.
+//! The state machine of a switchover: the actions of a failover with a primary that is alive, and a limit on
+//! the write pause. Pure.
 //!
-//! lease → confirm → choose → prepare → catch up → **pause → fence → follow → writable** → routes → others.
+//! lease → confirm → choose → prepare → catch up → **pause → fence → repoint ackers → make writable** → route
+//! clients → repoint replicas.
 //!
-//! What takes time is done before the pause, which does not begin before the candidate is close behind the primary. In it the
-//! primary lets the commits in flight through, for the ackers still acknowledge, and takes no more. Then each goes on by
-//! itself: an acker that holds all that the primary has stops, which fences the primary even from accounts that `read_only`
-//! does not bind; a candidate that has executed it becomes a source. When all are there the ackers capture from the
-//! candidate, which becomes writable last: its first commit finds its ackers there. Nothing can be missing: the primary has
-//! told its last position itself, and whoever wrote behind that would show in what the stopped ackers hold.
+//! Everything slow happens before the pause, which does not begin until the candidate is close behind the
+//! primary. In the pause the primary completes running commits, because the ackers still acknowledge, and
+//! takes no more. Then ackers and candidate proceed independently. An acker that holds everything of the
+//! primary stops, which fences the primary even for accounts that `read_only` does not bind. A candidate that
+//! has executed everything becomes a semi-sync source. Then the ackers capture from the candidate, and it
+//! becomes writable last, so its first commit finds its ackers. Nothing can be missing: the primary itself
+//! reports its last position, and any later write shows in the logs of the stopped ackers.
 //!
-//! Until the candidate may be writable everything is undone when a step fails or the bound is passed: a candidate that may
-//! be writable first, then the rest side by side, and what cannot be undone once more. From then on there is only forward.
-//! Without the lease nothing is done any more.
+//! Until the candidate may be writable, everything is undone if an action fails or the limit is exceeded:
+//! first a candidate that may be writable, then the rest in parallel; failed undo actions are repeated once.
+//! From then on the run only continues. Without the lease no action is executed.
 //!
-//! - [`order`]: what is asked for.
-//! - [`run`]: the machine; `phases` has the acts of each phase, `readiness` the rules, `catch_up` when the pause may begin.
+//! - [`request`]: the input of a switchover.
+//! - [`state_machine`]: the state machine; `phases` lists the actions of each phase, `readiness` has the
+//!   rules, `catch_up` decides when the pause may begin.
 
 mod catch_up;
 mod phases;

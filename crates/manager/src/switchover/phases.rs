@@ -1,4 +1,4 @@
-//! The acts of each phase.
+//! The actions of each phase.
 
 use super::state_machine::Switchover;
 use crate::failover::{RunAction, RunOutcome, RunPhase};
@@ -10,7 +10,7 @@ impl Switchover {
         let each_acker = |act: &dyn Fn(String) -> RunAction| order.ackers.iter().cloned().map(act).collect();
         let left_ms = self.deadline_ms().map_or(order.catch_up_ms_max, |end| end.saturating_sub(at_ms));
         match phase {
-            // Servers before ackers: what a server was seen to have, the ackers hold when they are asked.
+            // Servers before ackers: the ackers then hold every transaction seen on a server.
             RunPhase::Confirm => {
                 let ackers: Vec<RunAction> = each_acker(&|acker| RunAction::ReadAcker { acker });
                 [RunAction::ProbeCandidates, RunAction::ProbePrimary].into_iter().chain(ackers).collect()
@@ -22,16 +22,16 @@ impl Switchover {
                 }
                 acts
             }
-            // What the servers have is asked anew: the wait comes behind the answer.
+            // The state is read again, and the wait follows the answer.
             RunPhase::CatchUp => vec![RunAction::ProbeServer { server: order.primary.clone() }],
             RunPhase::Pause => {
                 // The other half is for the candidate and the ackers.
                 let (server, within_ms) = (order.primary.clone(), left_ms / 2);
                 vec![RunAction::PauseWrites { server, within_ms, grace_ms: order.grace_ms.min(within_ms) }]
             }
-            // Each goes on by itself: see `next_of`.
+            // Each proceeds independently; see `next_of`.
             RunPhase::Fence => self.wait_actions(left_ms),
-            // What a promotion needs of the candidate is done while the ackers connect to it.
+            // What the promotion needs of the candidate happens while the ackers connect to it.
             RunPhase::RepointAckers => {
                 let mut acts: Vec<RunAction> =
                     each_acker(&|acker| RunAction::RepointAcker { acker, server: server.clone() });
@@ -51,8 +51,9 @@ impl Switchover {
                 let has = self.position.as_ref().map(ToString::to_string).unwrap_or_default();
                 repoint.chain([RunAction::Demote { server: order.primary.clone(), has }]).collect()
             }
-            // A candidate that may be writable comes first, and alone. Of the rest nothing waits for the other: without its
-            // ackers the primary waits, and loses nothing; and it does not wait for a candidate that does not answer.
+            // A candidate that may be writable is made read-only first, alone. The rest runs in parallel:
+            // without its ackers the primary waits and loses nothing, and it must not wait for a candidate
+            // that does not answer.
             RunPhase::Undo => {
                 let first = self.undo.iter().position(|act| matches!(act, RunAction::MakeReadOnly { .. }));
                 first.map_or_else(|| self.undo.clone(), |at| vec![self.undo[at].clone()])
@@ -61,7 +62,7 @@ impl Switchover {
         }
     }
 
-    /// Everybody waits for what the primary was last seen to have; the candidate as the last.
+    /// Ackers and, last, the candidate wait for the last known position of the primary.
     fn wait_actions(&self, within_ms: u64) -> Vec<RunAction> {
         let executed = self.primary.as_ref().map(|primary| &primary.executed);
         let Some(what) = self.position.as_ref().or(executed).map(ToString::to_string) else {
@@ -75,8 +76,8 @@ impl Switchover {
         acts
     }
 
-    /// What comes behind an act that went well, while others of the phase are still under way: an acker that has everything
-    /// stops, and a candidate that has, becomes a source.
+    /// The action that follows a successful one while others of the phase are still in flight: a complete
+    /// acker stops, and a complete candidate becomes a source.
     pub(super) fn next_of(&mut self, at_ms: u64, act: &RunAction) -> Option<RunAction> {
         match (self.run.phase, act) {
             (RunPhase::Fence, RunAction::WaitForAcker { acker, .. }) => {
@@ -101,7 +102,7 @@ impl Switchover {
         }
     }
 
-    /// Behind the promotion: what was not answered, and what comes in phases that were not begun.
+    /// After the promotion: unanswered actions, and those of phases not started.
     pub(super) fn remaining_actions(&mut self) -> Vec<RunAction> {
         let mut acts = std::mem::take(&mut self.left);
         acts.extend(self.run.waiting.values().filter(|act| act.changes_state()).cloned());
@@ -117,7 +118,7 @@ impl Switchover {
         acts
     }
 
-    /// What changes something in the phase that fences.
+    /// Actions of the fence phase that change something.
     fn fence(&self) -> Vec<RunAction> {
         let server = self.chosen.as_ref().map(|chosen| chosen.server.clone()).unwrap_or_default();
         let ackers = self.order.ackers.iter().cloned();

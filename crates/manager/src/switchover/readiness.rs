@@ -1,4 +1,4 @@
-//! Whether all is as it has to be: before anything is changed, and when the ackers have stopped.
+//! Rules of a switchover: before anything is changed, and once the ackers have stopped.
 
 use tailwater_wire::gtid::GtidSet;
 
@@ -10,7 +10,7 @@ use crate::lossless::{AckRequirement, AckerEvidence, AckerStop, stale_term_text}
 use crate::safety_refusal::SafetyRefusal;
 
 impl Switchover {
-    /// What stands against a switchover before anything is changed.
+    /// What prevents a switchover, before anything is changed.
     fn not_ready(&self) -> Option<SafetyRefusal> {
         let order = &self.order;
         let mut reasons = Vec::new();
@@ -52,7 +52,7 @@ impl Switchover {
         Some(SafetyRefusal::NotReady { primary, reasons })
     }
 
-    /// Who becomes primary, if all is as it has to be.
+    /// Chooses the candidate, if nothing prevents the switchover.
     pub(super) fn choose_candidate(&mut self, at_ms: u64) -> Vec<NumberedAction> {
         if let Some(refusal) = self.not_ready() {
             return self.refuse(at_ms, refusal);
@@ -61,7 +61,7 @@ impl Switchover {
             if let Some(reason) = self.rejected.get(&server.name) {
                 server.fail(reason);
             } else if server.feed != ReplicationKind::Native {
-                // The ackers cannot go on where its own GTIDs begin.
+                // The ackers could not continue from its own GTIDs.
                 server.reached = Err("a channel feeds it, and its binlog has GTIDs of its own".to_owned());
             }
         }
@@ -81,7 +81,8 @@ impl Switchover {
 
     fn choice(&self) -> CandidateRanking {
         let order = &self.order;
-        // Every one of them holds all that is acknowledged, or will before the end; the first gives what is lacked.
+        // Every acker holds everything acknowledged, or will in time; the first one sends missing
+        // transactions.
         let empty = GtidSet::empty(order.origin.flavour());
         let first = order.ackers.first().and_then(|name| self.ackers.get_key_value(name));
         let log = match first {
@@ -103,7 +104,7 @@ impl Switchover {
         })
     }
 
-    /// What the stopped ackers hold is what the primary told, or somebody wrote to it all the same.
+    /// Verifies that the stopped ackers hold exactly what the primary reported; more means a later write.
     pub(super) fn not_exactly_there(&self) -> Option<SafetyRefusal> {
         let position = self.position.as_ref()?;
         for (name, (acker, _)) in &self.ackers {

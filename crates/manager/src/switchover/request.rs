@@ -1,4 +1,4 @@
-//! What is asked for, and what a look at the primary tells.
+//! The input of a switchover, and the state of its primary.
 
 use tailwater_wire::gtid::GtidSet;
 
@@ -6,28 +6,28 @@ use crate::candidates::{GtidOrigin, ServerVersion};
 use crate::failover::ExpectedDurations;
 use crate::lossless::SemiSyncWait;
 
-/// How long nobody may be able to write, in milliseconds, unless it is said otherwise.
+/// Default limit of the write pause, in milliseconds.
 pub const WRITE_PAUSE_MS_MAX: u64 = 1000;
 
-/// A primary that is alive.
+/// State of a primary that is alive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrimaryStatus {
     /// Clients can write to it.
     pub writable: bool,
-    /// How it waits for ackers; `None` if semi-sync is not there, or was not asked for.
+    /// How it waits for ackers; `None` if semi-sync is not loaded or was not queried.
     pub waiting: Option<SemiSyncWait>,
-    /// All that it has executed.
+    /// All transactions executed.
     pub executed: GtidSet,
 }
 
-/// A switchover as it is asked for.
+/// A switchover request.
 #[derive(Debug, Clone)]
 pub struct SwitchoverRequest {
-    /// Names this run.
+    /// Id of the run.
     pub id: String,
-    /// The primary of today.
+    /// The present primary.
     pub primary: String,
-    /// Its mark in GTIDs.
+    /// Identifies its transactions.
     pub origin: GtidOrigin,
     /// Its version.
     pub version: ServerVersion,
@@ -35,24 +35,24 @@ pub struct SwitchoverRequest {
     pub region: Option<String>,
     /// All ackers that capture from it.
     pub ackers: Vec<String>,
-    /// Hooks that lead clients, in order.
+    /// Route hooks, in order.
     pub route_hooks: Vec<String>,
     /// Replicas that read from the primary itself.
     pub direct_replicas: Vec<String>,
-    /// How many ACKs the new primary waits for.
+    /// ACKs that a commit of the new primary waits for.
     pub acks_required: u32,
-    /// The server that shall become primary, if it was named.
+    /// Promote only this server; the best candidate if absent.
     pub wanted: Option<String>,
-    /// Whether another region will do.
+    /// Whether a server of another region may become primary.
     pub across_regions: bool,
-    /// Within this a candidate, and every acker, must have what the primary has before its writes are held, in milliseconds.
+    /// Time limit for the candidate and every acker to catch up before the pause, in milliseconds.
     pub catch_up_ms_max: u64,
-    /// How long nobody may be able to write, in milliseconds.
+    /// Limit of the write pause, in milliseconds.
     pub write_pause_ms_max: u64,
-    /// Statements that keep the primary from stopping are ended after so long, in milliseconds.
+    /// Statements that delay the pause are killed after this time, in milliseconds.
     pub grace_ms: u64,
-    /// Stop before the first act that changes anything, and tell the plan.
+    /// Stop before the first action that changes something, and return the plan.
     pub dry_run: bool,
-    /// For the plan.
+    /// Used for the plan.
     pub expected: ExpectedDurations,
 }

@@ -1,4 +1,4 @@
-//! The machine: which acts, when, and what their answers lead to.
+//! The state machine: which actions follow which outcomes.
 
 use std::collections::BTreeMap;
 
@@ -14,41 +14,41 @@ use crate::lease::LeaseToken;
 use crate::lossless::AckerEvidence;
 use crate::safety_refusal::SafetyRefusal;
 
-/// What waits for the lease.
+/// What follows a successful lease check.
 #[derive(Debug, Clone)]
 enum SwitchoverContinuation {
     Phase(RunPhase),
     Action(RunAction),
 }
 
-/// One switchover.
+/// A switchover.
 #[derive(Debug, Clone)]
 pub struct Switchover {
     pub(super) order: SwitchoverRequest,
-    /// What comes when the lease was found to be held, by the number of the question.
+    /// What follows each pending lease check, by its number.
     then: BTreeMap<u32, SwitchoverContinuation>,
-    /// What would undo all that was done, the last first.
+    /// Actions that undo everything so far, the last one first.
     pub(super) undo: Vec<RunAction>,
-    /// What could not be undone is tried once more.
+    /// Failed undo actions are being repeated.
     tried_again: bool,
-    /// Something could not be undone in this round.
+    /// An undo action failed in this round.
     undo_failed: bool,
-    /// What was done, perhaps, and cannot be undone.
+    /// Actions that cannot be undone, and may have taken effect.
     irreversible: Vec<RunAction>,
     changed: bool,
     pub(super) primary: Option<PrimaryStatus>,
     pub(super) servers: Vec<CandidateServer>,
     pub(super) ackers: BTreeMap<String, (AckerEvidence, GtidSet)>,
-    /// Servers that failed as candidates in this run, with why.
+    /// Servers that failed as candidates in this run, with the reason.
     pub(super) rejected: BTreeMap<String, String>,
     pub(super) chosen: Option<CandidateAssessment>,
-    /// How far the candidate is behind the primary, before its writes are held.
+    /// How far the candidate is behind before the pause.
     pub(super) catch_up: CatchUpProgress,
-    /// When the primary was told to take no more writes.
+    /// When writes on the primary were paused.
     paused_at_ms: Option<u64>,
-    /// All that the primary executed, told after it had stopped.
+    /// All transactions executed by the primary, read after its writes stopped.
     pub(super) position: Option<GtidSet>,
-    /// The new primary takes writes: there is only forward.
+    /// The new primary takes writes, so the run only continues.
     promoted: bool,
     pub(super) left: Vec<RunAction>,
     refusal: Option<SafetyRefusal>,
@@ -56,7 +56,7 @@ pub struct Switchover {
 }
 
 impl Switchover {
-    /// One that has not begun.
+    /// A switchover that has not started.
     pub fn new(order: SwitchoverRequest) -> Self {
         let audit =
             Audit { dry_run: order.dry_run, ..Audit::new(&order.id, RunKind::Switchover, &order.primary) };
@@ -83,12 +83,13 @@ impl Switchover {
         }
     }
 
-    /// The first acts. `at_ms` here and below is the time since the beginning.
+    /// Returns the first actions. `at_ms` here and below counts from the start of the run.
     pub fn begin(&mut self, at_ms: u64) -> Vec<NumberedAction> {
         self.enter(at_ms, RunPhase::Confirm)
     }
 
-    /// Takes the answer to an act. Answers that nobody waits for are noted and change nothing.
+    /// Takes the outcome of an action, and returns the next actions. An outcome that is not waited for is
+    /// only recorded.
     pub fn answer(&mut self, at_ms: u64, number: u32, answer: ActionOutcome) -> Vec<NumberedAction> {
         let Some(act) = self.run.answered(at_ms, number, &answer) else { return Vec::new() };
         if act == RunAction::CheckLease {
@@ -97,48 +98,48 @@ impl Switchover {
         self.take(at_ms, &act, answer)
     }
 
-    /// The lease was lost, or ended: nothing more is done.
+    /// Ends the run because the lease is lost.
     pub fn lease_lost(&mut self, at_ms: u64, reason: &str) {
         if let Some(refusal) = self.run.record_lease_loss(at_ms, reason) {
             self.over(Some(refusal));
         }
     }
 
-    /// Where it stands.
+    /// The present phase.
     pub fn phase(&self) -> RunPhase {
         self.run.phase
     }
 
-    /// The term of the lease; goes along with every act.
+    /// The lease term, passed with every action.
     pub fn token(&self) -> Option<LeaseToken> {
         self.run.token
     }
 
-    /// The record so far; to be stored after each step, before the acts that it returned are done.
+    /// The audit record so far. Store it after each step, before the returned actions are executed.
     pub fn audit(&self) -> &Audit {
         &self.run.audit
     }
 
-    /// When the acts that are waited for have to be answered: whoever drives answers them then, with [`ActionOutcome::Unknown`].
-    /// `None` while clients can write.
+    /// When all actions in flight must be answered; the driver answers those that are not with
+    /// [`ActionOutcome::Unknown`]. `None` while clients can write.
     pub fn deadline_ms(&self) -> Option<u64> {
         let paused_at_ms =
             self.paused_at_ms.filter(|_| !self.promoted && self.run.phase != RunPhase::Undo)?;
         Some(paused_at_ms.saturating_add(self.order.write_pause_ms_max))
     }
 
-    /// Whether acts are no longer given up when their record cannot be stored.
+    /// Whether actions are executed even if their record cannot be stored.
     pub fn must_continue(&self) -> bool {
         self.promoted || self.paused_at_ms.is_some()
     }
 
-    /// Whether clients wait for each act.
+    /// Whether clients wait for each action.
     pub fn skips_audit_store(&self) -> bool {
         let is_told = self.run.audit.pause_ms.is_some();
         !is_told && self.paused_at_ms.is_some() && self.run.phase != RunPhase::Pause
     }
 
-    /// Begins a phase: with the question for the lease.
+    /// Enters a phase, beginning with a lease check.
     pub(super) fn enter(&mut self, at_ms: u64, phase: RunPhase) -> Vec<NumberedAction> {
         self.after_the_lease(at_ms, SwitchoverContinuation::Phase(phase))
     }
@@ -158,7 +159,7 @@ impl Switchover {
         then.map_or_else(Vec::new, |then| self.go(at_ms, then))
     }
 
-    /// What waited for the lease, which is held; unless it is too late for it.
+    /// Continues after a successful lease check, unless the pause is over.
     fn go(&mut self, at_ms: u64, then: SwitchoverContinuation) -> Vec<NumberedAction> {
         if self.is_late(at_ms) && self.refusal.is_none() {
             let step = match &then {
@@ -172,12 +173,12 @@ impl Switchover {
             if self.run.waiting.is_empty() {
                 return self.refuse(at_ms, refusal);
             }
-            // Nothing is undone while it is being done.
+            // Nothing is undone while it is still being done.
             self.refusal = Some(refusal);
             return Vec::new();
         }
         match then {
-            // Beside it something failed.
+            // A parallel action failed.
             SwitchoverContinuation::Action(_)
                 if self.refusal.is_some() && self.run.phase != RunPhase::Undo =>
             {
@@ -191,13 +192,13 @@ impl Switchover {
         }
     }
 
-    /// The acts of a phase, the lease being held.
+    /// Orders the actions of a phase, after the lease check.
     fn start(&mut self, at_ms: u64, phase: RunPhase) -> Vec<NumberedAction> {
         if phase == RunPhase::Pause {
             self.paused_at_ms = Some(at_ms);
         }
         let mut acts = self.acts(at_ms, phase);
-        // What may run side by side does; the rest in order, each only after the one before.
+        // All other phases run in parallel.
         let in_order = matches!(phase, RunPhase::Confirm | RunPhase::CatchUp | RunPhase::RouteClients);
         if in_order && acts.len() > 1 {
             self.run.queue = acts.split_off(1);
@@ -208,11 +209,11 @@ impl Switchover {
     }
 
     fn issue_action(&mut self, at_ms: u64, act: RunAction) -> NumberedAction {
-        // Noted before it is done: whether it was is not known until it is answered.
+        // Recorded before the action is executed, because its effect is unknown until it is answered.
         if self.run.phase != RunPhase::Undo && act.changes_state() {
             self.changed = true;
             let undo = match &act {
-                // Of all three at once.
+                // One undo action for all three.
                 RunAction::DrainRelayLog { server } => {
                     Some(RunAction::DisableSemiSyncSource { server: server.clone() })
                 }
@@ -220,7 +221,7 @@ impl Switchover {
                 RunAction::PauseWrites { server, .. } => {
                     Some(RunAction::ResumeWrites { server: server.clone(), acks: self.order.acks_required })
                 }
-                // That starts it as well.
+                // It also starts the acker.
                 RunAction::RepointAcker { acker, .. } => {
                     let start = RunAction::StartAcker { acker: acker.clone() };
                     self.undo.retain(|undo| *undo != start);
@@ -241,7 +242,7 @@ impl Switchover {
         self.run.order(at_ms, act)
     }
 
-    /// What an answer means for its act.
+    /// Applies the outcome of an action.
     fn take(&mut self, at_ms: u64, act: &RunAction, answer: ActionOutcome) -> Vec<NumberedAction> {
         match (act, answer) {
             (RunAction::ProbeCandidates, ActionOutcome::Candidates(servers)) => self.servers = servers,
@@ -256,7 +257,7 @@ impl Switchover {
                 RunAction::ReadAcker { acker: name } | RunAction::StopAcker { acker: name },
                 ActionOutcome::AckerState { acker, before },
             ) => drop(self.ackers.insert(name.clone(), (acker, before))),
-            // The judge of what is not told is the rule that needs it.
+            // The rule that needs the answer decides.
             (RunAction::ReadAcker { .. }, _) => {}
             (RunAction::PauseWrites { .. }, ActionOutcome::WritesPaused(position)) => {
                 self.run.audit.holds = Some(position.to_string());
@@ -285,12 +286,12 @@ impl Switchover {
         self.run.audit.pause_ms = self.paused_at_ms.map(|began| at_ms.saturating_sub(began));
     }
 
-    /// Whether nobody has been able to write for longer than is allowed.
+    /// Whether the write pause has exceeded its limit.
     fn is_late(&self, at_ms: u64) -> bool {
         self.deadline_ms().is_some_and(|deadline| at_ms >= deadline)
     }
 
-    /// After an act that went well, or whose failure does not matter by itself.
+    /// After a successful action, or one whose failure is tolerated.
     fn go_on(&mut self, at_ms: u64) -> Vec<NumberedAction> {
         if let Some(next) = self.run.next() {
             return self.after_the_lease(at_ms, SwitchoverContinuation::Action(next));
@@ -302,7 +303,7 @@ impl Switchover {
         }
     }
 
-    /// After an act that failed, or nobody knows whether.
+    /// After an action that failed or whose outcome is unknown.
     fn failed(&mut self, at_ms: u64, act: &RunAction, reason: String) -> Vec<NumberedAction> {
         if self.run.phase == RunPhase::Undo {
             self.undo_failed = true;
@@ -316,7 +317,7 @@ impl Switchover {
             matches!(act, RunAction::WaitForServer { .. } | RunAction::PrepareSemiSyncSource { .. });
         let is_before = matches!(self.run.phase, RunPhase::Prepare | RunPhase::CatchUp);
         if is_before && is_candidates && self.order.wanted.is_none() {
-            // Another server may do; nothing has changed for this one.
+            // Try another server; nothing has changed for this one.
             if let Some(chosen) = self.chosen.take() {
                 self.rejected.insert(chosen.server, format!("{act}: {reason}"));
             }
@@ -324,7 +325,7 @@ impl Switchover {
             self.run.queue.clear();
             return self.choose_candidate(at_ms);
         }
-        // What runs beside it is waited for: nothing is undone while it is being done.
+        // Parallel actions are waited for: nothing is undone while it is still being done.
         let step = act.to_string();
         let refusal = if self.is_late(at_ms) {
             self.exceeded(step)
@@ -341,7 +342,7 @@ impl Switchover {
         SafetyRefusal::PauseExceeded { primary, bound_ms, step }
     }
 
-    /// All acts of the phase are answered.
+    /// All actions of the phase are answered.
     fn conclude(&mut self, at_ms: u64) -> Vec<NumberedAction> {
         let next = match self.run.phase {
             RunPhase::Confirm => return self.choose_candidate(at_ms),
@@ -379,7 +380,7 @@ impl Switchover {
         }
     }
 
-    /// A candidate that never comes near would make the pause as long as it is behind.
+    /// A candidate that never catches up would make the pause as long as its lag.
     fn reject_lagging_candidate(&mut self, at_ms: u64, behind_ms: u64) -> Vec<NumberedAction> {
         let server = self.chosen.take().map(|chosen| chosen.server).unwrap_or_default();
         let reason = format!(
@@ -394,7 +395,7 @@ impl Switchover {
         self.refuse(at_ms, SafetyRefusal::NotReady { primary: self.order.primary.clone(), reasons: reason })
     }
 
-    /// Stops, and undoes what was done.
+    /// Refuses to continue, and undoes the actions so far.
     pub(super) fn refuse(&mut self, at_ms: u64, refusal: SafetyRefusal) -> Vec<NumberedAction> {
         self.run.note(at_ms, AuditEvent::RuleRefused { refusal: refusal.clone() });
         self.run.queue.clear();
@@ -408,7 +409,7 @@ impl Switchover {
     }
 
     fn over(&mut self, refusal: Option<SafetyRefusal>) {
-        // Of an undoing that was cut short the first reason counts.
+        // If an undo was interrupted, the first reason counts.
         let refusal = self.refusal.take().or(refusal);
         let server = self.chosen.as_ref().map(|chosen| chosen.server.clone()).unwrap_or_default();
         let irreversible = std::mem::take(&mut self.irreversible);

@@ -1,4 +1,4 @@
-//! How far one server is behind another, and what it has that it should not.
+//! Compares the transactions of two servers.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use tailwater_wire::gtid::{GtidDifference, GtidSet, MariadbBinlogState, MariadbG
 use super::tree::GtidComparison;
 use crate::observation::ServerState;
 
-/// Compares what a server has with what the primary has; `None` across families.
+/// Compares a server's transactions with the primary's; `None` if their flavours differ.
 ///
-/// The primary is to be looked at after the server: what the server has of the primary's own, the primary then has, unless
-/// it lost it, or still waits for the acknowledgement.
+/// Probe the primary after the server: it then has all of its own transactions that the server has, unless it
+/// lost them or still waits for their ACK.
 pub fn compare(server: &ServerState, primary: &ServerState) -> Option<GtidComparison> {
     match (&server.executed, &primary.executed) {
         (GtidSet::MySql(has), GtidSet::MySql(primarys)) => {
@@ -28,8 +28,8 @@ pub fn compare(server: &ServerState, primary: &ServerState) -> Option<GtidCompar
     }
 }
 
-/// How many transactions `wanted` holds that `has` lacks; on MariaDB the most that it may be, as numbers of a domain
-/// may be missing.
+/// Number of transactions in `wanted` that `has` lacks; for MariaDB, whose sequence numbers have gaps, the
+/// most it can be.
 pub fn missing(has: &GtidSet, wanted: &GtidSet) -> Option<u64> {
     Some(match wanted.subtract(has).ok()? {
         GtidDifference::MySql(set) => u64::try_from(set.count()).unwrap_or(u64::MAX),
@@ -43,7 +43,7 @@ fn compare_mysql(has: &MysqlGtidSet, primarys: &MysqlGtidSet, own: Option<[u8; 1
     let (mut ahead, mut errant) = (MysqlGtidSet::new(), MysqlGtidSet::new());
     for (uuid, tag, interval) in has.subtract(primarys).iter_intervals() {
         let to = if own == Some(*uuid) { &mut ahead } else { &mut errant };
-        // What came out of a set fits into one.
+        // It came from a set, so it fits into one.
         let _ = to.insert_interval(*uuid, tag, interval);
     }
     GtidComparison {
@@ -53,8 +53,8 @@ fn compare_mysql(has: &MysqlGtidSet, primarys: &MysqlGtidSet, own: Option<[u8; 1
     }
 }
 
-/// What a server has that another has not, by name; `None` if nothing, or across families. `server_id` is that of the server
-/// that has it.
+/// Transactions of a server that another lacks, as text; `None` if there are none or the flavours differ.
+/// `server_id` is the first server's.
 pub fn only(has: &GtidSet, server_id: u32, other: &GtidSet) -> Option<String> {
     match (has, other) {
         (GtidSet::MariaDb(has), GtidSet::MariaDb(other)) => {
@@ -71,10 +71,12 @@ pub fn only(has: &GtidSet, server_id: u32, other: &GtidSet) -> Option<String> {
     }
 }
 
-/// The last GTID of each domain and server that one has and the other has not, with the last of them that the other has.
+/// The last GTID of each domain and server that one has and the other lacks, with the last one of them that
+/// the other has.
 ///
-/// MariaDB numbers in a domain whoever writes, so a number says little; who wrote it says more. A server knows of every
-/// server that ever wrote into its binlog, with that server's last number.
+/// MariaDB numbers transactions per domain whoever writes them, so the number alone says little; the
+/// `server_id` says more. A server knows every server that ever wrote into its binlog, with that server's
+/// last number.
 fn mariadb_only(
     written: &MariadbBinlogState,
     server_id: u32,
@@ -87,8 +89,8 @@ fn mariadb_only(
         let known = named.get(&(gtid.domain, gtid.server_id)).copied();
         let is_held = match known {
             Some(last) => gtid.sequence <= last,
-            // It wrote this itself, and the other never had anything of it. Third servers may have written before the
-            // other's binlogs begin.
+            // Its own transaction, and the other has none of this server. Transactions of third servers may
+            // be older than the other's binlogs.
             None => gtid.server_id != server_id && other.contains(&gtid),
         };
         if !is_held {
@@ -115,7 +117,7 @@ fn compare_mariadb(
     GtidComparison { behind: behind.unwrap_or_default(), errant: text(errant), ahead: text(ahead) }
 }
 
-/// `0-2-7`, or `0-2-5..7` if the primary has up to 4.
+/// `0-2-7`, or `0-2-5..7` if the other has up to 4.
 fn range_text(last: &MariadbGtid, known: Option<u64>) -> String {
     match known {
         Some(known) if known + 1 < last.sequence => {
@@ -167,7 +169,7 @@ mod tests {
     #[test]
     fn mariadb_knows_errant_transactions_by_who_wrote_them() {
         assert_eq!(mariadb("0-1-7", "0-1-10"), GtidComparison { behind: 3, ..GtidComparison::default() });
-        // Its number is below the primary's, and still the primary never had it.
+        // The number is below the primary's, yet the primary never had it.
         assert_eq!(mariadb("0-1-7,0-2-8", "0-1-10").errant.as_deref(), Some("0-2-8"));
         assert_eq!(mariadb("0-2-4,0-1-10", "0-2-3,0-1-10").errant.as_deref(), Some("0-2-4"));
         assert_eq!(mariadb("0-2-9,0-1-10", "0-2-3,0-1-10").errant.as_deref(), Some("0-2-4..9"));
@@ -175,7 +177,7 @@ mod tests {
         // A third server wrote before the primary's binlogs begin.
         assert_eq!(mariadb("0-3-5,0-1-10", "0-1-10"), GtidComparison::default());
         assert_eq!(mariadb("0-3-11,0-1-10", "0-1-10").errant.as_deref(), Some("0-3-11"));
-        // What an earlier primary wrote, and this one got from it.
+        // An earlier primary wrote it, and this one replicated it.
         assert_eq!(mariadb("0-2-5,0-1-10", "0-2-5,0-1-10"), GtidComparison::default());
     }
 

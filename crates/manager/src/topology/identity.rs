@@ -1,19 +1,19 @@
-//! Which server is meant where a replica names its source, or a source lists its replicas.
+//! Identifies servers in replication status and replica lists.
 
 use crate::observation::{ConnectedReplica, ReplicaChannel, ServerState};
 use crate::topology::plan::RelayPlan;
 
-/// By what somebody can be known.
+/// What identifies a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ServerIdentity {
     pub uuids: Vec<String>,
     pub server_ids: Vec<u32>,
-    /// Hosts, in one spelling, and ports.
+    /// Normalized hosts, and ports.
     pub addresses: Vec<(String, u16)>,
 }
 
 impl ServerIdentity {
-    /// Of a server at `address`, with what was seen there, if anything was.
+    /// A server at `address`, with its state if it was observed.
     pub(super) fn of_server(address: &str, look: Option<&ServerState>) -> Self {
         let mut addresses: Vec<_> = split(address).into_iter().collect();
         if let Some(look) = look {
@@ -31,7 +31,7 @@ impl ServerIdentity {
         }
     }
 
-    /// Of Tailwater, as those see it that read from it.
+    /// A relay, as its replicas see it.
     pub(super) fn of_relay(relay: &RelayPlan) -> Self {
         Self {
             uuids: relay.listeners.iter().map(|listen| listen.uuid.clone()).collect(),
@@ -46,8 +46,8 @@ impl ServerIdentity {
     }
 }
 
-/// Who of `known` is the source of a channel: by its UUID, by its address, or by its server id, in this order; an address
-/// may be another name of the same host, and a server id may be somebody else's of another cluster.
+/// The server that is the source of a channel: by UUID, else by address, else by `server_id`. An address may
+/// be an alias, and a `server_id` may belong to another cluster.
 pub(super) fn source_of(channel: &ReplicaChannel, known: &[ServerIdentity]) -> Option<usize> {
     let by_uuid = channel.source_uuid.as_ref().and_then(|uuid| {
         known.iter().position(|identity| identity.uuids.iter().any(|known| known.eq_ignore_ascii_case(uuid)))
@@ -56,21 +56,21 @@ pub(super) fn source_of(channel: &ReplicaChannel, known: &[ServerIdentity]) -> O
     let by_address = || {
         known.iter().position(|identity| {
             identity.addresses.iter().any(|known| {
-                // Listening everywhere is listening there, too.
+                // Listening on all addresses includes the local one.
                 *known == address || (known.0 == ANYWHERE && known.1 == address.1 && address.0 == LOCAL)
             })
         })
     };
     let by_server_id = || {
         let id = channel.source_server_id;
-        // One that was reached and has a UUID that nobody has is somebody else.
+        // A reached source with an unknown UUID is a server of another cluster.
         let may = id != 0 && channel.source_uuid.is_none();
         known.iter().position(|identity| may && identity.server_ids.contains(&id))
     };
     by_uuid.or_else(by_address).or_else(by_server_id)
 }
 
-/// Whether a replica that a source lists is this one.
+/// Whether a listed replica is this server.
 pub(super) fn is_listed_as(identity: &ServerIdentity, server_id: u32, uuid: Option<&str>) -> bool {
     match uuid.filter(|uuid| !uuid.is_empty()) {
         Some(uuid) if !identity.uuids.is_empty() => {
@@ -80,7 +80,7 @@ pub(super) fn is_listed_as(identity: &ServerIdentity, server_id: u32, uuid: Opti
     }
 }
 
-/// What is known of a replica that nobody named.
+/// Address of an unconfigured replica.
 pub(super) fn address_of(replica: &ConnectedReplica) -> String {
     match (replica.host.as_str(), replica.port) {
         ("", _) => String::new(),
@@ -92,7 +92,7 @@ pub(super) fn address_of(replica: &ConnectedReplica) -> String {
 const LOCAL: &str = "127.0.0.1";
 const ANYWHERE: &str = "0.0.0.0";
 
-/// Host and port of `host:port` or `[address]:port`; nothing for a socket.
+/// Host and port of `host:port` or `[address]:port`; `None` for a socket path.
 fn split(address: &str) -> Option<(String, u16)> {
     let (host, port) = address.rsplit_once(':')?;
     let host = host.trim_start_matches('[').trim_end_matches(']');

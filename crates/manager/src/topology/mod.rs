@@ -1,11 +1,12 @@
-//! Looks and the configuration become a tree: who reads from whom, how far each is, and what is wrong. Pure.
+//! Builds a tree of the cluster from observations and configuration: who reads from whom, how far behind each
+//! is, and what is wrong. Pure.
 //!
-//! - [`plan`]: what the configuration says, and what a running Tailwater says of itself.
+//! - [`plan`]: the configuration, and the state of a running daemon.
 //! - [`tree`]: the result.
-//! - `identity`: which server is meant where a replica names its source.
-//! - [`gtids`]: how far one server is behind another, and what it has that it should not.
-//! - `judging`: what is wrong with one server.
-//! - `building`: puts it together.
+//! - `identity`: identifies servers in replication status and replica lists.
+//! - [`gtids`]: compares the transactions of two servers.
+//! - `problem_checks`: problems of one server.
+//! - `tree_builder`: builds the tree.
 
 pub mod gtids;
 mod identity;

@@ -1,9 +1,9 @@
-//! What the configuration says of a cluster, and what a running Tailwater says of itself.
+//! The configuration of a cluster, and the state of a running daemon.
 
 use serde::{Deserialize, Serialize};
 use tailwater_wire::gtid::GtidSet;
 
-/// Whether a server may become the primary; the better first.
+/// Preference for a server as primary, the better first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Promotion {
@@ -18,46 +18,46 @@ pub enum Promotion {
     MustNot,
 }
 
-/// A server that the configuration names.
+/// A configured server.
 #[derive(Debug, Clone, Default)]
 pub struct Member {
     /// Its name.
     pub name: String,
-    /// `host:port` or a socket.
+    /// `host:port` or a socket path.
     pub address: String,
-    /// Whether it may become the primary.
+    /// Its preference as primary.
     pub promotion: Promotion,
-    /// Where it stands.
+    /// Its region.
     pub region: Option<String>,
 }
 
-/// A cluster: a primary, and everything that gets its commits.
+/// A cluster: a primary, and everything that receives its transactions.
 #[derive(Debug, Clone, Default)]
 pub struct ClusterPlan {
-    /// The `[[source]]`'s name.
+    /// Name of the `[[source]]`.
     pub name: String,
     /// The server that the log follows.
     pub primary: Member,
-    /// The other servers that the configuration names.
+    /// The other configured servers.
     pub servers: Vec<Member>,
-    /// Tailwater itself: the source's log.
+    /// The local relay.
     pub relay: RelayPlan,
     /// Relays of the same source on other machines.
     pub others: Vec<RemoteRelay>,
-    /// The targets of the log's channels.
+    /// Targets of the log's channels.
     pub targets: Vec<TargetPlan>,
 }
 
-/// The log of a source, and where replicas read it.
+/// A relay: the log of a source, and where replicas read it.
 #[derive(Debug, Clone, Default)]
 pub struct RelayPlan {
-    /// The `server_id` under which it is a replica of the primary.
+    /// Its `server_id` as a replica of the primary.
     pub server_id: u32,
-    /// Whether it is to acknowledge.
+    /// Whether it shall acknowledge.
     pub semi_sync: bool,
-    /// Where replicas read from it.
+    /// Where it serves replicas.
     pub listeners: Vec<ListenerPlan>,
-    /// What the daemon says; absent if none answers.
+    /// State from the daemon; `None` if it does not answer.
     pub state: Option<RelayState>,
 }
 
@@ -66,9 +66,9 @@ pub struct RelayPlan {
 pub struct RemoteRelay {
     /// Its name.
     pub name: String,
-    /// What is known of it; its state is absent while nobody has asked it.
+    /// Its state is `None` until it is probed.
     pub relay: RelayPlan,
-    /// Why it does not answer, if it was asked.
+    /// Why it does not answer, if it was probed.
     pub silent: Option<String>,
 }
 
@@ -77,66 +77,66 @@ pub struct RemoteRelay {
 pub struct ListenerPlan {
     /// `host:port`.
     pub address: String,
-    /// The `server_id` that replicas see.
+    /// The `server_id` shown to replicas.
     pub server_id: u32,
-    /// The `server_uuid` that MySQL replicas see.
+    /// The `server_uuid` shown to MySQL replicas.
     pub uuid: String,
 }
 
-/// What the daemon says of a source's log.
+/// State of a relay, from its daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayState {
-    /// Whether it reads the primary's stream now.
+    /// Whether it reads the primary's stream.
     pub is_streaming: bool,
-    /// What it is doing, in words, with the reason if it stands still.
+    /// Its activity as text, with the reason if it is stopped.
     pub doing: String,
-    /// How long ago something came in it, a heartbeat too, in milliseconds; absent if nothing ever did.
+    /// Time since the last event, heartbeats included, in milliseconds; `None` if there was none.
     pub heard_ago_ms: Option<u64>,
-    /// What is in the log.
+    /// Transactions in the log.
     pub gtids: Option<GtidSet>,
-    /// Up to where the log is durable.
+    /// Durable position of the log.
     pub durable: String,
-    /// What its semi-sync watch found wrong.
+    /// Problems found by its semi-sync check.
     pub alarms: Vec<String>,
-    /// Who reads from it.
+    /// Readers of its stream.
     pub readers: Vec<RelayReader>,
 }
 
-/// Somebody who reads the log's stream.
+/// A reader of the log's stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelayReader {
-    /// Its `server_id`; 0 for a program that only looks.
+    /// Its `server_id`; 0 for a program such as mysqlbinlog.
     pub server_id: u32,
-    /// Its `server_uuid`, if it said.
+    /// Its `server_uuid`, if it sent one.
     pub uuid: Option<String>,
-    /// From where it is connected.
+    /// Its address.
     pub peer: String,
-    /// The file and offset that it was sent last.
+    /// Binlog file and offset sent last.
     pub sent: String,
 }
 
-/// A channel's target.
+/// The target of a channel.
 #[derive(Debug, Clone, Default)]
 pub struct TargetPlan {
-    /// The channel's name.
+    /// Name of the channel.
     pub channel: String,
-    /// `host:port` or a socket.
+    /// `host:port` or a socket path.
     pub address: String,
-    /// What the daemon says of the channel; absent if none answers.
+    /// State from the daemon; `None` if it does not answer.
     pub state: Option<TargetState>,
 }
 
-/// What the daemon says of a channel.
+/// State of a channel, from its daemon.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TargetState {
     /// `running`, `connecting`, `stopped` or `failed`.
     pub doing: String,
     /// Whether it applies.
     pub is_running: bool,
-    /// How far it is behind, in seconds; absent while that is not known.
+    /// Lag in seconds; `None` while unknown.
     pub lag_seconds: Option<f64>,
-    /// Why it is stopped, if it is.
+    /// Why it is stopped, if so.
     pub stopped_because: Option<String>,
-    /// What went wrong, with its code.
+    /// The error, with its code.
     pub fault: Option<String>,
 }

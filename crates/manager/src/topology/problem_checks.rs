@@ -1,17 +1,17 @@
-//! What is wrong with one server, as far as one look can tell.
+//! Problems of one server that a single observation shows.
 
 use tailwater_wire::gtid::GtidSet;
 
 use super::tree::{ProblemCode, TopologyNode};
 use crate::observation::{IoState, ReplicaChannel, SemiSyncSource, ServerState, ThreadError, WaitPoint};
 
-/// Replicas further behind than this are told, in seconds.
+/// Replicas with a larger lag are reported, in seconds.
 pub(super) const LAG_SECONDS_MAX: u64 = 10;
 
-/// A commit that waits shorter than this for its acknowledgement goes out without one: a day, in milliseconds.
+/// Time-outs below this, in milliseconds (a day), let a commit proceed without an ACK.
 const ACK_TIMEOUT_MS_MIN: u64 = 86_400_000;
 
-/// What is wrong with the primary.
+/// Problems of the primary.
 pub(super) fn judge_primary(node: &mut TopologyNode, look: &ServerState, ackers_wanted: bool) {
     if !look.is_writable() {
         let which = if look.super_read_only { "super_read_only" } else { "read_only" };
@@ -91,7 +91,7 @@ fn judge_semi_sync(node: &mut TopologyNode, semi_sync: Option<&SemiSyncSource>) 
     }
 }
 
-/// What is wrong with a server that should follow.
+/// Problems of a replica.
 pub(super) fn judge_follower(node: &mut TopologyNode, look: &ServerState) {
     if look.is_writable() {
         node.problem(
@@ -116,7 +116,7 @@ pub(super) fn judge_follower(node: &mut TopologyNode, look: &ServerState) {
     }
 }
 
-/// What is wrong with a server's replication.
+/// Problems of a replication channel.
 pub(super) fn judge_channel(node: &mut TopologyNode, channel: &ReplicaChannel) {
     let error = |error: &Option<ThreadError>| {
         error
@@ -165,7 +165,7 @@ pub(super) fn judge_channel(node: &mut TopologyNode, channel: &ReplicaChannel) {
     }
 }
 
-/// What is wrong between a server and the primary.
+/// Problems of a server in comparison with the primary.
 pub(super) fn judge_against_primary(node: &mut TopologyNode, look: &ServerState, primary: &ServerState) {
     if look.flavour != primary.flavour {
         node.problem(
@@ -203,7 +203,7 @@ pub(super) fn judge_against_primary(node: &mut TopologyNode, look: &ServerState,
     node.gtid_state = state;
 }
 
-/// What the primary has purged and the server neither has nor has received.
+/// Transactions that the primary has purged and the server has neither executed nor received.
 fn purged_before_read(look: &ServerState, primary: &ServerState) -> Option<String> {
     let purged = primary.purged.as_ref()?;
     let mut has = look.executed.clone();
@@ -214,14 +214,14 @@ fn purged_before_read(look: &ServerState, primary: &ServerState) -> Option<Strin
     (!lost.is_empty()).then(|| lost.to_string())
 }
 
-/// A replica should not be older than its source: it may not know what it is sent.
+/// Whether the release series is older. A replica older than its source may not understand its events.
 pub(super) fn is_older(version: &str, than: &str) -> bool {
     let parts =
         |text: &str| -> Vec<u32> { text.split('.').map_while(|part| part.parse().ok()).take(2).collect() };
     parts(version) < parts(than)
 }
 
-/// GTIDs in a problem's text are cut to this.
+/// Longest GTID text in a problem, in characters.
 const GTIDS_CHARACTERS_MAX: usize = 200;
 
 pub(super) fn cut(text: &str) -> String {
@@ -243,7 +243,7 @@ fn durability_text(look: &ServerState) -> String {
     )
 }
 
-/// What a set has, for people.
+/// A GTID set on one line.
 pub(super) fn gtid_text(set: &GtidSet) -> String {
     set.to_string().replace('\n', "")
 }

@@ -1,4 +1,4 @@
-//! The tree. Its JSON form is documented in docs/how-to/topology.md.
+//! The tree of a cluster. docs/how-to/topology.md documents its JSON form.
 
 use std::fmt;
 
@@ -6,70 +6,70 @@ use serde::Serialize;
 
 use super::plan::Promotion;
 
-/// One cluster.
+/// The tree of one cluster.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cluster {
-    /// The `[[source]]`'s name.
+    /// Name of the `[[source]]`.
     pub name: String,
-    /// The primary with everything below it; behind it what hangs on nothing that is known.
+    /// The primary with everything below it, then servers without a known source.
     pub nodes: Vec<TopologyNode>,
 }
 
-/// What somebody is in a cluster.
+/// Role of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeRole {
     /// The server that the log follows.
     Primary,
-    /// A server that replicates by itself.
+    /// A server that replicates natively.
     Replica,
-    /// Tailwater: the log of the source.
+    /// The log of the source.
     Relay,
-    /// A server to which Tailwater applies the log.
+    /// A server to which a channel applies the log.
     Target,
-    /// A server of the configuration that replicates from nothing, or was not reached.
+    /// A configured server that does not replicate, or was not reached.
     Server,
-    /// A replica that the configuration does not name.
+    /// A replica that is not configured.
     #[serde(rename = "seen", alias = "unconfigured")]
     Unconfigured,
 }
 
-/// A server, a relay, or somebody who was seen.
+/// A server, a relay, or an unconfigured replica.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TopologyNode {
-    /// Its name in the configuration, or what is known of it.
+    /// Its name in the configuration, or what identifies it.
     pub name: String,
-    /// What it is.
+    /// Its role.
     pub role: NodeRole,
-    /// Where it is; empty if that is not known.
+    /// Its address; empty if unknown.
     pub address: String,
     /// Whether it answered.
     pub reached: bool,
-    /// `mysql` or `mariadb`, and its version.
+    /// Flavour and version.
     pub version: Option<String>,
-    /// Its `server_id`.
+    /// `server_id`.
     pub server_id: Option<u32>,
     /// Whether ordinary accounts can write.
     pub writable: Option<bool>,
-    /// How far it is behind, in seconds.
+    /// Lag in seconds.
     pub lag_seconds: Option<f64>,
-    /// What it has; the primary's, a relay's and a server's own view.
+    /// Transactions it has, as it reports them.
     pub gtids: Option<String>,
-    /// Compared with the primary.
+    /// Comparison with the primary.
     pub gtid_state: Option<GtidComparison>,
-    /// As a source.
+    /// Semi-sync as a source.
     pub semi_sync: Option<SemiSync>,
     /// Whether it acknowledges as a replica.
     pub acknowledges: Option<bool>,
-    /// Whether it may become the primary.
+    /// Its preference as primary.
     pub promotion: Promotion,
-    /// Where it stands.
+    /// Its region.
     pub region: Option<String>,
-    /// What else is worth a line: what a relay does, from where somebody reads.
+    /// Further information: activity of a relay, address of a reader.
     pub notes: Vec<String>,
-    /// What is wrong.
+    /// Its problems.
     pub problems: Vec<TopologyProblem>,
-    /// Who reads from it.
+    /// Nodes that read from it.
     pub children: Vec<TopologyNode>,
 }
 
@@ -100,7 +100,7 @@ impl TopologyNode {
         self.problems.push(TopologyProblem { code, text: text.into() });
     }
 
-    /// It, and all below it.
+    /// This node and all below it.
     pub fn walk(&self) -> Vec<&TopologyNode> {
         let mut all = vec![self];
         let mut next = 0;
@@ -112,100 +112,100 @@ impl TopologyNode {
     }
 }
 
-/// How a server's transactions compare with the primary's.
+/// Comparison of a server's transactions with the primary's.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct GtidComparison {
-    /// Transactions that the primary has and it has not; on MariaDB the most that it may be.
+    /// Number of transactions that it lacks; for MariaDB the most it can be.
     pub behind: u64,
-    /// Transactions that it has and the primary never had, by name: errant.
+    /// Errant transactions: those that the primary never had, as text.
     pub errant: Option<String>,
-    /// Transactions of the primary's own that it has and the primary has not, by name: they wait for their acknowledgement
-    /// on the primary, or it has lost them.
+    /// The primary's own transactions that the primary itself lacks, as text: they wait for their ACK on the
+    /// primary, or it has lost them.
     pub ahead: Option<String>,
 }
 
-/// A source's semi-sync.
+/// Semi-sync of a source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SemiSync {
     /// In force.
     pub active: bool,
-    /// How many acknowledgements a commit waits for.
+    /// ACKs that a commit waits for.
     pub acks_needed: u32,
-    /// How many replicas that acknowledge are connected.
+    /// Connected semi-sync replicas.
     pub clients: u32,
-    /// Sessions that wait now.
+    /// Sessions that wait for ACKs.
     pub waiting_sessions: u64,
-    /// Commits that went out without an acknowledgement since the server started.
+    /// Commits completed without an ACK since the server started.
     pub unacknowledged: u64,
 }
 
-/// What is wrong.
+/// A problem of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TopologyProblem {
-    /// Stable.
+    /// Stable code.
     pub code: ProblemCode,
-    /// For people: what, and what to do.
+    /// What is wrong, and what to do.
     pub text: String,
 }
 
-/// The kinds of problems; each stands in docs/how-to/topology.md.
+/// Codes of problems; docs/how-to/topology.md explains each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum ProblemCode {
-    /// It did not answer.
+    /// The server did not answer.
     NotReached,
     /// The primary takes no writes.
     PrimaryReadOnly,
-    /// A replica takes writes from ordinary accounts.
+    /// Ordinary accounts can write to a replica.
     ReplicaWritable,
-    /// It does not receive.
+    /// The receiver is stopped.
     IoStopped,
-    /// It cannot reach its source.
+    /// The receiver cannot reach its source.
     IoConnecting,
-    /// It does not apply.
+    /// The applier is stopped.
     SqlStopped,
-    /// It is far behind.
+    /// The replica lags.
     Lagging,
     /// It has transactions that the primary never had.
     Errant,
-    /// It has transactions of the primary that the primary has not.
+    /// It has transactions of the primary that the primary lacks.
     Ahead,
-    /// What it lacks is no longer in the primary's binlogs.
+    /// It lacks transactions that the primary has purged.
     PurgedBeforeRead,
-    /// It replicates from nothing.
+    /// It does not replicate.
     NotReplicating,
-    /// It replicates from something that is not known.
+    /// It replicates from an unknown server.
     UnknownSource,
-    /// It does not use GTIDs.
+    /// It replicates without GTIDs.
     NotByGtids,
-    /// It writes no binlog of what it replicates: others cannot follow it.
+    /// Its binlog lacks replicated transactions, so no server can replicate from it.
     NoReplicaUpdates,
     /// It writes no binlog.
     NoBinlog,
-    /// A crash may cost it what it has acknowledged.
+    /// A crash may lose transactions that it acknowledged.
     NotDurable,
-    /// Semi-sync is not loaded, and may not be: it cannot become the primary.
+    /// Semi-sync is not loaded and cannot be, so it cannot become primary.
     NoSemiSync,
-    /// Commits do not wait for acknowledgements.
+    /// Commits do not wait for ACKs.
     SemiSyncOff,
-    /// Fewer acknowledge than have to.
+    /// Fewer ackers are connected than needed.
     SemiSyncTooFew,
-    /// Commits wait only for a time, or not if nobody is connected, or are seen before they are acknowledged.
+    /// Commits wait only for a time, do not wait without connected replicas, or are visible before their ACK.
     SemiSyncLossy,
     /// Two servers have the same `server_id`.
     SameServerId,
-    /// It belongs to the other family.
+    /// Its flavour differs from the primary's.
     OtherFlavour,
-    /// It is older than the server that it reads from.
+    /// It is older than its source.
     OlderThanSource,
-    /// The primary replicates from a server of the cluster.
+    /// The primary replicates from another server.
     PrimaryReplicates,
-    /// No daemon answers.
+    /// The daemon does not answer.
     RelayNotRunning,
-    /// It does not read the primary's stream.
+    /// The relay does not read the primary's stream.
     RelayNotStreaming,
-    /// Its channel does not apply.
+    /// The channel does not apply.
     ChannelStopped,
-    /// Something could not be asked.
+    /// A query was refused.
     NotAsked,
 }
 

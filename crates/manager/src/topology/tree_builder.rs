@@ -1,4 +1,4 @@
-//! Puts the tree together.
+//! Builds the tree.
 
 use super::identity::{ServerIdentity, address_of, is_listed_as, source_of};
 use super::plan::{ClusterPlan, Member, Promotion, RelayPlan, RelayReader, RemoteRelay, TargetPlan};
@@ -9,26 +9,26 @@ use super::tree::{Cluster, NodeRole, ProblemCode, SemiSync, TopologyNode};
 use crate::observation::{ConnectedReplica, Observation, OptionalQuery, ServerState};
 use crate::topology::gtids::missing;
 
-/// Somebody that the configuration names, and what is to become of it.
+/// A configured server or relay, before it is placed in the tree.
 struct TreeEntry<'a> {
     node: TopologyNode,
     identity: ServerIdentity,
     look: Option<&'a ServerState>,
-    /// If it is Tailwater, here or elsewhere.
+    /// For relays, local or remote.
     relay: Option<&'a RelayPlan>,
-    /// Who it hangs on: the number of another place.
+    /// Index of the entry it reads from.
     parent: Option<usize>,
 }
 
 const PRIMARY: usize = 0;
 const RELAY: usize = 1;
 
-/// Builds a cluster's tree out of what was seen. Observations are found by their names: those of the primary, the servers, and
-/// targets, as `channel NAME`.
+/// Builds the tree of a cluster. Observations are found by name: those of the primary and the servers, and
+/// those of targets as `channel NAME`.
 pub fn build_tree(plan: &ClusterPlan, observations: &[Observation]) -> Cluster {
     let mut places = vec![server(&plan.primary, observations, NodeRole::Primary), own_relay(plan)];
     for member in &plan.servers {
-        // The source's own address may stand among the servers, for its promotion and region.
+        // The source's own address may also be configured as a server, for its promotion and region.
         let mut place = server(member, observations, NodeRole::Server);
         if is_same(&place, &places[PRIMARY]) {
             let primary = &mut places[PRIMARY].node;
@@ -82,7 +82,7 @@ fn describe(node: &mut TopologyNode, look: &ServerState) {
     node.server_id = Some(look.server_id);
     node.writable = Some(look.is_writable());
     node.gtids = Some(gtid_text(&look.executed));
-    // Of several sources one whose lag is not known could be the farthest behind.
+    // If the lag of one of several sources is unknown, it may be the largest.
     let lags: Option<Vec<u64>> = look.channels.iter().map(|channel| channel.lag_seconds).collect();
     node.lag_seconds = lags.and_then(|lags| lags.into_iter().max()).map(|lag| lag as f64);
     node.semi_sync =
@@ -100,8 +100,8 @@ fn describe(node: &mut TopologyNode, look: &ServerState) {
     }
 }
 
-/// What could not be asked. Where nothing rests on it that is no problem: to capture, or to apply rows, an account needs less than to
-/// list replicas.
+/// Adds queries that the server refused. They are problems only where something depends on them: capturing or
+/// applying needs fewer privileges than listing replicas.
 fn tell_unasked(node: &mut TopologyNode, look: &ServerState, acknowledges: bool) {
     for unanswered in &look.unanswered {
         let matters = match (unanswered.question, node.role) {
@@ -166,7 +166,7 @@ fn relay<'a>(name: &str, relay: &'a RelayPlan) -> TreeEntry<'a> {
 fn add_target(places: &mut Vec<TreeEntry<'_>>, target: &TargetPlan, observations: &[Observation]) {
     let name = format!("channel {}", target.channel);
     let identity = ServerIdentity::of_server(&target.address, None);
-    // The configuration may name the same server as a [[server]], too.
+    // The same server may also be configured as a [[server]].
     let known = places.iter().skip(RELAY + 1).position(|place| {
         place.node.address == target.address
             || place.identity.addresses.iter().any(|address| identity.addresses.contains(address))
@@ -195,7 +195,7 @@ fn add_target(places: &mut Vec<TreeEntry<'_>>, target: &TargetPlan, observations
     let node = &mut place.node;
     node.role = NodeRole::Target;
     let Some(state) = &target.state else { return };
-    // The server's own word is not of what the channel brings.
+    // The server's own lag does not cover what the channel applies.
     node.lag_seconds = state.lag_seconds;
     node.notes.push(format!("channel {} {}", target.channel, state.doing));
     if !state.is_running || state.fault.is_some() {
@@ -208,7 +208,7 @@ fn add_target(places: &mut Vec<TreeEntry<'_>>, target: &TargetPlan, observations
     }
 }
 
-/// Finds out whose replica each server is.
+/// Finds the source of each server.
 fn attach_to_sources(places: &mut [TreeEntry<'_>]) {
     let identities: Vec<_> = places.iter().map(|place| place.identity.clone()).collect();
     for (index, place) in places.iter_mut().enumerate().skip(RELAY + 1) {
@@ -261,7 +261,7 @@ fn judge(plan: &ClusterPlan, places: &mut [TreeEntry<'_>]) {
             judge_primary(node, look, plan.relay.semi_sync);
             continue;
         }
-        // A target has GTIDs of its own, and replicates by Tailwater.
+        // A target has its own GTIDs, and replicates through Tailwater.
         if node.role == NodeRole::Target {
             continue;
         }
@@ -305,12 +305,12 @@ fn judge_relay(relay: &RelayPlan, node: &mut TopologyNode, primary: Option<&Serv
     match &relay.state {
         None if is_listed => node.notes.push("connected to the primary".to_owned()),
         None => {}
-        // It does not read from a source that offers no semi-sync, if it is to acknowledge.
+        // A relay that shall acknowledge does not stream from a source without semi-sync.
         Some(state) => node.acknowledges = Some(relay.semi_sync && state.is_streaming),
     }
 }
 
-/// Replicas that nobody named, below whom they read from.
+/// Adds unconfigured replicas below the node that they read from.
 fn add_seen(places: &mut Vec<TreeEntry<'_>>) {
     let mut found: Vec<(usize, TopologyNode)> = Vec::new();
     let is_known = |places: &[TreeEntry<'_>], server_id: u32, uuid: Option<&str>| {
@@ -318,7 +318,7 @@ fn add_seen(places: &mut Vec<TreeEntry<'_>>) {
     };
     for (index, place) in places.iter().enumerate() {
         for replica in place.look.map(|look| look.replicas.as_slice()).unwrap_or_default() {
-            // As a reader it has no UUID of its own.
+            // As a reader, a relay has no UUID of its own.
             let is_relay = places
                 .iter()
                 .any(|place| place.relay.is_some_and(|relay| relay.server_id == replica.server_id));
@@ -333,7 +333,7 @@ fn add_seen(places: &mut Vec<TreeEntry<'_>>) {
             }
         }
     }
-    // Behind those that the configuration names.
+    // After all configured ones.
     for (parent, node) in found {
         places.push(TreeEntry {
             node,
@@ -366,7 +366,7 @@ fn seen_reader(reader: &RelayReader) -> TopologyNode {
     node
 }
 
-/// Hangs each below its parent. Who hangs on nothing stands beside the primary, as does the first of a ring.
+/// Places each entry below its parent. Entries without one, and the first of a cycle, become roots.
 fn hang(places: Vec<TreeEntry<'_>>) -> Vec<TopologyNode> {
     let mut parents: Vec<Option<usize>> = places.iter().map(|place| place.parent).collect();
     for index in 0..parents.len() {
@@ -376,7 +376,7 @@ fn hang(places: Vec<TreeEntry<'_>>) -> Vec<TopologyNode> {
     }
     let mut nodes: Vec<Option<TopologyNode>> = places.into_iter().map(|place| Some(place.node)).collect();
     let mut order: Vec<usize> = (0..nodes.len()).collect();
-    // Deepest first, so that a node has all of its own before it is hung.
+    // Deepest first, so that a node has all its children before it is moved.
     order.sort_by_key(|index| std::cmp::Reverse(depth(*index, &parents)));
     let mut roots = Vec::new();
     let mut children: Vec<Vec<(usize, TopologyNode)>> = (0..nodes.len()).map(|_| Vec::new()).collect();
@@ -394,7 +394,7 @@ fn hang(places: Vec<TreeEntry<'_>>) -> Vec<TopologyNode> {
     roots.into_iter().map(|(_, node)| node).collect()
 }
 
-/// How far below a root somebody is; in a ring more than there are places.
+/// Distance from a root; more than the number of entries if there is a cycle.
 fn depth(mut index: usize, parents: &[Option<usize>]) -> usize {
     let mut depth = 0;
     while let Some(parent) = parents.get(index).copied().flatten() {
