@@ -1,7 +1,7 @@
 //! Groups of rows as `BINLOG '<base64>'` statements, which the target executes as if they came from a source.
 //!
 //! What a session must have done before, and what the server then does:
-//! - The first statement is the format description ([`Encoder::format_description_statement`]); it says that events have no
+//! - The first statement is the format description ([`BinlogStatementEncoder::format_description_statement`]); it says that events have no
 //!   checksums. The server keeps it for as long as the connection lives. On MySQL it also takes the session's `gtid_next`
 //!   for that of a replica's: `SET gtid_next='AUTOMATIC'` has to follow, or COMMIT ends with error 1782.
 //! - A statement may stand in a transaction, and is undone with it. What fails in the middle of it is undone by the server
@@ -31,7 +31,7 @@ use tailwater_wire::event::{
 };
 use tailwater_wire::{Flavour, ServerId, WireError};
 
-use crate::batch::{Group, Row};
+use crate::batch::{PlannedRow, RowGroup};
 use crate::error::ApplyError;
 use crate::transaction::MappedTable;
 pub use long_row::{LongRow, LongStatement};
@@ -48,7 +48,7 @@ const SCOPE_TABLES_MAX: usize = 32;
 
 /// How large statements may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EncoderOptions {
+pub struct BinlogStatementOptions {
     /// How long a statement of several rows gets, in bytes.
     pub statement_bytes_max: usize,
     /// The target's `max_allowed_packet`, in bytes: how long a statement of one row may be.
@@ -57,9 +57,9 @@ pub struct EncoderOptions {
 
 /// Writes groups as statements for targets of one flavour.
 #[derive(Debug)]
-pub struct Encoder {
+pub struct BinlogStatementEncoder {
     flavour: Flavour,
-    options: EncoderOptions,
+    options: BinlogStatementOptions,
     /// The events of a statement, before they become text.
     events: Vec<u8>,
 }
@@ -67,8 +67,8 @@ pub struct Encoder {
 /// Rows of a group that stand in one event.
 #[derive(Debug, Clone, Copy)]
 struct Piece<'p, 'a> {
-    group: &'p Group<'a>,
-    rows: &'p [Row<'a>],
+    group: &'p RowGroup<'a>,
+    rows: &'p [PlannedRow<'a>],
     /// The length of the rows' images.
     images_bytes: usize,
 }
@@ -82,7 +82,7 @@ struct Scope<'p, 'a> {
 
 impl<'p, 'a> Scope<'p, 'a> {
     /// Whether the group's rows may be in it.
-    fn takes(&self, group: &Group<'a>) -> bool {
+    fn takes(&self, group: &RowGroup<'a>) -> bool {
         let table = group.table;
         let alone = |table: &MappedTable| table.target.stands_alone();
         if (alone(table) || self.tables.iter().any(|table| alone(table))) && !self.maps(table) {
@@ -102,9 +102,9 @@ impl<'p, 'a> Scope<'p, 'a> {
     }
 }
 
-impl Encoder {
+impl BinlogStatementEncoder {
     /// An encoder for targets of a flavour.
-    pub fn new(flavour: Flavour, options: EncoderOptions) -> Self {
+    pub fn new(flavour: Flavour, options: BinlogStatementOptions) -> Self {
         Self { flavour, options, events: Vec::new() }
     }
 
@@ -125,7 +125,11 @@ impl Encoder {
     ///
     /// # Errors
     /// [`ApplyError::TooLarge`] if a row does not fit into a packet of the target (on MariaDB, into two).
-    pub fn statements(&mut self, groups: &[Group<'_>], out: &mut Vec<Vec<u8>>) -> Result<usize, ApplyError> {
+    pub fn statements(
+        &mut self,
+        groups: &[RowGroup<'_>],
+        out: &mut Vec<Vec<u8>>,
+    ) -> Result<usize, ApplyError> {
         let events_max = events_bytes_max(self.options.statement_bytes_max);
         let mut scopes: Vec<Scope<'_, '_>> = Vec::new();
         let mut bytes = 0;
@@ -149,7 +153,7 @@ impl Encoder {
                 // A row alone is never cut.
                 let (now, later) = rows.split_at(fitting.max(1));
                 rows = later;
-                let images_bytes = images_bytes.max(now.first().map_or(0, Row::bytes));
+                let images_bytes = images_bytes.max(now.first().map_or(0, PlannedRow::bytes));
                 if !fits {
                     scopes.push(Scope::default());
                 }
@@ -170,7 +174,7 @@ impl Encoder {
     }
 
     /// What an event takes beside its rows.
-    fn overhead(&self, group: &Group<'_>) -> usize {
+    fn overhead(&self, group: &RowGroup<'_>) -> usize {
         // Table id, flags, length of extra data, number of columns.
         let fixed = EVENT_HEADER_BYTES + 8 + 2 + 3;
         fixed + group.columns_present.len() + group.columns_present_after.len()
@@ -246,7 +250,7 @@ impl Encoder {
     }
 
     /// A rows event up to its rows, but for its length; returns where it begins.
-    fn put_rows_head(&self, events: &mut Vec<u8>, group: &Group<'_>, table_id: u64, last: bool) -> usize {
+    fn put_rows_head(&self, events: &mut Vec<u8>, group: &RowGroup<'_>, table_id: u64, last: bool) -> usize {
         let event_type = self.event_type(group.kind);
         let start = put_header(events, event_type, group);
         events.extend_from_slice(table_id.to_le_bytes().get(..6).unwrap_or_default());
@@ -285,7 +289,7 @@ fn table_id(index: usize) -> u64 {
 }
 
 /// How many rows fit into `room` bytes, and what they take.
-fn fitting(rows: &[Row<'_>], room: usize) -> (usize, usize) {
+fn fitting(rows: &[PlannedRow<'_>], room: usize) -> (usize, usize) {
     let mut bytes = 0;
     for (index, row) in rows.iter().enumerate() {
         let length = row.bytes();
@@ -336,7 +340,7 @@ fn put_text(statement: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// A header with everything but the length; returns where the event begins.
-fn put_header(events: &mut Vec<u8>, event_type: EventType, group: &Group<'_>) -> usize {
+fn put_header(events: &mut Vec<u8>, event_type: EventType, group: &RowGroup<'_>) -> usize {
     let start = events.len();
     let header = EventHeader {
         timestamp: group.timestamp,
@@ -365,7 +369,7 @@ fn map_bytes(table: &MappedTable) -> usize {
 }
 
 /// The source's map under the id, and under the name that the table has on the target.
-fn put_table_map(events: &mut Vec<u8>, group: &Group<'_>, table_id: u64) {
+fn put_table_map(events: &mut Vec<u8>, group: &RowGroup<'_>, table_id: u64) {
     let table = group.table;
     let start = put_header(events, EventType::TABLE_MAP, group);
     events.extend_from_slice(table_id.to_le_bytes().get(..6).unwrap_or_default());
@@ -471,9 +475,9 @@ mod tests {
                     add(&mut wanted, head, &images);
                 }
             }
-            let options = EncoderOptions { statement_bytes_max, packet_bytes_max: 4000 };
+            let options = BinlogStatementOptions { statement_bytes_max, packet_bytes_max: 4000 };
             let mut statements = Vec::new();
-            Encoder::new(flavour, options).statements(&plan.groups, &mut statements).unwrap();
+            BinlogStatementEncoder::new(flavour, options).statements(&plan.groups, &mut statements).unwrap();
             let mut done = Vec::new();
             let counts = read(&statements, flavour, &mut done);
             prop_assert_eq!(done, wanted);
@@ -489,9 +493,9 @@ mod tests {
         history.change(PLAIN, None, Some(vec![Some(1), Some(2), Some(3)]), 0);
         let plan = plan(&history.changes, PlanOptions::default()).unwrap();
         let statements = |flavour, packet_bytes_max| {
-            let options = EncoderOptions { statement_bytes_max: 50, packet_bytes_max };
+            let options = BinlogStatementOptions { statement_bytes_max: 50, packet_bytes_max };
             let mut out = Vec::new();
-            Encoder::new(flavour, options).statements(&plan.groups, &mut out).map(|_| out)
+            BinlogStatementEncoder::new(flavour, options).statements(&plan.groups, &mut out).map(|_| out)
         };
         let whole = statements(Flavour::MariaDb, 1000).unwrap();
         assert_eq!(whole.len(), 1);

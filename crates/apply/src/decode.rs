@@ -1,19 +1,19 @@
 //! An entry of the log becomes a [`Transaction`]: rows found, hashed and bound to the target's tables, none of them
 //! copied.
 //!
-//! Pure: [`Tables`] says what becomes of a table and what the target has; a table that was not asked for yet comes back
+//! Pure: [`TableLookup`] says what becomes of a table and what the target has; a table that was not asked for yet comes back
 //! as [`Decoded::NeedsTable`], and the caller asks the target and tries again.
 //!
 //! The map: `reader` goes through the events of a transaction, one step at a time; `mapping` keeps table maps that were
-//! seen before; `opening` tells an XA transaction of any size; `rows` finds rows; `statement` and `xid` read the text of
+//! seen before; `xa_part` tells an XA transaction of any size; `rows` finds rows; `statement` and `xid` read the text of
 //! statements.
 
 mod mapping;
 pub(crate) mod old_times;
-mod opening;
 mod reader;
 mod rows;
 pub(crate) mod statement;
+mod xa_part;
 mod xid;
 
 use std::sync::Arc;
@@ -28,15 +28,15 @@ use tailwater_wire::{Flavour, WireError};
 
 use self::mapping::MapCache;
 pub use self::old_times::{DeclaredColumns, OldTimeDigits};
-pub use self::opening::OpeningReader;
 use self::reader::Ending;
 pub(crate) use self::reader::is_rows;
-pub use self::reader::{Read, TransactionReader};
+pub use self::reader::{TransactionRead, TransactionReader};
+pub use self::xa_part::XaPartReader;
 use crate::error::ApplyError;
-use crate::filter::{FilterError, Route};
+use crate::filter::{FilterError, FilterRoute};
 use crate::target::TargetTable;
 use crate::transaction::{
-    Content, RowChanges, RowPlace, Span, Statement, StatementVariable, Step, Transaction,
+    ApplyStep, LogSpan, RowChanges, RowPlace, Statement, StatementVariable, Transaction, TransactionContent,
 };
 use crate::writeset::{Access, Writeset};
 
@@ -45,7 +45,7 @@ use crate::writeset::{Access, Writeset};
 pub struct DecodeLimits {
     /// The longest event, decompressed, in bytes. A longer one is an error.
     pub event_bytes_max: usize,
-    /// The longest transaction that is held in memory, in bytes of its events. A longer one is [`Content::Streamed`]; as is
+    /// The longest transaction that is held in memory, in bytes of its events. A longer one is [`TransactionContent::Streamed`]; as is
     /// one that takes more than four times as much when decoded.
     pub transaction_bytes_max: usize,
 }
@@ -58,12 +58,12 @@ impl Default for DecodeLimits {
 }
 
 /// What the decoder asks about tables. Answers are kept until [`Decoder::forget`].
-pub trait Tables {
+pub trait TableLookup {
     /// What becomes of the rows of a table of the source.
     ///
     /// # Errors
     /// [`FilterError::Clash`] if another table's go to the same place.
-    fn route(&mut self, schema: &str, table: &str, kind: RowsKind) -> Result<Route, FilterError>;
+    fn route(&mut self, schema: &str, table: &str, kind: RowsKind) -> Result<FilterRoute, FilterError>;
     /// A table of the target; `None` if it is not known (yet).
     fn target(&self, schema: &str, table: &str) -> Option<Arc<TargetTable>>;
     /// Where the digits of a table's columns are taken from that have the temporal layout of before MySQL 5.6; `schema` and `table`
@@ -76,14 +76,14 @@ pub trait Tables {
 pub enum Decoded {
     /// The transaction.
     Transaction(Box<Transaction>),
-    /// [`Tables::target`] has to know this table of the target first; then the same entry decodes anew.
+    /// [`TableLookup::target`] has to know this table of the target first; then the same entry decodes anew.
     NeedsTable {
         /// Its database.
         schema: String,
         /// Its name.
         table: String,
     },
-    /// [`Tables::old_time_digits`] has to know this table of the source first; then the same entry decodes again.
+    /// [`TableLookup::old_time_digits`] has to know this table of the source first; then the same entry decodes again.
     NeedsSource {
         /// Its database.
         schema: String,
@@ -135,7 +135,7 @@ impl Decoder {
         &self.format
     }
 
-    /// Forgets the answers of [`Tables`]: after statements that may have changed tables, and when filters change.
+    /// Forgets the answers of [`TableLookup`]: after statements that may have changed tables, and when filters change.
     pub fn forget(&mut self) {
         self.maps.forget();
     }
@@ -143,19 +143,19 @@ impl Decoder {
     /// Decodes a transaction. `entry` is a transaction's, `events` its bytes; of an entry that is longer than
     /// [`DecodeLimits::transaction_bytes_max`] its first event is enough.
     ///
-    /// [`Content::Streamed`] is what a longer one gives, and one that defines tables before it fills them (`CREATE TABLE
+    /// [`TransactionContent::Streamed`] is what a longer one gives, and one that defines tables before it fills them (`CREATE TABLE
     /// ... SELECT`): [`TransactionReader`] then gives its steps one by one.
     ///
     /// # Errors
-    /// [`ApplyError::Event`] if the bytes are none of a transaction, [`ApplyError::Shape`] if a table of the target lacks
-    /// a column, [`ApplyError::UnknownDigits`] if the digits of an old temporal column are not certain, [`ApplyError::Clash`] if [`Tables::route`] says so, [`ApplyError::Unsupported`] for what cannot be
+    /// [`ApplyError::Event`] if the bytes are none of a transaction, [`ApplyError::IncompatibleColumn`] if a table of the target lacks
+    /// a column, [`ApplyError::UnknownDigits`] if the digits of an old temporal column are not certain, [`ApplyError::NameCollision`] if [`TableLookup::route`] says so, [`ApplyError::Unsupported`] for what cannot be
     /// applied.
     pub fn transaction(
         &mut self,
         entry: &LogEntry,
-        span: Span,
+        span: LogSpan,
         events: Bytes,
-        tables: &mut dyn Tables,
+        tables: &mut dyn TableLookup,
     ) -> Result<Decoded, ApplyError> {
         self.decode(entry, span, events, tables, false)
     }
@@ -167,9 +167,9 @@ impl Decoder {
     pub fn xa_rows(
         &mut self,
         entry: &LogEntry,
-        span: Span,
+        span: LogSpan,
         events: Bytes,
-        tables: &mut dyn Tables,
+        tables: &mut dyn TableLookup,
     ) -> Result<Decoded, ApplyError> {
         self.decode(entry, span, events, tables, true)
     }
@@ -177,9 +177,9 @@ impl Decoder {
     fn decode(
         &mut self,
         entry: &LogEntry,
-        span: Span,
+        span: LogSpan,
         events: Bytes,
-        tables: &mut dyn Tables,
+        tables: &mut dyn TableLookup,
         xa_rows: bool,
     ) -> Result<Decoded, ApplyError> {
         let mut reader = TransactionReader::new(entry);
@@ -192,29 +192,36 @@ impl Decoder {
                 break true;
             }
             match reader.read(self, tables)? {
-                Read::NeedsEvent if rest.is_empty() => break too_long,
-                Read::NeedsEvent => reader.event(reader.cut(&mut rest)?),
-                Read::NeedsTable { schema, table } if !reader.has_defined() => {
+                TransactionRead::NeedsEvent if rest.is_empty() => break too_long,
+                TransactionRead::NeedsEvent => reader.event(reader.cut(&mut rest)?),
+                TransactionRead::NeedsTable { schema, table } if !reader.has_defined() => {
                     return Ok(Decoded::NeedsTable { schema, table });
                 }
-                Read::NeedsSource { schema, table } if !reader.has_defined() => {
+                TransactionRead::NeedsSource { schema, table } if !reader.has_defined() => {
                     return Ok(Decoded::NeedsSource { schema, table });
                 }
-                Read::NeedsTable { .. } | Read::NeedsSource { .. } => break true,
+                TransactionRead::NeedsTable { .. } | TransactionRead::NeedsSource { .. } => break true,
                 // The table may be one that the transaction itself has made.
-                Read::Step(Step::Rows(_)) if reader.has_defined() => break true,
-                Read::Step(step) => gathered.take(step),
+                TransactionRead::Step(ApplyStep::Rows(_)) if reader.has_defined() => break true,
+                TransactionRead::Step(step) => gathered.take(step),
             }
         };
         let (content, writeset) = if streamed {
-            (Content::Streamed { bytes: entry.length }, Writeset { accesses: Vec::new(), barrier: true })
+            (
+                TransactionContent::Streamed { bytes: entry.length },
+                Writeset { accesses: Vec::new(), barrier: true },
+            )
         } else {
             match reader.ending() {
                 Ending::XaPrepare(xid) if !xa_rows => {
-                    (Content::XaPrepare { xid: xid.clone() }, Writeset::default())
+                    (TransactionContent::XaPrepare { xid: xid.clone() }, Writeset::default())
                 }
-                Ending::XaCommit(xid) => (Content::XaCommit { xid: xid.clone() }, Writeset::default()),
-                Ending::XaRollback(xid) => (Content::XaRollback { xid: xid.clone() }, Writeset::default()),
+                Ending::XaCommit(xid) => {
+                    (TransactionContent::XaCommit { xid: xid.clone() }, Writeset::default())
+                }
+                Ending::XaRollback(xid) => {
+                    (TransactionContent::XaRollback { xid: xid.clone() }, Writeset::default())
+                }
                 Ending::XaPrepare(_) | Ending::Commit => gathered.finish(),
             }
         };
@@ -239,7 +246,7 @@ const DECODED_FACTOR_MAX: usize = 4;
 /// The steps of a transaction, as they come.
 #[derive(Debug, Default)]
 struct Gathered {
-    steps: Vec<Step>,
+    steps: Vec<ApplyStep>,
     /// How many of them are statements, and of those `SAVEPOINT`; whether there is a `ROLLBACK TO` one.
     statements: usize,
     savepoints: usize,
@@ -249,12 +256,12 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn take(&mut self, step: Step) {
+    fn take(&mut self, step: ApplyStep) {
         self.bytes = self.bytes.saturating_add(match &step {
-            Step::Rows(changes) => bytes_of_rows(changes) + changes.images.len(),
-            Step::Statement(statement) => bytes_of_statement(statement) + statement.text.len(),
+            ApplyStep::Rows(changes) => bytes_of_rows(changes) + changes.images.len(),
+            ApplyStep::Statement(statement) => bytes_of_statement(statement) + statement.text.len(),
         });
-        if let Step::Statement(statement) = &step {
+        if let ApplyStep::Statement(statement) = &step {
             self.statements += 1;
             match statement::meaning(&statement.text) {
                 statement::Meaning::Savepoint => self.savepoints += 1,
@@ -265,29 +272,29 @@ impl Gathered {
         self.steps.push(step);
     }
 
-    fn finish(mut self) -> (Content, Writeset) {
+    fn finish(mut self) -> (TransactionContent, Writeset) {
         if !self.rolls_back && self.savepoints > 0 {
             self.statements -= self.savepoints;
             self.steps.retain(|step| match step {
-                Step::Rows(_) => true,
-                Step::Statement(statement) => {
+                ApplyStep::Rows(_) => true,
+                ApplyStep::Statement(statement) => {
                     statement::meaning(&statement.text) != statement::Meaning::Savepoint
                 }
             });
         }
         if self.statements > 0 {
-            return (Content::Steps(self.steps), Writeset { accesses: Vec::new(), barrier: true });
+            return (TransactionContent::Steps(self.steps), Writeset { accesses: Vec::new(), barrier: true });
         }
         let changes = self.steps.into_iter().filter_map(|step| match step {
-            Step::Rows(changes) => Some(changes),
-            Step::Statement(_) => None,
+            ApplyStep::Rows(changes) => Some(changes),
+            ApplyStep::Statement(_) => None,
         });
         let changes: Vec<RowChanges> = changes.collect();
         let accesses = union(&changes);
         // What a table without transactions has taken cannot be undone: no other transaction may fail in the same
         // batch.
         let barrier = changes.iter().any(|changes| !changes.table.target.transactional);
-        (Content::Rows(changes), Writeset { accesses, barrier })
+        (TransactionContent::Rows(changes), Writeset { accesses, barrier })
     }
 }
 
@@ -313,7 +320,7 @@ fn bytes_of_rows(changes: &RowChanges) -> usize {
 
 /// What a statement takes beside its text.
 fn bytes_of_statement(statement: &Statement) -> usize {
-    size_of::<Step>() + statement.variables.capacity() * size_of::<StatementVariable>()
+    size_of::<ApplyStep>() + statement.variables.capacity() * size_of::<StatementVariable>()
 }
 
 /// What a transaction takes whose events are `events`.
@@ -323,19 +330,19 @@ fn memory_bytes(transaction: &Transaction, events: &Bytes) -> usize {
     let of_rows = |changes: &RowChanges| bytes_of_rows(changes) + own(&changes.images);
     let of_statement = |statement: &Statement| bytes_of_statement(statement) + own(&statement.text);
     let content = match &transaction.content {
-        Content::Rows(changes) => changes.iter().map(of_rows).sum(),
-        Content::Steps(steps) => steps
+        TransactionContent::Rows(changes) => changes.iter().map(of_rows).sum(),
+        TransactionContent::Steps(steps) => steps
             .iter()
             .map(|step| match step {
-                Step::Rows(changes) => of_rows(changes),
-                Step::Statement(statement) => of_statement(statement),
+                ApplyStep::Rows(changes) => of_rows(changes),
+                ApplyStep::Statement(statement) => of_statement(statement),
             })
             .sum(),
         // The events are not kept.
-        Content::Streamed { .. }
-        | Content::XaPrepare { .. }
-        | Content::XaCommit { .. }
-        | Content::XaRollback { .. } => 0,
+        TransactionContent::Streamed { .. }
+        | TransactionContent::XaPrepare { .. }
+        | TransactionContent::XaCommit { .. }
+        | TransactionContent::XaRollback { .. } => 0,
     };
     let events = if content > 0 { events.len() } else { 0 };
     size_of::<Transaction>()

@@ -5,7 +5,7 @@ use tailwater_session::{PrivateText, ServerError, SessionError};
 use tailwater_wire::WireError;
 use tailwater_wire::print::PrintError;
 
-use crate::columns::Misfit;
+use crate::columns::ColumnMismatch;
 use crate::filter::FilterError;
 use crate::progress::ProgressError;
 use crate::transaction::MappedTable;
@@ -49,7 +49,7 @@ pub enum ApplyError {
         "transaction {gtid}: {}the target refuses it: {error}; nothing is lost: mend what it says and start the channel, or skip the transaction",
         in_front(subject)
     )]
-    Refused {
+    Rejected {
         /// The transaction, or the first of a batch of which one is at fault.
         gtid: String,
         /// What was to be done to which table, or the beginning of the statement without its values; empty if it is not known.
@@ -63,7 +63,7 @@ pub enum ApplyError {
     #[error(
         "transaction {gtid}: the target has no table {table}; create it there, or leave it out with a filter"
     )]
-    NoTable {
+    MissingTable {
         /// The transaction.
         gtid: String,
         /// The table.
@@ -71,7 +71,7 @@ pub enum ApplyError {
     },
     /// The target's table cannot take what the source's holds.
     #[error("transaction {gtid}: table {table}, column {column}: {reason}")]
-    Shape {
+    IncompatibleColumn {
         /// The transaction.
         gtid: String,
         /// The table.
@@ -122,7 +122,7 @@ pub enum ApplyError {
     #[error(
         "transaction {gtid}: {statement}means the account of its session, which cannot be written into it: {reason}; run it on the target by hand with the account's name, and skip the transaction"
     )]
-    Account {
+    SessionAccount {
         /// The transaction.
         gtid: String,
         /// The statement.
@@ -134,7 +134,7 @@ pub enum ApplyError {
     #[error(
         "transaction {gtid}: {statement}was interrupted on the source (error {number}) and did only a part of what it says, and which part is not logged; compare what it changes on source and target, mend it on the target, and skip the transaction"
     )]
-    Interruption {
+    InterruptedStatement {
         /// The transaction.
         gtid: String,
         /// The statement.
@@ -146,7 +146,7 @@ pub enum ApplyError {
     #[error(
         "transaction {gtid}: {statement}ended with error {number} on the source and without one on the target, whose data differ; compare what it changes (`tailwater check`), mend it on the target, and start the channel; if it stops there again, skip the transaction"
     )]
-    EndsOtherwise {
+    OutcomeDiffers {
         /// The transaction.
         gtid: String,
         /// The statement.
@@ -156,7 +156,7 @@ pub enum ApplyError {
     },
     /// What is kept on the target about the channel cannot be understood, or does not belong to this log.
     #[error("channel {channel}: its progress on the target (schema tailwater): {reason}")]
-    Record {
+    ProgressRecord {
         /// The channel.
         channel: String,
         /// What is wrong with it.
@@ -166,7 +166,7 @@ pub enum ApplyError {
     #[error(
         "channel {channel}: the target has all up to {has} of the log, which is durable up to {end} only. Waits: for its disk, or, if a power cut has taken its end, until that is captured again from the same source; if the log goes on from another server, the channel stops and says so. If the source is lost, or the log was made anew: `tailwater channel seek {channel} GTIDS --yes`"
     )]
-    Behind {
+    TargetAhead {
         /// The channel.
         channel: String,
         /// Up to where in the log the target has all, or has something.
@@ -202,7 +202,7 @@ pub enum ApplyError {
     },
     /// Rows that are to be changed or deleted are not on the target, or rows that are to be inserted are.
     #[error("the target has {found} of {wanted} rows that a statement is to change: {statement}")]
-    Missing {
+    RowsMissing {
         /// How many it found.
         found: u64,
         /// How many it was to find.
@@ -227,7 +227,7 @@ pub enum ApplyError {
         "transaction {gtid}: the target was sent {wanted} rows and has counted {counted} changes: {}",
         missing_rows(.is_committed)
     )]
-    Uncounted {
+    RowCountMismatch {
         /// The transaction, the newest of those that were counted together.
         gtid: String,
         /// How many changes it has counted.
@@ -252,7 +252,7 @@ pub enum ApplyError {
     },
     /// A transaction that is read while it is written could not be read to its end; nothing of it is committed.
     #[error("transaction {gtid} was interrupted while it was read from the log")]
-    Interrupted {
+    ReadInterrupted {
         /// The transaction.
         gtid: String,
     },
@@ -260,7 +260,7 @@ pub enum ApplyError {
     #[error(
         "channel {channel}: {what}: a fault of Tailwater itself, please report it; what had not committed is not applied, and `tailwater channel start {channel}` goes on from there"
     )]
-    Fault {
+    InternalFault {
         /// The channel.
         channel: String,
         /// Which part, and its last words.
@@ -268,7 +268,7 @@ pub enum ApplyError {
     },
     /// The channel has ended.
     #[error("channel {channel} has ended")]
-    Gone {
+    ChannelClosed {
         /// The channel.
         channel: String,
     },
@@ -280,7 +280,7 @@ pub enum ApplyError {
     Filter(#[from] FilterError),
     /// The filters do not fit the tables that come: two would be written to one.
     #[error("transaction {gtid}: {error}")]
-    Clash {
+    NameCollision {
         /// The transaction, the first that shows it.
         gtid: String,
         /// Which tables.
@@ -318,13 +318,13 @@ pub enum ApplyError {
     #[error(
         "only this server has {gtids}, and a client may have been told of it; `tailwater rejoin` undoes it"
     )]
-    Alone {
+    ErrantTransactions {
         /// Which.
         gtids: String,
     },
     /// A row cannot be said in SQL, and goes no other way to this target.
     #[error("transaction {gtid}: a row of {table}: {error}")]
-    Inexact {
+    NotExact {
         /// The transaction.
         gtid: String,
         /// The table.
@@ -349,7 +349,7 @@ fn missing_rows(is_committed: &bool) -> &'static str {
 
 /// Whether trying again may help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retry {
+pub enum ApplyRetry {
     /// Yes, after a while.
     Later,
     /// Not before somebody changes something.
@@ -362,25 +362,25 @@ fn cause(error: &ApplyError) -> String {
         ApplyError::Session(SessionError::Server { error, .. }) => {
             format!("the target refuses what comes next: {error}")
         }
-        ApplyError::Refused { subject, error, .. } => {
+        ApplyError::Rejected { subject, error, .. } => {
             format!("{}the target refuses it: {error}", in_front(subject))
         }
-        ApplyError::Uncounted { counted, wanted, is_committed, .. } => format!(
+        ApplyError::RowCountMismatch { counted, wanted, is_committed, .. } => format!(
             "the target was sent {wanted} rows and has counted {counted} changes{}; look at slave_exec_mode and the error log on \
              the target",
             if *is_committed { ", and rows of earlier transactions are missing, too" } else { "" }
         ),
-        ApplyError::EndsOtherwise { statement, number, .. } => {
+        ApplyError::OutcomeDiffers { statement, number, .. } => {
             format!("{statement}ended with error {number} on the source and without one on the target")
         }
-        ApplyError::Interruption { statement, number, .. } => format!(
+        ApplyError::InterruptedStatement { statement, number, .. } => format!(
             "{statement}was interrupted on the source (error {number}) and did only a part of what it says there"
         ),
-        ApplyError::Account { statement, reason, .. } => {
+        ApplyError::SessionAccount { statement, reason, .. } => {
             format!("{statement}means the account of its session, which cannot be written into it: {reason}")
         }
         ApplyError::Unsupported { what, reason, .. } => format!("{what} cannot be applied: {reason}"),
-        ApplyError::Interrupted { .. } => "it was interrupted while it was read from the log".to_owned(),
+        ApplyError::ReadInterrupted { .. } => "it was interrupted while it was read from the log".to_owned(),
         error => error.to_string(),
     }
 }
@@ -391,7 +391,7 @@ fn in_front(subject: &str) -> String {
 }
 
 /// Errors of a server that pass: those that pass for whoever asks it, and those of a server that cannot be written to yet.
-fn judge(error: &ServerError) -> Retry {
+fn judge(error: &ServerError) -> ApplyRetry {
     let passes = match error.number {
         // Its disk is full: EE_WRITE, EE_DISK_FULL, ER_DISK_FULL, ER_ERROR_ON_WRITE, ER_RECORD_FILE_FULL,
         // ER_TEMP_FILE_WRITE_FAILURE, ER_DISK_FULL_NOWAIT.
@@ -406,7 +406,7 @@ fn judge(error: &ServerError) -> Retry {
         2006 | 2013 => true,
         _ => error.retry() == tailwater_session::Retry::Later,
     };
-    if passes { Retry::Later } else { Retry::AfterChange }
+    if passes { ApplyRetry::Later } else { ApplyRetry::AfterChange }
 }
 
 /// Whether a message holds the system's number for a full disk, `ENOSPC`.
@@ -416,38 +416,45 @@ fn names_full_disk(message: &str) -> bool {
 
 impl ApplyError {
     /// Whether trying again may help.
-    pub fn retry(&self) -> Retry {
+    pub fn retry(&self) -> ApplyRetry {
         match self {
             Self::Session(SessionError::Server { error, .. }) => judge(error),
-            Self::Refused { error, .. } => judge(error),
+            Self::Rejected { error, .. } => judge(error),
             Self::Session(error) => match error.retry() {
-                tailwater_session::Retry::Later => Retry::Later,
-                tailwater_session::Retry::AfterChange => Retry::AfterChange,
+                tailwater_session::Retry::Later => ApplyRetry::Later,
+                tailwater_session::Retry::AfterChange => ApplyRetry::AfterChange,
             },
             Self::Log(_)
             | Self::Event { .. }
             | Self::Rows { .. }
-            | Self::NoTable { .. }
-            | Self::Shape { .. } => Retry::AfterChange,
-            Self::Account { .. } | Self::Interruption { .. } | Self::EndsOtherwise { .. } => {
-                Retry::AfterChange
+            | Self::MissingTable { .. }
+            | Self::IncompatibleColumn { .. } => ApplyRetry::AfterChange,
+            Self::SessionAccount { .. } | Self::InterruptedStatement { .. } | Self::OutcomeDiffers { .. } => {
+                ApplyRetry::AfterChange
             }
             Self::Unsupported { .. }
-            | Self::Record { .. }
+            | Self::ProgressRecord { .. }
             | Self::NewerSchema { .. }
-            | Self::TakenOver { .. } => Retry::AfterChange,
-            Self::Start { .. } | Self::Fault { .. } | Self::Gone { .. } | Self::Progress(_) => {
-                Retry::AfterChange
+            | Self::TakenOver { .. } => ApplyRetry::AfterChange,
+            Self::Start { .. }
+            | Self::InternalFault { .. }
+            | Self::ChannelClosed { .. }
+            | Self::Progress(_) => ApplyRetry::AfterChange,
+            Self::Filter(_) | Self::NameCollision { .. } => ApplyRetry::AfterChange,
+            Self::TooLarge { .. } | Self::NotExact { .. } | Self::RowsMissing { .. } => {
+                ApplyRetry::AfterChange
             }
-            Self::Filter(_) | Self::Clash { .. } => Retry::AfterChange,
-            Self::TooLarge { .. } | Self::Inexact { .. } | Self::Missing { .. } => Retry::AfterChange,
             // Again would be twice.
-            Self::NotTransactional { .. } | Self::Uncounted { .. } | Self::PartlyWritten { .. } => {
-                Retry::AfterChange
+            Self::NotTransactional { .. } | Self::RowCountMismatch { .. } | Self::PartlyWritten { .. } => {
+                ApplyRetry::AfterChange
             }
-            Self::Irreversible { .. } | Self::Rejoin { .. } | Self::Alone { .. } => Retry::AfterChange,
-            Self::UnknownDigits { .. } => Retry::AfterChange,
-            Self::SourceCatalogue { .. } | Self::Interrupted { .. } | Self::Behind { .. } => Retry::Later,
+            Self::Irreversible { .. } | Self::Rejoin { .. } | Self::ErrantTransactions { .. } => {
+                ApplyRetry::AfterChange
+            }
+            Self::UnknownDigits { .. } => ApplyRetry::AfterChange,
+            Self::SourceCatalogue { .. } | Self::ReadInterrupted { .. } | Self::TargetAhead { .. } => {
+                ApplyRetry::Later
+            }
         }
     }
 
@@ -455,7 +462,7 @@ impl ApplyError {
     pub fn private_detail(&self) -> Option<String> {
         match self {
             Self::Session(error) => error.private_detail(),
-            Self::Refused { values, error, .. } => {
+            Self::Rejected { values, error, .. } => {
                 let text = format!("{}{}", in_front(values.expose()), error.private());
                 (text != error.to_string()).then_some(text)
             }
@@ -468,7 +475,7 @@ impl ApplyError {
     pub(crate) fn server_error(&self) -> Option<&ServerError> {
         match self {
             Self::Session(error) => error.server_error(),
-            Self::Refused { error, .. } => Some(error),
+            Self::Rejected { error, .. } => Some(error),
             Self::PartlyWritten { error, .. } => error.server_error(),
             _ => None,
         }
@@ -479,13 +486,13 @@ impl ApplyError {
         matches!(
             self,
             Self::Session(SessionError::Server { .. })
-                | Self::Refused { .. }
+                | Self::Rejected { .. }
                 | Self::Unsupported { .. }
-                | Self::Missing { .. }
-                | Self::Shape { .. }
+                | Self::RowsMissing { .. }
+                | Self::IncompatibleColumn { .. }
                 | Self::TooLarge { .. }
-                | Self::Inexact { .. }
-                | Self::Uncounted { is_committed: false, .. }
+                | Self::NotExact { .. }
+                | Self::RowCountMismatch { is_committed: false, .. }
         )
     }
 
@@ -494,11 +501,11 @@ impl ApplyError {
         match &mut self {
             Self::Event { gtid, .. }
             | Self::Unsupported { gtid, .. }
-            | Self::Shape { gtid, .. }
+            | Self::IncompatibleColumn { gtid, .. }
             | Self::TooLarge { gtid, .. }
-            | Self::Inexact { gtid, .. }
+            | Self::NotExact { gtid, .. }
             | Self::NotTransactional { gtid, .. }
-            | Self::Uncounted { gtid, .. }
+            | Self::RowCountMismatch { gtid, .. }
                 if gtid.is_empty() =>
             {
                 of.clone_into(gtid);
@@ -509,25 +516,25 @@ impl ApplyError {
     }
 
     /// A target's table that cannot take what the source's holds.
-    pub(crate) fn misfit(table: &MappedTable, misfit: &Misfit) -> Self {
-        Self::Shape {
+    pub(crate) fn mismatch(table: &MappedTable, mismatch: &ColumnMismatch) -> Self {
+        Self::IncompatibleColumn {
             gtid: String::new(),
             table: format!("{}.{}", table.target.schema, table.target.table),
-            column: misfit.column.clone(),
-            reason: misfit.reason.clone(),
+            column: mismatch.column.clone(),
+            reason: mismatch.reason.clone(),
         }
     }
 
     /// A target's table that lacks columns of the source's.
-    pub(crate) fn misfits(gtid: String, table: String, misfits: &[Misfit]) -> Self {
-        let columns: Vec<&str> = misfits.iter().map(|misfit| misfit.column.as_str()).collect();
-        let reason = misfits.first().map(|misfit| misfit.reason.clone()).unwrap_or_default();
-        Self::Shape { gtid, table, column: columns.join(", "), reason }
+    pub(crate) fn mismatches(gtid: String, table: String, mismatches: &[ColumnMismatch]) -> Self {
+        let columns: Vec<&str> = mismatches.iter().map(|mismatch| mismatch.column.as_str()).collect();
+        let reason = mismatches.first().map(|mismatch| mismatch.reason.clone()).unwrap_or_default();
+        Self::IncompatibleColumn { gtid, table, column: columns.join(", "), reason }
     }
 
     /// Says that it was found before anything was applied.
     pub(crate) fn found_ahead(mut self) -> Self {
-        if let Self::Shape { reason, .. } = &mut self {
+        if let Self::IncompatibleColumn { reason, .. } = &mut self {
             reason.push_str("; found by looking ahead, and the channel does not begin before it is mended");
         }
         self
@@ -545,35 +552,35 @@ impl ApplyError {
             Self::Log(error) => error.code(),
             Self::Event { .. } => "TW-APP-0001",
             Self::Rows { .. } => "TW-APP-0053",
-            Self::Refused { .. } => "TW-APP-0002",
-            Self::NoTable { .. } => "TW-APP-0003",
-            Self::Shape { .. } => "TW-APP-0004",
+            Self::Rejected { .. } => "TW-APP-0002",
+            Self::MissingTable { .. } => "TW-APP-0003",
+            Self::IncompatibleColumn { .. } => "TW-APP-0004",
             Self::Unsupported { .. } => "TW-APP-0005",
-            Self::Record { .. } => "TW-APP-0006",
+            Self::ProgressRecord { .. } => "TW-APP-0006",
             Self::TakenOver { .. } => "TW-APP-0007",
             Self::Start { .. } => "TW-APP-0008",
-            Self::Gone { .. } => "TW-APP-0009",
-            Self::Interrupted { .. } => "TW-APP-0010",
-            Self::Missing { .. } => "TW-APP-0011",
+            Self::ChannelClosed { .. } => "TW-APP-0009",
+            Self::ReadInterrupted { .. } => "TW-APP-0010",
+            Self::RowsMissing { .. } => "TW-APP-0011",
             Self::NewerSchema { .. } => "TW-APP-0012",
-            Self::Fault { .. } => "TW-APP-0013",
-            Self::Behind { .. } => "TW-APP-0014",
+            Self::InternalFault { .. } => "TW-APP-0013",
+            Self::TargetAhead { .. } => "TW-APP-0014",
             Self::Progress(_) => "TW-APP-0020",
             Self::Filter(_) => "TW-APP-0021",
-            Self::Clash { .. } => "TW-APP-0022",
+            Self::NameCollision { .. } => "TW-APP-0022",
             Self::TooLarge { .. } => "TW-APP-0030",
-            Self::Inexact { .. } => "TW-APP-0031",
+            Self::NotExact { .. } => "TW-APP-0031",
             Self::NotTransactional { .. } => "TW-APP-0050",
-            Self::Uncounted { .. } => "TW-APP-0051",
+            Self::RowCountMismatch { .. } => "TW-APP-0051",
             Self::PartlyWritten { .. } => "TW-APP-0052",
             Self::UnknownDigits { .. } => "TW-APP-0054",
             Self::SourceCatalogue { .. } => "TW-APP-0055",
             Self::Irreversible { .. } => "TW-APP-0040",
             Self::Rejoin { .. } => "TW-APP-0041",
-            Self::Alone { .. } => "TW-APP-0042",
-            Self::Account { .. } => "TW-APP-0043",
-            Self::Interruption { .. } => "TW-APP-0044",
-            Self::EndsOtherwise { .. } => "TW-APP-0045",
+            Self::ErrantTransactions { .. } => "TW-APP-0042",
+            Self::SessionAccount { .. } => "TW-APP-0043",
+            Self::InterruptedStatement { .. } => "TW-APP-0044",
+            Self::OutcomeDiffers { .. } => "TW-APP-0045",
         }
     }
 }
@@ -605,7 +612,7 @@ mod tests {
             (1205, "Lock wait timeout exceeded; try restarting transaction"),
             (1037, "Out of memory; restart server and try again (needed 7 bytes)"),
         ] {
-            assert_eq!(judged(number, message), Retry::Later, "{number} {message}");
+            assert_eq!(judged(number, message), ApplyRetry::Later, "{number} {message}");
         }
         for (number, message) in [
             (1062, "Duplicate entry '28' for key 'PRIMARY'"),
@@ -616,7 +623,7 @@ mod tests {
             ),
             (1146, "Table 'd.t' doesn't exist"),
         ] {
-            assert_eq!(judged(number, message), Retry::AfterChange, "{number} {message}");
+            assert_eq!(judged(number, message), ApplyRetry::AfterChange, "{number} {message}");
         }
     }
 }

@@ -3,7 +3,7 @@
 //! [`RowKeys`] is made once per table and walks each image once. How a value becomes a hash is in `hashing`; the rules:
 //! - Both images of an update count. A key with a NULL in it is no key.
 //! - A value that an image lacks, or that cannot be hashed as the index compares it, stands for all of its index:
-//!   [`Key::ANY`]. That orders the row with all others of the table, and nothing more.
+//!   [`WritesetKey::ANY`]. That orders the row with all others of the table, and nothing more.
 //! - An index of which an update's after image has no column did not change.
 //! - A row that no unique index identifies (there is none, or its values are NULL) has the whole table for its key.
 //! - A child's row relies on its parent's key, and on nobody changing the table unseen. A parent's row that goes, or whose
@@ -18,7 +18,7 @@ use self::hashing::{Hashes, Place};
 pub use self::hashing::{ValueKind, compares_ascii};
 use crate::target::TargetTable;
 use crate::transaction::Accesses;
-use crate::writeset::{Access, IndexId, Key};
+use crate::writeset::{Access, IndexId, WritesetKey};
 
 /// The hash of [`TargetTable::rows`]: there are no values to hash.
 const ROWS_HASH: u64 = 1;
@@ -288,10 +288,10 @@ fn push(index: IndexId, shared: bool, old: Option<Value>, new: Option<Value>, ou
     let mut push = |value: Value| {
         let hash = match value {
             Value::None => return,
-            Value::Unknown => Key::ANY,
+            Value::Unknown => WritesetKey::ANY,
             Value::Hash(hash) => hash,
         };
-        out.push(Access { key: Key { index, hash }, shared });
+        out.push(Access { key: WritesetKey { index, hash }, shared });
     };
     if let Some(old) = old {
         push(old);
@@ -304,7 +304,7 @@ fn push(index: IndexId, shared: bool, old: Option<Value>, new: Option<Value>, ou
 }
 
 fn push_rows(index: IndexId, shared: bool, out: &mut Accesses) {
-    out.push(Access { key: Key { index, hash: ROWS_HASH }, shared });
+    out.push(Access { key: WritesetKey { index, hash: ROWS_HASH }, shared });
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use tailwater_wire::gtid::Gtid;
 use tailwater_wire::rows::TableMap;
 use tailwater_wire::transaction::SourceDependency;
 
-use crate::columns::{Misfit, same_shape, target_columns};
+use crate::columns::{ColumnMismatch, same_shape, target_columns};
 use crate::error::ApplyError;
 use crate::sql::{self, Mapping};
 use crate::target::TargetTable;
@@ -20,7 +20,7 @@ use crate::writeset::{Access, Writeset};
 
 /// A range of the log, between two entries' boundaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Span {
+pub struct LogSpan {
     /// Where it begins.
     pub start: LogPosition,
     /// Where it ends; may be the beginning of the next segment's.
@@ -28,7 +28,7 @@ pub struct Span {
 }
 
 /// Spans that follow each other as one: of transactions that were neighbours in the log.
-pub fn joined(spans: impl Iterator<Item = Span>) -> impl Iterator<Item = Span> {
+pub fn joined(spans: impl Iterator<Item = LogSpan>) -> impl Iterator<Item = LogSpan> {
     let mut spans = spans.peekable();
     std::iter::from_fn(move || {
         let mut whole = spans.next()?;
@@ -43,9 +43,9 @@ pub fn joined(spans: impl Iterator<Item = Span>) -> impl Iterator<Item = Span> {
 #[derive(Debug)]
 pub struct Transaction {
     /// Where it stands in the log, from the end of the transaction before it.
-    pub span: Span,
+    pub span: LogSpan,
     /// Of a completed XA transaction, what prepared it.
-    pub prepared: Option<Prepared>,
+    pub prepared: Option<XaPrepareEntry>,
     /// Its GTID.
     pub gtid: Option<Gtid>,
     /// When it committed on its source, in microseconds since 1970; 0 if unknown.
@@ -53,7 +53,7 @@ pub struct Transaction {
     /// The source's word on what it depends on.
     pub dependency: SourceDependency,
     /// What it does.
-    pub content: Content,
+    pub content: TransactionContent,
     /// What it touches.
     pub writeset: Writeset,
     /// What it holds in memory, in bytes.
@@ -62,30 +62,30 @@ pub struct Transaction {
 
 /// What prepared an XA transaction that another completes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Prepared {
+pub struct XaPrepareEntry {
     /// Where it stands in the log.
-    pub span: Span,
+    pub span: LogSpan,
     /// Its GTID.
     pub gtid: Option<Gtid>,
 }
 
 impl Transaction {
     /// One that does nothing.
-    pub fn empty(span: Span, gtid: Option<Gtid>, commit_time_us: u64) -> Self {
+    pub fn empty(span: LogSpan, gtid: Option<Gtid>, commit_time_us: u64) -> Self {
         Self {
             span,
             prepared: None,
             gtid,
             commit_time_us,
             dependency: SourceDependency::None,
-            content: Content::Rows(Vec::new()),
+            content: TransactionContent::Rows(Vec::new()),
             writeset: Writeset::default(),
             memory_bytes: size_of::<Self>(),
         }
     }
 
     /// The places in the log that are done when it is.
-    pub fn spans(&self) -> impl Iterator<Item = Span> {
+    pub fn spans(&self) -> impl Iterator<Item = LogSpan> {
         std::iter::once(self.span).chain(self.prepared.as_ref().map(|prepared| prepared.span))
     }
 
@@ -105,11 +105,11 @@ impl Transaction {
 
 /// What a transaction does.
 #[derive(Debug)]
-pub enum Content {
+pub enum TransactionContent {
     /// Changes rows, in this order; or nothing at all, because all of it was filtered.
     Rows(Vec<RowChanges>),
     /// Runs statements, perhaps between row changes.
-    Steps(Vec<Step>),
+    Steps(Vec<ApplyStep>),
     /// Prepares an XA transaction: nothing is done until it is completed.
     XaPrepare {
         /// As `XA COMMIT` takes it.
@@ -132,9 +132,9 @@ pub enum Content {
     },
 }
 
-/// A part of a [`Content::Steps`].
+/// A part of a [`TransactionContent::Steps`].
 #[derive(Debug)]
-pub enum Step {
+pub enum ApplyStep {
     /// Changes rows.
     Rows(RowChanges),
     /// Runs a statement.
@@ -155,7 +155,7 @@ pub struct MappedTable {
     /// Whether the target takes the source's row images as they are. Otherwise rows go by SQL.
     pub same_shape: bool,
     /// Once rows have gone by SQL.
-    sql: OnceLock<Result<Mapping, Misfit>>,
+    sql: OnceLock<Result<Mapping, ColumnMismatch>>,
 }
 
 impl MappedTable {
@@ -164,7 +164,7 @@ impl MappedTable {
     ///
     /// # Errors
     /// The columns that the target does not have.
-    pub fn new(map: TableMap, body: Bytes, target: Arc<TargetTable>) -> Result<Self, Vec<Misfit>> {
+    pub fn new(map: TableMap, body: Bytes, target: Arc<TargetTable>) -> Result<Self, Vec<ColumnMismatch>> {
         let columns = target_columns(&map, &target)?;
         let same_shape = same_shape(&map, &target, &columns);
         Ok(Self { map, body, target, columns, same_shape, sql: OnceLock::new() })
@@ -174,7 +174,7 @@ impl MappedTable {
     ///
     /// # Errors
     /// The first column that does not fit.
-    pub fn sql_mapping(&self) -> Result<&Mapping, &Misfit> {
+    pub fn sql_mapping(&self) -> Result<&Mapping, &ColumnMismatch> {
         self.sql.get_or_init(|| sql::mapping(&self.map, &self.target, &self.columns)).as_ref()
     }
 }

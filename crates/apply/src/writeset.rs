@@ -9,14 +9,14 @@ pub struct IndexId(pub u32);
 
 /// The values of a row in one index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
+pub struct WritesetKey {
     /// Which index.
     pub index: IndexId,
-    /// Hash of the values, as the index compares them; [`Key::ANY`] where that cannot be told.
+    /// Hash of the values, as the index compares them; [`WritesetKey::ANY`] where that cannot be told.
     pub hash: u64,
 }
 
-impl Key {
+impl WritesetKey {
     /// The hash that conflicts with every key of its index. No values hash to it.
     pub const ANY: u64 = 0;
 
@@ -30,7 +30,7 @@ impl Key {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Access {
     /// What is touched.
-    pub key: Key,
+    pub key: WritesetKey,
     /// Only relied upon (a child's row needs its parent): does not conflict with others that rely on it.
     pub shared: bool,
 }

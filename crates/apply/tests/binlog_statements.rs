@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use tailwater_apply::batch::{Plan, PlanOptions, plan};
-use tailwater_apply::binlog::{Encoder, EncoderOptions};
+use tailwater_apply::batch::{BatchPlan, PlanOptions, plan};
+use tailwater_apply::binlog::{BinlogStatementEncoder, BinlogStatementOptions};
 use tailwater_apply::target::TargetTable;
 use tailwater_apply::writeset::IndexId;
 use tailwater_sandbox::{Server, ServerKind, require, shared};
@@ -60,7 +60,7 @@ SET SESSION binlog_row_value_options = '';
 ";
 
 /// A session that executes what the encoder writes.
-pub async fn applier(options: &ConnectOptions, encoder: &Encoder) -> Result<Connection> {
+pub async fn applier(options: &ConnectOptions, encoder: &BinlogStatementEncoder) -> Result<Connection> {
     let mut connection = Connection::connect(options).await?;
     connection.execute_bytes(&encoder.format_description_statement()?).await?;
     if connection.server().flavour == Flavour::MySql {
@@ -216,8 +216,8 @@ async fn a_database_becomes_another(kind: ServerKind) -> Result<()> {
         // Would find every insert again.
         let trigger = "CREATE TRIGGER binlog_target.t AFTER INSERT ON binlog_target.plain FOR EACH ROW INSERT INTO binlog_target.audit VALUES (NEW.id + 1000, 0)";
         server.sql(trigger).await?;
-        let options = EncoderOptions { statement_bytes_max, packet_bytes_max: 16 << 20 };
-        let encoder = Encoder::new(kind.flavour(), options);
+        let options = BinlogStatementOptions { statement_bytes_max, packet_bytes_max: 16 << 20 };
+        let encoder = BinlogStatementEncoder::new(kind.flavour(), options);
         let mut connection = applier(&server.connect_options(), &encoder).await?;
         let tables = targets(&mut connection, "binlog_target", 0).await?;
         let changes = row_changes(&server, &file, "binlog_source", &tables, true).await?;
@@ -235,7 +235,11 @@ async fn a_database_becomes_another(kind: ServerKind) -> Result<()> {
 }
 
 /// Executes a plan in one transaction and returns how many statements that took.
-pub async fn execute(connection: &mut Connection, mut encoder: Encoder, plan: &Plan<'_>) -> Result<usize> {
+pub async fn execute(
+    connection: &mut Connection,
+    mut encoder: BinlogStatementEncoder,
+    plan: &BatchPlan<'_>,
+) -> Result<usize> {
     let mut statements = Vec::new();
     encoder.statements(&plan.groups, &mut statements)?;
     connection.execute("BEGIN").await?;
@@ -247,8 +251,8 @@ pub async fn execute(connection: &mut Connection, mut encoder: Encoder, plan: &P
 }
 
 /// Does what a replica of the target does: executes what that logged of a database.
-async fn replicate(server: &Server, file: &str, schema: &str, options: EncoderOptions) -> Result<()> {
-    let encoder = Encoder::new(server.kind().flavour(), options);
+async fn replicate(server: &Server, file: &str, schema: &str, options: BinlogStatementOptions) -> Result<()> {
+    let encoder = BinlogStatementEncoder::new(server.kind().flavour(), options);
     let mut connection = applier(&server.connect_options(), &encoder).await?;
     connection.execute("SET SESSION sql_log_bin = 0").await?;
     connection.execute("DROP DATABASE IF EXISTS binlog_third").await?;
@@ -274,8 +278,8 @@ async fn huge_rows_and_cut_statements(kind: ServerKind) -> Result<()> {
         INSERT INTO blobs (b) SELECT REPEAT('r', 1000) FROM information_schema.columns LIMIT 100;";
     let file = prepare(&server, "huge_source", "huge_target", "", workload).await?;
     let packet = server.sql("SELECT @@max_allowed_packet").await?.join("").parse()?;
-    let options = EncoderOptions { statement_bytes_max: 64 << 10, packet_bytes_max: packet };
-    let mut encoder = Encoder::new(kind.flavour(), options);
+    let options = BinlogStatementOptions { statement_bytes_max: 64 << 10, packet_bytes_max: packet };
+    let mut encoder = BinlogStatementEncoder::new(kind.flavour(), options);
     let mut connection = applier(&server.connect_options(), &encoder).await?;
     let tables = targets(&mut connection, "huge_target", 0).await?;
     let changes = row_changes(&server, &file, "huge_source", &tables, true).await?;
@@ -292,8 +296,9 @@ async fn huge_rows_and_cut_statements(kind: ServerKind) -> Result<()> {
     connection.execute("COMMIT").await?;
     compare(&server, "huge_source", &server, "huge_target", "huge rows").await?;
 
-    let options = EncoderOptions { statement_bytes_max: 64 << 10, packet_bytes_max: 4 << 20 };
-    let error = Encoder::new(kind.flavour(), options).statements(&plan.groups, &mut statements).err();
+    let options = BinlogStatementOptions { statement_bytes_max: 64 << 10, packet_bytes_max: 4 << 20 };
+    let error =
+        BinlogStatementEncoder::new(kind.flavour(), options).statements(&plan.groups, &mut statements).err();
     ensure!(
         error.as_ref().is_some_and(|error| error.code() == "TW-APP-0030"
             && ["huge_target.blobs", "max_allowed_packet"]
@@ -321,8 +326,8 @@ async fn children_follow_their_parents(kind: ServerKind) -> Result<()> {
         DELETE FROM strict WHERE p = 3; DELETE FROM parent WHERE id = 3;";
     let file = start(&server, "family_source", "", &format!("{tables}{changes}")).await?;
     start(&server, "family_target", "", tables).await?;
-    let options = EncoderOptions { statement_bytes_max: 1 << 20, packet_bytes_max: 16 << 20 };
-    let encoder = Encoder::new(kind.flavour(), options);
+    let options = BinlogStatementOptions { statement_bytes_max: 1 << 20, packet_bytes_max: 16 << 20 };
+    let encoder = BinlogStatementEncoder::new(kind.flavour(), options);
     let mut connection = applier(&server.connect_options(), &encoder).await?;
     let mut targets = targets(&mut connection, "family_target", 0).await?;
     // All rows of the three tables in their order.
@@ -359,9 +364,9 @@ async fn few_grants_are_enough(kind: ServerKind) -> Result<()> {
     let changes = row_changes(&server, &file, "grants_source", &tables, true).await?;
     let plan = plan(&changes, PlanOptions { net_change: false, ..PlanOptions::default() })?;
     ensure!(plan.groups.len() == 3);
-    let options = EncoderOptions { statement_bytes_max: 1 << 20, packet_bytes_max: 16 << 20 };
+    let options = BinlogStatementOptions { statement_bytes_max: 1 << 20, packet_bytes_max: 16 << 20 };
     let account = ConnectOptions { user: "few".to_owned(), ..server.connect_options() }.password("few");
-    let encoder = Encoder::new(kind.flavour(), options);
+    let encoder = BinlogStatementEncoder::new(kind.flavour(), options);
     let mut connection = applier(&account, &encoder).await?;
     execute(&mut connection, encoder, &plan).await?;
     compare(&server, "grants_source", &server, "grants_target", "with few grants").await?;

@@ -8,11 +8,12 @@ use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 use tailwater_apply::ApplyError;
 use tailwater_apply::decode::{
-    DecodeLimits, Decoded, Decoder, OldTimeDigits, OpeningReader, Read, Tables, TransactionReader,
+    DecodeLimits, Decoded, Decoder, OldTimeDigits, TableLookup, TransactionRead, TransactionReader,
+    XaPartReader,
 };
-use tailwater_apply::filter::{FilterError, Route};
+use tailwater_apply::filter::{FilterError, FilterRoute};
 use tailwater_apply::target::{IndexPart, TargetColumn, TargetTable, UniqueIndex};
-use tailwater_apply::transaction::{Content, RowChanges, Span, Step, Transaction};
+use tailwater_apply::transaction::{ApplyStep, LogSpan, RowChanges, Transaction, TransactionContent};
 use tailwater_apply::writeset::IndexId;
 use tailwater_log::{EntryFlags, EntryKind, LogEntry, LogPosition};
 use tailwater_wire::Flavour;
@@ -139,11 +140,11 @@ struct Everything {
     dropped: Option<RowsKind>,
 }
 
-impl Tables for Everything {
-    fn route(&mut self, _: &str, table: &str, kind: RowsKind) -> Result<Route, FilterError> {
+impl TableLookup for Everything {
+    fn route(&mut self, _: &str, table: &str, kind: RowsKind) -> Result<FilterRoute, FilterError> {
         Ok(match self.dropped == Some(kind) {
-            true => Route::Drop,
-            false => Route::Rename { schema: "copy".into(), table: table.into() },
+            true => FilterRoute::Drop,
+            false => FilterRoute::Rename { schema: "copy".into(), table: table.into() },
         })
     }
 
@@ -231,8 +232,8 @@ fn joined(events: &[Bytes]) -> Bytes {
     joined.freeze()
 }
 
-fn span(entry: &LogEntry) -> Span {
-    Span { start: entry.position, end: entry.end() }
+fn span(entry: &LogEntry) -> LogSpan {
+    LogSpan { start: entry.position, end: entry.end() }
 }
 
 /// Decodes, telling of tables until none is missing.
@@ -260,12 +261,12 @@ fn decode(
     }
 }
 
-fn rows_in(content: &Content) -> usize {
+fn rows_in(content: &TransactionContent) -> usize {
     let of = |changes: &RowChanges| changes.rows.len();
     match content {
-        Content::Rows(changes) => changes.iter().map(of).sum(),
-        Content::Steps(steps) => {
-            steps.iter().map(|step| if let Step::Rows(rows) = step { of(rows) } else { 0 }).sum()
+        TransactionContent::Rows(changes) => changes.iter().map(of).sum(),
+        TransactionContent::Steps(steps) => {
+            steps.iter().map(|step| if let ApplyStep::Rows(rows) = step { of(rows) } else { 0 }).sum()
         }
         _ => 0,
     }
@@ -278,16 +279,16 @@ fn read_steps(
     tables: &mut Everything,
     entry: &LogEntry,
     events: &[Bytes],
-) -> Result<Vec<Step>, ApplyError> {
+) -> Result<Vec<ApplyStep>, ApplyError> {
     let mut reader = TransactionReader::new(entry);
     let mut events = events.iter();
     let mut steps = Vec::new();
     loop {
         match reader.read(decoder, tables)? {
-            Read::Step(step) => steps.push(step),
-            Read::NeedsTable { schema, table } => tables.add(file, &schema, &table),
-            Read::NeedsSource { schema, table } => panic!("{schema}.{table} is the target's"),
-            Read::NeedsEvent => match events.next() {
+            TransactionRead::Step(step) => steps.push(step),
+            TransactionRead::NeedsTable { schema, table } => tables.add(file, &schema, &table),
+            TransactionRead::NeedsSource { schema, table } => panic!("{schema}.{table} is the target's"),
+            TransactionRead::NeedsEvent => match events.next() {
                 Some(event) => reader.event(event.clone()),
                 None => return Ok(steps),
             },
@@ -318,15 +319,15 @@ fn every_transaction_of_real_files_decodes() {
             assert_eq!(transaction.gtid, entry.gtid, "{place}");
             let expected = file.count_rows(events);
             let transaction = match &transaction.content {
-                Content::XaPrepare { .. } => {
+                TransactionContent::XaPrepare { .. } => {
                     decode(&file, &mut decoder, &mut tables, entry, events, true).unwrap()
                 }
                 _ => transaction,
             };
-            if matches!(transaction.content, Content::Streamed { .. }) {
+            if matches!(transaction.content, TransactionContent::Streamed { .. }) {
                 let steps = read_steps(&file, &mut decoder, &mut tables, entry, events).unwrap();
-                assert!(steps.iter().any(|step| matches!(step, Step::Statement(_))), "{place}");
-                let streamed = Content::Steps(steps);
+                assert!(steps.iter().any(|step| matches!(step, ApplyStep::Statement(_))), "{place}");
+                let streamed = TransactionContent::Steps(steps);
                 assert_eq!(rows_in(&streamed), expected, "{place}");
                 rows += expected;
                 continue;
@@ -341,7 +342,7 @@ fn every_transaction_of_real_files_decodes() {
 
 /// Rows fill their images without gaps, and the writeset holds what they touch.
 fn check_rows(place: &str, transaction: &Transaction) {
-    let Content::Rows(changes) = &transaction.content else {
+    let TransactionContent::Rows(changes) = &transaction.content else {
         return;
     };
     assert!(!transaction.writeset.barrier, "{place}");
@@ -365,9 +366,13 @@ fn check_rows(place: &str, transaction: &Transaction) {
     assert!(transaction.writeset.accesses.windows(2).all(|pair| pair[0].key < pair[1].key), "{place}");
 }
 
-/// What a transaction is by the events that [`OpeningReader`] wants.
-fn open(decoder: &Decoder, entry: &LogEntry, events: &[Bytes]) -> Result<Option<Content>, ApplyError> {
-    let mut opening = OpeningReader::new(entry);
+/// What a transaction is by the events that [`XaPartReader`] wants.
+fn open(
+    decoder: &Decoder,
+    entry: &LogEntry,
+    events: &[Bytes],
+) -> Result<Option<TransactionContent>, ApplyError> {
+    let mut opening = XaPartReader::new(entry);
     for event in events {
         if opening.is_over() {
             break;
@@ -392,18 +397,26 @@ fn xa_transactions_find_each_other() {
             };
             // Few of its events tell as much.
             let opening = open(&decoder, entry, events).unwrap();
-            let names = |content: &Content| {
+            let names = |content: &TransactionContent| {
                 matches!(
                     content,
-                    Content::XaPrepare { .. } | Content::XaCommit { .. } | Content::XaRollback { .. }
+                    TransactionContent::XaPrepare { .. }
+                        | TransactionContent::XaCommit { .. }
+                        | TransactionContent::XaRollback { .. }
                 )
             };
             let wanted = names(&transaction.content).then(|| format!("{:?}", transaction.content));
             assert_eq!(opening.map(|content| format!("{content:?}")), wanted, "{name} at {}", entry.position);
             match &transaction.content {
-                Content::XaPrepare { xid } => prepared.push(String::from_utf8_lossy(xid).into_owned()),
-                Content::XaCommit { xid } => committed.push(String::from_utf8_lossy(xid).into_owned()),
-                Content::XaRollback { xid } => rolled_back.push(String::from_utf8_lossy(xid).into_owned()),
+                TransactionContent::XaPrepare { xid } => {
+                    prepared.push(String::from_utf8_lossy(xid).into_owned())
+                }
+                TransactionContent::XaCommit { xid } => {
+                    committed.push(String::from_utf8_lossy(xid).into_owned())
+                }
+                TransactionContent::XaRollback { xid } => {
+                    rolled_back.push(String::from_utf8_lossy(xid).into_owned())
+                }
                 _ => {}
             }
         }
@@ -422,7 +435,7 @@ fn what_is_routed_away_is_left_out() {
     let mut kinds = Vec::new();
     for (entry, events) in &file.transactions {
         let transaction = decode(&file, &mut decoder, &mut tables, entry, events, false).unwrap();
-        if let Content::Rows(changes) = &transaction.content {
+        if let TransactionContent::Rows(changes) = &transaction.content {
             for changes in changes {
                 assert_eq!(changes.table.target.schema, "copy");
                 kinds.push(changes.kind);
@@ -446,7 +459,7 @@ fn longer_transactions_are_streamed() {
             match decode(&file, &mut decoder, &mut tables, entry, held, false) {
                 Ok(transaction) if entry.length > 300 => {
                     assert!(
-                        matches!(transaction.content, Content::Streamed { bytes } if bytes == entry.length)
+                        matches!(transaction.content, TransactionContent::Streamed { bytes } if bytes == entry.length)
                     );
                     assert!(transaction.writeset.barrier);
                     streamed += 1;

@@ -2,7 +2,7 @@
 
 use tailwater_apply::ApplyError;
 use tailwater_apply::filter::{FilterError, FilterSet};
-use tailwater_apply::progress::Applied;
+use tailwater_apply::progress::AppliedSet;
 use tailwater_log::{LogError, LogPosition};
 use tailwater_session::{ServerError, SessionError};
 use tailwater_wire::WireError;
@@ -25,36 +25,36 @@ fn every_code_is_documented() {
             error: Box::new(malformed()),
             remedy: "",
         },
-        ApplyError::Refused {
+        ApplyError::Rejected {
             gtid: gtid(),
             subject: table(),
             values: text().into(),
             error: Box::new(refusal.clone()),
         },
-        ApplyError::NoTable { gtid: gtid(), table: table() },
-        ApplyError::Shape { gtid: gtid(), table: table(), column: text(), reason: reason() },
+        ApplyError::MissingTable { gtid: gtid(), table: table() },
+        ApplyError::IncompatibleColumn { gtid: gtid(), table: table(), column: text(), reason: reason() },
         ApplyError::UnknownDigits { gtid: gtid(), table: table(), column: text(), reason: reason() },
         ApplyError::SourceCatalogue { gtid: gtid(), table: table(), reason: reason() },
         ApplyError::Unsupported { gtid: gtid(), what: text(), reason: reason() },
-        ApplyError::Account { gtid: gtid(), statement: text(), reason: "a reason" },
-        ApplyError::Interruption { gtid: gtid(), statement: text(), number: 1317 },
-        ApplyError::EndsOtherwise { gtid: gtid(), statement: text(), number: 1062 },
-        ApplyError::Record { channel: channel(), reason: reason() },
+        ApplyError::SessionAccount { gtid: gtid(), statement: text(), reason: "a reason" },
+        ApplyError::InterruptedStatement { gtid: gtid(), statement: text(), number: 1317 },
+        ApplyError::OutcomeDiffers { gtid: gtid(), statement: text(), number: 1062 },
+        ApplyError::ProgressRecord { channel: channel(), reason: reason() },
         ApplyError::NewerSchema { channel: channel(), found: 2, known: 1 },
         ApplyError::TakenOver { channel: channel() },
         ApplyError::Start { reason: reason() },
-        ApplyError::Gone { channel: channel() },
-        ApplyError::Fault { channel: channel(), what: text() },
-        ApplyError::Interrupted { gtid: gtid() },
-        ApplyError::Missing { found: 1, wanted: 2, statement: text() },
-        ApplyError::Progress(Applied::decode(&[]).expect_err("nothing is no progress")),
+        ApplyError::ChannelClosed { channel: channel() },
+        ApplyError::InternalFault { channel: channel(), what: text() },
+        ApplyError::ReadInterrupted { gtid: gtid() },
+        ApplyError::RowsMissing { found: 1, wanted: 2, statement: text() },
+        ApplyError::Progress(AppliedSet::decode(&[]).expect_err("nothing is no progress")),
         ApplyError::Filter(wrong_filter.expect_err("nothing is no pattern")),
-        ApplyError::Clash {
+        ApplyError::NameCollision {
             gtid: gtid(),
             error: FilterError::Clash { first: table(), second: table(), target: table() },
         },
         ApplyError::NotTransactional { gtid: gtid(), table: table(), reason: reason() },
-        ApplyError::Uncounted { gtid: gtid(), counted: 1, wanted: 2, is_committed: true },
+        ApplyError::RowCountMismatch { gtid: gtid(), counted: 1, wanted: 2, is_committed: true },
         ApplyError::PartlyWritten {
             gtid: gtid(),
             table: table(),
@@ -62,45 +62,49 @@ fn every_code_is_documented() {
         },
         ApplyError::TooLarge { gtid: gtid(), table: table(), bytes: 2, bytes_max: 1 },
         ApplyError::Irreversible { gtid: gtid(), reason: reason() },
-        ApplyError::Alone { gtids: gtid() },
-        ApplyError::Behind { channel: table(), has: reason(), end: reason() },
+        ApplyError::ErrantTransactions { gtids: gtid() },
+        ApplyError::TargetAhead { channel: table(), has: reason(), end: reason() },
         ApplyError::Rejoin { reason: reason() },
-        ApplyError::Inexact { gtid: gtid(), table: table(), error: Box::new(PrintError::Event(malformed())) },
+        ApplyError::NotExact {
+            gtid: gtid(),
+            table: table(),
+            error: Box::new(PrintError::Event(malformed())),
+        },
     ];
     for error in &errors {
         // A variant that is added must be listed above, too.
         match error {
             ApplyError::Event { .. }
             | ApplyError::Rows { .. }
-            | ApplyError::Refused { .. }
-            | ApplyError::NoTable { .. }
-            | ApplyError::Shape { .. }
+            | ApplyError::Rejected { .. }
+            | ApplyError::MissingTable { .. }
+            | ApplyError::IncompatibleColumn { .. }
             | ApplyError::UnknownDigits { .. }
             | ApplyError::SourceCatalogue { .. }
             | ApplyError::Unsupported { .. }
-            | ApplyError::Account { .. }
-            | ApplyError::Interruption { .. }
-            | ApplyError::EndsOtherwise { .. }
-            | ApplyError::Record { .. }
+            | ApplyError::SessionAccount { .. }
+            | ApplyError::InterruptedStatement { .. }
+            | ApplyError::OutcomeDiffers { .. }
+            | ApplyError::ProgressRecord { .. }
             | ApplyError::NewerSchema { .. }
             | ApplyError::TakenOver { .. }
             | ApplyError::Start { .. }
-            | ApplyError::Gone { .. }
-            | ApplyError::Fault { .. }
-            | ApplyError::Interrupted { .. }
-            | ApplyError::Missing { .. }
+            | ApplyError::ChannelClosed { .. }
+            | ApplyError::InternalFault { .. }
+            | ApplyError::ReadInterrupted { .. }
+            | ApplyError::RowsMissing { .. }
             | ApplyError::Progress(_)
             | ApplyError::Filter(_)
-            | ApplyError::Clash { .. }
+            | ApplyError::NameCollision { .. }
             | ApplyError::NotTransactional { .. }
-            | ApplyError::Uncounted { .. }
+            | ApplyError::RowCountMismatch { .. }
             | ApplyError::PartlyWritten { .. }
             | ApplyError::TooLarge { .. }
-            | ApplyError::Inexact { .. }
+            | ApplyError::NotExact { .. }
             | ApplyError::Irreversible { .. }
-            | ApplyError::Alone { .. }
+            | ApplyError::ErrantTransactions { .. }
             | ApplyError::Rejoin { .. }
-            | ApplyError::Behind { .. }
+            | ApplyError::TargetAhead { .. }
             | ApplyError::Session(_)
             | ApplyError::Log(_) => {}
         }

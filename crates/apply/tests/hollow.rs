@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use tailwater_apply::rejoin::{RejoinOptions, heal};
+use tailwater_apply::rejoin::{RejoinOptions, repair};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 
 use crate::support::Rig;
@@ -103,13 +103,13 @@ async fn what_was_lost_before_a_grant_is_done_again() -> Result<()> {
         rig.source.start_again().await?;
         hollow += usize::from(rig.source.sql("SELECT * FROM shop.a ORDER BY id").await? != wanted);
         let options = RejoinOptions { window: None, ..rig.rejoin_options(Duration::ZERO) };
-        let healed = heal(&options, &rig.log_dir()?).await?;
+        let healed = repair(&options, &rig.log_dir()?).await?;
         ensure!(healed.transactions_again == 4 && healed.transactions_lost == 0, "{healed:?}");
         let found = rig.source.sql("SELECT * FROM shop.a ORDER BY id").await?;
         ensure!(found == wanted, "{found:?} instead of {wanted:?}");
         // Of a table that is not InnoDB's nobody can tell: that is said before anything is written.
         rig.source.sql("SET sql_log_bin=0; ALTER TABLE shop.a ENGINE=Aria; DELETE FROM shop.a").await?;
-        let refused = heal(&options, &rig.log_dir()?).await.expect_err("an engine that promises nothing");
+        let refused = repair(&options, &rig.log_dir()?).await.expect_err("an engine that promises nothing");
         ensure!(refused.code() == "TW-APP-0040" && refused.to_string().contains("a definition"), "{refused}");
         ensure!(rig.source.sql("SELECT COUNT(*) FROM shop.a").await? == ["0"], "something was written");
         if hollow > 0 {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::{Bytes, BytesMut};
 use tailwater_apply::catalogue::Catalogue;
-use tailwater_apply::decode::{DecodeLimits, Decoded, Decoder, OldTimeDigits, Tables};
-use tailwater_apply::filter::{FilterError, Route};
+use tailwater_apply::decode::{DecodeLimits, Decoded, Decoder, OldTimeDigits, TableLookup};
+use tailwater_apply::filter::{FilterError, FilterRoute};
 use tailwater_apply::target::TargetTable;
-use tailwater_apply::transaction::{Content, Span, Step, Transaction};
+use tailwater_apply::transaction::{ApplyStep, LogSpan, Transaction, TransactionContent};
 use tailwater_log::{EntryFlags, EntryKind, LogEntry, LogPosition};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;
@@ -23,9 +23,9 @@ on_each_server!(what_was_just_logged_decodes);
 /// All tables, under their own names.
 struct Catalogued(Catalogue);
 
-impl Tables for Catalogued {
-    fn route(&mut self, _: &str, _: &str, _: RowsKind) -> Result<Route, FilterError> {
-        Ok(Route::Keep)
+impl TableLookup for Catalogued {
+    fn route(&mut self, _: &str, _: &str, _: RowsKind) -> Result<FilterRoute, FilterError> {
+        Ok(FilterRoute::Keep)
     }
 
     fn target(&self, schema: &str, table: &str) -> Option<Arc<TargetTable>> {
@@ -101,7 +101,7 @@ async fn decode(
     entry: &LogEntry,
     bytes: Bytes,
 ) -> Result<Transaction> {
-    let span = Span { start: entry.position, end: entry.end() };
+    let span = LogSpan { start: entry.position, end: entry.end() };
     loop {
         match decoder.transaction(entry, span, bytes.clone(), tables)? {
             Decoded::Transaction(transaction) => return Ok(*transaction),
@@ -152,13 +152,15 @@ async fn rows_of_every_image_have_keys(
         let decoded = decode_all(server, connection, flavour).await?;
         ensure!(decoded.len() == CHANGES.len(), "{}: {decoded:#?}", decoded.len());
         for (change, transaction) in CHANGES.iter().zip(&decoded) {
-            let Content::Rows(changes) = &transaction.content else { bail!("{change}: {transaction:?}") };
+            let TransactionContent::Rows(changes) = &transaction.content else {
+                bail!("{change}: {transaction:?}")
+            };
             ensure!(changes.iter().all(|changes| changes.table.same_shape), "{image}: {change}");
             let any = transaction.writeset.accesses.iter().filter(|access| access.key.is_any()).count();
             ensure!(!transaction.writeset.accesses.is_empty() && !transaction.writeset.barrier);
             ensure!(image == "MINIMAL" || any == 0, "{image}: {change}: {:?}", transaction.writeset);
         }
-        let Content::Rows(changes) = &decoded[9].content else { bail!("{:?}", decoded[9]) };
+        let TransactionContent::Rows(changes) = &decoded[9].content else { bail!("{:?}", decoded[9]) };
         let tables: Vec<_> = changes.iter().map(|changes| changes.table.map.table.as_str()).collect();
         let cascades: &[&str] = match flavour {
             // Which is what `FLAG_SQL_FOREIGN_KEYS` says, and keys rely on.
@@ -204,10 +206,10 @@ async fn statements_and_their_surroundings(
     connection.execute("INSERT INTO t (a) VALUES (@value)").await?;
     let decoded = decode_all(server, connection, flavour).await?;
     let [made, altered, rows, statement] = &decoded[..] else { bail!("{decoded:#?}") };
-    ensure!(matches!(made.content, Content::Streamed { .. }) && made.writeset.barrier, "{made:?}");
+    ensure!(matches!(made.content, TransactionContent::Streamed { .. }) && made.writeset.barrier, "{made:?}");
     let of = |transaction: &Transaction| match &transaction.content {
-        Content::Steps(steps) => match &steps[..] {
-            [Step::Statement(statement)] => Ok(statement.clone()),
+        TransactionContent::Steps(steps) => match &steps[..] {
+            [ApplyStep::Statement(statement)] => Ok(statement.clone()),
             other => bail!("{other:?}"),
         },
         other => bail!("{other:?}"),
@@ -215,7 +217,7 @@ async fn statements_and_their_surroundings(
     let alter = of(altered)?;
     ensure!(alter.text.starts_with(b"ALTER TABLE t") && !alter.dml && altered.writeset.barrier);
     ensure!(&alter.database[..] == b"live");
-    ensure!(matches!(&rows.content, Content::Rows(changes) if changes.len() == 2), "{rows:?}");
+    ensure!(matches!(&rows.content, TransactionContent::Rows(changes) if changes.len() == 2), "{rows:?}");
     let insert = of(statement)?;
     ensure!(insert.dml && insert.text.starts_with(b"INSERT") && insert.variables.len() == 2, "{insert:?}");
     if flavour == Flavour::MariaDb {
@@ -225,7 +227,10 @@ async fn statements_and_their_surroundings(
         connection.execute("ALTER TABLE t ADD COLUMN c INT, ALGORITHM = COPY").await?;
         let decoded = decode_all(server, connection, flavour).await?;
         let [start, commit] = &decoded[..] else { bail!("{decoded:#?}") };
-        ensure!(matches!(&start.content, Content::Rows(changes) if changes.is_empty()), "{start:?}");
+        ensure!(
+            matches!(&start.content, TransactionContent::Rows(changes) if changes.is_empty()),
+            "{start:?}"
+        );
         ensure!(of(commit)?.text.starts_with(b"ALTER TABLE t"), "{commit:?}");
     }
     Ok(())

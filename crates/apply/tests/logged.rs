@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use bytes::Bytes;
 use tailwater_apply::target::{IndexPart, TargetColumn, TargetTable, UniqueIndex};
 use tailwater_apply::transaction::{MappedTable, RowChanges, RowPlace};
-use tailwater_apply::writeset::{Access, IndexId, Key};
+use tailwater_apply::writeset::{Access, IndexId, WritesetKey};
 use tailwater_sandbox::Server;
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
@@ -132,7 +132,7 @@ fn read_file(
             if let Some(target) = targets.get(&map.table).filter(|_| map.schema == schema) {
                 let (body, target) = (Bytes::copy_from_slice(body), Arc::clone(target));
                 let (id, mapped) = (map.table_id, MappedTable::new(map, body, target));
-                let mut mapped = mapped.map_err(|misfits| misfits[0].clone())?;
+                let mut mapped = mapped.map_err(|mismatches| mismatches[0].clone())?;
                 mapped.same_shape = same_shape;
                 maps.insert(id, Arc::new(mapped));
             }
@@ -164,7 +164,10 @@ fn changes(table: Arc<MappedTable>, header: &EventHeader, event: &RowsEvent<'_>)
             accesses_start: accesses.len() as u32,
         });
         let target = &table.target;
-        accesses.push(Access { key: Key { index: target.rows, hash: 1 }, shared: target.has_primary_key });
+        accesses.push(Access {
+            key: WritesetKey { index: target.rows, hash: 1 },
+            shared: target.has_primary_key,
+        });
         for image in [row.before, row.after].into_iter().flatten() {
             // A minimal after image without the key leaves it where it was.
             let keyed = |part: &IndexPart| image.has(part.column);
@@ -206,8 +209,8 @@ fn add_keys(accesses: &mut Vec<Access>, target: &TargetTable, image: &Image<'_>)
                 None => known = false,
             }
         }
-        let hash = if known { hasher.finish() | 1 } else { Key::ANY };
-        accesses.push(Access { key: Key { index: index.id, hash }, shared: false });
+        let hash = if known { hasher.finish() | 1 } else { WritesetKey::ANY };
+        accesses.push(Access { key: WritesetKey { index: index.id, hash }, shared: false });
     }
     Ok(())
 }

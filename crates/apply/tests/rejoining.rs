@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::ApplyError;
-use tailwater_apply::rejoin::{RejoinOptions, heal, look};
+use tailwater_apply::rejoin::{RejoinOptions, inspect, repair};
 use tailwater_log::LogDir;
 use tailwater_sandbox::ServerKind;
 use tailwater_session::{Connection, Row};
@@ -155,8 +155,8 @@ async fn rows_of_every_type_are_undone(kind: ServerKind) -> Result<()> {
     ensure!(rig.rows(BY_BINLOG).await? != before, "nothing is to be undone");
 
     let options = rig.rejoin_options(Duration::ZERO);
-    let found = look(&options, &rig.log_dir()?).await?;
-    let healed = heal(&options, &rig.log_dir()?).await?;
+    let found = inspect(&options, &rig.log_dir()?).await?;
+    let healed = repair(&options, &rig.log_dir()?).await?;
     ensure!(
         healed.undone == found.tail.gtids() && healed.undone.len() > 100,
         "{} undone",
@@ -171,7 +171,7 @@ async fn rows_of_every_type_are_undone(kind: ServerKind) -> Result<()> {
     // What was undone is kept as a binlog file.
     ensure!(std::fs::read(&options.tail_file)?.starts_with(b"\xfebin"), "no binlog file");
     // Nothing is left to be done.
-    let again = heal(&options, &rig.log_dir()?).await?;
+    let again = repair(&options, &rig.log_dir()?).await?;
     ensure!(again.undone.is_empty() && again.transactions_again == 0 && !again.resumed, "{again:?}");
     Ok(())
 }
@@ -214,7 +214,7 @@ async fn what_a_server_has_lost_is_done_again(kind: ServerKind) -> Result<()> {
     rig.source.sql(lose).await?;
     ensure!(rig.rows("shop").await? == kept, "{:?}", rig.rows("shop").await?);
     let options = rig.rejoin_options(Duration::from_secs(3600));
-    let healed = heal(&options, &rig.log_dir()?).await?;
+    let healed = repair(&options, &rig.log_dir()?).await?;
     ensure!(healed.transactions_again >= 6 && healed.transactions_lost == 0, "{healed:?}");
     ensure!(rig.rows("shop").await? == wanted, "{:?}", rig.rows("shop").await?);
     ensure!(is_same(&rig.source_gtids().await?.union(&rig.gtids().await?)?, &logged));
@@ -227,11 +227,11 @@ async fn what_a_server_has_lost_is_done_again(kind: ServerKind) -> Result<()> {
         ),
     };
     rig.source.sql(&format!("{lose}; {forget}")).await?;
-    let found = look(&options, &rig.log_dir()?).await?;
-    ensure!(found.stretch.lost == 6, "{:?}", found.stretch);
+    let found = inspect(&options, &rig.log_dir()?).await?;
+    ensure!(found.redo.lost == 6, "{:?}", found.redo);
     // Whether its tables are as its binlog says or older: what is lost is done again.
     let certain = rig.rejoin_options(Duration::ZERO);
-    let healed = heal(&certain, &rig.log_dir()?).await?;
+    let healed = repair(&certain, &rig.log_dir()?).await?;
     ensure!(healed.transactions_again == 6 && healed.transactions_lost == 6, "{healed:?}");
     ensure!(rig.rows("shop").await? == wanted, "{:?}", rig.rows("shop").await?);
     ensure!(is_same(&rig.gtids().await?, &logged), "{} instead of {logged}", rig.gtids().await?);
@@ -250,8 +250,8 @@ async fn a_rejoin_that_was_interrupted_undoes_nothing_twice(kind: ServerKind) ->
     // What is behind the undoing fails.
     rig.source.sql("SET sql_log_bin=0; RENAME TABLE shop.c TO shop.away").await?;
     let options = rig.rejoin_options(Duration::from_secs(3600));
-    let failed = heal(&options, &rig.log_dir()?).await.expect_err("a table is missing");
-    ensure!(matches!(failed, ApplyError::NoTable { .. }), "{failed}");
+    let failed = repair(&options, &rig.log_dir()?).await.expect_err("a table is missing");
+    ensure!(matches!(failed, ApplyError::MissingTable { .. }), "{failed}");
     ensure!(rig.source.sql("SELECT COUNT(*) FROM shop.b").await? == ["0"], "nothing was undone");
     let mode = "SELECT @@GLOBAL.slave_exec_mode";
     if kind.flavour() == Flavour::MariaDb {
@@ -261,7 +261,7 @@ async fn a_rejoin_that_was_interrupted_undoes_nothing_twice(kind: ServerKind) ->
     rig.source
         .sql("SET sql_log_bin=0; RENAME TABLE shop.away TO shop.c; SET GLOBAL read_only=0; INSERT INTO shop.b (id, v) VALUES (7, 8)")
         .await?;
-    let healed = heal(&options, &rig.log_dir()?).await?;
+    let healed = repair(&options, &rig.log_dir()?).await?;
     ensure!(healed.resumed && healed.undone.is_empty() && healed.transactions_again == 2, "{healed:?}");
     ensure!(rig.source.sql("SELECT v FROM shop.b WHERE id = 7").await? == ["8"], "it was undone twice");
     rig.source.sql("SET sql_log_bin=0; DELETE FROM shop.b; DELETE FROM shop.a WHERE id > 1000").await?;
@@ -276,7 +276,7 @@ async fn a_rejoin_that_was_interrupted_undoes_nothing_twice(kind: ServerKind) ->
              INSERT INTO shop.b (id, v) VALUES (10, 9)"
         ))
         .await?;
-    let refused = heal(&options, &rig.log_dir()?).await.expect_err("somebody has written");
+    let refused = repair(&options, &rig.log_dir()?).await.expect_err("somebody has written");
     ensure!(
         refused.code() == "TW-APP-0041" && refused.to_string().contains("somebody has written"),
         "{refused}"
@@ -314,7 +314,7 @@ async fn what_cannot_be_undone_is_refused_by_name_and_nothing_is_changed(kind: S
         options.window = expected.contains("no primary key").then_some(Duration::from_secs(1));
         options.window.get_or_insert(Duration::ZERO);
         let rows = rig.rows("shop").await?;
-        let refused = heal(&options, &rig.log_dir()?).await.expect_err(statement);
+        let refused = repair(&options, &rig.log_dir()?).await.expect_err(statement);
         ensure!(refused.code() == "TW-APP-0040" && refused.to_string().contains(expected), "{refused}");
         ensure!(refused.to_string().contains("--copy"), "{refused}");
         ensure!(rig.rows("shop").await? == rows, "something was changed");
@@ -327,7 +327,7 @@ async fn what_cannot_be_undone_is_refused_by_name_and_nothing_is_changed(kind: S
         rig.source.sql(&forget).await?;
     }
     let itself = RejoinOptions { primary: rig.source.socket_options(), ..options };
-    let refused = look(&itself, &rig.log_dir()?).await.expect_err("it leads");
+    let refused = inspect(&itself, &rig.log_dir()?).await.expect_err("it leads");
     ensure!(refused.to_string().contains("the one that leads now"), "{refused}");
     Ok(())
 }

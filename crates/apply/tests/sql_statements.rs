@@ -1,10 +1,10 @@
 //! Plans as SQL: what a server logged of one database, executed in another, on it and on the other flavour.
 
 use anyhow::{Context, Result, ensure};
-use tailwater_apply::batch::{Plan, PlanOptions, plan};
-use tailwater_apply::binlog::{Encoder, EncoderOptions};
-use tailwater_apply::columns::Misfit;
-use tailwater_apply::sql::{Writer, session_statement};
+use tailwater_apply::batch::{BatchPlan, PlanOptions, plan};
+use tailwater_apply::binlog::{BinlogStatementEncoder, BinlogStatementOptions};
+use tailwater_apply::columns::ColumnMismatch;
+use tailwater_apply::sql::{SqlWriter, session_statement};
 use tailwater_sandbox::{ServerKind, require, shared};
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
@@ -66,20 +66,20 @@ fn kept(workload: &str) -> String {
     workload.lines().filter(|line| !line.starts_with("DELETE")).map(|line| format!("{line}\n")).collect()
 }
 
-fn options() -> EncoderOptions {
-    EncoderOptions { statement_bytes_max: 100_000, packet_bytes_max: 16 << 20 }
+fn options() -> BinlogStatementOptions {
+    BinlogStatementOptions { statement_bytes_max: 100_000, packet_bytes_max: 16 << 20 }
 }
 
 /// Executes a plan as SQL in one transaction.
-async fn execute_sql(options: &ConnectOptions, plan: &Plan<'_>) -> Result<()> {
+async fn execute_sql(options: &ConnectOptions, plan: &BatchPlan<'_>) -> Result<()> {
     let options = ConnectOptions { found_rows: true, ..options.clone() };
     let mut connection = Connection::connect(&options).await?;
     let flavour = connection.server().flavour;
     connection.execute(&session_statement(flavour)).await?;
-    let mut writer = Writer::new(flavour, self::options());
+    let mut writer = SqlWriter::new(flavour, self::options());
     let mut statements = Vec::new();
     for group in &plan.groups {
-        let mapping = group.table.sql_mapping().cloned().map_err(|misfit| misfit.clone());
+        let mapping = group.table.sql_mapping().cloned().map_err(|mismatch| mismatch.clone());
         let mapping =
             mapping.with_context(|| format!("{}.{}", group.table.map.schema, group.table.map.table))?;
         writer.statements(group, &mapping, &mut statements)?;
@@ -121,7 +121,7 @@ async fn every_type_arrives_by_sql_and_by_binlog(kind: ServerKind) -> Result<()>
         if by_sql {
             execute_sql(&options, &plan).await.with_context(|| what.clone())?;
         } else {
-            let encoder = Encoder::new(kind.flavour(), self::options());
+            let encoder = BinlogStatementEncoder::new(kind.flavour(), self::options());
             let mut connection = applier(&options, &encoder).await?;
             execute(&mut connection, encoder, &plan).await.with_context(|| what.clone())?;
         }
@@ -241,15 +241,15 @@ async fn tables_of_another_shape_take_the_rows() -> Result<()> {
     ] {
         start(&server, "shape_target", "", narrow).await?;
         let tables = targets(&mut connection, "shape_target", 0).await?;
-        let misfit = match row_changes(&server, &file, "shape_source", &tables, false).await {
+        let mismatch = match row_changes(&server, &file, "shape_source", &tables, false).await {
             Ok(changes) => {
                 let table = &changes.first().context("no changes")?.table;
                 table.sql_mapping().err().context("it fits")?.clone()
             }
             // A column that is not there.
-            Err(error) => error.downcast::<Misfit>()?,
+            Err(error) => error.downcast::<ColumnMismatch>()?,
         };
-        ensure!(misfit.column == column, "{misfit}");
+        ensure!(mismatch.column == column, "{mismatch}");
     }
     Ok(())
 }

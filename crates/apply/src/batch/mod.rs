@@ -43,12 +43,12 @@ impl Default for PlanOptions {
 
 /// What a target is to do, in this order.
 #[derive(Debug, Default)]
-pub struct Plan<'a> {
+pub struct BatchPlan<'a> {
     /// The groups.
-    pub groups: Vec<Group<'a>>,
+    pub groups: Vec<RowGroup<'a>>,
 }
 
-impl Plan<'_> {
+impl BatchPlan<'_> {
     /// How many rows are changed.
     pub fn rows(&self) -> usize {
         self.groups.iter().map(|group| group.rows.len()).sum()
@@ -57,7 +57,7 @@ impl Plan<'_> {
 
 /// Rows of one table to which the same is done.
 #[derive(Debug, Clone)]
-pub struct Group<'a> {
+pub struct RowGroup<'a> {
     /// The table.
     pub table: &'a MappedTable,
     /// What is done to its rows.
@@ -73,19 +73,19 @@ pub struct Group<'a> {
     /// The columns in the after images of updates; otherwise as `columns_present`.
     pub columns_present_after: Cow<'a, [u8]>,
     /// The rows, in order.
-    pub rows: Vec<Row<'a>>,
+    pub rows: Vec<PlannedRow<'a>>,
 }
 
 /// A row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Row<'a> {
+pub struct PlannedRow<'a> {
     /// The before image, or the only one.
     pub image: RowImage<'a>,
     /// The after image of an update; otherwise empty.
     pub after: RowImage<'a>,
 }
 
-impl Row<'_> {
+impl PlannedRow<'_> {
     /// Its length in an event, in bytes.
     pub fn bytes(&self) -> usize {
         self.image.bytes() + self.after.bytes()
@@ -157,7 +157,7 @@ impl NullBits {
 pub fn plan<'a>(
     changes: impl IntoIterator<Item = &'a RowChanges>,
     options: PlanOptions,
-) -> Result<Plan<'a>, WireError> {
+) -> Result<BatchPlan<'a>, WireError> {
     let changes: Vec<&RowChanges> = changes.into_iter().collect();
     let mut planner = Planner::new(options, changes.iter().map(|changes| changes.rows.len()).sum());
     for changes in changes {

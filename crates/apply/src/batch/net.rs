@@ -17,7 +17,7 @@ use tailwater_wire::event::RowsKind;
 
 use super::key_columns::{holds, is_full};
 use super::planner::{Class, Placed};
-use super::{Row, RowImage};
+use super::{PlannedRow, RowImage};
 use crate::transaction::RowChanges;
 use crate::writeset::Access;
 
@@ -80,12 +80,12 @@ pub(super) enum Outcome<'a> {
     /// The row was not there and is not.
     Nothing,
     /// One change.
-    Row { class: Class<'a>, row: Row<'a> },
+    Row { class: Class<'a>, row: PlannedRow<'a> },
 }
 
 /// One change of two that follow each other, if there is one. `whole` are the images of the later one, uncut.
 pub(super) fn combine<'a>(
-    (earlier, first): (&Class<'a>, &Row<'a>),
+    (earlier, first): (&Class<'a>, &PlannedRow<'a>),
     (later, whole): (&Class<'a>, (&'a [u8], &'a [u8])),
     columns: usize,
 ) -> Option<Outcome<'a>> {
@@ -106,7 +106,7 @@ pub(super) fn combine<'a>(
             let columns = &later.columns_present_after;
             Outcome::Row {
                 class: class(Write, columns, columns),
-                row: Row { image: RowImage::whole(whole.1), after: RowImage::default() },
+                row: PlannedRow { image: RowImage::whole(whole.1), after: RowImage::default() },
             }
         }
         (Update | PartialUpdate, Update)
@@ -114,16 +114,16 @@ pub(super) fn combine<'a>(
         {
             Outcome::Row {
                 class: class(Update, &earlier.columns_present, &later.columns_present_after),
-                row: Row { image: first.image, after: RowImage::whole(whole.1) },
+                row: PlannedRow { image: first.image, after: RowImage::whole(whole.1) },
             }
         }
         (Update | PartialUpdate, Delete) => Outcome::Row {
             class: class(Delete, &earlier.columns_present, &earlier.columns_present),
-            row: Row { image: first.image, after: RowImage::default() },
+            row: PlannedRow { image: first.image, after: RowImage::default() },
         },
         (Delete, Write) if is_full(&later.columns_present, columns) => Outcome::Row {
             class: class(Update, &earlier.columns_present, &later.columns_present),
-            row: Row { image: first.image, after: RowImage::whole(whole.0) },
+            row: PlannedRow { image: first.image, after: RowImage::whole(whole.0) },
         },
         _ => return None,
     })

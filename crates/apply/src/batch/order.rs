@@ -5,7 +5,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::writeset::{Access, IndexId, Key};
+use crate::writeset::{Access, IndexId, WritesetKey};
 
 /// The class of rows of several classes.
 const MIXED: u32 = u32::MAX;
@@ -76,7 +76,7 @@ struct Index {
 /// Gives levels to rows.
 #[derive(Debug, Default)]
 pub(super) struct Order {
-    keys: FxHashMap<Key, Touches>,
+    keys: FxHashMap<WritesetKey, Touches>,
     indexes: FxHashMap<IndexId, Index>,
     /// The level behind all rows.
     behind: u32,
@@ -187,7 +187,7 @@ mod tests {
             ),
         ) {
             let access = |(index, hash, shared): &(u32, u64, bool)| Access {
-                key: Key { index: IndexId(*index), hash: *hash },
+                key: WritesetKey { index: IndexId(*index), hash: *hash },
                 shared: *shared,
             };
             let rows: Vec<(u32, Vec<Access>)> =

@@ -12,7 +12,7 @@ use super::net::{Living, Net, Outcome, combine};
 use super::order::Order;
 use super::rank::Rank;
 use super::tables::Tables;
-use super::{Group, NullBits, Plan, PlanOptions, Row, RowImage};
+use super::{BatchPlan, NullBits, PlanOptions, PlannedRow, RowGroup, RowImage};
 use crate::transaction::RowChanges;
 use crate::writeset::Access;
 
@@ -53,7 +53,7 @@ struct Gathered<'a> {
 /// A row on its way.
 #[derive(Debug, Clone, Copy)]
 struct Slot<'a> {
-    row: Row<'a>,
+    row: PlannedRow<'a>,
     /// All that it was before, if that is known of all columns and may be left out; otherwise empty.
     old: &'a [u8],
     /// Where it may stand within its group; `None` if all of the group must stay in their order.
@@ -155,7 +155,7 @@ impl<'a> Planner<'a> {
     }
 
     /// The groups in their order.
-    pub fn finish(mut self) -> Plan<'a> {
+    pub fn finish(mut self) -> BatchPlan<'a> {
         // Groups of one level may stand in any order: those with equal flags share a statement.
         self.groups.sort_by_key(|group| {
             (group.level, self.classes.get(group.class as usize).map(|it| it.class.flags))
@@ -168,7 +168,7 @@ impl<'a> Planner<'a> {
                 slots.sort_by_key(|slot| slot.rank);
             }
             let rows: Vec<_> = slots.into_iter().map(|slot| slot.row).collect();
-            (!rows.is_empty()).then(|| Group {
+            (!rows.is_empty()).then(|| RowGroup {
                 table,
                 kind: class.kind,
                 flags: class.flags,
@@ -179,7 +179,7 @@ impl<'a> Planner<'a> {
                 rows,
             })
         });
-        Plan { groups: groups.collect() }
+        BatchPlan { groups: groups.collect() }
     }
 
     fn event(&mut self, changes: &'a RowChanges) -> Event<'a> {
@@ -234,7 +234,7 @@ impl<'a> Planner<'a> {
 
     fn keyed(&self, event: Event<'a>, image: &'a [u8], after: &'a [u8]) -> Keyed<'a> {
         let changes = event.changes;
-        let whole = Row { image: RowImage::whole(image), after: RowImage::whole(after) };
+        let whole = PlannedRow { image: RowImage::whole(image), after: RowImage::whole(after) };
         let old = if event.classes.compares { image } else { &[] };
         let table = self
             .tables
@@ -259,7 +259,7 @@ impl<'a> Planner<'a> {
         };
         let (class, row) = match (event.classes.cut, &key_before) {
             (Some((class, nulls)), Some(Cow::Borrowed(values))) => {
-                (class, Row { image: RowImage { nulls, values }, ..whole })
+                (class, PlannedRow { image: RowImage { nulls, values }, ..whole })
             }
             _ => (event.classes.whole, whole),
         };
@@ -337,7 +337,7 @@ impl<'a> Planner<'a> {
         let known = self.classes.get(class as usize).filter(|known| known.full && !slot.old.is_empty())?;
         let columns = &self.tables.get(known.class.table)?.mapped.map.columns;
         let changed = changed(columns, slot.old, slot.row.after.values)?;
-        let slot = Slot { row: Row { after: changed.image, ..slot.row }, ..slot };
+        let slot = Slot { row: PlannedRow { after: changed.image, ..slot.row }, ..slot };
         let cut = (class, changed.first, changed.last);
         if let Some(class) = self.narrow_classes.get(&cut) {
             return Some((*class, slot));

@@ -6,10 +6,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::{
-    BOTH_HALVES, CLOSING, Encoder, OPENING, half_bytes_max, half_opening, put_table_map, set_length,
-    table_id, text_bytes,
+    BOTH_HALVES, BinlogStatementEncoder, CLOSING, OPENING, half_bytes_max, half_opening, put_table_map,
+    set_length, table_id, text_bytes,
 };
-use crate::batch::{Group, Row};
+use crate::batch::{PlannedRow, RowGroup};
 use crate::error::ApplyError;
 
 /// A piece is the text of so many bytes, which are whole letters of base64.
@@ -20,7 +20,7 @@ const PIECE_BYTES: usize = 48 << 10;
 pub struct LongRow<'a> {
     /// The table map, and the row event up to the row.
     head: Vec<u8>,
-    row: Row<'a>,
+    row: PlannedRow<'a>,
 }
 
 /// A statement that has a long row, or half of it.
@@ -33,9 +33,9 @@ pub struct LongStatement<'r> {
     closing: &'static [u8],
 }
 
-impl Encoder {
+impl BinlogStatementEncoder {
     /// A row of `group`, whose table has the target's shape. What it takes in memory beside itself is a few hundred bytes.
-    pub fn long_row<'a>(&self, group: &Group<'a>, row: &Row<'a>) -> LongRow<'a> {
+    pub fn long_row<'a>(&self, group: &RowGroup<'a>, row: &PlannedRow<'a>) -> LongRow<'a> {
         let mut head = Vec::new();
         put_table_map(&mut head, group, table_id(0));
         let start = self.put_rows_head(&mut head, group, table_id(0), true);
@@ -49,7 +49,7 @@ impl Encoder {
     /// [`ApplyError::TooLarge`] if it does not fit into a packet of the target (on MariaDB, into two).
     pub fn long_statements<'r>(
         &self,
-        group: &Group<'_>,
+        group: &RowGroup<'_>,
         row: &'r LongRow<'r>,
     ) -> Result<Vec<LongStatement<'r>>, ApplyError> {
         let bytes = row.bytes();
@@ -112,8 +112,8 @@ mod tests {
 
     use crate::batch::tests::model::History;
     use crate::batch::tests::wishes;
-    use crate::batch::{NullBits, PlanOptions, Row, RowImage, plan};
-    use crate::binlog::{Encoder, EncoderOptions};
+    use crate::batch::{NullBits, PlanOptions, PlannedRow, RowImage, plan};
+    use crate::binlog::{BinlogStatementEncoder, BinlogStatementOptions};
 
     proptest! {
         #[test]
@@ -127,7 +127,7 @@ mod tests {
             history.write(&wishes);
             let plan = plan(&history.changes, PlanOptions::default()).unwrap();
             // One row in each statement.
-            let mut encoder = Encoder::new(flavour, EncoderOptions { statement_bytes_max: 0, packet_bytes_max });
+            let mut encoder = BinlogStatementEncoder::new(flavour, BinlogStatementOptions { statement_bytes_max: 0, packet_bytes_max });
             for group in &plan.groups {
                 for row in &group.rows {
                     let mut alone = group.clone();
@@ -158,7 +158,7 @@ mod tests {
         let nulls = NullBits::gather((0..12).map(|index| index % 3 == 0)).unwrap();
         let image = RowImage::whole(&[2; 100_000]);
         let after = RowImage { nulls, values: &[3; 77_777] };
-        let mut row = super::LongRow { head: vec![1; 100], row: Row { image, after } };
+        let mut row = super::LongRow { head: vec![1; 100], row: PlannedRow { image, after } };
         row.head[99] = 9;
         let statement =
             super::LongStatement { opening: b"<".to_vec(), row: &row, range: 3..170_000, closing: b">" };

@@ -7,8 +7,8 @@ use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MariadbGtid};
 
 use super::target_gtids::FIRST_EVENT_OFFSET;
 use crate::error::ApplyError;
-use crate::progress::Applied;
-use crate::transaction::Span;
+use crate::progress::AppliedSet;
+use crate::transaction::LogSpan;
 
 /// What a walk over all that a target has found in the log.
 pub(super) struct AppliedScan {
@@ -30,7 +30,7 @@ impl AppliedScan {
     ///
     /// # Errors
     /// [`ApplyError::Log`].
-    pub(super) fn of(log: &LogHandle, applied: &Applied, origin: &GtidSet) -> Result<Self, ApplyError> {
+    pub(super) fn of(log: &LogHandle, applied: &AppliedSet, origin: &GtidSet) -> Result<Self, ApplyError> {
         let low = applied.low();
         let segment = LogPosition { offset: FIRST_EVENT_OFFSET, ..low };
         let mut before = log.gtids_before(low.segment)?.unwrap_or_else(|| GtidSet::empty(origin.flavour()));
@@ -49,7 +49,7 @@ impl AppliedScan {
             let is_before = entry.position < low;
             let mut is_applied = is_before;
             if !is_before && entry.is_transaction() {
-                is_applied = applied.contains(&Span { start, end: entry.end() });
+                is_applied = applied.contains(&LogSpan { start, end: entry.end() });
                 start = entry.end();
             }
             // A log holds one family's GTIDs, here and below.

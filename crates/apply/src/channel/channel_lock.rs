@@ -21,7 +21,7 @@ const SEED: u64 = 0x7461_696c_7761_7465;
 /// Takes the channel's lock; false if it was told to stop before that was free.
 ///
 /// # Errors
-/// [`ApplyError::TakenOver`]; [`ApplyError::Record`] if the target does not say who has it; [`ApplyError::Session`].
+/// [`ApplyError::TakenOver`]; [`ApplyError::ProgressRecord`] if the target does not say who has it; [`ApplyError::Session`].
 pub(super) async fn acquire(
     connection: &mut Connection,
     shared: &Arc<ChannelShared>,
@@ -44,7 +44,7 @@ pub(super) async fn acquire(
             }
             _ => {
                 let reason = format!("the target does not say who holds the lock {lock:?} (GET_LOCK)");
-                return Err(ApplyError::Record { channel: channel.clone(), reason });
+                return Err(ApplyError::ProgressRecord { channel: channel.clone(), reason });
             }
         }
     }

@@ -12,7 +12,7 @@ use super::status::{ChannelFault, ChannelStatus};
 use super::store::ChannelRecord;
 use super::target_gtids;
 use crate::error::ApplyError;
-use crate::progress::Applied;
+use crate::progress::AppliedSet;
 
 /// So long is waited without a word.
 const QUIET_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -22,7 +22,7 @@ const QUIET_WAIT_MAX: Duration = Duration::from_secs(1);
 /// why.
 ///
 /// # Errors
-/// [`ApplyError::Behind`] if the log is closed; [`ApplyError::Log`].
+/// [`ApplyError::TargetAhead`] if the log is closed; [`ApplyError::Log`].
 pub(super) async fn wait_until_durable(
     channel: &str,
     log: &LogHandle,
@@ -53,11 +53,11 @@ pub(super) async fn wait_until_durable(
 
 fn log_behind_error(channel: &str, log: &LogHandle, high: LogPosition) -> ApplyError {
     let end = log.durable().position.to_string();
-    ApplyError::Behind { channel: channel.to_owned(), has: high.to_string(), end }
+    ApplyError::TargetAhead { channel: channel.to_owned(), has: high.to_string(), end }
 }
 
 /// What the target is known to have: what of it is in the log, and the newest of all.
-fn applied_on_target(log: &LogHandle, applied: &Applied, kept: &ChannelRecord) -> Option<GtidSet> {
+fn applied_on_target(log: &LogHandle, applied: &AppliedSet, kept: &ChannelRecord) -> Option<GtidSet> {
     let flavour = log.source()?.flavour;
     let origin = GtidSet::parse(flavour, &kept.origin_gtids).ok()?;
     let mut all = AppliedScan::of(log, applied, &origin).ok()?.applied;

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use tailwater_log::LogPosition;
 use tailwater_wire::gtid::{Gtid, GtidSet};
 
-use crate::progress::Applied;
-use crate::transaction::Span;
+use crate::progress::AppliedSet;
+use crate::transaction::LogSpan;
 
 /// So many transactions behind the low watermark are looked through for what need not be kept.
 const ABOVE_COMPACT_MIN: usize = 100_000;
@@ -74,18 +74,18 @@ impl GtidProgress {
     /// Drops, once there are many, what says nothing beyond its successor: while an XA transaction is open, everything
     /// behind it stays above the low watermark. Of neighbours that are both applied, MariaDB's position needs the later
     /// one in each domain.
-    pub(super) fn compact(&mut self, applied: &Applied) {
+    pub(super) fn compact(&mut self, applied: &AppliedSet) {
         if self.above.len() >= ABOVE_COMPACT_MIN {
             self.drop_redundant(applied);
         }
     }
 
-    fn drop_redundant(&mut self, applied: &Applied) {
+    fn drop_redundant(&mut self, applied: &AppliedSet) {
         let mut kept = VecDeque::new();
         let mut start = applied.low();
         let mut previous: Option<(LogPosition, Option<ReadAhead>, bool)> = None;
         for (end, read) in std::mem::take(&mut self.above) {
-            let is_applied = applied.contains(&Span { start, end });
+            let is_applied = applied.contains(&LogSpan { start, end });
             if let Some((end, before, was_applied)) = previous.take()
                 && before.is_some()
                 && !(was_applied && is_applied && is_same_domain(&before, &read))
@@ -171,14 +171,14 @@ mod tests {
             progress.read(at(10 * (number as u64 + 1)), Some(mariadb(text)), 1);
         }
         // The first is open, and so is the fifth.
-        let mut applied = Applied::new(at(4));
-        applied.add(Span { start: at(10), end: at(40) });
-        applied.add(Span { start: at(50), end: at(60) });
+        let mut applied = AppliedSet::new(at(4));
+        applied.add(LogSpan { start: at(10), end: at(40) });
+        applied.add(LogSpan { start: at(50), end: at(60) });
         progress.drop_redundant(&applied);
         let kept: Vec<u64> = progress.above.iter().map(|(end, _)| end.offset).collect();
         assert_eq!(kept, [10, 30, 40, 50, 60]);
         // And nothing is missing once they are done.
-        applied.add(Span { start: at(4), end: at(10) });
+        applied.add(LogSpan { start: at(4), end: at(10) });
         progress.apply(&[at(10)], applied.low());
         for text in ["0-1-3", "5-1-1"] {
             assert!(progress.gtids().contains(&mariadb(text)), "{text} of {}", progress.gtids());

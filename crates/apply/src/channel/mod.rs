@@ -64,7 +64,7 @@ pub use options::{ChannelOptions, ChannelStart, GtidMode, OldTemporalPrecision, 
 pub use source_time::SourceTime;
 pub use status::{ChannelFault, ChannelState, ChannelStatus};
 
-use crate::error::{ApplyError, Retry};
+use crate::error::{ApplyError, ApplyRetry};
 use crate::filter::FilterSet;
 use run::{RunEnd, RunSetup};
 use store::ChannelStore;
@@ -185,7 +185,7 @@ impl Channel {
     /// Goes on, behind what is applied; to `until`, if that is given.
     ///
     /// # Errors
-    /// [`ApplyError::Gone`].
+    /// [`ApplyError::ChannelClosed`].
     pub async fn resume(&self, until: Option<UntilCondition>) -> Result<(), ApplyError> {
         self.send(SupervisorCommand::Start(until)).await
     }
@@ -193,7 +193,7 @@ impl Channel {
     /// Stops when what is under way has committed, and tells the target what was applied.
     ///
     /// # Errors
-    /// [`ApplyError::Gone`].
+    /// [`ApplyError::ChannelClosed`].
     pub async fn pause(&self) -> Result<(), ApplyError> {
         self.pause_with_reason("it was told to stop (`tailwater channel stop`)").await
     }
@@ -201,7 +201,7 @@ impl Channel {
     /// The same, for a reason which its status tells.
     ///
     /// # Errors
-    /// [`ApplyError::Gone`].
+    /// [`ApplyError::ChannelClosed`].
     pub async fn pause_with_reason(&self, reason: &str) -> Result<(), ApplyError> {
         self.send(SupervisorCommand::Stop(reason.to_owned())).await
     }
@@ -209,7 +209,7 @@ impl Channel {
     /// Leaves a transaction out, for good; recorded on the target. A channel that failed goes on.
     ///
     /// # Errors
-    /// [`ApplyError::Gone`]; [`ApplyError::Session`] if the target cannot be told.
+    /// [`ApplyError::ChannelClosed`]; [`ApplyError::Session`] if the target cannot be told.
     pub async fn skip(&self, gtid: Gtid) -> Result<(), ApplyError> {
         self.send(SupervisorCommand::Skip(gtid)).await
     }
@@ -217,7 +217,7 @@ impl Channel {
     /// Goes on as if exactly `gtids` were applied.
     ///
     /// # Errors
-    /// [`ApplyError::Gone`]; [`ApplyError::Start`] if the log does not hold what comes behind them.
+    /// [`ApplyError::ChannelClosed`]; [`ApplyError::Start`] if the log does not hold what comes behind them.
     pub async fn seek(&self, gtids: GtidSet) -> Result<(), ApplyError> {
         self.send(SupervisorCommand::Seek(gtids)).await
     }
@@ -225,7 +225,7 @@ impl Channel {
     /// Has other filters count from a transaction on, or from the next one that is not under way yet.
     ///
     /// # Errors
-    /// [`ApplyError::Gone`]; [`ApplyError::Filter`] for filters that make no sense; [`ApplyError::Start`] if the
+    /// [`ApplyError::ChannelClosed`]; [`ApplyError::Filter`] for filters that make no sense; [`ApplyError::Start`] if the
     /// transaction is not in the log.
     pub async fn set_filters(&self, filters: FilterSet, from: Option<Gtid>) -> Result<(), ApplyError> {
         self.send(SupervisorCommand::Filter { filters, from }).await
@@ -235,7 +235,7 @@ impl Channel {
     /// [`ChannelOptions::tolerate_until`].
     ///
     /// # Errors
-    /// [`ApplyError::Gone`]; [`ApplyError::Start`] if the log does not hold the transaction, or none is meant.
+    /// [`ApplyError::ChannelClosed`]; [`ApplyError::Start`] if the log does not hold the transaction, or none is meant.
     pub async fn tolerate(&self, until: Option<Gtid>) -> Result<(), ApplyError> {
         self.send(SupervisorCommand::Tolerate(until)).await
     }
@@ -243,7 +243,7 @@ impl Channel {
     /// Changes how it works.
     ///
     /// # Errors
-    /// [`ApplyError::Gone`].
+    /// [`ApplyError::ChannelClosed`].
     pub async fn edit(&self, edit: ChannelEdit) -> Result<(), ApplyError> {
         self.send(SupervisorCommand::Set(edit)).await
     }
@@ -257,7 +257,7 @@ impl Channel {
     }
 
     async fn send(&self, command: SupervisorCommand) -> Result<(), ApplyError> {
-        let gone = || ApplyError::Gone { channel: self.name.clone() };
+        let gone = || ApplyError::ChannelClosed { channel: self.name.clone() };
         let (answer, answered) = oneshot::channel();
         self.commands.send((command, answer)).await.map_err(|_| gone())?;
         answered.await.map_err(|_| gone())?
@@ -288,7 +288,7 @@ impl Drop for Supervisor {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let what = "its supervisor has died".to_owned();
-            let error = ApplyError::Fault { channel: self.options.name.clone(), what };
+            let error = ApplyError::InternalFault { channel: self.options.name.clone(), what };
             self.set_fault(ChannelState::Failed, &error);
         }
     }
@@ -383,7 +383,7 @@ impl Supervisor {
             failure.error = ApplyError::TakenOver { channel: name.clone() };
         }
         match failure.error.retry() {
-            Retry::Later => {
+            ApplyRetry::Later => {
                 let wait = self.backoff.next_delay();
                 warn!(
                     channel = name,
@@ -394,7 +394,7 @@ impl Supervisor {
                 self.set_fault(ChannelState::Connecting, &failure.error);
                 return Some(wait);
             }
-            Retry::AfterChange => {}
+            ApplyRetry::AfterChange => {}
         }
         let error = match failure.batch.filter(|_| failure.error.is_refusal()) {
             // One of many: which one, and are the others good?
@@ -496,7 +496,7 @@ impl Supervisor {
         let position = blocking(|| target_gtids::start_after(&self.log, gtids))?;
         let (mut store, claim, kept) = self.store().await?;
         let text = target_gtids::text(gtids);
-        let applied = crate::progress::Applied::new(position);
+        let applied = crate::progress::AppliedSet::new(position);
         let target = target_gtids::read_target_gtids(store.connection()).await?;
         store.delete_intents().await?;
         store.save_start(&claim, &applied, &kept.source, &text, &target.has).await?;
@@ -515,10 +515,10 @@ impl Supervisor {
                 blocking(|| target_gtids::position_of(&self.log, gtid))?
             }
             // Everything under way has committed: what is not applied yet meets the new filters, up to the last of it.
-            None => kept.applied.as_ref().map_or(LogPosition::ZERO, crate::progress::Applied::high),
+            None => kept.applied.as_ref().map_or(LogPosition::ZERO, crate::progress::AppliedSet::high),
         };
         let version = versions.edit(position, from.as_ref().map(ToString::to_string), filters)?;
-        let json = serde_json::to_string(&versions).map_err(|error| ApplyError::Record {
+        let json = serde_json::to_string(&versions).map_err(|error| ApplyError::ProgressRecord {
             channel: self.options.name.clone(),
             reason: error.to_string(),
         })?;

@@ -59,9 +59,9 @@ impl NontransactionalRows {
 
     /// Whether the target may have some after `error`. One row whose own statement fails is not there.
     fn may_be_written(&self, error: &ApplyError) -> bool {
-        let found = matches!(error, ApplyError::Missing { found, .. } if *found > 0);
+        let found = matches!(error, ApplyError::RowsMissing { found, .. } if *found > 0);
         // What the target has passed over, it has taken for done.
-        let uncounted = matches!(error, ApplyError::Uncounted { .. });
+        let uncounted = matches!(error, ApplyError::RowCountMismatch { .. });
         self.written && (!self.ignored_if_repeated || uncounted) || self.sent > 1 || self.sent == 1 && found
     }
 
@@ -85,7 +85,7 @@ mod tests {
     use tailwater_session::ServerError;
 
     use super::*;
-    use crate::error::Retry;
+    use crate::error::ApplyRetry;
 
     fn refusal() -> ServerError {
         ServerError { number: 1205, sql_state: "HY000".into(), message: "Lock wait timeout exceeded".into() }
@@ -112,7 +112,7 @@ mod tests {
         ] {
             let error = nontransactional.explain("0-1-2", server_error());
             assert_eq!(error.code() == "TW-APP-0052", is_there, "{nontransactional:?}");
-            let is_later = error.retry() == Retry::Later;
+            let is_later = error.retry() == ApplyRetry::Later;
             assert_eq!(is_later, !is_there, "{nontransactional:?}");
         }
         let mut nontransactional = rows(1, 0, false);
@@ -128,22 +128,30 @@ mod tests {
         let gtid = || "0-1-2".to_owned();
         let nontransactional = rows(0, 1, true);
         for error in [
-            ApplyError::Refused {
+            ApplyError::Rejected {
                 gtid: gtid(),
                 subject: "statement \"INSERT\"".into(),
                 values: "INSERT INTO t VALUES (7)".to_owned().into(),
                 error: Box::new(refusal()),
             },
-            ApplyError::EndsOtherwise { gtid: gtid(), statement: "statement \"DROP\" ".into(), number: 1051 },
-            ApplyError::Interruption { gtid: gtid(), statement: "statement \"DROP\" ".into(), number: 1317 },
-            ApplyError::Account { gtid: gtid(), statement: String::new(), reason: "it is not logged" },
+            ApplyError::OutcomeDiffers {
+                gtid: gtid(),
+                statement: "statement \"DROP\" ".into(),
+                number: 1051,
+            },
+            ApplyError::InterruptedStatement {
+                gtid: gtid(),
+                statement: "statement \"DROP\" ".into(),
+                number: 1317,
+            },
+            ApplyError::SessionAccount { gtid: gtid(), statement: String::new(), reason: "it is not logged" },
             ApplyError::Unsupported { gtid: gtid(), what: "a statement".into(), reason: "of this".into() },
-            ApplyError::Missing { found: 0, wanted: 1, statement: "UPDATE d.t".into() },
-            ApplyError::Uncounted { gtid: gtid(), counted: 1, wanted: 2, is_committed: false },
-            ApplyError::Interrupted { gtid: gtid() },
+            ApplyError::RowsMissing { found: 0, wanted: 1, statement: "UPDATE d.t".into() },
+            ApplyError::RowCountMismatch { gtid: gtid(), counted: 1, wanted: 2, is_committed: false },
+            ApplyError::ReadInterrupted { gtid: gtid() },
         ] {
             let error = nontransactional.explain("0-1-2", error);
-            assert_eq!((error.code(), error.retry()), ("TW-APP-0052", Retry::AfterChange), "{error}");
+            assert_eq!((error.code(), error.retry()), ("TW-APP-0052", ApplyRetry::AfterChange), "{error}");
             let text = error.to_string();
             for wrong in ["nothing is lost", "nothing of them is committed", "is committed"] {
                 assert!(!text.contains(wrong), "{text}");
@@ -155,10 +163,11 @@ mod tests {
         assert_eq!(refused.server_error().map(|error| error.number), Some(1205));
         let broken = nontransactional.explain("0-1-2", SessionError::OutOfStep.into());
         assert!(broken.code().starts_with("TW-SES-"), "{broken}");
-        let uncounted = ApplyError::Uncounted { gtid: gtid(), counted: 0, wanted: 1, is_committed: false };
+        let uncounted =
+            ApplyError::RowCountMismatch { gtid: gtid(), counted: 0, wanted: 1, is_committed: false };
         let nontransactional = NontransactionalRows { ignored_if_repeated: true, ..rows(0, 1, true) };
         assert_eq!(nontransactional.explain("0-1-2", uncounted).code(), "TW-APP-0052");
-        let missing = ApplyError::Missing { found: 2, wanted: 1, statement: "UPDATE d.t".into() };
+        let missing = ApplyError::RowsMissing { found: 2, wanted: 1, statement: "UPDATE d.t".into() };
         assert_eq!(rows(0, 1, false).explain("0-1-2", missing).code(), "TW-APP-0052");
     }
 }

@@ -66,7 +66,7 @@ impl Packets {
     /// Runs them, and stops at the first that fails.
     ///
     /// # Errors
-    /// [`ApplyError::Session`] for the statement that failed, or the connection; [`ApplyError::Missing`].
+    /// [`ApplyError::Session`] for the statement that failed, or the connection; [`ApplyError::RowsMissing`].
     pub(crate) async fn run(self, connection: &mut Connection) -> Result<(), ApplyError> {
         for packet in self.packets {
             let ok = connection.execute_all(&packet.text, packet.statements).await?;
@@ -79,14 +79,14 @@ impl Packets {
 /// Holds a statement to the rows it must find. `text` is its beginning.
 ///
 /// # Errors
-/// [`ApplyError::Missing`].
+/// [`ApplyError::RowsMissing`].
 pub(crate) fn ensure_found(found: u64, wanted: Option<u64>, text: &[u8]) -> Result<(), ApplyError> {
     let Some(wanted) = wanted.filter(|wanted| *wanted != found) else { return Ok(()) };
     let text = String::from_utf8_lossy(&text[..text.len().min(SHOWN_BYTES_MAX)]);
     let end = ["VALUES", "WHERE", "SET"].iter().filter_map(|word| text.find(word)).min();
     // Never the values.
     let statement = text[..end.unwrap_or(0)].trim_end().to_owned();
-    Err(ApplyError::Missing { found, wanted, statement })
+    Err(ApplyError::RowsMissing { found, wanted, statement })
 }
 
 #[cfg(test)]

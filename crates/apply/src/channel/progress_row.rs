@@ -12,7 +12,7 @@ use tailwater_wire::event::RowsKind;
 use tailwater_wire::rows::TableMap;
 use tailwater_wire::{Flavour, WireError};
 
-use crate::batch::{Group, Row, RowImage};
+use crate::batch::{PlannedRow, RowGroup, RowImage};
 use crate::error::ApplyError;
 use crate::target::{TargetColumn, TargetTable};
 use crate::transaction::MappedTable;
@@ -75,8 +75,8 @@ impl ProgressRow {
     }
 
     /// The change that notes `image`; with the flags of what stands before it, so that all tables are opened at once.
-    pub(super) fn group<'a>(&'a self, image: &'a [u8], before: Option<&Group<'_>>) -> Group<'a> {
-        Group {
+    pub(super) fn group<'a>(&'a self, image: &'a [u8], before: Option<&RowGroup<'_>>) -> RowGroup<'a> {
+        RowGroup {
             table: &self.table,
             kind: RowsKind::Update,
             flags: before.map_or(0, |group| group.flags),
@@ -84,7 +84,7 @@ impl ProgressRow {
             timestamp: before.map_or(0, |group| group.timestamp),
             columns_present: Cow::Borrowed(KEY),
             columns_present_after: Cow::Borrowed(CHANGED),
-            rows: vec![Row { image: RowImage::whole(&self.key), after: RowImage::whole(image) }],
+            rows: vec![PlannedRow { image: RowImage::whole(&self.key), after: RowImage::whole(image) }],
         }
     }
 }

@@ -34,7 +34,7 @@ use super::worker::ChannelShared;
 use crate::decode::{DecodeLimits, Decoded, Decoder};
 use crate::error::ApplyError;
 use crate::filter::VersionedFilters;
-use crate::transaction::{Content, Span, Step, Transaction};
+use crate::transaction::{ApplyStep, LogSpan, Transaction, TransactionContent};
 
 /// As many transactions are handed on at once, at most.
 const OUTPUT_ITEMS_MAX: usize = 256;
@@ -60,9 +60,9 @@ pub(super) enum ReaderItem {
     Transaction(BudgetedTransaction),
     /// Not to be applied, and durable: the target has it already, or an operator leaves it out. The GTID is that of what does
     /// not count as applied yet.
-    Skipped { span: Span, gtid: Option<Gtid> },
+    Skipped { span: LogSpan, gtid: Option<Gtid> },
     /// An XA transaction that is held until it is completed, and is applied with what completes it.
-    XaPrepared { span: Span, gtid: Option<Gtid> },
+    XaPrepared { span: LogSpan, gtid: Option<Gtid> },
     /// Here the channel is to stop.
     UntilReached,
     /// Nothing more will come: the log is closed.
@@ -300,7 +300,7 @@ impl ChannelReader {
             self.read_format(&entry)?;
             return Ok(true);
         }
-        let span = Span { start: self.start, end: entry.end() };
+        let span = LogSpan { start: self.start, end: entry.end() };
         self.start = span.end;
         self.forget_defined(&entry)?;
         Ok(self.read_transaction(entry, span).await? && !self.out.is_closed())
@@ -319,7 +319,7 @@ impl ChannelReader {
     }
 
     /// False when there is nothing more to do.
-    async fn read_transaction(&mut self, entry: LogEntry, span: Span) -> Result<bool, ApplyError> {
+    async fn read_transaction(&mut self, entry: LogEntry, span: LogSpan) -> Result<bool, ApplyError> {
         match &self.setup.shared.options.until {
             Some(UntilCondition::TimeUs(time)) if entry.commit_time_us >= *time => {
                 return self.finish_at_until().await;
@@ -361,7 +361,7 @@ impl ChannelReader {
     }
 
     /// Passes over what an operator leaves out. Of an XA transaction that it completes, nothing is held any more either.
-    async fn skip(&mut self, entry: LogEntry, span: Span) -> Result<(), ApplyError> {
+    async fn skip(&mut self, entry: LogEntry, span: LogSpan) -> Result<(), ApplyError> {
         if !self.wait_until_durable(span.end).await? {
             return Ok(());
         }
@@ -380,16 +380,17 @@ impl ChannelReader {
         let (Some(logged), Some(gtid)) = (&self.setup.target_logged, &transaction.gtid) else {
             return Ok(false);
         };
-        let has_rows = matches!(transaction.content, Content::Rows(_) | Content::Streamed { .. });
+        let has_rows =
+            matches!(transaction.content, TransactionContent::Rows(_) | TransactionContent::Streamed { .. });
         if !has_rows || !logged.contains(gtid) {
             return Ok(false);
         }
-        if let Content::Rows(changes) = &transaction.content
+        if let TransactionContent::Rows(changes) = &transaction.content
             && changes.iter().any(|changes| !changes.table.target.transactional)
         {
             return Ok(true);
         }
-        Err(ApplyError::Record {
+        Err(ApplyError::ProgressRecord {
             channel: self.setup.shared.options.name.clone(),
             reason: format!(
                 "the target has logged {gtid} and does not have it; gtid = preserve needs \
@@ -401,10 +402,10 @@ impl ChannelReader {
 
     async fn deliver(&mut self, source: &mut RowSource, transaction: Transaction) -> Result<(), ApplyError> {
         let span = transaction.span;
-        let streamed = matches!(transaction.content, Content::Streamed { .. });
+        let streamed = matches!(transaction.content, TransactionContent::Streamed { .. });
         let defines = match &transaction.content {
-            Content::Steps(steps) => {
-                steps.iter().any(|step| matches!(step, Step::Statement(statement) if !statement.dml))
+            TransactionContent::Steps(steps) => {
+                steps.iter().any(|step| matches!(step, ApplyStep::Statement(statement) if !statement.dml))
             }
             _ => false,
         };
@@ -461,7 +462,7 @@ impl ChannelReader {
         preserves && entry.gtid.as_ref().is_some_and(|gtid| !is_logged(gtid))
     }
 
-    async fn decode(&mut self, entry: &LogEntry, span: Span) -> Result<Transaction, ApplyError> {
+    async fn decode(&mut self, entry: &LogEntry, span: LogSpan) -> Result<Transaction, ApplyError> {
         let large = entry.length > self.setup.shared.options.transaction_bytes_max;
         let bytes = match large {
             true => Bytes::new(),
@@ -478,7 +479,7 @@ impl ChannelReader {
     }
 
     /// Definitions change what the tables look like: nothing behind them is decoded before they have run.
-    async fn wait_for_definition(&mut self, span: Span) -> Result<(), ApplyError> {
+    async fn wait_for_definition(&mut self, span: LogSpan) -> Result<(), ApplyError> {
         self.flush().await;
         let shared = Arc::clone(&self.setup.shared);
         // The sender goes with the channel, and then this thread is told to stop.
@@ -519,7 +520,7 @@ impl ChannelReader {
     }
 
     /// Passes over what counts as applied from then on: it has to be durable.
-    async fn mark_skipped(&mut self, span: Span, gtid: Option<Gtid>) -> Result<(), ApplyError> {
+    async fn mark_skipped(&mut self, span: LogSpan, gtid: Option<Gtid>) -> Result<(), ApplyError> {
         if self.wait_until_durable(span.end).await? {
             self.push(ReaderItem::Skipped { span, gtid }).await?;
         }

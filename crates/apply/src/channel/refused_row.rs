@@ -9,7 +9,7 @@ use super::options::ChannelOptions;
 use super::packets::Packets;
 use super::row_writer::RowWriter;
 use crate::error::ApplyError;
-use crate::transaction::{Content, RowChanges, RowPlace, Transaction};
+use crate::transaction::{RowChanges, RowPlace, Transaction, TransactionContent};
 
 /// `ER_NO_SUCH_TABLE`
 const NO_SUCH_TABLE: u16 = 1146;
@@ -26,7 +26,7 @@ pub(super) async fn diagnose(
     let server = match error {
         ApplyError::Session(SessionError::Server { error, .. }) => error,
         // As a server says it that applies row events: the row is not there, or not alone.
-        ApplyError::Missing { found, wanted, statement } => ServerError {
+        ApplyError::RowsMissing { found, wanted, statement } => ServerError {
             number: 1032,
             sql_state: "HY000".to_owned(),
             message: format!("{statement}: found {found} of {wanted} rows").into(),
@@ -35,7 +35,9 @@ pub(super) async fn diagnose(
     };
     let found = match &transaction.content {
         // What is tried on a table without transactions cannot be undone.
-        Content::Rows(changes) if changes.iter().all(|changes| changes.table.target.transactional) => {
+        TransactionContent::Rows(changes)
+            if changes.iter().all(|changes| changes.table.target.transactional) =>
+        {
             try_each(options, changes).await.unwrap_or(None)
         }
         _ => None,
@@ -43,10 +45,10 @@ pub(super) async fn diagnose(
     let (table, key, server) = found.unwrap_or((String::new(), String::new(), server));
     if server.number == NO_SUCH_TABLE && !table.is_empty() {
         let table = table.rsplit(' ').next().unwrap_or_default().to_owned();
-        return ApplyError::NoTable { gtid: transaction.gtid_text(), table };
+        return ApplyError::MissingTable { gtid: transaction.gtid_text(), table };
     }
     let (subject, values) = (table, key.trim_start().into());
-    ApplyError::Refused { gtid: transaction.gtid_text(), subject, values, error: Box::new(server) }
+    ApplyError::Rejected { gtid: transaction.gtid_text(), subject, values, error: Box::new(server) }
 }
 
 type RefusedRow = (String, String, ServerError);
@@ -65,7 +67,8 @@ async fn try_each(
             match packets.run(&mut writer.connection).await {
                 Ok(()) => {}
                 Err(
-                    error @ (ApplyError::Session(SessionError::Server { .. }) | ApplyError::Missing { .. }),
+                    error @ (ApplyError::Session(SessionError::Server { .. })
+                    | ApplyError::RowsMissing { .. }),
                 ) => {
                     let error = match error {
                         ApplyError::Session(SessionError::Server { error, .. }) => error,

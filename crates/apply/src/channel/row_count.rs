@@ -16,7 +16,7 @@ use rustc_hash::FxHashSet;
 use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
 
-use crate::batch::Group;
+use crate::batch::RowGroup;
 use crate::error::ApplyError;
 use crate::writeset::IndexId;
 
@@ -90,7 +90,7 @@ impl RowCount {
     }
 
     /// Rows that were written into statements as events.
-    pub(super) fn send(&mut self, groups: &[Group<'_>]) {
+    pub(super) fn send(&mut self, groups: &[RowGroup<'_>]) {
         for group in groups {
             let table = &group.table.target;
             self.tally.send(table.rows, group.rows.len() as u64 * table.counted_per_row());
@@ -131,7 +131,7 @@ impl RowCount {
     /// Holds the target to what was sent, which has run.
     ///
     /// # Errors
-    /// [`ApplyError::Uncounted`]; [`ApplyError::Session`].
+    /// [`ApplyError::RowCountMismatch`]; [`ApplyError::Session`].
     pub(super) async fn check(&mut self, connection: &mut Connection) -> Result<(), ApplyError> {
         if self.tally.counted.is_none() {
             return Ok(());
@@ -209,7 +209,7 @@ impl RowTally {
         if changes < wanted {
             let is_committed = self.committed > 0;
             self.reset();
-            return Err(ApplyError::Uncounted {
+            return Err(ApplyError::RowCountMismatch {
                 gtid: String::new(),
                 counted: changes,
                 wanted,
@@ -262,7 +262,10 @@ mod tests {
         tally.counted = Some(counted(5, 3));
         assert!(tally.is_due(at(40)), "asking from where it counts is no check");
         let missing = tally.check(counted(5, 4), at(40)).unwrap_err();
-        assert!(matches!(missing, ApplyError::Uncounted { counted: 0, wanted: 1, is_committed: false, .. }));
+        assert!(matches!(
+            missing,
+            ApplyError::RowCountMismatch { counted: 0, wanted: 1, is_committed: false, .. }
+        ));
         tally.send(table, 1);
         assert!(!tally.is_due(at(79)) && tally.is_due(at(80)));
     }

@@ -10,7 +10,7 @@ use super::progress_row::ProgressRow;
 use super::row_count::RowCount;
 use super::store::session_statement;
 use crate::batch::{self, PlanOptions};
-use crate::binlog::{Encoder, EncoderOptions};
+use crate::binlog::{BinlogStatementEncoder, BinlogStatementOptions};
 use crate::error::ApplyError;
 use crate::sql;
 use crate::transaction::RowChanges;
@@ -66,9 +66,9 @@ impl StatementCharset {
 #[derive(Debug)]
 pub(crate) struct RowWriter {
     pub(crate) connection: Connection,
-    encoder: Encoder,
-    sql: sql::Writer,
-    sizes: EncoderOptions,
+    encoder: BinlogStatementEncoder,
+    sql: sql::SqlWriter,
+    sizes: BinlogStatementOptions,
     plan: PlanOptions,
     tolerant: bool,
     /// The target logs what is applied.
@@ -83,7 +83,7 @@ pub(crate) struct RowWriter {
 }
 
 /// Whether it is of a server's own tables: they cannot be locked together with others (`ER_WRONG_LOCK_OF_SYSTEM_TABLE`).
-fn is_system(group: &batch::Group<'_>) -> bool {
+fn is_system(group: &batch::RowGroup<'_>) -> bool {
     group.table.target.schema.eq_ignore_ascii_case("mysql")
 }
 
@@ -99,11 +99,11 @@ impl RowWriter {
         let packet_bytes_max = packet.first().and_then(|row| row.get_u64(0)).unwrap_or(1 << 20);
         let has_binlog = packet.first().and_then(|row| row.get_u64(1)) != Some(0);
         let packet_bytes_max = usize::try_from(packet_bytes_max).unwrap_or(usize::MAX);
-        let sizes = EncoderOptions {
+        let sizes = BinlogStatementOptions {
             statement_bytes_max: STATEMENT_BYTES_MAX.min(packet_bytes_max / 2),
             packet_bytes_max,
         };
-        let encoder = Encoder::new(flavour, sizes);
+        let encoder = BinlogStatementEncoder::new(flavour, sizes);
         let format = encoder
             .format_description_statement()
             .map_err(|source| SessionError::Protocol { doing: "describing the format of events", source })?;
@@ -119,7 +119,7 @@ impl RowWriter {
             // A target that logs rows would log them cut, for servers that may find no key in them.
             cut_images: options.gtid == GtidMode::Log && !tolerant,
         };
-        let sql = sql::Writer::new(flavour, sizes);
+        let sql = sql::SqlWriter::new(flavour, sizes);
         let mut writer = Self {
             connection,
             encoder,
@@ -159,7 +159,7 @@ impl RowWriter {
         writer.connection.execute(setting).await?;
         writer.plan = PlanOptions { net_change: false, cut_images: false };
         // Where a table is not as the source's, rows go by SQL.
-        writer.sql = sql::Writer::new(writer.connection.server().flavour, writer.sizes).tolerant(true);
+        writer.sql = sql::SqlWriter::new(writer.connection.server().flavour, writer.sizes).tolerant(true);
         Ok(writer)
     }
 
@@ -187,7 +187,7 @@ impl RowWriter {
         packets.push("SET NAMES utf8mb4");
         packets.push(format!("{}, @@session.timestamp=DEFAULT", sql::session_statement(flavour)));
         packets.run(&mut self.connection).await?;
-        self.sql = sql::Writer::new(flavour, self.sizes).tolerant(self.tolerant);
+        self.sql = sql::SqlWriter::new(flavour, self.sizes).tolerant(self.tolerant);
         (self.charset, self.charset_changes) = (StatementCharset::Utf8, false);
         Ok(())
     }
@@ -215,7 +215,7 @@ impl RowWriter {
         let mut plan = batch::plan([changes], options).map_err(ApplyError::rows)?;
         self.drop_blackhole_changes(&mut plan)?;
         for group in &plan.groups {
-            let is_short = |row: &batch::Row<'_>| row.bytes() <= LONG_ROW_BYTES;
+            let is_short = |row: &batch::PlannedRow<'_>| row.bytes() <= LONG_ROW_BYTES;
             for rows in group.rows.chunk_by(|one, other| is_short(one) && is_short(other)) {
                 match rows {
                     [row] if !is_short(row) && by_event => self.run_long_event(group, row).await?,
@@ -223,7 +223,7 @@ impl RowWriter {
                     rows => {
                         let mut packets = Packets::default();
                         self.push_groups(
-                            &[batch::Group { rows: rows.to_vec(), ..group.clone() }],
+                            &[batch::RowGroup { rows: rows.to_vec(), ..group.clone() }],
                             &mut packets,
                         )?;
                         self.run_counted(packets).await?;
@@ -236,8 +236,8 @@ impl RowWriter {
 
     async fn run_long_event(
         &mut self,
-        group: &batch::Group<'_>,
-        row: &batch::Row<'_>,
+        group: &batch::RowGroup<'_>,
+        row: &batch::PlannedRow<'_>,
     ) -> Result<(), ApplyError> {
         let row = self.encoder.long_row(group, row);
         for statement in self.encoder.long_statements(group, &row)? {
@@ -248,10 +248,11 @@ impl RowWriter {
 
     async fn run_long_sql(
         &mut self,
-        group: &batch::Group<'_>,
-        row: &batch::Row<'_>,
+        group: &batch::RowGroup<'_>,
+        row: &batch::PlannedRow<'_>,
     ) -> Result<(), ApplyError> {
-        let mapping = group.table.sql_mapping().map_err(|misfit| ApplyError::misfit(group.table, misfit))?;
+        let mapping =
+            group.table.sql_mapping().map_err(|mismatch| ApplyError::mismatch(group.table, mismatch))?;
         let images = sql::Images::of(row);
         let mut settings = Vec::new();
         let statement = self.sql.long_statement(group, mapping, &images, &mut settings)?;
@@ -279,8 +280,8 @@ impl RowWriter {
 
     /// Leaves out changes of rows that a BLACKHOLE table was given and has not kept: the server finds no such row, unless its own
     /// replication asks.
-    fn drop_blackhole_changes(&self, plan: &mut batch::Plan<'_>) -> Result<(), ApplyError> {
-        let is_blackhole_change = |group: &batch::Group<'_>| {
+    fn drop_blackhole_changes(&self, plan: &mut batch::BatchPlan<'_>) -> Result<(), ApplyError> {
+        let is_blackhole_change = |group: &batch::RowGroup<'_>| {
             group.kind != RowsKind::Write && group.table.target.engine == "BLACKHOLE"
         };
         if self.target_logs
@@ -317,9 +318,13 @@ impl RowWriter {
         self.push_groups(&plan.groups, packets)
     }
 
-    fn push_groups(&mut self, groups: &[batch::Group<'_>], packets: &mut Packets) -> Result<(), ApplyError> {
+    fn push_groups(
+        &mut self,
+        groups: &[batch::RowGroup<'_>],
+        packets: &mut Packets,
+    ) -> Result<(), ApplyError> {
         // Runs of groups that take the same path, in order.
-        let together = |one: &batch::Group<'_>, other: &batch::Group<'_>| {
+        let together = |one: &batch::RowGroup<'_>, other: &batch::RowGroup<'_>| {
             one.table.same_shape == other.table.same_shape && !is_system(one) && !is_system(other)
         };
         for run in groups.chunk_by(together) {
@@ -337,7 +342,7 @@ impl RowWriter {
             self.row_count.reset();
             for group in run {
                 let mapping = group.table.sql_mapping();
-                let mapping = mapping.map_err(|misfit| ApplyError::misfit(group.table, misfit))?;
+                let mapping = mapping.map_err(|mismatch| ApplyError::mismatch(group.table, mismatch))?;
                 let mut statements = Vec::new();
                 self.sql.statements(group, mapping, &mut statements)?;
                 packets.count_changes(statements.len());
@@ -359,7 +364,7 @@ impl RowWriter {
     /// Holds the target to the rows that it was sent, if it is time to: before what has run commits.
     ///
     /// # Errors
-    /// [`ApplyError::Uncounted`]; [`ApplyError::Session`].
+    /// [`ApplyError::RowCountMismatch`]; [`ApplyError::Session`].
     pub(super) async fn check_rows(&mut self) -> Result<(), ApplyError> {
         match self.row_count.is_due() {
             true => self.count_rows().await,

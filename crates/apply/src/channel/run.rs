@@ -28,8 +28,10 @@ use super::transaction_rate::TransactionRate;
 use super::worker::{BatchOutcome, ChannelShared};
 use super::worker_pool::{self, BatchResult, WorkerPool};
 use crate::error::ApplyError;
-use crate::scheduler::{Batch, BatchId, CommitOrder, Options, Scheduled, Scheduler, Weight};
-use crate::transaction::{Content, Span, Transaction, joined};
+use crate::scheduler::{
+    BatchId, CommitOrder, Scheduled, Scheduler, SchedulerOptions, TransactionBatch, TransactionWeight,
+};
+use crate::transaction::{LogSpan, Transaction, TransactionContent, joined};
 use crate::writeset::Writeset;
 
 /// How often the target is told what was applied, and the log what is still needed of it.
@@ -68,7 +70,7 @@ pub(super) struct RunSetup {
 pub(super) struct RunFailure {
     pub(super) error: ApplyError,
     /// The transactions that were at hand then, if it was the target that refused one of them.
-    pub(super) batch: Option<Span>,
+    pub(super) batch: Option<LogSpan>,
     /// How many they were.
     pub(super) transactions: usize,
     /// The only one of them.
@@ -177,7 +179,7 @@ fn effective_options(options: ChannelOptions, careful: bool) -> ChannelOptions {
 }
 
 fn scheduler(options: &ChannelOptions) -> Scheduler<BudgetedTransaction> {
-    Scheduler::new(Options {
+    Scheduler::new(SchedulerOptions {
         commit_order: options.commit_order,
         workers: options.workers,
         batch_transactions_max: options.batch_transactions_max,
@@ -372,7 +374,7 @@ impl ChannelRun {
             let transaction = first.map(|transaction| Arc::clone(transaction));
             Box::new(RunFailure { error, batch: Some(span_of(&batch)), transactions, transaction })
         })?;
-        let Batch { id, first, rest, .. } = batch;
+        let TransactionBatch { id, first, rest, .. } = batch;
         match committed {
             BatchOutcome::Returned => {}
             BatchOutcome::Committed(timing) => {
@@ -410,7 +412,7 @@ impl ChannelRun {
     }
 
     /// Notes what is applied.
-    fn record_applied(&mut self, spans: impl Iterator<Item = Span>) {
+    fn record_applied(&mut self, spans: impl Iterator<Item = LogSpan>) {
         let mut ends = Vec::new();
         let spans = spans.inspect(|span| ends.push(span.end));
         let low = {
@@ -438,7 +440,7 @@ impl ChannelRun {
 
     /// The error that a part of the channel has died, which none should whatever comes.
     fn fault(&self, what: &str) -> ApplyError {
-        ApplyError::Fault { channel: self.shared.options.name.clone(), what: what.to_owned() }
+        ApplyError::InternalFault { channel: self.shared.options.name.clone(), what: what.to_owned() }
     }
 
     /// Lets what runs finish before an error of the reader ends the run: what was read before it is good.
@@ -457,7 +459,7 @@ impl ChannelRun {
             let Ok(outcome) = outcome else { break };
             match self.finish(outcome) {
                 // By this error.
-                Err(failure) if matches!(failure.error, ApplyError::Interrupted { .. }) => break,
+                Err(failure) if matches!(failure.error, ApplyError::ReadInterrupted { .. }) => break,
                 Err(failure) => return failure,
                 Ok(()) => {}
             }
@@ -467,7 +469,7 @@ impl ChannelRun {
 
     /// What interrupted a transaction that is read while it is written: the reader says it after the worker does.
     async fn interruption_cause(&mut self, failure: Box<RunFailure>) -> Box<RunFailure> {
-        if !matches!(failure.error, ApplyError::Interrupted { .. }) {
+        if !matches!(failure.error, ApplyError::ReadInterrupted { .. }) {
             return failure;
         }
         while let Some(read) = self.reader.recv().await {
@@ -571,22 +573,22 @@ impl Scheduled for BudgetedTransaction {
         &self.writeset
     }
 
-    fn weight(&self) -> Weight {
-        Weight { bytes: self.memory_bytes, rows: rows_of(self) }
+    fn weight(&self) -> TransactionWeight {
+        TransactionWeight { bytes: self.memory_bytes, rows: rows_of(self) }
     }
 }
 
 fn rows_of(transaction: &Transaction) -> usize {
     match &transaction.content {
-        Content::Rows(changes) => changes.iter().map(|changes| changes.rows.len()).sum(),
+        TransactionContent::Rows(changes) => changes.iter().map(|changes| changes.rows.len()).sum(),
         _ => 1,
     }
 }
 
 /// From the first to the last of a batch.
-fn span_of(batch: &Batch<BudgetedTransaction>) -> Span {
+fn span_of(batch: &TransactionBatch<BudgetedTransaction>) -> LogSpan {
     let spans = || batch.first.iter().chain(&batch.rest).map(|transaction| transaction.span);
-    Span {
+    LogSpan {
         start: spans().map(|span| span.start).min().unwrap_or(LogPosition::ZERO),
         end: spans().map(|span| span.end).max().unwrap_or(LogPosition::ZERO),
     }

@@ -212,8 +212,8 @@ impl SourceSession {
     /// Runs a statement, under a GTID if one is given.
     ///
     /// # Errors
-    /// [`ApplyError::Refused`], [`ApplyError::EndsOtherwise`] if it does not end as on the source; [`ApplyError::Interruption`],
-    /// [`ApplyError::Account`], [`ApplyError::Unsupported`] if it cannot be run; [`ApplyError::Session`].
+    /// [`ApplyError::Rejected`], [`ApplyError::OutcomeDiffers`] if it does not end as on the source; [`ApplyError::InterruptedStatement`],
+    /// [`ApplyError::SessionAccount`], [`ApplyError::Unsupported`] if it cannot be run; [`ApplyError::Session`].
     pub(super) async fn run(
         &mut self,
         shared: &Arc<ChannelShared>,
@@ -222,7 +222,7 @@ impl SourceSession {
         gtid: Option<&Gtid>,
     ) -> Result<(), ApplyError> {
         if INTERRUPTIONS.contains(&statement.error_code) {
-            return Err(ApplyError::Interruption {
+            return Err(ApplyError::InterruptedStatement {
                 gtid: transaction.gtid_text(),
                 statement: statement_label(statement),
                 number: statement.error_code,
@@ -338,7 +338,7 @@ impl SourceSession {
         let error = match result {
             Ok(()) if expected == 0 || CONFLICT_ERRORS.contains(&expected) => return Ok(()),
             Ok(()) => {
-                return Err(ApplyError::EndsOtherwise {
+                return Err(ApplyError::OutcomeDiffers {
                     gtid: transaction.gtid_text(),
                     statement: statement_label(statement),
                     number: expected,
@@ -358,7 +358,7 @@ impl SourceSession {
             }
             return Ok(());
         }
-        Err(ApplyError::Refused {
+        Err(ApplyError::Rejected {
             gtid: transaction.gtid_text(),
             subject: statement_label(statement).trim_end().to_owned(),
             values: private_statement(&statement.text, SHOWN_BYTES_MAX).into(),
@@ -387,5 +387,9 @@ fn unknown_account_error(
             "the account's name is not ASCII, and the statement is in another character set than UTF-8"
         }
     };
-    ApplyError::Account { gtid: transaction.gtid_text(), statement: statement_label(statement), reason }
+    ApplyError::SessionAccount {
+        gtid: transaction.gtid_text(),
+        statement: statement_label(statement),
+        reason,
+    }
 }

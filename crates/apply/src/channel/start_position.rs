@@ -11,12 +11,12 @@ use super::store::{ChannelRecord, ChannelStore, Claim};
 use super::target_gtids::{self, TargetGtids};
 use crate::error::ApplyError;
 use crate::filter::VersionedFilters;
-use crate::progress::Applied;
+use crate::progress::AppliedSet;
 use crate::scheduler::CommitOrder;
 
 /// From where a run goes on.
 pub(super) struct StartPosition {
-    pub(super) applied: Applied,
+    pub(super) applied: AppliedSet,
     /// What the target had before the channel began.
     pub(super) origin: GtidSet,
     /// What it has by now, without what is applied out of order.
@@ -26,7 +26,7 @@ pub(super) struct StartPosition {
 /// Says from where to go on, and notes it on the target if the channel is new there.
 ///
 /// # Errors
-/// [`ApplyError::Start`] if the log does not hold what the target needs; [`ApplyError::Record`] if what is kept there is
+/// [`ApplyError::Start`] if the log does not hold what the target needs; [`ApplyError::ProgressRecord`] if what is kept there is
 /// about another log.
 pub(super) async fn resolve(
     options: &ChannelOptions,
@@ -37,7 +37,7 @@ pub(super) async fn resolve(
     flavour: Flavour,
     target: &TargetGtids,
 ) -> Result<StartPosition, ApplyError> {
-    let wrong = |reason: String| ApplyError::Record { channel: options.name.clone(), reason };
+    let wrong = |reason: String| ApplyError::ProgressRecord { channel: options.name.clone(), reason };
     let source = captured(log).await?;
     let parse = |text: &str| {
         GtidSet::parse(source.flavour, text).map_err(|error| wrong(format!("GTIDs {text:?}: {error}")))
@@ -105,7 +105,7 @@ pub(super) async fn resolve(
         }
     };
     let low = if low == LogPosition::ZERO { oldest(log) } else { low };
-    let applied = Applied::new(low);
+    let applied = AppliedSet::new(low);
     let text = target_gtids::text(&origin);
     let identity = source.server_uuid.unwrap_or_else(|| source.server_id.to_string());
     store.save_start(claim, &applied, &identity, &text, &target.has).await?;
@@ -191,7 +191,7 @@ pub(super) fn oldest(log: &LogHandle) -> LogPosition {
 /// The filters of the channel: those that were edited last, or else the configuration's.
 ///
 /// # Errors
-/// [`ApplyError::Filter`], [`ApplyError::Record`].
+/// [`ApplyError::Filter`], [`ApplyError::ProgressRecord`].
 pub(super) fn filters(
     options: &ChannelOptions,
     kept: &ChannelRecord,
@@ -199,7 +199,7 @@ pub(super) fn filters(
     if kept.filters.is_empty() {
         return Ok(VersionedFilters::new(options.filters.clone())?);
     }
-    serde_json::from_str(&kept.filters).map_err(|error| ApplyError::Record {
+    serde_json::from_str(&kept.filters).map_err(|error| ApplyError::ProgressRecord {
         channel: options.name.clone(),
         reason: format!("its filters: {error}"),
     })

@@ -6,8 +6,8 @@ use tailwater_wire::redact::{SHOWN_BYTES_MAX, public_statement};
 
 use crate::decode::statement;
 use crate::error::ApplyError;
-use crate::filter::{Filters, Named, Operation, StatementRoute, changed_by};
-use crate::transaction::{Content, Step, Transaction};
+use crate::filter::{Filters, NamedObject, Operation, StatementRoute, changed_by};
+use crate::transaction::{ApplyStep, Transaction, TransactionContent};
 
 /// The schema in which channels to the source keep what is about the source.
 pub(crate) const OWN_SCHEMA: &str = "tailwater";
@@ -20,7 +20,7 @@ pub(crate) const MARKS_TABLE: &str = "check_marks";
 /// # Errors
 /// As [`filtered`].
 pub(super) fn filter_transaction(filters: &Filters, transaction: &mut Transaction) -> Result<(), ApplyError> {
-    let Content::Steps(steps) = &mut transaction.content else { return Ok(()) };
+    let TransactionContent::Steps(steps) = &mut transaction.content else { return Ok(()) };
     let mut kept = Vec::with_capacity(steps.len());
     let steps_before = std::mem::take(steps);
     let gtid = transaction.gtid_text();
@@ -29,10 +29,10 @@ pub(super) fn filter_transaction(filters: &Filters, transaction: &mut Transactio
     }
     if kept.is_empty() {
         // Only its place in the log is noted: nothing has to wait for it.
-        transaction.content = Content::Rows(Vec::new());
+        transaction.content = TransactionContent::Rows(Vec::new());
         transaction.writeset.barrier = false;
     } else {
-        transaction.content = Content::Steps(kept);
+        transaction.content = TransactionContent::Steps(kept);
     }
     Ok(())
 }
@@ -41,17 +41,21 @@ pub(super) fn filter_transaction(filters: &Filters, transaction: &mut Transactio
 ///
 /// # Errors
 /// [`ApplyError::Unsupported`] for a statement that can neither run as it is nor be left out.
-pub(super) fn filter_step(filters: &Filters, step: Step, gtid: &str) -> Result<Option<Step>, ApplyError> {
-    let Step::Statement(mut statement) = step else { return Ok(Some(step)) };
+pub(super) fn filter_step(
+    filters: &Filters,
+    step: ApplyStep,
+    gtid: &str,
+) -> Result<Option<ApplyStep>, ApplyError> {
+    let ApplyStep::Statement(mut statement) = step else { return Ok(Some(step)) };
     if statement::moves_within(&statement.text) {
-        return Ok(Some(Step::Statement(statement)));
+        return Ok(Some(ApplyStep::Statement(statement)));
     }
     match route(filters, &statement.text, &statement.database, statement.dml) {
-        StatementRoute::Run => Ok(Some(Step::Statement(statement))),
+        StatementRoute::Run => Ok(Some(ApplyStep::Statement(statement))),
         StatementRoute::Drop => Ok(None),
         StatementRoute::RunIn { schema } => {
             statement.database = Bytes::from(schema.into_bytes());
-            Ok(Some(Step::Statement(statement)))
+            Ok(Some(ApplyStep::Statement(statement)))
         }
         StatementRoute::Refuse(reason) => {
             let text = public_statement(&statement.text, SHOWN_BYTES_MAX);
@@ -77,7 +81,7 @@ pub(super) fn changed_objects(
         StatementRoute::Run => String::from_utf8_lossy(database).into_owned(),
         StatementRoute::RunIn { schema } => schema,
     };
-    let named = |named: Named| (named.schema.unwrap_or_else(|| default.clone()), named.table);
+    let named = |named: NamedObject| (named.schema.unwrap_or_else(|| default.clone()), named.table);
     changed_by(statement::wrapped(text)).map(|all| all.into_iter().map(named).collect())
 }
 

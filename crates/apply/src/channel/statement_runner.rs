@@ -30,7 +30,7 @@ use super::store::{Intents, load_intents, source_session_statement};
 use super::worker::ChannelShared;
 use crate::decode::statement::is_temporary;
 use crate::error::ApplyError;
-use crate::transaction::{Content, Statement, Step};
+use crate::transaction::{ApplyStep, Statement, TransactionContent};
 
 /// Rows are sent when they are so many bytes.
 const FLUSH_BYTES: usize = 1 << 20;
@@ -177,7 +177,7 @@ impl RunnerSession {
         let mut run = TransactionRun { in_transaction: false, ddl_ran: false, rows: Packets::default() };
         // The fingerprint of what was there before, if it was begun before.
         let mut intent = self.intents.remove(&transaction.span.start.to_string());
-        if let Content::Steps(steps) = &transaction.content {
+        if let TransactionContent::Steps(steps) = &transaction.content {
             for step in steps {
                 self.step(shared, transaction, step, &mut run, &mut intent).await?;
             }
@@ -186,13 +186,13 @@ impl RunnerSession {
             let mut steps = steps.lock().await;
             loop {
                 match steps.recv().await {
-                    Some(StreamedStep::Step { step, done, memory: _memory }) => {
+                    Some(StreamedStep::ApplyStep { step, done, memory: _memory }) => {
                         self.step(shared, transaction, &step, &mut run, &mut intent).await?;
                         // Gone, if it does not care.
                         done.map(|done| done.send(()));
                     }
                     Some(StreamedStep::End) => break,
-                    None => return Err(ApplyError::Interrupted { gtid: transaction.gtid_text() }),
+                    None => return Err(ApplyError::ReadInterrupted { gtid: transaction.gtid_text() }),
                 }
             }
         }
@@ -226,11 +226,11 @@ impl RunnerSession {
         &mut self,
         shared: &Arc<ChannelShared>,
         transaction: &BudgetedTransaction,
-        step: &Step,
+        step: &ApplyStep,
         run: &mut TransactionRun,
         intent: &mut Option<String>,
     ) -> Result<(), ApplyError> {
-        let is_definition = matches!(step, Step::Statement(statement) if !statement.dml);
+        let is_definition = matches!(step, ApplyStep::Statement(statement) if !statement.dml);
         if run.ddl_ran
             && !run.in_transaction
             && !is_definition
@@ -240,7 +240,7 @@ impl RunnerSession {
             return Err(create_select_error(transaction));
         }
         match step {
-            Step::Rows(rows) => {
+            ApplyStep::Rows(rows) => {
                 if !rows.table.target.transactional && preserved_gtid(shared, transaction).is_some() {
                     return Err(gtid_conflict_error(transaction, table_name(&rows.table.target)));
                 }
@@ -266,7 +266,7 @@ impl RunnerSession {
                 }
             }
             // A temporary table is made or dropped within the transaction, and does not end it.
-            Step::Statement(statement)
+            ApplyStep::Statement(statement)
                 if statement.dml || run.in_transaction && is_temporary(&statement.text) =>
             {
                 self.flush_and_check(transaction, run).await?;
@@ -276,7 +276,7 @@ impl RunnerSession {
                 self.begin_transaction(shared, transaction, run).await?;
                 self.source.run(shared, transaction, statement, None).await?;
             }
-            Step::Statement(statement) => {
+            ApplyStep::Statement(statement) => {
                 self.flush_and_check(transaction, run).await?;
                 self.run_ddl(shared, transaction, statement, run, intent).await?;
             }
@@ -381,7 +381,7 @@ impl RunnerSession {
         };
         if let Some(after) = intent.as_deref().and_then(|noted| noted.strip_prefix(DIFFERENT_RESULT_PREFIX)) {
             if after == now.text {
-                return Err(ApplyError::EndsOtherwise {
+                return Err(ApplyError::OutcomeDiffers {
                     gtid: transaction.gtid_text(),
                     statement: statement_label(statement),
                     number: statement.error_code,
@@ -407,7 +407,7 @@ impl RunnerSession {
             self.source.run_effects(shared, transaction, statement).await?;
         } else {
             match self.source.run(shared, transaction, statement, preserved_gtid(shared, transaction)).await {
-                Err(ApplyError::Refused { error, .. })
+                Err(ApplyError::Rejected { error, .. })
                     if intent.is_some() && is_already_done(error.number) => {}
                 Err(error) => {
                     if let Err(failed) =
@@ -448,10 +448,10 @@ impl RunnerSession {
         match error {
             ApplyError::Session(SessionError::Server { .. }) => {}
             ApplyError::Session(_) => return Ok(()),
-            ApplyError::Refused { error, .. } if before == REPEATABLE && may_have_run(error.number) => {
+            ApplyError::Rejected { error, .. } if before == REPEATABLE && may_have_run(error.number) => {
                 return Ok(());
             }
-            ApplyError::EndsOtherwise { .. } => {
+            ApplyError::OutcomeDiffers { .. } => {
                 self.source.restore_own_settings().await?;
                 if preserved_gtid(shared, transaction).is_some() {
                     self.source.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;

@@ -21,7 +21,7 @@ use super::options::GtidMode;
 use super::progress_row::ProgressRow;
 use super::sql_literal::{hex, quote};
 use crate::error::ApplyError;
-use crate::progress::Applied;
+use crate::progress::AppliedSet;
 
 /// What the tables look like. Raised by whatever an older Tailwater could not read any more, or would write wrongly; then
 /// [`ChannelStore::take_over`] has to make the older ones so.
@@ -109,7 +109,7 @@ pub(super) type Intents = HashMap<String, String>;
 #[derive(Debug)]
 pub(super) struct ChannelRecord {
     /// The union of all workers' rows; `None` for a channel that is new there.
-    pub(super) applied: Option<Applied>,
+    pub(super) applied: Option<AppliedSet>,
     /// The newest transaction in each worker's row.
     pub(super) newest_gtids: Vec<String>,
     /// Which server the log was captured from, when the channel began; empty for a new one.
@@ -219,7 +219,7 @@ impl ChannelStore {
     /// Takes the channel over, with `connection`, whose session logs nothing.
     ///
     /// # Errors
-    /// [`ApplyError::Session`]; [`ApplyError::NewerSchema`]; [`ApplyError::Record`], [`ApplyError::Progress`] if what is
+    /// [`ApplyError::Session`]; [`ApplyError::NewerSchema`]; [`ApplyError::ProgressRecord`], [`ApplyError::Progress`] if what is
     /// there cannot be understood.
     pub(super) async fn take_over(
         mut connection: Connection,
@@ -322,7 +322,7 @@ impl ChannelStore {
     pub(super) async fn create_worker_rows(
         &mut self,
         claim: &Claim,
-        applied: &Applied,
+        applied: &AppliedSet,
         workers: usize,
     ) -> Result<(), ApplyError> {
         let (name, incarnation) = (quote(&self.channel), claim.incarnation);
@@ -349,15 +349,15 @@ impl ChannelStore {
         Ok(())
     }
 
-    async fn applied(&mut self) -> Result<Option<Applied>, ApplyError> {
+    async fn applied(&mut self) -> Result<Option<AppliedSet>, ApplyError> {
         let name = quote(&self.channel);
         let rows = self
             .connection
             .query(&format!("SELECT worker, applied FROM tailwater.apply_progress WHERE channel={name}"))
             .await?;
-        let mut union: Option<Applied> = None;
+        let mut union: Option<AppliedSet> = None;
         for row in &rows.rows {
-            let applied = Applied::decode(row.get(1).unwrap_or_default())?;
+            let applied = AppliedSet::decode(row.get(1).unwrap_or_default())?;
             match &mut union {
                 Some(union) => union.merge(&applied),
                 None => union = Some(applied),
@@ -375,7 +375,7 @@ impl ChannelStore {
     pub(super) async fn save_start(
         &mut self,
         claim: &Claim,
-        applied: &Applied,
+        applied: &AppliedSet,
         source: &str,
         origin_gtids: &str,
         target_gtids: &str,
@@ -579,7 +579,7 @@ async fn set_logging(connection: &mut Connection, on: bool) -> Result<(), Sessio
 }
 
 fn wrong(channel: &str, reason: &str) -> ApplyError {
-    ApplyError::Record { channel: channel.to_owned(), reason: reason.to_owned() }
+    ApplyError::ProgressRecord { channel: channel.to_owned(), reason: reason.to_owned() }
 }
 
 /// What a session of a channel must be told before anything else, by mode.

@@ -24,9 +24,9 @@ use super::source_time::SourceTime;
 use super::statement_runner::StatementRunner;
 use super::store::{Claim, STATEMENTS_ROW};
 use crate::error::ApplyError;
-use crate::progress::Applied;
-use crate::scheduler::{Batch, BatchId, CommitOrder, Timing};
-use crate::transaction::{Content, RowChanges, Transaction, joined};
+use crate::progress::AppliedSet;
+use crate::scheduler::{BatchId, BatchTiming, CommitOrder, TransactionBatch};
+use crate::transaction::{RowChanges, Transaction, TransactionContent, joined};
 
 /// A batch that meets a deadlock or a lock that is not let go is run again this many times before it is an error.
 const CONFLICTS_MAX: u32 = 20;
@@ -47,7 +47,7 @@ pub(super) struct ChannelShared {
     pub(super) flavour: Flavour,
     pub(super) claim: Claim,
     /// What is known to be committed.
-    pub(super) applied: Mutex<Applied>,
+    pub(super) applied: Mutex<AppliedSet>,
     /// Of batches that commit one behind the other: the newest that has committed.
     pub(super) turn: watch::Sender<BatchId>,
     /// Batches behind this one let go of their locks: until it is their turn, or, in independent order, by committing what waits for
@@ -69,7 +69,7 @@ pub(super) struct ChannelShared {
 
 impl ChannelShared {
     /// Locks what is applied; a thread that died while it held it leaves a whole value.
-    pub(super) fn applied(&self) -> std::sync::MutexGuard<'_, Applied> {
+    pub(super) fn applied(&self) -> std::sync::MutexGuard<'_, AppliedSet> {
         self.applied.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
@@ -83,9 +83,9 @@ impl ChannelShared {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum BatchOutcome {
     /// It has committed.
-    Committed(Timing),
+    Committed(BatchTiming),
     /// `first` has, and the rest is given back.
-    FirstCommitted(Timing),
+    FirstCommitted(BatchTiming),
     /// None of it, because the worker was told to stop before it could begin to, or because the log will not hold it.
     Returned,
 }
@@ -143,7 +143,7 @@ impl ApplyWorker {
     /// Whatever the target refuses; then nothing of the batch is committed, unless the connection broke.
     pub(super) async fn apply(
         &mut self,
-        batch: &Batch<BudgetedTransaction>,
+        batch: &TransactionBatch<BudgetedTransaction>,
     ) -> Result<BatchOutcome, ApplyError> {
         let committed = self.commit(batch).await?;
         match committed {
@@ -155,7 +155,10 @@ impl ApplyWorker {
         Ok(committed)
     }
 
-    async fn commit(&mut self, batch: &Batch<BudgetedTransaction>) -> Result<BatchOutcome, ApplyError> {
+    async fn commit(
+        &mut self,
+        batch: &TransactionBatch<BudgetedTransaction>,
+    ) -> Result<BatchOutcome, ApplyError> {
         if let Some(transaction) = statement_transaction(batch) {
             let started = Instant::now();
             if !self.wait_to_start(batch).await
@@ -210,7 +213,7 @@ impl ApplyWorker {
     }
 
     /// Waits for a batch's turn to do anything at all; in independent order no longer than nothing is held up. False if it will not come.
-    async fn wait_to_start(&mut self, batch: &Batch<BudgetedTransaction>) -> bool {
+    async fn wait_to_start(&mut self, batch: &TransactionBatch<BudgetedTransaction>) -> bool {
         match self.shared.options.commit_order {
             CommitOrder::Source => self.wait_turn(batch).await,
             CommitOrder::Independent => self.wait_turn_or_yield(batch).await != TurnWait::Cancelled,
@@ -228,7 +231,10 @@ impl ApplyWorker {
     }
 
     /// Nothing is committed if the log will not hold it.
-    async fn attempt(&mut self, batch: &Batch<BudgetedTransaction>) -> Result<BatchOutcome, ApplyError> {
+    async fn attempt(
+        &mut self,
+        batch: &TransactionBatch<BudgetedTransaction>,
+    ) -> Result<BatchOutcome, ApplyError> {
         let started = Instant::now();
         let mut waited = Duration::ZERO;
         let all: [&[BudgetedTransaction]; 2] = [&batch.first, &batch.rest];
@@ -295,7 +301,7 @@ impl ApplyWorker {
     /// Waits for the turn of a batch whose first part has run; what is to be committed then, or else how it ended.
     async fn await_turn<'b>(
         &mut self,
-        batch: &Batch<BudgetedTransaction>,
+        batch: &TransactionBatch<BudgetedTransaction>,
         all: &'b [&'b [BudgetedTransaction]; 2],
     ) -> Result<ControlFlow<BatchOutcome, CommitPart<'b>>, ApplyError> {
         use ControlFlow::{Break, Continue};
@@ -305,7 +311,7 @@ impl ApplyWorker {
             (TurnWait::Cancelled, _) => Break(BatchOutcome::Returned),
             (TurnWait::Yield, CommitOrder::Independent) if batch.first.is_empty() => {
                 self.roll_back().await?;
-                Break(BatchOutcome::FirstCommitted(Timing::default()))
+                Break(BatchOutcome::FirstCommitted(BatchTiming::default()))
             }
             (TurnWait::Yield, CommitOrder::Independent) => {
                 Continue(CommitPart { committed: &all[..1], unsent: &[] })
@@ -327,7 +333,10 @@ impl ApplyWorker {
     /// gap: it then comes again, and the server passes over what it has.
     ///
     /// False if the log will not hold it.
-    async fn log_xa_prepare(&mut self, batch: &Batch<BudgetedTransaction>) -> Result<bool, ApplyError> {
+    async fn log_xa_prepare(
+        &mut self,
+        batch: &TransactionBatch<BudgetedTransaction>,
+    ) -> Result<bool, ApplyError> {
         if self.shared.options.gtid != GtidMode::Preserve || self.shared.flavour != Flavour::MySql {
             return Ok(true);
         }
@@ -432,12 +441,12 @@ impl ApplyWorker {
         (applied.encode(), gtid, time_us)
     }
 
-    fn is_turn(&self, batch: &Batch<BudgetedTransaction>) -> bool {
+    fn is_turn(&self, batch: &TransactionBatch<BudgetedTransaction>) -> bool {
         batch.commit_after.is_none_or(|before| *self.turn.borrow() >= before)
     }
 
     /// False if it will not come.
-    async fn wait_turn(&mut self, batch: &Batch<BudgetedTransaction>) -> bool {
+    async fn wait_turn(&mut self, batch: &TransactionBatch<BudgetedTransaction>) -> bool {
         let Some(before) = batch.commit_after else { return true };
         tokio::select! {
             biased;
@@ -448,7 +457,7 @@ impl ApplyWorker {
     }
 
     /// Waits, maybe with locks held.
-    async fn wait_turn_or_yield(&mut self, batch: &Batch<BudgetedTransaction>) -> TurnWait {
+    async fn wait_turn_or_yield(&mut self, batch: &TransactionBatch<BudgetedTransaction>) -> TurnWait {
         let Some(before) = batch.commit_after else { return TurnWait::Arrived };
         let id = batch.id;
         tokio::select! {
@@ -468,14 +477,14 @@ fn changes<'t>(parts: &[&'t [BudgetedTransaction]]) -> impl Iterator<Item = &'t 
 /// The row changes of a transaction that holds nothing else.
 fn row_changes(transaction: &Transaction) -> &[RowChanges] {
     match &transaction.content {
-        Content::Rows(changes) => changes,
+        TransactionContent::Rows(changes) => changes,
         _ => &[],
     }
 }
 
 /// The oldest transaction of a batch, which is the only one where each stands under its own GTID. It may have to wait for its
 /// turn.
-fn oldest(batch: &Batch<BudgetedTransaction>) -> Option<&BudgetedTransaction> {
+fn oldest(batch: &TransactionBatch<BudgetedTransaction>) -> Option<&BudgetedTransaction> {
     batch.first.iter().chain(&batch.rest).next()
 }
 
@@ -492,15 +501,15 @@ fn newest_gtid(transactions: &[&[BudgetedTransaction]]) -> String {
 }
 
 /// Whether a ROLLBACK undoes all of it: tables without transactions take rows for good at once.
-fn is_transactional(batch: &Batch<BudgetedTransaction>) -> bool {
+fn is_transactional(batch: &TransactionBatch<BudgetedTransaction>) -> bool {
     let mut changes = batch.first.iter().chain(&batch.rest).flat_map(|transaction| row_changes(transaction));
     changes.all(|changes| changes.table.target.transactional)
 }
 
 /// The transaction of a batch that is more than rows in memory.
-fn statement_transaction(batch: &Batch<BudgetedTransaction>) -> Option<&BudgetedTransaction> {
+fn statement_transaction(batch: &TransactionBatch<BudgetedTransaction>) -> Option<&BudgetedTransaction> {
     let only = oldest(batch)?;
-    matches!(only.content, Content::Steps(_) | Content::Streamed { .. }).then_some(only)
+    matches!(only.content, TransactionContent::Steps(_) | TransactionContent::Streamed { .. }).then_some(only)
 }
 
 /// How long a commit took that was sent in one packet with other statements, or by whoever runs statements: most of the time, as such
@@ -510,9 +519,9 @@ fn estimated_commit(packet: Duration) -> Duration {
 }
 
 /// How long a batch took, of which the commit took `commit`.
-fn timing(all: Duration, commit: Duration) -> Timing {
+fn timing(all: Duration, commit: Duration) -> BatchTiming {
     let us = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-    Timing { execute_us: us(all.saturating_sub(commit)), commit_us: us(commit) }
+    BatchTiming { execute_us: us(all.saturating_sub(commit)), commit_us: us(commit) }
 }
 
 /// Whether running it again may help: a deadlock, a lock that was not let go in time.

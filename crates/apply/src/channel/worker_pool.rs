@@ -10,7 +10,7 @@ use tokio::task::{JoinError, JoinSet};
 use super::reader::BudgetedTransaction;
 use super::worker::{ApplyWorker, BatchOutcome, ChannelShared};
 use crate::error::ApplyError;
-use crate::scheduler::{Batch, BatchId};
+use crate::scheduler::{BatchId, TransactionBatch};
 
 /// A batch whose turn it is may be held up by one behind it, which holds a lock that it needs and waits for it: those behind
 /// let go if it takes eight times as long as batches did on average, but no sooner than this. In the source's order what they
@@ -23,7 +23,7 @@ const STALL_AFTER_MAX: Duration = Duration::from_secs(5);
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(60);
 
 /// A batch, and what became of it.
-pub(super) type BatchResult = (Batch<BudgetedTransaction>, Result<BatchOutcome, ApplyError>);
+pub(super) type BatchResult = (TransactionBatch<BudgetedTransaction>, Result<BatchOutcome, ApplyError>);
 
 /// A worker that has died; with what it died of, if that is known.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub(super) struct DeadWorker(Option<JoinError>);
 
 /// All workers of a run, each a task with a connection of its own. They end with it.
 pub(super) struct WorkerPool {
-    workers: Vec<mpsc::Sender<Batch<BudgetedTransaction>>>,
+    workers: Vec<mpsc::Sender<TransactionBatch<BudgetedTransaction>>>,
     idle: Vec<usize>,
     running: BTreeSet<BatchId>,
     oldest: OldestBatch,
@@ -44,7 +44,7 @@ impl WorkerPool {
     /// Connects as many as the options say, all at once.
     ///
     /// # Errors
-    /// [`ApplyError::Session`]; [`ApplyError::Fault`].
+    /// [`ApplyError::Session`]; [`ApplyError::InternalFault`].
     pub(super) async fn connect(shared: &Arc<ChannelShared>) -> Result<Self, ApplyError> {
         let mut connecting = JoinSet::new();
         for number in 0..shared.options.workers.max(1) {
@@ -53,8 +53,10 @@ impl WorkerPool {
         let mut workers = Vec::with_capacity(connecting.len());
         while let Some(connected) = connecting.join_next().await {
             let channel = || shared.options.name.clone();
-            let dead =
-                |error| ApplyError::Fault { channel: channel(), what: DeadWorker(Some(error)).to_string() };
+            let dead = |error| ApplyError::InternalFault {
+                channel: channel(),
+                what: DeadWorker(Some(error)).to_string(),
+            };
             workers.push(connected.map_err(dead)??);
         }
         Ok(Self::spawn(workers, run_worker))
@@ -66,7 +68,7 @@ impl WorkerPool {
         work: impl Fn(
             usize,
             W,
-            mpsc::Receiver<Batch<BudgetedTransaction>>,
+            mpsc::Receiver<TransactionBatch<BudgetedTransaction>>,
             mpsc::Sender<(usize, BatchResult)>,
         ) -> F,
     ) -> Self
@@ -107,7 +109,7 @@ impl WorkerPool {
     }
 
     /// Gives a batch to one that [is idle](Self::has_idle).
-    pub(super) async fn submit(&mut self, batch: Batch<BudgetedTransaction>) {
+    pub(super) async fn submit(&mut self, batch: TransactionBatch<BudgetedTransaction>) {
         let Some(worker) = self.idle.pop() else { return };
         self.running.insert(batch.id);
         self.oldest.set(self.running.first().copied(), Instant::now());
@@ -175,7 +177,7 @@ impl OldestBatch {
 async fn run_worker(
     number: usize,
     mut worker: ApplyWorker,
-    mut batches: mpsc::Receiver<Batch<BudgetedTransaction>>,
+    mut batches: mpsc::Receiver<TransactionBatch<BudgetedTransaction>>,
     results: mpsc::Sender<(usize, BatchResult)>,
 ) {
     while let Some(batch) = batches.recv().await {
@@ -200,7 +202,7 @@ mod tests {
                 }
             }
         });
-        let batch = |id| Batch {
+        let batch = |id| TransactionBatch {
             id: BatchId(id),
             first: Vec::new(),
             rest: Vec::new(),

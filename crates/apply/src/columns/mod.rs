@@ -13,14 +13,14 @@ use crate::target::{TargetColumn, TargetTable};
 /// Why a column of the source has no place in the target's table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("column {column}: {reason}")]
-pub struct Misfit {
+pub struct ColumnMismatch {
     /// The source's column, or its number from 1 if the source did not log names.
     pub column: String,
     /// What does not fit, and what to do.
     pub reason: String,
 }
 
-impl Misfit {
+impl ColumnMismatch {
     /// Of the column at `place`, from 0.
     pub(crate) fn at(map: &TableMap, place: usize, reason: String) -> Self {
         let name = map.columns.get(place).and_then(|column| column.name.clone());
@@ -32,9 +32,9 @@ impl Misfit {
 ///
 /// # Errors
 /// The columns that the target does not have.
-pub fn target_columns(map: &TableMap, target: &TargetTable) -> Result<Vec<usize>, Vec<Misfit>> {
+pub fn target_columns(map: &TableMap, target: &TargetTable) -> Result<Vec<usize>, Vec<ColumnMismatch>> {
     let mut found = Vec::with_capacity(map.columns.len());
-    let mut misfits = Vec::new();
+    let mut mismatches = Vec::new();
     for (place, column) in map.columns.iter().enumerate() {
         let number = match &column.name {
             Some(name) => {
@@ -48,12 +48,12 @@ pub fn target_columns(map: &TableMap, target: &TargetTable) -> Result<Vec<usize>
                 "the target's table has no such column, it has {}; add it there, or leave the table out with a filter",
                 target.columns.len()
             );
-            misfits.push(Misfit::at(map, place, reason));
+            mismatches.push(ColumnMismatch::at(map, place, reason));
             continue;
         };
         found.push(number);
     }
-    if misfits.is_empty() { Ok(found) } else { Err(misfits) }
+    if mismatches.is_empty() { Ok(found) } else { Err(mismatches) }
 }
 
 /// Names of columns are the same in either case.

@@ -73,7 +73,7 @@ fn same_members(source: &BinlogColumn, members: &[Vec<u8>], own: &TargetType) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::columns::{Misfit, target_columns};
+    use crate::columns::{ColumnMismatch, target_columns};
     use crate::writeset::IndexId;
 
     fn target(flavour: Flavour, columns: &[(&str, &str, Option<&str>)]) -> TargetTable {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     /// With the columns found first.
-    fn same_shape(map: &TableMap, target: &TargetTable) -> Result<bool, Vec<Misfit>> {
+    fn same_shape(map: &TableMap, target: &TargetTable) -> Result<bool, Vec<ColumnMismatch>> {
         Ok(super::same_shape(map, target, &target_columns(map, target)?))
     }
 
@@ -175,8 +175,8 @@ mod tests {
         assert_eq!(target_columns(&source, &ints), Ok(vec![1, 0]));
         assert_eq!(same_shape(&source, &ints), Ok(false));
         assert_eq!(same_shape(&map(vec![named("a"), named("B")]), &ints), Ok(true));
-        let misfits = target_columns(&map(vec![named("a"), named("c")]), &ints).unwrap_err();
-        assert_eq!(misfits[0].column, "c");
+        let mismatches = target_columns(&map(vec![named("a"), named("c")]), &ints).unwrap_err();
+        assert_eq!(mismatches[0].column, "c");
         let nameless = |count| map(vec![column(ColumnType::Long); count]);
         assert_eq!(same_shape(&nameless(2), &ints), Ok(true));
         assert_eq!(same_shape(&nameless(1), &ints), Ok(false));

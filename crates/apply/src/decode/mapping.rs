@@ -9,9 +9,9 @@ use tailwater_wire::rows::TableMap;
 use tailwater_wire::{Flavour, WireError};
 
 use super::old_times::{lacks_digits, set_digits};
-use super::{OldTimeDigits, Tables};
-use crate::columns::Misfit;
-use crate::filter::{FilterError, Route};
+use super::{OldTimeDigits, TableLookup};
+use crate::columns::ColumnMismatch;
+use crate::filter::{FilterError, FilterRoute};
 use crate::keys::RowKeys;
 use crate::transaction::MappedTable;
 
@@ -55,11 +55,11 @@ pub(super) enum Unbound {
     },
     UnknownDigits {
         table: String,
-        misfit: Misfit,
+        mismatch: ColumnMismatch,
     },
     Misfits {
         table: String,
-        misfits: Vec<Misfit>,
+        mismatches: Vec<ColumnMismatch>,
     },
     Clash(FilterError),
 }
@@ -92,7 +92,7 @@ impl MapCache {
         &mut self,
         body: &Bytes,
         kind: RowsKind,
-        tables: &mut dyn Tables,
+        tables: &mut dyn TableLookup,
     ) -> Result<&mut Use, Unbound> {
         if !self.known.contains_key(body) {
             if self.known.len() >= MAPS_MAX {
@@ -123,14 +123,14 @@ fn bind(
     body: &Bytes,
     others: &[Option<Use>; 3],
     kind: RowsKind,
-    tables: &mut dyn Tables,
+    tables: &mut dyn TableLookup,
     seed: u64,
 ) -> Result<Use, Unbound> {
     let route = tables.route(&map.schema, &map.table, kind).map_err(Unbound::Clash)?;
     let (schema, name) = match &route {
-        Route::Drop => return Ok(Use::Dropped),
-        Route::Keep => (map.schema.as_str(), map.table.as_str()),
-        Route::Rename { schema, table } => (&**schema, &**table),
+        FilterRoute::Drop => return Ok(Use::Dropped),
+        FilterRoute::Keep => (map.schema.as_str(), map.table.as_str()),
+        FilterRoute::Rename { schema, table } => (&**schema, &**table),
     };
     let Some(target) = tables.target(schema, name) else {
         return Err(Unbound::NeedsTable { schema: schema.to_owned(), table: name.to_owned() });
@@ -151,10 +151,10 @@ fn bind(
                     return Err(Unbound::NeedsSource { schema: map.schema, table: map.table });
                 }
                 set_digits(&mut map, &target, &digits)
-                    .map_err(|misfit| Unbound::UnknownDigits { table: table(), misfit })?;
+                    .map_err(|mismatch| Unbound::UnknownDigits { table: table(), mismatch })?;
             }
             let mapped = MappedTable::new(map, Bytes::copy_from_slice(body), target);
-            Arc::new(mapped.map_err(|misfits| Unbound::Misfits { table: table(), misfits })?)
+            Arc::new(mapped.map_err(|mismatches| Unbound::Misfits { table: table(), mismatches })?)
         }
     };
     let keys = Box::new(RowKeys::new(&table.map, &table.target, &table.columns, table.same_shape, seed));

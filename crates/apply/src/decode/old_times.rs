@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tailwater_wire::Flavour;
 use tailwater_wire::rows::{BinlogColumn, ColumnType, TableMap};
 
-use crate::columns::{Misfit, TargetType, target_columns};
+use crate::columns::{ColumnMismatch, TargetType, target_columns};
 use crate::source_catalogue::SourceColumn;
 use crate::target::TargetTable;
 
@@ -72,7 +72,7 @@ pub(super) fn set_digits(
     map: &mut TableMap,
     target: &TargetTable,
     digits: &OldTimeDigits,
-) -> Result<(), Misfit> {
+) -> Result<(), ColumnMismatch> {
     let Ok(places) = target_columns(map, target) else { return Ok(()) };
     for (index, place) in places.into_iter().enumerate() {
         let Some(name) = map.columns.get(index).and_then(|column| type_name(column.column_type)) else {
@@ -84,7 +84,7 @@ pub(super) fn set_digits(
             OldTimeDigits::Source(declared) => declared_digits(map, index, name, declared, own),
             OldTimeDigits::Target | OldTimeDigits::Unknown => Ok(own.unwrap_or(0)),
         };
-        let found = found.map_err(|reason| Misfit::at(map, index, reason))?;
+        let found = found.map_err(|reason| ColumnMismatch::at(map, index, reason))?;
         if let Some(column) = map.columns.get_mut(index) {
             column.column_type = with_digits(column.column_type, found);
         }

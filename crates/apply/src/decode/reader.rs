@@ -16,10 +16,10 @@ use super::mapping::{Unbound, Use};
 use super::old_times;
 use super::rows::find_rows;
 use super::statement::{Meaning, meaning};
-use super::{Decoder, Tables, whole_header, xid};
-use crate::columns::Misfit;
+use super::{Decoder, TableLookup, whole_header, xid};
+use crate::columns::ColumnMismatch;
 use crate::error::ApplyError;
-use crate::transaction::{MappedTable, Statement, StatementVariable, Step};
+use crate::transaction::{ApplyStep, MappedTable, Statement, StatementVariable};
 
 /// The most tables that one statement maps; servers join 61, and partitions are no tables here. A limit on memory.
 const MAPS_MAX: usize = 65_536;
@@ -71,17 +71,17 @@ pub(super) enum Ending {
 
 /// What [`TransactionReader::read`] gives.
 #[derive(Debug)]
-pub enum Read {
+pub enum TransactionRead {
     /// The next step.
-    Step(Step),
-    /// [`Tables::target`] has to know this table of the target; then `read` again.
+    Step(ApplyStep),
+    /// [`TableLookup::target`] has to know this table of the target; then `read` again.
     NeedsTable {
         /// Its database.
         schema: String,
         /// Its name.
         table: String,
     },
-    /// [`Tables::old_time_digits`] has to know this table of the source; then `read` again.
+    /// [`TableLookup::old_time_digits`] has to know this table of the source; then `read` again.
     NeedsSource {
         /// Its database.
         schema: String,
@@ -95,7 +95,7 @@ pub enum Read {
 /// What an event is to the reader.
 enum Outcome {
     Nothing,
-    Step(Step),
+    Step(ApplyStep),
     NeedsTable {
         schema: String,
         table: String,
@@ -110,7 +110,7 @@ enum Outcome {
 
 impl TransactionReader {
     /// For the transaction that is `entry`. Whether an XA transaction is committed or only prepared is not its affair: see
-    /// [`super::OpeningReader`].
+    /// [`super::XaPartReader`].
     pub fn new(entry: &LogEntry) -> Self {
         Self {
             gtid: entry.gtid.clone(),
@@ -128,7 +128,7 @@ impl TransactionReader {
         }
     }
 
-    /// Takes the next event, whole, when [`Read::NeedsEvent`] asks for it.
+    /// Takes the next event, whole, when [`TransactionRead::NeedsEvent`] asks for it.
     pub fn event(&mut self, event: Bytes) {
         self.pending = Some(Pending { event, checksummed: true });
     }
@@ -138,19 +138,23 @@ impl TransactionReader {
     ///
     /// # Errors
     /// As [`Decoder::transaction`].
-    pub fn read(&mut self, decoder: &mut Decoder, tables: &mut dyn Tables) -> Result<Read, ApplyError> {
+    pub fn read(
+        &mut self,
+        decoder: &mut Decoder,
+        tables: &mut dyn TableLookup,
+    ) -> Result<TransactionRead, ApplyError> {
         loop {
-            let Some(pending) = self.next_pending(decoder)? else { return Ok(Read::NeedsEvent) };
+            let Some(pending) = self.next_pending(decoder)? else { return Ok(TransactionRead::NeedsEvent) };
             match self.take(&pending, decoder, tables)? {
                 Outcome::Nothing => {}
-                Outcome::Step(step) => return Ok(Read::Step(step)),
+                Outcome::Step(step) => return Ok(TransactionRead::Step(step)),
                 Outcome::NeedsTable { schema, table } => {
                     self.pending = Some(pending);
-                    return Ok(Read::NeedsTable { schema, table });
+                    return Ok(TransactionRead::NeedsTable { schema, table });
                 }
                 Outcome::NeedsSource { schema, table } => {
                     self.pending = Some(pending);
-                    return Ok(Read::NeedsSource { schema, table });
+                    return Ok(TransactionRead::NeedsSource { schema, table });
                 }
                 Outcome::Instead(other) => self.pending = Some(other),
             }
@@ -259,7 +263,7 @@ impl TransactionReader {
         &mut self,
         pending: &Pending,
         decoder: &mut Decoder,
-        tables: &mut dyn Tables,
+        tables: &mut dyn TableLookup,
     ) -> Result<Outcome, ApplyError> {
         let event = &pending.event;
         let taken = self.parse(pending, decoder);
@@ -310,7 +314,7 @@ impl TransactionReader {
         header: &EventHeader,
         body: &Bytes,
         decoder: &mut Decoder,
-        tables: &mut dyn Tables,
+        tables: &mut dyn TableLookup,
     ) -> Result<Outcome, ApplyError> {
         let event = RowsEvent::parse(header.event_type, body, &decoder.format);
         let event = event.map_err(|error| self.error(error))?;
@@ -326,20 +330,22 @@ impl TransactionReader {
             Ok(Use::Kept { table, keys }) => (table, keys),
             Err(Unbound::NeedsTable { schema, table }) => return Ok(Outcome::NeedsTable { schema, table }),
             Err(Unbound::NeedsSource { schema, table }) => return Ok(Outcome::NeedsSource { schema, table }),
-            Err(Unbound::UnknownDigits { table, misfit }) => {
-                let Misfit { column, reason } = misfit;
+            Err(Unbound::UnknownDigits { table, mismatch }) => {
+                let ColumnMismatch { column, reason } = mismatch;
                 return Err(ApplyError::UnknownDigits { gtid: self.gtid_text(), table, column, reason });
             }
             Err(Unbound::Wire(error)) => return Err(self.error(error)),
-            Err(Unbound::Clash(error)) => return Err(ApplyError::Clash { gtid: self.gtid_text(), error }),
-            Err(Unbound::Misfits { table, misfits }) => {
-                return Err(ApplyError::misfits(self.gtid_text(), table, &misfits));
+            Err(Unbound::Clash(error)) => {
+                return Err(ApplyError::NameCollision { gtid: self.gtid_text(), error });
+            }
+            Err(Unbound::Misfits { table, mismatches }) => {
+                return Err(ApplyError::mismatches(self.gtid_text(), table, &mismatches));
             }
         };
         let bytes_max = decoder.limits.event_bytes_max;
         match find_rows(header, body, &event, table, keys, bytes_max) {
             Ok(changes) if changes.rows.is_empty() => Ok(Outcome::Nothing),
-            Ok(changes) => Ok(Outcome::Step(Step::Rows(changes))),
+            Ok(changes) => Ok(Outcome::Step(ApplyStep::Rows(changes))),
             Err(error) => Err(self.rows_error(header, table, error)),
         }
     }
@@ -476,7 +482,7 @@ impl TransactionReader {
             original_version: self.original_version,
             variables: std::mem::take(&mut self.variables),
         };
-        Ok(Outcome::Step(Step::Statement(statement)))
+        Ok(Outcome::Step(ApplyStep::Statement(statement)))
     }
 
     /// MariaDB's row events that are too long for one packet.

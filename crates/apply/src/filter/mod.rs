@@ -24,8 +24,8 @@ mod versions;
 
 pub use error::FilterError;
 pub(crate) use names::outline;
-pub use names::{Named, changed_by};
-pub use router::{Filters, Route, Router, TableRoute};
+pub use names::{NamedObject, changed_by};
+pub use router::{FilterRoute, Filters, Router, TableRoute};
 pub use rules::{FilterSet, Operation, Rewrite, Rule};
 pub use statement::{StatementRoute, StatementTable};
 pub use versions::{FilterVersion, VersionedFilters};

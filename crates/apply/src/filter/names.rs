@@ -7,14 +7,14 @@ const TOKENS_MAX: usize = 100_000;
 
 /// What a statement names that it changes, as it names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedObject {
     /// The database, if it is said.
     pub schema: Option<String>,
     /// The table; `None` for the database itself, and for what belongs to one and is no table.
     pub table: Option<String>,
 }
 
-impl Named {
+impl NamedObject {
     /// The same, borrowed.
     pub fn as_table(&self) -> StatementTable<'_> {
         StatementTable { schema: self.schema.as_deref(), table: self.table.as_deref() }
@@ -23,7 +23,7 @@ impl Named {
 
 /// What a definition (`CREATE`, `ALTER`, `DROP`, `RENAME`, `TRUNCATE` and the like) changes; empty for what belongs to no
 /// database, such as accounts. `None` if it cannot be told.
-pub fn changed_by(text: &[u8]) -> Option<Vec<Named>> {
+pub fn changed_by(text: &[u8]) -> Option<Vec<NamedObject>> {
     let text = std::str::from_utf8(text).ok()?;
     let mut words = Words { tokens: tokens(text)?, at: 0 };
     let verb = words.word()?;
@@ -173,16 +173,16 @@ impl Words {
     }
 
     /// `TABLE` or `SCHEMA.TABLE`, behind `IF EXISTS`.
-    fn table(&mut self) -> Option<Named> {
+    fn table(&mut self) -> Option<NamedObject> {
         self.accept(&["IF", "NOT", "EXISTS"]);
         let first = self.name()?;
         if !self.accept_mark('.') {
-            return Some(Named { schema: None, table: Some(first) });
+            return Some(NamedObject { schema: None, table: Some(first) });
         }
-        Some(Named { schema: Some(first), table: Some(self.name()?) })
+        Some(NamedObject { schema: Some(first), table: Some(self.name()?) })
     }
 
-    fn tables(&mut self) -> Option<Vec<Named>> {
+    fn tables(&mut self) -> Option<Vec<NamedObject>> {
         let mut tables = vec![self.table()?];
         while self.accept_mark(',') {
             tables.push(self.table()?);
@@ -191,7 +191,7 @@ impl Words {
     }
 
     /// `a TO b, c TO d`
-    fn renamed(&mut self) -> Option<Vec<Named>> {
+    fn renamed(&mut self) -> Option<Vec<NamedObject>> {
         let mut tables = Vec::new();
         loop {
             tables.push(self.table()?);
@@ -209,7 +209,7 @@ impl Words {
     }
 
     /// What stands behind `CREATE`, `ALTER` or `DROP`.
-    fn object(&mut self, verb: &str) -> Option<Vec<Named>> {
+    fn object(&mut self, verb: &str) -> Option<Vec<NamedObject>> {
         loop {
             let word = match self.next()? {
                 Token::Word(word) => word.to_ascii_uppercase(),
@@ -220,7 +220,7 @@ impl Words {
                 }
                 Token::Quoted(_) | Token::Mark(_) => continue,
             };
-            let schema_of = |named: Named| Named { table: None, ..named };
+            let schema_of = |named: NamedObject| NamedObject { table: None, ..named };
             return match word.as_str() {
                 "TABLE" | "TABLES" if verb == "DROP" => self.tables(),
                 "TABLE" if verb == "ALTER" => self.altered(),
@@ -232,9 +232,9 @@ impl Words {
                         ["CHARACTER", "CHARSET", "DEFAULT", "COLLATE", "COMMENT", "ENCRYPTION", "READ"];
                     // Without a name it is the default one.
                     if verb == "ALTER" && is_option.iter().any(|word| self.is_at(self.at, word)) {
-                        return Some(vec![Named { schema: None, table: None }]);
+                        return Some(vec![NamedObject { schema: None, table: None }]);
                     }
-                    Some(vec![Named { schema: Some(self.name()?), table: None }])
+                    Some(vec![NamedObject { schema: Some(self.name()?), table: None }])
                 }
                 "INDEX" => self.behind_on(),
                 "TRIGGER" if verb == "CREATE" => self.behind_on(),
@@ -250,7 +250,7 @@ impl Words {
         }
     }
 
-    fn behind_on(&mut self) -> Option<Vec<Named>> {
+    fn behind_on(&mut self) -> Option<Vec<NamedObject>> {
         while !self.is_at(self.at, "ON") {
             self.next()?;
         }
@@ -259,7 +259,7 @@ impl Words {
     }
 
     /// The table, and those that it becomes or is swapped with.
-    fn altered(&mut self) -> Option<Vec<Named>> {
+    fn altered(&mut self) -> Option<Vec<NamedObject>> {
         let mut tables = vec![self.table()?];
         let mut depth = 0;
         while let Some(token) = self.next() {
@@ -294,7 +294,7 @@ mod tests {
 
     /// `schema.table`, with a dot alone for what is not said.
     fn changed(text: &str) -> Option<String> {
-        let show = |named: &Named| {
+        let show = |named: &NamedObject| {
             let part = |part: &Option<String>| part.clone().unwrap_or_default();
             format!("{}.{}", part(&named.schema), part(&named.table))
         };

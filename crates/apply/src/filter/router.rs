@@ -45,7 +45,7 @@ impl Operations {
 
 /// What becomes of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Route {
+pub enum FilterRoute {
     /// It is applied as it is.
     Keep,
     /// It is left out.
@@ -68,11 +68,11 @@ pub struct TableRoute {
 
 impl TableRoute {
     /// What becomes of `operation`.
-    pub fn route(&self, operation: Operation) -> Route {
+    pub fn route(&self, operation: Operation) -> FilterRoute {
         match &self.renamed {
-            _ if !self.kept.contains(operation) => Route::Drop,
-            Some((schema, table)) => Route::Rename { schema: schema.clone(), table: table.clone() },
-            None => Route::Keep,
+            _ if !self.kept.contains(operation) => FilterRoute::Drop,
+            Some((schema, table)) => FilterRoute::Rename { schema: schema.clone(), table: table.clone() },
+            None => FilterRoute::Keep,
         }
     }
 
@@ -169,7 +169,7 @@ impl Filters {
     }
 
     /// What becomes of an operation on a table. [`Router`] remembers tables; this does not.
-    pub fn route(&self, schema: &str, table: &str, operation: Operation) -> Route {
+    pub fn route(&self, schema: &str, table: &str, operation: Operation) -> FilterRoute {
         self.table(schema, table).route(operation)
     }
 

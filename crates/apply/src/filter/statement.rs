@@ -1,7 +1,7 @@
 //! What becomes of a statement, whose text cannot be taken apart.
 
 use super::router::Filters;
-use super::{Operation, Route};
+use super::{FilterRoute, Operation};
 
 /// A table that a statement names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,12 +68,12 @@ impl Filters {
         };
         let Some(table) = named.table else { return self.schema_fate(schema, named, name) };
         match self.route(schema, table, operation) {
-            Route::Keep => Fate::Keep(name),
-            Route::Drop => Fate::Drop(name),
-            Route::Rename { schema, table: to } if named.schema.is_none() && *to == *table => {
+            FilterRoute::Keep => Fate::Keep(name),
+            FilterRoute::Drop => Fate::Drop(name),
+            FilterRoute::Rename { schema, table: to } if named.schema.is_none() && *to == *table => {
                 Fate::Elsewhere(name, schema.to_string())
             }
-            Route::Rename { schema, table } => Fate::Renamed(name, format!("{schema}.{table}")),
+            FilterRoute::Rename { schema, table } => Fate::Renamed(name, format!("{schema}.{table}")),
         }
     }
 

@@ -18,9 +18,9 @@ fn set(json: &str) -> FilterSet {
 fn inserted(filters: &Filters, table: &str) -> String {
     let (schema, name) = table.split_once('.').expect("SCHEMA.TABLE");
     match filters.route(schema, name, Operation::Insert) {
-        Route::Keep => table.to_owned(),
-        Route::Drop => "-".to_owned(),
-        Route::Rename { schema, table } => format!("{schema}.{table}"),
+        FilterRoute::Keep => table.to_owned(),
+        FilterRoute::Drop => "-".to_owned(),
+        FilterRoute::Rename { schema, table } => format!("{schema}.{table}"),
     }
 }
 
@@ -60,8 +60,8 @@ fn tables_go_where_the_rules_say() {
 #[test]
 fn names_in_backquotes_may_hold_anything() {
     let filters = filters(r#"{"exclude": ["`my.db`.`odd``name`"]}"#);
-    assert_eq!(filters.route("my.db", "odd`name", Operation::Insert), Route::Drop);
-    assert_eq!(filters.route("my.db", "oddname", Operation::Insert), Route::Keep);
+    assert_eq!(filters.route("my.db", "odd`name", Operation::Insert), FilterRoute::Drop);
+    assert_eq!(filters.route("my.db", "oddname", Operation::Insert), FilterRoute::Keep);
 }
 
 #[test]
@@ -130,8 +130,8 @@ fn statements_run_elsewhere_are_left_out_or_refused() {
     let filters = filters(json);
     let run_in = |schema: &str| StatementRoute::RunIn { schema: schema.to_owned() };
     let refused = |reason: &str| StatementRoute::Refuse(reason.to_owned());
-    type Named = (Option<&'static str>, Option<&'static str>);
-    let cases: &[(Option<&str>, &[Named], StatementRoute)] = &[
+    type NamedObject = (Option<&'static str>, Option<&'static str>);
+    let cases: &[(Option<&str>, &[NamedObject], StatementRoute)] = &[
         (None, &[(Some("shop"), Some("a"))], StatementRoute::Run),
         (Some("crm"), &[(Some("shop"), Some("a"))], StatementRoute::Run),
         (None, &[(Some("shop"), Some("tmp"))], StatementRoute::Drop),
@@ -324,9 +324,9 @@ proptest! {
             let to = |from: String| set.rewrite.iter().find(|rewrite| rewrite.from == from).map(|rewrite| rewrite.to.clone());
             let to = to(format!("{schema}.{table}")).or_else(|| to(format!("{schema}.*"))).map(|to| to.replace('*', table));
             let expected = match to.as_deref().and_then(|to| to.split_once('.')) {
-                _ if !kept => Route::Drop,
-                Some((schema, table)) => Route::Rename { schema: schema.into(), table: table.into() },
-                None => Route::Keep,
+                _ if !kept => FilterRoute::Drop,
+                Some((schema, table)) => FilterRoute::Rename { schema: schema.into(), table: table.into() },
+                None => FilterRoute::Keep,
             };
             prop_assert_eq!(filters.route(schema, table, operation), expected);
         }

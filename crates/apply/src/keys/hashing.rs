@@ -6,7 +6,7 @@ use foldhash::quality::{FixedState, FoldHasher};
 use tailwater_wire::rows::ColumnType;
 
 use crate::target::TargetColumn;
-use crate::writeset::Key;
+use crate::writeset::WritesetKey;
 
 /// How values of a column compare, as far as it takes to hash them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -250,7 +250,7 @@ impl KeyHash<'_> {
 
     pub(super) fn finish(self) -> u64 {
         match self.0.finish() {
-            Key::ANY => Key::ANY + 1,
+            WritesetKey::ANY => WritesetKey::ANY + 1,
             hash => hash,
         }
     }

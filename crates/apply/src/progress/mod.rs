@@ -1,18 +1,18 @@
 //! Which transactions of the log a target has: all up to a place, and some behind it.
 //!
-//! Transactions are named by their [`Span`]s, which follow each other without gaps: one begins where the one before it
+//! Transactions are named by their [`LogSpan`]s, which follow each other without gaps: one begins where the one before it
 //! ends, whatever lies between them in the log. So a set of them is a set of intervals, and it shrinks to a single
 //! place once nothing is missing.
 //!
 //! Each worker keeps a row of its own on the target and writes to it, in the transaction of the data, all that it knows
 //! to have committed and what it is about to commit. A crash loses some of the last commits, in the order of the
-//! target's redo log; the union of the rows that are left is exactly what the target has ([`Applied::merge`]).
+//! target's redo log; the union of the rows that are left is exactly what the target has ([`AppliedSet::merge`]).
 
 use std::collections::BTreeMap;
 
 use tailwater_log::LogPosition;
 
-use crate::transaction::Span;
+use crate::transaction::LogSpan;
 
 /// First byte of an encoded set.
 const VERSION: u8 = 1;
@@ -21,13 +21,13 @@ const INTERVAL_BYTES_MIN: usize = 4;
 
 /// A set of transactions of one log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Applied {
+pub struct AppliedSet {
     low: LogPosition,
     /// Intervals behind `low`, start to end: not empty, not touching each other or `low`.
     above: BTreeMap<LogPosition, LogPosition>,
 }
 
-/// Bytes that are no encoded [`Applied`].
+/// Bytes that are no encoded [`AppliedSet`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "progress cannot be read at byte {offset}: {reason}; if nobody wrote to the table, it comes from a newer Tailwater"
@@ -39,7 +39,7 @@ pub struct ProgressError {
     pub reason: &'static str,
 }
 
-impl Applied {
+impl AppliedSet {
     /// All transactions up to `low`.
     pub fn new(low: LogPosition) -> Self {
         Self { low, above: BTreeMap::new() }
@@ -51,7 +51,7 @@ impl Applied {
     }
 
     /// Whether all transactions in `span` are applied.
-    pub fn contains(&self, span: &Span) -> bool {
+    pub fn contains(&self, span: &LogSpan) -> bool {
         span.end <= self.low
             || self
                 .above
@@ -61,8 +61,8 @@ impl Applied {
     }
 
     /// Adds all transactions in `span`. What is there already stays.
-    pub fn add(&mut self, span: Span) {
-        let Span { mut start, mut end } = span;
+    pub fn add(&mut self, span: LogSpan) {
+        let LogSpan { mut start, mut end } = span;
         if start >= end || end <= self.low {
             return;
         }
@@ -87,7 +87,7 @@ impl Applied {
     pub fn merge(&mut self, other: &Self) {
         self.raise(other.low);
         for (start, end) in &other.above {
-            self.add(Span { start: *start, end: *end });
+            self.add(LogSpan { start: *start, end: *end });
         }
     }
 
@@ -105,10 +105,10 @@ impl Applied {
     }
 
     /// What is missing between the low watermark and the last transaction that is applied, in order.
-    pub fn gaps(&self) -> impl Iterator<Item = Span> + '_ {
+    pub fn gaps(&self) -> impl Iterator<Item = LogSpan> + '_ {
         let starts = self.above.keys();
         let ends = std::iter::once(&self.low).chain(self.above.values());
-        ends.zip(starts).map(|(start, end)| Span { start: *start, end: *end })
+        ends.zip(starts).map(|(start, end)| LogSpan { start: *start, end: *end })
     }
 
     /// Where the last transaction that is applied ends.
@@ -135,7 +135,7 @@ impl Applied {
         bytes
     }
 
-    /// The set that [`Applied::encode`] made these bytes of.
+    /// The set that [`AppliedSet::encode`] made these bytes of.
     ///
     /// # Errors
     /// Any other bytes, whoever wrote them; nothing is allocated on their word.

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// The transactions of a log: spans that follow each other, over segments now and then.
-fn any_log() -> impl Strategy<Value = Vec<Span>> {
+fn any_log() -> impl Strategy<Value = Vec<LogSpan>> {
     prop::collection::vec((1..5000u64, prop::bool::weighted(0.1)), 1..60).prop_map(|steps| {
         let mut end = LogPosition { segment: 1, offset: 4 };
         let mut spans = Vec::new();
@@ -18,17 +18,17 @@ fn any_log() -> impl Strategy<Value = Vec<Span>> {
             } else {
                 LogPosition { offset: end.offset + bytes, ..end }
             };
-            spans.push(Span { start, end });
+            spans.push(LogSpan { start, end });
         }
         spans
     })
 }
 
-fn begin(log: &[Span]) -> Applied {
-    Applied::new(log[0].start)
+fn begin(log: &[LogSpan]) -> AppliedSet {
+    AppliedSet::new(log[0].start)
 }
 
-fn check(applied: &Applied, log: &[Span], expected: &BTreeSet<usize>) {
+fn check(applied: &AppliedSet, log: &[LogSpan], expected: &BTreeSet<usize>) {
     for (number, span) in log.iter().enumerate() {
         assert_eq!(applied.contains(span), expected.contains(&number), "{span:?} in {applied:?}");
     }
@@ -36,7 +36,7 @@ fn check(applied: &Applied, log: &[Span], expected: &BTreeSet<usize>) {
     assert_eq!(applied.low(), log.get(missing).map_or(log[log.len() - 1].end, |span| span.start));
     let last = expected.last().map_or(log[0].start, |last| log[*last].end);
     assert_eq!(applied.high(), last);
-    let gaps: Vec<Span> = applied.gaps().collect();
+    let gaps: Vec<LogSpan> = applied.gaps().collect();
     for (number, span) in log.iter().enumerate() {
         let in_gap = gaps.iter().any(|gap| gap.start <= span.start && span.end <= gap.end);
         assert_eq!(in_gap, !expected.contains(&number) && span.end <= last, "{span:?} in {gaps:?}");
@@ -47,19 +47,19 @@ fn check(applied: &Applied, log: &[Span], expected: &BTreeSet<usize>) {
 #[test]
 fn spans_close_gaps_over_the_end_of_a_segment() {
     let at = |segment, offset| LogPosition { segment, offset };
-    let mut applied = Applied::new(at(1, 4));
-    applied.add(Span { start: at(1, 100), end: at(2, 4) });
-    applied.add(Span { start: at(2, 4), end: at(2, 80) });
-    assert_eq!(applied.gaps().collect::<Vec<_>>(), vec![Span { start: at(1, 4), end: at(1, 100) }]);
-    applied.add(Span { start: at(1, 4), end: at(1, 100) });
-    assert_eq!(applied, Applied::new(at(2, 80)));
+    let mut applied = AppliedSet::new(at(1, 4));
+    applied.add(LogSpan { start: at(1, 100), end: at(2, 4) });
+    applied.add(LogSpan { start: at(2, 4), end: at(2, 80) });
+    assert_eq!(applied.gaps().collect::<Vec<_>>(), vec![LogSpan { start: at(1, 4), end: at(1, 100) }]);
+    applied.add(LogSpan { start: at(1, 4), end: at(1, 100) });
+    assert_eq!(applied, AppliedSet::new(at(2, 80)));
 }
 
 #[test]
 fn encoded_bytes_are_what_the_format_says() {
-    let mut applied = Applied::new(LogPosition { segment: 2, offset: 300 });
+    let mut applied = AppliedSet::new(LogPosition { segment: 2, offset: 300 });
     let at = |segment, offset| LogPosition { segment, offset };
-    applied.add(Span { start: at(2, 310), end: at(3, 4) });
+    applied.add(LogSpan { start: at(2, 310), end: at(3, 4) });
     assert_eq!(applied.encode(), [1, 2, 0xac, 0x02, 1, 0, 10, 1, 4]);
 }
 
@@ -76,7 +76,7 @@ fn what_is_no_progress_is_refused_by_name() {
         (&[1, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0], 12, "a number above 64 bits"),
     ];
     for (bytes, offset, reason) in refused {
-        assert_eq!(Applied::decode(bytes), Err(ProgressError { offset: *offset, reason }), "{bytes:?}");
+        assert_eq!(AppliedSet::decode(bytes), Err(ProgressError { offset: *offset, reason }), "{bytes:?}");
     }
 }
 
@@ -89,11 +89,11 @@ proptest! {
         for (first, count) in adds {
             let first = first.index(log.len());
             let last = (first + count - 1).min(log.len() - 1);
-            applied.add(Span { start: log[first].start, end: log[last].end });
+            applied.add(LogSpan { start: log[first].start, end: log[last].end });
             expected.extend(first..=last);
             check(&applied, &log, &expected);
         }
-        prop_assert_eq!(Applied::decode(&applied.encode()), Ok(applied));
+        prop_assert_eq!(AppliedSet::decode(&applied.encode()), Ok(applied));
     }
 
     #[test]
@@ -123,7 +123,7 @@ proptest! {
                 .prop_map(|mut bytes| { bytes.insert(0, VERSION); bytes }),
         ],
     ) {
-        if let Ok(applied) = Applied::decode(&bytes) {
+        if let Ok(applied) = AppliedSet::decode(&bytes) {
             prop_assert_eq!(applied.encode(), bytes);
         }
     }
@@ -141,7 +141,7 @@ proptest! {
         let mut bytes = applied.encode();
         let at = at.index(bytes.len());
         bytes[at] ^= 1 << bit;
-        prop_assert_ne!(Applied::decode(&bytes), Ok(applied));
+        prop_assert_ne!(AppliedSet::decode(&bytes), Ok(applied));
     }
 
     /// Workers commit batches in any order, each with a row that has all it knows and its own batch. A crash keeps the
@@ -164,7 +164,7 @@ proptest! {
             let mut known = union(&log, &rows);
             // Each knows its own commits at once, and those of others perhaps only after the next one.
             let mut own = vec![known.clone(); workers];
-            let mut unheard: Option<Applied> = None;
+            let mut unheard: Option<AppliedSet> = None;
             let mut left: Vec<usize> = (0..log.len()).filter(|number| !there.contains(number)).collect();
             for (worker, pick, count) in batches {
                 if left.is_empty() {
@@ -192,10 +192,10 @@ proptest! {
 }
 
 /// What a restart reads.
-fn union(log: &[Span], rows: &[Option<Vec<u8>>]) -> Applied {
+fn union(log: &[LogSpan], rows: &[Option<Vec<u8>>]) -> AppliedSet {
     let mut applied = begin(log);
     for row in rows.iter().flatten() {
-        applied.merge(&Applied::decode(row).expect("a row of ours"));
+        applied.merge(&AppliedSet::decode(row).expect("a row of ours"));
     }
     applied
 }

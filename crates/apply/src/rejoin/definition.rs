@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use tailwater_wire::Flavour;
 
 use crate::decode::statement::{defines, is_temporary, wrapped};
-use crate::filter::{Named, changed_by, outline};
+use crate::filter::{NamedObject, changed_by, outline};
 
 /// What a statement says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,7 +145,7 @@ fn alteration(words: &[&str]) -> Definition {
 /// How many of the tables that a statement changes are InnoDB's now.
 fn innodb_among(text: &[u8], database: &str, tables: &InnodbTables) -> Among {
     let named = changed_by(text).unwrap_or_default();
-    let is_there = |named: &Named| {
+    let is_there = |named: &NamedObject| {
         let schema = named.schema.as_deref().unwrap_or(database).to_lowercase();
         named.table.as_ref().is_some_and(|table| tables.contains(&(schema, table.to_lowercase())))
     };

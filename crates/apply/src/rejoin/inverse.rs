@@ -17,16 +17,16 @@ use tailwater_wire::rows::Image;
 
 use crate::error::ApplyError;
 use crate::transaction::{
-    Accesses, Content, MappedTable, RowChanges, RowPlace, RowPlaces, Step, Transaction,
+    Accesses, ApplyStep, MappedTable, RowChanges, RowPlace, RowPlaces, Transaction, TransactionContent,
 };
 
 /// What the server's rows are known to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kept {
+pub enum EngineState {
     /// As its binlog says: both were made durable at each commit.
-    AsLogged,
+    MatchesBinlog,
     /// Perhaps older than its binlog.
-    Unsure,
+    Uncertain,
 }
 
 /// What undoes a transaction: its changes the other way around, the last first.
@@ -35,7 +35,7 @@ pub enum Kept {
 /// [`ApplyError::Irreversible`] for what leaves no before images: definitions, statements, row images that are not full,
 /// cascades of foreign keys, XA transactions that are not whole; and for a table without a key whose rows the server may
 /// have lost.
-pub fn inverse(transaction: &Transaction, kept: Kept) -> Result<Vec<RowChanges>, ApplyError> {
+pub fn inverse(transaction: &Transaction, kept: EngineState) -> Result<Vec<RowChanges>, ApplyError> {
     let mut undone = Vec::new();
     for changes in rows_of(transaction)?.iter().rev() {
         check_images(transaction, changes)?;
@@ -68,7 +68,7 @@ pub fn again(transaction: &Transaction) -> Result<Vec<RowChanges>, ApplyError> {
     let mut done = Vec::new();
     for changes in rows_of(transaction)? {
         check_images(transaction, changes)?;
-        check_key(transaction, changes, Kept::Unsure)?;
+        check_key(transaction, changes, EngineState::Uncertain)?;
         match changes.kind {
             RowsKind::Write | RowsKind::Delete => {
                 for index in 0..changes.rows.len() {
@@ -95,19 +95,19 @@ pub fn again(transaction: &Transaction) -> Result<Vec<RowChanges>, ApplyError> {
 fn rows_of(transaction: &Transaction) -> Result<&[RowChanges], ApplyError> {
     let refused = |reason: &str| Err(irreversible(transaction, reason));
     match &transaction.content {
-        Content::Rows(changes) => Ok(changes),
-        Content::Steps(steps) => {
+        TransactionContent::Rows(changes) => Ok(changes),
+        TransactionContent::Steps(steps) => {
             let statement = steps.iter().find_map(|step| match step {
-                Step::Statement(statement) => Some(public_statement(&statement.text, SHOWN_BYTES_MAX)),
-                Step::Rows(_) => None,
+                ApplyStep::Statement(statement) => Some(public_statement(&statement.text, SHOWN_BYTES_MAX)),
+                ApplyStep::Rows(_) => None,
             });
             let statement = statement.unwrap_or_default();
             refused(&format!("it holds a statement, of which no before image is logged: {statement}"))
         }
-        Content::XaPrepare { .. } | Content::XaCommit { .. } | Content::XaRollback { .. } => {
-            refused("it is a part of an XA transaction")
-        }
-        Content::Streamed { bytes } => refused(&format!("it is too large: {bytes} bytes")),
+        TransactionContent::XaPrepare { .. }
+        | TransactionContent::XaCommit { .. }
+        | TransactionContent::XaRollback { .. } => refused("it is a part of an XA transaction"),
+        TransactionContent::Streamed { bytes } => refused(&format!("it is too large: {bytes} bytes")),
     }
 }
 
@@ -182,8 +182,8 @@ fn moves_parents(changes: &RowChanges) -> Result<bool, WireError> {
     Ok(false)
 }
 
-fn check_key(transaction: &Transaction, changes: &RowChanges, kept: Kept) -> Result<(), ApplyError> {
-    if kept == Kept::Unsure && !has_key(&changes.table) {
+fn check_key(transaction: &Transaction, changes: &RowChanges, kept: EngineState) -> Result<(), ApplyError> {
+    if kept == EngineState::Uncertain && !has_key(&changes.table) {
         return Err(irreversible(
             transaction,
             &format!(

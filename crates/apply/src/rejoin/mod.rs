@@ -20,20 +20,20 @@
 //! Everything up to the undoing can be repeated, the undoing is in one transaction with its note, and all behind it can be
 //! repeated again.
 
+pub mod binlog_tail;
 mod definition;
-mod emptying;
-mod healing;
 pub mod identity;
 mod inverse;
+mod quiesce;
 mod record;
+pub mod redo_range;
+mod repair;
 mod rows;
-mod still;
-pub mod stretch;
-pub mod tail;
 #[cfg(test)]
 mod tests;
+mod wipe;
 
-pub use emptying::empty;
-pub use healing::{Findings, Healed, RejoinOptions, heal, look};
-pub use inverse::{Kept, again, inverse};
-pub use tail::{Tail, TailReader, TailTransaction};
+pub use binlog_tail::{BinlogTail, TailReader, TailTransaction};
+pub use inverse::{EngineState, again, inverse};
+pub use repair::{RejoinOptions, RejoinPlan, RejoinRepair, inspect, repair};
+pub use wipe::wipe;

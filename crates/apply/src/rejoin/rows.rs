@@ -14,11 +14,11 @@ use crate::channel::packets::Packets;
 use crate::channel::row_writer::RowWriter;
 use crate::channel::sql_literal::quote;
 use crate::channel::statement_filter::OWN_SCHEMA;
-use crate::decode::{DecodeLimits, Decoded, Decoder, OldTimeDigits, Tables};
+use crate::decode::{DecodeLimits, Decoded, Decoder, OldTimeDigits, TableLookup};
 use crate::error::ApplyError;
-use crate::filter::{FilterError, Route};
+use crate::filter::{FilterError, FilterRoute};
 use crate::target::TargetTable;
-use crate::transaction::{RowChanges, Span, Transaction};
+use crate::transaction::{LogSpan, RowChanges, Transaction};
 
 /// Seeds the hashes of keys.
 const KEY_SEED: u64 = 0x5457;
@@ -38,9 +38,9 @@ struct ServerTables {
     connection: Connection,
 }
 
-impl Tables for ServerTables {
-    fn route(&mut self, schema: &str, _table: &str, _kind: RowsKind) -> Result<Route, FilterError> {
-        Ok(if schema.eq_ignore_ascii_case(OWN_SCHEMA) { Route::Drop } else { Route::Keep })
+impl TableLookup for ServerTables {
+    fn route(&mut self, schema: &str, _table: &str, _kind: RowsKind) -> Result<FilterRoute, FilterError> {
+        Ok(if schema.eq_ignore_ascii_case(OWN_SCHEMA) { FilterRoute::Drop } else { FilterRoute::Keep })
     }
 
     fn target(&self, schema: &str, table: &str) -> Option<Arc<TargetTable>> {
@@ -86,7 +86,7 @@ impl Reader {
         entry: &LogEntry,
         events: Bytes,
     ) -> Result<Box<Transaction>, ApplyError> {
-        let span = Span { start: entry.position, end: entry.end() };
+        let span = LogSpan { start: entry.position, end: entry.end() };
         loop {
             let decoded = self.decoder.transaction(entry, span, events.clone(), &mut self.tables)?;
             let (schema, table) = match decoded {
@@ -106,7 +106,7 @@ impl Reader {
             };
             let ServerTables { catalogue, connection } = &mut self.tables;
             if catalogue.load(connection, &schema, &table).await?.is_none() {
-                return Err(ApplyError::NoTable {
+                return Err(ApplyError::MissingTable {
                     gtid: entry.gtid.as_ref().map_or_else(String::new, ToString::to_string),
                     table: format!("{schema}.{table}"),
                 });

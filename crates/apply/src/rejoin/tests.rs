@@ -4,14 +4,14 @@ use proptest::prelude::*;
 use tailwater_log::LogPosition;
 use tailwater_wire::event::RowsKind;
 
-use super::{Kept, again, inverse};
+use super::{EngineState, again, inverse};
 use crate::batch::tests::model::{Cells, History, KEYLESS, SHAPES, Store, Wish, read};
 use crate::batch::tests::wishes;
-use crate::batch::{Group, PlanOptions, Row, plan};
-use crate::transaction::{Content, RowChanges, Span, Transaction};
+use crate::batch::{PlanOptions, PlannedRow, RowGroup, plan};
+use crate::transaction::{LogSpan, RowChanges, Transaction, TransactionContent};
 
 /// What a server does with a row in idempotent mode.
-fn write_over(store: &mut Store, group: &Group<'_>, row: &Row<'_>) {
+fn write_over(store: &mut Store, group: &RowGroup<'_>, row: &PlannedRow<'_>) {
     let name = &group.table.target.table;
     let table = (0..SHAPES.len()).find(|index| *name == format!("t{index}")).expect("a table");
     let of = |bitmap: &[u8], bytes: &[u8]| {
@@ -59,8 +59,8 @@ fn write(store: &mut Store, changes: &[RowChanges]) {
 }
 
 fn transaction(changes: Vec<RowChanges>) -> Transaction {
-    let span = Span { start: LogPosition::ZERO, end: LogPosition::ZERO };
-    Transaction { content: Content::Rows(changes), ..Transaction::empty(span, None, 0) }
+    let span = LogSpan { start: LogPosition::ZERO, end: LogPosition::ZERO };
+    Transaction { content: TransactionContent::Rows(changes), ..Transaction::empty(span, None, 0) }
 }
 
 /// What happened, each change a transaction, with all moments between them.
@@ -76,7 +76,7 @@ fn happen(history: &mut History, wishes: &[Wish]) -> (Vec<Transaction>, Vec<Stor
     (changes.into_iter().map(|changes| transaction(vec![changes])).collect(), moments)
 }
 
-fn undoing(tail: &[Transaction], kept: Kept) -> Vec<RowChanges> {
+fn build_undo(tail: &[Transaction], kept: EngineState) -> Vec<RowChanges> {
     tail.iter().rev().flat_map(|transaction| inverse(transaction, kept).expect("full images")).collect()
 }
 
@@ -90,7 +90,7 @@ proptest! {
         let start = history.store.clone();
         let (tail, _) = happen(&mut history, &tail);
         let mut store = history.store.clone();
-        write(&mut store, &undoing(&tail, Kept::AsLogged));
+        write(&mut store, &build_undo(&tail, EngineState::MatchesBinlog));
         prop_assert_eq!(store.sorted(), start, "{:#?}", history.told);
     }
 
@@ -116,7 +116,7 @@ proptest! {
         let end = history.store.clone();
         let (tail, more) = happen(&mut history, &keyed(&tail));
         moments.extend(more);
-        let undoing = undoing(&tail, Kept::Unsure);
+        let undoing = build_undo(&tail, EngineState::Uncertain);
         let repeating: Vec<_> =
             logged.iter().flat_map(|transaction| again(transaction).expect("full images")).collect();
         for kept in moments {
@@ -137,15 +137,16 @@ fn what_leaves_no_before_image_is_refused() {
     let minimal = Wish { table: 0, kind: 0, values: [1, 4, 2, 0], how: 3 };
     history.write(&[minimal]);
     let cut = transaction(std::mem::take(&mut history.changes));
-    let refused = inverse(&cut, Kept::AsLogged).expect_err("a column is missing");
+    let refused = inverse(&cut, EngineState::MatchesBinlog).expect_err("a column is missing");
     assert_eq!(refused.code(), "TW-APP-0040");
     assert!(refused.to_string().contains("s.t0: the rows were logged without column c1"), "{refused}");
 
     let keyless = Wish { table: KEYLESS as u8, kind: 0, values: [1, 1, 1, 1], how: 0 };
     history.write(&[keyless]);
     let keyless = transaction(std::mem::take(&mut history.changes));
-    assert!(inverse(&keyless, Kept::AsLogged).is_ok());
-    let refused = inverse(&keyless, Kept::Unsure).expect_err("nobody knows whether the row is there");
+    assert!(inverse(&keyless, EngineState::MatchesBinlog).is_ok());
+    let refused =
+        inverse(&keyless, EngineState::Uncertain).expect_err("nobody knows whether the row is there");
     assert!(refused.to_string().contains("s.t2 has no primary key"), "{refused}");
     assert!(again(&keyless).is_err());
 }

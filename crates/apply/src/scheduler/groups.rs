@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use super::holder_index::{Held, HolderIndex, Slot, Slots, Touching};
 use super::runs::Touched;
 use super::sizing::Limits;
-use super::{Batch, BatchId, Ended, Scheduled, Weight};
+use super::{BatchId, Ended, Scheduled, TransactionBatch, TransactionWeight};
 use crate::writeset::Writeset;
 
 /// So many batches per worker are open at a time, at most; more would only be smaller.
@@ -83,7 +83,7 @@ impl<T> Group<T> {
         Self {
             state: State::Free,
             transactions: Vec::new(),
-            ended: Ended { transactions: 0, weight: Weight::default() },
+            ended: Ended { transactions: 0, weight: TransactionWeight::default() },
             first: u64::MAX,
             held: Held::default(),
             waits: Vec::new(),
@@ -93,14 +93,14 @@ impl<T> Group<T> {
         }
     }
 
-    fn push(&mut self, number: u64, weight: Weight, payload: T) {
+    fn push(&mut self, number: u64, weight: TransactionWeight, payload: T) {
         self.transactions.push((number, payload));
         self.ended.transactions += 1;
         self.ended.weight.add(weight);
         self.first = self.first.min(number);
     }
 
-    fn fits(&self, limits: &Limits, weight: Weight) -> bool {
+    fn fits(&self, limits: &Limits, weight: TransactionWeight) -> bool {
         limits.fits(self.ended.transactions, self.ended.weight, 1, weight)
     }
 
@@ -161,7 +161,7 @@ impl<T: Scheduled> Groups<T> {
         }
     }
 
-    fn add_barrier(&mut self, number: u64, weight: Weight, payload: T) {
+    fn add_barrier(&mut self, number: u64, weight: TransactionWeight, payload: T) {
         while let Some(slot) = self.open.last() {
             self.seal(*slot);
         }
@@ -205,10 +205,10 @@ impl<T: Scheduled> Groups<T> {
 
     /// The open batch for a transaction. Those that it conflicts with and that cannot be the one are sealed, and wanted
     /// in `closed`.
-    fn place(&mut self, limits: &Limits, weight: Weight, conflicts: &mut Conflicts) -> Slot {
+    fn place(&mut self, limits: &Limits, weight: TransactionWeight, conflicts: &mut Conflicts) -> Slot {
         let Conflicts { open, closed, .. } = conflicts;
         if let Some(first) = open.first().copied() {
-            let (mut held, mut transactions) = (Weight::default(), 0);
+            let (mut held, mut transactions) = (TransactionWeight::default(), 0);
             for slot in open.iter() {
                 held.add(self.at(*slot).ended.weight);
                 transactions += self.at(*slot).ended.transactions;
@@ -229,7 +229,7 @@ impl<T: Scheduled> Groups<T> {
 
     /// An open batch for a transaction that conflicts with none of them, and waits for `closed` (sorted): where the one
     /// before it went, for a while; then the lightest of those that wait for the same, once there is one for each worker.
-    fn choose(&mut self, limits: &Limits, weight: Weight, closed: &[Slot]) -> Slot {
+    fn choose(&mut self, limits: &Limits, weight: TransactionWeight, closed: &[Slot]) -> Slot {
         let (last, streak) = self.streak;
         if streak < limits.worth_transactions()
             && self.groups.get(last as usize).is_some_and(|group| {
@@ -325,7 +325,7 @@ impl<T: Scheduled> Groups<T> {
     }
 
     /// `held_up`: what runs takes much longer than usual, so that nothing is to wait for its sake.
-    pub fn next(&mut self, limits: Limits, held_up: bool) -> Option<Batch<T>> {
+    pub fn next(&mut self, limits: Limits, held_up: bool) -> Option<TransactionBatch<T>> {
         if self.ready.is_empty()
             && let Some(slot) = self.ripest(limits)
         {
@@ -380,7 +380,7 @@ impl<T: Scheduled> Groups<T> {
         runnable().max_by_key(rank)
     }
 
-    fn hand_out(&mut self, slot: Slot) -> Batch<T> {
+    fn hand_out(&mut self, slot: Slot) -> TransactionBatch<T> {
         let group = self.group(slot);
         assert!(group.waits.is_empty(), "a batch runs before what it waits for is done");
         group.state = State::Running;
@@ -391,7 +391,7 @@ impl<T: Scheduled> Groups<T> {
         self.next_id += 1;
         self.running.insert(id, slot);
         let first = transactions.into_iter().map(|(_, payload)| payload).collect();
-        Batch { id, first, rest: Vec::new(), commit_after: None, in_turn: false, alone }
+        TransactionBatch { id, first, rest: Vec::new(), commit_after: None, in_turn: false, alone }
     }
 
     /// Takes over a run of the log that was handed out elsewhere, behind all before it.

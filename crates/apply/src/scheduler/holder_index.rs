@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 
 use rustc_hash::FxHashMap;
 
-use crate::writeset::{Access, IndexId, Key};
+use crate::writeset::{Access, IndexId, WritesetKey};
 
 /// A batch, by its place in the scheduler's table of them.
 pub(super) type Slot = u32;
@@ -15,9 +15,9 @@ pub(super) type Slot = u32;
 #[derive(Debug, Default)]
 pub(super) struct HolderIndex {
     /// Apart from `shared`, which is far smaller: what is looked up for each row shall be small.
-    exclusive: FxHashMap<Key, Slot>,
+    exclusive: FxHashMap<WritesetKey, Slot>,
     /// Since it was held exclusively.
-    shared: FxHashMap<Key, Slots>,
+    shared: FxHashMap<WritesetKey, Slots>,
     indexes: FxHashMap<IndexId, IndexHolders>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Held {
 /// An index as a whole.
 #[derive(Debug, Default)]
 struct IndexHolders {
-    /// Who holds [`Key::ANY`] exclusively.
+    /// Who holds [`WritesetKey::ANY`] exclusively.
     any_exclusive: Option<Slot>,
     /// Who holds it shared, since then.
     any_shared: Slots,
@@ -47,7 +47,7 @@ pub(super) struct Slots(VecDeque<Slot>);
 /// What some transactions touch: each key and each index, and whether exclusively.
 #[derive(Debug, Default)]
 pub(super) struct Touching {
-    keys: FxHashMap<Key, bool>,
+    keys: FxHashMap<WritesetKey, bool>,
     indexes: FxHashMap<IndexId, bool>,
 }
 
@@ -66,7 +66,7 @@ impl Touching {
         let conflicts = |Access { key, shared }: &Access| {
             let clashes = |exclusive: Option<&bool>| exclusive.is_some_and(|exclusive| *exclusive || !shared);
             clashes(self.keys.get(key))
-                || clashes(self.keys.get(&Key { hash: Key::ANY, ..*key }))
+                || clashes(self.keys.get(&WritesetKey { hash: WritesetKey::ANY, ..*key }))
                 || key.is_any() && clashes(self.indexes.get(&key.index))
         };
         held.accesses.iter().any(conflicts)
@@ -154,7 +154,7 @@ impl IndexHolders {
         }
     }
 
-    /// Adds who holds [`Key::ANY`]. Returns whether it did not hold it so before.
+    /// Adds who holds [`WritesetKey::ANY`]. Returns whether it did not hold it so before.
     fn add_any(&mut self, slot: Slot, shared: bool, new: bool) -> bool {
         if shared {
             return self.any_exclusive != Some(slot) && self.any_shared.add(slot, new);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::groups::Groups;
 use super::runs::{Begun, Runs, Taken};
 use super::sizing::Limits;
-use super::{Batch, BatchId, Ended, Scheduled};
+use super::{BatchId, Ended, Scheduled, TransactionBatch};
 
 /// So often it is looked whether those that wait have given way, before nobody waits for those who have not: they still execute what
 /// is long, or are held up themselves.
@@ -125,7 +125,7 @@ impl<T: Scheduled> IndependentOrder<T> {
         }
     }
 
-    pub fn next(&mut self, limits: Limits, held_up: bool) -> Option<Batch<T>> {
+    pub fn next(&mut self, limits: Limits, held_up: bool) -> Option<TransactionBatch<T>> {
         if self.mode == Mode::Groups || !self.groups.is_idle() {
             return self.groups.next(limits, held_up);
         }

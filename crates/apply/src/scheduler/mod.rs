@@ -41,7 +41,7 @@ pub enum CommitOrder {
 
 /// How a [`Scheduler`] is to work. A limit of 0 counts as 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
+pub struct SchedulerOptions {
     /// The order of commits.
     pub commit_order: CommitOrder,
     /// How many batches the driver runs at a time.
@@ -58,14 +58,14 @@ pub struct Options {
 
 /// What a transaction weighs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Weight {
+pub struct TransactionWeight {
     /// What it holds in memory, in bytes.
     pub bytes: usize,
     /// Rows that it changes.
     pub rows: usize,
 }
 
-impl Weight {
+impl TransactionWeight {
     fn add(&mut self, other: Self) {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.rows = self.rows.saturating_add(other.rows);
@@ -82,7 +82,7 @@ pub trait Scheduled {
     /// What it touches.
     fn writeset(&self) -> &Writeset;
     /// What it weighs.
-    fn weight(&self) -> Weight;
+    fn weight(&self) -> TransactionWeight;
 }
 
 /// What a [`Scheduler`] holds.
@@ -91,7 +91,7 @@ pub struct Outstanding {
     /// Transactions that are offered and not done.
     pub transactions: usize,
     /// What they weigh.
-    pub weight: Weight,
+    pub weight: TransactionWeight,
     /// Batches handed out and not done.
     pub running: usize,
 }
@@ -102,8 +102,8 @@ pub struct BatchId(pub u64);
 
 /// How long a batch took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Timing {
-    /// Executing its statements, without waiting for [`Batch::commit_after`], in microseconds.
+pub struct BatchTiming {
+    /// Executing its statements, without waiting for [`TransactionBatch::commit_after`], in microseconds.
     pub execute_us: u64,
     /// Committing, in microseconds.
     pub commit_us: u64,
@@ -111,7 +111,7 @@ pub struct Timing {
 
 /// Transactions that commit together.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Batch<T> {
+pub struct TransactionBatch<T> {
     /// Its name.
     pub id: BatchId,
     /// To be executed at once, in the order of the log.
@@ -130,7 +130,7 @@ pub struct Batch<T> {
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Scheduler<T> {
-    options: Options,
+    options: SchedulerOptions,
     sizing: Sizing,
     parallelism: Parallelism,
     /// What comes of them.
@@ -150,12 +150,12 @@ enum Core<T> {
 #[derive(Debug, Clone, Copy)]
 struct Ended {
     transactions: usize,
-    weight: Weight,
+    weight: TransactionWeight,
 }
 
 impl Ended {
     fn of<T: Scheduled>(payloads: &[T]) -> Self {
-        let mut weight = Weight::default();
+        let mut weight = TransactionWeight::default();
         payloads.iter().for_each(|payload| weight.add(payload.weight()));
         Self { transactions: payloads.len(), weight }
     }
@@ -169,7 +169,7 @@ impl Ended {
 
 impl<T: Scheduled> Scheduler<T> {
     /// One that holds nothing.
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: SchedulerOptions) -> Self {
         let parallelism = Parallelism::new(options.workers);
         let mut limits = Sizing::default().limits(&options);
         if options.commit_order == CommitOrder::Independent {
@@ -229,7 +229,7 @@ impl<T: Scheduled> Scheduler<T> {
 
     /// A batch for an idle worker; `None` if nothing may run now.
     #[allow(clippy::should_implement_trait)] // No iterator: it goes on after `None`.
-    pub fn next(&mut self) -> Option<Batch<T>> {
+    pub fn next(&mut self) -> Option<TransactionBatch<T>> {
         let limits = self.limits;
         if let Core::Independent(core) = &mut self.core {
             core.settle(limits, self.held_up);
@@ -249,7 +249,7 @@ impl<T: Scheduled> Scheduler<T> {
 
     /// Says that a batch that was handed out has committed. One that does not run, as it was said to be done before, is
     /// ignored.
-    pub fn done(&mut self, id: BatchId, timing: Timing) {
+    pub fn done(&mut self, id: BatchId, timing: BatchTiming) {
         let ended = match &mut self.core {
             Core::Source(core) => core.done(id),
             Core::Independent(core) => core.done(id),
@@ -261,7 +261,7 @@ impl<T: Scheduled> Scheduler<T> {
 
     /// Says that a batch has [given way](Self::gives_way) and committed all but `rest`, which is in its order. `rest` comes again
     /// in another batch. Word that nothing is held up any more may have come too late for it.
-    pub fn give_back(&mut self, id: BatchId, timing: Timing, rest: Vec<T>) {
+    pub fn give_back(&mut self, id: BatchId, timing: BatchTiming, rest: Vec<T>) {
         if let Core::Independent(core) = &mut self.core
             && let Some(ended) = core.give_back(id, rest)
         {
@@ -269,7 +269,7 @@ impl<T: Scheduled> Scheduler<T> {
         }
     }
 
-    fn has_ended(&mut self, ended: Ended, timing: Timing) {
+    fn has_ended(&mut self, ended: Ended, timing: BatchTiming) {
         if ended.transactions > 0 {
             let rows = ended.weight.rows.max(ended.transactions);
             self.sizing.record(rows, timing);

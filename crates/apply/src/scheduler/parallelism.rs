@@ -3,7 +3,7 @@
 //! More at a time are faster where they wait: for disks, for commits. Where they compute they are in each other's way, and
 //! each of them is smaller. So now and then another number is tried for a few batches, and kept if it does better.
 
-use super::Timing;
+use super::BatchTiming;
 
 /// With only one, a batch that waits for somebody's lock would hold up all others.
 const MIN: usize = 2;
@@ -29,7 +29,7 @@ struct Measured {
 }
 
 impl Measured {
-    fn add(&mut self, rows: usize, timing: Timing) {
+    fn add(&mut self, rows: usize, timing: BatchTiming) {
         self.batches += 1;
         self.rows += rows as u128;
         self.time_us += u128::from(timing.execute_us) + u128::from(timing.commit_us);
@@ -92,7 +92,7 @@ impl Parallelism {
     }
 
     /// Notes what a batch of `rows` took beside which, itself included, `running` ran when it was done.
-    pub fn record(&mut self, running: usize, rows: usize, timing: Timing) {
+    pub fn record(&mut self, running: usize, rows: usize, timing: BatchTiming) {
         let is_filled = running >= self.at_a_time();
         match &mut self.trial {
             Some(trial) if trial.skip > 0 => trial.skip -= 1,
@@ -173,7 +173,7 @@ mod tests {
         let mut most = [0usize; 65];
         for batch in 0..20_000 {
             let running = own.at_a_time();
-            own.record(running, 100, Timing { execute_us: time_us(running), commit_us: 0 });
+            own.record(running, 100, BatchTiming { execute_us: time_us(running), commit_us: 0 });
             if batch >= 4_000 {
                 most[running] += 1;
             }
@@ -200,11 +200,11 @@ mod tests {
     fn what_gets_slower_with_each_is_taken_back() {
         let mut own = Parallelism::new(8);
         for _ in 0..500 {
-            own.record(own.at_a_time(), 100, Timing { execute_us: 1000, commit_us: 0 });
+            own.record(own.at_a_time(), 100, BatchTiming { execute_us: 1000, commit_us: 0 });
         }
         for _ in 0..5000 {
             let running = own.at_a_time();
-            own.record(running, 100, Timing { execute_us: 1000 * running as u64, commit_us: 0 });
+            own.record(running, 100, BatchTiming { execute_us: 1000 * running as u64, commit_us: 0 });
         }
         assert!(own.at_a_time() <= 3, "{own:?}");
     }
@@ -213,7 +213,7 @@ mod tests {
     fn batches_that_are_alone_prove_nothing() {
         let mut own = Parallelism::new(8);
         for _ in 0..1000 {
-            own.record(1, 1, Timing { execute_us: 1, commit_us: 1 });
+            own.record(1, 1, BatchTiming { execute_us: 1, commit_us: 1 });
         }
         assert_eq!(own.at_a_time(), MIN);
     }
@@ -223,7 +223,7 @@ mod tests {
         fn it_stays_within_bounds(workers in 0usize..40, seen in prop::collection::vec((0usize..50, any::<usize>(), any::<u64>(), any::<u64>()), 0..600)) {
             let mut own = Parallelism::new(workers);
             for (running, rows, execute_us, commit_us) in seen {
-                own.record(running, rows, Timing { execute_us, commit_us });
+                own.record(running, rows, BatchTiming { execute_us, commit_us });
                 prop_assert!((1..=workers.max(1)).contains(&own.at_a_time()));
                 prop_assert!(workers < 2 || own.at_a_time() >= 2);
             }

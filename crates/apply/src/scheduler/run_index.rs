@@ -4,14 +4,14 @@ use std::collections::hash_map::Entry;
 
 use rustc_hash::FxHashMap;
 
-use crate::writeset::{Access, IndexId, Key};
+use crate::writeset::{Access, IndexId, WritesetKey};
 
 /// See the module. As runs finish in order, the last one that touched a key stands for all before it.
 #[derive(Debug, Default)]
 pub(super) struct RunIndex {
     /// Apart from `shared`, which is far smaller: what is looked up for each row shall be small.
-    exclusive: FxHashMap<Key, Recent>,
-    shared: FxHashMap<Key, Recent>,
+    exclusive: FxHashMap<WritesetKey, Recent>,
+    shared: FxHashMap<WritesetKey, Recent>,
     indexes: FxHashMap<IndexId, IndexTouches>,
 }
 
@@ -36,7 +36,7 @@ struct Touches {
     shared: Recent,
 }
 
-/// An index as a whole: who touched some key of it, and who touched [`Key::ANY`].
+/// An index as a whole: who touched some key of it, and who touched [`WritesetKey::ANY`].
 #[derive(Debug, Clone, Copy, Default)]
 struct IndexTouches {
     some: Touches,
@@ -101,7 +101,7 @@ impl RunIndex {
         if key.is_any() {
             return index;
         }
-        let of = |keys: &FxHashMap<Key, Recent>| keys.get(&key).map_or(0, |own| own.after(run));
+        let of = |keys: &FxHashMap<WritesetKey, Recent>| keys.get(&key).map_or(0, |own| own.after(run));
         let exclusive = index.max(of(&self.exclusive));
         if shared { exclusive } else { exclusive.max(of(&self.shared)) }
     }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::run_index::RunIndex;
 pub(super) use super::run_index::Touched;
 use super::sizing::Limits;
-use super::{Batch, BatchId, Ended, Scheduled, Weight};
+use super::{BatchId, Ended, Scheduled, TransactionBatch, TransactionWeight};
 
 /// See the module.
 ///
@@ -30,7 +30,7 @@ pub(super) struct Runs<T> {
 struct Run<T> {
     /// Each with the last run before this one that must have committed before it is executed; 0 for none.
     transactions: Vec<(u64, T)>,
-    weight: Weight,
+    weight: TransactionWeight,
     touched: Touched,
     alone: bool,
 }
@@ -68,7 +68,7 @@ impl<T> Default for Run<T> {
     fn default() -> Self {
         Self {
             transactions: Vec::new(),
-            weight: Weight::default(),
+            weight: TransactionWeight::default(),
             touched: Touched::default(),
             alone: false,
         }
@@ -124,7 +124,7 @@ impl<T: Scheduled> Runs<T> {
         }
     }
 
-    pub fn next(&mut self, limits: Limits) -> Option<Batch<T>> {
+    pub fn next(&mut self, limits: Limits) -> Option<TransactionBatch<T>> {
         if self.handed.front().is_some_and(|run| run.alone) {
             return None;
         }
@@ -146,7 +146,7 @@ impl<T: Scheduled> Runs<T> {
                 && self.open.transactions.iter().any(|(after, _)| *after <= self.finished))
     }
 
-    fn hand_out(&mut self, run: Run<T>) -> Batch<T> {
+    fn hand_out(&mut self, run: Run<T>) -> TransactionBatch<T> {
         let id = self.ids_above + self.finished + self.handed.len() as u64 + 1;
         let ended = Ended { transactions: run.transactions.len(), weight: run.weight };
         let (mut first, mut rest) = (Vec::with_capacity(run.transactions.len()), Vec::new());
@@ -157,7 +157,7 @@ impl<T: Scheduled> Runs<T> {
         assert!(rest.is_empty() || commit_after.is_some(), "nothing is put off without a run to wait for");
         let (touched, alone) = (run.touched, run.alone);
         self.handed.push_back(Handed { ended, touched, alone, done: false, rest: None });
-        Batch { id: BatchId(id), first, rest, commit_after, in_turn: true, alone }
+        TransactionBatch { id: BatchId(id), first, rest, commit_after, in_turn: true, alone }
     }
 
     fn handed_mut(&mut self, id: BatchId) -> Option<&mut Handed<T>> {

@@ -1,6 +1,6 @@
 //! How large a batch may be, from the options and from what was measured.
 
-use super::{Options, Timing, Weight};
+use super::{BatchTiming, SchedulerOptions, TransactionWeight};
 
 /// A batch may take this many times as long to execute as to commit: its commit then costs at most 5 % of it.
 const EXECUTE_PER_COMMIT: u64 = 20;
@@ -34,7 +34,13 @@ pub(super) struct Limits {
 
 impl Limits {
     /// Whether `weight` more, in `transactions`, fits in a batch that holds `held`. Anything fits in an empty one.
-    pub fn fits(&self, transactions: usize, held: Weight, more_transactions: usize, more: Weight) -> bool {
+    pub fn fits(
+        &self,
+        transactions: usize,
+        held: TransactionWeight,
+        more_transactions: usize,
+        more: TransactionWeight,
+    ) -> bool {
         transactions == 0
             || (transactions + more_transactions <= self.transactions_max
                 && held.bytes.saturating_add(more.bytes) <= self.bytes_max
@@ -47,14 +53,14 @@ impl Limits {
     }
 
     /// Whether what a batch holds makes up for its commit.
-    pub fn is_worth_a_commit(&self, transactions: usize, held: Weight) -> bool {
+    pub fn is_worth_a_commit(&self, transactions: usize, held: TransactionWeight) -> bool {
         transactions >= self.worth_transactions()
             || held.bytes > self.bytes_max / 4
             || held.rows > self.rows_max / 4
     }
 
     /// Whether a batch is to take no more.
-    pub fn is_full(&self, transactions: usize, held: Weight) -> bool {
+    pub fn is_full(&self, transactions: usize, held: TransactionWeight) -> bool {
         transactions >= self.transactions_max || held.bytes >= self.bytes_max || held.rows >= self.rows_max
     }
 }
@@ -73,7 +79,7 @@ pub(super) struct Sizing {
 
 impl Sizing {
     /// Notes what a batch of `rows` took.
-    pub fn record(&mut self, rows: usize, timing: Timing) {
+    pub fn record(&mut self, rows: usize, timing: BatchTiming) {
         let weigh = |sum: &mut u64, new: u64| *sum = (*sum - *sum / FORGET).saturating_add(new);
         // Scaled, so that forgetting an eighth of small sums forgets something.
         weigh(&mut self.batches, FORGET * 1000);
@@ -83,7 +89,7 @@ impl Sizing {
     }
 
     /// What a batch may hold now.
-    pub fn limits(&self, options: &Options) -> Limits {
+    pub fn limits(&self, options: &SchedulerOptions) -> Limits {
         let workers = options.workers.max(1);
         Limits {
             transactions_max: options.batch_transactions_max.max(1),
@@ -126,7 +132,7 @@ mod tests {
     use super::super::CommitOrder;
     use super::*;
 
-    const OPTIONS: Options = Options {
+    const OPTIONS: SchedulerOptions = SchedulerOptions {
         commit_order: CommitOrder::Source,
         workers: 8,
         batch_transactions_max: 1000,
@@ -139,7 +145,7 @@ mod tests {
     fn steady(rows: usize, execute_us: u64, commit_us: u64) -> Limits {
         let mut sizing = Sizing::default();
         for _ in 0..50 {
-            sizing.record(rows, Timing { execute_us, commit_us });
+            sizing.record(rows, BatchTiming { execute_us, commit_us });
         }
         sizing.limits(&OPTIONS)
     }
@@ -165,17 +171,17 @@ mod tests {
         assert_eq!(steady(10, 4000, 1000).overlap, 5);
         assert_eq!(steady(10, 1_000_000, 1000).overlap, 8);
         let mut one = Sizing::default();
-        one.record(1, Timing { execute_us: 1000, commit_us: 10 });
-        assert_eq!(one.limits(&Options { workers: 0, ..OPTIONS }).overlap, 1);
+        one.record(1, BatchTiming { execute_us: 1000, commit_us: 10 });
+        assert_eq!(one.limits(&SchedulerOptions { workers: 0, ..OPTIONS }).overlap, 1);
     }
 
     #[test]
     fn one_slow_batch_is_forgotten() {
         let mut sizing = Sizing::default();
-        sizing.record(10, Timing { execute_us: 10_000_000, commit_us: 1000 });
+        sizing.record(10, BatchTiming { execute_us: 10_000_000, commit_us: 1000 });
         let at_first = sizing.limits(&OPTIONS).rows_max;
         for _ in 0..100 {
-            sizing.record(1000, Timing { execute_us: 10_000, commit_us: 1000 });
+            sizing.record(1000, BatchTiming { execute_us: 10_000, commit_us: 1000 });
         }
         let later = sizing.limits(&OPTIONS).rows_max;
         assert!(at_first == 16 && later > 9000, "{at_first} {later}");
@@ -201,7 +207,7 @@ mod tests {
         fn no_measurement_breaks_it(timings in prop::collection::vec((any::<usize>(), any::<u64>(), any::<u64>()), 0..20)) {
             let mut sizing = Sizing::default();
             for (rows, execute_us, commit_us) in timings {
-                sizing.record(rows, Timing { execute_us, commit_us });
+                sizing.record(rows, BatchTiming { execute_us, commit_us });
                 let limits = sizing.limits(&OPTIONS);
                 prop_assert!(limits.rows_max >= 16 && (1..=8).contains(&limits.overlap));
             }

@@ -4,7 +4,7 @@ use tailwater_wire::rows::column::CHARSET_BINARY;
 use tailwater_wire::rows::{ColumnType, TableMap};
 use tailwater_wire::{Flavour, print::charset};
 
-use crate::columns::{Misfit, TargetType};
+use crate::columns::{ColumnMismatch, TargetType};
 use crate::target::{TargetTable, UniqueIndex};
 
 /// Where a source's column goes.
@@ -40,8 +40,12 @@ pub struct Mapping {
 /// Maps a source's table to a target's, whose `columns` the source's are.
 ///
 /// # Errors
-/// [`Misfit`] for the first column that does not fit.
-pub(crate) fn mapping(logged: &TableMap, target: &TargetTable, columns: &[usize]) -> Result<Mapping, Misfit> {
+/// [`ColumnMismatch`] for the first column that does not fit.
+pub(crate) fn mapping(
+    logged: &TableMap,
+    target: &TargetTable,
+    columns: &[usize],
+) -> Result<Mapping, ColumnMismatch> {
     let mut map = logged.clone();
     let mut places = Vec::with_capacity(map.columns.len());
     // By the target's columns: the source's.
@@ -63,7 +67,7 @@ pub(crate) fn mapping(logged: &TableMap, target: &TargetTable, columns: &[usize]
         // What the source did not log is taken to be as it is here.
         let unsigned = column.unsigned.unwrap_or(own_type.unsigned);
         if let Some(reason) = own_type.refuses(column, unsigned, target.flavour) {
-            return Err(Misfit::at(logged, index, reason));
+            return Err(ColumnMismatch::at(logged, index, reason));
         }
         if column.column_type.has_signedness() {
             column.unsigned = Some(unsigned);

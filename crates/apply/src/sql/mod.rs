@@ -25,7 +25,7 @@ mod values;
 
 pub use mapping::Mapping;
 pub(crate) use mapping::mapping;
-pub use statements::{Images, Writer};
+pub use statements::{Images, SqlWriter};
 
 use tailwater_wire::Flavour;
 

@@ -11,8 +11,8 @@ use super::mapping::{Mapping, Place};
 use super::text::Text;
 use super::values::{Literal, put_literal};
 use super::{LAX, LongStatement, STRICT, SqlStatement};
-use crate::batch::{Group, Row};
-use crate::binlog::EncoderOptions;
+use crate::batch::{PlannedRow, RowGroup};
+use crate::binlog::BinlogStatementOptions;
 use crate::error::ApplyError;
 
 /// Of a group's flags: what the session that wrote the rows had switched off.
@@ -25,9 +25,9 @@ const SOUGHT_ROWS_MAX: u64 = 500;
 
 /// Writes groups as SQL for one session, which has executed [`super::session_statement`].
 #[derive(Debug)]
-pub struct Writer {
+pub struct SqlWriter {
     flavour: Flavour,
-    options: EncoderOptions,
+    options: BinlogStatementOptions,
     /// What the session is set to, once the statements have run.
     flags: u16,
     lax: bool,
@@ -45,7 +45,7 @@ pub struct Images<'a> {
 
 impl<'a> Images<'a> {
     /// Those of `row`; copied only where some of its columns were left out.
-    pub fn of(row: &Row<'a>) -> Self {
+    pub fn of(row: &PlannedRow<'a>) -> Self {
         Self { image: row.image.to_bytes(), after: row.after.to_bytes() }
     }
 }
@@ -64,9 +64,9 @@ struct Form {
     key: Option<Vec<usize>>,
 }
 
-impl Writer {
+impl SqlWriter {
     /// A writer for a session on a target of a flavour.
-    pub fn new(flavour: Flavour, options: EncoderOptions) -> Self {
+    pub fn new(flavour: Flavour, options: BinlogStatementOptions) -> Self {
         Self { flavour, options, flags: 0, lax: false, has_set: false, tolerant: false }
     }
 
@@ -85,11 +85,11 @@ impl Writer {
     /// Appends the statements that do what a group says. The mapping is that of its table.
     ///
     /// # Errors
-    /// [`ApplyError::Inexact`] for a value that no SQL says exactly, or that is malformed; [`ApplyError::TooLarge`] if a row
+    /// [`ApplyError::NotExact`] for a value that no SQL says exactly, or that is malformed; [`ApplyError::TooLarge`] if a row
     /// does not fit into a packet of the target.
     pub fn statements(
         &mut self,
-        group: &Group<'_>,
+        group: &RowGroup<'_>,
         mapping: &Mapping,
         out: &mut Vec<SqlStatement>,
     ) -> Result<(), ApplyError> {
@@ -157,10 +157,10 @@ impl Writer {
     /// nothing to do. Statements that must run before it are appended.
     ///
     /// # Errors
-    /// As [`Writer::statements`].
+    /// As [`SqlWriter::statements`].
     pub fn long_statement<'v>(
         &mut self,
-        group: &'v Group<'_>,
+        group: &'v RowGroup<'_>,
         mapping: &'v Mapping,
         images: &'v Images<'_>,
         out: &mut Vec<SqlStatement>,
@@ -226,7 +226,7 @@ impl Writer {
 }
 
 impl Form {
-    fn of(group: &Group<'_>, mapping: &Mapping, tolerant: bool) -> Self {
+    fn of(group: &RowGroup<'_>, mapping: &Mapping, tolerant: bool) -> Self {
         let table = &mapping.quoted;
         let has = |column: &usize| has(&group.columns_present, *column);
         let key = mapping.keys.iter().find(|key| key.iter().all(has)).cloned();
@@ -260,11 +260,11 @@ impl Form {
     fn put_row<'v>(
         &self,
         text: &mut Text<'v>,
-        group: &'v Group<'_>,
+        group: &'v RowGroup<'_>,
         mapping: &'v Mapping,
         images: &'v Images<'_>,
     ) -> Result<bool, ApplyError> {
-        self.try_put_row(text, group, mapping, images).map_err(|error| ApplyError::Inexact {
+        self.try_put_row(text, group, mapping, images).map_err(|error| ApplyError::NotExact {
             gtid: String::new(),
             table: mapping.quoted.clone(),
             error: Box::new(error),
@@ -274,7 +274,7 @@ impl Form {
     fn try_put_row<'v>(
         &self,
         text: &mut Text<'v>,
-        group: &'v Group<'_>,
+        group: &'v RowGroup<'_>,
         mapping: &'v Mapping,
         images: &'v Images<'_>,
     ) -> Result<bool, PrintError> {
@@ -387,7 +387,7 @@ fn no_key(map: &TableMap) -> WireError {
 
 /// About how long the text of a row's new values gets, in bytes: hexadecimal at most, and what stands around. Text that grows
 /// as it is written may be in memory twice.
-fn text_bytes(row: &Row<'_>) -> usize {
+fn text_bytes(row: &PlannedRow<'_>) -> usize {
     let image = if row.after.bytes() == 0 { row.image } else { row.after };
     image.bytes() * 2 + 256
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, ensure};
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use tailwater_apply::ApplyError;
-use tailwater_apply::rejoin::{self, Findings, Healed, RejoinOptions};
+use tailwater_apply::rejoin::{self, RejoinOptions, RejoinPlan, RejoinRepair};
 use tailwater_bulk::check::{self, CheckOptions, CheckReport, TableFinding};
 use tailwater_bulk::copy::{self, CopyOptions, CopyReport};
 use tailwater_bulk::load::LoadOptions;
@@ -81,7 +81,7 @@ pub struct RejoinReport {
     /// Who leads.
     pub primary: String,
     /// What was undone and done again, unless it was copied.
-    pub healed: Option<Healed>,
+    pub healed: Option<RejoinRepair>,
     /// How many rows were copied, if it was.
     pub rows_copied: Option<u64>,
     /// Where it reads from now; nothing if it differs from the primary, and was not joined.
@@ -176,15 +176,15 @@ impl Rejoining {
     /// What would be done. Nothing is changed.
     ///
     /// # Errors
-    /// As [`rejoin::look`].
-    pub async fn look(&self) -> Result<Findings, ApplyError> {
-        rejoin::look(&self.options, &self.log).await
+    /// As [`rejoin::inspect`].
+    pub async fn inspect(&self) -> Result<RejoinPlan, ApplyError> {
+        rejoin::inspect(&self.options, &self.log).await
     }
 
     /// Does it. The server is read-only from the first moment on, and stays so.
     ///
     /// # Errors
-    /// As [`rejoin::heal`]; what a copy, replication or the comparison says. If it fails, the same again goes on.
+    /// As [`rejoin::repair`]; what a copy, replication or the comparison says. If it fails, the same again goes on.
     pub async fn run(&self) -> anyhow::Result<RejoinReport> {
         let _alone = self.lock()?;
         let mut report = self.report();
@@ -193,9 +193,9 @@ impl Rejoining {
         } else {
             if !self.options.may_undo {
                 // Refused it is as it was; once it stands still it is looked at again.
-                self.look().await?;
+                self.inspect().await?;
             }
-            report.healed = Some(rejoin::heal(&self.options, &self.log).await?);
+            report.healed = Some(rejoin::repair(&self.options, &self.log).await?);
         }
         // From here on it does not replicate from nobody any more, and is not done with either.
         let mark = self.mark();
@@ -285,7 +285,7 @@ impl Rejoining {
         let RejoinOptions { server, primary, .. } = &self.options;
         same_family(server, primary).await?;
         let inserts = !takes_files(server).await?;
-        let removed = rejoin::empty(server, primary).await?;
+        let removed = rejoin::wipe(server, primary).await?;
         info!(server = self.wish.server, removed = removed.join(", "), "emptied, and copied anew");
         let load = LoadOptions {
             set_gtid: true,
@@ -481,7 +481,7 @@ async fn bring_back(
 }
 
 fn is_alone(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(ApplyError::Alone { .. }))
+    matches!(error.downcast_ref(), Some(ApplyError::ErrantTransactions { .. }))
 }
 
 /// Whether a server answers, and clients can write to it.
@@ -527,7 +527,10 @@ fn is_done_with(source: &str, server: &str, done: anyhow::Result<RejoinReport>) 
 
 /// Whether trying again will not help.
 pub fn is_refusal(error: &ApplyError) -> bool {
-    matches!(error, ApplyError::Irreversible { .. } | ApplyError::Rejoin { .. } | ApplyError::Alone { .. })
+    matches!(
+        error,
+        ApplyError::Irreversible { .. } | ApplyError::Rejoin { .. } | ApplyError::ErrantTransactions { .. }
+    )
 }
 
 /// Has a server that differs replicate no more, for good if it gets through with what it has received.

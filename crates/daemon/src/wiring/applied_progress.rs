@@ -1,6 +1,6 @@
 //! What a check must know of channels: how far they are on a target, in the words of `apply`.
 
-use tailwater_apply::progress::Applied;
+use tailwater_apply::progress::AppliedSet;
 use tailwater_bulk::check::channel_progress::{AppliedRange, ChannelProgressReader};
 use tailwater_log::LogPosition;
 
@@ -10,9 +10,9 @@ pub struct AppliedProgress;
 
 impl ChannelProgressReader for AppliedProgress {
     fn reach(&self, rows: &[&[u8]]) -> Result<AppliedRange, String> {
-        let mut all = Applied::new(LogPosition::ZERO);
+        let mut all = AppliedSet::new(LogPosition::ZERO);
         for row in rows {
-            all.merge(&Applied::decode(row).map_err(|error| error.to_string())?);
+            all.merge(&AppliedSet::decode(row).map_err(|error| error.to_string())?);
         }
         let place = |position: LogPosition| (position.segment, position.offset);
         Ok(AppliedRange { low: place(all.low()), high: place(all.high()) })
@@ -21,22 +21,22 @@ impl ChannelProgressReader for AppliedProgress {
 
 #[cfg(test)]
 mod tests {
-    use tailwater_apply::transaction::Span;
+    use tailwater_apply::transaction::LogSpan;
 
     use super::*;
 
     #[test]
     fn rows_of_all_workers_count_together() {
         let at = |offset| LogPosition { segment: 2, offset };
-        let mut one = Applied::new(at(10));
-        one.add(Span { start: at(20), end: at(30) });
-        let mut other = Applied::new(at(4));
-        let rows = |one: &Applied, other: &Applied| {
+        let mut one = AppliedSet::new(at(10));
+        one.add(LogSpan { start: at(20), end: at(30) });
+        let mut other = AppliedSet::new(at(4));
+        let rows = |one: &AppliedSet, other: &AppliedSet| {
             let rows = [one.encode(), other.encode()];
             AppliedProgress.reach(&rows.each_ref().map(Vec::as_slice))
         };
         assert_eq!(rows(&one, &other), Ok(AppliedRange { low: (2, 10), high: (2, 30) }));
-        other.add(Span { start: at(10), end: at(20) });
+        other.add(LogSpan { start: at(10), end: at(20) });
         assert_eq!(rows(&one, &other), Ok(AppliedRange { low: (2, 30), high: (2, 30) }));
         assert!(AppliedProgress.reach(&[b"no progress"]).is_err());
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::json;
 use tailwater_apply::ApplyError;
-use tailwater_apply::rejoin::{Findings, Kept};
+use tailwater_apply::rejoin::{EngineState, RejoinPlan};
 
 use crate::cli::{Output, RejoinArgs};
 use crate::exit::Exit;
@@ -37,9 +37,9 @@ pub async fn rejoin(arguments: &RejoinArgs, output: Output) -> anyhow::Result<Ex
     };
     let rejoining = Rejoining::new(&config, source, wish)?;
     if arguments.dry_run {
-        return match rejoining.look().await {
-            Ok(findings) => {
-                print_findings(&arguments.server, &findings, output)?;
+        return match rejoining.inspect().await {
+            Ok(plan) => {
+                print_plan(&arguments.server, &plan, output)?;
                 Ok(Exit::Done)
             }
             Err(error) => refused(error.into()),
@@ -72,11 +72,11 @@ fn refused(error: anyhow::Error) -> anyhow::Result<Exit> {
     }
 }
 
-fn print_findings(server: &str, findings: &Findings, output: Output) -> io::Result<()> {
+fn print_plan(server: &str, plan: &RejoinPlan, output: Output) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let Findings { has, common, kept, tail, stretch, .. } = findings;
+    let RejoinPlan { has, common, engine, tail, redo, .. } = plan;
     let own = tail.gtids();
-    let again = stretch.from < stretch.until;
+    let again = redo.from < redo.until;
     if output == Output::Json {
         let line = json!({
             "schema_version": 1,
@@ -84,16 +84,16 @@ fn print_findings(server: &str, findings: &Findings, output: Output) -> io::Resu
             "has": has.to_string(),
             "in_log": common.to_string(),
             "to_undo": own,
-            "again_from": again.then(|| stretch.from.to_string()),
-            "again_until": again.then(|| stretch.until.to_string()),
-            "lost": stretch.lost,
-            "tables_as_logged": *kept == Kept::AsLogged,
-            "resumed": findings.is_resumed(),
+            "again_from": again.then(|| redo.from.to_string()),
+            "again_until": again.then(|| redo.until.to_string()),
+            "lost": redo.lost,
+            "tables_as_logged": *engine == EngineState::MatchesBinlog,
+            "resumed": plan.is_resumed(),
         });
         return writeln!(out, "{line}");
     }
     writeln!(out, "{server} has {has}")?;
-    if findings.is_resumed() {
+    if plan.is_resumed() {
         writeln!(out, "an earlier rejoin was interrupted there, and would be gone on with")?;
     }
     match own.len() {
@@ -106,7 +106,7 @@ fn print_findings(server: &str, findings: &Findings, output: Output) -> io::Resu
         true => writeln!(
             out,
             "the log from {} to {} would be done again; {} transactions of it the server has lost",
-            stretch.from, stretch.until, stretch.lost
+            redo.from, redo.until, redo.lost
         ),
         false => writeln!(out, "nothing is to be done again"),
     }

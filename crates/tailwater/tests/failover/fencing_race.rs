@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tailwater_sandbox::require::is_skipped_in_ci;
 
 use anyhow::{Result, ensure};
-use tailwater_apply::rejoin::{RejoinOptions, heal};
+use tailwater_apply::rejoin::{RejoinOptions, repair};
 use tailwater_log::{LogDir, LogOptions, LogWriter};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::{ConnectOptions, Connection, Endpoint};
@@ -119,7 +119,7 @@ async fn clients_that_connect_again_are_told_nothing(kind: ServerKind) -> Result
         tail_file: folder.path().join("tail.binlog"),
     };
     // There is nothing in the log to heal it from: that is found out once it stands still.
-    let healed = heal(&options, &LogDir::open_read_only(&folder.path().join("log"))?).await;
+    let healed = repair(&options, &LogDir::open_read_only(&folder.path().join("log"))?).await;
     ensure!(old.sql("SELECT @@global.read_only").await? == ["1"], "it takes writes: {healed:?}");
     over.store(true, Ordering::Relaxed);
     for client in clients {

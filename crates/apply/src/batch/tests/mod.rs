@@ -5,11 +5,11 @@ mod shapes;
 
 use proptest::prelude::*;
 
-use super::{Plan, PlanOptions, plan};
+use super::{BatchPlan, PlanOptions, plan};
 use model::{History, Store, Wish};
 
 /// Applies a plan to a store that checks everything.
-fn applied(store: &mut Store, plan: &Plan<'_>) -> Result<(), String> {
+fn applied(store: &mut Store, plan: &BatchPlan<'_>) -> Result<(), String> {
     for group in &plan.groups {
         for row in &group.rows {
             store.apply(group, row).map_err(|error| format!("{error}, by {:?} of {row:?}", group.kind))?;

@@ -10,10 +10,10 @@ use tailwater_wire::event::RowsKind;
 use tailwater_wire::rows::TableMap;
 use tailwater_wire::rows::column::type_code;
 
-use crate::batch::{Group, Row};
+use crate::batch::{PlannedRow, RowGroup};
 use crate::target::{ForeignKey, IndexPart, TargetColumn, TargetTable, UniqueIndex};
 use crate::transaction::{MappedTable, RowChanges, RowPlace};
-use crate::writeset::{Access, IndexId, Key};
+use crate::writeset::{Access, IndexId, WritesetKey};
 
 pub type Cells = Vec<Option<i32>>;
 
@@ -173,7 +173,7 @@ impl Store {
     }
 
     /// Does what a server does with a row.
-    pub fn apply(&mut self, group: &Group<'_>, row: &Row<'_>) -> Result<(), String> {
+    pub fn apply(&mut self, group: &RowGroup<'_>, row: &PlannedRow<'_>) -> Result<(), String> {
         let table =
             SHAPES.iter().enumerate().position(|(index, _)| group.table.target.table == format!("t{index}"));
         let table = table.ok_or("no such table")?;
@@ -372,7 +372,7 @@ impl History {
     }
 
     fn accesses(&self, table: usize, before: Option<&Cells>, after: Option<&Cells>) -> Vec<Access> {
-        let rows = Key { index: index_id(table, ROWS), hash: 1 };
+        let rows = WritesetKey { index: index_id(table, ROWS), hash: 1 };
         let mut all = vec![Access { key: rows, shared: !SHAPES[table].unique.is_empty() }];
         let mut add = |access| {
             if !all.contains(&access) {
@@ -390,26 +390,29 @@ impl History {
                 if let Some(key) = self.key(index_id(PARENT, 0), &row[1..2]) {
                     add(Access { key, shared: true });
                 }
-                add(Access { key: Key { index: index_id(CHILD, CHILD_ROWS), hash: 1 }, shared: true });
+                add(Access {
+                    key: WritesetKey { index: index_id(CHILD, CHILD_ROWS), hash: 1 },
+                    shared: true,
+                });
             }
         }
         let goes = before.is_some_and(|before| after.is_none_or(|after| after[0] != before[0]));
         if table == PARENT && goes {
-            add(Access { key: Key { index: index_id(CHILD, CHILD_ROWS), hash: 1 }, shared: false });
+            add(Access { key: WritesetKey { index: index_id(CHILD, CHILD_ROWS), hash: 1 }, shared: false });
         }
         all
     }
 
     /// The key of values, unless one is NULL.
-    fn key(&self, index: IndexId, values: &[Option<i32>]) -> Option<Key> {
+    fn key(&self, index: IndexId, values: &[Option<i32>]) -> Option<WritesetKey> {
         let mut hash = 0u64;
         for value in values {
             let value = (*value)?;
             if value == self.wild {
-                return Some(Key { index, hash: Key::ANY });
+                return Some(WritesetKey { index, hash: WritesetKey::ANY });
             }
             hash = hash * 10 + value as u64;
         }
-        Some(Key { index, hash: hash % self.hashes + 1 })
+        Some(WritesetKey { index, hash: hash % self.hashes + 1 })
     }
 }

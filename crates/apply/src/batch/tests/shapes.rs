@@ -5,14 +5,14 @@ use std::sync::Arc;
 use tailwater_wire::event::RowsKind::{self, Delete, Update, Write};
 
 use super::model::{Cells, History, KEYLESS, PLAIN, WIDE_KEY, mapped};
-use crate::batch::{Plan, PlanOptions, plan};
+use crate::batch::{BatchPlan, PlanOptions, plan};
 use crate::target::TargetTable;
 
 fn row(id: i32, unique: i32, value: i32) -> Cells {
     vec![Some(id), Some(unique), Some(value)]
 }
 
-fn kinds(plan: &Plan<'_>) -> Vec<(RowsKind, usize)> {
+fn kinds(plan: &BatchPlan<'_>) -> Vec<(RowsKind, usize)> {
     plan.groups.iter().map(|group| (group.kind, group.rows.len())).collect()
 }
 
@@ -77,7 +77,7 @@ fn a_row_that_changes_often_is_changed_once() {
 
 #[test]
 fn a_row_that_moves_away_makes_room_first() {
-    // Row 1 gives its unique value to row 2, and comes back with another: what lies between keeps them apart.
+    // PlannedRow 1 gives its unique value to row 2, and comes back with another: what lies between keeps them apart.
     let changes = [(Some(row(1, 5, 0)), None), (None, Some(row(2, 5, 0))), (None, Some(row(1, 6, 0)))];
     let mut history = history(PLAIN, &[(None, Some(row(1, 5, 0)))]);
     history.changes.clear();
@@ -155,7 +155,7 @@ fn rows_of_a_group_stand_in_the_order_of_their_key() {
     let ids = [72, 3, 300, 45, 9, 44];
     let inserted: Vec<_> = ids.iter().map(|id| (None, Some(cells(*id, 0)))).collect();
     let mut history = history(WIDE_KEY, &inserted);
-    let ids_of = |plan: &Plan<'_>| -> Vec<i32> {
+    let ids_of = |plan: &BatchPlan<'_>| -> Vec<i32> {
         let of_row = |bytes: &[u8]| {
             let number = |at: usize| i32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
             number(1) * 10 + number(9)

@@ -30,12 +30,12 @@ pub(super) fn format_description(log: &LogHandle, low: LogPosition) -> Result<Op
 /// A reader that has just given `entry`, which was read before and [is durable](super::ChannelReader::wait_until_durable) now.
 ///
 /// # Errors
-/// [`ApplyError::Record`] if something else stands there; [`ApplyError::Log`].
+/// [`ApplyError::ProgressRecord`] if something else stands there; [`ApplyError::Log`].
 pub(super) fn reopen(log: &LogHandle, entry: &LogEntry, channel: &str) -> Result<LogReader, ApplyError> {
     let mut reader = log.reader(entry.position)?;
     if reader.try_next()?.as_ref() == Some(entry) {
         return Ok(reader);
     }
     let reason = format!("the log has changed at {}", entry.position);
-    Err(ApplyError::Record { channel: channel.to_owned(), reason })
+    Err(ApplyError::ProgressRecord { channel: channel.to_owned(), reason })
 }

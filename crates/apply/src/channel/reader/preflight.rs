@@ -18,7 +18,7 @@ use self::scan::{EventPart, PreflightScan, TableToCheck};
 use super::ChannelReader;
 use crate::channel::options::UntilCondition;
 use crate::error::ApplyError;
-use crate::transaction::{MappedTable, Span};
+use crate::transaction::{LogSpan, MappedTable};
 
 /// A start is delayed by no more than this, but for the target's own answers.
 const TIME_MAX: Duration = Duration::from_secs(2);
@@ -46,7 +46,7 @@ impl ChannelReader {
     /// Looks whether the target's tables have a place for each column of what is to be applied. Nothing is changed anywhere.
     ///
     /// # Errors
-    /// [`ApplyError::Shape`] for the first that has none; [`ApplyError::Session`]. What is wrong with the log is said by whoever reads
+    /// [`ApplyError::IncompatibleColumn`] for the first that has none; [`ApplyError::Session`]. What is wrong with the log is said by whoever reads
     /// it to apply it.
     pub(super) async fn preflight(&mut self) -> Result<(), ApplyError> {
         let start = self.setup.shared.applied().low();
@@ -71,7 +71,7 @@ impl ChannelReader {
                 let _ = read_formats(&mut log, &mut scan);
                 continue;
             }
-            let span = Span { start, end: entry.end() };
+            let span = LogSpan { start, end: entry.end() };
             start = span.end;
             if matches!(&self.setup.shared.options.until, Some(UntilCondition::TimeUs(time)) if entry.commit_time_us >= *time)
             {
@@ -154,10 +154,10 @@ impl ChannelReader {
                 limits.bytes_max = BYTES_MAX;
                 match mapped.sql_mapping() {
                     Ok(_) => return Ok(()),
-                    Err(misfit) => ApplyError::misfit(&mapped, misfit).of_transaction(&gtid),
+                    Err(mismatch) => ApplyError::mismatch(&mapped, mismatch).of_transaction(&gtid),
                 }
             }
-            Err(misfits) => ApplyError::misfits(gtid, format!("{schema}.{table}"), &misfits),
+            Err(mismatches) => ApplyError::mismatches(gtid, format!("{schema}.{table}"), &mismatches),
         };
         Err(error.found_ahead())
     }

@@ -7,9 +7,9 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::{ChannelReader, entries};
 use crate::channel::statement_filter::filter_step;
-use crate::decode::{OpeningReader, Read, TransactionReader};
+use crate::decode::{TransactionRead, TransactionReader, XaPartReader};
 use crate::error::ApplyError;
-use crate::transaction::{Content, Step};
+use crate::transaction::{ApplyStep, TransactionContent};
 
 /// StepReceiver of a streamed transaction that wait to be written. Each holds one event.
 const STREAMED_STEPS_MAX: usize = 256;
@@ -25,7 +25,7 @@ pub(in crate::channel) type StepReceiver = mpsc::Receiver<StreamedStep>;
 #[derive(Debug)]
 pub(in crate::channel) enum StreamedStep {
     /// The next step; `done` is told when it has run. `memory` goes with it.
-    Step { step: Box<Step>, done: Option<oneshot::Sender<()>>, memory: OwnedSemaphorePermit },
+    ApplyStep { step: Box<ApplyStep>, done: Option<oneshot::Sender<()>>, memory: OwnedSemaphorePermit },
     /// That was the last. Without this, the rest could not be read.
     End,
 }
@@ -65,8 +65,8 @@ impl ChannelReader {
     ) -> Result<bool, ApplyError> {
         loop {
             match transaction.read(&mut self.decoder, &mut self.target)? {
-                Read::Step(step) => {
-                    if matches!(&step, Step::Statement(statement) if !statement.dml)
+                TransactionRead::Step(step) => {
+                    if matches!(&step, ApplyStep::Statement(statement) if !statement.dml)
                         && self.target.forget_sources(|_, _| true)
                     {
                         self.decoder.forget();
@@ -75,9 +75,13 @@ impl ChannelReader {
                         return Ok(false);
                     }
                 }
-                Read::NeedsTable { schema, table } => self.target.load(entry, &schema, &table).await?,
-                Read::NeedsSource { schema, table } => self.load_source(entry, &schema, &table).await?,
-                Read::NeedsEvent => return Ok(true),
+                TransactionRead::NeedsTable { schema, table } => {
+                    self.target.load(entry, &schema, &table).await?
+                }
+                TransactionRead::NeedsSource { schema, table } => {
+                    self.load_source(entry, &schema, &table).await?
+                }
+                TransactionRead::NeedsEvent => return Ok(true),
             }
         }
     }
@@ -85,20 +89,20 @@ impl ChannelReader {
     async fn stream_step(
         &mut self,
         entry: &LogEntry,
-        step: Step,
+        step: ApplyStep,
         out: &mpsc::Sender<StreamedStep>,
     ) -> Result<bool, ApplyError> {
         let gtid = entry.gtid.as_ref().map_or_else(String::new, ToString::to_string);
         let Some(step) = filter_step(self.target.filters(), step, &gtid)? else { return Ok(true) };
-        let defines = matches!(&step, Step::Statement(statement) if !statement.dml);
+        let defines = matches!(&step, ApplyStep::Statement(statement) if !statement.dml);
         let bytes = match &step {
-            Step::Rows(changes) => changes.images.len(),
-            Step::Statement(statement) => statement.text.len(),
+            ApplyStep::Rows(changes) => changes.images.len(),
+            ApplyStep::Statement(statement) => statement.text.len(),
         };
         let memory = self.streamed.reserve(bytes).await?;
         let (done, ran) = oneshot::channel();
         let done = defines.then_some(done);
-        if out.send(StreamedStep::Step { step: Box::new(step), done, memory }).await.is_err() {
+        if out.send(StreamedStep::ApplyStep { step: Box::new(step), done, memory }).await.is_err() {
             return Ok(false);
         }
         // The rows behind it are of a table that it makes, which must be there before they are decoded.
@@ -117,9 +121,9 @@ impl ChannelReader {
     }
 
     /// What part of an XA transaction it is that is too large to be held, if it is one. It has to be durable.
-    pub(super) fn xa_content(&self, entry: &LogEntry) -> Result<Option<Content>, ApplyError> {
+    pub(super) fn xa_content(&self, entry: &LogEntry) -> Result<Option<TransactionContent>, ApplyError> {
         let mut log = entries::reopen(&self.setup.log, entry, &self.setup.shared.options.name)?;
-        let mut opening = OpeningReader::new(entry);
+        let mut opening = XaPartReader::new(entry);
         while let Some(header) = log.next_event()?.filter(|_| !opening.is_over()) {
             if opening.wants(&header) {
                 opening.event(whole_event(&mut log, &header)?, &self.decoder)?;

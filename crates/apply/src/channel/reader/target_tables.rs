@@ -12,9 +12,9 @@ use crate::catalogue::Catalogue;
 use crate::channel::options::OldTemporalPrecision;
 use crate::channel::statement_filter::{MARKS_TABLE, OWN_SCHEMA};
 use crate::channel::worker::ChannelShared;
-use crate::decode::{DeclaredColumns, OldTimeDigits, Tables};
+use crate::decode::{DeclaredColumns, OldTimeDigits, TableLookup};
 use crate::error::ApplyError;
-use crate::filter::{FilterError, Filters, Operation, Route, Router, VersionedFilters};
+use crate::filter::{FilterError, FilterRoute, Filters, Operation, Router, VersionedFilters};
 use crate::target::TargetTable;
 
 /// The target's tables as far as they were asked for, and the filters that count now.
@@ -79,7 +79,7 @@ impl TargetTables {
     /// Asks the target for a table that `entry` needs.
     ///
     /// # Errors
-    /// [`ApplyError::NoTable`]; [`ApplyError::Session`].
+    /// [`ApplyError::MissingTable`]; [`ApplyError::Session`].
     pub(super) async fn load(
         &mut self,
         entry: &LogEntry,
@@ -96,7 +96,7 @@ impl TargetTables {
                 self.lacks_check_marks = true;
                 Ok(())
             }
-            None => Err(ApplyError::NoTable {
+            None => Err(ApplyError::MissingTable {
                 gtid: entry.gtid.as_ref().map_or_else(String::new, ToString::to_string),
                 table: format!("{schema}.{table}"),
             }),
@@ -158,12 +158,12 @@ impl TargetTables {
     }
 }
 
-impl Tables for TargetTables {
-    fn route(&mut self, schema: &str, table: &str, kind: RowsKind) -> Result<Route, FilterError> {
+impl TableLookup for TargetTables {
+    fn route(&mut self, schema: &str, table: &str, kind: RowsKind) -> Result<FilterRoute, FilterError> {
         // What channels to the source keep there is about the source. Marks are waited for here, whatever filters say.
         if schema.eq_ignore_ascii_case(OWN_SCHEMA) {
             let is_kept = is_check_mark(schema, table) && !self.lacks_check_marks;
-            return Ok(if is_kept { Route::Keep } else { Route::Drop });
+            return Ok(if is_kept { FilterRoute::Keep } else { FilterRoute::Drop });
         }
         let operation = match kind {
             RowsKind::Write => Operation::Insert,

@@ -10,7 +10,7 @@ use tracing::debug;
 use super::{ChannelReader, entries};
 use crate::decode::Decoded;
 use crate::error::ApplyError;
-use crate::transaction::{Content, Prepared, Span, Transaction};
+use crate::transaction::{LogSpan, Transaction, TransactionContent, XaPrepareEntry};
 use crate::writeset::Writeset;
 
 /// XA transactions that were prepared and not completed yet, by their XIDs.
@@ -19,7 +19,7 @@ pub(super) type PreparedXas = HashMap<Vec<u8>, PreparedXa>;
 /// A prepared XA transaction.
 #[derive(Debug)]
 pub(super) struct PreparedXa {
-    span: Span,
+    span: LogSpan,
     source: RowSource,
 }
 
@@ -38,8 +38,8 @@ impl ChannelReader {
     /// other bytes if it is not.
     pub(super) fn rereads_until(&self, transaction: &Transaction) -> LogPosition {
         match &transaction.content {
-            Content::Streamed { .. } => transaction.span.end,
-            Content::XaCommit { xid } => {
+            TransactionContent::Streamed { .. } => transaction.span.end,
+            TransactionContent::XaCommit { xid } => {
                 self.prepared.get(xid).map_or(LogPosition::ZERO, |prepared| prepared.span.end)
             }
             _ => LogPosition::ZERO,
@@ -53,25 +53,25 @@ impl ChannelReader {
         entry: &LogEntry,
         mut transaction: Transaction,
     ) -> Result<Option<(Transaction, RowSource)>, ApplyError> {
-        if matches!(transaction.content, Content::Streamed { .. })
+        if matches!(transaction.content, TransactionContent::Streamed { .. })
             && let Some(content) = self.xa_content(entry)?
         {
             (transaction.content, transaction.writeset) = (content, Writeset::default());
         }
         let mut source = RowSource { entry: entry.clone(), format: None };
         match &transaction.content {
-            Content::XaPrepare { xid } => {
+            TransactionContent::XaPrepare { xid } => {
                 debug!(gtid = transaction.gtid_text(), "an XA transaction is held until it is completed");
                 source.format = Some(self.decoder.format().clone());
                 self.prepared.insert(xid.clone(), PreparedXa { span: transaction.span, source });
                 return Ok(None);
             }
-            Content::XaRollback { xid } => {
+            TransactionContent::XaRollback { xid } => {
                 transaction.prepared = self.prepared.remove(xid).map(|xa| completed(&xa));
-                transaction.content = Content::Rows(Vec::new());
+                transaction.content = TransactionContent::Rows(Vec::new());
                 transaction.writeset.barrier = false;
             }
-            Content::XaCommit { xid } => {
+            TransactionContent::XaCommit { xid } => {
                 let Some(mut xa) = self.prepared.remove(xid) else {
                     return Err(ApplyError::Unsupported {
                         gtid: transaction.gtid_text(),
@@ -87,16 +87,18 @@ impl ChannelReader {
                 completed?;
                 source = xa.source;
             }
-            Content::Rows(_) | Content::Steps(_) | Content::Streamed { .. } => {}
+            TransactionContent::Rows(_)
+            | TransactionContent::Steps(_)
+            | TransactionContent::Streamed { .. } => {}
         }
         Ok(Some((transaction, source)))
     }
 
     /// What prepared the XA transaction that `entry` completes, if it is held: it is no longer. What cannot be read completes
     /// none.
-    pub(super) fn forget_prepared(&mut self, entry: &LogEntry) -> Option<Prepared> {
+    pub(super) fn forget_prepared(&mut self, entry: &LogEntry) -> Option<XaPrepareEntry> {
         match self.xa_content(entry) {
-            Ok(Some(Content::XaCommit { xid } | Content::XaRollback { xid })) => {
+            Ok(Some(TransactionContent::XaCommit { xid } | TransactionContent::XaRollback { xid })) => {
                 self.prepared.remove(&xid).map(|xa| completed(&xa))
             }
             Ok(_) => None,
@@ -141,6 +143,6 @@ impl ChannelReader {
 }
 
 /// What it is to the transaction that completes it.
-fn completed(xa: &PreparedXa) -> Prepared {
-    Prepared { span: xa.span, gtid: xa.source.entry.gtid.clone() }
+fn completed(xa: &PreparedXa) -> XaPrepareEntry {
+    XaPrepareEntry { span: xa.span, gtid: xa.source.entry.gtid.clone() }
 }

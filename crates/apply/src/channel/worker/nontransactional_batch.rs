@@ -18,7 +18,7 @@ use crate::channel::options::GtidMode;
 use crate::channel::packets::Packets;
 use crate::channel::reader::BudgetedTransaction;
 use crate::error::ApplyError;
-use crate::scheduler::Batch;
+use crate::scheduler::TransactionBatch;
 use crate::transaction::RowChanges;
 
 impl ApplyWorker {
@@ -29,7 +29,7 @@ impl ApplyWorker {
     /// [`ApplyError::NotTransactional`] if it could not be done exactly once.
     pub(super) async fn apply_nontransactional(
         &mut self,
-        batch: &Batch<BudgetedTransaction>,
+        batch: &TransactionBatch<BudgetedTransaction>,
     ) -> Result<BatchOutcome, ApplyError> {
         let mut conflicts = 0;
         loop {
@@ -63,7 +63,7 @@ impl ApplyWorker {
             if !is_conflict(server.number) || nontransactional.are_written() || conflicts > CONFLICTS_MAX {
                 return Err(match nontransactional.table() {
                     None => error,
-                    Some(table) => ApplyError::Refused {
+                    Some(table) => ApplyError::Rejected {
                         gtid,
                         subject: table.to_owned(),
                         values: String::new().into(),
@@ -90,7 +90,7 @@ impl ApplyWorker {
 
     async fn attempt_nontransactional(
         &mut self,
-        batch: &Batch<BudgetedTransaction>,
+        batch: &TransactionBatch<BudgetedTransaction>,
         rows: &mut NontransactionalRows,
     ) -> Result<BatchOutcome, ApplyError> {
         let started = Instant::now();
@@ -153,7 +153,7 @@ impl ApplyWorker {
 }
 
 fn not_exactly_once(
-    batch: &Batch<BudgetedTransaction>,
+    batch: &TransactionBatch<BudgetedTransaction>,
     nontransactional: &[&RowChanges],
     reason: &str,
 ) -> ApplyError {

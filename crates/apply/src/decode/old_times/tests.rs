@@ -162,10 +162,10 @@ fn every_value_is_the_sources_or_refused() {
                     let mut map = map(column_type);
                     let digits = OldTimeDigits::Source(Arc::new(declared(name, source, was_rebuilt)));
                     let set = set_digits(&mut map, &target(&spelled(name, own, layout)), &digits);
-                    if let Err(misfit) = set {
-                        assert_ne!(source, own, "{name} {misfit}");
+                    if let Err(mismatch) = set {
+                        assert_ne!(source, own, "{name} {mismatch}");
                         let both = [format!("{name}({source})"), format!("{name}({own})")];
-                        assert!(both.iter().all(|text| misfit.reason.contains(text)), "{misfit}");
+                        assert!(both.iter().all(|text| mismatch.reason.contains(text)), "{mismatch}");
                         refused += 1;
                         continue;
                     }
@@ -192,9 +192,9 @@ fn a_table_that_was_changed_is_refused() {
     let old = ColumnType::TimeOld { fraction: 0 };
     let refuse = |declared: DeclaredColumns, reason: &str| {
         let digits = OldTimeDigits::Source(Arc::new(declared));
-        let misfit = set_digits(&mut map(old), &target("time(3)"), &digits).expect_err(reason);
-        assert!(misfit.reason.contains(reason), "{misfit}");
-        assert!(misfit.reason.contains("changed after these rows were logged"), "{misfit}");
+        let mismatch = set_digits(&mut map(old), &target("time(3)"), &digits).expect_err(reason);
+        assert!(mismatch.reason.contains(reason), "{mismatch}");
+        assert!(mismatch.reason.contains("changed after these rows were logged"), "{mismatch}");
     };
     let column = || declared("time", 3, false).columns.remove(0);
     refuse(DeclaredColumns { columns: Vec::new(), was_rebuilt: true }, "1 columns and the source declares 0");

@@ -2,22 +2,27 @@
 
 use super::*;
 
-fn offer_one(scheduler: &mut Scheduler<Named>, writeset: Writeset, weight: Weight, name: usize) {
-    scheduler.offer(Named { name, writeset, weight });
+fn offer_one(
+    scheduler: &mut Scheduler<NumberedTransaction>,
+    writeset: Writeset,
+    weight: TransactionWeight,
+    name: usize,
+) {
+    scheduler.offer(NumberedTransaction { name, writeset, weight });
 }
 
-fn offer(scheduler: &mut Scheduler<Named>, transactions: &[(usize, &[u64])]) {
+fn offer(scheduler: &mut Scheduler<NumberedTransaction>, transactions: &[(usize, &[u64])]) {
     for (name, keys) in transactions {
         offer_one(scheduler, writes(keys), WEIGHT, *name);
     }
 }
 
-fn batch(scheduler: &mut Scheduler<Named>) -> Batch<usize> {
+fn batch(scheduler: &mut Scheduler<NumberedTransaction>) -> TransactionBatch<usize> {
     named(scheduler.next().expect("a batch"))
 }
 
 /// All that may run now, in order.
-fn batches(scheduler: &mut Scheduler<Named>) -> Vec<Batch<usize>> {
+fn batches(scheduler: &mut Scheduler<NumberedTransaction>) -> Vec<TransactionBatch<usize>> {
     std::iter::from_fn(|| scheduler.next().map(named)).collect()
 }
 
@@ -43,7 +48,8 @@ fn in_source_order_a_run_executes_beside_the_one_before_it_and_commits_after_it(
 
 #[test]
 fn in_source_order_a_conflict_is_over_when_the_run_has_finished_before_hand_out() {
-    let mut scheduler = Scheduler::new(Options { batch_transactions_max: 2, ..options(CommitOrder::Source) });
+    let mut scheduler =
+        Scheduler::new(SchedulerOptions { batch_transactions_max: 2, ..options(CommitOrder::Source) });
     offer(&mut scheduler, &[(1, &[1]), (2, &[2]), (3, &[2]), (4, &[3])]);
     let one = batch(&mut scheduler);
     scheduler.done(one.id, TIMING);
@@ -64,15 +70,15 @@ fn in_source_order_a_run_that_could_not_begin_grows_instead() {
 }
 
 /// So small that each transaction looks for a batch of its own.
-fn apart() -> Options {
-    Options { batch_transactions_max: 4, ..options(CommitOrder::Independent) }
+fn apart() -> SchedulerOptions {
+    SchedulerOptions { batch_transactions_max: 4, ..options(CommitOrder::Independent) }
 }
 
 #[test]
 fn transactions_that_follow_each_other_stay_together_for_a_quarter_of_a_batch() {
     // In the second case by the bound for large batches.
     for (transactions_max, together) in [(128, 32), (4000, 256)] {
-        let mut scheduler = Scheduler::new(Options {
+        let mut scheduler = Scheduler::new(SchedulerOptions {
             batch_transactions_max: transactions_max,
             ..options(CommitOrder::Independent)
         });
@@ -103,7 +109,7 @@ fn what_joins_two_open_batches_makes_them_one() {
 
 #[test]
 fn what_joins_batches_that_are_too_large_waits_for_exactly_those() {
-    let limits = Options { batch_transactions_max: 3, ..options(CommitOrder::Independent) };
+    let limits = SchedulerOptions { batch_transactions_max: 3, ..options(CommitOrder::Independent) };
     let mut scheduler = Scheduler::new(limits);
     offer(&mut scheduler, &[(1, &[1]), (2, &[2]), (3, &[1]), (4, &[2]), (5, &[1, 2])]);
     let now = batches(&mut scheduler);
@@ -118,7 +124,7 @@ fn what_joins_batches_that_are_too_large_waits_for_exactly_those() {
 #[test]
 fn what_conflicts_with_a_running_batch_waits_and_the_rest_does_not() {
     let mut scheduler =
-        Scheduler::new(Options { batch_transactions_max: 4, ..options(CommitOrder::Independent) });
+        Scheduler::new(SchedulerOptions { batch_transactions_max: 4, ..options(CommitOrder::Independent) });
     offer(&mut scheduler, &[(1, &[1])]);
     let one = batch(&mut scheduler);
     offer(&mut scheduler, &[(2, &[1]), (3, &[2]), (4, &[2])]);
@@ -166,7 +172,7 @@ fn a_small_batch_runs_at_once_where_nothing_waits() {
 #[test]
 fn independent_order_takes_no_more_than_there_is_use_for() {
     let mut scheduler =
-        Scheduler::new(Options { batch_transactions_max: 4, ..options(CommitOrder::Independent) });
+        Scheduler::new(SchedulerOptions { batch_transactions_max: 4, ..options(CommitOrder::Independent) });
     offer(&mut scheduler, &[(1, &[1]), (2, &[1])]);
     assert!(!scheduler.has_room(), "one of two that may run at a time has its next batch");
     let one = batch(&mut scheduler);
@@ -214,11 +220,11 @@ fn a_barrier_runs_alone() {
 
 #[test]
 fn the_window_is_bounded_but_for_one_transaction() {
-    let limits = Options { window_bytes_max: 250, ..options(CommitOrder::Source) };
+    let limits = SchedulerOptions { window_bytes_max: 250, ..options(CommitOrder::Source) };
     let mut scheduler = Scheduler::new(limits);
     offer(&mut scheduler, &[(1, &[1]), (2, &[2])]);
     assert!(scheduler.has_room());
-    offer_one(&mut scheduler, writes(&[3]), Weight { bytes: 1 << 40, rows: 1 }, 3);
+    offer_one(&mut scheduler, writes(&[3]), TransactionWeight { bytes: 1 << 40, rows: 1 }, 3);
     assert!(!scheduler.has_room());
     assert_eq!(scheduler.outstanding().transactions, 3);
 }
@@ -240,11 +246,11 @@ fn what_is_done_twice_or_unknown_is_ignored() {
 #[test]
 fn slow_rows_make_small_batches() {
     for order in [CommitOrder::Source, CommitOrder::Independent] {
-        let mut scheduler = Scheduler::new(Options { workers: 1, ..options(order) });
+        let mut scheduler = Scheduler::new(SchedulerOptions { workers: 1, ..options(order) });
         offer(&mut scheduler, &[(0, &[1])]);
         let one = batch(&mut scheduler);
         // 2 ms a row, and 0.2 s are allowed.
-        scheduler.done(one.id, Timing { execute_us: 2000, commit_us: 100 });
+        scheduler.done(one.id, BatchTiming { execute_us: 2000, commit_us: 100 });
         for name in 0..200 {
             offer_one(&mut scheduler, writes(&[1]), WEIGHT, name);
         }
@@ -255,8 +261,8 @@ fn slow_rows_make_small_batches() {
 
 /// In independent order, with a backlog: one batch has run, and two runs of the log are handed out, of which the second has put
 /// something off.
-fn two_runs() -> (Scheduler<Named>, [Batch<usize>; 2]) {
-    let limits = Options { batch_transactions_max: 64, ..options(CommitOrder::Independent) };
+fn two_runs() -> (Scheduler<NumberedTransaction>, [TransactionBatch<usize>; 2]) {
+    let limits = SchedulerOptions { batch_transactions_max: 64, ..options(CommitOrder::Independent) };
     let mut scheduler = Scheduler::new(limits);
     for name in 1..=16 {
         offer(&mut scheduler, &[(name, &[name as u64])]);
@@ -282,8 +288,12 @@ fn two_runs() -> (Scheduler<Named>, [Batch<usize>; 2]) {
     (scheduler, [one, two])
 }
 
-fn rest_of(batch: &Batch<usize>) -> Vec<Named> {
-    let named = |name: &usize| Named { name: *name, writeset: writes(&[*name as u64 - 64]), weight: WEIGHT };
+fn rest_of(batch: &TransactionBatch<usize>) -> Vec<NumberedTransaction> {
+    let named = |name: &usize| NumberedTransaction {
+        name: *name,
+        writeset: writes(&[*name as u64 - 64]),
+        weight: WEIGHT,
+    };
     batch.rest.iter().map(named).collect()
 }
 
@@ -360,13 +370,21 @@ fn in_independent_order_what_was_given_back_waits_only_for_runs_that_it_shares_a
     scheduler.done(one.id, TIMING);
     // The second is held up, the third gives way, and the fourth is late.
     scheduler.set_held_up(true);
-    scheduler.give_back(three.id, TIMING, vec![Named { name: 145, writeset: writes(&[17]), weight: WEIGHT }]);
+    scheduler.give_back(
+        three.id,
+        TIMING,
+        vec![NumberedTransaction { name: 145, writeset: writes(&[17]), weight: WEIGHT }],
+    );
     assert!(scheduler.next().is_none());
     for _ in 0..10 {
         scheduler.set_held_up(true);
     }
     assert_eq!(batch(&mut scheduler).first, vec![145]);
     // What the fourth gives back waits for nobody either.
-    scheduler.give_back(four.id, TIMING, vec![Named { name: 272, writeset: writes(&[272]), weight: WEIGHT }]);
+    scheduler.give_back(
+        four.id,
+        TIMING,
+        vec![NumberedTransaction { name: 272, writeset: writes(&[272]), weight: WEIGHT }],
+    );
     assert_eq!(batch(&mut scheduler).first, vec![272]);
 }

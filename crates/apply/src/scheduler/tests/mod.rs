@@ -3,12 +3,15 @@
 mod cases;
 mod simulation;
 
-use super::{Batch, BatchId, CommitOrder, Options, Scheduled, Scheduler, Timing, Weight};
-use crate::writeset::{Access, IndexId, Key, Writeset};
+use super::{
+    BatchId, BatchTiming, CommitOrder, Scheduled, Scheduler, SchedulerOptions, TransactionBatch,
+    TransactionWeight,
+};
+use crate::writeset::{Access, IndexId, Writeset, WritesetKey};
 
 /// Options that limit nothing.
-fn options(commit_order: CommitOrder) -> Options {
-    Options {
+fn options(commit_order: CommitOrder) -> SchedulerOptions {
+    SchedulerOptions {
         commit_order,
         workers: 4,
         batch_transactions_max: 1000,
@@ -19,7 +22,7 @@ fn options(commit_order: CommitOrder) -> Options {
 }
 
 fn access(index: u32, hash: u64, shared: bool) -> Access {
-    Access { key: Key { index: IndexId(index), hash }, shared }
+    Access { key: WritesetKey { index: IndexId(index), hash }, shared }
 }
 
 fn writes(keys: &[u64]) -> Writeset {
@@ -32,29 +35,29 @@ fn barrier() -> Writeset {
 
 /// A transaction by its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Named {
+struct NumberedTransaction {
     name: usize,
     writeset: Writeset,
-    weight: Weight,
+    weight: TransactionWeight,
 }
 
-impl Scheduled for Named {
+impl Scheduled for NumberedTransaction {
     fn writeset(&self) -> &Writeset {
         &self.writeset
     }
 
-    fn weight(&self) -> Weight {
+    fn weight(&self) -> TransactionWeight {
         self.weight
     }
 }
 
 /// A batch by the names of its transactions.
-fn named(batch: Batch<Named>) -> Batch<usize> {
-    let names = |all: Vec<Named>| all.into_iter().map(|own| own.name).collect();
-    let Batch { id, first, rest, commit_after, in_turn, alone } = batch;
-    Batch { id, first: names(first), rest: names(rest), commit_after, in_turn, alone }
+fn named(batch: TransactionBatch<NumberedTransaction>) -> TransactionBatch<usize> {
+    let names = |all: Vec<NumberedTransaction>| all.into_iter().map(|own| own.name).collect();
+    let TransactionBatch { id, first, rest, commit_after, in_turn, alone } = batch;
+    TransactionBatch { id, first: names(first), rest: names(rest), commit_after, in_turn, alone }
 }
 
-const WEIGHT: Weight = Weight { bytes: 100, rows: 1 };
+const WEIGHT: TransactionWeight = TransactionWeight { bytes: 100, rows: 1 };
 
-const TIMING: Timing = Timing { execute_us: 1000, commit_us: 1000 };
+const TIMING: BatchTiming = BatchTiming { execute_us: 1000, commit_us: 1000 };

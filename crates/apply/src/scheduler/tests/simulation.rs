@@ -16,17 +16,17 @@ const INDEXES: u32 = 3;
 const KEYS: u64 = 6;
 
 /// Who wrote a key last, by number from 1.
-type Store = BTreeMap<Key, usize>;
+type Store = BTreeMap<WritesetKey, usize>;
 
 /// The keys that an access stands for.
-fn keys(access: Access) -> impl Iterator<Item = Key> {
+fn keys(access: Access) -> impl Iterator<Item = WritesetKey> {
     let hashes = if access.key.is_any() { 1..=KEYS } else { access.key.hash..=access.key.hash };
-    hashes.map(move |hash| Key { hash, ..access.key })
+    hashes.map(move |hash| WritesetKey { hash, ..access.key })
 }
 
 /// Writes; returns what was there before, of all that is touched.
-fn execute(store: &mut Store, number: usize, writeset: &Writeset) -> Vec<(Key, usize)> {
-    let everything: Vec<Access> = (0..INDEXES).map(|index| access(index, Key::ANY, false)).collect();
+fn execute(store: &mut Store, number: usize, writeset: &Writeset) -> Vec<(WritesetKey, usize)> {
+    let everything: Vec<Access> = (0..INDEXES).map(|index| access(index, WritesetKey::ANY, false)).collect();
     let accesses = if writeset.barrier { &everything } else { &writeset.accesses };
     let touched: Vec<_> =
         accesses.iter().flat_map(|access| keys(*access).map(|key| (key, *access))).collect();
@@ -39,14 +39,14 @@ fn execute(store: &mut Store, number: usize, writeset: &Writeset) -> Vec<(Key, u
 
 #[derive(Debug, Clone)]
 struct Load {
-    transactions: Vec<(Writeset, Weight)>,
+    transactions: Vec<(Writeset, TransactionWeight)>,
     /// What each sees when all run one after the other.
-    seen: Vec<Vec<(Key, usize)>>,
+    seen: Vec<Vec<(WritesetKey, usize)>>,
 }
 
 fn any_access() -> impl Strategy<Value = Access> {
     // ANY is rare, else all is one chain; so is what is not skewed.
-    let hash = prop_oneof![1 => Just(Key::ANY), 30 => 1..=KEYS, 10 => 1..=2u64];
+    let hash = prop_oneof![1 => Just(WritesetKey::ANY), 30 => 1..=KEYS, 10 => 1..=2u64];
     (0..INDEXES, hash, prop::bool::weighted(0.3))
         .prop_map(|(index, hash, shared)| access(index, hash, shared))
 }
@@ -62,7 +62,7 @@ fn any_writeset() -> impl Strategy<Value = Writeset> {
 }
 
 fn any_load() -> impl Strategy<Value = Load> {
-    let weight = (0..300usize, 0..5usize).prop_map(|(bytes, rows)| Weight { bytes, rows });
+    let weight = (0..300usize, 0..5usize).prop_map(|(bytes, rows)| TransactionWeight { bytes, rows });
     prop::collection::vec((any_writeset(), weight), 1..160).prop_map(|transactions| {
         let mut store = Store::new();
         let seen =
@@ -72,12 +72,12 @@ fn any_load() -> impl Strategy<Value = Load> {
     })
 }
 
-fn any_options() -> impl Strategy<Value = Options> {
+fn any_options() -> impl Strategy<Value = SchedulerOptions> {
     let order = prop_oneof![Just(CommitOrder::Source), Just(CommitOrder::Independent)];
     let transactions = prop_oneof![2 => 1..20usize, 1 => 20..64usize, 3 => 64..100usize];
     (order, 1..6usize, transactions, 1..6000usize, 1..160usize, 1..24_000usize).prop_map(
         |(commit_order, workers, batch_transactions_max, batch_bytes_max, window_transactions_max, bytes)| {
-            Options {
+            SchedulerOptions {
                 commit_order,
                 workers,
                 batch_transactions_max,
@@ -96,9 +96,9 @@ fn any_rollbacks() -> impl Strategy<Value = u8> {
 
 /// A batch that runs.
 struct Running {
-    batch: Batch<usize>,
+    batch: TransactionBatch<usize>,
     /// How many of first and rest together are executed, and what they overwrote.
-    executed: Vec<(usize, Vec<(Key, usize)>)>,
+    executed: Vec<(usize, Vec<(WritesetKey, usize)>)>,
 }
 
 impl Running {
@@ -115,8 +115,8 @@ impl Running {
 /// The driver and the target, in small.
 struct Simulation<'a> {
     load: &'a Load,
-    options: Options,
-    scheduler: Scheduler<Named>,
+    options: SchedulerOptions,
+    scheduler: Scheduler<NumberedTransaction>,
     waiting: VecDeque<usize>,
     running: Vec<Running>,
     /// Committed but for these, and the scheduler was not told yet.
@@ -131,7 +131,7 @@ struct Simulation<'a> {
 }
 
 impl<'a> Simulation<'a> {
-    fn new(load: &'a Load, options: Options) -> Self {
+    fn new(load: &'a Load, options: SchedulerOptions) -> Self {
         Self {
             load,
             options,
@@ -152,12 +152,12 @@ impl<'a> Simulation<'a> {
         &self.load.transactions[number - 1].0
     }
 
-    fn weight(&self, number: usize) -> Weight {
+    fn weight(&self, number: usize) -> TransactionWeight {
         self.load.transactions[number - 1].1
     }
 
-    fn named(&self, name: usize) -> Named {
-        Named { name, writeset: self.writeset(name).clone(), weight: self.weight(name) }
+    fn named(&self, name: usize) -> NumberedTransaction {
+        NumberedTransaction { name, writeset: self.writeset(name).clone(), weight: self.weight(name) }
     }
 
     fn offer(&mut self) -> bool {
@@ -275,7 +275,7 @@ impl<'a> Simulation<'a> {
     fn say(&mut self, at: usize, rng: &mut StdRng) {
         let (id, rest) = self.unsaid.swap_remove(at);
         let timing =
-            Timing { execute_us: rng.random_range(0..100_000), commit_us: rng.random_range(0..20_000) };
+            BatchTiming { execute_us: rng.random_range(0..100_000), commit_us: rng.random_range(0..20_000) };
         if self.committed.contains(&id) {
             self.scheduler.done(id, timing);
         } else {
@@ -364,7 +364,7 @@ fn simulations_try_runs_and_giving_back_in_independent_order() {
     for seed in 0..400 {
         let tree = (any_load(), any_options(), any_rollbacks()).new_tree(&mut runner).expect("a case");
         let (load, options, rollbacks) = tree.current();
-        let options = Options { commit_order: CommitOrder::Independent, ..options };
+        let options = SchedulerOptions { commit_order: CommitOrder::Independent, ..options };
         let ended = Simulation::new(&load, options).run(rollbacks, &mut StdRng::seed_from_u64(seed));
         in_turn += ended.in_turn;
         given_back += ended.given_back;

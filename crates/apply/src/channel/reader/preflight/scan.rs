@@ -10,7 +10,7 @@ use tailwater_wire::{Flavour, WireError};
 
 use crate::channel::statement_filter::{OWN_SCHEMA, changed_objects};
 use crate::decode::{is_rows, statement};
-use crate::filter::{Filters, Operation, Route};
+use crate::filter::{FilterRoute, Filters, Operation};
 
 /// Longer events are not looked into, in bytes.
 const EVENT_BYTES_MAX: u32 = 4 << 20;
@@ -187,9 +187,9 @@ impl PreflightScan {
             return Ok(None);
         }
         let (schema, table) = match self.filters.route(&map.schema, &map.table, operation) {
-            Route::Drop => return Ok(None),
-            Route::Keep => (map.schema.clone(), map.table.clone()),
-            Route::Rename { schema, table } => (schema.to_string(), table.to_string()),
+            FilterRoute::Drop => return Ok(None),
+            FilterRoute::Keep => (map.schema.clone(), map.table.clone()),
+            FilterRoute::Rename { schema, table } => (schema.to_string(), table.to_string()),
         };
         let folded = schema.to_lowercase();
         if self.defined.contains(&(folded.clone(), None))

@@ -15,7 +15,7 @@ use super::definition::{Definition, judge};
 use super::identity::Identity;
 use crate::decode::statement::defines;
 use crate::error::ApplyError;
-use crate::transaction::{Content, Step, Transaction};
+use crate::transaction::{ApplyStep, Transaction, TransactionContent};
 
 /// Offset of the first event of a segment.
 pub(super) const FIRST_EVENT_OFFSET: u64 = 4;
@@ -25,7 +25,7 @@ const STATEMENT_BYTES_MAX: u32 = 1 << 20;
 
 /// A stretch of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stretch {
+pub struct RedoRange {
     /// The segment to begin reading at, for what is said between transactions.
     pub segment: u64,
     /// Its first transaction.
@@ -125,7 +125,7 @@ pub fn find(
     common: &Common<'_>,
     identity: &Identity,
     window: Duration,
-) -> Result<Stretch, ApplyError> {
+) -> Result<RedoRange, ApplyError> {
     let segments = log.segments()?;
     let first = first_segment(log, &segments, common.gtids, window)?;
     let mut finder = Finder::default();
@@ -135,7 +135,7 @@ pub fn find(
     })?;
     let start = LogPosition { segment: first, offset: FIRST_EVENT_OFFSET };
     let until = finder.until.unwrap_or(start);
-    let mut stretch = Stretch { segment: first, from: until, until, gtids: common.gtids.clone(), lost: 0 };
+    let mut stretch = RedoRange { segment: first, from: until, until, gtids: common.gtids.clone(), lost: 0 };
     let mut begun = false;
     scan(log, first, common, identity, |seen, gtid| {
         if seen.position >= until {
@@ -276,10 +276,10 @@ fn scan(
 
 /// Whether a transaction holds nothing but statements that have to do with no rows.
 pub(super) fn is_apart(transaction: &Transaction, common: &Common<'_>) -> bool {
-    let Content::Steps(steps) = &transaction.content else { return false };
+    let TransactionContent::Steps(steps) = &transaction.content else { return false };
     steps.iter().all(|step| match step {
-        Step::Rows(_) => false,
-        Step::Statement(statement) => {
+        ApplyStep::Rows(_) => false,
+        ApplyStep::Statement(statement) => {
             let database = String::from_utf8_lossy(&statement.database);
             judge(common.gtids.flavour(), &statement.text, &database, common.innodb) == Definition::Apart
         }

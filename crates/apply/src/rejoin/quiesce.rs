@@ -24,7 +24,7 @@ const SEMI_SYNC: [&str; 2] = ["rpl_semi_sync_source_enabled", "rpl_semi_sync_mas
 ///
 /// # Errors
 /// [`ApplyError::Session`]; [`ApplyError::Rejoin`] if it does not stand still in time.
-pub(super) async fn hold_still(options: &ConnectOptions) -> Result<(), ApplyError> {
+pub(super) async fn quiesce(options: &ConnectOptions) -> Result<(), ApplyError> {
     let mut connection = Connection::connect(options).await?;
     let mut setter = Connection::connect(options).await?;
     let ids = [id_of(&mut connection).await?, id_of(&mut setter).await?];

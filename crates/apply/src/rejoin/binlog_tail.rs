@@ -43,7 +43,7 @@ pub struct TailReader {
 
 /// What was read.
 #[derive(Debug, Clone, Default)]
-pub struct Tail {
+pub struct BinlogTail {
     /// The format description event by which its events are read.
     pub description: Bytes,
     /// The transactions, in order.
@@ -140,12 +140,12 @@ impl TailReader {
     }
 
     /// What was gathered. A transaction that has not ended is left out: the server itself rolls it back.
-    pub fn finish(self) -> Tail {
-        Tail { description: self.description, transactions: self.transactions }
+    pub fn finish(self) -> BinlogTail {
+        BinlogTail { description: self.description, transactions: self.transactions }
     }
 }
 
-impl Tail {
+impl BinlogTail {
     /// The GTIDs, for people.
     pub fn gtids(&self) -> Vec<String> {
         let text = |transaction: &TailTransaction| {
@@ -184,7 +184,7 @@ pub async fn read(
     known: &GtidSet,
     common: &GtidSet,
     bytes_max: usize,
-) -> Result<Tail, ApplyError> {
+) -> Result<BinlogTail, ApplyError> {
     let connection = Connection::connect(server).await?;
     let flavour = connection.server().flavour;
     let start = match common {

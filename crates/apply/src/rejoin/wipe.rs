@@ -3,8 +3,8 @@
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
 
-use super::healing::{forget_binlog, unlogged};
-use super::still::hold_still;
+use super::quiesce::quiesce;
+use super::repair::{forget_binlog, unlogged};
 use crate::error::ApplyError;
 
 /// Databases of the servers' own, which stay.
@@ -15,9 +15,9 @@ const KEPT: [&str; 5] = ["information_schema", "performance_schema", "mysql", "s
 ///
 /// # Errors
 /// [`ApplyError::Session`]; [`ApplyError::Rejoin`] if `server` is the same as `primary`, or does not stand still.
-pub async fn empty(server: &ConnectOptions, primary: &ConnectOptions) -> Result<Vec<String>, ApplyError> {
+pub async fn wipe(server: &ConnectOptions, primary: &ConnectOptions) -> Result<Vec<String>, ApplyError> {
     refuse_same(server, primary).await?;
-    hold_still(server).await?;
+    quiesce(server).await?;
     let mut connection = unlogged(server).await?;
     connection.execute("SET SESSION foreign_key_checks=0").await?;
     let databases = connection.query("SHOW DATABASES").await?;

@@ -12,14 +12,14 @@ use tailwater_wire::event::EventType;
 use tailwater_wire::gtid::{Gtid, GtidSet};
 use tracing::info;
 
-use super::emptying::refuse_same;
+use super::binlog_tail::{self, BinlogTail};
 use super::identity::{Identity, common};
-use super::inverse::{Kept, again, inverse};
+use super::inverse::{EngineState, again, inverse};
+use super::quiesce::quiesce;
 use super::record::{self, Record, Resume, Step};
+use super::redo_range::{self, Common, FIRST_EVENT_OFFSET, RedoRange, is_apart};
 use super::rows::{Reader, Session};
-use super::still::hold_still;
-use super::stretch::{self, Common, FIRST_EVENT_OFFSET, Stretch, is_apart};
-use super::tail::{self, Tail};
+use super::wipe::refuse_same;
 use crate::channel::sql_literal::quote;
 use crate::error::ApplyError;
 use crate::transaction::RowChanges;
@@ -59,17 +59,17 @@ impl RejoinOptions {
 
 /// What is to be done about a server.
 #[derive(Debug)]
-pub struct Findings {
+pub struct RejoinPlan {
     /// What the server has, by its GTIDs.
     pub has: GtidSet,
     /// What of that the log has, too.
     pub common: GtidSet,
     /// Whether its tables are as its binlog says.
-    pub kept: Kept,
+    pub engine: EngineState,
     /// What only it has.
-    pub tail: Tail,
+    pub tail: BinlogTail,
     /// What of the log is to be done again.
-    pub stretch: Stretch,
+    pub redo: RedoRange,
     innodb: HashSet<(String, String)>,
     flavour: Flavour,
     /// What undoes the tail.
@@ -78,7 +78,7 @@ pub struct Findings {
     exec_mode: String,
 }
 
-impl Findings {
+impl RejoinPlan {
     /// Whether an earlier rejoin is gone on with.
     pub fn is_resumed(&self) -> bool {
         self.resume != Resume::Anew
@@ -87,7 +87,7 @@ impl Findings {
 
 /// What was done.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Healed {
+pub struct RejoinRepair {
     /// The transactions that were undone.
     pub undone: Vec<String>,
     /// How many rows that took.
@@ -108,8 +108,8 @@ pub struct Healed {
 ///
 /// # Errors
 /// [`ApplyError::Rejoin`] if it cannot be done or makes no sense; [`ApplyError::Irreversible`] for a transaction that cannot be
-/// undone; [`ApplyError::Alone`] if none may be; [`ApplyError::Session`], [`ApplyError::Log`].
-pub async fn look(options: &RejoinOptions, log: &LogDir) -> Result<Findings, ApplyError> {
+/// undone; [`ApplyError::ErrantTransactions`] if none may be; [`ApplyError::Session`], [`ApplyError::Log`].
+pub async fn inspect(options: &RejoinOptions, log: &LogDir) -> Result<RejoinPlan, ApplyError> {
     let mut connection = Connection::connect(&options.server).await?;
     let server = Facts::ask(&mut connection).await?;
     let logged = log.gtid_set()?.ok_or_else(|| refused("the log is empty"))?;
@@ -127,75 +127,76 @@ pub async fn look(options: &RejoinOptions, log: &LogDir) -> Result<Findings, App
         Some(noted) if !noted.exec_mode.is_empty() => noted.exec_mode,
         _ => server.exec_mode.clone(),
     };
-    let window = options.window.unwrap_or(match server.kept {
-        Kept::AsLogged => Duration::ZERO,
-        Kept::Unsure => RejoinOptions::WINDOW,
+    let window = options.window.unwrap_or(match server.engine {
+        EngineState::MatchesBinlog => Duration::ZERO,
+        EngineState::Uncertain => RejoinOptions::WINDOW,
     });
-    let kept = if window.is_zero() { Kept::AsLogged } else { Kept::Unsure };
+    let engine = if window.is_zero() { EngineState::MatchesBinlog } else { EngineState::Uncertain };
     let innodb = innodb_tables(&mut connection).await?;
-    let mut findings = Findings {
-        stretch: match &resume {
+    let mut plan = RejoinPlan {
+        redo: match &resume {
             Resume::Count(keeps) => nothing(keeps.clone()),
             _ => {
                 let common = Common { gtids: &common, innodb: &innodb };
-                stretch::find(log, &common, &server.identity, window)?
+                redo_range::find(log, &common, &server.identity, window)?
             }
         },
         has: server.has,
         common,
         innodb,
-        kept,
-        tail: Tail::default(),
+        engine,
+        tail: BinlogTail::default(),
         flavour: server.flavour,
         undoing: Vec::new(),
         resume,
         exec_mode,
     };
-    if findings.resume == Resume::Anew && !findings.has.is_subset_of(&findings.common) {
-        findings.tail = read_tail(options, &logged, &findings.common).await?;
+    if plan.resume == Resume::Anew && !plan.has.is_subset_of(&plan.common) {
+        plan.tail = read_tail(options, &logged, &plan.common).await?;
         let ahead = |gtid: &Gtid| primary.has.contains(gtid);
-        let of_primary = findings
-            .tail
-            .transactions
-            .iter()
-            .filter_map(|own| own.entry.gtid.as_ref())
-            .find(|gtid| ahead(gtid));
+        let of_primary =
+            plan.tail.transactions.iter().filter_map(|own| own.entry.gtid.as_ref()).find(|gtid| ahead(gtid));
         if let Some(gtid) = of_primary {
             return Err(refused(&format!(
                 "the primary has {gtid}, which the log does not have yet: try again when it has"
             )));
         }
         if !options.may_undo {
-            let (has, common) = (&findings.has, &findings.common);
+            let (has, common) = (&plan.has, &plan.common);
             let gtids = has.subtract(common).map_or_else(|_| has.to_string(), |alone| alone.to_string());
-            return Err(ApplyError::Alone { gtids });
+            return Err(ApplyError::ErrantTransactions { gtids });
         }
-        findings.undoing = undoing(options, &findings).await?;
+        plan.undoing = build_undo(options, &plan).await?;
     }
     connection.close().await;
-    Ok(findings)
+    Ok(plan)
 }
 
-fn nothing(gtids: GtidSet) -> Stretch {
+fn nothing(gtids: GtidSet) -> RedoRange {
     let nowhere = LogPosition::ZERO;
-    Stretch { segment: 0, from: nowhere, until: nowhere, gtids, lost: 0 }
+    RedoRange { segment: 0, from: nowhere, until: nowhere, gtids, lost: 0 }
 }
 
 /// What undoes the tail, if it can be undone.
-async fn undoing(options: &RejoinOptions, findings: &Findings) -> Result<Vec<RowChanges>, ApplyError> {
+async fn build_undo(options: &RejoinOptions, plan: &RejoinPlan) -> Result<Vec<RowChanges>, ApplyError> {
     let mut reader = Reader::open(&options.server, options.tail_bytes_max).await?;
-    reader.format_of_tail(&findings.tail.description)?;
+    reader.format_of_tail(&plan.tail.description)?;
     let mut undone = Vec::new();
-    for own in &findings.tail.transactions {
+    for own in &plan.tail.transactions {
         let transaction = reader.transaction(&own.entry, own.events.clone()).await?;
-        undone.push(inverse(&transaction, findings.kept)?);
+        undone.push(inverse(&transaction, plan.engine)?);
     }
     // The last first.
     Ok(undone.into_iter().rev().flatten().collect())
 }
 
-async fn read_tail(options: &RejoinOptions, logged: &GtidSet, common: &GtidSet) -> Result<Tail, ApplyError> {
-    let read = tail::read(&options.server, options.server_id, logged, common, options.tail_bytes_max).await;
+async fn read_tail(
+    options: &RejoinOptions,
+    logged: &GtidSet,
+    common: &GtidSet,
+) -> Result<BinlogTail, ApplyError> {
+    let read =
+        binlog_tail::read(&options.server, options.server_id, logged, common, options.tail_bytes_max).await;
     match read {
         // ER_MASTER_FATAL_ERROR_READING_BINLOG: it has purged, or never logged, what is between.
         Err(ApplyError::Session(SessionError::Server { error, .. })) if error.number == 1236 => {
@@ -213,33 +214,33 @@ async fn read_tail(options: &RejoinOptions, logged: &GtidSet, common: &GtidSet) 
 ///
 /// # Errors
 /// As [`look`]. What was done is noted on the server, and gone on with the next time.
-pub async fn heal(options: &RejoinOptions, log: &LogDir) -> Result<Healed, ApplyError> {
+pub async fn repair(options: &RejoinOptions, log: &LogDir) -> Result<RejoinRepair, ApplyError> {
     refuse_same(&options.server, &options.primary).await?;
-    hold_still(&options.server).await?;
-    let findings = look(options, log).await?;
-    let flavour = findings.flavour;
-    let mut healed = Healed {
-        undone: findings.tail.gtids(),
+    quiesce(&options.server).await?;
+    let plan = inspect(options, log).await?;
+    let flavour = plan.flavour;
+    let mut healed = RejoinRepair {
+        undone: plan.tail.gtids(),
         rows_undone: 0,
         tail_file: None,
         transactions_again: 0,
-        transactions_lost: findings.stretch.lost,
-        gtids: findings.stretch.gtids.to_string(),
-        resumed: findings.is_resumed(),
+        transactions_lost: plan.redo.lost,
+        gtids: plan.redo.gtids.to_string(),
+        resumed: plan.is_resumed(),
     };
     let mut record = Record {
         step: Step::Begun,
-        had: findings.has.clone(),
-        keeps: findings.stretch.gtids.clone(),
-        exec_mode: findings.exec_mode.clone(),
+        had: plan.has.clone(),
+        keeps: plan.redo.gtids.clone(),
+        exec_mode: plan.exec_mode.clone(),
     };
-    if let Resume::Count(_) = findings.resume {
+    if let Resume::Count(_) = plan.resume {
         record.step = Step::DoneAgain;
     } else {
-        write_rows(options, log, &findings, &mut record, &mut healed).await?;
+        write_rows(options, log, &plan, &mut record, &mut healed).await?;
     }
     let mut connection = unlogged(&options.server).await?;
-    count(&mut connection, flavour, &findings, &record.keeps).await?;
+    count(&mut connection, flavour, &plan, &record.keeps).await?;
     record.step = Step::Counted;
     connection.execute(&record.statement()).await?;
     connection.close().await;
@@ -251,20 +252,20 @@ pub async fn heal(options: &RejoinOptions, log: &LogDir) -> Result<Healed, Apply
 async fn write_rows(
     options: &RejoinOptions,
     log: &LogDir,
-    findings: &Findings,
+    plan: &RejoinPlan,
     record: &mut Record,
-    healed: &mut Healed,
+    healed: &mut RejoinRepair,
 ) -> Result<(), ApplyError> {
     {
         let mut connection = unlogged(&options.server).await?;
         record::create(&mut connection).await?;
-        if findings.resume == Resume::Anew {
+        if plan.resume == Resume::Anew {
             connection.execute(&record.statement()).await?;
         }
         connection.close().await;
     }
-    if !findings.tail.transactions.is_empty() {
-        findings.tail.save(&options.tail_file).map_err(|error| {
+    if !plan.tail.transactions.is_empty() {
+        plan.tail.save(&options.tail_file).map_err(|error| {
             refused(&format!(
                 "what is to be undone cannot be kept in {}: {error}",
                 options.tail_file.display()
@@ -274,18 +275,18 @@ async fn write_rows(
     }
     let mut session = Session::open(&options.server).await?;
     let written = async {
-        if findings.resume == Resume::Anew {
+        if plan.resume == Resume::Anew {
             record.step = Step::Undone;
-            info!(transactions = findings.tail.transactions.len(), "undoing what only the server has");
-            healed.rows_undone = session.write(&findings.undoing, Some(&record.statement())).await?;
+            info!(transactions = plan.tail.transactions.len(), "undoing what only the server has");
+            healed.rows_undone = session.write(&plan.undoing, Some(&record.statement())).await?;
         }
-        healed.transactions_again = do_again(options, log, findings, &mut session).await?;
+        healed.transactions_again = do_again(options, log, plan, &mut session).await?;
         record.step = Step::DoneAgain;
         session.connection().execute(&record.statement()).await?;
         Ok::<(), ApplyError>(())
     }
     .await;
-    let restored = session.put_back(&findings.exec_mode).await;
+    let restored = session.put_back(&plan.exec_mode).await;
     written?;
     restored
 }
@@ -303,24 +304,24 @@ async fn innodb_tables(connection: &mut Connection) -> Result<HashSet<(String, S
 async fn do_again(
     options: &RejoinOptions,
     log: &LogDir,
-    findings: &Findings,
+    plan: &RejoinPlan,
     session: &mut Session,
 ) -> Result<u64, ApplyError> {
-    let stretch = &findings.stretch;
-    let common = Common { gtids: &findings.common, innodb: &findings.innodb };
-    if stretch.from >= stretch.until {
+    let redo = &plan.redo;
+    let common = Common { gtids: &plan.common, innodb: &plan.innodb };
+    if redo.from >= redo.until {
         return Ok(0);
     }
-    info!(from = %stretch.from, until = %stretch.until, lost = stretch.lost, "doing the log's end again");
+    info!(from = %redo.from, until = %redo.until, lost = redo.lost, "doing the log's end again");
     let mut reader = Reader::open(&options.server, TRANSACTION_BYTES_MAX).await?;
-    let mut log = log.reader(LogPosition { segment: stretch.segment, offset: FIRST_EVENT_OFFSET })?;
+    let mut log = log.reader(LogPosition { segment: redo.segment, offset: FIRST_EVENT_OFFSET })?;
     let (mut batch, mut batch_bytes, mut count) = (Vec::new(), 0, 0);
-    while let Some(entry) = log.try_next()?.filter(|entry| entry.position < stretch.until) {
+    while let Some(entry) = log.try_next()?.filter(|entry| entry.position < redo.until) {
         if !entry.is_transaction() {
             take_format(&mut log, &entry, &mut reader)?;
             continue;
         }
-        if entry.position < stretch.from {
+        if entry.position < redo.from {
             continue;
         }
         let events = read_entry(&mut log, &entry)?;
@@ -370,7 +371,7 @@ fn read_entry(log: &mut LogReader, entry: &LogEntry) -> Result<bytes::Bytes, App
 async fn count(
     connection: &mut Connection,
     flavour: Flavour,
-    findings: &Findings,
+    plan: &RejoinPlan,
     keeps: &GtidSet,
 ) -> Result<(), ApplyError> {
     let now = Facts::ask(connection).await?;
@@ -380,7 +381,7 @@ async fn count(
             "somebody has let the server take writes meanwhile; its binlog is left as it is",
         ));
     }
-    if now.has == *keeps && findings.resume == Resume::Anew {
+    if now.has == *keeps && plan.resume == Resume::Anew {
         return Ok(());
     }
     // What was written must not be lost once the binlog no longer tells that something is missing.
@@ -438,7 +439,7 @@ struct Facts {
     identity: Identity,
     has: GtidSet,
     binlog_is_empty: bool,
-    kept: Kept,
+    engine: EngineState,
     exec_mode: String,
 }
 
@@ -471,10 +472,14 @@ impl Facts {
             Ok(Gtid::MySql(gtid)) => Some(gtid.uuid),
             _ => None,
         };
-        let kept = if text(4) == "1" && text(5) == "1" { Kept::AsLogged } else { Kept::Unsure };
+        let engine = if text(4) == "1" && text(5) == "1" {
+            EngineState::MatchesBinlog
+        } else {
+            EngineState::Uncertain
+        };
         let server_id = row.get_u64(0).and_then(|id| u32::try_from(id).ok()).unwrap_or_default();
         let identity = Identity { uuid, server_id };
-        Ok(Self { flavour, identity, has, binlog_is_empty, kept, exec_mode: text(6) })
+        Ok(Self { flavour, identity, has, binlog_is_empty, engine, exec_mode: text(6) })
     }
 }
 

@@ -9,7 +9,7 @@ use tailwater_wire::event::{EventHeader, EventType};
 use super::Decoder;
 use super::reader::{Ending, TransactionReader, is_rows};
 use crate::error::ApplyError;
-use crate::transaction::Content;
+use crate::transaction::TransactionContent;
 
 /// The GTID, and the statement that begins the transaction, or all of it compressed: by then it is known whether it is an XA
 /// transaction. Whether that is prepared or committed at once, its last event says.
@@ -17,12 +17,12 @@ const OPENING_EVENTS: u32 = 2;
 
 /// Looks at the events of one transaction.
 #[derive(Debug)]
-pub struct OpeningReader {
+pub struct XaPartReader {
     reader: TransactionReader,
     passed: u32,
 }
 
-impl OpeningReader {
+impl XaPartReader {
     /// For the transaction that is `entry`.
     pub fn new(entry: &LogEntry) -> Self {
         Self { reader: TransactionReader::new(entry), passed: 0 }
@@ -55,15 +55,15 @@ impl OpeningReader {
     ///
     /// # Errors
     /// [`ApplyError::Event`] if an XA transaction does not say how it ends.
-    pub fn finish(self) -> Result<Option<Content>, ApplyError> {
+    pub fn finish(self) -> Result<Option<TransactionContent>, ApplyError> {
         Ok(match self.reader.ending().clone() {
             Ending::XaPrepare(xid) if xid.is_empty() => {
                 let reason = "it does not say whether it is prepared or committed";
                 return Err(self.reader.error(WireError::malformed("XA transaction", reason)));
             }
-            Ending::XaPrepare(xid) => Some(Content::XaPrepare { xid }),
-            Ending::XaCommit(xid) => Some(Content::XaCommit { xid }),
-            Ending::XaRollback(xid) => Some(Content::XaRollback { xid }),
+            Ending::XaPrepare(xid) => Some(TransactionContent::XaPrepare { xid }),
+            Ending::XaCommit(xid) => Some(TransactionContent::XaCommit { xid }),
+            Ending::XaRollback(xid) => Some(TransactionContent::XaRollback { xid }),
             Ending::Commit => None,
         })
     }
