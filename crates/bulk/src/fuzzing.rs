@@ -56,8 +56,8 @@ fn check_statements(data: &[u8], (front, rest): (&[u8], &[u8])) {
             continue;
         }
         // The server receives only this statement, and must see all of it.
-        let again = split(&[statement.as_slice(), b"\n;"]);
-        assert_eq!(again.as_deref(), Ok([statement.clone()].as_slice()), "it is not one statement");
+        let reparsed = split(&[statement.as_slice(), b"\n;"]);
+        assert_eq!(reparsed.as_deref(), Ok([statement.clone()].as_slice()), "it is not one statement");
     }
 }
 
@@ -76,9 +76,9 @@ fn check_rows(data: &[u8], (front, rest): (&[u8], &[u8])) {
     assert_eq!(whole, made(&[front, rest]), "pieces matter");
     for statement in whole.into_iter().flatten() {
         // No value may end the statement or its quotes.
-        let again = statement_splitter::all(&statement);
+        let reparsed = statement_splitter::all(&statement);
         assert_eq!(
-            again.as_deref(),
+            reparsed.as_deref(),
             Ok([statement.clone()].as_slice()),
             "a value has broken out of its quotes"
         );

@@ -274,7 +274,7 @@ async fn a_mark_is_kept_on_a_new_connection(kind: ServerKind) -> Result<()> {
     let mut waiting = SyncWaiter::new(SyncMethod::Mark, PATIENCE, "kept-1-0".into(), None);
     waiting.position(&mut first).await?;
     // The first session still exists, as if its server had not noticed yet that the client is gone.
-    waiting.connected_again(&mut second).await?;
+    waiting.reconnected(&mut second).await?;
     let position = waiting.position(&mut second).await?;
     first.close().await;
     SyncMethod::Mark.prepare(&mut other).await?;

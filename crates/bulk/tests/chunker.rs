@@ -210,12 +210,12 @@ async fn walk_case(connection: &mut Connection, case: &Case) -> Result<()> {
 /// The numbers of the rows in a table's chunks, in order, and the number of chunks.
 async fn walk(connection: &mut Connection, table: &str) -> Result<(Vec<u64>, u32)> {
     connection.query(&format!("ANALYZE TABLE {}", qualified("walking", table))).await?;
-    let shape = TableInfo::read(connection, "walking", table).await?.context("it is there")?;
+    let info = TableInfo::read(connection, "walking", table).await?.context("it is there")?;
     let limits = ChunkSizeLimits { rows_first: 17, rows_max: 30, cost_max: u64::MAX };
     let plan = ChunkPlan {
-        key: ChunkKey::choose(&shape.keys).cloned(),
-        partitions: shape.partitions,
-        rows_estimate: shape.rows_estimate,
+        key: ChunkKey::choose(&info.keys).cloned(),
+        partitions: info.partitions,
+        rows_estimate: info.rows_estimate,
         limits,
     };
     let mut walk = Chunker::new(plan.clone());
@@ -271,14 +271,14 @@ async fn mysql_reads_rows_of_integer_ranges_once() -> Result<()> {
         );
         connection.execute(&insert).await?;
         connection.query(&format!("ANALYZE TABLE walking.{table}")).await?;
-        let shape = TableInfo::read(&mut connection, "walking", table).await?.context("it is there")?;
+        let info = TableInfo::read(&mut connection, "walking", table).await?.context("it is there")?;
         let plan = ChunkPlan {
-            key: ChunkKey::choose(&shape.keys).cloned(),
-            partitions: shape.partitions.clone(),
-            rows_estimate: shape.rows_estimate,
+            key: ChunkKey::choose(&info.keys).cloned(),
+            partitions: info.partitions.clone(),
+            rows_estimate: info.rows_estimate,
             limits: ChunkSizeLimits { rows_first: 1000, rows_max: 1000, cost_max: u64::MAX },
         };
-        let partition = shape.partitions.first().cloned();
+        let partition = info.partitions.first().cloned();
         for (from, to) in [(Some(2001), Some(3000)), (None, Some(1000)), (Some(39_001), None)] {
             let range = ChunkRange { partition: partition.clone(), keys: KeyRange::Integers { from, to } };
             let sql = statement(&connection, &plan, table, &range, "*");

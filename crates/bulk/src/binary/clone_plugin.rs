@@ -98,7 +98,7 @@ pub async fn clone(
     progress: &Arc<BulkProgress>,
     stop: &CancellationToken,
 ) -> Result<CloneReport, BulkError> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let PreparedClone { mut recipient, plan } = prepare(options).await?;
     let (host, port) = &plan.donor_address;
     progress.expect_bytes(plan.bytes_estimate);
@@ -155,25 +155,25 @@ pub async fn clone(
         Err(error) => debug!(%error, "the recipient restarts"),
     }
     let (point, bytes) = tokio::select! {
-        back = wait_back(options) => back?,
+        back = wait_for_restart(options) => back?,
         () = stop.cancelled() => {
             return Err(BulkError::RecipientDown {
                 server: options.recipient.endpoint.to_string(),
-                seconds: begun.elapsed().as_secs(),
+                seconds: started.elapsed().as_secs(),
                 reason: "interrupted".into(),
             });
         }
     };
-    Ok(CloneReport { point, bytes, elapsed: begun.elapsed() })
+    Ok(CloneReport { point, bytes, elapsed: started.elapsed() })
 }
 
 /// Runs the statement, and repeats it while a cancelled operation has not ended yet. The recipient had no
 /// databases to lose.
 async fn execute_when_free(recipient: &mut Connection, sql: &str) -> Result<(), SessionError> {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         match recipient.execute(sql).await {
-            Err(SessionError::Server { error, .. }) if is_busy(&error) && begun.elapsed() < BUSY_MAX => {
+            Err(SessionError::Server { error, .. }) if is_busy(&error) && started.elapsed() < BUSY_MAX => {
                 debug!(%error, "waiting for another clone operation to end");
                 tokio::time::sleep(LOOK).await;
             }
@@ -212,8 +212,8 @@ async fn prepare(options: &CloneOptions) -> Result<PreparedClone, BulkError> {
             "donor and recipient are the same server, or one is a file copy of the other with the same auto.cnf".to_owned();
         return Err(BulkError::BinaryUnsupported { reason });
     }
-    has_plugin(&mut donor).await?;
-    has_plugin(&mut recipient).await?;
+    check_plugin(&mut donor).await?;
+    check_plugin(&mut recipient).await?;
     let system = literals(SYSTEM_SCHEMAS);
     let left_out = names(
         &mut donor,
@@ -265,7 +265,7 @@ async fn address(options: &CloneOptions, donor: &mut Connection) -> Result<(Stri
     }
 }
 
-async fn has_plugin(connection: &mut Connection) -> Result<(), BulkError> {
+async fn check_plugin(connection: &mut Connection) -> Result<(), BulkError> {
     let sql = "SELECT PLUGIN_STATUS FROM information_schema.PLUGINS WHERE PLUGIN_NAME = 'clone'";
     if connection.query(sql).await?.scalar() == Some("ACTIVE") {
         return Ok(());
@@ -355,8 +355,8 @@ async fn bytes_copied(connection: &mut Connection) -> Result<u64, SessionError> 
 
 /// Waits until the recipient serves its new data. Returns the position and the number of copied bytes. Its
 /// accounts are now those of the donor.
-async fn wait_back(options: &CloneOptions) -> Result<(BinaryCopyPosition, u64), BulkError> {
-    let begun = Instant::now();
+async fn wait_for_restart(options: &CloneOptions) -> Result<(BinaryCopyPosition, u64), BulkError> {
+    let started = Instant::now();
     let of_donor = ConnectOptions {
         user: options.donor.user.clone(),
         password: options.donor.password.clone(),
@@ -376,7 +376,7 @@ async fn wait_back(options: &CloneOptions) -> Result<(BinaryCopyPosition, u64), 
                 Err(error) => last = error.to_string(),
             }
         }
-        if begun.elapsed() >= options.restart_wait_max {
+        if started.elapsed() >= options.restart_wait_max {
             return Err(BulkError::RecipientDown {
                 server: options.recipient.endpoint.to_string(),
                 seconds: options.restart_wait_max.as_secs(),

@@ -65,10 +65,10 @@ pub struct BackupReport {
 /// # Errors
 /// [`BulkError::BinaryUnsupported`] with the reason; [`BulkError::Session`].
 pub async fn plan(options: &BackupOptions) -> Result<BackupPlan, BulkError> {
-    let unfit = |reason| BulkError::BinaryUnsupported { reason };
+    let unsupported = |reason| BulkError::BinaryUnsupported { reason };
     let mut source = Connection::connect(&options.source).await?;
     if source.server().flavour != Flavour::MariaDb {
-        return Err(unfit(format!(
+        return Err(unsupported(format!(
             "{} is not a MariaDB server; for MySQL, --binary runs CLONE into another server",
             source.endpoint()
         )));
@@ -78,7 +78,7 @@ pub async fn plan(options: &BackupOptions) -> Result<BackupPlan, BulkError> {
     let field = |index| answer.first().and_then(|row| row.get_str(index)).unwrap_or_default().to_owned();
     let (version, data) = (field(0), PathBuf::from(field(1)));
     if !data.join("ibdata1").exists() {
-        return Err(unfit(format!(
+        return Err(unsupported(format!(
             "the server's files are not on this machine, or this user may not see them: there is no {}; run it where the \
              server runs, as the server's user",
             data.join("ibdata1").display()
@@ -90,13 +90,13 @@ pub async fn plan(options: &BackupOptions) -> Result<BackupPlan, BulkError> {
     let program = options.program.display();
     let said = Command::new(&options.program).arg("--version").stdin(Stdio::null()).output().await;
     let said = said.map_err(|error| {
-        unfit(format!("{program} does not run: {error}; install MariaDB's backup program"))
+        unsupported(format!("{program} does not run: {error}; install MariaDB's backup program"))
     })?;
     let text = [said.stdout, said.stderr].concat();
     version_check::may_back_up(&String::from_utf8_lossy(&text), &version)
-        .map_err(|reason| unfit(format!("{program}: {reason}")))?;
+        .map_err(|reason| unsupported(format!("{program}: {reason}")))?;
     if std::fs::read_dir(&options.directory).is_ok_and(|mut there| there.next().is_some()) {
-        return Err(unfit(format!("{} is not empty", options.directory.display())));
+        return Err(unsupported(format!("{} is not empty", options.directory.display())));
     }
     Ok(BackupPlan { version, bytes_estimate })
 }
@@ -111,7 +111,7 @@ pub async fn back_up(
     progress: &Arc<BulkProgress>,
     stop: &CancellationToken,
 ) -> Result<BackupReport, BulkError> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let plan = plan(options).await?;
     progress.expect_bytes(plan.bytes_estimate);
     let directory = &options.directory;
@@ -144,7 +144,7 @@ pub async fn back_up(
     Ok(BackupReport {
         point: point.as_deref().and_then(version_check::point_of_backup).unwrap_or_default(),
         bytes: size_of_folder(directory),
-        elapsed: begun.elapsed(),
+        elapsed: started.elapsed(),
     })
 }
 

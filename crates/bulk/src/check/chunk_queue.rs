@@ -17,17 +17,17 @@ use crate::error::BulkError;
 pub(super) struct CheckTable {
     pub(super) pair: TablePair,
     differences_max: u64,
-    cutting: Mutex<CheckTableState>,
+    chunk_state: Mutex<CheckTableState>,
 }
 
 #[derive(Debug)]
 struct CheckTableState {
     chunker: Chunker,
     /// Chunks that were cut before an interruption and not compared; the next one is last.
-    again: Vec<CheckChunk>,
+    pending: Vec<CheckChunk>,
     next_number: u32,
     /// Chunks that workers are comparing.
-    in_hand: usize,
+    in_progress: usize,
     differences: u64,
     finished: bool,
     /// No more chunks, because of too many differences.
@@ -74,19 +74,19 @@ impl CheckTable {
         };
         let chunker = Chunker::resume(plan, state.last.as_ref().map(|(_, range)| range))?;
         let open = state.open.iter().rev();
-        let again = open.map(|(&number, range)| CheckChunk { number, range: range.clone() }).collect();
+        let pending = open.map(|(&number, range)| CheckChunk { number, range: range.clone() }).collect();
         let next_number = state.last.as_ref().map_or(0, |(number, _)| number.saturating_add(1));
-        let cutting = CheckTableState {
+        let chunk_state = CheckTableState {
             chunker,
-            again,
+            pending,
             next_number,
-            in_hand: 0,
+            in_progress: 0,
             differences: state.differences,
             finished: false,
             given_up: false,
             unreadable: false,
         };
-        Ok(Self { pair, differences_max, cutting: Mutex::new(cutting) })
+        Ok(Self { pair, differences_max, chunk_state: Mutex::new(chunk_state) })
     }
 
     /// The next chunk; `None` if all chunks are compared or assigned to workers.
@@ -98,26 +98,26 @@ impl CheckTable {
         connection: &mut Connection,
         state: &Mutex<CheckState>,
     ) -> Result<Option<CheckChunk>, BulkError> {
-        let mut cutting = self.cutting.lock().await;
-        if cutting.given_up || cutting.unreadable {
+        let mut chunk_state = self.chunk_state.lock().await;
+        if chunk_state.given_up || chunk_state.unreadable {
             return Ok(None);
         }
-        if let Some(task) = cutting.again.pop() {
-            cutting.in_hand += 1;
+        if let Some(task) = chunk_state.pending.pop() {
+            chunk_state.in_progress += 1;
             return Ok(Some(task));
         }
-        if cutting.chunker.is_done() {
+        if chunk_state.chunker.is_done() {
             return Ok(None);
         }
         let name = &self.pair.name;
-        let Some(range) = next_chunk(&mut cutting.chunker, connection, &name.schema, &name.name).await?
+        let Some(range) = next_chunk(&mut chunk_state.chunker, connection, &name.schema, &name.name).await?
         else {
             return Ok(None);
         };
-        let number = cutting.next_number;
+        let number = chunk_state.next_number;
         state.lock().await.planned(name, number, &range)?;
-        cutting.next_number += 1;
-        cutting.in_hand += 1;
+        chunk_state.next_number += 1;
+        chunk_state.in_progress += 1;
         Ok(Some(CheckChunk { number, range }))
     }
 
@@ -131,33 +131,34 @@ impl CheckTable {
         compared: ComparedChunk,
         state: &Mutex<CheckState>,
     ) -> Result<bool, BulkError> {
-        let mut cutting = self.cutting.lock().await;
+        let mut chunk_state = self.chunk_state.lock().await;
         let ComparedChunk { rows, found, more, took } = compared;
-        cutting.chunker.record_chunk(rows, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
-        cutting.in_hand -= 1;
-        cutting.differences += found.len() as u64;
-        cutting.given_up |= more || cutting.differences > self.differences_max;
+        chunk_state.chunker.record_chunk(rows, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+        chunk_state.in_progress -= 1;
+        chunk_state.differences += found.len() as u64;
+        chunk_state.given_up |= more || chunk_state.differences > self.differences_max;
         let mut state = state.lock().await;
         state.compared(&self.pair.name, task.number, rows, found)?;
-        let is_all = cutting.given_up || (cutting.again.is_empty() && cutting.chunker.is_done());
-        if cutting.finished || cutting.unreadable || cutting.in_hand > 0 || !is_all {
+        let is_all =
+            chunk_state.given_up || (chunk_state.pending.is_empty() && chunk_state.chunker.is_done());
+        if chunk_state.finished || chunk_state.unreadable || chunk_state.in_progress > 0 || !is_all {
             return Ok(false);
         }
-        cutting.finished = true;
-        state.table_done(&self.pair.name, cutting.given_up)?;
+        chunk_state.finished = true;
+        state.table_done(&self.pair.name, chunk_state.given_up)?;
         Ok(true)
     }
 
     /// Gives up a table that a server cannot read. Returns whether this worker is the first to do so. The
     /// table stays unfinished in the state, so that a resumed check tries it again.
     pub(super) async fn give_up(&self) -> bool {
-        let mut cutting = self.cutting.lock().await;
-        !std::mem::replace(&mut cutting.unreadable, true)
+        let mut chunk_state = self.chunk_state.lock().await;
+        !std::mem::replace(&mut chunk_state.unreadable, true)
     }
 
     /// How many more differences may be collected.
     pub(super) async fn differences_left(&self) -> usize {
-        let found = self.cutting.lock().await.differences;
+        let found = self.chunk_state.lock().await.differences;
         usize::try_from(self.differences_max.saturating_sub(found)).unwrap_or(usize::MAX)
     }
 }

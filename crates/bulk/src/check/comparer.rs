@@ -93,9 +93,9 @@ impl Comparer {
         range: &KeyRange,
         differences_max: usize,
     ) -> Result<ComparedChunk, BulkError> {
-        let RangeSums { sides: [on_source, on_target], took } = match self.added_up(pair, range).await? {
+        let RangeSums { sides: [on_source, on_target], took } = match self.server_sums(pair, range).await? {
             Some(sums) => sums,
-            None => self.digested(pair, range).await?,
+            None => self.digest_sums(pair, range).await?,
         };
         let mut compared = ComparedChunk { rows: on_source.rows, took, ..ComparedChunk::default() };
         if on_source == on_target {
@@ -104,7 +104,7 @@ impl Comparer {
         (compared.found, compared.more) = if pair.key.is_none() || *range == KeyRange::Nulls {
             self.counts(pair, range, differences_max).await?
         } else {
-            let (candidates, overflow) = self.narrow(pair, range).await?;
+            let (candidates, overflow) = self.find_candidates(pair, range).await?;
             let (found, more) = self.decide(pair, candidates, differences_max).await?;
             (found, more || overflow)
         };
@@ -125,32 +125,36 @@ impl Comparer {
     }
 
     /// The sums that both servers compute themselves; `None` if they should not or one of them cannot.
-    async fn added_up(&mut self, pair: &TablePair, range: &KeyRange) -> Result<Option<RangeSums>, BulkError> {
+    async fn server_sums(
+        &mut self,
+        pair: &TablePair,
+        range: &KeyRange,
+    ) -> Result<Option<RangeSums>, BulkError> {
         let Digests::Quick { seed } = self.digests else { return Ok(None) };
         let sums = [PairSide::Source, PairSide::Target].map(|side| pair.sum(side, range, seed));
         let [Some(on_source), Some(on_target)] = sums else { return Ok(None) };
         if ![&self.source, &self.target].into_iter().all(accepts_crc32_state) {
             return Ok(None);
         }
-        let begun = Instant::now();
-        let Some(on_source) = add_up(&mut self.source, &on_source).await? else { return Ok(None) };
-        let source_took = begun.elapsed();
+        let started = Instant::now();
+        let Some(on_source) = query_sum(&mut self.source, &on_source).await? else { return Ok(None) };
+        let source_took = started.elapsed();
         self.catch_up().await?;
-        let begun = Instant::now();
-        let Some(on_target) = add_up(&mut self.target, &on_target).await? else { return Ok(None) };
-        let took = begun.elapsed().max(source_took);
+        let started = Instant::now();
+        let Some(on_target) = query_sum(&mut self.target, &on_target).await? else { return Ok(None) };
+        let took = started.elapsed().max(source_took);
         Ok(Some(RangeSums { sides: [sum_of(pair, &on_source)?, sum_of(pair, &on_target)?], took }))
     }
 
     /// The sums of the digests of all rows on both sides.
-    async fn digested(&mut self, pair: &TablePair, range: &KeyRange) -> Result<RangeSums, BulkError> {
-        let begun = Instant::now();
+    async fn digest_sums(&mut self, pair: &TablePair, range: &KeyRange) -> Result<RangeSums, BulkError> {
+        let started = Instant::now();
         let on_source = self.sum(pair, PairSide::Source, range).await?;
-        let source_took = begun.elapsed();
+        let source_took = started.elapsed();
         self.catch_up().await?;
-        let begun = Instant::now();
+        let started = Instant::now();
         let on_target = self.sum(pair, PairSide::Target, range).await?;
-        Ok(RangeSums { sides: [on_source, on_target], took: begun.elapsed().max(source_took) })
+        Ok(RangeSums { sides: [on_source, on_target], took: started.elapsed().max(source_took) })
     }
 
     async fn sum(
@@ -161,14 +165,14 @@ impl Comparer {
     ) -> Result<RangeSum, BulkError> {
         match self.digests {
             Digests::Quick { seed } | Digests::Client { seed } => {
-                self.sum_here(pair, side, range, seed).await
+                self.sum_on_client(pair, side, range, seed).await
             }
-            Digests::OnServers => self.sum_there(pair, side, range).await,
+            Digests::OnServers => self.sum_on_server(pair, side, range).await,
         }
     }
 
     /// Digests are added, not combined by XOR, so that equal rows do not cancel.
-    async fn sum_here(
+    async fn sum_on_client(
         &mut self,
         pair: &TablePair,
         side: PairSide,
@@ -191,7 +195,7 @@ impl Comparer {
         Ok(RangeSum { rows: count, hashes: Some(format!("{sum:032x}")) })
     }
 
-    async fn sum_there(
+    async fn sum_on_server(
         &mut self,
         pair: &TablePair,
         side: PairSide,
@@ -212,9 +216,13 @@ impl Comparer {
 
     /// The keys of rows whose hashes differ or that one side lacks, and whether there were more. Both sides
     /// return rows in key order, so that only rows without their counterpart are kept in memory.
-    async fn narrow(&mut self, pair: &TablePair, range: &KeyRange) -> Result<(Vec<RowKey>, bool), BulkError> {
+    async fn find_candidates(
+        &mut self,
+        pair: &TablePair,
+        range: &KeyRange,
+    ) -> Result<(Vec<RowKey>, bool), BulkError> {
         let Some(key) = &pair.key else { return Ok((Vec::new(), false)) };
-        let none = || strange(pair, "a key");
+        let none = || unexpected(pair, "a key");
         let statement = |side| pair.hashes(side, range).ok_or_else(none);
         let (for_source, for_target) = (statement(PairSide::Source)?, statement(PairSide::Target)?);
         let mut on_source = self.source.query_stream(&for_source).await?;
@@ -323,7 +331,7 @@ impl Comparer {
         side: PairSide,
         keys: &[&[KeyLiteral]],
     ) -> Result<Vec<Option<FoundRow>>, BulkError> {
-        let none = || strange(pair, "rows by their keys");
+        let none = || unexpected(pair, "rows by their keys");
         let (Some(key), Some(sql)) = (pair.key(side), pair.rows(side, keys, SHOWN_BYTES_MAX)) else {
             return Err(none());
         };
@@ -395,7 +403,9 @@ impl Comparer {
         let mut on_target = self.target.query_stream(&for_target).await?;
         let count = |row: Option<Row>| match row {
             None => Ok(None),
-            Some(row) => row.get_u64(0).zip(row.get_u64(1)).map(Some).ok_or_else(|| strange(pair, "counts")),
+            Some(row) => {
+                row.get_u64(0).zip(row.get_u64(1)).map(Some).ok_or_else(|| unexpected(pair, "counts"))
+            }
         };
         let (mut one, mut other) = (count(on_source.next().await?)?, count(on_target.next().await?)?);
         let (mut differing, mut more) = (BTreeMap::new(), false);
@@ -523,7 +533,7 @@ fn is_same_value(documents: bool, one: &Option<Vec<u8>>, other: &Option<Vec<u8>>
 
 /// The sum that a server computes; `None` if the server warns. A row that it cannot convert to a number is
 /// missing from its sum, and would be missed if neither server can.
-async fn add_up(connection: &mut Connection, sql: &str) -> Result<Option<QueryResult>, BulkError> {
+async fn query_sum(connection: &mut Connection, sql: &str) -> Result<Option<QueryResult>, BulkError> {
     Ok(Some(connection.query(sql).await?).filter(|answer| answer.warnings == 0))
 }
 
@@ -535,11 +545,11 @@ fn accepts_crc32_state(connection: &Connection) -> bool {
 
 fn sum_of(pair: &TablePair, answer: &QueryResult) -> Result<RangeSum, BulkError> {
     let row = answer.first();
-    let rows = row.and_then(|row| row.get_u64(0)).ok_or_else(|| strange(pair, "a sum"))?;
+    let rows = row.and_then(|row| row.get_u64(0)).ok_or_else(|| unexpected(pair, "a sum"))?;
     Ok(RangeSum { rows, hashes: row.and_then(|row| row.get_str(1)).map(str::to_owned) })
 }
 
-fn strange(pair: &TablePair, reason: &str) -> BulkError {
+fn unexpected(pair: &TablePair, reason: &str) -> BulkError {
     BulkError::UnexpectedAnswer { table: pair.name.to_string(), reason: reason.to_owned() }
 }
 

@@ -190,7 +190,7 @@ pub async fn check(
     progress: Arc<BulkProgress>,
     cancel: CancellationToken,
 ) -> Result<CheckReport, BulkError> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let marks = marks();
     let work = async {
         let mut comparing = connect(options, &marks, 0, &progress).await?;
@@ -207,7 +207,7 @@ pub async fn check(
         delete_marks(options, &marks).await;
     }
     let mut report = report?;
-    report.elapsed = begun.elapsed();
+    report.elapsed = started.elapsed();
     Ok(report)
 }
 
@@ -297,7 +297,7 @@ pub(crate) async fn connect(
     }
     let sync_method = match options.sync_method {
         Some(sync_method) => sync_method,
-        None => SyncMethod::find_out(&mut source, &mut target).await?,
+        None => SyncMethod::detect(&mut source, &mut target).await?,
     };
     if worker == 0 {
         sync_method.refuse_unsure(&mut source, &mut target).await?;
@@ -458,7 +458,7 @@ impl CheckWorker {
         let Comparer { source, target, waiting, .. } = &mut self.comparing;
         (*source, *target) =
             (connect_to(&self.options.source).await?, connect_to(&self.options.target).await?);
-        waiting.connected_again(source).await?;
+        waiting.reconnected(source).await?;
         if table.give_up().await {
             let finding = tables::unreadable(source, target, &table.pair.name, error).await;
             self.shared.unreadable.lock().await.push(finding);

@@ -40,7 +40,7 @@ pub struct TablePair {
     /// Estimated number of rows.
     pub rows_estimate: u64,
     /// The table's columns on both sides, for writing rows.
-    pub shapes: Box<[TableInfo; 2]>,
+    pub infos: Box<[TableInfo; 2]>,
 }
 
 /// A key that exists on both sides.
@@ -78,8 +78,8 @@ impl TablePair {
     pub fn new(name: TableName, source: TableInfo, target: TableInfo, flavours: [Flavour; 2]) -> Self {
         let mut columns = Vec::new();
         let mut mismatch = TableMismatch::default();
-        let is_in = |shape: &TableInfo, name: &str| {
-            shape.columns.iter().position(|column| column.name.eq_ignore_ascii_case(name))
+        let is_in = |info: &TableInfo, name: &str| {
+            info.columns.iter().position(|column| column.name.eq_ignore_ascii_case(name))
         };
         for column in &source.columns {
             let Some(other) = is_in(&target, &column.name).and_then(|index| target.columns.get(index)) else {
@@ -98,7 +98,7 @@ impl TablePair {
         mismatch.only_target.extend(extra.map(|column| column.name.clone()));
         let key = common_key(&source, &target);
         let rows_estimate = source.rows_estimate.max(target.rows_estimate);
-        Self { name, columns, key, mismatch, rows_estimate, shapes: Box::new([source, target]) }
+        Self { name, columns, key, mismatch, rows_estimate, infos: Box::new([source, target]) }
     }
 
     fn rendered(&self, side: PairSide) -> impl Iterator<Item = &RenderedColumn> + Clone {
@@ -117,10 +117,10 @@ impl TablePair {
     }
 
     /// The table's description on one side.
-    pub fn shape(&self, side: PairSide) -> &TableInfo {
+    pub fn info(&self, side: PairSide) -> &TableInfo {
         match side {
-            PairSide::Source => &self.shapes[0],
-            PairSide::Target => &self.shapes[1],
+            PairSide::Source => &self.infos[0],
+            PairSide::Target => &self.infos[1],
         }
     }
 
@@ -294,22 +294,22 @@ fn common_key(source: &TableInfo, target: &TableInfo) -> Option<PairKey> {
 }
 
 /// A column's declaration on both sides; `None` if one side generates it.
-fn declared<'s>(name: &str, shapes: [&'s TableInfo; 2]) -> Option<[&'s ColumnInfo; 2]> {
+fn declared<'s>(name: &str, infos: [&'s TableInfo; 2]) -> Option<[&'s ColumnInfo; 2]> {
     let find =
-        |shape: &'s TableInfo| shape.columns.iter().find(|column| column.name.eq_ignore_ascii_case(name));
-    Some([find(shapes[0])?, find(shapes[1])?])
+        |info: &'s TableInfo| info.columns.iter().find(|column| column.name.eq_ignore_ascii_case(name));
+    Some([find(infos[0])?, find(infos[1])?])
 }
 
 /// Whether a number is the same value on both sides. For ENUM and SET, only if both declare the same members.
-fn is_numbered_alike(name: &str, shapes: [&TableInfo; 2]) -> bool {
-    declared(name, shapes).is_some_and(|[one, other]| {
+fn is_numbered_alike(name: &str, infos: [&TableInfo; 2]) -> bool {
+    declared(name, infos).is_some_and(|[one, other]| {
         let are_bits = [one, other].iter().all(|column| column.data_type == "bit");
         are_bits || one.column_type == other.column_type
     })
 }
 
-fn is_collated_alike(name: &str, shapes: [&TableInfo; 2]) -> bool {
-    declared(name, shapes)
+fn is_collated_alike(name: &str, infos: [&TableInfo; 2]) -> bool {
+    declared(name, infos)
         .is_some_and(|[one, other]| one.collation.is_some() && one.collation == other.collation)
 }
 
@@ -317,7 +317,7 @@ fn is_collated_alike(name: &str, shapes: [&TableInfo; 2]) -> bool {
 mod tests {
     use super::*;
 
-    fn shape(columns: &[(&str, &str)], keys: &[(&str, &[&str])]) -> TableInfo {
+    fn info(columns: &[(&str, &str)], keys: &[(&str, &[&str])]) -> TableInfo {
         let column = |name: &str, data_type: &str| ColumnInfo {
             name: name.into(),
             data_type: data_type.into(),
@@ -357,8 +357,8 @@ mod tests {
 
     #[test]
     fn common_columns_are_compared_and_the_rest_is_reported() {
-        let source = shape(&[("id", "int"), ("a", "date"), ("b", "int")], &[("PRIMARY", &["id"])]);
-        let target = shape(&[("ID", "bigint"), ("c", "int"), ("a", "int")], &[("PRIMARY", &["ID"])]);
+        let source = info(&[("id", "int"), ("a", "date"), ("b", "int")], &[("PRIMARY", &["id"])]);
+        let target = info(&[("ID", "bigint"), ("c", "int"), ("a", "int")], &[("PRIMARY", &["ID"])]);
         let pair = pair(source, target);
         assert_eq!(pair.columns.iter().map(|column| column.name.as_str()).collect::<Vec<_>>(), ["id"]);
         let TableMismatch { only_source, only_target, incomparable } = &pair.mismatch;
@@ -377,20 +377,20 @@ mod tests {
     #[test]
     fn the_key_exists_on_both_sides() {
         let columns = [("a", "int"), ("b", "int")];
-        let source = shape(&columns, &[("PRIMARY", &["a"]), ("other", &["b"]), ("both", &["a", "b"])]);
+        let source = info(&columns, &[("PRIMARY", &["a"]), ("other", &["b"]), ("both", &["a", "b"])]);
         let name = |target: TableInfo| {
             pair(source.clone(), target).key.map(|key| (key.source.name, key.target.name))
         };
-        let found = name(shape(&columns, &[("x", &["a", "b"]), ("y", &["b"])]));
+        let found = name(info(&columns, &[("x", &["a", "b"]), ("y", &["b"])]));
         assert_eq!(found, Some(("other".into(), "y".into())));
-        assert_eq!(name(shape(&columns, &[("x", &["b", "a"])])), None);
+        assert_eq!(name(info(&columns, &[("x", &["b", "a"])])), None);
     }
 
     #[test]
     fn rows_are_read_by_key_or_by_number() {
         let columns = [("a", "int"), ("b", "int")];
-        let mut both = shape(&columns, &[("PRIMARY", &["a"])]);
-        let of = |shape: &TableInfo| pair(shape.clone(), shape.clone());
+        let mut both = info(&columns, &[("PRIMARY", &["a"])]);
+        let of = |info: &TableInfo| pair(info.clone(), info.clone());
         let literal = |text: &str| vec![KeyLiteral(text.into())];
         let (one, two) = (literal("1"), literal("2"));
         let sql = of(&both).rows(PairSide::Source, &[&one, &two], 64).unwrap();

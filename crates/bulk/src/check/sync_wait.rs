@@ -50,7 +50,7 @@ pub enum SyncPosition {
 /// Reads positions on the source and waits for them on the target. Each worker has its own.
 #[derive(Debug)]
 pub struct SyncWaiter {
-    way: SyncMethod,
+    method: SyncMethod,
     wait_max: Duration,
     /// The name of this worker's mark on its current connection to the source.
     mark: String,
@@ -68,7 +68,7 @@ impl SyncMethod {
     ///
     /// # Errors
     /// [`BulkError::SyncUnknown`] if it cannot be detected; [`BulkError::Session`].
-    pub async fn find_out(source: &mut Connection, target: &mut Connection) -> Result<Self, BulkError> {
+    pub async fn detect(source: &mut Connection, target: &mut Connection) -> Result<Self, BulkError> {
         let name = target.endpoint().to_owned();
         let not = |reason: &str| BulkError::SyncUnknown { target: name.clone(), reason: reason.into() };
         match (source.server().flavour, target.server().flavour) {
@@ -232,12 +232,12 @@ pub(super) async fn delete_marks_of(source: &mut Connection, run: &str) -> Resul
 impl SyncWaiter {
     /// For one worker. The mark's name must never be used by another worker.
     pub fn new(
-        way: SyncMethod,
+        method: SyncMethod,
         wait_max: Duration,
         mark: String,
         progress_reader: Option<Arc<dyn ChannelProgressReader>>,
     ) -> Self {
-        Self { way, wait_max, mark, connections: 0, number: 0, reached: None, progress_reader }
+        Self { method, wait_max, mark, connections: 0, number: 0, reached: None, progress_reader }
     }
 
     /// For a new connection to the source. The old session may keep its lock until the server ends it. So the
@@ -245,7 +245,7 @@ impl SyncWaiter {
     ///
     /// # Errors
     /// [`BulkError::Session`]
-    pub async fn connected_again(&mut self, source: &mut Connection) -> Result<(), BulkError> {
+    pub async fn reconnected(&mut self, source: &mut Connection) -> Result<(), BulkError> {
         self.finish(source).await?;
         let first = self.mark.split('+').next().unwrap_or_default();
         self.connections += 1;
@@ -270,7 +270,7 @@ impl SyncWaiter {
     /// # Errors
     /// [`BulkError::Session`]
     pub async fn position(&mut self, source: &mut Connection) -> Result<SyncPosition, BulkError> {
-        match self.way {
+        match self.method {
             SyncMethod::None => Ok(SyncPosition::None),
             SyncMethod::Gtid => {
                 let variable = match source.server().flavour {
@@ -320,12 +320,12 @@ impl SyncWaiter {
         if self.reached.as_ref() == Some(&position) {
             return Ok(());
         }
-        let begun = Instant::now();
-        let mut told = None;
+        let started = Instant::now();
+        let mut wait_guard = None;
         let mut poll = MARK_POLL[0];
         let mut behind = MarkProgress::default();
         while let Some(missing) = self.missing(target, &position, &mut behind).await? {
-            if begun.elapsed() >= self.wait_max {
+            if started.elapsed() >= self.wait_max {
                 return Err(BulkError::TargetBehind {
                     target: target.endpoint().into(),
                     seconds: self.wait_max.as_secs(),
@@ -336,8 +336,8 @@ impl SyncWaiter {
                 tokio::time::sleep(poll).await;
                 poll = (poll * 2).min(MARK_POLL[1]);
             }
-            if told.is_none() && begun.elapsed() >= Duration::from_secs(1) {
-                told =
+            if wait_guard.is_none() && started.elapsed() >= Duration::from_secs(1) {
+                wait_guard =
                     Some(progress.begin_wait(format!(
                         "{} has not reached the source's position yet",
                         target.endpoint()

@@ -90,8 +90,8 @@ pub(crate) async fn pair(
     let flavours = [source.server().flavour, target.server().flavour];
     let on_source = TableInfo::read(source, &name.schema, &name.name).await?;
     let on_target = TableInfo::read(target, &name.schema, &name.name).await?;
-    let shapes = on_source.zip(on_target);
-    Ok(shapes.map(|(source, target)| TablePair::new(name.clone(), source, target, flavours)))
+    let infos = on_source.zip(on_target);
+    Ok(infos.map(|(source, target)| TablePair::new(name.clone(), source, target, flavours)))
 }
 
 /// The tables of a server in some databases, which may not exist; in all of its own databases if all are

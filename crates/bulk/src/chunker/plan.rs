@@ -91,7 +91,7 @@ pub struct Chunker {
     chunk_sizer: ChunkSizer,
     /// The index of the current partition.
     partition: usize,
-    place: PartitionPosition,
+    position: PartitionPosition,
     /// The table has no rows to read.
     empty: bool,
     /// The extent of the current partition, once it is known.
@@ -115,7 +115,7 @@ impl Chunker {
     /// A chunker for a table without rows to read.
     pub fn empty(plan: ChunkPlan) -> Self {
         let partition = plan.partitions.len().saturating_sub(1);
-        Self { place: PartitionPosition::End, empty: true, partition, ..Self::new(plan) }
+        Self { position: PartitionPosition::End, empty: true, partition, ..Self::new(plan) }
     }
 
     /// Begins at the first row.
@@ -126,7 +126,7 @@ impl Chunker {
             plan,
             chunk_sizer,
             partition: 0,
-            place: PartitionPosition::Start,
+            position: PartitionPosition::Start,
             empty: false,
             extent: None,
             search: None,
@@ -152,10 +152,10 @@ impl Chunker {
         };
         let key = chunker.plan.key.as_ref();
         let integer = key.is_some_and(ChunkKey::is_integer);
-        chunker.place = match &last.keys {
+        chunker.position = match &last.keys {
             KeyRange::All if key.is_none() => PartitionPosition::End,
             KeyRange::Nulls if key.is_some_and(ChunkKey::is_nullable) => {
-                PartitionPosition::behind_nulls(integer)
+                PartitionPosition::after_nulls(integer)
             }
             KeyRange::Integers { to: None, .. } if integer => PartitionPosition::End,
             KeyRange::Integers { to: Some(to), .. } if integer => {
@@ -189,7 +189,7 @@ impl Chunker {
 
     /// Whether all chunks were returned.
     pub fn is_done(&self) -> bool {
-        self.place == PartitionPosition::End && self.partition + 1 >= self.plan.partitions.len()
+        self.position == PartitionPosition::End && self.partition + 1 >= self.plan.partitions.len()
     }
 
     /// Records how many rows a chunk had and what it cost.
@@ -215,14 +215,14 @@ impl Chunker {
     /// The next step. A query is repeated until it is answered; each chunk is returned once.
     pub fn step(&mut self) -> ChunkStep {
         loop {
-            match self.place.clone() {
+            match self.position.clone() {
                 PartitionPosition::Start => {
                     let Some(key) = &self.plan.key else {
-                        self.place = PartitionPosition::End;
+                        self.position = PartitionPosition::End;
                         return self.chunk(KeyRange::All);
                     };
                     let nullable = key.is_nullable();
-                    self.place = PartitionPosition::behind_nulls(key.is_integer());
+                    self.position = PartitionPosition::after_nulls(key.is_integer());
                     if nullable {
                         return self.chunk(KeyRange::Nulls);
                     }
@@ -231,7 +231,7 @@ impl Chunker {
                 PartitionPosition::Keys { after } => return self.keys(after),
                 PartitionPosition::End if self.partition + 1 < self.plan.partitions.len() => {
                     self.partition += 1;
-                    self.place = PartitionPosition::Start;
+                    self.position = PartitionPosition::Start;
                     self.extent = None;
                 }
                 PartitionPosition::End => return ChunkStep::Done,
@@ -255,7 +255,7 @@ impl Chunker {
         let Some(ChunkEnd::Key(to)) = self.found.take() else {
             return self.ask(ChunkQuery::Boundary { after, rows: self.chunk_sizer.rows() });
         };
-        self.place =
+        self.position =
             to.clone().map_or(PartitionPosition::End, |to| PartitionPosition::Keys { after: Some(to) });
         self.chunk(KeyRange::Keys { after, to })
     }
@@ -288,12 +288,12 @@ impl Chunker {
             return self.last_integers(from);
         }
         let to = begin.saturating_add_unsigned(width - 1);
-        self.place = PartitionPosition::Integers { from: Some(to + 1) };
+        self.position = PartitionPosition::Integers { from: Some(to + 1) };
         self.chunk(KeyRange::Integers { from, to: Some(to) })
     }
 
     fn last_integers(&mut self, from: Option<i128>) -> ChunkStep {
-        self.place = PartitionPosition::End;
+        self.position = PartitionPosition::End;
         self.chunk(KeyRange::Integers { from, to: None })
     }
 
@@ -304,7 +304,7 @@ impl Chunker {
 }
 
 impl PartitionPosition {
-    fn behind_nulls(integer: bool) -> Self {
+    fn after_nulls(integer: bool) -> Self {
         if integer { Self::Integers { from: None } } else { Self::Keys { after: None } }
     }
 }

@@ -103,7 +103,7 @@ pub async fn dry_run(options: &CopyOptions) -> Result<CopyPlan, BulkError> {
     let source = dump::dry_run(&options.source).await?;
     let mut target = Connection::connect(&options.load.connect).await?;
     let names = source.tables.iter().map(|table| &table.name);
-    let there = run::tables_there(&mut target, names).await?;
+    let there = run::existing_tables(&mut target, names).await?;
     target.close().await;
     Ok(CopyPlan { source, there })
 }
@@ -121,17 +121,17 @@ pub async fn copy(
     progress: &Arc<BulkProgress>,
     stop: &CancellationToken,
 ) -> Result<CopyReport, BulkError> {
-    let done = copy_now(options, progress, stop).await;
+    let done = run_copy(options, progress, stop).await;
     // A resumed copy would have two points in time, for which there is no GTID set.
     if options.load.set_gtid { done.map_err(BulkError::of_one_point) } else { done }
 }
 
-async fn copy_now(
+async fn run_copy(
     options: &CopyOptions,
     progress: &Arc<BulkProgress>,
     stop: &CancellationToken,
 ) -> Result<CopyReport, BulkError> {
-    let begun = Instant::now();
+    let started = Instant::now();
     // Files of an earlier try with the same options must not be used.
     let source = DumpOptions { files: Arc::new(MemoryFiles::default()), ..options.source.clone() };
     let prepared = tokio::select! {
@@ -163,7 +163,7 @@ async fn copy_now(
         point,
         method: snapshot.method.name(),
         stall: snapshot.stall,
-        elapsed: begun.elapsed(),
+        elapsed: started.elapsed(),
         not_in_snapshot,
         left_out,
     })

@@ -20,7 +20,7 @@ use crate::folder::{ObjectEntry, ObjectKind, WrittenChunk};
 use crate::load::contents::{DumpContents, FileCompression, LoadChunk};
 use crate::load::indexes;
 use crate::load::load_record::LoadRecord;
-use crate::load::run::{LoadOptions, TRIES_MAX, backoff, may_pass};
+use crate::load::run::{LoadOptions, TRIES_MAX, backoff, is_temporary};
 use crate::load::table_loader::TargetTable;
 use crate::load::table_order::{LoadSize, TableOrder, TableToLoad};
 use crate::load::target_session;
@@ -119,15 +119,15 @@ impl CopySource {
             );
             return Err(BulkError::GtidState { reason });
         }
-        let mut begun: BTreeSet<_> = self.shared.tables.iter().map(|work| work.name.clone()).collect();
+        let mut started: BTreeSet<_> = self.shared.tables.iter().map(|work| work.name.clone()).collect();
         if self.restart {
             self.drop_objects(target).await?;
             // Tables that the source does not have any more.
-            begun.extend(record.chunks(target).await?.into_iter().map(|(table, _)| table));
+            started.extend(record.chunks(target).await?.into_iter().map(|(table, _)| table));
         }
-        for table in begun.iter().filter(|table| !finished.contains(*table)) {
-            record.forget_table(target, table).await?;
-            record.forget_indexes(target, table).await?;
+        for table in started.iter().filter(|table| !finished.contains(*table)) {
+            record.delete_table(target, table).await?;
+            record.delete_indexes(target, table).await?;
             drop_if_there(target, "TABLE", &table.schema, &table.name).await?;
             if self.restart {
                 // It may have been a view on the source.
@@ -177,7 +177,7 @@ impl CopySource {
     ) -> Result<(), BulkError> {
         record.prepare_indexes(target).await?;
         let chunks = record.chunks(target).await?;
-        let waiting = record.waiting_indexes(target).await?;
+        let waiting = record.deferred_index_counts(target).await?;
         let mut targets = Vec::with_capacity(self.shared.tables.len());
         let mut unfinished = Vec::new();
         for (number, work) in self.shared.tables.iter().enumerate() {
@@ -199,7 +199,7 @@ impl CopySource {
                 continue;
             };
             let target = TargetTable::of(target, table, options.inserts).await?;
-            if target.is_left_alone() {
+            if target.is_skipped() {
                 self.shared.finished.add(&work.name);
                 progress.table();
                 targets.push(None);
@@ -269,7 +269,7 @@ impl CopyWorker {
             let Some(target) = &copying.targets[at] else {
                 // An earlier copy has copied all of its rows.
                 copying.order().end(at);
-                self.make_indexes(&mut slot, &work.name).await?;
+                self.create_indexes(&mut slot, &work.name).await?;
                 continue;
             };
             let guess = copying.order().take_chunk(at);
@@ -283,11 +283,11 @@ impl CopyWorker {
             if work.done(&task, chunk, Vec::new(), &shared.folder).await? {
                 shared.finished.add(&work.name);
                 if let Some(connection) = &mut slot {
-                    record.note_chunk(connection, &work.name, WHOLE).await?;
+                    record.record_chunk(connection, &work.name, WHOLE).await?;
                 }
                 // Its definition may change on the source while indexes are created.
                 self.reader.release(&shared.finished).await?;
-                self.make_indexes(&mut slot, &work.name).await?;
+                self.create_indexes(&mut slot, &work.name).await?;
                 progress.table();
             }
             self.reader.release(&shared.finished).await?;
@@ -300,10 +300,14 @@ impl CopyWorker {
         Ok(())
     }
 
-    async fn make_indexes(&self, slot: &mut Option<Connection>, table: &TableName) -> Result<(), BulkError> {
+    async fn create_indexes(
+        &self,
+        slot: &mut Option<Connection>,
+        table: &TableName,
+    ) -> Result<(), BulkError> {
         let CopyContext { options, record, .. } = &*self.copying;
         let mut connection = target_session::taken(slot, options).await?;
-        indexes::make_waiting(&mut connection, record, table, options).await?;
+        indexes::create_deferred(&mut connection, record, table, options).await?;
         *slot = Some(connection);
         Ok(())
     }
@@ -326,7 +330,7 @@ impl CopyWorker {
             };
             tries += 1;
             // Without transactions, the rows that were loaded before the error remain.
-            if tries == TRIES_MAX || !may_pass(&error) || !target.transactional {
+            if tries == TRIES_MAX || !is_temporary(&error) || !target.transactional {
                 return Err(error);
             }
             let delay = backoff.next_delay();

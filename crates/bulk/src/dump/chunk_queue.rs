@@ -23,7 +23,7 @@ pub(crate) struct DumpTable {
     pub(super) rows: TableRows,
     /// Estimated size on the server, in bytes.
     pub(crate) bytes_estimate: u64,
-    cutting: Mutex<DumpTableState>,
+    chunk_state: Mutex<DumpTableState>,
 }
 
 /// Which chunks of the table were cut and dumped.
@@ -31,10 +31,10 @@ pub(crate) struct DumpTable {
 struct DumpTableState {
     chunker: Chunker,
     /// Chunks that were planned before an interruption and not finished; the next one is last.
-    again: Vec<DumpChunk>,
+    pending: Vec<DumpChunk>,
     next_number: u32,
     /// Chunks that workers are dumping.
-    in_hand: usize,
+    in_progress: usize,
     finished: bool,
 }
 
@@ -64,13 +64,14 @@ impl DumpTable {
         }
         let planned = entry.chunks.iter().zip(0..);
         let unfinished = planned.filter(|(chunk, _)| chunk.written.is_none());
-        let mut again: Vec<_> =
+        let mut pending: Vec<_> =
             unfinished.map(|(chunk, number)| DumpChunk { number, range: chunk.range.clone() }).collect();
-        again.reverse();
+        pending.reverse();
         let next_number =
             u32::try_from(entry.chunks.len()).map_err(|_| "it has too many chunks".to_owned())?;
-        let cutting = Mutex::new(DumpTableState { chunker, again, next_number, in_hand: 0, finished: false });
-        Ok(Self { name, expressions, as_values, rows, bytes_estimate, cutting })
+        let chunk_state =
+            Mutex::new(DumpTableState { chunker, pending, next_number, in_progress: 0, finished: false });
+        Ok(Self { name, expressions, as_values, rows, bytes_estimate, chunk_state })
     }
 
     /// The next chunk; `None` if all are dumped or assigned to workers. A new one is recorded before it is
@@ -83,23 +84,23 @@ impl DumpTable {
         connection: &mut Connection,
         folder: &Mutex<DumpFolder>,
     ) -> Result<Option<DumpChunk>, BulkError> {
-        let mut cutting = self.cutting.lock().await;
-        if let Some(task) = cutting.again.pop() {
-            cutting.in_hand += 1;
+        let mut chunk_state = self.chunk_state.lock().await;
+        if let Some(task) = chunk_state.pending.pop() {
+            chunk_state.in_progress += 1;
             return Ok(Some(task));
         }
-        if cutting.chunker.is_done() {
+        if chunk_state.chunker.is_done() {
             return Ok(None);
         }
         let TableName { schema, name: table } = &self.name;
-        let Some(range) = next_chunk(&mut cutting.chunker, connection, schema, table).await? else {
+        let Some(range) = next_chunk(&mut chunk_state.chunker, connection, schema, table).await? else {
             return Ok(None);
         };
-        let number = cutting.next_number;
+        let number = chunk_state.next_number;
         let (schema, table) = (schema.clone(), table.clone());
         folder.lock().await.record(JournalEntry::Planned { schema, table, number, range: range.clone() })?;
-        cutting.next_number += 1;
-        cutting.in_hand += 1;
+        chunk_state.next_number += 1;
+        chunk_state.in_progress += 1;
         Ok(Some(DumpChunk { number, range }))
     }
 
@@ -114,9 +115,9 @@ impl DumpTable {
         nulled: Vec<NulledValues>,
         folder: &Mutex<DumpFolder>,
     ) -> Result<bool, BulkError> {
-        let mut cutting = self.cutting.lock().await;
-        cutting.chunker.record_chunk(chunk.rows, chunk.bytes);
-        cutting.in_hand -= 1;
+        let mut chunk_state = self.chunk_state.lock().await;
+        chunk_state.chunker.record_chunk(chunk.rows, chunk.bytes);
+        chunk_state.in_progress -= 1;
         let (schema, table) = (self.name.schema.clone(), self.name.name.clone());
         let mut folder = folder.lock().await;
         folder.record(JournalEntry::Finished {
@@ -126,7 +127,7 @@ impl DumpTable {
             chunk,
             nulled,
         })?;
-        cutting.finish_if_all(&mut folder, schema, table)
+        chunk_state.finish_if_all(&mut folder, schema, table)
     }
 
     /// Finishes a table for which only this record was missing at an interruption.
@@ -135,20 +136,20 @@ impl DumpTable {
     /// [`BulkError`] of writing the journal.
     pub(crate) async fn finish_if_all(&self, folder: &mut DumpFolder) -> Result<bool, BulkError> {
         let (schema, table) = (self.name.schema.clone(), self.name.name.clone());
-        self.cutting.lock().await.finish_if_all(folder, schema, table)
+        self.chunk_state.lock().await.finish_if_all(folder, schema, table)
     }
 
     /// Estimated number of rows of the table.
     pub(crate) async fn rows_estimate(&self) -> u64 {
-        self.cutting.lock().await.chunker.plan().rows_estimate
+        self.chunk_state.lock().await.chunker.plan().rows_estimate
     }
 
     /// The statement for a chunk's rows.
     pub(crate) async fn statement(&self, task: &DumpChunk, server: &ServerInfo) -> ChunkStatement {
-        let cutting = self.cutting.lock().await;
-        let key = cutting.chunker.plan().key.as_ref();
+        let chunk_state = self.chunk_state.lock().await;
+        let key = chunk_state.chunker.plan().key.as_ref();
         let TableName { schema, name } = &self.name;
-        let scan = RangeScan::new(server, &task.range.keys, cutting.chunker.plan().rows_estimate);
+        let scan = RangeScan::new(server, &task.range.keys, chunk_state.chunker.plan().rows_estimate);
         let index = key.map(|key| (key, scan.hint));
         let from = from_clause(schema, name, task.range.partition.as_deref(), index);
         let holds = condition(key, &task.range.keys).map(|condition| format!(" WHERE {condition}"));
@@ -164,7 +165,7 @@ impl DumpTableState {
         schema: String,
         table: String,
     ) -> Result<bool, BulkError> {
-        if self.finished || self.in_hand > 0 || !self.again.is_empty() || !self.chunker.is_done() {
+        if self.finished || self.in_progress > 0 || !self.pending.is_empty() || !self.chunker.is_done() {
             return Ok(false);
         }
         let entries = folder.manifest().tables.iter();

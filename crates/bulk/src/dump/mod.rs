@@ -173,14 +173,14 @@ pub async fn dry_run(options: &DumpOptions) -> Result<DumpPlan, BulkError> {
     let ways = plan::plans(capabilities(&mut connection).await?, options.connections, &order);
     let mut tables = Vec::with_capacity(order.len());
     for name in order {
-        let Some(shape) = TableInfo::read(&mut connection, &name.schema, &name.name).await? else {
+        let Some(info) = TableInfo::read(&mut connection, &name.schema, &name.name).await? else {
             continue;
         };
         tables.push(PlannedTable {
-            key: ChunkKey::choose(&shape.keys).map(|key| key.name.clone()),
-            rows_estimate: shape.rows_estimate,
-            bytes_estimate: shape.bytes_estimate,
-            in_snapshot: shape.is_transactional(),
+            key: ChunkKey::choose(&info.keys).map(|key| key.name.clone()),
+            rows_estimate: info.rows_estimate,
+            bytes_estimate: info.bytes_estimate,
+            in_snapshot: info.is_transactional(),
             name,
         });
     }
@@ -232,7 +232,7 @@ async fn run(
     progress: Arc<BulkProgress>,
     cancel: CancellationToken,
 ) -> Result<DumpReport, BulkError> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let prepared = tokio::select! {
         prepared = preparation::prepare(&options, &progress) => prepared?,
         () = cancel.cancelled() => return Err(BulkError::Interrupted),
@@ -267,7 +267,7 @@ async fn run(
         manifest: folder.manifest().clone(),
         method: method.name(),
         stall,
-        elapsed: begun.elapsed(),
+        elapsed: started.elapsed(),
         not_in_snapshot,
         left_out,
     })

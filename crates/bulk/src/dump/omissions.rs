@@ -54,15 +54,15 @@ impl OmissionKind {
 }
 
 /// What the dump lacks of these tables.
-pub(super) fn of_tables(shapes: &[(TableName, TableInfo)]) -> Vec<Omission> {
-    let kind = |shape: &TableInfo| match shape {
-        shape if !shape.keeps_rows() => Some(OmissionKind::Rows),
-        shape if shape.versioned => Some(OmissionKind::History),
+pub(super) fn of_tables(infos: &[(TableName, TableInfo)]) -> Vec<Omission> {
+    let kind = |info: &TableInfo| match info {
+        info if !info.keeps_rows() => Some(OmissionKind::Rows),
+        info if info.versioned => Some(OmissionKind::History),
         _ => None,
     };
-    shapes
+    infos
         .iter()
-        .filter_map(|(name, shape)| Some(Omission { of: name.to_string(), what: kind(shape)? }))
+        .filter_map(|(name, info)| Some(Omission { of: name.to_string(), what: kind(info)? }))
         .collect()
 }
 

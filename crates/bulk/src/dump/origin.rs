@@ -27,24 +27,24 @@ pub(super) async fn of(connection: &mut Connection) -> Result<DumpedServer, Bulk
     Ok(DumpedServer { flavour, version: connection.server().version_text.clone(), identity, server_id })
 }
 
-/// Whether a dump of the server `begun` may resume on the server `now`.
+/// Whether a dump of the server `started` may resume on the server `now`.
 ///
 /// # Errors
 /// Why not.
-pub(super) fn check_server(begun: &DumpedServer, now: &DumpedServer) -> Result<(), String> {
-    if begun.flavour != now.flavour {
+pub(super) fn check_server(started: &DumpedServer, now: &DumpedServer) -> Result<(), String> {
+    if started.flavour != now.flavour {
         return Err("it comes from a server of the other family".into());
     }
-    match (&begun.identity, &now.identity) {
-        (Some(begun), Some(now)) if begun != now => {
-            return Err(format!("it comes from the server {begun}, but this is {now}"));
+    match (&started.identity, &now.identity) {
+        (Some(started), Some(now)) if started != now => {
+            return Err(format!("it comes from the server {started}, but this is {now}"));
         }
         (Some(_), Some(_)) => return Ok(()),
         _ => {}
     }
-    match (begun.server_id, now.server_id) {
-        (Some(begun), Some(now)) if begun != now => {
-            Err(format!("it comes from the server with server_id {begun}, but this one has {now}"))
+    match (started.server_id, now.server_id) {
+        (Some(started), Some(now)) if started != now => {
+            Err(format!("it comes from the server with server_id {started}, but this one has {now}"))
         }
         _ => Ok(()),
     }
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn the_same_server_is_recognised_by_its_identity() {
-        let check = |begun, now| check_server(&begun, &now).is_ok();
+        let check = |started, now| check_server(&started, &now).is_ok();
         assert!(check(server(Some("a"), Some(1)), server(Some("a"), Some(2))));
         assert!(!check(server(Some("a"), Some(1)), server(Some("b"), Some(1))));
         assert!(!check(server(None, Some(1)), server(Some("b"), Some(2))));

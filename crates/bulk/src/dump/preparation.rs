@@ -61,14 +61,14 @@ pub(crate) async fn prepare(
     schema::prepare(&mut connection).await?;
     // Before anything is written, so that after an error about a name or a missing privilege the user can run
     // the same command again.
-    let goes_on = options.resume && DumpFolder::is_one(options.files.as_ref())?;
-    let checked = match goes_on {
+    let resumes = options.resume && DumpFolder::is_one(options.files.as_ref())?;
+    let checked = match resumes {
         true => None,
         false => Some(check_selection(&mut connection, &options.selection, options.accounts).await?),
     };
     let mut folder = open_folder(options, origin::of(&mut connection).await?)?;
     let by_older = folder.manifest().asked.is_none();
-    let asked = asked(options, folder.manifest()).map_err(cannot_go_on)?;
+    let asked = asked(options, folder.manifest()).map_err(resume_error)?;
     let DumpRequest { selection, accounts } = folder.manifest_mut().asked.insert(asked).clone();
     let VisibleSelection { granted, .. } = match checked {
         Some(checked) => checked,
@@ -84,7 +84,7 @@ pub(crate) async fn prepare(
         tries += 1;
         match take_snapshot(options, &selection, &folder).await {
             Err(error)
-                if (is_gone(&error) || matches!(error, BulkError::SchemaChanged { .. }))
+                if (is_dropped(&error) || matches!(error, BulkError::SchemaChanged { .. }))
                     && tries < LIST_TRIES_MAX =>
             {
                 info!(%error, "objects have changed since they were listed; listing them again");
@@ -102,10 +102,10 @@ pub(crate) async fn prepare(
         left_out.extend(omissions::libraries(&mut connection, &inventory.schemas).await?);
     }
     let definitions = DefinitionWriter { connection: &mut connection, folder: &mut folder, definitions };
-    let shapes = definitions.write(&inventory, &left, accounts).await?;
+    let infos = definitions.write(&inventory, &left, accounts).await?;
     // Snapshots without finished chunks have no data.
     let used = folder.manifest().snapshots_used();
-    origin::check_history(folder.manifest(), &point).map_err(cannot_go_on)?;
+    origin::check_history(folder.manifest(), &point).map_err(resume_error)?;
     if used.is_empty() {
         folder.manifest_mut().snapshots.clear();
         folder.manifest_mut().snapshots.push(point);
@@ -120,15 +120,15 @@ pub(crate) async fn prepare(
         warn!(points, "the dump resumes at another point in time, so its data has several points in time");
     }
     let number = folder.manifest().snapshots.len() - 1;
-    let not_in_snapshot = not_in_snapshot(&shapes);
-    left_out.extend(omissions::of_tables(&shapes));
+    let not_in_snapshot = not_in_snapshot(&infos);
+    left_out.extend(omissions::of_tables(&infos));
     for Omission { of, what } in &left_out {
         warn!(of, "left out: {}", what.words());
     }
-    let mut tables = work(options, &folder, shapes, by_older)?;
+    let mut tables = work(options, &folder, infos, by_older)?;
     progress.expect(tables.len() as u64, tables.iter().map(|(_, rows)| rows).sum());
     let finished = FinishedTables::default();
-    for name in finish_what_is(&mut tables, &mut folder).await? {
+    for name in finish_complete_tables(&mut tables, &mut folder).await? {
         progress.table();
         finished.add(&name);
     }
@@ -184,7 +184,7 @@ pub(super) async fn check_selection(
 /// A snapshot with locks on all tables that are still to be read.
 ///
 /// # Errors
-/// As [`super::dump`]; also if a table is dropped in between, see [`is_gone`].
+/// As [`super::dump`]; also if a table is dropped in between, see [`is_dropped`].
 async fn take_snapshot(
     options: &DumpOptions,
     selection: &Selection,
@@ -205,12 +205,12 @@ async fn take_snapshot(
 
 /// Whether an object was dropped since it was listed: a database, a table or view, a routine, trigger, event
 /// or sequence.
-fn is_gone(error: &BulkError) -> bool {
+fn is_dropped(error: &BulkError) -> bool {
     const GONE: [u16; 6] = [1049, 1146, 1305, 1360, 1539, 4091];
     matches!(error, BulkError::Session(SessionError::Server { error, .. }) if GONE.contains(&error.number))
 }
 
-fn cannot_go_on(reason: String) -> BulkError {
+fn resume_error(reason: String) -> BulkError {
     BulkError::ResumeImpossible { what: "the dump".into(), reason }
 }
 
@@ -218,12 +218,12 @@ fn open_folder(options: &DumpOptions, origin: DumpedServer) -> Result<DumpFolder
     if options.resume && DumpFolder::is_one(options.files.as_ref())? {
         let folder = DumpFolder::open(Arc::clone(&options.files))?;
         let Manifest { server, compression, rows, .. } = folder.manifest();
-        origin::check_server(server, &origin).map_err(cannot_go_on)?;
+        origin::check_server(server, &origin).map_err(resume_error)?;
         if *compression != options.compression {
-            return Err(cannot_go_on("its files have another compression".into()));
+            return Err(resume_error("its files have another compression".into()));
         }
         if *rows != options.rows {
-            return Err(cannot_go_on("its files have another row format".into()));
+            return Err(resume_error("its files have another row format".into()));
         }
         return Ok(folder);
     }
@@ -343,7 +343,7 @@ impl DefinitionWriter<'_> {
             let file = object_file(*kind, schema, name);
             match self.write_one(&file, object).await {
                 // Sequences are not locked.
-                Err(error) if is_gone(&error) => {
+                Err(error) if is_dropped(&error) => {
                     warn!(%error, "{} {schema}.{name} was dropped since it was listed", kind.name());
                     continue;
                 }
@@ -361,9 +361,9 @@ impl DefinitionWriter<'_> {
             }
         }
         self.folder.manifest_mut().accounts = accounts;
-        let mut shapes = Vec::with_capacity(left.len());
+        let mut infos = Vec::with_capacity(left.len());
         for name in left {
-            shapes.push((name.clone(), self.table(name).await?));
+            infos.push((name.clone(), self.table(name).await?));
         }
         let manifest = self.folder.manifest_mut();
         (manifest.schemas, manifest.objects) = (schemas, objects);
@@ -376,7 +376,7 @@ impl DefinitionWriter<'_> {
                 return Err(BulkError::ResumeImpossible { what: format!("table {name}"), reason });
             }
         }
-        Ok(shapes)
+        Ok(infos)
     }
 
     async fn write_one(&mut self, file: &str, object: &SchemaObject) -> Result<(), BulkError> {
@@ -392,7 +392,7 @@ impl DefinitionWriter<'_> {
         let definition = schema::ddl(self.connection, &SchemaObject::Table(name.clone())).await?;
         let missing =
             BulkError::NotFound { what: format!("table {name}"), server: self.connection.endpoint().into() };
-        let shape = TableInfo::read(self.connection, &name.schema, &name.name).await?.ok_or(missing)?;
+        let info = TableInfo::read(self.connection, &name.schema, &name.name).await?.ok_or(missing)?;
         match self.folder.manifest_mut().table_mut(&name.schema, &name.name) {
             Some(entry) if !entry.chunks.is_empty() => {
                 let before = document(self.folder.files().as_ref(), &file)?;
@@ -401,26 +401,26 @@ impl DefinitionWriter<'_> {
                     return Err(BulkError::ResumeImpossible { what: format!("table {name}"), reason });
                 }
             }
-            Some(entry) => entry.columns = columns(&shape),
+            Some(entry) => entry.columns = columns(&info),
             None => self.folder.manifest_mut().tables.push(TableEntry {
                 schema: name.schema.clone(),
                 table: name.name.clone(),
                 file: file.clone(),
-                columns: columns(&shape),
+                columns: columns(&info),
                 rows: 0,
                 chunks: Vec::new(),
                 finished: false,
             }),
         }
         self.folder.write(&file, &definition)?;
-        Ok(shape)
+        Ok(info)
     }
 }
 
-fn columns(shape: &TableInfo) -> Vec<ColumnEntry> {
+fn columns(info: &TableInfo) -> Vec<ColumnEntry> {
     let entry =
         |column: &ColumnInfo| ColumnEntry { name: column.name.clone(), data_type: column.data_type.clone() };
-    shape.columns.iter().map(entry).collect()
+    info.columns.iter().map(entry).collect()
 }
 
 /// A definition without the AUTO_INCREMENT counter, which every insert changes.
@@ -434,8 +434,8 @@ fn without_auto_increment(definition: &[u8]) -> Vec<u8> {
     [&definition[..at], &behind[digits..]].concat()
 }
 
-fn not_in_snapshot(shapes: &[(TableName, TableInfo)]) -> Vec<TableName> {
-    let outside = shapes.iter().filter(|(_, shape)| !shape.is_transactional());
+fn not_in_snapshot(infos: &[(TableName, TableInfo)]) -> Vec<TableName> {
+    let outside = infos.iter().filter(|(_, info)| !info.is_transactional());
     let names: Vec<_> = outside.map(|(name, _)| name.clone()).collect();
     for name in &names {
         warn!(table = %name, "its engine has no snapshots: its rows will be those at the moment when they are read");
@@ -447,20 +447,20 @@ fn not_in_snapshot(shapes: &[(TableName, TableInfo)]) -> Vec<TableName> {
 fn work(
     options: &DumpOptions,
     folder: &DumpFolder,
-    shapes: Vec<(TableName, TableInfo)>,
+    infos: Vec<(TableName, TableInfo)>,
     by_older: bool,
 ) -> Result<Vec<(DumpTable, u64)>, BulkError> {
     let entries = &folder.manifest().tables;
-    let mut tables = Vec::with_capacity(shapes.len());
-    for (name, shape) in shapes {
+    let mut tables = Vec::with_capacity(infos.len());
+    for (name, info) in infos {
         let entry = entries.iter().find(|entry| entry.schema == name.schema && entry.table == name.name);
         let Some(entry) = entry else { continue };
         let expression = |column: &ColumnInfo| row_encoder::expression(options.rows, column);
-        let expressions: Vec<_> = shape.columns.iter().map(expression).collect();
+        let expressions: Vec<_> = info.columns.iter().map(expression).collect();
         // A table may have only generated columns.
         let expressions = if expressions.is_empty() { "1".to_owned() } else { expressions.join(", ") };
-        let keeps_rows = shape.keeps_rows() || !entry.chunks.is_empty();
-        let key = ChunkKey::choose(&shape.keys).cloned();
+        let keeps_rows = info.keeps_rows() || !entry.chunks.is_empty();
+        let key = ChunkKey::choose(&info.keys).cloned();
         let descending = key.as_ref().is_some_and(|key| key.columns.iter().any(|column| column.descending));
         if by_older && descending && !entry.chunks.is_empty() {
             return Err(BulkError::ResumeImpossible {
@@ -470,29 +470,29 @@ fn work(
         }
         let plan = ChunkPlan {
             key,
-            partitions: shape.partitions,
-            rows_estimate: shape.rows_estimate,
-            limits: options.chunk_size_limits(shape.rows_estimate, shape.bytes_estimate),
+            partitions: info.partitions,
+            rows_estimate: info.rows_estimate,
+            limits: options.chunk_size_limits(info.rows_estimate, info.bytes_estimate),
         };
         let what = format!("table {name}");
-        let rows = TableRows::new(options.rows, &name, &shape.columns)?;
-        let as_values = shape.columns.iter().any(|column| is_slow_to_print(&column.data_type));
+        let rows = TableRows::new(options.rows, &name, &info.columns)?;
+        let as_values = info.columns.iter().any(|column| is_slow_to_print(&column.data_type));
         let chunker = match keeps_rows {
             true => Chunker::resume(plan, entry.chunks.last().map(|chunk| &chunk.range)),
             false => Ok(Chunker::empty(plan)),
         };
-        let bytes = shape.bytes_estimate;
+        let bytes = info.bytes_estimate;
         let table = chunker
             .and_then(|chunker| DumpTable::new(name, expressions, as_values, rows, bytes, chunker, entry));
         let table = table.map_err(|reason| BulkError::ResumeImpossible { what, reason })?;
-        tables.push((table, shape.rows_estimate));
+        tables.push((table, info.rows_estimate));
     }
     Ok(tables)
 }
 
 /// If a process was killed between a table's last chunk and the record that the table is finished, only the
 /// record is missing.
-async fn finish_what_is(
+async fn finish_complete_tables(
     tables: &mut Vec<(DumpTable, u64)>,
     folder: &mut DumpFolder,
 ) -> Result<Vec<TableName>, BulkError> {

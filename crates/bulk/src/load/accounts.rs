@@ -63,14 +63,14 @@ pub(super) async fn load(
     record: &LoadRecord,
     replace: bool,
 ) -> Result<AccountsReport, BulkError> {
-    let begun = record.chunks(connection).await?;
+    let started = record.chunks(connection).await?;
     let own = connection.query("SELECT CURRENT_USER()").await?.scalar().unwrap_or_default().to_owned();
     let mut report = AccountsReport::default();
     let mut made = Vec::new();
     for account in &contents.accounts {
         let AccountScripts { user, host, create, .. } = account;
         let mark = mark(account);
-        let ours = begun.contains(&(mark.clone(), 0));
+        let ours = started.contains(&(mark.clone(), 0));
         let there = is_there(connection, user, host).await?;
         if there && !ours && (!replace || own == format!("{user}@{host}")) {
             report.kept.push(format!("{user}@{host}"));
@@ -82,7 +82,7 @@ pub(super) async fn load(
         // This comes first: the mark distinguishes an account that a killed load has created from one that
         // existed before.
         if !ours {
-            record.note_chunk(connection, &mark, 0).await?;
+            record.record_chunk(connection, &mark, 0).await?;
         }
         if !there || !ours {
             definitions::make(connection, contents.files.as_ref(), create, false, false).await?;
@@ -94,7 +94,7 @@ pub(super) async fn load(
         // Some may be for tables and routines that are not in the dump.
         let [table, routine] = definitions::MISSING;
         let passed = &[table, routine, definitions::NO_PROXY];
-        definitions::make_passing(connection, contents.files.as_ref(), &account.grants, passed, false)
+        definitions::run_script_ignoring(connection, contents.files.as_ref(), &account.grants, passed, false)
             .await?;
     }
     Ok(report)

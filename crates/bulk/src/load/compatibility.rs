@@ -134,14 +134,14 @@ fn problem(line: &str, target: Flavour, has: &HashSet<String>) -> Option<String>
 fn words(line: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut quote = None;
-    let mut begun = None;
+    let mut started = None;
     for (at, letter) in line.char_indices() {
         let is_word = quote.is_none() && (letter.is_ascii_alphanumeric() || letter == '_');
-        match (begun, is_word) {
-            (None, true) => begun = Some(at),
+        match (started, is_word) {
+            (None, true) => started = Some(at),
             (Some(from), false) => {
                 found.push(&line[from..at]);
-                begun = None;
+                started = None;
             }
             _ => {}
         }
@@ -151,7 +151,7 @@ fn words(line: &str) -> Vec<&str> {
             _ => {}
         }
     }
-    found.extend(begun.map(|from| &line[from..]));
+    found.extend(started.map(|from| &line[from..]));
     found
 }
 

@@ -20,7 +20,8 @@ const EXISTS: [u16; 5] = [1050, 1007, 1304, 1359, 1537];
 
 /// Server errors for the definition of an existing table: that it exists, or, checked before, that the server
 /// lacks its engine, character set, collation or type (for MySQL a type is syntax).
-pub(super) const OF_TABLE_THERE: [u16; 10] = [1050, 1007, 1304, 1359, 1537, 1286, 1115, 1273, 4161, 1064];
+pub(super) const TABLE_EXISTS_ERRORS: [u16; 10] =
+    [1050, 1007, 1304, 1359, 1537, 1286, 1115, 1273, 4161, 1064];
 
 /// Server errors for a missing table or routine.
 pub(super) const MISSING: [u16; 2] = [1146, 1305];
@@ -32,7 +33,7 @@ pub(super) const NO_PROXY: u16 = 1698;
 const SCRIPT_BYTES_MAX: u64 = 256 << 20;
 
 /// The tables of this list that exist on the target. A view of the same name counts, too.
-pub(crate) async fn tables_there<'a>(
+pub(crate) async fn existing_tables<'a>(
     connection: &mut Connection,
     names: impl Iterator<Item = &'a TableName> + Clone,
 ) -> Result<Vec<TableName>, BulkError> {
@@ -61,7 +62,7 @@ pub(crate) async fn tables_there<'a>(
     Ok(names.filter(|name| there.contains(&folded(&name.schema, &name.name))).cloned().collect())
 }
 
-/// Runs the script of a definition. With `again`, as after an interrupted load, an existing object is skipped
+/// Runs the script of a definition. With `skip_existing`, as after an interrupted load, an existing object is skipped
 /// and the statements after it run. Events are created disabled if the options say so.
 ///
 /// # Errors
@@ -71,18 +72,18 @@ pub(crate) async fn make(
     connection: &mut Connection,
     files: &dyn DumpFiles,
     definition: &DefinitionScript,
-    again: bool,
+    skip_existing: bool,
     events_disabled: bool,
 ) -> Result<(), BulkError> {
-    let passed: &[u16] = if again { &EXISTS } else { &[] };
-    make_passing(connection, files, definition, passed, events_disabled).await
+    let passed: &[u16] = if skip_existing { &EXISTS } else { &[] };
+    run_script_ignoring(connection, files, definition, passed, events_disabled).await
 }
 
 /// As [`make`], but skips statements that the server rejects with one of these error numbers.
 ///
 /// # Errors
 /// As [`make`].
-pub(super) async fn make_passing(
+pub(super) async fn run_script_ignoring(
     connection: &mut Connection,
     files: &dyn DumpFiles,
     definition: &DefinitionScript,
@@ -101,7 +102,7 @@ pub(super) async fn make_passing(
         let statement = disabled.as_deref().unwrap_or(statement.as_ref());
         let mut done = connection.execute_bytes(statement).await;
         if let Err(SessionError::Server { error, .. }) = &done
-            && let Some(other) = in_other_family(statement, error.number)
+            && let Some(other) = substitute_setting(statement, error.number)
         {
             done = connection.execute_bytes(&other).await;
         }
@@ -131,7 +132,7 @@ pub(super) async fn make_passing(
 /// The closest substitute in the other family for a rejected SET statement. A connection's collation only
 /// matters to string literals in views that are compared with each other, and `NO_AUTO_CREATE_USER` does not
 /// matter to servers without it.
-fn in_other_family(statement: &[u8], error: u16) -> Option<Vec<u8>> {
+fn substitute_setting(statement: &[u8], error: u16) -> Option<Vec<u8>> {
     const UNKNOWN_COLLATION: u16 = 1273;
     const WRONG_VALUE: u16 = 1231;
     let text = str::from_utf8(statement).ok()?;

@@ -142,7 +142,7 @@ fn waiting<'a>(definition: &'a str, needed: &HashSet<String>) -> Vec<IndexDefini
 ///
 /// # Errors
 /// [`BulkError::Session`]
-pub(crate) async fn drop_waiting(
+pub(crate) async fn drop_deferred(
     connection: &mut Connection,
     record: &LoadRecord,
     table: &TableName,
@@ -154,7 +154,7 @@ pub(crate) async fn drop_waiting(
         return Ok(());
     }
     let definitions: Vec<_> = waiting.iter().map(|key| key.definition).collect();
-    record.note_indexes(connection, table, &definitions.join("\n")).await?;
+    record.record_indexes(connection, table, &definitions.join("\n")).await?;
     let drops: Vec<_> = waiting.iter().map(|key| format!("DROP KEY {}", quoted(&key.name))).collect();
     let sql = format!("ALTER TABLE {} {}", qualified(&table.schema, &table.name), drops.join(", "));
     connection.execute(&sql).await?;
@@ -166,7 +166,7 @@ pub(crate) async fn drop_waiting(
 ///
 /// # Errors
 /// [`BulkError::IndexesRejected`] if the target cannot create them; [`BulkError::Session`].
-pub(crate) async fn make_waiting(
+pub(crate) async fn create_deferred(
     connection: &mut Connection,
     record: &LoadRecord,
     table: &TableName,
@@ -179,11 +179,11 @@ pub(crate) async fn make_waiting(
     let lines: String = waiting.lines().map(|line| format!("  {line}\n")).collect();
     let missing: Vec<_> = keys(&lines).into_iter().filter(|key| !there.contains(&key.name)).collect();
     if !missing.is_empty() {
-        let mut patient = target_session::connect_patient(options).await?;
-        give_room(&mut patient).await?;
+        let mut unlimited = target_session::connect_without_timeout(options).await?;
+        enlarge_sort_buffer(&mut unlimited).await?;
         let adds: Vec<_> = missing.iter().map(|key| format!("ADD {}", key.definition)).collect();
         let sql = format!("ALTER TABLE {} {}", qualified(&table.schema, &table.name), adds.join(", "));
-        match patient.execute(&sql).await {
+        match unlimited.execute(&sql).await {
             Ok(_) => {}
             Err(SessionError::Server { error, .. }) if error.number == DUPLICATE_KEY_NAME => {}
             Err(SessionError::Server { error, .. }) => {
@@ -196,16 +196,16 @@ pub(crate) async fn make_waiting(
             Err(error) => return Err(error.into()),
         }
         // The other connection was idle for long, possibly longer than a firewall tracks it.
-        record.forget_indexes(&mut patient, table).await?;
-        patient.close().await;
+        record.delete_indexes(&mut unlimited, table).await?;
+        unlimited.close().await;
         return Ok(());
     }
-    record.forget_indexes(connection, table).await
+    record.delete_indexes(connection, table).await
 }
 
 /// Enlarges MySQL's sort buffer, which is 1 MiB by default; a smaller one needs more merge passes. MariaDB's
 /// has a fixed size.
-async fn give_room(connection: &mut Connection) -> Result<(), BulkError> {
+async fn enlarge_sort_buffer(connection: &mut Connection) -> Result<(), BulkError> {
     let shown = connection.query("SHOW SESSION VARIABLES LIKE 'innodb_ddl_buffer_size'").await?;
     if shown.first().and_then(|row| row.get_u64(1)).is_some_and(|bytes| bytes < SORT_BYTES) {
         connection.execute(&format!("SET SESSION innodb_ddl_buffer_size = {SORT_BYTES}")).await?;

@@ -85,7 +85,7 @@ impl LoadRecord {
         if connection.query(there).await?.scalar() != Some("2") {
             return Ok(None);
         }
-        let merged = if notes_merges(connection).await? { "merged" } else { "NULL" };
+        let merged = if has_merge_column(connection).await? { "merged" } else { "NULL" };
         let sql = format!("SELECT phase, {merged} FROM tailwater.loads WHERE dump = {}", self.dump);
         let found = connection.query(&sql).await?;
         let Some(row) = found.first() else { return Ok(None) };
@@ -116,7 +116,7 @@ impl LoadRecord {
             connection.execute(table).await?;
         }
         self.prepare_indexes(connection).await?;
-        if !notes_merges(connection).await? {
+        if !has_merge_column(connection).await? {
             match connection.execute("ALTER TABLE tailwater.loads ADD COLUMN merged BOOLEAN").await {
                 Ok(_) => {}
                 // A load of another dump was faster.
@@ -151,7 +151,7 @@ impl LoadRecord {
     }
 
     /// Records the deferred indexes of a table, unless they are recorded already.
-    pub(crate) async fn note_indexes(
+    pub(crate) async fn record_indexes(
         &self,
         connection: &mut Connection,
         table: &TableName,
@@ -179,7 +179,7 @@ impl LoadRecord {
     }
 
     /// The number of deferred indexes per table.
-    pub(crate) async fn waiting_indexes(
+    pub(crate) async fn deferred_index_counts(
         &self,
         connection: &mut Connection,
     ) -> Result<HashMap<TableName, usize>, BulkError> {
@@ -199,7 +199,7 @@ impl LoadRecord {
     }
 
     /// Deletes the record of a table's deferred indexes.
-    pub(crate) async fn forget_indexes(
+    pub(crate) async fn delete_indexes(
         &self,
         connection: &mut Connection,
         table: &TableName,
@@ -246,7 +246,7 @@ impl LoadRecord {
     ///
     /// Must be called before the rows are loaded: it waits for the session of an earlier load that may still
     /// be committing the same rows.
-    pub(crate) async fn note_chunk(
+    pub(crate) async fn record_chunk(
         &self,
         connection: &mut Connection,
         table: &TableName,
@@ -265,13 +265,13 @@ impl LoadRecord {
         }
     }
 
-    /// The statement that undoes [`Self::note_chunk`], for an operator.
-    pub(crate) fn forget_chunk_statement(&self, table: &TableName, chunk: u32) -> String {
+    /// The statement that undoes [`Self::record_chunk`], for an operator.
+    pub(crate) fn delete_chunk_statement(&self, table: &TableName, chunk: u32) -> String {
         format!("DELETE FROM tailwater.load_chunks WHERE {} AND chunk = {chunk}", self.of_table(table))
     }
 
     /// Deletes the record of all files of a table.
-    pub(crate) async fn forget_table(
+    pub(crate) async fn delete_table(
         &self,
         connection: &mut Connection,
         table: &TableName,
@@ -283,7 +283,7 @@ impl LoadRecord {
 }
 
 /// Whether the table has a column for [`EarlierLoad::merged`], which earlier versions did not have.
-async fn notes_merges(connection: &mut Connection) -> Result<bool, BulkError> {
+async fn has_merge_column(connection: &mut Connection) -> Result<bool, BulkError> {
     let sql = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = 'tailwater' AND table_name = 'loads' \
                AND column_name = 'merged'";
     Ok(connection.query(sql).await?.scalar() == Some("1"))

@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use super::accounts::{AccountsReport, LoadAccounts};
 use super::contents::{DefinitionScript, DumpContents, LoadChunk, TableFiles};
-pub(crate) use super::definitions::tables_there;
+pub(crate) use super::definitions::existing_tables;
 use super::indexes::{self, DeferIndexes};
 use super::load_record::{CHUNK_STARTED, EarlierLoad, LoadPhase, LoadRecord};
 use super::table_loader::TargetTable;
@@ -171,7 +171,7 @@ impl LoadRun<'_> {
             accounts::check(self.contents, connection.server().flavour)?;
         }
         let LoadStart { mut phase, resumed, merge } = self.begin(&mut connection, gtid_set).await?;
-        let again = resumed || merge;
+        let skip_existing = resumed || merge;
         let finished = phase == LoadPhase::Done;
         if let Some(rows) = self.rows.filter(|_| resumed) {
             if rows.is_restart() || phase <= LoadPhase::Rows {
@@ -180,11 +180,11 @@ impl LoadRun<'_> {
                 // An unfinished table starts from scratch.
                 phase = LoadPhase::Tables;
             } else if self.options.set_gtid {
-                return Err(of_an_earlier_point(phase));
+                return Err(other_point_in_time(phase));
             }
         }
         if phase <= LoadPhase::Tables {
-            self.make_tables(&mut connection, again, merge).await?;
+            self.create_tables(&mut connection, skip_existing, merge).await?;
             self.record.reach(&mut connection, LoadPhase::Rows).await?;
         }
         let chunks_before = match (phase <= LoadPhase::Rows, self.rows) {
@@ -202,7 +202,7 @@ impl LoadRun<'_> {
         let mut accounts = None;
         if phase <= LoadPhase::Objects {
             self.record.reach(&mut connection, LoadPhase::Objects).await?;
-            self.make_objects(&mut connection, again).await?;
+            self.create_objects(&mut connection, skip_existing).await?;
             if self.options.accounts != LoadAccounts::None {
                 let replace = self.options.accounts == LoadAccounts::Replace;
                 let loaded = accounts::load(&mut connection, self.contents, &self.record, replace).await?;
@@ -267,7 +267,7 @@ impl LoadRun<'_> {
             return Ok(LoadStart { phase, resumed: true, merge: merged.unwrap_or(self.options.merge) });
         }
         let names = self.contents.tables.iter().map(|table| &table.name);
-        let there = definitions::tables_there(connection, names).await?;
+        let there = definitions::existing_tables(connection, names).await?;
         if let Some(first) = there.first() {
             if earlier.is_some_and(|earlier| earlier.phase < LoadPhase::Done) {
                 return Err(BulkError::InterruptedLoad { server, hint: ResumeHint::Resume });
@@ -301,7 +301,7 @@ impl LoadRun<'_> {
         }
         let names = self.contents.tables.iter().map(|table| &table.name);
         let there: HashSet<_> =
-            definitions::tables_there(connection, names.clone()).await?.into_iter().collect();
+            definitions::existing_tables(connection, names.clone()).await?.into_iter().collect();
         if there.is_empty() {
             return Ok(false);
         }
@@ -321,27 +321,27 @@ impl LoadRun<'_> {
         }
     }
 
-    async fn make_tables(
+    async fn create_tables(
         &self,
         connection: &mut Connection,
-        again: bool,
+        skip_existing: bool,
         merge: bool,
     ) -> Result<(), BulkError> {
         let DumpContents { schemas, sequences, tables, .. } = self.contents;
         for definition in schemas.iter().chain(sequences) {
-            self.make(connection, definition, again).await?;
+            self.make(connection, definition, skip_existing).await?;
         }
         let there: HashSet<_> = match merge {
             true => {
                 let names = tables.iter().map(|table| &table.name);
-                definitions::tables_there(connection, names).await?.into_iter().collect()
+                definitions::existing_tables(connection, names).await?.into_iter().collect()
             }
             false => HashSet::new(),
         };
         for TableFiles { name, definition, .. } in tables {
             match there.contains(name) {
-                true => self.make_again(connection, definition).await?,
-                false => self.make(connection, definition, again).await?,
+                true => self.rerun_definition(connection, definition).await?,
+                false => self.make(connection, definition, skip_existing).await?,
             }
         }
         target_session::set_up(connection, self.options).await?;
@@ -358,7 +358,7 @@ impl LoadRun<'_> {
                 }
             };
             if wanted {
-                indexes::drop_waiting(connection, &self.record, &table.name).await?;
+                indexes::drop_deferred(connection, &self.record, &table.name).await?;
             }
         }
         Ok(())
@@ -368,32 +368,43 @@ impl LoadRun<'_> {
         &self,
         connection: &mut Connection,
         definition: &DefinitionScript,
-        again: bool,
+        skip_existing: bool,
     ) -> Result<(), BulkError> {
         let files = self.contents.files.as_ref();
-        definitions::make(connection, files, definition, again, self.options.events_disabled).await
+        definitions::make(connection, files, definition, skip_existing, self.options.events_disabled).await
     }
 
     /// Runs the definition of an existing table for its other statements.
-    async fn make_again(
+    async fn rerun_definition(
         &self,
         connection: &mut Connection,
         definition: &DefinitionScript,
     ) -> Result<(), BulkError> {
         let files = self.contents.files.as_ref();
         let disabled = self.options.events_disabled;
-        definitions::make_passing(connection, files, definition, &definitions::OF_TABLE_THERE, disabled).await
+        definitions::run_script_ignoring(
+            connection,
+            files,
+            definition,
+            &definitions::TABLE_EXISTS_ERRORS,
+            disabled,
+        )
+        .await
     }
 
     /// Creates views, routines, triggers and events. An object that needs one that does not exist yet is
     /// tried again after the others.
-    async fn make_objects(&self, connection: &mut Connection, again: bool) -> Result<(), BulkError> {
+    async fn create_objects(
+        &self,
+        connection: &mut Connection,
+        skip_existing: bool,
+    ) -> Result<(), BulkError> {
         let mut waiting: Vec<_> = self.contents.objects.iter().collect();
         while !waiting.is_empty() {
             let mut refused = Vec::new();
             let mut first = None;
             for definition in &waiting {
-                match self.make(connection, definition, again).await {
+                match self.make(connection, definition, skip_existing).await {
                     Ok(()) => {}
                     Err(error) if needs_another(&error) => {
                         refused.push(*definition);
@@ -414,19 +425,19 @@ impl LoadRun<'_> {
     async fn load_rows(&self, connection: &mut Connection, merge: bool) -> Result<u64, BulkError> {
         self.record.prepare_indexes(connection).await?;
         let mut done = self.record.chunks(connection).await?;
-        let indexes = self.record.waiting_indexes(connection).await?;
+        let indexes = self.record.deferred_index_counts(connection).await?;
         let mut tables = Vec::new();
         for table in &self.contents.tables {
             let target = TargetTable::of(connection, table, self.options.inserts).await?;
             let is_done = |chunk: &LoadChunk, done: &HashSet<(TableName, u32)>| {
                 done.contains(&(table.name.clone(), chunk.number))
             };
-            if !table.chunks.is_empty() && target.is_left_alone() {
+            if !table.chunks.is_empty() && target.is_skipped() {
                 continue;
             }
             let whole = table.chunks.iter().all(|chunk| is_done(chunk, &done));
             if !target.transactional && !whole && merge {
-                self.refuse_half(table, &done)?;
+                self.refuse_partial_load(table, &done)?;
             } else if !target.transactional && !whole {
                 // Rows that a killed load left cannot be distinguished from finished ones.
                 self.empty(connection, table).await?;
@@ -474,7 +485,11 @@ impl LoadRun<'_> {
 
     /// Refuses to load a file again whose load was interrupted: the table had rows of its own, so it cannot
     /// be emptied.
-    fn refuse_half(&self, table: &TableFiles, done: &HashSet<(TableName, u32)>) -> Result<(), BulkError> {
+    fn refuse_partial_load(
+        &self,
+        table: &TableFiles,
+        done: &HashSet<(TableName, u32)>,
+    ) -> Result<(), BulkError> {
         let is_noted = |number: u32| done.contains(&(table.name.clone(), number));
         let is_half = |chunk: &&LoadChunk| is_noted(CHUNK_STARTED | chunk.number) && !is_noted(chunk.number);
         match table.chunks.iter().find(is_half) {
@@ -482,7 +497,7 @@ impl LoadRun<'_> {
             Some(chunk) => Err(BulkError::PartialLoad {
                 table: table.name.to_string(),
                 path: chunk.path.clone(),
-                forget: self.record.forget_chunk_statement(&table.name, CHUNK_STARTED | chunk.number),
+                forget: self.record.delete_chunk_statement(&table.name, CHUNK_STARTED | chunk.number),
             }),
         }
     }
@@ -503,13 +518,13 @@ impl LoadRun<'_> {
                 done => drop(done?),
             }
         }
-        self.record.forget_table(connection, &table.name).await
+        self.record.delete_table(connection, &table.name).await
     }
 }
 
 /// The error for rows of an earlier copy, which are not those of this copy's snapshot, while the GTID state
 /// of this snapshot would be set.
-fn of_an_earlier_point(phase: LoadPhase) -> BulkError {
+fn other_point_in_time(phase: LoadPhase) -> BulkError {
     let what_to_do = match phase {
         LoadPhase::Done => "drop its tables to copy them once more",
         _ => "start from scratch with --restart, which drops what was copied",
@@ -615,7 +630,7 @@ impl LoadWorker {
             // The worker that loads the last file creates the indexes, while others continue with other
             // tables.
             let mut idle = target_session::taken(&mut connection, &self.options).await?;
-            indexes::make_waiting(&mut idle, &self.record, &table.target.table, &self.options).await?;
+            indexes::create_deferred(&mut idle, &self.record, &table.target.table, &self.options).await?;
             connection = Some(idle);
         }
         if let Some(connection) = connection {
@@ -640,7 +655,7 @@ impl LoadWorker {
             };
             tries += 1;
             // Without transactions, the rows that were loaded before the error remain.
-            if tries == TRIES_MAX || !may_pass(&error) || !target.transactional {
+            if tries == TRIES_MAX || !is_temporary(&error) || !target.transactional {
                 return Err(error);
             }
             let delay = self.backoff.next_delay();
@@ -658,7 +673,7 @@ impl LoadWorker {
         let mut connection = target_session::taken(slot, &self.options).await?;
         if self.merge && !target.transactional {
             // If the load is interrupted, only this record shows that some of the file's rows may be loaded.
-            self.record.note_chunk(&mut connection, &target.table, CHUNK_STARTED | chunk.number).await?;
+            self.record.record_chunk(&mut connection, &target.table, CHUNK_STARTED | chunk.number).await?;
         }
         let loaded = target.load(&mut connection, &self.files, &self.record, chunk).await?;
         // For dumps that do not record the number of rows.
@@ -676,7 +691,7 @@ pub(crate) fn backoff(seed: u64) -> Backoff {
 }
 
 /// Whether another try may succeed.
-pub(crate) fn may_pass(error: &BulkError) -> bool {
+pub(crate) fn is_temporary(error: &BulkError) -> bool {
     let session = |error: &SessionError| error.retry() == Retry::Later;
     match error {
         BulkError::Session(error) => session(error),

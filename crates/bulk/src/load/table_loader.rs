@@ -178,7 +178,7 @@ impl TargetTable {
 
     /// Whether the table stores no rows of its own; logs that it is skipped. Its rows arrive, if at all, with
     /// the tables that store them.
-    pub(crate) fn is_left_alone(&self) -> bool {
+    pub(crate) fn is_skipped(&self) -> bool {
         if let Some(engine) = &self.elsewhere {
             warn!(table = %self.table, engine, "table skipped: its engine stores no rows of its own");
         }
@@ -277,11 +277,11 @@ impl TargetTable {
             // With GTIDs, servers do not allow a transaction that changes such a table and another one. The
             // record comes last: a table whose record is missing is emptied when the load continues.
             let rows = self.send(connection, chunk, feed).await?;
-            let noted = record.note_chunk(connection, &self.table, chunk.number).await.map_err(failed)?;
+            let noted = record.record_chunk(connection, &self.table, chunk.number).await.map_err(failed)?;
             return Ok(noted.then_some(rows));
         }
         connection.execute("START TRANSACTION").await.map_err(failed)?;
-        if !record.note_chunk(connection, &self.table, chunk.number).await.map_err(failed)? {
+        if !record.record_chunk(connection, &self.table, chunk.number).await.map_err(failed)? {
             connection.execute("ROLLBACK").await.map_err(failed)?;
             return Ok(None);
         }

@@ -83,7 +83,7 @@ pub(crate) struct TableOrder {
     connections: usize,
     /// Started tables: no more than there are connections, so that a table's indexes are created while its
     /// rows are in the target's memory.
-    begun: Vec<RemainingTable>,
+    started: Vec<RemainingTable>,
     /// The other tables, the one with the longest remaining time last.
     waiting: Vec<RemainingTable>,
 }
@@ -107,39 +107,39 @@ impl TableOrder {
         // Of equal tables the first comes first.
         waiting.reverse();
         waiting.sort_by_key(RemainingTable::method);
-        Self { connections, begun: Vec::new(), waiting }
+        Self { connections, started: Vec::new(), waiting }
     }
 
     /// The table whose rows a connection loads next; `None` if there are none.
     pub(crate) fn next(&mut self) -> Option<usize> {
         // Of equal tables the first is chosen: `max_by_key` returns the last.
-        let longest = self.begun.iter().rev().max_by_key(|left| left.method());
-        let another = self.waiting.last().filter(|_| self.begun.len() < self.connections);
+        let longest = self.started.iter().rev().max_by_key(|left| left.method());
+        let another = self.waiting.last().filter(|_| self.started.len() < self.connections);
         match (longest, another) {
             (Some(longest), None) => Some(longest.table),
             (Some(longest), Some(another)) if longest.method() > another.method() => Some(longest.table),
             _ => {
                 let another = self.waiting.pop()?;
-                self.begun.push(another);
+                self.started.push(another);
                 Some(another.table)
             }
         }
     }
 
-    fn begun(&mut self, table: usize) -> Option<&mut RemainingTable> {
-        self.begun.iter_mut().find(|left| left.table == table)
+    fn started(&mut self, table: usize) -> Option<&mut RemainingTable> {
+        self.started.iter_mut().find(|left| left.table == table)
     }
 
     /// Records that rows were assigned.
     pub(crate) fn take(&mut self, table: usize, size: LoadSize) {
-        if let Some(left) = self.begun(table) {
+        if let Some(left) = self.started(table) {
             left.rows = left.rows.saturating_sub(size.cost());
         }
     }
 
     /// Records that a chunk of unknown size was assigned. Returns the assumed cost, for [`Self::taken`].
     pub(crate) fn take_chunk(&mut self, table: usize) -> u64 {
-        let Some(left) = self.begun(table) else { return 0 };
+        let Some(left) = self.started(table) else { return 0 };
         let guess = left.chunk.min(left.rows);
         left.rows -= guess;
         guess
@@ -147,7 +147,7 @@ impl TableOrder {
 
     /// Corrects the assumed cost of a chunk.
     pub(crate) fn taken(&mut self, table: usize, guess: u64, size: LoadSize) {
-        if let Some(left) = self.begun(table) {
+        if let Some(left) = self.started(table) {
             left.chunk = size.cost();
             left.rows = left.rows.saturating_add(guess).saturating_sub(left.chunk);
         }
@@ -155,7 +155,7 @@ impl TableOrder {
 
     /// Records that all rows of a table were assigned.
     pub(crate) fn end(&mut self, table: usize) {
-        self.begun.retain(|left| left.table != table);
+        self.started.retain(|left| left.table != table);
     }
 }
 

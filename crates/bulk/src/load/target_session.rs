@@ -26,7 +26,7 @@ pub(crate) async fn connect(options: &LoadOptions) -> Result<Connection, BulkErr
 ///
 /// # Errors
 /// As [`connect`].
-pub(crate) async fn connect_patient(options: &LoadOptions) -> Result<Connection, BulkError> {
+pub(crate) async fn connect_without_timeout(options: &LoadOptions) -> Result<Connection, BulkError> {
     connect_with(ConnectOptions { read_timeout: None, ..connect_options(options) }, options).await
 }
 
@@ -68,7 +68,7 @@ pub(crate) async fn set_up(connection: &mut Connection, options: &LoadOptions) -
         })
         .await?;
     connection.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await?;
-    carry_violations(connection).await?;
+    allow_violations(connection).await?;
     if options.binlog {
         log_rows(connection).await?;
     }
@@ -95,7 +95,7 @@ pub(crate) async fn set_up(connection: &mut Connection, options: &LoadOptions) -
 ///
 /// # Errors
 /// [`BulkError::Session`]
-pub(crate) async fn carry_violations(connection: &mut Connection) -> Result<(), BulkError> {
+pub(crate) async fn allow_violations(connection: &mut Connection) -> Result<(), BulkError> {
     if connection.server().flavour == Flavour::MariaDb {
         connection.execute("SET SESSION check_constraint_checks = 0").await?;
     }

@@ -126,7 +126,7 @@ pub async fn repair(
     progress: Arc<BulkProgress>,
     cancel: CancellationToken,
 ) -> Result<RepairReport, BulkError> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let throttle = Arc::new(throttle);
     let (differences, findings, unfinished) = if options.from_state {
         let found = check::earlier_findings(&options.check)?;
@@ -158,7 +158,7 @@ pub async fn repair(
     if rows.is_err() {
         check::delete_marks(&options.check, &marks).await;
     }
-    Ok(RepairReport { rows: rows?, findings, unfinished, elapsed: begun.elapsed() })
+    Ok(RepairReport { rows: rows?, findings, unfinished, elapsed: started.elapsed() })
 }
 
 /// Rows must be written exactly as on the source: without defaults, cascades and constraint checks.
@@ -175,7 +175,7 @@ async fn set_up(target: &mut Connection, options: &RepairOptions) -> Result<(), 
     // Transactions are REPEATABLE READ, as set when the connection was opened. They lock gaps, so that a
     // missing row cannot be inserted meanwhile.
     target.execute(&sql).await?;
-    load::target_session::carry_violations(target).await?;
+    load::target_session::allow_violations(target).await?;
     if options.log_to_binlog {
         return Ok(());
     }
@@ -225,7 +225,7 @@ async fn table(
     if !pair.mismatch.is_empty() {
         return remain("the table has different columns on the two sides");
     }
-    if !pair.shape(PairSide::Target).is_transactional() {
+    if !pair.info(PairSide::Target).is_transactional() {
         // Without transactions, the row cannot be locked while the source is read again, nor rolled back.
         return remain("the table's engine on the target has no transactions");
     }
@@ -240,7 +240,7 @@ async fn table(
     while passes_left > 0 && !open.is_empty() {
         passes_left -= 1;
         let mut rows = RowRepairer { pair: &pair, comparing, dry_run: options.dry_run };
-        let mut again = Vec::new();
+        let mut retries = Vec::new();
         for index in open {
             throttle.pass(&rows.comparing.progress).await;
             let (Some(difference), Some(slot)) = (differences.get(index), attempts.get_mut(index)) else {
@@ -253,17 +253,17 @@ async fn table(
                 false => rows.try_row(&difference.key).await?,
             };
             match attempt {
-                RepairAttempt::Again(_) => again.push(index),
+                RepairAttempt::Again(_) => retries.push(index),
                 RepairAttempt::Done(_) => passes_left = PASSES,
                 RepairAttempt::Same | RepairAttempt::Impossible(_) => {}
             }
             *slot = Some(attempt);
         }
         // If each row waits for the unique value of the next one, only the last can be written first.
-        again.reverse();
-        open = again;
+        retries.reverse();
+        open = retries;
     }
-    let still = look_again(&pair, comparing, &differences).await?;
+    let still = recheck(&pair, comparing, &differences).await?;
     let outcome = |difference: &RowDifference, attempt: Option<RepairAttempt>| {
         let differs = still.iter().any(|other| other.key == difference.key);
         match attempt {
@@ -281,7 +281,7 @@ async fn table(
 }
 
 /// The rows that still differ.
-async fn look_again(
+async fn recheck(
     pair: &TablePair,
     comparing: &mut Comparer,
     differences: &[RowDifference],

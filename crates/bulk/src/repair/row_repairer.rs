@@ -147,10 +147,10 @@ impl RowRepairer<'_> {
 
     fn statement(&self, action: RepairAction, key: &[KeyLiteral], values: &[String]) -> String {
         let table = qualified(&self.pair.name.schema, &self.pair.name.name);
-        let shape = self.pair.shape(PairSide::Target);
+        let info = self.pair.info(PairSide::Target);
         // The target's spelling of the column names.
         let names = self.pair.columns.iter().map(|column| {
-            let mut own = shape.columns.iter();
+            let mut own = info.columns.iter();
             let own = own.find(|own| own.name.eq_ignore_ascii_case(&column.name));
             quoted(own.map_or(&column.name, |own| &own.name))
         });

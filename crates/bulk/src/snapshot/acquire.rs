@@ -25,13 +25,13 @@ use crate::schema::{self, SchemaInventory, SchemaObject, Selection, TableName};
 use crate::sql::literal;
 
 /// How often snapshots are opened again until they are equal. Under thousands of commits per second few are.
-const ALIKE_TRIES_MAX: u32 = 30;
+const OPEN_TRIES_MAX: u32 = 30;
 
 /// How often a plan is tried again after a lock wait timeout.
 const LOCK_TRIES_MAX: u32 = 3;
 
 /// Maximum pause before the next try of a plan that does not wait for locks.
-const HASTY_REST_MAX: Duration = Duration::from_millis(200);
+const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// Lock wait timeout, access denied in its variants, a deadlock, and statements that a server does not know.
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
@@ -87,12 +87,13 @@ impl Snapshot {
         let mut control = connect_control(options).await?;
         let mut capabilities = capabilities(&mut control).await?;
         let channels = channel_target::unlogged_channels(&mut control).await?;
-        let fed = match channels.iter().all(|channel| options.channels_stopped.contains(channel)) {
+        let unlogged_channel = match channels.iter().all(|channel| options.channels_stopped.contains(channel))
+        {
             _ if channels.is_empty() => UnloggedChannel::No,
             true => UnloggedChannel::Stopped,
             false => UnloggedChannel::Running,
         };
-        if fed == UnloggedChannel::Running {
+        if unlogged_channel == UnloggedChannel::Running {
             warn!(
                 channels = channels.join(", "),
                 "the server's GTIDs lag its data while a channel of Tailwater applies to it, so they are omitted; stop it \
@@ -100,13 +101,13 @@ impl Snapshot {
                  tailwater.apply_unlogged"
             );
         }
-        capabilities.unlogged = fed == UnloggedChannel::Running;
+        capabilities.unlogged = unlogged_channel == UnloggedChannel::Running;
         let tables = schema::inventory(&mut control, &options.selection).await?.tables;
         let (mut refusals, mut moved) = (Vec::new(), None);
         for plan in plans(capabilities, options.connections, &tables) {
-            let begun = Instant::now();
+            let started = Instant::now();
             for tries in 1.. {
-                let mut taking = SnapshotAttempt::prepare(options, fed).await?;
+                let mut taking = SnapshotAttempt::prepare(options, unlogged_channel).await?;
                 if plan.method == SnapshotMethod::TableLocks && taking.listing.inventory.tables != tables {
                     // It locks the tables that existed when the plan was made.
                     let reason = "tables were created or dropped since the plan was made".into();
@@ -116,23 +117,25 @@ impl Snapshot {
                     Ok(()) => return taking.finish(plan.method),
                     Err(error)
                         if is_lock_timeout(&error)
-                            && plan.is_hasty()
-                            && begun.elapsed() < options.lock_wait_max * LOCK_TRIES_MAX =>
+                            && plan.gives_up_at_once()
+                            && started.elapsed() < options.lock_wait_max * LOCK_TRIES_MAX =>
                     {
                         info!(method = plan.method.name(), tries, %error, "snapshot failed; trying again");
                         let rest = Duration::from_millis(10) * tries;
-                        tokio::time::sleep(rest.min(HASTY_REST_MAX)).await;
+                        tokio::time::sleep(rest.min(RETRY_PAUSE_MAX)).await;
                     }
-                    Err(error) if is_lock_timeout(&error) && !plan.is_hasty() && tries < LOCK_TRIES_MAX => {
+                    Err(error)
+                        if is_lock_timeout(&error) && !plan.gives_up_at_once() && tries < LOCK_TRIES_MAX =>
+                    {
                         warn!(method = plan.method.name(), %error, "snapshot failed; trying again");
-                        if !is_moved(&error) {
+                        if !is_schema_change(&error) {
                             tokio::time::sleep(options.lock_wait_max).await;
                         }
                     }
                     Err(error) if is_lock_timeout(&error) || is_refusal(&error) => {
                         warn!(method = plan.method.name(), %error, "snapshot method failed; trying the next");
                         refusals.push(format!("{}: {error}", plan.method.name()));
-                        moved = moved.or(is_moved(&error).then_some(error));
+                        moved = moved.or(is_schema_change(&error).then_some(error));
                         break;
                     }
                     Err(error) => return Err(error),
@@ -184,11 +187,11 @@ pub async fn capabilities(connection: &mut Connection) -> Result<ServerCapabilit
 
 fn is_lock_timeout(error: &BulkError) -> bool {
     matches!(error, BulkError::WritersBlocked { .. } | BulkError::SnapshotMismatch { .. })
-        || is_moved(error)
+        || is_schema_change(error)
         || matches!(number(error), Some(LOCK_WAIT_TIMEOUT | TABLE_CHANGED | DEADLOCK))
 }
 
-fn is_moved(error: &BulkError) -> bool {
+fn is_schema_change(error: &BulkError) -> bool {
     matches!(error, BulkError::SchemaChanged { .. })
 }
 
@@ -271,36 +274,50 @@ enum UnloggedChannel {
 /// their locks.
 struct SnapshotAttempt<'a> {
     options: &'a SnapshotOptions,
-    fed: UnloggedChannel,
+    unlogged_channel: UnloggedChannel,
     control: Connection,
     readers: Vec<Connection>,
-    lets_go: bool,
+    releases_locks: bool,
     lengths: TableSizes,
     listing: TableList,
     /// The readers, once they have locked the tables.
-    holding: Vec<SnapshotReader>,
+    locked_readers: Vec<SnapshotReader>,
     point: Option<SnapshotPoint>,
     stall: Duration,
 }
 
 impl<'a> SnapshotAttempt<'a> {
     /// Opens all connections before any writer is blocked.
-    async fn prepare(options: &'a SnapshotOptions, fed: UnloggedChannel) -> Result<Self, BulkError> {
+    async fn prepare(
+        options: &'a SnapshotOptions,
+        unlogged_channel: UnloggedChannel,
+    ) -> Result<Self, BulkError> {
         let mut control = connect_control(options).await?;
         let readers = (0..options.connections.max(1)).map(|_| connect_reader(options));
         let mut readers = try_join_all(readers).await?;
-        let mut lets_go = true;
+        let mut releases_locks = true;
         for reader in &mut readers {
-            lets_go &= prepare_savepoints(reader).await?;
+            releases_locks &= prepare_savepoints(reader).await?;
         }
-        if !lets_go {
+        if !releases_locks {
             warn!("without BINLOG ADMIN the metadata locks on all tables are kept until the end");
         }
         let inventory = schema::inventory(&mut control, &options.selection).await?;
         let lengths = TableSizes::read(&mut control, &inventory.schemas).await?;
         let listing = TableList::new(inventory, &options.finished, &lengths);
-        let (holding, point, stall) = (Vec::new(), None, Duration::ZERO);
-        Ok(Self { options, fed, control, readers, lets_go, lengths, listing, holding, point, stall })
+        let (locked_readers, point, stall) = (Vec::new(), None, Duration::ZERO);
+        Ok(Self {
+            options,
+            unlogged_channel,
+            control,
+            readers,
+            releases_locks,
+            lengths,
+            listing,
+            locked_readers,
+            point,
+            stall,
+        })
     }
 
     async fn run(&mut self, plan: &SnapshotPlan) -> Result<(), BulkError> {
@@ -310,11 +327,11 @@ impl<'a> SnapshotAttempt<'a> {
                 waiting_since = Some(Instant::now());
             }
             match waiting_since {
-                None => self.act(&step.action).await?,
+                None => self.execute(&step.action).await?,
                 Some(since) => {
                     // Once for the lock wait, and once more for the time with the lock.
                     let left = (self.options.lock_wait_max * 2).saturating_sub(since.elapsed());
-                    let acted = tokio::time::timeout(left, self.act(&step.action)).await;
+                    let acted = tokio::time::timeout(left, self.execute(&step.action)).await;
                     acted.map_err(|_| BulkError::WritersBlocked { waited: since.elapsed() })??;
                 }
             }
@@ -327,10 +344,12 @@ impl<'a> SnapshotAttempt<'a> {
         Ok(())
     }
 
-    async fn act(&mut self, action: &SnapshotAction) -> Result<(), BulkError> {
+    async fn execute(&mut self, action: &SnapshotAction) -> Result<(), BulkError> {
         match action {
             SnapshotAction::Control(sql) => drop(self.control.execute(sql).await?),
-            SnapshotAction::Quiet => quiet(&mut self.control, self.options.lock_wait_max).await?,
+            SnapshotAction::WaitForQuiet => {
+                wait_for_quiet(&mut self.control, self.options.lock_wait_max).await?
+            }
             SnapshotAction::List(wait) => {
                 if *wait == LockWait::Never {
                     self.control.execute("SET SESSION lock_wait_timeout = 0").await?;
@@ -338,7 +357,7 @@ impl<'a> SnapshotAttempt<'a> {
                 self.listing = self.list().await?;
                 self.control.execute(&lock_wait_statement(self.options)).await?;
             }
-            SnapshotAction::ListAgain => {
+            SnapshotAction::VerifyList => {
                 let listing = self.list().await?;
                 if listing.inventory != self.listing.inventory {
                     let reason =
@@ -348,20 +367,20 @@ impl<'a> SnapshotAttempt<'a> {
                 self.listing = listing;
             }
             SnapshotAction::Open => self.open().await?,
-            SnapshotAction::OpenAlike => self.open_alike().await?,
+            SnapshotAction::OpenUntilEqual => self.open_until_equal().await?,
             SnapshotAction::Position => self.point = Some(self.position().await?),
-            SnapshotAction::Hold(wait) => {
-                let (tables, lets_go) = (&self.listing.tables, self.lets_go);
+            SnapshotAction::LockTables(wait) => {
+                let (tables, releases_locks) = (&self.listing.tables, self.releases_locks);
                 let lock_wait = lock_wait_statement(self.options);
                 let readers = self.readers.drain(..).map(async |mut reader| {
                     if *wait == LockWait::Never {
                         reader.execute("SET SESSION lock_wait_timeout = 0").await?;
                     }
-                    let mut reader = SnapshotReader::hold(reader, tables, lets_go).await?;
+                    let mut reader = SnapshotReader::lock_tables(reader, tables, releases_locks).await?;
                     reader.connection.execute(&lock_wait).await?;
                     Ok::<_, BulkError>(reader)
                 });
-                self.holding = try_join_all(readers).await?;
+                self.locked_readers = try_join_all(readers).await?;
             }
         }
         Ok(())
@@ -383,21 +402,21 @@ impl<'a> SnapshotAttempt<'a> {
         Ok(())
     }
 
-    async fn open_alike(&mut self) -> Result<(), BulkError> {
-        for tries in 1..=ALIKE_TRIES_MAX {
+    async fn open_until_equal(&mut self) -> Result<(), BulkError> {
+        for tries in 1..=OPEN_TRIES_MAX {
             self.open().await?;
             // Twice: one answer may be that of another session, see `binlog_snapshot`.
-            let first = self.common_place().await?;
-            if first.is_some() && first == self.common_place().await? {
+            let first = self.common_position().await?;
+            if first.is_some() && first == self.common_position().await? {
                 info!(tries, "all snapshots are at the same binlog position");
                 return Ok(());
             }
         }
-        Err(BulkError::SnapshotMismatch { tries: ALIKE_TRIES_MAX })
+        Err(BulkError::SnapshotMismatch { tries: OPEN_TRIES_MAX })
     }
 
     /// The binlog position of all snapshots; `None` if the positions differ.
-    async fn common_place(&mut self) -> Result<Option<(String, u64)>, BulkError> {
+    async fn common_position(&mut self) -> Result<Option<(String, u64)>, BulkError> {
         let mut common = None;
         for reader in &mut self.readers {
             let place = binlog_snapshot(reader).await?;
@@ -419,17 +438,17 @@ impl<'a> SnapshotAttempt<'a> {
                     Some(reader) => binlog_snapshot(reader).await?,
                     None => None,
                 };
-                mariadb_position(&mut self.control, place, self.fed, point).await?
+                mariadb_position(&mut self.control, place, self.unlogged_channel, point).await?
             }
         };
-        if self.fed == UnloggedChannel::Running {
+        if self.unlogged_channel == UnloggedChannel::Running {
             point.gtid_set = None;
         }
         Ok(point)
     }
 
     fn finish(self, method: SnapshotMethod) -> Result<Snapshot, BulkError> {
-        let Self { holding: readers, point: Some(point), stall, listing, .. } = self else {
+        let Self { locked_readers: readers, point: Some(point), stall, listing, .. } = self else {
             return Err(BulkError::NoSnapshot {
                 reasons: "the plan has no step that reads the position".into(),
             });
@@ -446,14 +465,14 @@ impl<'a> SnapshotAttempt<'a> {
 }
 
 /// Waits until no statement that the account may see has run for a second.
-async fn quiet(control: &mut Connection, wait_max: Duration) -> Result<(), BulkError> {
+async fn wait_for_quiet(control: &mut Connection, wait_max: Duration) -> Result<(), BulkError> {
     const LONG: &str = "SELECT id, time FROM information_schema.processlist WHERE command IN ('Query', 'Execute') AND time > 0 \
                         AND id <> CONNECTION_ID() AND user <> 'system user' ORDER BY time DESC LIMIT 1";
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let long = control.query(LONG).await?;
         let Some(row) = long.first() else { return Ok(()) };
-        if begun.elapsed() >= wait_max {
+        if started.elapsed() >= wait_max {
             let (id, seconds) = (row.get_u64(0).unwrap_or(0), row.get_u64(1).unwrap_or(0));
             return Err(BulkError::LongRunningStatement { id, seconds });
         }
@@ -479,7 +498,7 @@ async fn binlog_snapshot(reader: &mut Connection) -> Result<Option<(String, u64)
 async fn mariadb_position(
     control: &mut Connection,
     place: Option<(String, u64)>,
-    fed: UnloggedChannel,
+    unlogged_channel: UnloggedChannel,
     point: SnapshotPoint,
 ) -> Result<SnapshotPoint, BulkError> {
     let mut gtid_set = match &place {
@@ -489,7 +508,7 @@ async fn mariadb_position(
         }
         None => String::new(),
     };
-    if fed == UnloggedChannel::Stopped {
+    if unlogged_channel == UnloggedChannel::Stopped {
         let applied = control.query("SELECT @@GLOBAL.gtid_slave_pos").await?;
         gtid_set = channel_target::merge_applied(&gtid_set, applied.scalar().unwrap_or_default());
     } else {

@@ -43,28 +43,28 @@ pub enum SnapshotAction {
     Control(String),
     /// Waits until no statement runs for long. A FLUSH that times out after a long statement leaves the table
     /// to be reopened, and all other sessions that need the table wait for that statement.
-    Quiet,
+    WaitForQuiet,
     /// Lists all objects again, and reads all definitions except those of tables, while none can change.
     List(LockWait),
     /// Lists all objects once more and compares the list with the earlier one, because no lock kept
     /// definitions unchanged.
-    ListAgain,
+    VerifyList,
     /// Opens a snapshot on every connection, all at once.
     Open,
     /// Opens snapshots again and again, until all are at the same binlog position.
-    OpenAlike,
+    OpenUntilEqual,
     /// Reads the binlog position and the GTIDs.
     Position,
     /// Takes a metadata lock on every table, on every connection, so that definitions do not change before
     /// the table is read.
-    Hold(LockWait),
+    LockTables(LockWait),
 }
 
 /// Whether to wait for a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockWait {
     /// Up to the lock wait timeout.
-    ForIt,
+    Timeout,
     /// Not at all. On MariaDB, a session that alters a table may hold its lock, and wait in its last step for
     /// the backup stage to end. That stage would wait for the session.
     Never,
@@ -121,8 +121,8 @@ pub struct ServerCapabilities {
 
 impl SnapshotPlan {
     /// Whether it gives up at once if a table is being altered. Such a plan is worth another try soon.
-    pub fn is_hasty(&self) -> bool {
-        self.steps.iter().any(|step| step.action == SnapshotAction::Hold(LockWait::Never))
+    pub fn gives_up_at_once(&self) -> bool {
+        self.steps.iter().any(|step| step.action == SnapshotAction::LockTables(LockWait::Never))
     }
 }
 
@@ -137,7 +137,7 @@ impl fmt::Display for SnapshotPlan {
             };
             match &step.action {
                 SnapshotAction::Control(sql) => write!(f, "  {sql}")?,
-                SnapshotAction::Quiet => {
+                SnapshotAction::WaitForQuiet => {
                     write!(f, "  wait until no statement runs for longer than one second")?
                 }
                 SnapshotAction::List(_) => {
@@ -146,20 +146,20 @@ impl fmt::Display for SnapshotPlan {
                         "  list databases, tables and other objects; read all definitions except those of tables"
                     )?;
                 }
-                SnapshotAction::ListAgain => {
+                SnapshotAction::VerifyList => {
                     write!(
                         f,
                         "  list databases, tables and other objects again; read all definitions except those of tables"
                     )?;
                 }
-                SnapshotAction::Open | SnapshotAction::OpenAlike => {
+                SnapshotAction::Open | SnapshotAction::OpenUntilEqual => {
                     write!(f, "  START TRANSACTION WITH CONSISTENT SNAPSHOT on each connection")?;
                 }
                 SnapshotAction::Position => write!(f, "  read binlog position and GTIDs")?,
-                SnapshotAction::Hold(LockWait::ForIt) => {
+                SnapshotAction::LockTables(LockWait::Timeout) => {
                     write!(f, "  take a metadata lock on each table, on each connection")?;
                 }
-                SnapshotAction::Hold(LockWait::Never) => {
+                SnapshotAction::LockTables(LockWait::Never) => {
                     write!(f, "  take a metadata lock on each table, on each connection, without waiting")?;
                 }
             }
@@ -223,7 +223,8 @@ impl PlanStep {
     }
 }
 
-const HOLD: &str = "the definition cannot change until the table is finished; then its lock is released";
+const LOCK_TABLES: &str =
+    "the definition cannot change until the table is finished; then its lock is released";
 const POSITION: &str = "where replication continues after this data";
 const LIST: &str = "no object can change now, so the list has everything that is in the snapshot";
 const LIST_AGAIN: &str = "if an object was created or dropped meanwhile, the plan starts from scratch";
@@ -239,15 +240,18 @@ fn lock_free(method: SnapshotMethod, reload: bool) -> SnapshotPlan {
     steps.push(match method {
         SnapshotMethod::Single => step(SnapshotAction::Open, "a single connection sees one point in time"),
         _ => step(
-            SnapshotAction::OpenAlike,
+            SnapshotAction::OpenUntilEqual,
             "without a lock, repeated until binlog_snapshot_file and _position are equal on all",
         ),
     });
     steps.push(step(SnapshotAction::Position, POSITION));
     if !reload {
-        steps.push(step(SnapshotAction::ListAgain, LIST_AGAIN));
+        steps.push(step(SnapshotAction::VerifyList, LIST_AGAIN));
     }
-    steps.push(step(SnapshotAction::Hold(if reload { LockWait::Never } else { LockWait::ForIt }), HOLD));
+    steps.push(step(
+        SnapshotAction::LockTables(if reload { LockWait::Never } else { LockWait::Timeout }),
+        LOCK_TABLES,
+    ));
     if reload {
         steps.push(control("BACKUP STAGE END", "definitions of other tables may change again"));
     }
@@ -258,25 +262,25 @@ fn backup_stage() -> SnapshotPlan {
     let steps = vec![
         control("BACKUP STAGE START", "the first backup stage; blocks no session"),
         control("BACKUP STAGE BLOCK_DDL", "waits for running definition changes"),
-        step(SnapshotAction::List(LockWait::ForIt), LIST),
+        step(SnapshotAction::List(LockWait::Timeout), LIST),
         control("BACKUP STAGE BLOCK_COMMIT", "commits wait").then_writers(WriterEffect::Blocked),
         step(SnapshotAction::Open, SAME),
         step(SnapshotAction::Position, POSITION),
         control("BACKUP STAGE END", "commits continue").then_writers(WriterEffect::Released),
-        step(SnapshotAction::Hold(LockWait::ForIt), HOLD),
+        step(SnapshotAction::LockTables(LockWait::Timeout), LOCK_TABLES),
     ];
     SnapshotPlan { method: SnapshotMethod::BackupStage, steps }
 }
 
 fn read_lock(backup_admin: bool) -> SnapshotPlan {
     let mut steps = vec![step(
-        SnapshotAction::Quiet,
+        SnapshotAction::WaitForQuiet,
         "a lock that waits for a long statement makes all other sessions wait",
     )];
     if backup_admin {
         let why = "no definition changes until all tables are locked; writers continue";
         steps.push(control("LOCK INSTANCE FOR BACKUP", why));
-        steps.push(step(SnapshotAction::List(LockWait::ForIt), LIST));
+        steps.push(step(SnapshotAction::List(LockWait::Timeout), LIST));
     }
     steps.extend([
         control(
@@ -289,9 +293,9 @@ fn read_lock(backup_admin: bool) -> SnapshotPlan {
         control("UNLOCK TABLES", "commits continue").then_writers(WriterEffect::Released),
     ]);
     if !backup_admin {
-        steps.push(step(SnapshotAction::ListAgain, LIST_AGAIN));
+        steps.push(step(SnapshotAction::VerifyList, LIST_AGAIN));
     }
-    steps.push(step(SnapshotAction::Hold(LockWait::ForIt), HOLD));
+    steps.push(step(SnapshotAction::LockTables(LockWait::Timeout), LOCK_TABLES));
     if backup_admin {
         steps.push(control("UNLOCK INSTANCE", "definitions of other tables may change again"));
     }
@@ -309,9 +313,9 @@ fn table_locks(tables: &[TableName]) -> SnapshotPlan {
         .then_writers(WriterEffect::Blocked),
         step(SnapshotAction::Open, SAME),
         step(SnapshotAction::Position, POSITION),
-        step(SnapshotAction::Hold(LockWait::ForIt), HOLD),
+        step(SnapshotAction::LockTables(LockWait::Timeout), LOCK_TABLES),
         control("UNLOCK TABLES", "commits continue").then_writers(WriterEffect::Released),
-        step(SnapshotAction::ListAgain, LIST_AGAIN),
+        step(SnapshotAction::VerifyList, LIST_AGAIN),
     ];
     SnapshotPlan { method: SnapshotMethod::TableLocks, steps }
 }
@@ -374,10 +378,12 @@ mod tests {
                     assert_eq!(count(WriterEffect::Blocked), count(WriterEffect::Released), "{plan}");
                     let place = |action| plan.steps.iter().position(|step| step.action == action);
                     let opened = place(SnapshotAction::Open)
-                        .or(place(SnapshotAction::OpenAlike))
+                        .or(place(SnapshotAction::OpenUntilEqual))
                         .expect("the plan opens snapshots");
-                    let holds =
-                        plan.steps.iter().position(|step| matches!(step.action, SnapshotAction::Hold(_)));
+                    let holds = plan
+                        .steps
+                        .iter()
+                        .position(|step| matches!(step.action, SnapshotAction::LockTables(_)));
                     assert!(holds.expect("the plan locks tables") > opened);
                     // The list must have everything that is in the snapshot.
                     let blocks = ["BACKUP STAGE BLOCK_DDL", "LOCK INSTANCE FOR BACKUP"]
@@ -385,14 +391,14 @@ mod tests {
                         .find_map(|sql| place(SnapshotAction::Control(sql.into())));
                     let list =
                         plan.steps.iter().position(|step| matches!(step.action, SnapshotAction::List(_)));
-                    match (blocks, list, place(SnapshotAction::ListAgain)) {
+                    match (blocks, list, place(SnapshotAction::VerifyList)) {
                         (Some(blocks), Some(list), None) => assert!(blocks < list && list < opened, "{plan}"),
                         (None, None, Some(again)) => assert!(again > opened, "{plan}"),
                         _ => panic!("{plan}"),
                     }
                     // A session that alters a table may hold its lock while it waits for the stage to end.
                     let stage = place(SnapshotAction::Control("BACKUP STAGE END".into()));
-                    assert_eq!(stage > holds, plan.is_hasty(), "{plan}");
+                    assert_eq!(stage > holds, plan.gives_up_at_once(), "{plan}");
                     assert!(place(SnapshotAction::Position).expect("the plan reads the position") > opened);
                 }
             }

@@ -42,20 +42,20 @@ pub struct SnapshotReader {
 }
 
 impl SnapshotReader {
-    /// Locks tables that will finish in about this order. With `lets_go`, the connection releases locks that
+    /// Locks tables that will finish in about this order. With `releases_locks`, the connection releases locks that
     /// it took after a savepoint; otherwise it keeps all until the end. An engine that joins a transaction
     /// and has no savepoints (Aria) leaves the connection without savepoints from there on. Such tables come
     /// first in `tables` and are locked last.
     ///
     /// # Errors
     /// [`BulkError::Session`], also if a table does not exist any more or an altering session waits for it.
-    pub(super) async fn hold(
+    pub(super) async fn lock_tables(
         mut connection: Connection,
         tables: &[TableName],
-        lets_go: bool,
+        releases_locks: bool,
     ) -> Result<Self, BulkError> {
         let mut held = Vec::with_capacity(tables.len());
-        let mut takes_savepoints = lets_go;
+        let mut takes_savepoints = releases_locks;
         for (number, table) in tables.iter().rev().enumerate() {
             if takes_savepoints {
                 takes_savepoints = set_savepoint(&mut connection, number).await?;

@@ -85,9 +85,9 @@ impl Throttle {
         if rules.is_empty() {
             return Self::open();
         }
-        let (tell, decision) =
+        let (sender, decision) =
             watch::channel(ThrottleDecision::Wait("the throttle has no answer yet".into()));
-        let probes = tokio::spawn(probes::run_probes(rules, server, tell));
+        let probes = tokio::spawn(probes::run_probes(rules, server, sender));
         Self { decision, probes: Some(probes) }
     }
 

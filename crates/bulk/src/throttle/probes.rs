@@ -100,21 +100,21 @@ fn number(text: &str) -> Result<f64, String> {
 pub(super) async fn run_probes(
     rules: ThrottleRules,
     server: ConnectOptions,
-    tell: watch::Sender<ThrottleDecision>,
+    sender: watch::Sender<ThrottleDecision>,
 ) {
-    let (mut askers, mut limits) = (Vec::new(), Vec::new());
+    let (mut probe_list, mut limits) = (Vec::new(), Vec::new());
     for replica in &rules.replicas {
-        askers.push(ServerProbe::new(replica, ThrottleMetric::Lag));
+        probe_list.push(ServerProbe::new(replica, ThrottleMetric::Lag));
         let what = format!("replica lag of {}", replica.endpoint);
         limits.push(ThrottleLimit { what, max: rules.replica_lag_max.as_secs_f64(), unit: " s" });
     }
     if let Some(max) = rules.threads_running_max {
-        askers.push(ServerProbe::new(&server, ThrottleMetric::ThreadsRunning));
+        probe_list.push(ServerProbe::new(&server, ThrottleMetric::ThreadsRunning));
         let what = format!("Threads_running of {}", server.endpoint);
         limits.push(ThrottleLimit { what, max: max as f64, unit: "" });
     }
     if let Some(ThrottleQuery { sql, max }) = rules.query {
-        askers.push(ServerProbe::new(&server, ThrottleMetric::Own(sql)));
+        probe_list.push(ServerProbe::new(&server, ThrottleMetric::Own(sql)));
         limits.push(ThrottleLimit { what: "the throttle query".into(), max, unit: "" });
     }
     let mut gauges = ThrottleGauges::new(limits);
@@ -122,14 +122,14 @@ pub(super) async fn run_probes(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let answers = futures_util::future::join_all(askers.iter_mut().map(ServerProbe::ask)).await;
+        let answers = futures_util::future::join_all(probe_list.iter_mut().map(ServerProbe::ask)).await;
         for (number, answer) in answers.into_iter().enumerate() {
             gauges.record(number, answer);
         }
         let decision = gauges.decision();
-        tell.send_if_modified(|told| {
-            let differs = *told != decision;
-            *told = decision;
+        sender.send_if_modified(|current| {
+            let differs = *current != decision;
+            *current = decision;
             differs
         });
     }

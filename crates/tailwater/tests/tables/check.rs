@@ -106,7 +106,10 @@ async fn a_killed_check_goes_on_and_its_state_is_repaired(kind: ServerKind) -> R
     let gtids = source.sql(gtids).await?.concat().replace("\\n", "");
     ensure!(target.wait_for_gtids(&gtids, PATIENCE).await?);
     target.sql("SET sql_log_bin = 0; INSERT INTO shop.keyless VALUES (1)").await?;
-    shell.run(&format!("repair {both}"))?.exits(3).says(&["the table has no unique key that identifies the row", "1 remain"]);
+    shell
+        .run(&format!("repair {both}"))?
+        .exits(3)
+        .says(&["the table has no unique key that identifies the row", "1 remain"]);
     let same = format!("{} {}", server("source", &source), server("target", &source));
     shell.run(&format!("check {same}"))?.exits(4).complains(&["TW-BULK-0045"]);
 

@@ -65,7 +65,7 @@ impl ByOrder {
 impl Next for ByOrder {
     fn next(&mut self) -> Option<(usize, u64)> {
         let table = self.order.next()?;
-        self.most_begun = self.most_begun.max(self.order.begun.len());
+        self.most_begun = self.most_begun.max(self.order.started.len());
         let rows = self.chunks[table].next().unwrap();
         self.order.take(table, chunk_size(rows));
         if self.chunks[table].len() == 0 {
@@ -169,10 +169,10 @@ fn the_assumed_cost_of_a_chunk_is_corrected() {
     let guess = order.take_chunk(7);
     assert_eq!(guess, 100 * ROW);
     order.taken(7, guess, LoadSize::new(Some(900), 0));
-    assert_eq!((order.begun[0].rows, order.begun[0].chunk), (700 * ROW, 900 * ROW));
+    assert_eq!((order.started[0].rows, order.started[0].chunk), (700 * ROW, 900 * ROW));
     // No more than the rest; estimates may be wrong.
     let guess = order.take_chunk(7);
-    assert_eq!((guess, order.begun[0].rows), (700 * ROW, 0));
+    assert_eq!((guess, order.started[0].rows), (700 * ROW, 0));
     order.taken(7, guess, LoadSize::new(Some(5000), 0));
     assert_eq!(order.next(), Some(7));
     order.end(7);
