@@ -19,7 +19,8 @@ use crate::error::BulkError;
 use crate::folder::{ObjectEntry, ObjectKind, WrittenChunk};
 use crate::load::contents::{DumpContents, FileCompression, LoadChunk};
 use crate::load::indexes;
-use crate::load::load_record::LoadRecord;
+use crate::load::load_record::{LoadRecord, WHOLE_TABLE};
+use crate::load::row_source::RowSource;
 use crate::load::run::{LoadOptions, TRIES_MAX, backoff, is_temporary};
 use crate::load::table_loader::TargetTable;
 use crate::load::table_order::{LoadSize, TableOrder, TableToLoad};
@@ -28,12 +29,10 @@ use crate::progress::BulkProgress;
 use crate::schema::TableName;
 use crate::snapshot::{Snapshot, SnapshotReader};
 use crate::sql::qualified;
+use futures_util::future::BoxFuture;
 
 /// Size of the pieces that are transferred.
 const PIECE_BYTES: usize = 256 << 10;
-
-/// The number that marks all chunks of a table as copied in the record on the target.
-const WHOLE: u32 = u32::MAX;
 
 /// The source of the rows, and the connections that read them.
 #[derive(Debug)]
@@ -62,15 +61,40 @@ impl CopyContext {
     }
 }
 
+impl RowSource for CopySource {
+    fn is_restart(&self) -> bool {
+        self.restart
+    }
+
+    fn rows_estimate<'a>(&'a self, table: &'a TableName) -> BoxFuture<'a, u64> {
+        Box::pin(self.table_estimate(table))
+    }
+
+    fn begin<'a>(
+        &'a self,
+        target: &'a mut Connection,
+        record: &'a LoadRecord,
+        one_point: bool,
+    ) -> BoxFuture<'a, Result<usize, BulkError>> {
+        Box::pin(self.prepare_target(target, record, one_point))
+    }
+
+    fn load_rows<'a>(
+        &'a self,
+        target: &'a mut Connection,
+        contents: &'a DumpContents,
+        options: &'a LoadOptions,
+        record: &'a LoadRecord,
+        progress: &'a Arc<BulkProgress>,
+    ) -> BoxFuture<'a, Result<(), BulkError>> {
+        Box::pin(self.copy(target, contents, options, record, progress))
+    }
+}
+
 impl CopySource {
     /// From a prepared dump.
     pub(crate) fn new(shared: Arc<DumpContext>, readers: Vec<SnapshotReader>, restart: bool) -> Self {
         Self { shared, readers: Mutex::new(readers), tables_before: AtomicU64::new(0), restart }
-    }
-
-    /// Whether to drop what an interrupted copy has created.
-    pub(crate) fn is_restart(&self) -> bool {
-        self.restart
     }
 
     /// Number of tables that an earlier copy had finished.
@@ -79,20 +103,11 @@ impl CopySource {
     }
 
     /// Estimated number of rows of a table.
-    pub(crate) async fn rows_estimate(&self, table: &TableName) -> u64 {
+    async fn table_estimate(&self, table: &TableName) -> u64 {
         match self.shared.tables.iter().find(|work| work.name == *table) {
             Some(work) => work.rows_estimate().await,
             None => 0,
         }
-    }
-
-    /// The tables that an earlier copy has finished.
-    pub(crate) async fn finished(
-        target: &mut Connection,
-        record: &LoadRecord,
-    ) -> Result<HashSet<TableName>, BulkError> {
-        let chunks = record.chunks(target).await?;
-        Ok(chunks.into_iter().filter(|(_, chunk)| *chunk == WHOLE).map(|(table, _)| table).collect())
     }
 
     /// Runs before tables are created: drops tables that an earlier copy did not finish, or all of them for a
@@ -101,7 +116,7 @@ impl CopySource {
     /// # Errors
     /// [`BulkError::GtidState`] if tables are kept and all must be of `one_point` in time;
     /// [`BulkError::Session`].
-    pub(crate) async fn begin(
+    async fn prepare_target(
         &self,
         target: &mut Connection,
         record: &LoadRecord,
@@ -109,7 +124,7 @@ impl CopySource {
     ) -> Result<usize, BulkError> {
         let finished = match self.restart {
             true => HashSet::new(),
-            false => Self::finished(target, record).await?,
+            false => record.finished_tables(target).await?,
         };
         if one_point && !finished.is_empty() {
             let reason = format!(
@@ -167,7 +182,7 @@ impl CopySource {
     }
 
     /// Copies all rows of tables that are not `finished`.
-    pub(crate) async fn copy(
+    async fn copy(
         &self,
         target: &mut Connection,
         contents: &DumpContents,
@@ -184,7 +199,7 @@ impl CopySource {
             let whole = LoadSize::new(Some(work.rows_estimate().await), work.bytes_estimate);
             let indexes = waiting.get(&work.name).copied().unwrap_or(0);
             let to_load = TableToLoad { number, missing: whole, whole, indexes, one_by_one: false };
-            if chunks.contains(&(work.name.clone(), WHOLE)) {
+            if chunks.contains(&(work.name.clone(), WHOLE_TABLE)) {
                 self.tables_before.fetch_add(1, Relaxed);
                 self.shared.finished.add(&work.name);
                 progress.table();
@@ -283,7 +298,7 @@ impl CopyWorker {
             if work.done(&task, chunk, Vec::new(), &shared.folder).await? {
                 shared.finished.add(&work.name);
                 if let Some(connection) = &mut slot {
-                    record.record_chunk(connection, &work.name, WHOLE).await?;
+                    record.record_chunk(connection, &work.name, WHOLE_TABLE).await?;
                 }
                 // Its definition may change on the source while indexes are created.
                 self.reader.release(&shared.finished).await?;

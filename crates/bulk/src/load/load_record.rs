@@ -16,6 +16,9 @@ const DUPLICATE_COLUMN: u16 = 1060;
 /// Added to a file's number it marks a file whose load was started, for a table that cannot be rolled back.
 pub(crate) const CHUNK_STARTED: u32 = 1 << 31;
 
+/// The number that marks all chunks of a table as copied.
+pub(crate) const WHOLE_TABLE: u32 = u32::MAX;
+
 /// The phase of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LoadPhase {
@@ -239,6 +242,18 @@ impl LoadRecord {
             found.insert((TableName::new(text(0), text(1)), chunk));
         }
         Ok(found)
+    }
+
+    /// The tables that an earlier copy has finished.
+    ///
+    /// # Errors
+    /// [`BulkError::Session`]
+    pub(crate) async fn finished_tables(
+        &self,
+        connection: &mut Connection,
+    ) -> Result<HashSet<TableName>, BulkError> {
+        let chunks = self.chunks(connection).await?;
+        Ok(chunks.into_iter().filter(|(_, chunk)| *chunk == WHOLE_TABLE).map(|(table, _)| table).collect())
     }
 
     /// Records in the open transaction that a file is loaded. Returns false if it is loaded already; then the

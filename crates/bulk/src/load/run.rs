@@ -16,10 +16,10 @@ use super::contents::{DefinitionScript, DumpContents, LoadChunk, TableFiles};
 pub(crate) use super::definitions::existing_tables;
 use super::indexes::{self, DeferIndexes};
 use super::load_record::{CHUNK_STARTED, EarlierLoad, LoadPhase, LoadRecord};
+use super::row_source::RowSource;
 use super::table_loader::TargetTable;
 use super::table_order::{LoadSize, TableOrder, TableToLoad};
 use super::{accounts, compatibility, definitions, gtid, target_session};
-use crate::copy::table_copier::CopySource;
 use crate::error::{BulkError, ResumeHint};
 use crate::folder::DumpFiles;
 use crate::progress::BulkProgress;
@@ -119,7 +119,7 @@ pub(crate) async fn load_rows_of(
     options: &LoadOptions,
     progress: &Arc<BulkProgress>,
     stop: &CancellationToken,
-    rows: &CopySource,
+    rows: &dyn RowSource,
 ) -> Result<LoadReport, BulkError> {
     run(contents, options, progress, stop, Some(rows)).await
 }
@@ -129,7 +129,7 @@ async fn run(
     options: &LoadOptions,
     progress: &Arc<BulkProgress>,
     stop: &CancellationToken,
-    rows: Option<&CopySource>,
+    rows: Option<&dyn RowSource>,
 ) -> Result<LoadReport, BulkError> {
     let work = LoadRun { contents, options, progress, rows, record: LoadRecord::new(&contents.id) };
     tokio::select! {
@@ -153,7 +153,7 @@ struct LoadRun<'a> {
     options: &'a LoadOptions,
     progress: &'a Arc<BulkProgress>,
     /// The source of rows, if they do not come from files.
-    rows: Option<&'a CopySource>,
+    rows: Option<&'a dyn RowSource>,
     record: LoadRecord,
 }
 
@@ -191,7 +191,7 @@ impl LoadRun<'_> {
             (true, None) => self.load_rows(&mut connection, merge).await?,
             (true, Some(rows)) => {
                 let Self { contents, options, record, progress, .. } = self;
-                rows.copy(&mut connection, contents, options, record, progress).await?;
+                rows.load_rows(&mut connection, contents, options, record, progress).await?;
                 0
             }
             (false, _) => {
@@ -254,7 +254,7 @@ impl LoadRun<'_> {
         }
         self.record.lock(connection).await?;
         let earlier = self.record.earlier(connection).await?;
-        let restart = self.rows.is_some_and(CopySource::is_restart);
+        let restart = self.rows.is_some_and(|rows| rows.is_restart());
         let goes_on =
             |earlier: &EarlierLoad| self.options.resume || (restart && earlier.phase < LoadPhase::Done);
         if let Some(EarlierLoad { phase, merged }) = earlier.filter(goes_on)
@@ -295,7 +295,7 @@ impl LoadRun<'_> {
     /// # Errors
     /// [`BulkError::TablesDropped`] if only some exist.
     async fn is_there(&self, connection: &mut Connection, phase: LoadPhase) -> Result<bool, BulkError> {
-        let restart = self.rows.is_some_and(CopySource::is_restart);
+        let restart = self.rows.is_some_and(|rows| rows.is_restart());
         if phase == LoadPhase::Tables || restart || self.contents.tables.is_empty() {
             return Ok(true);
         }
@@ -308,7 +308,7 @@ impl LoadRun<'_> {
         let mut gone: Vec<_> = names.filter(|name| !there.contains(*name)).collect();
         if self.rows.is_some() && phase == LoadPhase::Rows {
             // The others are created again.
-            let finished = CopySource::finished(connection, &self.record).await?;
+            let finished = self.record.finished_tables(connection).await?;
             gone.retain(|name| finished.contains(*name));
         }
         match gone.first() {
@@ -346,7 +346,7 @@ impl LoadRun<'_> {
         }
         target_session::set_up(connection, self.options).await?;
         let finished = match self.rows {
-            Some(_) => CopySource::finished(connection, &self.record).await?,
+            Some(_) => self.record.finished_tables(connection).await?,
             None => HashSet::new(),
         };
         let may_wait = |table: &&TableFiles| !merge && !finished.contains(&table.name);
