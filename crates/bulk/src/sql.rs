@@ -5,12 +5,12 @@ pub fn quoted(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }
 
-/// A table's or other object's name behind that of its database, both in backquotes.
+/// The name of a table or other object, qualified by its database, both in backquotes.
 pub fn qualified(schema: &str, name: &str) -> String {
     format!("{}.{}", quoted(schema), quoted(name))
 }
 
-/// A text literal, for sessions whose `sql_mode` lets the backslash escape, as those here do.
+/// A text literal, for sessions in which the backslash is an escape character, as in all sessions of this crate.
 pub fn literal(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('\'');
@@ -26,7 +26,7 @@ pub fn literal(text: &str) -> String {
     quoted
 }
 
-/// Text literals with commas between them.
+/// Text literals, separated by commas.
 pub fn literals<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     texts.into_iter().map(literal).collect::<Vec<_>>().join(",")
 }

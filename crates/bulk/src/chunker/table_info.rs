@@ -107,17 +107,17 @@ pub(crate) fn keeps_rows(engine: &str) -> bool {
     !ELSEWHERE.iter().any(|name| name.eq_ignore_ascii_case(engine))
 }
 
-struct KeyPart {
+struct ColumnDescription {
     column: ColumnInfo,
     generated: bool,
 }
 
-async fn columns(connection: &mut Connection, of_table: &str) -> Result<Vec<KeyPart>, BulkError> {
+async fn columns(connection: &mut Connection, of_table: &str) -> Result<Vec<ColumnDescription>, BulkError> {
     let sql = format!(
         "SELECT column_name, data_type, column_type, character_set_name, is_nullable, generation_expression, \
          collation_name FROM information_schema.columns WHERE {of_table} ORDER BY ordinal_position"
     );
-    let described = |row: &Row| KeyPart {
+    let described = |row: &Row| ColumnDescription {
         column: ColumnInfo {
             name: text(row, 0),
             data_type: text(row, 1).to_lowercase(),
@@ -134,7 +134,7 @@ async fn columns(connection: &mut Connection, of_table: &str) -> Result<Vec<KeyP
 async fn keys(
     connection: &mut Connection,
     of_table: &str,
-    columns: &[KeyPart],
+    columns: &[ColumnDescription],
 ) -> Result<Vec<ChunkKey>, BulkError> {
     // With an index that the optimizer must not use, the server would sort the table for each chunk.
     let usable = match connection.server().flavour {
@@ -149,7 +149,7 @@ async fn keys(
 }
 
 /// The unique keys that the server can read in order and that contain whole column values.
-fn keys_of(parts: &QueryResult, columns: &[KeyPart]) -> Vec<ChunkKey> {
+fn keys_of(parts: &QueryResult, columns: &[ColumnDescription]) -> Vec<ChunkKey> {
     let mut keys: Vec<(ChunkKey, Option<&str>, bool)> = Vec::new();
     for part in &parts.rows {
         let (name, direction) = (text(part, 0), part.get_str(4));
@@ -166,8 +166,8 @@ fn keys_of(parts: &QueryResult, columns: &[KeyPart]) -> Vec<ChunkKey> {
     keys.into_iter().filter(|(.., good)| *good).map(|(key, ..)| key).collect()
 }
 
-fn key_column(name: &str, columns: &[KeyPart]) -> Option<KeyColumn> {
-    let KeyPart { column, .. } =
+fn key_column(name: &str, columns: &[ColumnDescription]) -> Option<KeyColumn> {
+    let ColumnDescription { column, .. } =
         columns.iter().find(|described| described.column.name.eq_ignore_ascii_case(name))?;
     let kind = KeyKind::of(&column.data_type, column.charset.as_deref())?;
     Some(KeyColumn { name: column.name.clone(), kind, nullable: column.nullable, descending: false })

@@ -20,9 +20,9 @@ use crate::folder::{ObjectEntry, ObjectKind, WrittenChunk};
 use crate::load::contents::{DumpContents, FileCompression, LoadChunk};
 use crate::load::indexes;
 use crate::load::load_record::{LoadRecord, WHOLE_TABLE};
-use crate::load::row_source::RowSource;
+use crate::load::load_source::LoadSource;
 use crate::load::run::{LoadOptions, TRIES_MAX, backoff, is_temporary};
-use crate::load::table_loader::TargetTable;
+use crate::load::table_loader::LoadTarget;
 use crate::load::table_order::{LoadSize, TableOrder, TableToLoad};
 use crate::load::target_session;
 use crate::progress::BulkProgress;
@@ -51,7 +51,7 @@ struct CopyContext {
     progress: Arc<BulkProgress>,
     /// The target of each table, by its index in [`DumpContext::tables`]; `None` if the rows are copied
     /// already.
-    targets: Vec<Option<TargetTable>>,
+    targets: Vec<Option<LoadTarget>>,
     order: Mutex<TableOrder>,
 }
 
@@ -61,7 +61,7 @@ impl CopyContext {
     }
 }
 
-impl RowSource for CopySource {
+impl LoadSource for CopySource {
     fn is_restart(&self) -> bool {
         self.restart
     }
@@ -213,7 +213,7 @@ impl CopySource {
                 targets.push(None);
                 continue;
             };
-            let target = TargetTable::of(target, table, options.inserts).await?;
+            let target = LoadTarget::of(target, table, options.inserts).await?;
             if target.is_skipped() {
                 self.shared.finished.add(&work.name);
                 progress.table();
@@ -332,7 +332,7 @@ impl CopyWorker {
         &mut self,
         slot: &mut Option<Connection>,
         work: &DumpTable,
-        target: &TargetTable,
+        target: &LoadTarget,
         task: &DumpChunk,
     ) -> Result<WrittenChunk, BulkError> {
         let statement = work.statement(task, self.reader.connection.server()).await;
@@ -357,7 +357,7 @@ impl CopyWorker {
     async fn try_chunk(
         &mut self,
         slot: &mut Option<Connection>,
-        target: &TargetTable,
+        target: &LoadTarget,
         statement: &ChunkStatement,
         number: u32,
     ) -> Result<WrittenChunk, BulkError> {

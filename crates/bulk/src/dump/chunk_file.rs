@@ -7,7 +7,7 @@ use flate2::write::GzEncoder;
 use tailwater_session::RawRow;
 
 use super::parquet::{ParquetFile, WrittenParquet};
-use super::row_encoder::{Encoder, TableRows};
+use super::row_encoder::{RowEncoder, TableRows};
 use crate::error::BulkError;
 use crate::folder::files::failed;
 use crate::folder::{DumpCompression, DumpFiles, NewFile, NulledValues, WrittenChunk};
@@ -31,7 +31,7 @@ enum ChunkContent {
 
 struct TextFile {
     sink: ChunkSink,
-    encoder: Encoder,
+    encoder: RowEncoder,
     gathered: Vec<u8>,
     checksum: crc32fast::Hasher,
 }
@@ -62,7 +62,7 @@ impl ChunkFile {
                 let mut gathered = Vec::with_capacity(GATHERED_BYTES + GATHERED_BYTES / 4);
                 gathered.extend_from_slice(text.head());
                 let bytes = gathered.len() as u64;
-                let (encoder, checksum) = (Encoder::new(text.clone()), crc32fast::Hasher::new());
+                let (encoder, checksum) = (RowEncoder::new(text.clone()), crc32fast::Hasher::new());
                 (ChunkContent::Text(Box::new(TextFile { sink, encoder, gathered, checksum })), bytes)
             }
             TableRows::Parquet(table) => {

@@ -38,7 +38,7 @@ use crate::snapshot::table_list::TableSizes;
 use crate::snapshot::{SnapshotPlan, capabilities, plan};
 use crate::throttle::Throttle;
 use omissions::Omission;
-use stream::DumpStream;
+use stream::StatementStream;
 use worker::DumpWorker;
 
 /// What to dump, from where, to where and how.
@@ -216,7 +216,7 @@ pub async fn dump_stream(
     progress: Arc<BulkProgress>,
     cancel: CancellationToken,
 ) -> Result<DumpReport, BulkError> {
-    let stream = Arc::new(DumpStream::new(out));
+    let stream = Arc::new(StatementStream::new(out));
     let files: Arc<dyn DumpFiles> = stream.clone();
     let (compression, rows) = (DumpCompression::None, RowFormat::Sql);
     let options = DumpOptions { files, compression, rows, resume: false, ..options };
@@ -228,7 +228,7 @@ pub async fn dump_stream(
 
 async fn run(
     options: DumpOptions,
-    stream: Option<&DumpStream>,
+    stream: Option<&StatementStream>,
     progress: Arc<BulkProgress>,
     cancel: CancellationToken,
 ) -> Result<DumpReport, BulkError> {

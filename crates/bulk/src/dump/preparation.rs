@@ -22,8 +22,8 @@ use crate::fields::is_slow_to_print;
 use crate::folder::files::{DumpFiles, document, failed};
 use crate::folder::names::{account_files, object_file, schema_file, table_file};
 use crate::folder::{
-    AccountEntry, ColumnEntry, DumpCompression, DumpFolder, DumpRequest, DumpedServer, FORMAT, JournalEntry,
-    Manifest, ObjectEntry, SchemaEntry, TableEntry, WrittenChunk,
+    AccountEntry, ColumnEntry, DumpCompression, DumpFolder, DumpSelection, DumpedServer, FORMAT,
+    JournalEntry, Manifest, ObjectEntry, SchemaEntry, TableEntry, WrittenChunk,
 };
 use crate::progress::BulkProgress;
 use crate::schema::accounts::Account;
@@ -69,7 +69,7 @@ pub(crate) async fn prepare(
     let mut folder = open_folder(options, origin::of(&mut connection).await?)?;
     let by_older = folder.manifest().asked.is_none();
     let asked = asked(options, folder.manifest()).map_err(resume_error)?;
-    let DumpRequest { selection, accounts } = folder.manifest_mut().asked.insert(asked).clone();
+    let DumpSelection { selection, accounts } = folder.manifest_mut().asked.insert(asked).clone();
     let VisibleSelection { granted, .. } = match checked {
         Some(checked) => checked,
         None => {
@@ -250,11 +250,11 @@ fn open_folder(options: &DumpOptions, origin: DumpedServer) -> Result<DumpFolder
 ///
 /// # Errors
 /// If the options now request something else, so that the finished part would be too little or too much.
-fn asked(options: &DumpOptions, manifest: &Manifest) -> Result<DumpRequest, String> {
-    let now = DumpRequest { selection: options.selection.clone(), accounts: options.accounts };
+fn asked(options: &DumpOptions, manifest: &Manifest) -> Result<DumpSelection, String> {
+    let now = DumpSelection { selection: options.selection.clone(), accounts: options.accounts };
     let Some(before) = &manifest.asked else {
         // For a dump of an older version it is only known whether it has accounts.
-        return Ok(DumpRequest { accounts: now.accounts || !manifest.accounts.is_empty(), ..now });
+        return Ok(DumpSelection { accounts: now.accounts || !manifest.accounts.is_empty(), ..now });
     };
     if now.selection != Selection::default() && now.selection != before.selection {
         return Err("it was started with another selection of databases and tables".into());

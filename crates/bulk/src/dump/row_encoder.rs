@@ -135,13 +135,13 @@ impl TextRows {
 
 /// Encodes rows as bytes.
 #[derive(Debug)]
-pub struct Encoder {
+pub struct RowEncoder {
     table: Arc<TextRows>,
     /// Size of the open statement, in bytes.
     statement_bytes: usize,
 }
 
-impl Encoder {
+impl RowEncoder {
     /// For a file of a table's rows.
     pub fn new(table: Arc<TextRows>) -> Self {
         Self { table, statement_bytes: 0 }

@@ -19,19 +19,19 @@ use crate::folder::{DumpFiles, DumpedFlavour, Manifest, NewFile, ObjectKind};
 pub const END: &str = "-- End of the dump: ";
 
 /// Receives the statements.
-pub(super) struct DumpStream {
+pub(super) struct StatementStream {
     out: Arc<Mutex<Box<dyn Write + Send>>>,
     /// Small files that were written.
     kept: Mutex<HashMap<String, Vec<u8>>>,
 }
 
-impl fmt::Debug for DumpStream {
+impl fmt::Debug for StatementStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stream").finish_non_exhaustive()
     }
 }
 
-impl DumpStream {
+impl StatementStream {
     pub(super) fn new(out: Box<dyn Write + Send>) -> Self {
         Self { out: Arc::new(Mutex::new(out)), kept: Mutex::default() }
     }
@@ -95,7 +95,7 @@ impl DumpStream {
     }
 }
 
-impl DumpFiles for DumpStream {
+impl DumpFiles for StatementStream {
     fn path(&self, _name: &str) -> PathBuf {
         "standard output".into()
     }

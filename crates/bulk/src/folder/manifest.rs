@@ -31,7 +31,7 @@ pub struct Manifest {
     pub rows: RowFormat,
     /// The request, so that a resumed dump has the same; absent if an older version started it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asked: Option<DumpRequest>,
+    pub asked: Option<DumpSelection>,
     /// The points in time of the data: one, and another one for each time the dump resumed after an
     /// interruption. Chunks refer to theirs by its index here.
     pub snapshots: Vec<SnapshotPoint>,
@@ -49,7 +49,7 @@ pub struct Manifest {
 /// What to dump.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct DumpRequest {
+pub struct DumpSelection {
     /// Databases and tables.
     pub selection: Selection,
     /// Whether to dump users and roles.

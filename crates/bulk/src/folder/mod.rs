@@ -25,8 +25,8 @@ pub use files::{DumpFiles, NewFile};
 pub use journal::JournalEntry;
 pub use local::LocalFiles;
 pub use manifest::{
-    AccountEntry, ChunkEntry, ColumnEntry, DumpCompression, DumpRequest, DumpedFlavour, DumpedServer, FORMAT,
-    Manifest, NulledValues, ObjectEntry, ObjectKind, RowFormat, SchemaEntry, SnapshotPoint, TableEntry,
-    WrittenChunk,
+    AccountEntry, ChunkEntry, ColumnEntry, DumpCompression, DumpSelection, DumpedFlavour, DumpedServer,
+    FORMAT, Manifest, NulledValues, ObjectEntry, ObjectKind, RowFormat, SchemaEntry, SnapshotPoint,
+    TableEntry, WrittenChunk,
 };
 pub use memory::MemoryFiles;

@@ -12,7 +12,7 @@
 //! - `table_loader`: loads a data file; `chunk_reader` reads it. `bulk_statement` and `bulk_rows` convert it
 //!   to values for a prepared statement, `insert_builder` to INSERT statements; `statement_splitter` reads
 //!   files of statements.
-//! - `row_source`: the interface to rows that do not come from files. `table_order`: which table's rows come next. [`indexes`]: indexes that are created after all rows of
+//! - `load_source`: the interface to rows that do not come from files. `table_order`: which table's rows come next. [`indexes`]: indexes that are created after all rows of
 //!   their table.
 //! - [`accounts`]: users and roles. `compatibility`: what a server of another family or version lacks.
 //! - `events`: creates events disabled.
@@ -31,9 +31,9 @@ mod gtid;
 pub mod indexes;
 pub mod insert_builder;
 pub(crate) mod load_record;
+pub(crate) mod load_source;
 pub mod mydumper;
 pub mod mysql_shell;
-pub(crate) mod row_source;
 pub mod run;
 pub mod statement_splitter;
 pub(crate) mod table_loader;

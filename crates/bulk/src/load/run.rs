@@ -16,8 +16,8 @@ use super::contents::{DefinitionScript, DumpContents, LoadChunk, TableFiles};
 pub(crate) use super::definitions::existing_tables;
 use super::indexes::{self, DeferIndexes};
 use super::load_record::{CHUNK_STARTED, EarlierLoad, LoadPhase, LoadRecord};
-use super::row_source::RowSource;
-use super::table_loader::TargetTable;
+use super::load_source::LoadSource;
+use super::table_loader::LoadTarget;
 use super::table_order::{LoadSize, TableOrder, TableToLoad};
 use super::{accounts, compatibility, definitions, gtid, target_session};
 use crate::error::{BulkError, ResumeHint};
@@ -119,7 +119,7 @@ pub(crate) async fn load_rows_of(
     options: &LoadOptions,
     progress: &Arc<BulkProgress>,
     stop: &CancellationToken,
-    rows: &dyn RowSource,
+    rows: &dyn LoadSource,
 ) -> Result<LoadReport, BulkError> {
     run(contents, options, progress, stop, Some(rows)).await
 }
@@ -129,7 +129,7 @@ async fn run(
     options: &LoadOptions,
     progress: &Arc<BulkProgress>,
     stop: &CancellationToken,
-    rows: Option<&dyn RowSource>,
+    rows: Option<&dyn LoadSource>,
 ) -> Result<LoadReport, BulkError> {
     let work = LoadRun { contents, options, progress, rows, record: LoadRecord::new(&contents.id) };
     tokio::select! {
@@ -153,7 +153,7 @@ struct LoadRun<'a> {
     options: &'a LoadOptions,
     progress: &'a Arc<BulkProgress>,
     /// The source of rows, if they do not come from files.
-    rows: Option<&'a dyn RowSource>,
+    rows: Option<&'a dyn LoadSource>,
     record: LoadRecord,
 }
 
@@ -428,7 +428,7 @@ impl LoadRun<'_> {
         let indexes = self.record.deferred_index_counts(connection).await?;
         let mut tables = Vec::new();
         for table in &self.contents.tables {
-            let target = TargetTable::of(connection, table, self.options.inserts).await?;
+            let target = LoadTarget::of(connection, table, self.options.inserts).await?;
             let is_done = |chunk: &LoadChunk, done: &HashSet<(TableName, u32)>| {
                 done.contains(&(table.name.clone(), chunk.number))
             };
@@ -541,7 +541,7 @@ fn note(progress: &BulkProgress, chunk: &LoadChunk) {
 
 /// A table whose rows are being loaded.
 struct TableLoad {
-    target: TargetTable,
+    target: LoadTarget,
     /// Number of its files that are not loaded yet.
     left: AtomicUsize,
 }
@@ -643,7 +643,7 @@ impl LoadWorker {
     async fn load(
         &mut self,
         slot: &mut Option<Connection>,
-        target: &TargetTable,
+        target: &LoadTarget,
         chunk: &Arc<LoadChunk>,
     ) -> Result<(), BulkError> {
         let mut tries = 0;
@@ -667,7 +667,7 @@ impl LoadWorker {
     async fn try_load(
         &self,
         slot: &mut Option<Connection>,
-        target: &TargetTable,
+        target: &LoadTarget,
         chunk: &Arc<LoadChunk>,
     ) -> Result<(), BulkError> {
         let mut connection = target_session::taken(slot, &self.options).await?;

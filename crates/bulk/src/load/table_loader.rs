@@ -47,7 +47,7 @@ const DUPLICATE_KEY: u16 = 1062;
 
 /// How the rows of a table are stored on the target.
 #[derive(Debug, Clone)]
-pub(crate) struct TargetTable {
+pub(crate) struct LoadTarget {
     pub(crate) table: TableName,
     /// Names and types on the target.
     columns: Vec<(String, String)>,
@@ -104,7 +104,7 @@ async fn described(
     }
 }
 
-impl TargetTable {
+impl LoadTarget {
     /// Reads the table's description from the target.
     ///
     /// # Errors

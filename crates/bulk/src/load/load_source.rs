@@ -13,7 +13,7 @@ use crate::progress::BulkProgress;
 use crate::schema::TableName;
 
 /// A source of rows other than the files of a dump, such as the source server of a copy.
-pub(crate) trait RowSource: Sync {
+pub(crate) trait LoadSource: Sync {
     /// Whether to drop what an interrupted run has created.
     fn is_restart(&self) -> bool;
 
