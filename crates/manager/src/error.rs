@@ -12,7 +12,7 @@ pub enum ManagerError {
     #[error(transparent)]
     Session(#[from] SessionError),
     /// A server's answer does not have the expected form.
-    #[error("{server}: {what} is not understood: {value:?}; is this a version that Tailwater knows?")]
+    #[error("{server}: {what} is not understood: {value:?}; is this server version supported?")]
     UnexpectedAnswer {
         /// The server.
         server: String,

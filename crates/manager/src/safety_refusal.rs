@@ -21,7 +21,7 @@ pub enum SafetyRefusal {
     },
     /// Whether the primary waits for ackers was never observed, or too long ago.
     #[error(
-        "nobody knows whether {primary} waited for ackers: {reason}; a manager has to watch it while it is alive"
+        "it is not known whether {primary} waited for ackers: {reason}; a manager must watch it while it is alive"
     )]
     NotVerified {
         /// The primary.
@@ -44,7 +44,7 @@ pub enum SafetyRefusal {
     },
     /// The old primary may acknowledge further commits.
     #[error(
-        "{primary} may go on acknowledging commits: {reason}; stop it, or configure a fence hook that does"
+        "{primary} may acknowledge further commits: {reason}; stop it, or configure a fence hook that does"
     )]
     Unfenced {
         /// The primary.
@@ -103,7 +103,7 @@ pub enum SafetyRefusal {
         reason: String,
     },
     /// The cluster is not ready for a switchover.
-    #[error("{primary} cannot be switched over: {reasons}; mend that first")]
+    #[error("{primary} cannot be switched over: {reasons}; fix that first")]
     NotReady {
         /// The primary.
         primary: String,
@@ -124,7 +124,7 @@ pub enum SafetyRefusal {
         step: String,
     },
     /// The manager died or lost the lease during a run.
-    #[error("{run} was left half done: {reason}")]
+    #[error("{run} was interrupted: {reason}")]
     Interrupted {
         /// Id of the run.
         run: String,
@@ -132,7 +132,7 @@ pub enum SafetyRefusal {
         reason: String,
     },
     /// Another manager has acted since the interrupted run, which is therefore obsolete.
-    #[error("{run} was left half done, and somebody has acted since: {by}")]
+    #[error("{run} was interrupted, and another manager has acted since: {by}")]
     Superseded {
         /// Id of the run.
         run: String,

@@ -4,21 +4,21 @@
 #[macro_use]
 extern crate tailwater_sandbox;
 
-mod acting;
+mod actions;
 mod analysis;
 mod analysis_properties;
-mod astray;
-mod choice;
-mod driving;
+mod candidates;
+mod cluster_watch;
+mod driver;
 mod error_codes;
 mod failover;
 mod failover_readiness;
 mod lease;
 mod lossless;
 mod lossless_model;
-mod observing;
+mod probe;
 mod recovery;
+mod relay_reconciliation;
 mod switchover;
 mod topology;
-mod watching;
 mod wire_format;

@@ -209,7 +209,7 @@ fn a_failover_is_undone_until_the_candidate_takes_writes_and_finished_from_then_
         let (acts, audit) = done_about(&failover(done), seen(false, 9), dead());
         assert_eq!(acts.iter().collect::<Vec<_>>(), wanted, "{audit}");
         assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "{audit}");
-        assert!(audit.to_string().contains("what was left of run"), "{audit}");
+        assert!(audit.to_string().contains("recovery of run"), "{audit}");
     };
     undone(1, &[&start]);
     undone(2, &[&unmake, &start]);
@@ -263,8 +263,8 @@ fn where_it_is_not_certain_nothing_is_done() {
 
     // Somebody has led an acker since: that is the end of it, if they were not cut off in the midst of that.
     for (stopped, code, why) in [
-        (false, "TW-MGR-0073", "somebody has acted since: relay0 was led in term 8"),
-        (true, "TW-MGR-0072", "somebody has acted since: relay0 was stopped in term 8"),
+        (false, "TW-MGR-0073", "another manager has acted since: relay0 was led in term 8"),
+        (true, "TW-MGR-0072", "another manager has acted since: relay0 was stopped in term 8"),
     ] {
         let mut effects = 0;
         let traces = InterruptedRun::of(&switchover).expect("traces");

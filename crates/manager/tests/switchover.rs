@@ -74,7 +74,7 @@ fn a_primary_that_lives_is_switched_over() {
     assert_eq!((world.captures_from("s0"), audit.pause_ms), (2, Some(12)), "{audit}");
     let text = audit.to_string();
     for part in
-        ["switchover of old", "hold the writes to old", "no writes were taken for 12 ms", "s0 is primary"]
+        ["switchover of old", "pause writes on old", "no writes were taken for 12 ms", "s0 is primary"]
     {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -15,7 +15,7 @@ use super::required_gtids::RequiredGtids;
 use crate::error::ManagerError;
 use crate::observation::IoState;
 
-const DOING: &str = "getting what it lacks";
+const DOING: &str = "receiving missing transactions";
 
 /// Returns once the server has received `what`.
 pub(super) async fn supply(
@@ -92,7 +92,7 @@ async fn wait_until_received(
 ) -> Result<(), ManagerError> {
     loop {
         let Some(channel) = status(connection).await? else {
-            return Err(failed(connection, DOING, "somebody made it forget its source".to_owned()));
+            return Err(failed(connection, DOING, "its replication source was removed".to_owned()));
         };
         // Read `executed` after the channel status: a transaction that moves from one to the other between
         // the two queries is then counted.
@@ -126,8 +126,8 @@ async fn from_channel(
         if begun.elapsed() >= patience {
             let missing = progress.map(|progress| wanted.missing_in(&progress));
             let reason = match missing {
-                Some(missing) => format!("its channel has not brought {missing}"),
-                None => "its channel does not tell what it has brought".to_owned(),
+                Some(missing) => format!("its channel has not applied {missing}"),
+                None => "its channel does not report its progress".to_owned(),
             };
             return Err(too_long(connection, DOING, patience, reason));
         }

@@ -44,7 +44,7 @@ pub(super) async fn demote(
     end_clients(connection, patience).await?;
     let now = executed(connection).await?;
     if let Some(more) = wanted.lacks(&now) {
-        let reason = format!("it has executed {more}, which nobody acknowledged; run: tailwater rejoin");
+        let reason = format!("it has executed {more}, which no acker acknowledged; run: tailwater rejoin");
         return Err(failed(connection, DOING, reason));
     }
     semi_sync::disable_source(connection, semi_sync::SemiSyncSides::default()).await?;

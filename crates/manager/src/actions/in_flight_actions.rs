@@ -81,8 +81,8 @@ impl ActionGuard<'_> {
         let mut servers = self.in_flight.lock();
         let there = servers.get_mut(self.server).filter(|there| *there.round.borrow() == self.round);
         let Some(there) = there else {
-            let reason = "it is undone already".to_owned();
-            return Err(failed(connection, "doing what was ordered", reason));
+            let reason = "it was undone".to_owned();
+            return Err(failed(connection, "executing an action", reason));
         };
         there.sessions.insert(connection.server().connection_id, self.round);
         Ok(())

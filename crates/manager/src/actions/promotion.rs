@@ -218,7 +218,7 @@ async fn unchanged(connection: &mut Connection, ready: &PromotionState) -> Resul
         return Ok(());
     }
     let more = now.subtract(&ready.executed).map(|more| more.to_string()).unwrap_or_default();
-    let reason = format!("it has executed {more} since it was drained; somebody writes to it");
+    let reason = format!("it has executed {more} since it was drained: a client writes to it");
     Err(failed(connection, PROMOTING, reason))
 }
 

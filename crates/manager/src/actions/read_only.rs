@@ -81,11 +81,11 @@ pub(super) async fn kill_pending_changes(
         }
         if begun.elapsed() >= END_PATIENCE {
             let ids: Vec<String> = holding.iter().map(|session| session.id.to_string()).collect();
-            let reason = format!("sessions {} were told something that they may do yet", ids.join(", "));
-            return Err(too_long(connection, "ending sessions that were told before", END_PATIENCE, reason));
+            let reason = format!("sessions {} may still execute a switch", ids.join(", "));
+            return Err(too_long(connection, "ending pending switches", END_PATIENCE, reason));
         }
         for session in &holding {
-            info!(server = connection.endpoint(), session = session.id, "ending what was told before");
+            info!(server = connection.endpoint(), session = session.id, "ending a pending switch");
             process_list::kill(connection, session.id).await?;
         }
         // A killed session takes a moment to disappear.

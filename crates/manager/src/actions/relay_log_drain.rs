@@ -161,7 +161,7 @@ async fn step_by_step(
                     Some(error) => {
                         format!("the applier stopped with error {}: {}", error.number, error.message)
                     }
-                    None => "the applier was stopped by somebody".to_owned(),
+                    None => "the applier was stopped without an error".to_owned(),
                 };
                 return Err(failed(connection, DOING, reason));
             }
@@ -171,7 +171,7 @@ async fn step_by_step(
             return Err(too_long(connection, DOING, patience, format!("{left} is left")));
         }
         let Some(now) = status(connection).await? else {
-            return Err(failed(connection, DOING, "somebody made it forget its source".to_owned()));
+            return Err(failed(connection, DOING, "its replication source was removed".to_owned()));
         };
         channel = now;
         received = received.union(&channel.received).unwrap_or(received);

@@ -270,7 +270,7 @@ async fn wait_until_receiving(connection: &mut Connection, patience: Duration) -
     let begun = Instant::now();
     loop {
         let Some(channel) = status(connection).await? else {
-            return Err(failed(connection, DOING, "somebody made it forget its source".to_owned()));
+            return Err(failed(connection, DOING, "its replication source was removed".to_owned()));
         };
         refused_by_source(connection, &channel, DOING)?;
         // MySQL reports a running receiver before its first request; the file name comes with the first

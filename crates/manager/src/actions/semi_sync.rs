@@ -203,7 +203,7 @@ pub async fn verify_waiting(connection: &mut Connection, acks: u32) -> Result<()
     };
     hold(source.enabled && source.active, "semi-sync is not in force");
     hold(source.wait_point == WaitPoint::AfterSync, "it does not wait before the engine commits");
-    hold(source.wait_no_replica, "it does not wait while nobody is there to ACK");
+    hold(source.wait_no_replica, "it does not wait while no acker is connected");
     hold(source.timeout_ms >= TIMEOUT_MS_MIN, "its time-out is another");
     hold(source.acks_needed == acks, "it waits for another number of ACKs");
     match wrong.is_empty() {
@@ -236,7 +236,7 @@ pub async fn disable_source(connection: &mut Connection, before: SemiSyncSides) 
     if let Some(state) = source.filter(|state| state.enabled && !before.source) {
         if state.waiting_sessions > 0 {
             let reason = format!(
-                "{} commits wait for ACKs and would be told to clients without any; end those sessions first",
+                "{} commits wait for ACKs and would be reported to clients without any; end those sessions first",
                 state.waiting_sessions
             );
             return Err(failed(connection, UNMAKING, reason));

@@ -145,7 +145,7 @@ impl ServerExecutor {
         };
         if let Err(error) = again.await {
             // The drain has already failed; this error is only logged.
-            warn!(server = server.subject.name, %error, "does not go on reading from the log");
+            warn!(server = server.subject.name, %error, "does not resume reading from the log");
         }
     }
 
@@ -329,8 +329,8 @@ impl ServerExecutor {
         let mut ready = lock(&self.ready);
         change(&mut ready);
         match ready.get(name) {
-            Some(state) => info!(server = name, "on its way to become primary: {state}"),
-            None => info!(server = name, "no longer on its way to become primary"),
+            Some(state) => info!(server = name, "promotion state: {state}"),
+            None => info!(server = name, "promotion state dropped"),
         }
     }
 
@@ -412,7 +412,7 @@ impl ActionExecutor for ServerExecutor {
         let limits = self.setup.limits;
         match act {
             RunAction::CheckLease | RunAction::ConfirmFailure => {
-                ActionOutcome::Failed(format!("{act}: that is for whoever drives the failover"))
+                ActionOutcome::Failed(format!("{act}: only the driver executes this"))
             }
             RunAction::StopAcker { acker }
             | RunAction::ReadAcker { acker }
@@ -476,7 +476,7 @@ async fn run_guarded<T>(guard: &ActionGuard<'_>, work: impl Future<Output = T>) 
 }
 
 fn undone_before_done() -> ActionOutcome {
-    ActionOutcome::Unknown("it was undone before it was done".to_owned())
+    ActionOutcome::Unknown("it was undone before it took effect".to_owned())
 }
 
 /// Notes that the session has answered all its statements, unless that is uncertain.

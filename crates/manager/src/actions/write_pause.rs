@@ -56,7 +56,11 @@ pub(super) async fn hold_writes(
             break holding;
         }
         for session in holding.iter().filter(|session| session.writes()) {
-            info!(server = other.endpoint(), session = session.id, "ending a statement that holds on");
+            info!(
+                server = other.endpoint(),
+                session = session.id,
+                "killing a statement that delays the pause"
+            );
             process_list::kill(other, session.id).await?;
         }
         next = (begun.elapsed() + LOOK_EVERY).min(within);

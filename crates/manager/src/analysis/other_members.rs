@@ -156,11 +156,11 @@ fn competing_primary(
     let mut leaders = leaders(history, settings, now_ms).into_iter();
     let (name, at, leader) = leaders.find(|(_, _, vitals)| !holds_all_commits(vitals))?;
     let replicates = match leader.is_replication_known {
-        true => "replicates from nobody",
+        true => "does not replicate",
         false => "does not tell whether it replicates (a privilege is missing: `tailwater grants`)",
     };
     let evidence = vec![format!(
-        "{name} takes writes and {replicates}, while {} is dead: has somebody promoted it?",
+        "{name} takes writes and {replicates}, while {} is dead: was it promoted by another tool?",
         history.members.primary
     )];
     Some(ClusterFinding::new(FailureCode::SplitBrainSuspected, &name, at, evidence))

@@ -36,7 +36,7 @@ pub(super) fn judge(
     let mut evidence = vec![manager_evidence(server, &streak, now_ms)];
     if let Some(reports) = unanimous_death(history, server, &streak, settings, now_ms) {
         evidence.extend(reports.lost);
-        evidence.push("nobody is out of reach, and nobody says anything else".to_owned());
+        evidence.push("all observers are reachable and agree".to_owned());
         return silent(Some(ClusterFinding::new(FailureCode::DeadPrimary, name, streak.since_ms, evidence)));
     }
     let reports = collect(history, server, &streak, (settings, SilenceThreshold::Full), now_ms);
@@ -73,10 +73,9 @@ pub(super) fn judge(
         return silent(Some(ClusterFinding::new(FailureCode::DeadPrimary, name, streak.since_ms, evidence)));
     }
     evidence.push(if confirmed {
-        "most of those who could confirm it are out of reach, too: it may be the manager who is cut off"
-            .to_owned()
+        "most observers are unreachable too: the manager may be cut off".to_owned()
     } else {
-        "nobody else confirms it".to_owned()
+        "no other observer confirms it".to_owned()
     });
     silent(Some(ClusterFinding::new(FailureCode::UnreachablePrimary, name, streak.since_ms, evidence)))
 }

@@ -118,7 +118,7 @@ fn degraded(
     if !semi_sync.enabled {
         evidence.push("semi-sync is switched off".to_owned());
     } else if !semi_sync.active {
-        evidence.push("semi-sync has fallen back: commits wait for nobody".to_owned());
+        evidence.push("semi-sync has fallen back: commits do not wait".to_owned());
     }
     if semi_sync.enabled && !semi_sync.lossless {
         evidence.push("commits wait only for a time, or are seen before they are acknowledged".to_owned());
@@ -131,7 +131,7 @@ fn degraded(
     }
     let alone = semi_sync.unacknowledged.saturating_sub(server.unacknowledged_first.unwrap_or_default());
     if alone > 0 {
-        evidence.push(format!("{alone} commits were told to clients without an acknowledgement"));
+        evidence.push(format!("{alone} commits were reported to clients without an acknowledgement"));
     }
     (!evidence.is_empty()).then(|| ClusterFinding::new(FailureCode::SemiSyncDegraded, name, *at, evidence))
 }

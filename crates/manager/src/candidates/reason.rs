@@ -69,12 +69,12 @@ impl fmt::Display for ExclusionReason {
             Self::NotReached { reason } => write!(f, "it is not reached: {reason}"),
             Self::Failed { reason } => write!(f, "it was tried and failed: {reason}"),
             Self::MustNot => f.write_str("promotion = \"must_not\""),
-            Self::Unknown => f.write_str("it does not tell what it has received (its account may lack a privilege: `tailwater grants`)"),
+            Self::Unknown => f.write_str("its received transactions are unknown (its account may lack a privilege: `tailwater grants`)"),
             Self::Errant { gtids } => write!(f, "it has transactions that are not in the log: {gtids}"),
             Self::Gap { gtids, log } => {
                 write!(
                     f,
-                    "it lacks {gtids}, which is before the beginning of {log} and which no other server can give"
+                    "it lacks {gtids}, which is before the beginning of {log} and which no other server can send"
                 )
             }
             Self::OtherRegion { region } => write!(f, "it is in another region ({region})"),
@@ -86,11 +86,11 @@ impl fmt::Display for ExclusionReason {
             }
             Self::Partial => f.write_str("its channel has filters, or left transactions out: it is no copy of the primary"),
             Self::OwnGtids => f.write_str(
-                "its channel writes under GTIDs of its own, behind which nobody can go on; run: tailwater channel set NAME \
+                "its channel writes under GTIDs of its own, from which no replica could continue; run: tailwater channel set NAME \
                  --gtid log",
             ),
             Self::ApplierStopped { error } => {
-                write!(f, "its applier has stopped, and what it received cannot be drained: {error}")
+                write!(f, "its applier has stopped, so what it received cannot be drained: {error}")
             }
         }
     }
@@ -158,7 +158,7 @@ impl fmt::Display for Drawback {
             Self::LeavesBehind { servers } => {
                 write!(
                     f,
-                    "{} received more of the old primary, unacknowledged, and cannot give it",
+                    "{} received unacknowledged transactions of the old primary and cannot send them",
                     servers.join(", ")
                 )
             }

@@ -249,7 +249,7 @@ impl ClusterState {
             took_ms: 0,
             outcome: Err(ProbeError {
                 failure: ProbeFailure::TimedOut,
-                message: "it was not looked at yet".to_owned(),
+                message: "it was not probed yet".to_owned(),
             }),
         })
     }

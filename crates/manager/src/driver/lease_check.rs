@@ -37,7 +37,7 @@ impl LeaseCheck for LeaseHandle {
                 return reason;
             }
             if standing.changed().await.is_err() {
-                return "the lease is not kept any more".to_owned();
+                return "the task that keeps the lease has ended".to_owned();
             }
         }
     }

@@ -124,14 +124,14 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
                 reason = self.term.ended(), if machine.token().is_some() => machine.lease_lost(at_ms(), &reason),
                 done = under_way.join_next_with_id() => match answered(done, &mut numbers) {
                     Some((number, answer)) => orders = machine.answer(at_ms(), number, answer),
-                    None => machine.lease_lost(at_ms(), "nothing is under way, and it is not over"),
+                    None => machine.lease_lost(at_ms(), "no action is in flight, and the run is not finished"),
                 },
                 () = until(deadline) => {
                     // The actions continue; undo actions take effect after them.
                     let mut late: Vec<u32> = numbers.drain().map(|(_, number)| number).collect();
                     late.sort_unstable();
                     for number in late {
-                        let answer = ActionOutcome::Unknown("it was not done when time was up".to_owned());
+                        let answer = ActionOutcome::Unknown("it was not finished at the deadline".to_owned());
                         orders.extend(machine.answer(at_ms(), number, answer));
                     }
                 }
@@ -140,7 +140,7 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
         under_way.abort_all();
         let audit = machine.audit().clone();
         if let Err(reason) = self.store(&audit).await {
-            tracing::error!(id = audit.id, "the record of a run that is over cannot be stored: {reason}");
+            tracing::error!(id = audit.id, "the record of a finished run cannot be stored: {reason}");
         }
         progress.send_replace(Some(audit.clone()));
         audit
@@ -161,7 +161,7 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
         }
         let reason = self.store(machine.audit()).await.err()?;
         if machine.must_continue() {
-            tracing::error!(id = machine.audit().id, "going on without a record: {reason}");
+            tracing::error!(id = machine.audit().id, "the run continues without its record: {reason}");
             return None;
         }
         Some(format!("its record cannot be stored: {reason}"))
@@ -218,7 +218,7 @@ fn answered(done: Option<ActionTaskResult>, numbers: &mut HashMap<Id, u32>) -> O
         }
         Err(error) => {
             let number = numbers.remove(&error.id())?;
-            Some((number, ActionOutcome::Unknown(format!("whoever was to do it ended: {error}"))))
+            Some((number, ActionOutcome::Unknown(format!("the task of the action ended: {error}"))))
         }
     }
 }

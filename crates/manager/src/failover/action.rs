@@ -305,24 +305,24 @@ impl fmt::Display for RunAction {
             Self::StopAcker { acker } => write!(f, "stop capture on {acker}"),
             Self::ReadAcker { acker } => write!(f, "read what {acker} holds"),
             Self::RunFenceHook { hook } => write!(f, "run the fence hook {hook}"),
-            Self::ProbeCandidates => f.write_str("look at the servers"),
-            Self::Backfill { server, from, what } => write!(f, "give {what} to {server} from {from}"),
-            Self::DrainRelayLog { server } => write!(f, "have {server} execute all it has"),
+            Self::ProbeCandidates => f.write_str("probe the servers"),
+            Self::Backfill { server, from, what } => write!(f, "send {what} to {server} from {from}"),
+            Self::DrainRelayLog { server } => write!(f, "execute everything that {server} received"),
             Self::EnableSemiSyncSource { server, acks } => write!(f, "have {server} wait for {acks} ACKs"),
             Self::MakeWritable { server } => write!(f, "make {server} writable"),
             Self::RepointAcker { acker, server } => write!(f, "have {acker} capture from {server}"),
             Self::RepointReplica { replica } => write!(f, "have {replica} read from the log"),
             Self::RunRouteHook { hook, server } => write!(f, "run the hook {hook} for {server}"),
-            Self::ProbePrimary => f.write_str("look at the primary"),
-            Self::ProbeServer { server } => write!(f, "ask {server} what it has"),
+            Self::ProbePrimary => f.write_str("probe the primary"),
+            Self::ProbeServer { server } => write!(f, "read what {server} has executed"),
             Self::CheckAckerTerm { acker, term } => {
-                write!(f, "ask {acker} whether somebody led it after term {term}")
+                write!(f, "ask {acker} for orders after term {term}")
             }
             Self::PersistSemiSyncSource { server, .. } => {
-                write!(f, "have {server} forget its source, and wait for ACKs after a restart, too")
+                write!(f, "remove the source of {server}, and persist its semi-sync")
             }
             Self::PrepareSemiSyncSource { server, acks } => {
-                write!(f, "have {server} ready to wait for {acks} ACKs")
+                write!(f, "prepare {server} to wait for {acks} ACKs")
             }
             Self::WaitForServer { server, what, within_ms } => {
                 write!(f, "wait until {server} has executed {what}, {within_ms} ms at most")
@@ -331,12 +331,12 @@ impl fmt::Display for RunAction {
                 write!(f, "wait until {acker} holds {what}, {within_ms} ms at most")
             }
             Self::PauseWrites { server, within_ms, .. } => {
-                write!(f, "hold the writes to {server}, within {within_ms} ms")
+                write!(f, "pause writes on {server}, within {within_ms} ms")
             }
-            Self::ResumeWrites { server, .. } => write!(f, "let {server} take writes again"),
+            Self::ResumeWrites { server, .. } => write!(f, "resume writes on {server}"),
             Self::Demote { server, .. } => write!(f, "make {server} a replica that reads from the log"),
             Self::StartAcker { acker } => write!(f, "have {acker} capture from the old primary again"),
-            Self::DisableSemiSyncSource { server } => write!(f, "have {server} wait for ACKs no more"),
+            Self::DisableSemiSyncSource { server } => write!(f, "disable semi-sync on {server}"),
             Self::MakeReadOnly { server } => write!(f, "make {server} read-only again"),
         }
     }

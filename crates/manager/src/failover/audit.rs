@@ -226,7 +226,7 @@ impl fmt::Display for Audit {
         let dry_run = if self.dry_run { "dry run of a " } else { "" };
         writeln!(f, "{dry_run}{} of {} ({})", self.kind, self.primary, self.id)?;
         if let Some(run) = &self.resumes {
-            writeln!(f, "what was left of {run}")?;
+            writeln!(f, "recovery of {run}")?;
         }
         for step in &self.steps {
             writeln!(f, "{step}")?;

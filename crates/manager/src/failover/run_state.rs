@@ -70,7 +70,7 @@ impl RunState {
             }
             ActionOutcome::LeaseHeld(_) => Err("another term of the lease has begun".to_owned()),
             ActionOutcome::Failed(reason) | ActionOutcome::Unknown(reason) => Err(reason),
-            _ => Err("the question for the lease was answered with something else".to_owned()),
+            _ => Err("the lease check had an unexpected answer".to_owned()),
         }
     }
 

@@ -171,7 +171,7 @@ fn trusting(options: &EtcdOptions) -> Result<ClientBuilder, String> {
     let pem = tailwater_files::read_named(file, CA_BYTES_MAX).map_err(|error| named(&error))?;
     let authorities = Certificate::from_pem_bundle(&pem).map_err(|error| named(&error))?;
     if authorities.is_empty() {
-        return Err(named(&"no certificate stands there"));
+        return Err(named(&"the file contains no certificate"));
     }
     Ok(client.tls_certs_only(authorities))
 }

@@ -120,7 +120,7 @@ impl fmt::Display for LeaseChange {
         match self {
             Self::Active(token) => write!(f, "this manager is active, term {token}"),
             Self::Lost { token, reason } => {
-                write!(f, "this manager is not active any more, term {token}: {reason}")
+                write!(f, "this manager is no longer active, term {token}: {reason}")
             }
         }
     }
@@ -176,7 +176,7 @@ impl LeaseHolder {
     /// Gives up a term that has not expired, so that a new one begins.
     pub fn give_up(&mut self, now: BootTime) -> Option<LeaseChange> {
         let HolderState::Holding { token, .. } = self.state else { return None };
-        self.record_lease_loss(now, token, "it was given up, to begin anew".to_owned())
+        self.record_lease_loss(now, token, "it was given up to start a new term".to_owned())
     }
 
     /// What to do at `now`, after [`LeaseHolder::tick`].

@@ -83,7 +83,7 @@ pub struct LeaseTask {
 impl LeaseTask {
     /// Starts requesting the lease.
     pub fn start<S: LeaseStore + 'static>(store: S, terms: LeaseTimes) -> Self {
-        let (standing, _) = watch::channel(LeaseStatus::Waiting("it has not been asked for yet".to_owned()));
+        let (standing, _) = watch::channel(LeaseStatus::Waiting("it has not been requested yet".to_owned()));
         let restart_requested = Notify::new();
         let shared = Arc::new(LeaseShared {
             keeper: Mutex::new(LeaseHolder::new(terms)),
@@ -183,7 +183,7 @@ async fn keep<S: LeaseStore>(
     }
     // No action is executed from here on; only then may another manager begin.
     *shared.keeper.lock().unwrap_or_else(PoisonError::into_inner) = LeaseHolder::new(terms);
-    shared.standing.send_replace(LeaseStatus::Waiting("it was given back".to_owned()));
+    shared.standing.send_replace(LeaseStatus::Waiting("it was released".to_owned()));
     let _ = tokio::time::timeout(request_max, store.release()).await;
 }
 
@@ -197,7 +197,7 @@ fn note(shared: &LeaseShared, change: Option<&LeaseChange>) -> bool {
             false
         }
         Some(LeaseChange::Lost { token, reason }) => {
-            tracing::warn!(%token, reason, "this manager is not active any more");
+            tracing::warn!(%token, reason, "this manager is no longer active");
             shared.standing.send_replace(LeaseStatus::Waiting(reason.clone()));
             true
         }

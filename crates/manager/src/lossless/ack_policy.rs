@@ -182,7 +182,9 @@ impl AckPolicyHistory {
         let before = AckPolicy {
             ackers: BTreeSet::new(),
             unconfigured_replicas: 0,
-            acks: AckRequirement::NotLossless("commits before the first look were not watched".to_owned()),
+            acks: AckRequirement::NotLossless(
+                "commits before the first observation were not watched".to_owned(),
+            ),
         };
         let mut ack_policies = Self {
             current: policy_of(look),

@@ -165,9 +165,9 @@ pub fn assess_loss(evidence: &LossEvidence<'_>) -> LossVerdict {
 fn not_verified(evidence: &LossEvidence<'_>) -> Option<SafetyRefusal> {
     let refuse = |reason| Some(SafetyRefusal::NotVerified { primary: evidence.primary.to_owned(), reason });
     match evidence.ack_policies {
-        None => refuse("it was never looked at".to_owned()),
+        None => refuse("it was never observed".to_owned()),
         Some(_) if evidence.primary_state_age_ms > evidence.primary_state_max_age_ms => refuse(format!(
-            "it was last looked at {} ms before its last sign of life, and {} are allowed",
+            "its last observation was {} ms before its last sign of life, and {} ms are allowed",
             evidence.primary_state_age_ms, evidence.primary_state_max_age_ms
         )),
         Some(_) => None,

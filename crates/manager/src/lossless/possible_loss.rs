@@ -52,19 +52,19 @@ impl fmt::Display for PossibleLoss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.after {
             Some(after) if after.is_empty() => f.write_str("all acknowledged commits may be lost")?,
-            Some(after) => write!(f, "acknowledged commits behind {after} may be lost")?,
+            Some(after) => write!(f, "acknowledged commits after {after} may be lost")?,
             None => {
                 f.write_str("no log could be read: acknowledged commits that the new primary lacks are lost")?
             }
         }
         if let Some(known) = &self.known {
-            write!(f, "; the old primary was seen with {known}, which will be missing")?;
+            write!(f, "; the old primary had {known}, which will be missing")?;
         }
         if !self.held_by.is_empty() {
             write!(f, "; more may be held by {}", self.held_by.join(", "))?;
         }
         if self.grows {
-            f.write_str("; the old primary may go on acknowledging commits, and those are lost too")?;
+            f.write_str("; the old primary may acknowledge further commits, and those are lost too")?;
         }
         Ok(())
     }

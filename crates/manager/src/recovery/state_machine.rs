@@ -263,7 +263,7 @@ impl RunRecovery {
     fn decide(&mut self) -> Result<RunPhase, SafetyRefusal> {
         let run = self.order.traces.run.clone();
         if !self.stopped.is_empty() {
-            let reason = format!("somebody has acted since: {}", self.stopped.join(", "));
+            let reason = format!("another manager has acted since: {}", self.stopped.join(", "));
             return Err(SafetyRefusal::Interrupted { run, reason });
         }
         if !self.led.is_empty() {
@@ -328,7 +328,7 @@ impl RunRecovery {
         if traces.may_be_held {
             undo.push(RunAction::ResumeWrites { server: traces.primary.clone(), acks: traces.acks });
         }
-        let reason = "its manager ended in the midst of it".to_owned();
+        let reason = "its manager ended during the run".to_owned();
         self.refusal = Some(SafetyRefusal::Interrupted { run: traces.run.clone(), reason });
         self.undo = undo;
         RunPhase::Undo

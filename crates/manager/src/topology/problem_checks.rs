@@ -23,7 +23,7 @@ pub(super) fn judge_primary(node: &mut TopologyNode, look: &ServerState, ackers_
         );
     }
     if !look.log_bin {
-        node.problem(ProblemCode::NoBinlog, "log_bin is off: nobody can follow it");
+        node.problem(ProblemCode::NoBinlog, "log_bin is off: no server can replicate from it");
     }
     if !look.durability.is_crash_safe() {
         node.problem(ProblemCode::NotDurable, durability_text(look));
@@ -46,7 +46,7 @@ fn judge_semi_sync(node: &mut TopologyNode, semi_sync: Option<&SemiSyncSource>) 
     let Some(semi_sync) = semi_sync.filter(|semi_sync| semi_sync.enabled) else {
         node.problem(
             ProblemCode::SemiSyncOff,
-            "semi-sync is off: commits are told to clients before anybody else has them; see docs/how-to/capture.md",
+            "semi-sync is off: commits are reported to clients before another server has them; see docs/how-to/capture.md",
         );
         return;
     };
@@ -104,7 +104,7 @@ pub(super) fn judge_follower(node: &mut TopologyNode, look: &ServerState) {
     } else if !look.log_replica_updates {
         node.problem(
             ProblemCode::NoReplicaUpdates,
-            "what it replicates does not go into its binlog: others could not follow it",
+            "its binlog lacks replicated transactions: no server could replicate from it",
         );
     }
     let acknowledges = look.semi_sync_replica.is_some_and(|semi_sync| semi_sync.active);

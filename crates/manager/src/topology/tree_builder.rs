@@ -289,7 +289,7 @@ fn judge(plan: &ClusterPlan, places: &mut [TreeEntry<'_>]) {
         if let Some(source) = source.filter(|source| is_older(&look.version, source)) {
             node.problem(
                 ProblemCode::OlderThanSource,
-                format!("{} reads from {source}: it may not understand what it is sent", look.version),
+                format!("{} reads from {source}: it may not understand its events", look.version),
             );
         }
     }

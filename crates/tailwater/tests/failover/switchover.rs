@@ -111,7 +111,7 @@ async fn there_and_back_again(kind: ServerKind) -> Result<()> {
     holder.execute("LOCK TABLES tw_load.locked WRITE").await?;
     let ran = led.tailwater("switchover primary --max-write-pause-ms 400")?.exits(4);
     // Whether the server's time or everybody's was up first.
-    ran.complains(&["hold the writes"]);
+    ran.complains(&["pause writes"]);
     more_commits(&load, 50).await?;
     holder.execute("UNLOCK TABLES").await?;
 

@@ -9,9 +9,9 @@ use tailwater_manager::actions::replication::{self, read_from};
 use tailwater_sandbox::{ServerKind, require};
 use tailwater_session::Connection;
 
+use super::channel_target::what_a_channel_feeds_becomes_primary;
 use super::cluster::{Cluster, PATIENCE, address, connect, on_both_families, rows, statement};
-use super::fed::what_a_channel_feeds_becomes_primary;
-use super::replicating::a_replica_reads_from_elsewhere;
+use super::replication::a_replica_reads_from_elsewhere;
 
 on_both_families!(nothing_received_is_dropped_by_any_change);
 

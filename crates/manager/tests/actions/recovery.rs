@@ -26,7 +26,7 @@ use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{GtidSet, MysqlGtid};
 
 use super::cluster::{Cluster, PATIENCE, address, as_leader, connect, on_both_families, rows, statement};
-use super::switching::{actor_with, client, cluster};
+use super::switchover::{actor_with, client, cluster};
 
 on_both_families!(whoever_dies_in_a_switchover_leaves_a_primary, whoever_dies_in_a_failover_leaves_a_primary);
 

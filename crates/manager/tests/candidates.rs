@@ -190,7 +190,7 @@ fn what_cannot_be_a_source_is_excluded_with_its_reason() {
     check(&[CandidateServer { log_bin: false, ..base() }], Err("log_bin is off"));
     check(&[CandidateServer { log_replica_updates: false, ..base() }], Err("log_replica_updates is off"));
     check(&[CandidateServer { reached: Err("timed out".to_owned()), ..base() }], Err("timed out"));
-    check(&[CandidateServer { received: None, ..base() }], Err("does not tell"));
+    check(&[CandidateServer { received: None, ..base() }], Err("are unknown"));
     check(&[CandidateServer { flavour: Flavour::MariaDb, ..base() }], Err("other flavour"));
     check(&[CandidateServer { applier_error: Some("1062".to_owned()), ..base() }], Err("cannot be drained"));
     check(&[], Err("no other server"));
@@ -334,7 +334,7 @@ fn what_a_look_saw_becomes_a_candidate() {
     let blind = seen(&blind, None);
     assert_eq!(blind.received, None);
     assert!(
-        check(&[blind], Err("does not tell what it has received")).ranked[0]
+        check(&[blind], Err("received transactions are unknown")).ranked[0]
             .excluded
             .contains(&ExclusionReason::Unknown)
     );

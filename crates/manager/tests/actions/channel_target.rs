@@ -17,7 +17,7 @@ use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
 use super::cluster::{Cluster, PATIENCE, address, connect, rows, statement};
-use super::promoting::{does, fails, participant, setup};
+use super::promotion::{does, fails, participant, setup};
 
 /// What a channel with `gtid = "log"` does to its target when it stops: what it brought is in no binlog, and is published
 /// as the target's position. The channel itself is tested in its own room.
@@ -106,9 +106,9 @@ pub async fn what_a_channel_feeds_becomes_primary(cluster: &mut Cluster) -> Resu
     // Nothing is known of it, then not enough, then everything.
     let seen = look().await?;
     ensure!(seen.feed == ReplicationKind::Channel && seen.received.is_none(), "{seen:?}");
-    fails(&actor, supply.clone(), "does not tell").await?;
+    fails(&actor, supply.clone(), "does not report").await?;
     *channel.brought.lock().unwrap() = Some(GtidSet::empty(all.flavour()));
-    fails(&actor, supply.clone(), "has not brought").await?;
+    fails(&actor, supply.clone(), "has not applied").await?;
     *channel.brought.lock().unwrap() = Some(all.clone());
     does(&actor, supply).await?;
     ensure!(look().await?.received.as_ref() == Some(&all));

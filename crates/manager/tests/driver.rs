@@ -246,7 +246,7 @@ async fn it_does_what_it_is_told_and_ends_with_a_new_primary() {
         "{audit}"
     );
     let expected =
-        ["stop capture", "fence hook off", "look at", "have new execute", "wait for 1", "writable"];
+        ["stop capture", "fence hook off", "probe the", "that new received", "wait for 1", "writable"];
     let told: Vec<String> = done.iter().map(ToString::to_string).collect();
     let mut at = 0;
     for part in expected {
@@ -290,7 +290,7 @@ async fn who_panics_has_left_something_that_nobody_knows() {
     let panics: Which = |act| matches!(act, RunAction::EnableSemiSyncSource { .. });
     let (audit, _) = drive(Script { panics: Some(panics), ..Script::default() }, false).await;
     assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "{audit}");
-    assert!(audit.to_string().contains("whoever was to do it ended"), "{audit}");
+    assert!(audit.to_string().contains("the task of the action ended"), "{audit}");
 }
 
 #[tokio::test]
