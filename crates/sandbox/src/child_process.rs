@@ -1,4 +1,4 @@
-//! Programs other than servers that must not outlive their owner: relays under test, peers' tools.
+//! Programs other than servers that must not outlive this process: relays under test, other tools.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use crate::error::SandboxError;
 use crate::process::{self, Lifetime, ProcessLimits, Program};
 
-/// A running program, killed by the kernel when this process ends, and by `Drop`.
+/// A running program. The kernel kills it when this process ends; `Drop` kills it too.
 #[derive(Debug)]
 pub struct ChildProcess {
     name: String,
@@ -18,7 +18,7 @@ pub struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts `path` with `arguments`; what it prints is appended to `output`.
+    /// Starts `path` with `arguments`; its output is appended to `output`.
     ///
     /// # Errors
     /// [`SandboxError::Spawn`].
@@ -60,7 +60,7 @@ impl ChildProcess {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// SIGKILL, and waits for the end.
+    /// Kills it (SIGKILL) and waits for its end.
     ///
     /// # Errors
     /// [`SandboxError::Spawn`] if it cannot be signalled or waited for.
@@ -71,7 +71,7 @@ impl ChildProcess {
         self.wait(Duration::from_secs(60)).await
     }
 
-    /// SIGTERM, and waits for the end; SIGKILL and an error if it takes longer than `patience`.
+    /// Sends SIGTERM and waits for the end; SIGKILL and an error if that takes longer than `patience`.
     ///
     /// # Errors
     /// [`SandboxError::Spawn`] if it cannot be signalled, or does not end.
@@ -85,7 +85,7 @@ impl ChildProcess {
     /// Waits for the end.
     ///
     /// # Errors
-    /// [`SandboxError::Spawn`] if it does not come within `patience`.
+    /// [`SandboxError::Spawn`] if it does not end within `patience`.
     pub async fn wait(&mut self, patience: Duration) -> Result<ExitStatus, SandboxError> {
         let failed = |source| SandboxError::Spawn { program: self.name.clone(), source };
         match process::wait_until(&mut self.child, Instant::now() + patience).await.map_err(failed)? {
@@ -94,7 +94,7 @@ impl ChildProcess {
         }
     }
 
-    /// Stops it with SIGSTOP, as a hung machine would.
+    /// Freezes it (SIGSTOP), like a hung machine.
     ///
     /// # Errors
     /// [`SandboxError::Spawn`] if it cannot be signalled.
@@ -102,7 +102,7 @@ impl ChildProcess {
         self.signal(Signal::STOP)
     }
 
-    /// Lets it go on after [`ChildProcess::pause`].
+    /// Resumes it (SIGCONT) after [`ChildProcess::pause`].
     ///
     /// # Errors
     /// [`SandboxError::Spawn`] if it cannot be signalled.

@@ -1,9 +1,9 @@
 //! Servers that keep running after the command that started them: `tailwater sandbox up`, `list`, `stop`, `kill`,
 //! `start` and `down`.
 //!
-//! Each has a folder under the cache's `up` with its data, a note about its process and, ready to paste, its client programs.
-//! The note holds the process id together with the start time, so that a process that later got the same id is never
-//! taken for the server.
+//! Each server has a folder under the cache's `up` with its data, a file about its process, and scripts for
+//! its client programs. The file holds the process id with the start time, so that a process that later gets
+//! the same id is never mistaken for the server.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -34,7 +34,7 @@ mod cluster_config;
 
 const PROCESS_FILE: &str = "server.json";
 const LOCK_FILE: &str = ".lock";
-/// Locked for as long as the server is being started.
+/// Locked while the server is being started.
 const STARTING_FILE: &str = "starting";
 /// How long a clean shutdown may take before the server is killed.
 const STOP_SECONDS_MAX: u64 = 60;
@@ -44,12 +44,13 @@ const STOP_SECONDS_MAX: u64 = 60;
 pub struct UpSpec {
     /// The server.
     pub kind: ServerKind,
-    /// How many, at least 1.
+    /// Number of servers, at least 1.
     pub count: u32,
-    /// The TCP port of the first, the others having those after it; any that are free if absent.
+    /// TCP port of the first server; the others use the next ports. `None`: free ports.
     pub port: Option<u16>,
-    /// A cluster that the manager accepts: the first becomes a source with lossless semi-sync, the others replicas of it that do not
-    /// acknowledge. Every commit waits until something, such as `tailwater run`, acknowledges it.
+    /// Whether to start a cluster for the manager: the first server is a source with lossless semi-sync, the
+    /// others are its replicas and do not acknowledge. Every commit waits for an acknowledgement, such as
+    /// from `tailwater run`.
     pub semi_sync: bool,
     /// Options for each server, such as `--sync-binlog=0`.
     pub options: Vec<String>,
@@ -62,7 +63,7 @@ pub struct DetachedServer {
     pub name: String,
     /// `mysql-9.7` and so on; see [`ServerKind::name`].
     pub kind: String,
-    /// What the server itself says; empty until it was ready.
+    /// Version reported by the server; empty until it was ready.
     pub version: String,
     /// `standalone`, `source` or `replica`.
     pub role: DetachedRole,
@@ -74,25 +75,25 @@ pub struct DetachedServer {
     pub data: PathBuf,
     /// Its error log.
     pub error_log: PathBuf,
-    /// Its process,
+    /// Its process id.
     pub pid: u32,
-    /// and when that started, in clock ticks since boot.
+    /// Start time of the process, in clock ticks since boot.
     pub start_ticks: u64,
     /// Scripts that run the server's client programs, connected as the superuser.
     pub clients: Vec<PathBuf>,
-    /// Options of its command line beside those that every server has.
+    /// Additional options on its command line.
     #[serde(default)]
     pub options: Vec<String>,
-    /// The configuration of a Tailwater that captures and manages its cluster, if it belongs to one.
+    /// Configuration of a Tailwater that captures and manages its cluster, if it belongs to one.
     #[serde(default)]
     pub config: Option<PathBuf>,
 }
 
-/// What a standing server is to others.
+/// Replication role of a detached server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DetachedRole {
-    /// It has no replicas and replicates from nobody.
+    /// No replication.
     Standalone,
     /// Its commits wait for an acknowledgement.
     Source,
@@ -101,12 +102,12 @@ pub enum DetachedRole {
 }
 
 impl DetachedServer {
-    /// Whether its process is alive. A machine that was started anew has none of them.
+    /// Whether its process is alive; never after a reboot.
     pub fn is_running(&self) -> bool {
         process::start_ticks(self.pid) == Some(self.start_ticks)
     }
 
-    /// Commands to paste into a shell, each with what it is for.
+    /// Commands to paste into a shell, each with its purpose.
     pub fn commands(&self) -> Vec<(&'static str, String)> {
         let mut commands = Vec::new();
         for path in &self.clients {
@@ -136,10 +137,11 @@ impl DetachedServer {
     }
 }
 
-/// Starts servers that go on after this process. Fetches the server if it is not there.
+/// Starts servers that keep running after this process. Downloads the server if it is missing.
 ///
 /// # Errors
-/// [`SandboxError`] of the server that could not be started; those before it go on, and [`down`] ends them.
+/// [`SandboxError`] of the server that could not be started; servers started before it keep running, and
+/// [`down`] ends them.
 pub async fn up(
     cache: &Cache,
     spec: &UpSpec,
@@ -183,7 +185,7 @@ pub async fn up(
     Ok(servers)
 }
 
-/// A port for each server: those that were asked for, or any.
+/// A port for each server: the requested ones, or free ones.
 fn ports(spec: &UpSpec) -> Result<Vec<ReservedPort>, SandboxError> {
     let count = spec.count.max(1);
     let Some(first) = spec.port else { return (0..count).map(|_| ReservedPort::pick()).collect() };
@@ -227,7 +229,7 @@ async fn start_in_folder(
         DetachedRole::Source => lines.extend(cluster_options(kind.flavour(), true)),
         DetachedRole::Replica => lines.extend(cluster_options(kind.flavour(), false)),
     }
-    // An operator's own file: what is set in it lasts over restarts.
+    // The operator may edit this file; its settings survive restarts.
     fs::write(&layout.option_file, format!("[mysqld]\n{}\n", lines.join("\n")))
         .on_path("write", &layout.option_file)?;
     let mut child = layout.launch(port.number(), options, Lifetime::Detached, ProcessLimits::default())?;
@@ -246,7 +248,7 @@ async fn start_in_folder(
         options: options.to_vec(),
         config: None,
     };
-    // Noted before anything else can fail, so that `down` finds it whatever happens to this process.
+    // Written before anything else can fail, so that `down` always finds the server.
     let finish = async {
         server.write(folder)?;
         server.version = layout.wait_ready(name, &mut child, port.number()).await?;
@@ -263,12 +265,12 @@ async fn start_in_folder(
 }
 
 fn end_child(child: &mut Child) {
-    // Errors mean that it is gone already.
+    // An error means that it has already ended.
     let _ = child.kill();
     let _ = child.wait();
 }
 
-/// Makes the folder with the lowest free number, and holds the lock that says somebody is at work in it.
+/// Creates the folder with the lowest free number, and takes the lock that marks it as in use.
 fn claim_name(cache: &Cache, kind: ServerKind) -> Result<(String, PathBuf, FileLock), SandboxError> {
     let up = cache.up();
     private_folder(&up)?;
@@ -287,8 +289,8 @@ fn claim_name(cache: &Cache, kind: ServerKind) -> Result<(String, PathBuf, FileL
     }
 }
 
-/// Removes the folders of starts that were killed before there was a process to make a note of. The caller holds the lock
-/// of `up`.
+/// Removes the folders of starts that were killed before the process file was written. The caller holds the
+/// lock of `up`.
 fn remove_unfinished(up: &Path) -> Result<(), SandboxError> {
     for entry in fs::read_dir(up).on_path("list", up)?.flatten() {
         let folder = entry.path();
@@ -310,7 +312,7 @@ fn write_clients(install: &Install, folder: &Path, port: u16) -> Result<Vec<Path
     };
     let mut paths = Vec::new();
     for name in names {
-        // Not every installation of a server has all of its client programs.
+        // Some installations lack client programs.
         let Ok(command) = install.tool(name) else { continue };
         let mut script = String::from("#!/bin/sh\nexec");
         for word in std::iter::once(command.get_program()).chain(command.get_args()) {
@@ -330,7 +332,7 @@ fn write_clients(install: &Install, folder: &Path, port: u16) -> Result<Vec<Path
     Ok(paths)
 }
 
-/// A word as a shell takes it back.
+/// Quotes a word for a shell.
 fn shell_quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-=:+,@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -339,10 +341,11 @@ fn shell_quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// The servers that [`up`] started and [`down`] did not end, in order of their names; those whose process is gone as well.
+/// The servers that [`up`] started and [`down`] did not end, sorted by name, including those whose process
+/// has ended.
 ///
 /// # Errors
-/// [`SandboxError::File`] if a note cannot be read.
+/// [`SandboxError::File`] if a process file cannot be read.
 pub fn list(cache: &Cache) -> Result<Vec<DetachedServer>, SandboxError> {
     let up = cache.up();
     let entries = match fs::read_dir(&up) {
@@ -358,7 +361,7 @@ pub fn list(cache: &Cache) -> Result<Vec<DetachedServer>, SandboxError> {
                     serde_json::from_slice(&text).map_err(std::io::Error::from).on_path("read", &note)?;
                 servers.push(server);
             }
-            // A lock file, or a server that is being started at this moment.
+            // A lock file, or a server that is just being started.
             Err(_) => continue,
         }
     }
@@ -366,7 +369,7 @@ pub fn list(cache: &Cache) -> Result<Vec<DetachedServer>, SandboxError> {
     Ok(servers)
 }
 
-/// The servers of those names, all of them if there are none.
+/// The servers with these names; all if no name is given.
 fn select(
     cache: &Cache,
     names: &[String],
@@ -382,11 +385,11 @@ fn select(
     Ok(servers)
 }
 
-/// Ends the processes of servers that [`up`] started, all of them or those named; their data stay for [`start`]. Returns those that
+/// Ends the processes of all or the named servers; their data stay for [`start`]. Returns the servers that
 /// were ended.
 ///
 /// # Errors
-/// [`SandboxError::WrongState`] if there is none of a given name, or it does not run; nothing was ended then.
+/// [`SandboxError::WrongState`] if a name is unknown or its server does not run; then nothing was ended.
 pub async fn stop(
     cache: &Cache,
     names: &[String],
@@ -407,14 +410,15 @@ pub async fn stop(
 /// How a server is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopMode {
-    /// SIGTERM: it shuts down in good order, and is killed if that takes too long.
+    /// SIGTERM for a clean shutdown; SIGKILL if that takes too long.
     Shutdown,
     /// SIGKILL, as in a crash.
     Kill,
 }
 
 async fn end(servers: &[DetachedServer], how: StopMode) {
-    // All at once: each may take seconds to flush its pages. Replicas and sources do not wait for each other.
+    // All in parallel: each may take seconds to flush its pages. Replicas and sources do not wait for each
+    // other.
     let first = match how {
         StopMode::Shutdown => Signal::TERM,
         StopMode::Kill => Signal::KILL,
@@ -433,10 +437,10 @@ async fn end(servers: &[DetachedServer], how: StopMode) {
     }
 }
 
-/// Starts servers whose process was ended, all of them or those named, with their data, ports and options.
+/// Starts all or the named servers whose process has ended, with the same data, ports and options.
 ///
 /// # Errors
-/// [`SandboxError::WrongState`] if there is none of a given name, or it runs; [`SandboxError::PortTaken`].
+/// [`SandboxError::WrongState`] if a name is unknown or its server runs; [`SandboxError::PortTaken`].
 pub async fn start(cache: &Cache, names: &[String]) -> Result<Vec<DetachedServer>, SandboxError> {
     let mut servers = select(cache, names, "start it")?;
     match servers.iter().find(|server| server.is_running()) {
@@ -482,10 +486,10 @@ async fn start_again(cache: &Cache, server: &mut DetachedServer) -> Result<(), S
     finished
 }
 
-/// Ends servers that [`up`] started, all of them or those named, and removes their data. Returns those that were ended.
+/// Ends all or the named servers, and deletes their data. Returns the servers that were ended.
 ///
 /// # Errors
-/// [`SandboxError::WrongState`] if there is none of a given name; nothing was ended then.
+/// [`SandboxError::WrongState`] if a name is unknown; then nothing was ended.
 pub async fn down(cache: &Cache, names: &[String]) -> Result<Vec<DetachedServer>, SandboxError> {
     let servers = select(cache, names, "end it")?;
     end(&servers, StopMode::Shutdown).await;
@@ -499,12 +503,12 @@ pub async fn down(cache: &Cache, names: &[String]) -> Result<Vec<DetachedServer>
     Ok(servers)
 }
 
-/// Signals the server's process, and never another one that has its number now.
+/// Signals the server's process, and never another process with the same id.
 fn signal(server: &DetachedServer, signal: Signal) {
     let pid = i32::try_from(server.pid).ok().and_then(Pid::from_raw);
     let handle = pid.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
     let Some(handle) = handle else { return };
-    // Compared after the process is held by the handle: it cannot be exchanged in between.
+    // Checked after the handle was opened, so the process cannot change in between.
     if server.is_running() {
         // An error means that it has just ended.
         let _ = rustix::process::pidfd_send_signal(&handle, signal);
@@ -541,7 +545,7 @@ mod tests {
             data: PathBuf::new(),
             error_log: PathBuf::new(),
             pid: stranger.id(),
-            // As if a process before it had had the same number.
+            // As if an earlier process had the same id.
             start_ticks: ticks - 1,
             clients: Vec::new(),
             options: Vec::new(),
@@ -550,7 +554,7 @@ mod tests {
         let own = server.folder(&cache);
         private_folder(&own).expect("folder");
         server.write(&own).expect("note");
-        // And what a start that was killed early leaves.
+        // And the folder of a start that was killed early.
         let unfinished = cache.up().join("mysql-9.7-2");
         private_folder(&unfinished.join("data")).expect("folder");
         assert_eq!(list(&cache).expect("list"), std::slice::from_ref(&server));

@@ -1,4 +1,4 @@
-//! etcd as a plain process, for tests of what is kept in it.
+//! etcd as a child process, for tests of leases and records.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ use crate::tool::Tool;
 
 const ETCD: Tool = Tool { name: "etcd", path: "usr/bin/etcd", package: "etcd-server" };
 
-/// How long it may take until it answers.
+/// Time limit until it answers.
 const START_MAX: Duration = Duration::from_secs(60);
 
-/// With what it proves to clients who it is.
+/// Server certificate of etcd.
 #[derive(Debug, Clone)]
 pub struct EtcdTls {
     /// PEM file.
@@ -25,7 +25,7 @@ pub struct EtcdTls {
     pub key: PathBuf,
 }
 
-/// A cluster of one member on loopback. It ends with its owner.
+/// A one-member cluster on loopback. It ends with this process.
 #[derive(Debug)]
 pub struct Etcd {
     program: PathBuf,
@@ -39,7 +39,7 @@ pub struct Etcd {
 struct EtcdPorts {
     client: ReservedPort,
     peer: ReservedPort,
-    /// Says without TLS whether it is healthy.
+    /// Health and metrics endpoint without TLS.
     metrics: ReservedPort,
 }
 
@@ -81,12 +81,12 @@ impl Etcd {
         Ok(etcd)
     }
 
-    /// Where clients reach it.
+    /// The URL for clients.
     pub fn endpoint(&self) -> String {
         client_url(&self.ports, self.tls.as_ref())
     }
 
-    /// Stops it with SIGSTOP, as a hung machine would.
+    /// Freezes it (SIGSTOP), like a hung machine.
     ///
     /// # Errors
     /// [`SandboxError::Spawn`] if it has ended.
@@ -94,7 +94,7 @@ impl Etcd {
         self.process.pause()
     }
 
-    /// Lets it go on.
+    /// Resumes it (SIGCONT).
     ///
     /// # Errors
     /// [`SandboxError::Spawn`] if it has ended.
@@ -102,7 +102,7 @@ impl Etcd {
         self.process.resume()
     }
 
-    /// SIGKILL, and a new start on the same data and ports.
+    /// Kills it and starts it again with the same data and ports.
     ///
     /// # Errors
     /// [`SandboxError::Spawn`] as [`Etcd::start`].
@@ -110,7 +110,7 @@ impl Etcd {
         self.start_again(false).await
     }
 
-    /// The same without the data: all that it held is gone, and its revisions begin anew.
+    /// Kills it and starts it again without its data: all keys are lost, and revisions start from 1.
     ///
     /// # Errors
     /// [`SandboxError::Spawn`] as [`Etcd::start`], and if the data cannot be removed.

@@ -1,4 +1,4 @@
-//! A disk that is full and gets room again while a server runs on it.
+//! A disk that becomes full and gets free space again while a server runs on it.
 //!
 //! Limits on a process count for as long as it lives ([`crate::ServerSpec::file_kib_max`]), and a server that meets one may
 //! take it for something else than a full disk. A small library of ours, compiled when it is wanted, is preloaded into the
@@ -20,7 +20,7 @@ pub struct FullDisk {
 }
 
 impl FullDisk {
-    /// Whether a C compiler is there to compile it.
+    /// Whether a C compiler is available.
     pub fn is_possible() -> bool {
         preload::is_possible()
     }
@@ -35,12 +35,12 @@ impl FullDisk {
         Ok(Self { library: preload::compile(folder, "full_disk", SOURCE, &[define])?, marker })
     }
 
-    /// What the environment of a program must say for it to be on this disk.
+    /// Environment variables with which a program uses the library.
     pub fn environment(&self) -> (OsString, OsString) {
         preload::environment(&self.library)
     }
 
-    /// From now on there is no room.
+    /// Makes the disk full.
     ///
     /// # Errors
     /// [`SandboxError`] if the file that says so cannot be written.
@@ -48,7 +48,7 @@ impl FullDisk {
         std::fs::write(&self.marker, "").on_path("write", &self.marker)
     }
 
-    /// From now on there is room.
+    /// Makes free space.
     ///
     /// # Errors
     /// [`SandboxError`] if the file that says otherwise cannot be removed.

@@ -1,4 +1,4 @@
-//! HAProxy as a plain process, for tests of what it is told.
+//! HAProxy as a child process, for tests of the health checks.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::tool::{Tool, library_path};
 
 const HAPROXY: Tool = Tool { name: "haproxy", path: "usr/sbin/haproxy", package: "haproxy" };
 
-/// A load balancer. It ends with its owner.
+/// A load balancer. It ends with this process.
 #[derive(Debug)]
 pub struct HaProxy {
     process: ChildProcess,
@@ -38,7 +38,7 @@ impl HaProxy {
         Ok(Self { process, log })
     }
 
-    /// What it printed.
+    /// Its output file.
     pub fn log(&self) -> &Path {
         &self.log
     }

@@ -1,4 +1,4 @@
-//! The folder of one running server: its data, socket, error log, and the lock that says somebody still needs it.
+//! The folder of one running server: its data, socket, error log, and the lock that marks it as in use.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -11,7 +11,8 @@ use crate::install::remove_tree;
 /// The kernel's limit for the path of a Unix socket, without the closing zero byte.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// A folder that goes away with its owner: when dropped, or, if the owner was killed, when the next process looks.
+/// A folder that is removed with its owner: when dropped, or, if the owner was killed, by the next process
+/// that starts a server.
 #[derive(Debug)]
 pub(crate) struct InstanceFolder {
     path: PathBuf,
@@ -20,7 +21,7 @@ pub(crate) struct InstanceFolder {
 }
 
 impl InstanceFolder {
-    /// Makes a new folder under the cache's `run`, and removes those whose owners are gone.
+    /// Creates a folder under the cache's `run`, and removes those whose owners have ended.
     pub(crate) fn create(cache: &Cache) -> Result<Self, SandboxError> {
         let run = cache.run();
         private_folder(&run)?;
@@ -28,7 +29,7 @@ impl InstanceFolder {
         // The random part keeps a recycled pid from ever meeting a lock file of its predecessor.
         let name = format!("{}-{:06x}", std::process::id(), rand::random::<u32>() & 0xff_ffff);
         let lock_path = run.join(format!("{name}.lock"));
-        // Locked before the folder exists: a folder never lies there without the lock being held by its owner.
+        // Locked before the folder exists, so that a folder is never without a locked owner.
         let lock = FileLock::acquire(&lock_path, || {})?;
         let path = run.join(name);
         private_folder(&path)?;
@@ -48,14 +49,14 @@ impl Drop for InstanceFolder {
     }
 }
 
-/// Removes the folders of owners that ended without doing so.
+/// Removes the folders of owners that were killed.
 fn sweep(run: &Path) -> Result<(), SandboxError> {
     for entry in fs::read_dir(run).on_path("list", run)?.flatten() {
         let lock_path = entry.path();
         if lock_path.extension().is_none_or(|extension| extension != "lock") {
             continue;
         }
-        // Held while removing, so that of two sweepers only one works on it.
+        // Held during removal, so that only one process removes it.
         if let Some(_lock) = FileLock::try_acquire(&lock_path)? {
             let path = lock_path.with_extension("");
             tracing::debug!(path = %path.display(), "removing what a killed process left behind");
@@ -82,7 +83,7 @@ pub(crate) fn remove_folder(path: &Path) -> Result<(), SandboxError> {
     remove_tree(path).on_path("remove", path)
 }
 
-/// Says where the sockets are when they did not fit beside the data.
+/// File with the path of the socket folder, if the path beside the data would be too long.
 const SOCKET_FOLDER_NOTE: &str = "socket-folder";
 
 /// Chooses the socket's path: beside the data, or in the temporary folder if that path would be too long.
@@ -107,7 +108,7 @@ fn fits(path: &Path) -> bool {
     path.as_os_str().len() + ".lock".len() <= SOCKET_PATH_BYTES_MAX
 }
 
-/// Makes a folder that only its owner may enter: servers here have a superuser without a password.
+/// Creates a folder that only its owner may enter: these servers have a superuser without a password.
 pub(crate) fn private_folder(path: &Path) -> Result<(), SandboxError> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path).on_path("create", path)
 }

@@ -1,19 +1,22 @@
-//! Real servers, faulty links and ledgered workloads on one machine, for the demo, the benchmarks and every test.
+//! Real servers, faulty network links and checked workloads on one machine, for the demo, the benchmarks and
+//! every test.
 //!
 //! The map:
-//! - [`kind`]: which servers there are.
-//! - [`install`]: has them on this machine, without root and without touching the system.
-//! - [`server`]: starts, stops, kills, pauses and restarts them; they never outlive their owner.
-//! - [`detached`]: servers that go on after the command that started them.
-//! - [`child_process`]: other programs that must not outlive their owner either.
-//! - [`etcd`]: the store that several managers share. [`haproxy`]: a load balancer.
-//! - [`replication`]: the account, and semi-sync; [`replica`]: native replicas.
-//! - [`link`]: a network between clients and servers that can be made slow or broken; [`slow_sync`]: a disk whose syncs
-//!   are slow; [`full_disk`]: one that is full for a while; [`stepped_clock`]: a wall clock that is set. All are preloaded.
-//! - [`mod@odd_settings`]: global settings that no session of ours may inherit.
-//! - [`workload`]: load on a server, by clients that keep a [`ledger`] of what the server told them.
+//! - [`kind`]: the available servers.
+//! - [`install`]: downloads and finds servers, without root and without changing the system.
+//! - [`server`]: starts, stops, kills, pauses and restarts servers; they never outlive the process that
+//!   started them.
+//! - [`detached`]: servers that keep running after the command that started them.
+//! - [`child_process`]: other programs that must not outlive the process that started them.
+//! - [`etcd`]: the lease store of several managers. [`haproxy`]: a load balancer.
+//! - [`replication`]: the replication account and semi-sync; [`replica`]: native replicas.
+//! - [`link`]: a network link that can be made slow or broken; [`slow_sync`]: slow fsync; [`full_disk`]: a
+//!   disk that is temporarily full; [`stepped_clock`]: a wall clock that jumps. The last three are preloaded
+//!   libraries.
+//! - [`mod@odd_settings`]: unusual global settings that no session of ours may inherit.
+//! - [`workload`]: clients that write and keep a [`ledger`] of the outcome of each transaction.
 //! - [`mod@require`]: servers for tests.
-//! - [`cache`]: where all of this lies on disk.
+//! - [`cache`]: the folders on disk.
 
 pub mod cache;
 pub mod child_process;

@@ -1,9 +1,9 @@
 //! A network link with faults: a TCP relay between clients and one server, whose latency, bandwidth and breaks are set while
 //! it runs.
 //!
-//! Clients connect to the link's port instead of the server's. Bytes of each direction pass through a queue of bounded
-//! size in which they wait for their time; a cut direction swallows them, as a network that lost its route does: neither
-//! side is told, and its connections stay open until somebody's patience ends.
+//! Clients connect to the link's port instead of the server's. Bytes of each direction wait in a bounded
+//! queue. A cut direction drops them, like a network that lost its route: neither side is notified, and
+//! connections stay open until a time-out.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,8 +19,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-/// Bytes that one direction of one connection may hold while they are on their way; more are not read from the sender,
-/// whose socket then fills up as it would before a slow network.
+/// Maximum bytes in flight per direction of a connection; beyond that the link stops reading, and the
+/// sender's socket fills up as on a slow network.
 const IN_FLIGHT_BYTES_MAX: usize = 4 << 20;
 const READ_BYTES: usize = 64 << 10;
 /// Without a limit on bandwidth, what is read at once is sent at once; with one, in parts that take about this long.
@@ -29,11 +29,11 @@ const SLICE: Duration = Duration::from_millis(5);
 /// How one direction of a link behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LinkConditions {
-    /// How long bytes are on their way.
+    /// One-way latency.
     pub latency: Duration,
     /// Bytes per second of each connection; `None` for no limit. At least 1.
     pub bandwidth: Option<u64>,
-    /// Bytes vanish, and nobody is told.
+    /// Bytes are dropped silently.
     pub cut: bool,
 }
 
@@ -107,12 +107,12 @@ impl Link {
         self.address.port()
     }
 
-    /// Leads connections made from now on to another server.
+    /// Sends new connections to another server.
     pub fn set_target(&self, target: SocketAddr) {
         self.target.send_replace(target);
     }
 
-    /// Sets how one direction behaves, for connections that are open as well.
+    /// Sets the conditions of one direction, also for open connections.
     pub fn set(&self, direction: Direction, conditions: LinkConditions) {
         self.state.send_modify(|state| match direction {
             Direction::ToServer => state.to_server = conditions,
@@ -120,7 +120,7 @@ impl Link {
         });
     }
 
-    /// How one direction behaves now.
+    /// The current conditions of one direction.
     pub fn conditions(&self, direction: Direction) -> LinkConditions {
         self.state.borrow().conditions(direction)
     }
@@ -135,12 +135,12 @@ impl Link {
         self.modify(|conditions| conditions.bandwidth = bytes_per_second);
     }
 
-    /// Lets the bytes of one direction vanish.
+    /// Drops the bytes of one direction.
     pub fn cut(&self, direction: Direction) {
         self.set(direction, LinkConditions { cut: true, ..self.conditions(direction) });
     }
 
-    /// Lets all bytes vanish. New connections are accepted, and hear nothing.
+    /// Drops all bytes. New connections are accepted and get no data.
     pub fn cut_both(&self) {
         self.modify(|conditions| conditions.cut = true);
     }
@@ -150,7 +150,7 @@ impl Link {
         self.state.send_modify(|state| state.generation += 1);
     }
 
-    /// Resets all connections, and every new one as soon as it is made: a port where nobody listens.
+    /// Resets all connections, and each new one at once, like a port without a listener.
     pub fn refuse(&self) {
         self.state.send_modify(|state| {
             state.refuse = true;
@@ -158,8 +158,8 @@ impl Link {
         });
     }
 
-    /// Takes all faults away. A connection that lost bytes meanwhile would go on with a gap, which no TCP connection ever
-    /// has: it is reset.
+    /// Removes all faults. A connection that lost bytes would continue with a gap, which TCP never has, so it
+    /// is reset.
     pub fn restore(&self) {
         self.state.send_modify(|state| {
             let was_cut = state.to_server.cut || state.to_client.cut;
@@ -255,7 +255,7 @@ fn reset(stream: &TcpStream) {
     let _ = stream.set_zero_linger();
 }
 
-/// Bytes on their way.
+/// Bytes in flight.
 struct DelayedBytes {
     due: Instant,
     bytes: Bytes,

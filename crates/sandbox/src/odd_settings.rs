@@ -1,5 +1,5 @@
-//! Global settings that no administrator would choose, each legal, under which sessions that inherit them lose rows, refuse
-//! statements or change what they mean.
+//! Unusual but legal global settings. Sessions that inherit them lose rows, refuse statements or change their
+//! meaning.
 
 use tailwater_wire::Flavour;
 
@@ -97,7 +97,7 @@ const MARIADB: &[(&str, &str)] = &[
 const MARIADB_118: &[(&str, &str)] =
     &[("max_tmp_session_space_usage", "65536"), ("block_encryption_mode", "'aes-256-cbc'")];
 
-/// Variables that servers take, and then no longer heed: only that they are set can be shown.
+/// Variables that servers accept and ignore, so that no effect can be tested.
 const WITHOUT_EFFECT: [(ServerKind, &str); 1] = [(ServerKind::Mariadb118, "alter_algorithm")];
 
 /// Variable and value, in SQL, for a kind of server.
@@ -111,7 +111,7 @@ pub fn odd_settings(kind: ServerKind) -> Vec<(&'static str, &'static str)> {
     all.filter(|(name, _)| !WITHOUT_EFFECT.contains(&(kind, name))).collect()
 }
 
-/// What a server is started with so that all of [`odd_settings`] reach its sessions.
+/// Server options with which all of [`odd_settings`] reach its sessions.
 pub fn accept_odd_settings(spec: ServerSpec) -> ServerSpec {
     match spec.kind.flavour() {
         Flavour::MySql => spec,
@@ -123,7 +123,7 @@ pub fn accept_odd_settings(spec: ServerSpec) -> ServerSpec {
     }
 }
 
-/// Gives a server all of [`odd_settings`], for the sessions that begin from now on.
+/// Applies all of [`odd_settings`] to a server, for new sessions.
 ///
 /// # Errors
 /// [`SandboxError::Client`] if the server does not take one.
@@ -135,7 +135,7 @@ pub async fn apply_odd_settings(server: &Server) -> Result<(), SandboxError> {
     Ok(())
 }
 
-/// Gives a server the defaults of all of [`odd_settings`] again, for the sessions that begin from now on.
+/// Resets all of [`odd_settings`] of a server, for new sessions.
 ///
 /// # Errors
 /// As [`apply_odd_settings`].

@@ -1,4 +1,4 @@
-//! Child processes that cannot outlive their owner.
+//! Child processes that cannot outlive this process.
 //!
 //! A server must die with the process that started it, even when that process is killed with SIGKILL and runs no code of
 //! its own any more. Only the kernel can promise that: the parent-death signal (`PR_SET_PDEATHSIG`) is sent to a child
@@ -32,11 +32,11 @@ use crate::error::SandboxError;
 pub(crate) enum Lifetime {
     /// Killed by the kernel when this process ends.
     WithOwner,
-    /// Goes on after this process ends; somebody keeps a note of it.
+    /// Keeps running after this process ends; its id is stored in a file.
     Detached,
 }
 
-/// What to execute: a program with its arguments, and nothing inherited but the environment, which may be added to.
+/// A program with its arguments and additional environment variables. It inherits only the environment.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     pub(crate) path: OsString,
@@ -124,7 +124,7 @@ fn on_forking_thread(command: Command) -> io::Result<Child> {
         let (sender, receiver) = mpsc::channel::<SpawnRequest>();
         let body = move || {
             for (mut command, answer) in receiver {
-                // Nobody waits for the answer any more: the child is dropped, and ends with us.
+                // If the receiver is gone, the child is dropped and ends with this process.
                 let _ = answer.send(command.spawn());
             }
         };
@@ -135,13 +135,13 @@ fn on_forking_thread(command: Command) -> io::Result<Child> {
     receiver.recv().map_err(|_| gone())?
 }
 
-/// Runs a program to its end and returns what it printed.
+/// Runs a program to its end and returns its output.
 pub(crate) fn run_to_end(program: &Program, stdin: Stdio) -> Result<std::process::Output, SandboxError> {
     let spawn = |source| SandboxError::Spawn { program: program.display(), source };
     program.command().stdin(stdin).output().map_err(spawn)
 }
 
-/// Sends a signal to a process that is known to be the intended one: our unreaped child, or one whose start time was
+/// Sends a signal to a process whose identity is certain: our unreaped child, or one whose start time was
 /// just compared.
 pub(crate) fn signal(pid: u32, signal: Signal) -> io::Result<()> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
@@ -163,14 +163,14 @@ pub(crate) async fn wait_until(child: &mut Child, deadline: Instant) -> io::Resu
     }
 }
 
-/// When a process started, in clock ticks since boot: with the pid it names a process for good, because pids are reused.
-/// `None` if there is no such process, or only its zombie.
+/// Start time of a process in clock ticks since boot. Together with the pid it identifies a process, because
+/// pids are reused. `None` if there is no such process, or only its zombie.
 pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse_start_ticks(&stat)
 }
 
-/// CPU time that a process has used so far, user and system together.
+/// CPU time used by a process so far, user and system together.
 pub(crate) fn cpu_time(pid: u32) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();

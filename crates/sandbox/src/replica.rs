@@ -1,4 +1,4 @@
-//! Native replicas: of another sandbox server, or of whatever speaks as one at a port.
+//! Native replicas of a sandbox server or of any server-like process at a port.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::error::SandboxError;
 use crate::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
 use crate::server::Server;
 
-/// From where a replica reads, and how.
+/// Where a replica reads from, and how.
 #[derive(Debug, Clone)]
 pub struct ReplicaOf {
     /// Host of the source, an address of loopback.
@@ -21,20 +21,20 @@ pub struct ReplicaOf {
     pub user: String,
     /// Its password.
     pub password: String,
-    /// From where on.
+    /// Start position.
     pub start: ReplicaStart,
     /// Whether the connection is encrypted.
     pub tls: bool,
 }
 
-/// From where on a replica reads.
+/// Start position of a replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplicaStart {
-    /// Everything that it has not, by GTIDs: MySQL's auto-position, MariaDB's `slave_pos`.
+    /// By GTIDs, everything it lacks: MySQL's auto-position, MariaDB's `slave_pos`.
     Gtid,
     /// MariaDB's `current_pos`; on MySQL the same as [`ReplicaStart::Gtid`].
     CurrentPos,
-    /// By place in a binlog file of the source.
+    /// A position in a binlog file of the source.
     FilePosition {
         /// The file's name.
         file: String,
@@ -56,12 +56,12 @@ impl ReplicaOf {
         }
     }
 
-    /// The same, from another place on.
+    /// The same with another start position.
     pub fn start(self, start: ReplicaStart) -> Self {
         Self { start, ..self }
     }
 
-    /// The statement that makes a stopped server such a replica.
+    /// The statement that configures a stopped server as this replica.
     pub fn change_statement(&self, flavour: Flavour) -> String {
         let Self { host, port, user, password, .. } = self;
         let account = |prefix: &str| {
@@ -96,7 +96,7 @@ impl ReplicaOf {
                     ReplicaStart::CurrentPos => "MASTER_USE_GTID=current_pos".into(),
                     ReplicaStart::Gtid => "MASTER_USE_GTID=slave_pos".into(),
                 };
-                // From 11.4 on a replica looks at the certificate unless it is told not to.
+                // From 11.4 on a replica verifies the certificate by default.
                 format!("CHANGE MASTER TO {}, MASTER_SSL_VERIFY_SERVER_CERT=0, {start}", account("MASTER"))
             }
         }
@@ -119,18 +119,18 @@ pub fn stop_statement(flavour: Flavour) -> &'static str {
     }
 }
 
-/// A replica's own view of itself.
+/// Replication status of a replica.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReplicaStatus {
     /// `Yes`, `No` or `Connecting`.
     pub io_running: String,
     /// `Yes` or `No`.
     pub sql_running: String,
-    /// The receiving thread's last error, 0 for none, with its text.
+    /// Last error of the I/O thread: number (0: none) and text.
     pub io_error: (u64, String),
-    /// The applying threads' last error, 0 for none, with its text.
+    /// Last error of the SQL threads: number (0: none) and text.
     pub sql_error: (u64, String),
-    /// The source's file that it receives, and the offset that it has come to.
+    /// Received position: binlog file of the source and offset.
     pub received: (String, u64),
 }
 
@@ -172,7 +172,7 @@ impl Server {
         Ok(())
     }
 
-    /// How its replication is; `None` if it is no replica.
+    /// Its replication status; `None` if it is not a replica.
     ///
     /// # Errors
     /// [`SessionError`] if it cannot be asked.
@@ -204,7 +204,7 @@ impl Server {
         }))
     }
 
-    /// Every transaction that it has executed as a replica or by itself: `gtid_executed`, or MariaDB's `gtid_slave_pos`.
+    /// The executed GTIDs: `gtid_executed`, or MariaDB's `gtid_slave_pos`.
     ///
     /// # Errors
     /// [`SandboxError::Client`] with the server's message.
@@ -216,8 +216,8 @@ impl Server {
         Ok(self.sql(&format!("SELECT @@global.{variable}")).await?.concat().replace("\\n", ""))
     }
 
-    /// Waits until it has executed what `gtids` names: a GTID set of MySQL, a position of MariaDB. False if that takes longer
-    /// than `patience`.
+    /// Waits until it has executed `gtids`: a GTID set of MySQL, a position of MariaDB. False if that takes
+    /// longer than `patience`.
     ///
     /// # Errors
     /// [`SandboxError::Client`] with the server's message.

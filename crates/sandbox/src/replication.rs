@@ -15,7 +15,7 @@ pub const REPLICATION_PASSWORD: &str = "sandbox-tailwater";
 /// (and below 2^31 ms, beyond which deadlines overflow in some releases).
 const ACK_TIMEOUT_MS: u32 = 2_000_000_000;
 
-/// One setting of semi-sync: its name without the prefix, and its value.
+/// One semi-sync variable: its name without the prefix, and its value.
 type SemiSyncSetting = (&'static str, String);
 
 fn source_settings(flavour: Flavour) -> (&'static str, Vec<SemiSyncSetting>) {
@@ -82,8 +82,8 @@ impl ServerSpec {
     /// Lossless semi-sync from the first commit on and over restarts: every commit waits, without limit, until a replica
     /// has acknowledged it, before engines commit it (`AFTER_SYNC`) and before the client gets its OK.
     ///
-    /// Set up accounts with `sql_log_bin=0`, as [`Server::create_replication_user`] does, or nobody is there to acknowledge
-    /// that.
+    /// Create accounts with `sql_log_bin=0`, as [`Server::create_replication_user`] does; otherwise the
+    /// statement waits for an acknowledgement.
     pub fn semi_sync_source(self) -> Self {
         let options = semi_sync_source_options(self.kind.flavour());
         self.options(options)
@@ -119,8 +119,8 @@ impl Server {
         ConnectOptions::new(endpoint, user).password(password).tls(tls)
     }
 
-    /// Makes the account [`REPLICATION_USER`] with no more than the privileges that capturing needs, and returns how it
-    /// connects. Nothing of it goes into the binlog, so it works under semi-sync too. Harmless when repeated.
+    /// Creates the account [`REPLICATION_USER`] with only the privileges for capture, and returns its
+    /// connection options. It does not write to the binlog, so it works under semi-sync too. Can be repeated.
     ///
     /// # Errors
     /// [`SandboxError::Client`] with the server's message.
@@ -129,7 +129,7 @@ impl Server {
         Ok(self.replication_options())
     }
 
-    /// Switches the source's side of lossless semi-sync on while the server runs; a restart forgets it (see
+    /// Enables the source's side of lossless semi-sync at run time; a restart resets it (see
     /// [`ServerSpec::semi_sync_source`]).
     ///
     /// # Errors
@@ -138,7 +138,7 @@ impl Server {
         self.enable(source_settings(self.kind().flavour())).await
     }
 
-    /// Switches the replica's side of semi-sync on while the server runs.
+    /// Enables the replica's side of semi-sync at run time.
     ///
     /// # Errors
     /// [`SandboxError::Client`] with the server's message.
@@ -162,8 +162,8 @@ impl Server {
         Ok(())
     }
 
-    /// How many replicas the server now waits for under semi-sync, whether it does so at all, and how many commits went
-    /// out without an acknowledgement.
+    /// Semi-sync status: whether it is active, the connected replicas, and the number of commits without an
+    /// acknowledgement.
     ///
     /// # Errors
     /// [`SandboxError::Client`] with the server's message.
@@ -187,7 +187,7 @@ impl Server {
     }
 }
 
-/// Makes the replication account, without a trace in the binlog.
+/// Creates the replication account without writing to the binlog.
 pub(crate) fn account_statements() -> String {
     format!(
         "SET SESSION sql_log_bin=0;
@@ -196,9 +196,9 @@ pub(crate) fn account_statements() -> String {
     )
 }
 
-/// Lines of the option file of a server in a cluster that the manager accepts: others can follow it, and it can become primary. The
-/// source waits for acknowledgements after a restart, too; the others are read-only, do not acknowledge (Tailwater does), and have
-/// semi-sync ready to be switched on.
+/// Option file lines of a server in a managed cluster: others can follow it, and it can become primary. The
+/// source waits for acknowledgements after a restart too. The others are read-only, do not acknowledge
+/// (Tailwater does), and have semi-sync loaded but off.
 pub(crate) fn cluster_options(flavour: Flavour, is_source: bool) -> Vec<String> {
     let mut options: Vec<String> = semi_sync_source_options(flavour);
     let log_updates = match flavour {
@@ -217,8 +217,8 @@ pub(crate) fn cluster_options(flavour: Flavour, is_source: bool) -> Vec<String> 
     options.iter().map(|option| option.trim_start_matches("--").to_owned()).collect()
 }
 
-/// Makes the account with which Tailwater captures, manages and brings former primaries back, on a server that may be read-only and
-/// without a trace in the binlog.
+/// Creates the account with which Tailwater captures, manages and rejoins, on a server that may be read-only,
+/// without writing to the binlog.
 pub(crate) fn manager_account_statements(flavour: Flavour, is_read_only: bool) -> String {
     let account = account_statements();
     let all = format!("GRANT ALL PRIVILEGES ON *.* TO {REPLICATION_USER}@'%';");
@@ -230,7 +230,7 @@ pub(crate) fn manager_account_statements(flavour: Flavour, is_read_only: bool) -
     }
 }
 
-/// A source's own view of semi-sync.
+/// Semi-sync status of a source.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SemiSyncStatus {
     /// Commits wait for acknowledgements now.

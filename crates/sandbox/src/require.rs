@@ -1,4 +1,4 @@
-//! Real servers for tests: had when possible, and missed out loud when not.
+//! Provides real servers to tests; a missing server is reported loudly.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -10,13 +10,14 @@ use crate::install::{Install, InstallProgress};
 use crate::kind::ServerKind;
 use crate::server::{Server, ServerSpec};
 
-/// The server for a test, or `None`: then the test ends at once, and one loud line has named it.
+/// The server for a test. `None`: the test must end, and one line on standard error has named the missing
+/// server.
 ///
-/// The first test that needs a server fetches it into the cache, unless `TAILWATER_FETCH=0` is set.
+/// The first test that needs a server downloads it into the cache, unless `TAILWATER_FETCH=0` is set.
 ///
 /// # Panics
-/// If the server cannot be had while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too: in CI a test that
-/// does not run is a failure.
+/// If the server is unavailable while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too: in
+/// CI a skipped test is a failure.
 pub fn require(kind: ServerKind) -> Option<Install> {
     // One attempt per process: a machine without a network must not try again for every test.
     static FOUND: Mutex<Option<HashMap<ServerKind, Result<Install, String>>>> = Mutex::new(None);
@@ -53,8 +54,8 @@ fn have(kind: ServerKind) -> Result<Install, String> {
 
 /// A server with default options that tests of one process share; each works in a database of its own.
 ///
-/// It lives as long as somebody holds it. It cannot be stopped, killed or paused through the shared handle: tests that do so
-/// start their own.
+/// It runs while a handle exists. It cannot be stopped, killed or paused through the shared handle; tests
+/// that do so start their own.
 ///
 /// # Errors
 /// As [`Server::start`].
@@ -72,8 +73,8 @@ pub async fn shared(kind: ServerKind) -> Result<Arc<Server>, SandboxError> {
     Ok(server)
 }
 
-/// Whether a test is left out because CI has no time for it and another much like it is run there; `./dev test` runs it. It says
-/// so where it is.
+/// Whether a test is skipped in CI because a similar test runs there; `./dev test` runs it. Prints a line if
+/// so.
 pub fn is_skipped_in_ci(test: &str, other: &str) -> bool {
     let is_set = |name: &str| std::env::var_os(name).is_some();
     let is_spared = is_set("CI") && !is_set("TAILWATER_LONG");
@@ -83,7 +84,7 @@ pub fn is_skipped_in_ci(test: &str, other: &str) -> bool {
     is_spared
 }
 
-/// Makes one test for each kind of server out of a function that takes the kind. In CI 10.11 stands for MariaDB.
+/// Defines one test per kind of server from a function that takes the kind. In CI 10.11 represents MariaDB.
 #[macro_export]
 macro_rules! on_each_server {
     ($($test:ident),* $(,)?) => {$(

@@ -1,4 +1,4 @@
-//! One real server: started, stopped, killed, paused and restarted at will.
+//! One real server: start, stop, kill, pause, restart.
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,23 +20,23 @@ use crate::sql::SqlClient;
 
 /// How long a clean shutdown may take.
 const STOP_SECONDS_MAX: u64 = 120;
-/// Other processes may take a port between our choice and the server's bind.
+/// Another process may take a port between our choice and the server's bind.
 const PORT_TRIES_MAX: u32 = 5;
 
-/// What server to start.
+/// Specification of a server.
 #[derive(Debug, Clone)]
 pub struct ServerSpec {
     /// The server.
     pub kind: ServerKind,
-    /// A name for messages.
+    /// Name in messages.
     pub name: String,
-    /// Options for the server, such as `--sync-binlog=0`; they come last, so they win over the sandbox's own.
+    /// Server options, such as `--sync-binlog=0`; they come last and override the sandbox's own.
     pub options: Vec<String>,
-    /// An existing data directory to use and leave in place; by default a fresh one that goes away with the server.
+    /// An existing data directory, which is kept. `None`: a new one that is removed with the server.
     pub data: Option<PathBuf>,
-    /// The TCP port; by default a free one. It stays the same over restarts.
+    /// The TCP port; `None`: a free one. It stays the same over restarts.
     pub port: Option<u16>,
-    /// Largest file the server may write, in KiB: beyond it writes fail, as on a full disk.
+    /// Maximum file size of the server in KiB: larger writes fail as on a full disk.
     pub file_kib_max: Option<u64>,
     /// Variables added to the server's environment, such as those of [`crate::SlowSync`].
     pub environment: Vec<(OsString, OsString)>,
@@ -74,7 +74,7 @@ impl ServerSpec {
         self
     }
 
-    /// Uses an existing data directory, which is left in place when the server goes away.
+    /// Uses an existing data directory, which is kept.
     pub fn data(mut self, data: impl Into<PathBuf>) -> Self {
         self.data = Some(data.into());
         self
@@ -86,7 +86,7 @@ impl ServerSpec {
         self
     }
 
-    /// Lets writes to files fail beyond this size, in KiB, as on a full disk.
+    /// Limits the file size, in KiB: larger writes fail as on a full disk.
     pub fn file_kib_max(mut self, kib: u64) -> Self {
         self.file_kib_max = Some(kib);
         self
@@ -101,8 +101,9 @@ impl ServerSpec {
 
 /// A running, paused or stopped server that this process owns.
 ///
-/// It is killed, and its fresh data directory removed, when this value is dropped, and also when this process ends in any
-/// way whatever, SIGKILL included (then the next process that starts a server removes the data).
+/// When this value is dropped, the server is killed and its new data directory removed. The same happens if
+/// this process ends in any other way, SIGKILL included; then the next process that starts a server removes
+/// the data.
 #[derive(Debug)]
 pub struct Server {
     spec: ServerSpec,
@@ -116,8 +117,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server and waits until it takes connections: a second or two, more when this build of the server was never
-    /// started here before.
+    /// Starts a server and waits until it accepts connections: one or two seconds, more for the first start
+    /// of a build.
     ///
     /// # Errors
     /// [`SandboxError::NotInstalled`] if the server is not on this machine; [`SandboxError::EndedEarly`] with the end of
@@ -184,7 +185,7 @@ impl Server {
         }
     }
 
-    /// Launches the process and waits until it is ready.
+    /// Starts the process and waits until it is ready.
     async fn run(&mut self) -> Result<(), SandboxError> {
         let limits = ProcessLimits { file_kib_max: self.spec.file_kib_max };
         let port = self.port.number();
@@ -218,7 +219,7 @@ impl Server {
     /// Shuts the server down cleanly and waits for its end.
     ///
     /// # Errors
-    /// [`SandboxError::TimedOut`] if it does not end; it is left as it is then.
+    /// [`SandboxError::TimedOut`] if it does not end; it keeps running then.
     pub async fn stop(&mut self) -> Result<(), SandboxError> {
         if self.paused {
             self.resume()?;
@@ -236,7 +237,7 @@ impl Server {
         Ok(())
     }
 
-    /// Kills the server with SIGKILL and waits until it is gone: what a crash of the process does, paused or not.
+    /// Kills the server (SIGKILL), paused or not, and waits until it has ended, like a crash of the process.
     ///
     /// # Errors
     /// [`SandboxError::WrongState`] if it is not running.
@@ -247,7 +248,7 @@ impl Server {
         let Some(mut child) = self.child.take() else { return Ok(()) };
         self.paused = false;
         child.kill().on_path("kill", &self.layout.pid_file)?;
-        // The kernel frees its memory first; a big one takes a while.
+        // The kernel frees its memory first, which takes a while for a large server.
         let deadline = Instant::now() + Duration::from_secs(STOP_SECONDS_MAX);
         let ended =
             process::wait_until(&mut child, deadline).await.on_path("wait for", &self.layout.pid_file)?;
@@ -260,17 +261,17 @@ impl Server {
         }
     }
 
-    /// The options of the spec, those for semi-sync among them.
+    /// The server options, including those for semi-sync.
     pub fn options(&self) -> &[String] {
         &self.spec.options
     }
 
-    /// Replaces all options of the spec; they count from the next start.
+    /// Replaces all server options, from the next start on.
     pub fn set_options(&mut self, options: Vec<String>) {
         self.spec.options = options;
     }
 
-    /// Lets the server write larger files, or as large as the disk takes; counts from its next start.
+    /// Changes the file size limit in KiB from the next start on; `None` removes it.
     pub fn set_file_kib_max(&mut self, kib: Option<u64>) {
         self.spec.file_kib_max = kib;
     }
@@ -288,7 +289,7 @@ impl Server {
         self.run().await
     }
 
-    /// Freezes the server (SIGSTOP): connections stay open, nothing answers.
+    /// Freezes the server (SIGSTOP): connections stay open and get no answer.
     ///
     /// # Errors
     /// [`SandboxError::WrongState`] if it is not running.
@@ -298,7 +299,7 @@ impl Server {
         Ok(())
     }
 
-    /// Lets a paused server go on (SIGCONT).
+    /// Resumes a paused server (SIGCONT).
     ///
     /// # Errors
     /// [`SandboxError::WrongState`] if it is not running.
@@ -309,7 +310,7 @@ impl Server {
     }
 
     fn signal_running(&mut self, signal: Signal, action: &'static str) -> Result<(), SandboxError> {
-        // A child that was not waited for keeps its pid, so the signal cannot reach a stranger.
+        // A child that was not reaped keeps its pid, so the signal cannot reach another process.
         match self.pid().filter(|_| self.is_running()) {
             Some(pid) => process::signal(pid, signal).on_path("signal", &self.layout.pid_file),
             None => Err(self.wrong_state("not running", action)),
@@ -320,7 +321,7 @@ impl Server {
         SandboxError::WrongState { name: self.spec.name.clone(), state, action }
     }
 
-    /// Whether the process exists; a paused server runs. A server that crashed does not.
+    /// Whether the process exists, paused or not.
     pub fn is_running(&mut self) -> bool {
         self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
@@ -335,17 +336,17 @@ impl Server {
         process::cpu_time(self.pid()?)
     }
 
-    /// What was started.
+    /// The kind of server.
     pub fn kind(&self) -> ServerKind {
         self.spec.kind
     }
 
-    /// The name given in the spec.
+    /// Its name in messages.
     pub fn name(&self) -> &str {
         &self.spec.name
     }
 
-    /// The version that the server itself named when it was last started, such as `10.11.18-MariaDB-0+deb12u1-log`.
+    /// The version reported at the last start, such as `10.11.18-MariaDB-0+deb12u1-log`.
     pub fn version(&self) -> &str {
         &self.version
     }
@@ -355,7 +356,7 @@ impl Server {
         self.port.number()
     }
 
-    /// Where clients connect.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port()))
     }
@@ -365,17 +366,17 @@ impl Server {
         &self.layout.socket
     }
 
-    /// The data directory; binlogs are in it.
+    /// The data directory, with the binlogs.
     pub fn data(&self) -> &Path {
         &self.layout.data
     }
 
-    /// The error log; it holds everything since the first start.
+    /// The error log since the first start.
     pub fn error_log(&self) -> &Path {
         &self.layout.error_log
     }
 
-    /// The programs this server runs from.
+    /// The installation of this server.
     pub fn install(&self) -> &Install {
         &self.layout.install
     }
@@ -391,7 +392,7 @@ impl Server {
     /// Runs SQL statements as the superuser through the server's own client program, and returns the rows as text, columns
     /// separated by tabs (with `\t`, `\n` and `\\` escaped inside values, and `NULL` for null).
     ///
-    /// A process per call, so for set-up and checks and not for load; independent of our own protocol code.
+    /// One process per call, so only for set-up and checks. Independent of our own protocol code.
     ///
     /// # Errors
     /// [`SandboxError::Client`] with the server's message.
@@ -405,7 +406,7 @@ impl Server {
 
     fn kill_now(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // Errors mean that it is gone already.
+            // An error means that it has already ended.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -418,7 +419,7 @@ impl Drop for Server {
     }
 }
 
-/// Runs file work away from the runtime's threads.
+/// Runs blocking file work outside of the runtime's threads.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, SandboxError> + Send + 'static,
 ) -> Result<T, SandboxError> {

@@ -20,7 +20,7 @@ pub struct SlowSync {
 }
 
 impl SlowSync {
-    /// Whether a C compiler is there to compile it.
+    /// Whether a C compiler is available.
     pub fn is_possible() -> bool {
         preload::is_possible()
     }
@@ -35,7 +35,7 @@ impl SlowSync {
         Ok(Self { library: preload::compile(folder, &name, SOURCE, &[define])? })
     }
 
-    /// What the environment of a program must say for its syncs to be slow.
+    /// Environment variables with which a program uses the library.
     pub fn environment(&self) -> (OsString, OsString) {
         preload::environment(&self.library)
     }

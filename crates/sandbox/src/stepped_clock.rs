@@ -1,8 +1,8 @@
 //! A wall clock that is set while programs run, for programs started here.
 //!
-//! A small library of ours, compiled when it is wanted, is preloaded into the program and tells it another time than the
-//! machine's. Clocks that only go forward go on as ever. It is for programs that wait by those, such as ours: the servers wait until
-//! moments of the wall clock, which the kernel does not know to be set.
+//! A small library, compiled on demand, is preloaded into the program and changes its wall clock. Monotonic
+//! clocks are unchanged. It suits programs that wait by monotonic clocks, such as ours; the servers wait for
+//! wall-clock times, which the kernel does not know to be changed.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -18,7 +18,7 @@ const SOURCE: &str = include_str!("stepped_clock.c");
 #[derive(Debug)]
 pub struct SteppedClock {
     library: PathBuf,
-    /// How far it is beside the machine's clock.
+    /// File with the offset to the machine's clock.
     path: PathBuf,
     file: File,
 }
@@ -38,7 +38,8 @@ impl SteppedClock {
         Ok(clock)
     }
 
-    /// Sets it so many milliseconds ahead of the machine's clock, or behind it. Programs that run see it at once.
+    /// Sets its offset to the machine's clock in milliseconds, negative for behind. Running programs see it
+    /// at once.
     ///
     /// # Errors
     /// [`SandboxError::File`] if its file cannot be written.

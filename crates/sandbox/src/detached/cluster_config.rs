@@ -1,4 +1,4 @@
-//! The configuration of a Tailwater for a cluster that `tailwater sandbox up --semi-sync` started.
+//! Writes the Tailwater configuration for a cluster that `tailwater sandbox up --semi-sync` started.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,10 +12,10 @@ use crate::error::{FileContext, SandboxError};
 use crate::port::ReservedPort;
 use crate::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
 
-/// The source's name in it.
+/// Name of the source in the configuration.
 pub(crate) const SOURCE_NAME: &str = "sandbox";
 
-/// Writes it, and the files with passwords that it names, into the folder of the first server.
+/// Writes the configuration and its password files into the folder of the first server.
 pub(super) fn write(servers: &[DetachedServer], cache: &Cache) -> Result<PathBuf, SandboxError> {
     let Some(source) = servers.first() else { return Err(SandboxError::NoCacheFolder) };
     let folder = source.folder(cache);
@@ -39,7 +39,7 @@ fn text(servers: &[DetachedServer], folder: &Path, (serve, http): (u16, u16)) ->
     };
     for (number, DetachedServer { name, port, .. }) in servers.iter().enumerate() {
         if number == 0 {
-            // Servers of the sandbox have their port as server_id.
+            // Sandbox servers use their port as server_id.
             let _ = write!(
                 text,
                 "\n[[source]]\nname = \"{SOURCE_NAME}\"\nserver_id = {serve}\n{}",

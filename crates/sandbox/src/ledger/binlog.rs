@@ -1,4 +1,4 @@
-//! Reads binlog events, of a server's file or of a captured segment, and holds them against a ledger.
+//! Reads binlog events of a server's file or a captured segment, and compares them with a ledger.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -145,7 +145,7 @@ impl<'a> BinlogCheck<'a> {
             if !read_whole(&mut input, &mut bytes).map_err(failed)? {
                 break;
             }
-            // A preallocated file goes on with zeros behind its last event.
+            // A preallocated file has zeros after its last event.
             if bytes.iter().all(|byte| *byte == 0) {
                 break;
             }

@@ -1,4 +1,4 @@
-//! Holds the transactions found in a log against the ledger.
+//! Compares the transactions of a log with the ledger.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -192,13 +192,13 @@ pub struct LedgerReport {
     pub altered: Violations,
     /// Transactions that come before an earlier one of the same worker.
     pub out_of_order: Violations,
-    /// Transactions whose outcome nobody told the client: how many there are,
+    /// Number of transactions of unknown outcome.
     pub unknown: u64,
-    /// and how many of them the log has; any number is right.
+    /// How many of these the log has; any number is correct.
     pub unknown_but_present: u64,
-    /// Transactions that were certainly not committed, and yet are in the log.
+    /// Failed transactions that are in the log: wrong.
     pub failed_but_present: Violations,
-    /// Transactions of which the ledger knows nothing.
+    /// Transactions that are not in the ledger.
     pub unlisted: u64,
     /// Transactions that change the workload's tables without a ledger row.
     pub unidentified: u64,

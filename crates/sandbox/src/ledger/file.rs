@@ -12,7 +12,7 @@ const HEADER: &str = "tailwater-ledger 1";
 #[derive(Debug)]
 pub(super) struct LedgerFile {
     writer: BufWriter<File>,
-    /// The first error: workers go on, and whoever flushes learns of it.
+    /// The first error: workers continue, and `flush` returns it.
     failed: Option<io::Error>,
 }
 
@@ -44,7 +44,7 @@ impl LedgerFile {
     }
 }
 
-/// Reads a ledger file; text behind the last line's end is what a killed process left unfinished.
+/// Reads a ledger file; an unfinished last line, left by a killed process, is ignored.
 pub(super) fn read(path: &Path, mut each: impl FnMut(TransactionId, LedgerEntry)) -> io::Result<()> {
     let text = fs::read_to_string(path)?;
     let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];

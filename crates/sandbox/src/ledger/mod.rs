@@ -1,4 +1,4 @@
-//! What clients know about their transactions: the truth that a log or a server is held against.
+//! The outcome of each transaction as the clients know it, to check a log or a server against.
 
 mod binlog;
 mod check;
@@ -16,7 +16,7 @@ pub use binlog::{BinlogCheck, BinlogCheckError};
 pub use check::{LedgerCheck, LedgerReport, LoggedTransaction};
 use file::LedgerFile;
 
-/// Which transaction: the worker that ran it, and that worker's own number for it.
+/// Identifies a transaction: the worker that ran it, and the worker's sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TransactionId {
     /// The worker (a connection of the workload).
@@ -31,14 +31,14 @@ impl std::fmt::Display for TransactionId {
     }
 }
 
-/// What the client knows about a transaction.
+/// Outcome of a transaction as the client knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CommitOutcome {
-    /// The server said OK to the commit.
+    /// The server answered OK to the commit.
     Acknowledged,
-    /// The commit was sent and nobody told what became of it.
+    /// The commit was sent, and no answer arrived.
     Unknown,
-    /// It was certainly not committed: it failed or was given up before the commit was sent.
+    /// Certainly not committed: it failed or was abandoned before the commit was sent.
     Failed,
 }
 
@@ -87,7 +87,7 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Notes the outcome of a transaction.
+    /// Records the outcome of a transaction.
     pub fn record(&self, id: TransactionId, entry: LedgerEntry) {
         if let Some(file) = &self.file {
             file.lock().unwrap_or_else(PoisonError::into_inner).append(id, entry);
@@ -112,7 +112,7 @@ impl Ledger {
         }
     }
 
-    /// What is known about a transaction; `None` if it was never finished or never existed.
+    /// The entry of a transaction; `None` if it was never finished or never existed.
     pub fn get(&self, id: TransactionId) -> Option<LedgerEntry> {
         let index = usize::try_from(id.sequence.checked_sub(1)?).ok()?;
         *self.lock().get(&id.worker)?.get(index)?
@@ -226,15 +226,15 @@ pub struct ServerReport {
     pub missing: Violations,
     /// Rows whose digest is not the one in the ledger.
     pub altered: Violations,
-    /// Transactions whose outcome nobody told, and that were committed: rightly so.
+    /// Transactions of unknown outcome that are present, which is correct.
     pub unknown_but_present: u64,
-    /// Transactions that were certainly not committed, and yet are there.
+    /// Failed transactions that are present: wrong.
     pub failed_but_present: Violations,
-    /// Rows of which the ledger knows nothing.
+    /// Rows that are not in the ledger.
     pub unlisted: u64,
 }
 
-/// Transactions with something wrong: how many, and which ones, as far as there is room.
+/// Transactions with a fault: their number, and the first of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Violations {
     /// How many.

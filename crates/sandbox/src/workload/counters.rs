@@ -183,7 +183,7 @@ pub struct WorkloadSnapshot {
     pub acknowledged: u64,
     /// Transactions that were certainly not committed.
     pub failed: u64,
-    /// Transactions of which nobody told whether they were committed.
+    /// Transactions of unknown outcome.
     pub unknown: u64,
     /// Times that a worker had to connect again.
     pub reconnects: u64,

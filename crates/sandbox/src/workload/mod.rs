@@ -1,9 +1,9 @@
-//! Load on a server by clients that keep a ledger of what the server told them.
+//! Load on a server by clients that keep a ledger of the outcome of each transaction.
 //!
-//! Each worker is one connection that runs one transaction after the other. Every transaction inserts a row into
-//! `tw_load.tw_ledger` that names it and states how many row changes it holds and their digest, so a reader of the binlog
-//! can tell which transaction it sees and whether it is whole, with nothing but the log in its hands; the
-//! [`Ledger`] tells what the client was promised.
+//! Each worker is one connection that runs transactions one after another. Every transaction inserts a row
+//! into `tw_load.tw_ledger` with its id, the number of its row changes and their digest. So a reader of the
+//! binlog can identify a transaction and check that it is complete from the log alone; the [`Ledger`] tells
+//! what the server acknowledged to the client.
 
 mod counters;
 mod plan;
@@ -80,17 +80,17 @@ impl WorkloadSpec {
     }
 }
 
-/// How the workers are to go on.
+/// Command to the workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WorkerCommand {
     Run,
     /// End after the transaction under way.
     Finish,
-    /// End at once: a commit under way is of unknown outcome.
+    /// End at once: a running commit has an unknown outcome.
     Abort,
 }
 
-/// A workload that is under way. Dropping it ends its workers at once, and what they had under way is in no ledger:
+/// A running workload. Dropping it ends its workers at once, and their running transactions are in no ledger:
 /// end with [`Self::finish`] or [`Self::abort`].
 #[derive(Debug)]
 pub struct Workload {

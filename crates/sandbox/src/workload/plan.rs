@@ -1,4 +1,4 @@
-//! What the next transaction of a worker does: its statements, and the row changes they must cause.
+//! Plans the next transaction of a worker: its statements, and the row changes they must cause.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use super::schema::{
 /// A worker keeps about this many orders and documents and deletes the oldest beyond: the tables stay small.
 const ROWS_KEPT: usize = 200;
 const ITEMS_MAX: u64 = 5;
-/// Ids of one worker; the worker's number stands above these bits.
+/// Bits of an id within a worker; the worker's number is above them.
 const ID_BITS: u32 = 40;
 
 /// A statement, and how many rows it must change if the rows are as the worker left them.
@@ -73,7 +73,7 @@ impl TransactionPlanner {
         }
     }
 
-    /// Forgets the worker's rows: after a lost connection nobody knows which there are. They stay in the tables.
+    /// Forgets the worker's rows, because after a lost connection they are unknown. They stay in the tables.
     pub(crate) fn forget(&mut self) {
         self.orders.clear();
         self.documents.clear();
@@ -123,7 +123,7 @@ impl TransactionPlanner {
         format!("INSERT INTO tw_load.tw_ledger VALUES ({worker},{sequence},{changes},{digest},'{payload}')")
     }
 
-    /// Notes that the transaction is committed.
+    /// Records that the transaction is committed.
     pub(crate) fn committed(&mut self, plan: TransactionPlan) {
         match plan.effect {
             PlannedEffect::None => {}

@@ -92,8 +92,8 @@ const TABLES: [&str; 5] = [
         state ENUM('draft','final','void') NOT NULL, stamp BIGINT NOT NULL) ENGINE=InnoDB CHARACTER SET utf8mb4",
 ];
 
-/// Makes the schema and the accounts, unless they are there. Run it once, before the workload starts: under semi-sync it
-/// needs somebody to acknowledge it.
+/// Creates the schema and the accounts if they are missing. Run it once before the workload; under semi-sync
+/// it needs an acknowledging replica.
 ///
 /// # Errors
 /// Anything that [`Connection::execute`] reports.
