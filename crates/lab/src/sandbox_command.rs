@@ -89,15 +89,16 @@ pub async fn sandbox(command: &SandboxCommand, as_json: bool) -> anyhow::Result<
     Ok(())
 }
 
-/// What goes on while a server is fetched, for people.
+/// Prints the progress of a download.
 fn tell(progress: InstallProgress) {
-    // Bytes trickle in ten times a second; what is fetched, and that it is done, is told anyway.
+    // Byte counts arrive ten times a second and are left out; the start and the end of a download are
+    // printed.
     if !matches!(progress, InstallProgress::Downloaded { .. }) {
         eprintln!("{progress}");
     }
 }
 
-/// The configuration of a Tailwater for the cluster that was started, and what to do with it.
+/// Prints where the configuration for the cluster is, and how to use it.
 fn print_config(out: &mut impl Write, config: &Path) -> anyhow::Result<()> {
     let path = config.display();
     let text = std::fs::read_to_string(config).with_context(|| format!("read {path}"))?;

@@ -1,4 +1,4 @@
-//! Readers of a binlog stream, the same for a real source and for Tailwater: they take every byte and keep none.
+//! Readers of a binlog stream from a source or from Tailwater: they read every byte and keep none.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -114,7 +114,8 @@ impl Drop for BinlogReaders {
     }
 }
 
-/// Notes when each transaction has arrived whole. Transactions are told apart by the bytes of the event that opens them.
+/// Records when each transaction has arrived completely. Transactions are identified by the bytes of their
+/// first event.
 #[derive(Debug)]
 pub struct ArrivalRecorder {
     task: JoinHandle<anyhow::Result<HashMap<Bytes, Instant>>>,

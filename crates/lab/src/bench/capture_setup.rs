@@ -1,4 +1,4 @@
-//! What `bench capture` plays on: one primary that is captured by one of several variants at a time.
+//! The servers of `bench capture`: one primary, captured by one variant at a time.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::trial::{Trial, TrialDurability, TrialFolder, TrialSpec, primary_optio
 /// Who acknowledges the primary's commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AckVariant {
-    /// Nobody: semi-sync is off, and a commit exists only on the primary.
+    /// No semi-sync: a commit exists only on the primary.
     NoSemiSync,
     /// A native replica, which writes its relay log without fsync, acknowledges, and applies.
     NativeReplica,
@@ -62,7 +62,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Starts everything, with nobody attached.
+    /// Starts everything, with no replica attached.
     ///
     /// # Errors
     /// If a server cannot be started.
@@ -96,7 +96,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Detaches whoever is attached and attaches `variant`; returns when a commit goes through.
+    /// Attaches `variant` instead of the current one; returns when a commit completes.
     ///
     /// # Errors
     /// If it cannot be attached.
@@ -136,7 +136,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Leaves the primary without anybody, and commits free to go.
+    /// Detaches all replicas and turns semi-sync off.
     ///
     /// # Errors
     /// If the relay ends with an error.

@@ -1,4 +1,4 @@
-//! `tailwater bench`: the measurements behind every claim, ours and the peers' on the same machine in the same run.
+//! `tailwater bench`: benchmarks of Tailwater and of other tools, on the same machine in the same run.
 //!
 //! The map: [`capture`], [`serve`], [`apply`], [`failover`], [`switchover`] and [`tables`] (dump, load, check) are the benchmarks; [`capture_setup`] is what they play on (a primary that can be captured
 //! by us, by a native replica, or by nobody), [`commit_load`] who commits, [`binlog_readers`] who reads, [`existing_binlog`] a binlog that is

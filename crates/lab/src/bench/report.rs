@@ -1,4 +1,4 @@
-//! What a benchmark prints.
+//! The report of a benchmark.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,13 +16,14 @@ pub struct BenchReport {
     pub ours: f64,
     /// The peers' figures in the same measurement.
     pub peers: Vec<Peer>,
-    /// Ours against the best peer; above 1 is better than it. Not a number if one side was not measured.
+    /// Ratio of our figure to the best peer's; above 1 means that ours is better. NaN if one side was not
+    /// measured.
     pub ratio: f64,
     /// Every measurement.
     pub rows: Vec<Measurement>,
-    /// What it ran on.
+    /// The machine.
     pub machine: MachineInfo,
-    /// What the figures mean, and what falls short.
+    /// Explanations of the figures, and shortcomings.
     pub notes: Vec<String>,
 }
 
@@ -44,7 +45,7 @@ pub struct Measurement {
     pub measurement: &'static str,
     /// The setting: server, durability, clients...
     pub setting: BTreeMap<&'static str, String>,
-    /// Who was measured.
+    /// The measured tool or setting.
     pub variant: String,
     /// Unit of the values.
     pub unit: &'static str,
@@ -82,7 +83,7 @@ pub struct MachineInfo {
 }
 
 impl MachineInfo {
-    /// Looks at this machine. The fdatasync is measured in `folder`.
+    /// Collects facts about this machine. The fdatasync is measured in `folder`.
     ///
     /// # Errors
     /// If `folder` cannot be written to.
@@ -149,7 +150,7 @@ impl Measurement {
 }
 
 impl BenchReport {
-    /// The report for people: a table per measurement, then the notes.
+    /// The report as text: a table per measurement, then the notes.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
         let machine = &self.machine;

@@ -1,4 +1,4 @@
-//! `tailwater bench switchover`: how long clients cannot write while another server becomes their primary.
+//! `tailwater bench switchover`: the time without writes during a switchover.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::demo::choose_server;
 use crate::trial::managed_cluster::{PRIMARY_NAME, start_candidate};
 use crate::trial::{SOURCE_NAME, Trial, TrialDurability, TrialFolder, TrialSpec, ensure_installed};
 
-const MEASUREMENT: &str = "nobody could write";
+const MEASUREMENT: &str = "time without writes";
 const SEEN_BY_CLIENTS: &str = "as clients see it";
 const FROM_THE_RECORD: &str = "as the record has it";
 

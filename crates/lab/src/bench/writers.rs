@@ -1,4 +1,4 @@
-//! Clients that know all servers of a cluster, and commit on whichever takes it.
+//! Clients that know all servers of a cluster, and commit on the one that accepts writes.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,7 +31,7 @@ pub async fn prepare_writers(primary: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A row that a client was told is committed, and when it was told.
+/// An acknowledged row, and the time of the acknowledgement.
 #[derive(Debug, Clone, Copy)]
 struct CommittedRow {
     client: u32,
@@ -71,12 +71,12 @@ impl ClusterWriters {
         longest_pause(&times, from, until)
     }
 
-    /// How many commits clients were told of until now.
+    /// Number of acknowledged commits so far.
     pub fn commits(&self) -> usize {
         locked(&self.committed).len()
     }
 
-    /// Ends the clients, and looks for everything that they were told is committed.
+    /// Ends the clients, and checks that every acknowledged row is on the primary.
     ///
     /// # Errors
     /// If anything of it is missing.

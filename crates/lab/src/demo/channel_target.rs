@@ -1,4 +1,4 @@
-//! The demo's replica that is fed by Tailwater's applier instead of replicating by itself.
+//! The demo's third server, to which a channel applies the log.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -20,23 +20,23 @@ const CHANNEL: &str = "applied";
 /// How long it may take to apply what the log has, once nothing more comes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A server that replicates nothing, and the channel that feeds it.
+/// A server without native replication, and the channel that applies to it.
 #[derive(Debug)]
 pub struct ChannelTarget {
     server: Server,
     socket: PathBuf,
 }
 
-/// What became of it.
+/// Its final state.
 #[derive(Debug, Default)]
 pub struct ChannelTargetOutcome {
     /// Source transactions applied since Tailwater's last start.
     pub transactions: u64,
     /// Target transactions they were committed in.
     pub commits: u64,
-    /// It has the rows of the ledger and no others, and the same table checksums as a native replica.
+    /// Whether it has exactly the rows of the ledger, and the table checksums of a native replica.
     pub equal: bool,
-    /// What is wrong, for people.
+    /// Problems, as text.
     pub complaints: Vec<String>,
 }
 
@@ -65,7 +65,7 @@ impl ChannelTarget {
         )
     }
 
-    /// What the channel says about itself; `None` while the relay is away.
+    /// Status of the channel; `None` while the relay does not answer.
     pub fn status(&self) -> Option<ChannelStatus> {
         match ask(&self.socket, &Request::List).ok()? {
             Answer::Channels(channels) => channels.into_iter().find(|channel| channel.name == CHANNEL),

@@ -1,4 +1,4 @@
-//! The demo's live view, on standard error: one line per act, and the load's figures in place on a terminal.
+//! The demo's live view on standard error: one line per step, and the load's counters in place on a terminal.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use tailwater_sandbox::workload::Counters;
 
 use super::channel_target::ChannelTarget;
 
-/// Tells what goes on.
+/// Prints the progress of the demo.
 pub struct LiveView {
     began: Instant,
     live: ProgressBar,
@@ -27,7 +27,7 @@ impl LiveView {
         Self { began: Instant::now(), live, json: !for_people }
     }
 
-    /// An act begins.
+    /// Prints the start of a step.
     pub fn say(&self, message: &str) {
         let seconds = self.began.elapsed().as_secs_f64();
         let line = match self.json {

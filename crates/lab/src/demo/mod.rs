@@ -1,4 +1,4 @@
-//! `tailwater demo`: the main job end to end, on real servers that it starts itself.
+//! `tailwater demo`: the whole chain on real servers that it starts itself.
 //!
 //! A primary with *reduced* durability commits only what the log has acknowledged; two native replicas read from the log.
 //! A third replica does not replicate: Tailwater's applier feeds it.
@@ -30,7 +30,7 @@ use native_replicas::NativeReplicas;
 use rejoin::rejoin;
 use report::DemoReport;
 
-/// How long each act lasts.
+/// Duration of each step.
 struct DemoDurations {
     before_fault: Duration,
     relay_away: Duration,
@@ -66,8 +66,8 @@ pub fn choose_server(family: ServerFamily, series: Option<&str>) -> anyhow::Resu
     })
 }
 
-/// The figures when what was acknowledged just before the kill has reached the clients. A load that does not settle is
-/// not waited for: it shows as commits without the relay.
+/// The counters after the acknowledgements sent just before the kill have reached the clients. A load that
+/// does not settle is not waited for: it shows as commits without the relay.
 async fn settled(counters: &Counters) -> WorkloadSnapshot {
     let mut before = counters.snapshot();
     for _ in 0..20 {
@@ -84,8 +84,8 @@ async fn settled(counters: &Counters) -> WorkloadSnapshot {
 /// Runs the demo and prints its report, `as_json` or as text. Returns whether everything held.
 ///
 /// # Errors
-/// If a server or the relay fails in a way that is not part of the play. A lost transaction is no error but a report
-/// with `ok: false`, and exit code 3.
+/// If a server or the relay fails unexpectedly. A lost transaction is no error, but a report with `ok: false`
+/// and exit code 3.
 pub async fn demo(arguments: &DemoArgs, as_json: bool) -> anyhow::Result<bool> {
     let kind = choose_server(arguments.server, arguments.series.as_deref())?;
     ensure_installed(kind)?;
@@ -108,8 +108,8 @@ pub async fn demo(arguments: &DemoArgs, as_json: bool) -> anyhow::Result<bool> {
         trial.primary.version(),
         trial.primary.address()
     ));
-    view.say("its own disk promises little: sync_binlog=0, innodb_flush_log_at_trx_commit=0");
-    view.say("semi-sync AFTER_SYNC without fallback: no commit is told to a client before the log has it");
+    view.say("reduced durability: sync_binlog=0, innodb_flush_log_at_trx_commit=0");
+    view.say("semi-sync AFTER_SYNC without fallback: no client gets an OK before the log has the commit");
     let applied = ChannelTarget::start(kind, folder.path()).await?;
     trial.add_channel(&applied.channel_config())?;
     let replicas = NativeReplicas::start(kind, REPLICAS).await?;
@@ -125,39 +125,39 @@ pub async fn demo(arguments: &DemoArgs, as_json: bool) -> anyhow::Result<bool> {
     prepare(&trial.primary.connect_options()).await?;
     let ledger = Arc::new(Ledger::new());
     let load = WorkloadSpec { seed: rand::random(), ..WorkloadSpec::new(arguments.clients) };
-    view.say(&format!("{} clients write; each keeps a ledger of what the server told it", load.connections));
+    view.say(&format!("{} clients write; each records the outcome of its transactions", load.connections));
     let workload = Workload::start(trial.primary.connect_options(), &load, Arc::clone(&ledger));
     view.watch(workload.counters(), &applied, pace.before_fault).await;
     let undisturbed = workload.counters().snapshot();
     ensure!(undisturbed.acknowledged > 0, "no transaction was committed: {}", trial.relay_log_tail());
 
     trial.kill_relay().await?;
-    view.say("SIGKILL to tailwater: from here on nobody is told \"committed\"");
+    view.say("SIGKILL to tailwater: from now on no commit is acknowledged");
     let before = settled(workload.counters()).await;
     view.watch(workload.counters(), &applied, pace.relay_away).await;
     let while_away = workload.counters().snapshot().acknowledged - before.acknowledged;
     trial.start_relay()?;
     trial.wait_captured().await?;
-    view.say("tailwater is back: it asked the primary to go on behind the last whole transaction");
+    view.say("tailwater restarted: it resumes after the last complete transaction in its log");
     view.watch(workload.counters(), &applied, pace.after_fault).await;
     let relay_memory_bytes_max = trial.relay().and_then(|relay| relay.memory_bytes_max()).unwrap_or(0);
 
     trial.wait_until_observed().await?;
-    view.say("SIGKILL to the primary, in mid-load");
+    view.say("SIGKILL to the primary under load");
     let failing = replace(&mut trial, &replicas.servers(), &workload, PrimaryFailure::Killed).await?;
     view.say(&format!(
-        "{} is primary: noticed after {} ms, all acknowledged commits proven in the log after {} ms, writable after {} ms",
+        "{} is primary: failure detected after {} ms, all acknowledged commits proven in the log after {} ms, writable after {} ms",
         failing.primary, failing.detected_ms, failing.proven_ms, failing.writable_ms
     ));
-    view.say("the clients connect to it and go on");
+    view.say("the clients connect to it and continue");
     view.watch(workload.counters(), &applied, pace.after_fault).await;
     let load_report = workload.finish().await;
     ensure!(
         load_report.errors.is_empty(),
-        "clients did not get to the new primary: {}",
+        "clients could not connect to the new primary: {}",
         load_report.errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     );
-    view.say("the replicas apply what is left in the log; then their tables are compared with the ledger");
+    view.say("the replicas apply the rest of the log; then their tables are compared with the ledger");
     let replicated = replicas.settle(&trial.log_directory(), &ledger, &failing.primary).await?;
     let fed = applied.settle(&trial.log_directory(), &ledger, replicas.first()?).await?;
     let relay_memory_bytes_max =
@@ -170,12 +170,12 @@ pub async fn demo(arguments: &DemoArgs, as_json: bool) -> anyhow::Result<bool> {
     let proof = prove(&trial.log_directory(), &ledger, kind.flavour(), trial.primary.data())?;
     trial.restart_primary_alone().await?;
     let on_primary = failing.ledger.compare_with_server(&trial.primary.connect_options()).await?;
-    view.say("the primary has been started again, to see what its own disk kept");
+    view.say("the old primary was started again, to see what its own disk kept");
     trial.start_relay()?;
     trial.wait_for_primary(&failing.primary).await?;
     let rejoined = rejoin(&trial, replicas.named(&failing.primary)?, &ledger).await?;
     view.say(
-        "tailwater rejoin: it is healed from the log, compared with the new primary, and its replica now",
+        "tailwater rejoin: the old primary was repaired from the log, compared with the new primary, and is its replica now",
     );
     trial.stop_relay().await?;
 
@@ -233,7 +233,7 @@ pub async fn demo(arguments: &DemoArgs, as_json: bool) -> anyhow::Result<bool> {
         true => println!("{}", serde_json::to_string(&report)?),
     }
     if !report.ok {
-        eprintln!("what the log lacks or has wrong: {}", proof.ledger);
+        eprintln!("differences between log and ledger: {}", proof.ledger);
         for complaint in replicated.complaints.iter().chain(&fed.complaints).chain(&rejoined.complaints) {
             eprintln!("{complaint}");
         }

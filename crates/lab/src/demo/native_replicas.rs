@@ -1,4 +1,4 @@
-//! The demo's native replicas, which read from Tailwater and do not know that it is not the primary.
+//! The demo's native replicas, which read from Tailwater as if it were the primary.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub struct NativeReplicas {
     servers: Vec<Server>,
 }
 
-/// What became of them.
+/// Their final state.
 #[derive(Debug, Default)]
 pub struct ReplicaOutcome {
     /// How many there are.
@@ -31,7 +31,7 @@ pub struct ReplicaOutcome {
     pub equal_to_ledger: u64,
     /// Acknowledged transactions missing on any of them.
     pub missing: u64,
-    /// What is wrong, for people.
+    /// Problems, as text.
     pub complaints: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The demo's last act: the primary that was killed becomes a replica.
+//! The demo's last step: the killed primary becomes a replica.
 
 use std::time::{Duration, Instant};
 
@@ -12,24 +12,24 @@ use crate::trial::managed_cluster::PRIMARY_NAME;
 /// How long something may take to be replicated.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How the former primary came back.
+/// Result of the rejoin.
 #[derive(Debug)]
 pub struct RejoinOutcome {
     /// How long it took.
     pub took_ms: u64,
-    /// Transactions that only it had, and that nobody was told of.
+    /// Undone transactions, which only it had and which were never acknowledged.
     pub undone: u64,
-    /// Transactions of the log that were done again.
+    /// Transactions applied again from the log.
     pub redone: u64,
     /// Rows that `rejoin` compared with the new primary's.
     pub rows_compared: u64,
-    /// It has the rows of the ledger and no others, and gets what the new primary commits.
+    /// Whether it has exactly the rows of the ledger, and receives commits of the new primary.
     pub is_equal: bool,
-    /// What is wrong, for people.
+    /// Problems, as text.
     pub complaints: Vec<String>,
 }
 
-/// Has `tailwater rejoin` bring the former primary back, and compares it with the ledger.
+/// Runs `tailwater rejoin` for the former primary, and compares it with the ledger.
 ///
 /// # Errors
 /// If it is not joined, or gets nothing.

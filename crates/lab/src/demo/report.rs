@@ -1,4 +1,4 @@
-//! What the demo found, as a table that explains itself and as JSON.
+//! The demo's result, as a table with explanations and as JSON.
 
 use std::fmt::Write;
 
@@ -23,9 +23,9 @@ pub struct DemoReport {
     pub not_whole_in_log: u64,
     /// In the log more than once: must be 0.
     pub twice_in_log: u64,
-    /// In the log though the client was killed off before it heard: rightly so.
+    /// In the log although the client got no answer: correct.
     pub unacknowledged_in_log: u64,
-    /// Acknowledged while nobody could have taken it into the log: must be 0.
+    /// Acknowledged while Tailwater was down: must be 0.
     pub acknowledged_while_relay_was_away: u64,
     /// Acknowledged, and gone from the primary's tables after its restart.
     pub lost_by_primary: u64,
@@ -150,7 +150,7 @@ impl DemoReport {
         line(
             "in flight at the kill, kept by the log",
             self.unacknowledged_in_log.to_string(),
-            "nobody was told; none is lost",
+            "never acknowledged; none is lost",
         );
         let identical = format!("{} of {}", self.segments_identical, self.segments);
         let mib = format!(
@@ -166,7 +166,7 @@ impl DemoReport {
             "tailwater killed, away, and back",
         );
         line(
-            "primary killed, noticed after (ms)",
+            "primary killed, detected after (ms)",
             self.failover_detected_ms.to_string(),
             "its host refuses connections, and tailwater has lost its stream",
         );

@@ -1,4 +1,4 @@
-//! A trial whose cluster is led: replicas that may become primary, and a manager in the relay's process.
+//! A trial with a managed cluster: replicas that can become primary, and a manager in the relay's process.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -17,10 +17,10 @@ use tailwater_daemon::control::{Answer, Request, ask, socket_of};
 use tailwater_daemon::manager::cluster::ClusterReport;
 use tailwater_daemon::manager::requests::{ManagerAnswer, ManagerRequest};
 
-/// What the primary is called among the servers of its cluster.
+/// Name of the primary among the servers of its cluster.
 pub const PRIMARY_NAME: &str = "db1";
 
-/// A server that may take the primary's place: it writes what it replicates into its own binlog.
+/// Starts a replica that can become primary: it logs replicated changes in its own binlog.
 ///
 /// # Errors
 /// If it cannot be started.
@@ -45,7 +45,7 @@ pub async fn start_candidate_with(kind: ServerKind, number: u32, more: &[String]
     options.extend_from_slice(more);
     let server = Server::start(ServerSpec::new(kind).name(format!("db{number}")).options(options)).await?;
     server.create_replication_user().await?;
-    // As an operator has it: clients that are lost do no harm there.
+    // As in production.
     server
         .sql(match kind.flavour() {
             Flavour::MySql => "SET GLOBAL super_read_only = 1",
@@ -56,8 +56,8 @@ pub async fn start_candidate_with(kind: ServerKind, number: u32, more: &[String]
 }
 
 impl Trial {
-    /// Names the primary and these servers in the configuration, and has the relay's process manage them; `manager` are keys of
-    /// `[manager]`. Counts from the relay's next start.
+    /// Adds the primary and these servers to the configuration, and enables the manager in the relay's
+    /// process; `manager` holds keys of `[manager]`. Takes effect at the relay's next start.
     ///
     /// # Errors
     /// If the configuration cannot be written.
@@ -67,8 +67,8 @@ impl Trial {
         self.manage_at(&all, manager)
     }
 
-    /// The same, with servers at other ports of loopback, such as those of faulty links. The primary has to be among them, at
-    /// the port that [`Trial::write_config`] is told.
+    /// The same with servers at other ports of loopback, such as those of faulty links. The primary must be
+    /// among them, at the port given to [`Trial::write_config`].
     ///
     /// # Errors
     /// If the configuration cannot be written.
@@ -86,12 +86,12 @@ impl Trial {
         self.add_channel(&text)
     }
 
-    /// How the manager sees the cluster; nothing while the relay does not answer.
+    /// The manager's view of the cluster; `None` while the relay does not answer.
     pub fn cluster(&self) -> Option<ClusterReport> {
         report(&self.config)
     }
 
-    /// Waits until the manager knows enough of the primary for a failover.
+    /// Waits until the manager has observed the primary well enough for a failover.
     ///
     /// # Errors
     /// If that does not come within a minute.
@@ -115,7 +115,7 @@ impl Trial {
         }
     }
 
-    /// Waits until the manager knows that this server leads.
+    /// Waits until the manager reports this server as the primary.
     ///
     /// # Errors
     /// If that does not come within a minute.
@@ -132,10 +132,10 @@ impl Trial {
         Ok(())
     }
 
-    /// Has `tailwater rejoin` bring a former primary back, and gives what it prints.
+    /// Runs `tailwater rejoin` for a former primary, and returns its JSON output.
     ///
     /// # Errors
-    /// If it does not join.
+    /// If the rejoin fails.
     pub async fn rejoin(&self, server: &str) -> anyhow::Result<serde_json::Value> {
         let mut command = tokio::process::Command::new(&self.spec.program);
         command.args(["rejoin", "--output", "json", "-c"]).arg(&self.config).args([SOURCE_NAME, server]);
@@ -151,7 +151,7 @@ impl Trial {
         serde_json::from_str(last).with_context(|| format!("what tailwater rejoin prints: {said}"))
     }
 
-    /// What the last failover that is over did, and when.
+    /// The record of the last finished failover.
     ///
     /// # Errors
     /// If there is none, or its record cannot be read.
@@ -166,7 +166,7 @@ impl Trial {
         bail!("no failover has ended")
     }
 
-    /// Waits until another server than `old` is the cluster's primary, and gives its name.
+    /// Waits until a server other than `old` is the primary, and returns its name.
     ///
     /// # Errors
     /// If that does not come within a minute.
@@ -186,7 +186,7 @@ impl Trial {
     }
 }
 
-/// How the manager of the daemon with this configuration sees its first cluster; nothing while it does not answer.
+/// The manager's view of the first cluster in this configuration; `None` while the daemon does not answer.
 pub fn report(config: &Path) -> Option<ClusterReport> {
     let config = Config::load(config).ok()?;
     let status = Request::Manager(ManagerRequest::Status);
@@ -197,7 +197,7 @@ pub fn report(config: &Path) -> Option<ClusterReport> {
     }
 }
 
-/// Waits until a server takes writes of ordinary accounts.
+/// Waits until a server accepts writes of accounts without special privileges.
 ///
 /// # Errors
 /// If that does not come within a minute.

@@ -1,5 +1,5 @@
-//! A trial of the main job: a real primary, a relay process that captures it, a workload whose clients keep a ledger, and
-//! faults. The demo, the benchmarks and the fault tests are all made of this.
+//! A trial: a real primary, a relay process that captures it, a workload whose clients keep a ledger, and
+//! faults. The demo, the benchmarks and the fault tests are built on it.
 
 pub mod managed_cluster;
 pub mod primary_failure;
@@ -23,16 +23,16 @@ use tailwater_wire::Flavour;
 
 pub use proof::{Proof, compare_with_source, prove};
 
-/// Name of the one source in a trial's configuration, and of its folder in the log.
+/// Name of the only source in a trial's configuration, and of its log folder.
 pub const SOURCE_NAME: &str = "primary";
 
-/// What a primary promises of its own disk at a commit.
+/// Durability settings of a primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrialDurability {
     /// `sync_binlog=1`, `innodb_flush_log_at_trx_commit=1`.
     Full,
-    /// `sync_binlog=0`, `innodb_flush_log_at_trx_commit=0`: up to a second of commits is lost even when only the process
-    /// dies, and more when the machine does.
+    /// `sync_binlog=0`, `innodb_flush_log_at_trx_commit=0`: a crash of the process loses up to a second of
+    /// commits, a crash of the machine more.
     Reduced,
 }
 
@@ -46,14 +46,14 @@ impl TrialDurability {
     }
 }
 
-/// What to try.
+/// Specification of a trial.
 #[derive(Debug, Clone)]
 pub struct TrialSpec {
     /// The primary.
     pub kind: ServerKind,
-    /// What it promises of its own disk.
+    /// Its durability settings.
     pub durability: TrialDurability,
-    /// More options for it.
+    /// Additional server options.
     pub options: Vec<String>,
     /// When the relay acknowledges.
     pub ack: AckMode,
@@ -70,17 +70,17 @@ pub struct Trial {
     pub primary: Server,
     spec: TrialSpec,
     config: PathBuf,
-    /// More of the configuration.
+    /// Additional configuration.
     channels: String,
     /// Variables added to the relay's environment.
     environment: Vec<(OsString, OsString)>,
     served: ReservedPort,
     relay: Option<ChildProcess>,
-    /// The primary waits for nobody.
+    /// Whether the primary is asynchronous: its commits wait for no acknowledgement.
     asynchronous: bool,
 }
 
-/// The options of a primary that writes row events with GTIDs and everything a table map can tell.
+/// Options of a primary with row events, GTIDs and full table map metadata.
 pub fn primary_options(kind: ServerKind) -> Vec<String> {
     let mut options =
         vec!["--log-bin=binlog".to_owned(), "--server-id=1".into(), "--binlog-format=ROW".into()];
@@ -91,8 +91,8 @@ pub fn primary_options(kind: ServerKind) -> Vec<String> {
 }
 
 impl Trial {
-    /// Starts the primary with lossless semi-sync and writes the relay's configuration. No commit gets through before
-    /// [`Trial::start_relay`].
+    /// Starts the primary with lossless semi-sync, and writes the relay's configuration. No commit completes
+    /// before [`Trial::start_relay`].
     ///
     /// # Errors
     /// If the server cannot be started or prepared.
@@ -120,7 +120,8 @@ impl Trial {
         Ok(trial)
     }
 
-    /// Points the relay at another address, such as a faulty link in front of the primary. Counts from its next start.
+    /// Sets the address of the primary in the relay's configuration, such as that of a faulty link. Takes
+    /// effect at the relay's next start.
     ///
     /// # Errors
     /// If its configuration cannot be written.
@@ -148,7 +149,7 @@ impl Trial {
         std::fs::write(&self.config, text).with_context(|| format!("write {}", self.config.display()))
     }
 
-    /// Adds a `[[channel]]`. Counts from the relay's next start.
+    /// Adds a `[[channel]]`. Takes effect at the relay's next start.
     ///
     /// # Errors
     /// If its configuration cannot be written.
@@ -157,7 +158,7 @@ impl Trial {
         self.write_config(&self.primary.address().ip().to_string(), self.primary.port())
     }
 
-    /// Changes when the relay acknowledges. Counts from its next start.
+    /// Changes when the relay acknowledges. Takes effect at its next start.
     ///
     /// # Errors
     /// If its configuration cannot be written.
@@ -166,7 +167,8 @@ impl Trial {
         self.write_config(&self.primary.address().ip().to_string(), self.primary.port())
     }
 
-    /// Has the primary wait for nobody, and the relay hold its log as it does then if nothing is said. Counts from its next start.
+    /// Makes the primary asynchronous, and the relay use its default log durability for that. Takes effect at
+    /// its next start.
     ///
     /// # Errors
     /// If its configuration cannot be written, or the primary refuses.
@@ -180,8 +182,8 @@ impl Trial {
         self.write_config(&self.primary.address().ip().to_string(), self.primary.port())
     }
 
-    /// Adds variables to the relay's environment, such as those of a [`tailwater_sandbox::SteppedClock`]. Counts from its next
-    /// start.
+    /// Adds environment variables of the relay, such as those of a [`tailwater_sandbox::SteppedClock`]. Takes
+    /// effect at its next start.
     pub fn add_environment(&mut self, variables: impl IntoIterator<Item = (OsString, OsString)>) {
         self.environment.extend(variables);
     }
@@ -191,7 +193,7 @@ impl Trial {
         self.spec.folder.join("log").join(SOURCE_NAME)
     }
 
-    /// Where the relay serves the log, as the sandbox's replication account.
+    /// The port where the relay serves the log to the sandbox's replication account.
     pub fn serve_port(&self) -> u16 {
         self.served.number()
     }
@@ -206,7 +208,7 @@ impl Trial {
         ReplicaOf::port(self.serve_port())
     }
 
-    /// What the relay printed.
+    /// The relay's output file.
     pub fn relay_output(&self) -> PathBuf {
         self.spec.folder.join("relay.log")
     }
@@ -228,7 +230,7 @@ impl Trial {
         Ok(())
     }
 
-    /// SIGKILLs the relay.
+    /// Kills the relay (SIGKILL).
     ///
     /// # Errors
     /// If it does not run.
@@ -237,10 +239,10 @@ impl Trial {
         Ok(())
     }
 
-    /// Stops the relay in good order.
+    /// Stops the relay cleanly.
     ///
     /// # Errors
-    /// If it does not run, or ends with an error; its last words are in the message.
+    /// If it does not run, or ends with an error; the message has the end of its output.
     pub async fn stop_relay(&mut self) -> anyhow::Result<()> {
         let relay = self.relay.take().context("the relay does not run")?;
         let status = relay.terminate(Duration::from_secs(30)).await?;
@@ -250,14 +252,14 @@ impl Trial {
         Ok(())
     }
 
-    /// The last lines that the relay printed.
+    /// The last lines of the relay's output.
     pub fn relay_log_tail(&self) -> String {
         let text = std::fs::read_to_string(self.relay_output()).unwrap_or_default();
         let lines: Vec<_> = text.lines().rev().take(5).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
     }
 
-    /// Waits until the primary's commits wait for the relay, and gives how long that took.
+    /// Waits until the primary's commits wait for the relay, and returns how long that took.
     ///
     /// # Errors
     /// If the relay ends, or does not get there within a minute.
@@ -278,7 +280,7 @@ impl Trial {
         }
     }
 
-    /// Starts the killed primary again, without semi-sync, to look at what its own disk kept.
+    /// Starts the killed primary again, without semi-sync, to see what its own disk kept.
     ///
     /// # Errors
     /// If it does not come up.
@@ -291,7 +293,7 @@ impl Trial {
     }
 }
 
-/// The part of a relay's configuration that serves the log at a port of loopback.
+/// The configuration with which a relay serves the log at a port of loopback.
 pub fn serve_config(port: u16) -> String {
     format!(
         "\n[[serve]]\nsource = \"{SOURCE_NAME}\"\nlisten = \"127.0.0.1:{port}\"\n[[serve.user]]\nname = \
@@ -299,7 +301,7 @@ pub fn serve_config(port: u16) -> String {
     )
 }
 
-/// How to connect to a relay that serves so.
+/// Connection options for such a relay.
 pub fn serve_options(port: u16) -> ConnectOptions {
     let tls = TlsOptions { mode: TlsMode::Off, ..TlsOptions::default() };
     ConnectOptions::new(Endpoint::tcp("127.0.0.1", port), REPLICATION_USER)
@@ -307,14 +309,15 @@ pub fn serve_options(port: u16) -> ConnectOptions {
         .tls(tls)
 }
 
-/// The installed server of a kind, fetched if it is missing; what happens is told on standard error.
+/// The installed server of a kind, downloaded if it is missing; progress goes to standard error.
 ///
 /// # Errors
-/// If it cannot be had.
+/// If it is unavailable.
 pub fn ensure_installed(kind: ServerKind) -> anyhow::Result<Install> {
     let cache = Cache::locate()?;
     let mut tell = |progress: InstallProgress| {
-        // Bytes trickle in ten times a second; what is fetched, and that it is done, is told anyway.
+        // Byte counts arrive ten times a second and are left out; the start and the end of a download are
+        // printed.
         if !matches!(progress, InstallProgress::Downloaded { .. }) {
             eprintln!("{progress}");
         }
@@ -322,7 +325,8 @@ pub fn ensure_installed(kind: ServerKind) -> anyhow::Result<Install> {
     Ok(Install::ensure(kind, &cache, &mut tell)?)
 }
 
-/// A folder for a trial's files: the given one, made if need be, or a temporary one that goes away with the value.
+/// A folder for a trial's files: the given one, or a temporary one that is removed when this value is
+/// dropped.
 #[derive(Debug)]
 pub struct TrialFolder {
     path: PathBuf,
@@ -356,7 +360,7 @@ impl TrialFolder {
 impl Drop for TrialFolder {
     fn drop(&mut self) {
         if self.temporary {
-            // What cannot be removed is a leftover in the cache folder, not a failure of the trial.
+            // A folder that cannot be removed is a leftover, not a failure of the trial.
             let _ = std::fs::remove_dir_all(&self.path);
         }
     }

@@ -1,4 +1,4 @@
-//! The primary of a led trial fails under load, and a replica takes its place while clients go on: when what was.
+//! Makes the primary of a managed trial fail under load, and records when a replica took over.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -14,40 +14,40 @@ use super::managed_cluster::PRIMARY_NAME;
 /// How a primary fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrimaryFailure {
-    /// SIGKILL: its host answers, its process is gone.
+    /// SIGKILL: its host answers, its process has ended.
     Killed,
-    /// SIGSTOP: nothing answers any more, as if the machine were gone.
+    /// SIGSTOP: nothing answers, as if the machine had failed.
     Silent,
 }
 
-/// How long a client tries to be told that something is committed.
+/// How long a client retries its commit.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How it went. Times count from the failure.
+/// Times of a failover, counted from the failure.
 #[derive(Debug)]
 pub struct FailoverTimes {
     /// The new primary.
     pub primary: String,
-    /// Until the manager began to act.
+    /// Until the manager started to act.
     pub detected_ms: u64,
-    /// Until everything acknowledged was proven to be in the log.
+    /// Until all acknowledged commits were proven to be in the log.
     pub proven_ms: u64,
-    /// Until the new primary took writes.
+    /// Until the new primary accepted writes.
     pub writable_ms: u64,
-    /// Until a client that tried all the time was told that something is committed.
+    /// Until the first successful commit of a client that retried continuously.
     pub first_commit_ms: u64,
-    /// What the clients knew before anything was committed on the new primary.
+    /// The clients' ledger before the first commit on the new primary.
     pub ledger: Ledger,
-    /// How many of it were acknowledged.
+    /// Number of acknowledged transactions in it.
     pub acknowledged_before: u64,
-    /// Nothing was overridden.
+    /// Whether no safety rule was overridden.
     pub is_lossless: bool,
 }
 
-/// Has the primary fail, and waits until clients commit on one of `servers`, which are its replicas.
+/// Makes the primary fail, and waits until clients commit on one of its replicas `servers`.
 ///
 /// # Errors
-/// If nobody takes its place.
+/// If no replica takes over.
 pub async fn replace(
     trial: &mut Trial,
     servers: &[&Server],

@@ -1,4 +1,5 @@
-//! The proof that nothing was lost: the client's ledger against the log, and the log against the primary's own files.
+//! Checks that nothing was lost: compares the clients' ledger with the log, and the log with the primary's
+//! own files.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,7 +12,7 @@ use tailwater_wire::Flavour;
 use tailwater_wire::event::header::BINLOG_MAGIC;
 use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader};
 
-/// What was found.
+/// Result of the check.
 #[derive(Debug)]
 pub struct Proof {
     /// The ledger against the log: transactions missing, incomplete, altered, duplicated.
@@ -31,7 +32,8 @@ impl Proof {
     }
 }
 
-/// Reads the whole log: every transaction against the ledger, every byte against the primary's files in `data`.
+/// Reads the whole log, and compares every transaction with the ledger and every byte with the primary's
+/// files in `data`.
 ///
 /// # Errors
 /// If log or files cannot be read. Differences are no errors; they are in the [`Proof`].

@@ -1,4 +1,4 @@
-//! `tailwater bench failover`: how long clients are without a primary when theirs fails, with Tailwater and with MHA.
+//! `tailwater bench failover`: the time without a primary after a failure, with Tailwater and with MHA.
 
 mod mha;
 

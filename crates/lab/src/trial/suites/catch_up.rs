@@ -1,4 +1,5 @@
-//! Waiting until native replica and channel have applied what the primary has committed, with what stops either.
+//! Waits until the native replica and the channel have applied everything, and handles transactions at which
+//! either stops.
 
 use std::time::{Duration, Instant};
 

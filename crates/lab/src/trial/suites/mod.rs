@@ -1,5 +1,5 @@
-//! A differential trial: the servers' own test suites run against a captured primary. A native replica and a channel's target
-//! follow it, and are compared: whatever the two do not share is a fault of the channel.
+//! A differential trial: runs the servers' own test suites on a captured primary, and compares a native
+//! replica with the target of a channel. A difference between the two is a fault of the channel.
 //!
 //! The map: [`test_files`] says which files there are, [`client`] runs one by the suites' own client through the [`statement_proxy`], [`script`]
 //! and [`mix`] take statements out of files instead; [`settings`] chooses what they run under; [`test_servers`] is the servers, [`catch_up`]

@@ -1,4 +1,4 @@
-//! What became of each file, for people and for programs.
+//! The result of each file, as text and as JSON.
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -13,7 +13,7 @@ use super::client::ClientEnd;
 use super::compare::ContentDifference;
 use super::settings::{FileSettings, ServerRotation};
 
-/// What became of one file.
+/// The result of one file.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct FileReport {
     /// Its name.

@@ -1,4 +1,4 @@
-//! One file after the other: run it, wait, compare, clean up.
+//! Runs the files one after another: run, wait, compare, clean up.
 
 use std::collections::HashSet;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! What a server holds: definitions, accounts, rows. All as text by name, so that two servers can be compared.
+//! Reads the contents of a server as text by name: definitions, accounts, rows; so that two servers can be
+//! compared.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ const OWN: [&str; 5] = ["mysql", "information_schema", "performance_schema", "sy
 /// Rows of a table that are kept to be shown; of a larger one only their number and sum.
 const ROWS_KEPT_MAX: usize = 2000;
 
-/// What a server holds, by what it is called.
+/// The contents of a server: lines by object name.
 pub type ServerContents = BTreeMap<String, Vec<String>>;
 
 /// Reads everything.
