@@ -16,20 +16,20 @@ use tailwater_session::option_file::parse_tls_mode;
 use tailwater_wire::Flavour;
 
 mod channel;
-mod checking;
-mod copying;
-mod dumping;
+mod check;
+mod copy;
+mod dump;
 mod log;
-mod managing;
+mod manager;
 
 pub use channel::{ChannelAdd, ChannelCommand, ChannelEditArgs, ChannelName, CommitOrderArg, GtidArg};
-pub use checking::{CheckArgs, CompareArgs, DigestsArg, RepairArgs, ThrottleArgs, WaitArg};
-pub use copying::{
+pub use check::{CheckArgs, CompareArgs, DigestsArg, RepairArgs, ThrottleArgs, WaitArg};
+pub use copy::{
     CloneArgs, CopyArgs, CopyBinaryArgs, CopyHowArgs, DeferIndexesArg, SourceServerArgs, TargetServerArgs,
 };
-pub use dumping::{CompressionArg, DumpArgs, FormatArg, LoadArgs};
+pub use dump::{CompressionArg, DumpArgs, FormatArg, LoadArgs};
 pub use log::{ArchiveArgs, CatArgs, LogCommand, LogSource, PurgeArgs, StatsArgs, TimeArgs};
-pub use managing::{
+pub use manager::{
     DowntimeArgs, FailoverArgs, ManagerCommand, ManagerScope, RaiseTermsArgs, RejoinArgs, SwitchoverArgs,
 };
 

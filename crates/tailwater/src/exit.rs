@@ -7,9 +7,9 @@ use std::process::ExitCode;
 pub enum Exit {
     /// 0: done.
     Done,
-    /// 3: found what it looked for (a failed verification, drift).
-    Found,
-    /// 4: refused because it would be unsafe; why stands on standard error.
+    /// 3: differences or damage found.
+    ProblemsFound,
+    /// 4: refused because unsafe; the reason is on standard error.
     Refused,
 }
 
@@ -17,7 +17,7 @@ impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         match exit {
             Exit::Done => Self::SUCCESS,
-            Exit::Found => Self::from(3),
+            Exit::ProblemsFound => Self::from(3),
             Exit::Refused => Self::from(4),
         }
     }

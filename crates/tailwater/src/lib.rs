@@ -1,5 +1,5 @@
-//! The binary's own parts: the command line, what each command prints, the demo and the benchmarks. A library only so that
-//! the tests can drive the same parts; nothing else uses it.
+//! The parts of the binary: the command line and what each command prints. A library only so that the tests
+//! can use them.
 //!
 //! The map:
 //! - [`cli`]: every command and flag. [`commands`]: one module per noun. [`exit`]: the exit codes.

@@ -9,7 +9,7 @@ use tailwater::commands;
 fn main() -> ExitCode {
     let parsed = Cli::definition().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = parsed.unwrap_or_else(|error| error.exit());
-    // The daemon's messages go where many read them.
+    // The daemon's log is read by many, so it never shows row values.
     let is_daemon = matches!(cli.command, Command::Run(_));
     let show_values = cli.show_values && !is_daemon;
     match commands::dispatch(cli) {
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
             match commands::private_detail(&error) {
                 Some(detail) if show_values => eprintln!("  with values: {detail}"),
                 Some(_) if !is_daemon => {
-                    eprintln!("  (values of rows are left out; --show-values shows them)")
+                    eprintln!("  (row values are hidden; use --show-values to show them)")
                 }
                 _ => {}
             }

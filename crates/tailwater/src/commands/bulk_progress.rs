@@ -1,4 +1,4 @@
-//! Shows how far a dump or a load is: a bar on a terminal, lines for programs.
+//! Shows the progress of bulk work: a bar on a terminal, text lines elsewhere, JSON lines for programs.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
@@ -11,47 +11,47 @@ use tailwater_wire::printable;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::progress_text::{ProgressText, Shown};
+use super::progress_text::{ProgressLine, ProgressText};
 use crate::cli::Output;
 
-/// The version of the lines for programs.
+/// Version of the JSON lines.
 pub(super) const SCHEMA_VERSION: u32 = 1;
 
-/// Where lines for programs go.
+/// Where JSON lines go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
-    /// To standard output.
-    Out,
-    /// To standard error: the other one is taken.
-    Error,
+pub(super) enum JsonOutput {
+    /// Standard output.
+    Stdout,
+    /// Standard error, because standard output carries the dump.
+    Stderr,
 }
 
-impl Told {
+impl JsonOutput {
     fn line(self, line: &serde_json::Value) -> io::Result<()> {
         match self {
-            Self::Out => writeln!(io::stdout(), "{line}"),
-            Self::Error => writeln!(io::stderr(), "{line}"),
+            Self::Stdout => writeln!(io::stdout(), "{line}"),
+            Self::Stderr => writeln!(io::stderr(), "{line}"),
         }
     }
 }
 
-/// How often it is shown.
-const SHOWN_EVERY: Duration = Duration::from_millis(500);
+/// Interval between updates.
+const UPDATE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How often a line says how far it is where there is no terminal.
-const LINE_EVERY: Duration = Duration::from_secs(10);
+/// Interval between text lines without a terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Where people see how far it is.
-enum Shows {
-    /// On a terminal: a bar.
+/// How progress is displayed.
+enum ProgressDisplay {
+    /// A bar on a terminal.
     Bar(ProgressBar),
-    /// Elsewhere: a line on standard error from time to time, the last one then.
+    /// Text lines on standard error; the time of the last one.
     Lines(Duration),
-    /// For programs: lines of JSON.
+    /// JSON lines.
     Json,
 }
 
-impl Shows {
+impl ProgressDisplay {
     fn new(output: Output) -> Self {
         match output {
             Output::Json => Self::Json,
@@ -61,39 +61,39 @@ impl Shows {
     }
 }
 
-/// Runs the work, and shows how far it is until it ends.
+/// Runs the work and shows its progress.
 ///
 /// # Errors
-/// Those of the work, and if standard output cannot be written to.
-pub(super) async fn shown<T, E>(
+/// Errors of the work, or if the output cannot be written.
+pub(super) async fn show_progress<T, E>(
     doing: &'static str,
     progress: &Arc<BulkProgress>,
     output: Output,
-    told: Told,
+    json_output: JsonOutput,
     work: impl Future<Output = Result<T, E>>,
 ) -> anyhow::Result<Result<T, E>> {
     let with_bar = ProgressStyle::with_template("{prefix} {wide_bar} {msg}")?;
     let without_bar = ProgressStyle::with_template("{prefix}: {msg}")?;
-    let mut shows = Shows::new(output);
+    let mut display = ProgressDisplay::new(output);
     let mut text = ProgressText::default();
-    let begun = Instant::now();
-    let mut ticks = tokio::time::interval(SHOWN_EVERY);
+    let started = Instant::now();
+    let mut ticks = tokio::time::interval(UPDATE_INTERVAL);
     let mut work = std::pin::pin!(work);
     let done = loop {
         tokio::select! {
             done = &mut work => break done,
             _ = ticks.tick() => {}
         }
-        let elapsed = begun.elapsed();
+        let elapsed = started.elapsed();
         let held = progress.wait_reason().map(|reason| format!("waiting: {}", printable(&reason)));
-        let Shown { text: said, bar: amount } = text.next(&progress.figures(), elapsed);
+        let ProgressLine { text: said, bar: amount } = text.next(&progress.figures(), elapsed);
         let said = match held {
             Some(held) => format!("{said}, {held}"),
             None => said,
         };
-        match &mut shows {
-            Shows::Json => told.line(&line(doing, progress, elapsed))?,
-            Shows::Bar(bar) => {
+        match &mut display {
+            ProgressDisplay::Json => json_output.line(&line(doing, progress, elapsed))?,
+            ProgressDisplay::Bar(bar) => {
                 bar.set_style(if amount.is_some() { with_bar.clone() } else { without_bar.clone() });
                 let (done, total) = amount.unwrap_or_default();
                 bar.set_length(total);
@@ -101,24 +101,24 @@ pub(super) async fn shown<T, E>(
                 bar.set_prefix(doing);
                 bar.set_message(said);
             }
-            Shows::Lines(last) => {
-                if elapsed.saturating_sub(*last) >= LINE_EVERY {
+            ProgressDisplay::Lines(last) => {
+                if elapsed.saturating_sub(*last) >= LINE_INTERVAL {
                     *last = elapsed;
                     writeln!(io::stderr(), "{doing}: {said}")?;
                 }
             }
         }
     };
-    if let Shows::Bar(bar) = shows {
+    if let ProgressDisplay::Bar(bar) = display {
         bar.finish_and_clear();
     }
     Ok(done)
 }
 
-/// What is cancelled when the process is told to stop.
+/// A token that SIGTERM and SIGINT cancel.
 ///
 /// # Errors
-/// If the system does not tell of signals.
+/// If signal handlers cannot be installed.
 pub(super) fn stop_on_signal() -> io::Result<CancellationToken> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let stop = CancellationToken::new();

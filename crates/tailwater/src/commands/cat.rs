@@ -1,4 +1,4 @@
-//! `tailwater log cat`: events of logs and of binlog files, of all transactions or of chosen ones.
+//! `tailwater log cat`: prints events of logs and binlog files, of all or of selected transactions.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -13,46 +13,46 @@ use tailwater_wire::print::{
 };
 use tailwater_wire::transaction::{TransactionStep, TransactionTracker};
 
-use super::binlog_file::{BinlogFile, Next};
+use super::binlog_file::{BinlogFile, NextEvent};
 use super::log::binlog_file;
 use super::log_source::logs_of;
 use crate::cli::{CatArgs, Output};
 use crate::exit::Exit;
 
-/// Prints events as the arguments ask for.
+/// Prints events as the arguments specify.
 ///
 /// # Errors
-/// If something cannot be read or understood, or cannot be written as asked for; if a transaction that was named is not
-/// there.
+/// If input cannot be read or decoded, output cannot be written, or a transaction given by GTID does not
+/// exist.
 pub(super) fn cat(arguments: &CatArgs, output: Output) -> anyhow::Result<Exit> {
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
     let result = match binlog_file(&arguments.source) {
         Some(path) if arguments.raw => raw_file(path, &mut out),
-        Some(path) => Cat::new(arguments, output, &mut out)?.file(path),
+        Some(path) => LogPrinter::new(arguments, output, &mut out)?.file(path),
         None => {
             let logs = logs_of(&arguments.source)?;
             logs.iter().try_fold(Exit::Done, |exit, (_, log)| {
                 let of_log = match arguments.raw {
                     true => raw_log(log, &mut out)?,
-                    false => Cat::new(arguments, output, &mut out)?.log(log)?,
+                    false => LogPrinter::new(arguments, output, &mut out)?.log(log)?,
                 };
                 Ok(if exit == Exit::Done { of_log } else { exit })
             })
         }
     };
-    // What came before an error is whole and good.
+    // The output before an error is complete and valid.
     out.flush()?;
     result
 }
 
-/// The GTIDs that are wanted.
-enum Wanted {
+/// The GTIDs that are printed.
+enum GtidSelection {
     All,
     MySql(MysqlGtidSet),
     MariaDb(Vec<MariadbGtid>),
 }
 
-impl Wanted {
+impl GtidSelection {
     fn parse(text: Option<&str>, flavour: Flavour) -> anyhow::Result<Self> {
         let Some(text) = text else { return Ok(Self::All) };
         let said = || format!("--gtid {text}");
@@ -74,7 +74,7 @@ impl Wanted {
         }
     }
 
-    /// The one that is wanted, if it is one.
+    /// The GTID, if exactly one is selected.
     fn only(&self) -> Option<Gtid> {
         match self {
             Self::MySql(set) if set.count() == 1 => {
@@ -95,22 +95,22 @@ impl Wanted {
     }
 }
 
-/// One log or file being printed.
-struct Cat<'a> {
+/// Prints one log or file.
+struct LogPrinter<'a> {
     arguments: &'a CatArgs,
     printer: Box<dyn EventPrinter>,
     out: &'a mut dyn Write,
-    /// Only where tables are chosen: whether a transaction is about them is known when all of it was seen.
+    /// With `--table`: whether a transaction changes the table is known only at its end.
     scan: Option<TableScan>,
-    wanted: Wanted,
-    /// Whether a transaction that was named was found.
+    wanted: GtidSelection,
+    /// Whether a transaction given by GTID was found.
     found: bool,
-    /// How many events could not be printed.
+    /// Number of events that could not be printed.
     left_out: u64,
     event: Vec<u8>,
 }
 
-impl<'a> Cat<'a> {
+impl<'a> LogPrinter<'a> {
     fn new(arguments: &'a CatArgs, output: Output, out: &'a mut dyn Write) -> anyhow::Result<Self> {
         let mut filter = TableFilter::default();
         if let Some(table) = &arguments.table {
@@ -130,22 +130,22 @@ impl<'a> Cat<'a> {
             printer,
             out,
             scan,
-            wanted: Wanted::All,
+            wanted: GtidSelection::All,
             found: false,
             left_out: 0,
             event: Vec::new(),
         })
     }
 
-    /// Whether only some transactions are printed. Events between transactions then are not, but for format descriptions,
-    /// which every printer needs.
-    fn is_choosing(&self) -> bool {
+    /// Whether only some transactions are printed. Then events between transactions are left out, except
+    /// format descriptions, which every printer needs.
+    fn is_selective(&self) -> bool {
         let time = &self.arguments.time;
         self.scan.is_some() || time.since.is_some() || time.until.is_some() || self.arguments.gtid.is_some()
     }
 
-    /// Whether a transaction is wanted by its GTID and its time.
-    fn chooses(&mut self, gtid: Option<&Gtid>, commit_time_us: u64) -> bool {
+    /// Whether a transaction is selected by its GTID and its commit time.
+    fn selects(&mut self, gtid: Option<&Gtid>, commit_time_us: u64) -> bool {
         let time = &self.arguments.time;
         let named = self.wanted.has(gtid);
         self.found |= named;
@@ -173,14 +173,14 @@ impl<'a> Cat<'a> {
     fn finish(mut self) -> anyhow::Result<Exit> {
         self.printer.end(self.out)?;
         match (&self.arguments.gtid, self.left_out) {
-            (Some(gtid), _) if !self.found => bail!("there is no transaction {gtid}"),
+            (Some(gtid), _) if !self.found => bail!("transaction {gtid} was not found"),
             (_, 0) => Ok(Exit::Done),
             (_, left_out) => {
                 self.out.flush()?;
                 eprintln!(
-                    "{left_out} events could not be printed and are left out; the output says which and why"
+                    "{left_out} events could not be printed; the output names each event and the reason"
                 );
-                Ok(Exit::Found)
+                Ok(Exit::ProblemsFound)
             }
         }
     }
@@ -188,10 +188,11 @@ impl<'a> Cat<'a> {
     fn log(mut self, log: &LogDir) -> anyhow::Result<Exit> {
         let flavour = log.segments()?.first().map(|segment| segment.source.flavour);
         if let Some(flavour) = flavour {
-            self.wanted = Wanted::parse(self.arguments.gtid.as_deref(), flavour)?;
+            self.wanted = GtidSelection::parse(self.arguments.gtid.as_deref(), flavour)?;
         }
         if let Some(only) = self.wanted.only() {
-            // By the index, without reading what is before it; the segment's first event is its format description.
+            // Found with the index, without reading earlier entries; the segment's first event is its format
+            // description.
             if let Some(entry) = log.find(&only)? {
                 let head = LogPosition { segment: entry.position.segment, offset: BINLOG_MAGIC.len() as u64 };
                 self.entries(log, head, 1)?;
@@ -203,43 +204,48 @@ impl<'a> Cat<'a> {
         self.finish()
     }
 
-    /// Prints what is wanted of so many entries. Those that are not wanted by their GTID or their time are passed over by
-    /// the index alone.
+    /// Prints the selected ones of `count` entries. Entries excluded by GTID or time are skipped with the
+    /// index alone.
     fn entries(&mut self, log: &LogDir, from: LogPosition, count: u64) -> anyhow::Result<()> {
-        let choosing = self.is_choosing();
+        let selective = self.is_selective();
         let mut reader = log.reader(from)?;
-        // Runs ahead by one entry where tables are chosen.
-        let mut scout = match self.scan {
+        // Reads one entry ahead if tables are selected.
+        let mut lookahead = match self.scan {
             Some(_) => Some(log.reader(from)?),
             None => None,
         };
         for _ in 0..count {
             let Some(entry) = reader.try_next()? else { return Ok(()) };
-            if let Some(scout) = &mut scout {
-                scout.try_next()?;
+            if let Some(lookahead) = &mut lookahead {
+                lookahead.try_next()?;
             }
-            let chosen = match entry.is_transaction() {
-                true => self.chooses(entry.gtid.as_ref(), entry.commit_time_us),
+            let selected = match entry.is_transaction() {
+                true => self.selects(entry.gtid.as_ref(), entry.commit_time_us),
                 false => true,
             };
-            if chosen && self.is_about_tables(scout.as_mut(), &entry)? {
-                self.entry(&mut reader, choosing && !entry.is_transaction())?;
+            if selected && self.is_about_tables(lookahead.as_mut(), &entry)? {
+                self.entry(&mut reader, selective && !entry.is_transaction())?;
             }
         }
         Ok(())
     }
 
-    fn is_about_tables(&mut self, scout: Option<&mut LogReader>, entry: &LogEntry) -> anyhow::Result<bool> {
-        let (Some(scan), Some(scout)) = (&mut self.scan, scout) else { return Ok(true) };
+    fn is_about_tables(
+        &mut self,
+        lookahead: Option<&mut LogReader>,
+        entry: &LogEntry,
+    ) -> anyhow::Result<bool> {
+        let (Some(scan), Some(lookahead)) = (&mut self.scan, lookahead) else { return Ok(true) };
         let mut is_unknown = false;
-        while scout.next_event()?.is_some() {
-            let offset = scout.event_position().offset;
-            scout.read_event(&mut self.event)?;
+        while lookahead.next_event()?.is_some() {
+            let offset = lookahead.event_position().offset;
+            lookahead.read_event(&mut self.event)?;
             if let Err(error) = scan.event(&self.event) {
                 if self.arguments.strict {
-                    return Err(error).with_context(|| format!("event at {}:{offset}", source_file(scout)));
+                    return Err(error)
+                        .with_context(|| format!("event at {}:{offset}", source_file(lookahead)));
                 }
-                // It may be about the table. When it is printed, it is said what is wrong with it.
+                // It may change the table. The printer reports what is wrong with it.
                 is_unknown = true;
             }
         }
@@ -259,48 +265,49 @@ impl<'a> Cat<'a> {
         Ok(())
     }
 
-    /// A binlog file that is no part of a log: of a server, or a segment by its own name.
+    /// Prints a binlog file outside of a log: a server's file, or a segment given by its path.
     fn file(mut self, path: &Path) -> anyhow::Result<Exit> {
         let mut file = BinlogFile::open(path)?;
         let short = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        if self.is_choosing() {
-            self.file_by_choice(path, &mut file, &short)?;
+        if self.is_selective() {
+            self.selected_of_file(path, &mut file, &short)?;
             return self.finish();
         }
         loop {
             match file.next(&mut self.event)? {
-                Next::Event { offset, .. } => self.print(&short, offset)?,
-                Next::End => return self.finish(),
-                Next::Broken { offset, reason } => bail!("event at {}:{offset}: {reason}", file.name()),
+                NextEvent::Event { offset, .. } => self.print(&short, offset)?,
+                NextEvent::End => return self.finish(),
+                NextEvent::Broken { offset, reason } => bail!("event at {}:{offset}: {reason}", file.name()),
             }
         }
     }
 
-    /// Without an index a transaction's time and tables are known at its end only; those that are wanted are read again.
-    fn file_by_choice(&mut self, path: &Path, file: &mut BinlogFile, short: &str) -> anyhow::Result<()> {
+    /// Prints the selected transactions of a file. Without an index, the time and tables of a transaction are
+    /// known only at its end; selected ones are read a second time.
+    fn selected_of_file(&mut self, path: &Path, file: &mut BinlogFile, short: &str) -> anyhow::Result<()> {
         let mut again = BinlogFile::open(path)?;
         let mut stream: Option<(FormatDescription, TransactionTracker)> = None;
         let mut open: Option<OpenTransaction> = None;
-        // An event of the transaction could not be looked at: it may be about the tables.
+        // An event of the transaction could not be decoded: it may change the table.
         let mut is_unknown = false;
         loop {
             let (offset, header) = match file.next(&mut self.event)? {
-                Next::Event { offset, header } => (offset, header),
-                Next::End => return Ok(()),
-                Next::Broken { offset, reason } => bail!("event at {}:{offset}: {reason}", file.name()),
+                NextEvent::Event { offset, header } => (offset, header),
+                NextEvent::End => return Ok(()),
+                NextEvent::Broken { offset, reason } => bail!("event at {}:{offset}: {reason}", file.name()),
             };
             let place = || format!("event at {short}:{offset}");
             let body = self.event.get(EVENT_HEADER_BYTES..).unwrap_or_default();
             if header.event_type == EventType::FORMAT_DESCRIPTION {
                 let format = FormatDescription::parse(body).with_context(place)?;
-                self.wanted = Wanted::parse(self.arguments.gtid.as_deref(), format.flavour())?;
+                self.wanted = GtidSelection::parse(self.arguments.gtid.as_deref(), format.flavour())?;
                 let tracker = stream.take().map(|(_, tracker)| tracker);
                 let tracker = tracker.unwrap_or_else(|| TransactionTracker::new(format.flavour()));
                 stream = Some((format, tracker));
                 self.print(short, offset)?;
             }
             let Some((format, tracker)) = &mut stream else {
-                bail!("{}: no format description stands first", place())
+                bail!("{}: the file does not start with a format description", place())
             };
             let body = self.event.get(EVENT_HEADER_BYTES..).unwrap_or_default();
             let step = tracker.observe(&header, body, format).with_context(place)?;
@@ -326,8 +333,8 @@ impl<'a> Cat<'a> {
                         0 => u64::from(header.timestamp) * 1_000_000,
                         stated => stated,
                     };
-                    if self.chooses(transaction.gtid.as_ref(), commit_time_us) && about_tables {
-                        self.span(&mut again, short, transaction.offset, offset)?;
+                    if self.selects(transaction.gtid.as_ref(), commit_time_us) && about_tables {
+                        self.print_range(&mut again, short, transaction.offset, offset)?;
                     }
                 }
                 TransactionStep::Outside | TransactionStep::Inside => {}
@@ -335,28 +342,36 @@ impl<'a> Cat<'a> {
         }
     }
 
-    /// Prints the events of a file from the one at `first` to the one at `last`.
-    fn span(&mut self, file: &mut BinlogFile, short: &str, first: u64, last: u64) -> anyhow::Result<()> {
+    /// Prints the events of a file from offset `first` to offset `last`, inclusive.
+    fn print_range(
+        &mut self,
+        file: &mut BinlogFile,
+        short: &str,
+        first: u64,
+        last: u64,
+    ) -> anyhow::Result<()> {
         file.seek(first)?;
         loop {
             match file.next(&mut self.event)? {
-                Next::Event { offset, .. } => {
+                NextEvent::Event { offset, .. } => {
                     self.print(short, offset)?;
                     if offset >= last {
                         return Ok(());
                     }
                 }
-                Next::End | Next::Broken { .. } => bail!("{} was changed while it was read", file.name()),
+                NextEvent::End | NextEvent::Broken { .. } => {
+                    bail!("{} was changed while it was read", file.name())
+                }
             }
         }
     }
 }
 
-/// A transaction of a file whose end was not seen yet.
+/// A transaction whose end has not been read yet.
 struct OpenTransaction {
     offset: u64,
     gtid: Option<Gtid>,
-    /// 0 if its opening event does not tell.
+    /// 0 if its first event has no commit time.
     commit_time_us: u64,
 }
 

@@ -1,4 +1,4 @@
-//! `tailwater channel`: what a running daemon's channels do, and telling them.
+//! `tailwater channel`: shows and controls the channels of a running daemon.
 
 use std::path::Path;
 
@@ -12,10 +12,10 @@ use crate::exit::Exit;
 use tailwater_daemon::config::{Config, parse_toml};
 use tailwater_daemon::control::{Answer, Request, ask, socket_of};
 
-/// Tells the daemon, and prints how the channels are then.
+/// Sends the request to the daemon, and prints the state of the channels afterwards.
 ///
 /// # Errors
-/// If no daemon runs with that configuration, or it refuses.
+/// If no daemon runs with that configuration, or it refuses the request.
 pub fn channel(command: ChannelCommand, output: Output, show_values: bool) -> anyhow::Result<Exit> {
     if let ChannelCommand::Add(arguments) = &command {
         return super::on_runtime(super::channel_add::add(arguments, output));
@@ -27,7 +27,7 @@ pub fn channel(command: ChannelCommand, output: Output, show_values: bool) -> an
         && !config.channels.iter().any(|channel| channel.name == *name)
     {
         let known: Vec<_> = config.channels.iter().map(|channel| channel.name.as_str()).collect();
-        bail!("there is no channel {name:?}; there are: {}", known.join(", "));
+        bail!("unknown channel {name:?}; the configuration has: {}", known.join(", "));
     }
     if let Some(plan) = planned {
         match output {
@@ -36,32 +36,32 @@ pub fn channel(command: ChannelCommand, output: Output, show_values: bool) -> an
         }
         return Ok(Exit::Done);
     }
-    let mut channels = told(&config, &request)?;
+    let mut channels = send(&config, &request)?;
     if show_values {
-        channels = told(&config, &Request::ListWithValues)?;
+        channels = send(&config, &Request::ListWithValues)?;
     }
     print(&channels, only.as_deref(), output)
 }
 
-/// Tells the daemon; how its channels are then.
+/// Sends a request to the daemon, and returns the state of its channels afterwards.
 ///
 /// # Errors
-/// If no daemon runs with that configuration, or it refuses.
-pub(super) fn told(config: &Config, request: &Request) -> anyhow::Result<Vec<ChannelStatus>> {
+/// If no daemon runs with that configuration, or it refuses the request.
+pub(super) fn send(config: &Config, request: &Request) -> anyhow::Result<Vec<ChannelStatus>> {
     channels_of(ask(&socket_of(&config.log.directory), request)?)
 }
 
-/// What a daemon answers to a request about channels.
+/// The channels in a daemon's answer.
 ///
 /// # Errors
-/// If it says that it was not done.
+/// If the daemon reports a failure.
 pub(super) fn channels_of(answer: Answer) -> anyhow::Result<Vec<ChannelStatus>> {
     match answer {
         Answer::Channels(channels) => Ok(channels),
         Answer::Failed { code, message } => {
             bail!("{}{message}", code.map(|code| format!("{code}: ")).unwrap_or_default())
         }
-        _ => bail!("the daemon answered something else; is it of another version?"),
+        _ => bail!("unexpected answer from the daemon; it may be of another version"),
     }
 }
 
@@ -82,9 +82,9 @@ pub(super) fn print(channels: &[ChannelStatus], only: Option<&str>, output: Outp
     Ok(Exit::Done)
 }
 
-type Prepared = (std::path::PathBuf, Option<String>, Request);
+type ChannelRequest = (std::path::PathBuf, Option<String>, Request);
 
-fn request(command: ChannelCommand) -> anyhow::Result<Prepared> {
+fn request(command: ChannelCommand) -> anyhow::Result<ChannelRequest> {
     Ok(match command {
         ChannelCommand::Add(_) => bail!("adding is no single request"),
         ChannelCommand::List(file) => (file.config, None, Request::List),
@@ -137,7 +137,7 @@ fn request(command: ChannelCommand) -> anyhow::Result<Prepared> {
     })
 }
 
-/// What would be done, for a command that wants to be told so twice.
+/// The plan, for a command that requires `--yes`.
 fn plan(command: &ChannelCommand) -> Option<String> {
     match command {
         ChannelCommand::Skip { channel, gtid, yes: false } => Some(format!(
@@ -145,13 +145,13 @@ fn plan(command: &ChannelCommand) -> Option<String> {
             channel.name
         )),
         ChannelCommand::Seek { channel, gtids, yes: false } => {
-            Some(format!("channel {} would go on as if exactly {gtids:?} were applied", channel.name))
+            Some(format!("channel {} would resume as if exactly {gtids:?} were applied", channel.name))
         }
         _ => None,
     }
 }
 
-/// Filters as `[channel.filters]` has them, in a TOML file of their own; `-` reads standard input.
+/// Reads filters in the format of `[channel.filters]` from a TOML file; `-` reads standard input.
 fn read_filters(path: &Path) -> anyhow::Result<FilterSet> {
     let text = match path.to_str() {
         Some("-") => std::io::read_to_string(std::io::stdin()).context("read standard input")?,
@@ -161,7 +161,7 @@ fn read_filters(path: &Path) -> anyhow::Result<FilterSet> {
     parse_toml(&text).map_err(|reason| anyhow!("{}: {reason}", path.display()))
 }
 
-/// One line for each channel, and below it what is wrong with it.
+/// Formats one line for each channel, followed by its errors.
 fn table<'a>(channels: impl Iterator<Item = &'a ChannelStatus>) -> String {
     let mut text = format!(
         "{:<16} {:<10} {:>9} {:>10} {:>12} {:>7} {}\n",
@@ -189,7 +189,9 @@ fn table<'a>(channels: impl Iterator<Item = &'a ChannelStatus>) -> String {
             match &fault.detail {
                 Some(detail) => text.push_str(&format!("  with values: {}\n", printable(detail))),
                 None if fault.has_detail => {
-                    text.push_str("  (values of rows are left out; `tailwater channel list --show-values` shows them)\n");
+                    text.push_str(
+                        "  (row values are hidden; `tailwater channel list --show-values` shows them)\n",
+                    );
                 }
                 None => {}
             }

@@ -1,4 +1,5 @@
-//! `tailwater channel add NAME --provision`: a copy of the source to an empty target, and the channel behind it.
+//! `tailwater channel add NAME --provision`: copies the source to an empty target, and starts the channel
+//! after the copy.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use tailwater_bulk::schema::Selection;
 use tailwater_bulk::sql::literal;
 use tailwater_session::{ConnectOptions, Connection, SessionError};
 
-use super::channel::{print, told};
+use super::channel::{print, send};
 use super::copy::{options, print_report, run};
 use super::copy_binary::{clone_options, clone_server};
 use crate::cli::{ChannelAdd, Output};
@@ -20,14 +21,14 @@ use tailwater_daemon::config::{ChannelConfig, Config, ServerAddress};
 use tailwater_daemon::control::Request;
 use tailwater_daemon::wiring::connect_options;
 
-/// How long a channel may take to begin.
-const BEGIN_PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit for the channel to start.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Copies, and starts the channel. The log keeps what comes from before the copy's snapshot on, and the target is told
-/// exactly which transactions it was copied with: the channel begins behind them.
+/// Copies, and starts the channel. The log is retained from before the copy's snapshot, and the target gets
+/// the GTIDs of the copy, so the channel starts exactly after it.
 ///
 /// # Errors
-/// If the configuration or the daemon does not fit, or the copy or the channel fails.
+/// If the configuration or the daemon is unsuitable, or the copy or the channel fails.
 pub(super) async fn add(arguments: &ChannelAdd, output: Output) -> anyhow::Result<Exit> {
     let config = Config::load(&arguments.channel.file.config)?;
     let name = &arguments.channel.name;
@@ -36,14 +37,14 @@ pub(super) async fn add(arguments: &ChannelAdd, output: Output) -> anyhow::Resul
     check(channel)?;
     let target = connect_options(channel.server())?;
     let source = source(&config, channel, arguments)?;
-    same_family(&source, &target).await?;
-    told(&config, &Request::Hold { channel: name.clone() })?;
+    ensure_same_family(&source, &target).await?;
+    send(&config, &Request::Hold { channel: name.clone() })?;
 
     if arguments.binary {
         refuse_running_events(&source, &target).await?;
-        // The target's GTIDs are the source's then, and the channel begins behind them.
+        // The target then has the source's GTIDs, and the channel starts after them.
         let cloned = clone_server(&clone_options(source, target, &arguments.clone), output).await;
-        let exit = cloned.map_err(|error| of_channel(error, name))?;
+        let exit = cloned.map_err(|error| with_start_hint(error, name))?;
         return if exit == Exit::Done { start(&config, name, output).await } else { Ok(exit) };
     }
     super::init_messages_as(output);
@@ -57,17 +58,17 @@ pub(super) async fn add(arguments: &ChannelAdd, output: Output) -> anyhow::Resul
     let Some(report) = run(&copy, output).await? else { return Ok(Exit::Refused) };
     print_report(&report, output)?;
     if let Some(gtids) = report.load.gtid_set
-        && has_begun(&target, name).await?
+        && has_progress(&target, name).await?
     {
-        // What the channel had applied before is of the data that were replaced.
-        told(&config, &Request::Seek { channel: name.clone(), gtids })?;
+        // The old progress belongs to the data that were replaced.
+        send(&config, &Request::Seek { channel: name.clone(), gtids })?;
     }
     start(&config, name, output).await
 }
 
-/// Whether the target keeps of a channel of that name how far it is.
-async fn has_begun(target: &ConnectOptions, name: &str) -> anyhow::Result<bool> {
-    /// What a server says that no channel has ever fed, or one only up to its beginning.
+/// Whether the target has progress of a channel of that name.
+async fn has_progress(target: &ConnectOptions, name: &str) -> anyhow::Result<bool> {
+    /// Errors of a server that no channel has applied to: no such database, no such table.
     const NOT_THERE: [u16; 2] = [1049, 1146];
     let mut target = Connection::connect(target).await.context("the target")?;
     let mut begun = false;
@@ -85,13 +86,13 @@ async fn has_begun(target: &ConnectOptions, name: &str) -> anyhow::Result<bool> 
 
 async fn start(config: &Config, name: &str, output: Output) -> anyhow::Result<Exit> {
     let start = Request::Start { channel: name.to_owned(), until_gtid: None, until_time_us: None };
-    told(config, &start)?;
-    let channels = begun(config, name).await?;
+    send(config, &start)?;
+    let channels = wait_running(config, name).await?;
     print(&channels, Some(name), output)
 }
 
-/// Says what is left to do for the channel where the target has all of the clone.
-fn of_channel(error: anyhow::Error, name: &str) -> anyhow::Error {
+/// Adds the remaining step to the error if the target has all of the clone.
+fn with_start_hint(error: anyhow::Error, name: &str) -> anyhow::Error {
     match error.downcast_ref() {
         Some(BulkError::RecipientDown { .. }) => error.context(format!(
             "when the target is back, `tailwater channel start {name}` starts the channel behind the clone"
@@ -113,7 +114,7 @@ async fn refuse_running_events(source: &ConnectOptions, target: &ConnectOptions)
     let first = events.first().and_then(|row| row.get_str(0)).filter(|_| runs);
     if let Some(first) = first {
         bail!(
-            "the source has {} events, {first} for one, and they would run on the target, too: start the target with \
+            "the source has {} enabled events, for example {first}, which would also run on the target: start the target with \
              event_scheduler = OFF, as long as it is fed by a channel",
             events.rows.len()
         );
@@ -121,12 +122,12 @@ async fn refuse_running_events(source: &ConnectOptions, target: &ConnectOptions)
     Ok(())
 }
 
-/// What to write into the configuration first.
+/// The configuration that is missing.
 fn not_configured(config: &Config, name: &str) -> String {
     let source = config.sources.first().map_or("primary", |source| source.name.as_str());
     format!(
-        "the configuration has no channel {name:?}. Add it, with where its target is and who applies there, and start \
-         the daemon anew:\n\n[[channel]]\nname = \"{name}\"\nsource = \"{source}\"\nhost = \"...\"\n\
+        "the configuration has no channel {name:?}. Add it with the target's address and account, and restart \
+         the daemon:\n\n[[channel]]\nname = \"{name}\"\nsource = \"{source}\"\nhost = \"...\"\n\
          defaults_file = \"...\"\nstopped = true\n"
     )
 }
@@ -135,7 +136,7 @@ fn check(channel: &ChannelConfig) -> anyhow::Result<()> {
     let name = &channel.name;
     ensure!(
         channel.start == ChannelStart::Target,
-        "channel {name} is to begin at the log's oldest entry; to begin behind a copy it needs start = \"target\""
+        "channel {name} starts at the log's oldest entry; to start after a copy it needs start = \"target\""
     );
     ensure!(
         channel.filters == FilterSet::default(),
@@ -145,39 +146,39 @@ fn check(channel: &ChannelConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How the source is connected to for the copy.
+/// The connection options of the source for the copy.
 fn source(
     config: &Config,
     channel: &ChannelConfig,
     arguments: &ChannelAdd,
 ) -> anyhow::Result<ConnectOptions> {
     let source = config.sources.iter().find(|source| source.name == channel.source);
-    let source = source.with_context(|| format!("there is no source {:?}", channel.source))?;
+    let source = source.with_context(|| format!("unknown source {:?}", channel.source))?;
     let server = source.server();
     let user = arguments.source_user.as_deref();
     Ok(match &arguments.source_defaults_file {
         None => connect_options(ServerAddress { user: user.or(server.user), ..server })?,
-        // Who captures is somebody else.
+        // The capture account is another one.
         Some(file) => connect_options(ServerAddress { user, defaults_file: Some(file), ..server })?,
     })
 }
 
-/// GTIDs of one family mean nothing to the other.
-async fn same_family(source: &ConnectOptions, target: &ConnectOptions) -> anyhow::Result<()> {
+/// Source and target must be of the same family, because their GTIDs differ.
+async fn ensure_same_family(source: &ConnectOptions, target: &ConnectOptions) -> anyhow::Result<()> {
     let source = Connection::connect(source).await.context("the source")?;
     let target = Connection::connect(target).await.context("the target")?;
     let (from, to) = (source.server().flavour, target.server().flavour);
     source.close().await;
     target.close().await;
-    ensure!(from == to, "the source is {from} and the target {to}: whose GTIDs mean nothing to each other");
+    ensure!(from == to, "the source is {from} and the target {to}: their GTIDs are not compatible");
     Ok(())
 }
 
-/// Waits until the channel follows.
-async fn begun(config: &Config, name: &str) -> anyhow::Result<Vec<ChannelStatus>> {
+/// Waits until the channel is running.
+async fn wait_running(config: &Config, name: &str) -> anyhow::Result<Vec<ChannelStatus>> {
     let begin = Instant::now();
     loop {
-        let channels = told(config, &Request::List)?;
+        let channels = send(config, &Request::List)?;
         let channel = channels.iter().find(|channel| channel.name == name);
         match channel.map(|channel| channel.state) {
             Some(ChannelState::Running) => return Ok(channels),
@@ -187,7 +188,7 @@ async fn begun(config: &Config, name: &str) -> anyhow::Result<Vec<ChannelStatus>
                     fault.map(|fault| format!("{}: {}", fault.code, fault.message)).unwrap_or_default();
                 bail!("the target is copied, and channel {name} has failed: {fault}");
             }
-            _ if begin.elapsed() > BEGIN_PATIENCE => {
+            _ if begin.elapsed() > START_TIMEOUT => {
                 bail!(
                     "the target is copied, and channel {name} does not run yet: `tailwater channel list` shows it"
                 )
@@ -203,10 +204,10 @@ mod tests {
     use crate::commands::render_error;
 
     #[test]
-    fn a_channel_is_started_when_its_clone_is_back() {
+    fn failed_clone_names_the_command_to_start_the_channel() {
         let not_back =
             BulkError::RecipientDown { server: "db2".into(), seconds: 1, reason: "refused".into() };
-        let said = render_error(&of_channel(not_back.into(), "replica"));
+        let said = render_error(&with_start_hint(not_back.into(), "replica"));
         assert!(
             said.starts_with("TW-BULK-0102") && said.contains("`tailwater channel start replica`"),
             "{said}"
@@ -214,7 +215,7 @@ mod tests {
         assert!(said.contains("db2 has all of the copy"), "{said}");
         // Here the same is run again.
         let cut = BulkError::BinaryInterrupted { left: "run the same again".into() };
-        let said = render_error(&of_channel(cut.into(), "replica"));
+        let said = render_error(&with_start_hint(cut.into(), "replica"));
         assert!(!said.contains("channel start"), "{said}");
     }
 }

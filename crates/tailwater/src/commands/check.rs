@@ -15,7 +15,7 @@ use tailwater_bulk::check::{
 use tailwater_bulk::progress::BulkProgress;
 use tailwater_wire::printable;
 
-use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
+use super::bulk_progress::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};
 use super::client_server::connect_options;
 use super::dump::selection;
 use super::throttle::throttle;
@@ -23,20 +23,20 @@ use crate::cli::{CheckArgs, CompareArgs, DigestsArg, Output, WaitArg};
 use crate::exit::Exit;
 use tailwater_daemon::wiring::applied_progress::AppliedProgress;
 
-/// People get so many rows of differences, programs all.
+/// Differences in text output; JSON output has all.
 const ROWS_SHOWN: usize = 100;
 
 /// Compares two servers.
 ///
 /// # Errors
-/// Whatever ended it. What is compared is kept, if there is a file for it.
+/// The error that ended it. Progress is kept if a state file is given.
 pub(super) async fn check(arguments: &CheckArgs, output: Output, show_values: bool) -> anyhow::Result<Exit> {
     super::init_messages_as(output);
     let options = CheckOptions { show_values, ..options(&arguments.what)? };
     let throttle = Arc::new(throttle(&arguments.what.throttle, &options.source)?);
     let progress = Arc::new(BulkProgress::default());
     let work = check::check(&options, throttle, Arc::clone(&progress), stop_on_signal()?);
-    let report = match shown("checking", &progress, output, Told::Out, work).await? {
+    let report = match show_progress("checking", &progress, output, JsonOutput::Stdout, work).await? {
         Ok(report) => report,
         Err(error) if is_refusal(&error) => {
             eprintln!("tailwater: {}: {}", error.code(), printable(&error.to_string()));
@@ -49,13 +49,13 @@ pub(super) async fn check(arguments: &CheckArgs, output: Output, show_values: bo
         Output::Json => print_lines(&mut out, &report, show_values)?,
         Output::Text => print_table(&mut out, &report, show_values)?,
     }
-    Ok(if report.is_equal() { Exit::Done } else { Exit::Found })
+    Ok(if report.is_equal() { Exit::Done } else { Exit::ProblemsFound })
 }
 
-/// What is compared, and how, as the command line has it.
+/// The check options given on the command line.
 ///
 /// # Errors
-/// If an option file cannot be read, or the name of a table is none.
+/// If an option file cannot be read, or a table name is invalid.
 pub(super) fn options(arguments: &CompareArgs) -> anyhow::Result<CheckOptions> {
     let source = connect_options(&(&arguments.source).into())?;
     let target = connect_options(&(&arguments.target).into())?;
@@ -85,7 +85,7 @@ pub(super) fn options(arguments: &CompareArgs) -> anyhow::Result<CheckOptions> {
     })
 }
 
-/// Whether nothing was done, since it would make no sense or be unsafe.
+/// Whether the error is a refusal: nothing was done because it would be wrong or unsafe.
 pub(super) fn is_refusal(error: &BulkError) -> bool {
     matches!(
         error,
@@ -96,7 +96,7 @@ pub(super) fn is_refusal(error: &BulkError) -> bool {
     )
 }
 
-/// A difference as an object for programs.
+/// A difference as a JSON object.
 pub(super) fn difference_object(difference: &RowDifference, show_values: bool) -> Map<String, Value> {
     let key: Vec<_> = difference.key.iter().map(|literal| literal.0.as_str()).collect();
     let mut object = Map::new();
@@ -128,7 +128,7 @@ pub(super) fn difference_object(difference: &RowDifference, show_values: bool) -
     object
 }
 
-/// A finding about a table: the table, what it is, and what is to be said about it.
+/// A finding about a table: table name, kind, and message.
 pub(super) fn finding(finding: &TableFinding) -> (String, &'static str, String) {
     match finding {
         TableFinding::OnlySource(table) => {
@@ -137,11 +137,9 @@ pub(super) fn finding(finding: &TableFinding) -> (String, &'static str, String) 
         TableFinding::OnlyTarget(table) => {
             (table.to_string(), "only_target", "the source does not have it".into())
         }
-        TableFinding::TooMany(table) => (
-            table.to_string(),
-            "too_many",
-            "more rows differ than were looked for (--differences-max)".into(),
-        ),
+        TableFinding::TooMany(table) => {
+            (table.to_string(), "too_many", "more rows differ than the limit (--differences-max)".into())
+        }
         TableFinding::Unreadable(table, said) => {
             (table.to_string(), "unreadable", format!("cannot be read {said}"))
         }
@@ -159,10 +157,10 @@ pub(super) fn finding(finding: &TableFinding) -> (String, &'static str, String) 
     }
 }
 
-/// Prints findings about tables as lines for programs.
+/// Prints findings about tables as JSON lines.
 ///
 /// # Errors
-/// If they cannot be written.
+/// If the output cannot be written.
 pub(super) fn print_findings(out: &mut impl Write, findings: &[TableFinding]) -> io::Result<()> {
     for (table, what, said) in findings.iter().map(finding) {
         let line = json!({
@@ -265,7 +263,7 @@ fn print_values(out: &mut impl Write, difference: &RowDifference) -> io::Result<
     Ok(())
 }
 
-/// A value as text if it is text, or in hexadecimal.
+/// A value as text if it is valid text, else in hexadecimal.
 fn value_text(value: &[u8]) -> String {
     match str::from_utf8(value) {
         Ok(text) if !text.chars().any(|letter| letter.is_control() && !letter.is_whitespace()) => {

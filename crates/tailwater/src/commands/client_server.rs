@@ -1,11 +1,11 @@
-//! The server that a command works on as a client.
+//! Connection options of a command that connects as a client.
 
 use tailwater_session::ConnectOptions;
 use tailwater_session::option_file::{ClientOptions, OptionSources};
 
 use crate::cli::ServerArgs;
 
-/// What the command line says beats what the option file and the environment say.
+/// The command line overrides the option file and the environment.
 ///
 /// # Errors
 /// If the option file cannot be read.
@@ -23,7 +23,7 @@ pub(super) fn connect_options(arguments: &ServerArgs) -> anyhow::Result<ConnectO
         tls_key: arguments.ssl_key.clone(),
         ..ClientOptions::default()
     });
-    // Who names a port means TCP.
+    // A port without a socket means TCP.
     if arguments.port.is_some() && arguments.socket.is_none() {
         options.socket = None;
     }

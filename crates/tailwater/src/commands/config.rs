@@ -13,19 +13,19 @@ use crate::exit::Exit;
 use tailwater_daemon::config::{Config, ConfigError};
 use tailwater_daemon::wiring::Wired;
 
-/// A source that does not answer in this time is not waited for: a configuration can be checked where its servers cannot be
-/// reached.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time limit for a source to answer. An unreachable source is no error, so that a configuration can be
+/// checked where its servers cannot be reached.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Runs `tailwater config ...`.
 ///
 /// # Errors
-/// Whatever `tailwater run` would refuse to start with.
+/// The errors with which `tailwater run` would refuse to start.
 pub fn config(command: &ConfigCommand, output: Output) -> anyhow::Result<Exit> {
     let ConfigCommand::Check(file) = command;
     let config = Config::load(&file.config)?;
     let wired = Wired::of(&config)?;
-    let unasked = super::on_runtime(ask_sources(&wired.captures))?;
+    let not_asked = super::on_runtime(ask_sources(&wired.captures))?;
     match output {
         Output::Text => {
             println!("{}: good", file.config.display());
@@ -43,7 +43,7 @@ pub fn config(command: &ConfigCommand, output: Output) -> anyhow::Result<Exit> {
                         AckMode::Received => "received",
                     }
                 );
-                if let Some(reason) = unasked.get(&capture.name) {
+                if let Some(reason) = not_asked.get(&capture.name) {
                     println!("  not asked, so its server_id is not compared: {reason}");
                 }
             }
@@ -54,17 +54,17 @@ pub fn config(command: &ConfigCommand, output: Output) -> anyhow::Result<Exit> {
                 config.sources.iter().map(|source| (&source.name, config.log.ack_of(source))).collect();
             println!(
                 "{}",
-                serde_json::json!({ "ok": true, "sources": sources, "ack": acks, "not_asked": unasked })
+                serde_json::json!({ "ok": true, "sources": sources, "ack": acks, "not_asked": not_asked })
             );
         }
     }
     Ok(Exit::Done)
 }
 
-/// Asks all sources for their `server_id` at once; gives why one was not asked.
+/// Reads the `server_id` of all sources in parallel; returns why a source was not read.
 async fn ask_sources(captures: &[CaptureOptions]) -> anyhow::Result<BTreeMap<String, String>> {
     let asking = captures.iter().map(|capture| async move { (capture, server_id(&capture.connect).await) });
-    let mut unasked = BTreeMap::new();
+    let mut not_asked = BTreeMap::new();
     for (capture, answer) in futures_util::future::join_all(asking).await {
         match answer {
             Ok(Some(id)) if id == u64::from(capture.server_id) => {
@@ -72,17 +72,17 @@ async fn ask_sources(captures: &[CaptureOptions]) -> anyhow::Result<BTreeMap<Str
             }
             Ok(_) => {}
             Err(error) => {
-                unasked.insert(capture.name.clone(), format!("{}: {error}", error.code()));
+                not_asked.insert(capture.name.clone(), format!("{}: {error}", error.code()));
             }
         }
     }
-    Ok(unasked)
+    Ok(not_asked)
 }
 
 async fn server_id(connect: &ConnectOptions) -> Result<Option<u64>, SessionError> {
     let mut options = connect.clone();
-    options.connect_timeout = options.connect_timeout.min(PATIENCE);
-    options.read_timeout = Some(PATIENCE);
+    options.connect_timeout = options.connect_timeout.min(SERVER_TIMEOUT);
+    options.read_timeout = Some(SERVER_TIMEOUT);
     let mut connection = Connection::connect(&options).await?;
     let answer = connection.query("SELECT @@server_id").await?;
     Ok(answer.first().and_then(|row| row.get_u64(0)))

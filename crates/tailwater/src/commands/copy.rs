@@ -13,7 +13,7 @@ use tailwater_bulk::schema::Selection;
 use tailwater_session::ConnectOptions;
 use tailwater_wire::printable;
 
-use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
+use super::bulk_progress::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};
 use super::client_server::connect_options;
 use super::copy_binary::copy_binary;
 use super::dump::{left_out_json, print_plan, selection};
@@ -22,10 +22,10 @@ use super::throttle::throttle;
 use crate::cli::{CopyArgs, CopyHowArgs, Output};
 use crate::exit::Exit;
 
-/// Copies databases from one server into another, or says what it would do.
+/// Copies databases from one server to another, or prints the plan.
 ///
 /// # Errors
-/// Whatever ended it. What is refused before anything is changed is no error but [`Exit::Refused`].
+/// The error that ended it. A refusal before any change is [`Exit::Refused`], not an error.
 pub(super) async fn copy(arguments: &CopyArgs, output: Output) -> anyhow::Result<Exit> {
     if arguments.binary.binary {
         return copy_binary(arguments, output).await;
@@ -46,7 +46,7 @@ pub(super) async fn copy(arguments: &CopyArgs, output: Output) -> anyhow::Result
         let plan = copy::dry_run(&options).await?;
         print_plan(options.load.workers, &plan.source, output)?;
         if let Some(first) = plan.there.first() {
-            eprintln!("the target has {} of these tables already, {first} for one", plan.there.len());
+            eprintln!("the target already has {} of these tables, for example {first}", plan.there.len());
         }
         return Ok(if plan.there.is_empty() { Exit::Done } else { Exit::Refused });
     }
@@ -60,7 +60,7 @@ pub(super) async fn copy(arguments: &CopyArgs, output: Output) -> anyhow::Result
     }
 }
 
-/// Options of a copy, as the command line has them.
+/// The copy options given on the command line.
 pub(super) fn options(
     how: &CopyHowArgs,
     source: ConnectOptions,
@@ -76,15 +76,15 @@ pub(super) fn options(
     options
 }
 
-/// Copies, and shows how far it is; `None` if it was refused, which is said.
+/// Copies and shows the progress. `None`: refused, and the reason was printed.
 ///
 /// # Errors
-/// Whatever ended it.
+/// The error that ended it.
 pub(super) async fn run(options: &CopyOptions, output: Output) -> anyhow::Result<Option<CopyReport>> {
     let progress = Arc::new(BulkProgress::default());
     let stop = stop_on_signal()?;
     let work = copy::copy(options, &progress, &stop);
-    match shown("copying", &progress, output, Told::Out, work).await? {
+    match show_progress("copying", &progress, output, JsonOutput::Stdout, work).await? {
         Ok(report) => Ok(Some(report)),
         Err(error) if is_refusal(&error) => {
             eprintln!("tailwater: {}: {}", error.code(), printable(&error.to_string()));
@@ -94,7 +94,7 @@ pub(super) async fn run(options: &CopyOptions, output: Output) -> anyhow::Result
     }
 }
 
-/// Prints what was done.
+/// Prints the report.
 ///
 /// # Errors
 /// If standard output cannot be written to.

@@ -12,16 +12,16 @@ use tailwater_bulk::{BulkError, BulkProgress};
 use tailwater_session::ConnectOptions;
 use tailwater_wire::printable;
 
-use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
+use super::bulk_progress::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};
 use super::client_server::connect_options;
 use super::load::is_refusal;
 use crate::cli::{CloneArgs, CopyArgs, Output};
 use crate::exit::Exit;
 
-/// Copies a whole server as its files lie, or says whether it would.
+/// Makes a physical copy of a whole server, or prints the plan.
 ///
 /// # Errors
-/// Whatever ended it. What is refused before anything is changed is no error but [`Exit::Refused`].
+/// The error that ended it. A refusal before any change is [`Exit::Refused`], not an error.
 pub(super) async fn copy_binary(arguments: &CopyArgs, output: Output) -> anyhow::Result<Exit> {
     if let Some(directory) = &arguments.binary.to_directory {
         return refused_or_done(into_folder(arguments, directory.clone(), output).await?);
@@ -47,7 +47,7 @@ pub(super) async fn copy_binary(arguments: &CopyArgs, output: Output) -> anyhow:
     clone_server(&options, output).await
 }
 
-/// Options of a clone, as the command line has them.
+/// The clone options given on the command line.
 pub(super) fn clone_options(
     donor: ConnectOptions,
     recipient: ConnectOptions,
@@ -61,17 +61,23 @@ pub(super) fn clone_options(
     }
 }
 
-/// Clones, and shows how far it is.
+/// Clones and shows the progress.
 ///
 /// # Errors
-/// Whatever ended it.
+/// The error that ended it.
 pub(super) async fn clone_server(options: &CloneOptions, output: Output) -> anyhow::Result<Exit> {
     super::init_messages_as(output);
     let progress = Arc::new(BulkProgress::default());
     let stop = stop_on_signal()?;
     refused_or_done(
-        match shown("cloning", &progress, output, Told::Out, clone_plugin::clone(options, &progress, &stop))
-            .await?
+        match show_progress(
+            "cloning",
+            &progress,
+            output,
+            JsonOutput::Stdout,
+            clone_plugin::clone(options, &progress, &stop),
+        )
+        .await?
         {
             Ok(done) => {
                 let to = options.recipient.endpoint.to_string();
@@ -119,8 +125,14 @@ async fn into_folder(
     super::init_messages_as(output);
     let progress = Arc::new(BulkProgress::default());
     let stop = stop_on_signal()?;
-    match shown("copying", &progress, output, Told::Out, mariadb_backup::back_up(&options, &progress, &stop))
-        .await?
+    match show_progress(
+        "copying",
+        &progress,
+        output,
+        JsonOutput::Stdout,
+        mariadb_backup::back_up(&options, &progress, &stop),
+    )
+    .await?
     {
         Ok(done) => {
             let to = options.directory.display().to_string();
@@ -129,11 +141,11 @@ async fn into_folder(
                 let start = "start a server on it (its files must belong to the server's user)";
                 match &done.point.gtid_set {
                     Some(gtids) => {
-                        println!("{start}, and tell it where it stands:");
+                        println!("{start}, and set its replication position:");
                         println!("  SET GLOBAL gtid_slave_pos = '{gtids}'");
                     }
-                    // An empty set would have it replicate from the beginning.
-                    None => println!("{start}; by GTIDs it cannot replicate: the source had none"),
+                    // With an empty set it would replicate from the beginning.
+                    None => println!("{start}; it cannot replicate with GTIDs, because the source had none"),
                 }
             }
             Ok(Ok(()))

@@ -13,31 +13,31 @@ use tailwater_bulk::progress::BulkProgress;
 use tailwater_bulk::schema::{Selection, TableName};
 use tailwater_wire::printable;
 
-use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
+use super::bulk_progress::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};
 use super::client_server::connect_options;
-use super::dump_paused::Paused;
-use super::dump_place::dump_files;
+use super::dump_location::open_dump;
+use super::paused_channels::PausedChannels;
 use super::throttle::throttle;
 use crate::cli::{CompressionArg, DumpArgs, FormatArg, Output};
 use crate::exit::Exit;
 
-/// The place that is standard output.
+/// The destination that means standard output.
 const STREAM: &str = "-";
 
-/// Dumps databases into a folder, or says what it would do.
+/// Dumps databases into a folder, or prints the plan.
 ///
 /// # Errors
-/// Whatever ended it. What is finished is kept.
+/// The error that ended the dump. Finished files are kept.
 pub(super) fn dump(arguments: &DumpArgs, output: Output) -> anyhow::Result<Exit> {
     let mut options = options(arguments)?;
     if arguments.place == STREAM {
-        ensure!(!arguments.resume, "a dump to standard output cannot be gone on with: leave --resume out");
+        ensure!(!arguments.resume, "a dump to standard output cannot be resumed: omit --resume");
         let sql = matches!(arguments.format, None | Some(FormatArg::Sql));
-        ensure!(sql, "standard output gets one stream of SQL: leave --format out, or dump into a folder");
+        ensure!(sql, "a dump to standard output is one SQL stream: omit --format, or dump into a folder");
         let plain = matches!(arguments.compression, None | Some(CompressionArg::None));
-        ensure!(plain, "standard output is not compressed: pipe it through zstd");
+        ensure!(plain, "a dump to standard output is not compressed: pipe it through zstd");
     }
-    // Each connection compresses what it reads; and waits for the network or the disk, if that is slower.
+    // Each connection compresses what it reads, and waits for the network or the disk.
     let threads = options.connections + 1;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     runtime.block_on(async {
@@ -45,27 +45,27 @@ pub(super) fn dump(arguments: &DumpArgs, output: Output) -> anyhow::Result<Exit>
             let plan = dump::dry_run(&options).await?;
             return print_plan(options.connections, &plan, output);
         }
-        // What is worth knowing of the data, such as tables that no snapshot holds for, is told meanwhile.
+        // For warnings about the data, such as tables outside of the snapshot.
         super::init_messages_as(output);
         options.throttle = Arc::new(throttle(&arguments.throttle, &options.connect)?);
         let progress = Arc::new(BulkProgress::default());
         let stop = stop_on_signal()?;
-        let paused = Paused::stop(arguments)?;
+        let paused = PausedChannels::stop(arguments)?;
         if arguments.place == STREAM {
-            // Standard output is the dump's.
+            // Standard output carries the dump.
             let out = Box::new(io::stdout());
             let work = async {
                 let dumping = dump::dump_stream(options.clone(), out, Arc::clone(&progress), stop);
                 paused.until(&options.snapshot_taken, dumping).await
             };
-            let report = shown("dumping", &progress, output, Told::Error, work).await??;
+            let report = show_progress("dumping", &progress, output, JsonOutput::Stderr, work).await??;
             print_report(&report, output, &mut io::stderr())?;
         } else {
             let work = async {
                 let dumping = dump::dump(options.clone(), Arc::clone(&progress), stop);
                 paused.until(&options.snapshot_taken, dumping).await
             };
-            let report = shown("dumping", &progress, output, Told::Out, work).await??;
+            let report = show_progress("dumping", &progress, output, JsonOutput::Stdout, work).await??;
             print_report(&report, output, &mut io::stdout())?;
         }
         Ok(Exit::Done)
@@ -100,17 +100,17 @@ fn options(arguments: &DumpArgs) -> anyhow::Result<DumpOptions> {
         channels_stopped: arguments.pause_channel.clone(),
         accounts: arguments.users,
         files: match arguments.place.as_str() {
-            STREAM => dump_files("")?,
-            place => dump_files(place)?,
+            STREAM => open_dump("")?,
+            place => open_dump(place)?,
         },
         ..DumpOptions::new(connect_options(&arguments.server)?, "")
     })
 }
 
-/// What the command line selects.
+/// The databases and tables that the command line selects.
 ///
 /// # Errors
-/// If a table is not named with its database.
+/// If a table name has no database.
 pub(super) fn selection(
     databases: &[String],
     tables: &[String],
@@ -153,7 +153,7 @@ pub(super) fn print_plan(workers: usize, plan: &DumpPlan, output: Output) -> any
         Output::Text => {
             writeln!(
                 out,
-                "{} connections at one point in time; the first way that is not refused:",
+                "{} connections with one consistent snapshot; the first method that the server allows:",
                 workers
             )?;
             for way in &plan.ways {
@@ -172,7 +172,7 @@ pub(super) fn print_plan(workers: usize, plan: &DumpPlan, output: Output) -> any
     Ok(Exit::Done)
 }
 
-/// What is not in a dump or copy, for programs.
+/// What a dump or copy left out, as JSON.
 pub(super) fn left_out_json(left_out: &[Omission]) -> Vec<serde_json::Value> {
     left_out.iter().map(|Omission { of, what }| json!({"of": of, "what": what.name()})).collect()
 }
@@ -221,7 +221,7 @@ fn print_report(report: &DumpReport, output: Output, out: &mut dyn Write) -> io:
         writeln!(out, "the data stands at {file}{position}, GTIDs {gtids}")?;
     }
     if points.len() > 1 {
-        writeln!(out, "it was interrupted, and is not of one point in time")?;
+        writeln!(out, "the dump was interrupted and resumed: its tables are from several snapshots")?;
     }
     for table in not_in_snapshot {
         writeln!(out, "{table} is outside of the snapshot: its engine has none")?;
@@ -231,7 +231,7 @@ fn print_report(report: &DumpReport, output: Output, out: &mut dyn Write) -> io:
     }
     for ((schema, table, column), values) in manifest.nulled() {
         let [schema, table, column] = [schema, table, column].map(|name| printable(name));
-        writeln!(out, "dates of no calendar, NULL in the files: {values} in {schema}.{table}.{column}")?;
+        writeln!(out, "invalid dates, NULL in the files: {values} values in {schema}.{table}.{column}")?;
     }
     Ok(())
 }

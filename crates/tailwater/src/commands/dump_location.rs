@@ -1,4 +1,4 @@
-//! Where a dump is, as the command line says it: a folder, or an object store.
+//! The location of a dump as given on the command line: a folder or an object store.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use tailwater_bulk::folder::{DumpFiles, LocalFiles};
 
 use tailwater_daemon::object_files::ObjectFiles;
 
-/// The files at a place.
+/// Opens a dump location.
 ///
 /// # Errors
-/// If the place makes no sense.
-pub(super) fn dump_files(place: &str) -> anyhow::Result<Arc<dyn DumpFiles>> {
+/// If the location is invalid.
+pub(super) fn open_dump(place: &str) -> anyhow::Result<Arc<dyn DumpFiles>> {
     if place.starts_with("s3://") {
         return Ok(Arc::new(ObjectFiles::open(place).with_context(|| place.to_owned())?));
     }

@@ -1,25 +1,25 @@
-//! `tailwater failover`: tells the daemon, and prints what it does as it does it. The daemon goes on whatever becomes of this
-//! command.
+//! `tailwater failover`: starts a failover in the daemon, and prints its steps. The daemon continues even if
+//! this command ends.
 
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use tailwater_manager::failover::{Audit, RunOutcome};
 
-use super::manager::tell;
+use super::manager::send;
 use crate::cli::{FailoverArgs, Output};
 use crate::exit::Exit;
 use tailwater_daemon::config::Config;
 use tailwater_daemon::manager::ordering::FailoverWish;
 use tailwater_daemon::manager::requests::{ManagerAnswer, ManagerRequest};
 
-/// How often it is asked what has been done.
-const ASK_AGAIN: Duration = Duration::from_millis(30);
+/// Interval between queries for new steps.
+const POLL_INTERVAL: Duration = Duration::from_millis(30);
 
-/// Has the manager fail over, and says how that ended.
+/// Starts a failover, prints its steps, and returns its outcome.
 ///
 /// # Errors
-/// If there is no daemon, it has no manager, or the failover was left half way.
+/// If there is no daemon, it has no manager, or the failover is incomplete.
 pub fn failover(arguments: FailoverArgs, output: Output) -> anyhow::Result<Exit> {
     let config = Config::load(&arguments.file.config)?;
     let source = arguments.source;
@@ -31,35 +31,35 @@ pub fn failover(arguments: FailoverArgs, output: Output) -> anyhow::Result<Exit>
         is_automatic: false,
     };
     let begin = ManagerRequest::FailOver { source: source.clone(), wish };
-    let ManagerAnswer::Begun { id } = tell(&config, begin)? else {
+    let ManagerAnswer::Begun { id } = send(&config, begin)? else {
         bail!("the daemon's answer is not understood");
     };
     follow(&config, &source, &id, output)
 }
 
-/// Prints what a run does until it is over, and says how it ended.
+/// Prints the steps of a run until it ends, and returns its outcome.
 ///
 /// # Errors
-/// If the daemon ends meanwhile, or the run was left half way.
+/// If the daemon ends meanwhile, or the run is incomplete.
 pub(super) fn follow(config: &Config, source: &str, id: &str, output: Output) -> anyhow::Result<Exit> {
-    let mut told = 0;
+    let mut printed = 0;
     let audit = loop {
         let question = ManagerRequest::Audit { source: source.to_owned(), id: id.to_owned() };
-        let answer = tell(config, question)
-            .with_context(|| format!("{id} goes on without this command, if the daemon does"))?;
+        let answer = send(config, question)
+            .with_context(|| format!("{id} continues in the daemon, if that is running"))?;
         let ManagerAnswer::Audit(audit) = answer else { bail!("the daemon's answer is not understood") };
         if let Some(audit) = audit {
             if output == Output::Text {
-                for step in audit.steps.iter().skip(told) {
+                for step in audit.steps.iter().skip(printed) {
                     println!("{step}");
                 }
-                told = audit.steps.len();
+                printed = audit.steps.len();
             }
             if audit.outcome.is_some() {
                 break audit;
             }
         }
-        std::thread::sleep(ASK_AGAIN);
+        std::thread::sleep(POLL_INTERVAL);
     };
     match output {
         Output::Json => println!("{}", serde_json::to_string(&audit)?),
@@ -68,7 +68,7 @@ pub(super) fn follow(config: &Config, source: &str, id: &str, output: Output) ->
     exit_of(&audit)
 }
 
-/// 0 if a server was promoted, or would be; 4 if a rule refused and everything is as it was.
+/// 0 if a server was promoted or would be; 4 if a rule refused and the cluster is as before.
 fn exit_of(audit: &Audit) -> anyhow::Result<Exit> {
     match &audit.outcome {
         Some(RunOutcome::Promoted { .. } | RunOutcome::Planned { .. }) => Ok(Exit::Done),

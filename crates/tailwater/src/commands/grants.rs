@@ -1,4 +1,4 @@
-//! `tailwater grants`: what accounts must be allowed to do.
+//! `tailwater grants`: prints the GRANT statements that accounts need.
 
 use tailwater_session::{Purpose, grant_statement};
 use tailwater_wire::Flavour;
@@ -6,7 +6,7 @@ use tailwater_wire::Flavour;
 use crate::cli::Output;
 use crate::exit::Exit;
 
-/// Prints the statements, for one family of servers or both.
+/// Prints the statements for one server family or both.
 pub fn grants(server: Option<Flavour>, account: &str, output: Output) -> Exit {
     let families = [("mariadb", Flavour::MariaDb), ("mysql", Flavour::MySql)];
     for (name, flavour) in families.iter().filter(|(_, flavour)| server.is_none_or(|only| only == *flavour)) {
@@ -25,7 +25,7 @@ pub fn grants(server: Option<Flavour>, account: &str, output: Output) -> Exit {
 
 /// Purpose, on which server, statement.
 fn statements(flavour: Flavour, account: &str) -> Vec<(&'static str, &'static str, String)> {
-    // Its own replication, who is registered with it as a replica, and who reads its binlog without that.
+    // For its replication status, registered replicas, and other binlog readers.
     let looking = match flavour {
         Flavour::MySql => "REPLICATION CLIENT, REPLICATION SLAVE, PROCESS",
         Flavour::MariaDb => "BINLOG MONITOR, REPLICA MONITOR, REPLICATION MASTER ADMIN, PROCESS",
@@ -81,17 +81,17 @@ fn statements(flavour: Flavour, account: &str) -> Vec<(&'static str, &'static st
     all
 }
 
-/// Privileges on everything, of MySQL and of MariaDB.
+/// Global privileges of MySQL and of MariaDB.
 type Privileges = (&'static str, &'static str);
 
 const DUMP: Privileges = (
     "SELECT, SHOW VIEW, TRIGGER, EVENT, SHOW_ROUTINE, RELOAD, PROCESS, BACKUP_ADMIN, REPLICATION CLIENT",
-    // MariaDB shows routines to who may read mysql.proc.
+    // MariaDB shows routines to accounts that may read mysql.proc.
     "SELECT, SHOW VIEW, TRIGGER, EVENT, RELOAD, PROCESS, BINLOG MONITOR, BINLOG ADMIN",
 );
 
-/// `SET_ANY_DEFINER` and its like are for objects of other accounts, and of such as are not there; without SUPER nobody makes
-/// functions and triggers on a server that writes a binlog, unless `log_bin_trust_function_creators` is on.
+/// `SET_ANY_DEFINER` and the like are for objects with other or missing definers. SUPER is needed to create
+/// functions and triggers on a server with a binlog, unless `log_bin_trust_function_creators` is on.
 const LOAD: Privileges = (
     "SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, CREATE ROUTINE, \
      ALTER ROUTINE, EXECUTE, TRIGGER, EVENT, SYSTEM_USER, SET_ANY_DEFINER, ALLOW_NONEXISTENT_DEFINER, \
@@ -104,7 +104,7 @@ const NO_BINLOG: Privileges = ("SESSION_VARIABLES_ADMIN", "BINLOG ADMIN");
 
 const SET_GTID: Privileges = ("SYSTEM_VARIABLES_ADMIN", "REPLICATION SLAVE ADMIN");
 
-/// TRIGGER, to see whether there are some: whoever lacks it is shown none.
+/// TRIGGER, to see whether a table has triggers: without it none are shown.
 const REPAIR: Privileges = (
     "SELECT, INSERT, UPDATE, DELETE, TRIGGER, SESSION_VARIABLES_ADMIN",
     "SELECT, INSERT, UPDATE, DELETE, TRIGGER, BINLOG ADMIN",

@@ -1,4 +1,4 @@
-//! `tailwater demo`, `sandbox`, `bench` and `trial`: what the `lab` crate does, with the exit codes of the command line.
+//! `tailwater demo`, `sandbox`, `bench` and `trial`: calls into the `lab` crate, and their exit codes.
 
 use tailwater_lab::args::{BenchCommand, DemoArgs, SandboxCommand, TrialCommand};
 use tailwater_lab::{bench, demo, sandbox_command, trial};
@@ -13,7 +13,7 @@ pub(super) async fn bench(command: &BenchCommand, output: Output) -> anyhow::Res
 
 pub(super) async fn demo(arguments: &DemoArgs, output: Output) -> anyhow::Result<Exit> {
     let is_good = demo::demo(arguments, output == Output::Json).await?;
-    Ok(if is_good { Exit::Done } else { Exit::Found })
+    Ok(if is_good { Exit::Done } else { Exit::ProblemsFound })
 }
 
 pub(super) async fn sandbox(command: &SandboxCommand, output: Output) -> anyhow::Result<Exit> {
@@ -24,5 +24,5 @@ pub(super) async fn sandbox(command: &SandboxCommand, output: Output) -> anyhow:
 pub(super) async fn trial(command: &TrialCommand, output: Output) -> anyhow::Result<Exit> {
     let TrialCommand::Suites(arguments) = command;
     let is_same = trial::suites::suites(arguments, output == Output::Json).await?;
-    Ok(if is_same { Exit::Done } else { Exit::Found })
+    Ok(if is_same { Exit::Done } else { Exit::ProblemsFound })
 }

@@ -11,9 +11,9 @@ use tailwater_bulk::load::{self, LoadOptions, folder_format};
 use tailwater_bulk::progress::BulkProgress;
 use tailwater_wire::printable;
 
-use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
+use super::bulk_progress::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};
 use super::client_server::connect_options;
-use super::dump_place::dump_files;
+use super::dump_location::open_dump;
 use super::throttle::throttle;
 use crate::cli::{LoadArgs, Output};
 use crate::exit::Exit;
@@ -21,7 +21,7 @@ use crate::exit::Exit;
 /// Loads a dump into a server.
 ///
 /// # Errors
-/// Whatever ended it. What is refused before anything is changed is no error but [`Exit::Refused`].
+/// The error that ended it. A refusal before any change is [`Exit::Refused`], not an error.
 pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result<Exit> {
     let connect = connect_options(&arguments.server)?;
     let options = LoadOptions {
@@ -41,7 +41,7 @@ pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result
         defer_indexes: arguments.defer_indexes.into(),
         ..LoadOptions::new(connect)
     };
-    let files = dump_files(&arguments.place)?;
+    let files = open_dump(&arguments.place)?;
     let progress = Arc::new(BulkProgress::default());
     let stop = stop_on_signal()?;
     let begun = Instant::now();
@@ -49,7 +49,7 @@ pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result
         let contents = folder_format::read(files, arguments.allow_mixed)?;
         load::load(&contents, &options, &progress, &stop).await
     };
-    let report = match shown("loading", &progress, output, Told::Out, work).await? {
+    let report = match show_progress("loading", &progress, output, JsonOutput::Stdout, work).await? {
         Ok(report) => report,
         Err(error) if is_refusal(&error) => {
             eprintln!("tailwater: {}: {}", error.code(), printable(&error.to_string()));
@@ -74,7 +74,7 @@ pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result
             if let Some(AccountsReport { made, kept }) = &report.accounts {
                 writeln!(
                     out,
-                    "{made} accounts made; {} were there and are as they were: {}",
+                    "{made} accounts created; {} existed and were left unchanged: {}",
                     kept.len(),
                     kept.join(", ")
                 )?;
@@ -102,7 +102,7 @@ pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result
     Ok(Exit::Done)
 }
 
-/// Whether nothing was changed, since it would be unsafe.
+/// Whether the error is a refusal: nothing was changed because it would be unsafe.
 pub(super) fn is_refusal(error: &BulkError) -> bool {
     matches!(
         error,

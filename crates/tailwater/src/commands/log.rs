@@ -18,7 +18,7 @@ use crate::exit::Exit;
 /// # Errors
 /// If the log cannot be read.
 pub fn log(command: &LogCommand, output: Output) -> anyhow::Result<Exit> {
-    // Such as that a log has lost its control file, or what is tried again.
+    // For warnings, such as a missing control file or a retried read.
     super::init_messages_as(output);
     let result = match command {
         LogCommand::Ls(source) => ls(source, output),
@@ -29,7 +29,7 @@ pub fn log(command: &LogCommand, output: Output) -> anyhow::Result<Exit> {
         LogCommand::Stats(arguments) => stats::stats(arguments, output),
     };
     match result {
-        // Whoever reads our output has seen enough: `| head`.
+        // The reader of the pipe ended: `| head`.
         Err(error) if is_broken_pipe(&error) => Ok(Exit::Done),
         result => result,
     }
@@ -42,7 +42,7 @@ fn verify(source: &LogSource, output: Output) -> anyhow::Result<Exit> {
     }
 }
 
-/// The binlog file that is named, if it is one rather than a log.
+/// The path, if it is a binlog file and not a log folder.
 pub(super) fn binlog_file(source: &LogSource) -> Option<&Path> {
     source.path.as_deref().filter(|path| path.is_file())
 }
@@ -54,17 +54,17 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// What `ls` says of a segment beyond its summary.
+/// What `ls` prints about a segment in addition to its summary.
 #[derive(Default)]
-struct Content {
+struct SegmentContent {
     transactions: u64,
     first: Option<Gtid>,
     last: Option<Gtid>,
     last_commit_us: u64,
 }
 
-fn content(log: &LogDir, segment: &SegmentSummary) -> anyhow::Result<Content> {
-    let mut content = Content::default();
+fn content(log: &LogDir, segment: &SegmentSummary) -> anyhow::Result<SegmentContent> {
+    let mut content = SegmentContent::default();
     let mut reader =
         log.reader(LogPosition { segment: segment.number, offset: BINLOG_MAGIC.len() as u64 })?;
     while let Some(entry) = reader.try_next()? {

@@ -16,7 +16,8 @@ use tailwater_daemon::object_archive::{ArchiveAddress, ObjectArchive};
 /// Archives every sealed segment of each log that is not archived yet.
 ///
 /// # Errors
-/// [`tailwater_log::LogError`] if a log cannot be read, or the archive fails for longer than it is tried again.
+/// [`tailwater_log::LogError`] if a log cannot be read, or the archive keeps failing until the retries are
+/// used up.
 pub fn archive(arguments: &ArchiveArgs, output: Output) -> anyhow::Result<Exit> {
     let url = &arguments.to;
     let store = ObjectArchive::open(&ArchiveAddress::at(url));
@@ -35,7 +36,7 @@ fn archive_log(
     archive: &Archive,
     output: Output,
 ) -> anyhow::Result<ArchiveReport> {
-    // Hidden by itself where standard error is no terminal.
+    // The bar hides itself if standard error is no terminal.
     let bar = ProgressBar::new(0).with_style(ProgressStyle::with_template(
         "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
     )?);
@@ -51,7 +52,7 @@ fn archive_log(
     Ok(result?)
 }
 
-/// Each byte counts twice: once when it is put, once when it is read back.
+/// Each byte counts twice: once for the upload, once for the verification.
 fn tell(bar: &ProgressBar, folder: &Path, progress: &ArchiveProgress) {
     let ArchiveProgress { segment, step, segment_bytes, segment_bytes_total, bytes, bytes_total } = *progress;
     let (doing, done) = match step {
@@ -83,7 +84,7 @@ fn report(folder: &Path, archive: &Archive, archived: &ArchiveReport, output: Ou
     match output {
         Output::Text => writeln!(
             out,
-            "{}: {} segments archived in {}, {bytes} bytes as {compressed_bytes}; {segments_before} were before",
+            "{}: {} segments archived in {}, {bytes} bytes as {compressed_bytes}; {segments_before} were archived before",
             folder.display(),
             segments.len(),
             archive.url().display(),

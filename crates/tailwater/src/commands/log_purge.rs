@@ -12,11 +12,10 @@ use crate::cli::{Output, PurgeArgs};
 use crate::exit::Exit;
 use tailwater_daemon::object_archive::{ArchiveAddress, ObjectArchive};
 
-/// Says what would be dropped, and drops it if that is wanted.
+/// Prints which segments would be purged, and purges them with `--yes`.
 ///
 /// # Errors
-/// If the log cannot be read, or the command line names no moment or segment. What is refused is no error but
-/// [`Exit::Refused`].
+/// If the log cannot be read, or the limit is invalid. A refusal is [`Exit::Refused`], not an error.
 pub fn purge(arguments: &PurgeArgs, output: Output) -> anyhow::Result<Exit> {
     let log = LogDir::open_read_only(&arguments.path)?;
     let archive = archive(arguments)?;
@@ -24,11 +23,11 @@ pub fn purge(arguments: &PurgeArgs, output: Output) -> anyhow::Result<Exit> {
     if let Some(name) = &arguments.forget
         && !log.persistent_readers()?.iter().any(|reader| reader.name == *name)
     {
-        bail!("the log remembers no reader {name:?}");
+        bail!("the log has no retention record of a reader {name:?}");
     }
     let result = match arguments.yes {
         true => purge_now(arguments, archive, limit),
-        // Who is to be forgotten would still refuse it.
+        // The reader to be removed still counts in a plan, so there is none.
         false if arguments.forget.is_some() => Ok(Purge::default()),
         false => limit.map_or(Ok(Purge::default()), |limit| log.plan_purge(limit, archive.as_ref())),
     };
@@ -43,7 +42,7 @@ pub fn purge(arguments: &PurgeArgs, output: Output) -> anyhow::Result<Exit> {
         }
         Err(locked @ LogError::Locked { .. }) => {
             eprintln!(
-                "tailwater: {}: {locked}; while `tailwater run` has it open, PURGE BINARY LOGS on its port does this",
+                "tailwater: {}: {locked}; while `tailwater run` is using the log, run PURGE BINARY LOGS on its port instead",
                 locked.code()
             );
             Ok(Exit::Refused)
@@ -74,7 +73,7 @@ fn archive(arguments: &PurgeArgs) -> anyhow::Result<Option<Archive>> {
     Ok(Some(Archive::new(Arc::new(store), &source_name(&arguments.path)?)))
 }
 
-/// What is wanted, if it is more than to forget a reader.
+/// The purge limit, if one is given.
 fn limit(arguments: &PurgeArgs, log: &LogDir) -> anyhow::Result<Option<PurgeLimit>> {
     let PurgeArgs { to, before, older_than, keep_bytes, .. } = arguments;
     if let Some(to) = to {
@@ -115,10 +114,10 @@ fn report(arguments: &PurgeArgs, log: &LogDir, purge: &Purge, output: Output) ->
     match output {
         Output::Text => {
             if let Some(name) = &arguments.forget {
-                let verb = if done { "forgot" } else { "would forget" };
-                writeln!(out, "{}: {verb} the reader {name}", log.path().display())?;
+                let verb = if done { "removed" } else { "would remove" };
+                writeln!(out, "{}: {verb} the retention record of reader {name}", log.path().display())?;
             }
-            let verb = if done { "dropped" } else { "would drop" };
+            let verb = if done { "purged" } else { "would purge" };
             let range = match (purge.segments.first(), purge.segments.last()) {
                 (Some(first), Some(last)) => format!("segments {first} to {last}, {} bytes", purge.bytes),
                 _ => "nothing".to_owned(),
@@ -148,7 +147,7 @@ mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
-    fn a_moment_is_a_day_or_a_second_of_it() {
+    fn before_takes_a_date_or_a_time() {
         let seconds = |text: &str| moment(text).unwrap().duration_since(UNIX_EPOCH).unwrap();
         assert_eq!(seconds("2000-02-29"), Duration::from_secs(951_782_400));
         assert_eq!(seconds("2000-02-29 00:00:07"), Duration::from_secs(951_782_407));

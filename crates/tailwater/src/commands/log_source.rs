@@ -1,4 +1,4 @@
-//! Which logs a command line names, and where they are: here, in an archive, or both.
+//! Opens the logs that a command line names: local, archived, or both.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use tailwater_log::{Archive, ArchiveStore, LogDir, LogError};
 use crate::cli::LogSource;
 use tailwater_daemon::object_archive::{ArchiveAddress, ObjectArchive};
 
-/// The logs that a path names, itself or, of a folder that holds several, each; with what of them is archived, if an
-/// archive is named.
+/// The logs at a path: a log folder, or each log in a folder of several; joined with their archived segments
+/// if an archive is given.
 ///
 /// # Errors
-/// [`LogError::NoLog`] if there is none; what keeps one from being opened.
+/// [`LogError::NoLog`] if there is none, or the error of opening one.
 pub fn logs_of(source: &LogSource) -> anyhow::Result<Vec<(PathBuf, LogDir)>> {
     match (&source.path, &source.archive) {
         (Some(path), None) => logs_in(path),
@@ -28,12 +28,12 @@ fn open(url: &str) -> anyhow::Result<Arc<dyn ArchiveStore>> {
     Ok(Arc::new(store.map_err(|error| archive_error("open", url, error))?))
 }
 
-/// An archive that cannot even be asked.
+/// The error of an archive that cannot be accessed.
 pub fn archive_error(action: &'static str, url: &str, cause: std::io::Error) -> LogError {
     LogError::Archive { action, path: url.into(), cause }
 }
 
-/// The logs that a path names: itself, or, of a folder that holds several, each.
+/// The logs at a path: a log folder, or each log in a folder of several.
 ///
 /// # Errors
 /// As [`logs_of`].
@@ -72,12 +72,12 @@ fn folders_in(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
-/// The name under which a log is archived: that of its folder, which is the source's.
+/// The archive name of a log: the name of its folder, which is the source's name.
 ///
 /// # Errors
 /// If the path has no name.
 pub fn source_name(folder: &Path) -> anyhow::Result<String> {
-    // A folder that is gone has its name still.
+    // A deleted folder still has a name.
     let folder = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
     let name = folder.file_name().and_then(|name| name.to_str());
     Ok(name.with_context(|| format!("{} has no name to archive it under", folder.display()))?.to_owned())
@@ -94,13 +94,13 @@ fn logs_with_archive(path: &Path, store: &Arc<dyn ArchiveStore>) -> anyhow::Resu
             let several = !matches!(logs.as_slice(), [(folder, _)] if folder == path);
             let mut logs = logs.into_iter().map(open).collect::<anyhow::Result<Vec<_>>>()?;
             if several {
-                // Those of the folder that are gone from it.
+                // Archived logs that no longer exist in the folder.
                 let is_here = |source: &str| path.join(source).is_dir();
                 logs.extend(archived_logs(store, is_here).unwrap_or_default());
             }
             Ok(logs)
         }
-        // Nothing is here any more.
+        // No local log is left.
         Err(error) if is_missing(&error) || !path.exists() => {
             let log = with_archive(path)?;
             Ok(vec![(log.path().to_owned(), log)])
@@ -113,7 +113,7 @@ fn is_missing(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref::<LogError>(), Some(LogError::NoLog { .. }))
 }
 
-/// The logs of which something is archived, but for those that `is_here`.
+/// The logs in an archive, except those for which `is_here` is true.
 fn archived_logs(
     store: &Arc<dyn ArchiveStore>,
     is_here: impl Fn(&str) -> bool,

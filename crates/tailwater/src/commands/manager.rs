@@ -1,4 +1,4 @@
-//! `tailwater manager`: what the manager in the daemon sees, and what holds it back.
+//! `tailwater manager`: shows and controls the daemon's manager.
 
 use std::fmt::Write;
 
@@ -11,10 +11,10 @@ use tailwater_daemon::manager::requests::{ManagerAnswer, ManagerRequest};
 use tailwater_daemon::moment::Moment;
 use tailwater_manager::FailoverReadiness;
 
-/// Tells the daemon, and prints how its clusters are then.
+/// Sends the request to the daemon, and prints the state of its clusters afterwards.
 ///
 /// # Errors
-/// If there is no daemon, it has no manager, or it cannot do as it is told.
+/// If there is no daemon, it has no manager, or the request fails.
 pub fn manager(command: ManagerCommand, output: Output) -> anyhow::Result<Exit> {
     let (file, request) = match command {
         ManagerCommand::Status(file) => (file, ManagerRequest::Status),
@@ -41,7 +41,7 @@ pub fn manager(command: ManagerCommand, output: Output) -> anyhow::Result<Exit> 
         }
     };
     let config = Config::load(&file.config)?;
-    let ManagerAnswer::Clusters(clusters) = tell(&config, request)? else {
+    let ManagerAnswer::Clusters(clusters) = send(&config, request)? else {
         anyhow::bail!("the daemon's answer is not understood");
     };
     match output {
@@ -51,11 +51,11 @@ pub fn manager(command: ManagerCommand, output: Output) -> anyhow::Result<Exit> 
     Ok(Exit::Done)
 }
 
-/// Tells the manager in the daemon of this configuration.
+/// Sends a request to the manager of the daemon with this configuration.
 ///
 /// # Errors
-/// If there is none, or it says why not.
-pub(super) fn tell(config: &Config, request: ManagerRequest) -> anyhow::Result<ManagerAnswer> {
+/// If there is no such daemon, or the request fails.
+pub(super) fn send(config: &Config, request: ManagerRequest) -> anyhow::Result<ManagerAnswer> {
     match ask(&socket_of(&config.log.directory), &Request::Manager(request))? {
         Answer::Manager(answer) => Ok(answer),
         Answer::Failed { code: Some(code), message } => anyhow::bail!("{code}: {message}"),

@@ -11,8 +11,7 @@ pub mod config;
 mod copy;
 mod copy_binary;
 mod dump;
-mod dump_paused;
-mod dump_place;
+mod dump_location;
 mod failover;
 mod grants;
 #[cfg(feature = "lab")]
@@ -23,6 +22,7 @@ mod log_archive;
 mod log_purge;
 mod log_source;
 mod manager;
+mod paused_channels;
 mod progress_text;
 mod rejoin;
 mod repair;
@@ -53,10 +53,10 @@ use tailwater_daemon::causes::WithCauses;
 use tailwater_daemon::config::ConfigError;
 use tailwater_daemon::control::ControlError;
 
-/// Runs the command that was given.
+/// Runs the given command.
 ///
 /// # Errors
-/// Whatever ended it; [`render_error`] makes it a line for people.
+/// The error that ended the command; [`render_error`] formats it for the user.
 pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
     match cli.command {
         Command::Run(arguments) => run::run(&arguments.config),
@@ -89,17 +89,17 @@ fn on_runtime<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Res
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(future)
 }
 
-/// An error as one line: the stable code of the innermost error of ours, then everything that was being done.
+/// Formats an error as one line: the code of the innermost error of ours, then its context.
 pub fn render_error(error: &anyhow::Error) -> String {
     let text = match error.chain().find_map(code_of) {
         Some(code) => format!("{code}: {}", WithCauses(error)),
         None => WithCauses(error).to_string(),
     };
-    // Causes may have several lines; names in them must not make more.
+    // A cause may have several lines, but a name in it must not add more.
     text.split('\n').map(tailwater_wire::printable).collect::<Vec<_>>().join("\n")
 }
 
-/// What [`render_error`] leaves out, as it may hold values of rows.
+/// The part of an error that [`render_error`] hides because it may contain row values.
 pub fn private_detail(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(|error| {
         None.or_else(|| error.downcast_ref::<ApplyError>().and_then(ApplyError::private_detail))
@@ -130,13 +130,13 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
         .or_else(|| error.downcast_ref::<PrintError>().map(PrintError::code))
 }
 
-/// Messages of the daemon go to standard error: plain lines on a terminal, JSON lines otherwise.
+/// Sends the daemon's log to standard error: plain lines on a terminal, JSON lines otherwise.
 pub fn init_messages() {
     init_messages_as(Output::Json);
 }
 
-/// Messages of a command go to standard error: JSON lines only where its results are JSON, too, and no user reads along
-/// at a terminal.
+/// Sends a command's log to standard error: JSON lines if the results are JSON and standard error is no
+/// terminal.
 fn init_messages_as(output: Output) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("TAILWATER_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));

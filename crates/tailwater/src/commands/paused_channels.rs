@@ -1,4 +1,4 @@
-//! Channels that wait until a dump of their target has its snapshot.
+//! Pauses channels until a dump of their target has its snapshot.
 
 use anyhow::{Context, bail, ensure};
 use tailwater_apply::channel::ChannelState;
@@ -10,19 +10,19 @@ use crate::cli::DumpArgs;
 use tailwater_daemon::config::Config;
 use tailwater_daemon::control::{Conversation, Request, socket_of};
 
-/// Channels that stand still. Those that were running go on when this goes away: the daemon sees to it when the connection
-/// ends, also that of a process that is killed.
+/// Paused channels. The daemon resumes them when the connection closes, also if this process is killed.
 #[derive(Debug)]
-pub(super) struct Paused {
+pub(super) struct PausedChannels {
     conversation: Option<Conversation>,
     names: Vec<String>,
 }
 
-impl Paused {
-    /// Stops them: all that was under way has committed then, and their target knows of it.
+impl PausedChannels {
+    /// Pauses the channels: running transactions have committed, and the target knows their GTIDs.
     ///
     /// # Errors
-    /// If no daemon runs with that configuration, a channel is not one of its, or its target does not know what it has.
+    /// If no daemon runs with that configuration, it has no such channel, or the target does not know its
+    /// GTIDs.
     pub(super) fn stop(arguments: &DumpArgs) -> anyhow::Result<Self> {
         let mut paused = Self { conversation: None, names: Vec::new() };
         let Some(config) = &arguments.config else { return Ok(paused) };
@@ -36,18 +36,18 @@ impl Paused {
                 channel.state == ChannelState::Stopped,
                 "channel {name} has failed, and its target may not know what it has: see `tailwater channel list`"
             );
-            // Its target's GTIDs are what the dump says that it holds; so the target must know them.
+            // The dump records the target's GTIDs, so they must match its data.
             if let Some(reason) = &channel.gtids_unpublished_reason {
                 bail!("channel {name}: its target does not know the GTIDs of what it has: {reason}");
             }
-            info!(channel = name, "stands still until the snapshot is there");
+            info!(channel = name, "paused until the snapshot is taken");
             paused.names.push(name.clone());
         }
         paused.conversation = Some(conversation);
         Ok(paused)
     }
 
-    /// Does the work, and has the channels go on when `snapshot_taken` is cancelled, or the work is done or given up.
+    /// Runs the work, and resumes the channels when `snapshot_taken` is cancelled or the work ends.
     pub(super) async fn until<T>(
         mut self,
         snapshot_taken: &CancellationToken,
@@ -64,7 +64,7 @@ impl Paused {
     fn go_on(&mut self) {
         if self.conversation.take().is_some() {
             for channel in std::mem::take(&mut self.names) {
-                info!(channel, "is as it was before");
+                info!(channel, "resumed");
             }
         }
     }

@@ -1,41 +1,42 @@
-//! How far bulk work is, in words for people. No I/O and no clock.
+//! Formats the progress of bulk work as text. No I/O and no clock.
 
 use std::time::Duration;
 
 use tailwater_bulk::progress::ProgressFigures;
 use tailwater_log::stats::humanize::{bytes as size, duration, grouped};
 
-/// Before that, the pace is not known.
-const PACE_KNOWN_AFTER: Duration = Duration::from_secs(3);
+/// Time after which the rate is shown.
+const RATE_KNOWN_AFTER: Duration = Duration::from_secs(3);
 
-/// What is left is shown as more than before only if it is more by so much, in percent and seconds: else it would go up and down.
+/// The remaining time rises only if the estimate exceeds the shown value by this much, in percent and
+/// seconds; otherwise it would fluctuate.
 const CLIMB_PERCENT: u32 = 25;
 const CLIMB_SECONDS: Duration = Duration::from_secs(10);
 
-/// What was shown before, which decides what is shown next.
+/// State of the display: what was shown before.
 #[derive(Debug, Default)]
 pub(super) struct ProgressText {
-    /// What was expected when the first rows came. It does not grow afterwards.
+    /// Expected total when the first rows arrived. It does not grow afterwards.
     total: u64,
-    /// When the first rows had come, and how much that was.
+    /// Time of the first rows, and their number.
     flowing_since: Option<(Duration, u64)>,
-    /// What was left, and when that was shown.
+    /// Remaining time shown last, and when.
     left: Option<(Duration, Duration)>,
 }
 
-/// What is to be shown.
+/// A line of progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Shown {
-    /// The words.
+pub(super) struct ProgressLine {
+    /// The text.
     pub(super) text: String,
-    /// How much of how much is done, once that is known.
+    /// Done and total amount, if known.
     pub(super) bar: Option<(u64, u64)>,
 }
 
 impl ProgressText {
-    /// What to show at a moment, counted since the work began.
-    pub(super) fn next(&mut self, figures: &ProgressFigures, elapsed: Duration) -> Shown {
-        // Who copies whole files counts no rows.
+    /// The line at a time since the start of the work.
+    pub(super) fn next(&mut self, figures: &ProgressFigures, elapsed: Duration) -> ProgressLine {
+        // Physical copies count bytes instead of rows.
         let in_bytes = figures.bytes_total > 0;
         let (done, total) = match in_bytes {
             true => (figures.bytes, figures.bytes_total),
@@ -59,7 +60,7 @@ impl ProgressText {
         }
         let (since, first) = self.flowing_since.unwrap_or((elapsed, done));
         let flowing = elapsed.saturating_sub(since);
-        if flowing >= PACE_KNOWN_AFTER {
+        if flowing >= RATE_KNOWN_AFTER {
             let a_second = |amount: u64| (amount as f64 / flowing.as_secs_f64()) as u64;
             parts.push(match figures.bytes {
                 0 => format!("{} rows/s", grouped(a_second(figures.rows))),
@@ -74,12 +75,12 @@ impl ProgressText {
         }
         let bar = (self.total > 0).then(|| (done.min(self.total), self.total));
         let text = if self.total == 0 && done == 0 { "preparing".to_owned() } else { parts.join(", ") };
-        Shown { text, bar }
+        ProgressLine { text, bar }
     }
 
-    /// How long it still takes at the pace so far.
+    /// Estimated remaining time at the rate so far.
     fn left(&mut self, done: u64, flowed: u64, flowing: Duration, elapsed: Duration) -> Option<Duration> {
-        // More than expected: how much more is not known.
+        // If there is more than expected, the rest is unknown.
         let rest = self.total.checked_sub(done).filter(|rest| *rest > 0 && flowed > 0)?;
         let now = flowing.mul_f64(rest as f64 / flowed as f64);
         let expected = self.left.map(|(left, at)| left.saturating_sub(elapsed.saturating_sub(at)));

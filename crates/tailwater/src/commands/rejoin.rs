@@ -13,13 +13,13 @@ use crate::exit::Exit;
 use tailwater_daemon::config::Config;
 use tailwater_daemon::manager::rejoining::{RejoinReport, RejoinWish, Rejoining, is_refusal};
 
-/// So many GTIDs are shown to people, programs get all.
+/// GTIDs in text output; JSON output has all.
 const GTIDS_SHOWN: usize = 20;
 
-/// Brings a server back, or says what it would do.
+/// Rejoins a former primary, or prints the plan.
 ///
 /// # Errors
-/// Whatever ended it. What is refused is no error but [`Exit::Refused`].
+/// The error that ended it. A refusal is [`Exit::Refused`], not an error.
 pub async fn rejoin(arguments: &RejoinArgs, output: Output) -> anyhow::Result<Exit> {
     super::init_messages_as(output);
     let config = Config::load(&arguments.file.config)?;
@@ -32,7 +32,7 @@ pub async fn rejoin(arguments: &RejoinArgs, output: Output) -> anyhow::Result<Ex
         copy: arguments.copy,
         check: !arguments.no_check,
         window: arguments.window.map(Duration::from_secs),
-        // That is for whoever asks for it to know.
+        // The operator decides.
         may_undo: true,
     };
     let rejoining = Rejoining::new(&config, source, wish)?;
@@ -55,13 +55,13 @@ pub async fn rejoin(arguments: &RejoinArgs, output: Output) -> anyhow::Result<Ex
     match rejoining.run().await {
         Ok(report) => {
             print_report(&report, output)?;
-            Ok(if report.reads_from.is_some() { Exit::Done } else { Exit::Found })
+            Ok(if report.reads_from.is_some() { Exit::Done } else { Exit::ProblemsFound })
         }
         Err(error) => refused(error),
     }
 }
 
-/// What cannot be done is told; everything else is an error.
+/// Prints a refusal; returns any other error.
 fn refused(error: anyhow::Error) -> anyhow::Result<Exit> {
     match error.downcast_ref::<ApplyError>() {
         Some(refusal) if is_refusal(refusal) => {
@@ -94,21 +94,25 @@ fn print_plan(server: &str, plan: &RejoinPlan, output: Output) -> io::Result<()>
     }
     writeln!(out, "{server} has {has}")?;
     if plan.is_resumed() {
-        writeln!(out, "an earlier rejoin was interrupted there, and would be gone on with")?;
+        writeln!(out, "an earlier rejoin was interrupted, and would be resumed")?;
     }
     match own.len() {
-        0 => writeln!(out, "the log has all of it: nothing is to be undone")?,
+        0 => writeln!(out, "the log has all of it: nothing to undo")?,
         count => {
-            writeln!(out, "{count} transactions that nobody else has would be undone: {}", shown(&own))?;
+            writeln!(
+                out,
+                "{count} transactions that only this server has would be undone: {}",
+                gtid_list(&own)
+            )?;
         }
     }
     match again {
         true => writeln!(
             out,
-            "the log from {} to {} would be done again; {} transactions of it the server has lost",
+            "the log from {} to {} would be applied again; the server has lost {} transactions of it",
             redo.from, redo.until, redo.lost
         ),
-        false => writeln!(out, "nothing is to be done again"),
+        false => writeln!(out, "nothing to apply again"),
     }
 }
 
@@ -123,21 +127,21 @@ fn print_report(report: &RejoinReport, output: Output) -> io::Result<()> {
     }
     if let Some(healed) = &report.healed {
         if healed.resumed {
-            writeln!(out, "an earlier rejoin was interrupted there, and was gone on with")?;
+            writeln!(out, "an earlier rejoin was interrupted, and was resumed")?;
         }
         if let (count @ 1.., Some(file)) = (healed.undone.len(), &healed.tail_file) {
             writeln!(
                 out,
-                "undone: {count} transactions that nobody else had, {} rows: {}; they are kept in {}",
+                "undone: {count} transactions that only this server had, {} rows: {}; they are saved in {}",
                 healed.rows_undone,
-                shown(&healed.undone),
+                gtid_list(&healed.undone),
                 file.display()
             )?;
         }
         if healed.transactions_again > 0 {
             writeln!(
                 out,
-                "done again: {} transactions of the log, of which the server had lost {} or more",
+                "applied again: {} transactions of the log, of which the server had lost at least {}",
                 healed.transactions_again, healed.transactions_lost
             )?;
         }
@@ -148,7 +152,7 @@ fn print_report(report: &RejoinReport, output: Output) -> io::Result<()> {
     if let Some(compared) = &report.compared {
         let verdict = match compared.differences {
             0 => "all the same".to_owned(),
-            count => format!("{count} differences, in {}", shown(&compared.in_tables)),
+            count => format!("{count} differences, in {}", gtid_list(&compared.in_tables)),
         };
         writeln!(
             out,
@@ -160,13 +164,13 @@ fn print_report(report: &RejoinReport, output: Output) -> io::Result<()> {
         Some(address) => writeln!(out, "{} is a replica, and reads from {address}", report.server),
         None => writeln!(
             out,
-            "{} is not joined; copy it anew (--copy --yes), or try a longer --window",
+            "{} was not joined; copy it from scratch (--copy --yes), or try a longer --window",
             report.server
         ),
     }
 }
 
-fn shown(all: &[String]) -> String {
+fn gtid_list(all: &[String]) -> String {
     let more = all.len().saturating_sub(GTIDS_SHOWN);
     let first = all[..all.len() - more].join(", ");
     if more > 0 { format!("{first} and {more} more") } else { first }

@@ -9,16 +9,16 @@ use tailwater_bulk::progress::BulkProgress;
 use tailwater_bulk::repair::{self, RepairOptions, RepairOutcome, RepairReport};
 use tailwater_wire::printable;
 
-use super::bulk_progress::{SCHEMA_VERSION, Told, shown, stop_on_signal};
+use super::bulk_progress::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};
 use super::check;
 use super::throttle::throttle;
 use crate::cli::{Output, RepairArgs};
 use crate::exit::Exit;
 
-/// Makes what differs on the target as it is on the source.
+/// Changes differing rows of the target to those of the source.
 ///
 /// # Errors
-/// Whatever ended it. What is repaired stays so.
+/// The error that ended it. Repaired rows stay repaired.
 pub(super) async fn repair(arguments: &RepairArgs, output: Output) -> anyhow::Result<Exit> {
     super::init_messages_as(output);
     let options = RepairOptions {
@@ -32,7 +32,7 @@ pub(super) async fn repair(arguments: &RepairArgs, output: Output) -> anyhow::Re
     let throttle = throttle(&arguments.what.throttle, &options.check.source)?;
     let progress = Arc::new(BulkProgress::default());
     let work = repair::repair(&options, throttle, Arc::clone(&progress), stop_on_signal()?);
-    let report = match shown("repairing", &progress, output, Told::Out, work).await? {
+    let report = match show_progress("repairing", &progress, output, JsonOutput::Stdout, work).await? {
         Ok(report) => report,
         Err(error) if check::is_refusal(&error) => {
             eprintln!("tailwater: {}: {}", error.code(), printable(&error.to_string()));
@@ -43,7 +43,7 @@ pub(super) async fn repair(arguments: &RepairArgs, output: Output) -> anyhow::Re
     print(&report, options.dry_run, output)?;
     let is_left =
         options.dry_run && report.rows.iter().any(|(_, outcome)| matches!(outcome, RepairOutcome::Done(_)));
-    Ok(if report.is_equal() && !is_left { Exit::Done } else { Exit::Found })
+    Ok(if report.is_equal() && !is_left { Exit::Done } else { Exit::ProblemsFound })
 }
 
 fn print(report: &RepairReport, dry_run: bool, output: Output) -> io::Result<()> {
@@ -104,7 +104,7 @@ fn print(report: &RepairReport, dry_run: bool, output: Output) -> io::Result<()>
     if report.unfinished {
         writeln!(
             out,
-            "the check did not finish: whether more differs is not known (check --resume goes on with it)"
+            "the check did not finish, so there may be more differences; resume it with `check --resume`"
         )?;
     }
     let what = if dry_run { "to be repaired" } else { "repaired" };

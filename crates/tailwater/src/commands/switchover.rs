@@ -1,19 +1,19 @@
-//! `tailwater switchover`: tells the daemon, and prints what it does as it does it.
+//! `tailwater switchover`: starts a switchover in the daemon, and prints its steps.
 
 use anyhow::bail;
 
 use super::failover::follow;
-use super::manager::tell;
+use super::manager::send;
 use crate::cli::{Output, SwitchoverArgs};
 use crate::exit::Exit;
 use tailwater_daemon::config::Config;
 use tailwater_daemon::manager::ordering::SwitchoverWish;
 use tailwater_daemon::manager::requests::{ManagerAnswer, ManagerRequest};
 
-/// Has the manager switch over, and says how that ended.
+/// Starts a switchover, prints its steps, and returns its outcome.
 ///
 /// # Errors
-/// If there is no daemon, it has no manager, or the switchover was left half way.
+/// If there is no daemon, it has no manager, or the switchover is incomplete.
 pub fn switchover(arguments: SwitchoverArgs, output: Output) -> anyhow::Result<Exit> {
     let config = Config::load(&arguments.file.config)?;
     let source = arguments.source;
@@ -24,7 +24,7 @@ pub fn switchover(arguments: SwitchoverArgs, output: Output) -> anyhow::Result<E
         write_pause_ms_max: arguments.max_write_pause_ms,
     };
     let begin = ManagerRequest::SwitchOver { source: source.clone(), wish };
-    let ManagerAnswer::Begun { id } = tell(&config, begin)? else {
+    let ManagerAnswer::Begun { id } = send(&config, begin)? else {
         bail!("the daemon's answer is not understood");
     };
     follow(&config, &source, &id, output)

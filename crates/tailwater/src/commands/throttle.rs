@@ -1,4 +1,4 @@
-//! What holds bulk work back, as the command line has it.
+//! The throttle given on the command line.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use tailwater_session::{ConnectOptions, Endpoint};
 
 use crate::cli::ThrottleArgs;
 
-/// Begins to ask the servers that are named; `server` is where the work is done.
+/// Starts the throttle checks; `server` is the server where the work is done.
 ///
 /// # Errors
-/// If a replica's name is none.
+/// If the address of a replica is invalid.
 pub(super) fn throttle(arguments: &ThrottleArgs, server: &ConnectOptions) -> anyhow::Result<Throttle> {
     let replicas = arguments.throttle_replica.iter().map(|name| {
         let endpoint = endpoint(name)?;
@@ -30,7 +30,7 @@ pub(super) fn throttle(arguments: &ThrottleArgs, server: &ConnectOptions) -> any
     Ok(Throttle::start(rules, server.clone()))
 }
 
-/// A server by its name: `host`, `host:port`, `[::1]:port`.
+/// Parses a server address: `host`, `host:port`, `[::1]:port`.
 fn endpoint(name: &str) -> anyhow::Result<Endpoint> {
     const PORT: u16 = 3306;
     if let Some(rest) = name.strip_prefix('[') {
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_named_as_usual() {
+    fn server_addresses_are_parsed() {
         assert_eq!(endpoint("db1").unwrap(), Endpoint::tcp("db1", 3306));
         assert_eq!(endpoint("db1:33").unwrap(), Endpoint::tcp("db1", 33));
         assert_eq!(endpoint("[::1]:33").unwrap(), Endpoint::tcp("::1", 33));

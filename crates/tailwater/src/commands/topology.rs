@@ -1,9 +1,9 @@
-//! `tailwater topology`: a tree of each source's cluster.
+//! `tailwater topology`: prints each cluster as a tree.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use super::topology_text::{Paint, write_cluster};
+use super::topology_text::{TextStyle, write_cluster};
 use crate::cli::{Output, TopologyArgs};
 use crate::exit::Exit;
 use tailwater_daemon::cluster_view::ClusterView;
@@ -11,8 +11,8 @@ use tailwater_daemon::config::Config;
 use tailwater_daemon::manager::remote;
 use tailwater_daemon::wiring::{self, ClusterWiring};
 
-/// Looks at every server of the configuration and prints what was seen; again and again if told so. A server that does not
-/// answer is a part of the picture, and no error.
+/// Queries every server of the configuration and prints the result, repeatedly with `--watch`. An unreachable
+/// server is part of the result and no error.
 ///
 /// # Errors
 /// If the configuration, or an option file with credentials, cannot be read.
@@ -21,8 +21,8 @@ pub async fn topology(arguments: &TopologyArgs, output: Output) -> anyhow::Resul
     let clusters = wiring::clusters(&config)?;
     let timeout = Duration::from_millis(arguments.timeout_ms);
     loop {
-        let text = look(&config, clusters.clone(), timeout, output, arguments.watch.is_some()).await?;
-        // A pipe that is closed wants no more.
+        let text = observe(&config, clusters.clone(), timeout, output, arguments.watch.is_some()).await?;
+        // The reader of the pipe ended.
         if std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush()).is_err() {
             return Ok(Exit::Done);
         }
@@ -33,7 +33,7 @@ pub async fn topology(arguments: &TopologyArgs, output: Output) -> anyhow::Resul
     }
 }
 
-async fn look(
+async fn observe(
     config: &Config,
     mut clusters: Vec<ClusterWiring>,
     timeout: Duration,
@@ -44,7 +44,7 @@ async fn look(
     for cluster in &clusters {
         observations.push(wiring::observe(cluster, timeout).await);
     }
-    // Last, as the primary among the servers: the log's own view is then the newest.
+    // Last, so that the log's own state is the newest.
     wiring::ask_daemon(config, &mut clusters);
     remote::ask_others(config, &mut clusters).await;
     let mut readiness = wiring::ask_readiness(config);
@@ -58,14 +58,14 @@ async fn look(
     }
     let is_terminal = std::io::stdout().is_terminal();
     let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let paint = if is_terminal && !is_plain { Paint::Colours } else { Paint::Plain };
-    // Home, and clear what is below: without a flicker, and without filling the scroll-back.
+    let style = if is_terminal && !is_plain { TextStyle::Colours } else { TextStyle::Plain };
+    // Cursor home and clear: no flicker, and the scroll-back does not fill up.
     let mut text = if is_watching && is_terminal { "\x1b[H\x1b[2J".to_owned() } else { String::new() };
     for (index, ClusterView { cluster, findings, readiness }) in shown.iter().enumerate() {
         if index > 0 {
             text.push('\n');
         }
-        write_cluster(&mut text, cluster, findings, readiness.as_ref(), paint);
+        write_cluster(&mut text, cluster, findings, readiness.as_ref(), style);
     }
     Ok(text)
 }

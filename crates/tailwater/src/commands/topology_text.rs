@@ -1,17 +1,17 @@
-//! A cluster's tree as text.
+//! Formats a cluster as a tree of text lines.
 
 use tailwater_manager::FailoverReadiness;
 use tailwater_manager::analysis::{ClusterFinding, FailureCode};
 use tailwater_manager::topology::{Cluster, NodeRole, Promotion, TopologyNode};
 
-/// Whether there are colours.
+/// Whether output has colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Paint {
+pub(super) enum TextStyle {
     Plain,
     Colours,
 }
 
-impl Paint {
+impl TextStyle {
     fn with(self, code: &str, text: &str) -> String {
         match self {
             Self::Plain => text.to_owned(),
@@ -28,44 +28,44 @@ impl Paint {
     }
 }
 
-/// One line of the tree, before columns are made.
-struct Line<'a> {
-    /// What is drawn before it.
+/// One line of the tree, before its columns are aligned.
+struct TreeLine<'a> {
+    /// Branch characters before the name.
     before: String,
-    /// What is drawn before that which belongs to it.
+    /// Branch characters before lines that belong to it.
     below: String,
     node: &'a TopologyNode,
 }
 
-/// The cluster's name, what has failed, and a line for everybody in it; what is wrong stands below each.
+/// Writes the cluster's name, its failures, and a line for each member with its problems below.
 pub(super) fn write_cluster(
     text: &mut String,
     cluster: &Cluster,
     findings: &[ClusterFinding],
     readiness: Option<&FailoverReadiness>,
-    paint: Paint,
+    style: TextStyle,
 ) {
     let mut lines = Vec::new();
     for node in &cluster.nodes {
         add_lines(&mut lines, node, String::new(), String::new());
     }
-    let wide = |part: &dyn Fn(&Line<'_>) -> usize| lines.iter().map(part).max().unwrap_or_default();
+    let wide = |part: &dyn Fn(&TreeLine<'_>) -> usize| lines.iter().map(part).max().unwrap_or_default();
     let name_wide = wide(&|line| line.before.chars().count() + line.node.name.chars().count());
     let address_wide = wide(&|line| line.node.address.chars().count());
-    text.push_str(&format!("{}\n", paint.bold(&cluster.name)));
-    for finding in findings.iter().filter(|finding| !stands_below(finding.code)) {
+    text.push_str(&format!("{}\n", style.bold(&cluster.name)));
+    for finding in findings.iter().filter(|finding| !is_shown_at_node(finding.code)) {
         let told = format!("{}: {}: {}", finding.code, finding.server, finding.evidence.join("; "));
-        text.push_str(&format!("! {}\n", paint.red(&told)));
+        text.push_str(&format!("! {}\n", style.red(&told)));
     }
-    // What a rule would refuse is among the findings.
+    // A rule that would refuse is among the findings already.
     if let Some(readiness) = readiness.filter(|readiness| readiness.rule().is_none()) {
         text.push_str(&format!("failover: {readiness}\n"));
     }
     for line in &lines {
-        let Line { before, below, node } = line;
+        let TreeLine { before, below, node } = line;
         let name_pad = " ".repeat(name_wide - before.chars().count() - node.name.chars().count());
         let address_pad = " ".repeat(address_wide - node.address.chars().count());
-        let name = if node.role == NodeRole::Primary { paint.bold(&node.name) } else { node.name.clone() };
+        let name = if node.role == NodeRole::Primary { style.bold(&node.name) } else { node.name.clone() };
         let row = format!(
             "{before}{name}{name_pad}  {:<7}  {}{address_pad}  {}",
             role(node.role),
@@ -76,13 +76,13 @@ pub(super) fn write_cluster(
         text.push('\n');
         for problem in &node.problems {
             let told = format!("! {}: {}", problem.code, tailwater_wire::printable(&problem.text));
-            text.push_str(&format!("{below}  {}\n", paint.red(&told)));
+            text.push_str(&format!("{below}  {}\n", style.red(&told)));
         }
     }
 }
 
-/// Whether the same stands below the server's own line.
-fn stands_below(code: FailureCode) -> bool {
+/// Whether the same finding is shown below the server's own line.
+fn is_shown_at_node(code: FailureCode) -> bool {
     matches!(
         code,
         FailureCode::DeadRelay
@@ -93,9 +93,9 @@ fn stands_below(code: FailureCode) -> bool {
     )
 }
 
-fn add_lines<'a>(lines: &mut Vec<Line<'a>>, node: &'a TopologyNode, before: String, below: String) {
+fn add_lines<'a>(lines: &mut Vec<TreeLine<'a>>, node: &'a TopologyNode, before: String, below: String) {
     let trunk = if node.children.is_empty() { format!("{below} ") } else { format!("{below}│") };
-    lines.push(Line { before, below: trunk, node });
+    lines.push(TreeLine { before, below: trunk, node });
     let last = node.children.len().saturating_sub(1);
     for (index, child) in node.children.iter().enumerate() {
         let (branch, under) = if index == last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
@@ -114,7 +114,7 @@ fn role(role: NodeRole) -> &'static str {
     }
 }
 
-/// What is worth knowing, shortest first.
+/// Facts about a node, shortest first.
 fn facts(node: &TopologyNode) -> Vec<String> {
     let mut facts = Vec::new();
     facts.extend(node.version.clone());
@@ -157,7 +157,7 @@ fn facts(node: &TopologyNode) -> Vec<String> {
     facts
 }
 
-/// A set of GTIDs in a line of the tree is cut to this; JSON has all of it.
+/// Maximum characters of a GTID set in a line; JSON has all of it.
 const GTIDS_CHARACTERS_MAX: usize = 60;
 
 fn shortened(gtids: &str) -> String {
@@ -201,9 +201,9 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_drawn() {
+    fn tree_is_formatted() {
         let mut text = String::new();
-        write_cluster(&mut text, &cluster(), &[], None, Paint::Plain);
+        write_cluster(&mut text, &cluster(), &[], None, TextStyle::Plain);
         let expected = "\
 orders
 orders             primary  db1:3306
@@ -215,15 +215,15 @@ db2                server   db2:3306
     }
 
     #[test]
-    fn colours_are_for_terminals_only() {
+    fn colours_are_optional() {
         let (mut plain, mut coloured) = (String::new(), String::new());
-        write_cluster(&mut plain, &cluster(), &[], None, Paint::Plain);
-        write_cluster(&mut coloured, &cluster(), &[], None, Paint::Colours);
+        write_cluster(&mut plain, &cluster(), &[], None, TextStyle::Plain);
+        write_cluster(&mut coloured, &cluster(), &[], None, TextStyle::Colours);
         assert!(!plain.contains('\x1b') && coloured.contains("\x1b[1m"));
     }
 
     #[test]
-    fn sets_are_cut_between_characters() {
+    fn long_gtid_sets_are_shortened() {
         assert_eq!(shortened("0-1-1"), "0-1-1");
         assert_eq!(shortened(&"é".repeat(70)).chars().count(), 63);
     }

@@ -10,18 +10,18 @@ use tailwater_wire::event::{
     ChecksumAlgorithm, EVENT_HEADER_BYTES, EventType, FormatDescription, verify_checksum,
 };
 
-use super::binlog_file::{BinlogFile, Next};
+use super::binlog_file::{BinlogFile, NextEvent};
 use crate::cli::Output;
 use crate::exit::Exit;
 
-/// Verifies each log in turn; what is wrong goes to standard output, with its place.
+/// Verifies each log in turn, and prints each problem with its file and offset to standard output.
 ///
 /// # Errors
-/// If a log cannot be read, or the output cannot be written. What is wrong in a log is no error but [`Exit::Found`].
+/// If a log cannot be read, or the output cannot be written. Damage is [`Exit::ProblemsFound`], not an error.
 pub fn logs(logs: Vec<(PathBuf, LogDir)>, output: Output) -> anyhow::Result<Exit> {
     let mut exit = Exit::Done;
     for (folder, log) in logs {
-        // Hidden by itself where standard error is no terminal.
+        // The bar hides itself if standard error is no terminal.
         let bar = ProgressBar::new(0).with_style(ProgressStyle::with_template(
             "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
         )?);
@@ -32,21 +32,22 @@ pub fn logs(logs: Vec<(PathBuf, LogDir)>, output: Output) -> anyhow::Result<Exit
         });
         bar.finish_and_clear();
         let found = match result {
-            // So broken that nothing behind it can be judged; to the operator it is one more problem with a place.
+            // Damage after which nothing can be verified; to the operator it is one more problem with a
+            // position.
             Err(LogError::Corrupt { path, offset, reason }) => Verification {
                 problems: vec![LogProblem { path, offset, reason }],
                 ..Verification::default()
             },
             result => result?,
         };
-        if report(&folder, &found, output)? == Exit::Found {
-            exit = Exit::Found;
+        if report(&folder, &found, output)? == Exit::ProblemsFound {
+            exit = Exit::ProblemsFound;
         }
     }
     Ok(exit)
 }
 
-/// Verifies a binlog file that is no part of a log: lengths and checksums of all events.
+/// Verifies a binlog file outside of a log: lengths and checksums of all events.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -55,14 +56,14 @@ pub fn file(path: &Path, output: Output) -> anyhow::Result<Exit> {
     let mut problem =
         |offset, reason: String| found.problems.push(LogProblem { path: path.into(), offset, reason });
     let mut events = BinlogFile::open(path)?;
-    // Until the file says otherwise. Every event of a file that says so has a checksum.
+    // Until the format description is read. If that declares checksums, every event has one.
     let mut format = FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off);
     let mut event = Vec::new();
     loop {
         let (offset, header) = match events.next(&mut event)? {
-            Next::Event { offset, header } => (offset, header),
-            Next::End => break,
-            Next::Broken { offset, reason } => {
+            NextEvent::Event { offset, header } => (offset, header),
+            NextEvent::End => break,
+            NextEvent::Broken { offset, reason } => {
                 problem(offset, reason);
                 break;
             }
@@ -84,7 +85,7 @@ pub fn file(path: &Path, output: Output) -> anyhow::Result<Exit> {
     report(path, &found, output)
 }
 
-/// Prints what was found, and says how the command is to end.
+/// Prints the result, and returns the exit code.
 fn report(path: &Path, found: &Verification, output: Output) -> anyhow::Result<Exit> {
     let mut out = io::stdout().lock();
     for problem in &found.problems {
@@ -133,8 +134,8 @@ fn report(path: &Path, found: &Verification, output: Output) -> anyhow::Result<E
             writeln!(out, "{line}")?;
         }
     }
-    Ok(if found.is_ok() { Exit::Done } else { Exit::Found })
+    Ok(if found.is_ok() { Exit::Done } else { Exit::ProblemsFound })
 }
 
-/// Bytes on disk that are not what was written there, as in [`LogError::Corrupt`].
+/// The code of damaged bytes on disk, as in [`LogError::Corrupt`].
 const PROBLEM_CODE: &str = "TW-LOG-0003";

@@ -200,7 +200,7 @@ async fn stops_and_goes_on(shell: &Shell, trial: &Trial, target: &Server) -> Res
     let before = second.replace(second.rsplit('-').next().unwrap_or_default(), "");
     let number: u64 = second.rsplit('-').next().context("a number")?.parse()?;
     let seek = format!("channel seek -c tailwater.toml replica {before}{}", number - 1);
-    shell.run(&seek)?.exits(0).says(&["would go on as if", "nothing was changed: repeat with --yes"]);
+    shell.run(&seek)?.exits(0).says(&["would resume as if", "nothing was changed: repeat with --yes"]);
     shell.run(&format!("{seek} --yes"))?.exits(0);
     shell.run("channel start -c tailwater.toml replica")?.exits(0);
     holds(target, "1,2,3").await

@@ -208,7 +208,8 @@ fn a_bad_way_is_lived_through(shell: &Shell, server: &S3Server) -> Result<()> {
     }
     // Nothing is done twice, and the text is for people.
     let again = shell.run(&format!("log archive log --to s3://{BUCKET}/backup"))?.exits(0);
-    again.says(&["log/primary: 0 segments archived in s3://archive/backup/primary", "3 were before"]);
+    again
+        .says(&["log/primary: 0 segments archived in s3://archive/backup/primary", "3 were archived before"]);
     Ok(())
 }
 
@@ -220,11 +221,11 @@ fn purges_are_planned_and_refused(shell: &Shell) -> Result<()> {
     shell.run(&format!("{purge} --to binlog.999999"))?.exits(1).complains(&["no such segment"]);
     shell.run(&format!("{purge} --to 99"))?.exits(1).complains(&["TW-LOG-0012", "the newest segment is 4"]);
     shell.run(&format!("{purge} --before yesterday"))?.exits(1).complains(&["--before yesterday"]);
-    shell.run(&format!("{purge} --older-than 1day"))?.exits(0).says(&["would drop nothing"]);
+    shell.run(&format!("{purge} --older-than 1day"))?.exits(0).says(&["would purge nothing"]);
 
     let to_newest = format!("{purge} --to {newest} --archive s3://{BUCKET}/backup");
     let plan = shell.run(&to_newest)?.exits(0);
-    plan.says(&["would drop segments 1 to 3", "repeat with --yes"]);
+    plan.says(&["would purge segments 1 to 3", "repeat with --yes"]);
     let elsewhere = format!("{purge} --to {newest} --archive s3://{BUCKET}/other --yes");
     shell.run(&elsewhere)?.exits(4).complains(&["TW-LOG-0016", "segment 1", "not archived"]);
 
@@ -238,9 +239,12 @@ fn purges_are_planned_and_refused(shell: &Shell) -> Result<()> {
         let held = shell.run(&format!("{to_newest} {yes}"))?.exits(4);
         held.complains(&["TW-LOG-0016", "db2 has read up to 2:4"]);
     }
-    shell.run(&format!("{purge} --forget db3"))?.exits(1).complains(&["remembers no reader \"db3\""]);
+    shell
+        .run(&format!("{purge} --forget db3"))?
+        .exits(1)
+        .complains(&["no retention record of a reader \"db3\""]);
     let forgotten = shell.run(&format!("{purge} --forget db2 --yes"))?.exits(0);
-    forgotten.says(&["forgot the reader db2"]);
+    forgotten.says(&["removed the retention record of reader db2"]);
     let done = shell.run(&format!("{to_newest} --yes --output json"))?.exits(0).json()?;
     assert_eq!((&done[0]["segments"], &done[0]["done"]), (&serde_json::json!([1, 2, 3]), &true.into()));
     Ok(())

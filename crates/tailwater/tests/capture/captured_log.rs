@@ -206,11 +206,11 @@ fn cat(shell: &Shell, gtid: &str) -> Result<()> {
     one.says(&["### UPDATE `shop`.`orders`", "'order 2 was changed'"])
         .hides(&["### DELETE", "the first order"]);
     let unknown = format!("log cat log/primary --gtid {}", another(gtid));
-    shell.run(&unknown)?.exits(1).complains(&["there is no transaction"]);
+    shell.run(&unknown)?.exits(1).complains(&["was not found"]);
     shell.run("log cat log/primary --gtid nonsense")?.exits(1).complains(&["--gtid nonsense"]);
     // A file has no index beside it, so it is read through.
     let file = "log cat log/primary/0000000001.binlog";
-    shell.run(&format!("{file} --gtid {gtid}"))?.exits(1).complains(&["there is no transaction"]);
+    shell.run(&format!("{file} --gtid {gtid}"))?.exits(1).complains(&["was not found"]);
     let second = shell.run(&format!("log cat log/primary/0000000002.binlog --gtid {gtid}"))?.exits(0);
     second.says(&["### UPDATE `shop`.`orders`", "'order 2 was changed'"]);
 

@@ -220,7 +220,7 @@ async fn what_sql_cannot_say_is_refused() -> Result<()> {
 fn goes_on_behind_it(shell: &Shell, file: &Path, reason: &str) -> Result<()> {
     let ran = shell.run(&format!("log cat --sql {}", file.display()))?.exits(3);
     let ran = ran.says(&["is left out: ", reason, "TW-WIRE-0007", "TABLE later"]);
-    let ran = ran.complains(&["could not be printed and are left out"]);
+    let ran = ran.complains(&["could not be printed; the output names"]);
     let text = ran.text();
     ensure!(text.ends_with("DELIMITER ;\n"), "{text}");
     // Each transaction that began has ended, one that was left out by ROLLBACK.

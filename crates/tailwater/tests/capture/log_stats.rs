@@ -261,7 +261,7 @@ fn filters(shell: &Shell, paths: &[String], all: &Value) -> Result<()> {
         ensure!(none["transactions"] == 0 && none["findings"] == Value::Array(Vec::new()), "{none}");
     }
     shell.run("log stats log --table audit")?.exits(1).complains(&["SCHEMA.TABLE"]);
-    shell.run("log stats")?.exits(1).complains(&["nothing to look at"]);
+    shell.run("log stats")?.exits(1).complains(&["no input"]);
     shell.run("log stats log --since yesterday")?.exits(2).complains(&["is no time"]);
     Ok(())
 }

@@ -281,7 +281,7 @@ fn what_is_no_log_is_said_to_be_none() -> Result<()> {
         shell.run(&format!("log {verb} absent"))?.exits(1).complains(&["absent"]);
     }
     for verb in ["cat", "cat --raw", "verify"] {
-        shell.run(&format!("log {verb} text"))?.exits(1).complains(&["text is no binlog file"]);
+        shell.run(&format!("log {verb} text"))?.exits(1).complains(&["text is not a binlog file"]);
     }
     // A file's length may lie: nothing is made room for before it is there.
     let event =

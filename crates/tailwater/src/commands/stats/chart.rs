@@ -6,13 +6,13 @@ use tailwater_log::stats::{BinlogReport, Gap, TimelineColumns, humanize};
 use super::scale::Scale;
 use tailwater_daemon::moment::Moment;
 
-/// The most columns.
+/// Maximum number of columns.
 const COLUMNS_MAX: usize = 90;
 /// Lines per series.
 const LINES: usize = 4;
 const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// The rate over time, with gaps marked; nothing for too little time.
+/// A chart of the rate over time with gaps marked; empty if there is too little time.
 pub(super) fn chart(report: &BinlogReport) -> String {
     let Some(columns) = report.timeline.columns(COLUMNS_MAX).filter(|columns| columns.columns.len() > 1)
     else {
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_are_as_high_as_rates_and_gaps_are_crossed() {
+    fn chart_shows_rates_and_gaps() {
         let bucket =
             |second: u64, bytes| Bucket { start_us: second * 1_000_000, transactions: 1, bytes, rows: 1 };
         let mut report = BinlogReport {

@@ -1,4 +1,4 @@
-//! Events of a running server, asked for as a replica would, from its oldest binlog file to the present end.
+//! Reads the binlog of a running server with the replica protocol, from its oldest file to its current end.
 
 use anyhow::Context;
 use rand::Rng;
@@ -12,10 +12,10 @@ use tailwater_wire::print::EventLocation;
 
 use super::progress;
 
-/// Feeds everything that the server has, or everything from `start` on.
+/// Feeds all events, or all from `start` on, to the collector.
 ///
 /// # Errors
-/// If the server cannot be reached, refuses, or sends what cannot be understood.
+/// If the server cannot be reached, refuses, or sends data that cannot be decoded.
 pub(super) async fn read(
     connect: &ConnectOptions,
     start: Option<&str>,
@@ -33,14 +33,21 @@ pub(super) async fn read(
     };
     let behind = files.iter().skip_while(|(name, _)| *name != file).map(|(_, bytes)| bytes).sum::<u64>();
     let bar = progress(&connect.endpoint.to_string(), behind.saturating_sub(position))?;
-    // Unlike that of any replica, as far as chance goes: the server would end that one's stream for ours.
+    // Random, so that it most likely differs from every replica's: the server would end that replica's
+    // stream.
     let server_id = rand::rng().random_range(0x8000_0000..=u32::MAX);
     let request = DumpRequest {
         non_blocking: true,
         ..DumpRequest::new(server_id, DumpStart::FilePosition { file, position })
     };
     let mut stream = connection.dump(request).await?;
-    let mut place = Place { flavour: stream.flavour(), file: String::new(), start: 0, end: 0, passing: None };
+    let mut place = StreamPosition {
+        flavour: stream.flavour(),
+        file: String::new(),
+        start: 0,
+        end: 0,
+        artificial_event: None,
+    };
     while let Some(chunk) = stream.next().await? {
         bar.inc(chunk.data.len() as u64);
         place.take(&chunk, collector).with_context(|| format!("event at {}:{}", place.file, place.start))?;
@@ -49,8 +56,8 @@ pub(super) async fn read(
     Ok(())
 }
 
-/// The binlog files with their sizes, oldest first. None if the user may not see them: then it is not known how far
-/// there is to go.
+/// The binlog files with their sizes, oldest first. Empty without the privilege to list them: then the total
+/// size is unknown.
 async fn binlog_files(connection: &mut Connection) -> anyhow::Result<Vec<(String, u64)>> {
     let result = match connection.query("SHOW BINARY LOGS").await {
         Err(SessionError::Server { .. }) => return Ok(Vec::new()),
@@ -60,36 +67,36 @@ async fn binlog_files(connection: &mut Connection) -> anyhow::Result<Vec<(String
     Ok(result.rows.iter().filter_map(file).collect())
 }
 
-/// Where the stream stands in the server's files.
-struct Place {
+/// The position of the stream in the server's files.
+struct StreamPosition {
     flavour: Flavour,
     file: String,
-    /// The present event's.
+    /// Offset of the current event.
     start: u64,
-    /// Behind it.
+    /// Offset after it.
     end: u64,
-    /// Of what stands in no file, only this is taken.
-    passing: Option<Vec<u8>>,
+    /// Bytes of an artificial event, which is in no file.
+    artificial_event: Option<Vec<u8>>,
 }
 
-impl Place {
+impl StreamPosition {
     fn take(&mut self, chunk: &EventChunk, collector: &mut Collector) -> anyhow::Result<()> {
         let header = &chunk.header;
         if chunk.first {
-            self.passing = made_up(header).then(Vec::new);
-            if self.passing.is_none() {
+            self.artificial_event = artificial(header).then(Vec::new);
+            if self.artificial_event.is_none() {
                 self.start = self.end;
                 self.end += u64::from(header.event_length);
             }
         }
-        if let Some(event) = &mut self.passing {
+        if let Some(event) = &mut self.artificial_event {
             // Rotate events and format descriptions are small.
             if event.len() < 1 << 16 {
                 event.extend_from_slice(&chunk.data);
             }
             if chunk.last {
                 let event = std::mem::take(event);
-                self.made_up(header, &event, collector)?;
+                self.artificial(header, &event, collector)?;
             }
             return Ok(());
         }
@@ -98,8 +105,8 @@ impl Place {
         Ok(())
     }
 
-    /// An event that stands in no file.
-    fn made_up(
+    /// Handles an artificial event.
+    fn artificial(
         &mut self,
         header: &EventHeader,
         event: &[u8],
@@ -108,7 +115,8 @@ impl Place {
         let body = event.get(EVENT_HEADER_BYTES..).unwrap_or_default();
         match header.event_type {
             EventType::ROTATE => {
-                // The first one comes before any format description, so only its own bytes tell whether it has a checksum.
+                // The first one precedes any format description, so only its own bytes show whether it has a
+                // checksum.
                 let algorithm = match verify_checksum(event) {
                     Ok(()) => ChecksumAlgorithm::Crc32,
                     Err(_) => ChecksumAlgorithm::Off,
@@ -127,8 +135,8 @@ impl Place {
     }
 }
 
-/// Whether the server made an event up for the stream: then it stands in no file.
-fn made_up(header: &EventHeader) -> bool {
+/// Whether the server generated the event for the stream, so that it is in no file.
+fn artificial(header: &EventHeader) -> bool {
     match header.event_type {
         EventType::HEARTBEAT | EventType::HEARTBEAT_V2 => true,
         // MariaDB 11.4 and later write no position into events inside a transaction, but into these.

@@ -21,15 +21,15 @@ use crate::cli::{Output, StatsArgs};
 use crate::exit::Exit;
 use tailwater_daemon::moment::Moment;
 
-/// One thing that was looked at.
-struct Looked {
+/// The statistics of one log, file list or server.
+struct StatsResult {
     /// A log's folder, files, or a server.
     title: String,
     report: BinlogReport,
     findings: Vec<StatsFinding>,
 }
 
-impl Looked {
+impl StatsResult {
     fn new(title: String, collector: &Collector) -> Self {
         let report = collector.report();
         let days = (Moment(report.span.first_commit_us), Moment(report.span.last_commit_us));
@@ -43,32 +43,32 @@ impl Looked {
 /// Runs `tailwater log stats`.
 ///
 /// # Errors
-/// If something cannot be read or understood; the message names the place.
+/// If input cannot be read or decoded; the message names the position.
 pub fn stats(arguments: &StatsArgs, output: Output) -> anyhow::Result<Exit> {
     let options = options(arguments)?;
-    let looked = look(arguments, &options)?;
+    let result = collect(arguments, &options)?;
     if let Some(path) = &arguments.html {
-        let [only] = looked.as_slice() else {
-            bail!("--html makes a page of one log: name one of the {} logs found", looked.len());
+        let [only] = result.as_slice() else {
+            bail!("--html makes a page of one log: name one of the {} logs found", result.len());
         };
         let page = page::page(only);
         tailwater_files::replace(path, page.as_bytes(), 0o666)
             .with_context(|| format!("write {}", path.display()))?;
     }
     let mut out = io::stdout().lock();
-    for (number, looked) in looked.iter().enumerate() {
+    for (number, result) in result.iter().enumerate() {
         match output {
             Output::Text => {
                 if number > 0 {
                     writeln!(out)?;
                 }
                 let colour = out.is_terminal() && std::env::var_os("NO_COLOR").is_none();
-                out.write_all(text::text(looked, colour).as_bytes())?;
+                out.write_all(text::text(result, colour).as_bytes())?;
             }
             Output::Json => {
-                let mut line = serde_json::to_value(&looked.report)?;
-                line["source"] = looked.title.as_str().into();
-                line["findings"] = serde_json::to_value(&looked.findings)?;
+                let mut line = serde_json::to_value(&result.report)?;
+                line["source"] = result.title.as_str().into();
+                line["findings"] = serde_json::to_value(&result.findings)?;
                 writeln!(out, "{line}")?;
             }
         }
@@ -94,7 +94,7 @@ fn options(arguments: &StatsArgs) -> anyhow::Result<CollectorOptions> {
     })
 }
 
-fn look(arguments: &StatsArgs, options: &CollectorOptions) -> anyhow::Result<Vec<Looked>> {
+fn collect(arguments: &StatsArgs, options: &CollectorOptions) -> anyhow::Result<Vec<StatsResult>> {
     let paths = &arguments.paths;
     let server = &arguments.server;
     let server_named = server.host.is_some()
@@ -104,7 +104,7 @@ fn look(arguments: &StatsArgs, options: &CollectorOptions) -> anyhow::Result<Vec
     if paths.is_empty() {
         ensure!(
             server_named,
-            "nothing to look at: name a log folder or binlog files, or a server with --host, --port, --socket or \
+            "no input: give a log folder or binlog files, or a server with --host, --port, --socket or \
              --defaults-file"
         );
         let connect = connect_options(server)?;
@@ -115,9 +115,9 @@ fn look(arguments: &StatsArgs, options: &CollectorOptions) -> anyhow::Result<Vec
         let mut collector = Collector::new(options.clone());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(live::read(&connect, arguments.start.as_deref(), &mut collector))?;
-        return Ok(vec![Looked::new(title, &collector)]);
+        return Ok(vec![StatsResult::new(title, &collector)]);
     }
-    ensure!(!server_named, "either paths or a server: both at once are two questions");
+    ensure!(!server_named, "give either paths or a server, not both");
     let files: Vec<&Path> = paths.iter().map(|path| path.as_path()).filter(|path| path.is_file()).collect();
     if files.len() == paths.len() {
         let mut collector = Collector::new(options.clone());
@@ -126,18 +126,18 @@ fn look(arguments: &StatsArgs, options: &CollectorOptions) -> anyhow::Result<Vec
             [first, .., last] => format!("{} to {}", first.display(), last.display()),
             one => one.iter().map(|path| path.display().to_string()).collect(),
         };
-        return Ok(vec![Looked::new(title, &collector)]);
+        return Ok(vec![StatsResult::new(title, &collector)]);
     }
-    let mut looked = Vec::new();
+    let mut result = Vec::new();
     for path in paths {
         ensure!(!path.is_file(), "{} is a file: name only files, or only log folders", path.display());
         for (folder, log) in logs_in(path)? {
             let mut collector = Collector::new(options.clone());
             sources::log(&log, &folder, options, &mut collector)?;
-            looked.push(Looked::new(folder.display().to_string(), &collector));
+            result.push(StatsResult::new(folder.display().to_string(), &collector));
         }
     }
-    Ok(looked)
+    Ok(result)
 }
 
 /// Shows how far reading is, on standard error; hidden by itself where that is no terminal.

@@ -4,7 +4,7 @@ use tailwater_admin::stats::{Band, Bar, FindingView, Head, Listing, RateChart, S
 use tailwater_log::stats::humanize::{bytes, count, duration, grouped, rows, share};
 use tailwater_log::stats::{BinlogReport, FindingSeverity, TimelineColumns, TransactionSummary};
 
-use super::Looked;
+use super::StatsResult;
 use super::scale::Scale;
 use super::text::{all_table_bytes, compression, tables_of, when};
 use tailwater_daemon::moment::Moment;
@@ -13,16 +13,16 @@ use tailwater_daemon::moment::Moment;
 const COLUMNS_MAX: usize = 240;
 
 /// The page as HTML.
-pub(super) fn page(looked: &Looked) -> String {
-    let report = &looked.report;
+pub(super) fn page(result: &StatsResult) -> String {
+    let report = &result.report;
     let finding = |finding: &tailwater_log::stats::StatsFinding| FindingView {
         alarm: finding.weight == FindingSeverity::Alarm,
         text: finding.text.clone(),
     };
     tailwater_admin::stats_page(&StatsPage {
-        title: looked.title.clone(),
+        title: result.title.clone(),
         subtitle: subtitle(report),
-        findings: looked.findings.iter().map(finding).collect(),
+        findings: result.findings.iter().map(finding).collect(),
         tiles: tiles(report),
         rate: rate(report),
         sizes: sizes(report),

@@ -1,43 +1,44 @@
-//! How high a rate stands in a chart.
+//! The vertical scale of a chart.
 
-/// Where the greatest rate is so many times the middle one, the scale is logarithmic: else there would be one bar.
+/// Ratio of the maximum to the median from which the scale is logarithmic: a linear one would show a single
+/// bar.
 const LOGARITHMIC_FROM: f64 = 30.0;
 
-/// From nothing, or from its lowest mark, to the greatest rate.
+/// A scale from 0 or its lowest mark to the maximum rate.
 #[derive(Debug)]
 pub(super) struct Scale {
     least: f64,
     greatest: f64,
     logarithmic: bool,
-    /// Marks of a logarithmic scale are this apart.
+    /// Factor between two marks of a logarithmic scale.
     step: f64,
 }
 
 impl Scale {
-    /// A scale for these; a logarithmic one has marks at the powers of `step`.
+    /// A scale for these rates; a logarithmic one has marks at the powers of `step`.
     pub(super) fn of(rates: &[f64], step: f64) -> Self {
         let mut sorted: Vec<f64> = rates.iter().copied().filter(|rate| *rate > 0.0).collect();
         sorted.sort_unstable_by(f64::total_cmp);
         let greatest = sorted.last().copied().unwrap_or(1.0).max(1.0);
         let middle = sorted.get(sorted.len() / 2).copied().unwrap_or(greatest);
         let logarithmic = greatest > LOGARITHMIC_FROM * middle;
-        // The lowest mark stands below all but the few least.
+        // The lowest mark is below all but the lowest 5 % of the rates.
         let low = sorted.get(sorted.len() / 20).copied().unwrap_or(1.0).max(1.0);
         let least = if logarithmic { step.powf(low.log(step).floor()) } else { 0.0 };
         Self { least, greatest, logarithmic, step }
     }
 
-    /// What is to be said of it; empty for an ordinary one.
+    /// A note for the label; empty for a linear scale.
     pub(super) fn note(&self) -> &'static str {
         if self.logarithmic { ", logarithmic" } else { "" }
     }
 
-    /// The greatest rate.
+    /// The maximum rate.
     pub(super) fn greatest(&self) -> f64 {
         self.greatest
     }
 
-    /// From 0 to 1. A little is not nothing.
+    /// The height of a rate, 0 to 1. A rate above 0 is always visible.
     pub(super) fn part(&self, rate: f64) -> f64 {
         match self.logarithmic {
             _ if rate <= 0.0 => 0.0,
@@ -46,12 +47,12 @@ impl Scale {
         }
     }
 
-    /// Places from 0 to 1, and the rates there.
+    /// Marks: heights from 0 to 1, and their rates.
     pub(super) fn marks(&self) -> Vec<(f64, f64)> {
         let mut marks = vec![(0.0, self.least), (1.0, self.greatest)];
         if self.logarithmic {
             let mut mark = self.least * self.step;
-            // None so near to the top that their labels would overlap.
+            // No mark so near to the top that its label would overlap.
             while self.part(mark) < 0.9 {
                 marks.push((self.part(mark), mark));
                 mark *= self.step;

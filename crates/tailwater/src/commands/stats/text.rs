@@ -6,22 +6,22 @@ use tailwater_log::stats::humanize::{bytes, count, duration, grouped, rows, shar
 use tailwater_log::stats::{BinlogReport, FindingSeverity, TableShare, TransactionSummary};
 use tailwater_wire::printable;
 
-use super::Looked;
+use super::StatsResult;
 use super::chart::chart;
 use tailwater_daemon::moment::Moment;
 
-/// Lines of words are broken at this width.
+/// Width at which lines are wrapped.
 const WIDTH: usize = 100;
 
-/// Everything, with colours if they are wanted.
-pub(super) fn text(looked: &Looked, colour: bool) -> String {
-    let report = &looked.report;
-    let mut page = Page { out: String::new(), colour };
-    page.head(looked);
+/// The whole report as text.
+pub(super) fn text(result: &StatsResult, colour: bool) -> String {
+    let report = &result.report;
+    let mut page = ReportText { out: String::new(), colour };
+    page.head(result);
     if report.transactions == 0 {
         page.line("  no transactions");
     }
-    page.findings(looked);
+    page.findings(result);
     if report.transactions > 0 {
         page.sums(report);
         page.section("Rate over time", &chart(report));
@@ -36,7 +36,7 @@ pub(super) fn text(looked: &Looked, colour: bool) -> String {
     page.out
 }
 
-struct Page {
+struct ReportText {
     out: String,
     colour: bool,
 }
@@ -48,7 +48,7 @@ enum Align {
     Right,
 }
 
-impl Page {
+impl ReportText {
     fn paint(&self, code: &str, text: &str) -> String {
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
@@ -71,9 +71,9 @@ impl Page {
         }
     }
 
-    fn head(&mut self, looked: &Looked) {
-        let BinlogReport { span, flavour, server_version, .. } = &looked.report;
-        let title = self.paint("1", &looked.title);
+    fn head(&mut self, result: &StatsResult) {
+        let BinlogReport { span, flavour, server_version, .. } = &result.report;
+        let title = self.paint("1", &result.title);
         self.line(&title);
         if span.files == 0 {
             return;
@@ -97,12 +97,12 @@ impl Page {
         ));
     }
 
-    fn findings(&mut self, looked: &Looked) {
+    fn findings(&mut self, result: &StatsResult) {
         self.line("");
-        if looked.findings.is_empty() && looked.report.transactions > 0 {
+        if result.findings.is_empty() && result.report.transactions > 0 {
             self.line("  nothing noteworthy");
         }
-        for finding in &looked.findings {
+        for finding in &result.findings {
             let mark = match finding.weight {
                 FindingSeverity::Alarm => self.paint("1;31", "!"),
                 FindingSeverity::Notice => self.paint("1;33", "·"),
@@ -122,7 +122,7 @@ impl Page {
             s if s >= 1.0 => number as f64 / s,
             _ => 0.0,
         };
-        self.title("In all");
+        self.title("Totals");
         let kinds = &report.kinds;
         let parts = [
             (kinds.with_rows, "with rows"),
@@ -349,13 +349,13 @@ impl Page {
     }
 }
 
-/// The time alone if all is of one day.
+/// A time, with its date unless all commits are of one day.
 pub(super) fn when(us: u64, report: &BinlogReport) -> String {
     let (first, last) = (Moment(report.span.first_commit_us), Moment(report.span.last_commit_us));
     if first.same_day(last) { Moment(us).time() } else { Moment(us).date_and_time() }
 }
 
-/// The tables of a transaction, as far as it names them.
+/// The first tables of a transaction.
 pub(super) fn tables_of(transaction: &TransactionSummary) -> String {
     let mut names: Vec<String> =
         transaction.tables.iter().take(3).map(|table| table_name(&table.schema, &table.table)).collect();
@@ -366,12 +366,12 @@ pub(super) fn tables_of(transaction: &TransactionSummary) -> String {
     names.join(", ")
 }
 
-/// The bytes of all tables' events.
+/// Bytes of the events of all tables.
 pub(super) fn all_table_bytes(report: &BinlogReport) -> u64 {
     report.tables.by_bytes.iter().map(|table| table.bytes).sum::<u64>() + report.tables.others_bytes
 }
 
-/// How much was compressed, and to what; `None` if nothing was.
+/// Compressed size and ratio; `None` if nothing was compressed.
 pub(super) fn compression(report: &BinlogReport) -> Option<(String, String)> {
     let it = &report.compression;
     let (packed, unpacked) =
@@ -384,7 +384,7 @@ pub(super) fn compression(report: &BinlogReport) -> Option<(String, String)> {
     Some((bytes(packed), format!("{what}, {} of {} unpacked", share(packed, unpacked), bytes(unpacked))))
 }
 
-/// The words of a text in lines of at most so many characters.
+/// Wraps a text into lines of at most `width` characters.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -401,7 +401,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     }
     lines
 }
-/// A table, as people see it.
+/// A table name for output.
 pub(super) fn table_name(schema: &str, table: &str) -> String {
     printable(&format!("{schema}.{table}")).into_owned()
 }
