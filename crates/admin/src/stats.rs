@@ -22,7 +22,7 @@ pub struct StatsPage {
     /// The hottest tables.
     pub tables: Vec<Bar>,
     /// Everything as tables.
-    pub listings: Vec<Listing>,
+    pub listings: Vec<StatsTable>,
 }
 
 /// A finding.
@@ -109,20 +109,20 @@ impl Bar {
 
 /// A table.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Listing {
+pub struct StatsTable {
     /// Of what.
     pub title: String,
     /// What else is to be known to read it; empty for nothing.
     pub note: String,
     /// The heads of its columns.
-    pub heads: Vec<Head>,
+    pub heads: Vec<ColumnHeader>,
     /// Its lines, a cell for each head.
     pub rows: Vec<Vec<String>>,
 }
 
 /// The head of a column.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Head {
+pub struct ColumnHeader {
     /// What stands below.
     pub label: String,
     /// Whether it is figures, which are aligned at their ends.
@@ -131,13 +131,13 @@ pub struct Head {
 
 #[derive(Template)]
 #[template(path = "stats.html")]
-struct Html<'a> {
+struct StatsTemplate<'a> {
     page: &'a StatsPage,
     drawings: Vec<Drawing>,
 }
 
-impl Html<'_> {
-    fn is_figures(&self, listing: &Listing, index: &usize) -> bool {
+impl StatsTemplate<'_> {
+    fn is_figures(&self, listing: &StatsTable, index: &usize) -> bool {
         listing.heads.get(*index).is_some_and(|head| head.figures)
     }
 }
@@ -153,7 +153,7 @@ pub fn stats_page(page: &StatsPage) -> String {
             chart::draw(rate, "rows", &rate.rows_label, &rate.rows_ticks, |index| height(&rate.rows, index)),
         ]
     });
-    let html = Html { page, drawings: drawings.collect() };
+    let html = StatsTemplate { page, drawings: drawings.collect() };
     // Writing into a string cannot fail, and nothing in the template does.
     html.render().unwrap_or_default()
 }
@@ -197,12 +197,12 @@ mod tests {
             }),
             sizes: vec![Bar { label: "from 1".into(), part: 2.0, value: "v".into() }],
             tables: vec![Bar { label: "a.<t>".into(), part: 0.123, value: "v".into() }],
-            listings: vec![Listing {
+            listings: vec![StatsTable {
                 title: "List".into(),
                 note: "note".into(),
                 heads: vec![
-                    Head { label: "N".into(), figures: true },
-                    Head { label: "T".into(), figures: false },
+                    ColumnHeader { label: "N".into(), figures: true },
+                    ColumnHeader { label: "T".into(), figures: false },
                 ],
                 rows: vec![vec!["1".into(), "x<y".into()]],
             }],

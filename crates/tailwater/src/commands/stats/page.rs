@@ -1,6 +1,8 @@
 //! The figures as a page's view.
 
-use tailwater_admin::stats::{Band, Bar, FindingView, Head, Listing, RateChart, StatsPage, Tick, Tile};
+use tailwater_admin::stats::{
+    Band, Bar, ColumnHeader, FindingView, RateChart, StatsPage, StatsTable, Tick, Tile,
+};
 use tailwater_log::stats::humanize::{bytes, count, duration, grouped, rows, share};
 use tailwater_log::stats::{BinlogReport, FindingSeverity, TimelineColumns, TransactionSummary};
 
@@ -170,11 +172,14 @@ fn tables(report: &BinlogReport) -> Vec<Bar> {
     report.tables.by_bytes.iter().take(12).map(bar).collect()
 }
 
-fn heads<const N: usize>(labels: [(&str, bool); N]) -> Vec<Head> {
-    labels.iter().map(|(label, figures)| Head { label: (*label).to_owned(), figures: *figures }).collect()
+fn heads<const N: usize>(labels: [(&str, bool); N]) -> Vec<ColumnHeader> {
+    labels
+        .iter()
+        .map(|(label, figures)| ColumnHeader { label: (*label).to_owned(), figures: *figures })
+        .collect()
 }
 
-fn listings(report: &BinlogReport) -> Vec<Listing> {
+fn listings(report: &BinlogReport) -> Vec<StatsTable> {
     let mut listings = vec![gap_listing(report)];
     let took = match report.span.exact_clock {
         true => "Time from the first statement to the commit.",
@@ -194,7 +199,7 @@ fn listings(report: &BinlogReport) -> Vec<Listing> {
             format!("{}:{}", ddl.file, ddl.offset),
         ]
     });
-    listings.push(Listing {
+    listings.push(StatsTable {
         title: format!("Latest of {} DDL statements", grouped(report.ddl_statements)),
         note: String::new(),
         heads: heads([("Committed", false), ("Database", false), ("Statement", false), ("At", false)]),
@@ -204,7 +209,7 @@ fn listings(report: &BinlogReport) -> Vec<Listing> {
         .event_types
         .iter()
         .map(|counted| vec![counted.event_type.clone(), grouped(counted.events), bytes(counted.bytes)]);
-    listings.push(Listing {
+    listings.push(StatsTable {
         title: "Events by type".to_owned(),
         note: String::new(),
         heads: heads([("Type", false), ("Events", true), ("Bytes", true)]),
@@ -214,7 +219,7 @@ fn listings(report: &BinlogReport) -> Vec<Listing> {
         .servers
         .iter()
         .map(|server| vec![server.server_id.to_string(), grouped(server.transactions), bytes(server.bytes)]);
-    listings.push(Listing {
+    listings.push(StatsTable {
         title: "Servers that executed first".to_owned(),
         note: String::new(),
         heads: heads([("server_id", false), ("Transactions", true), ("Bytes", true)]),
@@ -224,7 +229,7 @@ fn listings(report: &BinlogReport) -> Vec<Listing> {
     listings
 }
 
-fn gap_listing(report: &BinlogReport) -> Listing {
+fn gap_listing(report: &BinlogReport) -> StatsTable {
     let rows = report.gaps.iter().map(|gap| {
         vec![
             duration(gap.seconds),
@@ -235,7 +240,7 @@ fn gap_listing(report: &BinlogReport) -> Listing {
             if gap.restart { "the server was started".to_owned() } else { tables_of(&gap.during) },
         ]
     });
-    Listing {
+    StatsTable {
         title: "Longest without a commit".to_owned(),
         note: "Written then: the biggest transaction that was being written to the binlog as the gap began."
             .to_owned(),
@@ -256,7 +261,7 @@ fn transaction_listing(
     note: &str,
     transactions: &[TransactionSummary],
     report: &BinlogReport,
-) -> Listing {
+) -> StatsTable {
     let rows = transactions.iter().map(|one| {
         vec![
             bytes(one.bytes),
@@ -268,7 +273,7 @@ fn transaction_listing(
             tables_of(one),
         ]
     });
-    Listing {
+    StatsTable {
         title: title.to_owned(),
         note: note.to_owned(),
         heads: heads([
@@ -284,7 +289,7 @@ fn transaction_listing(
     }
 }
 
-fn table_listing(report: &BinlogReport) -> Listing {
+fn table_listing(report: &BinlogReport) -> StatsTable {
     let all = all_table_bytes(report);
     let rows = report.tables.by_rows.iter().map(|table| {
         let key = match table.primary_key {
@@ -303,7 +308,7 @@ fn table_listing(report: &BinlogReport) -> Listing {
             key.to_owned(),
         ]
     });
-    Listing {
+    StatsTable {
         title: format!("Most rows, of {} tables", grouped(report.tables.count)),
         note: "Bytes are those of row events and table maps, unpacked.".to_owned(),
         heads: heads([
