@@ -404,7 +404,7 @@ fn judge(error: &ServerError) -> ApplyRetry {
         1180 | 1206 | 1969 | 3024 | 3101 => true,
         // What a server says whose own connection broke.
         2006 | 2013 => true,
-        _ => error.retry() == tailwater_session::Retry::Later,
+        _ => error.retry() == tailwater_session::SessionRetry::Later,
     };
     if passes { ApplyRetry::Later } else { ApplyRetry::AfterChange }
 }
@@ -421,8 +421,8 @@ impl ApplyError {
             Self::Session(SessionError::Server { error, .. }) => judge(error),
             Self::Rejected { error, .. } => judge(error),
             Self::Session(error) => match error.retry() {
-                tailwater_session::Retry::Later => ApplyRetry::Later,
-                tailwater_session::Retry::AfterChange => ApplyRetry::AfterChange,
+                tailwater_session::SessionRetry::Later => ApplyRetry::Later,
+                tailwater_session::SessionRetry::AfterChange => ApplyRetry::AfterChange,
             },
             Self::Log(_)
             | Self::Event { .. }

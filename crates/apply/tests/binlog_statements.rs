@@ -9,7 +9,7 @@ use tailwater_apply::binlog::{BinlogStatementEncoder, BinlogStatementOptions};
 use tailwater_apply::target::TargetTable;
 use tailwater_apply::writeset::IndexId;
 use tailwater_sandbox::{Server, ServerKind, require, shared};
-use tailwater_session::{ConnectOptions, Connection, Row};
+use tailwater_session::{ConnectOptions, Connection, TextRow};
 use tailwater_wire::Flavour;
 
 use crate::logged::{row_changes, targets};
@@ -151,7 +151,7 @@ async fn shown(server: &Server, schema: &str, questions: &[&str]) -> Result<Vec<
             let answer = connection.query(&question).await?;
             // These begin with the table's name.
             let from = usize::from(question.starts_with("CHECK"));
-            let line = |row: &Row| {
+            let line = |row: &TextRow| {
                 let cell = |index| match row.get(index) {
                     Some(bytes) => bytes.escape_ascii().to_string(),
                     None => "NULL".to_owned(),

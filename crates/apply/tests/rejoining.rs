@@ -8,7 +8,7 @@ use tailwater_apply::ApplyError;
 use tailwater_apply::rejoin::{RejoinOptions, inspect, repair};
 use tailwater_log::LogDir;
 use tailwater_sandbox::ServerKind;
-use tailwater_session::{Connection, Row};
+use tailwater_session::{Connection, TextRow};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
@@ -54,7 +54,8 @@ impl Rig {
         let mut all = BTreeMap::new();
         for table in tables.rows.iter().filter_map(|row| row.get_str(0)) {
             let found = connection.query(&format!("SELECT * FROM {schema}.{table}")).await?;
-            let text = |row: &Row| format!("{:?}", (0..row.len()).map(|at| row.get(at)).collect::<Vec<_>>());
+            let text =
+                |row: &TextRow| format!("{:?}", (0..row.len()).map(|at| row.get(at)).collect::<Vec<_>>());
             let mut rows: Vec<_> = found.rows.iter().map(text).collect();
             rows.sort();
             all.insert(table.to_owned(), rows);

@@ -174,7 +174,7 @@ async fn compare(connection: &mut Connection, folder: &Path, manifest: &Manifest
         ensure!(!columns.contains(&"`g`".to_owned()), "a generated column was dumped");
         let sql = format!("SELECT {} FROM `{}`.`{}`", columns.join(", "), entry.schema, entry.table);
         let answer = connection.query(&sql).await?;
-        let values = |row: &tailwater_session::Row| -> Vec<_> {
+        let values = |row: &tailwater_session::TextRow| -> Vec<_> {
             (0..row.len()).map(|column| row.get(column).map(<[u8]>::to_vec)).collect()
         };
         let mut asked: Vec<_> = answer.rows.iter().map(values).collect();

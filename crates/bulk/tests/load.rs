@@ -14,7 +14,7 @@ use tailwater_bulk::progress::BulkProgress;
 use tailwater_bulk::schema::{SchemaObject, Selection, ddl, inventory, prepare};
 use tailwater_bulk::sql::{literal, qualified, quoted};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
-use tailwater_session::{Connection, Row};
+use tailwater_session::{Connection, TextRow};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{client, run_script};
@@ -63,7 +63,7 @@ pub async fn all(server: &Server) -> Result<BTreeMap<String, Vec<Vec<u8>>>> {
             literal(&table.name)
         );
         let columns = connection.query(&sql).await?;
-        let column = |row: &Row| {
+        let column = |row: &TextRow| {
             Some(fields::selected(&ColumnInfo {
                 name: row.get_str(0)?.to_owned(),
                 data_type: row.get_str(1)?.to_owned(),

@@ -243,7 +243,7 @@ impl Config {
     /// [`ConfigError`] with the line, column and key at fault where there is one.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let error = |code, message: String| ConfigError { code, path: path.into(), message };
-        let text = tailwater_files::read_named_text(path, 64 << 20)
+        let text = tailwater_files::read_user_file_text(path, 64 << 20)
             .map_err(|e| error("TW-CFG-0001", e.to_string()))?;
         let mut config: Self = parse_toml(&text).map_err(|reason| error("TW-CFG-0002", reason))?;
         config.check().map_err(|message| error("TW-CFG-0003", message))?;

@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 
 /// For its owner alone.
-pub const PRIVATE_FILE: u32 = 0o600;
+pub const PRIVATE_FILE_MODE: u32 = 0o600;
 
 /// A folder for its owner alone.
-pub const PRIVATE_FOLDER: u32 = 0o700;
+pub const PRIVATE_FOLDER_MODE: u32 = 0o700;
 
 /// Opens a regular file for reading, also through a link.
 ///
@@ -49,7 +49,7 @@ pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// What the system says; [`ErrorKind::InvalidInput`] if it is a device; [`ErrorKind::FileTooLarge`] if it is longer than `bytes_max`.
-pub fn read_named(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+pub fn read_user_file(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let kind = fs::metadata(path)?.file_type();
     if kind.is_char_device() || kind.is_block_device() {
         return Err(not_regular("a device"));
@@ -57,12 +57,12 @@ pub fn read_named(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     read_bounded(File::open(path)?, bytes_max)
 }
 
-/// As [`read_named`], as text.
+/// As [`read_user_file`], as text.
 ///
 /// # Errors
-/// As [`read_named`]; [`ErrorKind::InvalidData`] if it is not UTF-8.
-pub fn read_named_text(path: &Path, bytes_max: u64) -> io::Result<String> {
-    let bytes = read_named(path, bytes_max)?;
+/// As [`read_user_file`]; [`ErrorKind::InvalidData`] if it is not UTF-8.
+pub fn read_user_file_text(path: &Path, bytes_max: u64) -> io::Result<String> {
+    let bytes = read_user_file(path, bytes_max)?;
     String::from_utf8(bytes).map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
@@ -99,7 +99,7 @@ pub fn create_new(path: &Path, mode: u32) -> io::Result<File> {
 ///
 /// # Errors
 /// What the system says; [`ErrorKind::InvalidInput`] if something else than a file or a link is there.
-pub fn create_anew(path: &Path, mode: u32) -> io::Result<File> {
+pub fn create_replacing(path: &Path, mode: u32) -> io::Result<File> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         found => {
@@ -132,7 +132,7 @@ pub fn open_or_create(path: &Path, mode: u32) -> io::Result<File> {
 ///
 /// # Errors
 /// As [`open_or_create`], of a link that leads nowhere.
-pub fn open_or_create_named(path: &Path, mode: u32) -> io::Result<File> {
+pub fn open_or_create_user_file(path: &Path, mode: u32) -> io::Result<File> {
     match open_existing(path, true) {
         Err(error) if error.kind() == ErrorKind::NotFound => open_or_create(path, mode),
         opened => opened,
@@ -144,14 +144,14 @@ pub fn open_or_create_named(path: &Path, mode: u32) -> io::Result<File> {
 /// # Errors
 /// What the system says.
 pub fn create_private_folder(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(path)
+    DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER_MODE).create(path)
 }
 
 /// Writes a file whole or not at all, durably: what was there before stays until the new one is. A link is replaced, not followed.
 ///
 /// # Errors
 /// What the system says; [`ErrorKind::InvalidInput`] if something else than a file or a link is there.
-pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+pub fn write_atomically(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     if let Ok(found) = fs::symlink_metadata(path)
         && !found.is_file()
         && !found.is_symlink()
@@ -159,7 +159,7 @@ pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
         return Err(not_regular("a folder, pipe, socket or device"));
     }
     let half = beside(path);
-    let mut file = create_anew(&half, mode)?;
+    let mut file = create_replacing(&half, mode)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&half, path));
     if written.is_err() {
         let _ = fs::remove_file(&half);
@@ -213,14 +213,17 @@ mod tests {
             let kind = |opened: io::Result<()>| opened.unwrap_err().kind();
             assert_eq!(kind(open_regular(path).map(drop)), ErrorKind::InvalidInput, "{}", path.display());
             // What cannot be opened for writing at all is said by the system.
-            assert!(open_or_create(path, PRIVATE_FILE).is_err(), "{}", path.display());
-            assert!(create_new(path, PRIVATE_FILE).is_err(), "{}", path.display());
+            assert!(open_or_create(path, PRIVATE_FILE_MODE).is_err(), "{}", path.display());
+            assert!(create_new(path, PRIVATE_FILE_MODE).is_err(), "{}", path.display());
             if path != Path::new("/dev/zero") {
-                assert_eq!(kind(create_anew(path, PRIVATE_FILE).map(drop)), ErrorKind::InvalidInput);
-                assert_eq!(kind(replace(path, b"", PRIVATE_FILE)), ErrorKind::InvalidInput);
+                assert_eq!(
+                    kind(create_replacing(path, PRIVATE_FILE_MODE).map(drop)),
+                    ErrorKind::InvalidInput
+                );
+                assert_eq!(kind(write_atomically(path, b"", PRIVATE_FILE_MODE)), ErrorKind::InvalidInput);
             }
         }
-        assert_eq!(read_named(Path::new("/dev/zero"), 9).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(read_user_file(Path::new("/dev/zero"), 9).unwrap_err().kind(), ErrorKind::InvalidInput);
         assert!(pipe.exists());
     }
 
@@ -232,26 +235,26 @@ mod tests {
         fs::write(&victim, "precious").unwrap();
         symlink(&victim, &link).unwrap();
         assert_eq!(read_regular(&link, 8).unwrap(), b"precious");
-        assert_eq!(create_new(&link, PRIVATE_FILE).unwrap_err().kind(), ErrorKind::AlreadyExists);
-        let refused = open_or_create(&link, PRIVATE_FILE).unwrap_err();
+        assert_eq!(create_new(&link, PRIVATE_FILE_MODE).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        let refused = open_or_create(&link, PRIVATE_FILE_MODE).unwrap_err();
         assert!(refused.to_string().contains("name the file itself") && is_sound(), "{refused}");
         let mut named = String::new();
-        open_or_create_named(&link, PRIVATE_FILE).unwrap().read_to_string(&mut named).unwrap();
+        open_or_create_user_file(&link, PRIVATE_FILE_MODE).unwrap().read_to_string(&mut named).unwrap();
         assert_eq!(named, "precious");
         let (nowhere, dangling) = (folder.path().join("not there"), folder.path().join("dangling"));
         symlink(&nowhere, &dangling).unwrap();
-        let refused = open_or_create_named(&dangling, PRIVATE_FILE).unwrap_err();
+        let refused = open_or_create_user_file(&dangling, PRIVATE_FILE_MODE).unwrap_err();
         assert!(refused.to_string().contains("name the file itself") && !nowhere.exists(), "{refused}");
-        open_or_create_named(&nowhere, PRIVATE_FILE).unwrap();
+        open_or_create_user_file(&nowhere, PRIVATE_FILE_MODE).unwrap();
         assert!(nowhere.is_file());
-        replace(&link, b"page", PRIVATE_FILE).unwrap();
+        write_atomically(&link, b"page", PRIVATE_FILE_MODE).unwrap();
         assert!(is_sound() && !link.is_symlink() && fs::read(&link).unwrap() == b"page");
         let half = beside(&link);
         symlink(&victim, &half).unwrap();
-        replace(&link, b"page 2", PRIVATE_FILE).unwrap();
+        write_atomically(&link, b"page 2", PRIVATE_FILE_MODE).unwrap();
         assert!(is_sound() && !half.exists() && fs::read(&link).unwrap() == b"page 2");
         symlink(folder.path().join("nowhere"), &half).unwrap();
-        create_anew(&half, PRIVATE_FILE).unwrap();
+        create_replacing(&half, PRIVATE_FILE_MODE).unwrap();
         assert!(!folder.path().join("nowhere").exists() && half.is_file());
     }
 
@@ -270,8 +273,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let made = folder.path().join("a/b");
         create_private_folder(&made).unwrap();
-        replace(&made.join("file"), b"rows", PRIVATE_FILE).unwrap();
-        open_or_create(&made.join("lock"), PRIVATE_FILE).unwrap();
+        write_atomically(&made.join("file"), b"rows", PRIVATE_FILE_MODE).unwrap();
+        open_or_create(&made.join("lock"), PRIVATE_FILE_MODE).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&folder.path().join("a")), mode(&made)), (0o700, 0o700));
         assert_eq!((mode(&made.join("file")), mode(&made.join("lock"))), (0o600, 0o600));

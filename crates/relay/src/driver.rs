@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tailwater_log::LogWriter;
-use tailwater_session::{Backoff, ConnectOptions, Connection, Purpose, SessionError, check_grants};
+use tailwater_session::{
+    AccountPurpose, Backoff, ConnectOptions, Connection, SessionError, check_privileges,
+};
 use tailwater_wire::Flavour;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -319,7 +321,7 @@ impl CaptureDriver {
     /// One connection's worth of capturing. Returns with an error, or when the next one is to follow at once.
     async fn stream_once(&mut self) -> Result<(), RelayError> {
         let mut control = Connection::connect(&self.connect).await?;
-        check_grants(&mut control, Purpose::Capture).await?;
+        check_privileges(&mut control, AccountPurpose::Capture).await?;
         let mut source = source::query_state(&mut control).await?;
         if source.identity.server_id == self.options.server_id {
             let holder = ServerIdHolder::Source;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tailwater_log::SourceIdentity;
-use tailwater_session::{ConnectOptions, Connection, DumpRequest, DumpStart, QueryResult, Row};
+use tailwater_session::{ConnectOptions, Connection, DumpRequest, DumpStart, QueryResult, TextRow};
 use tailwater_wire::event::EventType;
 use tailwater_wire::gtid::{GtidSet, MysqlGtidSet};
 use tailwater_wire::{Flavour, WireError};
@@ -77,7 +77,7 @@ pub async fn query_variables(connection: &mut Connection) -> Result<BTreeMap<Str
         'system_time_zone', 'lower_case_table_names', 'sql_mode', 'gtid_mode', 'enforce_gtid_consistency', \
         'gtid_domain_id', 'max_allowed_packet', 'explicit_defaults_for_timestamp', 'version_comment'";
     let answer = connection.query(&format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({NAMES})")).await?;
-    let variable = |row: &Row| Some((row.get_str(0)?.to_owned(), row.get_str(1)?.to_owned()));
+    let variable = |row: &TextRow| Some((row.get_str(0)?.to_owned(), row.get_str(1)?.to_owned()));
     Ok(answer.rows.iter().filter_map(variable).collect())
 }
 
@@ -93,7 +93,7 @@ pub async fn query_binlogs(connection: &mut Connection) -> Result<Vec<(String, u
     let answer = tokio::time::timeout(LIST_PATIENCE, connection.query("SHOW BINARY LOGS"))
         .await
         .map_err(|_| wrong("it keeps them locked while commits wait"))??;
-    let row = |row: &Row| Some((row.get_str(0)?.to_owned(), row.get_u64(1)?));
+    let row = |row: &TextRow| Some((row.get_str(0)?.to_owned(), row.get_u64(1)?));
     let binlogs: Option<Vec<_>> = answer.rows.iter().map(row).collect();
     binlogs.ok_or_else(|| wrong("a row lacks name or size"))
 }

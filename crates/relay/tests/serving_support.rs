@@ -11,7 +11,7 @@ use tailwater_relay::serve::{BinlogServer, ServeOptions, ServedLog};
 use tailwater_relay::{CaptureOptions, RelayError};
 use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
 use tailwater_sandbox::{Ledger, ReplicaOf, ReplicaStatus, ReservedPort, Server, ServerKind, ServerSpec};
-use tailwater_session::server::{Accounts, Credential, Limits, ServerTls};
+use tailwater_session::server::{Accounts, ConnectionLimits, Credential, ServerTls};
 use tailwater_session::{ConnectOptions, Connection, Endpoint, TlsMode, TlsOptions};
 use tailwater_wire::Flavour;
 
@@ -27,7 +27,7 @@ pub struct Tailwater {
     /// How it captures. Counts from the next start, as all that follows.
     pub capture: CaptureOptions,
     /// How much clients may take.
-    pub limits: Limits,
+    pub limits: ConnectionLimits,
     /// The `server_id` that clients see.
     pub server_id: u32,
     port: ReservedPort,
@@ -52,7 +52,7 @@ impl Tailwater {
         Ok(Self {
             capture,
             // All clients come from one address, at once.
-            limits: Limits { connections_per_second_max: 10_000, ..Limits::default() },
+            limits: ConnectionLimits { connections_per_second_max: 10_000, ..ConnectionLimits::default() },
             server_id: 4300,
             port: ReservedPort::pick()?,
             tls_port: ReservedPort::pick()?,
@@ -159,7 +159,7 @@ impl Tailwater {
         let answer = connection.query(statement).await?;
         connection.close().await;
         let columns = answer.columns.len();
-        let text = |row: &tailwater_session::Row| {
+        let text = |row: &tailwater_session::TextRow| {
             let cells = (0..columns).map(|column| row.get_str(column).unwrap_or("NULL").to_owned());
             cells.collect::<Vec<_>>().join("\t")
         };

@@ -10,7 +10,7 @@ use tailwater_sandbox::workload::{TransactionMix, prepare};
 use tailwater_sandbox::{
     BinlogCheck, Ledger, LedgerReport, Link, Server, ServerKind, ServerSpec, Workload, WorkloadSpec, require,
 };
-use tailwater_session::{ConnectOptions, Connection, Endpoint, Retry};
+use tailwater_session::{ConnectOptions, Connection, Endpoint, SessionRetry};
 
 /// The server's own binlog files, in order.
 async fn binlogs(server: &Server) -> Result<Vec<PathBuf>> {
@@ -177,7 +177,7 @@ async fn a_workload_without_a_server_ends() -> Result<()> {
     server.kill().await?;
     let report = load.wait().await;
     ensure!(report.errors.len() == 2, "{report:?}");
-    ensure!(report.errors.iter().all(|error| error.retry() == Retry::Later), "{report:?}");
+    ensure!(report.errors.iter().all(|error| error.retry() == SessionRetry::Later), "{report:?}");
     Ok(())
 }
 

@@ -10,14 +10,14 @@ use tailwater_wire::redact::{KEPT_BYTES_MAX, nth_statement};
 use tailwater_wire::{Flavour, WireError};
 use tracing::debug;
 
-use crate::error::{SessionError, StatementFront};
+use crate::error::{SessionError, StatementPrefix};
 use crate::login::{self, LoggedIn};
 use crate::options::ConnectOptions;
 use crate::packet_stream::PacketStream;
 use crate::rows::{QueryResult, RowStream};
 use crate::session_settings;
 use crate::socket::Socket;
-use crate::support;
+use crate::supported_versions;
 
 const QUERYING: &str = "running a statement";
 pub(crate) const READING_ROWS: &str = "reading rows";
@@ -110,7 +110,7 @@ impl Connection {
         let work = async {
             let logged_in = login::log_in(Socket::connect(&options.endpoint).await?, options).await?;
             let mut connection = Self::new(logged_in, options);
-            support::refuse_too_old(&connection.server, &options.endpoint)?;
+            supported_versions::refuse_too_old(&connection.server, &options.endpoint)?;
             session_settings::apply(&mut connection, options.session_preset).await?;
             Ok(connection)
         };
@@ -135,7 +135,7 @@ impl Connection {
             connection_id: greeting.connection_id,
             tls,
         };
-        support::warn_once(server.flavour, server.version, &options.endpoint);
+        supported_versions::warn_once(server.flavour, server.version, &options.endpoint);
         debug!(endpoint = %options.endpoint, user = options.user, server = server.version_text, tls, "connected");
         Self {
             stream,
@@ -222,7 +222,7 @@ impl Connection {
             Self::no_rows(opening)?;
             opening = match self.read_opening().await {
                 Err(SessionError::Server { doing, error, .. }) => {
-                    let statement = StatementFront::of(nth_statement(statements, index));
+                    let statement = StatementPrefix::of(nth_statement(statements, index));
                     return Err(SessionError::Server { doing, error, statement });
                 }
                 opening => opening?,
@@ -367,7 +367,7 @@ impl Connection {
         match ErrPacket::parse(payload) {
             Ok(packet) => {
                 self.busy = false;
-                let statement = StatementFront::of(&self.statement);
+                let statement = StatementPrefix::of(&self.statement);
                 SessionError::Server { doing, error: packet.into(), statement }
             }
             Err(source) => SessionError::Protocol { doing, source },

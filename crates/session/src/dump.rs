@@ -12,7 +12,7 @@ use tailwater_wire::{Flavour, ServerId, WireError};
 use tracing::debug;
 
 use crate::connection::Connection;
-use crate::error::{SessionError, StatementFront};
+use crate::error::{SessionError, StatementPrefix};
 use crate::packet_stream::PacketStream;
 
 /// The most bytes of one chunk. Events up to this size come whole.
@@ -489,7 +489,7 @@ impl DumpStream {
                     Err(SessionError::Server {
                         doing: READING,
                         error: error.into(),
-                        statement: StatementFront::default(),
+                        statement: StatementPrefix::default(),
                     })
                 }
             },

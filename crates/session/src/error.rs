@@ -83,7 +83,7 @@ pub enum SessionError {
         /// The server's error.
         error: ServerError,
         /// The beginning of the statement that it refused; empty where it was none.
-        statement: StatementFront,
+        statement: StatementPrefix,
     },
     /// The server does not let this user in.
     #[error(
@@ -336,9 +336,9 @@ impl fmt::Debug for PrivateText {
 
 /// The beginning of a statement. It prints itself without values.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct StatementFront(Vec<u8>);
+pub struct StatementPrefix(Vec<u8>);
 
-impl StatementFront {
+impl StatementPrefix {
     /// Keeps the beginning of a statement.
     pub fn of(statement: &[u8]) -> Self {
         Self(Self::cut(statement).to_owned())
@@ -355,7 +355,7 @@ impl StatementFront {
     }
 }
 
-impl fmt::Display for StatementFront {
+impl fmt::Display for StatementPrefix {
     /// `; the statement begins: ...`, or nothing.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match public_statement(&self.0, SHOWN_BYTES_MAX) {
@@ -365,7 +365,7 @@ impl fmt::Display for StatementFront {
     }
 }
 
-impl fmt::Debug for StatementFront {
+impl fmt::Debug for StatementPrefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", public_statement(&self.0, SHOWN_BYTES_MAX))
     }
@@ -407,7 +407,7 @@ impl From<ErrPacket> for ServerError {
 
 /// Whether trying again may help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retry {
+pub enum SessionRetry {
     /// Yes, after a while, on a new connection: the network, or a server that is busy or restarting.
     Later,
     /// Not before somebody changes something: an option, an account, the server.
@@ -454,7 +454,7 @@ impl SessionError {
     }
 
     /// Whether trying again may help.
-    pub fn retry(&self) -> Retry {
+    pub fn retry(&self) -> SessionRetry {
         match self {
             Self::Connect { .. }
             | Self::Resolve { .. }
@@ -465,7 +465,7 @@ impl SessionError {
             | Self::Protocol { .. }
             | Self::LoginTimeout { .. }
             | Self::LimitReached { .. }
-            | Self::OutOfStep => Retry::Later,
+            | Self::OutOfStep => SessionRetry::Later,
             Self::Server { error, .. } | Self::Denied { error, .. } => error.retry(),
             Self::ServerTooOld { .. }
             | Self::Tls { .. }
@@ -486,7 +486,7 @@ impl SessionError {
             | Self::ServerTls { .. }
             | Self::SessionSetting { .. }
             | Self::SettingNotKept { .. }
-            | Self::Environment { .. } => Retry::AfterChange,
+            | Self::Environment { .. } => SessionRetry::AfterChange,
         }
     }
 
@@ -525,22 +525,22 @@ impl ServerError {
     pub const SOURCE_FATAL_ERROR_READING_BINLOG: u16 = 1236;
 
     /// Whether trying again may help.
-    pub fn retry(&self) -> Retry {
+    pub fn retry(&self) -> SessionRetry {
         match self.number {
             // Too many connections, of all or of one user; out of memory or threads.
-            1040 | 1203 | 1226 | 1037 | 1041 | 1135 => Retry::Later,
+            1040 | 1203 | 1226 | 1037 | 1041 | 1135 => SessionRetry::Later,
             // Shutting down, not yet up, connection killed or timed out.
-            1053 | 1079 | 1080 | 1152 | 1158..=1161 | 1184 | 1317 | 1927 | 3169 | 4031 => Retry::Later,
+            1053 | 1079 | 1080 | 1152 | 1158..=1161 | 1184 | 1317 | 1927 | 3169 | 4031 => SessionRetry::Later,
             // Lock wait time-out, deadlock, XA rolled back.
-            1205 | 1213 | 1613 | 1614 => Retry::Later,
-            _ => Retry::AfterChange,
+            1205 | 1213 | 1613 | 1614 => SessionRetry::Later,
+            _ => SessionRetry::AfterChange,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{ServerError, SessionError, StatementFront};
+    use super::{ServerError, SessionError, StatementPrefix};
 
     #[test]
     fn a_refused_statement_is_named_without_its_values() {
@@ -549,7 +549,7 @@ mod tests {
             sql_state: "23000".into(),
             message: "Duplicate entry 'geheim' for key 'PRIMARY'".into(),
         };
-        let statement = StatementFront::of(b"INSERT INTO t (a) VALUES ('geheim') /* why */");
+        let statement = StatementPrefix::of(b"INSERT INTO t (a) VALUES ('geheim') /* why */");
         let error = SessionError::Server { doing: "running a statement", error, statement };
         assert_eq!(
             error.to_string(),
@@ -566,7 +566,7 @@ mod tests {
             sql_state: "HY000".into(),
             message: "Operation CREATE USER failed for 'u'@'%'".into(),
         };
-        let statement = StatementFront::of(b"CREATE USER u IDENTIFIED BY 'geheim'");
+        let statement = StatementPrefix::of(b"CREATE USER u IDENTIFIED BY 'geheim'");
         let error = SessionError::Server { doing: "running a statement", error, statement };
         assert!(error.to_string().ends_with("CREATE USER u IDENTIFIED BY ?"), "{error}");
         assert!(!error.private_detail().unwrap_or_default().contains("geheim"));

@@ -10,7 +10,7 @@
 //! - [`dump`]: the binlog stream, [`Connection::dump`], with semi-synchronous acknowledgements.
 //! - [`server`]: the server's side, for clients and replicas that connect to us.
 //! - [`session_settings`]: the settings that each session begins with, whatever the server's global ones are.
-//! - [`grants`]: whether a user may do what a job needs; [`granted`]: what it may do with a database or a table.
+//! - [`required_privileges`]: whether a user may do what a job needs; [`user_privileges`]: what it may do with a database or a table.
 //! - [`backoff`]: how long to wait before the next attempt.
 //! - [`error`]: what can go wrong, with stable codes.
 //!
@@ -22,29 +22,29 @@ pub mod bulk;
 pub mod connection;
 pub mod dump;
 pub mod error;
-pub mod granted;
-pub mod grants;
 pub mod load_data;
 mod login;
 pub mod option_file;
 pub mod options;
 mod packet_stream;
 mod prepared;
+pub mod required_privileges;
 pub mod rows;
 pub mod server;
 pub mod session_settings;
 mod socket;
-pub mod support;
+pub mod supported_versions;
 mod tls;
+pub mod user_privileges;
 
 pub use backoff::Backoff;
 pub use bulk::BulkStatement;
 pub use connection::{Connection, OkInfo, ServerInfo};
 pub use dump::{DumpRequest, DumpStart, DumpStream, EventChunk};
-pub use error::{PrivateText, Retry, ServerError, SessionError, StatementFront};
-pub use granted::Granted;
-pub use grants::{Purpose, check_grants, check_plugin_grant, grant_statement};
+pub use error::{PrivateText, ServerError, SessionError, SessionRetry, StatementPrefix};
 pub use load_data::LoadPiece;
-pub use options::{ConnectOptions, Endpoint, Secret, TlsMode, TlsOptions};
-pub use rows::{QueryResult, RawRow, RawRows, Row, RowStream};
+pub use options::{ConnectOptions, Endpoint, PasswordText, TlsMode, TlsOptions};
+pub use required_privileges::{AccountPurpose, check_plugin_privilege, check_privileges, grant_statement};
+pub use rows::{QueryResult, RawRow, RawRows, RowStream, TextRow};
 pub use session_settings::SessionPreset;
+pub use user_privileges::UserPrivileges;

@@ -259,7 +259,7 @@ impl Authentication<'_> {
         }
         if let Some(path) = &self.options.server_public_key {
             let key =
-                tailwater_files::read_named(path, 1 << 20).map_err(|error| SessionError::TlsOptions {
+                tailwater_files::read_user_file(path, 1 << 20).map_err(|error| SessionError::TlsOptions {
                     reason: format!("public key of the server {}: {error}", path.display()),
                 })?;
             return self.send_encrypted(stream, &key).await;

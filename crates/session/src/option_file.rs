@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::SessionError;
-use crate::options::{ConnectOptions, Endpoint, Secret, TlsMode, TlsOptions};
+use crate::options::{ConnectOptions, Endpoint, PasswordText, TlsMode, TlsOptions};
 
 /// The groups that are always read.
 pub const GROUPS: [&str; 4] = ["client", "client-server", "client-mariadb", "tailwater"];
@@ -51,7 +51,7 @@ pub struct ClientOptions {
     /// `user`.
     pub user: Option<String>,
     /// `password`.
-    pub password: Option<Secret>,
+    pub password: Option<PasswordText>,
     /// `database`.
     pub database: Option<String>,
     /// `ssl-mode`, or `ssl` and `skip-ssl`.
@@ -108,7 +108,7 @@ impl OptionSources {
             host: text("MYSQL_HOST")?,
             port: port("MYSQL_TCP_PORT")?,
             socket: text("MYSQL_UNIX_PORT")?.map(PathBuf::from),
-            password: text("MYSQL_PWD")?.map(Secret::from),
+            password: text("MYSQL_PWD")?.map(PasswordText::from),
             ..ClientOptions::default()
         };
         match (&self.defaults_file, variable("HOME")) {
@@ -126,7 +126,7 @@ impl OptionSources {
             host: text("TAILWATER_HOST")?,
             port: port("TAILWATER_PORT")?,
             socket: text("TAILWATER_SOCKET")?.map(PathBuf::from),
-            password: text("TAILWATER_PASSWORD")?.map(Secret::from),
+            password: text("TAILWATER_PASSWORD")?.map(PasswordText::from),
             ..ClientOptions::default()
         };
         options.override_with(over);
@@ -312,7 +312,7 @@ impl ClientOptions {
             "socket" => self.socket = Some(path()?),
             "user" => self.user = Some(text()?),
             // A bare `password` asks on the terminal; here nobody answers.
-            "password" => self.password = Some(Secret::from(text()?)),
+            "password" => self.password = Some(PasswordText::from(text()?)),
             "database" => self.database = Some(text()?),
             "ssl-mode" => self.tls_mode = Some(parse_tls_mode(&text()?)?),
             // To pass over what narrows the trust in a server would be to trust it more than was said.
@@ -432,7 +432,7 @@ mod tests {
         let options = load(file, &weak).unwrap();
         assert_eq!(options.host.as_deref(), Some("file"));
         assert_eq!((options.user.as_deref(), options.port), (Some("v"), Some(3307)));
-        assert_eq!(options.password, Some(Secret::from("pw")));
+        assert_eq!(options.password, Some(PasswordText::from("pw")));
 
         let strong = [("TAILWATER_HOST", "strong"), ("TAILWATER_USER", "w"), ("TAILWATER_PORT", "5")];
         let options = load(file, &strong).unwrap();

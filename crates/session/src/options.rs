@@ -47,9 +47,9 @@ impl fmt::Display for Endpoint {
 
 /// A password. It never prints itself.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct PasswordText(String);
 
-impl Secret {
+impl PasswordText {
     /// Wraps a password; empty for none.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
@@ -61,19 +61,19 @@ impl Secret {
     }
 }
 
-impl From<&str> for Secret {
+impl From<&str> for PasswordText {
     fn from(text: &str) -> Self {
         Self::new(text)
     }
 }
 
-impl From<String> for Secret {
+impl From<String> for PasswordText {
     fn from(text: String) -> Self {
         Self(text)
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for PasswordText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }
@@ -128,7 +128,7 @@ pub struct ConnectOptions {
     /// The account.
     pub user: String,
     /// Its password; empty for none.
-    pub password: Secret,
+    pub password: PasswordText,
     /// The default database.
     pub database: Option<String>,
     /// TLS.
@@ -168,7 +168,7 @@ impl ConnectOptions {
         Self {
             endpoint,
             user: user.into(),
-            password: Secret::default(),
+            password: PasswordText::default(),
             database: None,
             tls: TlsOptions::default(),
             server_public_key: None,
@@ -187,7 +187,7 @@ impl ConnectOptions {
 
     /// With this password.
     #[must_use]
-    pub fn password(mut self, password: impl Into<Secret>) -> Self {
+    pub fn password(mut self, password: impl Into<PasswordText>) -> Self {
         self.password = password.into();
         self
     }

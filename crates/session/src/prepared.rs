@@ -10,7 +10,7 @@ use tailwater_wire::protocol::response::ERR;
 use tracing::debug;
 
 use crate::connection::{Connection, Opening};
-use crate::error::{SessionError, StatementFront};
+use crate::error::{SessionError, StatementPrefix};
 use crate::rows::{RowStream, Values};
 
 const PREPARING: &str = "preparing a statement";
@@ -82,7 +82,7 @@ impl Connection {
     ) -> Result<(PrepareOk, Vec<ColumnDefinition>), SessionError> {
         self.begin()?;
         self.statement.clear();
-        self.statement.extend_from_slice(StatementFront::cut(sql.as_bytes()));
+        self.statement.extend_from_slice(StatementPrefix::cut(sql.as_bytes()));
         self.stream
             .send(PREPARING, &ClientCommand::Other { command: COM_STMT_PREPARE, body: sql.as_bytes() })
             .await?;

@@ -11,7 +11,7 @@ const BINLOG_MONITOR_SINCE: (u16, u16, u16) = (10, 5, 2);
 
 /// What a user is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
+pub enum AccountPurpose {
     /// Receive the binlog, list its files, and look at where it stands. Semi-sync needs nothing beyond.
     Capture,
     /// Replay row events, with the binlog on or off. Rights on the data, and on schema `tailwater`, come to it.
@@ -20,36 +20,36 @@ pub enum Purpose {
     Publish,
     /// Read one point in time on several connections under a short lock.
     Snapshot,
-    /// Keep definitions from changing meanwhile; MySQL only, MariaDB counts it as [`Purpose::Snapshot`].
-    BlockDefinitions,
+    /// Keep definitions from changing meanwhile; MySQL only, MariaDB counts it as [`AccountPurpose::Snapshot`].
+    BlockDdl,
     /// Be copied by MySQL's clone plugin.
-    Donate,
+    CloneDonor,
     /// Become a copy by MySQL's clone plugin.
-    Clone,
+    CloneRecipient,
     /// Be made a primary or a replica: replication, semi-sync and `read_only` are set. To load MySQL's semi-sync where that is not
     /// done yet, INSERT on `mysql.plugin` comes to it.
-    Lead,
+    Failover,
 }
 
 /// A privilege, by the name that the server prints; or others that hold it.
-type Needed = &'static [&'static str];
+type AlternativePrivileges = &'static [&'static str];
 
-impl Purpose {
+impl AccountPurpose {
     fn name(self) -> &'static str {
         match self {
             Self::Capture => "capturing the binlog",
             Self::Apply => "applying row events",
             Self::Publish => "telling the server what it has",
             Self::Snapshot => "taking a snapshot",
-            Self::BlockDefinitions => "keeping definitions from changing",
-            Self::Donate => "being cloned",
-            Self::Clone => "cloning another server",
-            Self::Lead => "making it a primary or a replica",
+            Self::BlockDdl => "keeping definitions from changing",
+            Self::CloneDonor => "being cloned",
+            Self::CloneRecipient => "cloning another server",
+            Self::Failover => "making it a primary or a replica",
         }
     }
 
     /// The global privileges that the purpose needs.
-    fn privileges(self, flavour: Flavour, version: (u16, u16, u16)) -> &'static [Needed] {
+    fn privileges(self, flavour: Flavour, version: (u16, u16, u16)) -> &'static [AlternativePrivileges] {
         match (self, flavour) {
             (Self::Capture, Flavour::MariaDb) if version >= BINLOG_MONITOR_SINCE => {
                 &[&["REPLICATION SLAVE"], &["BINLOG MONITOR"]]
@@ -57,18 +57,20 @@ impl Purpose {
             (Self::Capture, Flavour::MySql | Flavour::MariaDb) => {
                 &[&["REPLICATION SLAVE"], &["REPLICATION CLIENT"]]
             }
-            (Self::Snapshot, _) | (Self::BlockDefinitions, Flavour::MariaDb) => &[&["RELOAD"]],
-            (Self::Donate | Self::Clone, Flavour::MariaDb) => &[],
-            (Self::Clone, Flavour::MySql) => &[&["CLONE_ADMIN"], &["SYSTEM_VARIABLES_ADMIN", "SUPER"]],
+            (Self::Snapshot, _) | (Self::BlockDdl, Flavour::MariaDb) => &[&["RELOAD"]],
+            (Self::CloneDonor | Self::CloneRecipient, Flavour::MariaDb) => &[],
+            (Self::CloneRecipient, Flavour::MySql) => {
+                &[&["CLONE_ADMIN"], &["SYSTEM_VARIABLES_ADMIN", "SUPER"]]
+            }
             // To clone takes the one; that no table would be missing is only seen with the other.
-            (Self::Donate, Flavour::MySql) => &[&["BACKUP_ADMIN"], &["SELECT"]],
-            (Self::BlockDefinitions, Flavour::MySql) => &[&["BACKUP_ADMIN"]],
+            (Self::CloneDonor, Flavour::MySql) => &[&["BACKUP_ADMIN"], &["SELECT"]],
+            (Self::BlockDdl, Flavour::MySql) => &[&["BACKUP_ADMIN"]],
             (Self::Apply, Flavour::MySql) => &[
                 &["REPLICATION_APPLIER", "BINLOG_ADMIN", "SUPER"],
                 &["SESSION_VARIABLES_ADMIN", "SYSTEM_VARIABLES_ADMIN", "SUPER"],
             ],
             (Self::Publish, Flavour::MySql) => &[&["SYSTEM_VARIABLES_ADMIN", "SUPER"]],
-            (Self::Lead, Flavour::MySql) => &[
+            (Self::Failover, Flavour::MySql) => &[
                 &["REPLICATION CLIENT"],
                 &["REPLICATION_SLAVE_ADMIN", "SUPER"],
                 &["SYSTEM_VARIABLES_ADMIN", "SUPER"],
@@ -76,14 +78,14 @@ impl Purpose {
                 &["CONNECTION_ADMIN", "SUPER"],
                 &["RELOAD"],
             ],
-            (Self::Apply | Self::Publish | Self::Lead, Flavour::MariaDb)
+            (Self::Apply | Self::Publish | Self::Failover, Flavour::MariaDb)
                 if version < BINLOG_MONITOR_SINCE =>
             {
                 &[&["SUPER"]]
             }
             (Self::Apply, Flavour::MariaDb) => &[&["BINLOG REPLAY"], &["BINLOG ADMIN"]],
             (Self::Publish, Flavour::MariaDb) => &[&["REPLICATION SLAVE ADMIN"]],
-            (Self::Lead, Flavour::MariaDb) => &[
+            (Self::Failover, Flavour::MariaDb) => &[
                 &["BINLOG MONITOR"],
                 // SHOW GRANTS has the older word for it.
                 &["SLAVE MONITOR", "REPLICA MONITOR"],
@@ -97,7 +99,7 @@ impl Purpose {
 }
 
 /// The statement that gives `account`, in the quotes that it needs, what `purpose` needs on a current server.
-pub fn grant_statement(purpose: Purpose, flavour: Flavour, account: &str) -> String {
+pub fn grant_statement(purpose: AccountPurpose, flavour: Flavour, account: &str) -> String {
     let newest = (u16::MAX, 0, 0);
     let privileges = purpose.privileges(flavour, newest).iter().filter_map(|needed| needed.first().copied());
     format!("GRANT {} ON *.* TO {account}", privileges.collect::<Vec<_>>().join(", "))
@@ -108,7 +110,10 @@ pub fn grant_statement(purpose: Purpose, flavour: Flavour, account: &str) -> Str
 /// # Errors
 /// [`SessionError::MissingGrant`] names what is missing and the statement that grants it; the connection stays in
 /// order. Anything that breaks the connection.
-pub async fn check_grants(connection: &mut Connection, purpose: Purpose) -> Result<(), SessionError> {
+pub async fn check_privileges(
+    connection: &mut Connection,
+    purpose: AccountPurpose,
+) -> Result<(), SessionError> {
     let needed = purpose.privileges(connection.server().flavour, connection.server().version);
     let grants = connection.query("SHOW GRANTS").await?;
     let texts = grants.rows.iter().filter_map(|row| row.get_str(0));
@@ -123,11 +128,11 @@ pub async fn check_grants(connection: &mut Connection, purpose: Purpose) -> Resu
 }
 
 /// Checks that the user of `connection` may load a plugin of MySQL, which is noted in a table of the server: INSERT on
-/// `mysql.plugin` comes to what [`Purpose::Lead`] needs, where semi-sync is not loaded yet.
+/// `mysql.plugin` comes to what [`AccountPurpose::Failover`] needs, where semi-sync is not loaded yet.
 ///
 /// # Errors
-/// As [`check_grants`].
-pub async fn check_plugin_grant(connection: &mut Connection) -> Result<(), SessionError> {
+/// As [`check_privileges`].
+pub async fn check_plugin_privilege(connection: &mut Connection) -> Result<(), SessionError> {
     let grants = connection.query("SHOW GRANTS").await?;
     if may_load_plugins(grants.rows.iter().filter_map(|row| row.get_str(0))) {
         return Ok(());
@@ -180,7 +185,7 @@ fn may_load_plugins<'a>(grants: impl Iterator<Item = &'a str>) -> bool {
 /// Which of the `needed` global privileges none of the lines of `SHOW GRANTS` gives.
 fn missing_privileges<'a>(
     grants: impl Iterator<Item = &'a str>,
-    needed: &'static [Needed],
+    needed: &'static [AlternativePrivileges],
 ) -> Vec<&'static str> {
     let mut missing = needed.to_vec();
     for grant in grants {
@@ -212,7 +217,7 @@ mod tests {
 
     #[test]
     fn what_is_missing() {
-        const NEEDED: &[Needed] = &[&["REPLICATION SLAVE"], &["REPLICATION CLIENT", "SUPER"]];
+        const NEEDED: &[AlternativePrivileges] = &[&["REPLICATION SLAVE"], &["REPLICATION CLIENT", "SUPER"]];
         const CAPTURE: &[&str] = &["REPLICATION SLAVE", "REPLICATION CLIENT"];
         for (grants, expected) in [
             (&["GRANT USAGE ON *.* TO `u`@`%`"][..], CAPTURE),
@@ -267,12 +272,12 @@ mod tests {
 
     #[test]
     fn each_server_has_its_own_names() {
-        let of = |flavour, version| Purpose::Capture.privileges(flavour, version)[1][0];
+        let of = |flavour, version| AccountPurpose::Capture.privileges(flavour, version)[1][0];
         assert_eq!(of(Flavour::MySql, (9, 7, 1)), "REPLICATION CLIENT");
         assert_eq!(of(Flavour::MariaDb, (10, 4, 30)), "REPLICATION CLIENT");
         assert_eq!(of(Flavour::MariaDb, (10, 11, 6)), "BINLOG MONITOR");
         assert_eq!(
-            grant_statement(Purpose::Apply, Flavour::MySql, "'u'@'%'"),
+            grant_statement(AccountPurpose::Apply, Flavour::MySql, "'u'@'%'"),
             "GRANT REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN ON *.* TO 'u'@'%'"
         );
     }

@@ -19,12 +19,12 @@ const ROW_OVERHEAD_BYTES: usize = 64;
 
 /// One row. Values are text in utf8mb4, as the server prints them, or raw bytes for binary columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub struct TextRow {
     payload: Bytes,
     values: Vec<Option<Range<usize>>>,
 }
 
-impl Row {
+impl TextRow {
     pub(crate) fn parse(payload: Bytes, columns: usize) -> Result<Self, SessionError> {
         match parse_text_row(&payload, columns) {
             Ok(values) => Ok(Self { payload, values }),
@@ -167,7 +167,7 @@ pub struct QueryResult {
     /// The columns; none for a statement that gives no rows.
     pub columns: Vec<ColumnDefinition>,
     /// The rows.
-    pub rows: Vec<Row>,
+    pub rows: Vec<TextRow>,
     /// Rows changed.
     pub affected_rows: u64,
     /// The first AUTO_INCREMENT value generated; 0 for none.
@@ -183,7 +183,7 @@ impl QueryResult {
     }
 
     /// The only or first row.
-    pub fn first(&self) -> Option<&Row> {
+    pub fn first(&self) -> Option<&TextRow> {
         self.rows.first()
     }
 
@@ -272,7 +272,7 @@ impl<'a> RowStream<'a> {
     ///
     /// # Errors
     /// [`SessionError::Server`] if the statement fails half-way; anything that breaks the connection.
-    pub async fn next(&mut self) -> Result<Option<Row>, SessionError> {
+    pub async fn next(&mut self) -> Result<Option<TextRow>, SessionError> {
         if matches!(self.state, State::Done(_)) {
             return Ok(None);
         }
@@ -283,7 +283,7 @@ impl<'a> RowStream<'a> {
             put.map_err(|source| SessionError::Protocol { doing: READING_ROWS, source })?;
             payload = text.into();
         }
-        Row::parse(payload, self.columns.len()).map(Some)
+        TextRow::parse(payload, self.columns.len()).map(Some)
     }
 
     /// The next row's payload; `None` at the end.

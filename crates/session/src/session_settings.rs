@@ -13,7 +13,7 @@ mod variables;
 
 use tailwater_wire::Flavour;
 
-pub use variables::{Accepted, Need, SETTINGS, Servers, SessionSetting, UNCHANGED};
+pub use variables::{AcceptedValues, SETTINGS, SessionSetting, SettingNeed, SettingServers, UNCHANGED};
 
 use crate::connection::Connection;
 use crate::error::SessionError;
@@ -41,7 +41,7 @@ pub enum SessionPreset {
 }
 
 /// The settings of this server, in the order in which they are set.
-pub fn settings_of(
+pub fn settings_for(
     flavour: Flavour,
     version: (u16, u16, u16),
 ) -> impl Iterator<Item = &'static SessionSetting> {
@@ -50,12 +50,12 @@ pub fn settings_of(
 
 /// The value of a session variable on a server of this family as it ships, for servers that are made up; `None` if the variable
 /// is not one that sessions of ours set. NULL is "".
-pub fn shipped_value(flavour: Flavour, name: &str) -> Option<&'static str> {
+pub fn default_value(flavour: Flavour, name: &str) -> Option<&'static str> {
     let setting = SETTINGS.iter().find(|setting| setting.name == name && setting.servers.is_of(flavour))?;
     Some(match setting.accepted {
-        Accepted::Is(value) => value,
-        Accepted::OneOf(values) => values.first()?,
-        Accepted::AtLeast(_) | Accepted::Has(_) => setting.value.trim_matches('\''),
+        AcceptedValues::Is(value) => value,
+        AcceptedValues::OneOf(values) => values.first()?,
+        AcceptedValues::AtLeast(_) | AcceptedValues::Has(_) => setting.value.trim_matches('\''),
     })
 }
 
@@ -69,7 +69,7 @@ pub(crate) async fn apply(connection: &mut Connection, preset: SessionPreset) ->
         return Ok(());
     }
     let server = connection.server();
-    let mut settings: Vec<_> = settings_of(server.flavour, server.version).collect();
+    let mut settings: Vec<_> = settings_for(server.flavour, server.version).collect();
     let found = read(connection, &mut settings).await?;
     let different = differing(&settings, &found);
     if different.is_empty() {
@@ -118,7 +118,7 @@ const OF_ROWS: [&str; 2] = ["sql_select_limit", "system_versioning_asof"];
 pub async fn check_rows_unlimited(connection: &mut Connection) -> Result<(), SessionError> {
     let server = connection.server();
     let of_rows =
-        settings_of(server.flavour, server.version).filter(|setting| OF_ROWS.contains(&setting.name));
+        settings_for(server.flavour, server.version).filter(|setting| OF_ROWS.contains(&setting.name));
     let mut settings: Vec<_> = of_rows.collect();
     let values = connection.query(&question(&settings)).await?;
     let values = values.first().map(|row| {
@@ -247,9 +247,9 @@ impl SessionSetting {
 
     fn is_needed_by(&self, preset: SessionPreset) -> bool {
         match self.need {
-            Need::Always => true,
-            Need::ForDefinitions => preset == SessionPreset::ForDefinitions,
-            Need::IfAllowed => false,
+            SettingNeed::Always => true,
+            SettingNeed::ForDefinitions => preset == SessionPreset::ForDefinitions,
+            SettingNeed::IfAllowed => false,
         }
     }
 }

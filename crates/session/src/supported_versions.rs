@@ -31,7 +31,7 @@ const MARIADB: Series =
 
 /// How a version relates to those that are supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Support {
+pub enum VersionSupport {
     /// It is one of them.
     Supported,
     /// It is older, and may work.
@@ -50,15 +50,15 @@ fn series(flavour: Flavour) -> &'static Series {
 }
 
 /// How a version relates to those that are supported.
-pub fn support_of(flavour: Flavour, version: (u16, u16, u16)) -> Support {
+pub fn support_of(flavour: Flavour, version: (u16, u16, u16)) -> VersionSupport {
     let series = series(flavour);
     match version {
         // A server that does not say, such as a proxy.
-        (0, 0, 0) => Support::Supported,
-        version if version < series.refused_before => Support::TooOld,
-        version if version < series.supported_from => Support::Older,
-        (major, minor, _) if (major, minor) > series.newest => Support::Newer,
-        _ => Support::Supported,
+        (0, 0, 0) => VersionSupport::Supported,
+        version if version < series.refused_before => VersionSupport::TooOld,
+        version if version < series.supported_from => VersionSupport::Older,
+        (major, minor, _) if (major, minor) > series.newest => VersionSupport::Newer,
+        _ => VersionSupport::Supported,
     }
 }
 
@@ -76,7 +76,7 @@ fn supported(flavour: Flavour) -> &'static str {
 /// [`SessionError::ServerTooOld`].
 pub(crate) fn refuse_too_old(server: &ServerInfo, endpoint: &Endpoint) -> Result<(), SessionError> {
     match support_of(server.flavour, server.version) {
-        Support::TooOld => Err(SessionError::ServerTooOld {
+        VersionSupport::TooOld => Err(SessionError::ServerTooOld {
             endpoint: endpoint.to_string(),
             server: format!("{} {}", server.flavour, server.version_text),
             supported: supported(server.flavour),
@@ -89,9 +89,9 @@ pub(crate) fn refuse_too_old(server: &ServerInfo, endpoint: &Endpoint) -> Result
 pub(crate) fn warn_once(flavour: Flavour, version: Version, endpoint: &Endpoint) {
     static SAID: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
     let how = match support_of(flavour, version) {
-        Support::Older => "older than",
-        Support::Newer => "newer than",
-        Support::Supported | Support::TooOld => return,
+        VersionSupport::Older => "older than",
+        VersionSupport::Newer => "newer than",
+        VersionSupport::Supported | VersionSupport::TooOld => return,
     };
     let (major, minor, patch) = version;
     let server = format!("{flavour} {major}.{minor}.{patch} at {endpoint}");
@@ -108,22 +108,22 @@ mod tests {
     fn versions_are_placed_among_the_supported() {
         use Flavour::{MariaDb, MySql};
         for (flavour, version, expected) in [
-            (MySql, (5, 6, 51), Support::TooOld),
-            (MySql, (5, 7, 44), Support::Older),
-            (MySql, (8, 0, 25), Support::Older),
-            (MySql, (8, 0, 26), Support::Supported),
-            (MySql, (8, 4, 6), Support::Supported),
-            (MySql, (9, 7, 4), Support::Supported),
-            (MySql, (10, 0, 0), Support::Newer),
-            (MySql, (26, 7, 0), Support::Newer),
-            (MySql, (2026, 7, 0), Support::Newer),
-            (MariaDb, (5, 5, 68), Support::TooOld),
-            (MariaDb, (10, 1, 48), Support::TooOld),
-            (MariaDb, (10, 5, 29), Support::Older),
-            (MariaDb, (10, 6, 0), Support::Supported),
-            (MariaDb, (11, 8, 9), Support::Supported),
-            (MariaDb, (12, 3, 1), Support::Supported),
-            (MariaDb, (13, 0, 1), Support::Newer),
+            (MySql, (5, 6, 51), VersionSupport::TooOld),
+            (MySql, (5, 7, 44), VersionSupport::Older),
+            (MySql, (8, 0, 25), VersionSupport::Older),
+            (MySql, (8, 0, 26), VersionSupport::Supported),
+            (MySql, (8, 4, 6), VersionSupport::Supported),
+            (MySql, (9, 7, 4), VersionSupport::Supported),
+            (MySql, (10, 0, 0), VersionSupport::Newer),
+            (MySql, (26, 7, 0), VersionSupport::Newer),
+            (MySql, (2026, 7, 0), VersionSupport::Newer),
+            (MariaDb, (5, 5, 68), VersionSupport::TooOld),
+            (MariaDb, (10, 1, 48), VersionSupport::TooOld),
+            (MariaDb, (10, 5, 29), VersionSupport::Older),
+            (MariaDb, (10, 6, 0), VersionSupport::Supported),
+            (MariaDb, (11, 8, 9), VersionSupport::Supported),
+            (MariaDb, (12, 3, 1), VersionSupport::Supported),
+            (MariaDb, (13, 0, 1), VersionSupport::Newer),
         ] {
             assert_eq!(support_of(flavour, version), expected, "{flavour} {version:?}");
         }

@@ -8,14 +8,14 @@ use tailwater_wire::Flavour;
 
 /// What a user was granted, through roles that are active too.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Granted {
-    given: Vec<Grant>,
+pub struct UserPrivileges {
+    given: Vec<PrivilegeGrant>,
     /// Of MySQL's partial revokes.
-    taken: Vec<Grant>,
+    taken: Vec<PrivilegeGrant>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Grant {
+struct PrivilegeGrant {
     privileges: Vec<String>,
     /// `None` for all databases; with wildcards, if there is no table.
     schema: Option<String>,
@@ -23,7 +23,7 @@ struct Grant {
     table: Option<String>,
 }
 
-impl Granted {
+impl UserPrivileges {
     /// Asks the server.
     ///
     /// # Errors
@@ -55,9 +55,9 @@ impl Granted {
     fn of<'a>(lines: impl Iterator<Item = &'a str>) -> Self {
         let mut granted = Self::default();
         for line in lines {
-            if let Some(grant) = line.strip_prefix("GRANT ").and_then(Grant::parse) {
+            if let Some(grant) = line.strip_prefix("GRANT ").and_then(PrivilegeGrant::parse) {
                 granted.given.push(grant);
-            } else if let Some(grant) = line.strip_prefix("REVOKE ").and_then(Grant::parse) {
+            } else if let Some(grant) = line.strip_prefix("REVOKE ").and_then(PrivilegeGrant::parse) {
                 granted.taken.push(grant);
             }
         }
@@ -65,38 +65,39 @@ impl Granted {
     }
 
     /// Whether a privilege holds for everything.
-    pub fn everywhere(&self, privilege: &str) -> bool {
-        let holds = |grant: &Grant| grant.schema.is_none() && grant.names(privilege);
+    pub fn has_global(&self, privilege: &str) -> bool {
+        let holds = |grant: &PrivilegeGrant| grant.schema.is_none() && grant.names(privilege);
         self.given.iter().any(holds) && !self.taken.iter().any(|grant| grant.names(privilege))
     }
 
     /// Whether a privilege holds for everything but perhaps these databases.
-    pub fn everywhere_but(&self, privilege: &str, schemas: &[&str]) -> bool {
-        let holds = |grant: &Grant| grant.schema.is_none() && grant.names(privilege);
+    pub fn has_global_except(&self, privilege: &str, schemas: &[&str]) -> bool {
+        let holds = |grant: &PrivilegeGrant| grant.schema.is_none() && grant.names(privilege);
         let is_of_these =
-            |grant: &Grant| grant.schema.as_deref().is_some_and(|schema| schemas.contains(&schema));
+            |grant: &PrivilegeGrant| grant.schema.as_deref().is_some_and(|schema| schemas.contains(&schema));
         self.given.iter().any(holds)
             && !self.taken.iter().any(|grant| grant.names(privilege) && !is_of_these(grant))
     }
 
     /// Whether a privilege holds for a whole database.
-    pub fn on_schema(&self, privilege: &str, schema: &str) -> bool {
-        let holds = |grant: &Grant| grant.table.is_none() && grant.covers(schema) && grant.names(privilege);
+    pub fn has_on_schema(&self, privilege: &str, schema: &str) -> bool {
+        let holds =
+            |grant: &PrivilegeGrant| grant.table.is_none() && grant.covers(schema) && grant.names(privilege);
         self.given.iter().any(holds) && !self.taken.iter().any(holds)
     }
 
     /// Whether a privilege holds for a whole table.
-    pub fn on_table(&self, privilege: &str, schema: &str, table: &str) -> bool {
-        let holds = |grant: &Grant| {
+    pub fn has_on_table(&self, privilege: &str, schema: &str, table: &str) -> bool {
+        let holds = |grant: &PrivilegeGrant| {
             grant.schema.as_deref() == Some(schema)
                 && grant.table.as_deref() == Some(table)
                 && grant.names(privilege)
         };
-        self.on_schema(privilege, schema) || self.given.iter().any(holds)
+        self.has_on_schema(privilege, schema) || self.given.iter().any(holds)
     }
 }
 
-impl Grant {
+impl PrivilegeGrant {
     /// What stands behind GRANT or REVOKE; `None` if it is of no tables, as roles and routines.
     fn parse(line: &str) -> Option<Self> {
         let (privileges, rest) = line.split_once(" ON ")?;
@@ -181,8 +182,8 @@ fn is_like(pattern: &[u8], name: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn granted(lines: &[&str]) -> Granted {
-        Granted::of(lines.iter().copied())
+    fn granted(lines: &[&str]) -> UserPrivileges {
+        UserPrivileges::of(lines.iter().copied())
     }
 
     #[test]
@@ -198,22 +199,26 @@ mod tests {
             "GRANT PROXY ON ''@'%' TO 'u'@'%'",
             "GRANT TRIGGER",
         ]);
-        assert!(some.on_schema("trigger", "shop") && some.on_table("TRIGGER", "shop", "any"));
-        assert!(!some.on_schema("EVENT", "shop") && !some.everywhere("SELECT"));
-        assert!(!some.on_table("TRIGGER", "other", "t") && some.on_table("INSERT", "other", "t"));
-        assert!(some.on_table("TRIGGER", "odd`na.me", "t") && !some.on_table("TRIGGER", "odd`na.me", "u"));
-        assert!(some.on_schema("EVENT", "my_db") && some.on_schema("EVENT", "myxdb"));
-        assert!(!some.on_schema("EXECUTE", "more"));
+        assert!(some.has_on_schema("trigger", "shop") && some.has_on_table("TRIGGER", "shop", "any"));
+        assert!(!some.has_on_schema("EVENT", "shop") && !some.has_global("SELECT"));
+        assert!(!some.has_on_table("TRIGGER", "other", "t") && some.has_on_table("INSERT", "other", "t"));
+        assert!(
+            some.has_on_table("TRIGGER", "odd`na.me", "t") && !some.has_on_table("TRIGGER", "odd`na.me", "u")
+        );
+        assert!(some.has_on_schema("EVENT", "my_db") && some.has_on_schema("EVENT", "myxdb"));
+        assert!(!some.has_on_schema("EXECUTE", "more"));
     }
 
     #[test]
     fn patterns_and_everything() {
         let all = granted(&["GRANT ALL PRIVILEGES ON *.* TO `root`@`localhost` WITH GRANT OPTION"]);
         assert!(
-            all.everywhere("TRIGGER") && all.on_schema("TRIGGER", "x") && all.on_table("TRIGGER", "x", "y")
+            all.has_global("TRIGGER")
+                && all.has_on_schema("TRIGGER", "x")
+                && all.has_on_table("TRIGGER", "x", "y")
         );
         let like = granted(&["GRANT TRIGGER ON `shop\\_%`.* TO `u`@`%`"]);
-        assert!(like.on_schema("TRIGGER", "shop_1") && !like.on_schema("TRIGGER", "shops"));
+        assert!(like.has_on_schema("TRIGGER", "shop_1") && !like.has_on_schema("TRIGGER", "shops"));
         for (pattern, name, is) in [
             ("%", "", true),
             ("", "", true),
@@ -231,11 +236,11 @@ mod tests {
             assert_eq!(is_like(pattern.as_bytes(), name.as_bytes()), is, "{pattern} {name}");
         }
         let partly = granted(&["GRANT SELECT ON *.* TO `u`@`%`", "REVOKE SELECT ON `mysql`.* FROM `u`@`%`"]);
-        assert!(partly.on_schema("SELECT", "shop") && !partly.on_schema("SELECT", "mysql"));
-        assert!(!partly.everywhere("SELECT"));
+        assert!(partly.has_on_schema("SELECT", "shop") && !partly.has_on_schema("SELECT", "mysql"));
+        assert!(!partly.has_global("SELECT"));
         assert_eq!(
             granted(&["", "nonsense ON `x", "GRANT X ON `a`.`b", "GRANT X ON .b TO u"]),
-            Granted::default()
+            UserPrivileges::default()
         );
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require, shared};
 use tailwater_session::{
-    ConnectOptions, Connection, DumpRequest, DumpStart, DumpStream, Retry, SessionError, TlsMode,
+    ConnectOptions, Connection, DumpRequest, DumpStart, DumpStream, SessionError, SessionRetry, TlsMode,
 };
 use tailwater_wire::Flavour;
 use tailwater_wire::event::EventType;
@@ -151,7 +151,7 @@ async fn refusals_come_before_the_stream(kind: ServerKind) -> Result<()> {
     let start = DumpStart::FilePosition { file: "nothing.000001".to_owned(), position: 4 };
     let error = connection.dump(to_the_end(start.clone())).await.err().context("a stream")?;
     ensure!(error.server_error().map(|error| error.number) == Some(1236), "{error}");
-    ensure!(error.retry() == Retry::AfterChange);
+    ensure!(error.retry() == SessionRetry::AfterChange);
 
     server.sql("CREATE USER IF NOT EXISTS nodump@'%' IDENTIFIED BY 'pw'").await?;
     let options = ConnectOptions { user: "nodump".to_owned(), ..server.connect_options() }.password("pw");
@@ -256,7 +256,7 @@ async fn a_quiet_source_sends_heartbeats(kind: ServerKind) -> Result<()> {
         matches!(error, SessionError::Timeout { seconds, .. } if seconds == Duration::from_secs(6)),
         "{error}"
     );
-    ensure!(error.retry() == Retry::Later);
+    ensure!(error.retry() == SessionRetry::Later);
     server.resume()?;
     Ok(())
 }
@@ -278,7 +278,7 @@ async fn a_source_that_dies_is_worth_another_try() -> Result<()> {
             Err(error) => break error,
         }
     };
-    ensure!(error.retry() == Retry::Later, "{error}");
+    ensure!(error.retry() == SessionRetry::Later, "{error}");
     let error = Connection::connect(&server.connect_options()).await.err().context("connected")?;
     ensure!(error.code() == "TW-SES-0001", "{error}");
     Ok(())

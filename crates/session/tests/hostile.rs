@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use tailwater_session::{ConnectOptions, Connection, Retry, SessionError};
+use tailwater_session::{ConnectOptions, Connection, SessionError, SessionRetry};
 use tailwater_wire::WireError;
 use tailwater_wire::protocol::auth::{AuthPlugin, AuthSwitchRequest};
 use tailwater_wire::protocol::{Capabilities, ErrPacket, ServerStatus};
@@ -42,7 +42,7 @@ async fn greetings_that_make_no_sense() -> Result<()> {
 #[tokio::test]
 async fn a_server_that_is_full_is_worth_another_try() -> Result<()> {
     let error = login_against(b"\x17\0\0\0\xff\x10\x04Too many connections").await?;
-    ensure!(error.retry() == Retry::Later && error.code() == "TW-SES-0010", "{error}");
+    ensure!(error.retry() == SessionRetry::Later && error.code() == "TW-SES-0010", "{error}");
     ensure!(error.server_error().map(|error| error.number) == Some(1040), "{error}");
     Ok(())
 }

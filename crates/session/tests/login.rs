@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require, shared};
-use tailwater_session::{ConnectOptions, Connection, Endpoint, Retry, SessionError, TlsMode};
+use tailwater_session::{ConnectOptions, Connection, Endpoint, SessionError, SessionRetry, TlsMode};
 
 use crate::fake::without_tls;
 
@@ -43,7 +43,7 @@ async fn refusals_say_what_to_do(kind: ServerKind) -> Result<()> {
     let mut options =
         ConnectOptions { user: "locked".to_owned(), ..server.connect_options() }.password("wrong");
     let error = Connection::connect(&options).await.err().context("logged in with a wrong password")?;
-    ensure!(error.code() == "TW-SES-0010" && error.retry() == Retry::AfterChange, "{error}");
+    ensure!(error.code() == "TW-SES-0010" && error.retry() == SessionRetry::AfterChange, "{error}");
     ensure!(
         error.server_error().map(|error| (error.number, error.sql_state.as_str())) == Some((1045, "28000"))
     );
@@ -65,7 +65,7 @@ async fn refusals_say_what_to_do(kind: ServerKind) -> Result<()> {
     ensure!(error.code() == "TW-SES-0001" && error.to_string().contains("127.0.0.1:1"), "{error}");
     options.endpoint = Endpoint::unix(server.data().join("no.sock"));
     let error = Connection::connect(&options).await.err().context("no error")?;
-    ensure!(error.code() == "TW-SES-0001" && error.retry() == Retry::Later, "{error}");
+    ensure!(error.code() == "TW-SES-0001" && error.retry() == SessionRetry::Later, "{error}");
     Ok(())
 }
 

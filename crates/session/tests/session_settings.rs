@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::odd_settings::{accept_odd_settings, apply_odd_settings, odd_settings};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, shared};
 use tailwater_session::session_settings::{
-    SERVED_LOG, SETTINGS, SessionSetting, UNCHANGED, settings_of, shipped_value,
+    SERVED_LOG, SETTINGS, SessionSetting, UNCHANGED, default_value, settings_for,
 };
 use tailwater_session::{ConnectOptions, Connection, Endpoint, SessionError, SessionPreset};
 use tailwater_wire::Flavour;
@@ -47,7 +47,7 @@ async fn every_session_variable_of_the_server_is_classified(kind: ServerKind) ->
     let mut connection = Connection::connect(&server.connect_options()).await?;
     let (flavour, version) = (connection.server().flavour, connection.server().version);
     let unchanged = UNCHANGED.iter().flat_map(|(_, names)| names.iter().copied());
-    let set = settings_of(flavour, version).map(|setting| setting.name);
+    let set = settings_for(flavour, version).map(|setting| setting.name);
     // Older names of variables that are set by their newer ones.
     let aliases = ["tx_isolation", "tx_read_only"];
     let known: HashSet<_> = unchanged.chain(set).chain(aliases).collect();
@@ -60,7 +60,7 @@ async fn every_session_variable_of_the_server_is_classified(kind: ServerKind) ->
     );
     // And the other way: a setting whose name or version is wrong would be left out in silence.
     let mut lacking =
-        settings_of(flavour, version).filter(|setting| !names.iter().any(|name| name == setting.name));
+        settings_for(flavour, version).filter(|setting| !names.iter().any(|name| name == setting.name));
     ensure!(lacking.next().is_none(), "{:?} is none of the server's", lacking.next());
     Ok(())
 }
@@ -75,7 +75,7 @@ async fn values(connection: &mut Connection, settings: &[&SessionSetting]) -> Re
 async fn odd_global_settings_do_not_reach_a_session(kind: ServerKind) -> Result<()> {
     let server = Server::start(accept_odd_settings(ServerSpec::new(kind))).await?;
     let mut before = Connection::connect(&server.connect_options()).await?;
-    let settings: Vec<_> = settings_of(before.server().flavour, before.server().version).collect();
+    let settings: Vec<_> = settings_for(before.server().flavour, before.server().version).collect();
     let shipped = values(&mut before, &settings).await?;
     apply_odd_settings(&server).await?;
 
@@ -169,7 +169,7 @@ async fn forgets_what_is_set(mut peer: Peer, what_it_is: &'static str) -> Result
         // Older versions do not know all that is asked for.
         let unknown = names
             .iter()
-            .find(|name| shipped_value(Flavour::MySql, name).is_none() || **name == "lc_messages");
+            .find(|name| default_value(Flavour::MySql, name).is_none() || **name == "lc_messages");
         if let Some(unknown) = unknown {
             let message =
                 format!("Unknown system variable '{}'. {what_it_is}", unknown.trim_start_matches("@@"));
@@ -180,7 +180,7 @@ async fn forgets_what_is_set(mut peer: Peer, what_it_is: &'static str) -> Result
         }
         let value = |name: &&str| match *name {
             "sql_mode" => "ANSI",
-            name => shipped_value(Flavour::MySql, name).unwrap_or_default(),
+            name => default_value(Flavour::MySql, name).unwrap_or_default(),
         };
         let row: Vec<_> = names.iter().map(|name| Some(value(name).as_bytes())).collect();
         peer.columns(u8::try_from(row.len())?).await?;

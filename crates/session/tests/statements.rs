@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::{ServerKind, require, shared};
-use tailwater_session::{ConnectOptions, Connection, Purpose, Retry, SessionError, check_grants};
+use tailwater_session::{
+    AccountPurpose, ConnectOptions, Connection, SessionError, SessionRetry, check_privileges,
+};
 use tailwater_wire::Flavour;
 
 on_each_server!(
@@ -80,7 +82,7 @@ async fn values_and_errors(kind: ServerKind) -> Result<()> {
     ] {
         let error = connection.query(sql).await.err().context(sql)?;
         ensure!(error.server_error().map(|error| error.number) == Some(number), "{sql}: {error}");
-        ensure!(error.code() == "TW-SES-0009" && error.retry() == Retry::AfterChange);
+        ensure!(error.code() == "TW-SES-0009" && error.retry() == SessionRetry::AfterChange);
     }
     // The client never said that it serves files, so the server does not even ask.
     let error = connection.execute("LOAD DATA LOCAL INFILE '/etc/passwd' INTO TABLE vals.t").await.err();
@@ -235,7 +237,7 @@ async fn a_connection_that_is_killed(kind: ServerKind) -> Result<()> {
             break error;
         }
     };
-    ensure!(error.retry() == Retry::Later, "{error}");
+    ensure!(error.retry() == SessionRetry::Later, "{error}");
     Ok(())
 }
 
@@ -249,7 +251,10 @@ async fn grants_are_checked(kind: ServerKind) -> Result<()> {
         .await?;
     let options = ConnectOptions { user: "o'neil".to_owned(), ..server.connect_options() }.password("pw");
     let mut connection = Connection::connect(&options).await?;
-    let error = check_grants(&mut connection, Purpose::Capture).await.err().context("nothing is missing")?;
+    let error = check_privileges(&mut connection, AccountPurpose::Capture)
+        .await
+        .err()
+        .context("nothing is missing")?;
     let monitor = match kind.flavour() {
         Flavour::MySql => "REPLICATION CLIENT",
         Flavour::MariaDb => "BINLOG MONITOR",
@@ -261,8 +266,9 @@ async fn grants_are_checked(kind: ServerKind) -> Result<()> {
     // The statement that the message names is the remedy.
     server.sql(statement).await?;
     let mut connection = Connection::connect(&options).await?;
-    check_grants(&mut connection, Purpose::Capture).await?;
-    check_grants(&mut Connection::connect(&server.connect_options()).await?, Purpose::Capture).await?;
+    check_privileges(&mut connection, AccountPurpose::Capture).await?;
+    check_privileges(&mut Connection::connect(&server.connect_options()).await?, AccountPurpose::Capture)
+        .await?;
     Ok(())
 }
 

@@ -42,7 +42,8 @@ impl ForeignKeys {
         if rules.rows.is_empty() {
             return Ok(Self::default());
         }
-        let text = |row: &tailwater_session::Row, index| row.get_str(index).unwrap_or_default().to_owned();
+        let text =
+            |row: &tailwater_session::TextRow, index| row.get_str(index).unwrap_or_default().to_owned();
         let mut cascading = FxHashSet::default();
         for row in &rules.rows {
             if [3, 4].iter().any(|rule| !PASSIVE_RULES.contains(&row.get_str(*rule).unwrap_or_default())) {

@@ -1,6 +1,6 @@
 //! A session on the target that applies rows.
 
-use tailwater_session::{Connection, Purpose, SessionError, SessionPreset, check_grants};
+use tailwater_session::{AccountPurpose, Connection, SessionError, SessionPreset, check_privileges};
 use tailwater_wire::Flavour;
 use tailwater_wire::event::RowsKind;
 
@@ -37,7 +37,7 @@ pub(super) async fn connect(options: &ChannelOptions) -> Result<Connection, Appl
     let flavour = connection.server().flavour;
     if let Err(error) = connection.execute(&session_statement(flavour, options.gtid)).await {
         // Names what the account lacks, if that is why.
-        check_grants(&mut connection, Purpose::Apply).await?;
+        check_privileges(&mut connection, AccountPurpose::Apply).await?;
         return Err(error.into());
     }
     Ok(connection)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tailwater_log::{LogHandle, LogPosition, RetentionPin};
-use tailwater_session::{Purpose, check_grants};
+use tailwater_session::{AccountPurpose, check_privileges};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 use tokio::sync::watch;
@@ -148,7 +148,7 @@ impl ChannelTakeover {
         let unlogged = ChannelOptions { gtid: GtidMode::Log, ..options.clone() };
         let mut connection = super::row_writer::connect(&unlogged).await?;
         let flavour = connection.server().flavour;
-        check_grants(&mut connection, Purpose::Apply).await?;
+        check_privileges(&mut connection, AccountPurpose::Apply).await?;
         start_position::refuse_strict_order(options, flavour, &mut connection).await?;
         let target = target_gtids::read_target_gtids(&mut connection).await?;
         let (mut store, claim, kept) =

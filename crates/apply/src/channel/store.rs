@@ -14,7 +14,7 @@
 
 use std::collections::HashMap;
 
-use tailwater_session::{Connection, Row, ServerError, SessionError};
+use tailwater_session::{Connection, ServerError, SessionError, TextRow};
 use tailwater_wire::Flavour;
 
 use super::options::GtidMode;
@@ -499,7 +499,7 @@ pub(super) async fn load_intents(
     let sql =
         format!("SELECT position, fingerprint FROM tailwater.apply_intent WHERE channel={}", quote(channel));
     let rows = connection.query(&sql).await?;
-    let text = |row: &Row, column| row.get_str(column).unwrap_or_default().to_owned();
+    let text = |row: &TextRow, column| row.get_str(column).unwrap_or_default().to_owned();
     Ok(rows.rows.iter().map(|row| (text(row, 0), text(row, 1))).collect())
 }
 

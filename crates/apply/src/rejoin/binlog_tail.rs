@@ -160,7 +160,7 @@ impl BinlogTail {
     /// What the file system says.
     pub fn save(&self, path: &Path) -> io::Result<()> {
         // As the log's own files: rows are not for everybody to read.
-        let mut file = tailwater_files::create_anew(path, 0o640)?;
+        let mut file = tailwater_files::create_replacing(path, 0o640)?;
         file.write_all(&BINLOG_MAGIC)?;
         file.write_all(&self.description)?;
         for transaction in &self.transactions {

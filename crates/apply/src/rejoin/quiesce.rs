@@ -99,14 +99,15 @@ async fn stop_replication(connection: &mut Connection) -> Result<(), ApplyError>
 /// MariaDB one of them waits for a whole group of commits, ends its wait when it is killed, and the others of the group are told
 /// that they succeeded unless their connections are shut by then.
 fn clients(list: &QueryResult, ours: &[u64]) -> Vec<u64> {
-    let is_client = |row: &&tailwater_session::Row| {
+    let is_client = |row: &&tailwater_session::TextRow| {
         let user = row.get_str(1).unwrap_or_default();
         let command = row.get_str(4).unwrap_or_default();
         !matches!(user, "system user" | "event_scheduler") && !matches!(command, "Daemon")
     };
-    let waits =
-        |row: &tailwater_session::Row| row.get_str(6).is_some_and(|state| state.contains("semi-sync ACK"));
-    let of = |row: &tailwater_session::Row| row.get_u64(0).map(|id| (waits(row), id));
+    let waits = |row: &tailwater_session::TextRow| {
+        row.get_str(6).is_some_and(|state| state.contains("semi-sync ACK"))
+    };
+    let of = |row: &tailwater_session::TextRow| row.get_u64(0).map(|id| (waits(row), id));
     let mut found: Vec<_> = list.rows.iter().filter(is_client).filter_map(of).collect();
     found.sort_unstable();
     found.into_iter().map(|(_, id)| id).filter(|id| !ours.contains(id)).collect()

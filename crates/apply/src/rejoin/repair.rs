@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use tailwater_log::{LogDir, LogEntry, LogPosition, LogReader};
-use tailwater_session::{ConnectOptions, Connection, Row, SessionError};
+use tailwater_session::{ConnectOptions, Connection, SessionError, TextRow};
 use tailwater_wire::Flavour;
 use tailwater_wire::event::EventType;
 use tailwater_wire::gtid::{Gtid, GtidSet};
@@ -295,7 +295,7 @@ async fn write_rows(
 async fn innodb_tables(connection: &mut Connection) -> Result<HashSet<(String, String)>, ApplyError> {
     let sql = "SELECT table_schema, table_name FROM information_schema.tables WHERE engine='InnoDB'";
     let rows = connection.query(sql).await?.rows;
-    let name = |row: &Row, column| row.get_str(column).unwrap_or_default().to_lowercase();
+    let name = |row: &TextRow, column| row.get_str(column).unwrap_or_default().to_lowercase();
     Ok(rows.iter().map(|row| (name(row, 0), name(row, 1))).collect())
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tailwater_session::{
-    ConnectOptions, Connection, Endpoint, Purpose, ServerError, SessionError, check_grants,
+    AccountPurpose, ConnectOptions, Connection, Endpoint, ServerError, SessionError, check_privileges,
 };
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
@@ -199,9 +199,9 @@ async fn prepare(options: &CloneOptions) -> Result<PreparedClone, BulkError> {
             return Err(BulkError::BinaryUnsupported { reason });
         }
     }
-    check_grants(&mut donor, Purpose::Donate).await?;
+    check_privileges(&mut donor, AccountPurpose::CloneDonor).await?;
     super::refuse_channel_target(&mut donor).await?;
-    check_grants(&mut recipient, Purpose::Clone).await?;
+    check_privileges(&mut recipient, AccountPurpose::CloneRecipient).await?;
     let versions =
         [text(&mut donor, "SELECT VERSION()").await?, text(&mut recipient, "SELECT VERSION()").await?];
     version_check::may_clone(&versions[0], &versions[1])

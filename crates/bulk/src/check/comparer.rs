@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
-use tailwater_session::{Connection, QueryResult, Row};
+use tailwater_session::{Connection, QueryResult, TextRow};
 use tailwater_wire::Flavour;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
@@ -401,7 +401,7 @@ impl Comparer {
             (pair.hash_counts(PairSide::Source, range), pair.hash_counts(PairSide::Target, range));
         let mut on_source = self.source.query_stream(&for_source).await?;
         let mut on_target = self.target.query_stream(&for_target).await?;
-        let count = |row: Option<Row>| match row {
+        let count = |row: Option<TextRow>| match row {
             None => Ok(None),
             Some(row) => {
                 row.get_u64(0).zip(row.get_u64(1)).map(Some).ok_or_else(|| unexpected(pair, "counts"))
@@ -445,7 +445,7 @@ struct Unmatched {
 }
 
 impl Unmatched {
-    fn put(&mut self, side: PairSide, key: &RowKey, row: &Row) -> Result<(), BulkError> {
+    fn put(&mut self, side: PairSide, key: &RowKey, row: &TextRow) -> Result<(), BulkError> {
         // A row that the server cannot concatenate has no hash; its columns are compared one by one.
         let hash = row.get_u64(key.len());
         let (own, other) = match side {
@@ -475,7 +475,7 @@ fn texts(key: &RowKey) -> Vec<String> {
     key.iter().map(|literal| literal.0.clone()).collect()
 }
 
-fn key_of(row: &Row, key: &crate::chunker::ChunkKey) -> Option<RowKey> {
+fn key_of(row: &TextRow, key: &crate::chunker::ChunkKey) -> Option<RowKey> {
     key.columns.iter().enumerate().map(|(index, column)| column.literal(row.get(index)?)).collect()
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
-use tailwater_files::PRIVATE_FILE;
+use tailwater_files::PRIVATE_FILE_MODE;
 
 use super::difference::{RowDifference, TableFinding};
 use crate::chunker::ChunkRange;
@@ -84,8 +84,8 @@ impl CheckState {
         target: &str,
     ) -> Result<Self, BulkError> {
         let Some(path) = path else { return Ok(Self::default()) };
-        let mut file =
-            tailwater_files::open_or_create_named(path, PRIVATE_FILE).map_err(failed("open", path))?;
+        let mut file = tailwater_files::open_or_create_user_file(path, PRIVATE_FILE_MODE)
+            .map_err(failed("open", path))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(BulkError::Busy { path: path.to_owned() }),

@@ -182,13 +182,13 @@ pub(super) async fn unreadable(
 
 #[cfg(test)]
 mod tests {
-    use tailwater_session::{ServerError, StatementFront};
+    use tailwater_session::{ServerError, StatementPrefix};
 
     use super::*;
 
     fn is_of_one_table(number: u16, message: &str) -> bool {
         let error = ServerError { number, sql_state: "HY000".into(), message: message.into() };
-        let statement = StatementFront::default();
+        let statement = StatementPrefix::default();
         super::is_of_one_table(&SessionError::Server { doing: "", error, statement }.into())
     }
 

@@ -1,6 +1,6 @@
 //! Sends the chunker's queries to the server.
 
-use tailwater_session::{Connection, Row, RowStream, ServerInfo, SessionError};
+use tailwater_session::{Connection, RowStream, ServerInfo, SessionError, TextRow};
 use tailwater_wire::Flavour;
 
 use super::condition::condition;
@@ -204,7 +204,7 @@ fn statement(table: &str, key: &ChunkKey, question: &ChunkQuery, flavour: Flavou
 fn parse_result(
     key: &ChunkKey,
     question: &ChunkQuery,
-    row: Option<&Row>,
+    row: Option<&TextRow>,
     rows_column: Option<usize>,
 ) -> Option<ChunkQueryResult> {
     match question {

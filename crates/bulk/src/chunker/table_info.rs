@@ -1,6 +1,6 @@
 //! Reads the columns, keys and partitions of a table.
 
-use tailwater_session::{Connection, QueryResult, Row};
+use tailwater_session::{Connection, QueryResult, TextRow};
 use tailwater_wire::Flavour;
 
 use super::key::{ChunkKey, KeyColumn, KeyKind};
@@ -117,7 +117,7 @@ async fn columns(connection: &mut Connection, of_table: &str) -> Result<Vec<Colu
         "SELECT column_name, data_type, column_type, character_set_name, is_nullable, generation_expression, \
          collation_name FROM information_schema.columns WHERE {of_table} ORDER BY ordinal_position"
     );
-    let described = |row: &Row| ColumnDescription {
+    let described = |row: &TextRow| ColumnDescription {
         column: ColumnInfo {
             name: text(row, 0),
             data_type: text(row, 1).to_lowercase(),
@@ -173,6 +173,6 @@ fn key_column(name: &str, columns: &[ColumnDescription]) -> Option<KeyColumn> {
     Some(KeyColumn { name: column.name.clone(), kind, nullable: column.nullable, descending: false })
 }
 
-fn text(row: &Row, index: usize) -> String {
+fn text(row: &TextRow, index: usize) -> String {
     row.get(index).map(|bytes| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default()
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use flate2::read::MultiGzDecoder;
-use tailwater_session::{Connection, Granted, SessionError};
+use tailwater_session::{Connection, SessionError, UserPrivileges};
 use tokio::sync::Mutex;
 use tracing::{info, warn};
 
@@ -152,7 +152,7 @@ pub(super) struct VisibleSelection {
     /// The selected objects.
     pub(super) inventory: SchemaInventory,
     /// The account's privileges.
-    pub(super) granted: Granted,
+    pub(super) granted: UserPrivileges,
 }
 
 /// Refuses an empty selection, or one that the account does not see completely.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
-use tailwater_files::PRIVATE_FILE;
+use tailwater_files::PRIVATE_FILE_MODE;
 
 use super::files::{DOCUMENT_BYTES_MAX, DumpFiles, document, failed};
 use super::journal::{self, JournalEntry};
@@ -222,7 +222,7 @@ fn numbered_entries(files: &dyn DumpFiles, there: &[u32]) -> Result<Vec<JournalE
 
 fn lock(folder: &Path) -> Result<File, BulkError> {
     let path = folder.join(JOURNAL);
-    let journal = tailwater_files::open_or_create(&path, PRIVATE_FILE).map_err(failed("open", &path))?;
+    let journal = tailwater_files::open_or_create(&path, PRIVATE_FILE_MODE).map_err(failed("open", &path))?;
     match flock(&journal, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(journal),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(BulkError::Busy { path: folder.to_owned() }),

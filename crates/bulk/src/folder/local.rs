@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use tailwater_files::PRIVATE_FILE;
+use tailwater_files::PRIVATE_FILE_MODE;
 
 use super::direct_io::DirectIoFile;
 use super::files::{DumpFiles, NewFile, partial};
@@ -54,7 +54,7 @@ impl DumpFiles for LocalFiles {
 
     fn create(&self, name: &str) -> io::Result<Box<dyn NewFile>> {
         let temporary = self.path(&partial(name));
-        let file = tailwater_files::create_anew(&temporary, PRIVATE_FILE)?;
+        let file = tailwater_files::create_replacing(&temporary, PRIVATE_FILE_MODE)?;
         Ok(LocalFile::new(file, self.path(name), temporary))
     }
 

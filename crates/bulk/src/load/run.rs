@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tailwater_session::{Backoff, ConnectOptions, Connection, Retry, SessionError};
+use tailwater_session::{Backoff, ConnectOptions, Connection, SessionError, SessionRetry};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -692,7 +692,7 @@ pub(crate) fn backoff(seed: u64) -> Backoff {
 
 /// Whether another try may succeed.
 pub(crate) fn is_temporary(error: &BulkError) -> bool {
-    let session = |error: &SessionError| error.retry() == Retry::Later;
+    let session = |error: &SessionError| error.retry() == SessionRetry::Later;
     match error {
         BulkError::Session(error) => session(error),
         BulkError::RowsRejected { error, .. } => session(error),

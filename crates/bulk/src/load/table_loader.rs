@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tailwater_session::{BulkStatement, Connection, LoadPiece, OkInfo, QueryResult, Row, SessionError};
+use tailwater_session::{BulkStatement, Connection, LoadPiece, OkInfo, QueryResult, SessionError, TextRow};
 use tokio::sync::mpsc;
 use tracing::warn;
 
@@ -481,15 +481,16 @@ impl LoadTarget {
             return Ok(());
         }
         let shown = connection.query("SHOW WARNINGS").await.map_err(|error| self.failed(chunk, error))?;
-        let message = |row: &Row| row.get(2).map(String::from_utf8_lossy).unwrap_or_default().into_owned();
-        let is_of_member = |row: &Row| {
+        let message =
+            |row: &TextRow| row.get(2).map(String::from_utf8_lossy).unwrap_or_default().into_owned();
+        let is_of_member = |row: &TextRow| {
             let members = self.columns.iter().zip(&self.zero_texts).filter(|(_, zero)| zero.is_some());
             let mut members = members.map(|((name, _), _)| name);
             row.get_u64(1) == Some(DATA_TRUNCATED) && members.any(|name| is_of_column(&message(row), name))
         };
         let of_members = shown.rows.iter().filter(|row| is_of_member(row)).count() as u64;
         let passes_members = zeros > 0 && of_members == zeros;
-        let matters = |row: &&Row| {
+        let matters = |row: &&TextRow| {
             let message = message(row);
             if passes_members && is_of_member(row) {
                 return false;

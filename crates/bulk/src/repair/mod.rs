@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tailwater_session::{Connection, Granted, SessionError};
+use tailwater_session::{Connection, SessionError, UserPrivileges};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
@@ -298,7 +298,7 @@ async fn recheck(
 /// Why triggers of a table may fire; `None` if it has none. An account without the privilege gets an empty
 /// list.
 async fn may_fire(connection: &mut Connection, name: &TableName) -> Result<Option<&'static str>, BulkError> {
-    if !Granted::read(connection).await?.on_table("TRIGGER", &name.schema, &name.name) {
+    if !UserPrivileges::read(connection).await?.has_on_table("TRIGGER", &name.schema, &name.name) {
         return Ok(Some(
             "the account lacks TRIGGER, so it cannot see whether the table has triggers that would fire on the target: grant it, \
              or see --fire-triggers",

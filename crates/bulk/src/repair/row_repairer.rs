@@ -4,7 +4,7 @@
 //! target's row, or the gap for it. If the source still has the same version, the row is written. A later
 //! change on the source waits for the lock on the target, and is applied afterwards.
 
-use tailwater_session::{Connection, OkInfo, Row, ServerError, SessionError};
+use tailwater_session::{Connection, OkInfo, ServerError, SessionError, TextRow};
 use tailwater_wire::Flavour;
 use tailwater_wire::redact::public_text;
 
@@ -208,7 +208,7 @@ async fn warning(target: &mut Connection, done: &OkInfo) -> Result<Option<String
         return Ok(None);
     }
     let warnings = target.query("SHOW WARNINGS").await?;
-    let is_harmless = |row: &&Row| {
+    let is_harmless = |row: &&TextRow| {
         row.get_str(0) == Some("Note") || row.get_u64(1).is_some_and(|number| OF_OLD_NAMES.contains(&number))
     };
     if warnings.rows.len() < usize::from(done.warnings) {

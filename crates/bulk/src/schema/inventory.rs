@@ -282,7 +282,7 @@ async fn events(connection: &mut Connection, within: &str) -> Result<Vec<SchemaO
 
 /// The first columns of all rows.
 pub(crate) fn texts<const COLUMNS: usize>(result: &QueryResult) -> Result<Vec<[String; COLUMNS]>, BulkError> {
-    let row = |row: &tailwater_session::Row| {
+    let row = |row: &tailwater_session::TextRow| {
         let mut texts = [const { String::new() }; COLUMNS];
         for (index, text) in texts.iter_mut().enumerate() {
             let value = row.get_str(index);

@@ -1,7 +1,7 @@
 //! Checks that the account sees all selected objects. A server omits hidden objects from its lists without an
 //! error.
 
-use tailwater_session::{Connection, Granted};
+use tailwater_session::{Connection, UserPrivileges};
 use tailwater_wire::Flavour;
 
 use super::inventory::{SYSTEM_SCHEMAS, SchemaInventory, Selection, TableName};
@@ -27,13 +27,13 @@ pub async fn check_visible(
     schemas: &[String],
     selection: &Selection,
     whole: VisibilityScope,
-) -> Result<Granted, BulkError> {
-    let granted = Granted::read(connection).await?;
+) -> Result<UserPrivileges, BulkError> {
+    let granted = UserPrivileges::read(connection).await?;
     let flavour = connection.server().flavour;
     let server = connection.endpoint().to_owned();
     if !selection.tables.is_empty() {
         let unseen =
-            selection.tables.iter().find(|table| !granted.on_table("SELECT", &table.schema, &table.name));
+            selection.tables.iter().find(|table| !granted.has_on_table("SELECT", &table.schema, &table.name));
         return match unseen.filter(|_| whole == VisibilityScope::Rows) {
             Some(table) => Err(BulkError::MissingPrivilege {
                 what: format!("table {table}"),
@@ -59,7 +59,7 @@ pub async fn check_visible(
             });
         }
     }
-    if selection.schemas.is_empty() && !granted.everywhere_but("SELECT", &SYSTEM_SCHEMAS) {
+    if selection.schemas.is_empty() && !granted.has_global_except("SELECT", &SYSTEM_SCHEMAS) {
         // There may be databases that the server does not list.
         let (what, lacking) = ("its databases".to_owned(), "SELECT ON *.*".to_owned());
         let instead = ", or name databases with --database or tables with --table";
@@ -70,28 +70,29 @@ pub async fn check_visible(
 
 /// The tables whose triggers this account may not see. For databases that are dumped completely,
 /// [`check_visible`] refuses this.
-pub fn hidden_triggers<'a>(granted: &Granted, inventory: &'a SchemaInventory) -> Vec<&'a TableName> {
-    let is_unseen = |table: &&TableName| !granted.on_table("TRIGGER", &table.schema, &table.name);
+pub fn hidden_triggers<'a>(granted: &UserPrivileges, inventory: &'a SchemaInventory) -> Vec<&'a TableName> {
+    let is_unseen = |table: &&TableName| !granted.has_on_table("TRIGGER", &table.schema, &table.name);
     inventory.tables.iter().filter(is_unseen).collect()
 }
 
-fn lacking_on_schema(granted: &Granted, flavour: Flavour, schema: &str) -> Vec<&'static str> {
+fn lacking_on_schema(granted: &UserPrivileges, flavour: Flavour, schema: &str) -> Vec<&'static str> {
     let mut lacking: Vec<_> = ["SELECT", "TRIGGER", "EVENT"]
         .into_iter()
-        .filter(|needed| !granted.on_schema(needed, schema))
+        .filter(|needed| !granted.has_on_schema(needed, schema))
         .collect();
     let (needed, sees_routines) = match flavour {
         Flavour::MySql => {
-            ("SHOW_ROUTINE", granted.everywhere("SHOW_ROUTINE") || granted.everywhere("SELECT"))
+            ("SHOW_ROUTINE", granted.has_global("SHOW_ROUTINE") || granted.has_global("SELECT"))
         }
         Flavour::MariaDb => (
             "SELECT ON mysql.proc",
-            granted.on_table("SELECT", "mysql", "proc") || granted.on_schema("SHOW CREATE ROUTINE", schema),
+            granted.has_on_table("SELECT", "mysql", "proc")
+                || granted.has_on_schema("SHOW CREATE ROUTINE", schema),
         ),
     };
     // With one of these the server lists the routine; an unreadable body is then an error.
     let named = ["EXECUTE", "ALTER ROUTINE", "CREATE ROUTINE"];
-    if !sees_routines && !named.iter().any(|privilege| granted.on_schema(privilege, schema)) {
+    if !sees_routines && !named.iter().any(|privilege| granted.has_on_schema(privilege, schema)) {
         lacking.push(needed);
     }
     lacking

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use chrono::{SecondsFormat, Utc};
 use futures_util::future::try_join_all;
 use tailwater_session::session_settings::check_rows_unlimited;
-use tailwater_session::{ConnectOptions, Connection, Purpose, SessionError};
+use tailwater_session::{AccountPurpose, ConnectOptions, Connection, SessionError};
 use tailwater_wire::Flavour;
 use tailwater_wire::protocol::ServerStatus;
 use tracing::{info, warn};
@@ -173,13 +173,13 @@ impl Snapshot {
 pub async fn capabilities(connection: &mut Connection) -> Result<ServerCapabilities, BulkError> {
     let binlog = connection.query("SELECT @@GLOBAL.log_bin").await?.scalar() == Some("1");
     let flavour = connection.server().flavour;
-    let mut has = async |purpose| match tailwater_session::check_grants(connection, purpose).await {
+    let mut has = async |purpose| match tailwater_session::check_privileges(connection, purpose).await {
         Ok(()) => Ok(true),
         Err(SessionError::MissingGrant { .. }) => Ok(false),
         Err(error) => Err(error),
     };
-    let reload = has(Purpose::Snapshot).await?;
-    let backup_admin = flavour == Flavour::MySql && has(Purpose::BlockDefinitions).await?;
+    let reload = has(AccountPurpose::Snapshot).await?;
+    let backup_admin = flavour == Flavour::MySql && has(AccountPurpose::BlockDdl).await?;
     let unlogged = !channel_target::unlogged_channels(connection).await?.is_empty();
     let replicated_unlogged = replica_logging::of(connection).await?.commits_unlogged();
     Ok(ServerCapabilities { flavour, binlog, reload, backup_admin, unlogged, replicated_unlogged })

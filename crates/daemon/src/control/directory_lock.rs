@@ -31,7 +31,7 @@ impl DirectoryLock {
         // Never another's file: a link is not followed.
         let path = directory.join(NAME);
         let mut file =
-            tailwater_files::open_or_create(&path, tailwater_files::PRIVATE_FILE).map_err(failed)?;
+            tailwater_files::open_or_create(&path, tailwater_files::PRIVATE_FILE_MODE).map_err(failed)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {

@@ -26,7 +26,7 @@ impl Secret {
     /// # Errors
     /// If the file cannot be read, or what stands there is no token.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = tailwater_files::read_named_text(path, 1 << 20)
+        let text = tailwater_files::read_user_file_text(path, 1 << 20)
             .map_err(|error| ConfigError::of_file(path, format!("the token cannot be read: {error}")))?;
         Self::of(&text).ok_or_else(|| {
             let message = format!(

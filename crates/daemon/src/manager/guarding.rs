@@ -249,7 +249,7 @@ impl KeptGuard {
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
-    tailwater_files::replace(path, bytes, 0o640)
+    tailwater_files::write_atomically(path, bytes, 0o640)
 }
 
 #[cfg(test)]

@@ -199,7 +199,8 @@ impl Rejoining {
         }
         // From here on it does not replicate from nobody any more, and is not done with either.
         let mark = self.mark();
-        tailwater_files::create_anew(&mark, 0o640).with_context(|| format!("make {}", mark.display()))?;
+        tailwater_files::create_replacing(&mark, 0o640)
+            .with_context(|| format!("make {}", mark.display()))?;
         self.follow(report).await
     }
 

@@ -56,7 +56,7 @@ impl MemoryFile {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let write = || -> io::Result<()> {
             fs::create_dir_all(folder)?;
-            let mut file = tailwater_files::create_anew(&half, 0o640)?;
+            let mut file = tailwater_files::create_replacing(&half, 0o640)?;
             file.write_all(&serde_json::to_vec(&marked)?)?;
             fs::rename(&half, &self.path)
         };

@@ -65,7 +65,7 @@ impl RemoteRelay {
             // One request on each connection: one that was closed meanwhile would look as if it had been sent.
             .pool_max_idle_per_host(0);
         if let Some(file) = &config.ca_file {
-            let pem = tailwater_files::read_named(file, 16 << 20)
+            let pem = tailwater_files::read_user_file(file, 16 << 20)
                 .with_context(|| format!("read {}", file.display()))?;
             let authorities =
                 Certificate::from_pem_bundle(&pem).with_context(|| file.display().to_string())?;

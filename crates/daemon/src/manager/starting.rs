@@ -18,7 +18,7 @@ use tailwater_manager::cluster_watch::{ClusterState, WatchedRelay};
 use tailwater_manager::driver::AuditFolder;
 use tailwater_manager::lease::TERM_FLOOR_KEY;
 use tailwater_relay::{CaptureAcker, CaptureStatus};
-use tailwater_session::Secret;
+use tailwater_session::PasswordText;
 
 use super::acker::LocalAcker;
 use super::cluster::{Above, ClusterParts, ManagedCluster};
@@ -265,7 +265,7 @@ pub fn check(config: &Config) -> anyhow::Result<()> {
 fn account(managing: &ManagerConfig, serves: &[&ServeConfig]) -> anyhow::Result<ReplicaAccount> {
     let named = |user: String, password: String| ReplicaAccount {
         user,
-        password: Secret::new(password),
+        password: PasswordText::new(password),
         tls: ReplicaTls::default(),
     };
     if let Some(user) = &managing.replica_user {

@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow};
 use tailwater_manager::topology::{ListenerPlan, RelayPlan, RemoteRelay};
 use tailwater_relay::Capture;
 use tailwater_relay::serve::{ServeOptions, ServedLog};
-use tailwater_session::server::{Accounts, Credential, Limits, ServerTls};
+use tailwater_session::server::{Accounts, ConnectionLimits, Credential, ServerTls};
 use tailwater_session::{Endpoint, TlsMode};
 use uuid::Uuid;
 
@@ -81,10 +81,10 @@ fn serve_options(config: &Config, serve: &ServeConfig) -> anyhow::Result<ServeOp
             .collect::<HashSet<_>>(),
         tls,
         require_tls: serve.tls == ServeTlsConfig::Required,
-        limits: Limits {
+        limits: ConnectionLimits {
             connections_max: serve.connections_max,
             write_timeout: Some(Duration::from_millis(serve.write_timeout_ms)),
-            ..Limits::default()
+            ..ConnectionLimits::default()
         },
     })
 }
@@ -107,7 +107,7 @@ pub(super) fn identity_of(source: &SourceConfig, serve: &ServeConfig) -> anyhow:
 /// # Errors
 /// If it cannot be read, or its first line is empty.
 pub fn first_line(file: &Path) -> Result<String, ConfigError> {
-    let text = tailwater_files::read_named_text(file, 1 << 20)
+    let text = tailwater_files::read_user_file_text(file, 1 << 20)
         .map_err(|error| ConfigError::of_file(file, format!("the password cannot be read: {error}")))?;
     match text.lines().next().unwrap_or_default() {
         "" => Err(ConfigError::of_file(file, "its first line is empty; it must hold the password")),

@@ -80,7 +80,7 @@ impl ExistingBinlog {
             bulk_insert(&mut connection).await?;
         }
         let logs = connection.query("SHOW BINARY LOGS").await?;
-        let file = |row: &tailwater_session::Row| Some((row.get_str(0)?.to_owned(), row.get_u64(1)?));
+        let file = |row: &tailwater_session::TextRow| Some((row.get_str(0)?.to_owned(), row.get_u64(1)?));
         let files: Option<Vec<_>> = logs.rows.iter().map(file).collect();
         connection.close().await;
         let files = files.context("the primary lists no binlog files")?;

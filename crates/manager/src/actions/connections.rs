@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tailwater_session::{ConnectOptions, Connection, Purpose, SessionError, check_grants};
+use tailwater_session::{AccountPurpose, ConnectOptions, Connection, SessionError, check_privileges};
 use tokio::task::JoinSet;
 
 use crate::error::ManagerError;
@@ -50,7 +50,7 @@ impl ServerConnections {
                     Some(connection) => connection,
                     None => Connection::connect(&connect).await.ok()?,
                 };
-                let checked = check_grants(&mut connection, Purpose::Lead);
+                let checked = check_privileges(&mut connection, AccountPurpose::Failover);
                 let checked = tokio::time::timeout(patience, checked).await.ok()?;
                 Some((name, connection, checked))
             });

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tailwater_session::{Endpoint, Secret};
+use tailwater_session::{Endpoint, PasswordText};
 use tailwater_wire::Flavour;
 
 use super::channel_control::ChannelControl;
@@ -18,7 +18,7 @@ use crate::topology::Member;
 /// A server that may become primary or change its source.
 #[derive(Clone)]
 pub struct ManagedServer {
-    /// Its name, address and account. The account needs [`tailwater_session::Purpose::Lead`].
+    /// Its name, address and account. The account needs [`tailwater_session::AccountPurpose::Failover`].
     pub subject: ProbeTarget,
     /// Its entry in the configuration.
     pub member: Member,
@@ -52,7 +52,7 @@ pub struct ReplicaAccount {
     /// User name.
     pub user: String,
     /// Password.
-    pub password: Secret,
+    pub password: PasswordText,
     /// TLS mode of these connections.
     pub tls: ReplicaTls,
 }

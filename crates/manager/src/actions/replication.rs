@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use tailwater_session::{Connection, Secret};
+use tailwater_session::{Connection, PasswordText};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
@@ -51,7 +51,7 @@ pub struct ReplicationSource {
     /// User name.
     pub user: String,
     /// Password.
-    pub password: Secret,
+    pub password: PasswordText,
     /// TLS mode.
     pub tls: ReplicaTls,
     /// Position to start from.
@@ -60,7 +60,7 @@ pub struct ReplicationSource {
 
 impl ReplicationSource {
     /// A source without TLS, from `gtid_slave_pos`.
-    pub fn new(host: &str, port: u16, user: &str, password: Secret) -> Self {
+    pub fn new(host: &str, port: u16, user: &str, password: PasswordText) -> Self {
         Self {
             host: host.to_owned(),
             port,

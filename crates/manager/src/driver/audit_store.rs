@@ -80,7 +80,7 @@ impl AuditFolder {
 
     fn put(&self, name: &str, bytes: &[u8]) -> Result<(), AuditError> {
         let path = self.path.join(name);
-        tailwater_files::replace(&path, bytes, 0o640).map_err(|source| AuditError { path, source })
+        tailwater_files::write_atomically(&path, bytes, 0o640).map_err(|source| AuditError { path, source })
     }
 }
 

@@ -168,7 +168,7 @@ fn trusting(options: &EtcdOptions) -> Result<ClientBuilder, String> {
     let client = Client::builder();
     let Some(file) = &options.ca_file else { return Ok(client) };
     let named = |reason: &dyn fmt::Display| format!("{}: {reason}", file.display());
-    let pem = tailwater_files::read_named(file, CA_BYTES_MAX).map_err(|error| named(&error))?;
+    let pem = tailwater_files::read_user_file(file, CA_BYTES_MAX).map_err(|error| named(&error))?;
     let authorities = Certificate::from_pem_bundle(&pem).map_err(|error| named(&error))?;
     if authorities.is_empty() {
         return Err(named(&"the file contains no certificate"));

@@ -42,7 +42,7 @@ impl FileLease {
         if let Some(folder) = self.path.parent() {
             fs::create_dir_all(folder)?;
         }
-        let mut file = tailwater_files::open_or_create(&self.path, tailwater_files::PRIVATE_FILE)?;
+        let mut file = tailwater_files::open_or_create(&self.path, tailwater_files::PRIVATE_FILE_MODE)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {

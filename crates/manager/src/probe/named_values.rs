@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use tailwater_session::{QueryResult, Row};
+use tailwater_session::{QueryResult, TextRow};
 
 /// A row accessed by column names, which differ between flavours and versions.
 pub(super) struct NamedRow<'a> {
     pub(super) result: &'a QueryResult,
-    pub(super) row: &'a Row,
+    pub(super) row: &'a TextRow,
 }
 
 impl NamedRow<'_> {

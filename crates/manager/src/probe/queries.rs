@@ -1,6 +1,8 @@
 //! Queries of a probe, in each flavour and version.
 
-use tailwater_session::{Connection, Purpose, QueryResult, SessionError, check_grants, check_plugin_grant};
+use tailwater_session::{
+    AccountPurpose, Connection, QueryResult, SessionError, check_plugin_privilege, check_privileges,
+};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 use tailwater_wire::redact::public_text;
@@ -52,10 +54,10 @@ pub(super) async fn look(connection: &mut Connection) -> Result<ServerState, Man
         source.survives_restart = waits_after_restart(connection, &variables, acks, &mut unanswered).await?;
     }
     let semi_sync_unavailable = match semi_sync_source {
-        None if flavour == Flavour::MySql => lack(check_plugin_grant(connection).await)?,
+        None if flavour == Flavour::MySql => lack(check_plugin_privilege(connection).await)?,
         _ => None,
     };
-    let missing_privilege = lack(check_grants(connection, Purpose::Lead).await)?;
+    let missing_privilege = lack(check_privileges(connection, AccountPurpose::Failover).await)?;
     let (replicas, dump_hosts) = ask_replicas(connection, flavour, is_new, &mut unanswered).await?;
     // Queried last: every transaction received is then executed, or still in the relay log.
     let (executed, purged, binlog_state) = ask_gtids(connection, flavour).await?;

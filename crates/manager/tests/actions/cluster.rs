@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use tailwater_manager::actions::replication::{self, ReplicationSource};
 use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec};
-use tailwater_session::{ConnectOptions, Connection, Purpose, grant_statement};
+use tailwater_session::{AccountPurpose, ConnectOptions, Connection, grant_statement};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
@@ -47,7 +47,7 @@ pub async fn start(kind: ServerKind, name: &str, id: u32) -> Result<Server> {
             .await?;
     server.create_replication_user().await?;
     // What `tailwater grants` prints for leading a server, and not more.
-    let grant = grant_statement(Purpose::Lead, kind.flavour(), LEADER);
+    let grant = grant_statement(AccountPurpose::Failover, kind.flavour(), LEADER);
     let load = statement(kind, "GRANT INSERT ON mysql.plugin TO leader@'%'", "DO 0");
     server.sql(&format!("SET SESSION sql_log_bin = 0; CREATE USER {LEADER}; {grant}; {load}")).await?;
     Ok(server)

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use tailwater_log::LogHandle;
 use tailwater_session::SessionError;
-use tailwater_session::server::{Acceptor, Accounts, Limits, ServerOptions, ServerTls, turn_away};
+use tailwater_session::server::{
+    Acceptor, Accounts, ConnectionLimits, ServerOptions, ServerTls, reject_connection,
+};
 use tailwater_wire::Flavour;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -42,7 +44,7 @@ pub struct ServeOptions {
     /// Whether clients without TLS are refused.
     pub require_tls: bool,
     /// How much clients may take.
-    pub limits: Limits,
+    pub limits: ConnectionLimits,
 }
 
 /// What is served from: a log, and what is known of the capture that writes it.
@@ -222,7 +224,7 @@ async fn serve(
         };
         let Some(source) = shared.served.log.source() else {
             let message = "the log of this source is empty as yet: its source was not reached";
-            connections.spawn(turn_away(socket, 1105, "HY000", message));
+            connections.spawn(reject_connection(socket, 1105, "HY000", message));
             continue;
         };
         acceptor.set_identity(source.flavour, &source.server_version);

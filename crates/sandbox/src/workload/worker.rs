@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use tailwater_session::{Backoff, ConnectOptions, Connection, Retry, SessionError};
+use tailwater_session::{Backoff, ConnectOptions, Connection, SessionError, SessionRetry};
 use tokio::sync::watch;
 
 use super::counters::Counters;
@@ -118,7 +118,7 @@ impl WorkloadWorker {
                 Ok(connection) => return Ok(Some(connection)),
                 Err(error) => error,
             };
-            if error.retry() != Retry::Later || Instant::now() >= give_up {
+            if error.retry() != SessionRetry::Later || Instant::now() >= give_up {
                 return Err(error);
             }
             tokio::select! {

@@ -79,7 +79,7 @@ impl Acceptor {
         let mut place = match Place::take(&self.admission, peer.ip(), Instant::now()) {
             Ok(place) => place,
             Err(reason) => {
-                turn_away(socket, 1040, "08004", "Too many connections").await;
+                reject_connection(socket, 1040, "08004", "Too many connections").await;
                 return Err(SessionError::LimitReached { peer, reason });
             }
         };
@@ -124,7 +124,7 @@ impl Acceptor {
 }
 
 /// Tells a client in place of a greeting that it is not received.
-pub async fn turn_away(mut socket: TcpStream, number: u16, sql_state: &str, message: &str) {
+pub async fn reject_connection(mut socket: TcpStream, number: u16, sql_state: &str, message: &str) {
     let error = ErrPacket { number, sql_state: sql_state.to_owned(), message: message.to_owned() };
     let (mut payload, mut packet) = (Vec::new(), Vec::new());
     error.encode_before_greeting(&mut payload);

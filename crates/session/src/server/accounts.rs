@@ -12,7 +12,7 @@ use tailwater_wire::protocol::auth::{
 use tailwater_wire::protocol::sha256_crypt::Sha256Crypt;
 
 use crate::error::SessionError;
-use crate::options::Secret;
+use crate::options::PasswordText;
 
 /// The longest user name, in characters: MariaDB's limit; MySQL's is 32.
 const USER_CHARS_MAX: usize = 128;
@@ -26,7 +26,7 @@ pub struct Credential(Kind);
 
 #[derive(Clone)]
 enum Kind {
-    Password(Secret),
+    Password(PasswordText),
     Native([u8; 20]),
     CachingSha2(Sha256Crypt),
     Ed25519([u8; 32]),
@@ -45,7 +45,7 @@ impl fmt::Debug for Credential {
 
 impl Credential {
     /// The password itself, which works with every plugin.
-    pub fn password(password: impl Into<Secret>) -> Self {
+    pub fn password(password: impl Into<PasswordText>) -> Self {
         Self(Kind::Password(password.into()))
     }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::server::limits::Limits;
+use crate::server::limits::ConnectionLimits;
 
 /// How many addresses are remembered at most.
 const ADDRESSES_MAX: usize = 10_000;
@@ -45,14 +45,14 @@ const ONE: u64 = 1_000_000_000;
 /// The state of all limits.
 #[derive(Debug)]
 pub(super) struct Admission {
-    limits: Limits,
+    limits: ConnectionLimits,
     open: usize,
     unauthenticated: usize,
     origins: HashMap<Origin, Memory>,
 }
 
 impl Admission {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(limits: ConnectionLimits) -> Self {
         Self { limits, open: 0, unauthenticated: 0, origins: HashMap::new() }
     }
 
@@ -255,8 +255,8 @@ mod tests {
         text.parse::<IpAddr>().unwrap().into()
     }
 
-    fn admission(change: impl FnOnce(&mut Limits)) -> (Admission, Instant) {
-        let mut limits = Limits::default();
+    fn admission(change: impl FnOnce(&mut ConnectionLimits)) -> (Admission, Instant) {
+        let mut limits = ConnectionLimits::default();
         change(&mut limits);
         (Admission::new(limits), Instant::now())
     }

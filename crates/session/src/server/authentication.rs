@@ -48,7 +48,7 @@ pub(super) enum Step {
     /// to [`Authentication::checked`].
     Check(Vec<u8>),
     /// The client is who it claims to be. Send this payload, if there is one, before OK.
-    Granted { before_ok: Option<Vec<u8>>, proven: Proven },
+    UserPrivileges { before_ok: Option<Vec<u8>>, proven: Proven },
     /// It did not prove it.
     Denied(&'static str),
 }
@@ -60,7 +60,7 @@ impl fmt::Debug for Step {
             Self::SendKey => f.write_str("SendKey"),
             Self::Decrypt(_) => f.write_str("Decrypt(***)"),
             Self::Check(_) => f.write_str("Check(***)"),
-            Self::Granted { .. } => f.write_str("Granted"),
+            Self::UserPrivileges { .. } => f.write_str("UserPrivileges"),
             Self::Denied(reason) => write!(f, "Denied({reason})"),
         }
     }
@@ -226,7 +226,7 @@ impl Authentication {
         match self.claimed.decoy {
             // Nothing proves to be nobody; and if it did, this is where it ends.
             true => self.deny("unknown user"),
-            false => Step::Granted { before_ok, proven },
+            false => Step::UserPrivileges { before_ok, proven },
         }
     }
 
@@ -375,7 +375,11 @@ mod tests {
                     Authentication::begin(claimed(&[credential]), &answer, greeted, NONCE, false);
                 let request = switched(&step);
                 let step = login.answered(&plugin.first_answer(given, &request.auth_data).unwrap());
-                assert_eq!(matches!(step, Step::Granted { .. }), right, "{plugin} {credential}: {step:?}");
+                assert_eq!(
+                    matches!(step, Step::UserPrivileges { .. }),
+                    right,
+                    "{plugin} {credential}: {step:?}"
+                );
                 assert_eq!(matches!(step, Step::Denied(_)), !right);
                 assert!(matches!(login.answered(b"more"), Step::Denied(_)), "it is over");
             }
@@ -394,11 +398,16 @@ mod tests {
         assert_eq!(step, full);
         assert_eq!(login.answered(b"geheim\0"), Step::Check(PASSWORD.to_vec()));
         assert!(claim.proofs.sha2_password(PASSWORD, false));
-        assert!(matches!(login.checked(true), Step::Granted { before_ok: None, proven: Proven::Password }));
+        assert!(matches!(
+            login.checked(true),
+            Step::UserPrivileges { before_ok: None, proven: Proven::Password }
+        ));
         // From then on the first answer is enough.
         let (_, step) = Authentication::begin(claim, &answer(), Sha2, NONCE, false);
-        let fast =
-            Step::Granted { before_ok: Some(vec![MORE_DATA, FAST_AUTH_SUCCESS]), proven: Proven::Password };
+        let fast = Step::UserPrivileges {
+            before_ok: Some(vec![MORE_DATA, FAST_AUTH_SUCCESS]),
+            proven: Proven::Password,
+        };
         assert_eq!(step, fast);
 
         // Where others can: the key, once, and then only what is encrypted with it.
@@ -449,7 +458,7 @@ mod tests {
                         login.checked(fits)
                     }
                     Step::Decrypt(_) => login.checked(false),
-                    Step::Granted { .. } => { prop_assert!(false, "granted"); break }
+                    Step::UserPrivileges { .. } => { prop_assert!(false, "granted"); break }
                     Step::Denied(_) => { over = true; break }
                 };
             }

@@ -19,7 +19,7 @@ use crate::packet_stream::PacketStream;
 use crate::server::admission::Place;
 use crate::server::event_stream::{self, EventReceiver, EventSender};
 use crate::server::handshake::Heard;
-use crate::server::limits::Limits;
+use crate::server::limits::ConnectionLimits;
 
 const WAITING: &str = "waiting for a client's command";
 const ANSWERING: &str = "answering a client";
@@ -81,7 +81,7 @@ impl ClientSession {
         peer: SocketAddr,
         connection_id: u32,
         place: Place,
-        limits: &Limits,
+        limits: &ConnectionLimits,
     ) -> Self {
         let Heard { mut stream, capabilities, tls, user, attributes, .. } = heard;
         stream.read_timeout = limits.idle_timeout;
@@ -131,8 +131,8 @@ impl ClientSession {
     /// goodbye or is gone. May be cancelled without losing anything.
     ///
     /// # Errors
-    /// [`SessionError::Timeout`] after [`Limits::idle_timeout`]; [`SessionError::Protocol`] for a command longer than
-    /// [`Limits::command_bytes_max`] or packets that make no sense: the client has been told, and the session is over.
+    /// [`SessionError::Timeout`] after [`ConnectionLimits::idle_timeout`]; [`SessionError::Protocol`] for a command longer than
+    /// [`ConnectionLimits::command_bytes_max`] or packets that make no sense: the client has been told, and the session is over.
     /// [`SessionError::Io`].
     pub async fn read_command(&mut self) -> Result<Option<Bytes>, SessionError> {
         self.stream.begin_exchange();

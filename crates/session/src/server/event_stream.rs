@@ -118,7 +118,7 @@ impl EventSender {
         self.peer
     }
 
-    /// How long the client may take nothing; `None` for ever. At first [`crate::server::Limits::write_timeout`].
+    /// How long the client may take nothing; `None` for ever. At first [`crate::server::ConnectionLimits::write_timeout`].
     pub fn set_write_timeout(&mut self, timeout: Option<Duration>) {
         self.write_timeout = timeout;
     }

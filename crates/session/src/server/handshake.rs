@@ -21,7 +21,7 @@ use crate::packet_stream::PacketStream;
 use crate::server::accounts::{Accounts, Proven};
 use crate::server::authentication::{Authentication, Step, default_plugin, may_be_mariadb, nonce};
 use crate::server::certificate::ServerCertificate;
-use crate::server::limits::{LOGIN_BYTES_MAX, Limits};
+use crate::server::limits::{ConnectionLimits, LOGIN_BYTES_MAX};
 use crate::socket::Socket;
 
 const LOGGING_IN: &str = "logging a client in";
@@ -69,7 +69,7 @@ pub(super) struct Receiver {
     pub(super) accounts: Accounts,
     pub(super) certificate: Option<ServerCertificate>,
     pub(super) require_tls: bool,
-    pub(super) limits: Limits,
+    pub(super) limits: ConnectionLimits,
     /// Made when the first client asks for it; `None` if it cannot be.
     pub(super) key: Arc<OnceLock<Option<PasswordKey>>>,
 }
@@ -278,7 +278,7 @@ impl Receiver {
                     let fits = tokio::task::spawn_blocking(check).await.unwrap_or(false);
                     login.checked(fits)
                 }
-                Step::Granted { before_ok, proven } => return Ok((login, Ok((before_ok, proven)))),
+                Step::UserPrivileges { before_ok, proven } => return Ok((login, Ok((before_ok, proven)))),
                 Step::Denied(reason) => return Ok((login, Err(reason))),
             };
         }

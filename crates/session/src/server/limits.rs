@@ -7,7 +7,7 @@ pub const LOGIN_BYTES_MAX: usize = 80 << 10;
 
 /// How much clients may take. An address is one of IPv4, or a /64 network of IPv6.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// How many connections there may be at once, those not logged in included.
     pub connections_max: usize,
     /// How many of them may not be logged in.
@@ -33,7 +33,7 @@ pub struct Limits {
     pub write_timeout: Option<Duration>,
 }
 
-impl Default for Limits {
+impl Default for ConnectionLimits {
     /// 1000 connections, 128 of them not logged in, 32 of one address; 100 per second and address; 10 s to log in; 200 ms
     /// to 5 s of delay, halved every 30 s; commands up to 16 MiB; 8 h of silence; 60 s for a write.
     fn default() -> Self {

@@ -10,8 +10,8 @@
 //! - `certificate`: TLS with the operator's certificate or one of our own.
 //!
 //! Nobody gets in without proving a password. What a client sends before it did is bounded by
-//! [`limits::LOGIN_BYTES_MAX`], how long it may take by [`Limits::login_timeout`], and how many there are by
-//! [`Limits::unauthenticated_max`].
+//! [`limits::LOGIN_BYTES_MAX`], how long it may take by [`ConnectionLimits::login_timeout`], and how many there are by
+//! [`ConnectionLimits::unauthenticated_max`].
 
 pub mod acceptor;
 pub mod accounts;
@@ -27,9 +27,9 @@ mod handshake;
 pub mod limits;
 pub mod options;
 
-pub use acceptor::{Acceptor, turn_away};
+pub use acceptor::{Acceptor, reject_connection};
 pub use accounts::{Accounts, Credential};
 pub use client_session::{ClientSession, integer_column, text_column};
 pub use event_stream::{EventReceiver, EventSender};
-pub use limits::Limits;
+pub use limits::ConnectionLimits;
 pub use options::{ServerOptions, ServerTls};

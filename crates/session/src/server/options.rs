@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use tailwater_wire::Flavour;
 
 use crate::server::accounts::Accounts;
-use crate::server::limits::Limits;
+use crate::server::limits::ConnectionLimits;
 
 /// Which certificate clients are shown.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -39,7 +39,7 @@ pub struct ServerOptions {
     /// Whether clients that do not use TLS are refused.
     pub require_tls: bool,
     /// How much clients may take.
-    pub limits: Limits,
+    pub limits: ConnectionLimits,
 }
 
 impl ServerOptions {
@@ -51,7 +51,7 @@ impl ServerOptions {
             accounts,
             tls: ServerTls::default(),
             require_tls: false,
-            limits: Limits::default(),
+            limits: ConnectionLimits::default(),
         }
     }
 }

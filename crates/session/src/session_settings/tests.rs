@@ -2,7 +2,7 @@ use std::collections::HashSet;
 
 use tailwater_wire::Flavour;
 
-use super::{Accepted, SETTINGS, UNCHANGED, names, settings_of, shipped_value};
+use super::{AcceptedValues, SETTINGS, UNCHANGED, default_value, names, settings_for};
 
 #[test]
 fn no_variable_is_listed_twice() {
@@ -13,7 +13,7 @@ fn no_variable_is_listed_twice() {
         for version in versions {
             let mut seen = HashSet::new();
             let unchanged = UNCHANGED.iter().flat_map(|(_, names)| names.iter().copied());
-            for name in settings_of(flavour, *version).map(|setting| setting.name).chain(unchanged) {
+            for name in settings_for(flavour, *version).map(|setting| setting.name).chain(unchanged) {
                 assert!(seen.insert(name), "{name} twice, {flavour:?} {version:?}");
             }
         }
@@ -24,23 +24,31 @@ fn no_variable_is_listed_twice() {
 fn a_shipped_value_is_one_that_stays() {
     for setting in SETTINGS {
         for flavour in [Flavour::MySql, Flavour::MariaDb] {
-            if let Some(value) = shipped_value(flavour, setting.name)
+            if let Some(value) = default_value(flavour, setting.name)
                 && setting.servers.is_of(flavour)
             {
                 assert!(setting.accepted.admits(value), "{} = {value}", setting.name);
             }
         }
     }
-    assert_eq!(shipped_value(Flavour::MySql, "tx_isolation"), None);
-    assert_eq!(shipped_value(Flavour::MySql, "server_id"), None);
+    assert_eq!(default_value(Flavour::MySql, "tx_isolation"), None);
+    assert_eq!(default_value(Flavour::MySql, "server_id"), None);
 }
 
 #[test]
 fn values_are_compared_as_servers_spell_them() {
-    assert!(Accepted::AtLeast(10).admits("10") && Accepted::AtLeast(10).admits("18446744073709551615"));
-    assert!(!Accepted::AtLeast(10).admits("9") && !Accepted::AtLeast(10).admits(""));
-    assert!(Accepted::Has("basic").admits("basic,explain") && !Accepted::Has("basic").admits("explain"));
-    assert!(Accepted::OneOf(&["a", "b"]).admits("b") && !Accepted::OneOf(&["a", "b"]).admits("c"));
+    assert!(
+        AcceptedValues::AtLeast(10).admits("10")
+            && AcceptedValues::AtLeast(10).admits("18446744073709551615")
+    );
+    assert!(!AcceptedValues::AtLeast(10).admits("9") && !AcceptedValues::AtLeast(10).admits(""));
+    assert!(
+        AcceptedValues::Has("basic").admits("basic,explain")
+            && !AcceptedValues::Has("basic").admits("explain")
+    );
+    assert!(
+        AcceptedValues::OneOf(&["a", "b"]).admits("b") && !AcceptedValues::OneOf(&["a", "b"]).admits("c")
+    );
 }
 
 #[test]

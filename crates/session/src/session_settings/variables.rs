@@ -8,13 +8,13 @@ pub struct SessionSetting {
     /// The variable.
     pub name: &'static str,
     /// Which servers have it.
-    pub servers: Servers,
+    pub servers: SettingServers,
     /// The values that may stay.
-    pub accepted: Accepted,
+    pub accepted: AcceptedValues,
     /// What it is set to otherwise, in SQL.
     pub value: &'static str,
     /// Who cannot do without it.
-    pub need: Need,
+    pub need: SettingNeed,
     /// A value that may stay where the account lacks the privilege to set another.
     pub tolerated: Option<&'static str>,
 }
@@ -34,7 +34,7 @@ impl SessionSetting {
 
 /// Which servers have a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Servers {
+pub enum SettingServers {
     /// All.
     Both,
     /// MySQL from this version on.
@@ -45,7 +45,7 @@ pub enum Servers {
     OldMariaDb(u16, u16, u16),
 }
 
-impl Servers {
+impl SettingServers {
     pub(super) fn is_of(self, flavour: Flavour) -> bool {
         match self {
             Self::Both => true,
@@ -68,7 +68,7 @@ impl Servers {
 
 /// The values of a variable that may stay as they are, spelled as `SELECT @@name` gives them; NULL is "".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Accepted {
+pub enum AcceptedValues {
     /// This one.
     Is(&'static str),
     /// One of these.
@@ -79,7 +79,7 @@ pub enum Accepted {
     Has(&'static str),
 }
 
-impl Accepted {
+impl AcceptedValues {
     pub(super) fn admits(self, found: &str) -> bool {
         match self {
             Self::Is(value) => found == value,
@@ -92,7 +92,7 @@ impl Accepted {
 
 /// Who cannot do without a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
+pub enum SettingNeed {
     /// Every session: results would be wrong, and no one would notice.
     Always,
     /// Sessions that execute definitions.
@@ -101,16 +101,16 @@ pub enum Need {
     IfAllowed,
 }
 
-use Accepted::{AtLeast, Has, Is, OneOf};
-use Need::{Always, ForDefinitions, IfAllowed};
-use Servers::{Both, MariaDb, MySql, OldMariaDb};
+use AcceptedValues::{AtLeast, Has, Is, OneOf};
+use SettingNeed::{Always, ForDefinitions, IfAllowed};
+use SettingServers::{Both, MariaDb, MySql, OldMariaDb};
 
 const fn set(
     name: &'static str,
-    servers: Servers,
-    accepted: Accepted,
+    servers: SettingServers,
+    accepted: AcceptedValues,
     value: &'static str,
-    need: Need,
+    need: SettingNeed,
 ) -> SessionSetting {
     SessionSetting { name, servers, accepted, value, need, tolerated: None }
 }

@@ -155,7 +155,7 @@ fn plan(command: &ChannelCommand) -> Option<String> {
 fn read_filters(path: &Path) -> anyhow::Result<FilterSet> {
     let text = match path.to_str() {
         Some("-") => std::io::read_to_string(std::io::stdin()).context("read standard input")?,
-        _ => tailwater_files::read_named_text(path, 64 << 20)
+        _ => tailwater_files::read_user_file_text(path, 64 << 20)
             .with_context(|| format!("read {}", path.display()))?,
     };
     parse_toml(&text).map_err(|reason| anyhow!("{}: {reason}", path.display()))

@@ -1,6 +1,6 @@
 //! `tailwater grants`: prints the GRANT statements that accounts need.
 
-use tailwater_session::{Purpose, grant_statement};
+use tailwater_session::{AccountPurpose, grant_statement};
 use tailwater_wire::Flavour;
 
 use crate::cli::Output;
@@ -23,7 +23,7 @@ pub fn grants(server: Option<Flavour>, account: &str, output: Output) -> Exit {
     Exit::Done
 }
 
-/// Purpose, on which server, statement.
+/// AccountPurpose, on which server, statement.
 fn statements(flavour: Flavour, account: &str) -> Vec<(&'static str, &'static str, String)> {
     // For its replication status, registered replicas, and other binlog readers.
     let looking = match flavour {
@@ -31,13 +31,13 @@ fn statements(flavour: Flavour, account: &str) -> Vec<(&'static str, &'static st
         Flavour::MariaDb => "BINLOG MONITOR, REPLICA MONITOR, REPLICATION MASTER ADMIN, PROCESS",
     };
     let mut all = vec![
-        ("capture its binlog", "source", grant_statement(Purpose::Capture, flavour, account)),
+        ("capture its binlog", "source", grant_statement(AccountPurpose::Capture, flavour, account)),
         (
             "look at it for `tailwater topology`",
             "every server",
             format!("GRANT {looking} ON *.* TO {account}"),
         ),
-        ("apply rows", "target", grant_statement(Purpose::Apply, flavour, account)),
+        ("apply rows", "target", grant_statement(AccountPurpose::Apply, flavour, account)),
         ("keep progress", "target", format!("GRANT ALL ON tailwater.* TO {account}")),
         (
             "change the data; for each database that is applied, or less by hand",
@@ -47,7 +47,7 @@ fn statements(flavour: Flavour, account: &str) -> Vec<(&'static str, &'static st
         (
             "let native replication take over (gtid = log, preserve)",
             "target",
-            grant_statement(Purpose::Publish, flavour, account),
+            grant_statement(AccountPurpose::Publish, flavour, account),
         ),
         ("dump all of it", "source", grant(DUMP, flavour, account)),
         ("dump accounts, too (--users)", "source", format!("GRANT SELECT ON mysql.* TO {account}")),
@@ -66,7 +66,7 @@ fn statements(flavour: Flavour, account: &str) -> Vec<(&'static str, &'static st
         (
             "make it a primary or a replica",
             "every [[server]]",
-            grant_statement(Purpose::Lead, flavour, account),
+            grant_statement(AccountPurpose::Failover, flavour, account),
         ),
         (
             "bring it back after a failover (rejoin); of the primary SELECT, and with --copy what a dump needs",

@@ -232,7 +232,7 @@ pub async fn checksums(server: &Server) -> anyhow::Result<Vec<String>> {
         tables.rows.iter().filter_map(|row| row.get_str(0)).map(|name| format!("{SCHEMA}.{name}")).collect();
     let answer = connection.query(&format!("CHECKSUM TABLE {}", tables.join(", "))).await?;
     connection.close().await;
-    let sum = |row: &tailwater_session::Row| Some(format!("{} {}", row.get_str(0)?, row.get_str(1)?));
+    let sum = |row: &tailwater_session::TextRow| Some(format!("{} {}", row.get_str(0)?, row.get_str(1)?));
     let sums: Option<Vec<_>> = answer.rows.iter().map(sum).collect();
     sums.context("the server gives no checksum of a table")
 }

@@ -54,8 +54,9 @@ pub async fn clean_up(trio: &mut TestServers) -> anyhow::Result<()> {
 
 async fn names(connection: &mut Connection, question: &str) -> Result<Vec<String>, SessionError> {
     let answer = connection.query(question).await?;
-    let name =
-        |row: &tailwater_session::Row| String::from_utf8_lossy(row.get(0).unwrap_or_default()).into_owned();
+    let name = |row: &tailwater_session::TextRow| {
+        String::from_utf8_lossy(row.get(0).unwrap_or_default()).into_owned()
+    };
     Ok(answer.rows.iter().map(name).collect())
 }
 

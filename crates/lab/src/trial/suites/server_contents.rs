@@ -212,7 +212,7 @@ fn put(
     let lines = match answer {
         Ok(answer) => {
             let columns: Vec<bool> = answer.columns.iter().map(|column| is_volatile(&column.name)).collect();
-            let value = |row: &tailwater_session::Row| {
+            let value = |row: &tailwater_session::TextRow| {
                 printable(row.len(), |column| {
                     row.get(column).filter(|_| !columns.get(column).is_some_and(|out| *out))
                 })

@@ -34,7 +34,7 @@ pub(super) fn value(
     }
     // Sessions of ours ask what they have inherited: here they have what servers ship with, not what the source's have.
     if scope == VariableScope::Session
-        && let Some(value) = session_settings::shipped_value(view.flavour(), &name)
+        && let Some(value) = session_settings::default_value(view.flavour(), &name)
     {
         return Ok(value.into());
     }

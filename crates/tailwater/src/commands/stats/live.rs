@@ -63,7 +63,7 @@ async fn binlog_files(connection: &mut Connection) -> anyhow::Result<Vec<(String
         Err(SessionError::Server { .. }) => return Ok(Vec::new()),
         result => result?,
     };
-    let file = |row: &tailwater_session::Row| Some((row.get_str(0)?.to_owned(), row.get_u64(1)?));
+    let file = |row: &tailwater_session::TextRow| Some((row.get_str(0)?.to_owned(), row.get_u64(1)?));
     Ok(result.rows.iter().filter_map(file).collect())
 }
 

@@ -52,7 +52,7 @@ pub fn stats(arguments: &StatsArgs, output: Output) -> anyhow::Result<Exit> {
             bail!("--html makes a page of one log: name one of the {} logs found", result.len());
         };
         let page = page::page(only);
-        tailwater_files::replace(path, page.as_bytes(), 0o666)
+        tailwater_files::write_atomically(path, page.as_bytes(), 0o666)
             .with_context(|| format!("write {}", path.display()))?;
     }
     let mut out = io::stdout().lock();
