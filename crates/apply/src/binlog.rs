@@ -34,7 +34,7 @@ use tailwater_wire::{Flavour, ServerId, WireError};
 use crate::batch::{PlannedRow, RowGroup};
 use crate::error::ApplyError;
 use crate::transaction::MappedTable;
-pub use long_row::{LongRow, LongStatement};
+pub use long_row::{LongBinlogStatement, LongRow};
 
 /// What stands around the base64 in a statement.
 const OPENING: &[u8] = b"BINLOG '";
@@ -66,7 +66,7 @@ pub struct BinlogStatementEncoder {
 
 /// Rows of a group that stand in one event.
 #[derive(Debug, Clone, Copy)]
-struct Piece<'p, 'a> {
+struct RowPiece<'p, 'a> {
     group: &'p RowGroup<'a>,
     rows: &'p [PlannedRow<'a>],
     /// The length of the rows' images.
@@ -75,12 +75,12 @@ struct Piece<'p, 'a> {
 
 /// Pieces whose tables are opened together.
 #[derive(Debug, Default)]
-struct Scope<'p, 'a> {
+struct StatementScope<'p, 'a> {
     tables: Vec<&'a MappedTable>,
-    pieces: Vec<Piece<'p, 'a>>,
+    pieces: Vec<RowPiece<'p, 'a>>,
 }
 
-impl<'p, 'a> Scope<'p, 'a> {
+impl<'p, 'a> StatementScope<'p, 'a> {
     /// Whether the group's rows may be in it.
     fn takes(&self, group: &RowGroup<'a>) -> bool {
         let table = group.table;
@@ -131,7 +131,7 @@ impl BinlogStatementEncoder {
         out: &mut Vec<Vec<u8>>,
     ) -> Result<usize, ApplyError> {
         let events_max = events_bytes_max(self.options.statement_bytes_max);
-        let mut scopes: Vec<Scope<'_, '_>> = Vec::new();
+        let mut scopes: Vec<StatementScope<'_, '_>> = Vec::new();
         let mut bytes = 0;
         let mut count = 0;
         for group in groups {
@@ -155,13 +155,13 @@ impl BinlogStatementEncoder {
                 rows = later;
                 let images_bytes = images_bytes.max(now.first().map_or(0, PlannedRow::bytes));
                 if !fits {
-                    scopes.push(Scope::default());
+                    scopes.push(StatementScope::default());
                 }
                 if let Some(scope) = scopes.last_mut() {
                     if !mapped {
                         scope.tables.push(group.table);
                     }
-                    scope.pieces.push(Piece { group, rows: now, images_bytes });
+                    scope.pieces.push(RowPiece { group, rows: now, images_bytes });
                 }
                 bytes += overhead + images_bytes;
             }
@@ -180,7 +180,7 @@ impl BinlogStatementEncoder {
         fixed + group.columns_present.len() + group.columns_present_after.len()
     }
 
-    fn write(&mut self, scopes: &[Scope<'_, '_>], out: &mut Vec<Vec<u8>>) -> Result<(), ApplyError> {
+    fn write(&mut self, scopes: &[StatementScope<'_, '_>], out: &mut Vec<Vec<u8>>) -> Result<(), ApplyError> {
         self.events.clear();
         for scope in scopes {
             for (index, table) in scope.tables.iter().enumerate() {
@@ -237,7 +237,7 @@ impl BinlogStatementEncoder {
         Some(())
     }
 
-    fn put_rows(&mut self, piece: &Piece<'_, '_>, table_id: u64, last: bool) {
+    fn put_rows(&mut self, piece: &RowPiece<'_, '_>, table_id: u64, last: bool) {
         let mut events = std::mem::take(&mut self.events);
         let start = self.put_rows_head(&mut events, piece.group, table_id, last);
         events.reserve(piece.images_bytes);

@@ -13,13 +13,13 @@ use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
 
 use self::foreign_keys::ForeignKeys;
-use self::schema::{Answers, build};
+use self::schema::{SchemaRows, build};
 use crate::error::ApplyError;
 use crate::target::{TargetColumn, TargetTable};
 use crate::writeset::IndexId;
 
 /// Names of a table, folded as the server folds them.
-type TableName = (String, String);
+type QualifiedName = (String, String);
 
 /// What is known of a target's tables.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Catalogue {
     flavour: Flavour,
     /// Whether names of schemas and tables are the same in either case; `None` until the server was asked.
     folds_names: Option<bool>,
-    tables: FxHashMap<TableName, Arc<TargetTable>>,
+    tables: FxHashMap<QualifiedName, Arc<TargetTable>>,
     foreign_keys: ForeignKeys,
     /// Nothing was forgotten since the server was asked for them.
     foreign_keys_are_fresh: bool,
@@ -40,12 +40,12 @@ pub struct Catalogue {
 /// its number without knowing more of its table, and two indexes on the same columns are one.
 #[derive(Debug, Default)]
 struct IndexIds {
-    numbers: FxHashMap<(TableName, String), IndexId>,
+    numbers: FxHashMap<(QualifiedName, String), IndexId>,
 }
 
 impl IndexIds {
     /// The number of the index of `table` whose columns `parts` spells; empty for the table's rows as a whole.
-    fn id(&mut self, table: &TableName, parts: &str) -> IndexId {
+    fn id(&mut self, table: &QualifiedName, parts: &str) -> IndexId {
         let next = IndexId(self.numbers.len() as u32);
         *self.numbers.entry((table.clone(), parts.to_owned())).or_insert(next)
     }
@@ -93,7 +93,7 @@ impl Catalogue {
         if let Some(known) = self.tables.get(&name) {
             return Ok(Some(Arc::clone(known)));
         }
-        let Some(answers) = Answers::ask(connection, self.flavour, schema, table).await? else {
+        let Some(answers) = SchemaRows::ask(connection, self.flavour, schema, table).await? else {
             return Ok(None);
         };
         let built = Arc::new(build(answers, self.flavour, name.clone(), &self.foreign_keys, &mut self.ids));
@@ -122,7 +122,7 @@ impl Catalogue {
         self.foreign_keys_are_fresh = false;
     }
 
-    fn name(&self, schema: &str, table: &str) -> TableName {
+    fn name(&self, schema: &str, table: &str) -> QualifiedName {
         fold(schema, table, self.folds_names == Some(true))
     }
 }
@@ -138,11 +138,11 @@ pub(crate) async fn columns_of(
 ) -> Result<Option<Vec<TargetColumn>>, ApplyError> {
     let flavour = connection.server().flavour;
     schema::prepare(connection, flavour).await?;
-    Ok(Answers::ask(connection, flavour, schema, table).await?.map(Answers::into_columns))
+    Ok(SchemaRows::ask(connection, flavour, schema, table).await?.map(SchemaRows::into_columns))
 }
 
 /// Names as the server compares them.
-fn fold(schema: &str, table: &str, folds: bool) -> TableName {
+fn fold(schema: &str, table: &str, folds: bool) -> QualifiedName {
     match folds {
         true => (schema.to_lowercase(), table.to_lowercase()),
         false => (schema.to_owned(), table.to_owned()),

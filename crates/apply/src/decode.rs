@@ -28,7 +28,7 @@ use tailwater_wire::{Flavour, WireError};
 
 use self::mapping::MapCache;
 pub use self::old_times::{DeclaredColumns, OldTimeDigits};
-use self::reader::Ending;
+use self::reader::TransactionEnding;
 pub(crate) use self::reader::is_rows;
 pub use self::reader::{TransactionRead, TransactionReader};
 pub use self::xa_part::XaPartReader;
@@ -183,7 +183,7 @@ impl Decoder {
         xa_rows: bool,
     ) -> Result<Decoded, ApplyError> {
         let mut reader = TransactionReader::new(entry);
-        let mut gathered = Gathered::default();
+        let mut gathered = TransactionBuilder::default();
         let mut rest = events.clone();
         let too_long = entry.length > self.limits.transaction_bytes_max as u64;
         let streamed = loop {
@@ -213,16 +213,16 @@ impl Decoder {
             )
         } else {
             match reader.ending() {
-                Ending::XaPrepare(xid) if !xa_rows => {
+                TransactionEnding::XaPrepare(xid) if !xa_rows => {
                     (TransactionContent::XaPrepare { xid: xid.clone() }, Writeset::default())
                 }
-                Ending::XaCommit(xid) => {
+                TransactionEnding::XaCommit(xid) => {
                     (TransactionContent::XaCommit { xid: xid.clone() }, Writeset::default())
                 }
-                Ending::XaRollback(xid) => {
+                TransactionEnding::XaRollback(xid) => {
                     (TransactionContent::XaRollback { xid: xid.clone() }, Writeset::default())
                 }
-                Ending::XaPrepare(_) | Ending::Commit => gathered.finish(),
+                TransactionEnding::XaPrepare(_) | TransactionEnding::Commit => gathered.finish(),
             }
         };
         let mut transaction = Transaction {
@@ -245,7 +245,7 @@ const DECODED_FACTOR_MAX: usize = 4;
 
 /// The steps of a transaction, as they come.
 #[derive(Debug, Default)]
-struct Gathered {
+struct TransactionBuilder {
     steps: Vec<ApplyStep>,
     /// How many of them are statements, and of those `SAVEPOINT`; whether there is a `ROLLBACK TO` one.
     statements: usize,
@@ -255,7 +255,7 @@ struct Gathered {
     bytes: usize,
 }
 
-impl Gathered {
+impl TransactionBuilder {
     fn take(&mut self, step: ApplyStep) {
         self.bytes = self.bytes.saturating_add(match &step {
             ApplyStep::Rows(changes) => bytes_of_rows(changes) + changes.images.len(),
@@ -264,8 +264,8 @@ impl Gathered {
         if let ApplyStep::Statement(statement) = &step {
             self.statements += 1;
             match statement::meaning(&statement.text) {
-                statement::Meaning::Savepoint => self.savepoints += 1,
-                statement::Meaning::RollbackTo => self.rolls_back = true,
+                statement::StatementClass::Savepoint => self.savepoints += 1,
+                statement::StatementClass::RollbackTo => self.rolls_back = true,
                 _ => {}
             }
         }
@@ -278,7 +278,7 @@ impl Gathered {
             self.steps.retain(|step| match step {
                 ApplyStep::Rows(_) => true,
                 ApplyStep::Statement(statement) => {
-                    statement::meaning(&statement.text) != statement::Meaning::Savepoint
+                    statement::meaning(&statement.text) != statement::StatementClass::Savepoint
                 }
             });
         }

@@ -14,7 +14,7 @@ mod hashing;
 use tailwater_wire::event::RowsEvent;
 use tailwater_wire::rows::{Image, TableMap};
 
-use self::hashing::{Hashes, Place};
+use self::hashing::{Hashes, ValuePlace};
 pub use self::hashing::{ValueKind, compares_ascii};
 use crate::target::TargetTable;
 use crate::transaction::Accesses;
@@ -38,8 +38,8 @@ pub struct RowKeys {
     /// How many columns in front have to be walked to have all that are in some key.
     columns: usize,
     /// Where the values stand in the present images.
-    before: Places,
-    after: Places,
+    before: ValuePlaces,
+    after: ValuePlaces,
 }
 
 /// How a row's key in one index comes about.
@@ -65,11 +65,11 @@ struct PartRule {
 
 /// Where the values of an image stand in its bytes, by column.
 #[derive(Debug, Default)]
-struct Places(Vec<Place>);
+struct ValuePlaces(Vec<ValuePlace>);
 
 /// A row's key in one index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Value {
+enum KeyValue {
     /// NULL is in it.
     None,
     /// Cannot be told.
@@ -143,8 +143,8 @@ impl RowKeys {
             rows: target.rows,
             always_keyed,
             cascades: target.cascades.clone(),
-            before: Places::default(),
-            after: Places::default(),
+            before: ValuePlaces::default(),
+            after: ValuePlaces::default(),
         }
     }
 
@@ -161,7 +161,7 @@ impl RowKeys {
             self.before.find(before, self.columns);
             self.after.find(after, self.columns);
         }
-        let images = Images { before, after, old: &self.before, new: &self.after, hashes: &self.hashes };
+        let images = KeyImages { before, after, old: &self.before, new: &self.after, hashes: &self.hashes };
         let mut keyed = [false; 2];
         let mut cascades = false;
         for rule in &self.exclusive {
@@ -169,14 +169,14 @@ impl RowKeys {
             push(rule.index, false, old, new, out);
             if rule.unique {
                 for (keyed, value) in keyed.iter_mut().zip([old, new]) {
-                    *keyed |= !matches!(value, Some(Value::None));
+                    *keyed |= !matches!(value, Some(KeyValue::None));
                 }
             }
             // A row that comes has no children yet.
             cascades |= rule.referenced
                 && before.is_some()
                 && old.is_some()
-                && (old != new || old == Some(Value::Unknown));
+                && (old != new || old == Some(KeyValue::Unknown));
         }
         for rule in &self.shared {
             let (old, new) = images.keys(rule);
@@ -198,24 +198,24 @@ impl RowKeys {
 }
 
 /// One row's images, and where their values stand.
-struct Images<'a> {
+struct KeyImages<'a> {
     before: Option<Image<'a>>,
     after: Option<Image<'a>>,
-    old: &'a Places,
-    new: &'a Places,
+    old: &'a ValuePlaces,
+    new: &'a ValuePlaces,
     hashes: &'a Hashes,
 }
 
-impl Images<'_> {
+impl KeyImages<'_> {
     /// The key of the old row and that of the new one; `None` for one that is not there, and for both if the row changes
     /// without the index being touched.
-    fn keys(&self, rule: &KeyRule) -> (Option<Value>, Option<Value>) {
+    fn keys(&self, rule: &KeyRule) -> (Option<KeyValue>, Option<KeyValue>) {
         let (old, new) = (self.before.is_some(), self.after.is_some());
         if rule.parts.is_empty() {
-            return (old.then_some(Value::Unknown), new.then_some(Value::Unknown));
+            return (old.then_some(KeyValue::Unknown), new.then_some(KeyValue::Unknown));
         }
         if old && new {
-            let held = |places: &Places| rule.parts.iter().any(|part| places.holds(part.column));
+            let held = |places: &ValuePlaces| rule.parts.iter().any(|part| places.holds(part.column));
             if !held(self.new) {
                 let unchanged = held(self.old).then(|| self.value(rule, false));
                 return (unchanged, unchanged);
@@ -224,7 +224,7 @@ impl Images<'_> {
         (old.then(|| self.value(rule, false)), new.then(|| self.value(rule, true)))
     }
 
-    fn value(&self, rule: &KeyRule, of_new: bool) -> Value {
+    fn value(&self, rule: &KeyRule, of_new: bool) -> KeyValue {
         let (old, new) = (bytes_of(self.before), bytes_of(self.after));
         let mut hash = self.hashes.begin();
         let mut unknown = false;
@@ -235,15 +235,15 @@ impl Images<'_> {
                 false => (self.old, old),
             };
             match places.0.get(part.column) {
-                Some(Place::Null) => return Value::None,
-                Some(Place::At { start, end }) => match bytes.get(*start as usize..*end as usize) {
+                Some(ValuePlace::Null) => return KeyValue::None,
+                Some(ValuePlace::At { start, end }) => match bytes.get(*start as usize..*end as usize) {
                     Some(value) => unknown |= !hash.add(part.kind, part.prefix, value),
                     None => unknown = true,
                 },
-                Some(Place::Missing) | None => unknown = true,
+                Some(ValuePlace::Missing) | None => unknown = true,
             }
         }
-        if unknown { Value::Unknown } else { Value::Hash(hash.finish()) }
+        if unknown { KeyValue::Unknown } else { KeyValue::Hash(hash.finish()) }
     }
 }
 
@@ -251,11 +251,11 @@ fn bytes_of(image: Option<Image<'_>>) -> &[u8] {
     image.map_or(&[], |image| image.bytes())
 }
 
-impl Places {
+impl ValuePlaces {
     /// Finds the first `columns` columns of `image`.
     fn find(&mut self, image: Option<Image<'_>>, columns: usize) {
         self.0.clear();
-        self.0.resize(columns, Place::Missing);
+        self.0.resize(columns, ValuePlace::Missing);
         let Some(image) = image else { return };
         let (front, prefixes) = (image.bytes().as_ptr() as usize, &image.table().columns);
         for cell in image.cells() {
@@ -263,14 +263,14 @@ impl Places {
             let Ok(cell) = cell else { return };
             let Some(place) = self.0.get_mut(cell.index) else { return };
             *place = match cell.raw {
-                None => Place::Null,
+                None => ValuePlace::Null,
                 // JSON diffs: what they make is not here.
-                Some(_) if cell.partial => Place::Missing,
+                Some(_) if cell.partial => ValuePlace::Missing,
                 Some(raw) => {
                     let length =
                         prefixes.get(cell.index).map_or(0, |column| column.column_type.length_prefix_bytes());
                     let start = raw.as_ptr() as usize - front;
-                    Place::At {
+                    ValuePlace::At {
                         start: (start + length.min(raw.len())) as u32,
                         end: (start + raw.len()) as u32,
                     }
@@ -280,16 +280,16 @@ impl Places {
     }
 
     fn holds(&self, column: usize) -> bool {
-        !matches!(self.0.get(column), Some(Place::Missing) | None)
+        !matches!(self.0.get(column), Some(ValuePlace::Missing) | None)
     }
 }
 
-fn push(index: IndexId, shared: bool, old: Option<Value>, new: Option<Value>, out: &mut Accesses) {
-    let mut push = |value: Value| {
+fn push(index: IndexId, shared: bool, old: Option<KeyValue>, new: Option<KeyValue>, out: &mut Accesses) {
+    let mut push = |value: KeyValue| {
         let hash = match value {
-            Value::None => return,
-            Value::Unknown => WritesetKey::ANY,
-            Value::Hash(hash) => hash,
+            KeyValue::None => return,
+            KeyValue::Unknown => WritesetKey::ANY,
+            KeyValue::Hash(hash) => hash,
         };
         out.push(Access { key: WritesetKey { index, hash }, shared });
     };

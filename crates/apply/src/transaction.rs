@@ -14,7 +14,7 @@ use tailwater_wire::transaction::SourceDependency;
 
 use crate::columns::{ColumnMismatch, same_shape, target_columns};
 use crate::error::ApplyError;
-use crate::sql::{self, Mapping};
+use crate::sql::{self, SqlMapping};
 use crate::target::TargetTable;
 use crate::writeset::{Access, Writeset};
 
@@ -155,7 +155,7 @@ pub struct MappedTable {
     /// Whether the target takes the source's row images as they are. Otherwise rows go by SQL.
     pub same_shape: bool,
     /// Once rows have gone by SQL.
-    sql: OnceLock<Result<Mapping, ColumnMismatch>>,
+    sql: OnceLock<Result<SqlMapping, ColumnMismatch>>,
 }
 
 impl MappedTable {
@@ -174,7 +174,7 @@ impl MappedTable {
     ///
     /// # Errors
     /// The first column that does not fit.
-    pub fn sql_mapping(&self) -> Result<&Mapping, &ColumnMismatch> {
+    pub fn sql_mapping(&self) -> Result<&SqlMapping, &ColumnMismatch> {
         self.sql.get_or_init(|| sql::mapping(&self.map, &self.target, &self.columns)).as_ref()
     }
 }

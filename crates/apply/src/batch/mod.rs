@@ -7,12 +7,12 @@
 //!
 //! Nothing is copied: rows are slices of the log entries that they came in. Work and memory are a few words per row.
 
+mod after_image;
+mod coalesce;
+mod conflict_levels;
 mod key_columns;
-mod narrow;
-mod net;
-mod order;
+mod key_rank;
 mod planner;
-mod rank;
 mod tables;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -6,12 +6,12 @@ use rustc_hash::FxHashMap;
 use tailwater_wire::WireError;
 use tailwater_wire::event::{RowsEvent, RowsKind};
 
+use super::after_image::{self, changed};
+use super::coalesce::{CombinedChange, PendingChange, PendingChanges, combine};
+use super::conflict_levels::ConflictLevels;
 use super::key_columns::is_full;
-use super::narrow::{self, changed};
-use super::net::{Living, Net, Outcome, combine};
-use super::order::Order;
-use super::rank::Rank;
-use super::tables::Tables;
+use super::key_rank::Rank;
+use super::tables::BatchTables;
 use super::{BatchPlan, NullBits, PlanOptions, PlannedRow, RowGroup, RowImage};
 use crate::transaction::RowChanges;
 use crate::writeset::Access;
@@ -21,7 +21,7 @@ const EVENT_FLAGS: u16 = RowsEvent::FLAG_STATEMENT_END | RowsEvent::FLAG_COMPLET
 
 /// What rows of one group have in common.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Class<'a> {
+pub(super) struct RowClass<'a> {
     pub table: u32,
     pub kind: RowsKind,
     pub flags: u16,
@@ -34,25 +34,25 @@ pub(super) struct Class<'a> {
 
 /// A class that rows have.
 #[derive(Debug)]
-struct Known<'a> {
-    class: Class<'a>,
+struct KnownClass<'a> {
+    class: RowClass<'a>,
     /// Whether it is one of updates with after images of all columns.
     full: bool,
 }
 
 /// Rows of one class and level.
 #[derive(Debug)]
-struct Gathered<'a> {
+struct GroupBuilder<'a> {
     class: u32,
     level: u32,
     timestamp: u32,
     /// `None` where a row has become part of a later one.
-    rows: Vec<Option<Slot<'a>>>,
+    rows: Vec<Option<RowSlot<'a>>>,
 }
 
 /// A row on its way.
 #[derive(Debug, Clone, Copy)]
-struct Slot<'a> {
+struct RowSlot<'a> {
     row: PlannedRow<'a>,
     /// All that it was before, if that is known of all columns and may be left out; otherwise empty.
     old: &'a [u8],
@@ -62,7 +62,7 @@ struct Slot<'a> {
 
 /// Where a row was put.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Placed {
+pub(super) struct SlotAddress {
     /// The row's number, from 1.
     pub number: u32,
     group: u32,
@@ -80,24 +80,24 @@ struct EventClasses {
 
 /// The rows of an event on their way into groups.
 #[derive(Debug, Clone, Copy)]
-struct Event<'a> {
+struct RowsEventRef<'a> {
     changes: &'a RowChanges,
     table: u32,
     classes: EventClasses,
 }
 
 /// A row, and the values of its primary key before and after; for inserts and deletes both are the same.
-struct Keyed<'a> {
+struct ResolvedRow<'a> {
     class: u32,
-    slot: Slot<'a>,
+    slot: RowSlot<'a>,
     before: Option<Cow<'a, [u8]>>,
     after: Option<Cow<'a, [u8]>>,
 }
 
 /// What two changes of a row come to.
-struct Folded<'a> {
-    outcome: Outcome<'a>,
-    /// What the row was before both, and the earlier's rank: see [`Slot`].
+struct MergedChange<'a> {
+    outcome: CombinedChange<'a>,
+    /// What the row was before both, and the earlier's rank: see [`RowSlot`].
     old: &'a [u8],
     rank: Option<Rank>,
     /// What the earlier touched beyond the later.
@@ -111,17 +111,17 @@ const ROWS_EXPECTED_MAX: usize = 1 << 14;
 #[derive(Debug, Default)]
 pub(super) struct Planner<'a> {
     options: PlanOptions,
-    tables: Tables<'a>,
-    classes: Vec<Known<'a>>,
-    class_numbers: FxHashMap<Class<'a>, u32>,
+    tables: BatchTables<'a>,
+    classes: Vec<KnownClass<'a>>,
+    class_numbers: FxHashMap<RowClass<'a>, u32>,
     /// The classes of the last event of a table and kind that had these flags and came from this server.
     event_classes: FxHashMap<(u32, RowsKind, u16, u32), EventClasses>,
     /// The classes of rows whose after images are cut to these columns.
     narrow_classes: FxHashMap<(u32, u16, u16), u32>,
-    groups: Vec<Gathered<'a>>,
+    groups: Vec<GroupBuilder<'a>>,
     group_numbers: FxHashMap<(u32, u32), u32>,
-    order: Order,
-    net: Net<'a>,
+    order: ConflictLevels,
+    net: PendingChanges<'a>,
     events: u32,
     rows: u32,
 }
@@ -130,8 +130,8 @@ impl<'a> Planner<'a> {
     /// For about so many rows.
     pub fn new(options: PlanOptions, rows: usize) -> Self {
         let rows = rows.min(ROWS_EXPECTED_MAX);
-        let net = if options.net_change { Net::of_rows(rows) } else { Net::default() };
-        Self { options, net, order: Order::of_rows(rows), ..Self::default() }
+        let net = if options.net_change { PendingChanges::of_rows(rows) } else { PendingChanges::default() };
+        Self { options, net, order: ConflictLevels::of_rows(rows), ..Self::default() }
     }
 
     /// Adds the rows of an event.
@@ -163,7 +163,7 @@ impl<'a> Planner<'a> {
         let groups = self.groups.into_iter().filter_map(|gathered| {
             let class = &self.classes.get(gathered.class as usize)?.class;
             let table = self.tables.get(class.table)?.mapped;
-            let mut slots: Vec<Slot<'a>> = gathered.rows.into_iter().flatten().collect();
+            let mut slots: Vec<RowSlot<'a>> = gathered.rows.into_iter().flatten().collect();
             if slots.iter().all(|slot| slot.rank.is_some()) {
                 slots.sort_by_key(|slot| slot.rank);
             }
@@ -182,20 +182,20 @@ impl<'a> Planner<'a> {
         BatchPlan { groups: groups.collect() }
     }
 
-    fn event(&mut self, changes: &'a RowChanges) -> Event<'a> {
+    fn event(&mut self, changes: &'a RowChanges) -> RowsEventRef<'a> {
         let table = self.tables.number(&changes.table, self.options);
         let like = (table, changes.kind, changes.flags & !EVENT_FLAGS, changes.server_id);
         if let Some(classes) = self.event_classes.get(&like)
-            && let Some(Known { class: known, .. }) = self.classes.get(classes.whole as usize)
+            && let Some(KnownClass { class: known, .. }) = self.classes.get(classes.whole as usize)
             && known.event == 0
             && *known.columns_present == *changes.columns_present
             && *known.columns_present_after == *columns_after(changes)
         {
-            return Event { changes, table, classes: *classes };
+            return RowsEventRef { changes, table, classes: *classes };
         }
         let classes = self.classes_of(changes, table);
         self.event_classes.insert(like, classes);
-        Event { changes, table, classes }
+        RowsEventRef { changes, table, classes }
     }
 
     fn classes_of(&mut self, changes: &'a RowChanges, table: u32) -> EventClasses {
@@ -207,7 +207,7 @@ impl<'a> Planner<'a> {
         let keyless = changes.kind != RowsKind::Write && of_table.is_none_or(|table| table.key.is_none());
         // A row without columns takes no bytes: two of them in an event would be one.
         let apart = keyless || changes.columns_present.iter().all(|byte| *byte == 0);
-        let whole = Class {
+        let whole = RowClass {
             table,
             kind: changes.kind,
             flags: changes.flags & !EVENT_FLAGS,
@@ -221,7 +221,7 @@ impl<'a> Planner<'a> {
             .and_then(|table| table.key.as_ref())
             .filter(|key| key.are_in(&changes.columns_present) && key.bitmap != *changes.columns_present);
         let cut = key.and_then(|key| {
-            let mut cut = Class { columns_present: Cow::Owned(key.bitmap.clone()), ..whole.clone() };
+            let mut cut = RowClass { columns_present: Cow::Owned(key.bitmap.clone()), ..whole.clone() };
             if changes.kind == RowsKind::Delete {
                 cut.columns_present_after = cut.columns_present.clone();
             }
@@ -232,7 +232,7 @@ impl<'a> Planner<'a> {
         EventClasses { whole, cut, compares }
     }
 
-    fn keyed(&self, event: Event<'a>, image: &'a [u8], after: &'a [u8]) -> Keyed<'a> {
+    fn keyed(&self, event: RowsEventRef<'a>, image: &'a [u8], after: &'a [u8]) -> ResolvedRow<'a> {
         let changes = event.changes;
         let whole = PlannedRow { image: RowImage::whole(image), after: RowImage::whole(after) };
         let old = if event.classes.compares { image } else { &[] };
@@ -241,9 +241,9 @@ impl<'a> Planner<'a> {
             .get(event.table)
             .filter(|table| table.net_change || table.ranking.is_some() || event.classes.cut.is_some());
         let Some((table, key)) = table.and_then(|table| Some((table, table.key.as_ref()?))) else {
-            return Keyed {
+            return ResolvedRow {
                 class: event.classes.whole,
-                slot: Slot { row: whole, old, rank: None },
+                slot: RowSlot { row: whole, old, rank: None },
                 before: None,
                 after: None,
             };
@@ -265,12 +265,12 @@ impl<'a> Planner<'a> {
         };
         let ranking = table.ranking.as_ref().filter(|_| key_before == key_after);
         let rank = ranking.zip(key_before.as_ref()).and_then(|(ranking, values)| ranking.rank(values));
-        Keyed { class, slot: Slot { row, old, rank }, before: key_before, after: key_after }
+        ResolvedRow { class, slot: RowSlot { row, old, rank }, before: key_before, after: key_after }
     }
 
     /// Makes one of the row and of the change that its key saw last, if there is one and nothing stands between; or notes
     /// the row as its key's last.
-    fn add_to_net(&mut self, event: Event<'a>, index: usize, keyed: Keyed<'a>) {
+    fn add_to_net(&mut self, event: RowsEventRef<'a>, index: usize, keyed: ResolvedRow<'a>) {
         let changes = event.changes;
         let accesses = changes.accesses_of(index);
         let Some(before) = keyed.before else {
@@ -283,28 +283,28 @@ impl<'a> Planner<'a> {
         let folded = earlier.and_then(|earlier| self.fold(&earlier, event, index, moved));
         let moved = if folded.is_some() { moved } else { moves };
         let (class, slot, touched) = match folded {
-            Some(Folded { outcome: Outcome::Nothing, .. }) => return,
-            Some(Folded { outcome: Outcome::Row { class, row }, old, rank, touched }) => {
+            Some(MergedChange { outcome: CombinedChange::Nothing, .. }) => return,
+            Some(MergedChange { outcome: CombinedChange::Row { class, row }, old, rank, touched }) => {
                 // One whose key has moved stands where it must.
                 let rank = rank.filter(|_| rank == keyed.slot.rank);
-                (self.class_number(class), Slot { row, old, rank }, touched)
+                (self.class_number(class), RowSlot { row, old, rank }, touched)
             }
             None => (keyed.class, keyed.slot, Vec::new()),
         };
         let placed = self.place(class, changes.timestamp, slot, accesses, &touched);
         if let Some(key) = keyed.after {
-            self.net.put(event.table, key, Living { placed, changes, index, moved, touched });
+            self.net.put(event.table, key, PendingChange { placed, changes, index, moved, touched });
         }
     }
 
     /// What an earlier change of a row and this one come to. The earlier change is then gone.
     fn fold(
         &mut self,
-        earlier: &Living<'a>,
-        event: Event<'a>,
+        earlier: &PendingChange<'a>,
+        event: RowsEventRef<'a>,
         index: usize,
         moved: bool,
-    ) -> Option<Folded<'a>> {
+    ) -> Option<MergedChange<'a>> {
         let placed = earlier.placed;
         let gathered = self.groups.get_mut(placed.group as usize)?;
         let slot = gathered.rows.get_mut(placed.index as usize)?;
@@ -316,34 +316,34 @@ impl<'a> Planner<'a> {
         let outcome = combine((of_earlier, &of_slot.row), (of_later, whole), columns)?;
         let counts = self.tables.get(event.table).is_some_and(|table| table.counts);
         // The counter passes every value that a row has had for a while.
-        if counts && (moved || matches!(outcome, Outcome::Nothing)) {
+        if counts && (moved || matches!(outcome, CombinedChange::Nothing)) {
             return None;
         }
         if !self.order.is_last(placed.number, earlier.accesses()) {
             return None;
         }
         let touched = earlier.touched_beyond(event.changes.accesses_of(index))?;
-        let Slot { old, rank, .. } = *of_slot;
+        let RowSlot { old, rank, .. } = *of_slot;
         *slot = None;
-        Some(Folded { outcome, old, rank, touched })
+        Some(MergedChange { outcome, old, rank, touched })
     }
 
     /// Cuts the after image of an update to what changed.
-    fn narrow(&mut self, class: u32, slot: Slot<'a>) -> (u32, Slot<'a>) {
+    fn narrow(&mut self, class: u32, slot: RowSlot<'a>) -> (u32, RowSlot<'a>) {
         self.narrowed(class, slot).unwrap_or((class, slot))
     }
 
-    fn narrowed(&mut self, class: u32, slot: Slot<'a>) -> Option<(u32, Slot<'a>)> {
+    fn narrowed(&mut self, class: u32, slot: RowSlot<'a>) -> Option<(u32, RowSlot<'a>)> {
         let known = self.classes.get(class as usize).filter(|known| known.full && !slot.old.is_empty())?;
         let columns = &self.tables.get(known.class.table)?.mapped.map.columns;
         let changed = changed(columns, slot.old, slot.row.after.values)?;
-        let slot = Slot { row: PlannedRow { after: changed.image, ..slot.row }, ..slot };
+        let slot = RowSlot { row: PlannedRow { after: changed.image, ..slot.row }, ..slot };
         let cut = (class, changed.first, changed.last);
         if let Some(class) = self.narrow_classes.get(&cut) {
             return Some((*class, slot));
         }
-        let bitmap = narrow::bitmap(columns.len(), changed.first, changed.last);
-        let class = Class { columns_present_after: Cow::Owned(bitmap), ..known.class.clone() };
+        let bitmap = after_image::bitmap(columns.len(), changed.first, changed.last);
+        let class = RowClass { columns_present_after: Cow::Owned(bitmap), ..known.class.clone() };
         let class = self.class_number(class);
         self.narrow_classes.insert(cut, class);
         Some((class, slot))
@@ -353,16 +353,16 @@ impl<'a> Planner<'a> {
         &mut self,
         class: u32,
         timestamp: u32,
-        slot: Slot<'a>,
+        slot: RowSlot<'a>,
         accesses: &[Access],
         more: &[Access],
-    ) -> Placed {
+    ) -> SlotAddress {
         let (class, slot) = self.narrow(class, slot);
         self.rows += 1;
         let level = self.order.place(self.rows, class, accesses.iter().chain(more));
         let groups = &mut self.groups;
         let group = *self.group_numbers.entry((class, level)).or_insert_with(|| {
-            groups.push(Gathered { class, level, timestamp, rows: Vec::new() });
+            groups.push(GroupBuilder { class, level, timestamp, rows: Vec::new() });
             (groups.len() - 1) as u32
         });
         let mut index = 0;
@@ -371,17 +371,17 @@ impl<'a> Planner<'a> {
             gathered.timestamp = gathered.timestamp.max(timestamp);
             gathered.rows.push(Some(slot));
         }
-        Placed { number: self.rows, group, index }
+        SlotAddress { number: self.rows, group, index }
     }
 
-    fn class_number(&mut self, class: Class<'a>) -> u32 {
+    fn class_number(&mut self, class: RowClass<'a>) -> u32 {
         if let Some(number) = self.class_numbers.get(&class) {
             return *number;
         }
         let number = self.classes.len() as u32;
         let columns = self.tables.get(class.table).map_or(0, |table| table.mapped.map.columns.len());
         let full = class.kind == RowsKind::Update && is_full(&class.columns_present_after, columns);
-        self.classes.push(Known { class: class.clone(), full });
+        self.classes.push(KnownClass { class: class.clone(), full });
         self.class_numbers.insert(class, number);
         number
     }

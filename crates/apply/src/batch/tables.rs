@@ -7,7 +7,7 @@ use tailwater_wire::Flavour;
 
 use super::PlanOptions;
 use super::key_columns::KeyColumns;
-use super::rank::Ranking;
+use super::key_rank::Ranking;
 use crate::target::TargetTable;
 use crate::transaction::MappedTable;
 
@@ -16,7 +16,7 @@ const TABLE_ID_BYTES: usize = 6;
 
 /// A table and what may be done with its rows.
 #[derive(Debug)]
-pub(super) struct Table<'a> {
+pub(super) struct BatchTable<'a> {
     pub mapped: &'a MappedTable,
     /// Its primary key, if it has one.
     pub key: Option<KeyColumns>,
@@ -32,13 +32,13 @@ pub(super) struct Table<'a> {
 
 /// Finds tables again.
 #[derive(Debug, Default)]
-pub(super) struct Tables<'a> {
-    list: Vec<Table<'a>>,
+pub(super) struct BatchTables<'a> {
+    list: Vec<BatchTable<'a>>,
     by_mapping: FxHashMap<*const MappedTable, u32>,
     by_meaning: FxHashMap<(*const TargetTable, &'a [u8]), u32>,
 }
 
-impl<'a> Tables<'a> {
+impl<'a> BatchTables<'a> {
     /// The number of a table. Mappings that differ in nothing but their id give the same.
     pub fn number(&mut self, mapped: &'a Arc<MappedTable>, options: PlanOptions) -> u32 {
         if let Some(number) = self.by_mapping.get(&Arc::as_ptr(mapped)) {
@@ -48,7 +48,7 @@ impl<'a> Tables<'a> {
             (Arc::as_ptr(&mapped.target), mapped.body.get(TABLE_ID_BYTES..).unwrap_or(&mapped.body));
         let list = &mut self.list;
         let number = *self.by_meaning.entry(meaning).or_insert_with(|| {
-            list.push(Table::new(mapped, options));
+            list.push(BatchTable::new(mapped, options));
             (list.len() - 1) as u32
         });
         self.by_mapping.insert(Arc::as_ptr(mapped), number);
@@ -56,12 +56,12 @@ impl<'a> Tables<'a> {
     }
 
     /// The table of a number.
-    pub fn get(&self, number: u32) -> Option<&Table<'a>> {
+    pub fn get(&self, number: u32) -> Option<&BatchTable<'a>> {
         self.list.get(number as usize)
     }
 }
 
-impl<'a> Table<'a> {
+impl<'a> BatchTable<'a> {
     fn new(mapped: &'a MappedTable, options: PlanOptions) -> Self {
         let target = &*mapped.target;
         let key = KeyColumns::of(&mapped.map, target).filter(|_| mapped.same_shape);

@@ -25,7 +25,7 @@ pub struct LongRow<'a> {
 
 /// A statement that has a long row, or half of it.
 #[derive(Debug)]
-pub struct LongStatement<'r> {
+pub struct LongBinlogStatement<'r> {
     opening: Vec<u8>,
     row: &'r LongRow<'r>,
     /// The bytes of the events whose text it has.
@@ -51,21 +51,21 @@ impl BinlogStatementEncoder {
         &self,
         group: &RowGroup<'_>,
         row: &'r LongRow<'r>,
-    ) -> Result<Vec<LongStatement<'r>>, ApplyError> {
+    ) -> Result<Vec<LongBinlogStatement<'r>>, ApplyError> {
         let bytes = row.bytes();
-        let whole = LongStatement { opening: OPENING.to_vec(), row, range: 0..bytes, closing: CLOSING };
+        let whole = LongBinlogStatement { opening: OPENING.to_vec(), row, range: 0..bytes, closing: CLOSING };
         if self.fits_packet(whole.bytes()) {
             return Ok(vec![whole]);
         }
         let half_max = half_bytes_max(self.flavour, self.options.packet_bytes_max, bytes);
         let half_max = half_max.ok_or_else(|| self.too_large(group.table, whole.bytes()))?;
-        let half = |index, range| LongStatement {
+        let half = |index, range| LongBinlogStatement {
             opening: half_opening(index).into_bytes(),
             row,
             range,
             closing: CLOSING,
         };
-        let both = LongStatement { opening: BOTH_HALVES.to_vec(), row, range: 0..0, closing: b"" };
+        let both = LongBinlogStatement { opening: BOTH_HALVES.to_vec(), row, range: 0..0, closing: b"" };
         Ok(vec![half(0, 0..half_max), half(1, half_max..bytes), both])
     }
 }
@@ -88,7 +88,7 @@ impl LongRow<'_> {
     }
 }
 
-impl<'r> LongStatement<'r> {
+impl<'r> LongBinlogStatement<'r> {
     /// Its length, in bytes.
     pub fn bytes(&self) -> usize {
         self.opening.len() + text_bytes(self.range.len()) + self.closing.len()
@@ -160,8 +160,12 @@ mod tests {
         let after = RowImage { nulls, values: &[3; 77_777] };
         let mut row = super::LongRow { head: vec![1; 100], row: PlannedRow { image, after } };
         row.head[99] = 9;
-        let statement =
-            super::LongStatement { opening: b"<".to_vec(), row: &row, range: 3..170_000, closing: b">" };
+        let statement = super::LongBinlogStatement {
+            opening: b"<".to_vec(),
+            row: &row,
+            range: 3..170_000,
+            closing: b">",
+        };
         let text = statement.pieces().collect::<Vec<_>>();
         assert!(text.len() > 4 && text.iter().all(|piece| piece.len() <= 64 << 10));
         let text = text.concat();

@@ -3,7 +3,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 use tailwater_session::Connection;
 
-use super::{IndexIds, TableName, fold};
+use super::{IndexIds, QualifiedName, fold};
 use crate::error::ApplyError;
 use crate::target::ForeignKey;
 use crate::writeset::IndexId;
@@ -11,14 +11,14 @@ use crate::writeset::IndexId;
 /// All foreign keys of a server.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ForeignKeys {
-    links: Vec<Link>,
+    links: Vec<ForeignKeyLink>,
 }
 
 /// One foreign key, by names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Link {
-    child: TableName,
-    parent: TableName,
+struct ForeignKeyLink {
+    child: QualifiedName,
+    parent: QualifiedName,
     child_columns: Vec<String>,
     parent_columns: Vec<String>,
     /// Rows of the child change when the parent's key goes or changes.
@@ -59,12 +59,12 @@ impl ForeignKeys {
                  ORDER BY TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, ORDINAL_POSITION",
             )
             .await?;
-        let mut links: Vec<Link> = Vec::new();
+        let mut links: Vec<ForeignKeyLink> = Vec::new();
         let mut last = None;
         for row in &columns.rows {
             let constraint = [text(row, 0), text(row, 1), text(row, 2)];
             if last.as_ref() != Some(&constraint) {
-                links.push(Link {
+                links.push(ForeignKeyLink {
                     child: fold(&constraint[0], &constraint[1], folds),
                     parent: fold(&text(row, 4), &text(row, 5), folds),
                     child_columns: Vec::new(),
@@ -82,14 +82,14 @@ impl ForeignKeys {
     }
 
     /// Whether a table has foreign keys, or is pointed to by some.
-    pub(super) fn concern(&self, table: &TableName) -> bool {
+    pub(super) fn concern(&self, table: &QualifiedName) -> bool {
         self.links.iter().any(|link| link.child == *table || link.parent == *table)
     }
 
     /// Those of a child; `columns` numbers its columns.
     pub(super) fn parents(
         &self,
-        table: &TableName,
+        table: &QualifiedName,
         columns: &FxHashMap<String, usize>,
         ids: &mut IndexIds,
     ) -> Vec<ForeignKey> {
@@ -109,7 +109,7 @@ impl ForeignKeys {
     /// Those that point to a parent; `columns` numbers its columns.
     pub(super) fn children(
         &self,
-        table: &TableName,
+        table: &QualifiedName,
         columns: &FxHashMap<String, usize>,
         ids: &mut IndexIds,
     ) -> Vec<ForeignKey> {
@@ -131,7 +131,7 @@ impl ForeignKeys {
     /// Children that cascade, whatever depends on them (such a dependent's rows had to go first, even where it only
     /// restricts), and so on through those that cascade in turn. A direct child that only restricts needs nothing here:
     /// its rows rely on the parent's key, and that is in the parent row's writeset.
-    pub(super) fn cascades(&self, table: &TableName, ids: &mut IndexIds) -> Vec<IndexId> {
+    pub(super) fn cascades(&self, table: &QualifiedName, ids: &mut IndexIds) -> Vec<IndexId> {
         let mut found = Vec::new();
         let mut reached = vec![table];
         let mut next = 0;

@@ -5,7 +5,7 @@ use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
 
 use super::foreign_keys::ForeignKeys;
-use super::{IndexIds, TableName, is_unknown, literal};
+use super::{IndexIds, QualifiedName, is_unknown, literal};
 use crate::error::ApplyError;
 use crate::target::{IndexPart, TargetColumn, TargetTable, UniqueIndex};
 
@@ -14,21 +14,21 @@ const PRIMARY: &str = "PRIMARY";
 
 /// What a server says of a table.
 #[derive(Debug)]
-pub(super) struct Answers {
+pub(super) struct SchemaRows {
     schema: String,
     table: String,
     transactional: bool,
     engine: String,
     partitioned: bool,
     columns: Vec<TargetColumn>,
-    parts: Vec<Part>,
+    parts: Vec<IndexPartRow>,
     /// Unique indexes whose values are compared otherwise than by being equal.
     overlapping: Vec<String>,
 }
 
 /// A part of a unique index. Those of one index follow each other, in order.
 #[derive(Debug)]
-struct Part {
+struct IndexPartRow {
     index: String,
     /// `None` for an expression.
     column: Option<String>,
@@ -51,7 +51,7 @@ pub(super) async fn prepare(connection: &mut Connection, flavour: Flavour) -> Re
     Ok(answer.scalar() != Some("0"))
 }
 
-impl Answers {
+impl SchemaRows {
     /// Asks for a table; `None` if there is no base table of that name.
     pub(super) async fn ask(
         connection: &mut Connection,
@@ -171,7 +171,7 @@ async fn ask_parts(
     connection: &mut Connection,
     flavour: Flavour,
     of: &str,
-) -> Result<Vec<Part>, SessionError> {
+) -> Result<Vec<IndexPartRow>, SessionError> {
     let expression = match flavour {
         Flavour::MySql => "EXPRESSION",
         Flavour::MariaDb => "NULL",
@@ -187,7 +187,7 @@ async fn ask_parts(
         Err(error) if is_unknown(&error) => connection.query(&ask("NULL")).await?,
         answer => answer?,
     };
-    let parts = answer.rows.iter().map(|row| Part {
+    let parts = answer.rows.iter().map(|row| IndexPartRow {
         index: row.get_str(0).unwrap_or_default().to_owned(),
         column: row.get_str(1).filter(|_| row.get(3).is_none()).map(str::to_owned),
         prefix: row.get_u64(2).and_then(|prefix| u32::try_from(prefix).ok()),
@@ -234,13 +234,14 @@ fn without_overlaps(create: &str) -> Vec<String> {
 
 /// The table that `answers` tell of, whose folded name is `name`.
 pub(super) fn build(
-    answers: Answers,
+    answers: SchemaRows,
     flavour: Flavour,
-    name: TableName,
+    name: QualifiedName,
     foreign_keys: &ForeignKeys,
     ids: &mut IndexIds,
 ) -> TargetTable {
-    let Answers { schema, table, transactional, engine, partitioned, columns, parts, overlapping } = answers;
+    let SchemaRows { schema, table, transactional, engine, partitioned, columns, parts, overlapping } =
+        answers;
     let numbers: FxHashMap<String, usize> =
         columns.iter().enumerate().map(|(number, column)| (column.name.to_lowercase(), number)).collect();
     let mut unique = Vec::new();

@@ -253,7 +253,7 @@ impl RowWriter {
     ) -> Result<(), ApplyError> {
         let mapping =
             group.table.sql_mapping().map_err(|mismatch| ApplyError::mismatch(group.table, mismatch))?;
-        let images = sql::Images::of(row);
+        let images = sql::RowImageBytes::of(row);
         let mut settings = Vec::new();
         let statement = self.sql.long_statement(group, mapping, &images, &mut settings)?;
         for setting in settings {

@@ -501,7 +501,7 @@ impl ChannelRun {
     /// In independent order, tells all that wait for their turn whether they are to give way.
     fn update_yielding(&self) {
         if self.shared.options.commit_order == CommitOrder::Independent {
-            self.set_yield_to(self.scheduler.gives_way().then_some(BatchId(0)));
+            self.set_yield_to(self.scheduler.can_yield().then_some(BatchId(0)));
         }
     }
 

@@ -42,7 +42,7 @@ pub(super) enum Use {
 
 /// Why rows cannot be bound to a table.
 #[derive(Debug)]
-pub(super) enum Unbound {
+pub(super) enum UnboundTable {
     Wire(WireError),
     NeedsTable {
         schema: String,
@@ -64,7 +64,7 @@ pub(super) enum Unbound {
     Clash(FilterError),
 }
 
-impl From<WireError> for Unbound {
+impl From<WireError> for UnboundTable {
     fn from(error: WireError) -> Self {
         Self::Wire(error)
     }
@@ -93,7 +93,7 @@ impl MapCache {
         body: &Bytes,
         kind: RowsKind,
         tables: &mut dyn TableLookup,
-    ) -> Result<&mut Use, Unbound> {
+    ) -> Result<&mut Use, UnboundTable> {
         if !self.known.contains_key(body) {
             if self.known.len() >= MAPS_MAX {
                 self.known.clear();
@@ -125,15 +125,15 @@ fn bind(
     kind: RowsKind,
     tables: &mut dyn TableLookup,
     seed: u64,
-) -> Result<Use, Unbound> {
-    let route = tables.route(&map.schema, &map.table, kind).map_err(Unbound::Clash)?;
+) -> Result<Use, UnboundTable> {
+    let route = tables.route(&map.schema, &map.table, kind).map_err(UnboundTable::Clash)?;
     let (schema, name) = match &route {
         FilterRoute::Drop => return Ok(Use::Dropped),
         FilterRoute::Keep => (map.schema.as_str(), map.table.as_str()),
         FilterRoute::Rename { schema, table } => (&**schema, &**table),
     };
     let Some(target) = tables.target(schema, name) else {
-        return Err(Unbound::NeedsTable { schema: schema.to_owned(), table: name.to_owned() });
+        return Err(UnboundTable::NeedsTable { schema: schema.to_owned(), table: name.to_owned() });
     };
     // All kinds of rows of a table share what they can.
     let shared = others.iter().flatten().find_map(|other| match other {
@@ -148,13 +148,13 @@ fn bind(
             if lacks_digits(&map) {
                 let digits = tables.old_time_digits(&map.schema, &map.table);
                 if matches!(digits, OldTimeDigits::Unknown) {
-                    return Err(Unbound::NeedsSource { schema: map.schema, table: map.table });
+                    return Err(UnboundTable::NeedsSource { schema: map.schema, table: map.table });
                 }
                 set_digits(&mut map, &target, &digits)
-                    .map_err(|mismatch| Unbound::UnknownDigits { table: table(), mismatch })?;
+                    .map_err(|mismatch| UnboundTable::UnknownDigits { table: table(), mismatch })?;
             }
             let mapped = MappedTable::new(map, Bytes::copy_from_slice(body), target);
-            Arc::new(mapped.map_err(|mismatches| Unbound::Misfits { table: table(), mismatches })?)
+            Arc::new(mapped.map_err(|mismatches| UnboundTable::Misfits { table: table(), mismatches })?)
         }
     };
     let keys = Box::new(RowKeys::new(&table.map, &table.target, &table.columns, table.same_shape, seed));

@@ -12,10 +12,10 @@ use tailwater_wire::gtid::Gtid;
 use tailwater_wire::rows::TableMap;
 use tailwater_wire::transaction::{SourceDependency, TransactionStart, TransactionStep, TransactionTracker};
 
-use super::mapping::{Unbound, Use};
+use super::mapping::{UnboundTable, Use};
 use super::old_times;
 use super::rows::find_rows;
-use super::statement::{Meaning, meaning};
+use super::statement::{StatementClass, meaning};
 use super::{Decoder, TableLookup, whole_header, xid};
 use crate::columns::ColumnMismatch;
 use crate::error::ApplyError;
@@ -32,7 +32,7 @@ pub struct TransactionReader {
     gtid: Option<Gtid>,
     position: LogPosition,
     start: Option<TransactionStart>,
-    ending: Ending,
+    ending: TransactionEnding,
     /// The first half of an `ALTER TABLE`, or one that failed (MariaDB): the statement runs with the good second half, if it
     /// comes to that.
     is_no_alter: bool,
@@ -45,7 +45,7 @@ pub struct TransactionReader {
     /// What was set for the next statement.
     variables: Vec<StatementVariable>,
     /// The event to read next.
-    pending: Option<Pending>,
+    pending: Option<PendingEvent>,
     /// A compressed transaction, and what of it was not unpacked yet.
     payload: Option<(Box<PayloadDecoder>, Bytes)>,
     /// The fragments of a row event so far, and which comes next.
@@ -53,7 +53,7 @@ pub struct TransactionReader {
 }
 
 #[derive(Debug)]
-struct Pending {
+struct PendingEvent {
     event: Bytes,
     /// Events in a compressed transaction, and those put together of fragments, may have none.
     checksummed: bool,
@@ -61,7 +61,7 @@ struct Pending {
 
 /// How a transaction ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum TransactionEnding {
     /// It commits; or it rolls back, and says so by a statement.
     Commit,
     XaPrepare(Vec<u8>),
@@ -93,7 +93,7 @@ pub enum TransactionRead {
 }
 
 /// What an event is to the reader.
-enum Outcome {
+enum EventOutcome {
     Nothing,
     Step(ApplyStep),
     NeedsTable {
@@ -105,7 +105,7 @@ enum Outcome {
         table: String,
     },
     /// Another event takes its place.
-    Instead(Pending),
+    Instead(PendingEvent),
 }
 
 impl TransactionReader {
@@ -116,7 +116,7 @@ impl TransactionReader {
             gtid: entry.gtid.clone(),
             position: entry.position,
             start: None,
-            ending: Ending::Commit,
+            ending: TransactionEnding::Commit,
             is_no_alter: false,
             original_version: None,
             defined: false,
@@ -130,7 +130,7 @@ impl TransactionReader {
 
     /// Takes the next event, whole, when [`TransactionRead::NeedsEvent`] asks for it.
     pub fn event(&mut self, event: Bytes) {
-        self.pending = Some(Pending { event, checksummed: true });
+        self.pending = Some(PendingEvent { event, checksummed: true });
     }
 
     /// The next step of the transaction. `SAVEPOINT` is among them, though nobody may go back to it. Nothing else ends
@@ -146,17 +146,17 @@ impl TransactionReader {
         loop {
             let Some(pending) = self.next_pending(decoder)? else { return Ok(TransactionRead::NeedsEvent) };
             match self.take(&pending, decoder, tables)? {
-                Outcome::Nothing => {}
-                Outcome::Step(step) => return Ok(TransactionRead::Step(step)),
-                Outcome::NeedsTable { schema, table } => {
+                EventOutcome::Nothing => {}
+                EventOutcome::Step(step) => return Ok(TransactionRead::Step(step)),
+                EventOutcome::NeedsTable { schema, table } => {
                     self.pending = Some(pending);
                     return Ok(TransactionRead::NeedsTable { schema, table });
                 }
-                Outcome::NeedsSource { schema, table } => {
+                EventOutcome::NeedsSource { schema, table } => {
                     self.pending = Some(pending);
                     return Ok(TransactionRead::NeedsSource { schema, table });
                 }
-                Outcome::Instead(other) => self.pending = Some(other),
+                EventOutcome::Instead(other) => self.pending = Some(other),
             }
         }
     }
@@ -181,7 +181,7 @@ impl TransactionReader {
         self.defined
     }
 
-    pub(super) fn ending(&self) -> &Ending {
+    pub(super) fn ending(&self) -> &TransactionEnding {
         &self.ending
     }
 
@@ -213,7 +213,8 @@ impl TransactionReader {
             if header.event_type != EventType::TABLE_MAP && !is_rows(header.event_type) {
                 self.take_other(&header, &body, decoder)?;
             }
-            if header.event_type != EventType::TRANSACTION_PAYLOAD && self.ending == Ending::Commit {
+            if header.event_type != EventType::TRANSACTION_PAYLOAD && self.ending == TransactionEnding::Commit
+            {
                 self.payload = None;
             }
         }
@@ -221,7 +222,7 @@ impl TransactionReader {
     }
 
     /// The next event: the one that was given, or one out of a compressed transaction.
-    fn next_pending(&mut self, decoder: &Decoder) -> Result<Option<Pending>, ApplyError> {
+    fn next_pending(&mut self, decoder: &Decoder) -> Result<Option<PendingEvent>, ApplyError> {
         if let Some(pending) = self.pending.take() {
             return Ok(Some(pending));
         }
@@ -232,7 +233,7 @@ impl TransactionReader {
         match unpacked {
             Ok(Some(event)) if event.len() <= decoder.limits.event_bytes_max => {
                 drop(rest.split_to(used));
-                Ok(Some(Pending { event, checksummed: false }))
+                Ok(Some(PendingEvent { event, checksummed: false }))
             }
             Ok(Some(event)) => Err(self.error(too_large(event.len(), decoder))),
             Ok(None) => {
@@ -261,10 +262,10 @@ impl TransactionReader {
 
     fn take(
         &mut self,
-        pending: &Pending,
+        pending: &PendingEvent,
         decoder: &mut Decoder,
         tables: &mut dyn TableLookup,
-    ) -> Result<Outcome, ApplyError> {
+    ) -> Result<EventOutcome, ApplyError> {
         let event = &pending.event;
         let taken = self.parse(pending, decoder);
         let (header, body) = taken.map_err(|error| self.error(error))?;
@@ -274,7 +275,7 @@ impl TransactionReader {
         match header.event_type {
             EventType::TABLE_MAP => {
                 self.take_map(&body).map_err(|error| self.error(error))?;
-                Ok(Outcome::Nothing)
+                Ok(EventOutcome::Nothing)
             }
             event_type if is_rows(event_type) => self.take_rows(&header, &body, decoder, tables),
             _ => self.take_other(&header, &body, decoder),
@@ -282,7 +283,7 @@ impl TransactionReader {
     }
 
     /// The header, and the body without checksum.
-    fn parse(&self, pending: &Pending, decoder: &Decoder) -> Result<(EventHeader, Bytes), WireError> {
+    fn parse(&self, pending: &PendingEvent, decoder: &Decoder) -> Result<(EventHeader, Bytes), WireError> {
         let event = &pending.event;
         let header = whole_header(event)?;
         if event.len() > decoder.limits.event_bytes_max {
@@ -315,37 +316,41 @@ impl TransactionReader {
         body: &Bytes,
         decoder: &mut Decoder,
         tables: &mut dyn TableLookup,
-    ) -> Result<Outcome, ApplyError> {
+    ) -> Result<EventOutcome, ApplyError> {
         let event = RowsEvent::parse(header.event_type, body, &decoder.format);
         let event = event.map_err(|error| self.error(error))?;
         if event.table_id == RowsEvent::TABLE_ID_DUMMY {
-            return Ok(Outcome::Nothing);
+            return Ok(EventOutcome::Nothing);
         }
         let Some((_, map)) = self.maps.iter().find(|(id, _)| *id == event.table_id) else {
             let reason = format!("rows of table id {} without a table map", event.table_id);
             return Err(self.error(WireError::malformed("transaction", reason)));
         };
         let (table, keys) = match decoder.maps.resolve(map, event.kind, tables) {
-            Ok(Use::Dropped) => return Ok(Outcome::Nothing),
+            Ok(Use::Dropped) => return Ok(EventOutcome::Nothing),
             Ok(Use::Kept { table, keys }) => (table, keys),
-            Err(Unbound::NeedsTable { schema, table }) => return Ok(Outcome::NeedsTable { schema, table }),
-            Err(Unbound::NeedsSource { schema, table }) => return Ok(Outcome::NeedsSource { schema, table }),
-            Err(Unbound::UnknownDigits { table, mismatch }) => {
+            Err(UnboundTable::NeedsTable { schema, table }) => {
+                return Ok(EventOutcome::NeedsTable { schema, table });
+            }
+            Err(UnboundTable::NeedsSource { schema, table }) => {
+                return Ok(EventOutcome::NeedsSource { schema, table });
+            }
+            Err(UnboundTable::UnknownDigits { table, mismatch }) => {
                 let ColumnMismatch { column, reason } = mismatch;
                 return Err(ApplyError::UnknownDigits { gtid: self.gtid_text(), table, column, reason });
             }
-            Err(Unbound::Wire(error)) => return Err(self.error(error)),
-            Err(Unbound::Clash(error)) => {
+            Err(UnboundTable::Wire(error)) => return Err(self.error(error)),
+            Err(UnboundTable::Clash(error)) => {
                 return Err(ApplyError::NameCollision { gtid: self.gtid_text(), error });
             }
-            Err(Unbound::Misfits { table, mismatches }) => {
+            Err(UnboundTable::Misfits { table, mismatches }) => {
                 return Err(ApplyError::mismatches(self.gtid_text(), table, &mismatches));
             }
         };
         let bytes_max = decoder.limits.event_bytes_max;
         match find_rows(header, body, &event, table, keys, bytes_max) {
-            Ok(changes) if changes.rows.is_empty() => Ok(Outcome::Nothing),
-            Ok(changes) => Ok(Outcome::Step(ApplyStep::Rows(changes))),
+            Ok(changes) if changes.rows.is_empty() => Ok(EventOutcome::Nothing),
+            Ok(changes) => Ok(EventOutcome::Step(ApplyStep::Rows(changes))),
             Err(error) => Err(self.rows_error(header, table, error)),
         }
     }
@@ -376,7 +381,7 @@ impl TransactionReader {
         header: &EventHeader,
         body: &Bytes,
         decoder: &Decoder,
-    ) -> Result<Outcome, ApplyError> {
+    ) -> Result<EventOutcome, ApplyError> {
         let parsed = EventBody::parse(header, body, &decoder.format).map_err(|error| self.error(error))?;
         match parsed {
             EventBody::Query(query) => return self.take_query(header, body, &query, decoder),
@@ -384,17 +389,17 @@ impl TransactionReader {
             EventBody::Rand(seeds) => self.take_variable(StatementVariable::Rand(seeds))?,
             EventBody::UserVar(_) => self.take_variable(StatementVariable::User(body.clone()))?,
             EventBody::XaPrepare(prepare) if !prepare.one_phase => {
-                self.ending = Ending::XaPrepare(xid::spell(&prepare.xid));
+                self.ending = TransactionEnding::XaPrepare(xid::spell(&prepare.xid));
             }
             // One phase: prepared and committed at once, whatever the start of it looked like.
-            EventBody::XaPrepare(_) => self.ending = Ending::Commit,
+            EventBody::XaPrepare(_) => self.ending = TransactionEnding::Commit,
             EventBody::Gtid(gtid) => self.original_version = gtid.original_server_version,
             EventBody::MariadbGtid(gtid) => {
                 const HALVES: u8 =
                     MariadbGtidEvent::EXTRA_START_ALTER | MariadbGtidEvent::EXTRA_ROLLBACK_ALTER;
                 self.is_no_alter = gtid.flags_extra & HALVES != 0;
                 if let (true, Some(xid)) = (gtid.has(MariadbGtidEvent::FLAG_PREPARED_XA), &gtid.xid) {
-                    self.ending = Ending::XaPrepare(xid::spell(xid));
+                    self.ending = TransactionEnding::XaPrepare(xid::spell(xid));
                 }
             }
             EventBody::TransactionPayload(payload) => {
@@ -423,7 +428,7 @@ impl TransactionReader {
             }
             _ => {}
         }
-        Ok(Outcome::Nothing)
+        Ok(EventOutcome::Nothing)
     }
 
     fn take_variable(&mut self, variable: StatementVariable) -> Result<(), ApplyError> {
@@ -441,7 +446,7 @@ impl TransactionReader {
         body: &Bytes,
         query: &QueryEvent<'_>,
         decoder: &Decoder,
-    ) -> Result<Outcome, ApplyError> {
+    ) -> Result<EventOutcome, ApplyError> {
         let text = match query.compressed {
             false => body.slice_ref(query.query),
             true => {
@@ -451,26 +456,29 @@ impl TransactionReader {
         };
         let meaning = meaning(&text);
         match meaning {
-            Meaning::Frame => return Ok(Outcome::Nothing),
-            Meaning::Definition if self.is_no_alter => return Ok(Outcome::Nothing),
-            Meaning::XaStart => {
+            StatementClass::Frame => return Ok(EventOutcome::Nothing),
+            StatementClass::Definition if self.is_no_alter => return Ok(EventOutcome::Nothing),
+            StatementClass::XaStart => {
                 // Until its last event says how it ends.
-                self.ending = Ending::XaPrepare(Vec::new());
-                return Ok(Outcome::Nothing);
+                self.ending = TransactionEnding::XaPrepare(Vec::new());
+                return Ok(EventOutcome::Nothing);
             }
-            Meaning::XaCommit(name) => {
-                self.ending = Ending::XaCommit(xid::respell(name));
-                return Ok(Outcome::Nothing);
+            StatementClass::XaCommit(name) => {
+                self.ending = TransactionEnding::XaCommit(xid::respell(name));
+                return Ok(EventOutcome::Nothing);
             }
-            Meaning::XaRollback(name) => {
-                self.ending = Ending::XaRollback(xid::respell(name));
-                return Ok(Outcome::Nothing);
+            StatementClass::XaRollback(name) => {
+                self.ending = TransactionEnding::XaRollback(xid::respell(name));
+                return Ok(EventOutcome::Nothing);
             }
-            Meaning::Definition => self.defined = true,
-            Meaning::Savepoint | Meaning::RollbackTo | Meaning::Rollback | Meaning::Data => {}
+            StatementClass::Definition => self.defined = true,
+            StatementClass::Savepoint
+            | StatementClass::RollbackTo
+            | StatementClass::Rollback
+            | StatementClass::Data => {}
         }
         let statement = Statement {
-            dml: meaning != Meaning::Definition,
+            dml: meaning != StatementClass::Definition,
             text,
             database: body.slice_ref(query.database),
             status_vars: body.slice_ref(query.status_vars_bytes),
@@ -482,7 +490,7 @@ impl TransactionReader {
             original_version: self.original_version,
             variables: std::mem::take(&mut self.variables),
         };
-        Ok(Outcome::Step(ApplyStep::Statement(statement)))
+        Ok(EventOutcome::Step(ApplyStep::Statement(statement)))
     }
 
     /// MariaDB's row events that are too long for one packet.
@@ -490,7 +498,7 @@ impl TransactionReader {
         &mut self,
         fragment: &PartialRowData<'_>,
         decoder: &Decoder,
-    ) -> Result<Outcome, WireError> {
+    ) -> Result<EventOutcome, WireError> {
         let (mut event, next) = self.fragments.take().unwrap_or_default();
         if fragment.fragment != next + 1 {
             let reason = format!("fragment {} behind {next}", fragment.fragment);
@@ -502,9 +510,9 @@ impl TransactionReader {
         event.extend_from_slice(fragment.data);
         if fragment.fragment < fragment.fragments {
             self.fragments = Some((event, fragment.fragment));
-            return Ok(Outcome::Nothing);
+            return Ok(EventOutcome::Nothing);
         }
-        Ok(Outcome::Instead(Pending { event: event.into(), checksummed: false }))
+        Ok(EventOutcome::Instead(PendingEvent { event: event.into(), checksummed: false }))
     }
 }
 

@@ -2,7 +2,7 @@
 
 /// What a statement means for the transaction that it stands in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Meaning<'a> {
+pub(super) enum StatementClass<'a> {
     /// Opens or ends the transaction, or an XA transaction's part of it: nothing to do.
     Frame,
     /// Begins an XA transaction.
@@ -29,42 +29,42 @@ const DATA: [&str; 12] = [
     "HANDLER",
 ];
 
-pub(super) fn meaning(text: &[u8]) -> Meaning<'_> {
+pub(super) fn meaning(text: &[u8]) -> StatementClass<'_> {
     let text = without_comments(wrapped(text));
-    let mut words = Words { rest: text };
+    let mut words = LeadingWords { rest: text };
     let first = words.next();
     let is = |word: &[u8], known: &str| word.eq_ignore_ascii_case(known.as_bytes());
     if is(first, "XA") {
         let second = words.next();
         let name = words.rest.trim_ascii();
         return match () {
-            () if is(second, "START") || is(second, "BEGIN") => Meaning::XaStart,
-            () if is(second, "COMMIT") => Meaning::XaCommit(name),
-            () if is(second, "ROLLBACK") => Meaning::XaRollback(name),
-            () => Meaning::Frame,
+            () if is(second, "START") || is(second, "BEGIN") => StatementClass::XaStart,
+            () if is(second, "COMMIT") => StatementClass::XaCommit(name),
+            () if is(second, "ROLLBACK") => StatementClass::XaRollback(name),
+            () => StatementClass::Frame,
         };
     }
     match () {
-        () if is(first, "BEGIN") || is(first, "COMMIT") || is(first, "RELEASE") => Meaning::Frame,
-        () if is(first, "START") && is(words.next(), "TRANSACTION") => Meaning::Frame,
-        () if is(first, "SAVEPOINT") => Meaning::Savepoint,
+        () if is(first, "BEGIN") || is(first, "COMMIT") || is(first, "RELEASE") => StatementClass::Frame,
+        () if is(first, "START") && is(words.next(), "TRANSACTION") => StatementClass::Frame,
+        () if is(first, "SAVEPOINT") => StatementClass::Savepoint,
         () if is(first, "ROLLBACK") => match is(words.next(), "TO") {
-            true => Meaning::RollbackTo,
-            false => Meaning::Rollback,
+            true => StatementClass::RollbackTo,
+            false => StatementClass::Rollback,
         },
-        () if DATA.iter().any(|known| is(first, known)) => Meaning::Data,
-        () => Meaning::Definition,
+        () if DATA.iter().any(|known| is(first, known)) => StatementClass::Data,
+        () => StatementClass::Definition,
     }
 }
 
 /// Whether a statement changes anything but rows.
 pub(crate) fn defines(text: &[u8]) -> bool {
-    meaning(text) == Meaning::Definition
+    meaning(text) == StatementClass::Definition
 }
 
 /// Whether a statement only goes back and forth within its transaction.
 pub(crate) fn moves_within(text: &[u8]) -> bool {
-    matches!(meaning(text), Meaning::Savepoint | Meaning::RollbackTo | Meaning::Rollback)
+    matches!(meaning(text), StatementClass::Savepoint | StatementClass::RollbackTo | StatementClass::Rollback)
 }
 
 /// The statement in one of MariaDB's with settings of its own, or in one that tells how another ran; otherwise the text.
@@ -72,7 +72,7 @@ pub(crate) fn moves_within(text: &[u8]) -> bool {
 pub(crate) fn wrapped(text: &[u8]) -> &[u8] {
     let text = without_comments(text);
     let is = |word: &[u8], known: &str| word.eq_ignore_ascii_case(known.as_bytes());
-    let mut words = Words { rest: text };
+    let mut words = LeadingWords { rest: text };
     let first = words.next();
     let within = match () {
         () if is(first, "SET") && is(words.next(), "STATEMENT") => behind_settings(words.rest),
@@ -121,12 +121,12 @@ fn quoted_bytes(text: &[u8], quote: u8) -> usize {
 /// counts tables' rows.
 fn analyzed(text: &[u8]) -> Option<&[u8]> {
     let is = |word: &[u8], known: &str| word.eq_ignore_ascii_case(known.as_bytes());
-    let mut words = Words { rest: text };
+    let mut words = LeadingWords { rest: text };
     let mut statement = text;
     let mut first = words.next();
     if is(first, "FORMAT") {
         let rest = words.rest.trim_ascii_start().strip_prefix(b"=")?;
-        words = Words { rest };
+        words = LeadingWords { rest };
         // JSON, or TRADITIONAL.
         words.next();
         statement = words.rest;
@@ -139,7 +139,7 @@ fn analyzed(text: &[u8]) -> Option<&[u8]> {
 
 /// Whether a statement makes or drops a temporary table.
 pub(crate) fn is_temporary(text: &[u8]) -> bool {
-    let mut words = Words { rest: without_comments(wrapped(text)) };
+    let mut words = LeadingWords { rest: without_comments(wrapped(text)) };
     let is = |word: &[u8], known: &str| word.eq_ignore_ascii_case(known.as_bytes());
     let first = words.next();
     if !is(first, "CREATE") && !is(first, "DROP") {
@@ -153,11 +153,11 @@ pub(crate) fn is_temporary(text: &[u8]) -> bool {
 }
 
 /// The words of a text, letters only.
-struct Words<'a> {
+struct LeadingWords<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Words<'a> {
+impl<'a> LeadingWords<'a> {
     /// The next word; empty at the end, or where no word stands.
     fn next(&mut self) -> &'a [u8] {
         let text = self.rest.trim_ascii_start();
@@ -204,36 +204,36 @@ mod tests {
     #[test]
     fn statements_are_known_by_their_first_words() {
         for (text, expected) in [
-            ("BEGIN", Meaning::Frame),
-            ("START TRANSACTION", Meaning::Frame),
-            ("COMMIT", Meaning::Frame),
-            ("XA END X'61',X'',1", Meaning::Frame),
-            ("XA START X'61',X'',1", Meaning::XaStart),
-            ("XA COMMIT X'61',X'',1", Meaning::XaCommit(b"X'61',X'',1")),
-            ("XA ROLLBACK X'61',X'',1", Meaning::XaRollback(b"X'61',X'',1")),
-            ("SAVEPOINT `a b`", Meaning::Savepoint),
-            ("ROLLBACK TO `a b`", Meaning::RollbackTo),
-            ("ROLLBACK", Meaning::Rollback),
-            ("/* hint */ insert into t values (1)", Meaning::Data),
-            ("-- note\n (select 1)", Meaning::Data),
-            ("/*!50000 delete */ from t", Meaning::Data),
-            ("# x\nwith a as (select 1) delete from t", Meaning::Data),
+            ("BEGIN", StatementClass::Frame),
+            ("START TRANSACTION", StatementClass::Frame),
+            ("COMMIT", StatementClass::Frame),
+            ("XA END X'61',X'',1", StatementClass::Frame),
+            ("XA START X'61',X'',1", StatementClass::XaStart),
+            ("XA COMMIT X'61',X'',1", StatementClass::XaCommit(b"X'61',X'',1")),
+            ("XA ROLLBACK X'61',X'',1", StatementClass::XaRollback(b"X'61',X'',1")),
+            ("SAVEPOINT `a b`", StatementClass::Savepoint),
+            ("ROLLBACK TO `a b`", StatementClass::RollbackTo),
+            ("ROLLBACK", StatementClass::Rollback),
+            ("/* hint */ insert into t values (1)", StatementClass::Data),
+            ("-- note\n (select 1)", StatementClass::Data),
+            ("/*!50000 delete */ from t", StatementClass::Data),
+            ("# x\nwith a as (select 1) delete from t", StatementClass::Data),
             (
                 "SET STATEMENT max_statement_time=10, sql_mode='FOR' FOR insert into t values (1)",
-                Meaning::Data,
+                StatementClass::Data,
             ),
-            ("set statement a='it''s \\' for' for\n/* x */ UPDATE t SET n=1", Meaning::Data),
-            ("SET STATEMENT lock_wait_timeout=1 FOR ALTER TABLE t ADD n INT", Meaning::Definition),
-            ("SET STATEMENT forever=1", Meaning::Definition),
-            ("ANALYZE UPDATE t SET n=1", Meaning::Data),
-            ("ANALYZE FORMAT=JSON DELETE FROM t", Meaning::Data),
-            ("ANALYZE TABLE t", Meaning::Definition),
-            ("ANALYZE NO_WRITE_TO_BINLOG TABLE t", Meaning::Definition),
-            ("SET PASSWORD FOR u = 'x'", Meaning::Definition),
-            ("truncate t", Meaning::Definition),
-            ("CREATE TABLE t (id INT)", Meaning::Definition),
-            ("/* never ends", Meaning::Definition),
-            ("", Meaning::Definition),
+            ("set statement a='it''s \\' for' for\n/* x */ UPDATE t SET n=1", StatementClass::Data),
+            ("SET STATEMENT lock_wait_timeout=1 FOR ALTER TABLE t ADD n INT", StatementClass::Definition),
+            ("SET STATEMENT forever=1", StatementClass::Definition),
+            ("ANALYZE UPDATE t SET n=1", StatementClass::Data),
+            ("ANALYZE FORMAT=JSON DELETE FROM t", StatementClass::Data),
+            ("ANALYZE TABLE t", StatementClass::Definition),
+            ("ANALYZE NO_WRITE_TO_BINLOG TABLE t", StatementClass::Definition),
+            ("SET PASSWORD FOR u = 'x'", StatementClass::Definition),
+            ("truncate t", StatementClass::Definition),
+            ("CREATE TABLE t (id INT)", StatementClass::Definition),
+            ("/* never ends", StatementClass::Definition),
+            ("", StatementClass::Definition),
         ] {
             assert_eq!(meaning(text.as_bytes()), expected, "{text}");
         }

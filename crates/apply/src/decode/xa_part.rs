@@ -7,7 +7,7 @@ use tailwater_wire::WireError;
 use tailwater_wire::event::{EventHeader, EventType};
 
 use super::Decoder;
-use super::reader::{Ending, TransactionReader, is_rows};
+use super::reader::{TransactionEnding, TransactionReader, is_rows};
 use crate::error::ApplyError;
 use crate::transaction::TransactionContent;
 
@@ -48,7 +48,7 @@ impl XaPartReader {
 
     /// Whether what comes says nothing more.
     pub fn is_over(&self) -> bool {
-        self.passed >= OPENING_EVENTS && *self.reader.ending() == Ending::Commit
+        self.passed >= OPENING_EVENTS && *self.reader.ending() == TransactionEnding::Commit
     }
 
     /// What it is, if it is a part of an XA transaction; `None` if it commits by itself.
@@ -57,14 +57,14 @@ impl XaPartReader {
     /// [`ApplyError::Event`] if an XA transaction does not say how it ends.
     pub fn finish(self) -> Result<Option<TransactionContent>, ApplyError> {
         Ok(match self.reader.ending().clone() {
-            Ending::XaPrepare(xid) if xid.is_empty() => {
+            TransactionEnding::XaPrepare(xid) if xid.is_empty() => {
                 let reason = "it does not say whether it is prepared or committed";
                 return Err(self.reader.error(WireError::malformed("XA transaction", reason)));
             }
-            Ending::XaPrepare(xid) => Some(TransactionContent::XaPrepare { xid }),
-            Ending::XaCommit(xid) => Some(TransactionContent::XaCommit { xid }),
-            Ending::XaRollback(xid) => Some(TransactionContent::XaRollback { xid }),
-            Ending::Commit => None,
+            TransactionEnding::XaPrepare(xid) => Some(TransactionContent::XaPrepare { xid }),
+            TransactionEnding::XaCommit(xid) => Some(TransactionContent::XaCommit { xid }),
+            TransactionEnding::XaRollback(xid) => Some(TransactionContent::XaRollback { xid }),
+            TransactionEnding::Commit => None,
         })
     }
 }

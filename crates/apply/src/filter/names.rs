@@ -25,7 +25,7 @@ impl NamedObject {
 /// database, such as accounts. `None` if it cannot be told.
 pub fn changed_by(text: &[u8]) -> Option<Vec<NamedObject>> {
     let text = std::str::from_utf8(text).ok()?;
-    let mut words = Words { tokens: tokens(text)?, at: 0 };
+    let mut words = TokenReader { tokens: tokens(text)?, at: 0 };
     let verb = words.word()?;
     match verb.as_str() {
         "CREATE" | "ALTER" | "DROP" => words.object(&verb),
@@ -54,11 +54,11 @@ pub(crate) fn outline(text: &[u8]) -> Option<Vec<String>> {
     let mut words = Vec::new();
     for token in tokens(std::str::from_utf8(text).ok()?)? {
         match token {
-            Token::Mark('(') => depth += 1,
-            Token::Mark(')') => depth = depth.saturating_sub(1),
-            Token::Word(word) if depth == 0 => words.push(word.to_ascii_uppercase()),
+            StatementToken::Mark('(') => depth += 1,
+            StatementToken::Mark(')') => depth = depth.saturating_sub(1),
+            StatementToken::Word(word) if depth == 0 => words.push(word.to_ascii_uppercase()),
             // What stands in them is no keyword, and parts those around it.
-            Token::Quoted(_) | Token::Mark(_) if depth == 0 => words.push(String::new()),
+            StatementToken::Quoted(_) | StatementToken::Mark(_) if depth == 0 => words.push(String::new()),
             _ => {}
         }
     }
@@ -66,7 +66,7 @@ pub(crate) fn outline(text: &[u8]) -> Option<Vec<String>> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Token {
+enum StatementToken {
     /// Letters without quotes: a keyword or a name.
     Word(String),
     /// A name in quotes, or a string: where a name must stand, it is one.
@@ -75,7 +75,7 @@ enum Token {
 }
 
 /// `None` if it ends in the middle of a string or a comment.
-fn tokens(text: &str) -> Option<Vec<Token>> {
+fn tokens(text: &str) -> Option<Vec<StatementToken>> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '$' || !c.is_ascii();
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();
@@ -96,14 +96,14 @@ fn tokens(text: &str) -> Option<Vec<Token>> {
             rest = rest.split_once('\n').map_or("", |(_, rest)| rest);
         } else if matches!(first, '`' | '\'' | '"') {
             let (name, behind) = quoted(rest, first)?;
-            tokens.push(Token::Quoted(name));
+            tokens.push(StatementToken::Quoted(name));
             rest = behind;
         } else if is_part(first) {
             let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
-            tokens.push(Token::Word(rest[..end].to_owned()));
+            tokens.push(StatementToken::Word(rest[..end].to_owned()));
             rest = &rest[end..];
         } else {
-            tokens.push(Token::Mark(first));
+            tokens.push(StatementToken::Mark(first));
             rest = &rest[first.len_utf8()..];
         }
         rest = rest.trim_start();
@@ -129,13 +129,13 @@ fn quoted(text: &str, quote: char) -> Option<(String, &str)> {
     None
 }
 
-struct Words {
-    tokens: Vec<Token>,
+struct TokenReader {
+    tokens: Vec<StatementToken>,
     at: usize,
 }
 
-impl Words {
-    fn next(&mut self) -> Option<&Token> {
+impl TokenReader {
+    fn next(&mut self) -> Option<&StatementToken> {
         self.at += 1;
         self.tokens.get(self.at - 1)
     }
@@ -143,13 +143,13 @@ impl Words {
     /// The next word, in capitals.
     fn word(&mut self) -> Option<String> {
         match self.next()? {
-            Token::Word(word) => Some(word.to_ascii_uppercase()),
+            StatementToken::Word(word) => Some(word.to_ascii_uppercase()),
             _ => None,
         }
     }
 
     fn is_at(&self, at: usize, word: &str) -> bool {
-        matches!(self.tokens.get(at), Some(Token::Word(found)) if found.eq_ignore_ascii_case(word))
+        matches!(self.tokens.get(at), Some(StatementToken::Word(found)) if found.eq_ignore_ascii_case(word))
     }
 
     /// Passes over those of `words` that stand here.
@@ -160,15 +160,15 @@ impl Words {
     }
 
     fn accept_mark(&mut self, mark: char) -> bool {
-        let found = self.tokens.get(self.at) == Some(&Token::Mark(mark));
+        let found = self.tokens.get(self.at) == Some(&StatementToken::Mark(mark));
         self.at += usize::from(found);
         found
     }
 
     fn name(&mut self) -> Option<String> {
         match self.next()? {
-            Token::Word(name) | Token::Quoted(name) => Some(name.clone()),
-            Token::Mark(_) => None,
+            StatementToken::Word(name) | StatementToken::Quoted(name) => Some(name.clone()),
+            StatementToken::Mark(_) => None,
         }
     }
 
@@ -212,13 +212,13 @@ impl Words {
     fn object(&mut self, verb: &str) -> Option<Vec<NamedObject>> {
         loop {
             let word = match self.next()? {
-                Token::Word(word) => word.to_ascii_uppercase(),
+                StatementToken::Word(word) => word.to_ascii_uppercase(),
                 // `DEFINER = name@host`
-                Token::Mark('=' | '@') => {
+                StatementToken::Mark('=' | '@') => {
                     self.next()?;
                     continue;
                 }
-                Token::Quoted(_) | Token::Mark(_) => continue,
+                StatementToken::Quoted(_) | StatementToken::Mark(_) => continue,
             };
             let schema_of = |named: NamedObject| NamedObject { table: None, ..named };
             return match word.as_str() {
@@ -264,9 +264,9 @@ impl Words {
         let mut depth = 0;
         while let Some(token) = self.next() {
             match token {
-                Token::Mark('(') => depth += 1,
-                Token::Mark(')') => depth -= 1,
-                Token::Word(word) if depth == 0 && word.eq_ignore_ascii_case("RENAME") => {
+                StatementToken::Mark('(') => depth += 1,
+                StatementToken::Mark(')') => depth -= 1,
+                StatementToken::Word(word) if depth == 0 && word.eq_ignore_ascii_case("RENAME") => {
                     if ["COLUMN", "INDEX", "KEY", "CONSTRAINT"].iter().any(|what| self.is_at(self.at, what)) {
                         continue;
                     }
@@ -274,7 +274,7 @@ impl Words {
                     self.accept_mark('=');
                     tables.push(self.table()?);
                 }
-                Token::Word(word) if depth == 0 && word.eq_ignore_ascii_case("WITH") => {
+                StatementToken::Word(word) if depth == 0 && word.eq_ignore_ascii_case("WITH") => {
                     let exchanged = self.is_at(self.at, "TABLE");
                     self.at += usize::from(exchanged);
                     tables.extend(if exchanged { Some(self.table()?) } else { None });

@@ -4,16 +4,16 @@ use super::FilterError;
 
 /// A pattern for one part of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum PatternPart {
     /// Exactly this.
     Name(String),
     /// With wildcards.
-    Glob(Vec<Piece>),
+    Glob(Vec<PatternPiece>),
 }
 
 /// A character of a glob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum PatternPiece {
     /// This one.
     Char(char),
     /// `?`
@@ -25,17 +25,17 @@ pub(super) enum Piece {
 /// A pattern for tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pattern {
-    pub schema: Part,
-    pub table: Part,
+    pub schema: PatternPart,
+    pub table: PatternPart,
 }
 
 /// Servers' limit on names, in characters.
 const NAME_CHARS_MAX: usize = 64;
 
-impl Part {
+impl PatternPart {
     /// `*` alone.
     pub fn is_all(&self) -> bool {
-        matches!(self, Self::Glob(pieces) if pieces.iter().all(|piece| *piece == Piece::Many))
+        matches!(self, Self::Glob(pieces) if pieces.iter().all(|piece| *piece == PatternPiece::Many))
     }
 
     /// The name that it is, if it has no wildcards.
@@ -56,24 +56,24 @@ impl Part {
 }
 
 /// Goes back to the last `*` only: what an earlier one took never has to be given back.
-fn glob_matches(pieces: &[Piece], name: &str) -> bool {
+fn glob_matches(pieces: &[PatternPiece], name: &str) -> bool {
     let (mut at, mut rest) = (0, name.chars());
     let mut last_many: Option<(usize, std::str::Chars<'_>)> = None;
     loop {
         let mut ahead = rest.clone();
         let next = ahead.next();
         match (pieces.get(at), next) {
-            (Some(Piece::Many), _) => {
+            (Some(PatternPiece::Many), _) => {
                 at += 1;
                 last_many = Some((at, rest.clone()));
                 continue;
             }
             (None, None) => return true,
-            (Some(Piece::One), Some(_)) => {
+            (Some(PatternPiece::One), Some(_)) => {
                 (at, rest) = (at + 1, ahead);
                 continue;
             }
-            (Some(Piece::Char(own)), Some(next)) if *own == next => {
+            (Some(PatternPiece::Char(own)), Some(next)) if *own == next => {
                 (at, rest) = (at + 1, ahead);
                 continue;
             }
@@ -107,11 +107,11 @@ impl Pattern {
 }
 
 /// A part at the start of `text`, and what follows it.
-fn parse_part(text: &str, ignore_case: bool) -> Result<(Part, &str), &'static str> {
+fn parse_part(text: &str, ignore_case: bool) -> Result<(PatternPart, &str), &'static str> {
     let fold = |text: &str| fold(text, ignore_case).into_owned();
     let (part, rest) = if let Some(quoted) = text.strip_prefix('`') {
         let (name, rest) = parse_quoted(quoted)?;
-        (Part::Name(fold(&name)), rest)
+        (PatternPart::Name(fold(&name)), rest)
     } else {
         let end = text.find('.').unwrap_or(text.len());
         let (plain, rest) = text.split_at(end);
@@ -121,21 +121,21 @@ fn parse_part(text: &str, ignore_case: bool) -> Result<(Part, &str), &'static st
         let plain = fold(plain);
         if plain.contains(['*', '?']) {
             let pieces = plain.chars().map(|char| match char {
-                '*' => Piece::Many,
-                '?' => Piece::One,
-                char => Piece::Char(char),
+                '*' => PatternPiece::Many,
+                '?' => PatternPiece::One,
+                char => PatternPiece::Char(char),
             });
-            (Part::Glob(pieces.collect()), rest)
+            (PatternPart::Glob(pieces.collect()), rest)
         } else {
-            (Part::Name(plain), rest)
+            (PatternPart::Name(plain), rest)
         }
     };
     let chars = match &part {
-        Part::Name(name) => name.chars().count(),
-        Part::Glob(pieces) => pieces.iter().filter(|piece| **piece != Piece::Many).count(),
+        PatternPart::Name(name) => name.chars().count(),
+        PatternPart::Glob(pieces) => pieces.iter().filter(|piece| **piece != PatternPiece::Many).count(),
     };
     match (chars, &part) {
-        (0, Part::Name(_)) => Err("a part of it is empty"),
+        (0, PatternPart::Name(_)) => Err("a part of it is empty"),
         (NAME_CHARS_MAX.., _) if chars > NAME_CHARS_MAX => {
             Err("no server has names of more than 64 characters")
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::pattern::{Part, Pattern, fold};
+use super::pattern::{Pattern, PatternPart, fold};
 use super::{FilterError, FilterSet, Operation, Rewrite, Rule};
 
 /// So many tables are remembered; then all are forgotten, and looked up again as they come.
@@ -88,13 +88,13 @@ impl TableRoute {
 }
 
 #[derive(Debug, Clone)]
-struct ReadyRule {
+struct CompiledRule {
     text: String,
     pattern: Pattern,
     operations: Operations,
 }
 
-impl ReadyRule {
+impl CompiledRule {
     fn of(rule: &Rule, ignore_case: bool) -> Result<Self, FilterError> {
         let pattern = Pattern::parse(&rule.tables, ignore_case)?;
         Ok(Self { text: rule.tables.clone(), pattern, operations: Operations::of(&rule.operations) })
@@ -102,7 +102,7 @@ impl ReadyRule {
 
     /// Whether nothing that `pattern` matches can be missed by this rule, as far as can be told simply.
     fn covers(&self, pattern: &Pattern, operations: Operations) -> bool {
-        let covers = |own: &Part, other: &Part| {
+        let covers = |own: &PatternPart, other: &PatternPart| {
             own.is_all() || own == other || other.name().is_some_and(|name| own.matches(name))
         };
         self.operations.covers(operations)
@@ -114,8 +114,8 @@ impl ReadyRule {
 /// A [`FilterSet`], checked and ready for use.
 #[derive(Debug, Clone, Default)]
 pub struct Filters {
-    include: Vec<ReadyRule>,
-    exclude: Vec<ReadyRule>,
+    include: Vec<CompiledRule>,
+    exclude: Vec<CompiledRule>,
     tables: FxHashMap<(String, String), (Arc<str>, Arc<str>)>,
     schemas: FxHashMap<String, Arc<str>>,
     ignore_case: bool,
@@ -129,7 +129,7 @@ impl FilterSet {
     /// name.
     pub fn compile(&self) -> Result<Filters, FilterError> {
         let ready = |rules: &[Rule]| -> Result<Vec<_>, _> {
-            rules.iter().map(|rule| ReadyRule::of(rule, self.ignore_case)).collect()
+            rules.iter().map(|rule| CompiledRule::of(rule, self.ignore_case)).collect()
         };
         let mut filters = Filters {
             include: ready(&self.include)?,
@@ -157,7 +157,7 @@ impl Filters {
     /// What becomes of changes to a table.
     pub fn table(&self, schema: &str, table: &str) -> TableRoute {
         let (schema_folded, table_folded) = (fold(schema, self.ignore_case), fold(table, self.ignore_case));
-        let matched = |rules: &[ReadyRule]| {
+        let matched = |rules: &[CompiledRule]| {
             let matching = rules.iter().filter(|rule| rule.pattern.matches(&schema_folded, &table_folded));
             matching.fold(0, |bits, rule| bits | rule.operations.0)
         };
@@ -176,7 +176,7 @@ impl Filters {
     /// Operations that are kept on some table of a schema, and where the whole schema goes.
     pub(super) fn schema(&self, schema: &str) -> (bool, Option<&Arc<str>>) {
         let folded = fold(schema, self.ignore_case);
-        let ddl = |rule: &&ReadyRule| {
+        let ddl = |rule: &&CompiledRule| {
             rule.operations.contains(Operation::Ddl) && rule.pattern.schema.matches(&folded)
         };
         let included = self.include.is_empty() || self.include.iter().any(|rule| ddl(&rule));
@@ -257,7 +257,7 @@ impl Filters {
 
 /// Whether a rule can match something of what a rewrite is from: a table, or a schema.
 fn may_meet(rule: &Pattern, from: &Pattern) -> bool {
-    let meets = |rule: &Part, from: &Part| from.name().is_none_or(|name| rule.matches(name));
+    let meets = |rule: &PatternPart, from: &PatternPart| from.name().is_none_or(|name| rule.matches(name));
     meets(&rule.schema, &from.schema) && meets(&rule.table, &from.table)
 }
 

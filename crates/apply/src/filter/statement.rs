@@ -61,37 +61,39 @@ impl Filters {
         join(&fates)
     }
 
-    fn fate(&self, schema: &str, named: StatementTable<'_>, operation: Operation) -> Fate {
+    fn fate(&self, schema: &str, named: StatementTable<'_>, operation: Operation) -> FilterDecision {
         let name = match named.table {
             Some(table) => format!("{schema}.{table}"),
             None => schema.to_owned(),
         };
         let Some(table) = named.table else { return self.schema_fate(schema, named, name) };
         match self.route(schema, table, operation) {
-            FilterRoute::Keep => Fate::Keep(name),
-            FilterRoute::Drop => Fate::Drop(name),
+            FilterRoute::Keep => FilterDecision::Keep(name),
+            FilterRoute::Drop => FilterDecision::Drop(name),
             FilterRoute::Rename { schema, table: to } if named.schema.is_none() && *to == *table => {
-                Fate::Elsewhere(name, schema.to_string())
+                FilterDecision::Elsewhere(name, schema.to_string())
             }
-            FilterRoute::Rename { schema, table } => Fate::Renamed(name, format!("{schema}.{table}")),
+            FilterRoute::Rename { schema, table } => {
+                FilterDecision::Renamed(name, format!("{schema}.{table}"))
+            }
         }
     }
 
-    fn schema_fate(&self, schema: &str, named: StatementTable<'_>, name: String) -> Fate {
+    fn schema_fate(&self, schema: &str, named: StatementTable<'_>, name: String) -> FilterDecision {
         match self.schema(schema) {
-            (false, _) => Fate::Drop(name),
-            (true, Some(to)) if named.schema.is_some() => Fate::Renamed(name, to.to_string()),
-            (true, Some(to)) => Fate::Elsewhere(name, to.to_string()),
+            (false, _) => FilterDecision::Drop(name),
+            (true, Some(to)) if named.schema.is_some() => FilterDecision::Renamed(name, to.to_string()),
+            (true, Some(to)) => FilterDecision::Elsewhere(name, to.to_string()),
             (true, None) if named.schema.is_some() && self.has_renamed_tables(schema) => {
-                Fate::Renamed(name, "more than one database".to_owned())
+                FilterDecision::Renamed(name, "more than one database".to_owned())
             }
-            (true, None) => Fate::Keep(name),
+            (true, None) => FilterDecision::Keep(name),
         }
     }
 }
 
 /// What becomes of one that a statement names.
-enum Fate {
+enum FilterDecision {
     Keep(String),
     Drop(String),
     /// Reached under its own name, if the default database is another.
@@ -100,14 +102,16 @@ enum Fate {
     Renamed(String, String),
 }
 
-fn join(fates: &[Fate]) -> StatementRoute {
+fn join(fates: &[FilterDecision]) -> StatementRoute {
     let dropped = fates.iter().find_map(|fate| match fate {
-        Fate::Drop(name) => Some(name),
+        FilterDecision::Drop(name) => Some(name),
         _ => None,
     });
     let applied = fates.iter().find_map(|fate| match fate {
-        Fate::Drop(_) => None,
-        Fate::Keep(name) | Fate::Elsewhere(name, _) | Fate::Renamed(name, _) => Some(name),
+        FilterDecision::Drop(_) => None,
+        FilterDecision::Keep(name)
+        | FilterDecision::Elsewhere(name, _)
+        | FilterDecision::Renamed(name, _) => Some(name),
     });
     match (dropped, applied) {
         (Some(dropped), Some(applied)) => {
@@ -122,17 +126,17 @@ fn join(fates: &[Fate]) -> StatementRoute {
     let mut kept: Option<&str> = None;
     for fate in fates {
         match fate {
-            Fate::Drop(_) => {}
-            Fate::Keep(name) => kept = Some(name),
-            Fate::Renamed(name, to) => {
+            FilterDecision::Drop(_) => {}
+            FilterDecision::Keep(name) => kept = Some(name),
+            FilterDecision::Renamed(name, to) => {
                 return StatementRoute::Refuse(format!("it names {name}, which is written to {to}"));
             }
-            Fate::Elsewhere(name, to) if default.is_some_and(|default| default != to) => {
+            FilterDecision::Elsewhere(name, to) if default.is_some_and(|default| default != to) => {
                 return StatementRoute::Refuse(format!(
                     "its tables are written to more than one database, {name} to {to}"
                 ));
             }
-            Fate::Elsewhere(_, to) => default = Some(to),
+            FilterDecision::Elsewhere(_, to) => default = Some(to),
         }
     }
     match (default, kept) {

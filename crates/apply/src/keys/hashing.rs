@@ -165,7 +165,7 @@ pub fn compares_ascii(collation: &str) -> bool {
 
 /// Where a value stands in an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ValuePlace {
     /// The image does not have it.
     Missing,
     Null,

@@ -140,7 +140,7 @@ impl AppliedSet {
     /// # Errors
     /// Any other bytes, whoever wrote them; nothing is allocated on their word.
     pub fn decode(bytes: &[u8]) -> Result<Self, ProgressError> {
-        let mut cursor = Cursor { bytes, offset: 0 };
+        let mut cursor = ProgressCursor { bytes, offset: 0 };
         if cursor.byte()? != VERSION {
             return Err(ProgressError { offset: 0, reason: "unknown version" });
         }
@@ -172,12 +172,12 @@ fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-struct Cursor<'a> {
+struct ProgressCursor<'a> {
     bytes: &'a [u8],
     offset: usize,
 }
 
-impl Cursor<'_> {
+impl ProgressCursor<'_> {
     fn error(&self, reason: &'static str) -> ProgressError {
         ProgressError { offset: self.offset, reason }
     }

@@ -46,8 +46,8 @@ pub fn inverse(transaction: &Transaction, kept: EngineState) -> Result<Vec<RowCh
             RowsKind::Delete => undone.push(backwards(changes, RowsKind::Write)?),
             RowsKind::Update if has_key(&changes.table) => {
                 for index in (0..changes.rows.len()).rev() {
-                    undone.push(one(changes, index, RowsKind::Delete, Side::After)?);
-                    undone.push(one(changes, index, RowsKind::Write, Side::Before)?);
+                    undone.push(one(changes, index, RowsKind::Delete, InverseSide::After)?);
+                    undone.push(one(changes, index, RowsKind::Write, InverseSide::Before)?);
                 }
             }
             // What is not there must not be written.
@@ -72,7 +72,7 @@ pub fn again(transaction: &Transaction) -> Result<Vec<RowChanges>, ApplyError> {
         match changes.kind {
             RowsKind::Write | RowsKind::Delete => {
                 for index in 0..changes.rows.len() {
-                    let written = one(changes, index, changes.kind, Side::Before)?;
+                    let written = one(changes, index, changes.kind, InverseSide::Before)?;
                     // A deletion has the foreign keys that it had: what cascaded from it is in no binlog.
                     let flags = if changes.kind == RowsKind::Delete { changes.flags } else { written.flags };
                     done.push(RowChanges { flags, ..written });
@@ -80,8 +80,8 @@ pub fn again(transaction: &Transaction) -> Result<Vec<RowChanges>, ApplyError> {
             }
             RowsKind::Update => {
                 for index in 0..changes.rows.len() {
-                    done.push(one(changes, index, RowsKind::Delete, Side::Before)?);
-                    done.push(one(changes, index, RowsKind::Write, Side::After)?);
+                    done.push(one(changes, index, RowsKind::Delete, InverseSide::Before)?);
+                    done.push(one(changes, index, RowsKind::Write, InverseSide::After)?);
                 }
             }
             RowsKind::PartialUpdate => {
@@ -210,7 +210,7 @@ fn has_key(table: &MappedTable) -> bool {
 
 /// Which image of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
+enum InverseSide {
     /// The only one, or the one before an update.
     Before,
     After,
@@ -219,11 +219,16 @@ enum Side {
 /// One row of an event, as a change of another kind. An event may change a row twice, so that what is made of one row stands
 /// together; whatever may, is put together again by the plan of all. Foreign keys are not looked at: what they hold is true again
 /// in the end.
-fn one(changes: &RowChanges, index: usize, kind: RowsKind, side: Side) -> Result<RowChanges, ApplyError> {
+fn one(
+    changes: &RowChanges,
+    index: usize,
+    kind: RowsKind,
+    side: InverseSide,
+) -> Result<RowChanges, ApplyError> {
     let (before, after) = images_of(changes, index).map_err(ApplyError::rows)?;
     let (image, present) = match side {
-        Side::Before => (before, &changes.columns_present),
-        Side::After => (after, &changes.columns_present_after),
+        InverseSide::Before => (before, &changes.columns_present),
+        InverseSide::After => (after, &changes.columns_present_after),
     };
     let images = changes.images.slice_ref(image);
     let end = length_of(images.len())?;

@@ -21,7 +21,7 @@
 //! repeated again.
 
 pub mod binlog_tail;
-mod definition;
+mod ddl_evidence;
 pub mod identity;
 mod inverse;
 mod quiesce;

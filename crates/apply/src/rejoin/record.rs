@@ -21,7 +21,7 @@ const SCHEMA: [&str; 2] = [
 
 /// How far it is. Each is noted with what it says, in one transaction, or before what follows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum RejoinStep {
     /// It has begun, and nothing is done yet.
     Begun,
     /// What only this server had is undone.
@@ -32,7 +32,7 @@ pub enum Step {
     Counted,
 }
 
-impl Step {
+impl RejoinStep {
     fn name(self) -> &'static str {
         match self {
             Self::Begun => "begun",
@@ -51,9 +51,9 @@ impl Step {
 
 /// What was noted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
+pub struct RejoinRecord {
     /// How far it was.
-    pub step: Step,
+    pub step: RejoinStep,
     /// The server's GTIDs when it began.
     pub had: GtidSet,
     /// What its GTIDs are to be.
@@ -62,7 +62,7 @@ pub struct Record {
     pub exec_mode: String,
 }
 
-impl Record {
+impl RejoinRecord {
     /// The statement that notes it.
     pub(super) fn statement(&self) -> String {
         format!(
@@ -79,17 +79,17 @@ impl Record {
     ///
     /// # Errors
     /// [`ApplyError::Rejoin`] if the server has written since: then what was noted is not about what is there.
-    pub fn go_on(&self, now: &GtidSet, binlog_is_empty: bool) -> Result<Resume, ApplyError> {
+    pub fn go_on(&self, now: &GtidSet, binlog_is_empty: bool) -> Result<RejoinResume, ApplyError> {
         let is = |set: &GtidSet| now.is_subset_of(set) && set.is_subset_of(now);
         match self.step {
-            Step::Undone if is(&self.had) => Ok(Resume::BehindUndoing),
+            RejoinStep::Undone if is(&self.had) => Ok(RejoinResume::BehindUndoing),
             // They may have been forgotten, and not yet set.
-            Step::DoneAgain if is(&self.had) || is(&self.keeps) || binlog_is_empty => {
-                Ok(Resume::Count(self.keeps.clone()))
+            RejoinStep::DoneAgain if is(&self.had) || is(&self.keeps) || binlog_is_empty => {
+                Ok(RejoinResume::Count(self.keeps.clone()))
             }
             // Nothing was done, or an earlier rejoin came to its end.
-            Step::Begun | Step::Counted => Ok(Resume::Anew),
-            Step::Undone | Step::DoneAgain => Err(ApplyError::Rejoin {
+            RejoinStep::Begun | RejoinStep::Counted => Ok(RejoinResume::Anew),
+            RejoinStep::Undone | RejoinStep::DoneAgain => Err(ApplyError::Rejoin {
                 reason: format!(
                     "a rejoin was interrupted when the server had {}, and now it has {now}: somebody has written to \
                      it; copy it anew (--copy)",
@@ -102,7 +102,7 @@ impl Record {
 
 /// Where to go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Resume {
+pub enum RejoinResume {
     /// At the beginning.
     Anew,
     /// What only the server had is undone already.
@@ -129,7 +129,7 @@ pub(super) async fn create(connection: &mut Connection) -> Result<(), SessionErr
 pub(super) async fn read(
     connection: &mut Connection,
     flavour: Flavour,
-) -> Result<Option<Record>, ApplyError> {
+) -> Result<Option<RejoinRecord>, ApplyError> {
     let asked = connection.query("SELECT step, had, keeps, exec_mode FROM tailwater.rejoin").await;
     let rows = match asked {
         // ER_BAD_DB_ERROR, ER_NO_SUCH_TABLE
@@ -143,10 +143,10 @@ pub(super) async fn read(
         ),
     };
     let text = |column: usize| row.get_str(column).unwrap_or_default();
-    let step = Step::parse(text(0)).ok_or_else(|| wrong(text(0)))?;
+    let step = RejoinStep::parse(text(0)).ok_or_else(|| wrong(text(0)))?;
     let set =
         |column: usize| GtidSet::parse(flavour, text(column)).map_err(|error| wrong(&error.to_string()));
-    Ok(Some(Record { step, had: set(1)?, keeps: set(2)?, exec_mode: text(3).to_owned() }))
+    Ok(Some(RejoinRecord { step, had: set(1)?, keeps: set(2)?, exec_mode: text(3).to_owned() }))
 }
 
 #[cfg(test)]
@@ -158,20 +158,20 @@ mod tests {
         let set = |text: &str| GtidSet::parse(Flavour::MariaDb, text).expect("GTIDs");
         let record = |step| {
             let exec_mode = "STRICT".to_owned();
-            Record { step, had: set("0-1-9"), keeps: set("0-1-7"), exec_mode }
+            RejoinRecord { step, had: set("0-1-9"), keeps: set("0-1-7"), exec_mode }
         };
         let check = |step, now: &str| record(step).go_on(&set(now), now.is_empty()).ok();
-        assert_eq!(check(Step::Undone, "0-1-9"), Some(Resume::BehindUndoing));
-        assert_eq!(check(Step::Undone, "0-1-10"), None);
-        assert_eq!(check(Step::Undone, ""), None);
+        assert_eq!(check(RejoinStep::Undone, "0-1-9"), Some(RejoinResume::BehindUndoing));
+        assert_eq!(check(RejoinStep::Undone, "0-1-10"), None);
+        assert_eq!(check(RejoinStep::Undone, ""), None);
         for now in ["0-1-9", "0-1-7", ""] {
-            assert_eq!(check(Step::DoneAgain, now), Some(Resume::Count(set("0-1-7"))), "{now}");
+            assert_eq!(check(RejoinStep::DoneAgain, now), Some(RejoinResume::Count(set("0-1-7"))), "{now}");
         }
-        assert_eq!(check(Step::DoneAgain, "0-1-8"), None);
-        assert_eq!(check(Step::Begun, "0-1-12"), Some(Resume::Anew));
-        assert_eq!(check(Step::Counted, "0-1-12"), Some(Resume::Anew));
-        for step in [Step::Begun, Step::Undone, Step::DoneAgain, Step::Counted] {
-            assert_eq!(Step::parse(step.name()), Some(step));
+        assert_eq!(check(RejoinStep::DoneAgain, "0-1-8"), None);
+        assert_eq!(check(RejoinStep::Begun, "0-1-12"), Some(RejoinResume::Anew));
+        assert_eq!(check(RejoinStep::Counted, "0-1-12"), Some(RejoinResume::Anew));
+        for step in [RejoinStep::Begun, RejoinStep::Undone, RejoinStep::DoneAgain, RejoinStep::Counted] {
+            assert_eq!(RejoinStep::parse(step.name()), Some(step));
         }
     }
 }

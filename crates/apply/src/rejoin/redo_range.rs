@@ -11,7 +11,7 @@ use tailwater_wire::event::{
 };
 use tailwater_wire::gtid::{Gtid, GtidSet};
 
-use super::definition::{Definition, judge};
+use super::ddl_evidence::{DdlEvidence, classify};
 use super::identity::Identity;
 use crate::decode::statement::defines;
 use crate::error::ApplyError;
@@ -40,25 +40,25 @@ pub struct RedoRange {
 
 /// What a transaction of the log is to a server that comes back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Seen {
+struct ScannedTransaction {
     position: LogPosition,
     end: LogPosition,
     commit_time_us: u64,
     has: bool,
     own: bool,
     /// What it says, if it is a definition.
-    definition: Option<Definition>,
+    definition: Option<DdlEvidence>,
 }
 
-impl Seen {
+impl ScannedTransaction {
     fn is_proof(&self) -> bool {
-        self.has && self.definition == Some(Definition::Proof)
+        self.has && self.definition == Some(DdlEvidence::Flushed)
     }
 
     /// Whether it is a definition that can neither be done again nor passed over.
-    fn is_in_the_way(&self) -> bool {
+    fn blocks_redo(&self) -> bool {
         match self.definition {
-            Some(definition) => !self.has || definition == Definition::Unknown,
+            Some(definition) => !self.has || definition == DdlEvidence::Unknown,
             None => false,
         }
     }
@@ -66,7 +66,7 @@ impl Seen {
 
 /// Finds the stretch as transactions pass by, in their order.
 #[derive(Debug, Default)]
-struct Finder {
+struct RedoScan {
     /// Behind the last statement that the server has, and that its engine has written durably, with all before it.
     certain: Option<LogPosition>,
     /// When the last transaction committed that the server has, in microseconds since 1970.
@@ -74,8 +74,8 @@ struct Finder {
     until: Option<LogPosition>,
 }
 
-impl Finder {
-    fn see(&mut self, seen: &Seen) {
+impl RedoScan {
+    fn see(&mut self, seen: &ScannedTransaction) {
         if seen.has {
             self.last_us = self.last_us.max(seen.commit_time_us);
             if seen.is_proof() {
@@ -98,14 +98,14 @@ impl Finder {
 
 /// What log and server have in common.
 #[derive(Debug)]
-pub struct Common<'a> {
+pub struct SharedHistory<'a> {
     /// The transactions.
     pub gtids: &'a GtidSet,
     /// The server's tables whose engine is InnoDB: database and name, in lower case.
     pub innodb: &'a HashSet<(String, String)>,
 }
 
-impl Common<'_> {
+impl SharedHistory<'_> {
     /// Whether the server has a transaction of the log.
     pub(super) fn has(&self, entry: &LogEntry) -> bool {
         entry.gtid.as_ref().is_some_and(|gtid| self.gtids.contains(gtid))
@@ -122,13 +122,13 @@ impl Common<'_> {
 /// definition in the stretch that cannot be passed over.
 pub fn find(
     log: &LogDir,
-    common: &Common<'_>,
+    common: &SharedHistory<'_>,
     identity: &Identity,
     window: Duration,
 ) -> Result<RedoRange, ApplyError> {
     let segments = log.segments()?;
     let first = first_segment(log, &segments, common.gtids, window)?;
-    let mut finder = Finder::default();
+    let mut finder = RedoScan::default();
     scan(log, first, common, identity, |seen, _| {
         finder.see(&seen);
         Ok(())
@@ -146,7 +146,7 @@ pub fn find(
             stretch.from = seen.position;
         }
         if begun {
-            if seen.is_in_the_way() {
+            if seen.blocks_redo() {
                 return Err(ApplyError::Irreversible {
                     gtid: gtid.map_or_else(|| "without GTID".to_owned(), Gtid::to_string),
                     reason: "it is a definition among what is to be done again, and nobody can tell what the server has of it"
@@ -226,9 +226,9 @@ fn first_time(log: &LogDir, segment: u64) -> Result<Option<u64>, ApplyError> {
 fn scan(
     log: &LogDir,
     first: u64,
-    common: &Common<'_>,
+    common: &SharedHistory<'_>,
     identity: &Identity,
-    mut see: impl FnMut(Seen, Option<&Gtid>) -> Result<(), ApplyError>,
+    mut see: impl FnMut(ScannedTransaction, Option<&Gtid>) -> Result<(), ApplyError>,
 ) -> Result<(), ApplyError> {
     let mut reader = log.reader(LogPosition { segment: first, offset: FIRST_EVENT_OFFSET })?;
     let (mut event, mut format) = (Vec::new(), None);
@@ -255,13 +255,13 @@ fn scan(
             if is_told_by(header.event_type) && header.event_length <= STATEMENT_BYTES_MAX {
                 reader.read_event(&mut event)?;
                 match say(&header, &event, format.as_ref(), common) {
-                    Said::Nothing => {}
-                    Said::Definition(said) => definition = Some(said),
-                    Said::Unfinished => break,
+                    StatementText::Nothing => {}
+                    StatementText::DdlEvidence(said) => definition = Some(said),
+                    StatementText::Unfinished => break,
                 }
             }
         }
-        let seen = Seen {
+        let seen = ScannedTransaction {
             position: entry.position,
             end: entry.end(),
             commit_time_us: entry.commit_time_us,
@@ -275,13 +275,14 @@ fn scan(
 }
 
 /// Whether a transaction holds nothing but statements that have to do with no rows.
-pub(super) fn is_apart(transaction: &Transaction, common: &Common<'_>) -> bool {
+pub(super) fn is_apart(transaction: &Transaction, common: &SharedHistory<'_>) -> bool {
     let TransactionContent::Steps(steps) = &transaction.content else { return false };
     steps.iter().all(|step| match step {
         ApplyStep::Rows(_) => false,
         ApplyStep::Statement(statement) => {
             let database = String::from_utf8_lossy(&statement.database);
-            judge(common.gtids.flavour(), &statement.text, &database, common.innodb) == Definition::Apart
+            classify(common.gtids.flavour(), &statement.text, &database, common.innodb)
+                == DdlEvidence::Unrelated
         }
     })
 }
@@ -291,34 +292,43 @@ fn is_told_by(event_type: EventType) -> bool {
 }
 
 /// What an event says of the definition that its transaction is.
-enum Said {
+enum StatementText {
     Nothing,
-    Definition(Definition),
+    DdlEvidence(DdlEvidence),
     /// It was begun here (`START ALTER`), or did not come to be.
     Unfinished,
 }
 
-fn say(header: &EventHeader, event: &[u8], format: Option<&FormatDescription>, common: &Common<'_>) -> Said {
-    let Some(format) = format else { return Said::Nothing };
+fn say(
+    header: &EventHeader,
+    event: &[u8],
+    format: Option<&FormatDescription>,
+    common: &SharedHistory<'_>,
+) -> StatementText {
+    let Some(format) = format else { return StatementText::Nothing };
     let event = if format.has_checksums() { strip_checksum(event) } else { Ok(event) };
     let body = event.ok().and_then(|event| event.get(EVENT_HEADER_BYTES..)).unwrap_or_default();
     let query = match EventBody::parse(header, body, format) {
         Ok(EventBody::Query(query)) => query,
         Ok(EventBody::MariadbGtid(gtid)) => {
             const HALVES: u8 = MariadbGtidEvent::EXTRA_START_ALTER | MariadbGtidEvent::EXTRA_ROLLBACK_ALTER;
-            return if gtid.flags_extra & HALVES != 0 { Said::Unfinished } else { Said::Nothing };
+            return if gtid.flags_extra & HALVES != 0 {
+                StatementText::Unfinished
+            } else {
+                StatementText::Nothing
+            };
         }
-        _ => return Said::Nothing,
+        _ => return StatementText::Nothing,
     };
-    let Ok(text) = query.statement(STATEMENT_BYTES_MAX as usize) else { return Said::Nothing };
+    let Ok(text) = query.statement(STATEMENT_BYTES_MAX as usize) else { return StatementText::Nothing };
     if !defines(&text) {
-        return Said::Nothing;
+        return StatementText::Nothing;
     }
     let database = String::from_utf8_lossy(query.database);
-    match judge(common.gtids.flavour(), &text, &database, common.innodb) {
+    match classify(common.gtids.flavour(), &text, &database, common.innodb) {
         // One that failed on the server, halfway or at once, may not have come to the engine.
-        Definition::Proof if query.error_code != 0 => Said::Definition(Definition::Unknown),
-        definition => Said::Definition(definition),
+        DdlEvidence::Flushed if query.error_code != 0 => StatementText::DdlEvidence(DdlEvidence::Unknown),
+        definition => StatementText::DdlEvidence(definition),
     }
 }
 
@@ -337,15 +347,15 @@ mod tests {
 
     use super::*;
 
-    fn seen(offset: u64, commit_time_us: u64, has: bool, own: bool, is_proof: bool) -> Seen {
-        let definition = is_proof.then_some(Definition::Proof);
+    fn seen(offset: u64, commit_time_us: u64, has: bool, own: bool, is_proof: bool) -> ScannedTransaction {
+        let definition = is_proof.then_some(DdlEvidence::Flushed);
         let position = LogPosition { segment: 1, offset };
         let end = LogPosition { segment: 1, offset: offset + 10 };
-        Seen { position, end, commit_time_us, has, own, definition }
+        ScannedTransaction { position, end, commit_time_us, has, own, definition }
     }
 
-    fn from(all: &[Seen], window_us: u64) -> (Option<u64>, Option<u64>) {
-        let mut finder = Finder::default();
+    fn from(all: &[ScannedTransaction], window_us: u64) -> (Option<u64>, Option<u64>) {
+        let mut finder = RedoScan::default();
         all.iter().for_each(|seen| finder.see(seen));
         let window = Duration::from_micros(window_us);
         let first = all.iter().find(|seen| {
@@ -405,8 +415,8 @@ mod tests {
         ) {
             let tables = HashSet::from([("d".to_owned(), "t".to_owned())]);
             let log: Vec<_> = kinds.iter().enumerate().map(|(place, kind)| {
-                let judged = judge(Flavour::MariaDb, WRITTEN[*kind].0.as_bytes(), "d", &tables);
-                seen(10 * place as u64 + 10, place as u64, true, true, judged == Definition::Proof)
+                let judged = classify(Flavour::MariaDb, WRITTEN[*kind].0.as_bytes(), "d", &tables);
+                seen(10 * place as u64 + 10, place as u64, true, true, judged == DdlEvidence::Flushed)
             }).collect();
             // Its engine has at least what it had to write, and may have more.
             let written = kinds.iter().rposition(|kind| WRITTEN[*kind].1).map_or(0, |place| place + 1);
@@ -426,13 +436,13 @@ mod tests {
 
     #[test]
     fn definitions_that_are_not_certain_are_in_the_way() {
-        let of = |has, definition| Seen { definition, ..seen(10, 100, has, true, false) };
-        for definition in [Definition::Proof, Definition::Apart, Definition::Unknown] {
-            assert!(of(false, Some(definition)).is_in_the_way(), "{definition:?} is lost");
+        let of = |has, definition| ScannedTransaction { definition, ..seen(10, 100, has, true, false) };
+        for definition in [DdlEvidence::Flushed, DdlEvidence::Unrelated, DdlEvidence::Unknown] {
+            assert!(of(false, Some(definition)).blocks_redo(), "{definition:?} is lost");
         }
-        assert!(of(true, Some(Definition::Unknown)).is_in_the_way());
-        assert!(!of(true, Some(Definition::Apart)).is_in_the_way() && !of(true, None).is_in_the_way());
-        assert!(!of(false, None).is_in_the_way() && !of(false, Some(Definition::Proof)).is_proof());
+        assert!(of(true, Some(DdlEvidence::Unknown)).blocks_redo());
+        assert!(!of(true, Some(DdlEvidence::Unrelated)).blocks_redo() && !of(true, None).blocks_redo());
+        assert!(!of(false, None).blocks_redo() && !of(false, Some(DdlEvidence::Flushed)).is_proof());
     }
 
     #[test]

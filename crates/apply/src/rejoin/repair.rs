@@ -16,9 +16,9 @@ use super::binlog_tail::{self, BinlogTail};
 use super::identity::{Identity, common};
 use super::inverse::{EngineState, again, inverse};
 use super::quiesce::quiesce;
-use super::record::{self, Record, Resume, Step};
-use super::redo_range::{self, Common, FIRST_EVENT_OFFSET, RedoRange, is_apart};
-use super::rows::{Reader, Session};
+use super::record::{self, RejoinRecord, RejoinResume, RejoinStep};
+use super::redo_range::{self, FIRST_EVENT_OFFSET, RedoRange, SharedHistory, is_apart};
+use super::rows::{RejoinRowReader, RejoinSession};
 use super::wipe::refuse_same;
 use crate::channel::sql_literal::quote;
 use crate::error::ApplyError;
@@ -74,14 +74,14 @@ pub struct RejoinPlan {
     flavour: Flavour,
     /// What undoes the tail.
     undoing: Vec<RowChanges>,
-    resume: Resume,
+    resume: RejoinResume,
     exec_mode: String,
 }
 
 impl RejoinPlan {
     /// Whether an earlier rejoin is gone on with.
     pub fn is_resumed(&self) -> bool {
-        self.resume != Resume::Anew
+        self.resume != RejoinResume::Anew
     }
 }
 
@@ -111,9 +111,9 @@ pub struct RejoinRepair {
 /// undone; [`ApplyError::ErrantTransactions`] if none may be; [`ApplyError::Session`], [`ApplyError::Log`].
 pub async fn inspect(options: &RejoinOptions, log: &LogDir) -> Result<RejoinPlan, ApplyError> {
     let mut connection = Connection::connect(&options.server).await?;
-    let server = Facts::ask(&mut connection).await?;
+    let server = RejoinServer::ask(&mut connection).await?;
     let logged = log.gtid_set()?.ok_or_else(|| refused("the log is empty"))?;
-    let primary = Facts::ask(&mut Connection::connect(&options.primary).await?).await?;
+    let primary = RejoinServer::ask(&mut Connection::connect(&options.primary).await?).await?;
     if primary.identity == server.identity {
         return Err(refused("the server is the one that leads now"));
     }
@@ -121,9 +121,9 @@ pub async fn inspect(options: &RejoinOptions, log: &LogDir) -> Result<RejoinPlan
     let noted = record::read(&mut connection, server.flavour).await?;
     let resume = match &noted {
         Some(noted) => noted.go_on(&server.has, server.binlog_is_empty)?,
-        None => Resume::Anew,
+        None => RejoinResume::Anew,
     };
-    let exec_mode = match noted.filter(|noted| noted.step != Step::Counted) {
+    let exec_mode = match noted.filter(|noted| noted.step != RejoinStep::Counted) {
         Some(noted) if !noted.exec_mode.is_empty() => noted.exec_mode,
         _ => server.exec_mode.clone(),
     };
@@ -135,9 +135,9 @@ pub async fn inspect(options: &RejoinOptions, log: &LogDir) -> Result<RejoinPlan
     let innodb = innodb_tables(&mut connection).await?;
     let mut plan = RejoinPlan {
         redo: match &resume {
-            Resume::Count(keeps) => nothing(keeps.clone()),
+            RejoinResume::Count(keeps) => nothing(keeps.clone()),
             _ => {
-                let common = Common { gtids: &common, innodb: &innodb };
+                let common = SharedHistory { gtids: &common, innodb: &innodb };
                 redo_range::find(log, &common, &server.identity, window)?
             }
         },
@@ -151,7 +151,7 @@ pub async fn inspect(options: &RejoinOptions, log: &LogDir) -> Result<RejoinPlan
         resume,
         exec_mode,
     };
-    if plan.resume == Resume::Anew && !plan.has.is_subset_of(&plan.common) {
+    if plan.resume == RejoinResume::Anew && !plan.has.is_subset_of(&plan.common) {
         plan.tail = read_tail(options, &logged, &plan.common).await?;
         let ahead = |gtid: &Gtid| primary.has.contains(gtid);
         let of_primary =
@@ -179,7 +179,7 @@ fn nothing(gtids: GtidSet) -> RedoRange {
 
 /// What undoes the tail, if it can be undone.
 async fn build_undo(options: &RejoinOptions, plan: &RejoinPlan) -> Result<Vec<RowChanges>, ApplyError> {
-    let mut reader = Reader::open(&options.server, options.tail_bytes_max).await?;
+    let mut reader = RejoinRowReader::open(&options.server, options.tail_bytes_max).await?;
     reader.format_of_tail(&plan.tail.description)?;
     let mut undone = Vec::new();
     for own in &plan.tail.transactions {
@@ -228,20 +228,20 @@ pub async fn repair(options: &RejoinOptions, log: &LogDir) -> Result<RejoinRepai
         gtids: plan.redo.gtids.to_string(),
         resumed: plan.is_resumed(),
     };
-    let mut record = Record {
-        step: Step::Begun,
+    let mut record = RejoinRecord {
+        step: RejoinStep::Begun,
         had: plan.has.clone(),
         keeps: plan.redo.gtids.clone(),
         exec_mode: plan.exec_mode.clone(),
     };
-    if let Resume::Count(_) = plan.resume {
-        record.step = Step::DoneAgain;
+    if let RejoinResume::Count(_) = plan.resume {
+        record.step = RejoinStep::DoneAgain;
     } else {
         write_rows(options, log, &plan, &mut record, &mut healed).await?;
     }
     let mut connection = unlogged(&options.server).await?;
     count(&mut connection, flavour, &plan, &record.keeps).await?;
-    record.step = Step::Counted;
+    record.step = RejoinStep::Counted;
     connection.execute(&record.statement()).await?;
     connection.close().await;
     info!(gtids = healed.gtids, "the server has what the log has up to here, and nothing else");
@@ -253,13 +253,13 @@ async fn write_rows(
     options: &RejoinOptions,
     log: &LogDir,
     plan: &RejoinPlan,
-    record: &mut Record,
+    record: &mut RejoinRecord,
     healed: &mut RejoinRepair,
 ) -> Result<(), ApplyError> {
     {
         let mut connection = unlogged(&options.server).await?;
         record::create(&mut connection).await?;
-        if plan.resume == Resume::Anew {
+        if plan.resume == RejoinResume::Anew {
             connection.execute(&record.statement()).await?;
         }
         connection.close().await;
@@ -273,15 +273,15 @@ async fn write_rows(
         })?;
         healed.tail_file = Some(options.tail_file.clone());
     }
-    let mut session = Session::open(&options.server).await?;
+    let mut session = RejoinSession::open(&options.server).await?;
     let written = async {
-        if plan.resume == Resume::Anew {
-            record.step = Step::Undone;
+        if plan.resume == RejoinResume::Anew {
+            record.step = RejoinStep::Undone;
             info!(transactions = plan.tail.transactions.len(), "undoing what only the server has");
             healed.rows_undone = session.write(&plan.undoing, Some(&record.statement())).await?;
         }
         healed.transactions_again = do_again(options, log, plan, &mut session).await?;
-        record.step = Step::DoneAgain;
+        record.step = RejoinStep::DoneAgain;
         session.connection().execute(&record.statement()).await?;
         Ok::<(), ApplyError>(())
     }
@@ -305,15 +305,15 @@ async fn do_again(
     options: &RejoinOptions,
     log: &LogDir,
     plan: &RejoinPlan,
-    session: &mut Session,
+    session: &mut RejoinSession,
 ) -> Result<u64, ApplyError> {
     let redo = &plan.redo;
-    let common = Common { gtids: &plan.common, innodb: &plan.innodb };
+    let common = SharedHistory { gtids: &plan.common, innodb: &plan.innodb };
     if redo.from >= redo.until {
         return Ok(0);
     }
     info!(from = %redo.from, until = %redo.until, lost = redo.lost, "doing the log's end again");
-    let mut reader = Reader::open(&options.server, TRANSACTION_BYTES_MAX).await?;
+    let mut reader = RejoinRowReader::open(&options.server, TRANSACTION_BYTES_MAX).await?;
     let mut log = log.reader(LogPosition { segment: redo.segment, offset: FIRST_EVENT_OFFSET })?;
     let (mut batch, mut batch_bytes, mut count) = (Vec::new(), 0, 0);
     while let Some(entry) = log.try_next()?.filter(|entry| entry.position < redo.until) {
@@ -341,7 +341,11 @@ async fn do_again(
     Ok(count)
 }
 
-fn take_format(log: &mut LogReader, entry: &LogEntry, reader: &mut Reader) -> Result<(), ApplyError> {
+fn take_format(
+    log: &mut LogReader,
+    entry: &LogEntry,
+    reader: &mut RejoinRowReader,
+) -> Result<(), ApplyError> {
     let mut event = Vec::new();
     while let Some(header) = log.next_event()? {
         if header.event_type == EventType::FORMAT_DESCRIPTION {
@@ -374,14 +378,14 @@ async fn count(
     plan: &RejoinPlan,
     keeps: &GtidSet,
 ) -> Result<(), ApplyError> {
-    let now = Facts::ask(connection).await?;
+    let now = RejoinServer::ask(connection).await?;
     // It may have been made the primary meanwhile.
     if connection.query("SELECT @@GLOBAL.read_only").await?.scalar() != Some("1") {
         return Err(refused(
             "somebody has let the server take writes meanwhile; its binlog is left as it is",
         ));
     }
-    if now.has == *keeps && plan.resume == Resume::Anew {
+    if now.has == *keeps && plan.resume == RejoinResume::Anew {
         return Ok(());
     }
     // What was written must not be lost once the binlog no longer tells that something is missing.
@@ -434,7 +438,7 @@ pub(super) async fn unlogged(server: &ConnectOptions) -> Result<Connection, Appl
 }
 
 /// What a server says about itself.
-struct Facts {
+struct RejoinServer {
     flavour: Flavour,
     identity: Identity,
     has: GtidSet,
@@ -443,7 +447,7 @@ struct Facts {
     exec_mode: String,
 }
 
-impl Facts {
+impl RejoinServer {
     async fn ask(connection: &mut Connection) -> Result<Self, ApplyError> {
         let flavour = connection.server().flavour;
         let sql = match flavour {

@@ -27,7 +27,7 @@ const KEY_SEED: u64 = 0x5457;
 const NAME: &str = "rejoin";
 
 /// Makes transactions of events, bound to the server's tables.
-pub(super) struct Reader {
+pub(super) struct RejoinRowReader {
     decoder: Decoder,
     tables: ServerTables,
 }
@@ -53,7 +53,7 @@ impl TableLookup for ServerTables {
     }
 }
 
-impl Reader {
+impl RejoinRowReader {
     /// Reads events of `flavour` for a server of the same. No transaction may be larger than `transaction_bytes_max`.
     pub(super) async fn open(
         server: &ConnectOptions,
@@ -116,11 +116,11 @@ impl Reader {
 }
 
 /// A session that logs nothing, and writes rows over what is there.
-pub(super) struct Session {
+pub(super) struct RejoinSession {
     writer: RowWriter,
 }
 
-impl Session {
+impl RejoinSession {
     pub(super) async fn open(server: &ConnectOptions) -> Result<Self, ApplyError> {
         let options = ChannelOptions::new(NAME, server.clone());
         Ok(Self { writer: RowWriter::open_idempotent(&options).await? })

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use super::holder_index::{Held, HolderIndex, Slot, Slots, Touching};
-use super::runs::Touched;
-use super::sizing::Limits;
-use super::{BatchId, Ended, Scheduled, TransactionBatch, TransactionWeight};
+use super::conflict_index::{BatchKeys, BatchSlot, BatchSlots, ConflictIndex, KeyUsers};
+use super::runs::ConflictingRuns;
+use super::sizing::BatchLimits;
+use super::{BatchId, BatchTotals, Scheduled, TransactionBatch, TransactionWeight};
 use crate::writeset::Writeset;
 
 /// So many batches per worker are open at a time, at most; more would only be smaller.
@@ -18,25 +18,25 @@ const AHEAD_PERCENT: usize = 50;
 /// See the module.
 ///
 /// A batch is open (it takes transactions), then sealed, then running. Only sealed and running ones are waited for, and
-/// what a batch waits for does not change once it is sealed, except that it gets less. So nobody waits in a circle. Runs that are
+/// what a batch waits for does not change once it is sealed, except that it gets less. So nobody waits in a circle. LogRuns that are
 /// adopted run already; what is given back of one is sealed, and waits for none but those that were adopted before it.
 #[derive(Debug)]
-pub(super) struct Groups<T> {
-    groups: Vec<Group<T>>,
-    free: Vec<Slot>,
-    index: HolderIndex,
-    open: Vec<Slot>,
+pub(super) struct KeyedBatches<T> {
+    groups: Vec<KeyedBatch<T>>,
+    free: Vec<BatchSlot>,
+    index: ConflictIndex,
+    open: Vec<BatchSlot>,
     /// Where the last transaction went, and how many went there one behind the other.
-    streak: (Slot, usize),
+    streak: (BatchSlot, usize),
     /// Sealed, and waiting for none; by the number of their first transaction.
-    ready: BTreeMap<u64, Slot>,
-    running: FxHashMap<BatchId, Slot>,
-    /// Runs of the log that were running when they came here, in their order.
-    adopted: Vec<Slot>,
+    ready: BTreeMap<u64, BatchSlot>,
+    running: FxHashMap<BatchId, BatchSlot>,
+    /// LogRuns of the log that were running when they came here, in their order.
+    adopted: Vec<BatchSlot>,
     /// The last barrier, if it is not done: all behind it wait for it.
-    barrier: Option<Slot>,
+    barrier: Option<BatchSlot>,
     /// What came behind it: what the next one waits for.
-    since_barrier: Slots,
+    since_barrier: BatchSlots,
     /// Counts transactions: their numbers, from 1.
     offered: u64,
     next_id: u64,
@@ -44,7 +44,7 @@ pub(super) struct Groups<T> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum BatchState {
     Free,
     Open,
     Sealed,
@@ -53,17 +53,17 @@ enum State {
 
 /// A batch.
 #[derive(Debug)]
-struct Group<T> {
-    state: State,
+struct KeyedBatch<T> {
+    state: BatchState,
     /// With their numbers, in no order, until it is handed out.
     transactions: Vec<(u64, T)>,
-    ended: Ended,
+    ended: BatchTotals,
     /// The number of its first transaction.
     first: u64,
-    held: Held,
+    held: BatchKeys,
     /// Sorted.
-    waits: Vec<Slot>,
-    waiters: Vec<Slot>,
+    waits: Vec<BatchSlot>,
+    waiters: Vec<BatchSlot>,
     alone: bool,
     /// Which search has found it.
     found: u64,
@@ -72,20 +72,20 @@ struct Group<T> {
 /// Whom a transaction conflicts with, and whom it would wait for on that account.
 #[derive(Debug, Default)]
 struct Conflicts {
-    open: Vec<Slot>,
+    open: Vec<BatchSlot>,
     /// Sealed or running.
-    closed: Vec<Slot>,
+    closed: Vec<BatchSlot>,
     searches: u64,
 }
 
-impl<T> Group<T> {
+impl<T> KeyedBatch<T> {
     fn new() -> Self {
         Self {
-            state: State::Free,
+            state: BatchState::Free,
             transactions: Vec::new(),
-            ended: Ended { transactions: 0, weight: TransactionWeight::default() },
+            ended: BatchTotals { transactions: 0, weight: TransactionWeight::default() },
             first: u64::MAX,
-            held: Held::default(),
+            held: BatchKeys::default(),
             waits: Vec::new(),
             waiters: Vec::new(),
             alone: false,
@@ -100,45 +100,45 @@ impl<T> Group<T> {
         self.first = self.first.min(number);
     }
 
-    fn fits(&self, limits: &Limits, weight: TransactionWeight) -> bool {
+    fn fits(&self, limits: &BatchLimits, weight: TransactionWeight) -> bool {
         limits.fits(self.ended.transactions, self.ended.weight, 1, weight)
     }
 
     /// Whether it would be a pity to hold it up: it could run, and makes a batch of a decent size.
-    fn is_worth_running(&self, limits: &Limits) -> bool {
+    fn is_worth_running(&self, limits: &BatchLimits) -> bool {
         self.waits.is_empty() && limits.is_worth_a_commit(self.ended.transactions, self.ended.weight)
     }
 }
 
-impl<T: Scheduled> Groups<T> {
+impl<T: Scheduled> KeyedBatches<T> {
     /// One whose first batch has the number 1.
     pub fn new() -> Self {
         Self {
             groups: Vec::new(),
             free: Vec::new(),
-            index: HolderIndex::default(),
+            index: ConflictIndex::default(),
             open: Vec::new(),
             streak: (0, 0),
             ready: BTreeMap::new(),
             running: FxHashMap::default(),
             adopted: Vec::new(),
             barrier: None,
-            since_barrier: Slots::default(),
+            since_barrier: BatchSlots::default(),
             offered: 0,
             next_id: 1,
             conflicts: Conflicts::default(),
         }
     }
 
-    fn group(&mut self, slot: Slot) -> &mut Group<T> {
+    fn group(&mut self, slot: BatchSlot) -> &mut KeyedBatch<T> {
         &mut self.groups[slot as usize]
     }
 
-    fn at(&self, slot: Slot) -> &Group<T> {
+    fn at(&self, slot: BatchSlot) -> &KeyedBatch<T> {
         &self.groups[slot as usize]
     }
 
-    pub fn offer(&mut self, limits: Limits, payload: T) {
+    pub fn offer(&mut self, limits: BatchLimits, payload: T) {
         self.offered += 1;
         let (number, weight) = (self.offered, payload.weight());
         if payload.writeset().barrier {
@@ -165,7 +165,7 @@ impl<T: Scheduled> Groups<T> {
         while let Some(slot) = self.open.last() {
             self.seal(*slot);
         }
-        let before: Vec<Slot> = self.since_barrier.iter().chain(self.barrier).collect();
+        let before: Vec<BatchSlot> = self.since_barrier.iter().chain(self.barrier).collect();
         let slot = self.create();
         self.since_barrier.clear();
         self.barrier = Some(slot);
@@ -183,15 +183,15 @@ impl<T: Scheduled> Groups<T> {
         found.closed.clear();
         found.searches += 1;
         let groups = &mut self.groups;
-        let mut note = |slot: Slot| {
+        let mut note = |slot: BatchSlot| {
             let group = &mut groups[slot as usize];
             if std::mem::replace(&mut group.found, found.searches) == found.searches {
                 return;
             }
             match group.state {
-                State::Open => found.open.push(slot),
-                State::Sealed | State::Running => found.closed.push(slot),
-                State::Free => unreachable!("a batch that is done holds nothing"),
+                BatchState::Open => found.open.push(slot),
+                BatchState::Sealed | BatchState::Running => found.closed.push(slot),
+                BatchState::Free => unreachable!("a batch that is done holds nothing"),
             }
         };
         if let Some(barrier) = self.barrier {
@@ -205,7 +205,12 @@ impl<T: Scheduled> Groups<T> {
 
     /// The open batch for a transaction. Those that it conflicts with and that cannot be the one are sealed, and wanted
     /// in `closed`.
-    fn place(&mut self, limits: &Limits, weight: TransactionWeight, conflicts: &mut Conflicts) -> Slot {
+    fn place(
+        &mut self,
+        limits: &BatchLimits,
+        weight: TransactionWeight,
+        conflicts: &mut Conflicts,
+    ) -> BatchSlot {
         let Conflicts { open, closed, .. } = conflicts;
         if let Some(first) = open.first().copied() {
             let (mut held, mut transactions) = (TransactionWeight::default(), 0);
@@ -229,18 +234,18 @@ impl<T: Scheduled> Groups<T> {
 
     /// An open batch for a transaction that conflicts with none of them, and waits for `closed` (sorted): where the one
     /// before it went, for a while; then the lightest of those that wait for the same, once there is one for each worker.
-    fn choose(&mut self, limits: &Limits, weight: TransactionWeight, closed: &[Slot]) -> Slot {
+    fn choose(&mut self, limits: &BatchLimits, weight: TransactionWeight, closed: &[BatchSlot]) -> BatchSlot {
         let (last, streak) = self.streak;
         if streak < limits.worth_transactions()
             && self.groups.get(last as usize).is_some_and(|group| {
-                group.state == State::Open && group.waits == closed && group.fits(limits, weight)
+                group.state == BatchState::Open && group.waits == closed && group.fits(limits, weight)
             })
         {
             return last;
         }
-        let size = |group: &Group<T>| (group.ended.weight.bytes, group.ended.transactions);
+        let size = |group: &KeyedBatch<T>| (group.ended.weight.bytes, group.ended.transactions);
         let same = self.open.iter().filter(|slot| self.at(**slot).waits == closed);
-        let (same, lightest) = same.fold((0, None::<Slot>), |(count, best), slot| {
+        let (same, lightest) = same.fold((0, None::<BatchSlot>), |(count, best), slot| {
             let better = best.is_none_or(|best| size(self.at(*slot)) < size(self.at(best)));
             (count + 1, if better { Some(*slot) } else { best })
         });
@@ -250,8 +255,8 @@ impl<T: Scheduled> Groups<T> {
         }
         // Rather one that waits for something already than one that could run.
         let chosen = lightest.or_else(|| {
-            let waits_more = |group: &Group<T>| closed.iter().any(|slot| !group.waits.contains(slot));
-            let cost = |group: &Group<T>| (waits_more(group), group.waits.is_empty(), size(group));
+            let waits_more = |group: &KeyedBatch<T>| closed.iter().any(|slot| !group.waits.contains(slot));
+            let cost = |group: &KeyedBatch<T>| (waits_more(group), group.waits.is_empty(), size(group));
             self.open.iter().copied().min_by_key(|slot| cost(self.at(*slot)))
         });
         match chosen {
@@ -264,18 +269,18 @@ impl<T: Scheduled> Groups<T> {
         }
     }
 
-    fn create(&mut self) -> Slot {
+    fn create(&mut self) -> BatchSlot {
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.groups.push(Group::new());
-            (self.groups.len() - 1) as Slot
+            self.groups.push(KeyedBatch::new());
+            (self.groups.len() - 1) as BatchSlot
         });
-        self.group(slot).state = State::Open;
+        self.group(slot).state = BatchState::Open;
         self.open.push(slot);
         self.since_barrier.push(slot);
         slot
     }
 
-    fn wait_for(&mut self, slot: Slot, others: &[Slot]) {
+    fn wait_for(&mut self, slot: BatchSlot, others: &[BatchSlot]) {
         for other in others {
             let waits = &mut self.groups[slot as usize].waits;
             if let Err(place) = waits.binary_search(other) {
@@ -286,10 +291,10 @@ impl<T: Scheduled> Groups<T> {
     }
 
     /// Moves all of one open batch to another; returns where all is now.
-    fn merge(&mut self, one: Slot, other: Slot) -> Slot {
+    fn merge(&mut self, one: BatchSlot, other: BatchSlot) -> BatchSlot {
         let (into, from) =
             if self.at(one).held.len() < self.at(other).held.len() { (other, one) } else { (one, other) };
-        let mut gone = std::mem::replace(self.group(from), Group::new());
+        let mut gone = std::mem::replace(self.group(from), KeyedBatch::new());
         self.open.retain(|slot| *slot != from);
         self.since_barrier.remove(from);
         self.free.push(from);
@@ -306,12 +311,12 @@ impl<T: Scheduled> Groups<T> {
         into
     }
 
-    fn seal(&mut self, slot: Slot) {
-        let open = |waited: &Slot| self.at(*waited).state == State::Open;
+    fn seal(&mut self, slot: BatchSlot) {
+        let open = |waited: &BatchSlot| self.at(*waited).state == BatchState::Open;
         assert!(!self.at(slot).waits.iter().any(open), "a sealed batch waits for an open one");
         self.open.retain(|own| *own != slot);
         let group = self.group(slot);
-        group.state = State::Sealed;
+        group.state = BatchState::Sealed;
         if group.waits.is_empty() {
             let first = group.first;
             self.ready.insert(first, slot);
@@ -319,13 +324,13 @@ impl<T: Scheduled> Groups<T> {
     }
 
     /// Whether workers have their next batches already.
-    pub fn has_enough(&self, limits: Limits) -> bool {
+    pub fn has_enough(&self, limits: BatchLimits) -> bool {
         let open = self.open.iter().filter(|slot| self.at(**slot).is_worth_running(&limits)).count();
         (self.ready.len() + open) * 100 >= limits.workers * AHEAD_PERCENT
     }
 
     /// `held_up`: what runs takes much longer than usual, so that nothing is to wait for its sake.
-    pub fn next(&mut self, limits: Limits, held_up: bool) -> Option<TransactionBatch<T>> {
+    pub fn next(&mut self, limits: BatchLimits, held_up: bool) -> Option<TransactionBatch<T>> {
         if self.ready.is_empty()
             && let Some(slot) = self.ripest(limits)
         {
@@ -341,13 +346,13 @@ impl<T: Scheduled> Groups<T> {
 
     /// Adds other batches that may run to one that is small: those that have waited for others were kept apart by that alone.
     /// Returns where all is now.
-    fn gather(&mut self, slot: Slot, limits: &Limits) -> Slot {
+    fn gather(&mut self, slot: BatchSlot, limits: &BatchLimits) -> BatchSlot {
         let mut into = slot;
         while !self.at(into).is_worth_running(limits) {
-            let Ended { transactions, weight } = self.at(into).ended;
-            let fits = |slot: &Slot| {
+            let BatchTotals { transactions, weight } = self.at(into).ended;
+            let fits = |slot: &BatchSlot| {
                 let group = self.at(*slot);
-                let Ended { transactions: more, weight: more_weight } = group.ended;
+                let BatchTotals { transactions: more, weight: more_weight } = group.ended;
                 group.waits.is_empty() && limits.fits(transactions, weight, more, more_weight)
             };
             let others = self.open.iter().copied().filter(|slot| *slot != into);
@@ -360,30 +365,30 @@ impl<T: Scheduled> Groups<T> {
 
     /// Whether a batch is better not run yet: it is small, something runs, and others wait for that, which can be added when it
     /// is done. Where nothing else waits there is no backlog, and to wait is only to be late.
-    fn may_grow(&self, slot: Slot, limits: &Limits) -> bool {
+    fn may_grow(&self, slot: BatchSlot, limits: &BatchLimits) -> bool {
         let others = self.groups.len() - self.free.len() - 1;
         !self.running.is_empty() && others > self.running.len() && !self.at(slot).is_worth_running(limits)
     }
 
     /// The fullest open batch that may run; but the oldest, if it is so old that it holds up the low watermark.
-    fn ripest(&self, limits: Limits) -> Option<Slot> {
+    fn ripest(&self, limits: BatchLimits) -> Option<BatchSlot> {
         let runnable = || self.open.iter().copied().filter(|slot| self.at(*slot).waits.is_empty());
         let oldest = runnable().min_by_key(|slot| self.at(*slot).first)?;
         let age = self.offered - self.at(oldest).first;
         if age > limits.window_transactions_max as u64 / 2 {
             return Some(oldest);
         }
-        let rank = |slot: &Slot| {
+        let rank = |slot: &BatchSlot| {
             let group = self.at(*slot);
             (group.ended.weight.bytes, group.ended.transactions, std::cmp::Reverse(group.first))
         };
         runnable().max_by_key(rank)
     }
 
-    fn hand_out(&mut self, slot: Slot) -> TransactionBatch<T> {
+    fn hand_out(&mut self, slot: BatchSlot) -> TransactionBatch<T> {
         let group = self.group(slot);
         assert!(group.waits.is_empty(), "a batch runs before what it waits for is done");
-        group.state = State::Running;
+        group.state = BatchState::Running;
         let mut transactions = std::mem::take(&mut group.transactions);
         transactions.sort_unstable_by_key(|(number, _)| *number);
         let alone = group.alone;
@@ -395,13 +400,13 @@ impl<T: Scheduled> Groups<T> {
     }
 
     /// Takes over a run of the log that was handed out elsewhere, behind all before it.
-    pub fn adopt(&mut self, id: BatchId, ended: Ended, touched: &Touched) {
+    pub fn adopt(&mut self, id: BatchId, ended: BatchTotals, touched: &ConflictingRuns) {
         let slot = self.create();
         self.open.retain(|open| *open != slot);
         let first = self.offered + 1;
         self.offered += ended.transactions as u64;
         let group = &mut self.groups[slot as usize];
-        (group.state, group.ended, group.first) = (State::Running, ended, first);
+        (group.state, group.ended, group.first) = (BatchState::Running, ended, first);
         for access in touched.accesses() {
             self.index.add(access, slot, group.held.len() == 0, &mut group.held);
         }
@@ -411,18 +416,18 @@ impl<T: Scheduled> Groups<T> {
 
     /// Takes back what of an [adopted](Self::adopt) run is not done, to be handed out under another name once those before
     /// it are done that share keys with it. What is done holds nothing any more. Returns that.
-    pub fn give_back(&mut self, id: BatchId, rest: Vec<T>) -> Option<Ended> {
+    pub fn give_back(&mut self, id: BatchId, rest: Vec<T>) -> Option<BatchTotals> {
         let slot = self.running.remove(&id)?;
-        let touched = Touching::of(rest.iter().flat_map(|payload| &payload.writeset().accesses));
+        let touched = KeyUsers::of(rest.iter().flat_map(|payload| &payload.writeset().accesses));
         let before: Vec<_> = (self.adopted.iter().copied())
             .take_while(|adopted| *adopted != slot)
             .filter(|adopted| touched.conflicts(&self.at(*adopted).held))
             .collect();
         let group = &mut self.groups[slot as usize];
         self.index.keep(&mut group.held, slot, &touched);
-        let left = Ended::of(&rest);
+        let left = BatchTotals::of(&rest);
         let done = std::mem::replace(&mut group.ended, left).without(left);
-        group.state = State::Sealed;
+        group.state = BatchState::Sealed;
         group.transactions = (group.first..).zip(rest).collect();
         let first = group.first;
         self.wait_for(slot, &before);
@@ -452,7 +457,7 @@ impl<T: Scheduled> Groups<T> {
         self.next_id = self.next_id.max(next_id);
     }
 
-    pub fn done(&mut self, id: BatchId) -> Option<Ended> {
+    pub fn done(&mut self, id: BatchId) -> Option<BatchTotals> {
         let slot = self.running.remove(&id)?;
         let group = &mut self.groups[slot as usize];
         let ended = group.ended;
@@ -463,7 +468,7 @@ impl<T: Scheduled> Groups<T> {
             if let Ok(place) = waiting.waits.binary_search(&slot) {
                 waiting.waits.remove(place);
             }
-            if waiting.state == State::Sealed && waiting.waits.is_empty() {
+            if waiting.state == BatchState::Sealed && waiting.waits.is_empty() {
                 let first = waiting.first;
                 self.ready.insert(first, waiter);
             }
@@ -477,11 +482,11 @@ impl<T: Scheduled> Groups<T> {
         Some(ended)
     }
 
-    fn release(&mut self, slot: Slot) {
+    fn release(&mut self, slot: BatchSlot) {
         let group = self.group(slot);
         let mut held = std::mem::take(&mut group.held);
         held.clear();
-        *group = Group { held, ..Group::new() };
+        *group = KeyedBatch { held, ..KeyedBatch::new() };
         self.free.push(slot);
     }
 

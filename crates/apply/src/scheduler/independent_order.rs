@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::groups::Groups;
-use super::runs::{Begun, Runs, Taken};
-use super::sizing::Limits;
-use super::{BatchId, Ended, Scheduled, TransactionBatch};
+use super::groups::KeyedBatches;
+use super::runs::{AcceptedRun, LogRuns, StartedRun};
+use super::sizing::BatchLimits;
+use super::{BatchId, BatchTotals, Scheduled, TransactionBatch};
 
 /// So often it is looked whether those that wait have given way, before nobody waits for those who have not: they still execute what
 /// is long, or are held up themselves.
@@ -15,7 +15,7 @@ const RUN_TRANSACTIONS_MIN: usize = 64;
 
 /// See the module.
 ///
-/// Groups wait for nothing that they need not wait for, but they are small. While there is more to do than the workers
+/// KeyedBatches wait for nothing that they need not wait for, but they are small. While there is more to do than the workers
 /// have hands for, who waits for whom matters to nobody: then the log is applied in [runs](super::runs), which are several times as large, since
 /// what conflicts with the run before is put off to the end of a run.
 ///
@@ -24,22 +24,22 @@ const RUN_TRANSACTIONS_MIN: usize = 64;
 #[derive(Debug)]
 pub(super) struct IndependentOrder<T> {
     mode: Mode,
-    groups: Groups<T>,
+    groups: KeyedBatches<T>,
     /// Empty while there are groups only. Of its runs none is handed out before the last group is done.
-    runs: Runs<T>,
-    /// Runs that are handed out and neither done nor given back, wherever they are kept.
+    runs: LogRuns<T>,
+    /// LogRuns that are handed out and neither done nor given back, wherever they are kept.
     in_turn: BTreeSet<BatchId>,
     /// Those that wait for their turn are to commit what they can and to give back the rest.
-    gives_way: bool,
+    can_yield: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     /// What comes is grouped.
-    Groups,
+    KeyedBatches,
     /// What comes is a run of the log.
-    Runs,
-    /// As [`Mode::Runs`]; none is handed out until the others have given back what they hold. So often it was looked.
+    LogRuns,
+    /// As [`Mode::LogRuns`]; none is handed out until the others have given back what they hold. So often it was looked.
     GiveWay { looks: u32 },
 }
 
@@ -47,60 +47,60 @@ impl<T: Scheduled> IndependentOrder<T> {
     /// One whose first batch has the name 1.
     pub fn new() -> Self {
         Self {
-            mode: Mode::Groups,
-            groups: Groups::new(),
-            runs: Runs::new(),
+            mode: Mode::KeyedBatches,
+            groups: KeyedBatches::new(),
+            runs: LogRuns::new(),
             in_turn: BTreeSet::new(),
-            gives_way: false,
+            can_yield: false,
         }
     }
 
     /// Whether it works by groups.
     pub fn is_grouped(&self) -> bool {
-        self.mode == Mode::Groups
+        self.mode == Mode::KeyedBatches
     }
 
     /// Whether batches that wait for their turn are to commit what they can, and to give back the rest.
-    pub fn gives_way(&self) -> bool {
-        self.gives_way
+    pub fn can_yield(&self) -> bool {
+        self.can_yield
     }
 
-    pub fn offer(&mut self, limits: Limits, payload: T) {
+    pub fn offer(&mut self, limits: BatchLimits, payload: T) {
         match self.mode {
-            Mode::Groups => self.groups.offer(limits, payload),
-            Mode::Runs | Mode::GiveWay { .. } => self.runs.offer(limits, payload),
+            Mode::KeyedBatches => self.groups.offer(limits, payload),
+            Mode::LogRuns | Mode::GiveWay { .. } => self.runs.offer(limits, payload),
         }
     }
 
     /// Whether workers have their next batches already.
-    pub fn has_enough(&self, limits: Limits) -> bool {
-        self.mode == Mode::Groups && self.groups.has_enough(limits)
+    pub fn has_enough(&self, limits: BatchLimits) -> bool {
+        self.mode == Mode::KeyedBatches && self.groups.has_enough(limits)
     }
 
     /// Says whether what runs takes much longer than usual.
-    pub fn set_held_up(&mut self, limits: Limits, held_up: bool) {
+    pub fn set_held_up(&mut self, limits: BatchLimits, held_up: bool) {
         match self.mode {
-            Mode::Runs if held_up && !self.runs.runs_alone() => {
+            Mode::LogRuns if held_up && !self.runs.runs_alone() => {
                 self.mode = Mode::GiveWay { looks: 0 };
-                self.gives_way = !self.in_turn.is_empty();
+                self.can_yield = !self.in_turn.is_empty();
             }
             Mode::GiveWay { looks } if looks < LOOKS_MAX => self.mode = Mode::GiveWay { looks: looks + 1 },
             Mode::GiveWay { .. } => self.group(limits),
-            Mode::Groups => self.gives_way |= held_up && !self.in_turn.is_empty(),
-            Mode::Runs => {}
+            Mode::KeyedBatches => self.can_yield |= held_up && !self.in_turn.is_empty(),
+            Mode::LogRuns => {}
         }
     }
 
     /// Goes over to groups, or to runs of the log, where that is called for.
-    pub fn settle(&mut self, limits: Limits, held_up: bool) {
+    pub fn settle(&mut self, limits: BatchLimits, held_up: bool) {
         match self.mode {
-            Mode::Groups if held_up || self.groups.has_adopted() => {}
-            Mode::Groups => {
+            Mode::KeyedBatches if held_up || self.groups.has_adopted() => {}
+            Mode::KeyedBatches => {
                 if limits.transactions_max >= RUN_TRANSACTIONS_MIN && self.groups.has_enough(limits) {
-                    self.mode = Mode::Runs;
+                    self.mode = Mode::LogRuns;
                 }
             }
-            Mode::Runs => {
+            Mode::LogRuns => {
                 if self.groups.is_idle() && self.runs.has_no_backlog(&limits) && !self.runs.runs_alone() {
                     self.group(limits);
                 }
@@ -111,10 +111,10 @@ impl<T: Scheduled> IndependentOrder<T> {
     }
 
     /// Goes over to groups with all that there is.
-    fn group(&mut self, limits: Limits) {
-        self.mode = Mode::Groups;
-        let Taken { begun, waiting } = self.runs.take();
-        for Begun { id, ended, touched, rest } in begun {
+    fn group(&mut self, limits: BatchLimits) {
+        self.mode = Mode::KeyedBatches;
+        let AcceptedRun { begun, waiting } = self.runs.take();
+        for StartedRun { id, ended, touched, rest } in begun {
             self.groups.adopt(id, ended, &touched);
             if let Some(rest) = rest {
                 self.groups.give_back(id, rest);
@@ -125,8 +125,8 @@ impl<T: Scheduled> IndependentOrder<T> {
         }
     }
 
-    pub fn next(&mut self, limits: Limits, held_up: bool) -> Option<TransactionBatch<T>> {
-        if self.mode == Mode::Groups || !self.groups.is_idle() {
+    pub fn next(&mut self, limits: BatchLimits, held_up: bool) -> Option<TransactionBatch<T>> {
+        if self.mode == Mode::KeyedBatches || !self.groups.is_idle() {
             return self.groups.next(limits, held_up);
         }
         if matches!(self.mode, Mode::GiveWay { .. }) {
@@ -139,21 +139,21 @@ impl<T: Scheduled> IndependentOrder<T> {
         Some(batch)
     }
 
-    pub fn done(&mut self, id: BatchId) -> Option<Ended> {
+    pub fn done(&mut self, id: BatchId) -> Option<BatchTotals> {
         let ended = self.groups.done(id).or_else(|| self.runs.done(id))?;
         self.is_out_of_turn(id);
         Some(ended)
     }
 
     /// Takes back what of a batch was not done. Returns what was.
-    pub fn give_back(&mut self, id: BatchId, rest: Vec<T>) -> Option<Ended> {
+    pub fn give_back(&mut self, id: BatchId, rest: Vec<T>) -> Option<BatchTotals> {
         if !self.in_turn.contains(&id) {
             return None;
         }
         // Whoever comes behind it would wait for good: its turn is not announced. It may have been told to before the others were handed
         // out, and long be told no more.
-        self.gives_way = true;
-        if self.mode == Mode::Runs {
+        self.can_yield = true;
+        if self.mode == Mode::LogRuns {
             self.mode = Mode::GiveWay { looks: 0 };
         }
         if rest.is_empty() {
@@ -161,18 +161,18 @@ impl<T: Scheduled> IndependentOrder<T> {
         }
         self.is_out_of_turn(id);
         match self.mode {
-            Mode::Groups => self.groups.give_back(id, rest),
-            Mode::Runs | Mode::GiveWay { .. } => self.runs.give_back(id, rest),
+            Mode::KeyedBatches => self.groups.give_back(id, rest),
+            Mode::LogRuns | Mode::GiveWay { .. } => self.runs.give_back(id, rest),
         }
     }
 
     fn is_out_of_turn(&mut self, id: BatchId) {
         self.in_turn.remove(&id);
-        self.gives_way &= !self.in_turn.is_empty();
+        self.can_yield &= !self.in_turn.is_empty();
     }
 
     #[cfg(test)]
     pub fn is_clean(&self) -> bool {
-        self.groups.is_clean() && self.runs.is_clean() && self.in_turn.is_empty() && !self.gives_way
+        self.groups.is_clean() && self.runs.is_clean() && self.in_turn.is_empty() && !self.can_yield
     }
 }

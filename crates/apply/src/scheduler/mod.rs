@@ -11,11 +11,11 @@
 //!   other that must. While there is a backlog and nothing is held up, they are runs of the log here, too.
 //!
 //! The driver decodes and offers while there [is room](Scheduler::has_room), gives each idle worker the
-//! [next](Scheduler::next) batch, and says which are [done](Scheduler::done), or which have [given way](Scheduler::gives_way) and what
+//! [next](Scheduler::next) batch, and says which are [done](Scheduler::done), or which have [given way](Scheduler::can_yield) and what
 //! they [give back](Scheduler::give_back). What must be rolled back and run again is the worker's affair: to the scheduler, it still runs.
 
+mod conflict_index;
 mod groups;
-mod holder_index;
 mod independent_order;
 mod parallelism;
 mod run_index;
@@ -24,8 +24,8 @@ mod sizing;
 
 use independent_order::IndependentOrder;
 use parallelism::Parallelism;
-use runs::Runs;
-use sizing::{Limits, Sizing};
+use runs::LogRuns;
+use sizing::{BatchLimits, BatchSizing};
 
 use crate::writeset::Writeset;
 
@@ -119,7 +119,7 @@ pub struct TransactionBatch<T> {
     /// To be executed behind `first` and once `commit_after` has committed, in the order of the log. None of `first`
     /// conflicts with one of `rest` that stands before it in the log.
     pub rest: Vec<T>,
-    /// The batch that must have committed before this one commits, unless it [gives way](Scheduler::gives_way).
+    /// The batch that must have committed before this one commits, unless it [gives way](Scheduler::can_yield).
     pub commit_after: Option<BatchId>,
     /// Another may have to commit after it.
     pub in_turn: bool,
@@ -131,10 +131,10 @@ pub struct TransactionBatch<T> {
 #[derive(Debug)]
 pub struct Scheduler<T> {
     options: SchedulerOptions,
-    sizing: Sizing,
+    sizing: BatchSizing,
     parallelism: Parallelism,
     /// What comes of them.
-    limits: Limits,
+    limits: BatchLimits,
     core: Core<T>,
     outstanding: Outstanding,
     held_up: bool,
@@ -142,18 +142,18 @@ pub struct Scheduler<T> {
 
 #[derive(Debug)]
 enum Core<T> {
-    Source(Box<Runs<T>>),
+    Source(Box<LogRuns<T>>),
     Independent(Box<IndependentOrder<T>>),
 }
 
 /// What a core knows of a batch that has ended.
 #[derive(Debug, Clone, Copy)]
-struct Ended {
+struct BatchTotals {
     transactions: usize,
     weight: TransactionWeight,
 }
 
-impl Ended {
+impl BatchTotals {
     fn of<T: Scheduled>(payloads: &[T]) -> Self {
         let mut weight = TransactionWeight::default();
         payloads.iter().for_each(|payload| weight.add(payload.weight()));
@@ -171,17 +171,17 @@ impl<T: Scheduled> Scheduler<T> {
     /// One that holds nothing.
     pub fn new(options: SchedulerOptions) -> Self {
         let parallelism = Parallelism::new(options.workers);
-        let mut limits = Sizing::default().limits(&options);
+        let mut limits = BatchSizing::default().limits(&options);
         if options.commit_order == CommitOrder::Independent {
             limits.workers = parallelism.at_a_time();
         }
         Self {
             options,
-            sizing: Sizing::default(),
+            sizing: BatchSizing::default(),
             parallelism,
             limits,
             core: match options.commit_order {
-                CommitOrder::Source => Core::Source(Box::new(Runs::new())),
+                CommitOrder::Source => Core::Source(Box::new(LogRuns::new())),
                 CommitOrder::Independent => Core::Independent(Box::new(IndependentOrder::new())),
             },
             outstanding: Outstanding::default(),
@@ -223,8 +223,8 @@ impl<T: Scheduled> Scheduler<T> {
 
     /// Whether batches that have executed `first` and wait for their turn are to commit that and to [give
     /// back](Self::give_back) the rest.
-    pub fn gives_way(&self) -> bool {
-        matches!(&self.core, Core::Independent(core) if core.gives_way())
+    pub fn can_yield(&self) -> bool {
+        matches!(&self.core, Core::Independent(core) if core.can_yield())
     }
 
     /// A batch for an idle worker; `None` if nothing may run now.
@@ -259,7 +259,7 @@ impl<T: Scheduled> Scheduler<T> {
         }
     }
 
-    /// Says that a batch has [given way](Self::gives_way) and committed all but `rest`, which is in its order. `rest` comes again
+    /// Says that a batch has [given way](Self::can_yield) and committed all but `rest`, which is in its order. `rest` comes again
     /// in another batch. Word that nothing is held up any more may have come too late for it.
     pub fn give_back(&mut self, id: BatchId, timing: BatchTiming, rest: Vec<T>) {
         if let Core::Independent(core) = &mut self.core
@@ -269,7 +269,7 @@ impl<T: Scheduled> Scheduler<T> {
         }
     }
 
-    fn has_ended(&mut self, ended: Ended, timing: BatchTiming) {
+    fn has_ended(&mut self, ended: BatchTotals, timing: BatchTiming) {
         if ended.transactions > 0 {
             let rows = ended.weight.rows.max(ended.transactions);
             self.sizing.record(rows, timing);

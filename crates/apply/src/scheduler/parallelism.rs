@@ -22,13 +22,13 @@ const PATIENCE: usize = 8;
 
 /// What was measured with one number of batches at a time.
 #[derive(Debug, Clone, Copy, Default)]
-struct Measured {
+struct ThroughputSample {
     batches: usize,
     rows: u128,
     time_us: u128,
 }
 
-impl Measured {
+impl ThroughputSample {
     fn add(&mut self, rows: usize, timing: BatchTiming) {
         self.batches += 1;
         self.rows += rows as u128;
@@ -46,13 +46,13 @@ impl Measured {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Trial {
+struct WorkerTrial {
     at_a_time: usize,
     /// Batches that began before the trial did.
     skip: usize,
     /// Batches beside which fewer ran.
     unfilled: usize,
-    measured: Measured,
+    measured: ThroughputSample,
 }
 
 /// See the module.
@@ -60,14 +60,14 @@ struct Trial {
 pub(super) struct Parallelism {
     workers: usize,
     at_a_time: usize,
-    measured: Measured,
+    measured: ThroughputSample,
     /// Batches until the next trial ...
     pause: usize,
     /// ... and so many for each that runs at a time behind the last one.
     patience: usize,
     /// Whether the next trial is of more.
     upwards: bool,
-    trial: Option<Trial>,
+    trial: Option<WorkerTrial>,
 }
 
 impl Parallelism {
@@ -78,7 +78,7 @@ impl Parallelism {
         Self {
             workers,
             at_a_time: MIN.min(workers),
-            measured: Measured::default(),
+            measured: ThroughputSample::default(),
             pause: PAUSE_MIN * MIN,
             patience: PAUSE_MIN,
             upwards: true,
@@ -111,7 +111,7 @@ impl Parallelism {
             None if is_filled => {
                 // Only the newest count: what was measured long ago was of other tables.
                 if self.measured.batches >= MEASURED * self.at_a_time && self.pause > 0 {
-                    self.measured = Measured::default();
+                    self.measured = ThroughputSample::default();
                 }
                 self.measured.add(rows, timing);
                 self.pause = self.pause.saturating_sub(1);
@@ -134,7 +134,8 @@ impl Parallelism {
             return;
         };
         let skip = self.at_a_time.max(at_a_time);
-        self.trial = Some(Trial { at_a_time, skip, unfilled: 0, measured: Measured::default() });
+        self.trial =
+            Some(WorkerTrial { at_a_time, skip, unfilled: 0, measured: ThroughputSample::default() });
     }
 
     fn decide(&mut self) {
@@ -155,7 +156,7 @@ impl Parallelism {
 
     fn reject(&mut self) {
         self.trial = None;
-        self.measured = Measured::default();
+        self.measured = ThroughputSample::default();
         self.patience = (self.patience * 2).min(PAUSE_MAX);
         self.pause = self.patience * self.at_a_time;
     }

@@ -12,17 +12,17 @@ pub(super) struct RunIndex {
     /// Apart from `shared`, which is far smaller: what is looked up for each row shall be small.
     exclusive: FxHashMap<WritesetKey, Recent>,
     shared: FxHashMap<WritesetKey, Recent>,
-    indexes: FxHashMap<IndexId, IndexTouches>,
+    indexes: FxHashMap<IndexId, IndexRunKeys>,
 }
 
 /// What a run has touched: each key and each index once.
 #[derive(Debug, Default)]
-pub(super) struct Touched {
+pub(super) struct ConflictingRuns {
     accesses: Vec<Access>,
     indexes: Vec<IndexId>,
 }
 
-impl Touched {
+impl ConflictingRuns {
     /// Each key, exclusively and shared if it was touched so.
     pub fn accesses(&self) -> impl Iterator<Item = Access> + '_ {
         self.accesses.iter().copied()
@@ -31,16 +31,16 @@ impl Touched {
 
 /// Who touched something, exclusively and shared.
 #[derive(Debug, Clone, Copy, Default)]
-struct Touches {
+struct RunKeys {
     exclusive: Recent,
     shared: Recent,
 }
 
 /// An index as a whole: who touched some key of it, and who touched [`WritesetKey::ANY`].
 #[derive(Debug, Clone, Copy, Default)]
-struct IndexTouches {
-    some: Touches,
-    any: Touches,
+struct IndexRunKeys {
+    some: RunKeys,
+    any: RunKeys,
 }
 
 /// The last two runs that touched something. Numbers begin at 1; 0 is no run.
@@ -68,7 +68,7 @@ impl Recent {
     }
 }
 
-impl Touches {
+impl RunKeys {
     fn of(&mut self, shared: bool) -> &mut Recent {
         if shared { &mut self.shared } else { &mut self.exclusive }
     }
@@ -85,7 +85,7 @@ impl Touches {
 
 impl RunIndex {
     /// Adds a transaction of `run`, the newest, and says which run before it must have committed before it is executed.
-    pub fn add(&mut self, accesses: &[Access], run: u64, touched: &mut Touched) -> u64 {
+    pub fn add(&mut self, accesses: &[Access], run: u64, touched: &mut ConflictingRuns) -> u64 {
         let after = accesses.iter().map(|access| self.after(*access, run)).max().unwrap_or(0);
         for access in accesses {
             self.note(*access, run, after, touched);
@@ -106,7 +106,7 @@ impl RunIndex {
         if shared { exclusive } else { exclusive.max(of(&self.shared)) }
     }
 
-    fn note(&mut self, access: Access, run: u64, after: u64, touched: &mut Touched) {
+    fn note(&mut self, access: Access, run: u64, after: u64, touched: &mut ConflictingRuns) {
         let Access { key, shared } = access;
         let index = self.indexes.entry(key.index).or_default();
         if index.some.last().max(index.any.last()) < run {
@@ -130,7 +130,7 @@ impl RunIndex {
     }
 
     /// Removes what a run had touched and none behind `finished` has.
-    pub fn forget(&mut self, touched: &Touched, finished: u64) {
+    pub fn forget(&mut self, touched: &ConflictingRuns, finished: u64) {
         for Access { key, shared } in &touched.accesses {
             let keys = if *shared { &mut self.shared } else { &mut self.exclusive };
             if let Entry::Occupied(recent) = keys.entry(*key)
@@ -140,7 +140,7 @@ impl RunIndex {
             }
         }
         for index in &touched.indexes {
-            let last = |touches: &IndexTouches| touches.some.last().max(touches.any.last());
+            let last = |touches: &IndexRunKeys| touches.some.last().max(touches.any.last());
             if self.indexes.get(index).is_some_and(|touches| last(touches) <= finished) {
                 self.indexes.remove(index);
             }

@@ -1,25 +1,25 @@
-//! Runs of the log that execute beside each other and commit one behind the other.
+//! LogRuns of the log that execute beside each other and commit one behind the other.
 
 use std::collections::VecDeque;
 
+pub(super) use super::run_index::ConflictingRuns;
 use super::run_index::RunIndex;
-pub(super) use super::run_index::Touched;
-use super::sizing::Limits;
-use super::{BatchId, Ended, Scheduled, TransactionBatch, TransactionWeight};
+use super::sizing::BatchLimits;
+use super::{BatchId, BatchTotals, Scheduled, TransactionBatch, TransactionWeight};
 
 /// See the module.
 ///
-/// Runs are numbered without gaps, so what is finished is a number: all runs up to it. A transaction is put off while a
+/// LogRuns are numbered without gaps, so what is finished is a number: all runs up to it. A transaction is put off while a
 /// run that it conflicts with, or that one of its own run conflicts with which stands before it and conflicts with it,
 /// is not finished; of those the last one decides (`after`). It is looked at when the run is handed out, not before.
 #[derive(Debug)]
-pub(super) struct Runs<T> {
+pub(super) struct LogRuns<T> {
     index: RunIndex,
     /// Takes what is offered. Its number is `next_run`.
-    open: Run<T>,
-    sealed: VecDeque<Run<T>>,
-    /// Handed out and not finished, in order; the first is the one behind `finished`.
-    handed: VecDeque<Handed<T>>,
+    open: LogRun<T>,
+    sealed: VecDeque<LogRun<T>>,
+    /// DispatchedRun out and not finished, in order; the first is the one behind `finished`.
+    handed: VecDeque<DispatchedRun<T>>,
     finished: u64,
     next_run: u64,
     /// Names of batches are so much above the numbers of runs.
@@ -27,60 +27,60 @@ pub(super) struct Runs<T> {
 }
 
 #[derive(Debug)]
-struct Run<T> {
+struct LogRun<T> {
     /// Each with the last run before this one that must have committed before it is executed; 0 for none.
     transactions: Vec<(u64, T)>,
     weight: TransactionWeight,
-    touched: Touched,
+    touched: ConflictingRuns,
     alone: bool,
 }
 
 #[derive(Debug)]
-struct Handed<T> {
-    ended: Ended,
-    touched: Touched,
+struct DispatchedRun<T> {
+    ended: BatchTotals,
+    touched: ConflictingRuns,
     alone: bool,
     done: bool,
     /// What is not done, if it was given back: all else is.
     rest: Option<Vec<T>>,
 }
 
-/// What a [`Runs`] had.
+/// What a [`LogRuns`] had.
 #[derive(Debug)]
-pub(super) struct Taken<T> {
-    /// Runs up to the last one that runs, in the order of the log.
-    pub begun: Vec<Begun<T>>,
+pub(super) struct AcceptedRun<T> {
+    /// LogRuns up to the last one that runs, in the order of the log.
+    pub begun: Vec<StartedRun<T>>,
     /// What is left behind those, in the order of the log.
     pub waiting: Vec<T>,
 }
 
 /// A run that was handed out and is not done.
 #[derive(Debug)]
-pub(super) struct Begun<T> {
+pub(super) struct StartedRun<T> {
     pub id: BatchId,
-    pub ended: Ended,
-    pub touched: Touched,
+    pub ended: BatchTotals,
+    pub touched: ConflictingRuns,
     /// What is not done, if it does not run any more.
     pub rest: Option<Vec<T>>,
 }
 
-impl<T> Default for Run<T> {
+impl<T> Default for LogRun<T> {
     fn default() -> Self {
         Self {
             transactions: Vec::new(),
             weight: TransactionWeight::default(),
-            touched: Touched::default(),
+            touched: ConflictingRuns::default(),
             alone: false,
         }
     }
 }
 
-impl<T: Scheduled> Runs<T> {
+impl<T: Scheduled> LogRuns<T> {
     /// One whose first batch has the name 1.
     pub fn new() -> Self {
         Self {
             index: RunIndex::default(),
-            open: Run::default(),
+            open: LogRun::default(),
             sealed: VecDeque::new(),
             handed: VecDeque::new(),
             finished: 0,
@@ -96,7 +96,7 @@ impl<T: Scheduled> Runs<T> {
         }
     }
 
-    pub fn offer(&mut self, limits: Limits, payload: T) {
+    pub fn offer(&mut self, limits: BatchLimits, payload: T) {
         let (writeset, weight) = (payload.writeset(), payload.weight());
         if writeset.barrier || !limits.fits(self.open.transactions.len(), self.open.weight, 1, weight) {
             self.seal();
@@ -124,7 +124,7 @@ impl<T: Scheduled> Runs<T> {
         }
     }
 
-    pub fn next(&mut self, limits: Limits) -> Option<TransactionBatch<T>> {
+    pub fn next(&mut self, limits: BatchLimits) -> Option<TransactionBatch<T>> {
         if self.handed.front().is_some_and(|run| run.alone) {
             return None;
         }
@@ -140,15 +140,15 @@ impl<T: Scheduled> Runs<T> {
 
     /// Whether a run that could take more is to be handed out. While as many run as can overlap, it rather grows, so that
     /// more share its commit; and while none of its transactions could be executed before that.
-    fn open_is_ripe(&self, limits: Limits) -> bool {
+    fn open_is_ripe(&self, limits: BatchLimits) -> bool {
         self.handed.is_empty()
             || (self.handed.len() < limits.overlap
                 && self.open.transactions.iter().any(|(after, _)| *after <= self.finished))
     }
 
-    fn hand_out(&mut self, run: Run<T>) -> TransactionBatch<T> {
+    fn hand_out(&mut self, run: LogRun<T>) -> TransactionBatch<T> {
         let id = self.ids_above + self.finished + self.handed.len() as u64 + 1;
-        let ended = Ended { transactions: run.transactions.len(), weight: run.weight };
+        let ended = BatchTotals { transactions: run.transactions.len(), weight: run.weight };
         let (mut first, mut rest) = (Vec::with_capacity(run.transactions.len()), Vec::new());
         for (after, payload) in run.transactions {
             if after <= self.finished { first.push(payload) } else { rest.push(payload) }
@@ -156,26 +156,26 @@ impl<T: Scheduled> Runs<T> {
         let commit_after = (!self.handed.is_empty()).then(|| BatchId(id - 1));
         assert!(rest.is_empty() || commit_after.is_some(), "nothing is put off without a run to wait for");
         let (touched, alone) = (run.touched, run.alone);
-        self.handed.push_back(Handed { ended, touched, alone, done: false, rest: None });
+        self.handed.push_back(DispatchedRun { ended, touched, alone, done: false, rest: None });
         TransactionBatch { id: BatchId(id), first, rest, commit_after, in_turn: true, alone }
     }
 
-    fn handed_mut(&mut self, id: BatchId) -> Option<&mut Handed<T>> {
+    fn handed_mut(&mut self, id: BatchId) -> Option<&mut DispatchedRun<T>> {
         let place = id.0.checked_sub(self.ids_above + self.finished + 1)?;
         let run = self.handed.get_mut(usize::try_from(place).ok()?);
         run.filter(|run| !run.done && run.rest.is_none())
     }
 
     /// Keeps what of a run is not done until all is [taken](Self::take). Returns what is done.
-    pub fn give_back(&mut self, id: BatchId, rest: Vec<T>) -> Option<Ended> {
+    pub fn give_back(&mut self, id: BatchId, rest: Vec<T>) -> Option<BatchTotals> {
         let run = self.handed_mut(id)?;
-        let left = Ended::of(&rest);
+        let left = BatchTotals::of(&rest);
         run.rest = Some(rest);
         Some(std::mem::replace(&mut run.ended, left).without(left))
     }
 
     /// Whether all that was read and does not run would not make a batch worth its commit, and hardly anything runs.
-    pub fn has_no_backlog(&self, limits: &Limits) -> bool {
+    pub fn has_no_backlog(&self, limits: &BatchLimits) -> bool {
         let open = &self.open;
         self.sealed.is_empty()
             && self.handed.len() <= 1
@@ -188,13 +188,13 @@ impl<T: Scheduled> Runs<T> {
     }
 
     /// Takes all out of it, so that others may go on with it.
-    pub fn take(&mut self) -> Taken<T> {
+    pub fn take(&mut self) -> AcceptedRun<T> {
         let Self { open, sealed, handed, finished, ids_above, .. } = std::mem::replace(self, Self::new());
         let ids = (ids_above + finished + 1..).map(BatchId);
         let mut begun: Vec<_> = ids
             .zip(handed)
             .filter(|(_, run)| !run.done)
-            .map(|(id, Handed { ended, touched, rest, .. })| Begun { id, ended, touched, rest })
+            .map(|(id, DispatchedRun { ended, touched, rest, .. })| StartedRun { id, ended, touched, rest })
             .collect();
         // What stands behind all that runs needs nobody to keep its place.
         let behind =
@@ -202,11 +202,11 @@ impl<T: Scheduled> Runs<T> {
         let mut waiting: Vec<_> = behind.into_iter().filter_map(|run| run.rest).flatten().collect();
         let runs = sealed.into_iter().chain([open]);
         waiting.extend(runs.flat_map(|run| run.transactions).map(|(_, payload)| payload));
-        Taken { begun, waiting }
+        AcceptedRun { begun, waiting }
     }
 
     /// Commits come in order; word of them need not.
-    pub fn done(&mut self, id: BatchId) -> Option<Ended> {
+    pub fn done(&mut self, id: BatchId) -> Option<BatchTotals> {
         let run = self.handed_mut(id)?;
         run.done = true;
         let ended = run.ended;

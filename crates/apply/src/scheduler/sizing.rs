@@ -21,10 +21,10 @@ const WORTH_TRANSACTIONS: usize = 256;
 
 /// What a batch may hold now.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct BatchLimits {
     pub transactions_max: usize,
     pub bytes_max: usize,
-    /// From measurements: see [`Sizing`].
+    /// From measurements: see [`BatchSizing`].
     pub rows_max: usize,
     pub workers: usize,
     /// So many batches that commit one behind the other keep both executing and committing busy.
@@ -32,7 +32,7 @@ pub(super) struct Limits {
     pub window_transactions_max: usize,
 }
 
-impl Limits {
+impl BatchLimits {
     /// Whether `weight` more, in `transactions`, fits in a batch that holds `held`. Anything fits in an empty one.
     pub fn fits(
         &self,
@@ -65,19 +65,19 @@ impl Limits {
     }
 }
 
-/// Measured time per row and per commit, newer batches counting for more, larger ones too.
+/// ThroughputSample time per row and per commit, newer batches counting for more, larger ones too.
 ///
 /// The limit on rows is what can be expected to execute within 20 commits' time, within 0.2 s and 5 s: it grows with the
 /// commit's time and shrinks with the rows'. There is none before the first batch is done.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Sizing {
+pub(super) struct BatchSizing {
     batches: u64,
     rows: u64,
     execute_us: u64,
     commit_us: u64,
 }
 
-impl Sizing {
+impl BatchSizing {
     /// Notes what a batch of `rows` took.
     pub fn record(&mut self, rows: usize, timing: BatchTiming) {
         let weigh = |sum: &mut u64, new: u64| *sum = (*sum - *sum / FORGET).saturating_add(new);
@@ -89,9 +89,9 @@ impl Sizing {
     }
 
     /// What a batch may hold now.
-    pub fn limits(&self, options: &SchedulerOptions) -> Limits {
+    pub fn limits(&self, options: &SchedulerOptions) -> BatchLimits {
         let workers = options.workers.max(1);
-        Limits {
+        BatchLimits {
             transactions_max: options.batch_transactions_max.max(1),
             bytes_max: options.batch_bytes_max.max(1),
             rows_max: self.rows_max(),
@@ -142,8 +142,8 @@ mod tests {
     };
 
     /// What limits come to when all batches take the same.
-    fn steady(rows: usize, execute_us: u64, commit_us: u64) -> Limits {
-        let mut sizing = Sizing::default();
+    fn steady(rows: usize, execute_us: u64, commit_us: u64) -> BatchLimits {
+        let mut sizing = BatchSizing::default();
         for _ in 0..50 {
             sizing.record(rows, BatchTiming { execute_us, commit_us });
         }
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn rows_are_limited_to_what_twenty_commits_take() {
-        assert_eq!(Sizing::default().limits(&OPTIONS).rows_max, usize::MAX);
+        assert_eq!(BatchSizing::default().limits(&OPTIONS).rows_max, usize::MAX);
         // 10 us a row: 20 commits of 20 ms are 400 ms.
         let rows_max = steady(100, 1000, 20_000).rows_max;
         assert!((39_000..=41_000).contains(&rows_max), "{rows_max}");
@@ -165,19 +165,19 @@ mod tests {
 
     #[test]
     fn so_many_overlap_as_keep_commits_busy() {
-        assert_eq!(Sizing::default().limits(&OPTIONS).overlap, 8);
+        assert_eq!(BatchSizing::default().limits(&OPTIONS).overlap, 8);
         assert_eq!(steady(10, 100, 1000).overlap, 1);
         assert_eq!(steady(10, 1000, 1000).overlap, 2);
         assert_eq!(steady(10, 4000, 1000).overlap, 5);
         assert_eq!(steady(10, 1_000_000, 1000).overlap, 8);
-        let mut one = Sizing::default();
+        let mut one = BatchSizing::default();
         one.record(1, BatchTiming { execute_us: 1000, commit_us: 10 });
         assert_eq!(one.limits(&SchedulerOptions { workers: 0, ..OPTIONS }).overlap, 1);
     }
 
     #[test]
     fn one_slow_batch_is_forgotten() {
-        let mut sizing = Sizing::default();
+        let mut sizing = BatchSizing::default();
         sizing.record(10, BatchTiming { execute_us: 10_000_000, commit_us: 1000 });
         let at_first = sizing.limits(&OPTIONS).rows_max;
         for _ in 0..100 {
@@ -205,7 +205,7 @@ mod tests {
 
         #[test]
         fn no_measurement_breaks_it(timings in prop::collection::vec((any::<usize>(), any::<u64>(), any::<u64>()), 0..20)) {
-            let mut sizing = Sizing::default();
+            let mut sizing = BatchSizing::default();
             for (rows, execute_us, commit_us) in timings {
                 sizing.record(rows, BatchTiming { execute_us, commit_us });
                 let limits = sizing.limits(&OPTIONS);

@@ -9,7 +9,7 @@ use crate::target::{TargetTable, UniqueIndex};
 
 /// Where a source's column goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ColumnTarget {
     /// The target's column, in backticks.
     pub quoted: String,
     /// The character set that its text is converted from, where that is not the target's.
@@ -26,13 +26,13 @@ pub(super) struct Place {
 
 /// Where a source's columns go, decided once per table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mapping {
+pub struct SqlMapping {
     /// The source's table, with what it did not log of its columns taken from the target's.
     pub(super) map: TableMap,
     /// The target's name, in backticks.
     pub(super) quoted: String,
     /// For each of the source's columns; `None` for those that nobody can write to.
-    pub(super) places: Vec<Option<Place>>,
+    pub(super) places: Vec<Option<ColumnTarget>>,
     /// The target's keys that find a row, by the source's columns, the best first.
     pub(super) keys: Vec<Vec<usize>>,
 }
@@ -45,7 +45,7 @@ pub(crate) fn mapping(
     logged: &TableMap,
     target: &TargetTable,
     columns: &[usize],
-) -> Result<Mapping, ColumnMismatch> {
+) -> Result<SqlMapping, ColumnMismatch> {
     let mut map = logged.clone();
     let mut places = Vec::with_capacity(map.columns.len());
     // By the target's columns: the source's.
@@ -81,7 +81,7 @@ pub(crate) fn mapping(
         let converted_from = from.filter(|from| own_type.character_set.as_deref() != Some(*from));
         let json_text = matches!(column.column_type, ColumnType::Json { .. })
             && (target.flavour == Flavour::MariaDb || own_type.name != "json");
-        places.push(Some(Place {
+        places.push(Some(ColumnTarget {
             quoted: quote(&own.name),
             converted_from,
             json_text,
@@ -107,7 +107,7 @@ pub(crate) fn mapping(
     };
     let keys = target.unique.iter().filter(finds).filter_map(by_source).collect();
     let quoted = format!("{}.{}", quote(&target.schema), quote(&target.table));
-    Ok(Mapping { map, quoted, places, keys })
+    Ok(SqlMapping { map, quoted, places, keys })
 }
 
 fn quote(name: &str) -> String {

@@ -23,9 +23,9 @@ mod statements;
 mod text;
 mod values;
 
-pub use mapping::Mapping;
+pub use mapping::SqlMapping;
 pub(crate) use mapping::mapping;
-pub use statements::{Images, SqlWriter};
+pub use statements::{RowImageBytes, SqlWriter};
 
 use tailwater_wire::Flavour;
 
@@ -40,13 +40,13 @@ pub struct SqlStatement {
 
 /// A statement whose long values stay where they are until it is sent.
 #[derive(Debug)]
-pub struct LongStatement<'v> {
-    text: text::Text<'v>,
+pub struct LongSqlStatement<'v> {
+    text: text::SqlText<'v>,
     /// As [`SqlStatement::rows`].
     pub rows: Option<u64>,
 }
 
-impl LongStatement<'_> {
+impl LongSqlStatement<'_> {
     /// Its length, in bytes.
     pub fn bytes(&self) -> usize {
         self.text.len()

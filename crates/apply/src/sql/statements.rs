@@ -7,10 +7,10 @@ use tailwater_wire::print::PrintError;
 use tailwater_wire::rows::{ColumnType, Image, TableMap};
 use tailwater_wire::{Flavour, WireError};
 
-use super::mapping::{Mapping, Place};
-use super::text::Text;
-use super::values::{Literal, put_literal};
-use super::{LAX, LongStatement, STRICT, SqlStatement};
+use super::mapping::{ColumnTarget, SqlMapping};
+use super::text::SqlText;
+use super::values::{LiteralRole, put_literal};
+use super::{LAX, LongSqlStatement, STRICT, SqlStatement};
 use crate::batch::{PlannedRow, RowGroup};
 use crate::binlog::BinlogStatementOptions;
 use crate::error::ApplyError;
@@ -38,12 +38,12 @@ pub struct SqlWriter {
 
 /// The bytes of a row's images.
 #[derive(Debug)]
-pub struct Images<'a> {
+pub struct RowImageBytes<'a> {
     image: Cow<'a, [u8]>,
     after: Cow<'a, [u8]>,
 }
 
-impl<'a> Images<'a> {
+impl<'a> RowImageBytes<'a> {
     /// Those of `row`; copied only where some of its columns were left out.
     pub fn of(row: &PlannedRow<'a>) -> Self {
         Self { image: row.image.to_bytes(), after: row.after.to_bytes() }
@@ -52,7 +52,7 @@ impl<'a> Images<'a> {
 
 /// What the statements of a group have in common.
 #[derive(Debug)]
-struct Form {
+struct StatementForm {
     /// The beginning, up to the first row.
     head: Vec<u8>,
     /// What stands between rows; `None` if each has a statement of its own.
@@ -90,15 +90,15 @@ impl SqlWriter {
     pub fn statements(
         &mut self,
         group: &RowGroup<'_>,
-        mapping: &Mapping,
+        mapping: &SqlMapping,
         out: &mut Vec<SqlStatement>,
     ) -> Result<(), ApplyError> {
         self.set_checks(group.flags & SESSION_FLAGS, out);
-        let form = Form::of(group, mapping, self.tolerant);
+        let form = StatementForm::of(group, mapping, self.tolerant);
         let (mut text, mut rows, mut text_lax) = (Vec::new(), 0, false);
         let mut row_text = Vec::new();
         for row in &group.rows {
-            let images = Images::of(row);
+            let images = RowImageBytes::of(row);
             row_text.clear();
             // The first row of a statement is put together in its place: a long one is not copied.
             let head_bytes = if rows == 0 { form.head.len() } else { 0 };
@@ -106,7 +106,7 @@ impl SqlWriter {
                 row_text.reserve(head_bytes + text_bytes(row));
             }
             row_text.extend_from_slice(form.head.get(..head_bytes).unwrap_or_default());
-            let mut text_of_row = Text::after(std::mem::take(&mut row_text));
+            let mut text_of_row = SqlText::after(std::mem::take(&mut row_text));
             let lax = form.put_row(&mut text_of_row, group, mapping, &images)?;
             row_text = text_of_row.bytes;
             // Nothing to set: all that changed is computed by the target.
@@ -140,11 +140,11 @@ impl SqlWriter {
 
     fn close(
         &mut self,
-        form: &Form,
+        form: &StatementForm,
         mut text: Vec<u8>,
         rows: u64,
         lax: bool,
-        mapping: &Mapping,
+        mapping: &SqlMapping,
         out: &mut Vec<SqlStatement>,
     ) -> Result<(), ApplyError> {
         text.extend_from_slice(form.tail.as_bytes());
@@ -161,13 +161,13 @@ impl SqlWriter {
     pub fn long_statement<'v>(
         &mut self,
         group: &'v RowGroup<'_>,
-        mapping: &'v Mapping,
-        images: &'v Images<'_>,
+        mapping: &'v SqlMapping,
+        images: &'v RowImageBytes<'_>,
         out: &mut Vec<SqlStatement>,
-    ) -> Result<Option<LongStatement<'v>>, ApplyError> {
+    ) -> Result<Option<LongSqlStatement<'v>>, ApplyError> {
         self.set_checks(group.flags & SESSION_FLAGS, out);
-        let form = Form::of(group, mapping, self.tolerant);
-        let mut text = Text::keeping();
+        let form = StatementForm::of(group, mapping, self.tolerant);
+        let mut text = SqlText::keeping();
         text.put(&form.head);
         let lax = form.put_row(&mut text, group, mapping, images)?;
         if text.len() == form.head.len() {
@@ -175,7 +175,7 @@ impl SqlWriter {
         }
         text.put(form.tail);
         self.prepare(text.len(), lax, mapping, out)?;
-        Ok(Some(LongStatement { text, rows: (!self.tolerant).then_some(1) }))
+        Ok(Some(LongSqlStatement { text, rows: (!self.tolerant).then_some(1) }))
     }
 
     /// Appends what has to be set for a statement of so many bytes.
@@ -183,7 +183,7 @@ impl SqlWriter {
         &mut self,
         bytes: usize,
         lax: bool,
-        mapping: &Mapping,
+        mapping: &SqlMapping,
         out: &mut Vec<SqlStatement>,
     ) -> Result<(), ApplyError> {
         // A packet has the command in front.
@@ -225,14 +225,14 @@ impl SqlWriter {
     }
 }
 
-impl Form {
-    fn of(group: &RowGroup<'_>, mapping: &Mapping, tolerant: bool) -> Self {
+impl StatementForm {
+    fn of(group: &RowGroup<'_>, mapping: &SqlMapping, tolerant: bool) -> Self {
         let table = &mapping.quoted;
         let has = |column: &usize| has(&group.columns_present, *column);
         let key = mapping.keys.iter().find(|key| key.iter().all(has)).cloned();
         let (head, separator, tail, rows_max) = match (group.kind, &key) {
             (RowsKind::Write, _) => {
-                let given = |(index, place): (usize, &'_ Option<Place>)| {
+                let given = |(index, place): (usize, &'_ Option<ColumnTarget>)| {
                     place.as_ref().filter(|_| has(&index)).map(|place| place.quoted.clone())
                 };
                 let columns: Vec<_> = mapping.places.iter().enumerate().filter_map(given).collect();
@@ -259,10 +259,10 @@ impl Form {
     /// Appends what a statement says of a row; returns whether a strict server would refuse it.
     fn put_row<'v>(
         &self,
-        text: &mut Text<'v>,
+        text: &mut SqlText<'v>,
         group: &'v RowGroup<'_>,
-        mapping: &'v Mapping,
-        images: &'v Images<'_>,
+        mapping: &'v SqlMapping,
+        images: &'v RowImageBytes<'_>,
     ) -> Result<bool, ApplyError> {
         self.try_put_row(text, group, mapping, images).map_err(|error| ApplyError::NotExact {
             gtid: String::new(),
@@ -273,10 +273,10 @@ impl Form {
 
     fn try_put_row<'v>(
         &self,
-        text: &mut Text<'v>,
+        text: &mut SqlText<'v>,
         group: &'v RowGroup<'_>,
-        mapping: &'v Mapping,
-        images: &'v Images<'_>,
+        mapping: &'v SqlMapping,
+        images: &'v RowImageBytes<'_>,
     ) -> Result<bool, PrintError> {
         let map = &mapping.map;
         let image = Image::parse(map, &group.columns_present, false, &images.image)?;
@@ -303,7 +303,7 @@ impl Form {
                     let cell = image.cell(*column)?.ok_or_else(|| no_key(map))?;
                     let place = mapping.places.get(*column).and_then(Option::as_ref);
                     let place = place.ok_or_else(|| no_key(map))?;
-                    put_literal(text, map, place, &cell, None, Literal::Key)?;
+                    put_literal(text, map, place, &cell, None, LiteralRole::Key)?;
                     Ok(false)
                 }
                 Some(_) => {
@@ -323,8 +323,8 @@ impl Form {
     /// `a=1 AND b=2` by the key, or `a<=>1 AND b<=>NULL` by all there is.
     fn put_condition<'v>(
         &self,
-        text: &mut Text<'v>,
-        mapping: &Mapping,
+        text: &mut SqlText<'v>,
+        mapping: &SqlMapping,
         before: &Image<'v>,
     ) -> Result<(), PrintError> {
         let mut first = true;
@@ -338,8 +338,8 @@ impl Form {
                 text.put(" AND ");
             }
             let (operator, literal) = match self.key {
-                Some(_) => ("=", Literal::Key),
-                None => ("<=>", Literal::Compared),
+                Some(_) => ("=", LiteralRole::Key),
+                None => ("<=>", LiteralRole::Compared),
             };
             match mapping.map.columns.get(cell.index).map(|column| column.column_type) {
                 // MySQL compares them with nothing.
@@ -358,8 +358,8 @@ impl Form {
 /// The columns of an image that can be written, with commas between: `1,'x'`, or `a=1,b='x'`. Returns whether a strict server
 /// would refuse one.
 fn put_columns<'v>(
-    text: &mut Text<'v>,
-    mapping: &Mapping,
+    text: &mut SqlText<'v>,
+    mapping: &SqlMapping,
     image: &Image<'v>,
     before: Option<&Image<'_>>,
     named: bool,
@@ -376,7 +376,7 @@ fn put_columns<'v>(
             text.put(&place.quoted);
             text.put("=");
         }
-        lax |= put_literal(text, &mapping.map, place, &cell, before, Literal::Assigned)?;
+        lax |= put_literal(text, &mapping.map, place, &cell, before, LiteralRole::Assigned)?;
     }
     Ok(lax)
 }
@@ -385,7 +385,7 @@ fn no_key(map: &TableMap) -> WireError {
     WireError::malformed("row image", format!("{}.{}: nothing to find the row by", map.schema, map.table))
 }
 
-/// About how long the text of a row's new values gets, in bytes: hexadecimal at most, and what stands around. Text that grows
+/// About how long the text of a row's new values gets, in bytes: hexadecimal at most, and what stands around. SqlText that grows
 /// as it is written may be in memory twice.
 fn text_bytes(row: &PlannedRow<'_>) -> usize {
     let image = if row.after.bytes() == 0 { row.image } else { row.after };

@@ -8,9 +8,9 @@ const KEPT_BYTES_MIN: usize = 1 << 20;
 /// So much of a kept value is written at a time, in bytes.
 const PIECE_BYTES: usize = 32 << 10;
 
-/// Text that is being written.
+/// SqlText that is being written.
 #[derive(Debug, Default)]
-pub(super) struct Text<'v> {
+pub(super) struct SqlText<'v> {
     /// All of it but for the kept values.
     pub(super) bytes: Vec<u8>,
     /// Values, and how much of `bytes` stands before each.
@@ -18,13 +18,13 @@ pub(super) struct Text<'v> {
     keeps: bool,
 }
 
-impl<'v> Text<'v> {
-    /// Text that keeps long values where they are.
+impl<'v> SqlText<'v> {
+    /// SqlText that keeps long values where they are.
     pub(super) fn keeping() -> Self {
         Self { keeps: true, ..Self::default() }
     }
 
-    /// Text that goes on behind `bytes`, and copies every value.
+    /// SqlText that goes on behind `bytes`, and copies every value.
     pub(super) fn after(bytes: Vec<u8>) -> Self {
         Self { bytes, ..Self::default() }
     }
@@ -105,7 +105,7 @@ mod tests {
             extra in 0..3 * PIECE_BYTES,
         ) {
             let long: Vec<u8> = (0..KEPT_BYTES_MIN + extra).map(|index| (index % 251) as u8).collect();
-            let (mut kept, mut copied) = (Text::keeping(), Text::default());
+            let (mut kept, mut copied) = (SqlText::keeping(), SqlText::default());
             for (part, is_long) in &parts {
                 for text in [&mut kept, &mut copied] {
                     text.put(part);

@@ -5,15 +5,15 @@ use tailwater_wire::print::sql_value::{LiteralUse, put_changes, put_hex, put_val
 use tailwater_wire::rows::{BinlogValue, Image, ImageCell, JsonBinary, TableMap};
 
 use super::json_number;
-use super::mapping::Place;
-use super::text::Text;
+use super::mapping::ColumnTarget;
+use super::text::SqlText;
 
 /// The most bytes that a compressed value or a JSON document may take.
 const VALUE_BYTES_MAX: usize = 1 << 30;
 
 /// What a literal is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Literal {
+pub(super) enum LiteralRole {
     /// To be stored.
     Assigned,
     /// To find a row by a key, as the key's index compares.
@@ -24,18 +24,18 @@ pub(super) enum Literal {
 
 /// Appends a value; `before` is what partial updates refer to. Returns whether a strict server refuses to store it.
 pub(super) fn put_literal<'v>(
-    text: &mut Text<'v>,
+    text: &mut SqlText<'v>,
     map: &TableMap,
-    place: &Place,
+    place: &ColumnTarget,
     cell: &ImageCell<'v>,
     before: Option<&Image<'_>>,
-    literal: Literal,
+    literal: LiteralRole,
 ) -> Result<bool, PrintError> {
     let Some(column) = map.columns.get(cell.index) else { return Ok(false) };
     let refused = |reason: String| PrintError::NotExact { what: format!("column {}", place.quoted), reason };
     match cell.value(&map.columns)? {
         BinlogValue::Bytes(bytes) if place.json_of_text => {
-            if let Some(number) = json_number::rounded(bytes).filter(|_| literal == Literal::Assigned) {
+            if let Some(number) = json_number::rounded(bytes).filter(|_| literal == LiteralRole::Assigned) {
                 let reason = format!(
                     "MySQL rounds the number {number} in a JSON document; change it on the source, for instance into a \
                      string, or give the column of the target type LONGTEXT"
@@ -45,12 +45,12 @@ pub(super) fn put_literal<'v>(
             put_json_of_text(text, place, bytes, literal);
         }
         BinlogValue::Float(zero)
-            if place.plain_zero && literal == Literal::Assigned && is_negative_zero(zero.into()) =>
+            if place.plain_zero && literal == LiteralRole::Assigned && is_negative_zero(zero.into()) =>
         {
             return Err(refused(NEGATIVE_ZERO.to_owned()));
         }
         BinlogValue::Double(zero)
-            if place.plain_zero && literal == Literal::Assigned && is_negative_zero(zero) =>
+            if place.plain_zero && literal == LiteralRole::Assigned && is_negative_zero(zero) =>
         {
             return Err(refused(NEGATIVE_ZERO.to_owned()));
         }
@@ -83,12 +83,13 @@ pub(super) fn put_literal<'v>(
         BinlogValue::JsonDiff(diffs) if before.is_none_or(|before| !before.has(cell.index)) => {
             put_changes(&mut text.bytes, &place.quoted, diffs)?;
         }
-        BinlogValue::Enum(0) if literal == Literal::Assigned => {
+        BinlogValue::Enum(0) if literal == LiteralRole::Assigned => {
             text.put("0");
             return Ok(true);
         }
         _ => {
-            let how = if literal == Literal::Assigned { LiteralUse::Assigned } else { LiteralUse::Compared };
+            let how =
+                if literal == LiteralRole::Assigned { LiteralUse::Assigned } else { LiteralUse::Compared };
             put_value(&mut text.bytes, map, column, cell, before, how)?;
         }
     }
@@ -102,9 +103,9 @@ fn is_negative_zero(number: f64) -> bool {
 }
 
 /// A document that the source has as text; documents are compared, not texts.
-fn put_json_of_text<'v>(text: &mut Text<'v>, place: &Place, bytes: &'v [u8], literal: Literal) {
+fn put_json_of_text<'v>(text: &mut SqlText<'v>, place: &ColumnTarget, bytes: &'v [u8], literal: LiteralRole) {
     let from = place.converted_from.unwrap_or("utf8mb4");
-    if literal == Literal::Assigned {
+    if literal == LiteralRole::Assigned {
         text.put(format!("_{from} "));
         text.put_hex(bytes);
     } else {
@@ -115,15 +116,20 @@ fn put_json_of_text<'v>(text: &mut Text<'v>, place: &Place, bytes: &'v [u8], lit
 }
 
 /// Whether text must be said to be in its character set: to be converted, or to be looked for in an index.
-fn needs_character_set(place: &Place, literal: Literal) -> bool {
-    place.converted_from.is_some() || literal == Literal::Key && place.character_set.is_some()
+fn needs_character_set(place: &ColumnTarget, literal: LiteralRole) -> bool {
+    place.converted_from.is_some() || literal == LiteralRole::Key && place.character_set.is_some()
 }
 
 /// `put_bytes` writes the bytes of the text.
-fn put_text<'v>(text: &mut Text<'v>, place: &Place, literal: Literal, put_bytes: impl FnOnce(&mut Text<'v>)) {
+fn put_text<'v>(
+    text: &mut SqlText<'v>,
+    place: &ColumnTarget,
+    literal: LiteralRole,
+    put_bytes: impl FnOnce(&mut SqlText<'v>),
+) {
     let own = place.character_set.as_deref();
     let from = place.converted_from.or(own).unwrap_or("binary");
-    let compared = literal == Literal::Compared;
+    let compared = literal == LiteralRole::Compared;
     if compared {
         text.put("CAST(CONVERT(");
     }
@@ -134,8 +140,8 @@ fn put_text<'v>(text: &mut Text<'v>, place: &Place, literal: Literal, put_bytes:
     }
 }
 
-fn put_json(text: &mut Text<'_>, document: &[u8], literal: Literal) {
-    if literal != Literal::Compared {
+fn put_json(text: &mut SqlText<'_>, document: &[u8], literal: LiteralRole) {
+    if literal != LiteralRole::Compared {
         text.put("_utf8mb4 ");
     }
     put_hex(&mut text.bytes, document);

@@ -316,7 +316,7 @@ fn in_independent_order_a_backlog_is_applied_in_runs_and_what_is_little_in_group
 fn in_independent_order_nothing_waits_for_a_run_that_is_held_up_but_what_must() {
     let (mut scheduler, [one, two]) = two_runs();
     scheduler.set_held_up(true);
-    assert!(scheduler.gives_way() && scheduler.next().is_none());
+    assert!(scheduler.can_yield() && scheduler.next().is_none());
     let outstanding = scheduler.outstanding();
     scheduler.give_back(two.id, TIMING, rest_of(&two));
     assert_eq!(scheduler.outstanding().transactions, outstanding.transactions - 48);
@@ -326,7 +326,7 @@ fn in_independent_order_nothing_waits_for_a_run_that_is_held_up_but_what_must() 
     assert_eq!(batch(&mut scheduler).first, vec![145, 147]);
     assert!(scheduler.next().is_none());
     scheduler.done(one.id, TIMING);
-    assert!(!scheduler.gives_way());
+    assert!(!scheduler.can_yield());
     let given_back = batch(&mut scheduler);
     let all: Vec<_> = two.rest.iter().copied().chain([146]).collect();
     assert_eq!((given_back.first, given_back.commit_after), (all, None));

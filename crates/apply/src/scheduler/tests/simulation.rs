@@ -16,7 +16,7 @@ const INDEXES: u32 = 3;
 const KEYS: u64 = 6;
 
 /// Who wrote a key last, by number from 1.
-type Store = BTreeMap<WritesetKey, usize>;
+type SimulatedStore = BTreeMap<WritesetKey, usize>;
 
 /// The keys that an access stands for.
 fn keys(access: Access) -> impl Iterator<Item = WritesetKey> {
@@ -25,7 +25,7 @@ fn keys(access: Access) -> impl Iterator<Item = WritesetKey> {
 }
 
 /// Writes; returns what was there before, of all that is touched.
-fn execute(store: &mut Store, number: usize, writeset: &Writeset) -> Vec<(WritesetKey, usize)> {
+fn execute(store: &mut SimulatedStore, number: usize, writeset: &Writeset) -> Vec<(WritesetKey, usize)> {
     let everything: Vec<Access> = (0..INDEXES).map(|index| access(index, WritesetKey::ANY, false)).collect();
     let accesses = if writeset.barrier { &everything } else { &writeset.accesses };
     let touched: Vec<_> =
@@ -38,7 +38,7 @@ fn execute(store: &mut Store, number: usize, writeset: &Writeset) -> Vec<(Writes
 }
 
 #[derive(Debug, Clone)]
-struct Load {
+struct SimulatedLoad {
     transactions: Vec<(Writeset, TransactionWeight)>,
     /// What each sees when all run one after the other.
     seen: Vec<Vec<(WritesetKey, usize)>>,
@@ -61,14 +61,14 @@ fn any_writeset() -> impl Strategy<Value = Writeset> {
     })
 }
 
-fn any_load() -> impl Strategy<Value = Load> {
+fn any_load() -> impl Strategy<Value = SimulatedLoad> {
     let weight = (0..300usize, 0..5usize).prop_map(|(bytes, rows)| TransactionWeight { bytes, rows });
     prop::collection::vec((any_writeset(), weight), 1..160).prop_map(|transactions| {
-        let mut store = Store::new();
+        let mut store = SimulatedStore::new();
         let seen =
             (1..).zip(&transactions).map(|(number, (writeset, _))| execute(&mut store, number, writeset));
         let seen = seen.collect();
-        Load { transactions, seen }
+        SimulatedLoad { transactions, seen }
     })
 }
 
@@ -95,13 +95,13 @@ fn any_rollbacks() -> impl Strategy<Value = u8> {
 }
 
 /// A batch that runs.
-struct Running {
+struct RunningBatch {
     batch: TransactionBatch<usize>,
     /// How many of first and rest together are executed, and what they overwrote.
     executed: Vec<(usize, Vec<(WritesetKey, usize)>)>,
 }
 
-impl Running {
+impl RunningBatch {
     fn next(&self) -> Option<usize> {
         let all = self.batch.first.iter().chain(&self.batch.rest);
         all.copied().nth(self.executed.len())
@@ -114,16 +114,16 @@ impl Running {
 
 /// The driver and the target, in small.
 struct Simulation<'a> {
-    load: &'a Load,
+    load: &'a SimulatedLoad,
     options: SchedulerOptions,
     scheduler: Scheduler<NumberedTransaction>,
     waiting: VecDeque<usize>,
-    running: Vec<Running>,
+    running: Vec<RunningBatch>,
     /// Committed but for these, and the scheduler was not told yet.
     unsaid: Vec<(BatchId, Vec<usize>)>,
     committed: Vec<BatchId>,
     turn: BatchId,
-    store: Store,
+    store: SimulatedStore,
     applied: Vec<bool>,
     /// How often what happened, so that it is known whether anything is tried.
     given_back: usize,
@@ -131,7 +131,7 @@ struct Simulation<'a> {
 }
 
 impl<'a> Simulation<'a> {
-    fn new(load: &'a Load, options: SchedulerOptions) -> Self {
+    fn new(load: &'a SimulatedLoad, options: SchedulerOptions) -> Self {
         Self {
             load,
             options,
@@ -141,7 +141,7 @@ impl<'a> Simulation<'a> {
             unsaid: Vec::new(),
             committed: Vec::new(),
             turn: BatchId(0),
-            store: Store::new(),
+            store: SimulatedStore::new(),
             applied: vec![false; load.transactions.len() + 1],
             given_back: 0,
             in_turn: 0,
@@ -195,12 +195,12 @@ impl<'a> Simulation<'a> {
         }
         assert!(!self.running.iter().any(|running| running.batch.alone));
         self.in_turn += usize::from(batch.in_turn);
-        self.running.push(Running { batch, executed: Vec::new() });
+        self.running.push(RunningBatch { batch, executed: Vec::new() });
         true
     }
 
     /// As workers do, by the newest batch whose turn it was.
-    fn may_go_on(&self, running: &Running) -> bool {
+    fn may_go_on(&self, running: &RunningBatch) -> bool {
         running.batch.commit_after.is_none_or(|id| {
             assert!(self.turn < id || self.committed.contains(&id), "{id:?} has not committed");
             self.turn >= id
@@ -257,8 +257,8 @@ impl<'a> Simulation<'a> {
     /// was held up.
     fn give_way(&mut self, rng: &mut StdRng) -> bool {
         let is_independent = self.options.commit_order == CommitOrder::Independent;
-        let is_told = self.scheduler.gives_way() || rng.random_range(0..16) == 0;
-        let waits = |running: &Running| {
+        let is_told = self.scheduler.can_yield() || rng.random_range(0..16) == 0;
+        let waits = |running: &RunningBatch| {
             running.executed.len() == running.batch.first.len() && !self.may_go_on(running)
         };
         let Some(at) = self.running.iter().position(waits).filter(|_| is_independent && is_told) else {

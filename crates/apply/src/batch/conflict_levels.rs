@@ -12,14 +12,14 @@ const MIXED: u32 = u32::MAX;
 
 /// Rows at the highest level of all that touched something.
 #[derive(Debug, Clone, Copy, Default)]
-struct Touch {
+struct KeyTouch {
     /// The level behind theirs; 0 if there are none.
     behind: u32,
     /// Their class.
     class: u32,
 }
 
-impl Touch {
+impl KeyTouch {
     fn lowest_for(self, class: u32) -> u32 {
         if self.class == class { self.behind.saturating_sub(1) } else { self.behind }
     }
@@ -35,16 +35,16 @@ impl Touch {
 
 /// Who touched something, relying on it or changing it.
 #[derive(Debug, Clone, Copy, Default)]
-struct Touches {
-    exclusive: Touch,
-    shared: Touch,
+struct LastTouches {
+    exclusive: KeyTouch,
+    shared: KeyTouch,
     /// The number of the last row that did; 0 for none.
     exclusive_last: u32,
     shared_last: u32,
 }
 
-impl Touches {
-    fn add(&mut self, shared: bool, touch: Touch, number: u32) {
+impl LastTouches {
+    fn add(&mut self, shared: bool, touch: KeyTouch, number: u32) {
         let (touches, last) = match shared {
             true => (&mut self.shared, &mut self.shared_last),
             false => (&mut self.exclusive, &mut self.exclusive_last),
@@ -69,14 +69,14 @@ impl Touches {
 #[derive(Debug, Default)]
 struct Index {
     /// Of them, those who may have touched any.
-    any: Touches,
-    all: Touches,
+    any: LastTouches,
+    all: LastTouches,
 }
 
 /// Gives levels to rows.
 #[derive(Debug, Default)]
-pub(super) struct Order {
-    keys: FxHashMap<WritesetKey, Touches>,
+pub(super) struct ConflictLevels {
+    keys: FxHashMap<WritesetKey, LastTouches>,
     indexes: FxHashMap<IndexId, Index>,
     /// The level behind all rows.
     behind: u32,
@@ -86,7 +86,7 @@ pub(super) struct Order {
     fence_last: u32,
 }
 
-impl Order {
+impl ConflictLevels {
     /// For about so many rows.
     pub fn of_rows(rows: usize) -> Self {
         let mut order = Self::default();
@@ -116,7 +116,7 @@ impl Order {
             self.fence = level + 1;
             self.fence_last = number;
         }
-        let touch = Touch { behind: level + 1, class };
+        let touch = KeyTouch { behind: level + 1, class };
         for access in accesses {
             let index = self.indexes.entry(access.key.index).or_default();
             index.all.add(access.shared, touch, number);
@@ -139,7 +139,7 @@ impl Order {
             (touches.lowest_for(shared, class).max(index.any.lowest_for(shared, class)), touches)
         };
         let level = self.fence.max(lowest);
-        let touch = Touch { behind: level + 1, class };
+        let touch = KeyTouch { behind: level + 1, class };
         touches.add(shared, touch, number);
         index.all.add(shared, touch, number);
         self.behind = self.behind.max(level + 1);
@@ -192,7 +192,7 @@ mod tests {
             };
             let rows: Vec<(u32, Vec<Access>)> =
                 rows.iter().map(|(class, accesses)| (*class, accesses.iter().map(access).collect())).collect();
-            let mut order = Order::default();
+            let mut order = ConflictLevels::default();
             let mut levels = Vec::new();
             for (later, (class, accesses)) in rows.iter().enumerate() {
                 let level = order.place(later as u32 + 1, *class, accesses.iter());

@@ -13,11 +13,11 @@ use crate::filter::{NamedObject, changed_by, outline};
 
 /// What a statement says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Definition {
+pub(super) enum DdlEvidence {
     /// All commits before it are durable.
-    Proof,
+    Flushed,
     /// Nothing; and it changes neither rows nor what tables look like. Rows from before it can be written behind it.
-    Apart,
+    Unrelated,
     /// Nothing that is certain.
     Unknown,
 }
@@ -26,23 +26,23 @@ pub(super) enum Definition {
 pub(super) type InnodbTables = HashSet<(String, String)>;
 
 /// Looks at a statement that a server has. `database` is its default database, `tables` what is there now.
-pub(super) fn judge(flavour: Flavour, text: &[u8], database: &str, tables: &InnodbTables) -> Definition {
+pub(super) fn classify(flavour: Flavour, text: &[u8], database: &str, tables: &InnodbTables) -> DdlEvidence {
     if !defines(text) {
-        return Definition::Unknown;
+        return DdlEvidence::Unknown;
     }
     let text = wrapped(text);
-    let Some(words) = outline(text) else { return Definition::Unknown };
+    let Some(words) = outline(text) else { return DdlEvidence::Unknown };
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let Some((verb, rest)) = words.split_first() else { return Definition::Unknown };
+    let Some((verb, rest)) = words.split_first() else { return DdlEvidence::Unknown };
     match *verb {
         "GRANT" | "REVOKE" | "SET" | "FLUSH" | "INSTALL" | "UNINSTALL" | "ANALYZE" | "OPTIMIZE" => {
-            return Definition::Apart;
+            return DdlEvidence::Unrelated;
         }
         "CREATE" | "ALTER" | "DROP" | "RENAME" | "TRUNCATE" => {}
-        _ => return Definition::Unknown,
+        _ => return DdlEvidence::Unknown,
     }
     if is_temporary(text) {
-        return Definition::Apart;
+        return DdlEvidence::Unrelated;
     }
     let is_if = rest.windows(2).any(|pair| pair[0] == "IF" && matches!(pair[1], "EXISTS" | "NOT"));
     let object = rest.iter().find(|word| OBJECTS.contains(word)).copied();
@@ -51,33 +51,35 @@ pub(super) fn judge(flavour: Flavour, text: &[u8], database: &str, tables: &Inno
         Some("DATABASE" | "SCHEMA") if *verb == "DROP" || rest.contains(&"REPLACE") => {
             // What stands in it may be no table of InnoDB's, or nothing.
             return match flavour {
-                Flavour::MySql if !is_if => Definition::Proof,
-                _ => Definition::Unknown,
+                Flavour::MySql if !is_if => DdlEvidence::Flushed,
+                _ => DdlEvidence::Unknown,
             };
         }
-        Some(_) => return Definition::Apart,
-        None => return Definition::Unknown,
+        Some(_) => return DdlEvidence::Unrelated,
+        None => return DdlEvidence::Unknown,
     }
     let is_index = object == Some("INDEX");
     let among = innodb_among(text, database, tables);
     match *verb {
         // If it was there already, nothing was done; nor is anything certain of what was before it.
-        "CREATE" if is_if => Definition::Apart,
-        "DROP" if is_if && is_index => Definition::Apart,
-        _ if is_if => Definition::Unknown,
+        "CREATE" if is_if => DdlEvidence::Unrelated,
+        "DROP" if is_if && is_index => DdlEvidence::Unrelated,
+        _ if is_if => DdlEvidence::Unknown,
         // Whose engine it was nobody knows any more. MySQL has it in its dictionary, whatever it was.
         "DROP" if !is_index => match flavour {
-            Flavour::MySql => Definition::Proof,
-            Flavour::MariaDb => Definition::Unknown,
+            Flavour::MySql => DdlEvidence::Flushed,
+            Flavour::MariaDb => DdlEvidence::Unknown,
         },
         "ALTER" if flavour == Flavour::MariaDb && !is_renaming(rest) => match alteration(rest) {
-            Definition::Proof => proof_if(among == Among::All),
+            DdlEvidence::Flushed => proof_if(among == InnodbShare::All),
             definition => definition,
         },
         // The old name is not there any more, unless it was given away anew.
-        "ALTER" | "RENAME" if *verb == "RENAME" || is_renaming(rest) => proof_if(among != Among::None),
-        "CREATE" if !is_index && among != Among::All && !rest.contains(&"REPLACE") => Definition::Apart,
-        _ => proof_if(among == Among::All),
+        "ALTER" | "RENAME" if *verb == "RENAME" || is_renaming(rest) => proof_if(among != InnodbShare::None),
+        "CREATE" if !is_index && among != InnodbShare::All && !rest.contains(&"REPLACE") => {
+            DdlEvidence::Unrelated
+        }
+        _ => proof_if(among == InnodbShare::All),
     }
 }
 
@@ -103,8 +105,8 @@ const OBJECTS: [&str; 18] = [
     "SPATIAL_REFERENCE",
 ];
 
-fn proof_if(is_proof: bool) -> Definition {
-    if is_proof { Definition::Proof } else { Definition::Unknown }
+fn proof_if(is_proof: bool) -> DdlEvidence {
+    if is_proof { DdlEvidence::Flushed } else { DdlEvidence::Unknown }
 }
 
 fn is_renaming(words: &[&str]) -> bool {
@@ -115,12 +117,12 @@ fn is_renaming(words: &[&str]) -> bool {
 
 /// What an `ALTER TABLE` of MariaDB says, whose table is InnoDB's. Where it changes a comment or a default only, or a column into what
 /// it is already, the engine hears nothing of it.
-fn alteration(words: &[&str]) -> Definition {
+fn alteration(words: &[&str]) -> DdlEvidence {
     let follows = |clause: &str, but: &[&str]| {
         words.windows(2).any(|pair| pair[0] == clause && !but.contains(&pair[1]))
     };
     if follows("ADD", &[]) || follows("DROP", &["DEFAULT"]) {
-        return Definition::Proof;
+        return DdlEvidence::Flushed;
     }
     const REBUILDS: [&str; 12] = [
         "MODIFY",
@@ -137,28 +139,28 @@ fn alteration(words: &[&str]) -> Definition {
         "DISCARD",
     ];
     match words.iter().any(|word| REBUILDS.contains(word)) {
-        true => Definition::Unknown,
-        false => Definition::Apart,
+        true => DdlEvidence::Unknown,
+        false => DdlEvidence::Unrelated,
     }
 }
 
 /// How many of the tables that a statement changes are InnoDB's now.
-fn innodb_among(text: &[u8], database: &str, tables: &InnodbTables) -> Among {
+fn innodb_among(text: &[u8], database: &str, tables: &InnodbTables) -> InnodbShare {
     let named = changed_by(text).unwrap_or_default();
     let is_there = |named: &NamedObject| {
         let schema = named.schema.as_deref().unwrap_or(database).to_lowercase();
         named.table.as_ref().is_some_and(|table| tables.contains(&(schema, table.to_lowercase())))
     };
     match named.iter().filter(|named| is_there(named)).count() {
-        0 => Among::None,
-        count if count < named.len() => Among::Some,
-        _ => Among::All,
+        0 => InnodbShare::None,
+        count if count < named.len() => InnodbShare::Some,
+        _ => InnodbShare::All,
     }
 }
 
 /// See [`innodb_among`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Among {
+enum InnodbShare {
     None,
     Some,
     All,
@@ -168,9 +170,9 @@ enum Among {
 mod tests {
     use super::*;
 
-    fn judged(flavour: Flavour, text: &str) -> Definition {
+    fn judged(flavour: Flavour, text: &str) -> DdlEvidence {
         let tables = ["t", "u", "renamed"].map(|table| ("d".to_owned(), table.to_owned()));
-        judge(flavour, text.as_bytes(), "d", &HashSet::from(tables))
+        classify(flavour, text.as_bytes(), "d", &HashSet::from(tables))
     }
 
     #[test]
@@ -188,7 +190,7 @@ mod tests {
             "DROP INDEX i ON t",
             "SET STATEMENT max_statement_time=1 FOR CREATE TABLE t (id INT)",
         ] {
-            assert_eq!(judged(Flavour::MariaDb, text), Definition::Proof, "{text}");
+            assert_eq!(judged(Flavour::MariaDb, text), DdlEvidence::Flushed, "{text}");
         }
         for text in [
             "DROP TABLE gone",
@@ -196,7 +198,7 @@ mod tests {
             "ALTER TABLE t COMMENT='x'",
             "ALTER TABLE t MODIFY c INT",
         ] {
-            assert_eq!(judged(Flavour::MySql, text), Definition::Proof, "{text}");
+            assert_eq!(judged(Flavour::MySql, text), DdlEvidence::Flushed, "{text}");
         }
     }
 
@@ -218,11 +220,11 @@ mod tests {
                 "CREATE TABLE other (id INT) ENGINE=MyISAM",
                 "DROP TEMPORARY TABLE IF EXISTS x",
             ] {
-                assert_eq!(judged(flavour, text), Definition::Apart, "{text}");
+                assert_eq!(judged(flavour, text), DdlEvidence::Unrelated, "{text}");
             }
         }
         for text in ["ALTER TABLE t COMMENT='ADD'", "ALTER TABLE t ALTER COLUMN c DROP DEFAULT"] {
-            assert_eq!(judged(Flavour::MariaDb, text), Definition::Apart, "{text}");
+            assert_eq!(judged(Flavour::MariaDb, text), DdlEvidence::Unrelated, "{text}");
         }
     }
 
@@ -244,7 +246,7 @@ mod tests {
             "ALTER TABLE t COMMENT='no end",
             "",
         ] {
-            assert_eq!(judged(Flavour::MariaDb, text), Definition::Unknown, "{text}");
+            assert_eq!(judged(Flavour::MariaDb, text), DdlEvidence::Unknown, "{text}");
         }
     }
 }

@@ -8,50 +8,50 @@ use rustc_hash::FxHashMap;
 use crate::writeset::{Access, IndexId, WritesetKey};
 
 /// A batch, by its place in the scheduler's table of them.
-pub(super) type Slot = u32;
+pub(super) type BatchSlot = u32;
 
 /// See the module. Of batches that wait for each other on account of a key, or commit one behind the other, only the last are kept: who
 /// waits for them waits for all.
 #[derive(Debug, Default)]
-pub(super) struct HolderIndex {
+pub(super) struct ConflictIndex {
     /// Apart from `shared`, which is far smaller: what is looked up for each row shall be small.
-    exclusive: FxHashMap<WritesetKey, Slot>,
+    exclusive: FxHashMap<WritesetKey, BatchSlot>,
     /// Since it was held exclusively.
-    shared: FxHashMap<WritesetKey, Slots>,
-    indexes: FxHashMap<IndexId, IndexHolders>,
+    shared: FxHashMap<WritesetKey, BatchSlots>,
+    indexes: FxHashMap<IndexId, KeyHolders>,
 }
 
 /// What a batch holds. Some may be in it more than once.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct BatchKeys {
     accesses: Vec<Access>,
     indexes: Vec<IndexId>,
 }
 
 /// An index as a whole.
 #[derive(Debug, Default)]
-struct IndexHolders {
+struct KeyHolders {
     /// Who holds [`WritesetKey::ANY`] exclusively.
-    any_exclusive: Option<Slot>,
+    any_exclusive: Option<BatchSlot>,
     /// Who holds it shared, since then.
-    any_shared: Slots,
+    any_shared: BatchSlots,
     /// Who holds some key, since then.
-    some_exclusive: Slots,
-    some_shared: Slots,
+    some_exclusive: BatchSlots,
+    some_shared: BatchSlots,
 }
 
 /// Batches, about in the order in which they will be done: what came first is removed first, without moving the others.
 #[derive(Debug, Default)]
-pub(super) struct Slots(VecDeque<Slot>);
+pub(super) struct BatchSlots(VecDeque<BatchSlot>);
 
 /// What some transactions touch: each key and each index, and whether exclusively.
 #[derive(Debug, Default)]
-pub(super) struct Touching {
+pub(super) struct KeyUsers {
     keys: FxHashMap<WritesetKey, bool>,
     indexes: FxHashMap<IndexId, bool>,
 }
 
-impl Touching {
+impl KeyUsers {
     pub fn of<'a>(accesses: impl Iterator<Item = &'a Access>) -> Self {
         let mut touched = Self::default();
         for Access { key, shared } in accesses {
@@ -62,7 +62,7 @@ impl Touching {
     }
 
     /// Whether they have to keep their order to a batch.
-    pub fn conflicts(&self, held: &Held) -> bool {
+    pub fn conflicts(&self, held: &BatchKeys) -> bool {
         let conflicts = |Access { key, shared }: &Access| {
             let clashes = |exclusive: Option<&bool>| exclusive.is_some_and(|exclusive| *exclusive || !shared);
             clashes(self.keys.get(key))
@@ -76,7 +76,7 @@ impl Touching {
 /// Capacity that a list keeps when it is emptied for another use.
 const KEPT: usize = 1024;
 
-impl Held {
+impl BatchKeys {
     pub fn clear(&mut self) {
         self.accesses.clear();
         self.accesses.shrink_to(KEPT);
@@ -94,14 +94,14 @@ impl Held {
     }
 }
 
-impl Slots {
+impl BatchSlots {
     /// Adds one that is surely not in it.
-    pub fn push(&mut self, slot: Slot) {
+    pub fn push(&mut self, slot: BatchSlot) {
         self.0.push_back(slot);
     }
 
     /// Returns whether it was not in it. One that is `new` can be in it only as the last.
-    fn add(&mut self, slot: Slot, new: bool) -> bool {
+    fn add(&mut self, slot: BatchSlot, new: bool) -> bool {
         let is_in_it = self.0.back() == Some(&slot) || (!new && self.0.contains(&slot));
         if !is_in_it {
             self.0.push_back(slot);
@@ -109,12 +109,12 @@ impl Slots {
         !is_in_it
     }
 
-    pub fn remove(&mut self, slot: Slot) -> bool {
+    pub fn remove(&mut self, slot: BatchSlot) -> bool {
         let place = self.0.iter().position(|own| *own == slot);
         place.and_then(|place| self.0.remove(place)).is_some()
     }
 
-    fn replace(&mut self, from: Slot, to: Slot) {
+    fn replace(&mut self, from: BatchSlot, to: BatchSlot) {
         if self.remove(from) {
             self.add(to, false);
         }
@@ -128,12 +128,12 @@ impl Slots {
         self.0.clear();
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = Slot> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = BatchSlot> + '_ {
         self.0.iter().copied()
     }
 }
 
-impl IndexHolders {
+impl KeyHolders {
     fn is_empty(&self) -> bool {
         self.any_exclusive.is_none()
             && self.any_shared.is_empty()
@@ -141,7 +141,7 @@ impl IndexHolders {
             && self.some_shared.is_empty()
     }
 
-    fn conflicts(&self, Access { key, shared }: Access, mut found: impl FnMut(Slot)) {
+    fn conflicts(&self, Access { key, shared }: Access, mut found: impl FnMut(BatchSlot)) {
         self.any_exclusive.iter().for_each(|slot| found(*slot));
         if !shared {
             self.any_shared.iter().for_each(&mut found);
@@ -155,7 +155,7 @@ impl IndexHolders {
     }
 
     /// Adds who holds [`WritesetKey::ANY`]. Returns whether it did not hold it so before.
-    fn add_any(&mut self, slot: Slot, shared: bool, new: bool) -> bool {
+    fn add_any(&mut self, slot: BatchSlot, shared: bool, new: bool) -> bool {
         if shared {
             return self.any_exclusive != Some(slot) && self.any_shared.add(slot, new);
         }
@@ -165,14 +165,14 @@ impl IndexHolders {
         self.any_exclusive.replace(slot) != Some(slot)
     }
 
-    fn remove(&mut self, slot: Slot) {
+    fn remove(&mut self, slot: BatchSlot) {
         self.any_exclusive.take_if(|own| *own == slot);
         self.any_shared.remove(slot);
         self.some_exclusive.remove(slot);
         self.some_shared.remove(slot);
     }
 
-    fn replace(&mut self, from: Slot, to: Slot) {
+    fn replace(&mut self, from: BatchSlot, to: BatchSlot) {
         if self.any_exclusive == Some(from) {
             self.any_exclusive = Some(to);
         }
@@ -182,10 +182,10 @@ impl IndexHolders {
     }
 }
 
-impl HolderIndex {
+impl ConflictIndex {
     /// Names all that hold something which conflicts with `access`, but for those that they wait for. Some more than
     /// once.
-    pub fn conflicts(&self, access: Access, mut found: impl FnMut(Slot)) {
+    pub fn conflicts(&self, access: Access, mut found: impl FnMut(BatchSlot)) {
         let Some(index) = self.indexes.get(&access.key.index) else { return };
         index.conflicts(access, &mut found);
         if access.key.is_any() {
@@ -203,7 +203,7 @@ impl HolderIndex {
 
     /// Adds what the batch `slot` holds; it waits for all that conflict, or commits behind them, or is the only one that does. It is `new` with
     /// its first transaction.
-    pub fn add(&mut self, access: Access, slot: Slot, new: bool, held: &mut Held) {
+    pub fn add(&mut self, access: Access, slot: BatchSlot, new: bool, held: &mut BatchKeys) {
         let Access { key, shared } = access;
         let index = self.indexes.entry(key.index).or_default();
         if key.is_any() {
@@ -229,7 +229,7 @@ impl HolderIndex {
     }
 
     /// Removes all that a batch holds.
-    pub fn remove(&mut self, held: &Held, slot: Slot) {
+    pub fn remove(&mut self, held: &BatchKeys, slot: BatchSlot) {
         for Access { key, shared } in &held.accesses {
             if *shared {
                 if let Entry::Occupied(mut slots) = self.shared.entry(*key) {
@@ -255,17 +255,17 @@ impl HolderIndex {
     }
 
     /// Removes all that a batch holds but for what is touched.
-    pub fn keep(&mut self, held: &mut Held, slot: Slot, touched: &Touching) {
+    pub fn keep(&mut self, held: &mut BatchKeys, slot: BatchSlot, touched: &KeyUsers) {
         let is_touched = |access: &Access| touched.keys.contains_key(&access.key);
         let (kept, gone) = held.accesses.drain(..).partition(is_touched);
         let (kept_indexes, gone_indexes) =
             held.indexes.drain(..).partition(|index| touched.indexes.contains_key(index));
-        self.remove(&Held { accesses: gone, indexes: gone_indexes }, slot);
-        *held = Held { accesses: kept, indexes: kept_indexes };
+        self.remove(&BatchKeys { accesses: gone, indexes: gone_indexes }, slot);
+        *held = BatchKeys { accesses: kept, indexes: kept_indexes };
     }
 
     /// Gives all that the batch `from` holds to the batch `to`.
-    pub fn replace(&mut self, held: &mut Held, from: Slot, to: Slot, into: &mut Held) {
+    pub fn replace(&mut self, held: &mut BatchKeys, from: BatchSlot, to: BatchSlot, into: &mut BatchKeys) {
         for Access { key, shared } in &held.accesses {
             if *shared {
                 if let Some(slots) = self.shared.get_mut(key) {

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use tailwater_wire::event::RowsKind;
 
 use super::key_columns::{holds, is_full};
-use super::planner::{Class, Placed};
+use super::planner::{RowClass, SlotAddress};
 use super::{PlannedRow, RowImage};
 use crate::transaction::RowChanges;
 use crate::writeset::Access;
@@ -27,8 +27,8 @@ const TOUCHED_MAX: usize = 16;
 
 /// The last change of a row.
 #[derive(Debug)]
-pub(super) struct Living<'a> {
-    pub placed: Placed,
+pub(super) struct PendingChange<'a> {
+    pub placed: SlotAddress,
     /// The last change in it.
     pub changes: &'a RowChanges,
     pub index: usize,
@@ -38,7 +38,7 @@ pub(super) struct Living<'a> {
     pub touched: Vec<Access>,
 }
 
-impl Living<'_> {
+impl PendingChange<'_> {
     /// What it touches.
     pub fn accesses(&self) -> impl Iterator<Item = &Access> {
         self.changes.accesses_of(self.index).iter().chain(&self.touched)
@@ -53,58 +53,58 @@ impl Living<'_> {
 
 /// The last changes of rows, by table and key.
 #[derive(Debug, Default)]
-pub(super) struct Net<'a> {
-    living: HashMap<(u32, Cow<'a, [u8]>), Living<'a>, foldhash::fast::RandomState>,
+pub(super) struct PendingChanges<'a> {
+    living: HashMap<(u32, Cow<'a, [u8]>), PendingChange<'a>, foldhash::fast::RandomState>,
 }
 
-impl<'a> Net<'a> {
+impl<'a> PendingChanges<'a> {
     /// For about so many rows.
     pub fn of_rows(rows: usize) -> Self {
         Self { living: HashMap::with_capacity_and_hasher(rows, foldhash::fast::RandomState::default()) }
     }
 
     /// The last change of the row with this key. It is forgotten.
-    pub fn take(&mut self, table: u32, key: &Cow<'a, [u8]>) -> Option<Living<'a>> {
+    pub fn take(&mut self, table: u32, key: &Cow<'a, [u8]>) -> Option<PendingChange<'a>> {
         self.living.remove(&(table, key.clone()))
     }
 
     /// Notes the last change of the row with this key.
-    pub fn put(&mut self, table: u32, key: Cow<'a, [u8]>, living: Living<'a>) {
+    pub fn put(&mut self, table: u32, key: Cow<'a, [u8]>, living: PendingChange<'a>) {
         self.living.insert((table, key), living);
     }
 }
 
 /// What two changes come to.
 #[derive(Debug)]
-pub(super) enum Outcome<'a> {
+pub(super) enum CombinedChange<'a> {
     /// The row was not there and is not.
     Nothing,
     /// One change.
-    Row { class: Class<'a>, row: PlannedRow<'a> },
+    Row { class: RowClass<'a>, row: PlannedRow<'a> },
 }
 
 /// One change of two that follow each other, if there is one. `whole` are the images of the later one, uncut.
 pub(super) fn combine<'a>(
-    (earlier, first): (&Class<'a>, &PlannedRow<'a>),
-    (later, whole): (&Class<'a>, (&'a [u8], &'a [u8])),
+    (earlier, first): (&RowClass<'a>, &PlannedRow<'a>),
+    (later, whole): (&RowClass<'a>, (&'a [u8], &'a [u8])),
     columns: usize,
-) -> Option<Outcome<'a>> {
+) -> Option<CombinedChange<'a>> {
     use RowsKind::{Delete, PartialUpdate, Update, Write};
     if (earlier.flags, earlier.server_id) != (later.flags, later.server_id) {
         return None;
     }
     // The class, from who gives the first image's columns and the last's.
-    let class = |kind, columns_present: &Cow<'a, [u8]>, columns_present_after: &Cow<'a, [u8]>| Class {
+    let class = |kind, columns_present: &Cow<'a, [u8]>, columns_present_after: &Cow<'a, [u8]>| RowClass {
         kind,
         columns_present: columns_present.clone(),
         columns_present_after: columns_present_after.clone(),
         ..later.clone()
     };
     Some(match (earlier.kind, later.kind) {
-        (Write, Delete) => Outcome::Nothing,
+        (Write, Delete) => CombinedChange::Nothing,
         (Write, Update) if holds(&later.columns_present_after, &earlier.columns_present) => {
             let columns = &later.columns_present_after;
-            Outcome::Row {
+            CombinedChange::Row {
                 class: class(Write, columns, columns),
                 row: PlannedRow { image: RowImage::whole(whole.1), after: RowImage::default() },
             }
@@ -112,16 +112,16 @@ pub(super) fn combine<'a>(
         (Update | PartialUpdate, Update)
             if holds(&later.columns_present_after, &earlier.columns_present_after) =>
         {
-            Outcome::Row {
+            CombinedChange::Row {
                 class: class(Update, &earlier.columns_present, &later.columns_present_after),
                 row: PlannedRow { image: first.image, after: RowImage::whole(whole.1) },
             }
         }
-        (Update | PartialUpdate, Delete) => Outcome::Row {
+        (Update | PartialUpdate, Delete) => CombinedChange::Row {
             class: class(Delete, &earlier.columns_present, &earlier.columns_present),
             row: PlannedRow { image: first.image, after: RowImage::default() },
         },
-        (Delete, Write) if is_full(&later.columns_present, columns) => Outcome::Row {
+        (Delete, Write) if is_full(&later.columns_present, columns) => CombinedChange::Row {
             class: class(Update, &earlier.columns_present, &later.columns_present),
             row: PlannedRow { image: first.image, after: RowImage::whole(whole.0) },
         },
