@@ -1,4 +1,4 @@
-//! What can go wrong on a channel, and whether trying again can help.
+//! The errors of a channel, with stable codes and a retry class.
 
 use tailwater_log::{LogError, LogPosition};
 use tailwater_session::{PrivateText, ServerError, SessionError};
@@ -10,8 +10,10 @@ use crate::filter::FilterError;
 use crate::progress::ProgressError;
 use crate::transaction::MappedTable;
 
-/// Why a channel could not go on. Nothing of the log is lost by any of them, and nothing was applied by half where the target's
-/// tables have transactions; of a statement that commits by itself it is noted that it may have run.
+/// Why a channel stopped or could not start.
+///
+/// None of them loses a part of the log. On transactional tables no transaction is applied in part. For a statement that commits
+/// by itself the channel keeps a record that it may have run.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// The connection to the target failed or broke.
@@ -20,48 +22,48 @@ pub enum ApplyError {
     /// The log cannot be read.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// An event's bytes cannot be understood.
+    /// The bytes of an event are malformed.
     #[error("transaction {gtid} at {position} of the log: {error}")]
     Event {
         /// The transaction.
         gtid: String,
         /// Where it begins in the log.
         position: LogPosition,
-        /// What is wrong with it.
+        /// What is malformed.
         error: WireError,
     },
-    /// Rows of a table cannot be understood.
+    /// The row images of a table are malformed.
     #[error("transaction {gtid}: rows of {table} in the event at {position} of the log: {error}{remedy}")]
     Rows {
         /// The transaction.
         gtid: String,
         /// The table.
         table: String,
-        /// Where the event begins in the log; where the transaction does, if the event does not tell.
+        /// Log position of the event; of the transaction, if the position of the event is unknown.
         position: LogPosition,
-        /// What is wrong with them, and in which column.
+        /// What is malformed, and in which column.
         error: Box<WireError>,
-        /// What to do, after a semicolon, if that is known.
+        /// The remedy, after a semicolon; empty if there is none.
         remedy: &'static str,
     },
-    /// The target refuses what a transaction does.
+    /// The target rejected a transaction with an error.
     #[error(
-        "transaction {gtid}: {}the target refuses it: {error}; nothing is lost: mend what it says and start the channel, or skip the transaction",
-        in_front(subject)
+        "transaction {gtid}: {}the target rejected it: {error}; nothing is lost: fix the cause and start the channel, or skip the transaction",
+        prefix(subject)
     )]
     Rejected {
-        /// The transaction, or the first of a batch of which one is at fault.
+        /// The transaction; the first of a batch if the failing one is not known.
         gtid: String,
-        /// What was to be done to which table, or the beginning of the statement without its values; empty if it is not known.
+        /// The operation and its table, or the start of the statement without values; empty if not known.
         subject: String,
-        /// The row's key, or the statement with its values, if they are known.
+        /// The key of the row, or the statement with its values; empty if not known.
         values: PrivateText,
-        /// What the target said.
+        /// The error of the target.
         error: Box<ServerError>,
     },
-    /// The target lacks a table that the source changed.
+    /// The target does not have a table that the source changed.
     #[error(
-        "transaction {gtid}: the target has no table {table}; create it there, or leave it out with a filter"
+        "transaction {gtid}: the target has no table {table}; create it on the target, or exclude it with a filter"
     )]
     MissingTable {
         /// The transaction.
@@ -69,7 +71,7 @@ pub enum ApplyError {
         /// The table.
         table: String,
     },
-    /// The target's table cannot take what the source's holds.
+    /// A column of the target's table cannot hold the values of the source's column.
     #[error("transaction {gtid}: table {table}, column {column}: {reason}")]
     IncompatibleColumn {
         /// The transaction.
@@ -78,27 +80,27 @@ pub enum ApplyError {
         table: String,
         /// The column.
         column: String,
-        /// What does not fit.
+        /// Why not, and what to do.
         reason: String,
     },
-    /// How many digits the fractions of a column have is not certain: it has the temporal layout of before MySQL 5.6, and the binlog
-    /// does not hold the number.
+    /// The number of fractional digits of a column is not known: the column has the temporal layout from before MySQL 5.6, and the
+    /// binlog does not contain the number.
     #[error("transaction {gtid}: table {table}, column {column}: {reason}")]
     UnknownDigits {
         /// The transaction.
         gtid: String,
         /// The table.
         table: String,
-        /// The column; several, or all, where the reason is not about one.
+        /// The column, or several columns.
         column: String,
-        /// What source and target declare, and what to do.
+        /// What the source and the target declare, and what to do.
         reason: String,
     },
-    /// The source cannot be asked for what the binlog does not hold.
+    /// The source's table definition, which the binlog does not contain, cannot be read.
     #[error(
-        "transaction {gtid}: table {table} has columns in the temporal layout of before MySQL 5.6, and the binlog does not hold how \
-         many digits their fractions have; the source cannot be asked: {reason}. Waits until it can; with old_temporal_precision = \
-         \"target\" the target's declaration is taken, unverified"
+        "transaction {gtid}: table {table} has columns in the temporal layout from before MySQL 5.6, and the binlog does not contain \
+         their number of fractional digits; reading it from the source failed: {reason}. The channel retries; old_temporal_precision = \
+         \"target\" uses the target's declaration instead, unverified"
     )]
     SourceCatalogue {
         /// The transaction.
@@ -108,19 +110,19 @@ pub enum ApplyError {
         /// Why not.
         reason: String,
     },
-    /// Something that cannot be applied at all.
+    /// A transaction that cannot be applied at all.
     #[error("transaction {gtid}: {what} cannot be applied: {reason}")]
     Unsupported {
         /// The transaction.
         gtid: String,
-        /// What it is.
+        /// The event or statement.
         what: String,
         /// Why not.
         reason: String,
     },
-    /// A statement means the account of its session, and that account cannot be written into it.
+    /// A statement refers to the account of its session (`CURRENT_USER()`), and Tailwater cannot write the account into the statement.
     #[error(
-        "transaction {gtid}: {statement}means the account of its session, which cannot be written into it: {reason}; run it on the target by hand with the account's name, and skip the transaction"
+        "transaction {gtid}: {statement}refers to the account of its session, which cannot be written into the statement: {reason}; run the statement on the target with the account's name, and skip the transaction"
     )]
     SessionAccount {
         /// The transaction.
@@ -130,89 +132,90 @@ pub enum ApplyError {
         /// Why not.
         reason: &'static str,
     },
-    /// A statement was interrupted on the source and has done a part of what it says.
+    /// A statement was interrupted on the source after it took effect in part.
     #[error(
-        "transaction {gtid}: {statement}was interrupted on the source (error {number}) and did only a part of what it says, and which part is not logged; compare what it changes on source and target, mend it on the target, and skip the transaction"
+        "transaction {gtid}: {statement}was interrupted on the source (error {number}) and took effect only in part, and the binlog does not say which part; compare the tables that it changes on source and target, correct the target, and skip the transaction"
     )]
     InterruptedStatement {
         /// The transaction.
         gtid: String,
         /// The statement.
         statement: String,
-        /// The error that it ended with there.
+        /// The error number on the source.
         number: u16,
     },
-    /// A statement failed on the source and not on the target.
+    /// A statement failed on the source and succeeded on the target.
     #[error(
-        "transaction {gtid}: {statement}ended with error {number} on the source and without one on the target, whose data differ; compare what it changes (`tailwater check`), mend it on the target, and start the channel; if it stops there again, skip the transaction"
+        "transaction {gtid}: {statement}failed with error {number} on the source and succeeded on the target, so their data differ; compare the tables that it changes (`tailwater check`), correct the target, and start the channel; if it stops there again, skip the transaction"
     )]
     OutcomeDiffers {
         /// The transaction.
         gtid: String,
         /// The statement.
         statement: String,
-        /// The error that it ended with on the source.
+        /// The error number on the source.
         number: u16,
     },
-    /// What is kept on the target about the channel cannot be understood, or does not belong to this log.
+    /// The channel's progress tables on the target are malformed, or belong to another log.
     #[error("channel {channel}: its progress on the target (schema tailwater): {reason}")]
     ProgressRecord {
         /// The channel.
         channel: String,
-        /// What is wrong with it.
+        /// What is wrong, and what to do.
         reason: String,
     },
-    /// The target has what the log does not have durably: its disk is slow, or a power cut has taken it and it was not captured again yet.
+    /// The target has transactions that the log does not have durably: the log's disk is slow, or a power failure removed the end of the
+    /// log and it is not captured again yet.
     #[error(
-        "channel {channel}: the target has all up to {has} of the log, which is durable up to {end} only. Waits: for its disk, or, if a power cut has taken its end, until that is captured again from the same source; if the log goes on from another server, the channel stops and says so. If the source is lost, or the log was made anew: `tailwater channel seek {channel} GTIDS --yes`"
+        "channel {channel}: the target has applied the log up to {has}, but the log is durable only up to {end}. The channel waits until the log's disk catches up or, after a power failure, until the missing end is captured again from the same source; if the log continues from another server, the channel stops. If the source is lost or the log was recreated: `tailwater channel seek {channel} GTIDS --yes`"
     )]
     TargetAhead {
         /// The channel.
         channel: String,
-        /// Up to where in the log the target has all, or has something.
+        /// Log position up to which the target has applied transactions.
         has: String,
-        /// Where the log ends.
+        /// End of the durable log.
         end: String,
     },
-    /// A newer Tailwater has made the tables on the target into something that this one does not know.
+    /// A newer Tailwater has upgraded the tables on the target to a version that this one does not know.
     #[error(
-        "channel {channel}: the tables in schema tailwater on the target are of version {found}, and this Tailwater knows them up to version {known}; run the newer Tailwater that made them, or a newer one still"
+        "channel {channel}: the tables in schema tailwater on the target have version {found}, and this Tailwater supports versions up to {known}; run the Tailwater release that upgraded them, or a newer one"
     )]
     NewerSchema {
         /// The channel.
         channel: String,
-        /// Their version.
+        /// The version of the tables.
         found: u32,
-        /// The newest that is known.
+        /// The newest supported version.
         known: u32,
     },
-    /// Somebody else applies the same channel to the same target.
+    /// Another Tailwater has taken over the channel on this target.
     #[error(
-        "channel {channel} was taken over by another Tailwater on this target; this one has stopped applying"
+        "channel {channel}: another Tailwater has taken over the channel on this target; this one has stopped applying"
     )]
     TakenOver {
         /// The channel.
         channel: String,
     },
-    /// The channel cannot begin.
-    #[error("the channel cannot begin: {reason}")]
+    /// The channel cannot start.
+    #[error("the channel cannot start: {reason}")]
     Start {
         /// Why, and what to do.
         reason: String,
     },
-    /// Rows that are to be changed or deleted are not on the target, or rows that are to be inserted are.
-    #[error("the target has {found} of {wanted} rows that a statement is to change: {statement}")]
+    /// Rows to update or delete do not exist on the target, or rows to insert already exist.
+    #[error("the target has {found} of the {wanted} rows that a statement changes: {statement}")]
     RowsMissing {
-        /// How many it found.
+        /// Number of rows found.
         found: u64,
-        /// How many it was to find.
+        /// Number of rows expected.
         wanted: u64,
-        /// The beginning of the statement, up to its values.
+        /// The start of the statement, up to its values.
         statement: String,
     },
-    /// A table of the target has no transactions, and what is to be done cannot be done exactly once then.
+    /// A table of the target is not transactional, so the transaction cannot be applied exactly once.
     #[error(
-        "transaction {gtid}: table {table} on the target has no transactions: {reason}; nothing of the transaction was written. `ALTER TABLE {table} ENGINE=InnoDB` on the target, or apply the channel with gtid = log"
+        "transaction {gtid}: table {table} on the target is not transactional: {reason}; nothing of the transaction was written. Run `ALTER TABLE {table} ENGINE=InnoDB` on the target, or apply the channel with gtid = log"
     )]
     NotTransactional {
         /// The transaction.
@@ -222,24 +225,24 @@ pub enum ApplyError {
         /// Why not.
         reason: String,
     },
-    /// The server has changed fewer rows than it was sent, and did not say so.
+    /// The target changed fewer rows than it received, without an error.
     #[error(
-        "transaction {gtid}: the target was sent {wanted} rows and has counted {counted} changes: {}",
+        "transaction {gtid}: the target received {wanted} rows and counted {counted} changes: {}",
         missing_rows(.is_committed)
     )]
     RowCountMismatch {
-        /// The transaction, the newest of those that were counted together.
+        /// The newest of the transactions that were counted together.
         gtid: String,
-        /// How many changes it has counted.
+        /// Number of changes that the target counted.
         counted: u64,
-        /// How many rows it was sent.
+        /// Number of rows that the target received.
         wanted: u64,
-        /// Whether some of them are committed.
+        /// Whether some of the transactions are committed.
         is_committed: bool,
     },
-    /// A transaction has failed of which the target may have rows already, as their table has no transactions.
+    /// A transaction failed after some of its rows were written to a table that is not transactional.
     #[error(
-        "transaction {gtid}: {table} on the target has no transactions, and rows of it may be written already: {}. Compare the tables that the transaction changes with the source's, write there what is missing of it, and skip the transaction",
+        "transaction {gtid}: {table} on the target is not transactional, and some rows of the transaction may already be written: {}. Compare the tables that the transaction changes with those of the source, add the missing changes on the target, and skip the transaction",
         cause(error)
     )]
     PartlyWritten {
@@ -250,176 +253,181 @@ pub enum ApplyError {
         /// Why the transaction failed.
         error: Box<ApplyError>,
     },
-    /// A transaction that is read while it is written could not be read to its end; nothing of it is committed.
-    #[error("transaction {gtid} was interrupted while it was read from the log")]
+    /// The log reader stopped in the middle of a streamed transaction. Nothing of the transaction is committed.
+    #[error("transaction {gtid}: reading it from the log was interrupted")]
     ReadInterrupted {
         /// The transaction.
         gtid: String,
     },
-    /// A part of the channel has died of a fault of Tailwater's own.
+    /// A task of the channel panicked: a bug in Tailwater.
     #[error(
-        "channel {channel}: {what}: a fault of Tailwater itself, please report it; what had not committed is not applied, and `tailwater channel start {channel}` goes on from there"
+        "channel {channel}: {what}: this is a bug in Tailwater, please report it; uncommitted transactions are not applied, and `tailwater channel start {channel}` resumes with them"
     )]
     InternalFault {
         /// The channel.
         channel: String,
-        /// Which part, and its last words.
+        /// The task and its panic message.
         what: String,
     },
-    /// The channel has ended.
-    #[error("channel {channel} has ended")]
+    /// The channel is closed.
+    #[error("channel {channel} is closed")]
     ChannelClosed {
         /// The channel.
         channel: String,
     },
-    /// The target's record of what it has cannot be read.
+    /// A progress row on the target cannot be decoded.
     #[error(transparent)]
     Progress(#[from] ProgressError),
-    /// The filters are wrong.
+    /// The filters are invalid.
     #[error(transparent)]
     Filter(#[from] FilterError),
-    /// The filters do not fit the tables that come: two would be written to one.
+    /// The filters would write two tables of the source to one table of the target.
     #[error("transaction {gtid}: {error}")]
     NameCollision {
-        /// The transaction, the first that shows it.
+        /// The first transaction that the collision affects.
         gtid: String,
-        /// Which tables.
+        /// The two tables.
         error: FilterError,
     },
-    /// A row does not fit into what the target takes at once.
+    /// A row is longer than the target's `max_allowed_packet`.
     #[error(
-        "transaction {gtid}: a row of {table} takes a statement of {bytes} bytes, and the target takes {bytes_max} at most; raise max_allowed_packet on the target"
+        "transaction {gtid}: a row of {table} needs a statement of {bytes} bytes, and the target accepts at most {bytes_max}; raise max_allowed_packet on the target"
     )]
     TooLarge {
         /// The transaction.
         gtid: String,
         /// The table.
         table: String,
-        /// The statement's length.
+        /// Length of the statement, in bytes.
         bytes: usize,
-        /// The target's `max_allowed_packet`.
+        /// The target's `max_allowed_packet`, in bytes.
         bytes_max: usize,
     },
-    /// A transaction of a server that comes back cannot be undone, or not be done again.
-    #[error("transaction {gtid} can be neither undone nor repeated: {reason}; copy the server anew (--copy)")]
+    /// During a rejoin, a transaction can neither be undone nor be reapplied.
+    #[error(
+        "transaction {gtid} can neither be undone nor be reapplied: {reason}; copy the server from scratch (--copy)"
+    )]
     Irreversible {
         /// The transaction.
         gtid: String,
         /// Why.
         reason: String,
     },
-    /// A server cannot be brought back.
+    /// A server cannot be rejoined.
     #[error("the server cannot be rejoined: {reason}")]
     Rejoin {
         /// Why, and what to do.
         reason: String,
     },
-    /// A server that comes back has transactions that nobody else has, and they are not to be undone.
+    /// A rejoining server has transactions that no other server has, and the caller does not allow to undo them.
     #[error(
-        "only this server has {gtids}, and a client may have been told of it; `tailwater rejoin` undoes it"
+        "only this server has {gtids}, and a client may have received the OK for it; `tailwater rejoin` undoes it"
     )]
     ErrantTransactions {
-        /// Which.
+        /// The GTIDs of those transactions.
         gtids: String,
     },
-    /// A row cannot be said in SQL, and goes no other way to this target.
+    /// A row cannot be expressed exactly in SQL, and this target accepts no other form.
     #[error("transaction {gtid}: a row of {table}: {error}")]
     NotExact {
         /// The transaction.
         gtid: String,
         /// The table.
         table: String,
-        /// What cannot be said.
+        /// The value that has no exact SQL form.
         error: Box<PrintError>,
     },
 }
 
-/// What is to be said of rows that were not changed.
+/// The consequence and the remedy for rows that the target did not change.
 fn missing_rows(is_committed: &bool) -> &'static str {
     match is_committed {
         true => {
-            "rows of earlier transactions are missing there; look at slave_exec_mode and the error log on the target, then \
-             compare (`tailwater check`) and repair before the channel is started"
+            "rows of earlier transactions are missing on the target; check slave_exec_mode and the error log there, then compare \
+             (`tailwater check`) and repair before you start the channel"
         }
         false => {
-            "nothing of them is committed; look at slave_exec_mode and the error log on the target, then start the channel"
+            "nothing of them is committed; check slave_exec_mode and the error log on the target, then start the channel"
         }
     }
 }
 
-/// Whether trying again may help.
+/// The retry class of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApplyRetry {
-    /// Yes, after a while.
+    /// Retry after a pause.
     Later,
-    /// Not before somebody changes something.
+    /// Retry only after an operator has changed something.
     AfterChange,
 }
 
-/// Why a transaction failed, without its GTID and without a remedy that is wrong where rows are there already.
+/// Why a transaction failed, without its GTID, and without remedies that are wrong when some rows are already written.
 fn cause(error: &ApplyError) -> String {
     match error {
         ApplyError::Session(SessionError::Server { error, .. }) => {
-            format!("the target refuses what comes next: {error}")
+            format!("the target rejected the next statement: {error}")
         }
         ApplyError::Rejected { subject, error, .. } => {
-            format!("{}the target refuses it: {error}", in_front(subject))
+            format!("{}the target rejected it: {error}", prefix(subject))
         }
         ApplyError::RowCountMismatch { counted, wanted, is_committed, .. } => format!(
-            "the target was sent {wanted} rows and has counted {counted} changes{}; look at slave_exec_mode and the error log on \
+            "the target received {wanted} rows and counted {counted} changes{}; check slave_exec_mode and the error log on \
              the target",
-            if *is_committed { ", and rows of earlier transactions are missing, too" } else { "" }
+            if *is_committed { ", and rows of earlier transactions are missing too" } else { "" }
         ),
         ApplyError::OutcomeDiffers { statement, number, .. } => {
-            format!("{statement}ended with error {number} on the source and without one on the target")
+            format!("{statement}failed with error {number} on the source and succeeded on the target")
         }
         ApplyError::InterruptedStatement { statement, number, .. } => format!(
-            "{statement}was interrupted on the source (error {number}) and did only a part of what it says there"
+            "{statement}was interrupted on the source (error {number}) and took effect there only in part"
         ),
         ApplyError::SessionAccount { statement, reason, .. } => {
-            format!("{statement}means the account of its session, which cannot be written into it: {reason}")
+            format!(
+                "{statement}refers to the account of its session, which cannot be written into the statement: {reason}"
+            )
         }
         ApplyError::Unsupported { what, reason, .. } => format!("{what} cannot be applied: {reason}"),
-        ApplyError::ReadInterrupted { .. } => "it was interrupted while it was read from the log".to_owned(),
+        ApplyError::ReadInterrupted { .. } => "reading it from the log was interrupted".to_owned(),
         error => error.to_string(),
     }
 }
 
-/// The subject of a message, if there is one.
-fn in_front(subject: &str) -> String {
+/// The subject and a colon, if there is a subject.
+fn prefix(subject: &str) -> String {
     if subject.is_empty() { String::new() } else { format!("{subject}: ") }
 }
 
-/// Errors of a server that pass: those that pass for whoever asks it, and those of a server that cannot be written to yet.
-fn judge(error: &ServerError) -> ApplyRetry {
-    let passes = match error.number {
-        // Its disk is full: EE_WRITE, EE_DISK_FULL, ER_DISK_FULL, ER_ERROR_ON_WRITE, ER_RECORD_FILE_FULL,
+/// The retry class of a server error. In addition to the errors that are temporary for every client, those of a server that cannot
+/// be written to yet are temporary here.
+fn retry_class(error: &ServerError) -> ApplyRetry {
+    let is_temporary = match error.number {
+        // The disk is full: EE_WRITE, EE_DISK_FULL, ER_DISK_FULL, ER_ERROR_ON_WRITE, ER_RECORD_FILE_FULL,
         // ER_TEMP_FILE_WRITE_FAILURE, ER_DISK_FULL_NOWAIT.
         3 | 20 | 1021 | 1026 | 1114 | 1878 | 3675 => true,
-        // ER_CANT_CREATE_FILE, ER_CANT_CREATE_TABLE, ER_GET_ERRNO, if that is why.
+        // ER_CANT_CREATE_FILE, ER_CANT_CREATE_TABLE, ER_GET_ERRNO, if a full disk is the cause.
         1004 | 1005 | 1030 => names_full_disk(error.message.expose()),
-        // It is read-only, or for administrators: ER_OPTION_PREVENTS_STATEMENT, ER_READ_ONLY_MODE, ER_SERVER_OFFLINE_MODE.
+        // The server is read-only, or open to administrators only: ER_OPTION_PREVENTS_STATEMENT, ER_READ_ONLY_MODE, ER_SERVER_OFFLINE_MODE.
         1290 | 1836 | 3032 => true,
-        // ER_ERROR_DURING_COMMIT, ER_LOCK_TABLE_FULL; statements that take too long; ER_TRANSACTION_ROLLBACK_DURING_COMMIT.
+        // ER_ERROR_DURING_COMMIT, ER_LOCK_TABLE_FULL; statement timeouts; ER_TRANSACTION_ROLLBACK_DURING_COMMIT.
         1180 | 1206 | 1969 | 3024 | 3101 => true,
-        // What a server says whose own connection broke.
+        // The server reports that its own connection broke.
         2006 | 2013 => true,
         _ => error.retry() == tailwater_session::SessionRetry::Later,
     };
-    if passes { ApplyRetry::Later } else { ApplyRetry::AfterChange }
+    if is_temporary { ApplyRetry::Later } else { ApplyRetry::AfterChange }
 }
 
-/// Whether a message holds the system's number for a full disk, `ENOSPC`.
+/// Whether a message contains the error number of a full disk, `ENOSPC`.
 fn names_full_disk(message: &str) -> bool {
     message.split(|c: char| !c.is_alphanumeric()).any(|word| word == "28")
 }
 
 impl ApplyError {
-    /// Whether trying again may help.
+    /// The retry class.
     pub fn retry(&self) -> ApplyRetry {
         match self {
-            Self::Session(SessionError::Server { error, .. }) => judge(error),
-            Self::Rejected { error, .. } => judge(error),
+            Self::Session(SessionError::Server { error, .. }) => retry_class(error),
+            Self::Rejected { error, .. } => retry_class(error),
             Self::Session(error) => match error.retry() {
                 tailwater_session::SessionRetry::Later => ApplyRetry::Later,
                 tailwater_session::SessionRetry::AfterChange => ApplyRetry::AfterChange,
@@ -444,7 +452,7 @@ impl ApplyError {
             Self::TooLarge { .. } | Self::NotExact { .. } | Self::RowsMissing { .. } => {
                 ApplyRetry::AfterChange
             }
-            // Again would be twice.
+            // A retry could apply rows twice.
             Self::NotTransactional { .. } | Self::RowCountMismatch { .. } | Self::PartlyWritten { .. } => {
                 ApplyRetry::AfterChange
             }
@@ -458,12 +466,13 @@ impl ApplyError {
         }
     }
 
-    /// What the message leaves out, as it may hold values of rows: for an operator who asks for it. Never passwords.
+    /// Details that the message omits because they may contain row values. Shown only to an operator who asks for them. Never contains
+    /// passwords.
     pub fn private_detail(&self) -> Option<String> {
         match self {
             Self::Session(error) => error.private_detail(),
             Self::Rejected { values, error, .. } => {
-                let text = format!("{}{}", in_front(values.expose()), error.private());
+                let text = format!("{}{}", prefix(values.expose()), error.private());
                 (text != error.to_string()).then_some(text)
             }
             Self::PartlyWritten { error, .. } => error.private_detail(),
@@ -471,7 +480,7 @@ impl ApplyError {
         }
     }
 
-    /// What the target said, if it is that.
+    /// The error of the target, if the target reported one.
     pub(crate) fn server_error(&self) -> Option<&ServerError> {
         match self {
             Self::Session(error) => error.server_error(),
@@ -481,8 +490,8 @@ impl ApplyError {
         }
     }
 
-    /// Whether it is the target that does not take what a transaction does, and another transaction may be taken.
-    pub(crate) fn is_refusal(&self) -> bool {
+    /// Whether the target rejects this transaction but may accept another one.
+    pub(crate) fn is_rejection(&self) -> bool {
         matches!(
             self,
             Self::Session(SessionError::Server { .. })
@@ -496,7 +505,7 @@ impl ApplyError {
         )
     }
 
-    /// Says which transaction it is about, if that is not known yet.
+    /// Sets the transaction, unless it is already set.
     pub(crate) fn of_transaction(mut self, of: &str) -> Self {
         match &mut self {
             Self::Event { gtid, .. }
@@ -515,7 +524,7 @@ impl ApplyError {
         self
     }
 
-    /// A target's table that cannot take what the source's holds.
+    /// The error for a target column that cannot hold the source's values.
     pub(crate) fn mismatch(table: &MappedTable, mismatch: &ColumnMismatch) -> Self {
         Self::IncompatibleColumn {
             gtid: String::new(),
@@ -525,27 +534,29 @@ impl ApplyError {
         }
     }
 
-    /// A target's table that lacks columns of the source's.
+    /// The error for a target table without some of the source's columns.
     pub(crate) fn mismatches(gtid: String, table: String, mismatches: &[ColumnMismatch]) -> Self {
         let columns: Vec<&str> = mismatches.iter().map(|mismatch| mismatch.column.as_str()).collect();
         let reason = mismatches.first().map(|mismatch| mismatch.reason.clone()).unwrap_or_default();
         Self::IncompatibleColumn { gtid, table, column: columns.join(", "), reason }
     }
 
-    /// Says that it was found before anything was applied.
-    pub(crate) fn found_ahead(mut self) -> Self {
+    /// Adds that the preflight scan found the error before the channel applied anything.
+    pub(crate) fn found_by_preflight(mut self) -> Self {
         if let Self::IncompatibleColumn { reason, .. } = &mut self {
-            reason.push_str("; found by looking ahead, and the channel does not begin before it is mended");
+            reason.push_str(
+                "; found by the preflight scan of the log, and the channel does not start before it is fixed",
+            );
         }
         self
     }
 
-    /// Rows of a transaction that was decoded and are no rows.
+    /// The error for malformed rows of a transaction that was decoded.
     pub(crate) fn rows(error: WireError) -> Self {
         Self::Event { gtid: String::new(), position: LogPosition::ZERO, error }
     }
 
-    /// The stable code, see docs/reference/errors.md.
+    /// The stable error code; see docs/reference/errors.md.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Session(error) => error.code(),
@@ -590,9 +601,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_passes_is_tried_again() {
-        let judged = |number, message: &str| {
-            judge(&ServerError { number, sql_state: "HY000".into(), message: message.into() })
+    fn temporary_errors_are_retried() {
+        let class = |number, message: &str| {
+            retry_class(&ServerError { number, sql_state: "HY000".into(), message: message.into() })
         };
         for (number, message) in [
             (
@@ -612,7 +623,7 @@ mod tests {
             (1205, "Lock wait timeout exceeded; try restarting transaction"),
             (1037, "Out of memory; restart server and try again (needed 7 bytes)"),
         ] {
-            assert_eq!(judged(number, message), ApplyRetry::Later, "{number} {message}");
+            assert_eq!(class(number, message), ApplyRetry::Later, "{number} {message}");
         }
         for (number, message) in [
             (1062, "Duplicate entry '28' for key 'PRIMARY'"),
@@ -623,7 +634,7 @@ mod tests {
             ),
             (1146, "Table 'd.t' doesn't exist"),
         ] {
-            assert_eq!(judged(number, message), ApplyRetry::AfterChange, "{number} {message}");
+            assert_eq!(class(number, message), ApplyRetry::AfterChange, "{number} {message}");
         }
     }
 }

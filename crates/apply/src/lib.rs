@@ -1,19 +1,21 @@
 //! Replays the log on a target server: in parallel, many source transactions per commit, each exactly once.
 //!
 //! The map (cores are pure: no I/O, no clock):
-//! - [`transaction`]: a transaction of the source, decoded once and shared by all who look at it.
-//! - [`decode`]: an entry of the log becomes a transaction; [`keys`]: what a row touches, as [`writeset`] has it.
-//! - [`target`]: what the target's tables look like; [`catalogue`] asks for them and keeps them; [`columns`]: whether
-//!   they are as the source's.
-//! - [`source_catalogue`]: what the source is asked about its tables, because the binlog does not hold it.
-//! - [`filter`]: what is left out and what is renamed, with versions.
+//! - [`transaction`]: a transaction of the source, decoded once and shared by all modules.
+//! - [`decode`]: decodes log entries into transactions; [`keys`] computes the keys of their rows for the
+//!   [`writeset`].
+//! - [`target`]: definitions of the target's tables; [`catalogue`] reads and caches them; [`columns`]
+//!   compares them with the source's.
+//! - [`source_catalogue`]: reads from the source what the binlog does not contain about its tables.
+//! - [`filter`]: which tables are excluded or renamed, with versions.
 //! - [`scheduler`]: which transactions run together, and when.
-//! - [`batch`]: the rows of many transactions as few groups; [`binlog`]: groups as `BINLOG` statements; [`sql`]: as SQL,
-//!   where the target's table differs.
-//! - [`progress`]: what a target has.
-//! - [`channel`]: the driver: log, cores and target joined; progress on the target.
-//! - [`rejoin`]: a former primary is made what the log says: its own end undone, what it lost done again.
-//! - [`error`]: what can go wrong, with stable codes.
+//! - [`batch`]: merges the rows of many transactions into few groups; [`binlog`] writes groups as `BINLOG`
+//!   statements; [`sql`] writes them as SQL where the target's table differs.
+//! - [`progress`]: the set of transactions that a target has applied.
+//! - [`channel`]: the driver: connects log, cores and target, and stores progress on the target.
+//! - [`rejoin`]: makes a former primary match the log: undoes transactions that only it has, and reapplies
+//!   transactions that it lost.
+//! - [`error`]: errors with stable codes.
 
 pub mod batch;
 pub mod binlog;

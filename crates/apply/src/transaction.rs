@@ -1,4 +1,4 @@
-//! A transaction of the source, decoded once: scheduler, writers and prefetch look at the same one.
+//! A transaction of the source. It is decoded once; the scheduler, the writers and prefetch share it.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -18,16 +18,16 @@ use crate::sql::{self, SqlMapping};
 use crate::target::TargetTable;
 use crate::writeset::{Access, Writeset};
 
-/// A range of the log, between two entries' boundaries.
+/// A range of the log between two entry boundaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogSpan {
-    /// Where it begins.
+    /// First byte of the range.
     pub start: LogPosition,
-    /// Where it ends; may be the beginning of the next segment's.
+    /// End of the range, exclusive. It may be the start of the next segment.
     pub end: LogPosition,
 }
 
-/// Spans that follow each other as one: of transactions that were neighbours in the log.
+/// Joins adjacent spans: transactions that are neighbours in the log become one span.
 pub fn joined(spans: impl Iterator<Item = LogSpan>) -> impl Iterator<Item = LogSpan> {
     let mut spans = spans.peekable();
     std::iter::from_fn(move || {
@@ -42,35 +42,33 @@ pub fn joined(spans: impl Iterator<Item = LogSpan>) -> impl Iterator<Item = LogS
 /// A transaction of the source.
 #[derive(Debug)]
 pub struct Transaction {
-    /// Where it stands in the log, from the end of the transaction before it.
+    /// Its range of the log. It starts at the end of the previous transaction.
     pub span: LogSpan,
-    /// Of a completed XA transaction, what prepared it.
+    /// For a completed XA transaction: the entry that prepared it.
     pub prepared: Option<XaPrepareEntry>,
-    /// Its GTID.
     pub gtid: Option<Gtid>,
-    /// When it committed on its source, in microseconds since 1970; 0 if unknown.
+    /// Commit time on the source, in microseconds since 1970; 0 if unknown.
     pub commit_time_us: u64,
-    /// The source's word on what it depends on.
+    /// The dependency information that the source logged.
     pub dependency: SourceDependency,
-    /// What it does.
+    /// The changes.
     pub content: TransactionContent,
-    /// What it touches.
+    /// The keys that it reads or writes.
     pub writeset: Writeset,
-    /// What it holds in memory, in bytes.
+    /// Memory that it occupies, in bytes.
     pub memory_bytes: usize,
 }
 
-/// What prepared an XA transaction that another completes.
+/// The log entry that prepared an XA transaction which another entry completes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XaPrepareEntry {
-    /// Where it stands in the log.
+    /// Its range of the log.
     pub span: LogSpan,
-    /// Its GTID.
     pub gtid: Option<Gtid>,
 }
 
 impl Transaction {
-    /// One that does nothing.
+    /// A transaction without changes.
     pub fn empty(span: LogSpan, gtid: Option<Gtid>, commit_time_us: u64) -> Self {
         Self {
             span,
@@ -84,12 +82,12 @@ impl Transaction {
         }
     }
 
-    /// The places in the log that are done when it is.
+    /// The log spans that count as applied when this transaction commits.
     pub fn spans(&self) -> impl Iterator<Item = LogSpan> {
         std::iter::once(self.span).chain(self.prepared.as_ref().map(|prepared| prepared.span))
     }
 
-    /// Its GTID for people; where it stands in the log, if it has none.
+    /// The GTID as text; the log position if it has no GTID.
     pub fn gtid_text(&self) -> String {
         match &self.gtid {
             Some(gtid) => gtid.to_string(),
@@ -97,70 +95,69 @@ impl Transaction {
         }
     }
 
-    /// The error that an event of it is malformed.
+    /// The error for a malformed event of this transaction.
     pub fn event_error(&self, error: WireError) -> ApplyError {
         ApplyError::Event { gtid: self.gtid_text(), position: self.span.start, error }
     }
 }
 
-/// What a transaction does.
+/// The changes of a transaction.
 #[derive(Debug)]
 pub enum TransactionContent {
-    /// Changes rows, in this order; or nothing at all, because all of it was filtered.
+    /// Row changes in this order. Empty if the filters excluded all of them.
     Rows(Vec<RowChanges>),
-    /// Runs statements, perhaps between row changes.
+    /// Statements, possibly mixed with row changes.
     Steps(Vec<ApplyStep>),
-    /// Prepares an XA transaction: nothing is done until it is completed.
+    /// Prepares an XA transaction. Nothing is applied until another entry completes it.
     XaPrepare {
-        /// As `XA COMMIT` takes it.
+        /// The XID in the syntax of `XA COMMIT`.
         xid: Vec<u8>,
     },
-    /// Commits an XA transaction that was prepared before.
+    /// Commits a prepared XA transaction.
     XaCommit {
-        /// As `XA COMMIT` takes it.
+        /// The XID in the syntax of `XA COMMIT`.
         xid: Vec<u8>,
     },
-    /// Rolls an XA transaction back.
+    /// Rolls back a prepared XA transaction.
     XaRollback {
-        /// As `XA ROLLBACK` takes it.
+        /// The XID in the syntax of `XA ROLLBACK`.
         xid: Vec<u8>,
     },
-    /// Too large to be held: it is read from the log while it is written.
+    /// Too large for memory: the worker reads it from the log while it applies it.
     Streamed {
-        /// Its length in the log.
+        /// Length in the log, in bytes.
         bytes: u64,
     },
 }
 
-/// A part of a [`TransactionContent::Steps`].
+/// One step of [`TransactionContent::Steps`].
 #[derive(Debug)]
 pub enum ApplyStep {
-    /// Changes rows.
     Rows(RowChanges),
-    /// Runs a statement.
     Statement(Statement),
 }
 
-/// A table as the source logged it, and as the target has it.
+/// A source table as logged, mapped to the target's table.
 #[derive(Debug)]
 pub struct MappedTable {
-    /// As the source logged it.
+    /// The table map event of the source.
     pub map: TableMap,
     /// The body of the table map event, without checksum.
     pub body: Bytes,
-    /// The target's table, under its name there.
+    /// The target's table, after renames.
     pub target: Arc<TargetTable>,
-    /// Which column of the target each of the source's is.
+    /// For each source column, the index of its target column.
     pub columns: Vec<usize>,
-    /// Whether the target takes the source's row images as they are. Otherwise rows go by SQL.
+    /// Whether the target accepts the source's row images unchanged. If not, rows are written as SQL.
     pub same_shape: bool,
-    /// Once rows have gone by SQL.
+    /// The SQL mapping, computed when rows are first written as SQL.
     sql: OnceLock<Result<SqlMapping, ColumnMismatch>>,
 }
 
 impl MappedTable {
-    /// Finds the columns of a table map in a table of the target. `body` is the body of the map's event. Columns of the temporal
-    /// layout of before MySQL 5.6 have to have their digits, see [`crate::decode::OldTimeDigits`].
+    /// Maps the columns of a table map to a table of the target. `body` is the body of the table map event.
+    /// Columns with the temporal layout from before MySQL 5.6 must have their number of digits set: see
+    /// [`crate::decode::OldTimeDigits`].
     ///
     /// # Errors
     /// The columns that the target does not have.
@@ -170,7 +167,7 @@ impl MappedTable {
         Ok(Self { map, body, target, columns, same_shape, sql: OnceLock::new() })
     }
 
-    /// Where its columns go by SQL.
+    /// The mapping for writing rows as SQL.
     ///
     /// # Errors
     /// The first column that does not fit.
@@ -179,53 +176,52 @@ impl MappedTable {
     }
 }
 
-/// Where rows stand. Most events have one, and what one thread allocates for each and another frees takes more time than to
-/// find the row.
+/// Positions of rows. Inline for one row, the usual case: an allocation that another thread frees costs more
+/// than finding the row.
 pub type RowPlaces = SmallVec<[RowPlace; 1]>;
 
-/// What rows touch: often the primary key of one, or the old and the new one.
+/// Key accesses of rows. Inline for two: usually one primary key, or the old and the new one.
 pub type Accesses = SmallVec<[Access; 2]>;
 
 /// The rows of one event.
 #[derive(Debug)]
 pub struct RowChanges {
-    /// The table.
     pub table: Arc<MappedTable>,
-    /// What is done to its rows. `PartialUpdate` after images hold JSON diffs.
+    /// The kind of change. After images of `PartialUpdate` contain JSON diffs.
     pub kind: RowsKind,
-    /// The event's flags: see [`tailwater_wire::event::RowsEvent`].
+    /// The flags of the rows event: see [`tailwater_wire::event::RowsEvent`].
     pub flags: u16,
-    /// Seconds since 1970: the time that the statement saw.
+    /// Time that the statement saw, in seconds since 1970.
     pub timestamp: u32,
-    /// The `server_id` in the event's header.
+    /// The `server_id` from the event header.
     pub server_id: u32,
-    /// The columns in the before image, or in the only one.
+    /// Bitmap of the columns in the before image, or in the only image.
     pub columns_present: Bytes,
-    /// The columns in the after image of an update.
+    /// Bitmap of the columns in the after image of an update.
     pub columns_present_after: Bytes,
-    /// All images, one behind the other, decompressed.
+    /// All row images, concatenated and decompressed.
     pub images: Bytes,
-    /// The rows, in order.
+    /// Positions of the rows, in order.
     pub rows: RowPlaces,
-    /// What all rows touch.
+    /// Key accesses of all rows.
     pub accesses: Accesses,
 }
 
-/// Where a row stands in its [`RowChanges`].
+/// Position of a row in its [`RowChanges`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowPlace {
-    /// Where in `images` its only or before image begins.
+    /// Offset in `images` of the before image, or of the only image.
     pub start: u32,
-    /// Where the after image of an update begins; otherwise as `end`.
+    /// Offset of the after image of an update; otherwise equal to `end`.
     pub middle: u32,
-    /// Where it ends.
+    /// End offset.
     pub end: u32,
-    /// Which of `accesses` are its: from here to where the next row's begin.
+    /// Index of its first entry in `accesses`. Its entries end where those of the next row start.
     pub accesses_start: u32,
 }
 
 impl RowChanges {
-    /// The bytes in `images` of row `index`: of its before or only image, and of its after image, which is empty but for
+    /// The before (or only) image and the after image of row `index`. The after image is empty except for
     /// updates.
     pub fn images_of(&self, index: usize) -> Option<(&[u8], &[u8])> {
         let row = self.rows.get(index)?;
@@ -233,7 +229,7 @@ impl RowChanges {
         Some((self.images.get(start..middle)?, self.images.get(middle..end)?))
     }
 
-    /// What row `index` touches.
+    /// Key accesses of row `index`.
     pub fn accesses_of(&self, index: usize) -> &[Access] {
         let start = |row: &RowPlace| row.accesses_start as usize;
         let Some(row) = self.rows.get(index) else { return &[] };
@@ -242,52 +238,52 @@ impl RowChanges {
     }
 }
 
-/// A statement and the session it ran in.
+/// A statement and its session state.
 #[derive(Debug, Clone)]
 pub struct Statement {
-    /// Its text, in the character set that its session spoke.
+    /// The text, in the character set of its session.
     pub text: Bytes,
     /// The default database.
     pub database: Bytes,
-    /// The variables of its session, as the query event has them: [`tailwater_wire::event::StatusVars`].
+    /// The session variables in the format of the query event: [`tailwater_wire::event::StatusVars`].
     pub status_vars: Bytes,
-    /// The thread that ran it, for temporary tables.
+    /// The thread ID on the source; it identifies temporary tables.
     pub thread_id: u32,
-    /// The error with which it ended on the source; 0 for none.
+    /// The error number on the source; 0 if it succeeded.
     pub error_code: u16,
     /// The event's header flags.
     pub flags: u16,
     /// Seconds since 1970.
     pub timestamp: u32,
-    /// The `server_id` in the event's header.
+    /// The `server_id` from the event header.
     pub server_id: u32,
-    /// The version of the server that ran it first (MySQL), as in 80400 for 8.4.0, if that is logged.
+    /// Version of the server that first ran it, if logged (MySQL only). 80400 means 8.4.0.
     pub original_version: Option<u32>,
-    /// Values for the next statement, in front of it.
+    /// Values that events before the statement set for it.
     pub variables: Vec<StatementVariable>,
-    /// Whether it is part of a transaction, as what changes rows is and what goes back to a savepoint, rather than commits
-    /// by itself.
+    /// Whether it is part of a transaction, such as row changes and `ROLLBACK TO SAVEPOINT`, instead of
+    /// committing implicitly.
     pub dml: bool,
 }
 
 impl Statement {
-    /// `LOG_EVENT_SUPPRESS_USE_F` in the event's header: it makes, changes or drops a database, and is logged as if it had run
-    /// in that one.
+    /// `LOG_EVENT_SUPPRESS_USE_F` in the event header. The statement creates, alters or drops a database, and
+    /// is logged with that database as its default database.
     const FLAG_SUPPRESS_USE: u16 = 0x0008;
 
-    /// Whether it has to run in its database.
+    /// Whether the statement needs its default database.
     pub fn uses_database(&self) -> bool {
         !self.database.is_empty() && self.flags & Self::FLAG_SUPPRESS_USE == 0
     }
 }
 
-/// What an event in front of a statement sets for it.
+/// A value that an event before a statement sets for it.
 #[derive(Debug, Clone)]
 pub enum StatementVariable {
     /// `INSERT_ID`, `LAST_INSERT_ID`.
     Int(IntVar),
     /// `RAND_SEED1`, `RAND_SEED2`.
     Rand(RandSeeds),
-    /// A user variable: the event's body, without checksum.
+    /// A user variable: the event body without checksum.
     User(Bytes),
 }

@@ -199,7 +199,7 @@ async fn engines_of_the_target(rig: &Rig) -> Result<()> {
     rig.source.sql("UPDATE mixed.i2 SET v = 2 WHERE a = 500").await?;
     let fault = rig.wait_failed(&channel).await?;
     ensure!(
-        fault.code == "TW-APP-0002" && fault.message.contains("mixed.i2: the target refuses it"),
+        fault.code == "TW-APP-0002" && fault.message.contains("mixed.i2: the target rejected it"),
         "{fault:?}"
     );
     rig.target.sql("SET sql_log_bin=0; ALTER TABLE mixed.i2 ENGINE=InnoDB").await?;

@@ -329,6 +329,6 @@ async fn what_cannot_be_undone_is_refused_by_name_and_nothing_is_changed(kind: S
     }
     let itself = RejoinOptions { primary: rig.source.socket_options(), ..options };
     let refused = inspect(&itself, &rig.log_dir()?).await.expect_err("it leads");
-    ensure!(refused.to_string().contains("the one that leads now"), "{refused}");
+    ensure!(refused.to_string().contains("the current primary"), "{refused}");
     Ok(())
 }

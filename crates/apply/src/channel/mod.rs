@@ -396,7 +396,7 @@ impl Supervisor {
             }
             ApplyRetry::AfterChange => {}
         }
-        let error = match failure.batch.filter(|_| failure.error.is_refusal()) {
+        let error = match failure.batch.filter(|_| failure.error.is_rejection()) {
             // One of many: which one, and are the others good?
             Some(span) if failure.transactions > 1 && self.single_step_until.is_none() => {
                 warn!(
@@ -407,7 +407,7 @@ impl Supervisor {
                 return None;
             }
             _ => match failure.transaction {
-                Some(transaction) if failure.error.is_refusal() => {
+                Some(transaction) if failure.error.is_rejection() => {
                     self.refused_gtid.clone_from(&transaction.gtid);
                     refused_row::diagnose(&self.options, &transaction, failure.error).await
                 }

@@ -423,7 +423,9 @@ impl TransactionReader {
                 let message = String::from_utf8_lossy(incident.message).into_owned();
                 return Err(self.unsupported(
                     "an incident",
-                    format!("the source lost events here ({message}); the target has to be made anew"),
+                    format!(
+                        "the source lost events here ({message}); copy the source to the target from scratch"
+                    ),
                 ));
             }
             _ => {}
@@ -501,7 +503,7 @@ impl TransactionReader {
     ) -> Result<EventOutcome, WireError> {
         let (mut event, next) = self.fragments.take().unwrap_or_default();
         if fragment.fragment != next + 1 {
-            let reason = format!("fragment {} behind {next}", fragment.fragment);
+            let reason = format!("fragment {} instead of fragment {next}", fragment.fragment);
             return Err(WireError::malformed("row event in fragments", reason));
         }
         if event.len().saturating_add(fragment.data.len()) > decoder.limits.event_bytes_max {

@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
     /// No pattern.
-    #[error("filter: {pattern:?} is no pattern: {reason}")]
+    #[error("filter: {pattern:?} is not a pattern: {reason}")]
     Pattern {
         /// As it was given.
         pattern: String,
@@ -45,7 +45,7 @@ pub enum FilterError {
     },
     /// An edit that would take effect before one that was made earlier.
     #[error(
-        "filter: an edit at {from} cannot come behind one at {last}; the earliest that is possible is {last}"
+        "filter: an edit at {from} cannot follow one at {last}; the earliest possible position is {last}"
     )]
     Order {
         /// Where it was to take effect.

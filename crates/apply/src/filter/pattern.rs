@@ -92,7 +92,7 @@ impl Pattern {
     pub fn parse(text: &str, ignore_case: bool) -> Result<Self, FilterError> {
         let wrong = |reason| FilterError::Pattern { pattern: text.to_owned(), reason };
         let (schema, rest) = parse_part(text, ignore_case).map_err(wrong)?;
-        let rest = rest.strip_prefix('.').ok_or_else(|| wrong("it is to be SCHEMA.TABLE"))?;
+        let rest = rest.strip_prefix('.').ok_or_else(|| wrong("expected SCHEMA.TABLE"))?;
         let (table, rest) = parse_part(rest, ignore_case).map_err(wrong)?;
         if !rest.is_empty() {
             return Err(wrong("it has more than two parts; put names that hold dots in backquotes"));

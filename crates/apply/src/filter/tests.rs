@@ -75,7 +75,7 @@ fn a_rule_may_be_for_some_operations_only() {
 #[test]
 fn rules_that_cannot_be_meant_are_refused_by_name() {
     let cases = [
-        (r#"{"include": ["shop"]}"#, "\"shop\" is no pattern: it is to be SCHEMA.TABLE"),
+        (r#"{"include": ["shop"]}"#, "\"shop\" is not a pattern: expected SCHEMA.TABLE"),
         (r#"{"include": ["a.b.c"]}"#, "more than two parts"),
         (r#"{"include": ["a."]}"#, "a part of it is empty"),
         (r#"{"include": ["a.`b"]}"#, "closing backquote is missing"),
@@ -209,7 +209,7 @@ fn an_edit_takes_effect_at_its_transaction_and_survives_a_restart() {
     let error = versions.edit(at(1, 900), None, FilterSet::default()).expect_err("too early");
     assert_eq!(
         error.to_string(),
-        "filter: an edit at 1:900 cannot come behind one at 2:4; the earliest that is possible is 2:4"
+        "filter: an edit at 1:900 cannot follow one at 2:4; the earliest possible position is 2:4"
     );
     assert!(versions.edit(at(3, 4), None, edit("nonsense")).is_err());
 

@@ -94,7 +94,7 @@ impl TryFrom<Vec<FilterVersion>> for VersionedFilters {
 
     fn try_from(versions: Vec<FilterVersion>) -> Result<Self, String> {
         if versions.is_empty() {
-            return Err("there is no version".to_owned());
+            return Err("the list of versions is empty".to_owned());
         }
         if !versions.is_sorted_by(|one, next| one.from < next.from && one.version < next.version) {
             return Err("versions are out of order".to_owned());
@@ -127,6 +127,6 @@ mod position_text {
         let position = parts.and_then(|(segment, offset)| {
             Some(LogPosition { segment: segment.parse().ok()?, offset: offset.parse().ok()? })
         });
-        position.ok_or_else(|| D::Error::custom(format!("{text:?} is no place in the log, SEGMENT:OFFSET")))
+        position.ok_or_else(|| D::Error::custom(format!("{text:?} is not a log position (SEGMENT:OFFSET)")))
     }
 }

@@ -30,7 +30,7 @@ pub struct AppliedSet {
 /// Bytes that are no encoded [`AppliedSet`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "progress cannot be read at byte {offset}: {reason}; if nobody wrote to the table, it comes from a newer Tailwater"
+    "progress cannot be read at byte {offset}: {reason}; if no other program wrote to the table, a newer Tailwater wrote it"
 )]
 pub struct ProgressError {
     /// Where in the bytes.
@@ -152,13 +152,13 @@ impl AppliedSet {
         let mut applied = Self::new(low);
         let mut last = low;
         for _ in 0..count {
-            let start = cursor.position_behind(last)?;
-            let end = cursor.position_behind(start)?;
+            let start = cursor.position_after(last)?;
+            let end = cursor.position_after(start)?;
             applied.above.insert(start, end);
             last = end;
         }
         if cursor.rest() != 0 {
-            return Err(cursor.error("bytes behind the end"));
+            return Err(cursor.error("bytes after the end"));
         }
         Ok(applied)
     }
@@ -212,7 +212,7 @@ impl ProgressCursor<'_> {
         Err(self.error("a number above 64 bits"))
     }
 
-    fn position_behind(&mut self, last: LogPosition) -> Result<LogPosition, ProgressError> {
+    fn position_after(&mut self, last: LogPosition) -> Result<LogPosition, ProgressError> {
         let (segments, offset) = (self.number()?, self.number()?);
         let segment = last.segment.checked_add(segments);
         let offset = if segments == 0 { last.offset.checked_add(offset) } else { Some(offset) };

@@ -68,7 +68,7 @@ fn what_is_no_progress_is_refused_by_name() {
     let refused: &[(&[u8], usize, &str)] = &[
         (&[], 0, "it ends too early"),
         (&[9, 0, 0, 0], 0, "unknown version"),
-        (&[1, 1, 4, 0, 0], 4, "bytes behind the end"),
+        (&[1, 1, 4, 0, 0], 4, "bytes after the end"),
         (&[1, 1, 4, 1], 4, "more intervals than bytes"),
         (&[1, 1, 4, 0xff, 0xff, 0xff, 0xff, 0x0f], 8, "more intervals than bytes"),
         (&[1, 1, 4, 1, 0, 0, 0, 4], 6, "intervals out of order"),

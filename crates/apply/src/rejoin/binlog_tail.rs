@@ -128,7 +128,7 @@ impl TailReader {
         if self.bytes > self.bytes_max {
             return Err(ApplyError::Rejoin {
                 reason: format!(
-                    "the server's own binlog holds more than {} bytes that the log does not have; copy it anew (--copy)",
+                    "the server's own binlog holds more than {} bytes that the log does not have; copy the server from scratch (--copy)",
                     self.bytes_max
                 ),
             });
@@ -204,7 +204,7 @@ pub async fn read(
         if whole.len() > bytes_max {
             return Err(ApplyError::Rejoin {
                 reason: format!(
-                    "an event of the server's own binlog is longer than {bytes_max} bytes; copy it anew (--copy)"
+                    "an event of the server's own binlog is longer than {bytes_max} bytes; copy the server from scratch (--copy)"
                 ),
             });
         }

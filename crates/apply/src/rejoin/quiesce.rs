@@ -58,7 +58,7 @@ pub(super) async fn quiesce(options: &ConnectOptions) -> Result<(), ApplyError> 
         if Instant::now() > deadline {
             return Err(ApplyError::Rejoin {
                 reason: format!(
-                    "the server does not stand still: {} connections do not end; end them, or start it anew",
+                    "the server still has {} client connections that do not end; end them, or restart the server",
                     clients.len()
                 ),
             });

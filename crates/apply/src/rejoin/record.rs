@@ -91,8 +91,8 @@ impl RejoinRecord {
             RejoinStep::Begun | RejoinStep::Counted => Ok(RejoinResume::Anew),
             RejoinStep::Undone | RejoinStep::DoneAgain => Err(ApplyError::Rejoin {
                 reason: format!(
-                    "a rejoin was interrupted when the server had {}, and now it has {now}: somebody has written to \
-                     it; copy it anew (--copy)",
+                    "a rejoin was interrupted when the server had {}, and now it has {now}: it was written to since; \
+                     copy the server from scratch (--copy)",
                     self.had
                 ),
             }),
@@ -139,7 +139,7 @@ pub(super) async fn read(
     let Some(row) = rows.first() else { return Ok(None) };
     let wrong = |what: &str| ApplyError::Rejoin {
         reason: format!(
-            "what an earlier rejoin noted on the server (tailwater.rejoin) is not understood: {what}; copy it anew (--copy)"
+            "the state of an earlier rejoin on the server (tailwater.rejoin) cannot be decoded: {what}; copy the server from scratch (--copy)"
         ),
     };
     let text = |column: usize| row.get_str(column).unwrap_or_default();

@@ -149,7 +149,7 @@ pub fn find(
             if seen.blocks_redo() {
                 return Err(ApplyError::Irreversible {
                     gtid: gtid.map_or_else(|| "without GTID".to_owned(), Gtid::to_string),
-                    reason: "it is a definition among what is to be done again, and nobody can tell what the server has of it"
+                    reason: "it is a DDL statement in the range to reapply, and how much of it the server has is unknown"
                         .to_owned(),
                 });
             }
@@ -177,7 +177,7 @@ fn first_segment(
     let Some(mut index) = segments.iter().rposition(|segment| complete(&segment)) else {
         return Err(ApplyError::Rejoin {
             reason: format!(
-                "the server has {common}, and the log begins later: what it lacks is not there; copy it anew (--copy)"
+                "the server has {common}, and the log starts after that: it lacks transactions that the server needs; copy the server from scratch (--copy)"
             ),
         });
     };

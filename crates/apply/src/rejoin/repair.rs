@@ -115,7 +115,7 @@ pub async fn inspect(options: &RejoinOptions, log: &LogDir) -> Result<RejoinPlan
     let logged = log.gtid_set()?.ok_or_else(|| refused("the log is empty"))?;
     let primary = RejoinServer::ask(&mut Connection::connect(&options.primary).await?).await?;
     if primary.identity == server.identity {
-        return Err(refused("the server is the one that leads now"));
+        return Err(refused("the server is the current primary"));
     }
     let common = common(&server.has, &logged)?;
     let noted = record::read(&mut connection, server.flavour).await?;
@@ -158,7 +158,7 @@ pub async fn inspect(options: &RejoinOptions, log: &LogDir) -> Result<RejoinPlan
             plan.tail.transactions.iter().filter_map(|own| own.entry.gtid.as_ref()).find(|gtid| ahead(gtid));
         if let Some(gtid) = of_primary {
             return Err(refused(&format!(
-                "the primary has {gtid}, which the log does not have yet: try again when it has"
+                "the primary has {gtid}, and the log does not have it yet; retry after the capture has caught up"
             )));
         }
         if !options.may_undo {
@@ -201,7 +201,7 @@ async fn read_tail(
         // ER_MASTER_FATAL_ERROR_READING_BINLOG: it has purged, or never logged, what is between.
         Err(ApplyError::Session(SessionError::Server { error, .. })) if error.number == 1236 => {
             Err(refused(&format!(
-                "what only the server has cannot be read from its binlog: {}; copy it anew (--copy)",
+                "the transactions that only this server has cannot be read from its binlog: {}; copy the server from scratch (--copy)",
                 error.message
             )))
         }
@@ -267,7 +267,7 @@ async fn write_rows(
     if !plan.tail.transactions.is_empty() {
         plan.tail.save(&options.tail_file).map_err(|error| {
             refused(&format!(
-                "what is to be undone cannot be kept in {}: {error}",
+                "the transactions to undo cannot be saved to {}: {error}",
                 options.tail_file.display()
             ))
         })?;
@@ -277,7 +277,10 @@ async fn write_rows(
     let written = async {
         if plan.resume == RejoinResume::Anew {
             record.step = RejoinStep::Undone;
-            info!(transactions = plan.tail.transactions.len(), "undoing what only the server has");
+            info!(
+                transactions = plan.tail.transactions.len(),
+                "undoing the transactions that only this server has"
+            );
             healed.rows_undone = session.write(&plan.undoing, Some(&record.statement())).await?;
         }
         healed.transactions_again = do_again(options, log, plan, &mut session).await?;
@@ -312,7 +315,7 @@ async fn do_again(
     if redo.from >= redo.until {
         return Ok(0);
     }
-    info!(from = %redo.from, until = %redo.until, lost = redo.lost, "doing the log's end again");
+    info!(from = %redo.from, until = %redo.until, lost = redo.lost, "reapplying the end of the log");
     let mut reader = RejoinRowReader::open(&options.server, TRANSACTION_BYTES_MAX).await?;
     let mut log = log.reader(LogPosition { segment: redo.segment, offset: FIRST_EVENT_OFFSET })?;
     let (mut batch, mut batch_bytes, mut count) = (Vec::new(), 0, 0);
@@ -381,9 +384,7 @@ async fn count(
     let now = RejoinServer::ask(connection).await?;
     // It may have been made the primary meanwhile.
     if connection.query("SELECT @@GLOBAL.read_only").await?.scalar() != Some("1") {
-        return Err(refused(
-            "somebody has let the server take writes meanwhile; its binlog is left as it is",
-        ));
+        return Err(refused("the server became writable during the rejoin; its binlog was not changed"));
     }
     if now.has == *keeps && plan.resume == RejoinResume::Anew {
         return Ok(());

@@ -41,7 +41,7 @@ pub async fn wipe(server: &ConnectOptions, primary: &ConnectOptions) -> Result<V
 pub(super) async fn refuse_same(server: &ConnectOptions, primary: &ConnectOptions) -> Result<(), ApplyError> {
     let (ours, theirs) = (identity(server).await?, identity(primary).await?);
     if ours == theirs {
-        return Err(ApplyError::Rejoin { reason: "the server is the one that leads now".to_owned() });
+        return Err(ApplyError::Rejoin { reason: "the server is the current primary".to_owned() });
     }
     Ok(())
 }

@@ -49,7 +49,7 @@ fn a_channels_configuration_is_checked() -> Result<()> {
         ("host = \"db2\"\nmemory_bytes_max = 1000", "memory_bytes_max is at least"),
         ("host = \"db2\"\ntls = \"verify-full\"", "need tls_ca"),
         ("host = \"db2\"\nretries = 3", "unknown field `retries`"),
-        ("host = \"db2\"\n[channel.filters]\nexclude = [\"orders\"]", "\"orders\" is no pattern"),
+        ("host = \"db2\"\n[channel.filters]\nexclude = [\"orders\"]", "\"orders\" is not a pattern"),
     ] {
         shell.write("bad.toml", &channel(more))?;
         shell.run("config check -c bad.toml")?.exits(1).complains(&["TW-CFG-", complaint]);

@@ -159,7 +159,7 @@ impl ChannelReader {
             }
             Err(mismatches) => ApplyError::mismatches(gtid, format!("{schema}.{table}"), &mismatches),
         };
-        Err(error.found_ahead())
+        Err(error.found_by_preflight())
     }
 }
 
