@@ -1,4 +1,4 @@
-//! The end of a server's own binlog that the log does not have: whole transactions, kept in memory.
+//! The end of a server's own binlog that the log does not have: complete transactions, in memory.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -17,16 +17,16 @@ use tailwater_wire::{Flavour, WireError};
 
 use crate::error::ApplyError;
 
-/// A transaction that only the server itself has.
+/// A transaction that only this server has.
 #[derive(Debug, Clone)]
 pub struct TailTransaction {
-    /// What it is, as the log would have it; its position is that in the stream.
+    /// Its log entry. The position is the offset in the dump stream.
     pub entry: LogEntry,
-    /// Its events.
+    /// The events.
     pub events: Bytes,
 }
 
-/// Gathers transactions out of a stream of whole events.
+/// Collects transactions from a stream of complete events.
 #[derive(Debug)]
 pub struct TailReader {
     flavour: Flavour,
@@ -41,17 +41,17 @@ pub struct TailReader {
     transactions: Vec<TailTransaction>,
 }
 
-/// What was read.
+/// The tail of a binlog.
 #[derive(Debug, Clone, Default)]
 pub struct BinlogTail {
-    /// The format description event by which its events are read.
+    /// The format description event of the events.
     pub description: Bytes,
     /// The transactions, in order.
     pub transactions: Vec<TailTransaction>,
 }
 
 impl TailReader {
-    /// Keeps transactions that are not in `known`, up to `bytes_max` bytes of events.
+    /// Collects transactions that are not in `known`, up to `bytes_max` bytes of events.
     pub fn new(flavour: Flavour, known: GtidSet, bytes_max: usize) -> Self {
         Self {
             flavour,
@@ -67,10 +67,10 @@ impl TailReader {
         }
     }
 
-    /// Takes the next event.
+    /// Adds the next event.
     ///
     /// # Errors
-    /// [`ApplyError::Event`] for bytes that are no events; [`ApplyError::Rejoin`] if more is kept than may be.
+    /// [`ApplyError::Event`] for malformed bytes; [`ApplyError::Rejoin`] if the limit is exceeded.
     pub fn event(&mut self, event: &[u8]) -> Result<(), ApplyError> {
         let wrong = |offset: u64| {
             move |error: WireError| ApplyError::Event {
@@ -139,14 +139,14 @@ impl TailReader {
         Ok(())
     }
 
-    /// What was gathered. A transaction that has not ended is left out: the server itself rolls it back.
+    /// The collected transactions. An incomplete transaction is omitted: the server itself rolls it back.
     pub fn finish(self) -> BinlogTail {
         BinlogTail { description: self.description, transactions: self.transactions }
     }
 }
 
 impl BinlogTail {
-    /// The GTIDs, for people.
+    /// The GTIDs as text.
     pub fn gtids(&self) -> Vec<String> {
         let text = |transaction: &TailTransaction| {
             transaction.entry.gtid.as_ref().map_or_else(|| "without GTID".to_owned(), ToString::to_string)
@@ -154,12 +154,12 @@ impl BinlogTail {
         self.transactions.iter().map(text).collect()
     }
 
-    /// Writes it as a binlog file, which `mysqlbinlog` reads, durably.
+    /// Writes a binlog file that `mysqlbinlog` can read, and syncs it.
     ///
     /// # Errors
-    /// What the file system says.
+    /// File system errors.
     pub fn save(&self, path: &Path) -> io::Result<()> {
-        // As the log's own files: rows are not for everybody to read.
+        // The same mode as the log's files: not every user may read row values.
         let mut file = tailwater_files::create_replacing(path, 0o640)?;
         file.write_all(&BINLOG_MAGIC)?;
         file.write_all(&self.description)?;
@@ -174,10 +174,12 @@ impl BinlogTail {
     }
 }
 
-/// Reads from a server what `known` does not hold. `has` is what the server has, and `common` what both have.
+/// Reads the transactions of a server that are not in `known`. `common` is the GTID set that server and log
+/// share.
 ///
 /// # Errors
-/// [`ApplyError::Session`] if the server does not give it, because it has purged it, for one; those of [`TailReader`].
+/// [`ApplyError::Session`] if the server cannot send them, for example because it purged them; the errors of
+/// [`TailReader`].
 pub async fn read(
     server: &ConnectOptions,
     server_id: u32,
@@ -213,7 +215,7 @@ pub async fn read(
             whole.clear();
         }
     }
-    // Of the family that reader and stream have agreed on.
+    // Reader and stream use the same flavour.
     debug_assert_eq!(reader.flavour, flavour);
     Ok(reader.finish())
 }

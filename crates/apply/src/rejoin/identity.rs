@@ -1,20 +1,20 @@
-//! What a server and the log have in common, by their GTIDs.
+//! The GTIDs that a server and the log have in common.
 
 use tailwater_wire::gtid::{Gtid, GtidSet, MariadbBinlogState, MariadbGtid};
 
 use crate::error::ApplyError;
 
-/// Who a server is to those that note where a transaction came from.
+/// The identity that servers log as the origin of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// MySQL's `server_uuid`.
     pub uuid: Option<[u8; 16]>,
-    /// Its `server_id`.
+    /// The `server_id`.
     pub server_id: u32,
 }
 
 impl Identity {
-    /// Whether a transaction first committed on this server: as a replica it would pass over it.
+    /// Whether a transaction first committed on this server. As a replica it would skip the transaction.
     pub fn is_own(&self, gtid: &Gtid) -> bool {
         match gtid {
             Gtid::MySql(gtid) => self.uuid == Some(gtid.uuid),
@@ -23,10 +23,11 @@ impl Identity {
     }
 }
 
-/// What both have. In MariaDB's notation, which counts per domain and server, up to where the shorter one ends.
+/// The common GTIDs. In MariaDB's notation, which counts per domain and server, up to the end of the shorter
+/// history.
 ///
 /// # Errors
-/// [`ApplyError::Rejoin`] for sets of different families.
+/// [`ApplyError::Rejoin`] for sets of different flavours.
 pub fn common(server: &GtidSet, log: &GtidSet) -> Result<GtidSet, ApplyError> {
     match (server, log) {
         (GtidSet::MySql(server), GtidSet::MySql(log)) => Ok(GtidSet::MySql(server.intersect(log))),
@@ -72,7 +73,7 @@ mod tests {
         let uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
         check(Flavour::MySql, &format!("{uuid}:1-9"), &format!("{uuid}:1-7"), &format!("{uuid}:1-7"));
         check(Flavour::MySql, &format!("{uuid}:1-5"), &format!("{uuid}:1-7"), &format!("{uuid}:1-5"));
-        // Ahead: 0-1-102 is nowhere else, and server 2 has gone on.
+        // Ahead: only this server has 0-1-102, and server 2 continued.
         check(Flavour::MariaDb, "0-1-102", "0-1-101,0-2-105", "0-1-101");
         check(Flavour::MariaDb, "0-1-99", "0-1-101,0-2-105", "0-1-99");
         // Server 2 was the primary before.

@@ -1,12 +1,12 @@
 //! Transactions undone from their own before images, and transactions done again on a server that may have done them already.
 //!
-//! Both write whole rows by their key, over whatever is there: [`Writer::open_idempotent`] passes over a row that is to be
+//! Both write whole rows by their key, over whatever is there: [`RowWriter::open_idempotent`] passes over a row that is to be
 //! deleted and is not there, and replaces one that is to be written and is. So an update goes as a deletion and a write. It does
 //! not matter then which of the changes the server has kept, if only its rows stood at some moment between the first change
 //! and the last: each row is written last as it is to be in the end, and what a write has pushed away on its way, because it
 //! had a value that must be unique, has had that value at another moment, and is written later itself.
 //!
-//! [`Writer::open_idempotent`]: crate::channel::row_writer::RowWriter::open_idempotent
+//! [`RowWriter::open_idempotent`]: crate::channel::row_writer::RowWriter::open_idempotent
 
 use bytes::{Bytes, BytesMut};
 use smallvec::smallvec;
@@ -20,21 +20,21 @@ use crate::transaction::{
     Accesses, ApplyStep, MappedTable, RowChanges, RowPlace, RowPlaces, Transaction, TransactionContent,
 };
 
-/// What the server's rows are known to be.
+/// What is known about the rows of the server's engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EngineState {
-    /// As its binlog says: both were made durable at each commit.
+    /// The rows match the binlog: both were durable at each commit.
     MatchesBinlog,
-    /// Perhaps older than its binlog.
+    /// The rows may be older than the binlog.
     Uncertain,
 }
 
-/// What undoes a transaction: its changes the other way around, the last first.
+/// The changes that undo a transaction: its inverse changes, newest first.
 ///
 /// # Errors
-/// [`ApplyError::Irreversible`] for what leaves no before images: definitions, statements, row images that are not full,
-/// cascades of foreign keys, XA transactions that are not whole; and for a table without a key whose rows the server may
-/// have lost.
+/// [`ApplyError::Irreversible`] for changes without before images: DDL, statements, row images that are not
+/// full, cascades of foreign keys, partial XA transactions; and for a table without a key whose rows the
+/// server may have lost.
 pub fn inverse(transaction: &Transaction, kept: EngineState) -> Result<Vec<RowChanges>, ApplyError> {
     let mut undone = Vec::new();
     for changes in rows_of(transaction)?.iter().rev() {
@@ -50,7 +50,7 @@ pub fn inverse(transaction: &Transaction, kept: EngineState) -> Result<Vec<RowCh
                     undone.push(one(changes, index, RowsKind::Write, InverseSide::Before)?);
                 }
             }
-            // What is not there must not be written.
+            // A row that does not exist must not be created.
             RowsKind::Update => undone.push(backwards(changes, RowsKind::Update)?),
             RowsKind::PartialUpdate => {
                 return Err(irreversible(transaction, "JSON is logged as what changed of it (PARTIAL_JSON)"));
@@ -60,10 +60,10 @@ pub fn inverse(transaction: &Transaction, kept: EngineState) -> Result<Vec<RowCh
     Ok(undone)
 }
 
-/// What does a transaction again, on a server that has done it, or some of it, or nothing of it.
+/// The changes that reapply a transaction on a server that has all, some or none of it.
 ///
 /// # Errors
-/// [`ApplyError::Irreversible`] for what does not end in the same when it is done twice.
+/// [`ApplyError::Irreversible`] for changes that are not idempotent.
 pub fn again(transaction: &Transaction) -> Result<Vec<RowChanges>, ApplyError> {
     let mut done = Vec::new();
     for changes in rows_of(transaction)? {
@@ -73,7 +73,7 @@ pub fn again(transaction: &Transaction) -> Result<Vec<RowChanges>, ApplyError> {
             RowsKind::Write | RowsKind::Delete => {
                 for index in 0..changes.rows.len() {
                     let written = one(changes, index, changes.kind, InverseSide::Before)?;
-                    // A deletion has the foreign keys that it had: what cascaded from it is in no binlog.
+                    // A delete keeps its foreign key flags: its cascades are not in the binlog.
                     let flags = if changes.kind == RowsKind::Delete { changes.flags } else { written.flags };
                     done.push(RowChanges { flags, ..written });
                 }
@@ -111,7 +111,7 @@ fn rows_of(transaction: &Transaction) -> Result<&[RowChanges], ApplyError> {
     }
 }
 
-/// All columns but those that the server computes must be there.
+/// All columns must be logged, except generated columns.
 fn check_images(transaction: &Transaction, changes: &RowChanges) -> Result<(), ApplyError> {
     let table = &changes.table;
     let bitmaps = match changes.kind {
@@ -137,7 +137,7 @@ fn check_images(transaction: &Transaction, changes: &RowChanges) -> Result<(), A
     Ok(())
 }
 
-/// What a foreign key deletes or changes with a row is in no binlog, unless the server says that it is.
+/// Cascades of a foreign key are not in the binlog, unless the server says that they are.
 fn check_cascades(transaction: &Transaction, changes: &RowChanges) -> Result<(), ApplyError> {
     let table = &changes.table;
     let unseen = !table.target.cascades.is_empty()
@@ -160,7 +160,7 @@ fn check_cascades(transaction: &Transaction, changes: &RowChanges) -> Result<(),
     Ok(())
 }
 
-/// Whether an update changes a column that foreign keys point to.
+/// Whether an update changes a column that foreign keys reference.
 fn moves_parents(changes: &RowChanges) -> Result<bool, WireError> {
     let table = &changes.table;
     let pointed = |index: usize| {
@@ -197,7 +197,7 @@ fn check_key(transaction: &Transaction, changes: &RowChanges, kept: EngineState)
     Ok(())
 }
 
-/// Whether each row can be told from all others by a key.
+/// Whether a key identifies each row.
 fn has_key(table: &MappedTable) -> bool {
     let target = &table.target;
     let never_null = |column: usize| target.columns.get(column).is_some_and(|column| !column.nullable);
@@ -208,17 +208,17 @@ fn has_key(table: &MappedTable) -> bool {
         })
 }
 
-/// Which image of a row.
+/// An image of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum InverseSide {
-    /// The only one, or the one before an update.
+    /// The only image, or the before image of an update.
     Before,
     After,
 }
 
-/// One row of an event, as a change of another kind. An event may change a row twice, so that what is made of one row stands
-/// together; whatever may, is put together again by the plan of all. Foreign keys are not looked at: what they hold is true again
-/// in the end.
+/// One row of an event, as a change of another kind. An event may change a row twice, so the changes of one
+/// row stay together; the batch planner merges the rest again. Foreign keys are not checked: they hold again
+/// at the end.
 fn one(
     changes: &RowChanges,
     index: usize,
@@ -237,7 +237,7 @@ fn one(
     Ok(made(changes, kind, (present, present), images, rows, accesses))
 }
 
-/// All rows of an event, the last first, as a change of another kind; updates with their images exchanged.
+/// All rows of an event in reverse order, as a change of another kind. Updates get their images exchanged.
 fn backwards(changes: &RowChanges, kind: RowsKind) -> Result<RowChanges, ApplyError> {
     let mut images = BytesMut::with_capacity(changes.images.len());
     let (mut rows, mut accesses) = (RowPlaces::with_capacity(changes.rows.len()), Accesses::new());

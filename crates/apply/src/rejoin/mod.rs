@@ -1,24 +1,26 @@
-//! A former primary becomes a replica again: what only it has is undone, what it has lost is done again, and its GTIDs say so.
+//! A former primary becomes a replica again: the transactions that only it has are undone, the ones that it
+//! lost are reapplied, and its GTIDs are set to match.
 //!
-//! After a failover the former primary is in one of three ways, or in several of them:
-//! - *Ahead*: its binlog ends in transactions that nobody else has. No client was told that they committed. They are undone from
-//!   their own before images (`inverse`), having been kept in a file.
-//! - *Behind*: its binlog ends before the log does, with transactions that it had committed and lost in a crash. Native
-//!   replication would not bring them back, because a server passes over what has its own `server_id`.
-//! - *Hollow*: its binlog is whole, and its tables lack what it says. With `innodb_flush_log_at_trx_commit` other than 1 the
-//!   engine loses its newest commits in a crash of the process, while the binlog keeps them. At its start a server only
-//!   compares what both have half done; it counts the GTIDs of its binlog.
+//! After a failover the former primary is in one or several of these states:
+//! - *Ahead*: its binlog ends in transactions that no other server has. No client received an OK for them.
+//!   They are saved to a file, then undone from their own before images (`inverse`).
+//! - *Behind*: its binlog ends before the log does, and it lost transactions of its own in a crash. Native
+//!   replication would not bring them back, because a server skips events with its own `server_id`.
+//! - *Engine behind the binlog*: its binlog is complete, but its tables lack the newest transactions. With
+//!   `innodb_flush_log_at_trx_commit` other than 1 the engine loses its newest commits in a crash of the
+//!   process, while the binlog keeps them. At startup a server resolves only transactions that are prepared
+//!   in both; it takes its GTIDs from the binlog.
 //!
-//! The latter two are cured alike: from where the tables are certain to stand (`stretch`), row changes are written over
-//! whatever is there (`rows`), up to the last transaction that native replication would pass over. Whether all is
-//! well then, a comparison with the primary says: it belongs to the caller.
+//! The latter two have the same repair: from the position up to which the tables are certain (`redo_range`),
+//! row changes are written over the existing rows (`rows`), up to the last transaction that native
+//! replication would skip. The caller then verifies the result by a comparison with the primary.
 //!
-//! Where that cannot be done, `emptying` makes room for a copy.
+//! Where a repair is impossible, `wipe` prepares the server for a copy.
 //!
-//! The map: `tail`, `stretch`, `identity` say what is to be done, and `definition` what a statement proves; `inverse` how; `rows`,
-//! `still` and `record` do it and note it.
-//! Everything up to the undoing can be repeated, the undoing is in one transaction with its note, and all behind it can be
-//! repeated again.
+//! The map: `binlog_tail`, `redo_range` and `identity` plan the repair, and `ddl_evidence` decides what a
+//! statement proves; `inverse` computes the row changes; `rows`, `quiesce` and `record` execute and record
+//! the steps. All steps before the undo can be repeated. The undo commits in one transaction with its record.
+//! All later steps can be repeated too.
 
 pub mod binlog_tail;
 mod ddl_evidence;

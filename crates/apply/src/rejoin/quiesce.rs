@@ -1,4 +1,4 @@
-//! A server that comes back is made to stand still: nobody writes to it any more, and nobody waits for it.
+//! Makes a rejoining server read-only, disconnects its clients, and ends its semi-sync waits.
 
 use std::time::Duration;
 
@@ -8,22 +8,23 @@ use tokio::time::Instant;
 
 use crate::error::ApplyError;
 
-/// How long the server may take to let go of what is under way.
+/// How long the server may take to end its active commits and connections.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often clients are looked for.
+/// Interval between two reads of the process list.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Settings by which a server waits for acknowledgements at a commit, of all releases.
+/// The settings of all releases that enable semi-sync waits on a source.
 const SEMI_SYNC: [&str; 2] = ["rpl_semi_sync_source_enabled", "rpl_semi_sync_master_enabled"];
 
-/// Stops replication, sets `read_only`, and ends all connections of clients.
+/// Stops replication, sets `read_only`, and ends all client connections.
 ///
-/// A commit may still wait there for an acknowledgement, and `read_only` for that commit. It is let go, by switching semi-sync
-/// off, only when its client can hear of it no more: somebody else leads by now, and does not have it.
+/// A commit may still wait for an acknowledgement, and `read_only` for that commit. Semi-sync is switched off
+/// to end the wait only when the client can no longer receive the OK: another server is primary by then and
+/// does not have the commit.
 ///
 /// # Errors
-/// [`ApplyError::Session`]; [`ApplyError::Rejoin`] if it does not stand still in time.
+/// [`ApplyError::Session`]; [`ApplyError::Rejoin`] if clients do not disconnect in time.
 pub(super) async fn quiesce(options: &ConnectOptions) -> Result<(), ApplyError> {
     let mut connection = Connection::connect(options).await?;
     let mut setter = Connection::connect(options).await?;
@@ -32,7 +33,7 @@ pub(super) async fn quiesce(options: &ConnectOptions) -> Result<(), ApplyError> 
     let mut setting = std::pin::pin!(setter.execute("SET GLOBAL read_only=1"));
     let deadline = Instant::now() + PATIENCE;
     let (mut is_blocked, mut is_set) = (false, false);
-    // Who was there when it was set. Whoever comes later finds it set.
+    // Connections that existed when `read_only` was set. Later connections cannot write.
     let mut before: Option<Vec<u64>> = None;
     loop {
         let list = connection.query("SHOW PROCESSLIST").await?;
@@ -46,13 +47,14 @@ pub(super) async fn quiesce(options: &ConnectOptions) -> Result<(), ApplyError> 
             release_commits(&mut connection).await?;
             break;
         }
-        // Nobody is touched, and nothing let go, before nobody else can begin to write: that `read_only` was asked for is not
-        // enough, as whoever came before the server had begun with it would commit without anybody's acknowledgement, and be told.
+        // No connection is killed and no wait is ended before new writes are impossible. Sending `SET
+        // read_only` is not enough: until the server executes it, a client can start a commit, which would
+        // then succeed without an acknowledgement and get its OK.
         if is_blocked {
             for client in &clients {
                 kill(&mut connection, *client).await?;
             }
-            // All of them were told to end, and their connections are shut.
+            // All of them are killed and their connections are shut.
             release_commits(&mut connection).await?;
         }
         if Instant::now() > deadline {
@@ -73,7 +75,7 @@ pub(super) async fn quiesce(options: &ConnectOptions) -> Result<(), ApplyError> 
         }
     }
     if connection.server().flavour == Flavour::MySql {
-        // It would keep us out, too; read_only stays.
+        // `super_read_only` would block this rejoin too; `read_only` stays set.
         connection.execute("SET GLOBAL super_read_only=0").await?;
     }
     connection.close().await;
@@ -85,7 +87,7 @@ async fn id_of(connection: &mut Connection) -> Result<u64, ApplyError> {
     Ok(id.first().and_then(|row| row.get_u64(0)).unwrap_or_default())
 }
 
-/// A former primary has no replication; one on whose way back something went wrong may.
+/// A former primary has no replication, but a server from an interrupted rejoin may have it.
 async fn stop_replication(connection: &mut Connection) -> Result<(), ApplyError> {
     let sql = match connection.server().flavour {
         Flavour::MySql => "STOP REPLICA",
@@ -95,9 +97,9 @@ async fn stop_replication(connection: &mut Connection) -> Result<(), ApplyError>
     Ok(())
 }
 
-/// Connections of clients, those that read the binlog among them, but for `ours`. Those that wait for an acknowledgement come last: in
-/// MariaDB one of them waits for a whole group of commits, ends its wait when it is killed, and the others of the group are told
-/// that they succeeded unless their connections are shut by then.
+/// Client connections except `ours`, including binlog readers. Connections that wait for an acknowledgement
+/// come last. In MariaDB one of them waits for a whole commit group. When it is killed its wait ends, and the
+/// other members of the group get an OK unless their connections are shut by then.
 fn clients(list: &QueryResult, ours: &[u64]) -> Vec<u64> {
     let is_client = |row: &&tailwater_session::TextRow| {
         let user = row.get_str(1).unwrap_or_default();
@@ -113,8 +115,9 @@ fn clients(list: &QueryResult, ours: &[u64]) -> Vec<u64> {
     found.into_iter().map(|(_, id)| id).filter(|id| !ours.contains(id)).collect()
 }
 
-/// Whether the connection that sets `read_only` waits for those who write, or commit. From then on nobody begins to: "Waiting for
-/// backup lock" says MariaDB, "for global read lock" and "for commit lock" MySQL.
+/// Whether the connection that sets `read_only` waits for writers or commits. From then on no new write can
+/// start. The state is "Waiting for backup lock" in MariaDB, "for global read lock" or "for commit lock" in
+/// MySQL.
 fn waits_for_lock(list: &QueryResult, setter: u64) -> bool {
     let row = list.rows.iter().find(|row| row.get_u64(0) == Some(setter));
     row.and_then(|row| row.get_str(6)).is_some_and(|state| state.starts_with("Waiting for "))
@@ -122,13 +125,13 @@ fn waits_for_lock(list: &QueryResult, setter: u64) -> bool {
 
 async fn kill(connection: &mut Connection, id: u64) -> Result<(), ApplyError> {
     match connection.execute(&format!("KILL {id}")).await {
-        // ER_NO_SUCH_THREAD: it has gone by itself.
+        // ER_NO_SUCH_THREAD: the connection has already ended.
         Err(SessionError::Server { error, .. }) if error.number == 1094 => Ok(()),
         other => Ok(other.map(drop)?),
     }
 }
 
-/// Commits wait for nobody any more.
+/// Switches semi-sync off, which ends the waits of commits.
 async fn release_commits(connection: &mut Connection) -> Result<(), ApplyError> {
     let names = SEMI_SYNC.map(|name| format!("'{name}'")).join(", ");
     let sql = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names}) AND Value IN ('ON', '1')");

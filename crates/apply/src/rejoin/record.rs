@@ -1,4 +1,5 @@
-//! What a rejoin notes on the server it is about, in schema `tailwater`, so that one that was killed is gone on with.
+//! The state of a rejoin, stored in schema `tailwater` of the server, so that an interrupted rejoin can
+//! continue.
 
 use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
@@ -19,16 +20,16 @@ const SCHEMA: [&str; 2] = [
      ) ENGINE=InnoDB COMMENT='How far this server was brought back as a replica'",
 ];
 
-/// How far it is. Each is noted with what it says, in one transaction, or before what follows it.
+/// The last completed step. It is recorded in the transaction of the step itself, or before the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RejoinStep {
-    /// It has begun, and nothing is done yet.
+    /// Started; nothing is changed yet.
     Begun,
-    /// What only this server had is undone.
+    /// The transactions that only this server had are undone.
     Undone,
-    /// What it had lost is done again; its GTIDs are to become `keeps`.
+    /// The lost transactions are reapplied; the GTIDs are to become `keeps`.
     DoneAgain,
-    /// Its GTIDs are `keeps`.
+    /// The GTIDs are `keeps`.
     Counted,
 }
 
@@ -49,21 +50,21 @@ impl RejoinStep {
     }
 }
 
-/// What was noted.
+/// The stored state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RejoinRecord {
-    /// How far it was.
+    /// The last completed step.
     pub step: RejoinStep,
-    /// The server's GTIDs when it began.
+    /// GTID set of the server at the start.
     pub had: GtidSet,
-    /// What its GTIDs are to be.
+    /// GTID set of the server at the end.
     pub keeps: GtidSet,
-    /// MariaDB's `slave_exec_mode` as it was before; it is set for all of the server meanwhile.
+    /// MariaDB's original `slave_exec_mode`. The rejoin changes the global value.
     pub exec_mode: String,
 }
 
 impl RejoinRecord {
-    /// The statement that notes it.
+    /// The statement that stores it.
     pub(super) fn statement(&self) -> String {
         format!(
             "REPLACE INTO tailwater.rejoin (only_row, step, had, keeps, exec_mode) VALUES (1, '{}', {}, {}, {})",
@@ -74,20 +75,20 @@ impl RejoinRecord {
         )
     }
 
-    /// What to do with a server that was on its way, and has `now`. `binlog_is_empty` if it has written nothing since its
-    /// binlog was removed.
+    /// How to continue with a server that has the GTID set `now`. `binlog_is_empty`: no event was written
+    /// since its binlog was reset.
     ///
     /// # Errors
-    /// [`ApplyError::Rejoin`] if the server has written since: then what was noted is not about what is there.
+    /// [`ApplyError::Rejoin`] if the server was written to since: then the stored state does not describe it.
     pub fn go_on(&self, now: &GtidSet, binlog_is_empty: bool) -> Result<RejoinResume, ApplyError> {
         let is = |set: &GtidSet| now.is_subset_of(set) && set.is_subset_of(now);
         match self.step {
             RejoinStep::Undone if is(&self.had) => Ok(RejoinResume::BehindUndoing),
-            // They may have been forgotten, and not yet set.
+            // The GTIDs may be reset and not set yet.
             RejoinStep::DoneAgain if is(&self.had) || is(&self.keeps) || binlog_is_empty => {
                 Ok(RejoinResume::Count(self.keeps.clone()))
             }
-            // Nothing was done, or an earlier rejoin came to its end.
+            // Nothing was changed, or an earlier rejoin completed.
             RejoinStep::Begun | RejoinStep::Counted => Ok(RejoinResume::Anew),
             RejoinStep::Undone | RejoinStep::DoneAgain => Err(ApplyError::Rejoin {
                 reason: format!(
@@ -100,21 +101,21 @@ impl RejoinRecord {
     }
 }
 
-/// Where to go on.
+/// Where a rejoin continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RejoinResume {
-    /// At the beginning.
+    /// From the start.
     Anew,
-    /// What only the server had is undone already.
+    /// After the undo.
     BehindUndoing,
-    /// All is done but for its GTIDs.
+    /// Only the GTIDs remain to be set.
     Count(GtidSet),
 }
 
-/// Makes the table. The session logs nothing.
+/// Creates the table. The session does not log.
 ///
 /// # Errors
-/// Anything that breaks the connection.
+/// Connection errors.
 pub(super) async fn create(connection: &mut Connection) -> Result<(), SessionError> {
     for statement in SCHEMA {
         connection.execute(statement).await?;
@@ -122,10 +123,10 @@ pub(super) async fn create(connection: &mut Connection) -> Result<(), SessionErr
     Ok(())
 }
 
-/// What was noted; `None` if nothing ever was.
+/// Reads the stored state; `None` if there is none.
 ///
 /// # Errors
-/// [`ApplyError::Session`]; [`ApplyError::Rejoin`] if it is not understood.
+/// [`ApplyError::Session`]; [`ApplyError::Rejoin`] if it cannot be decoded.
 pub(super) async fn read(
     connection: &mut Connection,
     flavour: Flavour,

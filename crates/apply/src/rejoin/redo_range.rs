@@ -1,5 +1,5 @@
-//! Which stretch of the log a server has to do again: from where its tables are certain to stand, to the last transaction that
-//! native replication would not bring it.
+//! The range of the log that a server must reapply: from the position up to which its tables are certain, to
+//! the last transaction that native replication would skip.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -20,25 +20,25 @@ use crate::transaction::{ApplyStep, Transaction, TransactionContent};
 /// Offset of the first event of a segment.
 pub(super) const FIRST_EVENT_OFFSET: u64 = 4;
 
-/// Of longer statements nothing is known, in bytes.
+/// Longer statements prove nothing, in bytes.
 const STATEMENT_BYTES_MAX: u32 = 1 << 20;
 
-/// A stretch of the log.
+/// A range of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedoRange {
-    /// The segment to begin reading at, for what is said between transactions.
+    /// Segment where reading starts, because events between transactions matter too.
     pub segment: u64,
-    /// Its first transaction.
+    /// Start of the first transaction.
     pub from: LogPosition,
-    /// Behind its last transaction; where `from` is if it is empty.
+    /// End of the last transaction; equal to `from` if the range is empty.
     pub until: LogPosition,
-    /// What the server has when all of it is done.
+    /// The GTID set of the server once the range is applied.
     pub gtids: GtidSet,
-    /// How many of the transactions in it the server does not have by its GTIDs.
+    /// Number of its transactions that are missing in the server's GTID set.
     pub lost: u64,
 }
 
-/// What a transaction of the log is to a server that comes back.
+/// A transaction of the log as seen from the rejoining server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ScannedTransaction {
     position: LogPosition,
@@ -46,7 +46,7 @@ struct ScannedTransaction {
     commit_time_us: u64,
     has: bool,
     own: bool,
-    /// What it says, if it is a definition.
+    /// What it proves, if it is a DDL statement.
     definition: Option<DdlEvidence>,
 }
 
@@ -55,7 +55,7 @@ impl ScannedTransaction {
         self.has && self.definition == Some(DdlEvidence::Flushed)
     }
 
-    /// Whether it is a definition that can neither be done again nor passed over.
+    /// Whether it is a DDL statement that can neither be reapplied nor be skipped.
     fn blocks_redo(&self) -> bool {
         match self.definition {
             Some(definition) => !self.has || definition == DdlEvidence::Unknown,
@@ -64,12 +64,13 @@ impl ScannedTransaction {
     }
 }
 
-/// Finds the stretch as transactions pass by, in their order.
+/// Computes the range from the transactions of the log, in order.
 #[derive(Debug, Default)]
 struct RedoScan {
-    /// Behind the last statement that the server has, and that its engine has written durably, with all before it.
+    /// End of the last statement that the server has and that its engine flushed, together with all earlier
+    /// commits.
     certain: Option<LogPosition>,
-    /// When the last transaction committed that the server has, in microseconds since 1970.
+    /// Newest commit time of a transaction that the server has, in microseconds since 1970.
     last_us: u64,
     until: Option<LogPosition>,
 }
@@ -87,7 +88,7 @@ impl RedoScan {
         }
     }
 
-    /// Whether a transaction is before the stretch.
+    /// Whether a transaction lies before the range.
     fn is_certain(&self, position: LogPosition, commit_time_us: u64, has: bool, window: Duration) -> bool {
         let window_us = u64::try_from(window.as_micros()).unwrap_or(u64::MAX);
         has && (self.certain.is_some_and(|certain| position < certain)
@@ -96,12 +97,12 @@ impl RedoScan {
     }
 }
 
-/// What log and server have in common.
+/// The common history of log and server.
 #[derive(Debug)]
 pub struct SharedHistory<'a> {
-    /// The transactions.
+    /// The common GTIDs.
     pub gtids: &'a GtidSet,
-    /// The server's tables whose engine is InnoDB: database and name, in lower case.
+    /// The InnoDB tables of the server: database and name in lower case.
     pub innodb: &'a HashSet<(String, String)>,
 }
 
@@ -112,14 +113,15 @@ impl SharedHistory<'_> {
     }
 }
 
-/// Finds the stretch. What committed within `window` before the last that log and server have in common is done again.
+/// Finds the range. Transactions that committed within `window` before the last common transaction are
+/// reapplied.
 ///
-/// No more than a statement that the engine itself writes durably shortens it: a commit that stood beside such a statement, in the
-/// moment between the engine's part of it and its place in the binlog, is taken to be written with it.
+/// Only a statement that the engine itself flushes shortens the range. A commit that is concurrent with such
+/// a statement, between the engine's part of it and its place in the binlog, counts as flushed with it.
 ///
 /// # Errors
-/// [`ApplyError::Log`]; [`ApplyError::Rejoin`] if the log does not reach back far enough; [`ApplyError::Irreversible`] for a
-/// definition in the stretch that cannot be passed over.
+/// [`ApplyError::Log`]; [`ApplyError::Rejoin`] if the log does not reach back far enough;
+/// [`ApplyError::Irreversible`] for a DDL statement in the range that cannot be skipped.
 pub fn find(
     log: &LogDir,
     common: &SharedHistory<'_>,
@@ -155,7 +157,7 @@ pub fn find(
             }
             stretch.lost += u64::from(!seen.has);
             if let Some(gtid) = gtid {
-                // A log holds one family's GTIDs.
+                // A log contains the GTIDs of one flavour only.
                 let _ = stretch.gtids.insert(gtid);
             }
         }
@@ -164,7 +166,7 @@ pub fn find(
     Ok(stretch)
 }
 
-/// The segment before which the server lacks nothing and all is certain.
+/// The segment before which the server lacks nothing and its tables are certain.
 fn first_segment(
     log: &LogDir,
     segments: &[SegmentSummary],
@@ -187,7 +189,7 @@ fn first_segment(
         && first_time(log, segments[index].number)?
             .is_none_or(|first| last_us.is_none_or(|last| first >= last.saturating_sub(window_us)))
     {
-        // Without a window nothing that the server has is done again.
+        // Without a window, no transaction that the server has is reapplied.
         if window.is_zero() {
             break;
         }
@@ -196,7 +198,7 @@ fn first_segment(
     Ok(segments[index].number)
 }
 
-/// When the last transaction committed that is in `common`.
+/// Commit time of the last transaction in `common`.
 fn last_of(log: &LogDir, segments: &[SegmentSummary], common: &GtidSet) -> Result<Option<u64>, ApplyError> {
     let Some(first) = segments.first() else { return Ok(None) };
     let mut reader = log.reader(LogPosition { segment: first.number, offset: FIRST_EVENT_OFFSET })?;
@@ -209,7 +211,7 @@ fn last_of(log: &LogDir, segments: &[SegmentSummary], common: &GtidSet) -> Resul
     Ok(last)
 }
 
-/// When the first transaction of a segment committed.
+/// Commit time of the first transaction of a segment.
 fn first_time(log: &LogDir, segment: u64) -> Result<Option<u64>, ApplyError> {
     let mut reader = log.reader(LogPosition { segment, offset: FIRST_EVENT_OFFSET })?;
     while let Some(entry) = reader.try_next()? {
@@ -237,7 +239,7 @@ fn scan(
             while let Some(header) = reader.next_event()? {
                 if header.event_type == EventType::FORMAT_DESCRIPTION {
                     reader.read_event(&mut event)?;
-                    // What cannot be read proves nothing.
+                    // An unreadable event proves nothing.
                     format =
                         FormatDescription::parse(event.get(EVENT_HEADER_BYTES..).unwrap_or_default()).ok();
                 }
@@ -274,7 +276,7 @@ fn scan(
     Ok(())
 }
 
-/// Whether a transaction holds nothing but statements that have to do with no rows.
+/// Whether a transaction consists only of statements that do not affect rows.
 pub(super) fn is_apart(transaction: &Transaction, common: &SharedHistory<'_>) -> bool {
     let TransactionContent::Steps(steps) = &transaction.content else { return false };
     steps.iter().all(|step| match step {
@@ -291,11 +293,11 @@ fn is_told_by(event_type: EventType) -> bool {
     matches!(event_type, EventType::QUERY | EventType::MARIADB_QUERY_COMPRESSED | EventType::MARIADB_GTID)
 }
 
-/// What an event says of the definition that its transaction is.
+/// What an event shows about the DDL statement of its transaction.
 enum StatementText {
     Nothing,
     DdlEvidence(DdlEvidence),
-    /// It was begun here (`START ALTER`), or did not come to be.
+    /// A first half (`START ALTER`), or a statement that was rolled back.
     Unfinished,
 }
 
@@ -326,13 +328,13 @@ fn say(
     }
     let database = String::from_utf8_lossy(query.database);
     match classify(common.gtids.flavour(), &text, &database, common.innodb) {
-        // One that failed on the server, halfway or at once, may not have come to the engine.
+        // A failed statement may not have reached the engine.
         DdlEvidence::Flushed if query.error_code != 0 => StatementText::DdlEvidence(DdlEvidence::Unknown),
         definition => StatementText::DdlEvidence(definition),
     }
 }
 
-/// Whether an event says that its transaction is no statement that commits by itself.
+/// Whether an event shows that its transaction is not a statement that commits implicitly.
 fn holds_rows(event_type: EventType) -> bool {
     matches!(
         event_type,
@@ -371,9 +373,9 @@ mod tests {
             seen(10, 100, true, true, false),
             seen(20, 200, true, true, false),
             seen(30, 300, true, true, false),
-            // Lost, and its own: native replication would pass over it.
+            // Lost, and from this server: native replication would skip it.
             seen(40, 310, false, true, false),
-            // Of the new primary.
+            // From the new primary.
             seen(50, 400, false, false, false),
         ];
         assert_eq!(from(&log, 150), (Some(20), Some(50)));
@@ -407,7 +409,7 @@ mod tests {
     ];
 
     proptest! {
-        /// However little a server has kept of its commits, all that it lacks is in the stretch.
+        /// However few commits a server has kept, the range contains all that it lacks.
         #[test]
         fn what_a_crash_took_is_in_the_stretch(
             kinds in proptest::collection::vec(0..WRITTEN.len(), 1..40),
@@ -418,7 +420,7 @@ mod tests {
                 let judged = classify(Flavour::MariaDb, WRITTEN[*kind].0.as_bytes(), "d", &tables);
                 seen(10 * place as u64 + 10, place as u64, true, true, judged == DdlEvidence::Flushed)
             }).collect();
-            // Its engine has at least what it had to write, and may have more.
+            // The engine has at least the commits that it had to flush, and may have more.
             let written = kinds.iter().rposition(|kind| WRITTEN[*kind].1).map_or(0, |place| place + 1);
             let durable = written.max(log.len().saturating_sub(lost));
             let (first, until) = from(&log, 1_000_000);
@@ -427,7 +429,7 @@ mod tests {
                 prop_assert!(begins <= lacking.position.offset, "{kinds:?}: {begins} is behind {durable}");
             }
             prop_assert_eq!(until, log.last().map(|last| last.end.offset));
-            // Nor is more done again than must be: what the engine had to write is not.
+            // Commits that the engine had to flush are not reapplied.
             if let Some(proof) = log[..written].last() {
                 prop_assert!(begins >= proof.end.offset);
             }

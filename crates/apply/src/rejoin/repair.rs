@@ -1,4 +1,4 @@
-//! The driver: looks at a server and the log, and does what is to be done.
+//! The driver: inspects a server and the log, and repairs the server.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -24,91 +24,95 @@ use crate::channel::sql_literal::quote;
 use crate::error::ApplyError;
 use crate::transaction::RowChanges;
 
-/// What is done again goes to the server in transactions of about so many bytes.
+/// Size of one transaction with which changes are reapplied, in bytes, approximately.
 const BATCH_BYTES_MAX: usize = 8 << 20;
 
-/// A transaction of the log that is done again is no larger, in bytes.
+/// The largest log transaction that is reapplied, in bytes.
 const TRANSACTION_BYTES_MAX: usize = 256 << 20;
 
-/// How a server is to be brought back.
+/// Options of a rejoin.
 #[derive(Debug, Clone)]
 pub struct RejoinOptions {
-    /// The server, as somebody who may do all of it.
+    /// The server to rejoin, with an administrative account.
     pub server: ConnectOptions,
-    /// Who leads now.
+    /// The current primary.
     pub primary: ConnectOptions,
-    /// Under this `server_id` its binlog is read; no replica of it has the same.
+    /// The `server_id` for reading its binlog. No replica of the server may use it.
     pub server_id: u32,
-    /// What committed so long before the end of its binlog is certainly in its tables. `None` for what its settings promise:
-    /// nothing is in doubt with full durability, and otherwise [`RejoinOptions::WINDOW`].
+    /// Transactions that committed earlier than this before the end of its binlog are certainly in its
+    /// tables. `None` derives it from the server's settings: zero with full durability, otherwise
+    /// [`RejoinOptions::WINDOW`].
     pub window: Option<Duration>,
-    /// Whether what only it has may be undone: it is certain that no client was told of it.
+    /// Whether transactions that only this server has may be undone. The caller knows that no client received
+    /// an OK for them.
     pub may_undo: bool,
-    /// The most bytes of transactions that only it has.
+    /// Limit for the transactions that only it has, in bytes.
     pub tail_bytes_max: usize,
-    /// Before anything is undone it is kept here, as a binlog file.
+    /// The transactions to undo are first saved to this binlog file.
     pub tail_file: PathBuf,
 }
 
 impl RejoinOptions {
-    /// What an engine may have lost of what a binlog kept, generously: it writes once a second.
+    /// Upper bound for the commits that an engine can lose although the binlog has them. InnoDB flushes once
+    /// a second.
     pub const WINDOW: Duration = Duration::from_secs(60);
     /// See [`RejoinOptions::tail_bytes_max`].
     pub const TAIL_BYTES_MAX: usize = 256 << 20;
 }
 
-/// What is to be done about a server.
+/// The planned repair of a server.
 #[derive(Debug)]
 pub struct RejoinPlan {
-    /// What the server has, by its GTIDs.
+    /// The GTID set of the server.
     pub has: GtidSet,
-    /// What of that the log has, too.
+    /// The part of it that the log also has.
     pub common: GtidSet,
-    /// Whether its tables are as its binlog says.
+    /// Whether its tables match its binlog.
     pub engine: EngineState,
-    /// What only it has.
+    /// The transactions that only it has.
     pub tail: BinlogTail,
-    /// What of the log is to be done again.
+    /// The range of the log to reapply.
     pub redo: RedoRange,
     innodb: HashSet<(String, String)>,
     flavour: Flavour,
-    /// What undoes the tail.
+    /// The row changes that undo the tail.
     undoing: Vec<RowChanges>,
     resume: RejoinResume,
     exec_mode: String,
 }
 
 impl RejoinPlan {
-    /// Whether an earlier rejoin is gone on with.
+    /// Whether this continues an interrupted rejoin.
     pub fn is_resumed(&self) -> bool {
         self.resume != RejoinResume::Anew
     }
 }
 
-/// What was done.
+/// The result of a repair.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct RejoinRepair {
-    /// The transactions that were undone.
+    /// GTIDs of the transactions that were undone.
     pub undone: Vec<String>,
-    /// How many rows that took.
+    /// Number of rows written or deleted by the undo.
     pub rows_undone: u64,
-    /// Where they are kept.
+    /// The file with the undone transactions.
     pub tail_file: Option<PathBuf>,
-    /// How many transactions of the log were done again.
+    /// Number of log transactions that were reapplied.
     pub transactions_again: u64,
-    /// How many of these the server had not even by its GTIDs.
+    /// Number of these that were missing even in the server's GTID set.
     pub transactions_lost: u64,
-    /// What the server has now.
+    /// The GTID set of the server afterwards.
     pub gtids: String,
-    /// Whether an earlier rejoin was gone on with.
+    /// Whether this continued an interrupted rejoin.
     pub resumed: bool,
 }
 
-/// Looks what is to be done, and whether it can be. Nothing is changed.
+/// Plans the repair and checks that it is possible. Changes nothing.
 ///
 /// # Errors
-/// [`ApplyError::Rejoin`] if it cannot be done or makes no sense; [`ApplyError::Irreversible`] for a transaction that cannot be
-/// undone; [`ApplyError::ErrantTransactions`] if none may be; [`ApplyError::Session`], [`ApplyError::Log`].
+/// [`ApplyError::Rejoin`] if the repair is impossible or pointless; [`ApplyError::Irreversible`] for a
+/// transaction that cannot be undone; [`ApplyError::ErrantTransactions`] if the options do not allow an undo;
+/// [`ApplyError::Session`], [`ApplyError::Log`].
 pub async fn inspect(options: &RejoinOptions, log: &LogDir) -> Result<RejoinPlan, ApplyError> {
     let mut connection = Connection::connect(&options.server).await?;
     let server = RejoinServer::ask(&mut connection).await?;
@@ -177,7 +181,7 @@ fn nothing(gtids: GtidSet) -> RedoRange {
     RedoRange { segment: 0, from: nowhere, until: nowhere, gtids, lost: 0 }
 }
 
-/// What undoes the tail, if it can be undone.
+/// Computes the row changes that undo the tail.
 async fn build_undo(options: &RejoinOptions, plan: &RejoinPlan) -> Result<Vec<RowChanges>, ApplyError> {
     let mut reader = RejoinRowReader::open(&options.server, options.tail_bytes_max).await?;
     reader.format_of_tail(&plan.tail.description)?;
@@ -186,7 +190,7 @@ async fn build_undo(options: &RejoinOptions, plan: &RejoinPlan) -> Result<Vec<Ro
         let transaction = reader.transaction(&own.entry, own.events.clone()).await?;
         undone.push(inverse(&transaction, plan.engine)?);
     }
-    // The last first.
+    // Newest transaction first.
     Ok(undone.into_iter().rev().flatten().collect())
 }
 
@@ -198,7 +202,7 @@ async fn read_tail(
     let read =
         binlog_tail::read(&options.server, options.server_id, logged, common, options.tail_bytes_max).await;
     match read {
-        // ER_MASTER_FATAL_ERROR_READING_BINLOG: it has purged, or never logged, what is between.
+        // ER_MASTER_FATAL_ERROR_READING_BINLOG: the server purged, or never logged, a part of the range.
         Err(ApplyError::Session(SessionError::Server { error, .. })) if error.number == 1236 => {
             Err(refused(&format!(
                 "the transactions that only this server has cannot be read from its binlog: {}; copy the server from scratch (--copy)",
@@ -209,11 +213,11 @@ async fn read_tail(
     }
 }
 
-/// Does what is to be done. The server is read-only from the first moment on, and stays so; clients are disconnected, and
-/// replication is stopped there.
+/// Repairs the server. It is read-only from the first step on and stays so; its clients are disconnected, and
+/// replication on it is stopped.
 ///
 /// # Errors
-/// As [`look`]. What was done is noted on the server, and gone on with the next time.
+/// As [`inspect`]. Completed steps are recorded on the server, and the next call continues after them.
 pub async fn repair(options: &RejoinOptions, log: &LogDir) -> Result<RejoinRepair, ApplyError> {
     refuse_same(&options.server, &options.primary).await?;
     quiesce(&options.server).await?;
@@ -248,7 +252,7 @@ pub async fn repair(options: &RejoinOptions, log: &LogDir) -> Result<RejoinRepai
     Ok(healed)
 }
 
-/// Undoes what is to be undone, and does again what is to be done again.
+/// Undoes the tail and reapplies the redo range.
 async fn write_rows(
     options: &RejoinOptions,
     log: &LogDir,
@@ -294,7 +298,7 @@ async fn write_rows(
     restored
 }
 
-/// The server's tables whose engine is InnoDB.
+/// The InnoDB tables of the server.
 async fn innodb_tables(connection: &mut Connection) -> Result<HashSet<(String, String)>, ApplyError> {
     let sql = "SELECT table_schema, table_name FROM information_schema.tables WHERE engine='InnoDB'";
     let rows = connection.query(sql).await?.rows;
@@ -302,8 +306,8 @@ async fn innodb_tables(connection: &mut Connection) -> Result<HashSet<(String, S
     Ok(rows.iter().map(|row| (name(row, 0), name(row, 1))).collect())
 }
 
-/// Writes the rows of a stretch of the log; returns how many transactions they were. Statements that the server has, and that have
-/// nothing to do with rows, are passed over.
+/// Reapplies the redo range and returns the number of transactions. Skips statements that the server has and
+/// that do not affect rows.
 async fn do_again(
     options: &RejoinOptions,
     log: &LogDir,
@@ -361,7 +365,7 @@ fn take_format(
 
 fn read_entry(log: &mut LogReader, entry: &LogEntry) -> Result<bytes::Bytes, ApplyError> {
     let length = usize::try_from(entry.length).unwrap_or(usize::MAX);
-    // Of a larger one the beginning tells what it is, and it is refused.
+    // The start of a larger transaction is enough to identify and refuse it.
     let wanted = length.min(TRANSACTION_BYTES_MAX + 1);
     let mut bytes = BytesMut::with_capacity(wanted);
     while bytes.len() < wanted {
@@ -374,7 +378,7 @@ fn read_entry(log: &mut LogReader, entry: &LogEntry) -> Result<bytes::Bytes, App
     Ok(bytes.freeze())
 }
 
-/// Has the server's GTIDs be `keeps`, by forgetting its binlog, if they are not.
+/// Sets the server's GTIDs to `keeps` by resetting its binlog, unless they already match.
 async fn count(
     connection: &mut Connection,
     flavour: Flavour,
@@ -382,14 +386,14 @@ async fn count(
     keeps: &GtidSet,
 ) -> Result<(), ApplyError> {
     let now = RejoinServer::ask(connection).await?;
-    // It may have been made the primary meanwhile.
+    // Another tool may have promoted it in the meantime.
     if connection.query("SELECT @@GLOBAL.read_only").await?.scalar() != Some("1") {
         return Err(refused("the server became writable during the rejoin; its binlog was not changed"));
     }
     if now.has == *keeps && plan.resume == RejoinResume::Anew {
         return Ok(());
     }
-    // What was written must not be lost once the binlog no longer tells that something is missing.
+    // Flush the tables first: without the binlog nothing would show that a row is missing.
     connection.execute("FLUSH NO_WRITE_TO_BINLOG ENGINE LOGS").await?;
     forget_binlog(connection).await?;
     match (flavour, keeps) {
@@ -400,45 +404,45 @@ async fn count(
             let logged: Vec<_> = state.iter().map(|gtid| gtid.to_string()).collect();
             let logged = quote(&logged.join(","));
             match connection.execute(&format!("SET GLOBAL gtid_binlog_state={logged}")).await {
-                // ER_FLUSH_MASTER_BINLOG_CLOSED: it has no binlog.
+                // ER_FLUSH_MASTER_BINLOG_CLOSED: the binlog is disabled.
                 Err(SessionError::Server { error, .. }) if error.number == 1186 => {}
                 other => drop(other?),
             }
             let position = quote(&state.position().to_string());
             connection.execute(&format!("SET GLOBAL gtid_slave_pos={position}")).await?;
         }
-        // Sets were read in the server's own notation.
+        // The sets were read in the server's own notation.
         (Flavour::MariaDb, GtidSet::MySql(_)) => return Err(refused("GTIDs of another family")),
     }
     Ok(())
 }
 
-/// Removes the server's binlog, and what it says of GTIDs.
+/// Resets the server's binlog and its GTID state.
 pub(super) async fn forget_binlog(connection: &mut Connection) -> Result<(), ApplyError> {
     let newest = match connection.server().flavour {
         Flavour::MySql => "RESET BINARY LOGS AND GTIDS",
         Flavour::MariaDb => "RESET MASTER",
     };
     match connection.execute(newest).await {
-        // ER_PARSE_ERROR: before MySQL 8.2 it had another name.
+        // ER_PARSE_ERROR: the statement had another name before MySQL 8.2.
         Err(SessionError::Server { error, .. }) if error.number == 1064 => {
             connection.execute("RESET MASTER").await?;
         }
-        // ER_FLUSH_MASTER_BINLOG_CLOSED: it has no binlog.
+        // ER_FLUSH_MASTER_BINLOG_CLOSED: the binlog is disabled.
         Err(SessionError::Server { error, .. }) if error.number == 1186 => {}
         other => drop(other?),
     }
     Ok(())
 }
 
-/// A connection of which nothing is logged.
+/// A connection with `sql_log_bin=0`.
 pub(super) async fn unlogged(server: &ConnectOptions) -> Result<Connection, ApplyError> {
     let mut connection = Connection::connect(server).await?;
     connection.execute("SET SESSION sql_log_bin=0").await?;
     Ok(connection)
 }
 
-/// What a server says about itself.
+/// State that a server reports.
 struct RejoinServer {
     flavour: Flavour,
     identity: Identity,

@@ -1,4 +1,4 @@
-//! Writes rows to a server over whatever is there.
+//! Writes rows to a server, over the existing rows.
 
 use std::sync::Arc;
 
@@ -23,16 +23,16 @@ use crate::transaction::{LogSpan, RowChanges, Transaction};
 /// Seeds the hashes of keys.
 const KEY_SEED: u64 = 0x5457;
 
-/// Names the sessions.
+/// Name of the sessions.
 const NAME: &str = "rejoin";
 
-/// Makes transactions of events, bound to the server's tables.
+/// Decodes events into transactions that are bound to the server's tables.
 pub(super) struct RejoinRowReader {
     decoder: Decoder,
     tables: ServerTables,
 }
 
-/// The server's tables as far as they were asked for. Nothing is left out but what channels keep.
+/// Cached table definitions of the server. Only the tables in Tailwater's own schema are excluded.
 struct ServerTables {
     catalogue: Catalogue,
     connection: Connection,
@@ -47,14 +47,15 @@ impl TableLookup for ServerTables {
         self.catalogue.get(schema, table)
     }
 
-    /// The server has logged what is undone itself, and native replication goes by its declarations, too.
+    /// The server itself logged the transactions to undo, and native replication uses its declarations too.
     fn old_time_digits(&self, _schema: &str, _table: &str) -> OldTimeDigits {
         OldTimeDigits::Target
     }
 }
 
 impl RejoinRowReader {
-    /// Reads events of `flavour` for a server of the same. No transaction may be larger than `transaction_bytes_max`.
+    /// Reads events of `flavour` for a server of the same flavour. Limit for one transaction:
+    /// `transaction_bytes_max`.
     pub(super) async fn open(
         server: &ConnectOptions,
         transaction_bytes_max: usize,
@@ -66,7 +67,7 @@ impl RejoinRowReader {
         Ok(Self { decoder, tables: ServerTables { catalogue: Catalogue::new(flavour), connection } })
     }
 
-    /// Takes a format description event.
+    /// Sets the format description event.
     pub(super) fn format(&mut self, event: &[u8], entry: &LogEntry) -> Result<(), ApplyError> {
         self.decoder.format_description(event).map_err(|error| ApplyError::Event {
             gtid: "before any transaction".to_owned(),
@@ -75,12 +76,12 @@ impl RejoinRowReader {
         })
     }
 
-    /// Takes the format description event of a tail.
+    /// Sets the format description event of a tail.
     pub(super) fn format_of_tail(&mut self, event: &[u8]) -> Result<(), ApplyError> {
         self.decoder.format_description(event).map_err(ApplyError::rows)
     }
 
-    /// The transaction that is `entry`.
+    /// Decodes the transaction of `entry`.
     pub(super) async fn transaction(
         &mut self,
         entry: &LogEntry,
@@ -115,7 +116,7 @@ impl RejoinRowReader {
     }
 }
 
-/// A session that logs nothing, and writes rows over what is there.
+/// A session that does not log, and writes over existing rows.
 pub(super) struct RejoinSession {
     writer: RowWriter,
 }
@@ -126,12 +127,12 @@ impl RejoinSession {
         Ok(Self { writer: RowWriter::open_idempotent(&options).await? })
     }
 
-    /// The connection, for statements that stand between.
+    /// The connection, for other statements.
     pub(super) fn connection(&mut self) -> &mut Connection {
         &mut self.writer.connection
     }
 
-    /// Has replication on MariaDB go by the rules that it had.
+    /// Restores `slave_exec_mode` on MariaDB.
     pub(super) async fn put_back(&mut self, exec_mode: &str) -> Result<(), ApplyError> {
         if self.writer.connection.server().flavour == Flavour::MariaDb && !exec_mode.is_empty() {
             let sql = format!("SET GLOBAL slave_exec_mode={}", quote(exec_mode));
@@ -140,7 +141,8 @@ impl RejoinSession {
         Ok(())
     }
 
-    /// Makes the changes in one transaction, with `note` in it. Returns how many rows were written or deleted.
+    /// Writes the changes in one transaction, together with `note`. Returns the number of rows written or
+    /// deleted.
     pub(super) async fn write(
         &mut self,
         changes: &[RowChanges],

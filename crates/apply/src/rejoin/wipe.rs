@@ -1,4 +1,4 @@
-//! A server that cannot be healed is emptied, for a copy of the one that leads.
+//! Wipes a server that cannot be repaired, before a copy of the primary is loaded.
 
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
@@ -7,14 +7,16 @@ use super::quiesce::quiesce;
 use super::repair::{forget_binlog, unlogged};
 use crate::error::ApplyError;
 
-/// Databases of the servers' own, which stay.
+/// System databases. They are kept.
 const KEPT: [&str; 5] = ["information_schema", "performance_schema", "mysql", "sys", "ndbinfo"];
 
-/// Removes all databases but the server's own, and forgets its binlog and GTIDs; accounts stay. The server is read-only from the
-/// first moment on; clients are disconnected, and replication is stopped there. Returns what was removed.
+/// Drops all databases except the system databases, and resets the binlog and the GTIDs. Accounts are kept.
+/// The server is read-only from the first step on; its clients are disconnected, and replication on it is
+/// stopped. Returns the names of the dropped databases.
 ///
 /// # Errors
-/// [`ApplyError::Session`]; [`ApplyError::Rejoin`] if `server` is the same as `primary`, or does not stand still.
+/// [`ApplyError::Session`]; [`ApplyError::Rejoin`] if `server` and `primary` are the same server, or clients
+/// do not disconnect in time.
 pub async fn wipe(server: &ConnectOptions, primary: &ConnectOptions) -> Result<Vec<String>, ApplyError> {
     refuse_same(server, primary).await?;
     quiesce(server).await?;
@@ -37,7 +39,7 @@ pub async fn wipe(server: &ConnectOptions, primary: &ConnectOptions) -> Result<V
     Ok(removed)
 }
 
-/// Before anything is done there: two addresses may be of one server. The primary has to answer, too.
+/// Checks this before any change, because two addresses can lead to one server. The primary must answer too.
 pub(super) async fn refuse_same(server: &ConnectOptions, primary: &ConnectOptions) -> Result<(), ApplyError> {
     let (ours, theirs) = (identity(server).await?, identity(primary).await?);
     if ours == theirs {
@@ -46,7 +48,7 @@ pub(super) async fn refuse_same(server: &ConnectOptions, primary: &ConnectOption
     Ok(())
 }
 
-/// Of two servers of one cluster, one of these is different: their family, their `server_uuid` or their `server_id`.
+/// Identifies a server within a cluster: the flavour and its `server_uuid` or `server_id`.
 async fn identity(server: &ConnectOptions) -> Result<Option<String>, ApplyError> {
     let mut connection = Connection::connect(server).await?;
     let sql = match connection.server().flavour {

@@ -33,35 +33,34 @@ use crate::writeset::Writeset;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CommitOrder {
-    /// That of the source: who sees a transaction sees all before it.
+    /// The order of the source: a reader that sees a transaction sees all earlier ones.
     Source,
     /// Only transactions that share a key keep their order.
     Independent,
 }
 
-/// How a [`Scheduler`] is to work. A limit of 0 counts as 1.
+/// Options of a [`Scheduler`]. A limit of 0 counts as 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SchedulerOptions {
-    /// The order of commits.
     pub commit_order: CommitOrder,
-    /// How many batches the driver runs at a time.
+    /// Number of batches that the driver runs concurrently.
     pub workers: usize,
-    /// Transactions of the source in one batch.
+    /// Limit of source transactions in one batch.
     pub batch_transactions_max: usize,
-    /// Bytes in one batch; a larger transaction is a batch of its own.
+    /// Limit of bytes in one batch. A larger transaction is a batch of its own.
     pub batch_bytes_max: usize,
-    /// Transactions that are offered and not done, running ones included.
+    /// Limit of outstanding transactions, including running ones.
     pub window_transactions_max: usize,
-    /// Their bytes. Exceeded by at most one transaction.
+    /// Limit of their bytes. One transaction may exceed it.
     pub window_bytes_max: usize,
 }
 
-/// What a transaction weighs.
+/// The size of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TransactionWeight {
-    /// What it holds in memory, in bytes.
+    /// Memory, in bytes.
     pub bytes: usize,
-    /// Rows that it changes.
+    /// Number of changed rows.
     pub rows: usize,
 }
 
@@ -77,53 +76,53 @@ impl TransactionWeight {
     }
 }
 
-/// What is to be known of a transaction.
+/// A transaction that can be scheduled.
 pub trait Scheduled {
-    /// What it touches.
+    /// Its key accesses.
     fn writeset(&self) -> &Writeset;
-    /// What it weighs.
+    /// Its size.
     fn weight(&self) -> TransactionWeight;
 }
 
-/// What a [`Scheduler`] holds.
+/// The outstanding work of a [`Scheduler`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outstanding {
-    /// Transactions that are offered and not done.
+    /// Transactions that were offered and are not done.
     pub transactions: usize,
-    /// What they weigh.
+    /// Their total size.
     pub weight: TransactionWeight,
-    /// Batches handed out and not done.
+    /// Running batches.
     pub running: usize,
 }
 
-/// Names a batch, in the order in which they were handed out; never given twice by one [`Scheduler`].
+/// Identifies a batch, in dispatch order. One [`Scheduler`] never reuses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BatchId(pub u64);
 
-/// How long a batch took.
+/// Durations of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BatchTiming {
-    /// Executing its statements, without waiting for [`TransactionBatch::commit_after`], in microseconds.
+    /// Execution time without the wait for [`TransactionBatch::commit_after`], in microseconds.
     pub execute_us: u64,
-    /// Committing, in microseconds.
+    /// Commit time, in microseconds.
     pub commit_us: u64,
 }
 
 /// Transactions that commit together.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TransactionBatch<T> {
-    /// Its name.
+    /// The ID.
     pub id: BatchId,
-    /// To be executed at once, in the order of the log.
+    /// Transactions to execute at once, in log order.
     pub first: Vec<T>,
-    /// To be executed behind `first` and once `commit_after` has committed, in the order of the log. None of `first`
-    /// conflicts with one of `rest` that stands before it in the log.
+    /// Transactions to execute after `first`, once `commit_after` has committed, in log order. No transaction
+    /// in `first` conflicts with an earlier one in `rest`.
     pub rest: Vec<T>,
-    /// The batch that must have committed before this one commits, unless it [gives way](Scheduler::can_yield).
+    /// The batch that must commit before this one, unless this one [yields](Scheduler::can_yield).
     pub commit_after: Option<BatchId>,
-    /// Another may have to commit after it.
+    /// Whether another batch may have to commit after this one.
     pub in_turn: bool,
-    /// A barrier: the only transaction, and nothing else runs meanwhile.
+    /// A barrier: the only transaction in the batch; no other batch runs at the same time.
     pub alone: bool,
 }
 
@@ -133,7 +132,7 @@ pub struct Scheduler<T> {
     options: SchedulerOptions,
     sizing: BatchSizing,
     parallelism: Parallelism,
-    /// What comes of them.
+    /// The limits derived from both.
     limits: BatchLimits,
     core: Core<T>,
     outstanding: Outstanding,
@@ -146,7 +145,7 @@ enum Core<T> {
     Independent(Box<IndependentOrder<T>>),
 }
 
-/// What a core knows of a batch that has ended.
+/// Size of a batch, for the bookkeeping after it ends.
 #[derive(Debug, Clone, Copy)]
 struct BatchTotals {
     transactions: usize,
@@ -168,7 +167,7 @@ impl BatchTotals {
 }
 
 impl<T: Scheduled> Scheduler<T> {
-    /// One that holds nothing.
+    /// An empty scheduler.
     pub fn new(options: SchedulerOptions) -> Self {
         let parallelism = Parallelism::new(options.workers);
         let mut limits = BatchSizing::default().limits(&options);
@@ -189,8 +188,8 @@ impl<T: Scheduled> Scheduler<T> {
         }
     }
 
-    /// Whether another transaction may be offered: the window is not full, whatever the next one weighs, and there is use for
-    /// more.
+    /// Whether another transaction may be offered: the window has room for a transaction of any size, and the
+    /// workers need more.
     pub fn has_room(&self) -> bool {
         if let Core::Independent(core) = &self.core
             && core.has_enough(self.limits)
@@ -201,7 +200,7 @@ impl<T: Scheduled> Scheduler<T> {
             && self.outstanding.weight.bytes < self.options.window_bytes_max.max(1)
     }
 
-    /// Takes the next transaction of the log.
+    /// Adds the next transaction of the log.
     pub fn offer(&mut self, payload: T) {
         let limits = self.limits;
         self.outstanding.transactions += 1;
@@ -212,8 +211,8 @@ impl<T: Scheduled> Scheduler<T> {
         }
     }
 
-    /// Says whether a batch that runs takes much longer than batches usually do. In independent order nothing that need not wait
-    /// for it does so any more.
+    /// Reports whether a running batch takes much longer than usual. In independent order, unrelated
+    /// transactions then no longer wait for it.
     pub fn set_held_up(&mut self, held_up: bool) {
         self.held_up = held_up;
         if let Core::Independent(core) = &mut self.core {
@@ -221,19 +220,19 @@ impl<T: Scheduled> Scheduler<T> {
         }
     }
 
-    /// Whether batches that have executed `first` and wait for their turn are to commit that and to [give
+    /// Whether batches that executed `first` and wait for their turn may commit it and [give
     /// back](Self::give_back) the rest.
     pub fn can_yield(&self) -> bool {
         matches!(&self.core, Core::Independent(core) if core.can_yield())
     }
 
-    /// A batch for an idle worker; `None` if nothing may run now.
+    /// The next batch for an idle worker; `None` if no batch may run now.
     #[allow(clippy::should_implement_trait)] // No iterator: it goes on after `None`.
     pub fn next(&mut self) -> Option<TransactionBatch<T>> {
         let limits = self.limits;
         if let Core::Independent(core) = &mut self.core {
             core.settle(limits, self.held_up);
-            // There is no bound while something is held up: several may wait for the same lock.
+            // No limit while a batch is held up: several may wait for the same lock.
             if core.is_grouped() && !self.held_up && self.outstanding.running >= self.parallelism.at_a_time()
             {
                 return None;
@@ -247,8 +246,8 @@ impl<T: Scheduled> Scheduler<T> {
         batch
     }
 
-    /// Says that a batch that was handed out has committed. One that does not run, as it was said to be done before, is
-    /// ignored.
+    /// Reports that a batch has committed. Ignored for a batch that is not running because it was already
+    /// reported.
     pub fn done(&mut self, id: BatchId, timing: BatchTiming) {
         let ended = match &mut self.core {
             Core::Source(core) => core.done(id),
@@ -259,8 +258,8 @@ impl<T: Scheduled> Scheduler<T> {
         }
     }
 
-    /// Says that a batch has [given way](Self::can_yield) and committed all but `rest`, which is in its order. `rest` comes again
-    /// in another batch. Word that nothing is held up any more may have come too late for it.
+    /// Reports that a batch [yielded](Self::can_yield) and committed all but `rest`, in its order. `rest`
+    /// comes again in another batch. The batch may yield even though the delay has just ended.
     pub fn give_back(&mut self, id: BatchId, timing: BatchTiming, rest: Vec<T>) {
         if let Core::Independent(core) = &mut self.core
             && let Some(ended) = core.give_back(id, rest)
@@ -287,17 +286,17 @@ impl<T: Scheduled> Scheduler<T> {
         self.outstanding.weight.subtract(ended.weight);
     }
 
-    /// Whether it holds nothing, and nothing runs.
+    /// Whether no transaction is outstanding.
     pub fn is_idle(&self) -> bool {
         self.outstanding.transactions == 0
     }
 
-    /// What it holds.
+    /// The outstanding work.
     pub fn outstanding(&self) -> Outstanding {
         self.outstanding
     }
 
-    /// Whether nothing is left behind of what is done.
+    /// Whether no state of finished transactions remains.
     #[cfg(test)]
     fn is_clean(&self) -> bool {
         match &self.core {
