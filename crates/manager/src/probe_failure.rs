@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn one_number_for_several_things_is_told_apart_by_its_text() {
+    fn a_number_with_several_meanings_is_classified_by_its_text() {
         let check = |number, text: &str, failure| {
             assert_eq!(ProbeFailure::from_error_number(number, text), failure, "{text}")
         };

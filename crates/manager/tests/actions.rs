@@ -1,4 +1,4 @@
-//! Acts on real servers.
+//! Actions on real servers.
 
 mod channel_target;
 mod cluster;

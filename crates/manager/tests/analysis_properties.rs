@@ -131,7 +131,7 @@ proptest! {
 
     /// Silence of one observer, however long, is no reason to act.
     #[test]
-    fn nobody_acts_on_what_the_manager_alone_does_not_hear(story in story(), now in 0..400_000_u64) {
+    fn silence_to_the_manager_alone_triggers_no_failover(story in story(), now in 0..400_000_u64) {
         let alone: Vec<_> = story
             .into_iter()
             .filter(|sighting| match &sighting.saw {
@@ -161,7 +161,7 @@ proptest! {
 
     /// Whoever hears the primary now keeps everybody from acting.
     #[test]
-    fn one_who_hears_it_is_enough_to_hold(story in story(), now in 20_000..40_000_u64) {
+    fn one_observer_that_hears_the_primary_prevents_a_failover(story in story(), now in 20_000..40_000_u64) {
         let mut record = told(&story);
         let saw = Observed::Streaming { heard_ms: Some(now), heartbeat_ms: None };
         record.add(ObserverReport { at_ms: now, observer: Observer::Relay("r1".into()), about: "db1".into(), saw });

@@ -104,7 +104,7 @@ fn what_is_missing_comes_from_the_log() {
 }
 
 #[test]
-fn a_gap_that_nobody_fills_excludes() {
+fn a_gap_that_no_server_fills_excludes() {
     let log = log("old:1-10", "old:1-6");
     check_with(&log, &[replica("a", "old:1-4")], Err("it lacks"));
     // Another replica that still has them in its binlog fills it; one that has purged them does not.
@@ -148,7 +148,7 @@ fn the_operators_wish_comes_before_convenience() {
 }
 
 #[test]
-fn who_cannot_wait_for_acks_is_no_candidate_and_gives_what_others_lack() {
+fn a_server_without_semi_sync_is_no_candidate_and_sends_missing_transactions() {
     let lack = "TW-SES-0019: user 'lead'@'%' lacks INSERT on mysql.plugin";
     let unfit = CandidateServer { semi_sync_unavailable: Some(lack.to_owned()), ..replica("a", "old:1-12") };
     check(std::slice::from_ref(&unfit), Err(lack));
@@ -228,7 +228,7 @@ fn a_target_that_is_no_copy_or_has_gtids_of_its_own_cannot_lead() {
 }
 
 #[test]
-fn who_was_asked_for_is_taken_or_refused_by_name() {
+fn a_requested_server_is_promoted_or_refused() {
     let servers = [
         replica("a", "old:1-10"),
         CandidateServer { promotion: Promotion::MustNot, ..replica("b", "old:1-10") },

@@ -211,7 +211,7 @@ fn what_was_promised_is_known_once_the_relay_holds_what_was_before() {
 }
 
 #[test]
-fn of_a_primary_that_was_never_seen_the_log_tells_who_it_was() {
+fn the_log_identifies_a_primary_that_was_never_observed() {
     let version = tailwater_manager::candidates::ServerVersion::read("10.11.6-MariaDB-log");
     let log_origin = Some((GtidOrigin::MariaDb(7), version));
     let cluster = WatchedCluster { plan: plan(&["db2"]), log_origin, ..WatchedCluster::default() };
@@ -289,7 +289,7 @@ fn a_memory_counts_only_where_nothing_has_happened_since() {
 }
 
 #[test]
-fn somebody_else_who_acknowledges_is_a_stranger_until_he_is_gone() {
+fn an_unconfigured_semi_sync_replica_counts_until_it_disconnects() {
     let mut cluster_state = cluster_state();
     cluster_state.apply(0, relay(true, 0));
     cluster_state.apply(5, holds(10));
@@ -344,7 +344,7 @@ fn a_relay_that_has_just_lost_its_stream_is_no_stranger() {
 }
 
 #[test]
-fn nothing_is_noted_of_who_acknowledges_while_a_failover_runs() {
+fn ack_policies_are_frozen_during_a_failover() {
     let mut cluster_state = cluster_state();
     cluster_state.apply(0, relay(true, 0));
     cluster_state.apply(5, holds(10));

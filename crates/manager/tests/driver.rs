@@ -1,5 +1,5 @@
-//! The loop that drives a failover, with hands that do what a script says: what is stored when, what happens when nobody
-//! answers, when the lease ends in whatever phase, and when the record cannot be stored.
+//! The loop that drives a failover, with a scripted executor: what is stored when, and what happens when an
+//! action has no answer, when the lease ends in any phase, and when the record cannot be stored.
 
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -238,7 +238,7 @@ async fn drive(script: Script, dry_run: bool) -> (Audit, Vec<RunAction>) {
 }
 
 #[tokio::test]
-async fn it_does_what_it_is_told_and_ends_with_a_new_primary() {
+async fn actions_are_executed_in_order_up_to_a_new_primary() {
     let (audit, done) = drive(Script::default(), false).await;
     assert_eq!(
         audit.outcome,
@@ -266,7 +266,7 @@ async fn a_dry_run_changes_nothing() {
 }
 
 #[tokio::test]
-async fn who_never_answers_is_waited_for_no_longer_than_the_limit() {
+async fn an_action_without_an_answer_ends_at_its_time_limit() {
     let hangs: [Which; 4] = [
         |act| matches!(act, RunAction::StopAcker { .. }),
         |act| matches!(act, RunAction::ProbeCandidates),
@@ -286,7 +286,7 @@ async fn who_never_answers_is_waited_for_no_longer_than_the_limit() {
 }
 
 #[tokio::test]
-async fn who_panics_has_left_something_that_nobody_knows() {
+async fn a_panicked_action_has_an_unknown_outcome() {
     let panics: Which = |act| matches!(act, RunAction::EnableSemiSyncSource { .. });
     let (audit, _) = drive(Script { panics: Some(panics), ..Script::default() }, false).await;
     assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "{audit}");

@@ -1,5 +1,5 @@
-//! The machine of a failover against a small world in which every act may fail, take effect without an answer, or find that
-//! the lease is gone.
+//! The state machine of a failover in a small world where every action may fail, take effect without an
+//! answer, or find that the lease is lost.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -355,7 +355,7 @@ fn a_dead_primary_is_replaced() {
 }
 
 #[test]
-fn nobody_waits_for_an_acker_that_is_not_needed() {
+fn an_acker_that_is_not_needed_is_not_waited_for() {
     let mut world = World::new(&[10, 9], &[(8, 8)], 2);
     let mut failover = Failover::new(order(&world));
     let mut acts = failover.begin(0);

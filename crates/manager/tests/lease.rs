@@ -307,7 +307,7 @@ async fn a_file_is_locked_by_one_and_says_who() -> anyhow::Result<()> {
 /// The whole process stands still for longer than the term, as under SIGSTOP or while its machine is suspended. What it asks
 /// when it goes on is asked before the task that keeps the lease has run.
 #[tokio::test]
-async fn a_manager_that_stood_still_may_not_act() -> anyhow::Result<()> {
+async fn a_manager_that_stalled_may_not_act() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let terms = LeaseTimes::of(2_000)?;
     let task = LeaseTask::start(FileLease::new(folder.path().join("lease"), "first", terms.ttl_ms), terms);

@@ -180,7 +180,7 @@ fn a_primary_that_does_not_wait_as_it_must_proves_nothing() {
 }
 
 #[test]
-fn nobody_looked_or_too_long_ago() {
+fn a_primary_never_or_too_long_ago_observed_is_not_verified() {
     let ackers = [stopped("a", 5)];
     let never = assess_loss(&LossEvidence { last_known: Some(&set(8)), ..evidence(None, &ackers) });
     assert_eq!(codes(&never), ["TW-MGR-0031"]);

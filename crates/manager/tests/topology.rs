@@ -210,7 +210,7 @@ fn replicas_hang_below_a_relay_on_another_machine() {
 }
 
 #[test]
-fn who_hangs_on_nothing_stands_beside_the_primary() {
+fn a_server_without_a_known_source_is_a_root() {
     let refused = ProbeError { failure: ProbeFailure::Refused, message: "cannot connect".into() };
     let mut gone = seen("db3", look(3));
     gone.outcome = Err(refused);
@@ -228,7 +228,7 @@ fn who_hangs_on_nothing_stands_beside_the_primary() {
 }
 
 #[test]
-fn a_ring_is_cut_and_nobody_is_lost() {
+fn a_replication_cycle_is_cut_without_losing_a_server() {
     let all = [
         seen("db2", follows(2, from("db3", 3306, Some(3)))),
         seen("db3", follows(3, from("db2", 3306, Some(2)))),
@@ -240,7 +240,7 @@ fn a_ring_is_cut_and_nobody_is_lost() {
 }
 
 #[test]
-fn those_whom_nobody_named_are_seen_below_whom_they_read_from() {
+fn unconfigured_replicas_are_shown_below_their_source() {
     let listed = |server_id, uuid: Option<&str>| ConnectedReplica {
         server_id,
         host: "backup".into(),
@@ -365,7 +365,7 @@ fn what_could_not_be_asked_is_unknown() {
 
 /// A channel that does not apply has no lag of zero, and says why it does not in its own words.
 #[test]
-fn a_channel_that_stands_still_has_no_lag() {
+fn a_stopped_channel_has_no_lag() {
     let mut plan = plan(&[]);
     let because = "its target is the primary that the log follows now";
     let state = TargetState {
@@ -383,7 +383,7 @@ fn a_channel_that_stands_still_has_no_lag() {
 }
 
 #[test]
-fn who_could_not_wait_for_acks_is_told_unless_nobody_wants_it_as_primary() {
+fn missing_semi_sync_is_a_problem_only_of_candidates() {
     let mut replica = follows(2, from("db1", 3306, Some(1)));
     replica.semi_sync_unavailable = Some("TW-SES-0019: run: GRANT".to_owned());
     let told = |semi_sync: bool, promotion: Promotion| {

@@ -108,17 +108,17 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_was_told_is_ended_though_nothing_shows_it_mysql_97() -> Result<()> {
-        who_was_told_is_ended(ServerKind::Mysql97).await
+    async fn sessions_with_pending_switches_are_killed_mysql_97() -> Result<()> {
+        sessions_with_pending_switches_are_killed(ServerKind::Mysql97).await
     }
 
     #[tokio::test]
-    async fn who_was_told_is_ended_though_nothing_shows_it_mariadb_1011() -> Result<()> {
-        who_was_told_is_ended(ServerKind::Mariadb1011).await
+    async fn sessions_with_pending_switches_are_killed_mariadb_1011() -> Result<()> {
+        sessions_with_pending_switches_are_killed(ServerKind::Mariadb1011).await
     }
 
     /// A statement in flight on a session that is ended takes no effect.
-    async fn who_was_told_is_ended(kind: ServerKind) -> Result<()> {
+    async fn sessions_with_pending_switches_are_killed(kind: ServerKind) -> Result<()> {
         if require(kind).is_none() {
             return Ok(());
         }

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_waits_for_a_candidate_that_comes_near_and_gives_up_on_one_that_does_not() {
+    fn waits_for_a_candidate_that_catches_up_and_rejects_one_that_does_not() {
         let after = |rounds: u32, took_ms: u64| {
             let mut catch_up = CatchUpProgress::default();
             for round in 0..u64::from(rounds) {

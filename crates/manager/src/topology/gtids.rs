@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn mariadb_knows_errant_transactions_by_who_wrote_them() {
+    fn mariadb_finds_errant_transactions_by_server_id() {
         assert_eq!(mariadb("0-1-7", "0-1-10"), GtidComparison { behind: 3, ..GtidComparison::default() });
         // The number is below the primary's, yet the primary never had it.
         assert_eq!(mariadb("0-1-7,0-2-8", "0-1-10").errant.as_deref(), Some("0-2-8"));

@@ -29,7 +29,7 @@ fn situation() -> HookContext {
 const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn a_hook_is_told_who_and_where() -> Result<()> {
+async fn a_hook_gets_both_servers_in_its_environment() -> Result<()> {
     let script = "env | grep ^TAILWATER_ | sort; echo on stderr >&2; echo \"$@\"";
     let outcome = run(&hook(script, HookArguments::Mha, LONG), &situation()).await;
     let HookOutcome::Done(printed) = outcome else { anyhow::bail!("{outcome:?}") };

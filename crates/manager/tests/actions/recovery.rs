@@ -28,7 +28,10 @@ use tailwater_wire::gtid::{GtidSet, MysqlGtid};
 use super::cluster::{Cluster, PATIENCE, address, as_leader, connect, on_both_families, rows, statement};
 use super::switchover::{actor_with, client, cluster};
 
-on_both_families!(whoever_dies_in_a_switchover_leaves_a_primary, whoever_dies_in_a_failover_leaves_a_primary);
+on_both_families!(
+    a_manager_that_dies_in_a_switchover_leaves_a_primary,
+    a_manager_that_dies_in_a_failover_leaves_a_primary
+);
 
 /// The server that stands in for the log, as an acker that can be ordered about.
 struct LogAcker {
@@ -249,7 +252,7 @@ async fn drive<M: RunMachine>(
     Ok((machine.audit().clone(), changed))
 }
 
-async fn whoever_dies_in_a_switchover_leaves_a_primary(kind: ServerKind) -> Result<()> {
+async fn a_manager_that_dies_in_a_switchover_leaves_a_primary(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -302,7 +305,7 @@ async fn whoever_dies_in_a_switchover_leaves_a_primary(kind: ServerKind) -> Resu
     bail!("nobody becomes primary")
 }
 
-async fn whoever_dies_in_a_failover_leaves_a_primary(kind: ServerKind) -> Result<()> {
+async fn a_manager_that_dies_in_a_failover_leaves_a_primary(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }

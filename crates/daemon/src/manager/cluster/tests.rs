@@ -292,7 +292,7 @@ async fn a_run_interrupts_what_is_done_beside_it() -> anyhow::Result<()> {
     // And of the end of the lease.
     let interrupted = stage.cluster.interrupted();
     stage.lease.release().await;
-    assert!(tokio::time::timeout(PATIENCE, interrupted).await?.contains("given back"));
+    assert!(tokio::time::timeout(PATIENCE, interrupted).await?.contains("released"));
     assert!(!stage.cluster.is_free());
     Ok(())
 }
