@@ -1,4 +1,4 @@
-//! Plans as `BINLOG` statements: what a server logged of one database, executed by it in another.
+//! Plans as `BINLOG` statements: what a server logged for one database, executed by it in another.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tailwater_sandbox::{Server, ServerKind, require, shared};
 use tailwater_session::{ConnectOptions, Connection, TextRow};
 use tailwater_wire::Flavour;
 
-use crate::logged::{row_changes, targets};
+use crate::logged_changes::{row_changes, targets};
 
 on_each_server!(
     a_database_becomes_another,
@@ -21,7 +21,7 @@ on_each_server!(
     few_grants_are_enough,
 );
 
-/// Many changes of few rows, in tables of every kind.
+/// Many changes of a few rows, in tables of every kind.
 const WORKLOAD: &str = "
 CREATE TABLE plain (id INT NOT NULL PRIMARY KEY, u INT UNIQUE, s VARCHAR(100), b LONGBLOB, n INT, KEY (s), KEY (n, s));
 CREATE TABLE late_key (v INT, b VARCHAR(10), a INT NOT NULL, c INT NOT NULL, PRIMARY KEY (c, a), KEY (v));
@@ -69,7 +69,7 @@ pub async fn applier(options: &ConnectOptions, encoder: &BinlogStatementEncoder)
     Ok(connection)
 }
 
-/// Runs a workload in a fresh database and returns the binlog file that begins with it.
+/// Runs a workload in a new database; returns the binlog file that starts with it.
 pub async fn start(server: &Server, schema: &str, settings: &str, workload: &str) -> Result<String> {
     server.sql("SET GLOBAL binlog_row_metadata = FULL; FLUSH BINARY LOGS").await?;
     let logs = server.sql("SHOW BINARY LOGS").await?;
@@ -79,7 +79,7 @@ pub async fn start(server: &Server, schema: &str, settings: &str, workload: &str
     Ok(log)
 }
 
-/// As [`start`], and makes the same tables, empty, in the database `target`.
+/// As [`start`], and also creates the same tables, empty, in the database `target`.
 pub async fn prepare(
     server: &Server,
     source: &str,
@@ -103,13 +103,13 @@ async fn copy_tables(connection: &mut Connection, from: &str, to: &str) -> Resul
     Ok(())
 }
 
-/// Each table of a database: its checksum, whether its indexes agree, and all that is in it.
+/// Each table of a database: checksum, consistency of its indexes, and rows.
 async fn contents(server: &Server, schema: &str) -> Result<Vec<String>> {
     shown(server, schema, &["CHECKSUM TABLE {} EXTENDED", "CHECK TABLE {} EXTENDED", "SELECT * FROM {}"])
         .await
 }
 
-/// Each table of a database: all that is in it.
+/// Each table of a database, with its rows.
 pub async fn rows_of(server: &Server, schema: &str) -> Result<Vec<String>> {
     shown(server, schema, &["SELECT * FROM {}"]).await
 }
@@ -121,15 +121,15 @@ async fn shown(server: &Server, schema: &str, questions: &[&str]) -> Result<Vec<
     let mut all = Vec::new();
     for table in names(&mut connection, schema).await? {
         let quoted = format!("{schema}.`{}`", table.replace('`', "``"));
-        // Those that nobody sees too.
+        // Invisible columns too.
         let columns = connection
             .query(&format!(
                 "SELECT column_name, extra FROM information_schema.columns WHERE table_schema = '{schema}'
                  AND table_name = '{table}' ORDER BY ordinal_position"
             ))
             .await?;
-        // Of columns that are computed, servers sum up whatever memory holds: the same rows in another table of the
-        // same server give another sum, or in another order. MySQL's are those behind indexes on arrays.
+        // For generated columns, servers include random memory in the checksum, or order rows differently, so
+        // that equal tables differ. On MySQL this concerns the hidden columns of multi-valued indexes.
         let unsummed = match server.kind().flavour() {
             Flavour::MariaDb => {
                 columns.rows.iter().any(|row| row.get_str(1).is_some_and(|it| it.contains("GENERATED")))
@@ -149,7 +149,7 @@ async fn shown(server: &Server, schema: &str, questions: &[&str]) -> Result<Vec<
         for question in questions.iter().filter(|it| !(unsummed && it.starts_with("CHECKSUM"))) {
             let question = question.replace('*', &columns).replace("{}", &quoted);
             let answer = connection.query(&question).await?;
-            // These begin with the table's name.
+            // These results start with the table's name.
             let from = usize::from(question.starts_with("CHECK"));
             let line = |row: &TextRow| {
                 let cell = |index| match row.get(index) {
@@ -188,7 +188,7 @@ pub async fn compare(server: &Server, source: &str, target: &Server, into: &str,
     Ok(())
 }
 
-/// The lines of a text that another lacks.
+/// The lines of a text that another does not have.
 fn lines_beyond(text: &str, other: &str) -> String {
     let other: HashSet<_> = other.lines().collect();
     text.lines().filter(|line| !other.contains(line)).collect::<Vec<_>>().join("\n")
@@ -213,7 +213,7 @@ async fn a_database_becomes_another(kind: ServerKind) -> Result<()> {
         let what = format!("{image} {log} {statement_bytes_max} {net_change} {cut_images}");
         let settings = format!("SET SESSION binlog_row_image = {image};");
         let file = prepare(&server, "binlog_source", "binlog_target", &settings, &workload).await?;
-        // Would find every insert again.
+        // It would find every insert twice.
         let trigger = "CREATE TRIGGER binlog_target.t AFTER INSERT ON binlog_target.plain FOR EACH ROW INSERT INTO binlog_target.audit VALUES (NEW.id + 1000, 0)";
         server.sql(trigger).await?;
         let options = BinlogStatementOptions { statement_bytes_max, packet_bytes_max: 16 << 20 };
@@ -234,7 +234,7 @@ async fn a_database_becomes_another(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Executes a plan in one transaction and returns how many statements that took.
+/// Executes a plan in one transaction; returns the number of statements.
 pub async fn execute(
     connection: &mut Connection,
     mut encoder: BinlogStatementEncoder,
@@ -250,7 +250,7 @@ pub async fn execute(
     Ok(statements.len())
 }
 
-/// Does what a replica of the target does: executes what that logged of a database.
+/// Acts as a replica of the target: executes what the target logged for a database.
 async fn replicate(server: &Server, file: &str, schema: &str, options: BinlogStatementOptions) -> Result<()> {
     let encoder = BinlogStatementEncoder::new(server.kind().flavour(), options);
     let mut connection = applier(&server.connect_options(), &encoder).await?;
@@ -271,7 +271,7 @@ async fn huge_rows_and_cut_statements(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let server = shared(kind).await?;
-    // In base64 the largest is longer than MariaDB's packets of 16 MiB.
+    // In base64, the largest is longer than MariaDB's packets of 16 MiB.
     let workload = "CREATE TABLE blobs (id INT NOT NULL PRIMARY KEY AUTO_INCREMENT, b LONGBLOB);
         INSERT INTO blobs (b) SELECT REPEAT('r', 1000) FROM information_schema.columns LIMIT 700;
         INSERT INTO blobs (b) VALUES (REPEAT('x', 300000)), (REPEAT('y', 14000000));
@@ -287,7 +287,7 @@ async fn huge_rows_and_cut_statements(kind: ServerKind) -> Result<()> {
     let mut statements = Vec::new();
     encoder.statements(&plan.groups, &mut statements)?;
     let large = statements.iter().filter(|statement| statement.len() > 64 << 10).count();
-    // The huge one takes two statements that set a variable each where it has to.
+    // The huge one takes two statements, each of which sets a variable, where that is needed.
     ensure!(statements.len() > 15 && large == if kind.flavour() == Flavour::MariaDb { 3 } else { 2 });
     connection.execute("BEGIN").await?;
     for statement in &statements {
@@ -309,7 +309,7 @@ async fn huge_rows_and_cut_statements(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Foreign keys are enforced, and what cascades is done by the target, as it is not in the log.
+/// Foreign keys are enforced, and the target performs the cascades, as they are not in the log.
 async fn children_follow_their_parents(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -330,7 +330,7 @@ async fn children_follow_their_parents(kind: ServerKind) -> Result<()> {
     let encoder = BinlogStatementEncoder::new(kind.flavour(), options);
     let mut connection = applier(&server.connect_options(), &encoder).await?;
     let mut targets = targets(&mut connection, "family_target", 0).await?;
-    // All rows of the three tables in their order.
+    // All rows of the three tables, in their order.
     for target in targets.values_mut() {
         let table = TargetTable { rows: IndexId(0), has_primary_key: false, ..TargetTable::clone(target) };
         *target = Arc::new(table);
@@ -342,7 +342,7 @@ async fn children_follow_their_parents(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// The account of a channel need not be a superuser.
+/// A channel's account needs no SUPER privilege.
 async fn few_grants_are_enough(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What the catalogue says of a server's tables, against what that server logs of them.
+//! Compares the catalogue's description of tables with what the server logs about them.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::catalogue::Catalogue;
@@ -17,7 +17,7 @@ on_each_server!(
     indexes_on_more_than_values
 );
 
-/// Tables with columns that servers hide, compute, or lay out in their own way. Each takes a row of defaults.
+/// Tables with columns that servers hide, compute, or lay out specially. Each takes a row of defaults.
 const TABLES: [&str; 6] = [
     "numbers (a TINYINT, b SMALLINT UNSIGNED, c MEDIUMINT, d INT UNSIGNED, e BIGINT, f FLOAT, g DOUBLE, \
      h DECIMAL(12,4), i DECIMAL(65,30) UNSIGNED, j BIT(1), k BIT(17), l FLOAT(7,3), m BOOL, n INT(5) ZEROFILL)",
@@ -55,7 +55,7 @@ async fn columns_are_those_that_the_server_logs(kind: ServerKind) -> Result<()> 
     if require(kind).is_none() {
         return Ok(());
     }
-    // Its own: others begin new binlog files, and have theirs say more.
+    // A server of its own: other tests rotate the binlog and change what it logs.
     let server = Server::start(ServerSpec::new(kind)).await?;
     let mut connection = Connection::connect(&server.connect_options()).await?;
     let flavour = kind.flavour();
@@ -75,7 +75,7 @@ async fn columns_are_those_that_the_server_logs(kind: ServerKind) -> Result<()> 
     let mut catalogue = Catalogue::new(flavour);
     for metadata in ["no more than is usual", "full"] {
         if metadata == "full" {
-            // Names, members, character sets and signs as well.
+            // Also logs names, members, character sets and signs.
             connection.execute("SET GLOBAL binlog_row_metadata = FULL").await?;
             flush(&mut connection).await?;
         }
@@ -86,7 +86,7 @@ async fn columns_are_those_that_the_server_logs(kind: ServerKind) -> Result<()> 
             connection.execute(&insert).await.with_context(|| name.to_owned())?;
         }
         if flavour == Flavour::MariaDb && metadata != "full" {
-            // Hidden columns stay behind those that are added.
+            // Hidden columns stay after added ones.
             connection.execute("SET system_versioning_alter_history = KEEP").await?;
             for table in ["`long keys`", "versioned"] {
                 connection.execute(&format!("ALTER TABLE {table} ADD COLUMN later INT DEFAULT 5")).await?;
@@ -103,7 +103,7 @@ async fn columns_are_those_that_the_server_logs(kind: ServerKind) -> Result<()> 
     Ok(())
 }
 
-/// The name in a table's definition, in its quotes.
+/// The quoted name in a table's definition.
 fn name_of(table: &str) -> &str {
     match table.starts_with('`') {
         true => &table[..table.rfind("` (").unwrap_or(0) + 1],
@@ -111,7 +111,7 @@ fn name_of(table: &str) -> &str {
     }
 }
 
-/// Each table has the shape of its own map.
+/// Each table must have the shape of its own table map.
 async fn check_maps(catalogue: &mut Catalogue, connection: &mut Connection, maps: &[TableMap]) -> Result<()> {
     let mut wrong = Vec::new();
     for map in maps {
@@ -126,7 +126,7 @@ async fn check_maps(catalogue: &mut Catalogue, connection: &mut Connection, maps
     Ok(())
 }
 
-/// The newest map of each table of a schema.
+/// The newest table map of each table of a schema.
 fn newest_maps(events: &[bytes::Bytes], schema: &str) -> Result<Vec<TableMap>> {
     let mut format: Option<FormatDescription> = None;
     let mut maps = Vec::new();
@@ -184,13 +184,13 @@ async fn indexes_and_foreign_keys(kind: ServerKind) -> Result<()> {
     ensure!(guest.parents[0].parent_index == parent.unique[2].id);
     ensure!(grandchild.parents[0].parent_index == child.unique[0].id);
     ensure!(parent.children.len() == 2 && child.children.len() == 1 && lonely.children.is_empty());
-    // The guest only restricts; a grandchild has to be gone before what cascades to its parent.
+    // The guest only restricts; a grandchild must be deleted before a cascade reaches its parent.
     let mut cascades = vec![child.rows, grandchild.rows];
     cascades.sort_unstable();
     ensure!(parent.cascades == cascades, "{:?}", parent.cascades);
     ensure!(child.cascades.is_empty() && guest.cascades.is_empty());
 
-    // A foreign key more shows in the parent too, though only the child was altered; numbers stay.
+    // A new foreign key concerns the parent too, although only the child was altered; index numbers stay.
     let alter =
         "ALTER TABLE lonely ADD CONSTRAINT c4 FOREIGN KEY (a) REFERENCES parent (id) ON UPDATE CASCADE";
     connection.execute(alter).await?;
@@ -207,7 +207,7 @@ async fn indexes_and_foreign_keys(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Unique indexes whose values are not in the rows, or are not compared by being equal.
+/// Unique indexes whose values are not in the rows, or that do not compare by equality.
 async fn indexes_on_more_than_values(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());

@@ -1,4 +1,5 @@
-//! Whether keys are coarser than the servers' collations: what a server takes for equal must have conflicting keys.
+//! Keys must be coarser than the servers' collations: values that a server takes for equal must have
+//! conflicting keys.
 
 use anyhow::{Context, Result, ensure};
 use rand::rngs::StdRng;
@@ -14,9 +15,9 @@ use tailwater_wire::event::{RowsEvent, RowsKind};
 use tailwater_wire::rows::column::type_code;
 use tailwater_wire::rows::{BinlogColumn, ColumnType, RowChangeIter, TableMap};
 
-on_each_server!(printable_ascii_is_equal_only_in_either_case, what_is_equal_conflicts);
+on_each_server!(printable_ascii_is_equal_only_in_either_case, equal_values_conflict);
 
-/// Collations that the text of many applications has, or that are special in some way; each as far as the server has it.
+/// Collations that many applications use, or that are special; each if the server has it.
 const COLLATIONS: [&str; 24] = [
     "utf8mb4_0900_ai_ci",
     "utf8mb4_0900_as_cs",
@@ -44,11 +45,12 @@ const COLLATIONS: [&str; 24] = [
     "gbk_bin",
 ];
 
-/// How many more are drawn by lot, and how many strings are compared under each.
+/// How many more collations are drawn at random, and how many strings are compared under each.
 const COLLATIONS_DRAWN: usize = 6;
 const STRINGS: usize = 60;
 
-/// What strings are made of: letters that are equal to others in some language, and what some collations ignore.
+/// Parts of strings: letters that are equal to others in some language, and characters that some collations
+/// ignore.
 const PIECES: [&str; 46] = [
     "a", "A", "b", "B", "ä", "Ä", "ae", "æ", "å", "aa", "ß", "ss", "é", "e", "e\u{301}", "i", "I", "ı", "İ",
     "j", "J", "u", "U", "v", "V", "w", "y", "Y", "ccs", "cscs", "ch", "c", " ", "  ", "\t", "\0", "\u{1}",
@@ -56,7 +58,7 @@ const PIECES: [&str; 46] = [
 ];
 
 async fn collations(connection: &mut Connection) -> Result<Vec<(String, String)>> {
-    // MariaDB names the collations of Unicode 14 in full only here.
+    // MariaDB has the full names of Unicode 14 collations only here.
     let asked = "SELECT * FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY";
     let answer = connection.query(asked).await?;
     let name =
@@ -89,7 +91,7 @@ async fn printable_ascii_is_equal_only_in_either_case(kind: ServerKind) -> Resul
             "CREATE TABLE l (c VARCHAR(3) CHARACTER SET {charset} COLLATE {collation}) ENGINE=MyISAM"
         );
         connection.execute(&create).await.with_context(|| collation.clone())?;
-        // With something behind it: a space at the end may be none.
+        // With a character after it, as a space at the end may be ignored.
         let letters: Vec<String> = (0x20..0x7fu8).map(|letter| format!("(X'{letter:02x}2b')")).collect();
         connection.execute(&format!("INSERT INTO l VALUES {}", letters.join(","))).await?;
         let equal = "SELECT HEX(a.c), HEX(b.c) FROM l a JOIN l b ON a.c = b.c \
@@ -107,7 +109,7 @@ async fn printable_ascii_is_equal_only_in_either_case(kind: ServerKind) -> Resul
     Ok(())
 }
 
-async fn what_is_equal_conflicts(kind: ServerKind) -> Result<()> {
+async fn equal_values_conflict(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -120,7 +122,7 @@ async fn what_is_equal_conflicts(kind: ServerKind) -> Result<()> {
     let mut connection = Connection::connect(&server.connect_options()).await?;
     connection.execute("CREATE DATABASE equal_text").await?;
     connection.execute("USE equal_text").await?;
-    // Hundreds of tables, none of which has to outlive a power cut.
+    // Hundreds of tables that need not survive a power cut.
     connection.execute("SET sql_mode = '', sql_log_bin = 0").await?;
     let all = collations(&mut connection).await?;
     let mut drawn: Vec<_> = all.iter().filter(|(name, _)| COLLATIONS.contains(&name.as_str())).collect();
@@ -137,7 +139,7 @@ async fn what_is_equal_conflicts(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Fills a table with random strings, and compares the server's word on which are equal with the keys. Gives the number of
+/// Fills a table with random strings and compares the server's equality with the keys. Returns the number of
 /// equal pairs, and of pairs whose keys do not conflict.
 async fn check_collation(
     connection: &mut Connection,

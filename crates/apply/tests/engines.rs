@@ -1,4 +1,4 @@
-//! Rows of tables of every storage engine, mixed within one batch and one transaction.
+//! Rows of tables of every storage engine, mixed in one batch and one transaction.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::channel::{ChannelOptions, ChannelStart, GtidMode};
@@ -41,7 +41,7 @@ fn tables(flavour: Flavour) -> String {
 const TABLES: [&str; 16] =
     ["i1", "y1", "t8", "e1", "i2", "t9", "c1", "b1", "y2", "r1", "p1", "a1", "t9", "a2", "y3", "w1"];
 
-/// Makes what is needed for all engines.
+/// Creates what all engines need.
 async fn prepare(server: &Server) -> Result<()> {
     if server.kind().flavour() == Flavour::MariaDb {
         let install = "SET sql_log_bin=0; INSTALL SONAME 'ha_archive'; INSTALL SONAME 'ha_blackhole'";
@@ -50,11 +50,12 @@ async fn prepare(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Changes of all tables: each by itself, and on MariaDB, where a source lets one mix them, all in one transaction as well.
+/// Changes of all tables: one by one, and on MariaDB, whose sources may mix them, also in one transaction.
 fn changes(kind: ServerKind) -> String {
     let mixes = kind.flavour() == Flavour::MariaDb;
     let is_there = |table: &&&str| mixes || !["a1", "a2", "y3", "w1"].contains(*table);
-    // The one keeps no rows, the other does not change them; MariaDB 10.11 finds no row of CSV that an event names (error 1032).
+    // One engine keeps no rows, the other cannot change them; MariaDB 10.11 finds no CSV row named by an
+    // event (error 1032).
     let is_fixed =
         |table: &str| ["b1", "r1"].contains(&table) || table == "c1" && kind == ServerKind::Mariadb1011;
     let mut sql = String::from(
@@ -101,15 +102,15 @@ async fn engines_are_mixed(kind: ServerKind) -> Result<()> {
         channel.shut_down().await;
         rig.ensure_equal(&["mixed"]).await.context(name)?;
     }
-    what_cannot_be_once_is_refused(&rig).await?;
-    what_is_logged_is_not_done_again(&rig).await?;
+    what_cannot_be_applied_once_is_rejected(&rig).await?;
+    logged_rows_are_not_repeated(&rig).await?;
     engines_of_the_target(&rig).await?;
     counters_may_be_set_back(&rig).await?;
-    what_was_taken_is_not_taken_again(&rig).await?;
-    lost_rows_are_noticed(&rig).await
+    rows_are_not_written_twice(&rig).await?;
+    lost_rows_are_detected(&rig).await
 }
 
-/// Its BLACKHOLE tables keep no rows that it would have to log.
+/// It need not log changes of its BLACKHOLE tables, which keep no rows.
 async fn rows_of_a_target_without_binlog(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &["--skip-log-bin"]).await? else { return Ok(()) };
     prepare(&rig.source).await?;
@@ -124,8 +125,8 @@ async fn rows_of_a_target_without_binlog(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// A row of MyISAM is there, and noting that is cut short.
-async fn what_was_taken_is_not_taken_again(rig: &Rig) -> Result<()> {
+/// A MyISAM row is written, and the channel is interrupted before its progress.
+async fn rows_are_not_written_twice(rig: &Rig) -> Result<()> {
     let channel = rig.channel(rig.options("otherwise"));
     rig.wait_applied(&channel).await?;
     let mut holder = Connection::connect(&rig.target.connect_options()).await?;
@@ -153,14 +154,14 @@ async fn what_was_taken_is_not_taken_again(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// `FLUSH STATUS` sets the counters of all sessions back, by which a channel knows that its rows have arrived.
+/// `FLUSH STATUS` resets the counters of all sessions, by which a channel checks that its rows were changed.
 async fn counters_may_be_set_back(rig: &Rig) -> Result<()> {
     let channel = rig.channel(ChannelOptions { workers: 1, ..rig.options("otherwise") });
     rig.source.sql("INSERT INTO mixed.p1 VALUES (600, 1), (601, 1), (602, 1)").await?;
     rig.wait_applied(&channel).await?;
     for table in ["set_back_1", "set_back_2"] {
         rig.target.sql("FLUSH NO_WRITE_TO_BINLOG STATUS").await?;
-        // The first rows of a table are always counted.
+        // The first rows of a table are always checked.
         rig.source
             .sql(&format!(
                 "CREATE TABLE mixed.{table} (a INT PRIMARY KEY); INSERT INTO mixed.{table} VALUES (1), (2)"
@@ -174,7 +175,7 @@ async fn counters_may_be_set_back(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// The target keeps the rows of two tables otherwise than the source: one not at all.
+/// Two tables have other engines on the target than on the source; one keeps no rows.
 async fn engines_of_the_target(rig: &Rig) -> Result<()> {
     let channel = rig.channel(rig.options("otherwise"));
     rig.wait_applied(&channel).await?;
@@ -195,7 +196,7 @@ async fn engines_of_the_target(rig: &Rig) -> Result<()> {
     rig.wait_applied(&channel).await?;
     let rows = "SELECT COUNT(*) FROM mixed.i2 WHERE a = 500; SELECT COUNT(*) FROM mixed.p1 WHERE a = 500";
     ensure!(rig.target.sql(rows).await? == ["1", "1"]);
-    // An archive changes no rows.
+    // An ARCHIVE table changes no rows.
     rig.source.sql("UPDATE mixed.i2 SET v = 2 WHERE a = 500").await?;
     let fault = rig.wait_failed(&channel).await?;
     ensure!(
@@ -211,7 +212,7 @@ async fn engines_of_the_target(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// Has a target that nothing was ever applied to.
+/// Resets a target to a state without any progress.
 async fn forget_all(target: &Server) -> Result<()> {
     target.sql("SET sql_log_bin=0; DROP DATABASE IF EXISTS mixed").await?;
     let reset = match target.kind().flavour() {
@@ -222,8 +223,8 @@ async fn forget_all(target: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Rows of two kinds of tables, which are of one kind on the source, under one GTID.
-async fn what_cannot_be_once_is_refused(rig: &Rig) -> Result<()> {
+/// Rows of a transactional and a nontransactional table, both transactional on the source, under one GTID.
+async fn what_cannot_be_applied_once_is_rejected(rig: &Rig) -> Result<()> {
     rig.target.sql("SET sql_log_bin=0; ALTER TABLE mixed.i2 ENGINE=MyISAM").await?;
     let channel = rig.channel(ChannelOptions { gtid: GtidMode::Preserve, ..rig.options("preserved") });
     let both = "BEGIN; INSERT INTO mixed.i2 VALUES (77, 1); INSERT INTO mixed.i1 VALUES (77, 1); COMMIT";
@@ -235,7 +236,7 @@ async fn what_cannot_be_once_is_refused(rig: &Rig) -> Result<()> {
     rig.target.sql("SET sql_log_bin=0; ALTER TABLE mixed.i2 ENGINE=InnoDB").await?;
     channel.resume(None).await?;
     rig.wait_applied(&channel).await?;
-    // A statement that changes one.
+    // A statement that changes one of them.
     for statement in [
         "INSERT INTO y2 VALUES (78, 1)",
         "UPDATE mixed.`i1` JOIN y2 ON i1.a=y2.a SET y2.v = 2 WHERE y2.a = 78",
@@ -249,7 +250,7 @@ async fn what_cannot_be_once_is_refused(rig: &Rig) -> Result<()> {
         );
         channel.skip(rig.newest_gtid().await?).await?;
     }
-    // A temporary one is the session's own.
+    // A temporary table belongs to the session.
     let own = "USE mixed; SET SESSION binlog_format=STATEMENT; CREATE TEMPORARY TABLE passing (a INT) ENGINE=MyISAM; \
                INSERT INTO passing VALUES (79); INSERT INTO i1 SELECT a, 1 FROM passing";
     rig.source.sql(own).await?;
@@ -263,8 +264,8 @@ async fn what_cannot_be_once_is_refused(rig: &Rig) -> Result<()> {
     rig.ensure_equal(&["mixed"]).await
 }
 
-/// A channel is cut short between a row of MyISAM, which is in the binlog of the target, and its progress.
-async fn what_is_logged_is_not_done_again(rig: &Rig) -> Result<()> {
+/// A channel is interrupted between a MyISAM row, which the target has logged, and its progress.
+async fn logged_rows_are_not_repeated(rig: &Rig) -> Result<()> {
     let channel = rig.channel(ChannelOptions { gtid: GtidMode::Preserve, ..rig.options("preserved") });
     rig.wait_applied(&channel).await?;
     let mut holder = Connection::connect(&rig.target.connect_options()).await?;
@@ -293,8 +294,8 @@ async fn what_is_logged_is_not_done_again(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// A server that passes over rows without an error, because an operator set it so while the channel ran.
-async fn lost_rows_are_noticed(rig: &Rig) -> Result<()> {
+/// A server that ignores rows without an error, because an operator set it so while the channel ran.
+async fn lost_rows_are_detected(rig: &Rig) -> Result<()> {
     let channel = rig.channel(rig.options("otherwise"));
     rig.wait_applied(&channel).await?;
     rig.target.sql("SET sql_log_bin=0; DELETE FROM mixed.i1 WHERE a = -1").await?;
@@ -303,7 +304,7 @@ async fn lost_rows_are_noticed(rig: &Rig) -> Result<()> {
     let fault = rig.wait_failed(&channel).await;
     rig.target.sql("SET GLOBAL slave_exec_mode='STRICT'").await?;
     let fault = fault?;
-    // A session of MySQL has a setting of its own for that.
+    // A MySQL session has its own setting for that.
     let code = if rig.target.kind().flavour() == Flavour::MySql { "TW-APP-0002" } else { "TW-APP-0051" };
     ensure!(fault.code == code, "{fault:?}");
     channel.shut_down().await;

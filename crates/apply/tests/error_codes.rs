@@ -1,4 +1,4 @@
-//! Holds the codes of errors to the page that explains them.
+//! Checks that the error reference page explains every error code.
 
 use tailwater_apply::ApplyError;
 use tailwater_apply::filter::{FilterError, FilterSet};
@@ -72,7 +72,7 @@ fn every_code_is_documented() {
         },
     ];
     for error in &errors {
-        // A variant that is added must be listed above, too.
+        // A new variant must be listed above too.
         match error {
             ApplyError::Event { .. }
             | ApplyError::Rows { .. }
@@ -112,7 +112,7 @@ fn every_code_is_documented() {
         assert_eq!(page.matches(&row).count(), 1, "{row} in docs/reference/errors.md");
     }
     assert_eq!(page.matches("| TW-APP-").count(), errors.len(), "errors.md explains codes that no error has");
-    // Others keep their own.
+    // Errors of other crates keep their own codes.
     assert!(ApplyError::from(SessionError::OutOfStep).code().starts_with("TW-SES-"));
     assert!(ApplyError::from(LogError::NoLog { path: "log".into() }).code().starts_with("TW-LOG-"));
 }

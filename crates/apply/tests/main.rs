@@ -1,42 +1,42 @@
 //! Integration tests of the applier, on real servers.
 
-// For `on_each_server!` in all modules.
+// Makes `on_each_server!` available in all modules.
 #[macro_use]
 extern crate tailwater_sandbox;
 
-mod across;
-mod behind;
-mod beside_native;
+mod binlog_fixtures;
 mod binlog_statements;
 mod catalogue;
+mod channel_modes;
+mod channel_operations;
 mod collations;
-mod decoding;
-mod definitions;
-mod documented;
-mod durable_first;
+mod column_type_families;
+mod column_types;
+mod commit_order;
+mod cross_flavour;
+mod documented_tests;
+mod durable_before_commit;
+mod engine_behind_binlog;
 mod engines;
+mod enum_members;
 mod error_codes;
 mod faults;
-mod following;
-mod hollow;
-mod live;
-mod logged;
-mod members;
+mod live_binlog;
+mod logged_changes;
+mod missing_system_table;
+mod native_comparison;
+mod native_takeover;
 mod old_times;
-mod operating;
-mod orders;
-mod random;
-mod refusals;
-mod rejoining;
-mod rentals;
+mod pitfall_workloads;
+mod random_load;
+mod rejected_statements;
+mod rejected_transactions;
+mod rejoin;
+mod replica_of_target;
+mod replication_pitfalls;
+mod sample_application;
 mod scheduled_events;
 mod servers;
-mod settings;
 mod sql_statements;
-mod statements;
 mod support;
-mod takeover;
-mod trap_workloads;
-mod traps;
-mod type_families;
-mod types;
+mod target_settings;

@@ -1,4 +1,4 @@
-//! Scheduled events come disabled to the target, as to a replica, and can be enabled there.
+//! Scheduled events are disabled on the target, as on a replica, and can be enabled there.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::ServerKind;
@@ -46,7 +46,7 @@ async fn come_disabled(kind: ServerKind) -> Result<()> {
     let wanted: Vec<String> = names.iter().map(|name| format!("{name}\t{side}")).collect();
     let found = rig.target.sql(list).await?;
     ensure!(found == wanted, "{found:#?}");
-    // But for that they are the source's.
+    // Otherwise they are the same as on the source.
     let rest = "SELECT event_name, event_definition, interval_value, interval_field, on_completion, event_comment, \
                 definer FROM information_schema.events WHERE event_schema='agenda' ORDER BY 1";
     let (ours, theirs) = (rig.source.sql(rest).await?, rig.target.sql(rest).await?);

@@ -1,4 +1,4 @@
-//! What several tests need: one test per server, and the events that a server wrote.
+//! Helpers of several tests: one test per server, and the events that a server wrote.
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -6,13 +6,13 @@ use tailwater_sandbox::Server;
 use tailwater_session::Connection;
 use tailwater_wire::event::{BINLOG_MAGIC, EventHeader};
 
-/// Has the server begin a new binlog file.
+/// Makes the server start a new binlog file.
 pub async fn flush(connection: &mut Connection) -> Result<()> {
     connection.execute("FLUSH BINARY LOGS").await?;
     Ok(())
 }
 
-/// The events of the server's newest binlog file, checksums and all.
+/// The events of the server's newest binlog file, with checksums.
 pub async fn newest_events(server: &Server, connection: &mut Connection) -> Result<Vec<Bytes>> {
     let files = connection.query("SHOW BINARY LOGS").await?;
     let name = files.rows.last().and_then(|row| row.get_str(0)).context("no binlog")?;

@@ -1,4 +1,5 @@
-//! Plans as SQL: what a server logged of one database, executed in another, on it and on the other flavour.
+//! Plans as SQL: what a server logged for one database, executed in another, on the same server and on the
+//! other flavour.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::batch::{BatchPlan, PlanOptions, plan};
@@ -10,16 +11,16 @@ use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
 
 use crate::binlog_statements::{applier, compare, execute, prepare, rows_of, start};
-use crate::logged::{row_changes, targets};
+use crate::logged_changes::{row_changes, targets};
 
-on_each_server!(every_type_arrives_by_sql_and_by_binlog);
+on_each_server!(every_type_is_applied_by_sql_and_by_binlog);
 
 const COMMON: &str = include_str!("../../tailwater/tests/capture/log_cat/common.sql");
 const MYSQL_GEOMETRY: &str = include_str!("../../tailwater/tests/capture/log_cat/mysql_geometry.sql");
 const MARIADB: &str = include_str!("../../tailwater/tests/capture/log_cat/mariadb.sql");
 const MARIADB_11: &str = include_str!("../../tailwater/tests/capture/log_cat/mariadb_11.sql");
 
-/// Documents with all that SQL can say, and partial updates of them.
+/// JSON documents with all that SQL can express, and partial updates of them.
 const DOCUMENTS: &str = r#"
 CREATE TABLE docs (id INT NOT NULL PRIMARY KEY, a JSON, b JSON);
 INSERT INTO docs VALUES (1, '{}', '[]'), (2, 'null', 'true'), (4, '1.0', '-0.0'),
@@ -42,7 +43,7 @@ fn workload(kind: ServerKind) -> String {
     let own: String = match kind.flavour() {
         Flavour::MySql => format!("{DOCUMENTS}\n{VECTORS}\n{MYSQL_GEOMETRY}"),
         Flavour::MariaDb => {
-            // Nobody can write the history of a versioned table, and sequences are no tables.
+            // The history of a versioned table cannot be written, and sequences are not tables.
             let left_out = |line: &&str| {
                 !["versioned", "mysql56_temporal_format", "numbers"].iter().any(|word| line.contains(word))
             };
@@ -53,7 +54,8 @@ fn workload(kind: ServerKind) -> String {
     format!("{COMMON}\n{own}\n{late}")
 }
 
-/// MariaDB needs the document before a partial update, which a minimal image does not have: its own is another text.
+/// MariaDB needs the document before a partial update, which a minimal image does not have: its own text
+/// differs.
 fn without_partial(image: &str, workload: &str) -> String {
     match image {
         "MINIMAL" => workload.replace("PARTIAL_JSON", "''"),
@@ -61,7 +63,7 @@ fn without_partial(image: &str, workload: &str) -> String {
     }
 }
 
-/// Without what is deleted again, which would show no difference.
+/// Without the final deletes, after which no difference would show.
 fn kept(workload: &str) -> String {
     workload.lines().filter(|line| !line.starts_with("DELETE")).map(|line| format!("{line}\n")).collect()
 }
@@ -96,7 +98,7 @@ async fn execute_sql(options: &ConnectOptions, plan: &BatchPlan<'_>) -> Result<(
     Ok(())
 }
 
-async fn every_type_arrives_by_sql_and_by_binlog(kind: ServerKind) -> Result<()> {
+async fn every_type_is_applied_by_sql_and_by_binlog(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -116,7 +118,7 @@ async fn every_type_arrives_by_sql_and_by_binlog(kind: ServerKind) -> Result<()>
         let tables = targets(&mut connection, "types_target", 0).await?;
         let changes = row_changes(&server, &file, "types_source", &tables, !by_sql).await?;
         ensure!(changes.len() > 20, "{what}: {} events", changes.len());
-        // Half of the documents are given as what changed in them.
+        // Half of the documents are given as partial updates.
         let plan = plan(&changes, PlanOptions { cut_images: !by_sql, ..PlanOptions::default() })?;
         if by_sql {
             execute_sql(&options, &plan).await.with_context(|| what.clone())?;
@@ -130,7 +132,7 @@ async fn every_type_arrives_by_sql_and_by_binlog(kind: ServerKind) -> Result<()>
     Ok(())
 }
 
-/// The statements of a workload that make tables, and the settings between them.
+/// The statements of a workload that create tables, and the settings between them.
 fn definitions(workload: &str) -> String {
     let statement = |text: &&str| {
         let text = text.lines().find(|line| !line.is_empty() && !line.starts_with("--")).unwrap_or_default();
@@ -159,7 +161,7 @@ async fn across(from: ServerKind, to: ServerKind, workload: &str) -> Result<()> 
         let (ours, theirs) = (rows_of(&source, &schema).await?, rows_of(&target, "across_target").await?);
         ensure!(ours.len() > 8 && ours.len() == theirs.len(), "{} and {} tables", ours.len(), theirs.len());
         for (our, their) in ours.iter().zip(&theirs) {
-            // MariaDB stores no negative zero, whatever expression gives it one.
+            // MariaDB stores no negative zero, whatever expression produces one.
             let our = our.replace(" -0 ", " 0 ");
             ensure!(our == *their, "{from} to {to}, {image}\n ours: {our}\ntheirs: {their}");
         }
@@ -168,18 +170,18 @@ async fn across(from: ServerKind, to: ServerKind, workload: &str) -> Result<()> 
 }
 
 #[tokio::test]
-async fn mysql_arrives_on_mariadb() -> Result<()> {
-    // A negative zero is refused: no expression of MariaDB makes one.
+async fn mysql_changes_are_applied_on_mariadb() -> Result<()> {
+    // A negative zero is rejected: no expression of MariaDB produces one.
     let common = COMMON.replace("-0e0", "0");
     across(ServerKind::Mysql97, ServerKind::Mariadb1011, &kept(&format!("{common}\n{DOCUMENTS}"))).await
 }
 
 #[tokio::test]
-async fn mariadb_arrives_on_mysql() -> Result<()> {
+async fn mariadb_changes_are_applied_on_mysql() -> Result<()> {
     across(ServerKind::Mariadb118, ServerKind::Mysql97, &kept(COMMON)).await
 }
 
-/// A target's table may have more columns, in another order, and wider ones.
+/// A target's table may have more columns, another column order, and wider columns.
 #[tokio::test]
 async fn tables_of_another_shape_take_the_rows() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
@@ -223,7 +225,7 @@ async fn tables_of_another_shape_take_the_rows() -> Result<()> {
         ensure!(lines == wanted, "{lines:?}\n{wanted:?}");
     }
 
-    // What does not fit is named before anything is done.
+    // A column that does not fit is named before anything is written.
     for (narrow, column) in [
         (
             "CREATE TABLE t (id INT NOT NULL PRIMARY KEY, l VARCHAR(20), d DECIMAL(5,2), e ENUM('a','b'))",
@@ -246,7 +248,7 @@ async fn tables_of_another_shape_take_the_rows() -> Result<()> {
                 let table = &changes.first().context("no changes")?.table;
                 table.sql_mapping().err().context("it fits")?.clone()
             }
-            // A column that is not there.
+            // A missing column.
             Err(error) => error.downcast::<ColumnMismatch>()?,
         };
         ensure!(mismatch.column == column, "{mismatch}");

@@ -15,13 +15,12 @@ use tailwater_wire::gtid::{Gtid, GtidSet};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-/// How long anything may take on a machine that does much else, or a channel get no further; only reached when something
-/// is wrong.
+/// The most time for any step on a busy machine, or without progress of a channel; reached only on failure.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Options of servers of a flavour in these tests.
+/// The options of servers of a flavour in these tests.
 pub fn spec(kind: ServerKind, server_id: u32) -> ServerSpec {
-    // Tests are about what is there in the end, not about power cuts.
+    // These tests compare final states, and are not about power cuts.
     let mut spec = ServerSpec::new(kind).options([
         format!("--server-id={server_id}"),
         "--sync-binlog=0".into(),
@@ -33,19 +32,19 @@ pub fn spec(kind: ServerKind, server_id: u32) -> ServerSpec {
     spec
 }
 
-/// A source and its log, captured in this process.
+/// A source, its log, which is captured in this process, and a target.
 pub struct Rig {
     pub source: Server,
     pub target: Server,
     pub folder: tempfile::TempDir,
-    /// What the log promises to channels, from when its capture begins.
+    /// The acknowledgement mode of the log, once its capture starts.
     pub ack: AckMode,
     capture: Option<Capture>,
     ended: CancellationToken,
 }
 
 impl Rig {
-    /// Two servers of a kind; `None` if it is not to be had.
+    /// Two servers of one kind; `None` if it is not installed.
     pub async fn start(
         kind: ServerKind,
         source_options: &[&str],
@@ -66,14 +65,14 @@ impl Rig {
         Self::start_specs(source, target).await
     }
 
-    /// Servers of any make; `None` if one is not to be had.
+    /// Servers with given options; `None` if one is not installed.
     pub async fn start_specs(source: ServerSpec, target: ServerSpec) -> Result<Option<Self>> {
         let Some(mut rig) = Self::idle(source, target).await? else { return Ok(None) };
         rig.start_capture()?;
         Ok(Some(rig))
     }
 
-    /// The same, and nothing is captured yet.
+    /// As [`Rig::start_specs`], without a capture.
     pub async fn idle(source: ServerSpec, target: ServerSpec) -> Result<Option<Self>> {
         if require(source.kind).is_none() || require(target.kind).is_none() {
             return Ok(None);
@@ -82,13 +81,13 @@ impl Rig {
         let target = Server::start(target).await?;
         source.create_replication_user().await?;
         let folder = tempfile::tempdir()?;
-        // As it is for sources that nobody waits for.
+        // As for sources without semi-sync.
         let ack = AckMode::Received;
         Ok(Some(Self { source, target, folder, ack, capture: None, ended: CancellationToken::new() }))
     }
 
-    /// Captures the source, from its oldest binlog file on; among the tasks of the present runtime, if it has more than one thread, as
-    /// the daemon does.
+    /// Captures the source from its oldest binlog file on; in the current runtime, if it has several threads,
+    /// like the daemon.
     pub fn start_capture(&mut self) -> Result<()> {
         let options = CaptureOptions {
             name: "source".into(),
@@ -107,7 +106,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Captures no more; what is in the log stays.
+    /// Stops the capture; the log stays.
     pub fn stop_capture(&mut self) -> Result<()> {
         let capture = self.capture.take().context("it is not captured")?;
         capture.stop();
@@ -118,7 +117,7 @@ impl Rig {
         self.capture.as_ref().expect("it is captured").log()
     }
 
-    /// A channel's options, with small batches so that there are many.
+    /// The options of a channel with small batches, so that there are many.
     pub fn options(&self, name: &str) -> ChannelOptions {
         ChannelOptions { workers: 3, ..ChannelOptions::new(name, self.target.socket_options()) }
     }
@@ -127,13 +126,13 @@ impl Rig {
         Channel::start(options, self.log(), self.source_time(), false)
     }
 
-    /// The source's clock, as the capture knows it.
+    /// The source's clock, as the capture measures it.
     pub fn source_time(&self) -> SourceTime {
         let status = self.capture.as_ref().expect("it is captured").status();
         SourceTime::new(move || status.source_now_us())
     }
 
-    /// What the source has, in its notation.
+    /// The source's GTIDs, in its notation.
     pub async fn source_gtids(&self) -> Result<GtidSet> {
         let flavour = self.source.kind().flavour();
         let sql = match flavour {
@@ -169,7 +168,7 @@ impl Rig {
         Ok(Gtid::parse(flavour, &text)?)
     }
 
-    /// Waits until the channel has failed, and gives what it says then.
+    /// Waits until the channel has failed, and returns its fault.
     pub async fn wait_failed(&self, channel: &Channel) -> Result<ChannelFault> {
         let begun = Instant::now();
         let mut status = channel.status();
@@ -187,7 +186,7 @@ impl Rig {
         }
     }
 
-    /// Checks that databases are the same on both servers, but for definitions that cannot be.
+    /// Checks that databases are equal on both servers, except for definitions that cannot be.
     pub async fn ensure_equal(&self, schemas: &[&str]) -> Result<()> {
         for schema in schemas {
             let list = format!(
@@ -203,7 +202,7 @@ impl Rig {
                 if ours == theirs {
                     continue;
                 }
-                // MariaDB at times sums what means nothing, in tables whose rows are the same: the rows decide.
+                // MariaDB's checksums sometimes differ for equal rows: then the rows decide.
                 let rows = format!("SELECT * FROM `{schema}`.`{table}`");
                 let (mut on_source, mut on_target) =
                     (self.source.sql(&rows).await?, self.target.sql(&rows).await?);
@@ -226,13 +225,13 @@ impl Drop for Rig {
     fn drop(&mut self) {
         if let Some(capture) = self.capture.take() {
             capture.stop();
-            // It closes the log; what it says does not matter to a test that is over.
+            // This closes the log; its result does not matter after the test.
             let _ = capture.join();
         }
     }
 }
 
-/// Waits until a channel's status is so; a channel that fails meanwhile is an error.
+/// Waits until a channel's status satisfies `is_so`; fails if the channel fails.
 pub async fn wait_for(
     channel: &Channel,
     what: &str,

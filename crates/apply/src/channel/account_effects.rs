@@ -1,7 +1,8 @@
-//! What a statement about accounts does besides what its text says, because of whose session it is.
+//! Effects of a statement about accounts that depend on whose session runs it.
 //!
-//! A server's own replication thread has an account's name from the event and no privileges to lack. A client's session is the
-//! channel's account: it would be noted as the grantor, and would not give a routine's creator rights to it. What is done about that is the target's own affair, and not in its binlog.
+//! A server's replication thread takes the account from the event and lacks no privilege. A client's session
+//! has the channel's account: the server would record it as the grantor, and would not give a routine's
+//! creator privileges on it. The corrections are local to the target, and not in its binlog.
 
 use std::sync::Arc;
 
@@ -18,35 +19,35 @@ use super::sql_literal::quote;
 use super::worker::ChannelShared;
 use crate::error::ApplyError;
 
-/// Tables in `mysql` that say who has granted, and what tells their rows apart.
+/// Tables in `mysql` with a grantor column, and their keys.
 const GRANTOR_TABLES: [(&str, &str); 3] = [
     ("tables_priv", "Host, Db, User, Table_name"),
     ("procs_priv", "Host, Db, User, Routine_name, Routine_type"),
     ("proxies_priv", "Host, User, Proxied_host, Proxied_user"),
 ];
 
-/// A session of its own, which the source's settings do not reach; it logs nothing.
+/// A separate connection without the source's settings, which logs nothing.
 pub(super) async fn unlogged_connection(shared: &Arc<ChannelShared>) -> Result<Connection, ApplyError> {
     connect(&ChannelOptions { gtid: GtidMode::Log, ..shared.options.clone() }).await
 }
 
-/// What has to be done when a statement has run.
+/// The corrections to make after a statement.
 pub(super) struct AccountEffects {
     connection: Connection,
-    /// As it appears in the tables: `user@host`.
+    /// As in the grant tables: `user@host`.
     grantor: String,
-    /// As a statement names it.
+    /// As statements name it.
     account: Vec<u8>,
-    /// What the channel's account has granted before by other hands, per table of [`GRANTOR_TABLES`].
+    /// Grants that already have the channel's account as grantor, per table of [`GRANTOR_TABLES`].
     before: Vec<Vec<String>>,
-    /// What the statement grants on. Of this the grantor is the statement's, whatever account granted it before.
+    /// The object of the grant. Its grantor becomes the statement's account, whatever it was before.
     granted: Option<ObjectGrant>,
-    /// The routine that it makes: its kind, database and name as the statement spells them.
+    /// The routine that the statement creates.
     routine: Option<Routine>,
 }
 
 impl AccountEffects {
-    /// What a statement that is about to run has besides; `None` if nothing.
+    /// The effects of a statement that is about to run; `None` if there are none.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
@@ -59,7 +60,7 @@ impl AccountEffects {
         let Some(mut effects) = Self::after_statement(shared, text, database, invoker).await? else {
             return Ok(None);
         };
-        // MariaDB gives it to the account that runs that, too.
+        // MariaDB gives the privileges to the account that runs the statement, too.
         let is_passed_over =
             |routine: &mut Routine| routine.unless_exists && shared.flavour == Flavour::MySql;
         if let Some(routine) = effects.routine.take_if(is_passed_over)
@@ -70,7 +71,8 @@ impl AccountEffects {
         Ok(Some(effects))
     }
 
-    /// What a statement that has run has besides. Who has granted before is not known: of a grant, all looks like before.
+    /// The effects of a statement that has run before. Earlier grants are unknown: all grants count as
+    /// earlier ones.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
@@ -97,7 +99,7 @@ impl AccountEffects {
                     rows.rows.iter().map(|row| row.get_str(0).unwrap_or_default().to_owned()).collect(),
                 ),
                 Err(error) => {
-                    // Not everybody may look; the grant itself is none the worse.
+                    // The account may lack the privilege; the grant itself is not affected.
                     ignore_refusal(error)?;
                     before.clear();
                     break;
@@ -108,7 +110,7 @@ impl AccountEffects {
         Ok(Some(Self { connection, grantor, account: account_name(invoker), before, granted, routine }))
     }
 
-    /// Does it; of a statement that has ended with an error, `has_run` is false, and it has made no routine.
+    /// Applies the effects. `has_run` is false if the statement failed, and so created no routine.
     ///
     /// # Errors
     /// [`ApplyError::Session`] for anything but a refusal.
@@ -138,7 +140,7 @@ impl AccountEffects {
         Ok(())
     }
 
-    /// Whether the target has a routine of that name: `CREATE ... IF NOT EXISTS` then does nothing.
+    /// Whether the target has the routine: `CREATE ... IF NOT EXISTS` then does nothing.
     async fn routine_exists(&mut self, routine: &Routine) -> Result<bool, ApplyError> {
         let sql = format!(
             "SELECT COUNT(*) FROM information_schema.routines WHERE routine_type='{}' AND routine_schema={} AND routine_name={}",
@@ -149,9 +151,9 @@ impl AccountEffects {
         Ok(self.connection.query(&sql).await?.scalar() != Some("0"))
     }
 
-    /// A routine's creator may run and alter it (`automatic_sp_privileges`).
+    /// Grants a routine's creator its privileges (`automatic_sp_privileges`).
     async fn grant_to_creator(&mut self, routine: &Routine) -> Result<(), ApplyError> {
-        // As `information_schema` spells it.
+        // As `information_schema` writes it.
         let (user, host) = self.grantor.rsplit_once('@').unwrap_or((&self.grantor, ""));
         let grantee = quote(&format!("'{user}'@'{host}'"));
         let database = quote(&routine.database);
@@ -170,7 +172,7 @@ impl AccountEffects {
         let (database, name) = (identifier(&routine.database), identifier(&routine.name));
         let on = format!("GRANT EXECUTE, ALTER ROUTINE ON {} {database}.{name} TO ", routine.kind);
         let grant = [on.as_bytes(), &self.account].concat();
-        // Older MariaDB knows packages in this mode only.
+        // Older MariaDB knows packages only in this mode.
         let is_package = routine.kind.starts_with("PACKAGE");
         if is_package {
             self.connection.execute("SET SESSION sql_mode='ORACLE'").await?;
@@ -186,18 +188,18 @@ impl AccountEffects {
     }
 }
 
-/// A refusal is no error of the transaction: the channel's account may be a small one.
+/// A refusal is no error: the channel's account may have few privileges.
 pub(super) fn ignore_refusal(error: SessionError) -> Result<(), ApplyError> {
     match error {
         SessionError::Server { error, .. } => {
-            debug!("what a grant has besides is left out: {error}");
+            debug!("skipping an effect of a grant: {error}");
             Ok(())
         }
         error => Err(error.into()),
     }
 }
 
-/// What finds the rows about what is granted on in a table of [`GRANTOR_TABLES`].
+/// The condition for rows about the object of a grant, in a table of [`GRANTOR_TABLES`].
 fn rows_filter(granted: &ObjectGrant, table: &str) -> Option<String> {
     let name = match table {
         "tables_priv" => "Table_name",

@@ -1,4 +1,5 @@
-//! What the log holds of what a target has: under which GTIDs, and whether all of it still stands where it stood.
+//! Reads from the log what a target has applied: its GTIDs, and whether those transactions are still where
+//! they were.
 
 use std::collections::BTreeSet;
 
@@ -10,33 +11,34 @@ use crate::error::ApplyError;
 use crate::progress::AppliedSet;
 use crate::transaction::LogSpan;
 
-/// What a walk over all that a target has found in the log.
+/// The result of the scan.
 pub(super) struct AppliedScan {
-    /// Every transaction of the log before the low watermark, and what the target had of the log's domains and servers before that.
+    /// All transactions before the low watermark, and what the target had before the log, in the log's
+    /// domains.
     pub(super) before: GtidSet,
-    /// Every transaction of the log that is applied, and the origin.
+    /// All transactions of the log that are applied, and the origin.
     pub(super) applied: GtidSet,
-    /// The first place up to which the target has applied, and where the log has no transaction's end.
+    /// The first position up to which the target has applied, and where no transaction of the log ends.
     pub(super) misplaced: Option<LogPosition>,
 }
 
 impl AppliedScan {
-    /// Walks from the beginning of the low watermark's segment to the end of what is applied. `origin` is what the target had before the
-    /// log.
+    /// Scans from the start of the low watermark's segment to the highest applied position. `origin` is what
+    /// the target had before the log.
     ///
-    /// What a power cut takes from a log is the end of its newest segment. Either the same source sends the same bytes again to the same
-    /// places, or the log goes on in another segment, and this one ends before what the target has of it. So places are enough to
-    /// find out, also where transactions have no GTIDs.
+    /// A power cut takes the end of the newest segment. Then the same source sends the same bytes again to
+    /// the same positions, or the log continues in another segment, and this one ends before what the target
+    /// has of it. So positions are enough to detect it, also for transactions without GTIDs.
     ///
     /// # Errors
     /// [`ApplyError::Log`].
-    pub(super) fn of(log: &LogHandle, applied: &AppliedSet, origin: &GtidSet) -> Result<Self, ApplyError> {
+    pub(super) fn run(log: &LogHandle, applied: &AppliedSet, origin: &GtidSet) -> Result<Self, ApplyError> {
         let low = applied.low();
         let segment = LogPosition { offset: FIRST_EVENT_OFFSET, ..low };
         let mut before = log.gtids_before(low.segment)?.unwrap_or_else(|| GtidSet::empty(origin.flavour()));
         let mut all = before.clone();
         let edges = applied.gaps().flat_map(|gap| [gap.start, gap.end]).chain([low, applied.high()]);
-        // A segment's beginning is a place that no crash takes away.
+        // No crash takes away the start of a segment.
         let mut missing: BTreeSet<_> = edges.filter(|edge| edge.offset != FIRST_EVENT_OFFSET).collect();
         let mut reader = log.reader(segment)?;
         let mut start = low;
@@ -52,7 +54,7 @@ impl AppliedScan {
                 is_applied = applied.contains(&LogSpan { start, end: entry.end() });
                 start = entry.end();
             }
-            // A log holds one family's GTIDs, here and below.
+            // A log holds the GTIDs of one flavour, here and below.
             if let Some(gtid) = entry.gtid.as_ref().filter(|_| is_applied) {
                 let _ = all.insert(gtid);
             }
@@ -62,7 +64,7 @@ impl AppliedScan {
         }
         let with_origin = |gtids: GtidSet| gtids.union(origin).unwrap_or(gtids);
         let before = match (with_origin(before), log.gtid_set()) {
-            // Domains that the log does not know are another source's.
+            // Domains that the log does not know belong to other sources.
             (GtidSet::MariaDb(gtids), Some(GtidSet::MariaDb(logged))) => {
                 let is_logged = |gtid: &MariadbGtid| logged.last(gtid.domain).is_some();
                 GtidSet::MariaDb(MariadbBinlogState::from_gtids(gtids.iter().filter(is_logged)))

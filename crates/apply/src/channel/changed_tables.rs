@@ -1,10 +1,10 @@
-//! The tables that a statement names which changes rows.
+//! The tables named in a statement that changes rows.
 
 use super::sql_tokenizer::{ObjectName, SqlTokenizer};
 use crate::decode::statement::wrapped;
 
-/// The tables that `INSERT`, `REPLACE`, `UPDATE`, `DELETE` or `LOAD DATA` names as those that it changes or may change; none of what is
-/// not understood. What triggers and functions change is not in the text.
+/// The tables that an `INSERT`, `REPLACE`, `UPDATE`, `DELETE` or `LOAD DATA` names and may change; empty if
+/// the statement cannot be parsed. What triggers and functions change is not in the text.
 pub(super) fn changed_tables(text: &[u8]) -> Vec<ObjectName> {
     tables(text).unwrap_or_default()
 }
@@ -27,7 +27,7 @@ fn tables(text: &[u8]) -> Option<Vec<ObjectName>> {
     };
     while front.iter().any(|word| words.accept(word)) {}
     let mut found = vec![words.object()?];
-    // Others that are joined; of these some are only read.
+    // Joined tables, some of which are only read.
     while !end.is_empty() && !words.accept(end) {
         let is_next =
             words.accept_mark(b',') || words.accept("JOIN") || words.accept("FROM") || words.accept("USING");
@@ -40,7 +40,7 @@ fn tables(text: &[u8]) -> Option<Vec<ObjectName>> {
     Some(found)
 }
 
-/// An object, if one comes next.
+/// The next object, if one follows.
 fn object_ahead(words: &mut SqlTokenizer<'_>) -> Option<ObjectName> {
     let mut ahead = words.clone();
     let object = ahead.object()?;
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_that_are_changed_are_named() {
+    fn changed_tables_are_named() {
         let named = |text: &str| {
             let tables = changed_tables(text.as_bytes());
             let names: Vec<String> = tables

@@ -1,5 +1,5 @@
-//! Who takes a channel over waits for the statement that an earlier connection of it may still run: by a lock of the server
-//! that such connections hold.
+//! The lock on the target under which a channel runs statements. After a takeover, the new holder waits for
+//! the statement that an earlier connection may still run.
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
@@ -12,16 +12,17 @@ use super::sql_literal::quote;
 use super::worker::ChannelShared;
 use crate::error::ApplyError;
 
-/// It is waited for in steps of this many seconds: in between, `stop` is heard.
+/// The timeout of one attempt; `stop` is checked between two.
 const STEP_SECONDS: u32 = 1;
 
-/// The seed must not change: two versions of Tailwater must mean the same lock.
+/// The seed must not change: all versions of Tailwater must use the same lock name.
 const SEED: u64 = 0x7461_696c_7761_7465;
 
-/// Takes the channel's lock; false if it was told to stop before that was free.
+/// Acquires the channel's lock. False if the run was stopped before that.
 ///
 /// # Errors
-/// [`ApplyError::TakenOver`]; [`ApplyError::ProgressRecord`] if the target does not say who has it; [`ApplyError::Session`].
+/// [`ApplyError::TakenOver`]; [`ApplyError::ProgressRecord`] if the target does not say who holds it;
+/// [`ApplyError::Session`].
 pub(super) async fn acquire(
     connection: &mut Connection,
     shared: &Arc<ChannelShared>,
@@ -36,10 +37,13 @@ pub(super) async fn acquire(
             Some("0") if shared.stop.is_cancelled() => return Ok(false),
             // A statement may take days.
             Some("0") => {
-                // Or it is no predecessor, and keeps the lock.
+                // Or the holder is not an earlier connection, and keeps the lock.
                 shared.claim.check(connection).await?;
                 if !std::mem::replace(&mut waited, true) {
-                    info!(channel, "waits for a statement that an earlier connection of the channel runs");
+                    info!(
+                        channel,
+                        "waiting for a statement that an earlier connection of the channel still runs"
+                    );
                 }
             }
             _ => {
@@ -50,7 +54,7 @@ pub(super) async fn acquire(
     }
 }
 
-/// The name of the lock that a channel's statements run under; servers take 64 characters.
+/// The name of the lock that a channel's statements run under. Servers take 64 characters.
 fn lock_name(channel: &str) -> String {
     const WHOLE_CHARACTERS_MAX: usize = 50;
     let head: String = channel.chars().take(WHOLE_CHARACTERS_MAX).collect();
@@ -68,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_names_have_locks_of_their_own() {
+    fn long_names_have_distinct_locks() {
         assert_eq!(lock_name("replica"), "tailwater.replica");
         let name = |last: char| format!("{}{last}", "n".repeat(63));
         let (one, other) = (lock_name(&name('1')), lock_name(&name('2')));

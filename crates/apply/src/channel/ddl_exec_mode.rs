@@ -1,26 +1,28 @@
-//! What is run in place of a definition that the target refuses because its tables are not the source's.
+//! Alternative statements for definitions that the target rejects because its tables differ from the
+//! source's.
 
 use tailwater_wire::Flavour;
 
 use super::sql_tokenizer::{SqlToken, SqlTokenizer};
 use crate::decode::statement::wrapped;
 
-/// What becomes of a `CREATE TABLE` whose table the target has, and of a `DROP TABLE` whose table it lacks.
+/// What to do with a `CREATE TABLE` whose table exists on the target, and a `DROP TABLE` whose table does
+/// not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DdlExecMode {
     /// The channel stops.
     #[default]
     Strict,
-    /// As MariaDB's replication does with `slave_ddl_exec_mode=IDEMPOTENT`: the table is replaced by the source's, and a table that is
-    /// not there is not dropped.
+    /// As MariaDB's replication with `slave_ddl_exec_mode=IDEMPOTENT`: the source's table replaces an
+    /// existing one, and a missing table is not dropped.
     Idempotent,
 }
 
 /// `ER_TABLE_EXISTS_ERROR`
 pub(super) const TABLE_EXISTS: u16 = 1050;
 
-/// The statements that replace the table or sequence that `text` makes; none of another statement.
+/// The statements that replace the table or sequence that `text` creates; empty for other statements.
 pub(super) fn replacement_statements(text: &[u8], target: Flavour) -> Vec<Vec<u8>> {
     try_replacement(text, target).unwrap_or_default()
 }
@@ -29,12 +31,12 @@ fn try_replacement(text: &[u8], target: Flavour) -> Option<Vec<Vec<u8>>> {
     let statement = wrapped(text);
     let mut words = SqlTokenizer::new(statement);
     words.accept("CREATE").then_some(())?;
-    // Settings for one statement stay in front.
+    // A SET STATEMENT clause stays in front.
     let (head, rest) = text.split_at_checked(text.len() - statement.len() + words.end)?;
     let temporary = words.accept("TEMPORARY");
     let kind = ["TABLE", "SEQUENCE"].into_iter().find(|kind| words.accept(kind))?;
     if target == Flavour::MariaDb {
-        // At once, under one GTID.
+        // One statement, and so one GTID.
         return (!words.accept("IF")).then(|| vec![[head, b" OR REPLACE", rest].concat()]);
     }
     let name = match words.clone().next()? {
@@ -101,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_of_tables_are_known() {
+    fn table_drops_are_recognized() {
         for text in ["DROP TABLE t", "drop tables a, b", "/* x */ DROP TEMPORARY TABLE t", "DROP SEQUENCE s"]
         {
             assert!(drops_tables(text.as_bytes()), "{text}");

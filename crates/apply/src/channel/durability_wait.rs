@@ -1,4 +1,4 @@
-//! A log that lacks what the target has.
+//! Waits for a log that does not yet hold durably what the target has.
 
 use std::time::Duration;
 
@@ -14,24 +14,24 @@ use super::target_gtids;
 use crate::error::ApplyError;
 use crate::progress::AppliedSet;
 
-/// So long is waited without a word.
+/// How long to wait before a warning.
 const QUIET_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Waits for the log to hold durably what the target has: its sync may still be to come, or a power cut has taken it, and it is captured
-/// again. The log is read from no place beyond that. Whether that took so long that the target may be another by now; then it was said
-/// why.
+/// Waits until the log durably holds what the target has applied. Its sync may be pending, or a power cut has
+/// taken the end, which is captured again. The log is never read beyond its durable end. Returns true if the
+/// wait was so long that the target may have changed; a warning has then given the reason.
 ///
 /// # Errors
 /// [`ApplyError::TargetAhead`] if the log is closed; [`ApplyError::Log`].
 pub(super) async fn wait_until_durable(
     channel: &str,
     log: &LogHandle,
-    kept: &ChannelRecord,
+    record: &ChannelRecord,
     status: &watch::Sender<ChannelStatus>,
 ) -> Result<bool, ApplyError> {
-    let Some(applied) = &kept.applied else { return Ok(false) };
+    let Some(applied) = &record.applied else { return Ok(false) };
     let high = applied.high();
-    // A segment that has begun has done so durably, so what the log then lacks is no power cut's.
+    // A new segment starts durably, so a power cut is not what the log lacks.
     if log.newest_segment().is_none_or(|newest| newest.number < high.segment) {
         return Ok(false);
     }
@@ -40,10 +40,10 @@ pub(super) async fn wait_until_durable(
     }
     let error = log_behind_error(channel, log, high);
     warn!(channel, code = error.code(), "{error}");
-    let applied_gtids = blocking(|| applied_on_target(log, applied, kept));
+    let applied_gtids = blocking(|| applied_on_target(log, applied, record));
     status.send_modify(|status| {
         status.fault = Some(ChannelFault::of(&error));
-        // Who looks for a server that has the most is to know.
+        // A client that looks for the most advanced server needs this.
         if let Some(gtids) = applied_gtids {
             status.gtids = target_gtids::text(&gtids);
         }
@@ -56,12 +56,12 @@ fn log_behind_error(channel: &str, log: &LogHandle, high: LogPosition) -> ApplyE
     ApplyError::TargetAhead { channel: channel.to_owned(), has: high.to_string(), end }
 }
 
-/// What the target is known to have: what of it is in the log, and the newest of all.
-fn applied_on_target(log: &LogHandle, applied: &AppliedSet, kept: &ChannelRecord) -> Option<GtidSet> {
+/// What the target is known to have: the applied part of the log, and the newest transactions.
+fn applied_on_target(log: &LogHandle, applied: &AppliedSet, record: &ChannelRecord) -> Option<GtidSet> {
     let flavour = log.source()?.flavour;
-    let origin = GtidSet::parse(flavour, &kept.origin_gtids).ok()?;
-    let mut all = AppliedScan::of(log, applied, &origin).ok()?.applied;
-    for newest in &kept.newest_gtids {
+    let origin = GtidSet::parse(flavour, &record.origin_gtids).ok()?;
+    let mut all = AppliedScan::run(log, applied, &origin).ok()?.applied;
+    for newest in &record.newest_gtids {
         all.insert(&Gtid::parse(flavour, newest).ok()?).ok()?;
     }
     Some(all)

@@ -1,9 +1,9 @@
-//! Scheduled events come to the target disabled, as they do to a replica: else each would run on the source and on the
-//! target, whose rows then are no longer the source's.
+//! Disables scheduled events on the target, as on a replica: otherwise each would run on both servers, and
+//! their rows would differ.
 //!
-//! A server's own replication thread makes every `CREATE EVENT` and `ALTER EVENT` `DISABLE ON REPLICA`, whatever it says.
-//! A client cannot have that, so it is written into the statement. A statement of its own behind it would leave a moment in
-//! which the event runs, and a crash in between would leave it enabled.
+//! A server's replication thread makes every `CREATE EVENT` and `ALTER EVENT` `DISABLE ON REPLICA`, whatever
+//! it says. A client cannot do that, so the status is written into the statement. A second statement after it
+//! would leave a moment in which the event runs, and a crash in between would leave it enabled.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use tailwater_wire::event::Invoker;
 use super::sql_tokenizer::{SqlToken, SqlTokenizer};
 use crate::decode::statement::wrapped;
 
-/// The status as the server spells it: MySQL takes `SLAVE`, too, and has deprecated it.
+/// The status in the server's spelling: MySQL also takes `SLAVE`, but has deprecated it.
 pub(super) fn disabled_status(server: &ServerInfo) -> &'static str {
     match server.flavour {
         Flavour::MySql if server.version >= (8, 4, 0) => "DISABLE ON REPLICA",
@@ -22,10 +22,10 @@ pub(super) fn disabled_status(server: &ServerInfo) -> &'static str {
     }
 }
 
-/// The text of a `CREATE EVENT` or `ALTER EVENT` with `status` in place of its own, and with whom it belongs to, if it
-/// leaves that to who runs it; `None` for any other statement.
+/// Replaces the status in a `CREATE EVENT` or `ALTER EVENT`, and adds the definer if it names none; `None`
+/// for any other statement.
 pub(super) fn disabled_event(text: &[u8], status: &str, invoker: Option<&Invoker<'_>>) -> Option<Vec<u8>> {
-    // MariaDB's settings for one statement stay as they are before it.
+    // MariaDB's SET STATEMENT clause stays before it.
     let (settings, text) = text.split_at(text.len() - wrapped(text).len());
     let places = places(text)?;
     let definer = match (places.definer, invoker.filter(|invoker| !invoker.user.is_empty())) {
@@ -38,7 +38,7 @@ pub(super) fn disabled_event(text: &[u8], status: &str, invoker: Option<&Invoker
     let definer = definer.iter().map(|(place, clause)| (*place..*place, clause.as_slice()));
     for (place, clause) in definer.chain([(places.status, status.as_bytes())]) {
         changed.extend_from_slice(text.get(rest..place.start)?);
-        // Where nothing is replaced, it may touch the words beside it.
+        // Where nothing is replaced, the clause may touch the words beside it.
         if changed.last().is_some_and(|byte| !byte.is_ascii_whitespace()) {
             changed.push(b' ');
         }
@@ -68,11 +68,11 @@ fn definer(invoker: &Invoker<'_>) -> Vec<u8> {
     clause
 }
 
-/// Where clauses stand.
+/// Where the clauses are.
 struct EventClausePlaces {
-    /// Where the definer would stand; `None` if there is one.
+    /// Where to insert the definer; `None` if there is one.
     definer: Option<usize>,
-    /// Where the status stands, or would.
+    /// Where the status is, or is to be inserted.
     status: Range<usize>,
 }
 
@@ -82,8 +82,8 @@ fn places(text: &[u8]) -> Option<EventClausePlaces> {
     Some(EventClausePlaces { definer, status: status_place(words)? })
 }
 
-/// Where the status stands behind the name, or would:
-/// `ON SCHEDULE ... ON COMPLETION ... RENAME TO ... STATUS COMMENT ... DO ...`.
+/// The place of the status after the name: `ON SCHEDULE ... ON COMPLETION ... RENAME TO ... STATUS COMMENT
+/// ... DO ...`.
 fn status_place(mut words: SqlTokenizer<'_>) -> Option<Range<usize>> {
     let mut depth = 0u32;
     loop {
@@ -117,8 +117,8 @@ fn status_place(mut words: SqlTokenizer<'_>) -> Option<Range<usize>> {
 }
 
 impl SqlTokenizer<'_> {
-    /// Passes over everything up to the event's name, and that too; where a definer would stand, if there is none.
-    /// `None` if it is no event's definition.
+    /// Skips everything up to and including the event's name. Returns where to insert a definer, if there is
+    /// none. `None` if this defines no event.
     fn event_name(&mut self) -> Option<Option<usize>> {
         let is_definition = self.accept("CREATE") || self.accept("ALTER");
         is_definition.then_some(())?;
@@ -139,7 +139,7 @@ impl SqlTokenizer<'_> {
         Some(place)
     }
 
-    /// Passes over `= CURRENT_USER()` or `= name@host`: the host stands with its mark.
+    /// Skips `= CURRENT_USER()` or `= name@host`; the host is one token with its mark.
     fn definer(&mut self) -> Option<()> {
         self.accept_mark(b'=').then_some(())?;
         self.next()?;
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_of_events_is_replaced_and_the_definer_kept() {
+    fn event_status_is_replaced_and_definer_kept() {
         for (text, expected) in [
             (
                 "CREATE EVENT e ON SCHEDULE EVERY 1 DAY DO SELECT 1",

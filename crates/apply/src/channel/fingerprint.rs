@@ -1,5 +1,5 @@
-//! What the objects that a statement may change look like: whether a statement that commits by itself has run is told by
-//! whether they look as before.
+//! Fingerprints of the objects that a statement may change. A statement that commits by itself has run if
+//! they have changed.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
@@ -12,14 +12,14 @@ use super::sql_literal::quote;
 use crate::decode::statement::{without_comments, wrapped};
 use crate::transaction::Statement;
 
-/// The seed must not change: a fingerprint outlives the process.
+/// The seed must not change: fingerprints outlive the process.
 const SEED: u64 = 0x7461_696c_7761_7465;
 
-/// Errors of a server whose own tables of definitions are not there, or not as it expects them.
+/// Errors of a server whose system tables are missing or damaged.
 const BROKEN_CATALOGUE_ERRORS: [u16; 12] =
     [1033, 1034, 1146, 1194, 1459, 1545, 1547, 1548, 1549, 1558, 1728, 1805];
 
-/// Names of databases that `statement` may touch: its default one, and each word of it that could be a name.
+/// Databases that `statement` may touch: its default one, and each word that could be a name.
 fn candidate_databases(statement: &Statement) -> BTreeSet<String> {
     const WORDS_MAX: usize = 4096;
     let mut names = BTreeSet::new();
@@ -31,13 +31,13 @@ fn candidate_databases(statement: &Statement) -> BTreeSet<String> {
     {
         names.insert(word.to_owned());
     }
-    // As the engine's own tables have them.
+    // As InnoDB's own tables write them.
     let files: Vec<String> = names.iter().map(|name| file_name(name)).collect();
     names.extend(files);
     names
 }
 
-/// The name of a database as that of its folder: of what is no letter or digit, the number.
+/// A database name as its directory name: other characters than letters and digits become their code.
 fn file_name(name: &str) -> String {
     let mut file = String::with_capacity(name.len());
     for c in name.chars() {
@@ -51,12 +51,12 @@ fn file_name(name: &str) -> String {
     file
 }
 
-/// Definitions that are listed in `information_schema`.
+/// A query for definitions in `information_schema`.
 struct DefinitionQuery {
     select: &'static str,
-    /// The column that names the database.
+    /// The column with the database.
     column: &'static str,
-    /// The column by which MariaDB opens the tables of one database only, if it can: it names the same database.
+    /// A column with the same database name, by which MariaDB opens the tables of one database only.
     lookup: Option<&'static str>,
 }
 
@@ -122,7 +122,7 @@ fn sources(flavour: Flavour) -> Vec<DefinitionQuery> {
             lookup: None,
         },
     ];
-    // Two tables of the same definition that swap their names: only their numbers tell.
+    // If two tables with the same definition swap names, only their ids show it.
     sources.push(match flavour {
         Flavour::MySql => DefinitionQuery {
             select: "SELECT name, table_id FROM information_schema.innodb_tables",
@@ -138,18 +138,18 @@ fn sources(flavour: Flavour) -> Vec<DefinitionQuery> {
     sources
 }
 
-/// What the objects look like that a statement may change.
+/// What the objects that a statement may change look like.
 #[derive(Debug)]
 pub(super) struct Fingerprint {
     pub(super) text: String,
-    /// The user may not see the tables' numbers: tables that have swapped their names look as before.
+    /// The account may not see the tables' ids: tables that have swapped names look unchanged.
     pub(super) lacks_numbers: bool,
 }
 
-/// A fingerprint of everything in the databases that `statement` may touch.
+/// A fingerprint of all objects in the databases that `statement` may touch.
 ///
 /// # Errors
-/// Anything that breaks the connection. What the user may not see is left out.
+/// Anything that breaks the connection. What the account may not see is left out.
 pub(super) async fn fingerprint(
     connection: &mut Connection,
     statement: &Statement,
@@ -158,8 +158,7 @@ pub(super) async fn fingerprint(
     let mut lacks_numbers = false;
     let names: Vec<String> = candidate_databases(statement).iter().map(|name| quote(name)).collect();
     let names = names.join(",");
-    // What MariaDB answers about a list of databases it finds by opening every table of every database; about one database, by
-    // opening those in it.
+    // For a list of databases, MariaDB opens every table of every database; for one database, only its own.
     let databases = match flavour {
         Flavour::MySql => None,
         Flavour::MariaDb => Some(existing_databases(connection, &names).await?),
@@ -167,7 +166,7 @@ pub(super) async fn fingerprint(
     let mut hasher = FixedState::with_seed(SEED).build_hasher();
     for DefinitionQuery { select, column, lookup } in sources(flavour) {
         let questions = match databases.as_ref().zip(lookup) {
-            // Names that differ in case only are equal to the server, so each is also compared as bytes.
+            // The server compares names case-insensitively, so they are also compared as bytes.
             Some((databases, lookup)) => databases
                 .iter()
                 .map(|name| format!("{select} WHERE {lookup} = {name} AND BINARY {column} = {name}"))
@@ -178,11 +177,12 @@ pub(super) async fn fingerprint(
         for sql in questions {
             match sum_of_rows(connection, &sql).await {
                 Ok(of_one) => sum = sum.map(|sum| sum.wrapping_add(of_one)),
-                // Not everybody may look at the engine's own tables; MySQL says so only when rows are read.
+                // The account may lack the privilege for InnoDB's own tables; MySQL reports that only when
+                // rows are read.
                 Err(SessionError::Server { error, .. }) if matches!(error.number, 1044 | 1142 | 1227) => {
                     (sum, lacks_numbers) = (None, true);
                 }
-                // A statement may be what mends the table, or does not need it.
+                // The statement may repair the table, or not need it.
                 Err(SessionError::Server { error, .. })
                     if BROKEN_CATALOGUE_ERRORS.contains(&error.number) =>
                 {
@@ -198,15 +198,15 @@ pub(super) async fn fingerprint(
     Ok(Fingerprint { text: format!("{:016x}", hasher.finish()), lacks_numbers })
 }
 
-/// Those of the names between quotes that are databases, as the server spells them, between quotes again.
+/// Those of the quoted names that are databases, quoted, as the server writes them.
 async fn existing_databases(connection: &mut Connection, names: &str) -> Result<Vec<String>, SessionError> {
     let sql = format!("SELECT schema_name FROM information_schema.schemata WHERE schema_name IN ({names})");
     let answer = connection.query(&sql).await?;
     Ok(answer.rows.iter().filter_map(|row| row.get_str(0)).map(quote).collect())
 }
 
-/// Whether a statement may swap tables, so that a second run takes back what the first has done. Rather one too many: more
-/// than two tables that are renamed at once may go round in a circle.
+/// Whether a statement may swap tables, so that a second run undoes the first. Errs on the safe side: a
+/// rename of more than two tables may be circular.
 pub(super) fn may_swap(text: &[u8]) -> bool {
     let text = String::from_utf8_lossy(without_comments(wrapped(text)));
     let mut words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
@@ -220,7 +220,8 @@ pub(super) fn may_swap(text: &[u8]) -> bool {
     }
 }
 
-/// What drops those of several tables that are left, if `text` drops several: cut short, it may have dropped some of them.
+/// A statement that drops the remaining tables, if `text` drops several: an interrupted one may have dropped
+/// some.
 pub(super) fn rest_of_drop(text: &[u8]) -> Option<Vec<u8>> {
     let statement = without_comments(wrapped(text));
     let is_letter = |byte: &u8| byte.is_ascii_alphabetic();
@@ -244,7 +245,7 @@ pub(super) fn rest_of_drop(text: &[u8]) -> Option<Vec<u8>> {
     Some([head, b" IF EXISTS", rest].concat())
 }
 
-/// The same in whatever order the server gives the rows.
+/// A sum that does not depend on the order of the rows.
 async fn sum_of_rows(connection: &mut Connection, sql: &str) -> Result<u64, SessionError> {
     let mut rows = connection.query_stream(sql).await?;
     let mut sum = 0u64;
@@ -260,8 +261,7 @@ async fn sum_of_rows(connection: &mut Connection, sql: &str) -> Result<u64, Sess
     Ok(sum)
 }
 
-/// Whether an error says that what a statement was to make or remove is already so: the answer to a second run of one
-/// that ran.
+/// Whether an error says that an object already exists or is already gone: the error of a second run.
 pub(super) fn is_already_done(number: u16) -> bool {
     matches!(
         number,
@@ -296,13 +296,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn databases_are_looked_for_under_the_names_of_their_folders() {
+    fn databases_are_also_matched_by_directory_name() {
         assert_eq!(file_name("my-db$1_x"), "my@002ddb@00241_x");
         assert_eq!(file_name("plain"), "plain");
     }
 
     #[test]
-    fn tables_that_are_left_can_be_dropped() {
+    fn remaining_tables_can_be_dropped() {
         let rest = |text: &str| {
             rest_of_drop(text.as_bytes()).map(|text| String::from_utf8_lossy(&text).into_owned())
         };
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_swap_tables_is_known() {
+    fn table_swaps_are_recognized() {
         let may = |text: &str| may_swap(text.as_bytes());
         for text in [
             "RENAME TABLE a TO x, b TO a, x TO b",

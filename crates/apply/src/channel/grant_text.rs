@@ -1,4 +1,5 @@
-//! What statements about accounts and routines say: accounts, roles, what is granted on, the routine that is made. No I/O.
+//! Parses statements about accounts and routines: accounts, roles, the object of a grant, the created
+//! routine. No I/O.
 
 use super::sql_tokenizer::{SqlToken, SqlTokenizer, unquote};
 use crate::decode::statement::wrapped;
@@ -9,18 +10,18 @@ pub(super) fn grants(text: &[u8]) -> bool {
     words.accept("GRANT") || words.accept("REVOKE")
 }
 
-/// A routine that a statement makes.
+/// A routine that a statement creates.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Routine {
     pub(super) kind: &'static str,
-    /// Without quotes, as is its database.
+    /// Without quotes, like its database.
     pub(super) name: String,
     pub(super) database: String,
     /// `IF NOT EXISTS`
     pub(super) unless_exists: bool,
 }
 
-/// The routine that a statement makes whose session is in `database`.
+/// The routine that a statement creates, in a session with current database `database`.
 pub(super) fn routine(text: &[u8], database: &[u8]) -> Option<Routine> {
     let mut words = SqlTokenizer::new(wrapped(text));
     words.accept("CREATE").then_some(())?;
@@ -48,7 +49,7 @@ pub(super) fn routine(text: &[u8], database: &[u8]) -> Option<Routine> {
     }
     let object = words.object()?;
     let kind = kind?;
-    // Without parameters it is a function of a library.
+    // Without parameters it is a loadable function.
     (kind.starts_with("PACKAGE") || words.accept_mark(b'(')).then_some(())?;
     let database = object.schema.unwrap_or_else(|| String::from_utf8_lossy(database).into_owned());
     Some(Routine { kind, name: object.name, database, unless_exists })
@@ -79,7 +80,7 @@ fn accounts(words: &mut SqlTokenizer<'_>) -> Vec<(String, String)> {
     accounts
 }
 
-/// What a `GRANT` or `REVOKE` of privileges on a table or routine names.
+/// The object and accounts of a `GRANT` or `REVOKE` on a table or routine.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ObjectGrant {
     pub(super) database: String,
@@ -88,7 +89,8 @@ pub(super) struct ObjectGrant {
 }
 
 impl ObjectGrant {
-    /// In a session that is in `database`; `None` of privileges on a whole database or server, and of roles.
+    /// Parses it with current database `database`; `None` for privileges on a database or server, and for
+    /// roles.
     pub(super) fn of(text: &[u8], database: &[u8]) -> Option<Self> {
         let mut words = SqlTokenizer::new(wrapped(text));
         (words.accept("GRANT") || words.accept("REVOKE")).then_some(())?;
@@ -106,7 +108,7 @@ impl ObjectGrant {
     }
 }
 
-/// What a `GRANT` or `REVOKE` of roles names.
+/// The roles and accounts of a `GRANT` or `REVOKE` of roles.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct RoleGrant {
     is_grant: bool,
@@ -157,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn roles_are_whole_names() {
+    fn role_names_are_parsed_whole() {
         let grant = |text: &str| RoleGrant::of(text.as_bytes()).unwrap_or_default();
         assert_eq!(grant("GRANT r1, `r``2` TO x@h").roles, ["r1", "r`2"]);
         assert_eq!(grant("REVOKE ADMIN OPTION FOR admin FROM r").roles, ["admin"]);
@@ -173,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_granted_on_is_known() {
+    fn grant_objects_are_parsed() {
         let granted = |text: &str| {
             let granted = ObjectGrant::of(text.as_bytes(), b"in")?;
             let accounts: Vec<String> =
@@ -197,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn routines_are_known_with_their_databases() {
+    fn routines_are_parsed_with_their_databases() {
         let named = |text: &str| {
             routine(text.as_bytes(), b"in")
                 .map(|found| format!("{} {} {}", found.kind, found.database, found.name))

@@ -1,4 +1,4 @@
-//! Which GTIDs are applied, by what was read of the log and what was committed of it. Pure.
+//! Which GTIDs are applied, from what was read from the log and what was committed. Pure.
 
 use std::collections::VecDeque;
 
@@ -8,15 +8,14 @@ use tailwater_wire::gtid::{Gtid, GtidSet};
 use crate::progress::AppliedSet;
 use crate::transaction::LogSpan;
 
-/// So many transactions behind the low watermark are looked through for what need not be kept.
+/// From this many transactions above the low watermark on, redundant ones are dropped.
 const ABOVE_COMPACT_MIN: usize = 100_000;
 
 /// The applied GTIDs, and those that were read and do not count yet.
 #[derive(Debug)]
 pub(super) struct GtidProgress {
     gtids: GtidSet,
-    /// Transactions that were read and lie behind the low watermark, with where they end, in the order of the log; `None`
-    /// for those that count already.
+    /// Transactions above the low watermark by their end, in log order; `None` for those that count already.
     above: VecDeque<(LogPosition, Option<ReadAhead>)>,
 }
 
@@ -27,24 +26,24 @@ struct ReadAhead {
 }
 
 impl GtidProgress {
-    /// From `gtids` on, which are applied.
+    /// Starts with applied `gtids`.
     pub(super) fn new(gtids: GtidSet) -> Self {
         Self { gtids, above: VecDeque::new() }
     }
 
-    /// The applied GTIDs. A set of MySQL has holes where transactions are missing; a position of MariaDB cannot have any,
-    /// and stays before the first.
+    /// The applied GTIDs. A MySQL set has holes where transactions are missing. A MariaDB position cannot,
+    /// and stays before the first missing one.
     pub(super) fn gtids(&self) -> &GtidSet {
         &self.gtids
     }
 
-    /// Takes a transaction that was read, in the order of the log. One with `commit_time_us` 0 is no lag.
+    /// Records a transaction that was read, in log order. With `commit_time_us` 0 it counts for no lag.
     pub(super) fn read(&mut self, end: LogPosition, gtid: Option<Gtid>, commit_time_us: u64) {
         debug_assert!(self.above.back().is_none_or(|(last, _)| *last < end), "read out of order");
         self.above.push_back((end, Some(ReadAhead { gtid, commit_time_us })));
     }
 
-    /// Has transactions count that end at `ends`, and all up to `low`.
+    /// Counts transactions that end at `ends`, and all up to `low`.
     pub(super) fn apply(&mut self, ends: &[LogPosition], low: LogPosition) {
         if matches!(self.gtids, GtidSet::MySql(_)) {
             for end in ends {
@@ -61,19 +60,19 @@ impl GtidProgress {
 
     fn add(&mut self, read: Option<ReadAhead>) {
         if let Some(gtid) = read.and_then(|read| read.gtid) {
-            // A log holds one family's GTIDs.
+            // A log holds the GTIDs of one flavour.
             let _ = self.gtids.insert(&gtid);
         }
     }
 
-    /// When the oldest transaction committed that is not applied, in microseconds since 1970.
+    /// The commit time of the oldest unapplied transaction, in microseconds since 1970.
     pub(super) fn oldest_commit_us(&self) -> Option<u64> {
         self.above.iter().flat_map(|(_, read)| read).map(|read| read.commit_time_us).find(|time| *time > 0)
     }
 
-    /// Drops, once there are many, what says nothing beyond its successor: while an XA transaction is open, everything
-    /// behind it stays above the low watermark. Of neighbours that are both applied, MariaDB's position needs the later
-    /// one in each domain.
+    /// Drops redundant transactions once there are many: while an XA transaction is open, all later ones stay
+    /// above the low watermark. Of two adjacent applied ones, MariaDB's position only needs the later one in
+    /// each domain.
     pub(super) fn compact(&mut self, applied: &AppliedSet) {
         if self.above.len() >= ABOVE_COMPACT_MIN {
             self.drop_redundant(applied);
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_has_holes_where_a_position_waits() {
+    fn a_set_has_holes_and_a_position_waits() {
         let mut set = GtidProgress::new(GtidSet::empty(Flavour::MySql));
         let mut position = GtidProgress::new(GtidSet::empty(Flavour::MariaDb));
         for number in 1..=3 {
@@ -146,7 +145,7 @@ mod tests {
         assert_eq!(set.gtids().to_string(), format!("{UUID}:3"));
         assert!(position.gtids().is_empty());
         assert_eq!((set.oldest_commit_us(), position.oldest_commit_us()), (Some(1), Some(1)));
-        // Then they all are.
+        // Now all are.
         set.apply(&[at(10), at(20)], at(30));
         position.apply(&[at(10), at(20)], at(30));
         assert_eq!(set.gtids().to_string(), format!("{UUID}:1-3"));
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_nobody_is_no_lag() {
+    fn transactions_without_commit_time_are_no_lag() {
         let mut progress = GtidProgress::new(GtidSet::empty(Flavour::MariaDb));
         progress.read(at(10), Some(mariadb("0-1-1")), 0);
         assert_eq!(progress.oldest_commit_us(), None);
@@ -164,20 +163,20 @@ mod tests {
     }
 
     #[test]
-    fn of_neighbours_that_are_applied_the_later_one_is_kept_in_each_domain() {
+    fn the_later_of_adjacent_applied_transactions_is_kept() {
         let mut progress = GtidProgress::new(GtidSet::empty(Flavour::MariaDb));
         let read = ["0-1-1", "0-1-2", "0-1-3", "5-1-1", "0-1-4", "0-1-5"];
         for (number, text) in read.iter().enumerate() {
             progress.read(at(10 * (number as u64 + 1)), Some(mariadb(text)), 1);
         }
-        // The first is open, and so is the fifth.
+        // The first and the fifth are open.
         let mut applied = AppliedSet::new(at(4));
         applied.add(LogSpan { start: at(10), end: at(40) });
         applied.add(LogSpan { start: at(50), end: at(60) });
         progress.drop_redundant(&applied);
         let kept: Vec<u64> = progress.above.iter().map(|(end, _)| end.offset).collect();
         assert_eq!(kept, [10, 30, 40, 50, 60]);
-        // And nothing is missing once they are done.
+        // Nothing is missing once they are applied.
         applied.add(LogSpan { start: at(4), end: at(10) });
         progress.apply(&[at(10)], applied.low());
         for text in ["0-1-3", "5-1-1"] {

@@ -1,4 +1,4 @@
-//! Tells the target which GTIDs are applied, as far as it cares.
+//! Sets the applied GTIDs on the target, where the GTID mode needs that.
 
 use tailwater_session::SessionError;
 use tailwater_wire::gtid::GtidSet;
@@ -9,23 +9,23 @@ use super::store::{ChannelStore, Claim};
 use super::target_gtids;
 use crate::error::ApplyError;
 
-/// What the target was told last, and the connection on which it was.
+/// What was last published, and the connection for it.
 pub(super) struct GtidPublisher {
     store: ChannelStore,
     published: Option<GtidSet>,
-    /// Why the target does not know it.
+    /// Why the target does not have them.
     unpublished_reason: Option<String>,
-    /// Somebody was told so.
+    /// A warning was logged.
     warned: bool,
 }
 
 impl GtidPublisher {
-    /// Nothing was told yet.
+    /// Nothing is published yet.
     pub(super) fn new(store: ChannelStore) -> Self {
         Self { store, published: None, unpublished_reason: None, warned: false }
     }
 
-    /// Keeps what is applied on the target, beside what workers keep.
+    /// Saves skipped transactions on the target, beside the progress of workers.
     ///
     /// # Errors
     /// [`ApplyError::TakenOver`]; [`ApplyError::Session`].
@@ -33,8 +33,9 @@ impl GtidPublisher {
         self.store.save_skipped(claim, applied).await
     }
 
-    /// Tells the target what was applied, if it does not know. Under the source's GTIDs it knows that already, but for what
-    /// was left out. A target that does not take it is no error: its data is not in danger.
+    /// Sets the applied GTIDs on the target if they have changed. With `gtid = preserve` the target has them
+    /// already, except those of skipped transactions. A target that rejects them is no error: its data is not
+    /// in danger.
     ///
     /// # Errors
     /// [`ApplyError::Session`] for anything that breaks the connection.
@@ -44,7 +45,8 @@ impl GtidPublisher {
         applied: &GtidSet,
     ) -> Result<(), ApplyError> {
         if options.gtid == GtidMode::Own {
-            self.unpublished_reason = Some("with gtid = \"own\" the target is not told".to_owned());
+            self.unpublished_reason =
+                Some("with gtid = \"own\" the GTIDs are not set on the target".to_owned());
             return Ok(());
         }
         if self.published.as_ref() == Some(applied) {
@@ -56,8 +58,8 @@ impl GtidPublisher {
             if is_first {
                 warn!(
                     channel = options.name,
-                    "the target is not told the applied GTIDs, because channel {other} applies the same source to it; if \
-                     that is no more, delete its row in tailwater.apply_channel"
+                    "the applied GTIDs are not set on the target, because channel {other} applies the same source to it; if \
+                     that channel is gone, delete its row in tailwater.apply_channel"
                 );
             }
         } else {
@@ -68,9 +70,9 @@ impl GtidPublisher {
                     return Ok(());
                 }
                 Err(SessionError::Server { error, .. }) => {
-                    self.unpublished_reason = Some(format!("the target does not take them: {error}"));
+                    self.unpublished_reason = Some(format!("the target rejected them: {error}"));
                     if is_first {
-                        warn!(channel = options.name, "the target does not take the applied GTIDs: {error}");
+                        warn!(channel = options.name, "the target rejected the applied GTIDs: {error}");
                     }
                 }
                 Err(error) => return Err(error.into()),
@@ -80,7 +82,7 @@ impl GtidPublisher {
         Ok(())
     }
 
-    /// Why the target does not know the GTIDs of what was applied, if it does not.
+    /// Why the target does not have the applied GTIDs; `None` if it does.
     pub(super) fn unpublished_reason(&self) -> Option<&str> {
         self.unpublished_reason.as_deref()
     }

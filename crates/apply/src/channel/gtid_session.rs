@@ -1,15 +1,15 @@
-//! The session of `gtid = preserve`: the next transaction stands under the source's GTID in the target's binlog.
+//! Session settings of `gtid = preserve`: the target logs the next transaction under the source's GTID.
 
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::Gtid;
 
 use super::sql_literal::quote;
 
-/// What such a session is told.
+/// Builds the statements for such a session.
 pub(super) struct GtidSession;
 
 impl GtidSession {
-    /// The next transaction is this one.
+    /// Sets the GTID of the next transaction.
     pub(super) fn statement(gtid: &Gtid) -> String {
         match gtid {
             Gtid::MySql(gtid) => format!("SET @@SESSION.gtid_next={}", quote(&gtid.to_string())),
@@ -20,7 +20,7 @@ impl GtidSession {
         }
     }
 
-    /// No transaction follows under a given GTID.
+    /// Ends the use of a given GTID.
     pub(super) fn reset(flavour: Flavour) -> &'static str {
         match flavour {
             Flavour::MySql => "SET @@SESSION.gtid_next='AUTOMATIC'",

@@ -1,7 +1,8 @@
-//! Accounts that a statement does not name: `CURRENT_USER` in it, and the account that a default means.
+//! Writes the session's account into statements that mean it without naming it: `CURRENT_USER`, and omitted
+//! accounts.
 //!
-//! A server's own replication thread takes the account from the event (`Q_INVOKER`). For a client's session it would be the client's,
-//! so it is written into the text.
+//! A server's replication thread takes the account from the event (`Q_INVOKER`). In a client's session it
+//! would be the client's account, so it is written into the text.
 
 use tailwater_wire::event::Invoker;
 
@@ -11,13 +12,13 @@ use crate::decode::statement::wrapped;
 /// Why an account cannot be written into a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UnknownInvoker {
-    /// The event does not say whose session it was.
+    /// The event does not hold the session's account.
     NotLogged,
-    /// The statement is in another character set than the account's name.
+    /// The account's name is not ASCII, and the statement is not in UTF-8.
     OtherCharset,
 }
 
-/// The account as a statement names it: in quotes, a role without a host.
+/// The account as statements name it: in quotes, and a role without a host.
 pub(super) fn account_name(invoker: &Invoker<'_>) -> Vec<u8> {
     let mut name = Vec::with_capacity(invoker.user.len() + invoker.host.len() + 5);
     put_quoted(invoker.user, &mut name);
@@ -37,18 +38,19 @@ fn put_quoted(name: &[u8], out: &mut Vec<u8>) {
     out.push(b'`');
 }
 
-/// The statement with the account of `invoker` in all places that mean the session's own; `None` if it has no such place.
+/// Replaces what means the session's account by the account of `invoker`; `None` if there is nothing to
+/// replace.
 ///
-/// `is_utf8`: it is written in UTF-8, as the account is.
+/// `is_utf8`: whether the statement is in UTF-8, as the account is.
 ///
 /// # Errors
-/// [`UnknownInvoker`] if it has such a place and the account cannot be written there.
+/// [`UnknownInvoker`] if the account is needed and cannot be written.
 pub(super) fn with_invoker(
     text: &[u8],
     invoker: Option<&Invoker<'_>>,
     is_utf8: bool,
 ) -> Result<Option<Vec<u8>>, UnknownInvoker> {
-    // MariaDB's settings for one statement stay as they are before it.
+    // MariaDB's SET STATEMENT clause stays before it.
     let (settings, statement) = text.split_at(text.len() - wrapped(text).len());
     let places = places(statement);
     if places.is_empty() {
@@ -57,8 +59,8 @@ pub(super) fn with_invoker(
     insert_account(settings, statement, &places, invoker.ok_or(UnknownInvoker::NotLogged)?, is_utf8).map(Some)
 }
 
-/// MariaDB's `CREATE ROLE` with the account of `invoker` as who administers the role, if it leaves that to who runs it and the event
-/// says who did; `None` for any other statement.
+/// Adds the account of `invoker` as administrator to MariaDB's `CREATE ROLE`, if it names none and the event
+/// holds the account; `None` for any other statement.
 ///
 /// # Errors
 /// As [`with_invoker`].
@@ -109,12 +111,12 @@ fn insert_account(
     Ok(changed)
 }
 
-/// Where an account is to be written, in place of the text from `start` to `end`, which may be empty.
+/// Where to write an account: instead of the text from `start` to `end`, which may be empty.
 #[derive(Debug, PartialEq, Eq)]
 struct AccountPlace {
     start: usize,
     end: usize,
-    /// What else has to precede it.
+    /// Text to write before it.
     before: &'static str,
 }
 
@@ -133,22 +135,22 @@ fn is(token: SqlToken<'_>, known: &[&str]) -> bool {
     matches!(token, SqlToken::Word(word) if known.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes())))
 }
 
-/// All that follows `before` is about accounts: wherever the session's own is mentioned.
+/// All places after `before`, which only accounts follow, that mean the session's account.
 fn own_account_places<'a>(mut words: SqlTokenizer<'a>, mut before: SqlToken<'a>) -> Vec<AccountPlace> {
     let mut places = Vec::new();
     while let Some(token) = words.next() {
-        let behind = std::mem::replace(&mut before, token);
+        let previous = std::mem::replace(&mut before, token);
         let SqlToken::Word(word) = token else { continue };
         let start = words.end - word.len();
         let is_own = match () {
-            () if is(token, &["CURRENT_USER"]) => behind != SqlToken::Mark(b'.'),
-            // May be a name elsewhere.
+            () if is(token, &["CURRENT_USER"]) => previous != SqlToken::Mark(b'.'),
+            // Elsewhere it may be a name.
             () if is(token, &["CURRENT_ROLE"]) => {
-                behind == SqlToken::Mark(b',')
-                    || is(behind, &["TO", "FROM", "FOR", "ADMIN", "ROLE", "EXISTS"])
+                previous == SqlToken::Mark(b',')
+                    || is(previous, &["TO", "FROM", "FOR", "ADMIN", "ROLE", "EXISTS"])
             }
             // `ALTER USER USER()`
-            () if is(token, &["USER"]) => is(behind, &["USER", "EXISTS"]) && words.clone().accept_call(),
+            () if is(token, &["USER"]) => is(previous, &["USER", "EXISTS"]) && words.clone().accept_call(),
             () => false,
         };
         if is_own {
@@ -180,7 +182,7 @@ fn set_places(mut words: SqlTokenizer<'_>) -> Vec<AccountPlace> {
     missing(role_end)
 }
 
-/// What follows `CREATE`, `ALTER`, `DROP` or `RENAME`.
+/// Places after `CREATE`, `ALTER`, `DROP` or `RENAME`.
 fn definition_places(mut words: SqlTokenizer<'_>) -> Vec<AccountPlace> {
     if words.accept("OR") && !words.accept("REPLACE") {
         return Vec::new();
@@ -190,7 +192,7 @@ fn definition_places(mut words: SqlTokenizer<'_>) -> Vec<AccountPlace> {
             return own_account_places(words, SqlToken::Word(kind.as_bytes()));
         }
     }
-    // An object's definer is named before its kind.
+    // An object's definer comes before its kind.
     const KINDS: [&str; 9] =
         ["VIEW", "PROCEDURE", "FUNCTION", "TRIGGER", "EVENT", "PACKAGE", "TABLE", "DATABASE", "SCHEMA"];
     while let Some(token) = words.next() {
@@ -220,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts_are_written_where_they_are_meant() {
+    fn the_sessions_account_is_inserted() {
         for (text, expected) in [
             ("GRANT SELECT ON d.t TO CURRENT_USER()", "GRANT SELECT ON d.t TO `a``b`@`%`"),
             (
@@ -271,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_are_administered_by_whoever_made_them() {
+    fn roles_are_administered_by_their_creator() {
         let invoker = Invoker { user: b"a", host: b"%" };
         for (text, expected) in [
             ("CREATE ROLE r, s /* x */", Some("CREATE ROLE r, s WITH ADMIN `a`@`%` /* x */")),
@@ -291,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_that_is_not_known_is_not_guessed() {
+    fn an_unknown_account_is_an_error() {
         let text = b"GRANT SELECT ON d.t TO CURRENT_USER()";
         assert_eq!(with_invoker(text, None, true), Err(UnknownInvoker::NotLogged));
         let invoker = Invoker { user: "é".as_bytes(), host: b"%" };

@@ -1,25 +1,25 @@
-//! How long what was applied is kept all the same: a target may lose its last commits.
+//! How long the log is kept after it was applied: a target may lose its last commits.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use tailwater_log::LogPosition;
 
-/// A target that does not sync its commits comes back older from a crash, by no more than this: so much more of the log,
-/// and of the intents, is kept.
+/// The most that a target without synced commits loses in a crash. The log and the intents are kept that much
+/// longer.
 pub(super) const TARGET_LOSS_MAX: Duration = Duration::from_secs(60);
 
-/// Where the low watermark was, and when.
+/// Past low watermarks, with their times.
 #[derive(Debug)]
 pub(super) struct LowWatermarkHistory(VecDeque<(Instant, LogPosition)>);
 
 impl LowWatermarkHistory {
-    /// From `low` on.
+    /// Starts at `low`.
     pub(super) fn new(now: Instant, low: LogPosition) -> Self {
         Self([(now, low)].into())
     }
 
-    /// Notes where it is; returns from where on the log is still needed.
+    /// Records the low watermark; returns the oldest position that is still needed.
     pub(super) fn record(&mut self, now: Instant, low: LogPosition) -> LogPosition {
         self.0.push_back((now, low));
         while self.0.get(1).is_some_and(|(when, _)| *when + TARGET_LOSS_MAX <= now) {
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_is_kept_for_as_long_as_a_target_may_lose() {
+    fn the_log_is_kept_while_the_target_may_lose_commits() {
         let at = |offset| LogPosition { segment: 1, offset };
         let start = Instant::now();
         let mut history = LowWatermarkHistory::new(start, at(4));

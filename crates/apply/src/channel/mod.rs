@@ -1,12 +1,17 @@
-//! A channel: takes one log to one target, and goes on by itself for as long as it can.
+//! A channel applies one log to one target and retries after failures that pass by themselves.
 //!
 //! The map:
-//! - [`options`], [`status`]: what an operator chooses and sees. This file: start, stop, edits, trying again.
-//! - `run`: one run of it; `begin` says from where. `reader`: log to transactions. `crew`: all workers; `worker`: a batch to
-//!   the target, with `writer`, `packets` and `row_count` (whether all of it was changed). `statements`, `statement_filter`, `fingerprint`, `noted`,
-//!   `predecessor`: what is no rows.
-//! - `store`: progress on the target. `gtids`, `gtid_session`: identity there; `gtid_progress`: what is applied, which
-//!   `publish` tells it. `retention`: what is kept for one that loses commits. `rate`: how fast; [`source_time`]: how late. `diagnose`: which row.
+//! - [`options`], [`status`]: what an operator sets and sees. This file: the supervisor, which starts, stops,
+//!   edits and retries.
+//! - `run`: one run of a channel; `start_position`, `durability_wait` and `applied_scan` find where it
+//!   starts. `reader`: log to transactions. `worker_pool`: all workers; `worker`: one batch to the target,
+//!   with `row_writer`, `packets` and `row_count` (whether all rows were changed).
+//! - `statement_runner`, `source_session`, `statement_filter`, `fingerprint`, `intent_retention`,
+//!   `channel_lock`: statements, which are not rows.
+//! - `store`, `progress_row`: progress on the target. `target_gtids`, `gtid_session`: GTIDs there;
+//!   `gtid_progress`: the applied GTIDs, which `gtid_publisher` sets on the target. `log_retention`: what is
+//!   kept for a target that loses commits. `transaction_rate`: throughput; [`source_time`]: lag.
+//!   `refused_row`: which row failed.
 
 mod account_effects;
 mod applied_scan;
@@ -69,16 +74,16 @@ use crate::filter::FilterSet;
 use run::{RunEnd, RunSetup};
 use store::ChannelStore;
 
-/// Commands that wait for the channel.
+/// The most commands that wait for the channel.
 const COMMANDS_MAX: usize = 16;
-/// So long is waited for the log's disk before what an operator names is looked up.
+/// How long the log's sync is waited for before a GTID that an operator names is looked up.
 const DURABLE_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// What can be changed on a running channel.
+/// The options that can be changed on a running channel.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChannelEdit {
-    /// Connections that apply side by side.
+    /// Number of connections that apply in parallel.
     pub workers: Option<usize>,
     /// The most source transactions in one target transaction.
     pub batch_transactions_max: Option<usize>,
@@ -86,17 +91,17 @@ pub struct ChannelEdit {
     pub batch_bytes_max: Option<usize>,
     /// The order of commits.
     pub commit_order: Option<crate::scheduler::CommitOrder>,
-    /// Under which identity transactions stand on the target.
+    /// How transactions are identified on the target.
     pub gtid: Option<GtidMode>,
-    /// What becomes of definitions where the target's tables are not the source's.
+    /// What to do with a definition when the target's tables differ from the source's.
     pub ddl_exec_mode: Option<DdlExecMode>,
-    /// Transactions are applied this many seconds after they committed on the source.
+    /// Transactions are applied this many seconds after their commit on the source.
     pub delay_seconds: Option<u64>,
 }
 
 enum SupervisorCommand {
     Start(Option<UntilCondition>),
-    /// With why.
+    /// With the reason.
     Stop(String),
     Skip(Gtid),
     Seek(GtidSet),
@@ -120,20 +125,21 @@ pub struct Channel {
     task: JoinHandle<()>,
 }
 
-/// The name under which a log remembers a channel.
+/// The name of a channel's reader in its log.
 pub fn log_reader_name(channel: &str) -> String {
     format!("channel {channel}")
 }
 
 impl Channel {
-    /// Starts a channel, on the tokio runtime that this is called in. It begins to apply at once, unless `stopped`. How late it is
-    /// goes by `source_time`.
+    /// Starts a channel on the current tokio runtime. It applies at once, unless `stopped`. Its lag is
+    /// measured with `source_time`.
     pub fn start(options: ChannelOptions, log: LogHandle, source_time: SourceTime, stopped: bool) -> Self {
         let reason = stopped.then(|| "its configuration has stopped = true".to_owned());
         Self::start_unless_stopped(options, log, source_time, reason)
     }
 
-    /// The same; it stays stopped if there is a reason for it, which its status reports.
+    /// Starts a channel. With a reason in `stopped_because` it stays stopped, and its status shows the
+    /// reason.
     pub fn start_unless_stopped(
         options: ChannelOptions,
         log: LogHandle,
@@ -167,22 +173,22 @@ impl Channel {
         Self { name, target, commands, status, task: tokio::spawn(supervisor.run()) }
     }
 
-    /// Its name.
+    /// The channel's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where its target is.
+    /// The address of its target.
     pub fn target(&self) -> &Endpoint {
         &self.target
     }
 
-    /// What it says about itself, to be looked at or waited on.
+    /// Its status, to read or to wait on.
     pub fn status(&self) -> watch::Receiver<ChannelStatus> {
         self.status.clone()
     }
 
-    /// Goes on, behind what is applied; to `until`, if that is given.
+    /// Resumes after what is applied, up to `until` if given.
     ///
     /// # Errors
     /// [`ApplyError::ChannelClosed`].
@@ -190,15 +196,15 @@ impl Channel {
         self.send(SupervisorCommand::Start(until)).await
     }
 
-    /// Stops when what is under way has committed, and tells the target what was applied.
+    /// Stops once the running batches have committed, and sets the applied GTIDs on the target.
     ///
     /// # Errors
     /// [`ApplyError::ChannelClosed`].
     pub async fn pause(&self) -> Result<(), ApplyError> {
-        self.pause_with_reason("it was told to stop (`tailwater channel stop`)").await
+        self.pause_with_reason("an operator stopped it (`tailwater channel stop`)").await
     }
 
-    /// The same, for a reason which its status tells.
+    /// As [`Channel::pause`], with a reason that the status shows.
     ///
     /// # Errors
     /// [`ApplyError::ChannelClosed`].
@@ -206,41 +212,42 @@ impl Channel {
         self.send(SupervisorCommand::Stop(reason.to_owned())).await
     }
 
-    /// Leaves a transaction out, for good; recorded on the target. A channel that failed goes on.
+    /// Skips a transaction for good and records that on the target. A failed channel resumes.
     ///
     /// # Errors
-    /// [`ApplyError::ChannelClosed`]; [`ApplyError::Session`] if the target cannot be told.
+    /// [`ApplyError::ChannelClosed`]; [`ApplyError::Session`] if the target cannot be reached.
     pub async fn skip(&self, gtid: Gtid) -> Result<(), ApplyError> {
         self.send(SupervisorCommand::Skip(gtid)).await
     }
 
-    /// Goes on as if exactly `gtids` were applied.
+    /// Resumes as if exactly `gtids` were applied.
     ///
     /// # Errors
-    /// [`ApplyError::ChannelClosed`]; [`ApplyError::Start`] if the log does not hold what comes behind them.
+    /// [`ApplyError::ChannelClosed`]; [`ApplyError::Start`] if the log does not hold what follows them.
     pub async fn seek(&self, gtids: GtidSet) -> Result<(), ApplyError> {
         self.send(SupervisorCommand::Seek(gtids)).await
     }
 
-    /// Has other filters count from a transaction on, or from the next one that is not under way yet.
+    /// Replaces the filters from a transaction on, or from the next one that is not running yet.
     ///
     /// # Errors
-    /// [`ApplyError::ChannelClosed`]; [`ApplyError::Filter`] for filters that make no sense; [`ApplyError::Start`] if the
-    /// transaction is not in the log.
+    /// [`ApplyError::ChannelClosed`]; [`ApplyError::Filter`] for invalid filters; [`ApplyError::Start`] if
+    /// the transaction is not in the log.
     pub async fn set_filters(&self, filters: FilterSet, from: Option<Gtid>) -> Result<(), ApplyError> {
         self.send(SupervisorCommand::Filter { filters, from }).await
     }
 
-    /// Goes on, and up to `until`, or the transaction that it failed at, tolerates what the target has; see
-    /// [`ChannelOptions::tolerate_until`].
+    /// Resumes, and tolerates differences of the target up to `until`, or up to the transaction that failed;
+    /// see [`ChannelOptions::tolerate_until`].
     ///
     /// # Errors
-    /// [`ApplyError::ChannelClosed`]; [`ApplyError::Start`] if the log does not hold the transaction, or none is meant.
+    /// [`ApplyError::ChannelClosed`]; [`ApplyError::Start`] if the log does not hold the transaction, or no
+    /// transaction is given and none failed.
     pub async fn tolerate(&self, until: Option<Gtid>) -> Result<(), ApplyError> {
         self.send(SupervisorCommand::Tolerate(until)).await
     }
 
-    /// Changes how it works.
+    /// Changes its options.
     ///
     /// # Errors
     /// [`ApplyError::ChannelClosed`].
@@ -248,9 +255,9 @@ impl Channel {
         self.send(SupervisorCommand::Set(edit)).await
     }
 
-    /// Stops, and ends the channel.
+    /// Stops and ends the channel.
     pub async fn shut_down(self) {
-        // One that has ended by itself needs no telling.
+        // A channel that has ended by itself needs no pause.
         let _ = self.pause().await;
         drop(self.commands);
         let _ = self.task.await;
@@ -268,23 +275,23 @@ fn backoff() -> Backoff {
     Backoff::new(Duration::from_millis(50), Duration::from_secs(5), u64::from(std::process::id()))
 }
 
-/// Runs a channel again and again.
+/// Runs a channel again after each run that ends.
 struct Supervisor {
     options: ChannelOptions,
     log: LogHandle,
     source_time: SourceTime,
     status: watch::Sender<ChannelStatus>,
     commands: mpsc::Receiver<(SupervisorCommand, CommandReply)>,
-    /// Whether it is to apply.
+    /// Whether the channel is to apply.
     should_run: bool,
     single_step_until: Option<LogPosition>,
-    /// The transaction that the target refused last.
+    /// The last transaction that the target rejected.
     refused_gtid: Option<Gtid>,
     backoff: Backoff,
 }
 
 impl Drop for Supervisor {
-    /// Who looks at a channel that has died must not take it for one that runs.
+    /// A status reader must not take a dead channel for a running one.
     fn drop(&mut self) {
         if std::thread::panicking() {
             let what = "its supervisor has died".to_owned();
@@ -301,7 +308,7 @@ impl Supervisor {
             match command {
                 Some((command, answer)) => {
                     let result = self.execute(command).await;
-                    // Whoever asked may have gone.
+                    // The caller may have gone.
                     let _ = answer.send(result);
                 }
                 None if self.commands.is_closed() => return,
@@ -310,10 +317,10 @@ impl Supervisor {
         }
     }
 
-    /// One run; ends with it, or with a command, which is given back.
+    /// Runs once. Ends with the run, or with a command, which it returns.
     async fn run_once(&mut self) -> Option<(SupervisorCommand, CommandReply)> {
         let stop = CancellationToken::new();
-        // What was wrong last stays until it has begun.
+        // The last fault stays visible until the channel runs.
         self.status.send_modify(|status| {
             (status.state, status.lag_seconds, status.stop_reason) = (ChannelState::Connecting, None, None);
         });
@@ -338,13 +345,16 @@ impl Supervisor {
             }
         };
         if self.status.borrow().commits_total > commits_before {
-            // It got on: the next failure is a new one.
+            // The run made progress: the next failure starts a new backoff.
             self.backoff.reset();
         }
         let wait = match end {
             Ok(RunEnd::StopRequested) => None,
             Ok(RunEnd::ToleranceDone) => {
-                info!(channel = self.options.name, "from here on nothing is tolerated any more");
+                info!(
+                    channel = self.options.name,
+                    "end of the tolerated range: differences of the target stop the channel again"
+                );
                 self.options.tolerate_until = None;
                 None
             }
@@ -355,7 +365,7 @@ impl Supervisor {
             Ok(end @ (RunEnd::UntilReached | RunEnd::LogClosed)) => {
                 let reason = match end {
                     RunEnd::LogClosed => "its log was closed",
-                    _ => "it has reached where it was to stop",
+                    _ => "it has reached its until condition",
                 };
                 info!(channel = self.options.name, "the channel has stopped: {reason}");
                 self.should_run = false;
@@ -376,7 +386,7 @@ impl Supervisor {
         None
     }
 
-    /// Judges a failure: `Some` to try again after a while, otherwise at once, or not at all.
+    /// Classifies a failure. `Some`: try again after that time. `None`: try again at once, or not at all.
     async fn handle_failure(&mut self, mut failure: Box<run::RunFailure>) -> Option<Duration> {
         let name = self.options.name.clone();
         if failure.error.server_error().is_some_and(store::is_taken_over) {
@@ -397,11 +407,12 @@ impl Supervisor {
             ApplyRetry::AfterChange => {}
         }
         let error = match failure.batch.filter(|_| failure.error.is_rejection()) {
-            // One of many: which one, and are the others good?
+            // One of several was rejected: find out which, and apply the others.
             Some(span) if failure.transactions > 1 && self.single_step_until.is_none() => {
                 warn!(
                     channel = name,
-                    "one of {} transactions is refused; each by itself", failure.transactions
+                    "the target rejected one of {} transactions; applying them one by one",
+                    failure.transactions
                 );
                 self.single_step_until = Some(span.end);
                 return None;
@@ -421,7 +432,8 @@ impl Supervisor {
         None
     }
 
-    /// Lets the log have durably what an operator may name, as it came a moment ago. No longer than anyone would wait for an answer.
+    /// Waits until the log has synced what it just received, as an operator may name it. Waits at most
+    /// [`DURABLE_WAIT_MAX`], so that the caller gets an answer.
     async fn wait_for_durable_log(&self) -> Result<(), ApplyError> {
         match tokio::time::timeout(DURABLE_WAIT_MAX, self.log.wait_until_written_is_durable()).await {
             Ok(settled) => settled.map(drop).map_err(ApplyError::from),
@@ -434,7 +446,7 @@ impl Supervisor {
             SupervisorCommand::Start(until) => {
                 self.options.until = until;
                 self.should_run = true;
-                // Who asked, and looks, must not see how it was before.
+                // A caller that reads the status next must not see the old state.
                 self.set_state(ChannelState::Connecting);
                 self.backoff = backoff();
             }
@@ -442,11 +454,11 @@ impl Supervisor {
                 let failed = self.status.borrow().state == ChannelState::Failed;
                 let refused = self.refused_gtid.clone().filter(|_| failed);
                 let until = until.or(refused).ok_or_else(|| ApplyError::Start {
-                    reason: "it has not failed at a transaction: name one".to_owned(),
+                    reason: "it has not failed at a transaction; give a GTID".to_owned(),
                 })?;
                 self.wait_for_durable_log().await?;
                 blocking(|| target_gtids::position_of(&self.log, &until))?;
-                warn!(channel = self.options.name, %until, "tolerates what the target has, up to this transaction");
+                warn!(channel = self.options.name, %until, "tolerating differences of the target up to this transaction");
                 self.options.tolerate_until = Some(until);
                 self.should_run = true;
                 self.backoff = backoff();
@@ -459,8 +471,8 @@ impl Supervisor {
             SupervisorCommand::Skip(gtid) => {
                 self.store().await?.0.skip(&gtid.to_string()).await?;
                 self.status.send_modify(|status| status.is_complete = false);
-                info!(channel = self.options.name, %gtid, "left out, by an operator");
-                // One that was told to stop stays so.
+                info!(channel = self.options.name, %gtid, "an operator skipped this transaction");
+                // A channel that an operator stopped stays stopped.
                 if self.status.borrow().state == ChannelState::Failed {
                     self.should_run = true;
                     self.set_state(ChannelState::Connecting);
@@ -494,28 +506,33 @@ impl Supervisor {
     async fn seek(&mut self, gtids: &GtidSet) -> Result<(), ApplyError> {
         self.wait_for_durable_log().await?;
         let position = blocking(|| target_gtids::start_after(&self.log, gtids))?;
-        let (mut store, claim, kept) = self.store().await?;
+        let (mut store, claim, record) = self.store().await?;
         let text = target_gtids::text(gtids);
         let applied = crate::progress::AppliedSet::new(position);
         let target = target_gtids::read_target_gtids(store.connection()).await?;
         store.delete_intents().await?;
-        store.save_start(&claim, &applied, &kept.source, &text, &target.has).await?;
-        info!(channel = self.options.name, gtids = text, "goes on behind these, by an operator");
+        store.save_start(&claim, &applied, &record.source, &text, &target.has).await?;
+        info!(
+            channel = self.options.name,
+            gtids = text,
+            "an operator moved the channel; it resumes after these GTIDs"
+        );
         Ok(())
     }
 
     async fn set_filters(&mut self, filters: FilterSet, from: Option<Gtid>) -> Result<(), ApplyError> {
-        let (mut store, _, kept) = self.store().await?;
-        let mut versions = start_position::filters(&self.options, &kept)?;
-        // Nothing that is before the log can come again, not even by a seek.
+        let (mut store, _, record) = self.store().await?;
+        let mut versions = start_position::filters(&self.options, &record)?;
+        // Nothing before the log's oldest entry can be applied again, not even after a seek.
         versions.forget_below(start_position::oldest(&self.log));
         let position = match &from {
             Some(gtid) => {
                 self.wait_for_durable_log().await?;
                 blocking(|| target_gtids::position_of(&self.log, gtid))?
             }
-            // Everything under way has committed: what is not applied yet meets the new filters, up to the last of it.
-            None => kept.applied.as_ref().map_or(LogPosition::ZERO, crate::progress::AppliedSet::high),
+            // All batches have committed. The new filters apply to what is not applied yet, up to the highest
+            // applied position.
+            None => record.applied.as_ref().map_or(LogPosition::ZERO, crate::progress::AppliedSet::high),
         };
         let version = versions.edit(position, from.as_ref().map(ToString::to_string), filters)?;
         let json = serde_json::to_string(&versions).map_err(|error| ApplyError::ProgressRecord {
@@ -523,7 +540,7 @@ impl Supervisor {
             reason: error.to_string(),
         })?;
         store.save_filters(&json).await?;
-        info!(channel = self.options.name, version, %position, "other filters count from here on");
+        info!(channel = self.options.name, version, %position, "new filters from this position on");
         self.status.send_modify(|status| (status.filter_version, status.is_complete) = (version, false));
         Ok(())
     }

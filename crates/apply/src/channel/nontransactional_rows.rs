@@ -1,48 +1,48 @@
-//! The rows of one transaction that a ROLLBACK does not undo: those of tables without transactions.
+//! The rows of one transaction that a ROLLBACK does not undo: those of nontransactional tables.
 
 use tailwater_session::SessionError;
 
 use crate::error::ApplyError;
 use crate::target::TargetTable;
 
-/// How far the target has them.
+/// How many of these rows the target has.
 #[derive(Debug, Default)]
 pub(super) struct NontransactionalRows {
-    /// Put into statements that the target was not sent yet.
+    /// In statements that the target was not sent yet.
     pending: usize,
-    /// Sent.
+    /// Sent to the target.
     sent: usize,
     /// A statement with some of them has succeeded.
     written: bool,
-    /// The target passes over those that come again.
+    /// The target ignores them when they are sent again.
     ignored_if_repeated: bool,
-    /// The table of the last of them.
+    /// The table of the last one.
     table: String,
 }
 
-/// The name of a table for people.
+/// The name of a table, for messages.
 pub(super) fn table_name(table: &TargetTable) -> String {
     format!("{}.{}", table.schema, table.table)
 }
 
 impl NontransactionalRows {
-    /// None yet. `comes_once`: the target passes over those that it has when they come again.
+    /// No rows yet. `ignored_if_repeated`: the target ignores rows that it has when they are sent again.
     pub(super) fn new(ignored_if_repeated: bool) -> Self {
         Self { ignored_if_repeated, ..Self::default() }
     }
 
-    /// Adds rows of `table` to what is sent next.
+    /// Adds rows of `table` to the next statement.
     pub(super) fn push(&mut self, table: &TargetTable, rows: usize) {
         self.pending += rows;
         self.table = table_name(table);
     }
 
-    /// What was added is about to be sent.
+    /// The added rows are about to be sent.
     pub(super) fn send(&mut self) {
         self.sent += std::mem::take(&mut self.pending);
     }
 
-    /// All that was sent has succeeded.
+    /// All sent rows have succeeded.
     pub(super) fn succeed(&mut self) {
         self.written |= self.sent > 0;
     }
@@ -52,21 +52,21 @@ impl NontransactionalRows {
         self.written
     }
 
-    /// The table of the last of them; `None` if none was added.
+    /// The table of the last row; `None` if there is none.
     pub(super) fn table(&self) -> Option<&str> {
         (!self.table.is_empty()).then_some(self.table.as_str())
     }
 
-    /// Whether the target may have some after `error`. One row whose own statement fails is not there.
+    /// Whether the target may have some after `error`. A single row whose own statement fails is not there.
     fn may_be_written(&self, error: &ApplyError) -> bool {
         let found = matches!(error, ApplyError::RowsMissing { found, .. } if *found > 0);
-        // What the target has passed over, it has taken for done.
+        // The target has treated ignored rows as written.
         let uncounted = matches!(error, ApplyError::RowCountMismatch { .. });
         self.written && (!self.ignored_if_repeated || uncounted) || self.sent > 1 || self.sent == 1 && found
     }
 
-    /// The error to report: [`ApplyError::PartlyWritten`] if the target may have some of the rows. After an error of the connection, which
-    /// is tried again without an operator, it is `error` as it is.
+    /// The error to report: [`ApplyError::PartlyWritten`] if the target may have some of the rows. Errors of
+    /// the connection stay as they are: the channel tries again without an operator.
     pub(super) fn explain(&self, gtid: &str, error: ApplyError) -> ApplyError {
         let is_of_connection =
             matches!(&error, ApplyError::Session(error) if !matches!(error, SessionError::Server { .. }));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_was_taken_does_not_come_again() {
+    fn written_rows_are_not_sent_again() {
         for (nontransactional, is_there) in [
             (NontransactionalRows::default(), false),
             (rows(2, 0, false), false),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn every_error_but_those_of_the_connection_says_so() {
+    fn all_errors_but_connection_errors_report_written_rows() {
         let gtid = || "0-1-2".to_owned();
         let nontransactional = rows(0, 1, true);
         for error in [

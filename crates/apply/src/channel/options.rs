@@ -1,4 +1,4 @@
-//! What an operator chooses for a channel.
+//! The options of a channel.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,102 +11,106 @@ use crate::filter::FilterSet;
 use crate::scheduler::CommitOrder;
 use crate::source_catalogue::SourceCatalogue;
 
-/// Under which identity transactions stand on the target.
+/// How transactions are identified on the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GtidMode {
-    /// The target does not log them; what was applied is published to `gtid_purged` or `gtid_slave_pos`, so that native
-    /// replication can go on from there: if the account may, and no other channel brings the same source to the target.
+    /// The target does not log them. Applied GTIDs are set in `gtid_purged` or `gtid_slave_pos`, so that
+    /// native replication can continue from there: if the account may, and no other channel applies the same
+    /// source to the target.
     #[default]
     Log,
-    /// The target logs each under the GTID it has on the source: no two share a target transaction. Progress stands in the same,
-    /// but for that of a statement that commits by itself, which stands behind it and is not logged. An XA transaction of MySQL has
-    /// two GTIDs: under that of its `XA PREPARE` only progress is logged.
+    /// The target logs each under its GTID on the source, so each has a target transaction of its own.
+    /// Progress is part of it. For a statement that commits by itself, progress follows and is not logged. An
+    /// XA transaction of MySQL has two GTIDs: only progress is logged under that of its `XA PREPARE`.
     Preserve,
-    /// The target logs them as its own, many as one.
+    /// The target logs them under its own GTIDs, many as one.
     Own,
 }
 
-/// Where a channel begins that has no progress on its target yet.
+/// Where a channel starts that has no progress on its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChannelStart {
-    /// Behind what the target's own GTID position says that it has.
+    /// After what the target's own GTID position holds.
     #[default]
     Target,
     /// At the log's oldest transaction.
     Oldest,
 }
 
-/// Where the digits of temporal columns in the layout of before MySQL 5.6 are taken from, which the binlog of a MariaDB source does not
-/// hold.
+/// Where the digits of temporal columns in the layout before MySQL 5.6 come from, as a MariaDB binlog does
+/// not hold them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OldTemporalPrecision {
-    /// From the source's catalogue; the channel stops if the target declares others, and waits if the source cannot be asked.
+    /// The source's catalogue. The channel stops if the target declares others, and waits if the source
+    /// cannot be asked.
     #[default]
     Verified,
-    /// From the target's declaration, as the servers' own replication does: values are wrong where the source's is another.
+    /// The target's declaration, as in the servers' own replication: values are wrong if the source's
+    /// declaration differs.
     Target,
 }
 
-/// Where a channel stops by itself.
+/// When a channel stops by itself, like MySQL's `START REPLICA UNTIL`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UntilCondition {
-    /// Behind this transaction.
+    /// After this transaction.
     Gtid(Gtid),
-    /// Before the first transaction that committed at this time, in microseconds since 1970, or later.
+    /// Before the first transaction with this or a later commit time, in microseconds since 1970.
     TimeUs(u64),
 }
 
-/// A channel: from a log to a target.
+/// The options of a channel from a log to a target.
 #[derive(Debug, Clone)]
 pub struct ChannelOptions {
-    /// Names the channel in messages, and its progress on the target.
+    /// The name in messages and in the progress on the target.
     pub name: String,
     /// The target.
     pub target: ConnectOptions,
-    /// Connections that apply side by side.
+    /// Number of connections that apply in parallel.
     pub workers: usize,
     /// Whether commits keep the source's order.
     pub commit_order: CommitOrder,
-    /// Identity on the target.
+    /// How transactions are identified on the target.
     pub gtid: GtidMode,
-    /// What becomes of definitions where the target's tables are not the source's.
+    /// What to do with a definition when the target's tables differ from the source's.
     pub ddl_exec_mode: DdlExecMode,
-    /// Where it begins.
+    /// Where it starts.
     pub start: ChannelStart,
-    /// Where it stops.
+    /// When it stops.
     pub until: Option<UntilCondition>,
-    /// Up to this transaction rows are written however those of the target are: what is to be inserted and is there is
-    /// replaced, what is to be changed or deleted and is not there is passed over. Each transaction is recorded.
+    /// Up to this transaction, rows are written whatever the target has: an insert replaces an existing row,
+    /// and an update or delete of a missing row is ignored. Each transaction is recorded.
     pub tolerate_until: Option<Gtid>,
     /// The most source transactions in one target transaction.
     pub batch_transactions_max: usize,
-    /// The most bytes of row images in one target transaction, but for one source transaction that is larger.
+    /// The most bytes of row images in one target transaction, except for a larger source transaction.
     pub batch_bytes_max: usize,
-    /// What is held in memory of the log, decoded, in bytes.
+    /// The memory for decoded transactions, in bytes.
     pub memory_bytes_max: usize,
-    /// Longer source transactions are read from the log while they are written, in bytes.
+    /// Longer source transactions are streamed from the log while they are written, in bytes.
     pub transaction_bytes_max: u64,
-    /// Transactions are applied this long after they committed on the source, by its clock.
+    /// Transactions are applied this long after their commit on the source, by its clock.
     pub delay: Duration,
-    /// Where the digits of temporal columns in the layout of before MySQL 5.6 are taken from.
+    /// Where the digits of temporal columns in the layout before MySQL 5.6 come from.
     pub old_temporal_precision: OldTemporalPrecision,
-    /// How the log's source is asked about its tables; only where the binlog does not hold what is needed.
+    /// Access to the tables of the log's source; used only where the binlog lacks what is needed.
     pub source_catalogue: Option<Arc<dyn SourceCatalogue>>,
-    /// What is left out, and what goes elsewhere.
+    /// Filters and rewrites.
     pub filters: FilterSet,
 }
 
 impl ChannelOptions {
-    /// Whether workers note their progress by an event in a row that is there already. Under `gtid = preserve` nothing can make
-    /// that row on servers behind the target; and what tolerates a row that is missing would miss it for that one too.
+    /// Whether workers write progress by a row event, to an existing row. Not with `gtid = preserve`: nothing
+    /// creates that row on replicas of the target. Not while differences are tolerated: a missing progress
+    /// row would be tolerated too.
     pub(super) fn records_progress_by_event(&self) -> bool {
         self.gtid != GtidMode::Preserve && self.tolerate_until.is_none()
     }
 
-    /// The defaults, for a channel of this name to this target.
+    /// The defaults, for a channel with this name and target.
     pub fn new(name: impl Into<String>, target: ConnectOptions) -> Self {
         Self {
             name: name.into(),

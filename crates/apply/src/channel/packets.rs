@@ -1,17 +1,17 @@
-//! StatementRunner, sent as few packets: one round trip for many, and none is run behind one that fails.
+//! Joins statements into few packets: one round trip for many, and none runs after one that fails.
 
 use tailwater_session::Connection;
 
 use crate::error::ApplyError;
 use crate::sql::SqlStatement;
 
-/// Statements are joined up to this many bytes; a longer one goes alone.
+/// Statements are joined up to this many bytes; a longer one is sent alone.
 const JOINED_BYTES_MAX: usize = 1 << 20;
 
-/// So much of a statement is looked at for a message, in bytes.
+/// How much of a statement is searched for a message, in bytes.
 const SHOWN_BYTES_MAX: usize = 1000;
 
-/// Statements to be run one behind the other.
+/// Statements to run in order.
 #[derive(Debug, Default)]
 pub(crate) struct Packets {
     packets: Vec<Packet>,
@@ -22,7 +22,8 @@ pub(crate) struct Packets {
 struct Packet {
     text: Vec<u8>,
     statements: usize,
-    /// How many rows it must find; such a statement goes alone, because only of the last in a packet this is told.
+    /// The number of rows it must find. Such a statement is sent alone, as only the last in a packet reports
+    /// that.
     rows: Option<u64>,
 }
 
@@ -40,7 +41,7 @@ impl Packets {
         }
     }
 
-    /// Adds a statement that must find rows.
+    /// Adds a statement that must find a number of rows.
     pub(crate) fn push_sql(&mut self, statement: SqlStatement) {
         match statement.rows {
             None => self.push(statement.text),
@@ -48,22 +49,22 @@ impl Packets {
         }
     }
 
-    /// Notes so many changes: a server without transactions logs each by itself.
+    /// Counts changes that a server logs separately if their table is nontransactional.
     pub(crate) fn count_changes(&mut self, changes: usize) {
         self.changes += changes;
     }
 
-    /// The changes that were noted.
+    /// The counted changes.
     pub(crate) fn changes(&self) -> usize {
         self.changes
     }
 
-    /// Bytes in all.
+    /// Total bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.packets.iter().map(|packet| packet.text.len()).sum()
     }
 
-    /// Runs them, and stops at the first that fails.
+    /// Runs the statements, and stops at the first that fails.
     ///
     /// # Errors
     /// [`ApplyError::Session`] for the statement that failed, or the connection; [`ApplyError::RowsMissing`].
@@ -76,7 +77,7 @@ impl Packets {
     }
 }
 
-/// Holds a statement to the rows it must find. `text` is its beginning.
+/// Checks how many rows a statement found. `text` is its beginning.
 ///
 /// # Errors
 /// [`ApplyError::RowsMissing`].
@@ -84,7 +85,7 @@ pub(crate) fn ensure_found(found: u64, wanted: Option<u64>, text: &[u8]) -> Resu
     let Some(wanted) = wanted.filter(|wanted| *wanted != found) else { return Ok(()) };
     let text = String::from_utf8_lossy(&text[..text.len().min(SHOWN_BYTES_MAX)]);
     let end = ["VALUES", "WHERE", "SET"].iter().filter_map(|word| text.find(word)).min();
-    // Never the values.
+    // Cut before the values.
     let statement = text[..end.unwrap_or(0)].trim_end().to_owned();
     Err(ApplyError::RowsMissing { found, wanted, statement })
 }

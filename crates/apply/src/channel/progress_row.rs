@@ -1,8 +1,9 @@
-//! The row that a worker notes its progress in, changed by an event among those of the data: one statement for both.
+//! The progress row of a worker, changed by a row event among those of the data: one statement for both.
 //!
-//! A statement of its own took the target as long as the rows of a small transaction, and both sides had to be woken once more
-//! in between (ADR 028). The row is found by the incarnation of the channel that the worker belongs to. Who takes the channel
-//! over gives the rows its own, and whoever was there before then finds none: error 1032, and nothing is committed.
+//! A separate statement costs the target as much as the rows of a small transaction, and one more round of
+//! wake-ups on both sides (ADR 028). The row's key has the incarnation of the channel that the worker belongs
+//! to. A takeover gives the rows its own incarnation. An earlier holder then finds no row (error 1032) and
+//! commits nothing.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::writeset::IndexId;
 const SCHEMA: &str = "tailwater";
 const TABLE: &str = "apply_progress";
 
-/// The columns of the table as [`super::store`] makes it: name, type, code in a table map, and metadata there.
+/// The columns as [`super::store`] creates them: name, type, code in a table map, and its metadata.
 const COLUMNS: [(&str, &str, u8, &[u8]); 6] = [
     ("channel", "varchar(64)", 15, &256u16.to_le_bytes()),
     ("incarnation", "bigint unsigned", 8, &[]),
@@ -32,22 +33,22 @@ const COLUMNS: [(&str, &str, u8, &[u8]); 6] = [
 ];
 /// The columns of the primary key: the first three.
 const KEY: &[u8] = &[0b00_0111];
-/// What changes: all others.
+/// The columns that change: all others.
 const CHANGED: &[u8] = &[0b11_1000];
 
 /// A worker's row.
 #[derive(Debug)]
 pub(super) struct ProgressRow {
     table: MappedTable,
-    /// The image by which it is found.
+    /// The key image, which finds the row.
     key: Vec<u8>,
 }
 
 impl ProgressRow {
-    /// The row of worker `worker` under an incarnation of its channel.
+    /// The row of a worker under an incarnation of its channel.
     ///
     /// # Errors
-    /// None that this crate knows of: the table's shape is fixed.
+    /// None known: the table's layout is fixed.
     pub(super) fn new(
         flavour: Flavour,
         channel: &str,
@@ -57,13 +58,13 @@ impl ProgressRow {
         let mut key = vec![0];
         put_text(&mut key, channel);
         key.extend_from_slice(&incarnation.to_le_bytes());
-        // As many workers as there could be connections.
+        // There are never more workers than connections.
         key.extend_from_slice(&(worker as u32).to_le_bytes());
         let table = table(flavour).map_err(ApplyError::rows)?;
         Ok(Self { table, key })
     }
 
-    /// The image of what is noted.
+    /// The image of the columns that change.
     pub(super) fn image(applied: &[u8], gtid: &str, source_time_us: u64) -> Vec<u8> {
         let mut image = Vec::with_capacity(applied.len() + gtid.len() + 16);
         image.push(0);
@@ -74,7 +75,8 @@ impl ProgressRow {
         image
     }
 
-    /// The change that notes `image`; with the flags of what stands before it, so that all tables are opened at once.
+    /// The change that writes `image`. It has the flags of the group before it, so that all tables are opened
+    /// at once.
     pub(super) fn group<'a>(&'a self, image: &'a [u8], before: Option<&RowGroup<'_>>) -> RowGroup<'a> {
         RowGroup {
             table: &self.table,
@@ -89,7 +91,7 @@ impl ProgressRow {
     }
 }
 
-/// A text of up to 64 kilobytes, in a column of more than 255 bytes.
+/// A text of up to 64 KiB, in a column of more than 255 bytes.
 fn put_text(image: &mut Vec<u8>, text: &str) {
     image.extend_from_slice(&(text.len() as u16).to_le_bytes());
     image.extend_from_slice(text.as_bytes());
@@ -108,7 +110,7 @@ fn table(flavour: Flavour) -> Result<MappedTable, WireError> {
     let metadata: Vec<u8> = COLUMNS.iter().flat_map(|(_, _, _, metadata)| metadata.iter().copied()).collect();
     put_lenenc_int(&mut body, metadata.len() as u64);
     body.extend_from_slice(&metadata);
-    // None of them may be NULL.
+    // No column may be NULL.
     body.push(0);
     let map = TableMap::parse(&body, flavour)?;
     let columns = COLUMNS.iter().map(|(name, column_type, _, _)| TargetColumn {
@@ -128,7 +130,7 @@ fn table(flavour: Flavour) -> Result<MappedTable, WireError> {
         engine: "INNODB".to_owned(),
         partitioned: false,
         columns: columns.collect(),
-        // In no writeset: nobody else has this row.
+        // In no writeset: only this worker changes the row.
         rows: IndexId(0),
         unique: Vec::new(),
         has_primary_key: false,
@@ -146,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_takes_rows_as_they_are() {
+    fn rows_have_the_shape_of_the_table() {
         for flavour in [Flavour::MySql, Flavour::MariaDb] {
             let row = ProgressRow::new(flavour, "replica", 7, 3).unwrap();
             assert!(row.table.same_shape, "{flavour}");

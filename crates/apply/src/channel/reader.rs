@@ -1,4 +1,4 @@
-//! Reads the log ahead of the workers and decodes it, and waits while as much is held in memory as may be.
+//! Reads and decodes the log ahead of the workers, within a memory budget.
 
 mod digit_effect;
 mod entries;
@@ -36,68 +36,69 @@ use crate::error::ApplyError;
 use crate::filter::VersionedFilters;
 use crate::transaction::{ApplyStep, LogSpan, Transaction, TransactionContent};
 
-/// As many transactions are handed on at once, at most.
+/// The most items in one message to the coordinator.
 const OUTPUT_ITEMS_MAX: usize = 256;
 
-/// What was read waits in this many hands-over, at most.
+/// The most messages that wait for the coordinator.
 const OUTPUT_BATCHES_MAX: usize = 4;
 
-/// So many entries are read one behind the other without waiting for one, before a thread of its own goes on with it.
+/// How many entries the task reads without waiting for one, before a thread takes over.
 const INLINE_ENTRIES_MAX: usize = 64;
-/// An entry of more bytes is read by that thread too: others run where the task does.
+/// Longer entries are read by the thread: decoding them would block other tasks.
 const INLINE_ENTRY_BYTES_MAX: u64 = 256 << 10;
 
-/// How often it is looked at what time it is while a transaction waits for its time.
+/// How often the clock is read while a transaction waits for its delay.
 const DELAY_POLL: Duration = Duration::from_secs(1);
 
-/// Seeds the hashes of keys.
+/// The seed of key hashes.
 const KEY_SEED: u64 = 0x5457;
 
-/// What the reader finds.
+/// An item that the reader found.
 #[derive(Debug)]
 pub(super) enum ReaderItem {
-    /// To be applied.
+    /// A transaction to apply.
     Transaction(BudgetedTransaction),
-    /// Not to be applied, and durable: the target has it already, or an operator leaves it out. The GTID is that of what does
-    /// not count as applied yet.
+    /// Durable, and not to be applied: the target has it already, or an operator skips it. `gtid` is `None`
+    /// if it already counts as applied.
     Skipped { span: LogSpan, gtid: Option<Gtid> },
-    /// An XA transaction that is held until it is completed, and is applied with what completes it.
+    /// A prepared XA transaction. It is kept until it is completed, and applied with the entry that completes
+    /// it.
     XaPrepared { span: LogSpan, gtid: Option<Gtid> },
-    /// Here the channel is to stop.
+    /// The until condition is reached.
     UntilReached,
-    /// Nothing more will come: the log is closed.
+    /// The log is closed.
     LogClosed,
 }
 
-/// What the reader is given.
+/// Input of the reader.
 #[derive(Debug)]
 pub(super) struct ReaderSetup {
     pub(super) log: LogHandle,
     pub(super) shared: Arc<ChannelShared>,
     pub(super) filters: VersionedFilters,
-    /// What the target had when the channel began.
+    /// What the target had when the channel was created.
     pub(super) origin: GtidSet,
-    /// What MySQL has logged under the source's GTIDs: it does nothing, and says so to nobody, when it gets one again.
+    /// The source's GTIDs that MySQL has logged: it silently ignores a transaction whose GTID it has.
     pub(super) target_logged: Option<GtidSet>,
-    /// Transactions that an operator leaves out.
+    /// Transactions that an operator skips.
     pub(super) skipped: Vec<String>,
-    /// Changes with each batch that is done.
+    /// Changes with each batch that has committed.
     pub(super) done: watch::Receiver<u64>,
     pub(super) stop: CancellationToken,
 }
 
-/// What the reader says: what it found, or, as the last, why it cannot go on.
+/// What the reader sends: items, or, as the last message, the error that ended it.
 pub(super) type ReaderOutput = mpsc::Receiver<Result<Vec<ReaderItem>, ApplyError>>;
 
 type ReaderSender = mpsc::Sender<Result<Vec<ReaderItem>, ApplyError>>;
 
-/// Starts to read, until it is told to stop, the log ends, or there is an error.
+/// Starts the reader. It ends when it is stopped, when the log closes, or at an error.
 ///
-/// What comes while it waits at the end of the log is read and decoded by the task that waits: to wake another thread takes longer.
-/// As long as it is behind it has a thread of its own, which may wait for the disk.
+/// At the end of the log, the waiting task itself reads and decodes what arrives: waking another thread takes
+/// longer. While it is behind, a thread of its own reads, which may wait for the disk.
 ///
 /// # Errors
-/// [`ApplyError::Start`] if the system has no room for a thread.
+/// [`ApplyError::Start`] if the system refuses a thread.
 pub(super) fn start(setup: ReaderSetup) -> Result<ReaderOutput, ApplyError> {
     let (out, output) = mpsc::channel(OUTPUT_BATCHES_MAX);
     let (stop, errors) = (setup.stop.clone(), out.clone());
@@ -119,25 +120,25 @@ pub(super) fn start(setup: ReaderSetup) -> Result<ReaderOutput, ApplyError> {
     Ok(output)
 }
 
-/// What a thread gives back when it has ended.
+/// What a reader thread returns when it ends.
 type ReaderThread =
     oneshot::Receiver<Result<(ChannelReader, Result<ReaderPosition, ApplyError>), ApplyError>>;
 
-/// Where a reader has come to.
+/// Where the reader is in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReaderPosition {
-    /// The log has no more for now.
+    /// At the end of the log.
     EndOfLog,
-    /// Somewhere before that.
+    /// Before the end.
     BeforeEnd,
-    /// There is nothing more to do.
+    /// There is nothing more to read.
     Finished,
 }
 
-/// Follows the log's end, on threads of its own wherever it is behind; the error that ends it, if one does.
+/// Follows the end of the log, on a thread wherever it is behind. Returns the error that ends it.
 async fn follow(mut opened: ReaderThread) -> Option<ApplyError> {
     loop {
-        // A thread that was told to stop says nothing more.
+        // A stopped thread sends nothing.
         let (mut reader, mut position) = match opened.await.ok()? {
             Ok(opened) => opened,
             Err(error) => return Some(error),
@@ -149,7 +150,7 @@ async fn follow(mut opened: ReaderThread) -> Option<ApplyError> {
             Ok(ReaderPosition::Finished) => return None,
             Ok(ReaderPosition::EndOfLog | ReaderPosition::BeforeEnd) => {}
             Err(error) => {
-                // What was read before it is good.
+                // What was read before the error is valid.
                 reader.flush().await;
                 return Some(error);
             }
@@ -166,7 +167,7 @@ async fn follow(mut opened: ReaderThread) -> Option<ApplyError> {
     }
 }
 
-/// Has a thread of its own do what may wait for the disk, until nobody is interested any more.
+/// Runs work that may wait for the disk on its own thread, until the receiver is dropped.
 fn on_thread(
     channel: &str,
     work: impl Future<Output = Result<(ChannelReader, Result<ReaderPosition, ApplyError>), ApplyError>>
@@ -178,7 +179,8 @@ fn on_thread(
     let thread = std::thread::Builder::new().name(format!("apply {channel}"));
     spawn(thread, move || {
         runtime.block_on(async {
-            // A runtime that is shut down drops who waits first, and what the work would ask of it then panics.
+            // A runtime that shuts down drops the receiver first; the work would panic if it used the runtime
+            // then.
             let work = tokio::select! {
                 biased;
                 () = done.closed() => return,
@@ -191,24 +193,24 @@ fn on_thread(
 }
 
 fn spawn(thread: std::thread::Builder, work: impl FnOnce() + Send + 'static) -> Result<(), ApplyError> {
-    let refused = |error: std::io::Error| format!("its reader cannot be started: {error}");
+    let refused = |error: std::io::Error| format!("the channel's reader thread cannot be started: {error}");
     thread.spawn(work).map(drop).map_err(|error| ApplyError::Start { reason: refused(error) })
 }
 
 struct ChannelReader {
     setup: ReaderSetup,
-    /// Where the next transaction's span begins.
+    /// The start of the next transaction's span.
     start: LogPosition,
     log: LogReader,
-    /// What the log gave last, if it is left to the thread.
+    /// An entry that the log returned and that is left to the thread.
     deferred: Option<LogEntry>,
     decoder: Decoder,
     target: TargetTables,
-    /// Definitions further on in the log, if they were needed.
+    /// The definitions later in the log, once they were needed.
     definitions: Option<DefinitionScan>,
     memory: MemoryBudget,
     prepared: PreparedXas,
-    /// For what is streamed.
+    /// The memory for streamed transactions.
     streamed: MemoryBudget,
     ready: Vec<ReaderItem>,
     out: ReaderSender,
@@ -217,7 +219,8 @@ struct ChannelReader {
 impl ChannelReader {
     async fn open(setup: ReaderSetup, out: ReaderSender) -> Result<Self, ApplyError> {
         let low = setup.shared.applied().low();
-        // Followers of a log at its end prepare what is being made durable, and commit it then.
+        // At the end of the log, transactions are prepared while the log is still syncing them, and committed
+        // after.
         let log = setup.log.reader_up_to_written(low)?;
         let options = &setup.shared.options;
         let connection = connect(options).await?;
@@ -249,7 +252,7 @@ impl ChannelReader {
         })
     }
 
-    /// Reads until the log has no more for now.
+    /// Reads up to the current end of the log.
     async fn catch_up(&mut self) -> Result<ReaderPosition, ApplyError> {
         if let Some(entry) = self.deferred.take()
             && !self.read(entry).await?
@@ -264,7 +267,7 @@ impl ChannelReader {
         Ok(if self.flush().await { ReaderPosition::EndOfLog } else { ReaderPosition::Finished })
     }
 
-    /// Reads what comes, until it comes faster than it is waited for, or is large.
+    /// Reads what arrives, until entries come without a wait or one is large.
     async fn wait_and_read(&mut self) -> Result<ReaderPosition, ApplyError> {
         let mut unwaited = 0;
         while unwaited < INLINE_ENTRIES_MAX {
@@ -278,7 +281,7 @@ impl ChannelReader {
                     unwaited = 0;
                     match self.log.next().await? {
                         Some(entry) => entry,
-                        // The writer has closed the log: so does the channel, when all is applied.
+                        // The writer has closed the log: the channel stops once all is applied.
                         None => return self.finish_at_close().await.map(|()| ReaderPosition::Finished),
                     }
                 }
@@ -294,7 +297,7 @@ impl ChannelReader {
         Ok(if self.flush().await { ReaderPosition::BeforeEnd } else { ReaderPosition::Finished })
     }
 
-    /// Reads an entry; false when there is nothing more to do.
+    /// Reads an entry. False when there is nothing more to read.
     async fn read(&mut self, entry: LogEntry) -> Result<bool, ApplyError> {
         if !entry.is_transaction() {
             self.read_format(&entry)?;
@@ -306,7 +309,7 @@ impl ChannelReader {
         Ok(self.read_transaction(entry, span).await? && !self.out.is_closed())
     }
 
-    /// An event between transactions.
+    /// Reads the event format from an entry between transactions.
     fn read_format(&mut self, entry: &LogEntry) -> Result<(), ApplyError> {
         let mut event = Vec::new();
         while let Some(header) = self.log.next_event()? {
@@ -318,7 +321,7 @@ impl ChannelReader {
         Ok(())
     }
 
-    /// False when there is nothing more to do.
+    /// Reads a transaction. False when there is nothing more to read.
     async fn read_transaction(&mut self, entry: LogEntry, span: LogSpan) -> Result<bool, ApplyError> {
         match &self.setup.shared.options.until {
             Some(UntilCondition::TimeUs(time)) if entry.commit_time_us >= *time => {
@@ -332,7 +335,7 @@ impl ChannelReader {
         }
         let last = matches!(&self.setup.shared.options.until, Some(UntilCondition::Gtid(gtid)) if entry.gtid.as_ref() == Some(gtid));
         if self.is_of_origin(&entry) {
-            // It counts as applied from the beginning on.
+            // It counts as applied from the start.
             self.mark_skipped(span, None).await?;
         } else if self.is_skipped(&entry) {
             self.skip(entry, span).await?;
@@ -360,7 +363,7 @@ impl ChannelReader {
         if last { self.finish_at_until().await } else { Ok(true) }
     }
 
-    /// Passes over what an operator leaves out. Of an XA transaction that it completes, nothing is held any more either.
+    /// Skips a transaction for an operator, and drops the prepared XA transaction that it completes.
     async fn skip(&mut self, entry: LogEntry, span: LogSpan) -> Result<(), ApplyError> {
         if !self.wait_until_durable(span.end).await? {
             return Ok(());
@@ -373,9 +376,9 @@ impl ChannelReader {
         self.deliver(&mut RowSource { entry, format: None }, Transaction { prepared, ..empty }).await
     }
 
-    /// Rows stand in the target's binlog under their GTID exactly if their progress stands beside them; unless the target
-    /// has lost them in a crash, and not its binlog. But progress comes after rows of tables without transactions:
-    /// these are there.
+    /// Whether the target has the transaction although its progress does not say so. The target logs rows and
+    /// their progress under one GTID, unless it lost the tables but not the binlog in a crash. For
+    /// nontransactional tables progress is written after the rows, so these rows are there.
     fn is_on_target(&self, transaction: &Transaction) -> Result<bool, ApplyError> {
         let (Some(logged), Some(gtid)) = (&self.setup.target_logged, &transaction.gtid) else {
             return Ok(false);
@@ -409,7 +412,7 @@ impl ChannelReader {
             }
             _ => false,
         };
-        // One with the flag was seen when it was read.
+        // The flag made `forget_defined` do this when the entry was read.
         if defines && !source.entry.flags.contains(EntryFlags::DDL) {
             self.target.forget_sources(|_, _| true);
         }
@@ -441,20 +444,20 @@ impl ChannelReader {
         Ok(())
     }
 
-    /// Whether the target had it before the channel began.
+    /// Whether the target had it before the channel was created.
     fn is_of_origin(&self, entry: &LogEntry) -> bool {
         entry.gtid.as_ref().is_some_and(|gtid| self.setup.origin.contains(gtid))
     }
 
-    /// Whether an operator leaves it out.
+    /// Whether an operator skips it.
     fn is_skipped(&self, entry: &LogEntry) -> bool {
         let skipped = &self.setup.skipped;
         let gtid = entry.gtid.as_ref().filter(|_| !skipped.is_empty());
         gtid.is_some_and(|gtid| skipped.contains(&gtid.to_string()))
     }
 
-    /// Whether a transaction that is left out has to stand in the target's binlog all the same, as an empty one: servers
-    /// behind the target look for its GTID there.
+    /// Whether a skipped transaction must be logged by the target as an empty one: replicas of the target
+    /// look for its GTID.
     fn needs_gtid(&self, entry: &LogEntry) -> bool {
         let logged = self.setup.target_logged.as_ref();
         let is_logged = |gtid| logged.is_some_and(|logged| logged.contains(gtid));
@@ -466,7 +469,7 @@ impl ChannelReader {
         let large = entry.length > self.setup.shared.options.transaction_bytes_max;
         let bytes = match large {
             true => Bytes::new(),
-            // In the worst case small ones keep as much again as they may have themselves.
+            // In the worst case small transactions use twice their size in memory.
             false => self.log.read_entry(self.setup.shared.options.memory_bytes_max)?,
         };
         loop {
@@ -478,11 +481,11 @@ impl ChannelReader {
         }
     }
 
-    /// Definitions change what the tables look like: nothing behind them is decoded before they have run.
+    /// Waits until a definition has run: it changes table layouts, so nothing after it is decoded earlier.
     async fn wait_for_definition(&mut self, span: LogSpan) -> Result<(), ApplyError> {
         self.flush().await;
         let shared = Arc::clone(&self.setup.shared);
-        // The sender goes with the channel, and then this thread is told to stop.
+        // The sender is dropped with the channel, and then this thread is stopped.
         let _ = self.setup.done.wait_for(|_| shared.applied().contains(&span)).await;
         self.target.forget();
         self.decoder.forget();
@@ -505,7 +508,7 @@ impl ChannelReader {
                 return;
             }
             self.flush().await;
-            // Meanwhile the source may be asked what time it is, and say another.
+            // The clock may be corrected meanwhile.
             tokio::time::sleep(wait.min(DELAY_POLL)).await;
         }
     }
@@ -514,12 +517,12 @@ impl ChannelReader {
         if let Some(reserved) = self.memory.try_reserve(bytes) {
             return Ok(reserved);
         }
-        // What is held here must be with the workers before it can become free.
+        // The workers must get what is held here before memory becomes free.
         self.flush().await;
         self.memory.reserve(bytes).await
     }
 
-    /// Passes over what counts as applied from then on: it has to be durable.
+    /// Reports a transaction that counts as applied from now on, once it is durable.
     async fn mark_skipped(&mut self, span: LogSpan, gtid: Option<Gtid>) -> Result<(), ApplyError> {
         if self.wait_until_durable(span.end).await? {
             self.push(ReaderItem::Skipped { span, gtid }).await?;
@@ -527,10 +530,11 @@ impl ChannelReader {
         Ok(())
     }
 
-    /// Waits until the log holds everything before `end` for good; false if it was closed before, as will be found next.
+    /// Waits until the log holds everything before `end` durably. False if the log is closed first, which the
+    /// next read reports.
     async fn wait_until_durable(&mut self, end: LogPosition) -> Result<bool, ApplyError> {
         if self.setup.log.durable().position < end {
-            // What was read before need not wait for it.
+            // What was read before need not wait.
             self.flush().await;
         }
         Ok(self.setup.log.wait_until_durable(end).await?)
@@ -544,7 +548,7 @@ impl ChannelReader {
         Ok(())
     }
 
-    /// Hands on what is ready; false if nobody takes it any more.
+    /// Sends what is ready. False if the receiver is gone.
     async fn flush(&mut self) -> bool {
         if self.ready.is_empty() {
             return !self.out.is_closed();
@@ -554,7 +558,7 @@ impl ChannelReader {
     }
 }
 
-/// An event between transactions that is malformed.
+/// The error of a malformed event between transactions.
 fn at(position: LogPosition, error: WireError) -> ApplyError {
     ApplyError::Event { gtid: String::new(), position, error }
 }
@@ -564,10 +568,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_the_system_refuses_is_told() {
+    fn a_refused_thread_is_an_error() {
         let huge = std::thread::Builder::new().stack_size(usize::MAX / 4);
         let error = spawn(huge, || unreachable!("there is no such stack")).expect_err("no such stack");
         assert!(matches!(error, ApplyError::Start { .. }), "{error:?}");
-        assert!(error.to_string().contains("its reader cannot be started: "), "{error}");
+        assert!(error.to_string().contains("the channel's reader thread cannot be started: "), "{error}");
     }
 }

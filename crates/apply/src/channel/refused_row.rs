@@ -1,4 +1,4 @@
-//! Which row of a transaction it is that the target refuses: each is tried by itself, in order, and all is undone.
+//! Finds the row of a transaction that the target rejects: applies each row alone, in order, and rolls back.
 
 use smallvec::smallvec;
 use tailwater_session::{ServerError, SessionError};
@@ -14,10 +14,11 @@ use crate::transaction::{RowChanges, RowPlace, Transaction, TransactionContent};
 /// `ER_NO_SUCH_TABLE`
 const NO_SUCH_TABLE: u16 = 1146;
 
-/// The longest key that is shown, in characters.
+/// The longest key in a message, in characters.
 const KEY_CHARACTERS_MAX: usize = 200;
 
-/// The error with table and key, if trying again shows them; otherwise as it is, with the transaction.
+/// The error with table and key, if applying the rows again finds them; otherwise the error with its
+/// transaction.
 pub(super) async fn diagnose(
     options: &ChannelOptions,
     transaction: &Transaction,
@@ -25,7 +26,7 @@ pub(super) async fn diagnose(
 ) -> ApplyError {
     let server = match error {
         ApplyError::Session(SessionError::Server { error, .. }) => error,
-        // As a server says it that applies row events: the row is not there, or not alone.
+        // The error of a server that applies row events: the row is missing, or not unique.
         ApplyError::RowsMissing { found, wanted, statement } => ServerError {
             number: 1032,
             sql_state: "HY000".to_owned(),
@@ -34,7 +35,7 @@ pub(super) async fn diagnose(
         other => return other.of_transaction(&transaction.gtid_text()),
     };
     let found = match &transaction.content {
-        // What is tried on a table without transactions cannot be undone.
+        // Rows of nontransactional tables cannot be rolled back.
         TransactionContent::Rows(changes)
             if changes.iter().all(|changes| changes.table.target.transactional) =>
         {
@@ -96,7 +97,7 @@ async fn try_each(
     Ok(None)
 }
 
-/// The changes of one row alone.
+/// The changes of one row.
 fn single(changes: &RowChanges, index: usize) -> Option<RowChanges> {
     let row = changes.rows.get(index)?;
     let images = changes.images.slice(row.start as usize..row.end as usize);
@@ -119,10 +120,10 @@ fn single(changes: &RowChanges, index: usize) -> Option<RowChanges> {
     })
 }
 
-/// A value of a key that is neither a number nor text; values of types that no key can have are not shown.
+/// A key value that is neither an integer nor text. Types that cannot be in a key are not shown.
 fn value_text(value: &BinlogValue<'_>) -> String {
     let mut text = String::new();
-    // Writing to a text does not fail.
+    // Writing to a string cannot fail.
     let _ = match value {
         BinlogValue::Null => return "NULL".to_owned(),
         BinlogValue::Float(float) => return float.to_string(),
@@ -141,7 +142,7 @@ fn value_text(value: &BinlogValue<'_>) -> String {
     text
 }
 
-/// ` (id=7)`: the primary key of the row, or nothing if it has none or it cannot be read.
+/// ` (id=7)`: the row's primary key; empty if it has none or cannot be read.
 fn key_text(changes: &RowChanges, index: usize) -> String {
     let read = || -> Option<String> {
         let one = single(changes, index)?;

@@ -1,14 +1,14 @@
-//! Whether the target has changed as many rows as it was sent, by its own count.
+//! Checks that the target has changed as many rows as it was sent, by its own counters.
 //!
-//! A server can pass over the rows of an event without a word: if it does not find their table among those that were mapped, or if
-//! `slave_exec_mode` was set to `IDEMPOTENT` meanwhile. A `BINLOG` statement does not say how many rows it has changed, but the
-//! session's `Handler_write`, `Handler_update` and `Handler_delete` do. To read them takes a server 0.1 to 0.4 ms, as it goes
-//! through all that it counts. So it is asked before the commit of each batch that has rows of a table for the first time, or many
-//! rows, or that comes so long after the last time that asking takes no more than a twentieth of the time. What was committed
-//! unasked is counted with the next.
+//! A server can silently ignore the rows of an event: if it does not find their table among the mapped ones,
+//! or if `slave_exec_mode` was set to `IDEMPOTENT` meanwhile. A `BINLOG` statement does not report how many
+//! rows it has changed, but the session's `Handler_write`, `Handler_update` and `Handler_delete` do. Reading
+//! them costs a server 0.1 to 0.4 ms, as it goes through all its counters. So they are read before the commit
+//! of a batch only if it has rows of a table for the first time, or many rows, or if reading then takes at
+//! most a twentieth of the time. What was committed without a check is counted with the next one.
 //!
-//! `FLUSH STATUS` of anybody sets the counters of all sessions back (MySQL). `Com_select`, which each question raises by one, tells: rows
-//! that were sent across it cannot be counted.
+//! On MySQL, any client's `FLUSH STATUS` resets the counters of all sessions. `Com_select`, which each query
+//! raises by one, shows that: rows sent across a reset cannot be counted.
 
 use std::time::{Duration, Instant};
 
@@ -20,16 +20,16 @@ use crate::batch::RowGroup;
 use crate::error::ApplyError;
 use crate::writeset::IndexId;
 
-/// A batch of so many rows is always checked: they take many times longer than asking.
+/// A batch of this many rows is always checked: applying it takes many times longer than the query.
 const UNCHECKED_ROWS_MAX: u64 = 4096;
 
-/// Asking takes at most this part of the time, unless there is reason to ask.
+/// The query takes at most one part in this many of the time, unless there is a reason to check.
 const TIME_FRACTION: u32 = 20;
 
-/// A session's count of changed rows, and what it should be.
+/// A session's count of changed rows, and its expected value.
 #[derive(Debug)]
 pub(super) struct RowCount {
-    /// What asks for it; `None` if the server does not say.
+    /// The query; `None` if the server does not answer it.
     query: Option<&'static str>,
     tally: RowTally,
 }
@@ -37,32 +37,32 @@ pub(super) struct RowCount {
 /// What was sent and what was counted.
 #[derive(Debug)]
 struct RowTally {
-    /// What the count was when last asked, unless something has run since, and how the server counts it is not known.
+    /// The counters at the last query; `None` if statements ran since whose effect on them is unknown.
     counted: Option<HandlerCounters>,
-    /// Rows that were written into statements since.
+    /// Rows sent since.
     sent: u64,
     /// Those of them that are committed.
     committed: u64,
     /// Tables whose rows were counted.
     checked_tables: FxHashSet<IndexId>,
-    /// Those whose rows were sent since, and were never counted.
+    /// Tables whose rows were sent since, and never counted.
     unchecked_tables: FxHashSet<IndexId>,
     checked_at: Instant,
-    /// How long the last question took.
+    /// How long the last query took.
     took: Duration,
 }
 
-/// What a session has counted.
+/// A session's counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct HandlerCounters {
-    /// Changes of rows.
+    /// Changed rows.
     changes: u64,
-    /// Questions, ours among them.
+    /// Queries, including ours.
     selects: u64,
 }
 
 impl HandlerCounters {
-    /// How many changes were counted since an earlier answer; `None` if the counters were set back meanwhile.
+    /// Rows changed since earlier counters; `None` if the counters were reset meanwhile.
     fn since(self, before: Self) -> Option<u64> {
         if self.selects <= before.selects {
             return None;
@@ -72,7 +72,7 @@ impl HandlerCounters {
 }
 
 impl RowCount {
-    /// Of a session that has just been opened.
+    /// For a new session.
     pub(super) fn new(flavour: Flavour) -> Self {
         let query = match flavour {
             Flavour::MySql => {
@@ -89,7 +89,7 @@ impl RowCount {
         Self { query: Some(query), tally: RowTally::new(Instant::now()) }
     }
 
-    /// Rows that were written into statements as events.
+    /// Rows were sent as events.
     pub(super) fn send(&mut self, groups: &[RowGroup<'_>]) {
         for group in groups {
             let table = &group.table.target;
@@ -97,22 +97,22 @@ impl RowCount {
         }
     }
 
-    /// Something runs, or was undone, and how the server counts it is not known.
+    /// A statement runs, or was undone, whose effect on the counters is unknown.
     pub(super) fn reset(&mut self) {
         self.tally.reset();
     }
 
-    /// Notes that what was sent has committed.
+    /// What was sent has committed.
     pub(super) fn commit(&mut self) {
         self.tally.committed = self.tally.sent;
     }
 
-    /// Whether the target is to be asked before what was sent commits.
+    /// Whether a check is due before what was sent commits.
     pub(super) fn is_due(&self) -> bool {
         self.query.is_some() && self.tally.is_due(Instant::now())
     }
 
-    /// Finds out from where it counts, if that is not known: what was sent has not been run yet.
+    /// Reads the counters if they are unknown, before the pushed statements run.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
@@ -122,13 +122,13 @@ impl RowCount {
         }
         match self.is_due() {
             true => self.tally.counted = self.read_counters(connection).await?,
-            // What they counted stays unknown.
+            // What they change stays uncounted.
             false => self.tally.sent = 0,
         }
         Ok(())
     }
 
-    /// Holds the target to what was sent, which has run.
+    /// Checks the rows that were sent and have run.
     ///
     /// # Errors
     /// [`ApplyError::RowCountMismatch`]; [`ApplyError::Session`].
@@ -148,7 +148,7 @@ impl RowCount {
     ) -> Result<Option<HandlerCounters>, ApplyError> {
         let Some(query) = self.query else { return Ok(None) };
         let started = Instant::now();
-        // Without its performance schema a MySQL server says nothing, and another may refuse.
+        // A MySQL server without performance schema returns nothing, and another may refuse.
         let count = match connection.query(query).await {
             Ok(answer) => answer.first().and_then(|row| {
                 let number = |at| row.get_str(at).and_then(whole);
@@ -191,7 +191,7 @@ impl RowTally {
 
     fn is_due(&self, now: Instant) -> bool {
         let uncommitted = self.sent - self.committed;
-        // From where it counts has to be asked, too, if that is not known.
+        // If the starting point is unknown, it costs a query too.
         let queries = if self.counted.is_none() { 2 } else { 1 };
         let took = self.took.saturating_mul(queries);
         uncommitted > 0
@@ -222,11 +222,11 @@ impl RowTally {
     }
 }
 
-/// A sum of texts is a floating-point number to the servers.
+/// Servers return a sum of texts as a floating-point number.
 fn whole(sum: &str) -> Option<u64> {
     match sum.parse::<u64>() {
         Ok(sum) => Some(sum),
-        // Counts are far below the numbers that it does not hold exactly.
+        // Counts are far below the numbers that a double does not hold exactly.
         Err(_) => sum.parse::<f64>().ok().filter(|sum| *sum >= 0.0).map(|sum| sum as u64),
     }
 }
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_that_were_set_back_count_nothing() {
+    fn reset_counters_count_nothing() {
         let before = HandlerCounters { changes: 10, selects: 3 };
         let since = |changes, selects| HandlerCounters { changes, selects }.since(before);
         assert_eq!([since(12, 4), since(10, 4), since(2, 4)], [Some(2), Some(0), None]);
@@ -255,7 +255,7 @@ mod tests {
         (tally.counted, tally.took) = (Some(counted(0, 1)), Duration::from_millis(1));
         tally.check(counted(1, 2), at(0)).unwrap();
         tally.reset();
-        // A statement ran, and the server is asked again from where it counts.
+        // A statement ran: the starting point must be read again.
         tally.send(table, 1);
         assert!(!tally.is_due(at(39)));
         assert!(tally.is_due(at(40)));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_read_as_servers_write_them() {
+    fn sums_are_parsed() {
         assert_eq!([whole("17"), whole("17.0"), whole("1.2e3")], [Some(17), Some(17), Some(1200)]);
         assert_eq!([whole(""), whole("-1"), whole("x")], [None, None, None]);
     }

@@ -15,13 +15,13 @@ use crate::error::ApplyError;
 use crate::sql;
 use crate::transaction::RowChanges;
 
-/// A `BINLOG` statement of several rows gets about this long, in bytes.
+/// The usual length of a `BINLOG` statement with several rows, in bytes.
 const STATEMENT_BYTES_MAX: usize = 1 << 20;
 
-/// From this length on a row is not copied, where it can be helped, in bytes.
+/// From this length on a row is not copied where that can be avoided, in bytes.
 pub(super) const LONG_ROW_BYTES: usize = 4 << 20;
 
-/// Opens a connection to the target whose session is set up to apply rows.
+/// Connects to the target, with a session set up to apply rows.
 ///
 /// # Errors
 /// [`ApplyError::Session`].
@@ -31,25 +31,26 @@ pub(super) async fn connect(options: &ChannelOptions) -> Result<Connection, Appl
     target.found_rows = true;
     target.session_preset = SessionPreset::ForDefinitions;
     target.program_name = format!("tailwater {}", options.name);
-    // A target may take its time over a large batch or a long statement; a dead one is told by TCP.
+    // A target may need long for a large batch or statement. TCP detects a dead one.
     target.read_timeout = None;
     let mut connection = Connection::connect(&target).await?;
     let flavour = connection.server().flavour;
     if let Err(error) = connection.execute(&session_statement(flavour, options.gtid)).await {
-        // Names what the account lacks, if that is why.
+        // If a missing privilege is the cause, this names it.
         check_privileges(&mut connection, AccountPurpose::Apply).await?;
         return Err(error.into());
     }
     Ok(connection)
 }
 
-/// What the session is told that its statements are written in.
+/// The character set of the statements that the session is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StatementCharset {
-    /// Any.
+    /// Any text.
     Utf8,
-    /// ASCII, as base64 is. Servers look at each letter of a statement whether it has several bytes, if in its character set
-    /// any may have; that was 5 % of all that applying cost (MariaDB 10.11, of target and us together).
+    /// ASCII, such as base64. If a character set may have multi-byte characters, servers check each character
+    /// of a statement. That was 5 % of the total cost of applying (MariaDB 10.11, target and Tailwater
+    /// together).
     Ascii,
 }
 
@@ -62,7 +63,7 @@ impl StatementCharset {
     }
 }
 
-/// A connection, and what turns rows into statements for it.
+/// A connection, and the encoders that turn rows into statements for it.
 #[derive(Debug)]
 pub(crate) struct RowWriter {
     pub(crate) connection: Connection,
@@ -73,22 +74,23 @@ pub(crate) struct RowWriter {
     tolerant: bool,
     /// The target logs what is applied.
     target_logs: bool,
-    /// Everything else that the session is sent is ASCII.
+    /// Everything but rows by SQL is ASCII in this session.
     ascii_only: bool,
-    /// What the session is set to, once the statements have run.
+    /// The session's character set once the pushed statements have run.
     charset: StatementCharset,
-    /// Some of the statements set it.
+    /// Whether pushed statements change the character set.
     charset_changes: bool,
     row_count: RowCount,
 }
 
-/// Whether it is of a server's own tables: they cannot be locked together with others (`ER_WRONG_LOCK_OF_SYSTEM_TABLE`).
+/// Whether it is a table of schema mysql: those cannot be locked together with others
+/// (`ER_WRONG_LOCK_OF_SYSTEM_TABLE`).
 fn is_system(group: &batch::RowGroup<'_>) -> bool {
     group.table.target.schema.eq_ignore_ascii_case("mysql")
 }
 
 impl RowWriter {
-    /// Connects, and has the session take rows as events and by SQL.
+    /// Connects, and sets the session up for rows as events and by SQL.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
@@ -109,14 +111,14 @@ impl RowWriter {
             .map_err(|source| SessionError::Protocol { doing: "describing the format of events", source })?;
         connection.execute_bytes(&format).await?;
         if flavour == Flavour::MySql {
-            // The format description has left the session without a word on GTIDs (error 1782).
+            // The format description leaves the session without a GTID mode (error 1782).
             connection.execute("SET @@SESSION.gtid_next='AUTOMATIC'").await?;
         }
         let tolerant = options.tolerate_until.is_some();
         let plan = PlanOptions {
-            // What is tolerated depends on each change by itself, and all of a row is to be as it is on the source.
+            // Tolerance applies to each change by itself, and every row must end as on the source.
             net_change: !tolerant,
-            // A target that logs rows would log them cut, for servers that may find no key in them.
+            // A target that logs would log partial images, in which its replicas may find no key.
             cut_images: options.gtid == GtidMode::Log && !tolerant,
         };
         let sql = sql::SqlWriter::new(flavour, sizes);
@@ -137,16 +139,17 @@ impl RowWriter {
         Ok(writer)
     }
 
-    /// A writer whose session gets nothing but rows and ASCII.
+    /// A writer whose session gets only rows and ASCII text.
     #[must_use]
     pub(super) fn ascii_only(self) -> Self {
         Self { ascii_only: true, ..self }
     }
 
-    /// A writer of whole rows over whatever is there: what is to be inserted and is there is replaced, what is to be deleted
-    /// and is not there is passed over. Triggers do not run where the tables are the source's own.
+    /// A writer that overwrites what is there: an insert replaces an existing row, a delete of a missing row
+    /// is ignored. No triggers run where the tables are the same as the source's.
     ///
-    /// MariaDB has this for all of a server only: nothing may replicate there, and `slave_exec_mode` has to be put back.
+    /// MariaDB has this setting only for the whole server: nothing may replicate there, and `slave_exec_mode`
+    /// must be restored afterwards.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
@@ -158,13 +161,13 @@ impl RowWriter {
         };
         writer.connection.execute(setting).await?;
         writer.plan = PlanOptions { net_change: false, cut_images: false };
-        // Where a table is not as the source's, rows go by SQL.
+        // Rows of tables that differ from the source's go by SQL.
         writer.sql = sql::SqlWriter::new(writer.connection.server().flavour, writer.sizes).tolerant(true);
         Ok(writer)
     }
 
-    /// Whether an event ends with an error if a row that it is to change is missing. MariaDB can be told otherwise for all of a
-    /// server.
+    /// Whether an event fails if a row that it changes is missing. MariaDB has a global setting that ignores
+    /// it.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
@@ -176,13 +179,13 @@ impl RowWriter {
         Ok(mode.scalar() == Some("STRICT"))
     }
 
-    /// Has the session take rows by SQL, whatever it was set to.
+    /// Sets the session up for rows by SQL, whatever its settings were.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
     pub(super) async fn set_up_sql(&mut self) -> Result<(), ApplyError> {
         let flavour = self.connection.server().flavour;
-        // By itself first: the quoted text after it means something else where literals are in UCS-2.
+        // Separately first: the quoted text after it means something else if literals are in UCS-2.
         let mut packets = Packets::default();
         packets.push("SET NAMES utf8mb4");
         packets.push(format!("{}, @@session.timestamp=DEFAULT", sql::session_statement(flavour)));
@@ -192,7 +195,7 @@ impl RowWriter {
         Ok(())
     }
 
-    /// Has the session be what rows by SQL take it for, if some of what was to be run did not.
+    /// Restores the settings for rows by SQL, if some of the pushed statements did not run.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
@@ -203,14 +206,13 @@ impl RowWriter {
         }
     }
 
-    /// Makes `changes` at once, and copies no row that is [long](LONG_ROW_BYTES) on its way; the statements before them have
-    /// run.
+    /// Applies `changes` at once without copying [long](LONG_ROW_BYTES) rows. Earlier statements have run.
     ///
     /// # Errors
     /// As [`RowWriter::push_rows`] and [`Packets::run`].
     pub(super) async fn run_rows(&mut self, changes: &RowChanges) -> Result<(), ApplyError> {
         let by_event = !self.tolerant && changes.table.same_shape;
-        // Images that are cut are copies.
+        // Partial images are copies.
         let options = PlanOptions { cut_images: self.plan.cut_images && by_event, ..self.plan };
         let mut plan = batch::plan([changes], options).map_err(ApplyError::rows)?;
         self.drop_blackhole_changes(&mut plan)?;
@@ -267,7 +269,7 @@ impl RowWriter {
     /// Adds the statements that make `changes`.
     ///
     /// # Errors
-    /// [`ApplyError::TooLarge`]; [`ApplyError::Event`] for rows that are no rows.
+    /// [`ApplyError::TooLarge`]; [`ApplyError::Event`] for malformed rows.
     pub(crate) fn push_rows<'a>(
         &mut self,
         changes: impl Iterator<Item = &'a RowChanges>,
@@ -278,8 +280,8 @@ impl RowWriter {
         self.push_groups(&plan.groups, packets)
     }
 
-    /// Leaves out changes of rows that a BLACKHOLE table was given and has not kept: the server finds no such row, unless its own
-    /// replication asks.
+    /// Drops updates and deletes of BLACKHOLE tables, which keep no rows: only the server's own replication
+    /// may apply them.
     fn drop_blackhole_changes(&self, plan: &mut batch::BatchPlan<'_>) -> Result<(), ApplyError> {
         let is_blackhole_change = |group: &batch::RowGroup<'_>| {
             group.kind != RowsKind::Write && group.table.target.engine == "BLACKHOLE"
@@ -291,7 +293,7 @@ impl RowWriter {
             return Err(ApplyError::Unsupported {
                 gtid: String::new(),
                 what: format!("a change of rows of {}.{}, a BLACKHOLE table", target.schema, target.table),
-                reason: "the target would have to log it for its own replicas, and cannot as it keeps no rows; give the \
+                reason: "the target would have to log it for its own replicas, and cannot, as it keeps no rows; give the \
                          channel gtid = log, the table another engine, or leave it out with a filter"
                     .to_owned(),
             });
@@ -300,7 +302,8 @@ impl RowWriter {
         Ok(())
     }
 
-    /// The same, and notes progress behind them: in the same statement, if they do not need several.
+    /// As [`RowWriter::push_rows`], and writes progress after the rows: in the same statement, unless they
+    /// need several.
     ///
     /// # Errors
     /// As [`RowWriter::push_rows`].
@@ -323,7 +326,7 @@ impl RowWriter {
         groups: &[batch::RowGroup<'_>],
         packets: &mut Packets,
     ) -> Result<(), ApplyError> {
-        // Runs of groups that take the same path, in order.
+        // Runs of groups that are applied in the same way, in order.
         let together = |one: &batch::RowGroup<'_>, other: &batch::RowGroup<'_>| {
             one.table.same_shape == other.table.same_shape && !is_system(one) && !is_system(other)
         };
@@ -338,7 +341,7 @@ impl RowWriter {
                 continue;
             }
             self.set_charset(StatementCharset::Utf8, packets);
-            // Each statement says itself how many rows it has found.
+            // Each SQL statement reports how many rows it has found.
             self.row_count.reset();
             for group in run {
                 let mapping = group.table.sql_mapping();
@@ -352,7 +355,7 @@ impl RowWriter {
         Ok(())
     }
 
-    /// Runs what was pushed last, whose rows it counts from here on.
+    /// Runs the pushed statements, and counts their rows.
     ///
     /// # Errors
     /// As [`Packets::run`].
@@ -361,7 +364,7 @@ impl RowWriter {
         packets.run(&mut self.connection).await
     }
 
-    /// Holds the target to the rows that it was sent, if it is time to: before what has run commits.
+    /// Checks the target's count of changed rows if a check is due. Call before the commit.
     ///
     /// # Errors
     /// [`ApplyError::RowCountMismatch`]; [`ApplyError::Session`].
@@ -372,7 +375,7 @@ impl RowWriter {
         }
     }
 
-    /// The same, at once.
+    /// Checks the target's count of changed rows now.
     ///
     /// # Errors
     /// As [`RowWriter::check_rows`].

@@ -1,4 +1,4 @@
-//! One run of a channel, from taking it over to its end: reader, scheduler and workers, joined.
+//! One run of a channel, from takeover to end. Connects reader, scheduler and workers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,46 +34,46 @@ use crate::scheduler::{
 use crate::transaction::{LogSpan, Transaction, TransactionContent, joined};
 use crate::writeset::Writeset;
 
-/// How often the target is told what was applied, and the log what is still needed of it.
+/// How often the applied GTIDs are set on the target, and the log learns which part of it is still needed.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
-/// A GTID set that is longer as text is published with the tick only: each transaction of a slow source would make it
-/// again.
+/// A GTID set with a longer text is published on the tick only: a slow source would build that text once per
+/// transaction.
 const GTIDS_IMMEDIATE_BYTES_MAX: usize = 4 << 10;
 
-/// How a run ended, if not by an error.
+/// How a run ended without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RunEnd {
-    /// It was told to.
+    /// An operator asked for it.
     StopRequested,
-    /// It has reached where it was to stop.
+    /// It has reached its until condition.
     UntilReached,
-    /// Nothing more will come: the log is closed.
+    /// The log is closed.
     LogClosed,
-    /// Everything up to where care was needed is applied.
+    /// Everything up to the end of the rejected batch is applied, one transaction at a time.
     SingleStepDone,
-    /// Everything up to where it was to tolerate what the target has is applied.
+    /// Everything up to the end of the tolerated range is applied.
     ToleranceDone,
 }
 
-/// What a run is given.
+/// Input of a run.
 pub(super) struct RunSetup {
     pub(super) options: ChannelOptions,
     pub(super) log: LogHandle,
     pub(super) source_time: SourceTime,
     pub(super) stop: CancellationToken,
-    /// Transactions one by one, each in its own commit, up to here: somewhere before it one is refused.
+    /// Up to this position each transaction is applied alone, in its own commit: one of them was rejected.
     pub(super) single_step_until: Option<LogPosition>,
     pub(super) status: watch::Sender<ChannelStatus>,
 }
 
-/// Why a run failed, and where.
+/// Why a run failed, and at which transactions.
 pub(super) struct RunFailure {
     pub(super) error: ApplyError,
-    /// The transactions that were at hand then, if it was the target that refused one of them.
+    /// The batch that the target rejected, if it did.
     pub(super) batch: Option<LogSpan>,
-    /// How many they were.
+    /// Number of transactions in that batch.
     pub(super) transactions: usize,
-    /// The only one of them.
+    /// The transaction, if the batch had only one.
     pub(super) transaction: Option<Arc<Transaction>>,
 }
 
@@ -96,20 +96,20 @@ struct ChannelRun {
     low_watermarks: LowWatermarkHistory,
     rate: TransactionRate,
     single_step_until: Option<LogPosition>,
-    /// Transactions were passed over since what is applied was last kept on the target.
+    /// Transactions were skipped since the applied spans were last saved on the target.
     has_unsaved_skips: bool,
-    /// Ends the reader, however the run ends.
+    /// Stops the reader, however the run ends.
     stop_reader: Option<DropGuard>,
 }
 
-/// Takes the channel over and applies until it is told to stop or cannot go on.
+/// Takes the channel over and applies until it is stopped or fails.
 ///
 /// # Errors
-/// Whatever keeps the channel from going on. What was committed is kept.
+/// Whatever stops the channel. What was committed stays committed and recorded.
 pub(super) async fn run(setup: RunSetup) -> Result<RunEnd, Box<RunFailure>> {
     let stop = setup.stop.clone();
-    // Also for whoever stops it before it has start.
-    let unpublished_reason = "it was not told since the channel was last started";
+    // Also for a caller that stops the channel before it applies.
+    let unpublished_reason = "the GTIDs were not published since the channel was last started";
     setup.status.send_modify(|status| status.gtids_unpublished_reason = Some(unpublished_reason.to_owned()));
     let mut run = tokio::select! {
         run = ChannelRun::start(setup) => run?,
@@ -122,19 +122,19 @@ pub(super) async fn run(setup: RunSetup) -> Result<RunEnd, Box<RunFailure>> {
     let end = run.coordinate(stop).await;
     run.stop_reader = None;
     if end.is_ok() {
-        // Everything handed out has committed: the target may be told, and whoever asks.
+        // All batches have committed: publish the final position.
         run.tick().await?;
     }
     end
 }
 
-/// A channel that was taken over, and where it goes on.
+/// A channel that this process has taken over, and where it starts.
 struct ChannelTakeover {
     store: ChannelStore,
     claim: Claim,
-    kept: ChannelRecord,
+    record: ChannelRecord,
     flavour: Flavour,
-    /// What the target had, before the takeover: what was committed since is in the progress that was read after it.
+    /// The target's GTIDs before the takeover. Later commits are in the progress, which is read afterwards.
     target: TargetGtids,
     start: StartPosition,
 }
@@ -151,25 +151,26 @@ impl ChannelTakeover {
         check_privileges(&mut connection, AccountPurpose::Apply).await?;
         start_position::refuse_strict_order(options, flavour, &mut connection).await?;
         let target = target_gtids::read_target_gtids(&mut connection).await?;
-        let (mut store, claim, kept) =
+        let (mut store, claim, record) =
             ChannelStore::take_over(connection, &options.name, options.gtid).await?;
-        if durability_wait::wait_until_durable(&options.name, log, &kept, status).await? {
+        if durability_wait::wait_until_durable(&options.name, log, &record, status).await? {
             drop(store);
             return Box::pin(Self::run(options, log, status)).await;
         }
         let start =
-            start_position::resolve(options, log, &mut store, &claim, &kept, flavour, &target).await?;
+            start_position::resolve(options, log, &mut store, &claim, &record, flavour, &target).await?;
         if options.records_progress_by_event() {
             store.create_worker_rows(&claim, &start.applied, options.workers).await?;
         }
-        Ok(Self { store, claim, kept, flavour, target, start })
+        Ok(Self { store, claim, record, flavour, target, start })
     }
 }
 
-/// The options of a run that is to find out which transaction it is, or to tolerate only one.
-fn effective_options(options: ChannelOptions, careful: bool) -> ChannelOptions {
+/// The options of a run. Only one transaction per batch if a rejected one is to be found, or differences are
+/// tolerated.
+fn effective_options(options: ChannelOptions, single_step: bool) -> ChannelOptions {
     let mut options = options;
-    if careful || options.tolerate_until.is_some() {
+    if single_step || options.tolerate_until.is_some() {
         (options.workers, options.batch_transactions_max) = (1, 1);
     }
     if options.gtid == GtidMode::Preserve {
@@ -193,13 +194,14 @@ impl ChannelRun {
     async fn start(setup: RunSetup) -> Result<Self, ApplyError> {
         let RunSetup { options, log, source_time, stop, single_step_until, status } = setup;
         let options = effective_options(options, single_step_until.is_some());
-        let ChannelTakeover { store, claim, kept, flavour, target, start } =
+        let ChannelTakeover { store, claim, record, flavour, target, start } =
             ChannelTakeover::run(&options, &log, &status).await?;
         let preserves = flavour == Flavour::MySql && options.gtid == GtidMode::Preserve;
         let target_logged = preserves.then(|| GtidSet::parse(flavour, &target.has).ok()).flatten();
-        let filters = start_position::filters(&options, &kept)?;
+        let filters = start_position::filters(&options, &record)?;
         let newest = filters.newest();
-        let is_whole = newest.version == 1 && newest.filters.compile()?.is_empty() && kept.skipped.is_empty();
+        let is_whole =
+            newest.version == 1 && newest.filters.compile()?.is_empty() && record.skipped.is_empty();
         let filter_version = newest.version;
         status.send_modify(|status| (status.filter_version, status.is_complete) = (filter_version, is_whole));
         let low = start.applied.low();
@@ -229,11 +231,11 @@ impl ChannelRun {
             filters,
             origin: start.origin,
             target_logged,
-            skipped: kept.skipped,
+            skipped: record.skipped,
             done: done_receiver,
             stop: reader_stop,
         })?;
-        // It reads while they connect.
+        // The reader reads while the workers connect.
         let pool = WorkerPool::connect(&shared).await?;
         Ok(Self {
             shared,
@@ -282,7 +284,7 @@ impl ChannelRun {
                         return Err(self.interruption_cause(failure).await);
                     }
                     if self.has_returned_batch() {
-                        // Whatever it was to end with before: not all of it is applied.
+                        // Whatever ended the run before this: not all of it is applied.
                         end = Some(RunEnd::StopRequested);
                     }
                     if end.is_none() && self.is_single_step_done() {
@@ -293,8 +295,8 @@ impl ChannelRun {
                 read = self.reader.recv(), if end.is_none() && self.scheduler.has_room() => match read {
                     Some(Ok(items)) => end = self.accept(items),
                     Some(Err(error)) => return Err(self.drain(error).await),
-                    // It says why it ends, whatever comes.
-                    None => return Err(self.drain(self.fault("its reader has ended without a word")).await),
+                    // The reader always reports why it ends, so this is a fault.
+                    None => return Err(self.drain(self.fault("its reader has ended without an error")).await),
                 },
                 _ = tick.tick() => self.tick().await?,
                 _ = stall_check.tick(), if several => self.check_oldest_batch(stops),
@@ -302,11 +304,11 @@ impl ChannelRun {
         }
     }
 
-    /// Whether nothing more is handed out, although more was read.
+    /// Whether no more batches are dispatched, even if more was read.
     fn stops_at_once(&self, end: Option<RunEnd>) -> bool {
         match end {
             Some(RunEnd::SingleStepDone | RunEnd::ToleranceDone) => true,
-            // Native replication can go on behind what has no gaps only.
+            // Native replication can only continue after a position without gaps.
             Some(RunEnd::StopRequested) => {
                 self.has_returned_batch() || self.shared.applied().gaps().next().is_none()
             }
@@ -314,7 +316,7 @@ impl ChannelRun {
         }
     }
 
-    /// A worker has given a batch back, because it was told to stop, or because the log will not hold it.
+    /// A worker has returned a batch, because the run stops or the log will not make it durable.
     fn has_returned_batch(&self) -> bool {
         self.shared.batch_returned.is_cancelled()
     }
@@ -328,7 +330,7 @@ impl ChannelRun {
         until.is_some_and(|gtid| self.progress.gtids().contains(gtid))
     }
 
-    /// Gives each idle worker a batch, if there is one.
+    /// Gives each idle worker a batch, if the scheduler has one.
     async fn dispatch(&mut self) {
         while self.pool.has_idle() {
             let Some(batch) = self.scheduler.next() else { return };
@@ -336,7 +338,7 @@ impl ChannelRun {
         }
     }
 
-    /// Takes what was read, and why it is the end of it, if it is.
+    /// Takes what the reader found; returns why the run ends, if that was the last.
     fn accept(&mut self, items: Vec<ReaderItem>) -> Option<RunEnd> {
         let mut skipped = Vec::new();
         let mut end = None;
@@ -354,7 +356,7 @@ impl ChannelRun {
                     self.progress.read(span.end, gtid, 0);
                     skipped.push(span);
                 }
-                // How long somebody leaves it open is no lag.
+                // The time that a client leaves it prepared is no lag.
                 ReaderItem::XaPrepared { span, gtid } => self.progress.read(span.end, gtid, 0),
                 ReaderItem::UntilReached => end = Some(RunEnd::UntilReached),
                 ReaderItem::LogClosed => end = Some(RunEnd::LogClosed),
@@ -389,12 +391,12 @@ impl ChannelRun {
                 self.status.send_modify(|status| status.yields_total += 1);
             }
         }
-        // Before another batch is handed out, which it is not meant for.
+        // Before the next batch is dispatched, which must not yield.
         self.update_yielding();
         Ok(())
     }
 
-    /// Notes what has committed together.
+    /// Records transactions that have committed in one target transaction.
     fn record_committed(&mut self, committed: &[&[BudgetedTransaction]]) {
         let all = || committed.iter().copied().flatten();
         let (transactions, rows) =
@@ -411,7 +413,7 @@ impl ChannelRun {
         });
     }
 
-    /// Notes what is applied.
+    /// Records that spans are applied.
     fn record_applied(&mut self, spans: impl Iterator<Item = LogSpan>) {
         let mut ends = Vec::new();
         let spans = spans.inspect(|span| ends.push(span.end));
@@ -425,8 +427,8 @@ impl ChannelRun {
         self.publish_when_idle(low);
     }
 
-    /// Says at once what is applied when nothing more waits, rather than with the next tick: a caller that waits for a
-    /// transaction sees it then.
+    /// Publishes the position at once when nothing waits, instead of at the next tick: a caller that waits
+    /// for a transaction then sees it without delay.
     fn publish_when_idle(&self, low: LogPosition) {
         self.status.send_if_modified(|status| {
             let tells = self.scheduler.is_idle() && status.gtids.len() <= GTIDS_IMMEDIATE_BYTES_MAX;
@@ -438,12 +440,13 @@ impl ChannelRun {
         });
     }
 
-    /// The error that a part of the channel has died, which none should whatever comes.
+    /// A part of the channel has died. This is always a bug.
     fn fault(&self, what: &str) -> ApplyError {
         ApplyError::InternalFault { channel: self.shared.options.name.clone(), what: what.to_owned() }
     }
 
-    /// Lets what runs finish before an error of the reader ends the run: what was read before it is good.
+    /// Finishes the batches that were read before the reader's error, which are valid. Then ends the run with
+    /// that error.
     async fn drain(&mut self, error: ApplyError) -> Box<RunFailure> {
         let mut stall_check = interval(worker_pool::CHECK_INTERVAL);
         while !(self.has_returned_batch() || self.scheduler.is_idle() && self.pool.is_idle()) {
@@ -455,10 +458,10 @@ impl ChannelRun {
                     continue;
                 }
             };
-            // Of what a worker has died with nothing will be heard; the first error says why the run ends.
+            // A dead worker's batch has no result; the reader's error says why the run ends.
             let Ok(outcome) = outcome else { break };
             match self.finish(outcome) {
-                // By this error.
+                // Caused by the reader's error.
                 Err(failure) if matches!(failure.error, ApplyError::ReadInterrupted { .. }) => break,
                 Err(failure) => return failure,
                 Ok(()) => {}
@@ -467,7 +470,8 @@ impl ChannelRun {
         error.into()
     }
 
-    /// What interrupted a transaction that is read while it is written: the reader says it after the worker does.
+    /// Returns the reader's error if a transaction was interrupted while it was streamed: the reader reports
+    /// the cause after the worker.
     async fn interruption_cause(&mut self, failure: Box<RunFailure>) -> Box<RunFailure> {
         if !matches!(failure.error, ApplyError::ReadInterrupted { .. }) {
             return failure;
@@ -480,13 +484,14 @@ impl ChannelRun {
         failure
     }
 
-    /// Has batches let go of their locks that stand behind one whose turn it is and which does not get on; in independent order, has
-    /// nothing wait for its sake, or, if all stops anyway, has them roll back.
+    /// Makes batches release their locks when an older batch has stalled. In independent order, makes no
+    /// batch wait any longer, or, when the run stops, rolls them back.
     fn check_oldest_batch(&mut self, stops: bool) {
         match self.shared.options.commit_order {
             CommitOrder::Source => self.set_yield_to(self.pool.stalled_batch()),
             CommitOrder::Independent if stops => {
-                // One of those who wait may hold the lock that is waited for. What they have done is done again another time.
+                // A waiting batch may hold the lock that the stalled one needs. What it has done is repeated
+                // later.
                 if self.pool.stalled_batch().is_some() {
                     self.shared.batch_returned.cancel();
                 }
@@ -498,7 +503,7 @@ impl ChannelRun {
         }
     }
 
-    /// In independent order, tells all that wait for their turn whether they are to give way.
+    /// In independent order, sets whether batches that wait for their turn must yield.
     fn update_yielding(&self) {
         if self.shared.options.commit_order == CommitOrder::Independent {
             self.set_yield_to(self.scheduler.can_yield().then_some(BatchId(0)));
@@ -536,8 +541,8 @@ impl ChannelRun {
         self.publish().await
     }
 
-    /// No worker keeps what is passed over until one has something else to commit, and the channel tells the target
-    /// that it has it: a channel that starts again must not find that the target has more than was applied.
+    /// Saves skipped transactions on the target. Workers only save them with their next commit, and the GTIDs
+    /// are published earlier: after a restart the target must not have more GTIDs than recorded progress.
     async fn save_skipped(&mut self) -> Result<(), ApplyError> {
         if std::mem::take(&mut self.has_unsaved_skips) {
             let applied = self.shared.applied().encode();
@@ -561,7 +566,7 @@ impl ChannelRun {
     }
 }
 
-/// Ticks that were missed are not made up for.
+/// An interval that does not catch up on missed ticks.
 fn interval(period: Duration) -> tokio::time::Interval {
     let mut interval = tokio::time::interval(period);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -585,7 +590,7 @@ fn rows_of(transaction: &Transaction) -> usize {
     }
 }
 
-/// From the first to the last of a batch.
+/// The span from the first to the last transaction of a batch.
 fn span_of(batch: &TransactionBatch<BudgetedTransaction>) -> LogSpan {
     let spans = || batch.first.iter().chain(&batch.rest).map(|transaction| transaction.span);
     LogSpan {

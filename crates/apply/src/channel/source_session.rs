@@ -1,7 +1,8 @@
-//! Runs statements of the source on the target, each in the session that it ran in there.
+//! Runs the source's statements on the target, each with the session settings that it had there.
 //!
-//! What a source's session is set to can change what our own statements mean: literals in UCS-2, `BEGIN` under `sql_mode=ORACLE`. So
-//! none of ours run in it but those that set it up, and they are written for any.
+//! The source's settings can change the meaning of our own statements: literals in UCS-2, `BEGIN` under
+//! `sql_mode=ORACLE`. So only the statements that make the settings run under them, and those are written to
+//! work under any.
 
 use std::sync::Arc;
 
@@ -27,36 +28,37 @@ use crate::error::ApplyError;
 use crate::filter::changed_by;
 use crate::transaction::{Statement, StatementVariable, Transaction};
 
-/// A statement whose database the target lacks, or that has none, runs in this one: no client can make or change
-/// anything there, and what names its databases does not care where it runs.
+/// Used when a statement has no database, or the target lacks it. No client can create or change anything
+/// there, and statements that name their databases work in any.
 const NEUTRAL_DATABASE: &str = "information_schema";
 
 /// `ER_BAD_DB_ERROR`
 const UNKNOWN_DATABASE: u16 = 1049;
 
-/// What ended a statement on its source half-way, from outside: `ER_SERVER_SHUTDOWN`, `ER_NEW_ABORTING_CONNECTION`,
-/// `ER_NET_READ_ERROR`, `ER_NET_ERROR_ON_WRITE`, `ER_QUERY_INTERRUPTED`, `ER_CONNECTION_KILLED`, `ER_STATEMENT_TIMEOUT`,
-/// `ER_QUERY_TIMEOUT`. As a server's own replication thread has them (`unexpected_error_code` in `log_event.cc`).
+/// Errors that interrupted a statement on the source: `ER_SERVER_SHUTDOWN`, `ER_NEW_ABORTING_CONNECTION`,
+/// `ER_NET_READ_ERROR`, `ER_NET_ERROR_ON_WRITE`, `ER_QUERY_INTERRUPTED`, `ER_CONNECTION_KILLED`,
+/// `ER_STATEMENT_TIMEOUT`, `ER_QUERY_TIMEOUT`. The same list as in the server's replication thread
+/// (`unexpected_error_code` in `log_event.cc`).
 const INTERRUPTIONS: [u16; 8] = [1053, 1184, 1158, 1160, 1317, 1927, 1969, 3024];
 
-/// What another transaction in the way is to blame for: `ER_LOCK_WAIT_TIMEOUT`, `ER_LOCK_DEADLOCK`, `ER_XA_RBDEADLOCK`. It need not
-/// be in the way on the target.
+/// Errors caused by a concurrent transaction: `ER_LOCK_WAIT_TIMEOUT`, `ER_LOCK_DEADLOCK`, `ER_XA_RBDEADLOCK`.
+/// It need not exist on the target.
 const CONFLICT_ERRORS: [u16; 3] = [1205, 1213, 1614];
 
 /// `ER_BAD_TABLE_ERROR`, and MariaDB's `ER_UNKNOWN_SEQUENCES`, `ER_UNKNOWN_VIEW`.
 const UNKNOWN_TABLES: [u16; 3] = [1051, 4091, 4092];
 
-/// Whether an error is about the database that a statement runs in whose own is not there.
+/// Whether an error is about the neutral database, and so about the missing one.
 fn is_about_neutral_database(error: &ServerError) -> bool {
     error.message.expose().to_ascii_lowercase().contains(NEUTRAL_DATABASE)
 }
 
-/// A statement as messages show it.
+/// A statement in messages, without its values.
 pub(super) fn statement_label(statement: &Statement) -> String {
     format!("statement {:?} ", public_statement(&statement.text, SHOWN_BYTES_MAX))
 }
 
-/// A statement as it is in its event.
+/// A statement as its log event.
 fn as_query_event(statement: &Statement) -> QueryEvent<'_> {
     QueryEvent {
         thread_id: statement.thread_id,
@@ -81,13 +83,13 @@ fn inexact_error(transaction: &Transaction, error: &PrintError) -> ApplyError {
 #[derive(Debug)]
 pub(super) struct SourceSession {
     pub(super) writer: RowWriter,
-    /// The database that it is in, if that is known.
+    /// The session's current database, if known.
     database: Option<Vec<u8>>,
-    /// It is set up for a statement of the source.
+    /// Whether it has the settings of a source's statement.
     has_source_settings: bool,
-    /// `default_table_encryption`, where there is one.
+    /// `default_table_encryption`, if the server has it.
     default_encryption: Option<u8>,
-    /// `original_server_version` as it was set last; `None` for the target's own.
+    /// `original_server_version` as last set; `None` for the target's own.
     original_version: Option<u32>,
     /// The source's flavour.
     source: Flavour,
@@ -112,7 +114,7 @@ impl SourceSession {
         })
     }
 
-    /// Makes it a session of ours again, if it is set up for a statement of the source.
+    /// Restores the session's own settings, if it has those of a source's statement.
     pub(super) async fn restore_own_settings(&mut self) -> Result<(), ApplyError> {
         if std::mem::take(&mut self.has_source_settings) {
             self.writer.set_up_sql().await?;
@@ -120,10 +122,10 @@ impl SourceSession {
         Ok(())
     }
 
-    /// Goes to the database that a statement runs in, as a replication thread does whatever the statement is; with what the target
-    /// says if it has none of that name.
+    /// Changes to a statement's database, as a replication thread does for every statement. Returns the
+    /// target's error if the database does not exist.
     async fn use_database(&mut self, statement: &Statement) -> Result<Option<ServerError>, ApplyError> {
-        // None would be left from the statement before.
+        // The last statement's database must not stay current.
         let wanted =
             if statement.database.is_empty() { NEUTRAL_DATABASE.as_bytes() } else { &statement.database };
         if self.database.as_deref() == Some(wanted) {
@@ -145,7 +147,7 @@ impl SourceSession {
         }
     }
 
-    /// Has the session be the one that a statement ran in.
+    /// Applies the session settings that a statement had on the source.
     async fn apply_source_settings(
         &mut self,
         transaction: &Transaction,
@@ -167,7 +169,8 @@ impl SourceSession {
         self.writer.connection.execute_bytes(&session).await?;
         self.set_original_version(statement).await?;
         if vars.charset_database.is_none() && self.database.as_deref() == Some(NEUTRAL_DATABASE.as_bytes()) {
-            // A replication thread that is in no database has the server's. Parameters of routines get it on MySQL.
+            // A replication thread without a database has the server's collation. On MySQL, routine
+            // parameters get it.
             self.writer
                 .connection
                 .execute("SET SESSION collation_database=@@global.collation_server")
@@ -189,8 +192,8 @@ impl SourceSession {
         Ok(())
     }
 
-    /// Has the target take a statement as of the server that ran it first, if that was of another version: MySQL 8.3 and later refuse
-    /// to revoke a privilege that is not there, and earlier ones did not.
+    /// Sets the version of the server that first ran the statement, if it differs: MySQL 8.3 and later refuse
+    /// to revoke a privilege that does not exist, and earlier versions did not.
     async fn set_original_version(&mut self, statement: &Statement) -> Result<(), ApplyError> {
         let server = self.writer.connection.server();
         if server.flavour != Flavour::MySql || server.version < (8, 0, 14) {
@@ -200,7 +203,7 @@ impl SourceSession {
         let own = u32::from(major) * 10_000 + u32::from(minor) * 100 + u32::from(patch);
         let wanted = statement.original_version.filter(|version| *version != own);
         if wanted.is_some() || self.original_version.is_some() {
-            // A server that logs forgets it with each transaction.
+            // A server that logs resets it with each transaction.
             let value = wanted.map_or_else(|| "DEFAULT".to_owned(), |version| version.to_string());
             let set = format!("SET @@session.original_server_version={value}");
             self.writer.connection.execute(&set).await?;
@@ -212,8 +215,9 @@ impl SourceSession {
     /// Runs a statement, under a GTID if one is given.
     ///
     /// # Errors
-    /// [`ApplyError::Rejected`], [`ApplyError::OutcomeDiffers`] if it does not end as on the source; [`ApplyError::InterruptedStatement`],
-    /// [`ApplyError::SessionAccount`], [`ApplyError::Unsupported`] if it cannot be run; [`ApplyError::Session`].
+    /// [`ApplyError::Rejected`], [`ApplyError::OutcomeDiffers`] if its result differs from the source's;
+    /// [`ApplyError::InterruptedStatement`], [`ApplyError::SessionAccount`], [`ApplyError::Unsupported`] if
+    /// it cannot be run; [`ApplyError::Session`].
     pub(super) async fn run(
         &mut self,
         shared: &Arc<ChannelShared>,
@@ -251,7 +255,7 @@ impl SourceSession {
             result = again?;
         }
         if !statement.uses_database() {
-            // It may have dropped the one that the session is in.
+            // It may have dropped the current database.
             self.database = None;
         }
         if let Err(error) = &result
@@ -269,7 +273,7 @@ impl SourceSession {
         returned
     }
 
-    /// What a statement has for effects besides, which has run before a crash that came before them, maybe.
+    /// Applies the account effects of a statement that ran before a crash, which may have come before them.
     ///
     /// # Errors
     /// As [`SourceSession::run`].
@@ -291,7 +295,7 @@ impl SourceSession {
         }
     }
 
-    /// What the target says to a statement; an error of the connection is an error.
+    /// Runs a statement; returns the target's error, or fails with an error of the connection.
     async fn execute(&mut self, text: &[u8]) -> Result<Result<(), ServerError>, ApplyError> {
         match self.writer.connection.execute_bytes(text).await {
             Ok(_) => Ok(Ok(())),
@@ -300,8 +304,8 @@ impl SourceSession {
         }
     }
 
-    /// Runs a statement whose table the target has so that it replaces that; with what the target says, which is as `before` if the
-    /// statement makes no table, or the table cannot be dropped.
+    /// Replaces an existing table by the one that the statement creates. Returns the target's result, or
+    /// `before` if the statement creates no table, or the old one cannot be dropped.
     async fn replace_table(
         &mut self,
         transaction: &Transaction,
@@ -310,7 +314,7 @@ impl SourceSession {
         before: Result<(), ServerError>,
     ) -> Result<Result<(), ServerError>, ApplyError> {
         let mut statements = replacement_statements(text, self.writer.connection.server().flavour);
-        // There is one GTID.
+        // There is only one GTID.
         let Some(last) = statements.pop().filter(|_| statements.is_empty() || gtid.is_none()) else {
             return Ok(before);
         };
@@ -319,14 +323,11 @@ impl SourceSession {
                 return Ok(before);
             }
         }
-        info!(
-            gtid = transaction.gtid_text(),
-            "a table of the target is try_replacement: ddl_exec_mode = idempotent"
-        );
+        info!(gtid = transaction.gtid_text(), "replacing a table of the target: ddl_exec_mode = idempotent");
         self.execute(&last).await
     }
 
-    /// Compares how a statement has ended with how it ended on the source.
+    /// Compares a statement's result with its result on the source.
     async fn check_result(
         &mut self,
         transaction: &Transaction,
@@ -350,7 +351,7 @@ impl SourceSession {
         let may_skip_missing_tables = self.may_skip_missing_tables(statement)
             || self.ddl_exec_mode == DdlExecMode::Idempotent && drops_tables(&statement.text);
         if expected == 0 && UNKNOWN_TABLES.contains(&error.number) && may_skip_missing_tables {
-            // MariaDB has dropped those that are there; MySQL drops all or none.
+            // MariaDB has dropped the existing ones; MySQL drops all or none.
             if self.writer.connection.server().flavour == Flavour::MySql
                 && let Some(rest) = rest_of_drop(&statement.text)
             {
@@ -366,8 +367,8 @@ impl SourceSession {
         })
     }
 
-    /// Whether a statement may have found some of what it drops missing on its source, which the event does not say: MariaDB writes
-    /// the text of such a statement from scratch, and leaves the error out.
+    /// Whether some tables that a statement drops may have been missing on its source: MariaDB rewrites such
+    /// a statement in the binlog and omits the error.
     fn may_skip_missing_tables(&self, statement: &Statement) -> bool {
         let text = statement.text.trim_ascii_end();
         self.source == Flavour::MariaDb

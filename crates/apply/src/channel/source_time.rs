@@ -1,30 +1,30 @@
-//! What time it is by the source's clock, which stamps what is applied; this machine's may be beside it.
+//! The source's clock, whose time stamps the transactions carry. It may differ from this machine's clock.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Tells the time by the source's clock. Cheap to clone.
+/// Reads the source's clock. Cheap to clone.
 #[derive(Clone)]
 pub struct SourceTime(Arc<dyn Fn() -> u64 + Send + Sync>);
 
 impl SourceTime {
-    /// As `now_us` tells it, in microseconds since 1970.
+    /// From a function that returns the time in microseconds since 1970.
     pub fn new(now_us: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self(Arc::new(now_us))
     }
 
-    /// What time it is, in microseconds since 1970.
+    /// The time, in microseconds since 1970.
     pub fn now_us(&self) -> u64 {
         (self.0)()
     }
 
-    /// How long ago a moment was, in microseconds since 1970; 0 if it is to come.
+    /// Time since a moment, given in microseconds since 1970; 0 if it is in the future.
     pub(super) fn since(&self, time_us: u64) -> Duration {
         Duration::from_micros(self.now_us().saturating_sub(time_us))
     }
 
-    /// How long it is until a moment, in microseconds since 1970; 0 if it has passed.
+    /// Time until a moment, given in microseconds since 1970; 0 if it has passed.
     pub(super) fn until(&self, time_us: u64) -> Duration {
         Duration::from_micros(time_us.saturating_sub(self.now_us()))
     }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_not_come_is_not_past() {
+    fn future_times_are_not_past() {
         let noon = SourceTime::new(|| 12_000_000);
         for (time_us, since, until) in
             [(0, 12, 0), (11_000_000, 1, 0), (12_000_000, 0, 0), (15_000_000, 0, 3)]

@@ -1,9 +1,9 @@
-//! Text of SQL.
+//! SQL literals.
 
 use std::fmt::Write;
 
-/// A string literal, whatever `sql_mode` says about backslashes and whatever character set the session speaks: quotes are
-/// doubled, and strings that hold more than ASCII, a backslash or a control character are written in hexadecimal.
+/// A string literal for any `sql_mode` and any session character set. Quotes are doubled. Strings with a
+/// backslash, a control character or non-ASCII text are written in hexadecimal.
 pub(crate) fn quote(text: &str) -> String {
     if text.chars().any(|c| !c.is_ascii() || c == '\\' || c.is_control()) {
         let mut literal = String::from("_utf8mb4 x'");
@@ -17,7 +17,7 @@ pub(crate) fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// Hexadecimal digits of `bytes`.
+/// Appends `bytes` as hexadecimal digits.
 pub(super) fn hex(bytes: &[u8], out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     out.reserve(2 * bytes.len());
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn literals_say_what_they_hold() {
+    fn literals_are_quoted_or_hexadecimal() {
         assert_eq!(quote("it's"), "'it''s'");
         assert_eq!(quote("a\\"), "_utf8mb4 x'615c'");
         let mut out = Vec::new();

@@ -1,21 +1,22 @@
-//! The tokens of a statement's text: words, quoted names and strings, variables, and marks, without comments.
+//! Splits a statement's text into tokens: words, quoted names and strings, variables, and punctuation. Skips
+//! comments.
 
-/// A part of a statement's text.
+/// A token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SqlToken<'a> {
-    /// StatementCharset without quotes.
+    /// A word without quotes.
     Word(&'a [u8]),
-    /// A name in quotes, a string, or a variable.
+    /// A quoted name, a string, or a variable.
     Name,
     Mark(u8),
 }
 
-/// Goes from token to token.
+/// Reads one token after the other.
 #[derive(Clone)]
 pub(super) struct SqlTokenizer<'a> {
     text: &'a [u8],
     at: usize,
-    /// Where the last token begins.
+    /// Where the last token starts.
     start: usize,
     /// Where it ends.
     pub(super) end: usize,
@@ -51,12 +52,12 @@ impl<'a> SqlTokenizer<'a> {
         Some(token)
     }
 
-    /// The last token as it is written.
+    /// The text of the last token.
     pub(super) fn token_text(&self) -> &'a [u8] {
         self.text.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// Passes over blanks and comments, and over the bounds of those that are run.
+    /// Skips blanks and comments, and the delimiters of executable comments.
     fn skip_blanks(&mut self) -> Option<()> {
         loop {
             let rest = self.text.get(self.at..)?;
@@ -91,7 +92,7 @@ impl<'a> SqlTokenizer<'a> {
         found
     }
 
-    /// Passes over `()`, if it comes next.
+    /// Skips `()`, if it comes next.
     pub(super) fn accept_call(&mut self) -> bool {
         let mut ahead = self.clone();
         let found = ahead.accept_mark(b'(') && ahead.accept_mark(b')');
@@ -120,10 +121,10 @@ impl<'a> SqlTokenizer<'a> {
     }
 }
 
-/// A table, routine or other object as a statement names it, without quotes.
+/// A table, routine or other object named in a statement, without quotes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ObjectName {
-    /// The session's, if the statement names none.
+    /// `None` for the session's database.
     pub(super) schema: Option<String>,
     pub(super) name: String,
 }
@@ -143,7 +144,7 @@ fn digits(text: &[u8]) -> usize {
     text.iter().take_while(|byte| byte.is_ascii_digit()).count()
 }
 
-/// The length of the quoted text at the beginning of `text`, with its quotes.
+/// The length of the quoted text at the start of `text`, with its quotes.
 fn quoted_bytes(text: &[u8], quote: u8) -> Option<usize> {
     let mut at = 1;
     loop {
@@ -160,7 +161,7 @@ fn quoted_bytes(text: &[u8], quote: u8) -> Option<usize> {
     }
 }
 
-/// The length of `@name`, `@@name` or ``@`name` `` at the beginning of `text`.
+/// The length of `@name`, `@@name` or ``@`name` `` at the start of `text`.
 fn variable_bytes(text: &[u8]) -> Option<usize> {
     let marks = text.iter().take(2).take_while(|byte| **byte == b'@').count();
     let rest = &text[marks..];

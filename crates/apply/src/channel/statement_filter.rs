@@ -1,4 +1,5 @@
-//! Filters and rewrites, for statements: they run, run in another database, are left out, or stop the channel.
+//! Filters and rewrites for statements: a statement runs, runs in another database, is dropped, or stops the
+//! channel.
 
 use bytes::Bytes;
 
@@ -9,16 +10,16 @@ use crate::error::ApplyError;
 use crate::filter::{Filters, NamedObject, Operation, StatementRoute, changed_by};
 use crate::transaction::{ApplyStep, Transaction, TransactionContent};
 
-/// The schema in which channels to the source keep what is about the source.
+/// The schema in which channels to the source store their state, which concerns the source only.
 pub(crate) const OWN_SCHEMA: &str = "tailwater";
 
-/// The table there in which a check leaves marks on the source, to see when the target has them.
+/// The table there in which a check writes marks on the source, to see when the target has them.
 pub(crate) const MARKS_TABLE: &str = "check_marks";
 
-/// Has `filters` count for a transaction's statements.
+/// Applies `filters` to a transaction's statements.
 ///
 /// # Errors
-/// As [`filtered`].
+/// As [`filter_step`].
 pub(super) fn filter_transaction(filters: &Filters, transaction: &mut Transaction) -> Result<(), ApplyError> {
     let TransactionContent::Steps(steps) = &mut transaction.content else { return Ok(()) };
     let mut kept = Vec::with_capacity(steps.len());
@@ -28,7 +29,7 @@ pub(super) fn filter_transaction(filters: &Filters, transaction: &mut Transactio
         kept.extend(filter_step(filters, step, &gtid)?);
     }
     if kept.is_empty() {
-        // Only its place in the log is noted: nothing has to wait for it.
+        // Only its progress is recorded: no other transaction needs to wait.
         transaction.content = TransactionContent::Rows(Vec::new());
         transaction.writeset.barrier = false;
     } else {
@@ -37,10 +38,10 @@ pub(super) fn filter_transaction(filters: &Filters, transaction: &mut Transactio
     Ok(())
 }
 
-/// What becomes of a step; rows have met the filters before.
+/// Applies `filters` to a step; rows were filtered before.
 ///
 /// # Errors
-/// [`ApplyError::Unsupported`] for a statement that can neither run as it is nor be left out.
+/// [`ApplyError::Unsupported`] for a statement that can neither run nor be dropped.
 pub(super) fn filter_step(
     filters: &Filters,
     step: ApplyStep,
@@ -62,14 +63,16 @@ pub(super) fn filter_step(
             Err(ApplyError::Unsupported {
                 gtid: gtid.to_owned(),
                 what: format!("statement {text:?}"),
-                reason: format!("{reason}; run it on the target by hand as is fit, and skip the transaction"),
+                reason: format!(
+                    "{reason}; run it on the target by hand in the form that fits there, and skip the transaction"
+                ),
             })
         }
     }
 }
 
-/// The databases and tables of the target that a definition changes, where the table is none for all of a database; none if it is
-/// left out, and `None` if it cannot be told or cannot run.
+/// The databases and tables of the target that a definition changes; no table means all of the database.
+/// Empty if it is dropped; `None` if that is unknown or it cannot run.
 pub(super) fn changed_objects(
     filters: &Filters,
     text: &[u8],
@@ -102,7 +105,7 @@ fn route(filters: &Filters, text: &[u8], database: &[u8], dml: bool) -> Statemen
     let Some(changed) = changed else {
         let reason = match dml {
             true => "filters and rewrites need rows; set binlog_format = ROW on the source",
-            false => "it cannot be told which tables it changes, which filters and rewrites need",
+            false => "it is unknown which tables it changes, which filters and rewrites need",
         };
         return StatementRoute::Refuse(reason.to_owned());
     };

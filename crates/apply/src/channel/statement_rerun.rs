@@ -1,19 +1,19 @@
-//! Statements that may be run twice. Whether one of them has run need not be told by what it has changed: it is run again.
+//! Statements that can run twice. If one of them may have run, it simply runs again.
 
 use super::sql_tokenizer::{SqlToken, SqlTokenizer};
 use crate::decode::statement::wrapped;
 
-/// How a statement ends that is run again where it has run.
+/// The result of running such a statement a second time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RerunResult {
-    /// With an error that says so (`says_done_already`).
+    /// It fails with an error that says so ([`is_already_done`](super::fingerprint::is_already_done)).
     AlreadyDone,
-    /// As the first time, and nothing is other than before. It is logged again, though.
+    /// It succeeds and changes nothing, but is logged again.
     Unchanged,
 }
 
-/// How a statement that makes, drops or empties one object ends if it is run again; `None` of others, and of those whose second run
-/// may do something.
+/// The result of a second run of a statement that creates, drops or empties one object. `None` for other
+/// statements, and if a second run may change something.
 pub(super) fn rerun_result(text: &[u8]) -> Option<RerunResult> {
     let mut words = SqlTokenizer::new(wrapped(text));
     if words.accept("TRUNCATE") {
@@ -24,10 +24,10 @@ pub(super) fn rerun_result(text: &[u8]) -> Option<RerunResult> {
     let drops = words.accept("DROP");
     if !drops {
         words.accept("CREATE").then_some(())?;
-        pass_attributes(&mut words)?;
+        skip_attributes(&mut words)?;
     }
     words.accept("TEMPORARY");
-    // Routines, users and roles have effects besides.
+    // Routines, users and roles have side effects.
     ["TABLE", "VIEW", "DATABASE", "SCHEMA", "TRIGGER", "EVENT", "SEQUENCE"]
         .into_iter()
         .any(|kind| words.accept(kind))
@@ -43,18 +43,19 @@ pub(super) fn rerun_result(text: &[u8]) -> Option<RerunResult> {
     Some(if checks { RerunResult::Unchanged } else { RerunResult::AlreadyDone })
 }
 
-/// What ends a statement so that it may have taken effect all the same: `EE_WRITE`, `EE_DISK_FULL`, `ER_DISK_FULL`, `ER_ERROR_ON_WRITE`,
-/// `ER_SERVER_SHUTDOWN`, `ER_QUERY_INTERRUPTED`, `ER_BINLOG_LOGGING_IMPOSSIBLE`, `ER_CONNECTION_KILLED`, `ER_STATEMENT_TIMEOUT`,
-/// `ER_QUERY_TIMEOUT`. Most come from writing the binlog, after the statement itself.
+/// Errors after which a statement may have taken effect: `EE_WRITE`, `EE_DISK_FULL`, `ER_DISK_FULL`,
+/// `ER_ERROR_ON_WRITE`, `ER_SERVER_SHUTDOWN`, `ER_QUERY_INTERRUPTED`, `ER_BINLOG_LOGGING_IMPOSSIBLE`,
+/// `ER_CONNECTION_KILLED`, `ER_STATEMENT_TIMEOUT`, `ER_QUERY_TIMEOUT`. Most come from writing the binlog,
+/// after the statement itself.
 const UNCERTAIN_ERRORS: [u16; 10] = [3, 20, 1021, 1026, 1053, 1317, 1598, 1927, 1969, 3024];
 
-/// Whether a statement that ended with this error of the target may have run.
+/// Whether a statement that failed with this error may have run.
 pub(super) fn may_have_run(number: u16) -> bool {
     UNCERTAIN_ERRORS.contains(&number)
 }
 
-/// Passes over what precedes `VIEW`, `TRIGGER` and `EVENT`.
-fn pass_attributes(words: &mut SqlTokenizer<'_>) -> Option<()> {
+/// Skips the clauses before `VIEW`, `TRIGGER` and `EVENT`.
+fn skip_attributes(words: &mut SqlTokenizer<'_>) -> Option<()> {
     loop {
         if words.accept("ALGORITHM") {
             words.accept_mark(b'=');
@@ -82,8 +83,8 @@ mod tests {
     use crate::channel::fingerprint::is_already_done;
 
     #[test]
-    fn an_error_says_that_it_ran_or_leaves_it_open_or_neither() {
-        // To fail with these is to have done nothing.
+    fn errors_are_either_uncertain_or_already_done() {
+        // These errors mean that nothing was done.
         for number in [1005, 1142, 1205, 1213] {
             assert!(!may_have_run(number) && !is_already_done(number), "{number}");
         }
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_run_twice_is_known() {
+    fn rerunnable_statements_are_recognized() {
         for (text, expected) in [
             ("CREATE TABLE t (a INT, b INT)", Some(RerunResult::AlreadyDone)),
             ("/* x */ create temporary table `d`.`t` (a int)", Some(RerunResult::AlreadyDone)),
@@ -119,13 +120,13 @@ mod tests {
             ("DROP VIEW v", Some(RerunResult::AlreadyDone)),
             ("TRUNCATE t", Some(RerunResult::Unchanged)),
             ("truncate table d.t", Some(RerunResult::Unchanged)),
-            // The second run may do what the first did not.
+            // A second run may do what the first did not.
             ("CREATE OR REPLACE TABLE t (a INT)", None),
             ("DROP TABLE a, b", None),
             ("DROP TABLE IF EXISTS a, b", None),
             ("ALTER TABLE t ADD COLUMN a INT", None),
             ("RENAME TABLE a TO b", None),
-            // They have effects besides.
+            // These have side effects.
             ("CREATE DEFINER=a@b PROCEDURE p() SELECT 1", None),
             ("CREATE FUNCTION IF NOT EXISTS f() RETURNS INT RETURN 1", None),
             ("CREATE USER u", None),

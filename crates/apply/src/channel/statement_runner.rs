@@ -1,8 +1,9 @@
-//! Statements of the source, each with the session it ran in, and those that commit by themselves (DDL) with an intent.
+//! Runs the source's statements, each with its session settings. Records an intent before those that commit
+//! by themselves (DDL).
 //!
-//! One connection runs all of them, whatever worker they fall to: temporary tables live in it, under the number of the
-//! source's thread. It holds a lock of the server (`GET_LOCK`) by the channel's name: who takes the channel over waits for
-//! a statement that is still under way before judging whether it has run.
+//! One connection runs all of them for all workers, as temporary tables live in it under the source's thread
+//! number. It holds a server lock (`GET_LOCK`) with the channel's name. After a takeover, the new holder
+//! waits for a statement that still runs before it decides whether it has run.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -32,17 +33,17 @@ use crate::decode::statement::is_temporary;
 use crate::error::ApplyError;
 use crate::transaction::{ApplyStep, Statement, TransactionContent};
 
-/// Rows are sent when they are so many bytes.
+/// Rows are sent once they have this many bytes.
 const FLUSH_BYTES: usize = 1 << 20;
 
-/// In front of the fingerprint of what a statement has left that ended otherwise than on the source: it is reported again as long
-/// as that looks the same.
+/// Prefix of the fingerprint that a statement left whose result differed from the source's. The error is
+/// reported again while the fingerprint is the same.
 const DIFFERENT_RESULT_PREFIX: &str = "otherwise ";
 
-/// In place of the fingerprint of a statement that may be run twice.
+/// Instead of a fingerprint, for a statement that may run twice.
 const REPEATABLE: &str = "repeatable";
 
-/// Runs transactions that hold statements.
+/// Runs transactions with statements.
 #[derive(Debug, Default)]
 pub(super) struct StatementRunner {
     session: Mutex<Option<RunnerSession>>,
@@ -51,42 +52,42 @@ pub(super) struct StatementRunner {
 #[derive(Debug)]
 struct RunnerSession {
     source: SourceSession,
-    /// Statements of before that may have run.
+    /// Intents from earlier runs, whose statements may have run.
     intents: Intents,
-    /// All statements that are noted on the target.
+    /// All intents on the target.
     retention: IntentRetention,
-    /// Of the transaction that runs: its rows of tables without transactions.
+    /// The running transaction's rows of nontransactional tables.
     nontransactional: NontransactionalRows,
 }
 
-/// A transaction that is being run.
+/// The state of a running transaction.
 #[derive(Debug)]
 struct TransactionRun {
-    /// The target transaction that will hold the progress has begun.
+    /// The target transaction that will hold the progress has started.
     in_transaction: bool,
-    /// A statement that commits by itself has run, here or before.
+    /// A statement that commits by itself has run, now or before a restart.
     ddl_ran: bool,
     /// Rows that are not sent yet.
     rows: Packets,
 }
 
-/// A statement of which it could not be told after a crash whether it has run.
+/// The error for a statement after which a crash would leave unknown whether it has run.
 fn undecidable_error(transaction: &BudgetedTransaction) -> ApplyError {
     ApplyError::Unsupported {
         gtid: transaction.gtid_text(),
         what: "a statement that may swap tables".to_owned(),
-        reason: "after a crash it could not be told whether it has run, because the account may not see the tables' numbers; \
+        reason: "after a crash it would be unknown whether it has run, because the account may not see the tables' ids; \
                  `GRANT PROCESS ON *.*` to it, then start the channel"
             .to_owned(),
     }
 }
 
-/// A table that is made and filled by one statement, of which MySQL logs the two apart.
+/// The error for a table that one statement creates and fills: MySQL logs the two separately.
 fn create_select_error(transaction: &BudgetedTransaction) -> ApplyError {
     ApplyError::Unsupported {
         gtid: transaction.gtid_text(),
         what: "CREATE TABLE ... SELECT".to_owned(),
-        reason: "with gtid = preserve the table and its rows cannot stand under one GTID; apply it with gtid = log, or make \
+        reason: "with gtid = preserve the table and its rows cannot have one GTID; apply it with gtid = log, or make \
                  the table with its rows on the target by hand and skip the transaction"
             .to_owned(),
     }
@@ -96,37 +97,37 @@ fn gtid_conflict_error(transaction: &BudgetedTransaction, table: String) -> Appl
     ApplyError::NotTransactional {
         gtid: transaction.gtid_text(),
         table,
-        reason: "with gtid = preserve a statement, and rows that are read while they are written, cannot stand under one \
+        reason: "with gtid = preserve a statement, and rows that are streamed, cannot have one \
                  GTID there"
             .to_owned(),
     }
 }
 
-/// The GTID that a transaction is to have on the target.
+/// The GTID that the target must log for a transaction.
 fn preserved_gtid<'h>(shared: &ChannelShared, transaction: &'h BudgetedTransaction) -> Option<&'h Gtid> {
     transaction.gtid.as_ref().filter(|_| shared.options.gtid == GtidMode::Preserve)
 }
 
-/// Whether a statement may be run again where it may have run.
+/// Whether a statement can run again if it may have run.
 fn is_repeatable(statement: &Statement, gtid: GtidMode) -> bool {
     let how = rerun_result(&statement.text).filter(|_| statement.error_code == 0);
-    // MySQL logs the rows of such a table apart.
+    // MySQL logs the rows of such a table separately.
     start_transaction_clause(&statement.text).is_none()
         && match how {
             Some(RerunResult::AlreadyDone) => true,
-            // Servers that read the target's binlog would see it twice.
+            // Replicas of the target would get it twice.
             Some(RerunResult::Unchanged) => gtid == GtidMode::Log,
             None => false,
         }
 }
 
 impl StatementRunner {
-    /// Runs the steps of a transaction and commits them with its progress, which `progress` writes. False if nothing was
-    /// done, because the channel was told to stop while a predecessor's statement still ran.
+    /// Runs the steps of a transaction and commits them with the statement `progress`. False if nothing was
+    /// done, because the run was stopped while an earlier connection's statement still ran.
     ///
     /// # Errors
-    /// What the target refuses. A statement that commits by itself may then have run: its intent stands, and running the
-    /// transaction again finds out.
+    /// What the target rejects. A statement that commits by itself may have run then: its intent stays, and
+    /// running the transaction again finds out.
     pub(super) async fn apply(
         &self,
         shared: &Arc<ChannelShared>,
@@ -134,7 +135,7 @@ impl StatementRunner {
         progress: Vec<u8>,
     ) -> Result<bool, ApplyError> {
         let mut session = self.session.lock().await;
-        // Taken, so that an error leaves none behind: the next one opens anew.
+        // Taken out, so that an error drops it: the next transaction opens a new session.
         let open = match session.take() {
             Some(open) => Some(open),
             None => RunnerSession::open(shared).await?,
@@ -150,13 +151,13 @@ impl StatementRunner {
 }
 
 impl RunnerSession {
-    /// Waits for a predecessor's statement; `None` if it was told to stop before that ended.
+    /// Waits for an earlier connection's statement; `None` if the run was stopped before that ended.
     async fn open(shared: &Arc<ChannelShared>) -> Result<Option<Self>, ApplyError> {
         let mut writer = RowWriter::open(&shared.options).await?;
         if !channel_lock::acquire(&mut writer.connection, shared).await? {
             return Ok(None);
         }
-        // Not before: a predecessor may have noted one after the channel was taken from it.
+        // Not earlier: an earlier connection may have recorded an intent after the takeover.
         let intents = load_intents(&mut writer.connection, &shared.options.name).await?;
         let retention = IntentRetention::new(intents.keys().cloned(), Instant::now());
         let setting = source_session_statement(shared.flavour, shared.options.gtid);
@@ -165,9 +166,9 @@ impl RunnerSession {
         Ok(Some(Self { source, intents, retention, nontransactional: NontransactionalRows::default() }))
     }
 
-    /// Runs the steps one behind the other. Rows, and statements that change rows, stand in one target transaction with the
-    /// progress; so do those that make or drop a temporary table in the midst of it. A statement that commits by itself stands
-    /// before it, with an intent, and ends what has begun before it.
+    /// Runs the steps in order. Rows and statements that change rows are in one target transaction with the
+    /// progress; so are those that create or drop a temporary table within it. A statement that commits by
+    /// itself runs before that transaction, with an intent, and commits what precedes it.
     async fn run(
         &mut self,
         shared: &Arc<ChannelShared>,
@@ -175,7 +176,7 @@ impl RunnerSession {
         progress: Vec<u8>,
     ) -> Result<(), ApplyError> {
         let mut run = TransactionRun { in_transaction: false, ddl_ran: false, rows: Packets::default() };
-        // The fingerprint of what was there before, if it was begun before.
+        // The fingerprint from before the statement, if it was started before.
         let mut intent = self.intents.remove(&transaction.span.start.to_string());
         if let TransactionContent::Steps(steps) = &transaction.content {
             for step in steps {
@@ -188,7 +189,7 @@ impl RunnerSession {
                 match steps.recv().await {
                     Some(StreamedStep::ApplyStep { step, done, memory: _memory }) => {
                         self.step(shared, transaction, &step, &mut run, &mut intent).await?;
-                        // Gone, if it does not care.
+                        // The reader waits only after definitions.
                         done.map(|done| done.send(()));
                     }
                     Some(StreamedStep::End) => break,
@@ -198,17 +199,17 @@ impl RunnerSession {
         }
         self.flush_and_check(transaction, &mut run).await?;
         self.source.restore_own_settings().await?;
-        // Under its GTID stands what it does; that it is done is the target's own affair.
+        // The target logs the statement under the source's GTID, but not its own progress.
         let unlogged = run.ddl_ran && !run.in_transaction && shared.options.gtid == GtidMode::Preserve;
         if unlogged {
             self.source.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
         }
         self.begin_transaction(shared, transaction, &mut run).await?;
-        // The intent stays: a target may come back from a crash without this commit.
+        // The intent stays: after a crash the target may lack this commit.
         self.source.writer.connection.execute_bytes(&progress).await?;
         self.source.writer.connection.execute("COMMIT").await?;
         if unlogged {
-            // What comes next is the source's, and for whoever reads the target's binlog.
+            // What follows is the source's, and replicas of the target need it.
             self.source.writer.connection.execute("SET SESSION sql_log_bin=1").await?;
         }
         if run.ddl_ran {
@@ -236,7 +237,7 @@ impl RunnerSession {
             && !is_definition
             && preserved_gtid(shared, transaction).is_some()
         {
-            // They would stand under the next free GTID of the source's, which is that of its next transaction.
+            // The rows would get the source's next GTID, which belongs to another transaction.
             return Err(create_select_error(transaction));
         }
         match step {
@@ -244,7 +245,8 @@ impl RunnerSession {
                 if !rows.table.target.transactional && preserved_gtid(shared, transaction).is_some() {
                     return Err(gtid_conflict_error(transaction, table_name(&rows.table.target)));
                 }
-                // Rows must not meet the last statement's session: its time zone, its checks of foreign keys.
+                // Rows must not run with the last statement's settings, such as time zone and foreign key
+                // checks.
                 self.source.restore_own_settings().await?;
                 self.begin_transaction(shared, transaction, run).await?;
                 let is_long = rows.images.len() > LONG_ROW_BYTES;
@@ -265,7 +267,7 @@ impl RunnerSession {
                     self.flush(run).await?;
                 }
             }
-            // A temporary table is made or dropped within the transaction, and does not end it.
+            // A temporary table is created or dropped within the transaction, and does not end it.
             ApplyStep::Statement(statement)
                 if statement.dml || run.in_transaction && is_temporary(&statement.text) =>
             {
@@ -291,22 +293,22 @@ impl RunnerSession {
         Ok(())
     }
 
-    /// Sends all rows that came, and holds the target to them: what runs next changes what it counts.
+    /// Sends all pending rows and checks the target's count of them: the next statement changes the counters.
     async fn flush_and_check(
         &mut self,
         transaction: &BudgetedTransaction,
         run: &mut TransactionRun,
     ) -> Result<(), ApplyError> {
         self.flush(run).await?;
-        // If it is known from where to count, that was asked for this.
+        // If the starting counters are known, they were read for this.
         let counted = self.source.writer.count_rows().await;
         counted.map_err(|error| error.of_transaction(&transaction.gtid_text()))?;
         self.source.writer.row_count().reset();
         Ok(())
     }
 
-    /// Refuses a statement that names a table without transactions: its rows would be there under the GTID, and the progress of the
-    /// transaction could not be.
+    /// Rejects a statement on a nontransactional table: its rows would be logged under the GTID without the
+    /// transaction's progress.
     async fn refuse_nontransactional(
         &mut self,
         transaction: &BudgetedTransaction,
@@ -318,7 +320,7 @@ impl RunnerSession {
         }
         self.source.restore_own_settings().await?;
         let session = String::from_utf8_lossy(&statement.database);
-        // One by one: asked for either of two tables, MariaDB opens all.
+        // One query per table: for a condition on two tables, MariaDB opens all tables.
         let questions: Vec<String> = tables
             .iter()
             .map(|table| {
@@ -339,7 +341,7 @@ impl RunnerSession {
         }
     }
 
-    /// Begins the transaction that the progress will stand in, if it has not begun.
+    /// Starts the transaction that will hold the progress, if it has not started.
     async fn begin_transaction(
         &mut self,
         shared: &Arc<ChannelShared>,
@@ -351,7 +353,7 @@ impl RunnerSession {
         }
         run.in_transaction = true;
         self.source.restore_own_settings().await?;
-        // A statement that commits by itself stands under the GTID already.
+        // A statement that commits by itself has used the GTID.
         if !run.ddl_ran
             && let Some(gtid) = preserved_gtid(shared, transaction)
         {
@@ -361,7 +363,7 @@ impl RunnerSession {
         Ok(())
     }
 
-    /// A statement that commits by itself.
+    /// Runs a statement that commits by itself.
     async fn run_ddl(
         &mut self,
         shared: &Arc<ChannelShared>,
@@ -372,14 +374,14 @@ impl RunnerSession {
     ) -> Result<(), ApplyError> {
         self.source.restore_own_settings().await?;
         let mut intent = pending_intent.take();
-        // A look at all tables of a database takes longer than most statements do.
-        let is_repeatable = intent.as_deref().is_none_or(|noted| noted == REPEATABLE)
+        // Reading all tables of a database takes longer than most statements.
+        let is_repeatable = intent.as_deref().is_none_or(|text| text == REPEATABLE)
             && is_repeatable(statement, shared.options.gtid);
         let now = match is_repeatable {
             true => Fingerprint { text: REPEATABLE.to_owned(), lacks_numbers: false },
             false => fingerprint(&mut self.source.writer.connection, statement, shared.flavour).await?,
         };
-        if let Some(after) = intent.as_deref().and_then(|noted| noted.strip_prefix(DIFFERENT_RESULT_PREFIX)) {
+        if let Some(after) = intent.as_deref().and_then(|text| text.strip_prefix(DIFFERENT_RESULT_PREFIX)) {
             if after == now.text {
                 return Err(ApplyError::OutcomeDiffers {
                     gtid: transaction.gtid_text(),
@@ -387,7 +389,7 @@ impl RunnerSession {
                     number: statement.error_code,
                 });
             }
-            // An operator has mended what it had done.
+            // An operator has corrected what it had done.
             intent = None;
         }
         let ran = intent.as_ref().is_some_and(|before| *before != now.text);
@@ -413,7 +415,7 @@ impl RunnerSession {
                     if let Err(failed) =
                         self.record_failure(shared, transaction, statement, &now.text, &error).await
                     {
-                        debug!("what has not run stays noted: {failed}");
+                        debug!("the intent of a statement that has not run stays: {failed}");
                     }
                     return Err(error);
                 }
@@ -435,8 +437,8 @@ impl RunnerSession {
         Ok(())
     }
 
-    /// Notes that a statement has failed, with `error`: it has not run, or it ended otherwise than on the source. After an error of the
-    /// connection that is not known, and it stays noted.
+    /// Records that a statement has failed with `error`: it has not run, or its result differs from the
+    /// source's. After an error of the connection that is unknown, and the intent stays.
     async fn record_failure(
         &mut self,
         shared: &Arc<ChannelShared>,
@@ -457,16 +459,16 @@ impl RunnerSession {
                     self.source.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
                 }
                 let now = fingerprint(&mut self.source.writer.connection, statement, shared.flavour).await?;
-                let noted = format!("{DIFFERENT_RESULT_PREFIX}{}", now.text);
-                return self.record_intent(shared, transaction, statement, &noted).await;
+                let text = format!("{DIFFERENT_RESULT_PREFIX}{}", now.text);
+                return self.record_intent(shared, transaction, statement, &text).await;
             }
             _ => {}
         }
         self.withdraw_intent(shared, transaction, statement, before).await
     }
 
-    /// Takes the note back of a statement that the target has refused, if all looks as before: it has not run, and if all looks
-    /// otherwise when it comes again, somebody has mended what was in its way.
+    /// Deletes the intent of a rejected statement if nothing has changed: it has not run. If the fingerprint
+    /// differs when the statement comes again, an operator has removed the cause.
     async fn withdraw_intent(
         &mut self,
         shared: &Arc<ChannelShared>,
@@ -478,19 +480,19 @@ impl RunnerSession {
         if preserved_gtid(shared, transaction).is_some() {
             self.source.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
         }
-        // One that may be run twice and is refused has done nothing; `note_failure` knows the exceptions.
+        // A rejected statement that may run twice has done nothing; `record_failure` handles the exceptions.
         if before != REPEATABLE {
             let now = fingerprint(&mut self.source.writer.connection, statement, shared.flavour).await?;
             if now.text != before {
                 return Ok(());
             }
         }
-        // As it was noted. The session ends with the error.
+        // Not logged, like the intent. The session ends with the error.
         self.source.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
         self.delete_intents(shared, &[transaction.span.start.to_string()]).await
     }
 
-    /// Has statements not be noted any more.
+    /// Deletes intents by position.
     async fn delete_intents(
         &mut self,
         shared: &Arc<ChannelShared>,
@@ -506,7 +508,7 @@ impl RunnerSession {
         Ok(())
     }
 
-    /// Notes what is about to run, outside the target's binlog: servers that replicate from it do not know of it.
+    /// Records what is about to run, outside the target's binlog: replicas of the target do not have it.
     async fn record_intent(
         &mut self,
         shared: &Arc<ChannelShared>,
@@ -524,7 +526,7 @@ impl RunnerSession {
             shared.claim.unless_taken_over(&quote(fingerprint))
         )
         .into_bytes();
-        // For people; the statement that is run comes out of the log.
+        // For information; the statement that runs comes from the log.
         hex(&statement.text[..statement.text.len().min(64 << 10)], &mut text);
         text.extend_from_slice(b"')");
         self.source.writer.connection.execute("SET SESSION sql_log_bin=0").await?;

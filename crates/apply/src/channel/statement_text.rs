@@ -1,4 +1,5 @@
-//! What of a statement's text is changed before it runs on the target: what a server's own replication thread does without being told.
+//! Changes a statement's text before it runs on the target, to get what a server's replication thread does by
+//! itself.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,7 +13,8 @@ use super::event_status::{disabled_event, disabled_status};
 use super::invoker::{UnknownInvoker, with_creator_as_admin, with_invoker};
 use super::sql_tokenizer::{SqlToken, SqlTokenizer};
 
-/// MySQL logs `CREATE TABLE ... SELECT` as `CREATE TABLE ... (...) START TRANSACTION ...` and rows; where those two words stand.
+/// Where the words START TRANSACTION are: MySQL logs `CREATE TABLE ... SELECT` as `CREATE TABLE ... (...)
+/// START TRANSACTION ...` and rows.
 pub(super) fn start_transaction_clause(text: &[u8]) -> Option<Range<usize>> {
     let mut words = SqlTokenizer::new(text);
     if !(words.accept("CREATE") && words.accept("TABLE")) {
@@ -22,7 +24,7 @@ pub(super) fn start_transaction_clause(text: &[u8]) -> Option<Range<usize>> {
     loop {
         match words.next()? {
             SqlToken::Mark(b'(') => depth = depth.saturating_add(1),
-            // Nothing comes between it and the list of columns.
+            // Nothing comes between the list of columns and the clause.
             SqlToken::Mark(b')') if depth == 1 => {
                 let start = words.end;
                 let found = words.accept("START") && words.accept("TRANSACTION");
@@ -36,8 +38,8 @@ pub(super) fn start_transaction_clause(text: &[u8]) -> Option<Range<usize>> {
 
 /// The text that does on the target what `text` did on the source.
 ///
-/// The table of a `CREATE TABLE ... SELECT` must be there before its rows can be looked at, so it is made at once; its rows come with
-/// the progress, like those of MariaDB.
+/// The table of a `CREATE TABLE ... SELECT` must exist before its rows can be decoded, so it is created at
+/// once. Its rows come with the progress, as from MariaDB.
 ///
 /// # Errors
 /// [`UnknownInvoker`].
@@ -72,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_that_are_filled_are_made_at_once() {
+    fn create_select_becomes_create() {
         for (text, expected) in [
             ("CREATE TABLE `k` (\n  `a` int\n) START TRANSACTION", Some("CREATE TABLE `k` (\n  `a` int\n)")),
             (

@@ -1,4 +1,4 @@
-//! What a channel says about itself.
+//! The status of a channel.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,34 +9,35 @@ use crate::error::ApplyError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChannelState {
-    /// It connects, or waits to try again.
+    /// It connects, or waits before it tries again.
     #[default]
     Connecting,
-    /// It applies, or waits for something to apply.
+    /// It applies, or waits for the next transaction.
     Running,
-    /// It was told to stop, or has reached where it was to stop.
+    /// An operator stopped it, or it has reached its until condition.
     Stopped,
-    /// It met what it cannot apply; somebody must look.
+    /// It met a transaction that it cannot apply; an operator must act.
     Failed,
 }
 
-/// What went wrong last.
+/// The last error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChannelFault {
-    /// The stable code.
+    /// The stable error code.
     pub code: String,
-    /// What happened, with GTID and table where they are known; without values of rows.
+    /// The message, with GTID and table if known; never with row values.
     pub message: String,
-    /// Whether there is a `detail`, wherever it is shown.
+    /// Whether `detail` is available on request.
     #[serde(default)]
     pub has_detail: bool,
-    /// What may hold values of rows: key, statement, the target's whole text. Only for an operator who asks for it.
+    /// Key, statement and the target's full message, which may hold row values. Only for an operator who asks
+    /// for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
 
 impl ChannelFault {
-    /// What an error says.
+    /// The fault for an error.
     pub(super) fn of(error: &ApplyError) -> Self {
         let detail = error.private_detail();
         let (code, message) = (error.code().to_owned(), error.to_string());
@@ -44,62 +45,63 @@ impl ChannelFault {
     }
 }
 
-/// A channel, as it is now.
+/// The current status of a channel.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ChannelStatus {
     /// Its name.
     pub name: String,
     /// What it is doing.
     pub state: ChannelState,
-    /// What went wrong, if it failed or tries again.
+    /// The last error, if the channel failed or tries again.
     pub fault: Option<ChannelFault>,
-    /// Everything before this place in the log is applied.
+    /// All transactions before this log position are applied.
     #[serde(rename = "low", alias = "low_watermark")]
     pub low_watermark: String,
-    /// What is applied, in the source's notation, without what is applied out of order.
+    /// The applied GTIDs in the source's notation, without what is applied out of order.
     pub gtids: String,
-    /// Why the target does not know the GTIDs of what is applied; absent if it does.
+    /// Why the applied GTIDs are not set on the target; absent if they are.
     #[serde(default, rename = "gtids_untold", alias = "gtids_unpublished_reason")]
     pub gtids_unpublished_reason: Option<String>,
-    /// The newest transaction that is applied.
+    /// The newest applied transaction.
     pub newest_gtid: String,
-    /// How long ago, by the source's clock, the oldest transaction in the log that is not applied committed there; 0 if there is none.
-    /// Absent while that is not known: before the channel has begun, and whenever it does not run.
+    /// How long ago, by the source's clock, the oldest unapplied transaction in the log was committed; 0 if
+    /// there is none. Absent while the channel does not run.
     pub lag_seconds: Option<f64>,
     /// Why it is [`ChannelState::Stopped`]; absent in other states.
     #[serde(default, rename = "stopped_because", alias = "stop_reason")]
     pub stop_reason: Option<String>,
-    /// What keeps its source's log from getting what the source has, if something does: the lag does not count that then.
+    /// What keeps the log from capturing its source, if anything does: the lag then does not count what is
+    /// missing.
     #[serde(default, rename = "source_trouble", alias = "capture_problem")]
     pub capture_problem: Option<String>,
-    /// Transactions applied since the process began.
+    /// Transactions applied since the process started.
     pub transactions_total: u64,
-    /// Rows applied since the process began.
+    /// Rows applied since the process started.
     pub rows_total: u64,
-    /// Target transactions they were committed in.
+    /// Target transactions committed since the process started.
     pub commits_total: u64,
-    /// How often a batch was cut short in independent order, since one before it was held up.
+    /// How often a batch was cut short in independent order because an older one had stalled.
     #[serde(default, rename = "gave_way_total", alias = "yields_total")]
     pub yields_total: u64,
-    /// Transactions per second, over the last seconds.
+    /// Transactions per second, over the last second.
     pub transactions_per_second: f64,
-    /// Connections that apply.
+    /// Number of connections that apply.
     pub workers: usize,
-    /// Its own memory for transactions that are not applied yet, in bytes.
+    /// Memory of transactions that are read and not applied yet, in bytes.
     #[serde(rename = "held_bytes", alias = "buffered_bytes")]
     pub buffered_bytes: u64,
-    /// Under which identity transactions stand on the target.
+    /// How transactions are identified on the target.
     #[serde(default)]
     pub gtid: GtidMode,
-    /// The target got everything that the log has had since the channel began: there were never filters, and nothing was left
-    /// out. Not known before the channel has reached its target.
+    /// Whether the target got everything that the log has had since the channel was created: no filters, and
+    /// nothing skipped. Unknown (false) before the channel has reached its target.
     #[serde(default, rename = "is_whole", alias = "is_complete")]
     pub is_complete: bool,
-    /// Tables on the target whose engine has no transactions, as far as rows of them came since it was started: what is written
-    /// to them stays when a batch is rolled back, and comes again with it.
+    /// Nontransactional tables on the target that had rows since the channel was started. A rollback does not
+    /// undo their rows, which are then written again.
     #[serde(default, rename = "tables_without_transactions", alias = "nontransactional_tables")]
     pub nontransactional_tables: Vec<String>,
-    /// Which version of the filters is in force.
+    /// The version of the filters in force.
     pub filter_version: u64,
 }
 

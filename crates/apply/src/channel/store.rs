@@ -1,16 +1,18 @@
-//! What a channel keeps on its target, in schema `tailwater`: how far it is, in the same transactions as the data.
+//! What a channel stores on its target, in schema `tailwater`: its progress, in the same transactions as the
+//! data.
 //!
-//! Each worker has a row of its own, so that no two wait for one. A row holds everything that was known to be committed
-//! when it was written, and the batch it was written with: the union of all rows is exact, also when the target loses its
-//! newest commits in a crash (`innodb_flush_log_at_trx_commit=0`), because it loses data and rows together.
+//! Each worker has its own row, so that no worker waits for another. A row holds all that was known to be
+//! committed when it was written, and its own batch. So the union of all rows is exact, even if the target
+//! loses its newest commits in a crash (`innodb_flush_log_at_trx_commit=0`): it loses data and rows together.
 //!
-//! Who opens the store takes the channel over: it waits until what is under way has committed, and from then on nobody
-//! who opened it before can commit. A connection that broke in the middle of a commit needs no more than that. Workers
-//! change the row that stands under their incarnation of the channel, by an [event](super::progress_row), and there is none
-//! any more; what is noted by a statement stands under incarnation 0, and the statement looks whether its own still holds.
+//! Opening the store takes the channel over: it waits until running transactions have committed, and no
+//! earlier holder can commit after that. Nothing else is needed after a connection broke during a commit.
+//! Workers update the row of their incarnation of the channel by an [event](super::progress_row), and after a
+//! takeover that row is gone. Progress that a statement writes has incarnation 0, and the statement checks
+//! that its own incarnation still holds the channel.
 //!
-//! Progress stands in the target's binlog where the data does, so that servers that replicate from the target have it too;
-//! nothing else of this does.
+//! Progress is in the target's binlog where the data is, so that replicas of the target have it too. Nothing
+//! else here is.
 
 use std::collections::HashMap;
 
@@ -23,20 +25,20 @@ use super::sql_literal::{hex, quote};
 use crate::error::ApplyError;
 use crate::progress::AppliedSet;
 
-/// What the tables look like. Raised by whatever an older Tailwater could not read any more, or would write wrongly; then
-/// [`ChannelStore::take_over`] has to make the older ones so.
+/// The version of the tables. It rises with each change that an older Tailwater could not read, or would
+/// overwrite wrongly; [`ChannelStore::take_over`] then migrates older tables.
 ///
-/// 2: rows of `apply_progress` stand under an incarnation.
+/// 2: rows of `apply_progress` have an incarnation.
 const SCHEMA_VERSION: u32 = 2;
 
-/// Version 1 as version 2.
+/// Migrates version 1 to version 2.
 const MIGRATE_TO_INCARNATIONS: &str = "ALTER TABLE tailwater.apply_progress \
      ADD COLUMN incarnation BIGINT UNSIGNED NOT NULL DEFAULT 0 AFTER channel, \
      DROP PRIMARY KEY, ADD PRIMARY KEY (channel, incarnation, worker)";
 
 const DATABASE: &str = "CREATE DATABASE IF NOT EXISTS tailwater";
 
-/// What is this server's own affair.
+/// Tables that are local to this server.
 const LOCAL_TABLES: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS tailwater.apply_channel (\
        channel VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL PRIMARY KEY, \
@@ -48,7 +50,7 @@ const LOCAL_TABLES: &[&str] = &[
      ) ENGINE=InnoDB COMMENT='Channels of Tailwater that apply to this server'",
     "CREATE TABLE IF NOT EXISTS tailwater.apply_unlogged (\
        channel VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL PRIMARY KEY\
-     ) ENGINE=InnoDB COMMENT='Channels that this server does not log, and of whose GTIDs it is told a little later'",
+     ) ENGINE=InnoDB COMMENT='Channels that this server does not log, and whose GTIDs are set a little later'",
     "CREATE TABLE IF NOT EXISTS tailwater.apply_intent (\
        channel VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
        gtid VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL, \
@@ -57,10 +59,11 @@ const LOCAL_TABLES: &[&str] = &[
        statement LONGBLOB NOT NULL, \
        fingerprint VARCHAR(64) CHARACTER SET ascii NOT NULL, \
        PRIMARY KEY (channel, position)\
-     ) COMMENT='Statements that commit by themselves: before each, what was there' ENGINE=",
+     ) COMMENT='Statements that commit by themselves, each with a fingerprint from before it' ENGINE=",
 ];
 
-/// What is written together with data, and stands in the target's binlog where data does: servers behind it need it too.
+/// Tables that are written together with data, and logged where data is: replicas of the target need them
+/// too.
 const REPLICATED_TABLES: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS tailwater.apply_version (\
        version INT UNSIGNED NOT NULL PRIMARY KEY\
@@ -81,7 +84,8 @@ const REPLICATED_TABLES: &[&str] = &[
        tolerated TINYINT NOT NULL DEFAULT 0, \
        PRIMARY KEY (channel, gtid)\
      ) ENGINE=InnoDB COMMENT='Transactions that an operator left out, or had tolerate what the target has'",
-    // As `tailwater check --wait mark` makes it on the source. Definitions in this schema are not applied.
+    // The same as `tailwater check --wait mark` creates on the source. Definitions in this schema are not
+    // applied.
     "CREATE TABLE IF NOT EXISTS tailwater.check_marks (\
        name VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY, \
        number BIGINT UNSIGNED NOT NULL\
@@ -93,40 +97,40 @@ const UNKNOWN_DATABASE: u16 = 1049;
 /// `ER_NO_SUCH_TABLE`
 const NO_SUCH_TABLE: u16 = 1146;
 
-/// The progress of what no worker does by itself: where the channel began, and statements. Under `gtid = preserve` this row
-/// alone is not in the target's binlog, and no servers behind the target have it.
+/// The row for progress of no single worker: where the channel started, and statements. With `gtid =
+/// preserve` only this row is not in the target's binlog, and replicas of the target do not have it.
 pub(super) const STATEMENTS_ROW: usize = 1_000_000;
 
-/// The progress of what was passed over, in a row of its own: the worker that runs statements writes theirs with what
-/// was applied before.
+/// The row for skipped transactions: the worker that runs statements writes its row with what was applied
+/// before.
 const SKIPPED_ROW: usize = STATEMENTS_ROW + 1;
 
-/// Statements that may or may not have run: by where their transactions begin in the log, the fingerprint of what was
-/// there before.
+/// Statements that may have run: the fingerprint from before the statement, by where the transaction starts
+/// in the log.
 pub(super) type Intents = HashMap<String, String>;
 
-/// What a channel had on its target when it was taken over.
+/// What a channel had stored on its target at the takeover.
 #[derive(Debug)]
 pub(super) struct ChannelRecord {
     /// The union of all workers' rows; `None` for a channel that is new there.
     pub(super) applied: Option<AppliedSet>,
-    /// The newest transaction in each worker's row.
+    /// The newest transaction in each row.
     pub(super) newest_gtids: Vec<String>,
-    /// Which server the log was captured from, when the channel began; empty for a new one.
+    /// The server that the log was captured from when the channel was created; empty for a new one.
     pub(super) source: String,
-    /// What the target had already when the channel began, in the source's notation.
+    /// What the target had when the channel was created, in the source's notation.
     pub(super) origin_gtids: String,
-    /// What the target said that it had, when the channel began or was told to seek, in its own notation.
+    /// The target's own GTIDs when the channel was created or moved by a seek, in its notation.
     pub(super) target_gtids: String,
-    /// Versions of filters, as JSON; empty for none.
+    /// The versions of the filters, as JSON; empty for none.
     pub(super) filters: String,
-    /// Transactions that an operator left out.
+    /// Transactions that an operator skips.
     pub(super) skipped: Vec<String>,
-    /// Transactions with a statement that commits by itself, which may have run.
+    /// Transactions with a statement that commits by itself and may have run.
     pub(super) intent_gtids: Vec<String>,
 }
 
-/// The right to commit for a channel; passed to workers.
+/// The right to commit for a channel; workers have a copy.
 #[derive(Debug, Clone)]
 pub(super) struct Claim {
     channel: String,
@@ -134,7 +138,7 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// The row in which a worker notes its progress by an event.
+    /// The row in which a worker writes progress by an event.
     ///
     /// # Errors
     /// As [`ProgressRow::new`].
@@ -142,7 +146,7 @@ impl Claim {
         ProgressRow::new(flavour, &self.channel, self.incarnation, worker)
     }
 
-    /// The statement that records that a transaction tolerates what the target has, to stand in its transaction.
+    /// The statement that records that a transaction tolerates differences; part of that transaction.
     pub(super) fn tolerated_statement(&self, gtid: &str) -> String {
         format!(
             "INSERT IGNORE INTO tailwater.apply_skipped (channel, gtid, tolerated) VALUES ({}, {}, 1)",
@@ -151,8 +155,8 @@ impl Claim {
         )
     }
 
-    /// The statement that notes progress, to stand in the transaction of the data. It fails (error 1048) if somebody
-    /// else has taken the channel over.
+    /// The statement that writes progress; part of the data's transaction. It fails (error 1048) if the
+    /// channel was taken over.
     pub(super) fn progress_statement(
         &self,
         worker: usize,
@@ -172,12 +176,12 @@ impl Claim {
         statement
     }
 
-    /// An SQL expression that is `value`, or NULL if somebody else has taken the channel over.
+    /// An SQL expression that is `value`, or NULL if the channel was taken over.
     pub(super) fn unless_taken_over(&self, value: &str) -> String {
         format!("IF({}, {value}, NULL)", self.holds())
     }
 
-    /// Looks whether it still holds.
+    /// Checks that the claim still holds.
     ///
     /// # Errors
     /// [`ApplyError::TakenOver`]; [`ApplyError::Session`].
@@ -198,8 +202,7 @@ impl Claim {
     }
 }
 
-/// Whether it is the error that [`Claim`]'s statements give to whom the channel was taken from: a column that cannot be
-/// NULL.
+/// Whether this is the error of a [`Claim`]'s statement after a takeover: a column that cannot be NULL.
 pub(super) fn is_taken_over(error: &ServerError) -> bool {
     let columns = ["'applied'", "'fingerprint'", "'incarnation'"];
     error.number == 1048 && columns.iter().any(|column| error.message.expose().contains(column))
@@ -211,16 +214,16 @@ pub(super) struct ChannelStore {
     connection: Connection,
     channel: String,
     mode: GtidMode,
-    /// The tables that are written together with data are there.
+    /// Whether the tables that are written together with data exist.
     has_progress: bool,
 }
 
 impl ChannelStore {
-    /// Takes the channel over, with `connection`, whose session logs nothing.
+    /// Takes the channel over with `connection`, whose session logs nothing.
     ///
     /// # Errors
-    /// [`ApplyError::Session`]; [`ApplyError::NewerSchema`]; [`ApplyError::ProgressRecord`], [`ApplyError::Progress`] if what is
-    /// there cannot be understood.
+    /// [`ApplyError::Session`]; [`ApplyError::NewerSchema`]; [`ApplyError::ProgressRecord`],
+    /// [`ApplyError::Progress`] if the stored data is invalid.
     pub(super) async fn take_over(
         mut connection: Connection,
         channel: &str,
@@ -241,8 +244,8 @@ impl ChannelStore {
             .await?
         {
             create(&mut connection, LOCAL_TABLES).await?;
-            // Those that are to be logged are not made before it is known where the channel begins: that is told from
-            // what the target has.
+            // Logged tables are created only once the start position is known, as that depends on the
+            // target's GTIDs.
             if mode == GtidMode::Log || has_progress {
                 create(&mut connection, REPLICATED_TABLES).await?;
                 write_schema_version(&mut connection).await?;
@@ -253,7 +256,7 @@ impl ChannelStore {
             migrate_to_incarnations(&mut connection, mode).await?;
         }
         let name = quote(channel);
-        // In one transaction: two who take it over at once must not read the same number.
+        // In one transaction: two simultaneous takeovers must not read the same number.
         connection.execute("START TRANSACTION").await?;
         connection
             .execute(&format!(
@@ -269,9 +272,12 @@ impl ChannelStore {
             ))
             .await?;
         connection.execute("COMMIT").await?;
-        let row = row.first().ok_or_else(|| wrong(channel, "its row was removed just now"))?;
+        let row = row.first().ok_or_else(|| {
+            record_error(channel, "its row in tailwater.apply_channel was removed just now")
+        })?;
         let text = |column: usize| row.get_str(column).unwrap_or_default().to_owned();
-        let incarnation = text(0).parse().map_err(|_| wrong(channel, "its incarnation is no number"))?;
+        let incarnation =
+            text(0).parse().map_err(|_| record_error(channel, "its incarnation is not a number"))?;
         let (source, origin_gtids, target_gtids, filters) = (text(1), text(2), text(3), text(4));
         let mut store = Self { connection, channel: channel.to_owned(), mode, has_progress };
         let claim = Claim { channel: channel.to_owned(), incarnation };
@@ -287,7 +293,7 @@ impl ChannelStore {
         }
         let intent_gtids =
             store.column(&format!("SELECT gtid FROM tailwater.apply_intent WHERE channel={name}")).await?;
-        let kept = ChannelRecord {
+        let record = ChannelRecord {
             applied,
             newest_gtids,
             source,
@@ -297,11 +303,11 @@ impl ChannelStore {
             skipped,
             intent_gtids,
         };
-        Ok((store, claim, kept))
+        Ok((store, claim, record))
     }
 
-    /// Has the rows of workers stand under the claim's incarnation: this waits for whoever has just changed one, and nobody else
-    /// finds them from then on.
+    /// Moves the workers' rows to the claim's incarnation. This waits for a transaction that has just changed
+    /// one, and no earlier holder finds them afterwards.
     async fn claim_worker_rows(&mut self, claim: &Claim) -> Result<(), ApplyError> {
         let incarnation = claim.incarnation;
         let sql = format!(
@@ -315,10 +321,10 @@ impl ChannelStore {
         Ok(())
     }
 
-    /// Gives the first so many workers a row to note their progress in, where they have none: with what is applied so far.
+    /// Creates missing progress rows for the first `workers` workers, with what is applied so far.
     ///
     /// # Errors
-    /// [`ApplyError::Session`]; if somebody else has taken the channel over, with what [`is_taken_over`] says so of.
+    /// [`ApplyError::Session`]; after a takeover, an error that [`is_taken_over`] recognizes.
     pub(super) async fn create_worker_rows(
         &mut self,
         claim: &Claim,
@@ -371,7 +377,7 @@ impl ChannelStore {
         Ok(rows.rows.iter().map(|row| row.get_str(0).unwrap_or_default().to_owned()).collect())
     }
 
-    /// Notes where a new channel begins, before anything of it is applied; or where it goes on, after a seek.
+    /// Stores where a new channel starts, before anything is applied; or where it resumes after a seek.
     pub(super) async fn save_start(
         &mut self,
         claim: &Claim,
@@ -389,10 +395,12 @@ impl ChannelStore {
             quote(target_gtids)
         );
         if self.mode != GtidMode::Log {
-            // The target does not log it, and may log the progress: not in one transaction, then. First, because a new channel
-            // without progress begins anew, from here; one that is cut short between the two while it seeks has to seek again.
+            // The target does not log this, and may log the progress, so they are separate transactions. This
+            // one comes first: a new channel without progress starts again from here. A seek that is
+            // interrupted between the two must be repeated.
             self.connection.execute(&origin).await?;
-            // Also where they are: MySQL logs it all the same. MariaDB does not; servers behind it have to be copies of it.
+            // Also where they exist: MySQL logs the statement nevertheless. MariaDB does not; its replicas
+            // must be copies of it.
             set_logging(&mut self.connection, true).await?;
             create(&mut self.connection, REPLICATED_TABLES).await?;
             if !std::mem::replace(&mut self.has_progress, true) {
@@ -413,7 +421,7 @@ impl ChannelStore {
         Ok(())
     }
 
-    /// Keeps what is applied, as far as it is not kept with what was committed: transactions that were left out or passed over.
+    /// Saves applied spans that no commit carries: skipped transactions.
     ///
     /// # Errors
     /// [`ApplyError::TakenOver`]; [`ApplyError::Session`].
@@ -433,16 +441,15 @@ impl ChannelStore {
         }
     }
 
-    /// Forgets which statements may have run: after a seek they may have to run again. A channel that begins anew keeps them: a
-    /// target that came back older from a crash may have lost all else of it.
+    /// Deletes the intents: after a seek the statements may have to run again. A channel that starts from
+    /// scratch keeps them: a target that came back older from a crash may have lost everything else of it.
     pub(super) async fn delete_intents(&mut self) -> Result<(), ApplyError> {
         let name = quote(&self.channel);
         self.connection.execute(&format!("DELETE FROM tailwater.apply_intent WHERE channel={name}")).await?;
         Ok(())
     }
 
-    /// Another channel that brings the same source's transactions to this target: neither by itself can say what the target
-    /// has.
+    /// Another channel that applies the same source to this target: neither alone knows what the target has.
     pub(super) async fn channel_with_same_source(&mut self) -> Result<Option<String>, SessionError> {
         let name = quote(&self.channel);
         let sql = format!(
@@ -452,7 +459,7 @@ impl ChannelStore {
         Ok(self.connection.query(&sql).await?.scalar().map(ToOwned::to_owned))
     }
 
-    /// Keeps the versions of the filters.
+    /// Stores the versions of the filters.
     pub(super) async fn save_filters(&mut self, json: &str) -> Result<(), ApplyError> {
         let name = quote(&self.channel);
         let json = quote(json);
@@ -462,14 +469,14 @@ impl ChannelStore {
         Ok(())
     }
 
-    /// Records that an operator leaves a transaction out.
+    /// Records that an operator skips a transaction.
     ///
     /// # Errors
     /// [`ApplyError::Start`] if the channel has never run; [`ApplyError::Session`].
     pub(super) async fn skip(&mut self, gtid: &str) -> Result<(), ApplyError> {
         if !self.has_progress {
             let reason =
-                "it has never run, and nothing is known of what it would skip: start it first".to_owned();
+                "it has never run, so nothing is known about what to skip; start it first".to_owned();
             return Err(ApplyError::Start { reason });
         }
         self.connection
@@ -482,13 +489,13 @@ impl ChannelStore {
         Ok(())
     }
 
-    /// The connection, for what else is to be asked or told.
+    /// The connection, for other statements.
     pub(super) fn connection(&mut self) -> &mut Connection {
         &mut self.connection
     }
 }
 
-/// The statements that commit by themselves that ran last for `channel`, or were about to.
+/// The intents of `channel`: its last statements that commit by themselves, which have run or were about to.
 ///
 /// # Errors
 /// Anything that breaks the connection.
@@ -503,7 +510,7 @@ pub(super) async fn load_intents(
     Ok(rows.rows.iter().map(|row| (text(row, 0), text(row, 1))).collect())
 }
 
-/// What the tables look like that are there; `None` if there are none, or they do not say.
+/// The version of the tables on the target; `None` if there are none, or no version is stored.
 async fn schema_version(connection: &mut Connection) -> Result<Option<u32>, SessionError> {
     let asked = connection.query("SELECT MAX(version) FROM tailwater.apply_version").await;
     match asked {
@@ -517,8 +524,9 @@ async fn schema_version(connection: &mut Connection) -> Result<Option<u32>, Sess
     }
 }
 
-/// Creates what is not there. MariaDB keeps views, accounts and the like outside of InnoDB, where they outlive a crash that
-/// InnoDB's newest commits do not; so must the word that they were about to be made. MySQL has all of it in one log.
+/// Creates missing tables. MariaDB keeps views, accounts and the like outside InnoDB, where they survive a
+/// crash that InnoDB's newest commits do not. So the intents must survive it too. MySQL has all of it in
+/// InnoDB.
 async fn create(connection: &mut Connection, tables: &[&str]) -> Result<(), SessionError> {
     let intent_engine = match connection.server().flavour {
         Flavour::MySql => "InnoDB",
@@ -532,7 +540,8 @@ async fn create(connection: &mut Connection, tables: &[&str]) -> Result<(), Sess
     Ok(())
 }
 
-/// Has progress stand under incarnations where an older Tailwater has made the table; in the target's binlog as its making did.
+/// Adds incarnations to the progress table of an older Tailwater; logged in the target's binlog if its
+/// creation was.
 async fn migrate_to_incarnations(connection: &mut Connection, mode: GtidMode) -> Result<(), SessionError> {
     let sql = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema='tailwater' AND \
                table_name='apply_progress' AND column_name='incarnation'";
@@ -544,15 +553,14 @@ async fn migrate_to_incarnations(connection: &mut Connection, mode: GtidMode) ->
     set_logging(connection, false).await
 }
 
-/// Notes what the tables look like. Whatever row servers behind the target have, and whether they have one: that the table is
-/// emptied is logged as a statement.
+/// Stores the version, whatever row replicas of the target have: the TRUNCATE is logged as a statement.
 async fn write_schema_version(connection: &mut Connection) -> Result<(), SessionError> {
     connection.execute("TRUNCATE TABLE tailwater.apply_version").await?;
     connection.execute(&format!("REPLACE INTO tailwater.apply_version VALUES ({SCHEMA_VERSION})")).await?;
     Ok(())
 }
 
-/// Whether all of these are there: a session that may not create them can still use them.
+/// Whether all these tables exist: an account that may not create them can still use them.
 async fn has_tables(connection: &mut Connection, tables: &[&str]) -> Result<bool, SessionError> {
     let names: Vec<String> = tables.iter().map(|table| quote(table)).collect();
     let sql = format!(
@@ -563,7 +571,8 @@ async fn has_tables(connection: &mut Connection, tables: &[&str]) -> Result<bool
     Ok(rows.scalar() == Some(tables.len().to_string().as_str()))
 }
 
-/// Whoever dumps the server must know that neither its binlog nor its GTIDs tell all of its commits at once.
+/// Records whether the target logs the channel: a dump of the server must know that its binlog and GTIDs
+/// are behind its commits.
 fn unlogged_statement(name: &str, mode: GtidMode) -> String {
     match mode {
         GtidMode::Log => format!("INSERT IGNORE INTO tailwater.apply_unlogged VALUES ({name})"),
@@ -578,18 +587,18 @@ async fn set_logging(connection: &mut Connection, on: bool) -> Result<(), Sessio
     Ok(())
 }
 
-fn wrong(channel: &str, reason: &str) -> ApplyError {
+fn record_error(channel: &str, reason: &str) -> ApplyError {
     ApplyError::ProgressRecord { channel: channel.to_owned(), reason: reason.to_owned() }
 }
 
-/// What a session of a channel must be told before anything else, by mode.
+/// The settings of a channel's session, by GTID mode.
 pub(super) fn session_statement(flavour: Flavour, mode: GtidMode) -> String {
-    // Fewer gap locks; rows come with their keys, so nothing depends on what a scan sees.
+    // Fewer gap locks. Rows come with their keys, so nothing depends on the isolation of a scan.
     session_statement_at(flavour, mode, "'READ-COMMITTED'")
 }
 
-/// The same of the session that runs statements of the source: a replication thread runs them at the isolation level that the target
-/// gives to all, and what some do depends on it.
+/// The settings of the session for statements of the source. Like a replication thread it uses the target's
+/// global isolation level, as the effect of some statements depends on it.
 pub(super) fn source_session_statement(flavour: Flavour, mode: GtidMode) -> String {
     let isolation = match flavour {
         Flavour::MySql => "@@global.transaction_isolation",
@@ -607,7 +616,7 @@ fn session_statement_at(flavour: Flavour, mode: GtidMode, isolation: &str) -> St
         }
     );
     if flavour == Flavour::MariaDb {
-        // However long a definition takes, its replication thread would not be stopped either.
+        // A replication thread has no time limit for a long definition either.
         statement.push_str(", max_statement_time=0");
     }
     if mode == GtidMode::Log {

@@ -1,4 +1,4 @@
-//! What the target's own GTID position says, and telling it what was applied.
+//! Reads the target's GTIDs, and sets the applied ones there.
 
 use tailwater_log::{LogHandle, LogPosition};
 use tailwater_session::{Connection, SessionError};
@@ -8,19 +8,19 @@ use tailwater_wire::{Flavour, WireError};
 use super::sql_literal::quote;
 use crate::error::ApplyError;
 
-/// What a target says that it has, in its own notation.
+/// The target's GTIDs, in its own notation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TargetGtids {
     /// `gtid_executed`, or `gtid_slave_pos`.
     pub(super) has: String,
-    /// What else its binlog holds: MariaDB's `gtid_binlog_state`. Local writes are among it.
+    /// What its binlog holds besides: MariaDB's `gtid_binlog_state`, which includes local writes.
     pub(super) logged: String,
 }
 
-/// Asks the target what it has.
+/// Reads the target's GTIDs.
 ///
-/// MariaDB's `gtid_current_pos` is not asked for: it counts a write that somebody made on the target itself as if all that
-/// the source wrote under lower numbers were there.
+/// Does not read MariaDB's `gtid_current_pos`: after a local write it counts all of the source's lower
+/// numbers as applied.
 ///
 /// # Errors
 /// Anything that breaks the connection.
@@ -37,11 +37,11 @@ pub(super) async fn read_target_gtids(connection: &mut Connection) -> Result<Tar
     Ok(TargetGtids { has: text(0), logged: text(1) })
 }
 
-/// What the target has of the log: what it has replicated, and of its own binlog what the log's source has too, as that
-/// of a former primary.
+/// What the target has of the log: what it has replicated, and the part of its own binlog that the log's
+/// source also has, as on a former primary.
 ///
 /// # Errors
-/// Text that names no GTIDs.
+/// If the text is not valid GTIDs.
 pub(super) fn gtids_of_log(
     log: &LogHandle,
     target: &TargetGtids,
@@ -60,8 +60,8 @@ pub(super) fn gtids_of_log(
     has.union(&GtidSet::MariaDb(own))
 }
 
-/// What the target says that it has of the log although the channel has not applied it; `before` is what it had when the
-/// channel began.
+/// A GTID of the log that the target has although the channel has not applied it. `before` is what the target
+/// had when the channel was created.
 pub(super) fn unapplied_on_target(
     log: &LogHandle,
     has: &GtidSet,
@@ -88,11 +88,11 @@ pub(super) fn unapplied_on_target(
     }
 }
 
-/// Where in the log a target goes on that has `has`: the newest segment before which it lacks nothing. What it has of that
-/// segment is to be passed over.
+/// Where a target with `has` starts in the log: the newest segment before which it lacks nothing.
+/// Transactions of that segment that it has are skipped.
 ///
 /// # Errors
-/// [`ApplyError::Start`] if it lacks something that is before the log; [`ApplyError::Log`].
+/// [`ApplyError::Start`] if it lacks something from before the log; [`ApplyError::Log`].
 pub(super) fn start_after(log: &LogHandle, has: &GtidSet) -> Result<LogPosition, ApplyError> {
     let segments = log.segments();
     for segment in segments.iter().rev() {
@@ -105,28 +105,29 @@ pub(super) fn start_after(log: &LogHandle, has: &GtidSet) -> Result<LogPosition,
     let before = log.gtids_before(oldest.number)?;
     let lacking = match before.map(|before| before.subtract(has)).transpose() {
         Ok(Some(difference)) => difference.to_string(),
-        _ => "what the log cannot name, because it began in the middle of a binlog file".to_owned(),
+        _ => "GTIDs that the log does not know, because it began in the middle of a binlog file".to_owned(),
     };
     Err(ApplyError::Start {
         reason: format!(
-            "the target has {}, and lacks {lacking}, which the log does not hold either; copy the target anew, or begin \
+            "the target has {}, and lacks {lacking}, which the log does not hold either; copy the target again, or start the channel \
              with start = \"oldest\" if it has the data under other GTIDs",
             if has.is_empty() { "no GTIDs".to_owned() } else { has.to_string() },
         ),
     })
 }
 
-/// Offset of the first event of a segment.
+/// The offset of the first event of a segment.
 pub(super) const FIRST_EVENT_OFFSET: u64 = 4;
 
-/// Tells the target what was applied, so that native replication can go on from there.
+/// Sets the applied GTIDs on the target, so that native replication can continue from there.
 ///
 /// # Errors
-/// [`SessionError::Server`] if the target does not take it, because the user may not, or replication runs.
+/// [`SessionError::Server`] if the target rejects it, because the account lacks a privilege, or replication
+/// runs.
 pub(super) async fn publish(connection: &mut Connection, applied: &GtidSet) -> Result<(), SessionError> {
     match (connection.server().flavour, applied) {
         (Flavour::MySql, GtidSet::MySql(applied)) => {
-            // gtid_purged only grows, and takes nothing that is in gtid_executed already.
+            // gtid_purged only grows, and rejects GTIDs that are in gtid_executed already.
             let sql =
                 format!("SELECT GTID_SUBTRACT({}, @@GLOBAL.gtid_executed)", quote(&applied.to_string()));
             let new = connection.query(&sql).await?.scalar().unwrap_or_default().replace('\n', "");
@@ -144,12 +145,12 @@ pub(super) async fn publish(connection: &mut Connection, applied: &GtidSet) -> R
             }
             Ok(())
         }
-        // The other family's GTIDs mean nothing to it.
+        // GTIDs of the other flavour cannot be set.
         _ => Ok(()),
     }
 }
 
-/// `applied` as a position, with those domains of `now` that it does not name: they are those of other sources.
+/// `applied` as a position, plus those domains of `now` that it does not name, which belong to other sources.
 fn position_with(now: &str, applied: &MariadbBinlogState) -> String {
     let mut position = applied.position();
     if let Ok(now) = MariadbPosition::parse(now) {
@@ -160,7 +161,7 @@ fn position_with(now: &str, applied: &MariadbBinlogState) -> String {
     position.to_string()
 }
 
-/// A set in its flavour's notation, as the servers take it for a position.
+/// A set in its flavour's notation, as servers accept it for a position.
 pub(super) fn text(gtids: &GtidSet) -> String {
     match gtids {
         GtidSet::MySql(set) => set.to_string(),
@@ -168,7 +169,7 @@ pub(super) fn text(gtids: &GtidSet) -> String {
     }
 }
 
-/// Where the span of a transaction of the log begins: at the end of the transaction before it.
+/// The start of the span of a transaction in the log: the end of the transaction before it.
 ///
 /// # Errors
 /// [`ApplyError::Start`] if the log does not hold it; [`ApplyError::Log`].
@@ -198,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn domains_of_other_sources_keep_their_place() {
+    fn domains_of_other_sources_stay_in_the_position() {
         let applied = MariadbBinlogState::parse("0-1-5,0-3-7").expect("GTIDs");
         assert_eq!(position_with("", &applied), "0-3-7");
         assert_eq!(position_with("0-1-9,4-9-100", &applied), "0-3-7,4-9-100");

@@ -1,4 +1,5 @@
-//! Roles of MariaDB that the channel's account administers for the time of one statement, which grants or revokes them.
+//! MariaDB roles of which the channel's account is administrator during one statement that grants or revokes
+//! them.
 
 use std::sync::Arc;
 
@@ -13,18 +14,19 @@ use super::worker::ChannelShared;
 use crate::error::ApplyError;
 use crate::transaction::Transaction;
 
-/// `ER_ACCESS_DENIED_NO_PASSWORD_ERROR`: what MariaDB says to who grants a role and does not administer it.
+/// `ER_ACCESS_DENIED_NO_PASSWORD_ERROR`: MariaDB's answer to a client that grants a role without being its
+/// administrator.
 const NOT_ADMIN: u16 = 1698;
 
-/// A role that the channel's account administers for the time of one statement.
+/// A role that the channel's account administers during one statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct AdministeredRole {
     name: String,
-    /// It was granted to the account before.
+    /// Whether it was granted to the account before.
     was_granted: bool,
 }
 
-/// Roles that the channel's account administers for the time of one statement.
+/// The roles that the channel's account administers during one statement.
 pub(super) struct TemporaryRoleAdmin {
     connection: Connection,
     gtid: String,
@@ -34,10 +36,12 @@ pub(super) struct TemporaryRoleAdmin {
     roles: Vec<AdministeredRole>,
 }
 
-/// Has the channel's account administer the roles that a statement grants or revokes, if that is what `error` says that it lacks.
+/// Makes the channel's account administrator of the roles that a statement grants or revokes, if `error` says
+/// that it is not.
 ///
 /// # Errors
-/// [`ApplyError::Session`] for anything but a refusal; [`ApplyError::Unsupported`] if what was lent could not be taken back.
+/// [`ApplyError::Session`] for anything but a refusal; [`ApplyError::Unsupported`] if the grant could not be
+/// undone.
 pub(super) async fn grant_role_admin(
     shared: &Arc<ChannelShared>,
     transaction: &Transaction,
@@ -65,15 +69,16 @@ pub(super) async fn grant_role_admin(
     }
 }
 
-/// The account of the session in the columns of `mysql.roles_mapping`.
+/// Selects the rows of the session's account in `mysql.roles_mapping`.
 const OWN_ROLE_ROWS: &str = "Host=SUBSTRING_INDEX(CURRENT_USER(), '@', -1) AND User=LEFT(CURRENT_USER(), CHAR_LENGTH(CURRENT_USER()) - \
      CHAR_LENGTH(SUBSTRING_INDEX(CURRENT_USER(), '@', -1)) - 1)";
 
-/// Makes the server read its tables again.
+/// Makes the server read its privilege tables again.
 const RELOAD: &str = "FLUSH NO_WRITE_TO_BINLOG PRIVILEGES";
 
 impl TemporaryRoleAdmin {
-    /// Lends the roles that the grant names; after an error, those in `roles` may be lent.
+    /// Makes the account administrator of the named roles. After an error, this may have happened for those
+    /// in `roles`.
     async fn grant_admin(&mut self) -> Result<(), SessionError> {
         let sql = format!(
             "SELECT u.User, COALESCE(MAX(m.Admin_option), '') FROM mysql.user u LEFT JOIN \
@@ -100,10 +105,11 @@ impl TemporaryRoleAdmin {
         Ok(())
     }
 
-    /// Has the account be what it was, and what the statement has made of it if that `has_run`.
+    /// Restores what the account had, and what the statement gave it if that `has_run`.
     ///
     /// # Errors
-    /// [`ApplyError::Unsupported`], which names roles and account, if the target refuses it or cannot be reached.
+    /// [`ApplyError::Unsupported`], which names roles and account, if the target refuses or cannot be
+    /// reached.
     pub(super) async fn revoke(
         mut self,
         shared: &Arc<ChannelShared>,
@@ -115,7 +121,7 @@ impl TemporaryRoleAdmin {
             && error.server_error().is_none()
             && let Ok(mut connection) = unlogged_connection(shared).await
         {
-            // All of them may be done twice.
+            // All of them can run twice.
             first = run_all(&mut connection, &statements).await;
         }
         first.map_err(|error| self.revoke_error(&error))
@@ -124,12 +130,16 @@ impl TemporaryRoleAdmin {
     fn revoke_error(&self, error: &SessionError) -> ApplyError {
         let roles: Vec<&str> = self.roles.iter().map(|role| role.name.as_str()).collect();
         let (roles, account) = (roles.join(", "), &self.account);
-        warn!(account, roles, "the channel's account may still administer roles that it was admin: {error}");
+        warn!(
+            account,
+            roles,
+            "the channel's account may still administer roles that it received for one statement: {error}"
+        );
         ApplyError::Unsupported {
             gtid: self.gtid.clone(),
             what: "a statement that grants or revokes a role".to_owned(),
             reason: format!(
-                "for its time the channel's account {account} was made administrator of {roles} on the target, and that \
+                "for this statement the channel's account {account} was made administrator of {roles} on the target, and that \
                  could not be undone: {error}; for each of them run `REVOKE ADMIN OPTION FOR role FROM {account}` there, then \
                  start the channel"
             ),
@@ -137,7 +147,7 @@ impl TemporaryRoleAdmin {
     }
 }
 
-/// What has the account be what it was.
+/// The statements that restore what the account had.
 fn revoke_statements(
     roles: &[AdministeredRole],
     grant: &RoleGrant,
@@ -149,7 +159,7 @@ fn revoke_statements(
     for role in roles {
         let name = quote(&role.name);
         match (gives, role.was_granted) {
-            // It is to stay administrator.
+            // It stays administrator.
             (true, _) if grant.with_admin => {}
             (true, _) | (false, true) => statements.push(format!(
                 "UPDATE mysql.roles_mapping SET Admin_option='N' WHERE {OWN_ROLE_ROWS} AND Role={name}"
@@ -162,7 +172,7 @@ fn revoke_statements(
     statements
 }
 
-/// Runs all of them, whatever becomes of one; the first error.
+/// Runs all statements even if one fails; returns the first error.
 async fn run_all(connection: &mut Connection, statements: &[String]) -> Result<(), SessionError> {
     let mut first = Ok(());
     for statement in statements {
@@ -177,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_statement_grants_to_the_channel_stays() {
+    fn grants_to_the_channel_stay() {
         let taken = |text: &str, was_granted: bool, has_run: bool| {
             let roles = [AdministeredRole { name: "r".into(), was_granted }];
             let statements =

@@ -1,8 +1,8 @@
-//! How many there were per second.
+//! Transactions per second.
 
 use std::time::Instant;
 
-/// Counts between two looks at it.
+/// Counts transactions between two readings.
 #[derive(Debug, Default)]
 pub(super) struct TransactionRate {
     counted: u64,
@@ -14,7 +14,7 @@ impl TransactionRate {
         self.counted += more;
     }
 
-    /// What was counted since the last look, per second; 0 at the first one.
+    /// The rate since the last reading; 0 at the first.
     pub(super) fn per_second(&mut self, now: Instant) -> f64 {
         let since = self.since.replace(now);
         let counted = std::mem::take(&mut self.counted);

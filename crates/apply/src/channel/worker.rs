@@ -1,4 +1,4 @@
-//! A worker: one connection to the target, one batch at a time, data and progress in the same transaction.
+//! A worker: one connection to the target, one batch at a time. Data and progress commit in one transaction.
 
 mod nontransactional_batch;
 
@@ -28,92 +28,92 @@ use crate::progress::AppliedSet;
 use crate::scheduler::{BatchId, BatchTiming, CommitOrder, TransactionBatch};
 use crate::transaction::{RowChanges, Transaction, TransactionContent, joined};
 
-/// A batch that meets a deadlock or a lock that is not let go is run again this many times before it is an error.
+/// How often a batch is run again after a deadlock or a lock wait timeout before that is an error.
 const CONFLICTS_MAX: u32 = 20;
 
-/// From this size on the commit is sent behind all else, so that its time is known.
+/// From this size on the commit is sent separately, so that its time is measured.
 const TIMED_BYTES_MIN: usize = 64 << 10;
 
 /// `ER_KEY_NOT_FOUND`
 const NO_SUCH_ROW: u16 = 1032;
 
-/// So long is waited for the log's disk when the run is to end.
+/// How long the log's sync is waited for when the run stops.
 const SYNC_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// What a channel's workers share.
+/// State that all workers of a channel share.
 #[derive(Debug)]
 pub(super) struct ChannelShared {
     pub(super) options: ChannelOptions,
     pub(super) flavour: Flavour,
     pub(super) claim: Claim,
-    /// What is known to be committed.
+    /// The spans that are known to be committed.
     pub(super) applied: Mutex<AppliedSet>,
-    /// Of batches that commit one behind the other: the newest that has committed.
+    /// The newest committed batch, of the batches that commit one after the other.
     pub(super) turn: watch::Sender<BatchId>,
-    /// Batches behind this one let go of their locks: until it is their turn, or, in independent order, by committing what waits for
-    /// none and giving back the rest.
+    /// Batches after this one release their locks. In source order they roll back until their turn. In
+    /// independent order they commit the part that waits for nothing and return the rest.
     pub(super) yield_to: watch::Sender<Option<BatchId>>,
-    /// Tables on the target whose engine has no transactions, as far as rows of them came.
+    /// Tables on the target without transactions that had rows in this run.
     pub(super) nontransactional: Mutex<BTreeSet<String>>,
-    /// Runs what is no rows.
+    /// Runs statements.
     pub(super) statements: StatementRunner,
-    /// The run is to end: nothing that may take days is to be waited for.
+    /// The run stops: nothing that may take days is waited for.
     pub(super) stop: CancellationToken,
-    /// A batch was given back: what stands behind it is not waited for, and its turn will not come.
+    /// A batch was returned: batches after it do not wait for its turn, which never comes.
     pub(super) batch_returned: CancellationToken,
-    /// The log that it is from, which says what is durable.
+    /// The log, which says what is durable.
     pub(super) log: LogHandle,
-    /// By which it is told how late the channel is.
+    /// The clock by which lag is measured.
     pub(super) source_time: SourceTime,
 }
 
 impl ChannelShared {
-    /// Locks what is applied; a thread that died while it held it leaves a whole value.
+    /// Locks the applied spans. A thread that panics while it holds the lock leaves a valid value.
     pub(super) fn applied(&self) -> std::sync::MutexGuard<'_, AppliedSet> {
         self.applied.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Locks the names of tables without transactions.
+    /// Locks the names of nontransactional tables.
     pub(super) fn nontransactional(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
         self.nontransactional.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-/// What became of a batch.
+/// The result of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum BatchOutcome {
-    /// It has committed.
+    /// The whole batch has committed.
     Committed(BatchTiming),
-    /// `first` has, and the rest is given back.
+    /// `first` has committed, and the rest is returned to the scheduler.
     FirstCommitted(BatchTiming),
-    /// None of it, because the worker was told to stop before it could begin to, or because the log will not hold it.
+    /// Nothing has committed: the run stopped before the batch began, or the log will not make it durable.
     Returned,
 }
 
-/// How a wait for one's turn ends.
+/// How the wait for a batch's turn ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TurnWait {
     Arrived,
-    /// Others must not wait for the locks that are held.
+    /// The batch must release its locks.
     Yield,
-    /// It will not come.
+    /// The turn will not come.
     Cancelled,
 }
 
-/// What of a batch is to be committed.
+/// The part of a batch that is committed.
 #[derive(Debug, Clone, Copy)]
 struct CommitPart<'b> {
     committed: &'b [&'b [BudgetedTransaction]],
-    /// What of it the target has not been sent yet.
+    /// The part of `committed` that the target was not sent yet.
     unsent: &'b [&'b [BudgetedTransaction]],
 }
 
-/// A worker.
+/// Applies batches on one connection.
 #[derive(Debug)]
 pub(super) struct ApplyWorker {
     number: usize,
     writer: RowWriter,
-    /// Where it notes its progress by an event among those of the data; otherwise a statement does.
+    /// Set if progress is written by a row event among those of the data; otherwise a statement writes it.
     progress_row: Option<ProgressRow>,
     shared: Arc<ChannelShared>,
     turn: watch::Receiver<BatchId>,
@@ -131,7 +131,8 @@ impl ApplyWorker {
             true => Some(shared.claim.progress_row(shared.flavour, number)?),
             false => None,
         };
-        // No BEGIN then: each statement takes both sides some microseconds, and a small transaction has two or three.
+        // So no BEGIN is needed: each statement costs both sides some microseconds, and a small transaction
+        // has two or three.
         writer.connection.execute("SET SESSION autocommit=0").await?;
         let (turn, yield_to) = (shared.turn.subscribe(), shared.yield_to.subscribe());
         Ok(Self { number, writer, progress_row, shared, turn, yield_to })
@@ -140,14 +141,14 @@ impl ApplyWorker {
     /// Applies a batch and commits it.
     ///
     /// # Errors
-    /// Whatever the target refuses; then nothing of the batch is committed, unless the connection broke.
+    /// Whatever the target rejects. Nothing of the batch is committed then, unless the connection broke.
     pub(super) async fn apply(
         &mut self,
         batch: &TransactionBatch<BudgetedTransaction>,
     ) -> Result<BatchOutcome, ApplyError> {
         let committed = self.commit(batch).await?;
         match committed {
-            // From here, and not by way of the coordinator: the next one waits.
+            // From here, not through the coordinator: the next batch waits.
             BatchOutcome::Committed(_) if batch.in_turn => drop(self.shared.turn.send_replace(batch.id)),
             BatchOutcome::Committed(_) | BatchOutcome::FirstCommitted(_) => {}
             BatchOutcome::Returned => self.shared.batch_returned.cancel(),
@@ -197,14 +198,17 @@ impl ApplyWorker {
             conflicts += 1;
             if !is_conflict(number) || conflicts > CONFLICTS_MAX {
                 if number == NO_SUCH_ROW && self.progress_row.is_some() {
-                    // The row that is missed may be the one for progress.
+                    // The missing row may be the progress row.
                     self.shared.claim.check(&mut self.writer.connection).await?;
                     self.roll_back().await?;
                 }
                 return Err(error);
             }
-            debug!(worker = self.number, number, "run again: another transaction was in the way");
-            // Whoever is in the way of a batch in the source's order is gone when its turn comes.
+            debug!(
+                worker = self.number,
+                number, "conflict with another transaction; running the batch again"
+            );
+            // In source order, the conflicting transaction has ended when this batch's turn comes.
             if !self.wait_to_start(batch).await {
                 return Ok(BatchOutcome::Returned);
             }
@@ -212,7 +216,8 @@ impl ApplyWorker {
         }
     }
 
-    /// Waits for a batch's turn to do anything at all; in independent order no longer than nothing is held up. False if it will not come.
+    /// Waits until a batch may start again. In independent order, waits only while no batch has stalled.
+    /// False if its turn will not come.
     async fn wait_to_start(&mut self, batch: &TransactionBatch<BudgetedTransaction>) -> bool {
         match self.shared.options.commit_order {
             CommitOrder::Source => self.wait_turn(batch).await,
@@ -226,11 +231,11 @@ impl ApplyWorker {
         if self.shared.options.gtid == GtidMode::Preserve {
             self.writer.connection.execute(GtidSession::reset(self.shared.flavour)).await?;
         }
-        // Of what was to be set, nobody knows what was.
+        // It is not known which settings took effect.
         self.writer.restore_sql_settings().await
     }
 
-    /// Nothing is committed if the log will not hold it.
+    /// Tries once to apply the batch. Nothing is committed if the log will not make it durable.
     async fn attempt(
         &mut self,
         batch: &TransactionBatch<BudgetedTransaction>,
@@ -298,7 +303,8 @@ impl ApplyWorker {
         })
     }
 
-    /// Waits for the turn of a batch whose first part has run; what is to be committed then, or else how it ended.
+    /// Waits for the turn of a batch whose first part has run. Returns the part to commit, or the batch's
+    /// result.
     async fn await_turn<'b>(
         &mut self,
         batch: &TransactionBatch<BudgetedTransaction>,
@@ -317,7 +323,7 @@ impl ApplyWorker {
                 Continue(CommitPart { committed: &all[..1], unsent: &[] })
             }
             (TurnWait::Yield, CommitOrder::Source) => {
-                // Everything again, alone.
+                // Run the whole batch again at its turn.
                 self.roll_back().await?;
                 match self.wait_turn(batch).await {
                     true => Continue(CommitPart { committed: all, unsent: all }),
@@ -327,12 +333,13 @@ impl ApplyWorker {
         })
     }
 
-    /// MySQL prepares an XA transaction under a GTID of its own, and what it does is applied under that of its commit. Under
-    /// `gtid = preserve` the former stands on the target as a transaction that only notes progress: without it, servers
-    /// behind the target would look for it in vain. It stands before the commit's, so that a crash in between leaves no
-    /// gap: it then comes again, and the server passes over what it has.
+    /// Logs the `XA PREPARE` of a transaction under its own GTID. MySQL gives it one, and the rows are
+    /// applied under the GTID of the `XA COMMIT`. Under `gtid = preserve` the target logs the first GTID as a
+    /// transaction that only writes progress: replicas of the target would otherwise miss it. It commits
+    /// before the rows, so that a crash in between leaves no gap: it is then sent again, and the server
+    /// ignores a GTID that it has.
     ///
-    /// False if the log will not hold it.
+    /// False if the log will not make it durable.
     async fn log_xa_prepare(
         &mut self,
         batch: &TransactionBatch<BudgetedTransaction>,
@@ -349,7 +356,7 @@ impl ApplyWorker {
         let mut packets = Packets::default();
         packets.push(GtidSession::statement(gtid));
         packets.push("START TRANSACTION");
-        // Names it: who goes on behind a crash knows by that whose it is.
+        // The row names the GTID: after a crash the next start knows by it that the channel wrote it.
         packets.push(self.shared.claim.progress_statement(self.number, &applied, &gtid.to_string(), 0));
         packets.push("COMMIT");
         packets.push(GtidSession::reset(self.shared.flavour));
@@ -357,14 +364,14 @@ impl ApplyWorker {
         Ok(true)
     }
 
-    /// Waits until the log holds all up to `end` as surely as its ACKs promise: what a crash could take from the log must not be on
-    /// the target, unless an operator has the log acknowledge what it has only received. False if that will not be, or the run is to
-    /// end before.
+    /// Waits until the log holds all up to `end` as durably as its ACKs promise. The target must not have
+    /// what a crash could take from the log, unless an operator set the log to acknowledge what it has only
+    /// received. False if that will not happen, or the run stops first.
     async fn wait_until_acknowledged(&self, end: LogPosition) -> Result<bool, ApplyError> {
         self.unless_stopped(self.shared.log.wait_until_acknowledged(end)).await
     }
 
-    /// The same, whatever happens: for what cannot be undone.
+    /// Waits for durability whatever the ACKs promise: for changes that cannot be undone.
     async fn wait_until_durable(&self, end: LogPosition) -> Result<bool, ApplyError> {
         self.unless_stopped(self.shared.log.wait_until_durable(end)).await
     }
@@ -373,20 +380,20 @@ impl ApplyWorker {
         &self,
         wait: impl Future<Output = Result<bool, LogError>>,
     ) -> Result<bool, ApplyError> {
-        // What is under way is finished first, unless the disk hangs.
+        // Running work finishes first, unless the disk hangs.
         let stopped = async {
             self.shared.stop.cancelled().await;
             tokio::time::sleep(SYNC_WAIT_MAX).await;
         };
         tokio::select! {
             biased;
-            held = wait => Ok(held?),
+            done = wait => Ok(done?),
             () = stopped => Ok(false),
         }
     }
 
-    /// Adds the rows of `unsent`, and the note that `committed` is applied once it commits, with all that is known to be, if that
-    /// is a row among them.
+    /// Adds the rows of `unsent`, and the change of the progress row if there is one. The progress holds
+    /// `committed` and all that is known to be applied.
     fn push_rows(
         &mut self,
         unsent: &[&[BudgetedTransaction]],
@@ -401,18 +408,18 @@ impl ApplyWorker {
         self.writer.push_rows(changes(unsent), packets)
     }
 
-    /// Holds the target to the rows that it was sent, of which `committed` has run and has not committed.
+    /// Checks that the target changed as many rows as it was sent; `committed` has run but not committed.
     async fn check_rows(&mut self, committed: &[&[BudgetedTransaction]]) -> Result<(), ApplyError> {
         let checked = self.writer.check_rows().await;
         checked.map_err(|error| error.of_transaction(&newest_gtid(committed)))
     }
 
-    /// Adds the note where it is a statement.
+    /// Adds the progress statement if there is no progress row.
     fn push_statements(&mut self, committed: &[&[BudgetedTransaction]], packets: &mut Packets) {
         if self.progress_row.is_some() {
             return;
         }
-        // What they count depends on what is there.
+        // How many rows these statements change depends on the data.
         self.writer.row_count().reset();
         if self.shared.options.tolerate_until.is_some() {
             for transaction in committed.iter().copied().flatten() {
@@ -422,13 +429,14 @@ impl ApplyWorker {
         packets.push(self.progress_statement(committed, self.number));
     }
 
-    /// The statement that notes what is to be committed in a row of its own, and all that is known to be.
+    /// The statement that writes the progress of `committed`, and all known progress, to worker row `row`.
     fn progress_statement(&self, committed: &[&[BudgetedTransaction]], row: usize) -> Vec<u8> {
         let (applied, gtid, time_us) = self.progress_after(committed);
         self.shared.claim.progress_statement(row, &applied, &gtid, time_us)
     }
 
-    /// What is applied once `committed` is; its newest transaction, and when the source has committed that.
+    /// The encoded spans that are applied once `committed` is; the newest GTID, and its commit time on the
+    /// source.
     fn progress_after(&self, committed: &[&[BudgetedTransaction]]) -> (Vec<u8>, String, u64) {
         let mut applied = self.shared.applied().clone();
         let transactions = || committed.iter().copied().flatten();
@@ -445,7 +453,7 @@ impl ApplyWorker {
         batch.commit_after.is_none_or(|before| *self.turn.borrow() >= before)
     }
 
-    /// False if it will not come.
+    /// False if the turn will not come.
     async fn wait_turn(&mut self, batch: &TransactionBatch<BudgetedTransaction>) -> bool {
         let Some(before) = batch.commit_after else { return true };
         tokio::select! {
@@ -456,7 +464,7 @@ impl ApplyWorker {
         }
     }
 
-    /// Waits, maybe with locks held.
+    /// Waits for the batch's turn, possibly holding locks.
     async fn wait_turn_or_yield(&mut self, batch: &TransactionBatch<BudgetedTransaction>) -> TurnWait {
         let Some(before) = batch.commit_after else { return TurnWait::Arrived };
         let id = batch.id;
@@ -469,12 +477,12 @@ impl ApplyWorker {
     }
 }
 
-/// The row changes of transactions that hold nothing else.
+/// The row changes of transactions that consist of rows only.
 fn changes<'t>(parts: &[&'t [BudgetedTransaction]]) -> impl Iterator<Item = &'t RowChanges> {
     parts.iter().copied().flatten().flat_map(|transaction| row_changes(transaction))
 }
 
-/// The row changes of a transaction that holds nothing else.
+/// The row changes of a transaction that consists of rows only.
 fn row_changes(transaction: &Transaction) -> &[RowChanges] {
     match &transaction.content {
         TransactionContent::Rows(changes) => changes,
@@ -482,49 +490,49 @@ fn row_changes(transaction: &Transaction) -> &[RowChanges] {
     }
 }
 
-/// The oldest transaction of a batch, which is the only one where each stands under its own GTID. It may have to wait for its
-/// turn.
+/// The oldest transaction of a batch, the only one where each has its own GTID. It may be in the second part,
+/// which waits for its turn.
 fn oldest(batch: &TransactionBatch<BudgetedTransaction>) -> Option<&BudgetedTransaction> {
     batch.first.iter().chain(&batch.rest).next()
 }
 
-/// Up to where the log holds transactions.
+/// The end of the transactions in the log.
 fn end_of(transactions: &[&[BudgetedTransaction]]) -> LogPosition {
     let ends = transactions.iter().copied().flatten().map(|transaction| transaction.span.end);
     ends.max().unwrap_or(LogPosition::ZERO)
 }
 
-/// The newest transaction.
+/// The GTID of the newest transaction.
 fn newest_gtid(transactions: &[&[BudgetedTransaction]]) -> String {
     let newest = transactions.iter().copied().flatten().max_by_key(|transaction| transaction.span);
     newest.map(|transaction| transaction.gtid_text()).unwrap_or_default()
 }
 
-/// Whether a ROLLBACK undoes all of it: tables without transactions take rows for good at once.
+/// Whether ROLLBACK undoes all of it: nontransactional tables keep rows at once.
 fn is_transactional(batch: &TransactionBatch<BudgetedTransaction>) -> bool {
     let mut changes = batch.first.iter().chain(&batch.rest).flat_map(|transaction| row_changes(transaction));
     changes.all(|changes| changes.table.target.transactional)
 }
 
-/// The transaction of a batch that is more than rows in memory.
+/// The transaction of a batch with statements or a streamed transaction, which is always alone.
 fn statement_transaction(batch: &TransactionBatch<BudgetedTransaction>) -> Option<&BudgetedTransaction> {
     let only = oldest(batch)?;
     matches!(only.content, TransactionContent::Steps(_) | TransactionContent::Streamed { .. }).then_some(only)
 }
 
-/// How long a commit took that was sent in one packet with other statements, or by whoever runs statements: most of the time, as such
-/// packets are small.
+/// Estimates the time of a commit that was sent in one packet with other statements, or by the statement
+/// runner. Most of the time is the commit, as such packets are small.
 fn estimated_commit(packet: Duration) -> Duration {
     packet * 3 / 4
 }
 
-/// How long a batch took, of which the commit took `commit`.
+/// The timing of a batch that took `all`, of which the commit took `commit`.
 fn timing(all: Duration, commit: Duration) -> BatchTiming {
     let us = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
     BatchTiming { execute_us: us(all.saturating_sub(commit)), commit_us: us(commit) }
 }
 
-/// Whether running it again may help: a deadlock, a lock that was not let go in time.
+/// Whether running it again may help: a deadlock or a lock wait timeout.
 fn is_conflict(number: u16) -> bool {
     matches!(number, 1205 | 1213 | 1614 | 3101 | 1020)
 }

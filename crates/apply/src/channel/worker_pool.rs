@@ -1,4 +1,4 @@
-//! The workers of a run: who is idle, what runs, and for how long.
+//! The workers of a run: which are idle, which batches run, and for how long.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,25 +12,25 @@ use super::worker::{ApplyWorker, BatchOutcome, ChannelShared};
 use crate::error::ApplyError;
 use crate::scheduler::{BatchId, TransactionBatch};
 
-/// A batch whose turn it is may be held up by one behind it, which holds a lock that it needs and waits for it: those behind
-/// let go if it takes eight times as long as batches did on average, but no sooner than this. In the source's order what they
-/// have done is then lost, and a target that is busy must not lose it.
+/// When a batch counts as stalled: a newer batch may hold a lock that it needs, and wait for it in turn.
+/// Newer batches release their locks once the oldest runs eight times longer than the average, but not before
+/// this time. In source order their work is then lost, which a busy target cannot afford.
 const STALL_AFTER_MIN: Duration = Duration::from_millis(250);
-/// And no later than this.
+/// The latest time after which a batch counts as stalled.
 const STALL_AFTER_MAX: Duration = Duration::from_secs(5);
 
-/// How often it is worth looking.
+/// How often to check for a stalled batch.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(60);
 
-/// A batch, and what became of it.
+/// A batch and its result.
 pub(super) type BatchResult = (TransactionBatch<BudgetedTransaction>, Result<BatchOutcome, ApplyError>);
 
-/// A worker that has died; with what it died of, if that is known.
+/// A worker has died; with its panic, if known.
 #[derive(Debug, thiserror::Error)]
 #[error("a worker has died{}", .0.as_ref().map(|error| format!(": {error}")).unwrap_or_default())]
 pub(super) struct DeadWorker(Option<JoinError>);
 
-/// All workers of a run, each a task with a connection of its own. They end with it.
+/// All workers of a run, each a task with its own connection. They end with the pool.
 pub(super) struct WorkerPool {
     workers: Vec<mpsc::Sender<TransactionBatch<BudgetedTransaction>>>,
     idle: Vec<usize>,
@@ -41,7 +41,7 @@ pub(super) struct WorkerPool {
 }
 
 impl WorkerPool {
-    /// Connects as many as the options say, all at once.
+    /// Connects as many workers as the options say, in parallel.
     ///
     /// # Errors
     /// [`ApplyError::Session`]; [`ApplyError::InternalFault`].
@@ -62,7 +62,7 @@ impl WorkerPool {
         Ok(Self::spawn(workers, run_worker))
     }
 
-    /// One task for each worker.
+    /// Starts one task per worker.
     fn spawn<W, F>(
         pool: Vec<W>,
         work: impl Fn(
@@ -93,31 +93,31 @@ impl WorkerPool {
         }
     }
 
-    /// How many they are.
+    /// Number of workers.
     pub(super) fn len(&self) -> usize {
         self.workers.len()
     }
 
-    /// Whether one of them has nothing to do.
+    /// Whether a worker is idle.
     pub(super) fn has_idle(&self) -> bool {
         !self.idle.is_empty()
     }
 
-    /// Whether none of them has anything to do.
+    /// Whether all workers are idle.
     pub(super) fn is_idle(&self) -> bool {
         self.running.is_empty()
     }
 
-    /// Gives a batch to one that [is idle](Self::has_idle).
+    /// Gives a batch to a worker that [is idle](Self::has_idle).
     pub(super) async fn submit(&mut self, batch: TransactionBatch<BudgetedTransaction>) {
         let Some(worker) = self.idle.pop() else { return };
         self.running.insert(batch.id);
         self.oldest.set(self.running.first().copied(), Instant::now());
-        // One that is idle has room for one, and lives as long as this.
+        // An idle worker has room for one batch and lives as long as the pool.
         let _ = self.workers[worker].send(batch).await;
     }
 
-    /// Waits for the next batch that has ended. Nothing is lost if it is not waited for to the end.
+    /// Waits for the next batch that ends. Cancel safe.
     ///
     /// # Errors
     /// [`DeadWorker`] if a worker has died, and its batch with it.
@@ -125,7 +125,7 @@ impl WorkerPool {
         let (worker, result) = tokio::select! {
             biased;
             Some(result) = self.results.recv() => result,
-            // As long as this lives they end in no other way.
+            // Tasks end in no other way while the pool lives.
             ended = self.tasks.join_next() => return Err(DeadWorker(ended.and_then(Result::err))),
         };
         self.idle.push(worker);
@@ -134,22 +134,22 @@ impl WorkerPool {
         Ok(result)
     }
 
-    /// The oldest batch, if it takes much longer than those before it did, and others behind it may be why.
+    /// The oldest batch, if it has stalled and newer batches run that may block it.
     pub(super) fn stalled_batch(&self) -> Option<BatchId> {
         self.oldest.stalled_batch(Instant::now()).filter(|_| self.running.len() > 1)
     }
 
-    /// Whether the oldest batch takes much longer than those before it did.
+    /// Whether the oldest batch runs much longer than its predecessors.
     pub(super) fn has_stalled(&self) -> bool {
         self.oldest.stalled_batch(Instant::now()).is_some()
     }
 }
 
-/// The oldest batch that runs, and how long batches are that.
+/// The oldest running batch, and how long batches are the oldest on average.
 #[derive(Debug, Default)]
 struct OldestBatch {
     current: Option<(BatchId, Instant)>,
-    /// On average, the last ones counting for more; `None` before the first has ended.
+    /// Moving average, weighted toward the last ones; `None` before the first has ended.
     average: Option<Duration>,
 }
 
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_worker_that_dies_is_told() {
+    async fn a_dead_worker_is_an_error() {
         let mut pool = WorkerPool::spawn(vec!["one", "two"], |_, name, mut batches, results| async move {
             while let Some(batch) = batches.recv().await {
                 assert!(name == "one", "cannot go on");
@@ -219,13 +219,13 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_longer_than_usual_is_held_up() {
+    fn batches_slower_than_average_stall() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let mut oldest = OldestBatch::default();
         assert_eq!(oldest.stalled_batch(at(0)), None);
         oldest.set(Some(BatchId(1)), at(0));
-        // Nobody knows how long batches take.
+        // No average yet.
         assert_eq!(
             (oldest.stalled_batch(at(4_900)), oldest.stalled_batch(at(5_100))),
             (None, Some(BatchId(1)))
@@ -233,7 +233,7 @@ mod tests {
         oldest.set(Some(BatchId(1)), at(50));
         oldest.set(Some(BatchId(2)), at(100));
         assert_eq!((oldest.stalled_batch(at(890)), oldest.stalled_batch(at(910))), (None, Some(BatchId(2))));
-        // Short ones.
+        // Short batches.
         for id in 3..60 {
             oldest.set(Some(BatchId(id)), at(100 + id));
         }

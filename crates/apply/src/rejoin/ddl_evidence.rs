@@ -2,7 +2,7 @@
 //!
 //! An engine that changes its own dictionary writes its log durably then, and with it all that it had committed before. Whatever
 //! else a server has a file for (on MariaDB accounts, views, routines, triggers, databases; on both the flags of a MyISAM table) it
-//! writes without. What is true of which statement was tried on real servers: `crates/apply/tests/hollow.rs`.
+//! writes without. What is true of which statement was tried on real servers: `crates/apply/tests/engine_behind_binlog.rs`.
 
 use std::collections::HashSet;
 

@@ -394,7 +394,7 @@ mod tests {
     }
 
     /// A transaction of rows, or a statement, and whether the engine of MariaDB writes its log with it. As tried in
-    /// `crates/apply/tests/hollow.rs`.
+    /// `crates/apply/tests/engine_behind_binlog.rs`.
     const WRITTEN: [(&str, bool); 10] = [
         ("", false),
         ("GRANT SELECT ON d.t TO u", false),

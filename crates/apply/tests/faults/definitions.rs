@@ -1,4 +1,4 @@
-//! Definitions amid load, while the applier and a forgetful target are killed: each has run once.
+//! Definitions under load, while the applier and a target without synced commits are killed: each runs once.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use tailwater_wire::Flavour;
 use super::{Applier, TALLY, Tally, is_long, seeded, until};
 use crate::support::Rig;
 
-/// One round of definitions. `#` is its number; what it leaves behind differs from round to round.
+/// One round of definitions. `#` is its number; the results differ from round to round.
 const DEFINITIONS: &[&str] = &[
     "CREATE DATABASE d#",
     "CREATE TABLE d#.a (id INT PRIMARY KEY, t VARCHAR(20))",
     "INSERT INTO d#.a VALUES (1,'x'),(2,'y'),(3,'z')",
     "ALTER TABLE d#.a ADD COLUMN n INT NOT NULL DEFAULT 7, ADD UNIQUE u (t)",
     "UPDATE d#.a SET n=n+id",
-    // Without a name: run twice, there would be two.
+    // Without a name: a second run would add a second index.
     "ALTER TABLE d#.a ADD INDEX (n)",
     "CREATE INDEX tn ON d#.a (t, n)",
     "CREATE TABLE d#.b LIKE d#.a",
@@ -46,7 +46,7 @@ const DEFINITIONS: &[&str] = &[
     "CREATE TABLE d#.q (id INT, k INT) PARTITION BY HASH (k) PARTITIONS 3",
     "INSERT INTO d#.q VALUES (1,1),(2,2),(2,2)",
     "ALTER TABLE d#.q COALESCE PARTITION 1",
-    // Run twice, it is as if it had not run.
+    // After a second run it looks as if it had not run.
     "CREATE TABLE d#.plain (id INT, k INT)",
     "INSERT INTO d#.plain VALUES (5,0)",
     "ALTER TABLE d#.q EXCHANGE PARTITION p0 WITH TABLE d#.plain",
@@ -57,7 +57,7 @@ const DEFINITIONS: &[&str] = &[
     "ALTER VIEW d#.v AS SELECT id FROM d#.c",
     "ALTER DATABASE d# CHARACTER SET latin1",
     "CREATE TABLE d#.l (id INT PRIMARY KEY, t VARCHAR(9))",
-    // They answer with rows.
+    // These return rows.
     "OPTIMIZE TABLE d#.c",
     "ANALYZE TABLE d#.c, d#.k",
     "FLUSH TABLES",
@@ -78,7 +78,7 @@ const DEFINITIONS: &[&str] = &[
     "DROP TABLE IF EXISTS d#.l, d#.nobody",
 ];
 
-/// What only MariaDB has.
+/// Definitions of MariaDB only.
 const OF_MARIADB: &[&str] = &[
     "CREATE SEQUENCE d#.n",
     "SELECT NEXTVAL(d#.n)",
@@ -88,7 +88,7 @@ const OF_MARIADB: &[&str] = &[
     "INSERT INTO d#.s (t) VALUES (3)",
 ];
 
-/// What definitions have left behind, but for times.
+/// The resulting definitions, without times.
 async fn defined(server: &Server) -> Result<Vec<String>> {
     let queries = [
         "SELECT schema_name FROM information_schema.schemata WHERE schema_name LIKE 'd_' OR schema_name LIKE 'dx_' ORDER BY 1",
@@ -137,7 +137,7 @@ async fn run_once(kind: ServerKind) -> Result<()> {
                     appliers += 1;
                     applier = Applier::start(options.clone(), &rig)?;
                 }
-                // With the applier there: what was lost of its notes, it remembers.
+                // The applier stays: it remembers the intents that the target lost.
                 6 => {
                     rig.target.kill().await?;
                     targets += 1;
@@ -172,8 +172,8 @@ async fn mysql_definitions_run_once() -> Result<()> {
     run_once(ServerKind::Mysql97).await
 }
 
-/// Killed between a definition, which stands in the target's binlog under its GTID, and its progress.
-async fn one_that_ran_is_not_native_replication(kind: ServerKind) -> Result<()> {
+/// Killed between a definition, which the target has logged under its GTID, and its progress.
+async fn a_logged_definition_is_not_native_replication(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
     let options = ChannelOptions { gtid: GtidMode::Preserve, ..rig.options("preserved") };
     let applier = Applier::start(options.clone(), &rig)?;
@@ -195,11 +195,11 @@ async fn one_that_ran_is_not_native_replication(kind: ServerKind) -> Result<()> 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_definition_that_mysql_logged_is_not_native_replication() -> Result<()> {
-    one_that_ran_is_not_native_replication(ServerKind::Mysql97).await
+async fn a_logged_definition_on_mysql_is_not_native_replication() -> Result<()> {
+    a_logged_definition_is_not_native_replication(ServerKind::Mysql97).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_definition_that_mariadb_logged_is_not_native_replication() -> Result<()> {
-    one_that_ran_is_not_native_replication(ServerKind::Mariadb1011).await
+async fn a_logged_definition_on_mariadb_is_not_native_replication() -> Result<()> {
+    a_logged_definition_is_not_native_replication(ServerKind::Mariadb1011).await
 }

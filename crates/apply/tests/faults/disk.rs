@@ -1,4 +1,4 @@
-//! A target whose disk is full: refused is tried again, until there is room.
+//! A target whose disk is full: the channel tries again until there is room.
 
 use std::io::Write;
 use std::path::Path;
@@ -13,7 +13,7 @@ use tailwater_sandbox::{FullDisk, ServerKind, ServerSpec};
 use super::in_time;
 use crate::support::{Rig, spec};
 
-/// Waits until the target refuses something, and the channel goes on trying.
+/// Waits until the target rejects a write and the channel tries again.
 async fn refused(channel: &Channel) -> Result<ChannelFault> {
     let mut status = channel.status();
     let full = async {
@@ -27,9 +27,9 @@ async fn refused(channel: &Channel) -> Result<ChannelFault> {
     fault.ok_or_else(|| anyhow::anyhow!("it does not say why"))
 }
 
-/// Files of the target may not grow, which it refuses or falls over; then they may.
+/// Files of the target may not grow, which it rejects or crashes on; then they may.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_gets_room() -> Result<()> {
+async fn applies_once_a_full_disk_has_room() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
     let target: ServerSpec = spec(kind, 2).option("--innodb-log-file-size=8M").file_kib_max(24 << 10);
     let Some(mut rig) = Rig::start_specs(spec(kind, 1), target).await? else { return Ok(()) };
@@ -39,7 +39,7 @@ async fn a_full_disk_gets_room() -> Result<()> {
         "CREATE DATABASE roomy; CREATE TABLE roomy.t (id INT AUTO_INCREMENT PRIMARY KEY, body LONGTEXT);";
     rig.source.sql(&format!("{create} {grow}")).await?;
     eprintln!("full: {:?}", refused(&channel).await?);
-    // It may have given up by itself.
+    // It may have crashed by itself.
     if rig.target.is_running() {
         rig.target.kill().await?;
     }
@@ -55,7 +55,7 @@ async fn a_full_disk_gets_room() -> Result<()> {
 /// A target whose disk can be filled; `None` without a compiler or the servers.
 async fn on_a_disk(kind: ServerKind, folder: &Path) -> Result<Option<(FullDisk, Rig)>> {
     if !FullDisk::is_possible() {
-        // Not `eprintln!`, whose output the test harness hides for tests that pass.
+        // Not `eprintln!`: the test harness hides its output for tests that pass.
         let _ = writeln!(std::io::stderr(), "SKIPPED a full disk of {kind}: no C compiler (package gcc)");
         return Ok(None);
     }
@@ -65,7 +65,7 @@ async fn on_a_disk(kind: ServerKind, folder: &Path) -> Result<Option<(FullDisk, 
     Ok(rig.map(|rig| (disk, rig)))
 }
 
-/// Nothing grows any more while the target goes on running: neither rows nor definitions find room, and then they do.
+/// Files cannot grow while the target keeps running: rows and definitions find no room, and then they do.
 async fn a_disk_fills_up(kind: ServerKind) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let Some((disk, rig)) = on_a_disk(kind, folder.path()).await? else { return Ok(()) };
@@ -97,18 +97,18 @@ async fn a_disk_fills_up(kind: ServerKind) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_disk_of_mariadb_fills_up() -> Result<()> {
+async fn mariadb_disk_fills_up() -> Result<()> {
     a_disk_fills_up(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_disk_of_mysql_fills_up() -> Result<()> {
+async fn mysql_disk_fills_up() -> Result<()> {
     a_disk_fills_up(ServerKind::Mysql97).await
 }
 
-/// Rows are there already and find their places; it is the target's own binlog that may not grow. Servers wait then, a minute at
-/// a time, for somebody to make room, and so does the channel.
-async fn the_targets_binlog_fills_up(kind: ServerKind) -> Result<()> {
+/// Existing rows are updated in place; only the target's binlog cannot grow. Servers then wait, a minute at a
+/// time, for room, and so does the channel.
+async fn target_binlog_fills_up(kind: ServerKind) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let Some((disk, rig)) = on_a_disk(kind, folder.path()).await? else { return Ok(()) };
     let channel = rig.channel(ChannelOptions { gtid: GtidMode::Own, ..rig.options("logged") });
@@ -122,7 +122,7 @@ async fn the_targets_binlog_fills_up(kind: ServerKind) -> Result<()> {
     let logged = logged_bytes(&rig).await?;
     disk.fill()?;
     rig.source.sql(&"UPDATE roomy.t SET n = n + id;".repeat(20)).await?;
-    // It takes what it has room for in files that are there, and then no more.
+    // It writes what fits into existing files, and then nothing more.
     let stands = async {
         let mut before = channel.status().borrow().transactions_total;
         loop {
@@ -146,7 +146,7 @@ async fn the_targets_binlog_fills_up(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// How much the target has written to its binlog, in bytes.
+/// The size of the target's binlog, in bytes.
 async fn logged_bytes(rig: &Rig) -> Result<u64> {
     let sizes = rig.target.sql("SHOW BINARY LOGS").await?;
     let size = |line: &String| line.split_whitespace().nth(1).and_then(|size| size.parse::<u64>().ok());
@@ -154,14 +154,14 @@ async fn logged_bytes(rig: &Rig) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_binlog_of_a_mariadb_target_fills_up() -> Result<()> {
-    the_targets_binlog_fills_up(ServerKind::Mariadb1011).await
+async fn mariadb_target_binlog_fills_up() -> Result<()> {
+    target_binlog_fills_up(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_binlog_of_a_mysql_target_fills_up() -> Result<()> {
-    if is_skipped_in_ci("the_binlog_of_a_mysql_target_fills_up", "that of MariaDB") {
+async fn mysql_target_binlog_fills_up() -> Result<()> {
+    if is_skipped_in_ci("mysql_target_binlog_fills_up", "that of MariaDB") {
         return Ok(());
     }
-    the_targets_binlog_fills_up(ServerKind::Mysql97).await
+    target_binlog_fills_up(ServerKind::Mysql97).await
 }

@@ -1,4 +1,4 @@
-//! The applier is killed, the target is killed, links are torn, at random moments under load.
+//! Kills the applier and the target, and breaks connections, at random moments under load.
 
 use std::time::Duration;
 
@@ -19,18 +19,18 @@ use crate::support::{Rig, spec};
 /// A target that loses nothing.
 const DURABLE: &[&str] = &["--innodb-flush-log-at-trx-commit=1", "--sync-binlog=1"];
 
-/// A target that loses what it committed in its last second.
+/// A target that loses the commits of its last second.
 const FORGETFUL: &[&str] = &["--innodb-flush-log-at-trx-commit=0", "--sync-binlog=0"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     KillApplier,
     KillTarget,
-    /// Both; the applier is there first, and waits.
+    /// Both; the applier starts first, and waits.
     KillBoth,
-    /// All connections of the applier are reset: what was being committed may be or not.
+    /// Resets all connections of the applier: a running commit may succeed or not.
     ResetLink,
-    /// The target's own word: all connections of the applier are gone.
+    /// The target kills all connections of the applier.
     KillConnections,
 }
 
@@ -63,7 +63,7 @@ impl Play {
                 let list = "SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND \
                             command IN ('Query', 'Sleep') AND user='root'";
                 for id in self.rig.target.sql(list).await? {
-                    // It may have gone meanwhile.
+                    // It may have ended meanwhile.
                     let _ = self.rig.target.sql(&format!("KILL CONNECTION {id}")).await;
                 }
                 self.kills.links += 1;
@@ -94,13 +94,13 @@ impl Play {
 
 type Cast = (ServerKind, CommitOrder, GtidMode);
 
-/// `rounds` faults, then everything must be equal.
+/// Runs `rounds` faults, after which everything must be equal.
 async fn play((kind, order, gtid): Cast, random: &mut StdRng, rounds: u32) -> Result<()> {
-    // A target that logs what is applied has to keep its log and its data in step by itself.
+    // A target that logs what is applied must keep its binlog and its data in step by itself.
     let durability = if gtid == GtidMode::Log { FORGETFUL } else { DURABLE };
     let (source, target) = (spec(kind, 1), spec(kind, 2).options(durability.iter().copied()));
     let Some(mut rig) = Rig::idle(source, target).await? else { return Ok(()) };
-    // Both kinds of log fall to each order and each identity.
+    // Both log modes meet each order and each GTID mode.
     let is_received = (order == CommitOrder::Source) == (kind.flavour() == Flavour::MariaDb);
     rig.ack = if is_received == (gtid == GtidMode::Log) { AckMode::Received } else { AckMode::Durable };
     rig.start_capture()?;
@@ -117,11 +117,11 @@ async fn play((kind, order, gtid): Cast, random: &mut StdRng, rounds: u32) -> Re
         ..rig.options("kills")
     };
     let applier = Some(Applier::start(options.clone(), &rig)?);
-    // A target that syncs every single transaction is slower than five.
+    // A target that syncs every transaction is slower than five clients.
     let clients = if gtid == GtidMode::Preserve { 2 } else { 5 };
     let load = Tally::start(&rig.source, clients, random.random());
     let mut play = Play { rig, link, options, applier, kills: Kills::default() };
-    // Each kind of fault at least once, if there are so many rounds.
+    // Each kind of fault at least once, if there are enough rounds.
     let all =
         [Fault::KillApplier, Fault::KillTarget, Fault::ResetLink, Fault::KillBoth, Fault::KillConnections];
     for round in 0..rounds {
@@ -149,11 +149,11 @@ async fn play((kind, order, gtid): Cast, random: &mut StdRng, rounds: u32) -> Re
     Ok(())
 }
 
-/// Each transaction stands in the target's binlog under the source's GTID.
+/// Checks that the target has logged each transaction under the source's GTID.
 async fn ensure_logged(rig: &Rig) -> Result<()> {
     let newest = rig.newest_gtid().await?.to_string();
     match rig.target.kind().flavour() {
-        // What was told to it and not logged is purged.
+        // GTIDs that were set and not logged are purged.
         Flavour::MySql => {
             let told = rig.target.sql("SELECT @@GLOBAL.gtid_purged").await?;
             ensure!(told == [""], "these are not logged: {told:?}");
@@ -172,7 +172,7 @@ async fn rounds(cast: Cast) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mariadb_in_the_sources_order() -> Result<()> {
+async fn mariadb_in_source_order() -> Result<()> {
     rounds((ServerKind::Mariadb1011, CommitOrder::Source, GtidMode::Log)).await
 }
 
@@ -192,9 +192,9 @@ async fn mysql_under_the_sources_gtids() -> Result<()> {
     rounds((ServerKind::Mysql97, CommitOrder::Independent, GtidMode::Preserve)).await
 }
 
-/// A target that logs under the source's GTIDs and forgets what it logged must not be taken for one that has it.
+/// A target that logs the source's GTIDs and loses the transactions must not count as having them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mysql_that_lost_what_it_logged_is_not_believed() -> Result<()> {
+async fn mysql_that_lost_logged_transactions_is_detected() -> Result<()> {
     let Some(mut rig) = Rig::start(ServerKind::Mysql97, &[], FORGETFUL).await? else { return Ok(()) };
     Tally::prepare(&rig.source).await?;
     let options = ChannelOptions { gtid: GtidMode::Preserve, ..rig.options("lost") };
@@ -206,7 +206,7 @@ async fn mysql_that_lost_what_it_logged_is_not_believed() -> Result<()> {
     rig.target.start_again().await?;
     rig.source.sql("INSERT INTO tally.notes VALUES (2, 2, 'new')").await?;
     match rig.wait_applied(&channel).await {
-        // It may have had the time to write it.
+        // It may have had time to write it.
         Ok(()) => rig.ensure_equal(TALLY).await?,
         Err(error) => ensure!(format!("{error:#}").contains("TW-APP-0006"), "{error:#}"),
     }
@@ -214,9 +214,9 @@ async fn mysql_that_lost_what_it_logged_is_not_believed() -> Result<()> {
     Ok(())
 }
 
-/// What takes too long for every day.
+/// Takes too long for every run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_orders_and_identities() -> Result<()> {
+async fn all_orders_and_gtid_modes() -> Result<()> {
     if !is_long() {
         return Ok(());
     }

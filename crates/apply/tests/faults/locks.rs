@@ -1,4 +1,4 @@
-//! Others on the target: locks, deadlocks, a target that may only be read.
+//! Other clients on the target: locks, deadlocks, a read-only target.
 
 use std::time::Duration;
 
@@ -22,9 +22,9 @@ async fn locks_are_waited_for(kind: ServerKind) -> Result<()> {
     let mut other = Connection::connect(&rig.target.connect_options()).await?;
     for held in ["tally.hot", "tally.cold", "tailwater.apply_progress", "tailwater.apply_channel"] {
         other.execute("BEGIN").await?;
-        // A deadlock with the applier, or its own lock wait, is nothing to this client.
+        // This client ignores a deadlock with the applier, and its own lock wait timeout.
         let _ = other.query(&format!("SELECT * FROM {held} FOR UPDATE")).await;
-        // Longer than a lock is waited for.
+        // Longer than the lock wait timeout.
         tokio::time::sleep(Duration::from_millis(1300)).await;
         other.execute("ROLLBACK").await?;
     }
@@ -38,7 +38,7 @@ async fn locks_are_waited_for(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// With somebody who has changed more, so that it is the channel that the target rolls back.
+/// The other client has changed more, so the target rolls the channel back.
 async fn a_deadlock_is_met(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source.sql("CREATE TABLE tally.knot (id INT PRIMARY KEY, n INT NOT NULL)").await?;
     let rows: Vec<_> = (1..=200).map(|id| format!("({id},0)")).collect();
@@ -64,7 +64,7 @@ async fn a_deadlock_is_met(rig: &Rig, channel: &Channel) -> Result<()> {
         }
     };
     in_time("it locks the first row", has_first).await?;
-    // It is given this one, which it can be only if the channel lets go.
+    // It gets this one only if the channel releases it.
     other.execute("UPDATE tally.knot SET n=7 WHERE id=1").await?;
     ensure!(deadlocks(rig).await? > met, "there was no deadlock");
     other.execute("ROLLBACK").await?;
@@ -73,7 +73,7 @@ async fn a_deadlock_is_met(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.ensure_equal(TALLY).await
 }
 
-/// How many the target has met.
+/// The number of deadlocks on the target.
 async fn deadlocks(rig: &Rig) -> Result<u64> {
     let sql = match rig.target.kind().flavour() {
         Flavour::MySql => "SELECT count FROM information_schema.innodb_metrics WHERE name='lock_deadlocks'",
@@ -85,14 +85,15 @@ async fn deadlocks(rig: &Rig) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn locks_of_others_are_waited_for() -> Result<()> {
+async fn waits_for_locks_of_other_clients() -> Result<()> {
     for kind in kinds() {
         locks_are_waited_for(*kind).await?;
     }
     Ok(())
 }
 
-/// What an account needs to apply rows of one database, and to publish GTIDs, but not to write to a read-only server.
+/// What an account needs to apply rows of one database and to publish GTIDs, but not to write to a read-only
+/// server.
 fn account(flavour: Flavour) -> String {
     let global = match flavour {
         Flavour::MySql => "REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN, SYSTEM_VARIABLES_ADMIN",
@@ -106,7 +107,7 @@ fn account(flavour: Flavour) -> String {
 
 async fn a_target_becomes_writable(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
-    // Read-only is for those only who may not write all the same.
+    // Privileged accounts may write to a read-only server.
     rig.target.sql(&account(kind.flavour())).await?;
     rig.target.sql("SET GLOBAL read_only=1").await?;
     let mut options = rig.options("patient");
@@ -130,7 +131,7 @@ async fn a_target_becomes_writable(kind: ServerKind) -> Result<()> {
         in_time("the target refuses", waits).await?;
         rig.target.sql("SET GLOBAL read_only=0").await?;
         rig.wait_applied(&channel).await?;
-        // Once more, in the midst of it.
+        // Again, during the load.
         rig.target.sql("SET GLOBAL read_only=1").await?;
     }
     rig.target.sql("SET GLOBAL read_only=0").await?;
@@ -139,19 +140,19 @@ async fn a_target_becomes_writable(kind: ServerKind) -> Result<()> {
     channel.pause().await?;
     rig.ensure_equal(TALLY).await?;
     Tally::ensure_counted(&rig.target, transactions).await?;
-    // The account may publish what was applied.
+    // The account may publish GTIDs.
     let position = match kind.flavour() {
         Flavour::MySql => "SELECT @@GLOBAL.gtid_executed <> ''",
         Flavour::MariaDb => "SELECT @@GLOBAL.gtid_slave_pos <> ''",
     };
     ensure!(rig.target.sql(position).await? == ["1"], "no GTIDs were published");
-    what_may_swap_needs_more(&rig, &channel).await?;
+    table_swaps_need_process_privilege(&rig, &channel).await?;
     channel.shut_down().await;
     Ok(())
 }
 
-/// Whether tables have swapped is told by numbers that few may see.
-async fn what_may_swap_needs_more(rig: &Rig, channel: &Channel) -> Result<()> {
+/// Whether tables have swapped shows only in their ids, which need a privilege.
+async fn table_swaps_need_process_privilege(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source
         .sql(
             "CREATE TABLE tally.whole (id INT, k INT); INSERT INTO tally.whole VALUES (1,1); \
@@ -181,15 +182,15 @@ async fn a_mysql_target_becomes_writable() -> Result<()> {
     a_target_becomes_writable(ServerKind::Mysql97).await
 }
 
-/// A predecessor's statement may take days; who is told to stop does not wait for it.
-async fn a_stop_is_heard(kind: ServerKind) -> Result<()> {
+/// An earlier connection's statement may take days; a stopping channel does not wait for it.
+async fn stop_does_not_wait_for_an_earlier_statement(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
     let channel = rig.channel(rig.options("hasty"));
     rig.source.sql("CREATE DATABASE busy").await?;
     rig.wait_applied(&channel).await?;
     channel.shut_down().await;
     let mut predecessor = Connection::connect(&rig.target.connect_options()).await?;
-    // The target may take its time to see that the one before has gone.
+    // The target may need time to notice that the earlier client is gone.
     let got = predecessor.query("SELECT GET_LOCK('tailwater.hasty', 60)").await?;
     ensure!(got.scalar() == Some("1"), "the lock is not to be had");
     let channel = rig.channel(rig.options("hasty"));
@@ -204,7 +205,7 @@ async fn a_stop_is_heard(kind: ServerKind) -> Result<()> {
         channel.resume(None).await?;
     }
     until(&rig.target, waits, "1").await?;
-    // Whoever holds the lock may have come later: it is not waited for.
+    // The lock's holder may be a later one: the channel does not wait for it.
     rig.target.sql("UPDATE tailwater.apply_channel SET incarnation=incarnation+1").await?;
     let fault = rig.wait_failed(&channel).await?;
     ensure!(fault.code == "TW-APP-0007", "{fault:?}");
@@ -218,11 +219,11 @@ async fn a_stop_is_heard(kind: ServerKind) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stop_is_heard_while_mariadb_runs_a_statement_of_before() -> Result<()> {
-    a_stop_is_heard(ServerKind::Mariadb1011).await
+async fn mariadb_stop_does_not_wait_for_an_earlier_statement() -> Result<()> {
+    stop_does_not_wait_for_an_earlier_statement(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stop_is_heard_while_mysql_runs_a_statement_of_before() -> Result<()> {
-    a_stop_is_heard(ServerKind::Mysql97).await
+async fn mysql_stop_does_not_wait_for_an_earlier_statement() -> Result<()> {
+    stop_does_not_wait_for_an_earlier_statement(ServerKind::Mysql97).await
 }

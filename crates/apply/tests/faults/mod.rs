@@ -1,15 +1,16 @@
-//! Faults of every kind under load: at the end the target is equal to the source, nothing applied twice or never.
+//! Faults of every kind under load: in the end target and source are equal, and nothing is applied twice or
+//! never.
 //!
-//! A run prints its seed; `TAILWATER_SEED=n` repeats its choices (not the servers' timing, so not always its outcome).
-//! CI takes a few rounds; `TAILWATER_LONG=1` many.
+//! A run prints its seed; `TAILWATER_SEED=n` repeats its choices, but not the servers' timing, so the outcome
+//! may differ. CI runs a few rounds; `TAILWATER_LONG=1` many.
 
+mod channel_takeover;
 mod definitions;
 mod disk;
 mod kills;
-mod large;
+mod large_transactions;
 mod locks;
 mod sessions;
-mod takeover;
 
 use std::future::Future;
 use std::time::Duration;
@@ -31,12 +32,12 @@ pub fn is_long() -> bool {
     std::env::var_os("TAILWATER_LONG").is_some()
 }
 
-/// Where one flavour shows enough for every day.
+/// The servers for tests that need only one flavour in every run.
 pub fn kinds() -> &'static [ServerKind] {
     if is_long() { &[ServerKind::Mariadb1011, ServerKind::Mysql97] } else { &[ServerKind::Mariadb1011] }
 }
 
-/// Random choices whose seed is printed.
+/// Random choices with a printed seed.
 pub fn seeded(test: &str) -> StdRng {
     let given = std::env::var("TAILWATER_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed: u64 = given.unwrap_or_else(rand::random);
@@ -44,15 +45,15 @@ pub fn seeded(test: &str) -> StdRng {
     StdRng::seed_from_u64(seed)
 }
 
-/// A channel in a runtime of its own, which can end as a killed process does: in the middle of anything, without a word to
-/// the target.
+/// A channel in its own runtime, which can end like a killed process: at any point, without a message to the
+/// target.
 pub struct Applier {
-    // First: it must not see that the channel is given up.
+    // Dropped first: it must not see that the channel is dropped.
     runtime: Abrupt,
     pub channel: Channel,
 }
 
-/// A runtime that ends at once when it is dropped, in whatever context.
+/// A runtime that ends at once when it is dropped, in any context.
 struct Abrupt(Option<Runtime>);
 
 impl Drop for Abrupt {
@@ -78,14 +79,14 @@ impl Applier {
         drop(self.channel);
     }
 
-    /// A channel that ends in good order.
+    /// Shuts the channel down.
     pub async fn end(self) {
         self.channel.shut_down().await;
         drop(self.runtime);
     }
 }
 
-/// Clients that count: in rows that all of them want, in rows that few want, and in rows without a key.
+/// Clients that count: in rows that all of them update, in rows that few update, and in rows without a key.
 pub struct Tally {
     clients: JoinSet<Result<u64>>,
     enough: CancellationToken,
@@ -110,7 +111,7 @@ impl Tally {
         Ok(())
     }
 
-    /// Clients that go on until [`Tally::stop`], each with a little rest between transactions.
+    /// Clients that run until [`Tally::stop`], with a short pause between transactions.
     pub fn start(source: &Server, clients: u64, seed: u64) -> Self {
         let enough = CancellationToken::new();
         let mut tasks = JoinSet::new();
@@ -120,7 +121,7 @@ impl Tally {
         Self { clients: tasks, enough }
     }
 
-    /// Ends the clients; how many transactions they committed.
+    /// Stops the clients; returns how many transactions they committed.
     pub async fn stop(mut self) -> Result<u64> {
         self.enough.cancel();
         let mut total = 0;
@@ -130,7 +131,7 @@ impl Tally {
         Ok(total)
     }
 
-    /// Every transaction adds one to a hot row, and one note.
+    /// Every transaction adds one to a hot row, and inserts one note.
     pub async fn ensure_counted(target: &Server, transactions: u64) -> Result<()> {
         let counted = target.sql("SELECT SUM(n) FROM tally.hot; SELECT COUNT(*) FROM tally.notes").await?;
         let wanted = transactions.to_string();
@@ -162,7 +163,7 @@ async fn count(source: ConnectOptions, client: u64, seed: u64, enough: Cancellat
                 3 => format!("UPDATE notes SET text='y' WHERE client={client} AND n={}", done / 2),
                 _ => format!("INSERT IGNORE INTO parent VALUES ({parent})"),
             },
-            // Not if it is not there: a cascade is not in the log.
+            // Only if it exists: a cascade is not in the log.
             format!("INSERT INTO child (p) SELECT id FROM parent WHERE id={parent}"),
             format!("UPDATE child SET n=n+1 WHERE p={parent}"),
             "COMMIT".to_owned(),
@@ -188,12 +189,12 @@ async fn count(source: ConnectOptions, client: u64, seed: u64, enough: Cancellat
     Ok(done)
 }
 
-/// Runs what may take no longer than anything else here.
+/// Runs a step with a time limit.
 pub async fn in_time<T>(what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::time::timeout(crate::support::PATIENCE, work).await.with_context(|| format!("{what}: stuck"))?
 }
 
-/// Waits until a query gives this.
+/// Waits until a query returns a value.
 pub async fn until(server: &Server, sql: &str, wanted: &str) -> Result<()> {
     let work = async {
         while server.sql(sql).await.unwrap_or_default() != [wanted] {

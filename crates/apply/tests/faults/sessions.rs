@@ -1,4 +1,4 @@
-//! What sessions of the source do beside plain rows: XA, savepoints, statements, temporary tables, triggers.
+//! What the source's sessions do besides plain rows: XA, savepoints, statements, temporary tables, triggers.
 
 use anyhow::{Result, ensure};
 use tailwater_apply::channel::{ChannelOptions, GtidMode};
@@ -10,8 +10,8 @@ use tailwater_wire::Flavour;
 use super::{Applier, until};
 use crate::support::Rig;
 
-/// Prepared, with other transactions, a new applier and events of another format in between; then one is committed, and one
-/// rolled back. Those that are longer than `bytes_max` are not held in memory.
+/// XA transactions, prepared before other transactions, a new applier and another event format; then one is
+/// committed, and one rolled back. Those longer than `bytes_max` are streamed.
 async fn xa(kind: ServerKind, bytes_max: u64) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
     rig.source
@@ -56,20 +56,21 @@ async fn xa(kind: ServerKind, bytes_max: u64) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn xa_transactions_go_to_mariadb() -> Result<()> {
+async fn mariadb_applies_xa_transactions() -> Result<()> {
     xa(ServerKind::Mariadb1011, 16 << 20).await?;
     xa(ServerKind::Mariadb1011, 100).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn xa_transactions_go_to_mysql() -> Result<()> {
+async fn mysql_applies_xa_transactions() -> Result<()> {
     xa(ServerKind::Mysql97, 16 << 20).await?;
     xa(ServerKind::Mysql97, 100).await
 }
 
-/// Statements of an XA transaction meet the filters when it commits, as others do: it cannot be told which rows they change.
+/// Statements of an XA transaction are filtered when it commits, as others are: it is unknown which rows they
+/// change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn statements_within_xa_meet_the_filters() -> Result<()> {
+async fn statements_in_xa_transactions_are_filtered() -> Result<()> {
     let Some(rig) = Rig::start(ServerKind::Mariadb1011, &[], &[]).await? else { return Ok(()) };
     rig.source
         .sql("CREATE DATABASE xa; CREATE TABLE xa.t (id INT PRIMARY KEY); CREATE TABLE xa.u LIKE xa.t")
@@ -97,10 +98,10 @@ async fn statements_within_xa_meet_the_filters() -> Result<()> {
     Ok(())
 }
 
-/// Under the source's GTIDs the target logs every one of them: those that prepare, too, and one that was left out. Killed
-/// between what stands for the preparation and the commit, the channel goes on.
+/// Under the source's GTIDs the target logs every one of them: also XA prepares and skipped transactions. The
+/// channel resumes after it was killed between the logged prepare and the commit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_gtid_of_mysql_is_logged() -> Result<()> {
+async fn mysql_target_logs_every_gtid() -> Result<()> {
     let Some(rig) = Rig::start(ServerKind::Mysql97, &[], &[]).await? else { return Ok(()) };
     let options = ChannelOptions { gtid: GtidMode::Preserve, ..rig.options("xa") };
     let applier = Applier::start(options.clone(), &rig)?;
@@ -120,7 +121,7 @@ async fn every_gtid_of_mysql_is_logged() -> Result<()> {
     other.execute("ROLLBACK").await?;
     let applier = Applier::start(options, &rig)?;
     rig.wait_applied(&applier.channel).await?;
-    // A transaction that is rolled back, one with a statement in it, and one that an operator leaves out.
+    // A transaction that is rolled back, one with a statement in it, and one that an operator skips.
     rig.source
         .sql("XA START 'two'; UPDATE xa.t SET n=3; XA END 'two'; XA PREPARE 'two'; XA ROLLBACK 'two'")
         .await?;
@@ -143,13 +144,13 @@ async fn every_gtid_of_mysql_is_logged() -> Result<()> {
     let has = rig.target.sql("SELECT @@GLOBAL.gtid_executed").await?.concat();
     let lacking = format!("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{has}')");
     ensure!(rig.source.sql(&lacking).await? == [""], "{has}");
-    // What is purged from the start can be had by no server behind the target.
+    // Replicas of the target cannot get what is purged from the start.
     let purged = rig.target.sql("SELECT @@GLOBAL.gtid_purged").await?;
     ensure!(purged == [""], "{purged:?}");
     Ok(())
 }
 
-/// The same on both, but for statements in the binlog: those are MariaDB's.
+/// The same on both flavours, except for statements in the binlog, which are MariaDB's.
 const SESSIONS: &str = "
     CREATE DATABASE mix; USE mix;
     CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, n INT, d DATETIME(6), r DOUBLE, s VARCHAR(50),
@@ -210,11 +211,11 @@ async fn mixed(kind: ServerKind) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sessions_of_mariadb() -> Result<()> {
+async fn mariadb_session_features() -> Result<()> {
     mixed(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sessions_of_mysql() -> Result<()> {
+async fn mysql_session_features() -> Result<()> {
     mixed(ServerKind::Mysql97).await
 }

@@ -172,7 +172,7 @@ async fn stops_and_goes_on(shell: &Shell, trial: &Trial, target: &Server) -> Res
     shell.run("channel stop -c tailwater.toml replica")?.exits(0).says(&[
         "stopped",
         " - ",
-        "it was told to stop",
+        "an operator stopped it",
     ]);
     let stopped = status(shell)?;
     ensure!(stopped["lag_seconds"].is_null() && stopped["stopped_because"].is_string(), "{stopped}");
@@ -184,7 +184,7 @@ async fn stops_and_goes_on(shell: &Shell, trial: &Trial, target: &Server) -> Res
     let stopped = until(shell, "stopped").await?;
     ensure!(stopped["newest_gtid"] == second.as_str(), "{stopped}");
     let because = stopped["stopped_because"].as_str().unwrap_or_default();
-    ensure!(because == "it has reached where it was to stop", "{stopped}");
+    ensure!(because == "it has reached its until condition", "{stopped}");
     shell
         .run("channel start -c tailwater.toml replica --until-gtid nonsense")?
         .exits(1)

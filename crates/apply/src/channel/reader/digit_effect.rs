@@ -1,4 +1,4 @@
-//! What a definition means for the digits of a table's columns, as far as its text tells. Pure.
+//! What a definition means for the digits of a table's columns, as far as its text says. Pure.
 
 use crate::decode::statement;
 use crate::filter::{changed_by, outline};
@@ -8,23 +8,23 @@ use crate::filter::{changed_by, outline};
 pub(super) enum DigitEffect {
     /// Nothing.
     Unrelated,
-    /// It may rebuild it, and with that change the layout of its columns; each keeps its digits.
+    /// It may rebuild the table and so change the layout of its columns; each keeps its digits.
     KeepsDigits,
-    /// It may change the digits of columns, or put another table in its place.
+    /// It may change the digits of columns, or replace the table.
     MayChangeDigits,
 }
 
 /// A definition in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LoggedDefinition {
-    /// The databases and tables that it names, in lower case; `None` if its text does not tell.
+    /// The databases and tables that it names, in lower case; `None` if its text does not say.
     names: Option<Vec<(String, Option<String>)>>,
     keeps_digits: bool,
     drops_database: bool,
 }
 
 impl LoggedDefinition {
-    /// The definition that a statement is, which ran in `database`; `None` for one that changes rows or a temporary table.
+    /// Parses a statement that ran in `database`; `None` if it changes rows or a temporary table.
     pub(super) fn of(text: &[u8], database: &[u8]) -> Option<Self> {
         if !statement::defines(text) || statement::is_temporary(text) {
             return None;
@@ -42,7 +42,7 @@ impl LoggedDefinition {
         Some(Self { names, keeps_digits: keeps_digits(&words), drops_database: drops_database(&words) })
     }
 
-    /// What it does to a table of the source.
+    /// Its effect on a table of the source.
     pub(super) fn effect_on(&self, schema: &str, table: &str) -> DigitEffect {
         let Some(names) = &self.names else { return DigitEffect::MayChangeDigits };
         let (schema, table) = (schema.to_lowercase(), table.to_lowercase());
@@ -57,7 +57,7 @@ impl LoggedDefinition {
     }
 }
 
-/// Whether a statement of these words leaves a table that it names with the columns that it had, or adds some.
+/// Whether a statement with these words keeps the existing columns of a table that it names.
 fn keeps_digits(words: &[String]) -> bool {
     const KEPT_PARTS: [&str; 6] = ["INDEX", "KEY", "PRIMARY", "FOREIGN", "CONSTRAINT", "PARTITION"];
     let mut followed = words.iter().zip(words.iter().skip(1));
@@ -81,7 +81,7 @@ fn keeps_digits(words: &[String]) -> bool {
 fn drops_database(words: &[String]) -> bool {
     let database = |word: &String| word == "DATABASE" || word == "SCHEMA";
     words.first().is_some_and(|word| word == "DROP") && words.get(1).is_some_and(database)
-        // CREATE OR REPLACE DATABASE drops it, too.
+        // CREATE OR REPLACE DATABASE drops it too.
         || words.first().is_some_and(|word| word == "CREATE") && words.iter().take(4).any(database) && words.iter().take(4).any(|word| word == "REPLACE")
 }
 
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_cannot_change_digits_keeps_them() {
+    fn only_safe_definitions_keep_digits() {
         use DigitEffect::{KeepsDigits, MayChangeDigits, Unrelated};
         for (text, expected) in [
             ("ALTER TABLE t FORCE", KeepsDigits),

@@ -1,4 +1,4 @@
-//! Entries of the log, as the reader needs them.
+//! Access to log entries for the reader.
 
 use tailwater_log::{LogEntry, LogHandle, LogPosition, LogReader};
 use tailwater_wire::event::EventType;
@@ -6,7 +6,7 @@ use tailwater_wire::event::EventType;
 use crate::channel::target_gtids::FIRST_EVENT_OFFSET;
 use crate::error::ApplyError;
 
-/// The format description that is in force at `low`: that of its segment.
+/// The format description in force at `low`: that of its segment.
 pub(super) fn format_description(log: &LogHandle, low: LogPosition) -> Result<Option<Vec<u8>>, ApplyError> {
     if low.offset <= FIRST_EVENT_OFFSET {
         return Ok(None);
@@ -27,10 +27,11 @@ pub(super) fn format_description(log: &LogHandle, low: LogPosition) -> Result<Op
     Ok(None)
 }
 
-/// A reader that has just given `entry`, which was read before and [is durable](super::ChannelReader::wait_until_durable) now.
+/// A reader that has just returned `entry`, which was read before and [is
+/// durable](super::ChannelReader::wait_until_durable) now.
 ///
 /// # Errors
-/// [`ApplyError::ProgressRecord`] if something else stands there; [`ApplyError::Log`].
+/// [`ApplyError::ProgressRecord`] if another entry is there; [`ApplyError::Log`].
 pub(super) fn reopen(log: &LogHandle, entry: &LogEntry, channel: &str) -> Result<LogReader, ApplyError> {
     let mut reader = log.reader(entry.position)?;
     if reader.try_next()?.as_ref() == Some(entry) {

@@ -1,4 +1,4 @@
-//! A transaction in memory, and how much memory all of them may take.
+//! A transaction in memory, and the memory budget of a channel.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use super::stream::StepReceiver;
 use crate::error::ApplyError;
 use crate::transaction::Transaction;
 
-/// MemoryBudget is counted in pieces of this many bytes.
+/// The unit of the budget, in bytes.
 const PERMIT_BYTES: usize = 1024;
 
-/// A part of all memory is reserved at once: once all is taken, whoever waits goes on when there is room for many
-/// transactions again, and not for one after the other as they are done.
+/// Memory is reserved in this fraction of the whole at once. When the budget is used up, a waiting reader
+/// resumes once there is room for many transactions, not after each one.
 const RESERVE_FRACTION: usize = 16;
 
-/// A transaction and the memory it holds.
+/// A transaction and the memory that it holds.
 #[derive(Debug)]
 pub(in crate::channel) struct BudgetedTransaction {
     transaction: Arc<Transaction>,
-    /// Of one that is streamed, its steps as they are read.
+    /// The steps of a streamed transaction, as they are read.
     steps: Option<Mutex<StepReceiver>>,
     _memory: OwnedSemaphorePermit,
 }
@@ -34,7 +34,7 @@ impl BudgetedTransaction {
         Self { transaction: Arc::new(transaction), steps: steps.map(Mutex::new), _memory: memory }
     }
 
-    /// Its steps, if it is streamed. They come only once.
+    /// The steps of a streamed transaction. They can be received only once.
     pub(in crate::channel) fn steps(&self) -> Option<&Mutex<StepReceiver>> {
         self.steps.as_ref()
     }
@@ -48,12 +48,12 @@ impl Deref for BudgetedTransaction {
     }
 }
 
-/// The memory for all transactions of a channel. One that is larger than all of it takes all of it.
+/// The memory for all transactions of a channel. A transaction larger than the budget takes all of it.
 #[derive(Debug)]
 pub(super) struct MemoryBudget {
     free: Arc<Semaphore>,
     permits_max: usize,
-    /// Reserved for what comes next.
+    /// Reserved for the next transactions.
     reserve: Option<OwnedSemaphorePermit>,
 }
 
@@ -68,7 +68,7 @@ impl MemoryBudget {
         u32::try_from(permits).unwrap_or(u32::MAX)
     }
 
-    /// So many bytes, if they are free.
+    /// Reserves memory if it is free.
     pub(super) fn try_reserve(&mut self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let permits = self.permits(bytes);
         if let Some(reserved) = self.from_reserve(permits) {
@@ -80,10 +80,10 @@ impl MemoryBudget {
         self.from_reserve(permits)
     }
 
-    /// So many bytes, once they are free.
+    /// Reserves memory once it is free.
     ///
     /// # Errors
-    /// [`ApplyError::Start`] if nobody needs any more.
+    /// [`ApplyError::Start`] if the budget was closed.
     pub(super) async fn reserve(&mut self, bytes: usize) -> Result<OwnedSemaphorePermit, ApplyError> {
         if let Some(reserved) = self.try_reserve(bytes) {
             return Ok(reserved);
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_large_for_the_memory_takes_all_of_it() {
+    fn an_oversized_transaction_takes_the_whole_budget() {
         let mut memory = MemoryBudget::new(10 * PERMIT_BYTES);
         let small = memory.try_reserve(1).expect("it is free");
         assert!(memory.try_reserve(usize::MAX).is_none());
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn once_all_is_taken_there_is_no_more_before_much_is_free() {
+    fn an_exhausted_budget_waits_for_a_reserve() {
         let mut memory = MemoryBudget::new(RESERVE_FRACTION * 4 * PERMIT_BYTES);
         let mut taken: Vec<_> = std::iter::from_fn(|| memory.try_reserve(PERMIT_BYTES)).collect();
         assert_eq!(taken.len(), RESERVE_FRACTION * 4);

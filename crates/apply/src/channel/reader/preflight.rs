@@ -1,8 +1,10 @@
-//! Looks ahead when a channel begins: what the target's tables cannot take is said then, rather than at the first row that has it.
+//! Checks the target's tables when a channel starts, so that a column that does not fit is reported then, not
+//! at its first row.
 //!
-//! Only the way by SQL can meet a column that has no place. So where families differ the look goes far; else it goes a short way,
-//! and as far only when a table of another shape has come. What lies beyond is found by the first row, as is what cannot be told
-//! here: events that are too long, tables that a definition ahead makes anew.
+//! Only rows applied by SQL can meet a column that has no place. So the check goes far if source and target
+//! differ in flavour. Otherwise it goes a short way, and far only once a table with another shape comes. The
+//! first row reports what comes later, and what cannot be checked: long events, and tables that a later
+//! definition creates.
 
 mod scan;
 
@@ -20,16 +22,16 @@ use crate::channel::options::UntilCondition;
 use crate::error::ApplyError;
 use crate::transaction::{LogSpan, MappedTable};
 
-/// A start is delayed by no more than this, but for the target's own answers.
+/// The most time that the check takes, without the target's own answers.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
-/// How far ahead is looked where rows go by SQL, in bytes of the log.
+/// How much of the log is checked if rows are applied by SQL, in bytes.
 const BYTES_MAX: u64 = 256 << 20;
 
-/// How far, before it is known that any do.
+/// How much of the log is checked until such rows are found, in bytes.
 const BYTES_MAX_SAME_SHAPE: u64 = 4 << 20;
 
-/// How far a look may go, and how far it has gone.
+/// The limits of the check, and how far it is.
 struct PreflightLimits {
     started: Instant,
     bytes: u64,
@@ -43,11 +45,11 @@ impl PreflightLimits {
 }
 
 impl ChannelReader {
-    /// Looks whether the target's tables have a place for each column of what is to be applied. Nothing is changed anywhere.
+    /// Checks that the target's tables have a place for each column that will be applied. Changes nothing.
     ///
     /// # Errors
-    /// [`ApplyError::IncompatibleColumn`] for the first that has none; [`ApplyError::Session`]. What is wrong with the log is said by whoever reads
-    /// it to apply it.
+    /// [`ApplyError::IncompatibleColumn`] for the first column that has none; [`ApplyError::Session`]. Errors
+    /// of the log are reported when it is applied.
     pub(super) async fn preflight(&mut self) -> Result<(), ApplyError> {
         let start = self.setup.shared.applied().low();
         let Ok(mut log) = self.setup.log.reader_up_to_written(start) else { return Ok(()) };
@@ -93,8 +95,13 @@ impl ChannelReader {
         let channel = &self.setup.shared.options.name;
         let (bytes, took) = (limits.bytes, limits.started.elapsed());
         match differ && limits.are_reached() {
-            true => info!(channel, bytes, ?took, "looked ahead; columns that come later were not looked at"),
-            false => debug!(channel, bytes, ?took, "looked ahead"),
+            true => info!(
+                channel,
+                bytes,
+                ?took,
+                "preflight check ended at its limit; columns that come later are not checked"
+            ),
+            false => debug!(channel, bytes, ?took, "preflight check done"),
         }
         Ok(())
     }
@@ -128,12 +135,12 @@ impl ChannelReader {
                 self.check(entry, found, limits).await?;
             }
         }
-        // Told to stop, it does.
+        // Lets a stopped reader end here.
         tokio::task::yield_now().await;
         Ok(())
     }
 
-    /// Whether a table of the target takes what comes.
+    /// Checks that a table of the target takes the rows.
     async fn check(
         &mut self,
         entry: &LogEntry,
@@ -142,9 +149,9 @@ impl ChannelReader {
     ) -> Result<(), ApplyError> {
         let TableToCheck { schema, table, map, body } = found;
         let asked = Instant::now();
-        // One that is not there may be made, or left out, before its first row comes.
+        // A table that is missing may be created, or excluded, before its first row comes.
         let found = self.target.find(&schema, &table).await?;
-        // How fast the target answers is not how long the log is.
+        // The target's answers do not count toward the time limit.
         limits.started += asked.elapsed();
         let Some(target) = found else { return Ok(()) };
         let gtid = entry.gtid.as_ref().map_or_else(|| "without GTID".to_owned(), ToString::to_string);
@@ -163,7 +170,7 @@ impl ChannelReader {
     }
 }
 
-/// Takes the format of events from what stands between transactions.
+/// Reads the event format from an entry between transactions.
 fn read_formats(log: &mut LogReader, scan: &mut PreflightScan) -> Result<(), ApplyError> {
     let mut event = Vec::new();
     while let Some(header) = log.next_event()? {

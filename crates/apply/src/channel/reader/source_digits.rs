@@ -1,5 +1,5 @@
-//! How many digits the source's columns of the old temporal layout had when their rows were logged: its catalogue says how many they
-//! have now, and the log says whether a definition after the rows may have changed that.
+//! How many digits the source's columns of the old temporal layout had when their rows were logged. The
+//! source's catalogue has today's number, and the log shows whether a later definition may have changed it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,20 +21,20 @@ use crate::source_catalogue::SourceTable;
 
 /// How long the source may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// How long the log may take to hold what the source had logged when it answered.
+/// How long the log may take to capture what the source had logged when it answered.
 const CAPTURE_MAX: Duration = Duration::from_secs(10);
-/// How often the log is looked at meanwhile.
+/// How often the log is checked meanwhile.
 const CAPTURE_POLL: Duration = Duration::from_millis(5);
-/// A definition is the second event of its transaction, after the GTID; MariaDB says so of a transaction by a flag. Of one without
-/// the flag so many events are looked at.
+/// A definition is the second event of its transaction, after the GTID. MariaDB flags such transactions. In
+/// others, this many events are checked.
 const EVENTS_UNFLAGGED_MAX: usize = 2;
-/// The longest text of a definition that is looked at, in bytes; a longer one counts as one that may change any table.
+/// The longest definition that is read, in bytes; a longer one counts as one that may change any table.
 const DEFINITION_BYTES_MAX: u32 = 64 << 20;
 
-/// The definitions of a part of the log.
+/// The definitions in a part of the log.
 #[derive(Debug)]
 pub(super) struct DefinitionScan {
-    /// Where the part begins, and where it ends.
+    /// Start and end of the part.
     from: LogPosition,
     to: LogPosition,
     format: FormatDescription,
@@ -42,18 +42,18 @@ pub(super) struct DefinitionScan {
 }
 
 impl ChannelReader {
-    /// Asks the source for the columns of one of its tables, of which `entry` has rows.
+    /// Asks the source for the columns of a table that `entry` has rows of.
     ///
     /// # Errors
-    /// [`ApplyError::SourceCatalogue`] if it cannot be asked now; [`ApplyError::UnknownDigits`] if the table may have been changed after
-    /// the rows were logged.
+    /// [`ApplyError::SourceCatalogue`] if the source cannot be asked now; [`ApplyError::UnknownDigits`] if
+    /// the table may have changed after the rows were logged.
     pub(super) async fn load_source(
         &mut self,
         entry: &LogEntry,
         schema: &str,
         table: &str,
     ) -> Result<(), ApplyError> {
-        // What was read before need not wait for it.
+        // What was read before need not wait.
         self.flush().await;
         let gtid = entry.gtid.as_ref().map_or_else(|| "without GTID".to_owned(), ToString::to_string);
         let name = format!("{schema}.{table}");
@@ -63,7 +63,7 @@ impl ChannelReader {
             self.ask_source(schema, table).await.map_err(&unavailable)?;
         let Some(columns) = columns else {
             return Err(unavailable(
-                "it shows no such table to the account of the [[source]]; GRANT SELECT on it, if it was not dropped".to_owned(),
+                "the source shows no such table to the account of its [[source]]; GRANT SELECT on it, if it was not dropped".to_owned(),
             ));
         };
         let mut log = self.setup.log.reader_up_to_written(entry.position)?;
@@ -105,19 +105,19 @@ impl ChannelReader {
 
     async fn ask_source(&self, schema: &str, table: &str) -> Result<SourceTable, String> {
         let Some(source) = &self.setup.shared.options.source_catalogue else {
-            return Err("the channel has no account for it".to_owned());
+            return Err("the channel has no account on the source".to_owned());
         };
         let source = Arc::clone(source);
         match tokio::time::timeout(ANSWER_MAX, source.table(schema, table)).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("it has not answered for {ANSWER_MAX:?}")),
+            Err(_) => Err(format!("the source has not answered for {ANSWER_MAX:?}")),
         }
     }
 
     /// Waits until the log holds what the source had logged when it answered.
     async fn until_captured(&self, position: &MariadbPosition) -> Result<(), String> {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             let logged = self.setup.log.gtid_set();
             let is_logged =
@@ -125,14 +125,14 @@ impl ChannelReader {
             if position.iter().all(is_logged) {
                 return Ok(());
             }
-            if begun.elapsed() >= CAPTURE_MAX {
+            if started.elapsed() >= CAPTURE_MAX {
                 return Err(format!("the log does not hold {position} yet, which the source has logged"));
             }
             tokio::time::sleep(CAPTURE_POLL).await;
         }
     }
 
-    /// The definitions behind `entry`, to the end of the log, with their GTIDs.
+    /// The definitions after `entry`, to the end of the log, with their GTIDs.
     async fn definitions_after(
         &mut self,
         entry: &LogEntry,
@@ -152,7 +152,7 @@ impl ChannelReader {
                 || entry.gtid.as_ref().map_or_else(|| format!("at {}", entry.position), ToString::to_string);
             scan.found.extend(found.into_iter().map(|definition| (entry.position, gtid(), definition)));
             scan.to = entry.end();
-            // Told to stop, it does.
+            // Lets a stopped reader end here.
             tokio::task::yield_now().await;
         }
         scan.found.retain(|(position, ..)| *position >= start);
@@ -160,7 +160,7 @@ impl ChannelReader {
         Ok(scan.found.iter().map(|(_, gtid, definition)| (gtid.clone(), definition)).collect())
     }
 
-    /// Forgets what the source declared of tables that an entry of the log defines, whether or not it is applied.
+    /// Forgets what the source declared for tables that a log entry defines, whether or not it is applied.
     pub(super) fn forget_defined(&mut self, entry: &LogEntry) -> Result<(), ApplyError> {
         if !entry.flags.contains(EntryFlags::DDL) || !self.target.knows_sources() {
             return Ok(());
@@ -179,7 +179,8 @@ impl ChannelReader {
     }
 }
 
-/// The definitions in the entry that `log` just gave. Takes the format of events from what stands between transactions.
+/// The definitions in the entry that `log` just returned. Also takes the event format from an entry between
+/// transactions.
 fn definitions_of(
     log: &mut LogReader,
     entry: &LogEntry,
@@ -200,7 +201,7 @@ fn definitions_of(
             EventType::QUERY | EventType::MARIADB_QUERY_COMPRESSED
                 if header.event_length > DEFINITION_BYTES_MAX =>
             {
-                // Not to be told: it may change any table.
+                // Too long to parse: it may change any table.
                 definitions.extend(is_flagged.then(|| LoggedDefinition::of(b"CREATE", b"")).flatten());
             }
             EventType::QUERY | EventType::MARIADB_QUERY_COMPRESSED => {

@@ -1,4 +1,4 @@
-//! Transactions that are too large to be held: read event by event, as fast as the target takes them.
+//! Transactions that are too large for memory: read event by event, as fast as the target takes them.
 
 use bytes::Bytes;
 use tailwater_log::{LogEntry, LogReader};
@@ -11,32 +11,32 @@ use crate::decode::{TransactionRead, TransactionReader, XaPartReader};
 use crate::error::ApplyError;
 use crate::transaction::{ApplyStep, TransactionContent};
 
-/// StepReceiver of a streamed transaction that wait to be written. Each holds one event.
+/// The most steps of a streamed transaction that wait to be written. Each holds one event.
 const STREAMED_STEPS_MAX: usize = 256;
 
-/// What the steps that wait, and the one that is written, hold in memory, in bytes. Behind a step that holds as much by
-/// itself nothing is read before it is written, so that there is one such at a time.
+/// The memory of the steps that wait and the one that is written, in bytes. After a step of this size nothing
+/// is read until it is written, so there is only one such step at a time.
 pub(super) const STREAMED_BYTES_MAX: usize = 4 << 20;
 
-/// StepReceiver of a transaction that is too large to be held.
+/// The steps of a transaction that is too large for memory.
 pub(in crate::channel) type StepReceiver = mpsc::Receiver<StreamedStep>;
 
-/// A part of a transaction that is streamed.
+/// A part of a streamed transaction.
 #[derive(Debug)]
 pub(in crate::channel) enum StreamedStep {
-    /// The next step; `done` is told when it has run. `memory` goes with it.
+    /// The next step; `done` is sent once it has run. `memory` is freed with it.
     ApplyStep { step: Box<ApplyStep>, done: Option<oneshot::Sender<()>>, memory: OwnedSemaphorePermit },
-    /// That was the last. Without this, the rest could not be read.
+    /// The end of the transaction. Without it, the rest could not be read.
     End,
 }
 
-/// Where the steps of one transaction go through.
+/// A channel for the steps of one transaction.
 pub(super) fn steps() -> (mpsc::Sender<StreamedStep>, StepReceiver) {
     mpsc::channel(STREAMED_STEPS_MAX)
 }
 
 impl ChannelReader {
-    /// Reads a transaction, which is durable, once more and gives its steps to `out`.
+    /// Reads a durable transaction again and sends its steps to `out`.
     pub(super) async fn stream(
         &mut self,
         entry: &LogEntry,
@@ -47,16 +47,16 @@ impl ChannelReader {
         while let Some(header) = log.next_event()? {
             transaction.event(whole_event(&mut log, &header)?);
             if !self.stream_event(entry, &mut transaction, &out).await? {
-                // The target refused something: whoever takes the steps says what.
+                // The target rejected something; the worker reports it.
                 return Ok(());
             }
         }
-        // Who does not take it any more has failed, and says so.
+        // A receiver that is gone has failed, and reports that.
         let _ = out.send(StreamedStep::End).await;
         Ok(())
     }
 
-    /// False if nobody takes the steps any more.
+    /// False if the receiver is gone.
     async fn stream_event(
         &mut self,
         entry: &LogEntry,
@@ -105,12 +105,12 @@ impl ChannelReader {
         if out.send(StreamedStep::ApplyStep { step: Box::new(step), done, memory }).await.is_err() {
             return Ok(false);
         }
-        // The rows behind it are of a table that it makes, which must be there before they are decoded.
+        // The next rows belong to a table that this creates: it must exist before they are decoded.
         if defines {
             if ran.await.is_err() {
                 return Ok(false);
             }
-            // One of that name may have been there before, and known.
+            // An earlier table of that name may be cached.
             self.target.forget();
             self.decoder.forget();
         }
@@ -120,7 +120,7 @@ impl ChannelReader {
         Ok(true)
     }
 
-    /// What part of an XA transaction it is that is too large to be held, if it is one. It has to be durable.
+    /// The part of a large XA transaction that `entry` is, if it is one. The entry must be durable.
     pub(super) fn xa_content(&self, entry: &LogEntry) -> Result<Option<TransactionContent>, ApplyError> {
         let mut log = entries::reopen(&self.setup.log, entry, &self.setup.shared.options.name)?;
         let mut opening = XaPartReader::new(entry);
@@ -133,7 +133,7 @@ impl ChannelReader {
     }
 }
 
-/// The event that `log` just went to, in memory of its own.
+/// The current event of `log`, in its own memory.
 fn whole_event(log: &mut LogReader, header: &EventHeader) -> Result<Bytes, ApplyError> {
     // It lies within its transaction, which is on disk.
     let mut event = Vec::with_capacity(header.event_length as usize);

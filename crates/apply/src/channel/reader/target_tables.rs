@@ -1,4 +1,4 @@
-//! The target's tables, and what goes where, for the decoder.
+//! The target's tables, and the filters that route rows to them, for the decoder.
 
 use std::sync::Arc;
 
@@ -17,23 +17,23 @@ use crate::error::ApplyError;
 use crate::filter::{FilterError, FilterRoute, Filters, Operation, Router, VersionedFilters};
 use crate::target::TargetTable;
 
-/// The target's tables as far as they were asked for, and the filters that count now.
+/// The target's tables that were loaded so far, and the filters in force.
 pub(super) struct TargetTables {
     catalogue: Catalogue,
     connection: Connection,
     versions: VersionedFilters,
     router: Router,
     shared: Arc<ChannelShared>,
-    /// From here on others count.
+    /// From here on other filters apply.
     next_filters: Option<LogPosition>,
-    /// The target has no table for marks: they are left out.
+    /// The target has no table for check marks: they are dropped.
     lacks_check_marks: bool,
-    /// What the source declares of its tables, by their names there; kept until a definition names one.
+    /// What the source declares for its tables, by their names there; kept until a definition names one.
     sources: FxHashMap<(String, String), Arc<DeclaredColumns>>,
 }
 
 impl TargetTables {
-    /// With the filters that count for a transaction whose span starts at `low`.
+    /// With the filters for a transaction whose span starts at `low`.
     ///
     /// # Errors
     /// [`ApplyError::Filter`].
@@ -58,12 +58,12 @@ impl TargetTables {
         })
     }
 
-    /// The filters that count.
+    /// The filters in force.
     pub(super) fn filters(&self) -> &Filters {
         self.router.filters()
     }
 
-    /// Has the filters that count for a transaction whose span starts at `position`; whether they are others now.
+    /// Selects the filters for a transaction whose span starts at `position`; true if they have changed.
     ///
     /// # Errors
     /// [`ApplyError::Filter`].
@@ -76,7 +76,7 @@ impl TargetTables {
         Ok(false)
     }
 
-    /// Asks the target for a table that `entry` needs.
+    /// Loads a table from the target that `entry` needs.
     ///
     /// # Errors
     /// [`ApplyError::MissingTable`]; [`ApplyError::Session`].
@@ -91,7 +91,7 @@ impl TargetTables {
                 self.warn_nontransactional(&table);
                 Ok(())
             }
-            // Nobody's data: no reason to stop.
+            // Not user data: no reason to stop.
             None if is_check_mark(schema, table) && !self.lacks_check_marks => {
                 self.lacks_check_marks = true;
                 Ok(())
@@ -103,7 +103,7 @@ impl TargetTables {
         }
     }
 
-    /// A table of the target, if it has it.
+    /// A table of the target, if it exists.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
@@ -119,7 +119,7 @@ impl TargetTables {
         Ok(found)
     }
 
-    /// Keeps what the source declares of a table.
+    /// Keeps what the source declares for a table.
     pub(super) fn keep_source(&mut self, schema: &str, table: &str, columns: Arc<DeclaredColumns>) {
         self.sources.insert((schema.to_owned(), table.to_owned()), columns);
     }
@@ -129,14 +129,14 @@ impl TargetTables {
         !self.sources.is_empty()
     }
 
-    /// Forgets what the source declares of tables that `is_defined` names; whether there are any.
+    /// Forgets what the source declares for tables that `is_defined` names; true if there were any.
     pub(super) fn forget_sources(&mut self, is_defined: impl Fn(&str, &str) -> bool) -> bool {
         let before = self.sources.len();
         self.sources.retain(|(schema, table), _| !is_defined(schema, table));
         self.sources.len() < before
     }
 
-    /// Says it once of each table that cannot be written to together with progress.
+    /// Warns once per table that cannot be written together with progress.
     fn warn_nontransactional(&self, table: &TargetTable) {
         if table.transactional {
             return;
@@ -151,7 +151,7 @@ impl TargetTables {
         }
     }
 
-    /// Forgets what the tables look like: a definition may have changed any of them.
+    /// Forgets all table layouts: a definition may have changed any of them.
     pub(super) fn forget(&mut self) {
         self.catalogue.forget_all();
         self.lacks_check_marks = false;
@@ -160,7 +160,8 @@ impl TargetTables {
 
 impl TableLookup for TargetTables {
     fn route(&mut self, schema: &str, table: &str, kind: RowsKind) -> Result<FilterRoute, FilterError> {
-        // What channels to the source keep there is about the source. Marks are waited for here, whatever filters say.
+        // What channels to the source keep there concerns the source. Check marks are always applied,
+        // whatever the filters say.
         if schema.eq_ignore_ascii_case(OWN_SCHEMA) {
             let is_kept = is_check_mark(schema, table) && !self.lacks_check_marks;
             return Ok(if is_kept { FilterRoute::Keep } else { FilterRoute::Drop });

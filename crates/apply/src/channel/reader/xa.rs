@@ -1,4 +1,4 @@
-//! XA transactions, which are prepared in one entry of the log and completed in another: they are applied with the latter.
+//! XA transactions are prepared in one log entry and completed in another. They are applied with the second.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use crate::error::ApplyError;
 use crate::transaction::{LogSpan, Transaction, TransactionContent, XaPrepareEntry};
 use crate::writeset::Writeset;
 
-/// XA transactions that were prepared and not completed yet, by their XIDs.
+/// XA transactions that are prepared and not completed yet, by XID.
 pub(super) type PreparedXas = HashMap<Vec<u8>, PreparedXa>;
 
 /// A prepared XA transaction.
@@ -23,19 +23,19 @@ pub(super) struct PreparedXa {
     source: RowSource,
 }
 
-/// Where the rows of a transaction stand.
+/// Where the rows of a transaction are.
 #[derive(Debug)]
 pub(super) struct RowSource {
-    /// The entry that they are in.
+    /// Their log entry.
     pub(super) entry: LogEntry,
-    /// By what they are to be read, if it is not what is in force now: the source may have changed the format of its events,
-    /// as with `binlog_checksum`, after it had prepared them.
+    /// The event format of the rows, if it is not the current one: the source may have changed it after the
+    /// prepare, as with `binlog_checksum`.
     pub(super) format: Option<FormatDescription>,
 }
 
 impl ChannelReader {
-    /// Up to where the log has to be durable before [`Self::hold_xa`] and what comes behind it: what they read once more may be
-    /// other bytes if it is not.
+    /// Up to where the log must be durable before [`Self::track_xa`] and the steps after it: they read this
+    /// part again, and without durability its bytes may change.
     pub(super) fn rereads_until(&self, transaction: &Transaction) -> LogPosition {
         match &transaction.content {
             TransactionContent::Streamed { .. } => transaction.span.end,
@@ -46,8 +46,8 @@ impl ChannelReader {
         }
     }
 
-    /// Holds what is prepared, and gives what completes it all that it completes; `None` for what is held. With where its rows
-    /// stand.
+    /// Keeps a prepared transaction and returns `None`; adds the prepared rows to the transaction that
+    /// completes them. Also returns where the rows are.
     pub(super) async fn track_xa(
         &mut self,
         entry: &LogEntry,
@@ -61,7 +61,10 @@ impl ChannelReader {
         let mut source = RowSource { entry: entry.clone(), format: None };
         match &transaction.content {
             TransactionContent::XaPrepare { xid } => {
-                debug!(gtid = transaction.gtid_text(), "an XA transaction is held until it is completed");
+                debug!(
+                    gtid = transaction.gtid_text(),
+                    "keeping a prepared XA transaction until it is completed"
+                );
                 source.format = Some(self.decoder.format().clone());
                 self.prepared.insert(xid.clone(), PreparedXa { span: transaction.span, source });
                 return Ok(None);
@@ -94,8 +97,8 @@ impl ChannelReader {
         Ok(Some((transaction, source)))
     }
 
-    /// What prepared the XA transaction that `entry` completes, if it is held: it is no longer. What cannot be read completes
-    /// none.
+    /// Forgets the prepared XA transaction that `entry` completes, and returns it. An entry that cannot be
+    /// read completes none.
     pub(super) fn forget_prepared(&mut self, entry: &LogEntry) -> Option<XaPrepareEntry> {
         match self.xa_content(entry) {
             Ok(Some(TransactionContent::XaCommit { xid } | TransactionContent::XaRollback { xid })) => {
@@ -103,20 +106,20 @@ impl ChannelReader {
             }
             Ok(_) => None,
             Err(error) => {
-                debug!("what is left out cannot be read: {error}");
+                debug!("the skipped transaction cannot be read: {error}");
                 None
             }
         }
     }
 
-    /// Exchanges what events are read by for what those of `source` are to be read by; once more, and it is as before.
+    /// Swaps the decoder's event format with that of `source`; a second call swaps it back.
     pub(super) fn swap_format(&mut self, source: &mut RowSource) {
         if let Some(format) = &mut source.format {
             self.decoder.swap_format(format);
         }
     }
 
-    /// Gives `transaction`, which commits it, what an XA transaction did when it was prepared.
+    /// Gives `transaction`, an XA commit, the rows that were prepared.
     async fn read_prepared_rows(
         &mut self,
         xa: &PreparedXa,
@@ -142,7 +145,7 @@ impl ChannelReader {
     }
 }
 
-/// What it is to the transaction that completes it.
+/// The prepared transaction as the one that completes it refers to it.
 fn completed(xa: &PreparedXa) -> XaPrepareEntry {
     XaPrepareEntry { span: xa.span, gtid: xa.source.entry.gtid.clone() }
 }

@@ -1,9 +1,10 @@
-//! Transactions with rows of tables that have no transactions: such rows are there as soon as the target takes them.
+//! Transactions with rows of nontransactional tables, which the target keeps as soon as the statement has
+//! run.
 //!
-//! Each is a batch of its own, and nothing else runs meanwhile. What can be undone is done first, so that what the target refuses of
-//! it leaves no trace; then the rows that cannot, and progress at once after them. MySQL logs these rows as a
-//! transaction of their own as soon as their statement ends, and MariaDB too: under `gtid = preserve` that is the one
-//! GTID that there is, and progress is then not logged.
+//! Each is a batch of its own, and no other batch runs meanwhile. Transactional rows are written first, so
+//! that a rejected one leaves no trace. Then come the nontransactional rows, and progress directly after
+//! them. MySQL and MariaDB log such rows as a transaction of their own when the statement ends. Under `gtid =
+//! preserve` that is the only GTID, so progress is not logged.
 
 use std::time::{Duration, Instant};
 
@@ -22,18 +23,18 @@ use crate::scheduler::TransactionBatch;
 use crate::transaction::RowChanges;
 
 impl ApplyWorker {
-    /// Applies and commits a batch of one transaction, some of whose rows cannot be undone.
+    /// Applies and commits a batch of one transaction that has nontransactional rows.
     ///
     /// # Errors
-    /// What the target refuses: [`ApplyError::PartlyWritten`] if some of it is there nevertheless, and must not come again.
-    /// [`ApplyError::NotTransactional`] if it could not be done exactly once.
+    /// Whatever the target rejects: [`ApplyError::PartlyWritten`] if some rows stay and must not be written
+    /// again. [`ApplyError::NotTransactional`] if the transaction cannot be applied exactly once.
     pub(super) async fn apply_nontransactional(
         &mut self,
         batch: &TransactionBatch<BudgetedTransaction>,
     ) -> Result<BatchOutcome, ApplyError> {
         let mut conflicts = 0;
         loop {
-            // MySQL passes over a GTID that it has.
+            // MySQL ignores a GTID that it has.
             let ignored_if_repeated = self.preserves() && self.shared.flavour == Flavour::MySql;
             let mut nontransactional = NontransactionalRows::new(ignored_if_repeated);
             let error = match self.attempt_nontransactional(batch, &mut nontransactional).await {
@@ -48,7 +49,7 @@ impl ApplyWorker {
             let error = match nontransactional.explain(&gtid, error) {
                 error @ ApplyError::PartlyWritten { .. } => {
                     if let Err(failed) = self.roll_back_all().await {
-                        debug!("what can be undone is undone with the connection: {failed}");
+                        debug!("rollback failed; it happens when the connection closes: {failed}");
                     }
                     return Err(error);
                 }
@@ -79,7 +80,7 @@ impl ApplyWorker {
         self.shared.options.gtid == GtidMode::Preserve
     }
 
-    /// Undoes what can be undone. The session may have stopped to log, for its progress.
+    /// Rolls back, and turns binary logging of the session on again, which may be off for the progress.
     async fn roll_back_all(&mut self) -> Result<(), ApplyError> {
         self.roll_back().await?;
         if self.preserves() {
@@ -114,7 +115,8 @@ impl ApplyWorker {
         let mut packets = identity;
         self.writer.push_rows(transactional.into_iter(), &mut packets)?;
         self.writer.run_counted(packets).await?;
-        // Each by itself, so that it is known of which table it was: under one GTID there is but one statement.
+        // One statement per table, so that the failing table is known. Under one GTID there is only one
+        // statement.
         let changes_per_statement = if preserves { nontransactional.len().max(1) } else { 1 };
         for some in nontransactional.chunks(changes_per_statement) {
             let mut packets = Packets::default();

@@ -1,4 +1,5 @@
-//! Which tables rows ahead go to, and as what the source logged them. Pure: events go in, tables to look at come out.
+//! Finds the tables that later rows go to, and their layout on the source. Pure: events in, tables to check
+//! out.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use tailwater_wire::event::{
@@ -12,49 +13,49 @@ use crate::channel::statement_filter::{OWN_SCHEMA, changed_objects};
 use crate::decode::{is_rows, statement};
 use crate::filter::{FilterRoute, Filters, Operation};
 
-/// Longer events are not looked into, in bytes.
+/// Longer events are not read, in bytes.
 const EVENT_BYTES_MAX: u32 = 4 << 20;
 
-/// Of a compressed transaction so much is looked into, unpacked, in bytes.
+/// How much of a compressed transaction is read, in uncompressed bytes.
 const PAYLOAD_BYTES_MAX: usize = 4 << 20;
 
-/// Of an event of rows so much says which table they are of, in bytes.
+/// How much of a rows event is read: enough for its table number, in bytes.
 const FRONT_BYTES: usize = 4 << 10;
 
-/// So many forms of tables are told apart; what comes then is left to the first row.
+/// The most table layouts that are told apart; more are left to the first row.
 const TABLES_MAX: usize = 65_536;
 
-/// What is needed of an event.
+/// How much of an event is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EventPart {
     Nothing,
     Whole,
-    /// So many bytes.
+    /// This many bytes from its start.
     Prefix(usize),
 }
 
-/// Rows of a table come, that nobody has looked at yet.
+/// A table whose rows come and that is not checked yet.
 #[derive(Debug)]
 pub(super) struct TableToCheck {
-    /// The target's database and table.
+    /// Database and table on the target.
     pub(super) schema: String,
     pub(super) table: String,
     pub(super) map: TableMap,
-    /// The body of the table map's event.
+    /// The body of the table map event.
     pub(super) body: Vec<u8>,
 }
 
-/// Looks at events.
+/// The state of the scan.
 #[derive(Debug)]
 pub(super) struct PreflightScan {
     flavour: Flavour,
     format: FormatDescription,
     filters: Filters,
-    /// The table maps of this transaction.
+    /// The table maps of the current transaction.
     maps: FxHashMap<u64, Vec<u8>>,
-    /// Table maps, without their number, whose rows of some kind were met.
+    /// Table maps without their number, per operation that was seen.
     met: FxHashSet<(Operation, Vec<u8>)>,
-    /// What definitions have changed: databases, and tables of them or all, folded.
+    /// What definitions have changed: databases, with a table or all tables, in lower case.
     defined: FxHashSet<(String, Option<String>)>,
     over: bool,
 }
@@ -72,12 +73,12 @@ impl PreflightScan {
         }
     }
 
-    /// Whether nothing can be told any more of what comes.
+    /// Whether nothing more can be found out.
     pub(super) fn is_over(&self) -> bool {
         self.over
     }
 
-    /// Takes a format description event. Without it nothing behind it can be read.
+    /// Takes a format description event. If it is invalid, later events cannot be read.
     pub(super) fn format_description(&mut self, event: &[u8]) {
         match FormatDescription::parse(event.get(EVENT_HEADER_BYTES..).unwrap_or_default()) {
             Ok(format) => self.format = format,
@@ -85,18 +86,18 @@ impl PreflightScan {
         }
     }
 
-    /// Other filters count from here on.
+    /// Other filters apply from here on.
     pub(super) fn select_filters(&mut self, filters: Filters) {
         self.filters = filters;
         self.met.clear();
     }
 
-    /// A transaction begins.
+    /// A transaction starts.
     pub(super) fn begin(&mut self) {
         self.maps.clear();
     }
 
-    /// How much of an event has to be given.
+    /// How much of an event is needed.
     pub(super) fn wants(&mut self, header: &EventHeader) -> EventPart {
         let whole = match header.event_type {
             event_type if is_rows(event_type) => return EventPart::Prefix(FRONT_BYTES),
@@ -106,14 +107,14 @@ impl PreflightScan {
             | EventType::TRANSACTION_PAYLOAD => header.event_length <= EVENT_BYTES_MAX,
             _ => return EventPart::Nothing,
         };
-        // It might have defined anything.
+        // It may have defined anything.
         let is_query = matches!(header.event_type, EventType::QUERY | EventType::MARIADB_QUERY_COMPRESSED);
         self.over |= is_query && !whole;
         if whole { EventPart::Whole } else { EventPart::Nothing }
     }
 
-    /// Takes as much of an event as was wanted, and adds what is to be looked at. What is wrong with an event is for whoever
-    /// applies it.
+    /// Takes the requested part of an event and adds the tables to check. Errors of an event are left to the
+    /// applier.
     pub(super) fn event(&mut self, event: &[u8], tables: &mut Vec<TableToCheck>) {
         let Ok(header) = EventHeader::parse(event) else { return };
         let whole = event.len() == header.event_length as usize;
@@ -169,7 +170,7 @@ impl PreflightScan {
         Ok(())
     }
 
-    /// Rows come of a table.
+    /// Rows of a table come.
     fn rows(&mut self, table_id: u64, kind: RowsKind) -> Result<Option<TableToCheck>, WireError> {
         let Some(body) = self.maps.get(&table_id) else { return Ok(None) };
         let operation = match kind {
@@ -177,7 +178,7 @@ impl PreflightScan {
             RowsKind::Update | RowsKind::PartialUpdate => Operation::Update,
             RowsKind::Delete => Operation::Delete,
         };
-        // Its number changes whenever the source opens it anew.
+        // The number changes whenever the source opens the table again.
         let form = (operation, body.get(TABLE_ID_BYTES..).unwrap_or_default().to_vec());
         if self.met.len() >= TABLES_MAX || !self.met.insert(form) {
             return Ok(None);
@@ -200,7 +201,7 @@ impl PreflightScan {
         Ok(Some(TableToCheck { schema, table, map, body: body.clone() }))
     }
 
-    /// A statement comes: tables that it defines are not what they are now when their rows come.
+    /// A statement comes. The tables that it defines will have changed when their rows come.
     fn statement(&mut self, text: &[u8], database: &[u8]) {
         if !statement::defines(text) {
             return;
@@ -216,7 +217,7 @@ impl PreflightScan {
     }
 }
 
-/// A table map begins with so many.
+/// Bytes of the table number at the start of a table map.
 const TABLE_ID_BYTES: usize = 6;
 
 #[cfg(test)]
@@ -229,7 +230,7 @@ mod tests {
     use super::*;
     use crate::filter::{FilterSet, Rewrite, Rule};
 
-    /// The tables that are to be looked at in a binlog file of a real server.
+    /// The tables to check in a binlog file of a real server.
     fn tables_in_file(name: &str, filters: &FilterSet) -> BTreeSet<String> {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/fixtures").join(name);
         let file = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -240,8 +241,8 @@ mod tests {
         let mut tables = Vec::new();
         while !rest.is_empty() {
             let header = EventHeader::parse(rest).expect("an event");
-            let (event, behind) = rest.split_at(header.event_length as usize);
-            rest = behind;
+            let (event, tail) = rest.split_at(header.event_length as usize);
+            rest = tail;
             match scan.wants(&header) {
                 EventPart::Nothing => {}
                 EventPart::Whole => scan.event(event, &mut tables),
@@ -259,11 +260,11 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_met_compressed_or_not() {
+    fn compressed_events_are_scanned() {
         for (name, tables) in [
             ("mysql-9.7", "fixture.a fixture.c fixture.m other.o"),
             ("mysql-9.7-plain", "fixture.anonymous fixture.m"),
-            // Compressed events, too.
+            // Compressed events too.
             ("mariadb-10.11", "fixture.a fixture.ar fixture.c fixture.cm fixture.m fixture.q other.o"),
         ] {
             let met = tables_in_file(&format!("binlog/{name}.binlog"), &without(&[Operation::Ddl]));
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_or_defined_anew_is_not_looked_at() {
+    fn filtered_and_redefined_tables_are_not_checked() {
         for kind in ["mysql-9.7", "mariadb-10.11"] {
             let name = format!("binlog/{kind}.binlog");
             assert_eq!(
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_events_end_it() {
+    fn damaged_events_end_the_scan() {
         let format =
             FormatDescription::assumed(Flavour::MySql, tailwater_wire::event::ChecksumAlgorithm::Off);
         let mut scan =
