@@ -105,7 +105,7 @@ async fn helper_goes_up() -> Result<()> {
 
 /// `up` in one process, `list` and `down` in another.
 #[tokio::test]
-async fn standing_servers_go_on_until_they_are_taken_down() -> Result<()> {
+async fn detached_servers_run_until_down() -> Result<()> {
     if require(ServerKind::Mariadb1011).is_none() {
         return Ok(());
     }

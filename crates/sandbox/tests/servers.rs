@@ -131,7 +131,7 @@ async fn semi_sync_is_switched_on_at_run_time() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_shared_server_is_one_as_long_as_somebody_holds_it() -> Result<()> {
+async fn shared_server_is_reused_while_in_use() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
     if require(kind).is_none() {
         return Ok(());

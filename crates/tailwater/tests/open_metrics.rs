@@ -143,7 +143,7 @@ fn is_name(name: &str) -> bool {
 }
 
 #[test]
-fn what_is_no_exposition_is_refused() {
+fn invalid_exposition_is_rejected() {
     let good = "# HELP a_seconds x.\n# TYPE a_seconds gauge\n# UNIT a_seconds seconds\na_seconds{b=\"c\\\"\",a=\"d\"} 1.5\n# EOF\n";
     let scrape = Scrape::parse(good).expect("an exposition");
     assert_eq!(scrape.value(r#"a_seconds{a="d",b="c\""}"#), Some(1.5));

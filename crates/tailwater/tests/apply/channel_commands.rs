@@ -62,7 +62,7 @@ fn a_channels_configuration_is_checked() -> Result<()> {
 }
 
 #[test]
-fn without_a_daemon_there_is_nothing_to_tell() -> Result<()> {
+fn channel_commands_need_a_daemon() -> Result<()> {
     let shell = Shell::new()?;
     shell.write("tailwater.toml", &channel("host = \"db2\""))?;
     for words in [
@@ -94,7 +94,7 @@ fn without_a_daemon_there_is_nothing_to_tell() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_operator_tells_channels_what_to_do() -> Result<()> {
+async fn channels_obey_operator_commands() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
     if require(kind).is_none() {
         return Ok(());

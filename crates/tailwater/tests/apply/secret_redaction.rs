@@ -17,9 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const PASSWORD: &str = "Correct-Horse-7";
 const VALUE: &str = "value of a row";
 
-on_each_server!(what_a_failed_statement_holds_is_not_shown);
+on_each_server!(failed_statements_do_not_show_secrets);
 
-async fn what_a_failed_statement_holds_is_not_shown(kind: ServerKind) -> Result<()> {
+async fn failed_statements_do_not_show_secrets(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }

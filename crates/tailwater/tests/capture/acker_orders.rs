@@ -20,13 +20,13 @@ use crate::shell::{PROGRAM, Shell};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_obeys_mariadb() -> Result<()> {
-    a_daemon_obeys(ServerKind::Mariadb1011).await
+async fn daemon_follows_acker_orders_mariadb() -> Result<()> {
+    daemon_follows_acker_orders(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_obeys_mysql() -> Result<()> {
-    a_daemon_obeys(ServerKind::Mysql97).await
+async fn daemon_follows_acker_orders_mysql() -> Result<()> {
+    daemon_follows_acker_orders(ServerKind::Mysql97).await
 }
 
 struct Cluster {
@@ -117,7 +117,7 @@ impl Cluster {
     }
 }
 
-async fn a_daemon_obeys(kind: ServerKind) -> Result<()> {
+async fn daemon_follows_acker_orders(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }

@@ -20,7 +20,7 @@ const LOG: &str = "log/primary";
 const SEALED: usize = 3;
 
 #[test]
-fn segments_of_a_real_server_come_back_from_s3_and_from_a_folder() -> Result<()> {
+fn archived_segments_are_read_from_s3_and_from_a_folder() -> Result<()> {
     if require(ServerKind::Mariadb1011).is_none() {
         return Ok(());
     }

@@ -180,7 +180,7 @@ async fn sql_replays_on_mariadb_118() -> Result<()> {
 
 /// What cannot be said exactly is named, with its place, and what was printed before it is whole.
 #[tokio::test]
-async fn what_sql_cannot_say_is_refused() -> Result<()> {
+async fn inexpressible_transactions_are_refused() -> Result<()> {
     let kind = ServerKind::Mysql97;
     if require(kind).is_none() {
         return Ok(());

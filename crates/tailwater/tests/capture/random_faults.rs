@@ -190,7 +190,7 @@ impl fmt::Display for Summary {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_whatever_is_killed() -> Result<()> {
+async fn no_acknowledged_commit_is_lost_by_kills() -> Result<()> {
     let long = std::env::var_os("TAILWATER_LONG").is_some();
     let seed: u64 = match std::env::var("TAILWATER_SEED") {
         Ok(text) => text.parse().context("TAILWATER_SEED")?,

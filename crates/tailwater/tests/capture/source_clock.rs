@@ -20,21 +20,21 @@ const BESIDE_MS: i64 = 1_000_000;
 const LAG_SECONDS_MAX: u64 = 500;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn true_lags_are_shown_mysql() -> Result<()> {
-    true_lags_are_shown(ServerKind::Mysql97).await
+async fn lag_is_correct_under_clock_steps_mysql() -> Result<()> {
+    lag_is_correct_under_clock_steps(ServerKind::Mysql97).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn true_lags_are_shown_mariadb() -> Result<()> {
-    true_lags_are_shown(ServerKind::Mariadb118).await
+async fn lag_is_correct_under_clock_steps_mariadb() -> Result<()> {
+    lag_is_correct_under_clock_steps(ServerKind::Mariadb118).await
 }
 
-async fn true_lags_are_shown(kind: ServerKind) -> Result<()> {
+async fn lag_is_correct_under_clock_steps(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
     if !SlowSync::is_possible() {
-        eprintln!("SKIPPED true_lags_are_shown: no C compiler (package gcc)");
+        eprintln!("SKIPPED lag_is_correct_under_clock_steps: no C compiler (package gcc)");
         return Ok(());
     }
     let shell = Shell::new()?;

@@ -91,7 +91,7 @@ async fn checks_follow_the_servers(kind: ServerKind) -> Result<()> {
 
 /// A daemon's capture as another machine's manager sees it.
 #[tokio::test]
-async fn a_relay_elsewhere_obeys() -> Result<()> {
+async fn remote_relay_accepts_orders() -> Result<()> {
     let kind = ServerKind::Mysql97;
     if require(kind).is_none() {
         return Ok(());
@@ -162,7 +162,7 @@ async fn a_relay_elsewhere_obeys() -> Result<()> {
 
 /// A connection that says nothing, or too much, costs one place for a bounded time, and others are answered.
 #[test]
-fn what_is_no_request_is_answered_or_closed() -> Result<()> {
+fn invalid_http_requests_are_answered_or_closed() -> Result<()> {
     let shell = Shell::new()?;
     let port = ReservedPort::pick()?;
     shell.write("client.cnf", "[client]\nuser=nobody\npassword=x\n")?;

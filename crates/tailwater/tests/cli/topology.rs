@@ -25,7 +25,7 @@ async fn a_cluster_is_shown_mysql() -> Result<()> {
 }
 
 #[test]
-fn without_servers_and_a_daemon_it_says_so() -> Result<()> {
+fn topology_without_servers_and_daemon() -> Result<()> {
     let shell = Shell::new()?;
     shell.write(
         "tailwater.toml",

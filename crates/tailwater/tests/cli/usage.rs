@@ -59,7 +59,7 @@ fn a_configuration_is_checked() -> Result<()> {
 
 /// What `run` refuses `config check` refuses, with the same code.
 #[test]
-fn a_configuration_that_cannot_run_is_not_good() -> Result<()> {
+fn config_check_rejects_what_run_rejects() -> Result<()> {
     let shell = Shell::new()?;
     shell.write("empty", "\n")?;
     shell.write("short", "abcde\n")?;
@@ -117,7 +117,7 @@ fn a_configuration_that_cannot_run_is_not_good() -> Result<()> {
 
 /// `-h`, `-P`, `-u` and `-S` mean what they mean to the servers' own programs, on every command that asks a server.
 #[test]
-fn letters_of_the_stock_clients() -> Result<()> {
+fn short_options_match_the_stock_clients() -> Result<()> {
     let shell = Shell::new()?;
     for command in ["dump dir", "load dir", "log stats"] {
         let asked = shell.run(&format!("{command} -h 127.0.0.1 -P 1 -u nobody --ssl-mode DISABLED"))?;
@@ -200,7 +200,7 @@ fn a_wrong_command_line_is_a_usage_error() -> Result<()> {
 }
 
 #[test]
-fn run_says_at_once_what_it_cannot_do() -> Result<()> {
+fn run_reports_configuration_errors_at_once() -> Result<()> {
     let shell = Shell::new()?;
     shell.write("bad.toml", &GOOD.replace("server_id", "serverid"))?;
     shell.run("run -c bad.toml")?.exits(1).complains(&["TW-CFG-0002", "line 11", "serverid"]);
@@ -217,7 +217,7 @@ fn run_says_at_once_what_it_cannot_do() -> Result<()> {
 
 /// A source that refuses connections and one that takes them and says nothing: `run` tries on, and SIGTERM ends it.
 #[tokio::test]
-async fn run_without_a_source_goes_on_until_it_is_told_to_stop() -> Result<()> {
+async fn run_without_a_source_runs_until_sigterm() -> Result<()> {
     let silent = TcpListener::bind("127.0.0.1:0")?;
     for (port, sign) in [(1, "capture interrupted"), (silent.local_addr()?.port(), "")] {
         let shell = Shell::new()?;
@@ -245,7 +245,7 @@ async fn run_without_a_source_goes_on_until_it_is_told_to_stop() -> Result<()> {
 
 /// Who asks a daemon that stands still is told so, in bounded time.
 #[tokio::test]
-async fn a_daemon_that_stands_still_keeps_nobody_waiting() -> Result<()> {
+async fn frozen_daemon_times_out() -> Result<()> {
     let shell = Shell::new()?;
     shell.write("tailwater.toml", GOOD)?;
     shell.run("channel list -c tailwater.toml")?.exits(1).complains(&["TW-CTL-0001", "no daemon listens"]);
@@ -273,7 +273,7 @@ async fn a_daemon_that_stands_still_keeps_nobody_waiting() -> Result<()> {
 }
 
 #[test]
-fn what_is_no_log_is_said_to_be_none() -> Result<()> {
+fn commands_report_that_there_is_no_log() -> Result<()> {
     let shell = Shell::new()?;
     shell.write("text", "this is no binlog")?;
     for verb in ["ls", "cat", "verify"] {
@@ -293,7 +293,7 @@ fn what_is_no_log_is_said_to_be_none() -> Result<()> {
 }
 
 #[test]
-fn nothing_is_captured_if_an_address_cannot_be_had() -> Result<()> {
+fn run_fails_before_capture_if_an_address_is_taken() -> Result<()> {
     let (taken, source) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
     let (address, port) = (taken.local_addr()?.to_string(), source.local_addr()?.port());
     let shell = Shell::new()?;

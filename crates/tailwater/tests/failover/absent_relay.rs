@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The manager has been started anew: what it did stands in its records only.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_relay_that_was_away_is_led_by_a_manager_that_was_started_anew() -> Result<()> {
+async fn restarted_manager_repoints_an_absent_relay() -> Result<()> {
     let Some((mut pair, http)) = failed_over_without_the_second().await? else { return Ok(()) };
     pair.trial.start_relay()?;
     until(&pair.shell, "the first to act", acts).await?;
@@ -27,7 +27,7 @@ async fn a_relay_that_was_away_is_led_by_a_manager_that_was_started_anew() -> Re
 
 /// The one that was away holds the lease itself when it is back, and has no record of what the other has done.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_manager_whose_own_relay_was_away_learns_who_leads() -> Result<()> {
+async fn manager_with_an_absent_relay_learns_the_primary() -> Result<()> {
     let Some((mut pair, http)) = failed_over_without_the_second().await? else { return Ok(()) };
     pair.second.start()?;
     until(&pair.second.shell, "the second to act", acts).await?;

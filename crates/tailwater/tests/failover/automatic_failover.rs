@@ -34,7 +34,7 @@ async fn killed_primaries_are_replaced_mysql() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_holds_back_and_what_refuses() -> Result<()> {
+async fn blocked_and_refused_failovers() -> Result<()> {
     held_back_and_refused(ServerKind::Mysql97).await
 }
 
@@ -44,17 +44,17 @@ async fn a_silent_primary_is_fenced_before_it_is_replaced() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_impatient_manager_replaces_a_silent_primary_and_sits_out_a_stall() -> Result<()> {
+async fn short_detection_time_replaces_a_silent_primary_but_not_a_stalled_one() -> Result<()> {
     silent_primary(ServerKind::Mysql97, "automatic = true\n[manager.analysis]\nagreed_after_ms = 800").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_manager_that_is_cut_off_replaces_nobody() -> Result<()> {
+async fn partitioned_manager_does_not_fail_over() -> Result<()> {
     cut_off(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_candidate_without_semi_sync_gives_way_to_another() -> Result<()> {
+async fn candidate_without_semi_sync_is_replaced_by_another() -> Result<()> {
     let kind = ServerKind::Mysql97;
     if require(kind).is_none() {
         return Ok(());

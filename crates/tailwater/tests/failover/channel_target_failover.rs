@@ -19,19 +19,19 @@ use crate::shell::{PROGRAM, Shell};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_channel_feeds_takes_over_mariadb() -> Result<()> {
-    what_a_channel_feeds_takes_over(ServerKind::Mariadb1011).await
+async fn channel_target_is_promoted_mariadb() -> Result<()> {
+    channel_target_is_promoted(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_channel_feeds_takes_over_mysql() -> Result<()> {
-    if is_skipped_in_ci("what_a_channel_feeds_takes_over_mysql", "that on MariaDB") {
+async fn channel_target_is_promoted_mysql() -> Result<()> {
+    if is_skipped_in_ci("channel_target_is_promoted_mysql", "that on MariaDB") {
         return Ok(());
     }
-    what_a_channel_feeds_takes_over(ServerKind::Mysql97).await
+    channel_target_is_promoted(ServerKind::Mysql97).await
 }
 
-async fn what_a_channel_feeds_takes_over(kind: ServerKind) -> Result<()> {
+async fn channel_target_is_promoted(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }

@@ -16,8 +16,7 @@ use crate::shell::{PROGRAM, Shell};
 const WRITES: u64 = 100;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn relays_that_obeyed_terms_of_another_etcd_are_told_and_obey_again_when_terms_are_raised() -> Result<()>
-{
+async fn raise_terms_after_etcd_was_recreated() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
     let (shell, folder) = (Shell::new()?, tempfile::tempdir()?);

@@ -21,16 +21,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LATE: Duration = Duration::from_secs(1);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_that_connect_again_are_told_nothing_mariadb() -> Result<()> {
-    clients_that_connect_again_are_told_nothing(ServerKind::Mariadb1011).await
+async fn reconnecting_clients_get_no_false_acknowledgement_mariadb() -> Result<()> {
+    reconnecting_clients_get_no_false_acknowledgement(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_that_connect_again_are_told_nothing_mysql() -> Result<()> {
-    if is_skipped_in_ci("clients_that_connect_again_are_told_nothing_mysql", "that on MariaDB") {
+async fn reconnecting_clients_get_no_false_acknowledgement_mysql() -> Result<()> {
+    if is_skipped_in_ci("reconnecting_clients_get_no_false_acknowledgement_mysql", "that on MariaDB") {
         return Ok(());
     }
-    clients_that_connect_again_are_told_nothing(ServerKind::Mysql97).await
+    reconnecting_clients_get_no_false_acknowledgement(ServerKind::Mysql97).await
 }
 
 /// A way to a server on which `SET GLOBAL read_only` comes late, as it does where the server is busy.
@@ -86,7 +86,7 @@ async fn until_waiting(server: &Server) -> Result<()> {
     Ok(())
 }
 
-async fn clients_that_connect_again_are_told_nothing(kind: ServerKind) -> Result<()> {
+async fn reconnecting_clients_get_no_false_acknowledgement(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }

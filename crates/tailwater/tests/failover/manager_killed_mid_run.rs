@@ -34,13 +34,13 @@ command = ["bash", "-c", "if rm FOLDER/die-in-route 2>/dev/null; then kill -9 $P
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_killed_in_the_midst_leaves_nothing_half_done_mariadb() -> Result<()> {
+async fn killed_manager_leaves_no_incomplete_run_mariadb() -> Result<()> {
     killed_in_the_midst(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_killed_in_the_midst_leaves_nothing_half_done_mysql() -> Result<()> {
-    if is_skipped_in_ci("a_daemon_killed_in_the_midst_leaves_nothing_half_done_mysql", "that on MariaDB") {
+async fn killed_manager_leaves_no_incomplete_run_mysql() -> Result<()> {
+    if is_skipped_in_ci("killed_manager_leaves_no_incomplete_run_mysql", "that on MariaDB") {
         return Ok(());
     }
     killed_in_the_midst(ServerKind::Mysql97).await

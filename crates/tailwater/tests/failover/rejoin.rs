@@ -24,21 +24,21 @@ use crate::shell::{PROGRAM, Shell};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_former_primary_comes_back_mariadb() -> Result<()> {
-    a_former_primary_comes_back(ServerKind::Mariadb1011).await
+async fn former_primary_rejoins_mariadb() -> Result<()> {
+    former_primary_rejoins(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_former_primary_comes_back_mysql() -> Result<()> {
-    if is_skipped_in_ci("a_former_primary_comes_back_mysql", "the demo on MySQL") {
+async fn former_primary_rejoins_mysql() -> Result<()> {
+    if is_skipped_in_ci("former_primary_rejoins_mysql", "the demo on MySQL") {
         return Ok(());
     }
-    a_former_primary_comes_back(ServerKind::Mysql97).await
+    former_primary_rejoins(ServerKind::Mysql97).await
 }
 
 /// With `rejoin = true` nobody has to ask for it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_former_primary_is_brought_back_by_itself() -> Result<()> {
+async fn former_primary_rejoins_automatically() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
     if require(kind).is_none() {
         return Ok(());
@@ -76,7 +76,7 @@ async fn a_former_primary_is_brought_back_by_itself() -> Result<()> {
 
 /// Nobody can tell whether what it has alone was acknowledged: people have to.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_former_primary_of_which_no_record_tells_keeps_what_it_has_alone() -> Result<()> {
+async fn former_primary_without_a_record_keeps_its_own_transactions() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
     if require(kind).is_none() {
         return Ok(());
@@ -103,7 +103,7 @@ async fn a_former_primary_of_which_no_record_tells_keeps_what_it_has_alone() -> 
 
 /// What has nothing alone keeps nothing from anybody.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_former_primary_of_which_no_record_tells_is_brought_back_if_it_has_nothing_alone() -> Result<()> {
+async fn former_primary_without_a_record_rejoins_if_it_has_no_own_transactions() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
     if require(kind).is_none() {
         return Ok(());
@@ -208,7 +208,7 @@ async fn cluster(
     Ok((trial, new))
 }
 
-async fn a_former_primary_comes_back(kind: ServerKind) -> Result<()> {
+async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }

@@ -22,13 +22,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 on_each_server!(a_sandbox_cluster_is_managed);
 
 #[tokio::test]
-async fn what_would_refuse_is_named_mariadb() -> Result<()> {
-    what_would_refuse_is_named(ServerKind::Mariadb1011)
+async fn readiness_names_the_refusing_rule_mariadb() -> Result<()> {
+    readiness_names_the_refusing_rule(ServerKind::Mariadb1011)
 }
 
 #[tokio::test]
-async fn what_would_refuse_is_named_mysql() -> Result<()> {
-    what_would_refuse_is_named(ServerKind::Mysql97)
+async fn readiness_names_the_refusing_rule_mysql() -> Result<()> {
+    readiness_names_the_refusing_rule(ServerKind::Mysql97)
 }
 
 /// The daemon; ended with this value.
@@ -228,7 +228,7 @@ async fn a_sandbox_cluster_is_managed(kind: ServerKind) -> Result<()> {
     cluster.until_refused("TW-MGR-0030", &[&primary, "semi-sync is off"])
 }
 
-fn what_would_refuse_is_named(kind: ServerKind) -> Result<()> {
+fn readiness_names_the_refusing_rule(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }

@@ -15,13 +15,13 @@ use crate::failover::automatic_failover::{Led, more_commits};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn there_and_back_again_mariadb() -> Result<()> {
-    there_and_back_again(ServerKind::Mariadb1011).await
+async fn switchover_there_and_back_mariadb() -> Result<()> {
+    switchover_there_and_back(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn there_and_back_again_mysql() -> Result<()> {
-    there_and_back_again(ServerKind::Mysql97).await
+async fn switchover_there_and_back_mysql() -> Result<()> {
+    switchover_there_and_back(ServerKind::Mysql97).await
 }
 
 /// An account that `read_only` binds.
@@ -86,7 +86,7 @@ impl Led {
     }
 }
 
-async fn there_and_back_again(kind: ServerKind) -> Result<()> {
+async fn switchover_there_and_back(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }

@@ -32,34 +32,34 @@ command = ["bash", "-c", "if rm FOLDER/die-in-fence 2>/dev/null; then kill -9 $P
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_other_manager_takes_over_mariadb() -> Result<()> {
-    the_other_manager_takes_over(ServerKind::Mariadb1011).await
+async fn other_manager_takes_over_mariadb() -> Result<()> {
+    other_manager_takes_over(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_other_manager_takes_over_mysql() -> Result<()> {
+async fn other_manager_takes_over_mysql() -> Result<()> {
     if std::env::var_os("TAILWATER_LONG").is_none() {
         eprintln!(
-            "SKIPPED the_other_manager_takes_over_mysql: as with MariaDB, and longer; set TAILWATER_LONG=1"
+            "SKIPPED other_manager_takes_over_mysql: as with MariaDB, and longer; set TAILWATER_LONG=1"
         );
         return Ok(());
     }
-    the_other_manager_takes_over(ServerKind::Mysql97).await
+    other_manager_takes_over(ServerKind::Mysql97).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_other_manager_undoes_a_switchover_mariadb() -> Result<()> {
-    the_other_manager_undoes_a_switchover(ServerKind::Mariadb1011).await
+async fn other_manager_rolls_back_a_switchover_mariadb() -> Result<()> {
+    other_manager_rolls_back_a_switchover(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_other_manager_takes_a_failover_back_mariadb() -> Result<()> {
-    the_other_manager_takes_a_failover_back(ServerKind::Mariadb1011).await
+async fn other_manager_rolls_back_a_failover_mariadb() -> Result<()> {
+    other_manager_rolls_back_a_failover(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_other_manager_knows_what_was_accepted_to_be_lost_mariadb() -> Result<()> {
-    the_other_manager_knows_what_was_accepted_to_be_lost(ServerKind::Mariadb1011).await
+async fn other_manager_knows_the_accepted_data_loss_mariadb() -> Result<()> {
+    other_manager_knows_the_accepted_data_loss(ServerKind::Mariadb1011).await
 }
 
 /// The relay beside the trial's.
@@ -241,7 +241,7 @@ impl Pair {
     }
 }
 
-async fn the_other_manager_takes_over(kind: ServerKind) -> Result<()> {
+async fn other_manager_takes_over(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
     let mut pair =
         Pair::start(kind, &program, "automatic = true", "", TrialDurability::Reduced, Vec::new()).await?;
@@ -289,7 +289,7 @@ async fn the_other_manager_takes_over(kind: ServerKind) -> Result<()> {
     pair.trial.kill_relay().await
 }
 
-async fn the_other_manager_undoes_a_switchover(kind: ServerKind) -> Result<()> {
+async fn other_manager_rolls_back_a_switchover(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
     let mut pair =
         Pair::start(kind, &program, "automatic = false", "", TrialDurability::Reduced, Vec::new()).await?;
@@ -329,7 +329,7 @@ async fn the_other_manager_undoes_a_switchover(kind: ServerKind) -> Result<()> {
 }
 
 /// Its manager is killed when the ackers stand still, and the old primary comes back: the other one has them go on.
-async fn the_other_manager_takes_a_failover_back(kind: ServerKind) -> Result<()> {
+async fn other_manager_rolls_back_a_failover(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
     let mut pair =
         Pair::start(kind, &program, "automatic = false", DEADLY, TrialDurability::Full, Vec::new()).await?;
@@ -362,7 +362,7 @@ async fn the_other_manager_takes_a_failover_back(kind: ServerKind) -> Result<()>
 }
 
 /// A failover with `--allow-data-loss`, whose manager is gone when the old primary comes back.
-async fn the_other_manager_knows_what_was_accepted_to_be_lost(kind: ServerKind) -> Result<()> {
+async fn other_manager_knows_the_accepted_data_loss(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
     let settings = "automatic = false\nrejoin = true";
     let mut pair = Pair::start(kind, &program, settings, "", TrialDurability::Full, Vec::new()).await?;

@@ -13,13 +13,13 @@ use crate::shell::{PROGRAM, Shell};
 const PATIENCE: Duration = Duration::from_secs(90);
 
 #[tokio::test]
-async fn a_killed_check_goes_on_and_its_state_is_repaired_mysql() -> Result<()> {
-    a_killed_check_goes_on_and_its_state_is_repaired(ServerKind::Mysql97).await
+async fn killed_check_resumes_and_its_state_is_repaired_mysql() -> Result<()> {
+    killed_check_resumes_and_its_state_is_repaired(ServerKind::Mysql97).await
 }
 
 #[tokio::test]
-async fn a_killed_check_goes_on_and_its_state_is_repaired_mariadb() -> Result<()> {
-    a_killed_check_goes_on_and_its_state_is_repaired(ServerKind::Mariadb1011).await
+async fn killed_check_resumes_and_its_state_is_repaired_mariadb() -> Result<()> {
+    killed_check_resumes_and_its_state_is_repaired(ServerKind::Mariadb1011).await
 }
 
 const SCRIPT: &str = "
@@ -35,7 +35,7 @@ const SCRIPT: &str = "
 const PLANTED: &str = "SET sql_log_bin = 0; UPDATE shop.orders SET secret = 'hushed' WHERE id IN (5, 7000); \
      DELETE FROM shop.orders WHERE id = 4000; INSERT INTO shop.orders VALUES (-1, 'x', NULL)";
 
-async fn a_killed_check_goes_on_and_its_state_is_repaired(kind: ServerKind) -> Result<()> {
+async fn killed_check_resumes_and_its_state_is_repaired(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -126,7 +126,7 @@ async fn a_killed_check_goes_on_and_its_state_is_repaired(kind: ServerKind) -> R
 
 /// Names that would forge lines stay in theirs, messages in words are in words, and a target that nothing feeds is not waited for.
 #[tokio::test]
-async fn what_is_printed_is_for_people() -> Result<()> {
+async fn check_output_is_safe_for_terminals() -> Result<()> {
     for kind in [ServerKind::Mysql97, ServerKind::Mariadb1011] {
         if require(kind).is_none() {
             continue;

@@ -12,16 +12,16 @@ use tailwater_session::Connection;
 use crate::shell::{PROGRAM, Shell};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mark_that_passed_others_is_not_believed_mariadb() -> Result<()> {
-    a_mark_that_passed_others_is_not_believed(ServerKind::Mariadb1011).await
+async fn out_of_order_mark_is_not_trusted_mariadb() -> Result<()> {
+    out_of_order_mark_is_not_trusted(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mark_that_passed_others_is_not_believed_mysql() -> Result<()> {
-    if is_skipped_in_ci("a_mark_that_passed_others_is_not_believed_mysql", "that on MariaDB") {
+async fn out_of_order_mark_is_not_trusted_mysql() -> Result<()> {
+    if is_skipped_in_ci("out_of_order_mark_is_not_trusted_mysql", "that on MariaDB") {
         return Ok(());
     }
-    a_mark_that_passed_others_is_not_believed(ServerKind::Mysql97).await
+    out_of_order_mark_is_not_trusted(ServerKind::Mysql97).await
 }
 
 /// What is in the table of marks.
@@ -29,7 +29,7 @@ async fn marks(source: &Server) -> Result<Vec<String>> {
     Ok(source.sql("SELECT name FROM tailwater.check_marks ORDER BY name").await?)
 }
 
-async fn a_mark_that_passed_others_is_not_believed(kind: ServerKind) -> Result<()> {
+async fn out_of_order_mark_is_not_trusted(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }

@@ -41,13 +41,13 @@ const SUMS: &str = "SELECT * FROM shop.counters ORDER BY writer; SELECT writer, 
                     SELECT n FROM shop.counted";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_channel_joins_exactly_behind_a_copy_mysql() -> Result<()> {
-    a_channel_joins_exactly_behind_a_copy(ServerKind::Mysql97).await
+async fn channel_starts_exactly_after_a_copy_mysql() -> Result<()> {
+    channel_starts_exactly_after_a_copy(ServerKind::Mysql97).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_channel_joins_exactly_behind_a_copy_mariadb() -> Result<()> {
-    a_channel_joins_exactly_behind_a_copy(ServerKind::Mariadb1011).await
+async fn channel_starts_exactly_after_a_copy_mariadb() -> Result<()> {
+    channel_starts_exactly_after_a_copy(ServerKind::Mariadb1011).await
 }
 
 /// Counts its counter up, and writes each step down; both or neither.
@@ -80,7 +80,7 @@ async fn start_target(kind: ServerKind) -> Result<Server> {
     Ok(Server::start(spec).await?)
 }
 
-async fn a_channel_joins_exactly_behind_a_copy(kind: ServerKind) -> Result<()> {
+async fn channel_starts_exactly_after_a_copy(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -160,7 +160,7 @@ async fn follows(shell: &Shell, primary: &Server, target: &Server) -> Result<()>
 
 /// As a clone, whose accounts and GTIDs are the source's.
 #[tokio::test]
-async fn a_channel_joins_exactly_behind_a_clone() -> Result<()> {
+async fn channel_starts_exactly_after_a_clone() -> Result<()> {
     let kind = ServerKind::Mysql97;
     if require(kind).is_none() {
         return Ok(());
@@ -349,7 +349,7 @@ async fn killed_on_the_way(shell: &Shell, target: &Server, link: &Link, words: &
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_copy_goes_on() -> Result<()> {
+async fn killed_copy_resumes() -> Result<()> {
     let kind = ServerKind::Mariadb118;
     if require(kind).is_none() {
         return Ok(());

@@ -16,7 +16,7 @@ const SCRIPT: &str = "CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY 
                       INSERT INTO shop.t VALUES (1, 2), (3, 4)";
 
 #[tokio::test]
-async fn a_clone_that_nobody_starts_again_has_everything() -> Result<()> {
+async fn clone_into_an_unsupervised_server_is_complete() -> Result<()> {
     let kind = ServerKind::Mysql97;
     if require(kind).is_none() {
         return Ok(());
@@ -54,9 +54,9 @@ async fn a_clone_that_nobody_starts_again_has_everything() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_backup_is_a_folder_to_start_on() -> Result<()> {
+async fn mariadb_backup_creates_a_data_directory() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
-    if is_skipped_in_ci("a_backup_is_a_folder_to_start_on", "a_mariadb_server_becomes_a_folder_to_start_on")
+    if is_skipped_in_ci("mariadb_backup_creates_a_data_directory", "mariadb_backup_creates_a_data_directory")
         || require(kind).is_none()
     {
         return Ok(());

@@ -89,7 +89,7 @@ async fn checksums(server: &Server) -> Result<Vec<String>> {
 }
 
 #[tokio::test]
-async fn a_killed_dump_is_gone_on_with_and_loads() -> Result<()> {
+async fn killed_dump_resumes_and_loads() -> Result<()> {
     for kind in [ServerKind::Mysql97, ServerKind::Mariadb118] {
         let Some(server) = start(kind).await? else { continue };
         fill(&server).await?;
@@ -153,7 +153,7 @@ async fn killed(server: &Server) -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_interrupted_dump_says_how_to_go_on() -> Result<()> {
+async fn interrupted_dump_names_resume() -> Result<()> {
     let Some(server) = start(ServerKind::Mariadb118).await? else { return Ok(()) };
     fill(&server).await?;
     let link = Link::open(server.address()).await?;

@@ -133,16 +133,16 @@ async fn sums(server: &Server) -> Result<Vec<String>> {
 }
 
 #[test]
-fn a_dump_lives_through_kills_and_bad_ways_mysql() -> Result<()> {
-    a_dump_lives_through_kills_and_bad_ways(ServerKind::Mysql97)
+fn dump_to_s3_survives_kills_and_network_faults_mysql() -> Result<()> {
+    dump_to_s3_survives_kills_and_network_faults(ServerKind::Mysql97)
 }
 
 #[test]
-fn a_dump_lives_through_kills_and_bad_ways_mariadb() -> Result<()> {
-    a_dump_lives_through_kills_and_bad_ways(ServerKind::Mariadb1011)
+fn dump_to_s3_survives_kills_and_network_faults_mariadb() -> Result<()> {
+    dump_to_s3_survives_kills_and_network_faults(ServerKind::Mariadb1011)
 }
 
-fn a_dump_lives_through_kills_and_bad_ways(kind: ServerKind) -> Result<()> {
+fn dump_to_s3_survives_kills_and_network_faults(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }

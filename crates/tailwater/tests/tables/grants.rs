@@ -27,7 +27,7 @@ async fn started(kind: ServerKind, id: u32) -> Result<Server> {
 }
 
 #[tokio::test]
-async fn what_is_granted_is_enough() -> Result<()> {
+async fn grants_suffice_for_dump_and_load() -> Result<()> {
     for (kind, family) in [
         (ServerKind::Mysql97, "mysql"),
         (ServerKind::Mariadb1011, "mariadb"),
@@ -84,16 +84,16 @@ const PLANTED: &str = "SET sql_log_bin = 0; UPDATE shop.plain SET n = 9 WHERE id
      UPDATE shop.fired SET n = 9, seen = 0";
 
 #[tokio::test]
-async fn what_is_granted_is_enough_to_repair_mariadb() -> Result<()> {
-    what_is_granted_is_enough_to_repair(ServerKind::Mariadb1011, "mariadb").await
+async fn grants_suffice_for_check_and_repair_mariadb() -> Result<()> {
+    grants_suffice_for_check_and_repair(ServerKind::Mariadb1011, "mariadb").await
 }
 
 #[tokio::test]
-async fn what_is_granted_is_enough_to_repair_mysql() -> Result<()> {
-    what_is_granted_is_enough_to_repair(ServerKind::Mysql97, "mysql").await
+async fn grants_suffice_for_check_and_repair_mysql() -> Result<()> {
+    grants_suffice_for_check_and_repair(ServerKind::Mysql97, "mysql").await
 }
 
-async fn what_is_granted_is_enough_to_repair(kind: ServerKind, family: &str) -> Result<()> {
+async fn grants_suffice_for_check_and_repair(kind: ServerKind, family: &str) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }

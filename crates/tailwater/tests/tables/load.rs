@@ -15,13 +15,13 @@ use crate::shell::{PROGRAM, Shell};
 const PATIENCE: Duration = Duration::from_secs(90);
 
 #[tokio::test]
-async fn a_killed_load_goes_on_mysql() -> Result<()> {
-    a_killed_load_goes_on(ServerKind::Mysql97).await
+async fn killed_load_resumes_mysql() -> Result<()> {
+    killed_load_resumes(ServerKind::Mysql97).await
 }
 
 #[tokio::test]
-async fn a_killed_load_goes_on_mariadb() -> Result<()> {
-    a_killed_load_goes_on(ServerKind::Mariadb1011).await
+async fn killed_load_resumes_mariadb() -> Result<()> {
+    killed_load_resumes(ServerKind::Mariadb1011).await
 }
 
 async fn start(kind: ServerKind, id: u32) -> Result<Server> {
@@ -45,7 +45,7 @@ const SCRIPT: &str = "
     CREATE VIEW counted AS SELECT COUNT(*) AS n FROM orders;
 ";
 
-async fn a_killed_load_goes_on(kind: ServerKind) -> Result<()> {
+async fn killed_load_resumes(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }

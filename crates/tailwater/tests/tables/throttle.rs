@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::shell::PROGRAM;
 
-on_each_server!(all_bulk_work_is_held_and_goes_on);
+on_each_server!(throttle_pauses_and_resumes_all_bulk_work);
 
 /// Only reached when something is wrong.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -110,7 +110,7 @@ impl Drop for Running {
     }
 }
 
-async fn all_bulk_work_is_held_and_goes_on(kind: ServerKind) -> Result<()> {
+async fn throttle_pauses_and_resumes_all_bulk_work(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_a_transaction_out_follows_from_who_has_it() {
+    fn skip_decision_depends_on_executed_gtids() {
         let wanted = GtidSet::parse(Flavour::MariaDb, "0-1-9").expect("a set");
         for (native, channel, want) in [
             (("0-1-9", None), ("0-1-9", None), CatchUpStep::Done),
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn stops_of_each_at_one_transaction_are_one_of_both() {
+    fn stops_at_one_transaction_are_merged() {
         let stop = |who, gtid: &str| ApplyStop {
             who,
             gtid: gtid.to_owned(),

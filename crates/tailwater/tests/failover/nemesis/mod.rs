@@ -69,7 +69,7 @@ impl fmt::Display for Summary {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn no_fault_loses_what_was_acknowledged() -> Result<()> {
+async fn no_fault_loses_acknowledged_commits() -> Result<()> {
     let long = std::env::var_os("TAILWATER_LONG").is_some();
     let seed: u64 = match std::env::var("TAILWATER_SEED") {
         Ok(text) => text.parse().context("TAILWATER_SEED")?,
