@@ -1,7 +1,7 @@
-//! The target's tables, as it says they are: asked for once, kept until a statement may have changed them.
+//! Table definitions of the target: read once and cached until a statement may have changed them.
 //!
-//! [`Catalogue`] asks; what the answers mean is in `schema` (one table) and `foreign_keys` (how tables depend on each
-//! other).
+//! [`Catalogue`] runs the queries; `schema` interprets the definition of one table, and `foreign_keys` the
+//! dependencies between tables.
 
 mod foreign_keys;
 mod schema;
@@ -18,33 +18,33 @@ use crate::error::ApplyError;
 use crate::target::{TargetColumn, TargetTable};
 use crate::writeset::IndexId;
 
-/// Names of a table, folded as the server folds them.
+/// Database and table name, in the case in which the server compares names.
 type QualifiedName = (String, String);
 
-/// What is known of a target's tables.
+/// Cached table definitions of a target.
 #[derive(Debug)]
 pub struct Catalogue {
     flavour: Flavour,
-    /// Whether names of schemas and tables are the same in either case; `None` until the server was asked.
+    /// Whether names of databases and tables are case-insensitive; `None` until the server was queried.
     folds_names: Option<bool>,
     tables: FxHashMap<QualifiedName, Arc<TargetTable>>,
     foreign_keys: ForeignKeys,
-    /// Nothing was forgotten since the server was asked for them.
+    /// No definition was forgotten since the foreign keys were read.
     foreign_keys_are_fresh: bool,
     ids: IndexIds,
 }
 
-/// Gives numbers to indexes, the same for as long as it lives.
+/// Assigns IDs to indexes. They stay the same for the life of the catalogue.
 ///
-/// An index goes by its columns rather than its name. So whoever only refers to it (a foreign key of another table) has
-/// its number without knowing more of its table, and two indexes on the same columns are one.
+/// An index is identified by its columns, not by its name. So the foreign key of another table can compute
+/// the ID without loading this table, and two indexes on the same columns share one ID.
 #[derive(Debug, Default)]
 struct IndexIds {
     numbers: FxHashMap<(QualifiedName, String), IndexId>,
 }
 
 impl IndexIds {
-    /// The number of the index of `table` whose columns `parts` spells; empty for the table's rows as a whole.
+    /// The ID of the index on `parts` of `table`; empty `parts` mean all rows of the table.
     fn id(&mut self, table: &QualifiedName, parts: &str) -> IndexId {
         let next = IndexId(self.numbers.len() as u32);
         *self.numbers.entry((table.clone(), parts.to_owned())).or_insert(next)
@@ -52,7 +52,7 @@ impl IndexIds {
 }
 
 impl Catalogue {
-    /// Knows nothing yet of a target of this family.
+    /// An empty catalogue for a target of this flavour.
     pub fn new(flavour: Flavour) -> Self {
         Self {
             flavour,
@@ -64,15 +64,16 @@ impl Catalogue {
         }
     }
 
-    /// A table that was loaded. `None` as well after something was forgotten, until the next [`Catalogue::load`]: any
-    /// table may have a foreign key more.
+    /// A loaded table. `None` also after anything was forgotten, until the next [`Catalogue::load`]: any
+    /// table may have new foreign keys.
     pub fn get(&self, schema: &str, table: &str) -> Option<Arc<TargetTable>> {
         self.foreign_keys_are_fresh.then(|| self.tables.get(&self.name(schema, table)).cloned())?
     }
 
-    /// Asks the target for a table; `None` if it has none of that name.
+    /// Loads a table from the target; `None` if it does not exist.
     ///
-    /// Asks for all foreign keys of the server too, once until something is forgotten: cascades reach across tables.
+    /// Also reads all foreign keys of the server, once until a definition is forgotten, because cascades
+    /// reach across tables.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
@@ -109,14 +110,14 @@ impl Catalogue {
         self.foreign_keys_are_fresh = true;
     }
 
-    /// Forgets a table whose definition may have changed. Tables that were given out stay as they are.
+    /// Forgets a table whose definition may have changed. Tables that the caller holds do not change.
     pub fn forget(&mut self, schema: &str, table: &str) {
         let name = self.name(schema, table);
         self.tables.remove(&name);
         self.foreign_keys_are_fresh = false;
     }
 
-    /// Forgets all tables. Numbers of indexes stay what they are.
+    /// Forgets all tables. Index IDs stay the same.
     pub fn forget_all(&mut self) {
         self.tables.clear();
         self.foreign_keys_are_fresh = false;
@@ -127,7 +128,7 @@ impl Catalogue {
     }
 }
 
-/// The columns that table maps of a table have, in order; `None` if the server shows no such base table.
+/// The columns in the table maps of a table, in order; `None` if the server shows no such base table.
 ///
 /// # Errors
 /// [`ApplyError::Session`].
@@ -141,7 +142,7 @@ pub(crate) async fn columns_of(
     Ok(SchemaRows::ask(connection, flavour, schema, table).await?.map(SchemaRows::into_columns))
 }
 
-/// Names as the server compares them.
+/// Names in the case in which the server compares them.
 fn fold(schema: &str, table: &str, folds: bool) -> QualifiedName {
     match folds {
         true => (schema.to_lowercase(), table.to_lowercase()),
@@ -149,7 +150,7 @@ fn fold(schema: &str, table: &str, folds: bool) -> QualifiedName {
     }
 }
 
-/// A name as a literal that is right in every `sql_mode` and needs no character to be escaped.
+/// A name as a literal that is correct in every `sql_mode` and needs no escaping.
 fn literal(name: &str) -> String {
     let hex: String = name.bytes().map(|byte| format!("{byte:02x}")).collect();
     match hex.is_empty() {
@@ -158,7 +159,7 @@ fn literal(name: &str) -> String {
     }
 }
 
-/// Whether the server does not know what was asked of it, being older.
+/// Whether the server is too old for the query.
 fn is_unknown(error: &SessionError) -> bool {
     // Unknown column, syntax error, unknown table, unknown system variable.
     matches!(error, SessionError::Server { error, .. } if [1054, 1064, 1109, 1193].contains(&error.number))

@@ -1,12 +1,13 @@
-//! An entry of the log becomes a [`Transaction`]: rows found, hashed and bound to the target's tables, none of them
-//! copied.
+//! Decodes log entries into [`Transaction`]s: rows are located, hashed and bound to the target's tables,
+//! without copying them.
 //!
-//! Pure: [`TableLookup`] says what becomes of a table and what the target has; a table that was not asked for yet comes back
-//! as [`Decoded::NeedsTable`], and the caller asks the target and tries again.
+//! Pure: [`TableLookup`] supplies the filter decisions and the target's tables. A table that is not loaded
+//! yet is returned as [`Decoded::NeedsTable`]; the caller loads it from the target and decodes the entry
+//! again.
 //!
-//! The map: `reader` goes through the events of a transaction, one step at a time; `mapping` keeps table maps that were
-//! seen before; `xa_part` tells an XA transaction of any size; `rows` finds rows; `statement` and `xid` read the text of
-//! statements.
+//! The map: `reader` reads the events of a transaction, one step at a time; `mapping` caches table maps;
+//! `xa_part` recognizes parts of XA transactions of any size; `rows` locates rows; `statement` and `xid`
+//! parse the text of statements.
 
 mod mapping;
 pub(crate) mod old_times;
@@ -40,62 +41,64 @@ use crate::transaction::{
 };
 use crate::writeset::{Access, Writeset};
 
-/// How much is decoded at once.
+/// Limits of the decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodeLimits {
-    /// The longest event, decompressed, in bytes. A longer one is an error.
+    /// The longest event, decompressed, in bytes. A longer event is an error.
     pub event_bytes_max: usize,
-    /// The longest transaction that is held in memory, in bytes of its events. A longer one is [`TransactionContent::Streamed`]; as is
-    /// one that takes more than four times as much when decoded.
+    /// The longest transaction that is kept in memory, in bytes of its events. A longer one becomes
+    /// [`TransactionContent::Streamed`], and so does one whose decoded size is more than four times this
+    /// limit.
     pub transaction_bytes_max: usize,
 }
 
 impl Default for DecodeLimits {
-    /// Events of 1 GiB, the most that servers make, and transactions of 64 MiB.
+    /// Events of 1 GiB, the maximum of the servers, and transactions of 64 MiB.
     fn default() -> Self {
         Self { event_bytes_max: 1 << 30, transaction_bytes_max: 64 << 20 }
     }
 }
 
-/// What the decoder asks about tables. Answers are kept until [`Decoder::forget`].
+/// Table information for the decoder. The decoder caches the answers until [`Decoder::forget`].
 pub trait TableLookup {
-    /// What becomes of the rows of a table of the source.
+    /// The filter decision for rows of a source table.
     ///
     /// # Errors
-    /// [`FilterError::Clash`] if another table's go to the same place.
+    /// [`FilterError::Clash`] if another table is written to the same target table.
     fn route(&mut self, schema: &str, table: &str, kind: RowsKind) -> Result<FilterRoute, FilterError>;
-    /// A table of the target; `None` if it is not known (yet).
+    /// A table of the target; `None` if it is not loaded.
     fn target(&self, schema: &str, table: &str) -> Option<Arc<TargetTable>>;
-    /// Where the digits of a table's columns are taken from that have the temporal layout of before MySQL 5.6; `schema` and `table`
-    /// are the source's. Only called for tables of a MariaDB source with such columns.
+    /// The source of the fractional digits of columns with the temporal layout from before MySQL 5.6.
+    /// `schema` and `table` are the names on the source. Called only for tables of a MariaDB source with such
+    /// columns.
     fn old_time_digits(&self, schema: &str, table: &str) -> OldTimeDigits;
 }
 
-/// What comes of decoding.
+/// The result of decoding an entry.
 #[derive(Debug)]
 pub enum Decoded {
     /// The transaction.
     Transaction(Box<Transaction>),
-    /// [`TableLookup::target`] has to know this table of the target first; then the same entry decodes anew.
+    /// [`TableLookup::target`] must load this target table first; then decode the same entry again.
     NeedsTable {
-        /// Its database.
+        /// Database name.
         schema: String,
-        /// Its name.
+        /// Table name.
         table: String,
     },
-    /// [`TableLookup::old_time_digits`] has to know this table of the source first; then the same entry decodes again.
+    /// [`TableLookup::old_time_digits`] must load this source table first; then decode the same entry again.
     NeedsSource {
-        /// Its database.
+        /// Database name.
         schema: String,
-        /// Its name.
+        /// Table name.
         table: String,
     },
 }
 
-/// Decodes the transactions of one log, in their order.
+/// Decodes the transactions of one log, in order.
 ///
-/// Rows are bound to the target's tables as they are when it decodes. So a statement that is not [`Statement::dml`] must
-/// have run, and [`Decoder::forget`] been called, before what stands behind it is decoded.
+/// Rows are bound to the target's tables as they are at decode time. So a statement that is not
+/// [`Statement::dml`] must be executed, and [`Decoder::forget`] called, before later entries are decoded.
 #[derive(Debug)]
 pub struct Decoder {
     flavour: Flavour,
@@ -105,7 +108,8 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// For a log of this family. Hashes of keys are made with `seed`: see [`crate::keys::RowKeys`].
+    /// A decoder for a log of this flavour. `seed` is the seed of the key hashes: see
+    /// [`crate::keys::RowKeys`].
     pub fn new(flavour: Flavour, limits: DecodeLimits, seed: u64) -> Self {
         Self {
             flavour,
@@ -115,41 +119,44 @@ impl Decoder {
         }
     }
 
-    /// Takes a whole format description event, which heads every segment. What is decoded after it is read by it.
+    /// Sets the format description for the following entries. `event` is a complete format description event;
+    /// every segment starts with one.
     ///
     /// # Errors
-    /// [`WireError`] if it is none.
+    /// [`WireError`] if the event is malformed.
     pub fn format_description(&mut self, event: &[u8]) -> Result<(), WireError> {
         let body = event.get(EVENT_HEADER_BYTES..).unwrap_or_default();
         self.format = FormatDescription::parse(body)?;
         Ok(())
     }
 
-    /// Exchanges the format description by which is decoded what comes next.
+    /// Swaps the format description for the following entries.
     pub fn swap_format(&mut self, other: &mut FormatDescription) {
         std::mem::swap(&mut self.format, other);
     }
 
-    /// The format description by which is decoded what comes next.
+    /// The format description for the following entries.
     pub fn format(&self) -> &FormatDescription {
         &self.format
     }
 
-    /// Forgets the answers of [`TableLookup`]: after statements that may have changed tables, and when filters change.
+    /// Drops the cached answers of [`TableLookup`]. Call it after statements that may have changed tables,
+    /// and when filters change.
     pub fn forget(&mut self) {
         self.maps.forget();
     }
 
-    /// Decodes a transaction. `entry` is a transaction's, `events` its bytes; of an entry that is longer than
-    /// [`DecodeLimits::transaction_bytes_max`] its first event is enough.
+    /// Decodes a transaction. `events` are the bytes of `entry`; the first event is enough for an entry
+    /// longer than [`DecodeLimits::transaction_bytes_max`].
     ///
-    /// [`TransactionContent::Streamed`] is what a longer one gives, and one that defines tables before it fills them (`CREATE TABLE
-    /// ... SELECT`): [`TransactionReader`] then gives its steps one by one.
+    /// Such an entry becomes [`TransactionContent::Streamed`], and so does one that creates a table before it
+    /// fills it (`CREATE TABLE ... SELECT`). [`TransactionReader`] then returns its steps one by one.
     ///
     /// # Errors
-    /// [`ApplyError::Event`] if the bytes are none of a transaction, [`ApplyError::IncompatibleColumn`] if a table of the target lacks
-    /// a column, [`ApplyError::UnknownDigits`] if the digits of an old temporal column are not certain, [`ApplyError::NameCollision`] if [`TableLookup::route`] says so, [`ApplyError::Unsupported`] for what cannot be
-    /// applied.
+    /// [`ApplyError::Event`] for malformed bytes; [`ApplyError::IncompatibleColumn`] if a target table lacks
+    /// a column; [`ApplyError::UnknownDigits`] if the digits of an old temporal column are not known;
+    /// [`ApplyError::NameCollision`] if [`TableLookup::route`] reports one; [`ApplyError::Unsupported`] for
+    /// changes that cannot be applied.
     pub fn transaction(
         &mut self,
         entry: &LogEntry,
@@ -160,7 +167,7 @@ impl Decoder {
         self.decode(entry, span, events, tables, false)
     }
 
-    /// Decodes the entry that prepared an XA transaction into what it does when it is committed.
+    /// Decodes the entry that prepared an XA transaction into the changes of its commit.
     ///
     /// # Errors
     /// As [`Decoder::transaction`].
@@ -201,7 +208,7 @@ impl Decoder {
                     return Ok(Decoded::NeedsSource { schema, table });
                 }
                 TransactionRead::NeedsTable { .. } | TransactionRead::NeedsSource { .. } => break true,
-                // The table may be one that the transaction itself has made.
+                // The transaction itself may have created the table.
                 TransactionRead::Step(ApplyStep::Rows(_)) if reader.has_defined() => break true,
                 TransactionRead::Step(step) => gathered.take(step),
             }
@@ -243,15 +250,15 @@ impl Decoder {
 /// See [`DecodeLimits::transaction_bytes_max`].
 const DECODED_FACTOR_MAX: usize = 4;
 
-/// The steps of a transaction, as they come.
+/// The steps of a transaction, while they are read.
 #[derive(Debug, Default)]
 struct TransactionBuilder {
     steps: Vec<ApplyStep>,
-    /// How many of them are statements, and of those `SAVEPOINT`; whether there is a `ROLLBACK TO` one.
+    /// Number of statements, number of `SAVEPOINT` statements, and whether there is a `ROLLBACK TO`.
     statements: usize,
     savepoints: usize,
     rolls_back: bool,
-    /// What they take in memory.
+    /// Memory of the steps, in bytes.
     bytes: usize,
 }
 
@@ -291,14 +298,14 @@ impl TransactionBuilder {
         });
         let changes: Vec<RowChanges> = changes.collect();
         let accesses = union(&changes);
-        // What a table without transactions has taken cannot be undone: no other transaction may fail in the same
-        // batch.
+        // Changes of a nontransactional table cannot be rolled back, so no other transaction may fail in the
+        // same batch.
         let barrier = changes.iter().any(|changes| !changes.table.target.transactional);
         (TransactionContent::Rows(changes), Writeset { accesses, barrier })
     }
 }
 
-/// All that rows touch, each key once; exclusively, if it is touched so anywhere.
+/// The key accesses of all rows, each key once; exclusive if any access is exclusive.
 fn union(changes: &[RowChanges]) -> Vec<Access> {
     let mut accesses: Vec<Access> =
         Vec::with_capacity(changes.iter().map(|changes| changes.accesses.len()).sum());
@@ -311,21 +318,21 @@ fn union(changes: &[RowChanges]) -> Vec<Access> {
     accesses
 }
 
-/// What rows take beside their images.
+/// Memory of rows without their images, in bytes.
 fn bytes_of_rows(changes: &RowChanges) -> usize {
     size_of::<RowChanges>()
         + if changes.rows.spilled() { changes.rows.capacity() * size_of::<RowPlace>() } else { 0 }
         + if changes.accesses.spilled() { changes.accesses.capacity() * size_of::<Access>() } else { 0 }
 }
 
-/// What a statement takes beside its text.
+/// Memory of a statement without its text, in bytes.
 fn bytes_of_statement(statement: &Statement) -> usize {
     size_of::<ApplyStep>() + statement.variables.capacity() * size_of::<StatementVariable>()
 }
 
-/// What a transaction takes whose events are `events`.
+/// Memory of a transaction with these events, in bytes.
 fn memory_bytes(transaction: &Transaction, events: &Bytes) -> usize {
-    // Most of what it holds are slices of its events, which were counted already.
+    // Most buffers are slices of `events`, which are counted separately.
     let own = |bytes: &Bytes| if events.as_ptr_range().contains(&bytes.as_ptr()) { 0 } else { bytes.len() };
     let of_rows = |changes: &RowChanges| bytes_of_rows(changes) + own(&changes.images);
     let of_statement = |statement: &Statement| bytes_of_statement(statement) + own(&statement.text);
@@ -338,7 +345,7 @@ fn memory_bytes(transaction: &Transaction, events: &Bytes) -> usize {
                 ApplyStep::Statement(statement) => of_statement(statement),
             })
             .sum(),
-        // The events are not kept.
+        // The events are dropped.
         TransactionContent::Streamed { .. }
         | TransactionContent::XaPrepare { .. }
         | TransactionContent::XaCommit { .. }
@@ -351,7 +358,7 @@ fn memory_bytes(transaction: &Transaction, events: &Bytes) -> usize {
         + transaction.writeset.accesses.capacity() * size_of::<Access>()
 }
 
-/// The header of an event that is wholly at hand.
+/// Parses the header and checks that the event is complete.
 fn whole_header(event: &[u8]) -> Result<EventHeader, WireError> {
     let header = EventHeader::parse(event)?;
     if header.event_length as usize != event.len() {

@@ -1,4 +1,5 @@
-//! What a channel asks the source of its log about a table: its columns, for what the binlog does not hold.
+//! Reads the columns of a table from the source of a channel's log, because the binlog does not contain all
+//! of their details.
 //!
 //! The channel owns the trait; the program implements it with a session to the source.
 
@@ -14,37 +15,38 @@ use crate::columns::TargetType;
 use crate::error::ApplyError;
 use crate::target::TargetColumn;
 
-/// The answer of a source, later.
+/// A future with the source's answer.
 pub type SourceAnswer<'a> = Pin<Box<dyn Future<Output = Result<SourceTable, ApplyError>> + Send + 'a>>;
 
-/// Asks the server that a channel's log is captured from, which is a MariaDB server.
+/// Queries the server from which a channel's log is captured; a MariaDB server.
 pub trait SourceCatalogue: fmt::Debug + Send + Sync {
     /// Reads the columns of a table, and after them the position of the server's binlog.
     fn table<'a>(&'a self, schema: &'a str, table: &'a str) -> SourceAnswer<'a>;
 }
 
-/// A table of the source, as its catalogue has it now.
+/// A table of the source, as currently in its catalogue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceTable {
     /// The `server_id` of the server that answered.
     pub server_id: u32,
-    /// The columns that its table maps have, in order; `None` if the server shows no such table to the account.
+    /// The columns in its table maps, in order; `None` if the account cannot see such a table.
     pub columns: Option<Vec<SourceColumn>>,
-    /// Its `gtid_binlog_pos`, read after the columns: each logged definition that they reflect is at or before it.
+    /// `gtid_binlog_pos`, read after the columns. Every logged DDL statement that the columns reflect is at
+    /// or before it.
     pub position: MariadbPosition,
 }
 
 /// A column of the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceColumn {
-    /// Its name.
+    /// Column name.
     pub name: String,
-    /// The name of its type, in lower case: `time`.
+    /// Type name in lower case, for example `time`.
     pub type_name: String,
-    /// Digits of a fraction of a second, for `time`, `datetime` and `timestamp`.
+    /// Fractional digits of `time`, `datetime` and `timestamp`.
     pub digits: u8,
-    /// Whether it has the temporal layout of before MySQL 5.6; `None` where the server does not show it, as for the hidden
-    /// columns of a system-versioned table.
+    /// Whether it has the temporal layout from before MySQL 5.6; `None` if the server does not show it, as
+    /// for hidden columns of a system-versioned table.
     pub old_layout: Option<bool>,
 }
 
@@ -61,10 +63,10 @@ impl SourceColumn {
     }
 }
 
-/// Reads a table and the position of the binlog on `connection`.
+/// Reads a table and the binlog position on `connection`.
 ///
 /// # Errors
-/// [`ApplyError::Session`]; [`ApplyError::Event`] for a position that names no GTIDs.
+/// [`ApplyError::Session`]; [`ApplyError::Event`] for a malformed position.
 pub async fn read_source_table(
     connection: &mut Connection,
     schema: &str,

@@ -1,4 +1,4 @@
-//! How the tables of a server depend on each other.
+//! Dependencies between the tables of a server.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use tailwater_session::Connection;
@@ -14,24 +14,25 @@ pub(super) struct ForeignKeys {
     links: Vec<ForeignKeyLink>,
 }
 
-/// One foreign key, by names.
+/// One foreign key, with names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ForeignKeyLink {
     child: QualifiedName,
     parent: QualifiedName,
     child_columns: Vec<String>,
     parent_columns: Vec<String>,
-    /// Rows of the child change when the parent's key goes or changes.
+    /// A delete or update of the parent's key changes rows of the child.
     cascades: bool,
 }
 
-/// Rules that leave the child alone.
+/// Rules that do not change the child.
 const PASSIVE_RULES: [&str; 2] = ["RESTRICT", "NO ACTION"];
 
 impl ForeignKeys {
-    /// Asks a server for them. Reads of all tables' definitions on MariaDB, of the dictionary on MySQL.
+    /// Reads them from a server. MariaDB reads the definitions of all tables; MySQL reads its dictionary.
     pub(super) async fn ask(connection: &mut Connection, folds: bool) -> Result<Self, ApplyError> {
-        // For what it is asked for MariaDB opens every table and view; opening the views of `sys` is slow, and has crashed it.
+        // MariaDB opens every table and view that the query covers. Opening the views of `sys` is slow, and
+        // has crashed it.
         let rules = connection
             .query(
                 "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, UPDATE_RULE, DELETE_RULE \
@@ -81,12 +82,12 @@ impl ForeignKeys {
         Ok(Self { links })
     }
 
-    /// Whether a table has foreign keys, or is pointed to by some.
+    /// Whether a table has foreign keys or is referenced by one.
     pub(super) fn concern(&self, table: &QualifiedName) -> bool {
         self.links.iter().any(|link| link.child == *table || link.parent == *table)
     }
 
-    /// Those of a child; `columns` numbers its columns.
+    /// Foreign keys of a child table; `columns` maps column names to indexes.
     pub(super) fn parents(
         &self,
         table: &QualifiedName,
@@ -106,7 +107,7 @@ impl ForeignKeys {
             .collect()
     }
 
-    /// Those that point to a parent; `columns` numbers its columns.
+    /// Foreign keys that reference a parent table; `columns` maps column names to indexes.
     pub(super) fn children(
         &self,
         table: &QualifiedName,
@@ -128,9 +129,9 @@ impl ForeignKeys {
 
     /// See [`crate::target::TargetTable::cascades`].
     ///
-    /// Children that cascade, whatever depends on them (such a dependent's rows had to go first, even where it only
-    /// restricts), and so on through those that cascade in turn. A direct child that only restricts needs nothing here:
-    /// its rows rely on the parent's key, and that is in the parent row's writeset.
+    /// Contains the children that cascade and the tables that depend on them, transitively. It includes
+    /// dependents that only restrict, because their rows had to be deleted first. A direct child that only
+    /// restricts is not needed: its rows access the parent's key, which is in the writeset of the parent row.
     pub(super) fn cascades(&self, table: &QualifiedName, ids: &mut IndexIds) -> Vec<IndexId> {
         let mut found = Vec::new();
         let mut reached = vec![table];
@@ -152,7 +153,7 @@ impl ForeignKeys {
     }
 }
 
-/// How [`IndexIds`] spells columns of which the whole values count. No name has a zero byte.
+/// The key of [`IndexIds`] for whole columns. Names cannot contain a zero byte.
 fn parts(columns: &[String]) -> String {
     columns.join("\0")
 }

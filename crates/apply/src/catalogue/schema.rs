@@ -1,4 +1,4 @@
-//! One table of the target, from what `information_schema` says of it.
+//! Reads the definition of one target table from `information_schema`.
 
 use rustc_hash::FxHashMap;
 use tailwater_session::{Connection, SessionError};
@@ -12,7 +12,7 @@ use crate::target::{IndexPart, TargetColumn, TargetTable, UniqueIndex};
 /// The servers' name of a primary key.
 const PRIMARY: &str = "PRIMARY";
 
-/// What a server says of a table.
+/// The rows that a server returned for a table.
 #[derive(Debug)]
 pub(super) struct SchemaRows {
     schema: String,
@@ -22,11 +22,11 @@ pub(super) struct SchemaRows {
     partitioned: bool,
     columns: Vec<TargetColumn>,
     parts: Vec<IndexPartRow>,
-    /// Unique indexes whose values are compared otherwise than by being equal.
+    /// Unique indexes that do not compare by equality.
     overlapping: Vec<String>,
 }
 
-/// A part of a unique index. Those of one index follow each other, in order.
+/// A part of a unique index. The parts of one index are consecutive and in order.
 #[derive(Debug)]
 struct IndexPartRow {
     index: String,
@@ -36,8 +36,8 @@ struct IndexPartRow {
     is_hash: bool,
 }
 
-/// Has a session show all that rows in the log have, and asks whether the server takes names of tables in either case for
-/// the same.
+/// Sets up a session so that it shows all columns that the log contains, and reads whether the server
+/// compares table names case-insensitively.
 pub(super) async fn prepare(connection: &mut Connection, flavour: Flavour) -> Result<bool, ApplyError> {
     if flavour == Flavour::MySql {
         let shown = "SET SESSION show_gipk_in_create_table_and_information_schema = ON";
@@ -52,7 +52,7 @@ pub(super) async fn prepare(connection: &mut Connection, flavour: Flavour) -> Re
 }
 
 impl SchemaRows {
-    /// Asks for a table; `None` if there is no base table of that name.
+    /// Reads a table; `None` if there is no base table with that name.
     pub(super) async fn ask(
         connection: &mut Connection,
         flavour: Flavour,
@@ -76,7 +76,7 @@ impl SchemaRows {
         let mut answers = Self {
             schema: row.get_str(0).unwrap_or(schema).to_owned(),
             table: row.get_str(1).unwrap_or(table).to_owned(),
-            // One that keeps nothing keeps nothing twice.
+            // BLACKHOLE stores nothing, so a repeated write does no harm.
             transactional: row.get_str(4) != Some("NO") || row.get_str(3) == Some("BLACKHOLE"),
             engine: row.get_str(3).unwrap_or_default().to_ascii_uppercase(),
             partitioned: row
@@ -92,7 +92,7 @@ impl SchemaRows {
                     .columns
                     .extend(["row_start", "row_end"].map(|name| hidden(name, "timestamp(6)", true)));
             }
-            // Only tables in memory have hashes of their own accord.
+            // Only MEMORY tables have hash indexes by default.
             if row.get_str(3) != Some("MEMORY") {
                 answers.add_hash_columns();
             }
@@ -112,8 +112,8 @@ impl SchemaRows {
         self.columns
     }
 
-    /// MariaDB keeps a unique index on values too long for an index as an index on their hash, in a column that it hides
-    /// from all but the log.
+    /// MariaDB implements a unique index on values that are too long for an index with an index on their
+    /// hash. The hash column is visible only in the log.
     fn add_hash_columns(&mut self) {
         let hashed = self.parts.chunk_by(|one, other| one.index == other.index);
         let hashed = hashed.filter(|parts| parts.first().is_some_and(|part| part.is_hash)).count();
@@ -123,7 +123,7 @@ impl SchemaRows {
     }
 }
 
-/// A column that MariaDB has in the log and nowhere else.
+/// A column that MariaDB shows only in the log.
 fn hidden(name: &str, column_type: &str, stored: bool) -> TargetColumn {
     TargetColumn {
         name: name.to_owned(),
@@ -136,7 +136,7 @@ fn hidden(name: &str, column_type: &str, stored: bool) -> TargetColumn {
     }
 }
 
-/// The columns, and whether those of a system-versioned table's period are among them.
+/// The columns, and whether they include the period columns of a system-versioned table.
 async fn ask_columns(
     connection: &mut Connection,
     of: &str,
@@ -149,7 +149,7 @@ async fn ask_columns(
     let columns = answer.rows.iter().map(|row| {
         let text = |index| row.get_str(index).unwrap_or_default();
         let extra = text(4).to_ascii_uppercase();
-        // MySQL says GENERATED of defaults that are expressions too: DEFAULT_GENERATED.
+        // MySQL also marks expression defaults, with DEFAULT_GENERATED.
         let generated = extra.contains("VIRTUAL GENERATED")
             || extra.contains("STORED GENERATED")
             || extra.contains("PERSISTENT GENERATED");
@@ -196,7 +196,7 @@ async fn ask_parts(
     Ok(parts.collect())
 }
 
-/// In lower case but for what stands in quotes: the members of an ENUM or SET.
+/// Lower case, except for quoted text: the members of an ENUM or SET.
 fn lower_case(column_type: &str) -> String {
     let parts = column_type.split('\'').enumerate();
     let parts = parts.map(|(number, part)| match number % 2 {
@@ -210,12 +210,13 @@ fn quoted(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }
 
-/// The unique indexes `WITHOUT OVERLAPS` in what `SHOW CREATE TABLE` gives: only there older servers tell of them.
+/// The unique indexes `WITHOUT OVERLAPS` in the output of `SHOW CREATE TABLE`: older servers show them only
+/// there.
 fn without_overlaps(create: &str) -> Vec<String> {
     let lines = create.lines().map(str::trim_start).filter(|line| line.contains("WITHOUT OVERLAPS"));
     lines
         .map(|line| match line.strip_prefix("UNIQUE KEY `") {
-            // Up to the backquote that is not doubled.
+            // Up to the closing backquote; a doubled one is part of the name.
             Some(rest) => {
                 let mut name = String::new();
                 let mut rest = rest.chars().peekable();
@@ -232,7 +233,7 @@ fn without_overlaps(create: &str) -> Vec<String> {
         .collect()
 }
 
-/// The table that `answers` tell of, whose folded name is `name`.
+/// Builds the table with the folded name `name` from `answers`.
 pub(super) fn build(
     answers: SchemaRows,
     flavour: Flavour,
@@ -255,7 +256,7 @@ pub(super) fn build(
         let opaque = of_columns.is_none() || overlapping.contains(&index);
         let spelled = match (&of_columns, opaque) {
             (Some(of_columns), false) => spell(of_columns, &columns),
-            // By its name, which cannot be taken for a column's: no column's name has a zero byte at its end.
+            // Identified by its name. The zero byte at the end keeps it distinct from column names.
             _ => format!("{index}\0"),
         };
         unique.push(UniqueIndex {
@@ -283,14 +284,14 @@ pub(super) fn build(
     }
 }
 
-/// How [`IndexIds`] spells an index: its columns with their prefixes. Those of whole columns are spelled as by
-/// [`ForeignKeys`], so that a foreign key and the unique index that it points to are one.
+/// The key of [`IndexIds`] for an index: its columns with their prefixes. Whole columns have the same key as
+/// in [`ForeignKeys`], so a foreign key and the unique index that it references share an ID.
 fn spell(parts: &[IndexPart], columns: &[TargetColumn]) -> String {
     let spelled: Vec<String> = parts
         .iter()
         .map(|part| {
             let name = columns.get(part.column).map(|column| column.name.to_lowercase()).unwrap_or_default();
-            // No name ends in a space.
+            // Names cannot end with a space.
             part.prefix.map_or(name.clone(), |prefix| format!("{name} {prefix} "))
         })
         .collect();

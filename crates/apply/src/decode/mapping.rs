@@ -1,4 +1,4 @@
-//! Table maps that were seen before, and what became of them.
+//! Cache of table maps and of their resolution.
 
 use std::sync::Arc;
 
@@ -15,10 +15,11 @@ use crate::filter::{FilterError, FilterRoute};
 use crate::keys::RowKeys;
 use crate::transaction::MappedTable;
 
-/// How many table maps are kept. A busy source has one per open table, and a new one whenever it opens it anew.
+/// Limit of cached table maps. A busy source has one per open table, and a new one each time it reopens the
+/// table.
 const MAPS_MAX: usize = 4096;
 
-/// Table maps by their bodies: sources log the same one in front of every statement.
+/// Table maps by body: a source logs the same one before every statement.
 #[derive(Debug)]
 pub(super) struct MapCache {
     flavour: Flavour,
@@ -29,18 +30,18 @@ pub(super) struct MapCache {
 #[derive(Debug)]
 struct KnownMap {
     map: TableMap,
-    /// By [`slot`].
+    /// Indexed by [`slot`].
     uses: [Option<Use>; 3],
 }
 
-/// What becomes of rows of one kind.
+/// The resolution for one kind of rows.
 #[derive(Debug)]
 pub(super) enum Use {
     Dropped,
     Kept { table: Arc<MappedTable>, keys: Box<RowKeys> },
 }
 
-/// Why rows cannot be bound to a table.
+/// Why rows cannot be bound to a target table.
 #[derive(Debug)]
 pub(super) enum UnboundTable {
     Wire(WireError),
@@ -48,7 +49,7 @@ pub(super) enum UnboundTable {
         schema: String,
         table: String,
     },
-    /// The source's table, whose digits of old temporal columns are not known.
+    /// The digits of the source table's old temporal columns are not loaded.
     NeedsSource {
         schema: String,
         table: String,
@@ -87,7 +88,7 @@ impl MapCache {
         self.known.clear();
     }
 
-    /// What becomes of rows of `kind` that the table map with this body describes.
+    /// Resolves rows of `kind` for a table map with this body.
     pub(super) fn resolve(
         &mut self,
         body: &Bytes,
@@ -99,7 +100,7 @@ impl MapCache {
                 self.known.clear();
             }
             let map = TableMap::parse(body, self.flavour)?;
-            // A copy, or the cache would keep alive whatever buffer the transaction came in.
+            // A copy; a slice would keep the whole buffer of the transaction alive.
             let known = KnownMap { map, uses: [None, None, None] };
             self.known.insert(Bytes::copy_from_slice(body), known);
         }
@@ -135,7 +136,7 @@ fn bind(
     let Some(target) = tables.target(schema, name) else {
         return Err(UnboundTable::NeedsTable { schema: schema.to_owned(), table: name.to_owned() });
     };
-    // All kinds of rows of a table share what they can.
+    // All kinds of rows share one mapped table where possible.
     let shared = others.iter().flatten().find_map(|other| match other {
         Use::Kept { table, .. } if Arc::ptr_eq(&table.target, &target) => Some(Arc::clone(table)),
         _ => None,

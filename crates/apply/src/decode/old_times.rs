@@ -1,9 +1,10 @@
-//! TIME, DATETIME and TIMESTAMP columns in the layout of before MySQL 5.6, which MariaDB keeps for tables that were made under
-//! `mysql56_temporal_format=OFF` or by a MariaDB before 10.0.
+//! TIME, DATETIME and TIMESTAMP columns in the layout from before MySQL 5.6. MariaDB keeps this layout for
+//! tables that were created with `mysql56_temporal_format=OFF` or by a MariaDB before 10.0.
 //!
-//! On MariaDB they may have a fraction of a second, and the binlog does not hold the number of its digits: the number of bytes and
-//! their meaning depend on it, and several numbers take as many bytes. So rows are decoded only with digits that the source and the
-//! target both declare, or, if an operator says so, with those of the target, as the servers' own replication does.
+//! On MariaDB these columns may have fractional digits, and the binlog does not contain their number. The
+//! length and the meaning of a value depend on it, and several numbers share a length. So rows are decoded
+//! only if source and target declare the same digits or, if an operator configures it, with the digits of the
+//! target, as the servers' own replication does.
 
 use std::sync::Arc;
 
@@ -14,23 +15,23 @@ use crate::columns::{ColumnMismatch, TargetType, target_columns};
 use crate::source_catalogue::SourceColumn;
 use crate::target::TargetTable;
 
-/// Where the digits of a MariaDB source's columns of the old layout are taken from.
+/// The source of the digits of a MariaDB source's old temporal columns.
 #[derive(Debug, Clone)]
 pub enum OldTimeDigits {
-    /// Not known yet: the source has to be asked ([`super::Decoded::NeedsSource`]).
+    /// Not loaded: the source must be read ([`super::Decoded::NeedsSource`]).
     Unknown,
-    /// From the source's catalogue; the target has to declare as many.
+    /// From the source's catalogue; the target must declare the same number.
     Source(Arc<DeclaredColumns>),
     /// From the target's declaration, unverified.
     Target,
 }
 
-/// The columns of a source's table, as they were declared when the rows were logged.
+/// The columns of a source table as declared when the rows were logged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeclaredColumns {
-    /// The columns that its table maps have, in order.
+    /// The columns in its table maps, in order.
     pub columns: Vec<SourceColumn>,
-    /// The table was rebuilt after the rows were logged, by a definition that keeps the digits: the layout may be the new one now.
+    /// A later DDL statement rebuilt the table and kept the digits. Its layout may be the new one now.
     pub was_rebuilt: bool,
 }
 
@@ -39,12 +40,12 @@ pub(crate) fn is_old(column: &BinlogColumn) -> bool {
     type_name(column.column_type).is_some()
 }
 
-/// Whether the digits of a table map's columns are not in the log. MySQL has no fractions in the old layout.
+/// Whether a table map has columns whose digits are not in the log. MySQL has no fractions in the old layout.
 pub(super) fn lacks_digits(map: &TableMap) -> bool {
     map.flavour == Flavour::MariaDb && map.columns.iter().any(is_old)
 }
 
-/// The name of a type of the old layout.
+/// Name of a type with the old layout.
 fn type_name(column_type: ColumnType) -> Option<&'static str> {
     match column_type {
         ColumnType::TimeOld { .. } => Some("time"),
@@ -63,8 +64,8 @@ fn with_digits(column_type: ColumnType, fraction: u8) -> ColumnType {
     }
 }
 
-/// Sets the digits of the columns of the old layout. Columns that the target lacks are for
-/// [`MappedTable::new`](crate::transaction::MappedTable::new) to name.
+/// Sets the digits of the columns with the old layout. Columns that the target lacks are reported by
+/// [`MappedTable::new`](crate::transaction::MappedTable::new).
 ///
 /// # Errors
 /// The first column whose digits are not certain.
@@ -92,8 +93,8 @@ pub(super) fn set_digits(
     Ok(())
 }
 
-/// The digits of the column at `index`, which is of type `name` in the log; `own` are those that the target's declares, if it has the
-/// same type.
+/// The digits of the column at `index`, logged with type `name`. `own` are the digits that the target
+/// declares, if its column has the same type.
 fn declared_digits(
     map: &TableMap,
     index: usize,
@@ -131,7 +132,7 @@ fn declared_digits(
              (rows that are logged after ALTER TABLE ... FORCE on the source with mysql56_temporal_format=ON do hold it)",
             theirs.name, theirs.digits, theirs.digits,
         )),
-        // Of another type on the target, it has nothing to agree with.
+        // The target column has another type, so there is nothing to compare.
         _ => Ok(theirs.digits),
     }
 }

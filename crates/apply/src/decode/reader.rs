@@ -1,4 +1,4 @@
-//! The steps of a transaction, event by event: for transactions of any size, in the memory of one event.
+//! Reads the steps of a transaction of any size, event by event, with memory for one event.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -21,9 +21,10 @@ use crate::columns::ColumnMismatch;
 use crate::error::ApplyError;
 use crate::transaction::{ApplyStep, MappedTable, Statement, StatementVariable};
 
-/// The most tables that one statement maps; servers join 61, and partitions are no tables here. A limit on memory.
+/// Limit of tables in one statement, to bound memory. Servers join at most 61 tables, and partitions do not
+/// count.
 const MAPS_MAX: usize = 65_536;
-/// The most values in front of one statement.
+/// Limit of values that are set for one statement.
 const VARIABLES_MAX: usize = 65_536;
 
 /// Reads one transaction.
@@ -33,66 +34,66 @@ pub struct TransactionReader {
     position: LogPosition,
     start: Option<TransactionStart>,
     ending: TransactionEnding,
-    /// The first half of an `ALTER TABLE`, or one that failed (MariaDB): the statement runs with the good second half, if it
-    /// comes to that.
+    /// The first half of an `ALTER TABLE`, or one that failed (MariaDB). The statement runs with a successful
+    /// second half.
     is_no_alter: bool,
-    /// The version of the server that ran it first (MySQL), as in 80400 for 8.4.0.
+    /// Version of the server that first ran it (MySQL only). 80400 means 8.4.0.
     original_version: Option<u32>,
-    /// A statement of it defines rather than changes rows.
+    /// It contains a DDL statement.
     defined: bool,
     /// Table ids and the bodies of their table maps.
     maps: SmallVec<[(u64, Bytes); 4]>,
-    /// What was set for the next statement.
+    /// Values that are set for the next statement.
     variables: Vec<StatementVariable>,
     /// The event to read next.
     pending: Option<PendingEvent>,
-    /// A compressed transaction, and what of it was not unpacked yet.
+    /// The decoder of a compressed transaction, and its remaining bytes.
     payload: Option<(Box<PayloadDecoder>, Bytes)>,
-    /// The fragments of a row event so far, and which comes next.
+    /// The fragments of a row event so far, and the number of the next one.
     fragments: Option<(Vec<u8>, u32)>,
 }
 
 #[derive(Debug)]
 struct PendingEvent {
     event: Bytes,
-    /// Events in a compressed transaction, and those put together of fragments, may have none.
+    /// Events inside a compressed transaction, and events assembled from fragments, may have no checksum.
     checksummed: bool,
 }
 
 /// How a transaction ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TransactionEnding {
-    /// It commits; or it rolls back, and says so by a statement.
+    /// Commits, or rolls back by a statement.
     Commit,
     XaPrepare(Vec<u8>),
     XaCommit(Vec<u8>),
     XaRollback(Vec<u8>),
 }
 
-/// What [`TransactionReader::read`] gives.
+/// The result of [`TransactionReader::read`].
 #[derive(Debug)]
 pub enum TransactionRead {
     /// The next step.
     Step(ApplyStep),
-    /// [`TableLookup::target`] has to know this table of the target; then `read` again.
+    /// [`TableLookup::target`] must load this target table; then call `read` again.
     NeedsTable {
-        /// Its database.
+        /// Database name.
         schema: String,
-        /// Its name.
+        /// Table name.
         table: String,
     },
-    /// [`TableLookup::old_time_digits`] has to know this table of the source; then `read` again.
+    /// [`TableLookup::old_time_digits`] must load this source table; then call `read` again.
     NeedsSource {
-        /// Its database.
+        /// Database name.
         schema: String,
-        /// Its name.
+        /// Table name.
         table: String,
     },
-    /// The next event has to be given; there is none if the transaction is over.
+    /// The caller must supply the next event; if there is none, the transaction is complete.
     NeedsEvent,
 }
 
-/// What an event is to the reader.
+/// The effect of an event.
 enum EventOutcome {
     Nothing,
     Step(ApplyStep),
@@ -104,13 +105,13 @@ enum EventOutcome {
         schema: String,
         table: String,
     },
-    /// Another event takes its place.
+    /// Read this event instead.
     Instead(PendingEvent),
 }
 
 impl TransactionReader {
-    /// For the transaction that is `entry`. Whether an XA transaction is committed or only prepared is not its affair: see
-    /// [`super::XaPartReader`].
+    /// A reader for the transaction of `entry`. It does not decide whether an XA transaction is committed or
+    /// only prepared: see [`super::XaPartReader`].
     pub fn new(entry: &LogEntry) -> Self {
         Self {
             gtid: entry.gtid.clone(),
@@ -128,13 +129,13 @@ impl TransactionReader {
         }
     }
 
-    /// Takes the next event, whole, when [`TransactionRead::NeedsEvent`] asks for it.
+    /// Supplies the next complete event after [`TransactionRead::NeedsEvent`].
     pub fn event(&mut self, event: Bytes) {
         self.pending = Some(PendingEvent { event, checksummed: true });
     }
 
-    /// The next step of the transaction. `SAVEPOINT` is among them, though nobody may go back to it. Nothing else ends
-    /// or begins the transaction: that is the caller's.
+    /// Returns the next step. Includes `SAVEPOINT`, even without a later `ROLLBACK TO`. Statements that start
+    /// or end the transaction are left to the caller.
     ///
     /// # Errors
     /// As [`Decoder::transaction`].
@@ -161,7 +162,7 @@ impl TransactionReader {
         }
     }
 
-    /// Cuts the next event off the front of `events`.
+    /// Splits the next event off the front of `events`.
     pub(super) fn cut(&self, events: &mut Bytes) -> Result<Bytes, ApplyError> {
         let header = EventHeader::parse(events).map_err(|error| self.error(error))?;
         let length = header.event_length as usize;
@@ -201,8 +202,8 @@ impl TransactionReader {
         self.gtid.as_ref().map_or_else(|| "without GTID".to_owned(), ToString::to_string)
     }
 
-    /// Takes an event for what it says of the transaction; of a compressed one, the first in it, and of a compressed XA
-    /// transaction all but its rows.
+    /// Reads only what an event says about the transaction: for a compressed transaction its first event, for
+    /// a compressed XA transaction all events except rows.
     pub(super) fn look_at(&mut self, event: Bytes, decoder: &Decoder) -> Result<(), ApplyError> {
         self.event(event);
         while let Some(pending) = self.next_pending(decoder)? {
@@ -221,7 +222,7 @@ impl TransactionReader {
         Ok(())
     }
 
-    /// The next event: the one that was given, or one out of a compressed transaction.
+    /// The next event: the supplied one, or the next one of a compressed transaction.
     fn next_pending(&mut self, decoder: &Decoder) -> Result<Option<PendingEvent>, ApplyError> {
         if let Some(pending) = self.pending.take() {
             return Ok(Some(pending));
@@ -246,7 +247,7 @@ impl TransactionReader {
         }
     }
 
-    /// The transaction's opening event says more than the entry does.
+    /// The first event of the transaction has details that the entry lacks.
     fn begin(&mut self, header: &EventHeader, event: &Bytes, decoder: &Decoder) -> Result<(), WireError> {
         let behind_header = event.get(EVENT_HEADER_BYTES..).unwrap_or_default();
         let mut tracker = TransactionTracker::new(decoder.flavour);
@@ -364,7 +365,8 @@ impl TransactionReader {
             }
             false => "",
         };
-        // Events of a compressed transaction have no place of their own; beyond 4 GiB places wrap around.
+        // Events of a compressed transaction have no position of their own; positions above 4 GiB wrap
+        // around.
         let begin = u64::from(header.end_log_pos).checked_sub(u64::from(header.event_length));
         let begin = begin.filter(|begin| *begin > self.position.offset);
         ApplyError::Rows {
@@ -391,7 +393,7 @@ impl TransactionReader {
             EventBody::XaPrepare(prepare) if !prepare.one_phase => {
                 self.ending = TransactionEnding::XaPrepare(xid::spell(&prepare.xid));
             }
-            // One phase: prepared and committed at once, whatever the start of it looked like.
+            // One-phase commit, whatever the start of the transaction was.
             EventBody::XaPrepare(_) => self.ending = TransactionEnding::Commit,
             EventBody::Gtid(gtid) => self.original_version = gtid.original_server_version,
             EventBody::MariadbGtid(gtid) => {
@@ -461,7 +463,7 @@ impl TransactionReader {
             StatementClass::Frame => return Ok(EventOutcome::Nothing),
             StatementClass::Definition if self.is_no_alter => return Ok(EventOutcome::Nothing),
             StatementClass::XaStart => {
-                // Until its last event says how it ends.
+                // Provisional, until the last event shows how it ends.
                 self.ending = TransactionEnding::XaPrepare(Vec::new());
                 return Ok(EventOutcome::Nothing);
             }
@@ -495,7 +497,7 @@ impl TransactionReader {
         Ok(EventOutcome::Step(ApplyStep::Statement(statement)))
     }
 
-    /// MariaDB's row events that are too long for one packet.
+    /// MariaDB splits row events that are too long for one packet.
     fn take_fragment(
         &mut self,
         fragment: &PartialRowData<'_>,

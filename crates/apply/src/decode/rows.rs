@@ -1,4 +1,4 @@
-//! The rows of an event, found and hashed.
+//! Locates and hashes the rows of an event.
 
 use std::sync::Arc;
 
@@ -11,10 +11,11 @@ use crate::keys::RowKeys;
 use crate::transaction::{Accesses, MappedTable, RowChanges, RowPlace, RowPlaces};
 use crate::writeset::Access;
 
-/// What the rows of one event may take beside their images at least, in bytes, however short events may be.
+/// Minimum of the memory limit for the rows of one event without images, in bytes. It applies to short
+/// events.
 const ROWS_BYTES_MIN: usize = 1 << 20;
 
-/// Finds the rows of `event`, whose images are within `body` unless they are compressed.
+/// Locates the rows of `event`. Their images are slices of `body` unless they are compressed.
 pub(super) fn find_rows(
     header: &EventHeader,
     body: &Bytes,
@@ -44,10 +45,10 @@ pub(super) fn find_rows(
         let (before, after) = (length(&row.before), length(&row.after));
         let end = start + before + after;
         if rows.is_empty() && end > 0 {
-            // What the first row takes tells how many there will be, about.
+            // The length of the first row gives an estimate of the number of rows.
             rows.reserve(images.len() / end);
         }
-        // A write has one image; that its place is before `middle` is for all with one.
+        // A write has one image, whose range ends at `middle` as for every kind with one image.
         let middle = if row.before.is_some() { start + before } else { end };
         rows.push(RowPlace {
             start: start as u32,
@@ -61,7 +62,7 @@ pub(super) fn find_rows(
             accesses.reserve((accesses.len() - from).saturating_mul(rows.capacity().saturating_sub(1)));
         }
         let size = rows.len() * size_of::<RowPlace>() + accesses.len() * size_of::<Access>();
-        // Rows of hardly a byte take many times more here. This bounds the number of keys, too.
+        // Very short rows need many times their size here. This also limits the number of keys.
         let size_max = bytes_max.max(ROWS_BYTES_MIN).min(u32::MAX as usize);
         if size > size_max {
             return Err(WireError::TooLarge {

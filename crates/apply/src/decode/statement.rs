@@ -1,29 +1,29 @@
-//! What a statement is, from its first words.
+//! Classifies a statement by its first words.
 
-/// What a statement means for the transaction that it stands in.
+/// The role of a statement in its transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StatementClass<'a> {
-    /// Opens or ends the transaction, or an XA transaction's part of it: nothing to do.
+    /// Starts or ends the transaction, or a part of an XA transaction: no action.
     Frame,
-    /// Begins an XA transaction.
+    /// Starts an XA transaction.
     XaStart,
-    /// Makes a point that a later `ROLLBACK TO` may go back to.
+    /// Sets a savepoint for a later `ROLLBACK TO`.
     Savepoint,
-    /// Goes back to such a point: what was logged before it was changed for good in part.
+    /// Rolls back to a savepoint. Changes of nontransactional tables remain.
     RollbackTo,
-    /// Takes back what can be taken back.
+    /// Rolls back; changes of nontransactional tables remain.
     Rollback,
-    /// Commits an XA transaction of this name.
+    /// Commits the XA transaction with this XID.
     XaCommit(&'a [u8]),
-    /// Rolls one back.
+    /// Rolls back the XA transaction with this XID.
     XaRollback(&'a [u8]),
     /// Changes rows.
     Data,
-    /// Changes anything else.
+    /// Any other change.
     Definition,
 }
 
-/// The words that statements begin with that change, or may change, rows and nothing else.
+/// First words of statements that can change rows and nothing else.
 const DATA: [&str; 12] = [
     "INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "CALL", "DO", "SELECT", "VALUES", "TABLE",
     "HANDLER",
@@ -62,13 +62,13 @@ pub(crate) fn defines(text: &[u8]) -> bool {
     meaning(text) == StatementClass::Definition
 }
 
-/// Whether a statement only goes back and forth within its transaction.
+/// Whether a statement only sets a savepoint or rolls back to one.
 pub(crate) fn moves_within(text: &[u8]) -> bool {
     matches!(meaning(text), StatementClass::Savepoint | StatementClass::RollbackTo | StatementClass::Rollback)
 }
 
-/// The statement in one of MariaDB's with settings of its own, or in one that tells how another ran; otherwise the text.
-/// It ends where the text does.
+/// The inner statement of MariaDB's `SET STATEMENT ... FOR` and `ANALYZE`; otherwise the text itself. The
+/// result is a suffix of the text.
 pub(crate) fn wrapped(text: &[u8]) -> &[u8] {
     let text = without_comments(text);
     let is = |word: &[u8], known: &str| word.eq_ignore_ascii_case(known.as_bytes());
@@ -82,7 +82,8 @@ pub(crate) fn wrapped(text: &[u8]) -> &[u8] {
     within.unwrap_or(text)
 }
 
-/// What stands behind `FOR` in `SET STATEMENT a=1, b='for' FOR statement`, of which `text` is all behind the first two words.
+/// The text after `FOR` in `SET STATEMENT a=1, b='for' FOR statement`. `text` starts after the first two
+/// words.
 fn behind_settings(text: &[u8]) -> Option<&[u8]> {
     let is_part =
         |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'@') || byte >= 0x80;
@@ -104,7 +105,7 @@ fn behind_settings(text: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// How long what stands in quotes is that `text` begins with, with them.
+/// Length of the quoted string at the start of `text`, including the quotes.
 fn quoted_bytes(text: &[u8], quote: u8) -> usize {
     let mut at = 1;
     while let Some(&byte) = text.get(at) {
@@ -117,8 +118,8 @@ fn quoted_bytes(text: &[u8], quote: u8) -> usize {
     text.len()
 }
 
-/// The statement in `ANALYZE [FORMAT=JSON] statement`, of which `text` is all behind the first word; `None` for that which
-/// counts tables' rows.
+/// The inner statement of `ANALYZE [FORMAT=JSON] statement`. `text` starts after the first word. `None` for
+/// `ANALYZE TABLE`.
 fn analyzed(text: &[u8]) -> Option<&[u8]> {
     let is = |word: &[u8], known: &str| word.eq_ignore_ascii_case(known.as_bytes());
     let mut words = LeadingWords { rest: text };
@@ -137,7 +138,7 @@ fn analyzed(text: &[u8]) -> Option<&[u8]> {
     (!counts && !first.is_empty()).then_some(statement)
 }
 
-/// Whether a statement makes or drops a temporary table.
+/// Whether a statement creates or drops a temporary table.
 pub(crate) fn is_temporary(text: &[u8]) -> bool {
     let mut words = LeadingWords { rest: without_comments(wrapped(text)) };
     let is = |word: &[u8], known: &str| word.eq_ignore_ascii_case(known.as_bytes());
@@ -152,13 +153,13 @@ pub(crate) fn is_temporary(text: &[u8]) -> bool {
     is(second, "TEMPORARY")
 }
 
-/// The words of a text, letters only.
+/// Iterates over the words of a text; a word consists of letters only.
 struct LeadingWords<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> LeadingWords<'a> {
-    /// The next word; empty at the end, or where no word stands.
+    /// The next word; empty at the end, or if the text does not continue with a word.
     fn next(&mut self) -> &'a [u8] {
         let text = self.rest.trim_ascii_start();
         let end = text.iter().position(|byte| !byte.is_ascii_alphabetic()).unwrap_or(text.len());
@@ -168,8 +169,8 @@ impl<'a> LeadingWords<'a> {
     }
 }
 
-/// The text from its first word on: without blanks, parentheses and comments in front of it. What stands in `/*! */` is
-/// no comment.
+/// The text from its first word on, without leading blanks, parentheses and comments. `/*! */` is not a
+/// comment.
 pub(crate) fn without_comments(mut text: &[u8]) -> &[u8] {
     loop {
         text = text.trim_ascii_start();

@@ -1,5 +1,5 @@
-//! Whether a transaction is part of an XA transaction, told from the few events that say so: for those that are too large to
-//! be held until their end.
+//! Recognizes parts of XA transactions from a few of their events, for transactions that are too large for
+//! memory.
 
 use bytes::Bytes;
 use tailwater_log::LogEntry;
@@ -11,11 +11,11 @@ use super::reader::{TransactionEnding, TransactionReader, is_rows};
 use crate::error::ApplyError;
 use crate::transaction::TransactionContent;
 
-/// The GTID, and the statement that begins the transaction, or all of it compressed: by then it is known whether it is an XA
-/// transaction. Whether that is prepared or committed at once, its last event says.
+/// The GTID event and the statement that starts the transaction, or the compressed payload. They show whether
+/// it is an XA transaction. Only the last event shows whether that is prepared or committed in one phase.
 const OPENING_EVENTS: u32 = 2;
 
-/// Looks at the events of one transaction.
+/// Reads the events of one transaction.
 #[derive(Debug)]
 pub struct XaPartReader {
     reader: TransactionReader,
@@ -23,12 +23,12 @@ pub struct XaPartReader {
 }
 
 impl XaPartReader {
-    /// For the transaction that is `entry`.
+    /// A reader for the transaction of `entry`.
     pub fn new(entry: &LogEntry) -> Self {
         Self { reader: TransactionReader::new(entry), passed: 0 }
     }
 
-    /// Passes the next event; whether it must be given.
+    /// Counts the next event and returns whether the reader needs its body.
     pub fn wants(&mut self, header: &EventHeader) -> bool {
         self.passed = self.passed.saturating_add(1);
         match header.event_type {
@@ -38,7 +38,7 @@ impl XaPartReader {
         }
     }
 
-    /// Takes an event.
+    /// Supplies an event.
     ///
     /// # Errors
     /// As [`Decoder::transaction`].
@@ -46,15 +46,15 @@ impl XaPartReader {
         self.reader.look_at(event, decoder)
     }
 
-    /// Whether what comes says nothing more.
+    /// Whether later events cannot change the result.
     pub fn is_over(&self) -> bool {
         self.passed >= OPENING_EVENTS && *self.reader.ending() == TransactionEnding::Commit
     }
 
-    /// What it is, if it is a part of an XA transaction; `None` if it commits by itself.
+    /// The part of an XA transaction; `None` for a normal transaction.
     ///
     /// # Errors
-    /// [`ApplyError::Event`] if an XA transaction does not say how it ends.
+    /// [`ApplyError::Event`] if an XA transaction does not show how it ends.
     pub fn finish(self) -> Result<Option<TransactionContent>, ApplyError> {
         Ok(match self.reader.ending().clone() {
             TransactionEnding::XaPrepare(xid) if xid.is_empty() => {

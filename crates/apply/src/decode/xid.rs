@@ -1,14 +1,14 @@
-//! Names of XA transactions, spelled in one way: prepares and completions must find each other.
+//! XIDs in one canonical spelling, so that prepares match their completions.
 
 use tailwater_wire::event::Xid;
 
-/// As `XA COMMIT` takes it: `X'6f6e65',X'',1`.
+/// The syntax of `XA COMMIT`: `X'6f6e65',X'',1`.
 pub(super) fn spell(xid: &Xid<'_>) -> Vec<u8> {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     format!("X'{}',X'{}',{}", hex(xid.gtrid), hex(xid.bqual), xid.format_id).into_bytes()
 }
 
-/// The name in a statement. Servers write it in hexadecimal, whatever the client wrote.
+/// Normalizes the XID of a statement. Servers log it in hexadecimal, whatever the client wrote.
 pub(super) fn respell(text: &[u8]) -> Vec<u8> {
     let mut spelled: Vec<u8> = text.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let upper_case = spelled.ends_with(b"ONEPHASE");
