@@ -1,26 +1,28 @@
-//! After images cut to what changed.
+//! Cuts after images to the changed columns.
 //!
-//! A full image repeats what stays as it is: of a row of a few kilobytes an update often changes a few bytes. What is kept is
-//! the run of columns from the first that changed to the last, because that is one slice of the image; only its NULL bits
-//! are made anew. The target leaves all other columns as they are, as it does with `binlog_row_image=MINIMAL`.
+//! A full image repeats unchanged columns: an update often changes a few bytes of a row of a few kilobytes.
+//! The cut image contains the columns from the first to the last changed one, because they are one slice of
+//! the image; only the NULL bits are new. The target keeps all other columns, as with
+//! `binlog_row_image=MINIMAL`.
 
 use tailwater_wire::rows::BinlogColumn;
 
 use super::key_columns::bit;
 use super::{NullBits, RowImage};
 
-/// The columns that changed, and those between them.
+/// The changed columns and those between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Changed<'a> {
-    /// Index of the first.
+    /// Index of the first column.
     pub first: u16,
-    /// Index of the last.
+    /// Index of the last column.
     pub last: u16,
-    /// The image of all of them.
+    /// Their image.
     pub image: RowImage<'a>,
 }
 
-/// What changed between two images of all columns; `None` if that is nothing, everything, or more than [`NullBits`] holds.
+/// The changed columns between two full images; `None` if nothing or everything changed, or if they are more
+/// than [`NullBits`] holds.
 pub(super) fn changed<'a>(columns: &[BinlogColumn], old: &[u8], new: &'a [u8]) -> Option<Changed<'a>> {
     let null_bytes = columns.len().div_ceil(8);
     let (old_nulls, new_nulls) = (old.get(..null_bytes)?, new.get(..null_bytes)?);
@@ -51,7 +53,7 @@ pub(super) fn changed<'a>(columns: &[BinlogColumn], old: &[u8], new: &'a [u8]) -
     Some(Changed { first: u16::try_from(first).ok()?, last: u16::try_from(last).ok()?, image })
 }
 
-/// The value in front of `rest`, which moves behind it: `Some(None)` for NULL.
+/// Takes the next value off `rest`: `Some(None)` for NULL.
 fn take<'a>(null: bool, column: &BinlogColumn, rest: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
     if null {
         return Some(None);
@@ -62,7 +64,7 @@ fn take<'a>(null: bool, column: &BinlogColumn, rest: &mut &'a [u8]) -> Option<Op
     Some(Some(value))
 }
 
-/// The bitmap of a run among `columns` columns.
+/// The bitmap of a range of columns among `columns`.
 pub(super) fn bitmap(columns: usize, first: u16, last: u16) -> Vec<u8> {
     let mut bitmap = vec![0; columns.div_ceil(8)];
     for index in usize::from(first)..=usize::from(last) {

@@ -1,14 +1,14 @@
-//! Several changes of one row as one.
+//! Merges several changes of one row into one.
 //!
-//! A change and a later one of the same row become one where no row behind the first conflicts with it: then it might as well
-//! have happened just before the second, where both together are one change. Whatever other unique keys the row has may
-//! move on the way, since the one change counts as touching all that the two touched.
+//! A change and a later one of the same row are merged if no row between them conflicts with the first. The
+//! first could then have happened just before the second, where both are one change. Other unique keys of the
+//! row may have moved in between, because the merged change accesses all keys of both.
 //!
-//! A row that comes and goes within a batch is not there at all, unless its table counts rows (AUTO_INCREMENT): a target
-//! that never saw it would give its number away again, once somebody writes to it.
+//! A row that is inserted and deleted within a batch disappears, unless its table has an AUTO_INCREMENT
+//! column. A target that never saw the row would assign its number again after it becomes writable.
 //!
-//! Rows are the same if their primary keys' bytes are. Other rows may have the same hash, or be the same to a collation; they
-//! conflict, and so keep their order.
+//! Two rows are the same if the bytes of their primary keys are equal. Rows with equal hashes, or keys that
+//! are equal only to a collation, conflict and keep their order.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -21,69 +21,69 @@ use super::{PlannedRow, RowImage};
 use crate::transaction::RowChanges;
 use crate::writeset::Access;
 
-/// How much a change may touch that the last of its parts does not: a counter with a moving unique key would gather all that
-/// it ever was.
+/// Limit of key accesses that a merged change has in addition to its last part. Otherwise a counter with a
+/// moving unique key would collect all its earlier values.
 const TOUCHED_MAX: usize = 16;
 
-/// The last change of a row.
+/// The latest pending change of a row.
 #[derive(Debug)]
 pub(super) struct PendingChange<'a> {
     pub placed: SlotAddress,
-    /// The last change in it.
+    /// The event of its latest part.
     pub changes: &'a RowChanges,
     pub index: usize,
-    /// Whether one of the changes in it gave the row another key.
+    /// Whether one of its parts changed the row's key.
     pub moved: bool,
-    /// What the others touched beyond it.
+    /// Key accesses of earlier parts that the latest part lacks.
     pub touched: Vec<Access>,
 }
 
 impl PendingChange<'_> {
-    /// What it touches.
+    /// All key accesses.
     pub fn accesses(&self) -> impl Iterator<Item = &Access> {
         self.changes.accesses_of(self.index).iter().chain(&self.touched)
     }
 
-    /// What it touches and `others` do not; `None` if that is too much.
+    /// Its key accesses that `others` lacks; `None` if they exceed the limit.
     pub fn touched_beyond(&self, others: &[Access]) -> Option<Vec<Access>> {
         let beyond: Vec<_> = self.accesses().filter(|access| !others.contains(access)).copied().collect();
         (beyond.len() <= TOUCHED_MAX).then_some(beyond)
     }
 }
 
-/// The last changes of rows, by table and key.
+/// The latest changes of rows, by table and key.
 #[derive(Debug, Default)]
 pub(super) struct PendingChanges<'a> {
     living: HashMap<(u32, Cow<'a, [u8]>), PendingChange<'a>, foldhash::fast::RandomState>,
 }
 
 impl<'a> PendingChanges<'a> {
-    /// For about so many rows.
+    /// With capacity for that many rows.
     pub fn of_rows(rows: usize) -> Self {
         Self { living: HashMap::with_capacity_and_hasher(rows, foldhash::fast::RandomState::default()) }
     }
 
-    /// The last change of the row with this key. It is forgotten.
+    /// Removes and returns the latest change of the row with this key.
     pub fn take(&mut self, table: u32, key: &Cow<'a, [u8]>) -> Option<PendingChange<'a>> {
         self.living.remove(&(table, key.clone()))
     }
 
-    /// Notes the last change of the row with this key.
+    /// Stores the latest change of the row with this key.
     pub fn put(&mut self, table: u32, key: Cow<'a, [u8]>, living: PendingChange<'a>) {
         self.living.insert((table, key), living);
     }
 }
 
-/// What two changes come to.
+/// The result of merging two changes.
 #[derive(Debug)]
 pub(super) enum CombinedChange<'a> {
-    /// The row was not there and is not.
+    /// The row existed neither before nor after.
     Nothing,
     /// One change.
     Row { class: RowClass<'a>, row: PlannedRow<'a> },
 }
 
-/// One change of two that follow each other, if there is one. `whole` are the images of the later one, uncut.
+/// Merges two consecutive changes, if possible. `whole` are the uncut images of the later one.
 pub(super) fn combine<'a>(
     (earlier, first): (&RowClass<'a>, &PlannedRow<'a>),
     (later, whole): (&RowClass<'a>, (&'a [u8], &'a [u8])),
@@ -93,7 +93,7 @@ pub(super) fn combine<'a>(
     if (earlier.flags, earlier.server_id) != (later.flags, later.server_id) {
         return None;
     }
-    // The class, from who gives the first image's columns and the last's.
+    // The class, with the columns of the first and the last image.
     let class = |kind, columns_present: &Cow<'a, [u8]>, columns_present_after: &Cow<'a, [u8]>| RowClass {
         kind,
         columns_present: columns_present.clone(),

@@ -1,19 +1,20 @@
-//! How far rows may move: each has a level, and rows that share a key have levels in the order of the log.
+//! Computes how far rows may move: each row has a level, and rows that share a key have levels in log order.
 //!
-//! A row's class is the group that it would like to join (table, kind of change and all else that an event has once). Two
-//! rows that share a key may have the same level only if they have the same class: then they stand in one group, in order.
+//! The class of a row is the group that it can join (table, kind of change and all other properties of an
+//! event). Two rows that share a key may have the same level only if they have the same class: then one group
+//! contains both, in order.
 
 use rustc_hash::FxHashMap;
 
 use crate::writeset::{Access, IndexId, WritesetKey};
 
-/// The class of rows of several classes.
+/// The class of rows from several classes.
 const MIXED: u32 = u32::MAX;
 
-/// Rows at the highest level of all that touched something.
+/// The rows at the highest level of all that accessed a key.
 #[derive(Debug, Clone, Copy, Default)]
 struct KeyTouch {
-    /// The level behind theirs; 0 if there are none.
+    /// The next level after theirs; 0 if there are none.
     behind: u32,
     /// Their class.
     class: u32,
@@ -33,12 +34,12 @@ impl KeyTouch {
     }
 }
 
-/// Who touched something, relying on it or changing it.
+/// The latest shared and exclusive accesses of a key.
 #[derive(Debug, Clone, Copy, Default)]
 struct LastTouches {
     exclusive: KeyTouch,
     shared: KeyTouch,
-    /// The number of the last row that did; 0 for none.
+    /// Number of the last row with such an access; 0 for none.
     exclusive_last: u32,
     shared_last: u32,
 }
@@ -53,48 +54,48 @@ impl LastTouches {
         *last = number;
     }
 
-    /// The lowest level behind those that conflict.
+    /// The lowest level after the conflicting rows.
     fn lowest_for(&self, shared: bool, class: u32) -> u32 {
         let exclusive = self.exclusive.lowest_for(class);
         if shared { exclusive } else { exclusive.max(self.shared.lowest_for(class)) }
     }
 
-    /// The last of those that conflict.
+    /// The last conflicting row.
     fn last(&self, shared: bool) -> u32 {
         if shared { self.exclusive_last } else { self.exclusive_last.max(self.shared_last) }
     }
 }
 
-/// Those who touched keys of an index.
+/// The accesses to the keys of an index.
 #[derive(Debug, Default)]
 struct Index {
-    /// Of them, those who may have touched any.
+    /// The accesses that may match any key.
     any: LastTouches,
     all: LastTouches,
 }
 
-/// Gives levels to rows.
+/// Assigns levels to rows.
 #[derive(Debug, Default)]
 pub(super) struct ConflictLevels {
     keys: FxHashMap<WritesetKey, LastTouches>,
     indexes: FxHashMap<IndexId, Index>,
-    /// The level behind all rows.
+    /// The level after all rows.
     behind: u32,
-    /// No row goes below this level: the one behind the last row of which nobody knows what it touches.
+    /// Minimum level: the one after the last row with unknown keys.
     fence: u32,
     /// The number of that row.
     fence_last: u32,
 }
 
 impl ConflictLevels {
-    /// For about so many rows.
+    /// With capacity for that many rows.
     pub fn of_rows(rows: usize) -> Self {
         let mut order = Self::default();
         order.keys.reserve(rows);
         order
     }
 
-    /// The level of row `number` (counted from 1 in the order of the log).
+    /// Assigns the level of row `number` (from 1, in log order).
     pub fn place<'b>(
         &mut self,
         number: u32,
@@ -129,7 +130,7 @@ impl ConflictLevels {
         level
     }
 
-    /// Of a row that touches one key, as most do: each map is asked once.
+    /// For a row with one key access, the usual case: one lookup per map.
     fn place_one(&mut self, number: u32, class: u32, Access { key, shared }: Access) -> u32 {
         let index = self.indexes.entry(key.index).or_default();
         let (lowest, touches) = if key.is_any() {
@@ -155,7 +156,7 @@ impl ConflictLevels {
         key.max(index.any.lowest_for(access.shared, class))
     }
 
-    /// Whether no row behind row `number` conflicts with it, given what it touches: then it might as well stand last.
+    /// Whether no later row conflicts with row `number` and its accesses. It could then be the last row.
     pub fn is_last<'b>(&self, number: u32, mut accesses: impl Iterator<Item = &'b Access>) -> bool {
         self.fence_last <= number
             && accesses.all(|access| {

@@ -1,4 +1,4 @@
-//! Where the values of a table's primary key stand in the images of its rows.
+//! Locates the primary key values in row images.
 
 use std::borrow::Cow;
 
@@ -9,16 +9,16 @@ use crate::target::TargetTable;
 /// The columns of a primary key.
 #[derive(Debug)]
 pub(super) struct KeyColumns {
-    /// A bit per column of the table: is it part of the key?
+    /// Bitmap of the key columns.
     pub bitmap: Vec<u8>,
-    /// How many they are.
+    /// Number of key columns.
     pub count: usize,
-    /// Index of the last of them.
+    /// Index of the last key column.
     last: usize,
 }
 
 impl KeyColumns {
-    /// The columns of the target's key, if the source's table has them all.
+    /// The key columns of the target, if the source's table has them all.
     pub fn of(map: &TableMap, target: &TargetTable) -> Option<Self> {
         let key = target.primary_key().filter(|key| !key.opaque && !key.parts.is_empty())?;
         let mut bitmap = vec![0; map.columns.len().div_ceil(8)];
@@ -32,18 +32,18 @@ impl KeyColumns {
         Some(Self { count: count(&bitmap), bitmap, last })
     }
 
-    /// Whether an image with these columns holds them all.
+    /// Whether an image with these columns contains all of them.
     pub fn are_in(&self, present: &[u8]) -> bool {
         holds(present, &self.bitmap)
     }
 
-    /// Whether an image with these columns holds none of them.
+    /// Whether an image with these columns contains none of them.
     pub fn are_out_of(&self, present: &[u8]) -> bool {
         self.bitmap.iter().zip(present).all(|(key, present)| key & present == 0)
     }
 
-    /// The key's values in an image, one behind the other in the order of the table: a slice of it, if they stand there so.
-    /// `None` if the image lacks one, or is none.
+    /// The key values in an image, concatenated in table order; borrowed if they are adjacent. `None` if the
+    /// image lacks one or is malformed.
     pub fn find<'a>(
         &self,
         columns: &[BinlogColumn],

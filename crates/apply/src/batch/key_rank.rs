@@ -1,28 +1,27 @@
-//! Rows of a group in the order of their primary key: the target then meets its pages one behind the other, and each once,
-//! instead of all of them again and again.
+//! Sorts the rows of a group by primary key, so that the target visits each page once and in order.
 //!
-//! Only where no two rows of a group can conflict but by being the same row, and that shows in their keys' bytes: the
-//! primary key is of whole numbers and the table's only unique index, there are no foreign keys, and no row changes its
-//! key. Changes of one row keep their order.
+//! Only for groups in which two rows can conflict only by being the same row, and equal keys have equal
+//! bytes: the primary key consists of integers and is the only unique index, there are no foreign keys, and
+//! no row changes its key. Changes of one row keep their order.
 
 use tailwater_wire::rows::{ColumnType, TableMap};
 
 use crate::target::TargetTable;
 
-/// Where a row stands among those of its table.
+/// The sort key of a row within its table.
 pub(super) type Rank = u128;
 
-/// How a rank comes of a primary key.
+/// How the rank is computed from a primary key.
 #[derive(Debug)]
 pub(super) struct Ranking {
-    /// Of each part of the index, in its order: where it stands among the key's values, and how long it is, in bytes.
+    /// For each part of the index, in order: its offset in the key values and its length, in bytes.
     parts: Vec<(usize, usize)>,
-    /// Length of the key's values.
+    /// Length of the key values, in bytes.
     bytes: usize,
 }
 
 impl Ranking {
-    /// For the rows of a table; `None` if they must stay in their order.
+    /// The ranking for a table; `None` if its rows must keep their order.
     pub fn of(map: &TableMap, target: &TargetTable) -> Option<Self> {
         let key = target.primary_key().filter(|key| !key.opaque && !key.parts.is_empty())?;
         if target.unique.len() > 1 || !target.parents.is_empty() || !target.children.is_empty() {
@@ -43,7 +42,7 @@ impl Ranking {
         (bytes <= size_of::<Rank>()).then_some(Self { parts: parts.collect::<Option<_>>()?, bytes })
     }
 
-    /// The rank of the row with these values of the key, one behind the other in the order of the table.
+    /// The rank of a row with these key values, concatenated in table order.
     pub fn rank(&self, values: &[u8]) -> Option<Rank> {
         if values.len() != self.bytes {
             return None;
@@ -57,7 +56,7 @@ impl Ranking {
     }
 }
 
-/// How long values of a type are, all of which are different numbers.
+/// Length of the values of an integer type, in bytes. Different values are different numbers.
 fn whole_number_bytes(column_type: ColumnType) -> Option<usize> {
     use ColumnType as Type;
     Some(match column_type {

@@ -1,11 +1,14 @@
-//! The row changes of a batch of transactions as few groups of many rows: what the target then does in one go.
+//! Merges the row changes of a batch of transactions into few groups of many rows, which the target applies
+//! at once.
 //!
-//! Rows move freely past rows with which they share no key, and never past others. So all that may be is put into one group
-//! per table and kind of change ([`order`] says how far), and changes of one row follow each other closely enough to be made
-//! one ([`net`]): what the target sees is where the batch began and where it ends, in an order that breaks no unique key on
-//! the way. Of an update it sees the key and what changed ([`narrow`]).
+//! Rows may move past rows with which they share no key, and never past others. So one group collects as many
+//! rows as possible per table and kind of change (`conflict_levels` computes how far rows may move). Changes
+//! of one row become close enough to be merged into one (`coalesce`). The target sees only the difference
+//! between the start and the end of the batch, in an order that violates no unique key. Of an update it sees
+//! the key and the changed columns (`after_image`).
 //!
-//! Nothing is copied: rows are slices of the log entries that they came in. Work and memory are a few words per row.
+//! Rows are slices of the log entries that contain them; nothing is copied. Work and memory are a few words
+//! per row.
 
 mod after_image;
 mod coalesce;
@@ -25,13 +28,13 @@ use tailwater_wire::event::RowsKind;
 use crate::transaction::{MappedTable, RowChanges};
 use planner::Planner;
 
-/// What a plan may do beyond putting rows together.
+/// Options of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanOptions {
-    /// Whether several changes of a row become one.
+    /// Whether several changes of a row are merged into one.
     pub net_change: bool,
-    /// Whether before images are cut to the primary key and after images to what changed, as `binlog_row_image=MINIMAL`
-    /// has them. A target that writes a binlog of its own then writes such images into it.
+    /// Whether before images are cut to the primary key and after images to the changed columns, as with
+    /// `binlog_row_image=MINIMAL`. If the target writes a binlog, it contains such images.
     pub cut_images: bool,
 }
 
@@ -41,84 +44,83 @@ impl Default for PlanOptions {
     }
 }
 
-/// What a target is to do, in this order.
+/// The groups that the target applies, in this order.
 #[derive(Debug, Default)]
 pub struct BatchPlan<'a> {
-    /// The groups.
     pub groups: Vec<RowGroup<'a>>,
 }
 
 impl BatchPlan<'_> {
-    /// How many rows are changed.
+    /// Number of changed rows.
     pub fn rows(&self) -> usize {
         self.groups.iter().map(|group| group.rows.len()).sum()
     }
 }
 
-/// Rows of one table to which the same is done.
+/// Rows of one table with the same kind of change.
 #[derive(Debug, Clone)]
 pub struct RowGroup<'a> {
     /// The table.
     pub table: &'a MappedTable,
-    /// What is done to its rows.
+    /// The kind of change.
     pub kind: RowsKind,
-    /// The events' flags, without that of a statement's end.
+    /// The flags of the events, without the end-of-statement flag.
     pub flags: u16,
-    /// The `server_id` in the events' headers.
+    /// The `server_id` from the event headers.
     pub server_id: u32,
-    /// The newest event's time, in seconds since 1970.
+    /// Time of the newest event, in seconds since 1970.
     pub timestamp: u32,
-    /// The columns in the before images, or in the only ones.
+    /// Bitmap of the columns in the before images, or in the only images.
     pub columns_present: Cow<'a, [u8]>,
-    /// The columns in the after images of updates; otherwise as `columns_present`.
+    /// Bitmap of the columns in the after images of updates; otherwise equal to `columns_present`.
     pub columns_present_after: Cow<'a, [u8]>,
     /// The rows, in order.
     pub rows: Vec<PlannedRow<'a>>,
 }
 
-/// A row.
+/// A row change of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlannedRow<'a> {
-    /// The before image, or the only one.
+    /// The before image, or the only image.
     pub image: RowImage<'a>,
     /// The after image of an update; otherwise empty.
     pub after: RowImage<'a>,
 }
 
 impl PlannedRow<'_> {
-    /// Its length in an event, in bytes.
+    /// Length in an event, in bytes.
     pub fn bytes(&self) -> usize {
         self.image.bytes() + self.after.bytes()
     }
 }
 
-/// An image of a row, as it stands in an event.
+/// A row image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RowImage<'a> {
-    /// The NULL bits of an image that was cut; of a whole one they stand in `values`.
+    /// The NULL bits of a cut image. A whole image has them in `values`.
     pub nulls: NullBits,
-    /// All else.
+    /// The rest of the image.
     pub values: &'a [u8],
 }
 
 impl<'a> RowImage<'a> {
-    /// An image as it stands in an event of the source.
+    /// An unchanged image of the source.
     pub fn whole(image: &'a [u8]) -> Self {
         Self { nulls: NullBits::default(), values: image }
     }
 
-    /// Its length in an event, in bytes.
+    /// Length in an event, in bytes.
     pub fn bytes(&self) -> usize {
         self.nulls.as_bytes().len() + self.values.len()
     }
 
-    /// Appends it.
+    /// Appends the image to `out`.
     pub fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.nulls.as_bytes());
         out.extend_from_slice(self.values);
     }
 
-    /// Its bytes in one piece.
+    /// The image in one piece.
     pub fn to_bytes(&self) -> Cow<'a, [u8]> {
         match self.nulls.as_bytes() {
             [] => Cow::Borrowed(self.values),
@@ -127,7 +129,7 @@ impl<'a> RowImage<'a> {
     }
 }
 
-/// Which of the first columns of an image are NULL, for up to 64 of them.
+/// NULL bits of an image of up to 64 columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NullBits {
     bits: [u8; 8],
@@ -135,7 +137,7 @@ pub struct NullBits {
 }
 
 impl NullBits {
-    /// One bit per column; `None` if they are too many.
+    /// Collects one bit per column; `None` for more than 64 columns.
     pub fn gather(nulls: impl ExactSizeIterator<Item = bool>) -> Option<Self> {
         let mut bits = Self { bits: [0; 8], bytes: u8::try_from(nulls.len().div_ceil(8)).ok()? };
         for (index, null) in nulls.enumerate() {
@@ -144,16 +146,16 @@ impl NullBits {
         Some(bits)
     }
 
-    /// As they stand in front of the values.
+    /// The bits as they precede the values in an image.
     pub fn as_bytes(&self) -> &[u8] {
         self.bits.get(..usize::from(self.bytes)).unwrap_or_default()
     }
 }
 
-/// Puts the changes of a batch together, in the order of the log.
+/// Plans the changes of a batch, given in log order.
 ///
 /// # Errors
-/// [`WireError::Malformed`] if a row does not stand where its changes say.
+/// [`WireError::Malformed`] if the positions of a row are invalid.
 pub fn plan<'a>(
     changes: impl IntoIterator<Item = &'a RowChanges>,
     options: PlanOptions,

@@ -1,4 +1,4 @@
-//! The tables of a batch: each once, however often its source mapped it.
+//! The tables of a batch, one entry per table even if the source mapped it several times.
 
 use std::sync::Arc;
 
@@ -11,26 +11,27 @@ use super::key_rank::Ranking;
 use crate::target::TargetTable;
 use crate::transaction::MappedTable;
 
-/// The bytes of a table map that name its table for one statement only.
+/// Length of the table ID at the start of a table map. It is valid for one statement only.
 const TABLE_ID_BYTES: usize = 6;
 
-/// A table and what may be done with its rows.
+/// A table and the optimizations that are allowed for its rows.
 #[derive(Debug)]
 pub(super) struct BatchTable<'a> {
     pub mapped: &'a MappedTable,
-    /// Its primary key, if it has one.
+    /// The primary key, if there is one.
     pub key: Option<KeyColumns>,
-    /// Whether the rows of a group may be sorted, and how.
+    /// How rows of a group are sorted, if that is allowed.
     pub ranking: Option<Ranking>,
-    /// Whether several changes of one row may become one.
+    /// Whether several changes of one row may be merged.
     pub net_change: bool,
-    /// Whether before images may be cut to the key, and after images to what changed.
+    /// Whether before images may be cut to the key, and after images to the changed columns.
     pub cut_images: bool,
-    /// Whether a row that comes and goes leaves a trace: the counter of an AUTO_INCREMENT column has passed it.
+    /// Whether a row that is inserted and deleted has a lasting effect: the AUTO_INCREMENT counter has passed
+    /// it.
     pub counts: bool,
 }
 
-/// Finds tables again.
+/// Deduplicates tables.
 #[derive(Debug, Default)]
 pub(super) struct BatchTables<'a> {
     list: Vec<BatchTable<'a>>,
@@ -39,7 +40,7 @@ pub(super) struct BatchTables<'a> {
 }
 
 impl<'a> BatchTables<'a> {
-    /// The number of a table. Mappings that differ in nothing but their id give the same.
+    /// The number of a table. Mappings that differ only in their table ID have the same number.
     pub fn number(&mut self, mapped: &'a Arc<MappedTable>, options: PlanOptions) -> u32 {
         if let Some(number) = self.by_mapping.get(&Arc::as_ptr(mapped)) {
             return *number;
@@ -55,7 +56,7 @@ impl<'a> BatchTables<'a> {
         number
     }
 
-    /// The table of a number.
+    /// The table with this number.
     pub fn get(&self, number: u32) -> Option<&BatchTable<'a>> {
         self.list.get(number as usize)
     }
@@ -65,13 +66,14 @@ impl<'a> BatchTable<'a> {
     fn new(mapped: &'a MappedTable, options: PlanOptions) -> Self {
         let target = &*mapped.target;
         let key = KeyColumns::of(&mapped.map, target).filter(|_| mapped.same_shape);
-        // Cascades are done by the target, and are not in the log.
+        // The target executes cascades itself, and they are not in the log.
         let alone = target.parents.is_empty() && target.children.is_empty();
         let generated = target.columns.iter().any(|column| column.generated);
-        // MariaDB shows the columns of a versioned table's row period so; its history comes as rows of the same key.
+        // MariaDB shows the period columns of a system-versioned table this way. Its history rows have the
+        // same key.
         let versioned =
             target.flavour == Flavour::MariaDb && target.columns.iter().any(|column| column.stored);
-        // Whether a value of a counter beside the key changes in between is not looked at.
+        // Intermediate values of an AUTO_INCREMENT column outside the key are not compared.
         let counts_beside = key.as_ref().is_some_and(|key| {
             let mut counted = target.columns.iter().enumerate().filter(|(_, column)| column.auto_increment);
             counted

@@ -1,4 +1,4 @@
-//! The types of the target's columns, as `information_schema` spells them.
+//! Parses column types in the notation of `information_schema`.
 
 use tailwater_wire::print::text_in;
 use tailwater_wire::rows::BinlogColumn;
@@ -6,33 +6,34 @@ use tailwater_wire::rows::column::CHARSET_BINARY;
 
 use crate::target::TargetColumn;
 
-/// A type such as `decimal(10,2) unsigned`, taken apart.
+/// A parsed type such as `decimal(10,2) unsigned`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetType {
-    /// The name: `decimal`.
+    /// The type name: `decimal`.
     pub name: String,
     /// The numbers in parentheses.
     pub numbers: Vec<u32>,
     /// The members of an ENUM or SET.
     pub members: Vec<String>,
-    /// Whether it says `unsigned` or `zerofill`.
+    /// Whether the type has `unsigned` or `zerofill`.
     pub unsigned: bool,
-    /// The character set of its text; `None` if it is no text.
+    /// The character set; `None` if the type is not text.
     pub character_set: Option<String>,
-    /// `COMPRESSED`, of MariaDB.
+    /// MariaDB's `COMPRESSED`.
     pub compressed: bool,
-    /// The layout of times of before MySQL 5.6.
+    /// The temporal layout from before MySQL 5.6.
     pub old_layout: bool,
 }
 
 impl TargetType {
-    /// Reads the type of a column.
+    /// Parses the type of a column.
     pub fn of(column: &TargetColumn) -> Self {
         let text = column.column_type.as_str();
         let end = text.find(|letter: char| !letter.is_ascii_alphanumeric()).unwrap_or(text.len());
         let (name, rest) = text.split_at(end);
         let is_list = matches!(name, "enum" | "set");
-        // MariaDB says in a comment that a column is compressed, or of the old layout. A member may look like one.
+        // MariaDB marks compressed columns and the old layout in a comment. An ENUM member may look like such
+        // a comment.
         let (rest, comment) = match rest.split_once("/*") {
             Some((rest, comment)) if !is_list => (rest, comment),
             _ => (rest, ""),
@@ -52,17 +53,18 @@ impl TargetType {
         }
     }
 
-    /// Digits of a fraction of a second; 0 if none are declared.
+    /// Fractional digits; 0 if none are declared.
     pub(crate) fn digits(&self) -> u8 {
         u8::try_from(self.number(0, 0)).unwrap_or(0).min(6)
     }
 
-    /// The number at `index`, or what it is if it is not said.
+    /// The number at `index`, or `or` if it is not declared.
     pub(crate) fn number(&self, index: usize, or: u32) -> u32 {
         self.numbers.get(index).copied().unwrap_or(or)
     }
 
-    /// Whether `same` takes each of a source's members of an ENUM or SET for its own at that place, as far as that can be told.
+    /// Whether `same` accepts each member of a source ENUM or SET as equal to the target's member at that
+    /// position, as far as this can be decided.
     pub(crate) fn has_members(
         &self,
         source: &BinlogColumn,
@@ -76,7 +78,7 @@ impl TargetType {
         members.iter().zip(&self.members).all(is_same)
     }
 
-    /// Whether its values are geometries, of any kind.
+    /// Whether it is a geometry type.
     pub(crate) fn is_geometry(&self) -> bool {
         matches!(
             self.name.as_str(),
@@ -92,13 +94,13 @@ impl TargetType {
         )
     }
 
-    /// The most bytes that one of its characters takes; 1 if it is no text.
+    /// Maximum length of a character, in bytes; 1 if it is not text.
     pub(crate) fn character_bytes_max(&self) -> u32 {
         self.character_set.as_deref().map_or(1, character_bytes_max)
     }
 }
 
-/// A column's character set, by its collation: what stands before the first underscore.
+/// The character set of a column: the part of its collation name before the first underscore.
 fn character_set(column: &TargetColumn) -> Option<String> {
     match column.collation.as_deref()?.split('_').next()? {
         "binary" => None,
@@ -107,14 +109,15 @@ fn character_set(column: &TargetColumn) -> Option<String> {
     }
 }
 
-/// A member of an ENUM or SET, which the log has in the character set of its column, and the catalogue in that of the session;
-/// `None` if it cannot be told: it is of a set that is not converted here, or has characters that the catalogue has not.
+/// An ENUM or SET member as text. The log has it in the column's character set, the catalogue in that of the
+/// session. `None` if the character set is not supported here, or the member has characters that the
+/// catalogue cannot show.
 fn member_text(bytes: &[u8], collation: Option<u32>) -> Option<String> {
     let text = match collation {
         Some(CHARSET_BINARY) | None => str::from_utf8(bytes).ok().filter(|text| text.is_ascii())?.to_owned(),
         Some(collation) => text_in(bytes, collation)?,
     };
-    // Without its collation, a zero byte tells that a character has several.
+    // Without a collation, a zero byte shows a multi-byte character set.
     let has_all = |letter: char| letter < '\u{10000}' && letter != '\0';
     text.chars().all(has_all).then_some(text)
 }
@@ -128,7 +131,7 @@ fn members(text: &str) -> Vec<String> {
         while let Some(letter) = rest.next() {
             match letter {
                 '\'' if rest.next_if_eq(&'\'').is_none() => break,
-                // Servers write what is no letter so, and a backslash twice.
+                // Servers escape characters that are not letters in this way, and double a backslash.
                 '\\' => member.extend(rest.next().map(|letter| match letter {
                     'n' => '\n',
                     'r' => '\r',
@@ -143,7 +146,7 @@ fn members(text: &str) -> Vec<String> {
     members
 }
 
-/// The most bytes that a character takes.
+/// Maximum length of a character, in bytes.
 pub(crate) fn character_bytes_max(set: &str) -> u32 {
     match set {
         "filename" => 5,

@@ -1,11 +1,11 @@
-//! The type that table maps have for a type of the target.
+//! The table map type for a type of the target.
 
 use tailwater_wire::Flavour;
 use tailwater_wire::rows::ColumnType;
 
 use super::TargetType;
 
-/// What a server of this family logs for columns of this type; `None` if it is not known here.
+/// The type that a server of this flavour logs for a column; `None` if unknown.
 pub(super) fn logged_type(own: &TargetType, flavour: Flavour) -> Option<ColumnType> {
     let first = own.numbers.first().copied();
     let fraction = || small(first.unwrap_or(0));
@@ -58,14 +58,14 @@ fn small(number: u32) -> Option<u8> {
     u8::try_from(number).ok()
 }
 
-/// The length in bytes of so many characters, as a table map has it.
+/// Length of that many characters in bytes, as in a table map.
 fn bytes(own: &TargetType, characters: u32) -> Option<u16> {
     u16::try_from(characters.checked_mul(own.character_bytes_max())?).ok()
 }
 
 fn string(bytes_max: u16, compressed: bool) -> ColumnType {
     match compressed {
-        // With the byte that says how.
+        // Plus the byte with the compression method.
         true => ColumnType::VarCharCompressed { bytes_max: bytes_max.saturating_add(1) },
         false => ColumnType::VarChar { bytes_max },
     }

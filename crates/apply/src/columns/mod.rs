@@ -1,4 +1,4 @@
-//! Columns of the source's tables and of the target's: which is which, and whether they are of the same kind.
+//! Matches the columns of source tables to those of the target, and compares their types.
 
 pub mod column_type;
 mod logged;
@@ -10,25 +10,26 @@ pub use self::column_type::TargetType;
 pub use self::shape::same_shape;
 use crate::target::{TargetColumn, TargetTable};
 
-/// Why a column of the source has no place in the target's table.
+/// Why a source column cannot be written to the target's table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("column {column}: {reason}")]
 pub struct ColumnMismatch {
-    /// The source's column, or its number from 1 if the source did not log names.
+    /// Name of the source column; its number, from 1, if the source did not log names.
     pub column: String,
-    /// What does not fit, and what to do.
+    /// The mismatch and the remedy.
     pub reason: String,
 }
 
 impl ColumnMismatch {
-    /// Of the column at `place`, from 0.
+    /// A mismatch of the column at `place`, from 0.
     pub(crate) fn at(map: &TableMap, place: usize, reason: String) -> Self {
         let name = map.columns.get(place).and_then(|column| column.name.clone());
         Self { column: name.unwrap_or_else(|| (place + 1).to_string()), reason }
     }
 }
 
-/// Which column of the target each of the source's is: by name where the log has names, else by place.
+/// For each source column, the index of its target column: by name if the log has names, otherwise by
+/// position.
 ///
 /// # Errors
 /// The columns that the target does not have.
@@ -56,7 +57,7 @@ pub fn target_columns(map: &TableMap, target: &TargetTable) -> Result<Vec<usize>
     if mismatches.is_empty() { Ok(found) } else { Err(mismatches) }
 }
 
-/// Names of columns are the same in either case.
+/// Column names are case-insensitive.
 fn same_name(one: &str, other: &str) -> bool {
     one.eq_ignore_ascii_case(other) || one.to_lowercase() == other.to_lowercase()
 }

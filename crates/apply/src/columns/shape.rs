@@ -1,4 +1,4 @@
-//! Whether the target's table takes a table's rows as the source logged them.
+//! Whether the target's table accepts rows as the source logged them.
 
 use tailwater_wire::Flavour;
 use tailwater_wire::rows::column::type_code;
@@ -8,9 +8,10 @@ use super::TargetType;
 use super::logged::logged_type;
 use crate::target::{TargetColumn, TargetTable};
 
-/// Whether the target takes the source's row images as they are: the same family, as many columns, and of each the same
-/// type with the same length in bytes. Whatever the log does not say (MariaDB: signs, character sets and names, unless
-/// `binlog_row_metadata` has them logged) is taken to be the same, as the servers' own replication does.
+/// Whether the target accepts the source's row images unchanged: the same flavour, the same number of
+/// columns, and for each the same type with the same length in bytes. Properties that the log lacks are
+/// assumed to be equal, as in the servers' own replication. On MariaDB these are signs, character sets and
+/// names, unless `binlog_row_metadata` enables them.
 pub fn same_shape(map: &TableMap, target: &TargetTable, columns: &[usize]) -> bool {
     let in_place = columns.iter().enumerate().all(|(place, column)| place == *column);
     map.flavour == target.flavour
@@ -25,7 +26,7 @@ pub fn same_shape(map: &TableMap, target: &TargetTable, columns: &[usize]) -> bo
 
 fn same_column(source: &BinlogColumn, target: &TargetColumn, flavour: Flavour) -> bool {
     let own = TargetType::of(target);
-    // Table maps have YEAR for unsigned, and its type does not say so.
+    // Table maps mark YEAR as unsigned, although its type does not say so.
     let own_unsigned = own.unsigned || own.name == "year";
     logged_type(&own, flavour) == Some(source.column_type)
         && same_kind(source, &own)
@@ -35,18 +36,18 @@ fn same_column(source: &BinlogColumn, target: &TargetColumn, flavour: Flavour) -
         && source.members.as_ref().is_none_or(|members| same_members(source, members, &own))
 }
 
-/// MariaDB logs its UUID and INET types as CHAR, and VECTOR as VARCHAR: these must not be taken for text.
+/// MariaDB logs UUID and INET types as CHAR, and VECTOR as VARCHAR. They must not be treated as text.
 fn same_kind(source: &BinlogColumn, own: &TargetType) -> bool {
     const FIXED: [&str; 3] = ["uuid", "inet4", "inet6"];
     let fixed = FIXED.contains(&own.name.as_str());
     match source.column_type {
-        // A binary string of that length may be one: the log does not tell them apart.
+        // A binary string of that length is possible: the log does not distinguish them.
         ColumnType::Char { .. } => !fixed || source.collation.is_none_or(|number| number == BINARY),
         _ => true,
     }
 }
 
-/// The number of the pseudo character set of binary strings.
+/// ID of the pseudo character set `binary`.
 const BINARY: u32 = tailwater_wire::rows::column::CHARSET_BINARY;
 
 fn same_charset(collation: u32, source: &BinlogColumn, own: &TargetType) -> bool {
@@ -54,8 +55,8 @@ fn same_charset(collation: u32, source: &BinlogColumn, own: &TargetType) -> bool
     match tailwater_wire::print::charset::character_set(collation) {
         Some("binary") => of_target.is_none(),
         Some(name) => of_target == Some(name),
-        // A number of a newer server: its set must differ from all that are known; the length in bytes was compared. A blob says
-        // nothing of it.
+        // An unknown collation ID from a newer server: its character set must differ from all known ones. The
+        // length in bytes was already compared; for a blob it shows nothing.
         None => {
             !matches!(source.type_code, type_code::BLOB)
                 && of_target.is_some_and(|name| !KNOWN_BY_NUMBER.contains(&name))
@@ -63,7 +64,7 @@ fn same_charset(collation: u32, source: &BinlogColumn, own: &TargetType) -> bool
     }
 }
 
-/// Sets whose collations all have numbers that are known here.
+/// Character sets whose collation IDs are all known here.
 const KNOWN_BY_NUMBER: [&str; 7] = ["latin1", "utf8mb3", "utf8mb4", "ascii", "ucs2", "utf16", "utf32"];
 
 fn same_members(source: &BinlogColumn, members: &[Vec<u8>], own: &TargetType) -> bool {

@@ -18,7 +18,7 @@ const AHEAD_PERCENT: usize = 50;
 /// See the module.
 ///
 /// A batch is open (it takes transactions), then sealed, then running. Only sealed and running ones are waited for, and
-/// what a batch waits for does not change once it is sealed, except that it gets less. So nobody waits in a circle. LogRuns that are
+/// what a batch waits for does not change once it is sealed, except that it gets less. So nobody waits in a circle. Runs that are
 /// adopted run already; what is given back of one is sealed, and waits for none but those that were adopted before it.
 #[derive(Debug)]
 pub(super) struct KeyedBatches<T> {
@@ -31,7 +31,7 @@ pub(super) struct KeyedBatches<T> {
     /// Sealed, and waiting for none; by the number of their first transaction.
     ready: BTreeMap<u64, BatchSlot>,
     running: FxHashMap<BatchId, BatchSlot>,
-    /// LogRuns of the log that were running when they came here, in their order.
+    /// Runs of the log that were running when they came here, in their order.
     adopted: Vec<BatchSlot>,
     /// The last barrier, if it is not done: all behind it wait for it.
     barrier: Option<BatchSlot>,

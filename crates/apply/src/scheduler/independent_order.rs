@@ -15,7 +15,7 @@ const RUN_TRANSACTIONS_MIN: usize = 64;
 
 /// See the module.
 ///
-/// KeyedBatches wait for nothing that they need not wait for, but they are small. While there is more to do than the workers
+/// Groups wait for nothing that they need not wait for, but they are small. While there is more to do than the workers
 /// have hands for, who waits for whom matters to nobody: then the log is applied in [runs](super::runs), which are several times as large, since
 /// what conflicts with the run before is put off to the end of a run.
 ///
@@ -27,7 +27,7 @@ pub(super) struct IndependentOrder<T> {
     groups: KeyedBatches<T>,
     /// Empty while there are groups only. Of its runs none is handed out before the last group is done.
     runs: LogRuns<T>,
-    /// LogRuns that are handed out and neither done nor given back, wherever they are kept.
+    /// Runs that are handed out and neither done nor given back, wherever they are kept.
     in_turn: BTreeSet<BatchId>,
     /// Those that wait for their turn are to commit what they can and to give back the rest.
     can_yield: bool,

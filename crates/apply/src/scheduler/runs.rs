@@ -1,4 +1,4 @@
-//! LogRuns of the log that execute beside each other and commit one behind the other.
+//! Runs of the log that execute beside each other and commit one behind the other.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use super::{BatchId, BatchTotals, Scheduled, TransactionBatch, TransactionWeight
 
 /// See the module.
 ///
-/// LogRuns are numbered without gaps, so what is finished is a number: all runs up to it. A transaction is put off while a
+/// Runs are numbered without gaps, so what is finished is a number: all runs up to it. A transaction is put off while a
 /// run that it conflicts with, or that one of its own run conflicts with which stands before it and conflicts with it,
 /// is not finished; of those the last one decides (`after`). It is looked at when the run is handed out, not before.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ struct DispatchedRun<T> {
 /// What a [`LogRuns`] had.
 #[derive(Debug)]
 pub(super) struct AcceptedRun<T> {
-    /// LogRuns up to the last one that runs, in the order of the log.
+    /// Runs up to the last one that runs, in the order of the log.
     pub begun: Vec<StartedRun<T>>,
     /// What is left behind those, in the order of the log.
     pub waiting: Vec<T>,

@@ -8,7 +8,7 @@ const KEPT_BYTES_MIN: usize = 1 << 20;
 /// So much of a kept value is written at a time, in bytes.
 const PIECE_BYTES: usize = 32 << 10;
 
-/// SqlText that is being written.
+/// Text that is being written.
 #[derive(Debug, Default)]
 pub(super) struct SqlText<'v> {
     /// All of it but for the kept values.
@@ -19,12 +19,12 @@ pub(super) struct SqlText<'v> {
 }
 
 impl<'v> SqlText<'v> {
-    /// SqlText that keeps long values where they are.
+    /// Text that keeps long values where they are.
     pub(super) fn keeping() -> Self {
         Self { keeps: true, ..Self::default() }
     }
 
-    /// SqlText that goes on behind `bytes`, and copies every value.
+    /// Text that goes on behind `bytes`, and copies every value.
     pub(super) fn after(bytes: Vec<u8>) -> Self {
         Self { bytes, ..Self::default() }
     }

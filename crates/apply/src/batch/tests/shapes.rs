@@ -77,7 +77,7 @@ fn a_row_that_changes_often_is_changed_once() {
 
 #[test]
 fn a_row_that_moves_away_makes_room_first() {
-    // PlannedRow 1 gives its unique value to row 2, and comes back with another: what lies between keeps them apart.
+    // Row 1 passes its unique value to row 2 and returns with another one. The change in between prevents a merge.
     let changes = [(Some(row(1, 5, 0)), None), (None, Some(row(2, 5, 0))), (None, Some(row(1, 6, 0)))];
     let mut history = history(PLAIN, &[(None, Some(row(1, 5, 0)))]);
     history.changes.clear();
