@@ -7,6 +7,7 @@ use crate::writeset::IndexId;
 /// A column of a target table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetColumn {
+    /// Column name.
     pub name: String,
     /// The type from `information_schema.columns.column_type`, in lower case.
     pub column_type: String,
@@ -74,6 +75,7 @@ pub struct TargetTable {
     pub transactional: bool,
     /// Storage engine in upper case; for a partitioned table, the engine of its partitions.
     pub engine: String,
+    /// Whether the table is partitioned.
     pub partitioned: bool,
     /// Columns in order, without those that MySQL hides and never logs.
     pub columns: Vec<TargetColumn>,

@@ -46,6 +46,7 @@ pub struct Transaction {
     pub span: LogSpan,
     /// For a completed XA transaction: the entry that prepared it.
     pub prepared: Option<XaPrepareEntry>,
+    /// The GTID, if the source assigned one.
     pub gtid: Option<Gtid>,
     /// Commit time on the source, in microseconds since 1970; 0 if unknown.
     pub commit_time_us: u64,
@@ -64,6 +65,7 @@ pub struct Transaction {
 pub struct XaPrepareEntry {
     /// Its range of the log.
     pub span: LogSpan,
+    /// The GTID of that entry, if it has one.
     pub gtid: Option<Gtid>,
 }
 
@@ -133,7 +135,9 @@ pub enum TransactionContent {
 /// One step of [`TransactionContent::Steps`].
 #[derive(Debug)]
 pub enum ApplyStep {
+    /// Row changes.
     Rows(RowChanges),
+    /// A statement.
     Statement(Statement),
 }
 
@@ -186,6 +190,7 @@ pub type Accesses = SmallVec<[Access; 2]>;
 /// The rows of one event.
 #[derive(Debug)]
 pub struct RowChanges {
+    /// The mapped table.
     pub table: Arc<MappedTable>,
     /// The kind of change. After images of `PartialUpdate` contain JSON diffs.
     pub kind: RowsKind,

@@ -12,6 +12,7 @@ pub struct IndexId(pub u32);
 /// The values of a row in one index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WritesetKey {
+    /// The index.
     pub index: IndexId,
     /// Hash of the values as the index compares them; [`WritesetKey::ANY`] if it cannot be computed.
     pub hash: u64,
@@ -30,6 +31,7 @@ impl WritesetKey {
 /// An access to a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Access {
+    /// The key.
     pub key: WritesetKey,
     /// A shared access: a child row needs its parent. Shared accesses do not conflict with each other.
     pub shared: bool,

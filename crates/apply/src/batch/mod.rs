@@ -47,6 +47,7 @@ impl Default for PlanOptions {
 /// The groups that the target applies, in this order.
 #[derive(Debug, Default)]
 pub struct BatchPlan<'a> {
+    /// The groups.
     pub groups: Vec<RowGroup<'a>>,
 }
 

@@ -1,22 +1,22 @@
-//! What is wrong with filters.
+//! Errors of filters.
 
-/// A filter set that cannot be meant, or that does not fit the tables that come.
+/// An invalid filter set, or one that conflicts with the tables in the log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
-    /// No pattern.
+    /// An invalid pattern.
     #[error("filter: {pattern:?} is not a pattern: {reason}")]
     Pattern {
-        /// As it was given.
+        /// As configured.
         pattern: String,
-        /// Why it is none.
+        /// Why it is invalid.
         reason: &'static str,
     },
-    /// No rewrite.
+    /// An invalid rewrite.
     #[error("filter: the rewrite from {from:?} to {to:?} cannot be done: {reason}")]
     Rewrite {
-        /// As it was given.
+        /// As configured.
         from: String,
-        /// As it was given.
+        /// As configured.
         to: String,
         /// Why not.
         reason: String,
@@ -24,33 +24,33 @@ pub enum FilterError {
     /// Two rules contradict each other, or one has no effect.
     #[error("filter: {first:?} and {second:?}: {reason}")]
     Rules {
-        /// A rule's pattern, as it was given.
+        /// The pattern of the first rule, as configured.
         first: String,
-        /// Another's.
+        /// The pattern of the second rule.
         second: String,
-        /// What is wrong with the two.
+        /// The conflict.
         reason: &'static str,
     },
-    /// Two tables of the source would be written to one.
+    /// Two source tables would be written to one target table.
     #[error(
         "filter: {first} and {second} of the source would both be written to {target}; leave one out, or rename it"
     )]
     Clash {
-        /// The table that came first.
+        /// The table that came first in the log.
         first: String,
-        /// The one that comes now.
+        /// The other table.
         second: String,
         /// The target's table.
         target: String,
     },
-    /// An edit that would take effect before one that was made earlier.
+    /// An edit would take effect before an earlier edit.
     #[error(
         "filter: an edit at {from} cannot follow one at {last}; the earliest possible position is {last}"
     )]
     Order {
-        /// Where it was to take effect.
+        /// Log position of the edit.
         from: String,
-        /// Where the last edit takes effect.
+        /// Log position of the last edit.
         last: String,
     },
 }

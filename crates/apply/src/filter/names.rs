@@ -1,16 +1,16 @@
-//! Which tables a statement changes, as far as its first words say so without taking all of it apart.
+//! Finds the tables that a statement changes from its first words, without a full parse.
 
 use super::statement::StatementTable;
 
-/// A statement is looked at up to so many words, marks and names.
+/// Limit of tokens that are read from a statement.
 const TOKENS_MAX: usize = 100_000;
 
-/// What a statement names that it changes, as it names it.
+/// An object that a statement changes, as the statement names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedObject {
-    /// The database, if it is said.
+    /// The database, if the statement names it.
     pub schema: Option<String>,
-    /// The table; `None` for the database itself, and for what belongs to one and is no table.
+    /// The table; `None` for the database itself and for its objects that are not tables.
     pub table: Option<String>,
 }
 
@@ -21,8 +21,8 @@ impl NamedObject {
     }
 }
 
-/// What a definition (`CREATE`, `ALTER`, `DROP`, `RENAME`, `TRUNCATE` and the like) changes; empty for what belongs to no
-/// database, such as accounts. `None` if it cannot be told.
+/// The objects that a DDL statement (`CREATE`, `ALTER`, `DROP`, `RENAME`, `TRUNCATE` and similar) changes.
+/// Empty for objects outside databases, such as accounts. `None` if they cannot be determined.
 pub fn changed_by(text: &[u8]) -> Option<Vec<NamedObject>> {
     let text = std::str::from_utf8(text).ok()?;
     let mut words = TokenReader { tokens: tokens(text)?, at: 0 };
@@ -48,7 +48,7 @@ pub fn changed_by(text: &[u8]) -> Option<Vec<NamedObject>> {
     }
 }
 
-/// The words of a statement that stand in no quotes and no parentheses, in capitals. `None` if it cannot be told.
+/// The words of a statement outside quotes and parentheses, in upper case. `None` if the text is malformed.
 pub(crate) fn outline(text: &[u8]) -> Option<Vec<String>> {
     let mut depth = 0_u32;
     let mut words = Vec::new();
@@ -57,7 +57,7 @@ pub(crate) fn outline(text: &[u8]) -> Option<Vec<String>> {
             StatementToken::Mark('(') => depth += 1,
             StatementToken::Mark(')') => depth = depth.saturating_sub(1),
             StatementToken::Word(word) if depth == 0 => words.push(word.to_ascii_uppercase()),
-            // What stands in them is no keyword, and parts those around it.
+            // Quoted text and marks are not keywords; they separate the words around them.
             StatementToken::Quoted(_) | StatementToken::Mark(_) if depth == 0 => words.push(String::new()),
             _ => {}
         }
@@ -67,14 +67,14 @@ pub(crate) fn outline(text: &[u8]) -> Option<Vec<String>> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum StatementToken {
-    /// Letters without quotes: a keyword or a name.
+    /// An unquoted word: a keyword or a name.
     Word(String),
-    /// A name in quotes, or a string: where a name must stand, it is one.
+    /// A quoted name or a string. Where a name is expected, it is a name.
     Quoted(String),
     Mark(char),
 }
 
-/// `None` if it ends in the middle of a string or a comment.
+/// `None` if the text ends inside a string or a comment.
 fn tokens(text: &str) -> Option<Vec<StatementToken>> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '$' || !c.is_ascii();
     let mut tokens = Vec::new();
@@ -85,7 +85,7 @@ fn tokens(text: &str) -> Option<Vec<StatementToken>> {
         }
         let line_comment = rest.starts_with('#') || rest.starts_with("-- ") || rest.starts_with("--\t");
         if rest.starts_with("/*!") || rest.starts_with("/*M!") {
-            // What stands in it is run.
+            // The server executes its content.
             let inner = rest.trim_start_matches(['/', '*', 'M', '!']);
             rest = inner.trim_start_matches(|c: char| c.is_ascii_digit());
         } else if rest.starts_with("*/") {
@@ -111,7 +111,7 @@ fn tokens(text: &str) -> Option<Vec<StatementToken>> {
     Some(tokens)
 }
 
-/// What stands in quotes at the beginning of `text`, and what behind them.
+/// The quoted text at the start of `text`, and the rest.
 fn quoted(text: &str, quote: char) -> Option<(String, &str)> {
     let mut name = String::new();
     let mut letters = text.char_indices().skip(1).peekable();
@@ -140,7 +140,7 @@ impl TokenReader {
         self.tokens.get(self.at - 1)
     }
 
-    /// The next word, in capitals.
+    /// The next word in upper case.
     fn word(&mut self) -> Option<String> {
         match self.next()? {
             StatementToken::Word(word) => Some(word.to_ascii_uppercase()),
@@ -152,7 +152,7 @@ impl TokenReader {
         matches!(self.tokens.get(at), Some(StatementToken::Word(found)) if found.eq_ignore_ascii_case(word))
     }
 
-    /// Passes over those of `words` that stand here.
+    /// Skips the next words while they are in `words`.
     fn accept(&mut self, words: &[&str]) {
         while words.iter().any(|word| self.is_at(self.at, word)) {
             self.at += 1;
@@ -172,7 +172,7 @@ impl TokenReader {
         }
     }
 
-    /// `TABLE` or `SCHEMA.TABLE`, behind `IF EXISTS`.
+    /// `TABLE` or `SCHEMA.TABLE`, after an optional `IF EXISTS`.
     fn table(&mut self) -> Option<NamedObject> {
         self.accept(&["IF", "NOT", "EXISTS"]);
         let first = self.name()?;
@@ -208,7 +208,7 @@ impl TokenReader {
         }
     }
 
-    /// What stands behind `CREATE`, `ALTER` or `DROP`.
+    /// The object after `CREATE`, `ALTER` or `DROP`.
     fn object(&mut self, verb: &str) -> Option<Vec<NamedObject>> {
         loop {
             let word = match self.next()? {
@@ -230,7 +230,7 @@ impl TokenReader {
                     self.accept(&["IF", "NOT", "EXISTS"]);
                     let is_option =
                         ["CHARACTER", "CHARSET", "DEFAULT", "COLLATE", "COMMENT", "ENCRYPTION", "READ"];
-                    // Without a name it is the default one.
+                    // Without a name it means the default database.
                     if verb == "ALTER" && is_option.iter().any(|word| self.is_at(self.at, word)) {
                         return Some(vec![NamedObject { schema: None, table: None }]);
                     }
@@ -258,7 +258,7 @@ impl TokenReader {
         Some(vec![self.table()?])
     }
 
-    /// The table, and those that it becomes or is swapped with.
+    /// The table, its new name, and a table with which it is exchanged.
     fn altered(&mut self) -> Option<Vec<NamedObject>> {
         let mut tables = vec![self.table()?];
         let mut depth = 0;

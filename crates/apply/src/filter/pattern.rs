@@ -5,16 +5,16 @@ use super::FilterError;
 /// A pattern for one part of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PatternPart {
-    /// Exactly this.
+    /// An exact name.
     Name(String),
-    /// With wildcards.
+    /// A pattern with wildcards.
     Glob(Vec<PatternPiece>),
 }
 
 /// A character of a glob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PatternPiece {
-    /// This one.
+    /// A literal character.
     Char(char),
     /// `?`
     One,
@@ -29,7 +29,7 @@ pub(super) struct Pattern {
     pub table: PatternPart,
 }
 
-/// Servers' limit on names, in characters.
+/// Length limit of names on servers, in characters.
 const NAME_CHARS_MAX: usize = 64;
 
 impl PatternPart {
@@ -38,7 +38,7 @@ impl PatternPart {
         matches!(self, Self::Glob(pieces) if pieces.iter().all(|piece| *piece == PatternPiece::Many))
     }
 
-    /// The name that it is, if it has no wildcards.
+    /// The exact name, if it has no wildcards.
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::Name(name) => Some(name),
@@ -46,7 +46,7 @@ impl PatternPart {
         }
     }
 
-    /// Whether `name` matches. Takes time in proportion to both lengths at worst.
+    /// Whether `name` matches. The time is at most proportional to the product of both lengths.
     pub fn matches(&self, name: &str) -> bool {
         match self {
             Self::Name(own) => own == name,
@@ -55,7 +55,7 @@ impl PatternPart {
     }
 }
 
-/// Goes back to the last `*` only: what an earlier one took never has to be given back.
+/// Backtracks to the last `*` only: an earlier one never needs a different match.
 fn glob_matches(pieces: &[PatternPiece], name: &str) -> bool {
     let (mut at, mut rest) = (0, name.chars());
     let mut last_many: Option<(usize, std::str::Chars<'_>)> = None;
@@ -88,7 +88,7 @@ fn glob_matches(pieces: &[PatternPiece], name: &str) -> bool {
 }
 
 impl Pattern {
-    /// Reads a pattern. Names are folded to lower case if case is to be ignored.
+    /// Parses a pattern. With `ignore_case`, names are folded to lower case.
     pub fn parse(text: &str, ignore_case: bool) -> Result<Self, FilterError> {
         let wrong = |reason| FilterError::Pattern { pattern: text.to_owned(), reason };
         let (schema, rest) = parse_part(text, ignore_case).map_err(wrong)?;
@@ -106,7 +106,7 @@ impl Pattern {
     }
 }
 
-/// A part at the start of `text`, and what follows it.
+/// Parses one part at the start of `text`; returns it and the rest.
 fn parse_part(text: &str, ignore_case: bool) -> Result<(PatternPart, &str), &'static str> {
     let fold = |text: &str| fold(text, ignore_case).into_owned();
     let (part, rest) = if let Some(quoted) = text.strip_prefix('`') {
@@ -143,7 +143,7 @@ fn parse_part(text: &str, ignore_case: bool) -> Result<(PatternPart, &str), &'st
     }
 }
 
-/// A name behind an opening backquote, whose own are doubled.
+/// Parses a name after an opening backquote. A doubled backquote is part of the name.
 fn parse_quoted(text: &str) -> Result<(String, &str), &'static str> {
     let mut name = String::new();
     let mut rest = text;
@@ -161,7 +161,7 @@ fn parse_quoted(text: &str) -> Result<(String, &str), &'static str> {
     }
 }
 
-/// `name` as rules compare it.
+/// `name` in the case in which rules compare it.
 pub(super) fn fold(name: &str, ignore_case: bool) -> std::borrow::Cow<'_, str> {
     if ignore_case { name.to_lowercase().into() } else { name.into() }
 }

@@ -1,4 +1,4 @@
-//! What becomes of a table: rules made ready, and a table's fate remembered.
+//! Compiles filter rules and caches their result per table.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use rustc_hash::FxHashMap;
 use super::pattern::{Pattern, PatternPart, fold};
 use super::{FilterError, FilterSet, Operation, Rewrite, Rule};
 
-/// So many tables are remembered; then all are forgotten, and looked up again as they come.
+/// Limit of cached tables. When it is reached, the cache is cleared.
 const TABLES_MAX: usize = 65_536;
 
-/// Some [`Operation`]s, as bits.
+/// A set of [`Operation`]s, as bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Operations(u8);
 
@@ -43,14 +43,14 @@ impl Operations {
     }
 }
 
-/// What becomes of a change.
+/// The filter decision for a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FilterRoute {
-    /// It is applied as it is.
+    /// Apply it unchanged.
     Keep,
-    /// It is left out.
+    /// Exclude it.
     Drop,
-    /// It is applied to another table.
+    /// Apply it to another table.
     Rename {
         /// The target's database.
         schema: Arc<str>,
@@ -59,7 +59,7 @@ pub enum FilterRoute {
     },
 }
 
-/// What becomes of changes to one table.
+/// The filter decisions for one table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableRoute {
     kept: Operations,
@@ -67,7 +67,7 @@ pub struct TableRoute {
 }
 
 impl TableRoute {
-    /// What becomes of `operation`.
+    /// The decision for `operation`.
     pub fn route(&self, operation: Operation) -> FilterRoute {
         match &self.renamed {
             _ if !self.kept.contains(operation) => FilterRoute::Drop,
@@ -76,12 +76,12 @@ impl TableRoute {
         }
     }
 
-    /// Whether `operation` is applied at all.
+    /// Whether `operation` is applied.
     pub fn keeps(&self, operation: Operation) -> bool {
         self.kept.contains(operation)
     }
 
-    /// Database and table on the target, if they are others than on the source.
+    /// Database and table on the target, if they differ from the source.
     pub fn renamed(&self) -> Option<(&str, &str)> {
         self.renamed.as_ref().map(|(schema, table)| (&**schema, &**table))
     }
@@ -100,7 +100,7 @@ impl CompiledRule {
         Ok(Self { text: rule.tables.clone(), pattern, operations: Operations::of(&rule.operations) })
     }
 
-    /// Whether nothing that `pattern` matches can be missed by this rule, as far as can be told simply.
+    /// Whether this rule certainly matches everything that `pattern` matches.
     fn covers(&self, pattern: &Pattern, operations: Operations) -> bool {
         let covers = |own: &PatternPart, other: &PatternPart| {
             own.is_all() || own == other || other.name().is_some_and(|name| own.matches(name))
@@ -111,7 +111,7 @@ impl CompiledRule {
     }
 }
 
-/// A [`FilterSet`], checked and ready for use.
+/// A validated and compiled [`FilterSet`].
 #[derive(Debug, Clone, Default)]
 pub struct Filters {
     include: Vec<CompiledRule>,
@@ -122,10 +122,10 @@ pub struct Filters {
 }
 
 impl FilterSet {
-    /// Checks the rules and makes them ready.
+    /// Validates and compiles the rules.
     ///
     /// # Errors
-    /// Patterns that are none, rules that contradict each other or can have no effect, two rewrites of or to the same
+    /// Invalid patterns; rules that contradict each other or have no effect; two rewrites from or to the same
     /// name.
     pub fn compile(&self) -> Result<Filters, FilterError> {
         let ready = |rules: &[Rule]| -> Result<Vec<_>, _> {
@@ -146,7 +146,7 @@ impl FilterSet {
 }
 
 impl Filters {
-    /// Whether everything is kept under its own name.
+    /// Whether all tables are applied under their own names.
     pub fn is_empty(&self) -> bool {
         self.include.is_empty()
             && self.exclude.is_empty()
@@ -168,12 +168,12 @@ impl Filters {
         }
     }
 
-    /// What becomes of an operation on a table. [`Router`] remembers tables; this does not.
+    /// The decision for an operation on a table, without the cache of [`Router`].
     pub fn route(&self, schema: &str, table: &str, operation: Operation) -> FilterRoute {
         self.table(schema, table).route(operation)
     }
 
-    /// Operations that are kept on some table of a schema, and where the whole schema goes.
+    /// Whether any operation on a table of the schema is applied, and the new name of the whole schema.
     pub(super) fn schema(&self, schema: &str) -> (bool, Option<&Arc<str>>) {
         let folded = fold(schema, self.ignore_case);
         let ddl = |rule: &&CompiledRule| {
@@ -184,7 +184,7 @@ impl Filters {
         (included && !excluded, self.schemas.get(&*folded))
     }
 
-    /// Whether some table of the schema is written elsewhere by a rewrite of its own.
+    /// Whether a table of the schema has a rewrite of its own.
     pub(super) fn has_renamed_tables(&self, schema: &str) -> bool {
         let folded = fold(schema, self.ignore_case);
         self.tables.keys().any(|(schema, _)| *schema == *folded)
@@ -228,7 +228,8 @@ impl Filters {
         if !self.include.is_empty() && !self.include.iter().any(|rule| may_meet(&rule.pattern, &from)) {
             return Err(wrong("nothing of it is included"));
         }
-        // Names on the target are compared as the rules are: on a server with lower_case_table_names they are the same.
+        // Target names are compared like rule names: with lower_case_table_names they are equal in either
+        // case.
         for other in earlier {
             let read = |text: &str| Pattern::parse(text, self.ignore_case);
             if read(&other.from)? == from {
@@ -255,37 +256,37 @@ impl Filters {
     }
 }
 
-/// Whether a rule can match something of what a rewrite is from: a table, or a schema.
+/// Whether a rule can match a table of the rewrite's source.
 fn may_meet(rule: &Pattern, from: &Pattern) -> bool {
     let meets = |rule: &PatternPart, from: &PatternPart| from.name().is_none_or(|name| rule.matches(name));
     meets(&rule.schema, &from.schema) && meets(&rule.table, &from.table)
 }
 
-/// [`Filters`] that remember the tables that came: one look-up per table map, none per row.
+/// [`Filters`] with a cache of tables: one lookup per table map, none per row.
 #[derive(Debug)]
 pub struct Router {
     filters: Filters,
     tables: FxHashMap<String, FxHashMap<String, Arc<TableRoute>>>,
-    /// By database and table on the target, which table of the source is written there.
+    /// The source table for each database and table on the target.
     sources: FxHashMap<(String, String), (String, String)>,
     remembered: usize,
 }
 
 impl Router {
-    /// One that has seen no table.
+    /// A router with an empty cache.
     pub fn new(filters: Filters) -> Self {
         Self { filters, tables: FxHashMap::default(), sources: FxHashMap::default(), remembered: 0 }
     }
 
-    /// The filters.
+    /// The compiled filters.
     pub fn filters(&self) -> &Filters {
         &self.filters
     }
 
-    /// What becomes of changes to a table.
+    /// The decisions for a table.
     ///
     /// # Errors
-    /// [`FilterError::Clash`] if another table of the source is written to the same place.
+    /// [`FilterError::Clash`] if another source table is written to the same target table.
     pub fn table(&mut self, schema: &str, table: &str) -> Result<Arc<TableRoute>, FilterError> {
         if let Some(route) = self.tables.get(schema).and_then(|tables| tables.get(table)) {
             return Ok(route.clone());

@@ -1,61 +1,61 @@
-//! Rules as they are written in the configuration and kept with progress.
+//! Filter rules as in the configuration and in the stored progress.
 
 use serde::{Deserialize, Serialize};
 
-/// What a channel leaves out and renames. The default keeps everything.
+/// The exclusions and renames of a channel. The default applies everything.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FilterSet {
-    /// Only these are kept; all, if there are none.
+    /// Tables to apply; all tables if empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub include: Vec<Rule>,
-    /// These are left out, whatever `include` says.
+    /// Tables to exclude. Takes precedence over `include`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<Rule>,
-    /// These are written under another name.
+    /// Tables to write under another name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rewrite: Vec<Rewrite>,
-    /// Whether upper and lower case are the same in names, as on servers with `lower_case_table_names` 1 or 2.
+    /// Whether names are case-insensitive, as on servers with `lower_case_table_names` 1 or 2.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ignore_case: bool,
 }
 
-/// Tables, and what is done to them. A bare pattern is a rule for all operations.
+/// Tables and operations. A bare pattern means all operations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "RuleText", into = "RuleText")]
 pub struct Rule {
     /// A pattern, see the [module](super).
     pub tables: String,
-    /// For which operations it is; for all, if there are none.
+    /// The operations; all if empty.
     pub operations: Vec<Operation>,
 }
 
-/// What is done to a table.
+/// An operation on a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Operation {
-    /// Rows come.
+    /// Insert rows.
     Insert,
-    /// Rows change.
+    /// Update rows.
     Update,
-    /// Rows go.
+    /// Delete rows.
     Delete,
-    /// Its definition changes.
+    /// DDL.
     Ddl,
 }
 
 impl Operation {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Self; 4] = [Self::Insert, Self::Update, Self::Delete, Self::Ddl];
 }
 
-/// A table, or all of a schema (`shop.*`), under another name.
+/// Writes a table, or all tables of a schema (`shop.*`), under another name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rewrite {
-    /// On the source.
+    /// Name on the source.
     pub from: String,
-    /// On the target; as `from`, either one table or `SCHEMA.*`.
+    /// Name on the target: a table or `SCHEMA.*`, like `from`.
     pub to: String,
 }
 

@@ -1,4 +1,4 @@
-//! What becomes of a statement, whose text cannot be taken apart.
+//! The filter decision for a statement, whose text is never changed.
 
 use super::router::Filters;
 use super::{FilterRoute, Operation};
@@ -6,35 +6,35 @@ use super::{FilterRoute, Operation};
 /// A table that a statement names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatementTable<'a> {
-    /// Its database, if the statement names it; otherwise it is the default database.
+    /// The database, if the statement names it; otherwise the default database applies.
     pub schema: Option<&'a str>,
-    /// The table; `None` if the statement is about the database itself.
+    /// The table; `None` if the statement changes the database itself.
     pub table: Option<&'a str>,
 }
 
-/// What becomes of a statement.
+/// The filter decision for a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StatementRoute {
-    /// It runs as it is.
+    /// Execute it.
     Run,
-    /// It runs as it is, with another default database.
+    /// Execute it with another default database.
     RunIn {
         /// The default database on the target.
         schema: String,
     },
-    /// It is left out.
+    /// Exclude it.
     Drop,
-    /// It can neither run nor be left out.
+    /// It can neither be executed nor be excluded; with the reason.
     Refuse(String),
 }
 
 impl Filters {
-    /// What becomes of a statement that touches `tables`, which all are to be named.
+    /// The decision for a statement that changes `tables`, which must list all of them.
     ///
-    /// One that touches none (it creates an account, say) is judged by its default database, as servers do with
-    /// `binlog_do_db`; without one, it runs. Its text is never changed. So where a table is renamed, it can run only
-    /// if it leaves the database of all its tables to the default, and they go to the same new one under their own
-    /// names.
+    /// A statement without tables, for example one that creates an account, is decided by its default
+    /// database, as servers do with `binlog_do_db`; without one, it is executed. The text is never changed.
+    /// So a statement on a renamed table can be executed only if it names no database, and all its tables
+    /// move to the same new database under their own names.
     pub fn statement_route(
         &self,
         default_schema: Option<&str>,
@@ -54,7 +54,7 @@ impl Filters {
             fates.push(self.fate(schema, *table, operation));
         }
         if tables.is_empty() {
-            // It may depend on its default database, in ways that its text does not show.
+            // It may depend on its default database in ways that the text does not show.
             let Some(schema) = default_schema else { return StatementRoute::Run };
             fates.push(self.fate(schema, StatementTable { schema: None, table: None }, operation));
         }
@@ -92,13 +92,13 @@ impl Filters {
     }
 }
 
-/// What becomes of one that a statement names.
+/// The decision for one table of a statement.
 enum FilterDecision {
     Keep(String),
     Drop(String),
-    /// Reached under its own name, if the default database is another.
+    /// Applied under its own name if the default database changes.
     Elsewhere(String, String),
-    /// Would have to be named differently in the text.
+    /// Would need another name in the text.
     Renamed(String, String),
 }
 

@@ -1,29 +1,30 @@
-//! Filters over time: each edit has a number and takes effect at a transaction.
+//! Versions of the filters: each edit has a number and takes effect at a transaction.
 
 use serde::{Deserialize, Serialize};
 use tailwater_log::LogPosition;
 
 use super::{FilterError, FilterSet};
 
-/// The filters of a channel, as they were and as they are to be. Kept, as JSON, with its progress: after a restart each
-/// transaction meets the filters that it met before, or would have met.
+/// All versions of a channel's filters. Stored as JSON with its progress, so that after a restart each
+/// transaction gets the same filters as before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<FilterVersion>", into = "Vec<FilterVersion>")]
 pub struct VersionedFilters {
-    /// By place; the first is from [`LogPosition::ZERO`] or from before all that is still to be applied.
+    /// Sorted by position. The first is valid from [`LogPosition::ZERO`], or from before the first
+    /// transaction that is not applied yet.
     versions: Vec<FilterVersion>,
 }
 
-/// Filters from some transaction on.
+/// The filters from one transaction on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilterVersion {
-    /// Counts edits, from 1.
+    /// Version number, from 1.
     pub version: u64,
-    /// They are for transactions whose span starts here or later.
+    /// Valid for transactions whose span starts at or after this position.
     #[serde(with = "position_text")]
     pub from: LogPosition,
-    /// The first of these, if it was known.
+    /// GTID of the first such transaction, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gtid: Option<String>,
     /// The rules.
@@ -31,7 +32,7 @@ pub struct FilterVersion {
 }
 
 impl VersionedFilters {
-    /// Version 1, for all of the log.
+    /// Version 1, valid for the whole log.
     ///
     /// # Errors
     /// As [`FilterSet::compile`].
@@ -41,28 +42,28 @@ impl VersionedFilters {
         Ok(Self { versions: vec![first] })
     }
 
-    /// What counts for a transaction whose span starts at `position`.
+    /// The version for a transaction whose span starts at `position`.
     pub fn at(&self, position: LogPosition) -> &FilterVersion {
         let behind = self.versions.partition_point(|version| version.from <= position);
         &self.versions[behind.saturating_sub(1)]
     }
 
-    /// Where the next version behind the one at `position` takes effect.
+    /// Position where the version after the one at `position` takes effect.
     pub fn next_change(&self, position: LogPosition) -> Option<LogPosition> {
         let behind = self.versions.partition_point(|version| version.from <= position);
         self.versions.get(behind.max(1)).map(|version| version.from)
     }
 
-    /// The last edit, whether it has taken effect or not.
+    /// The newest version, even if it has not taken effect yet.
     pub fn newest(&self) -> &FilterVersion {
         &self.versions[self.versions.len() - 1]
     }
 
-    /// Other rules from the transaction on whose span starts at `from`; returns the version's number. At the same place
-    /// as the last edit, it takes that one's place.
+    /// Adds a version for transactions whose span starts at or after `from`, and returns its number. It
+    /// replaces the last edit if both have the same position.
     ///
     /// # Errors
-    /// As [`FilterSet::compile`]; [`FilterError::Order`] if a later edit was made before.
+    /// As [`FilterSet::compile`]; [`FilterError::Order`] if an existing edit takes effect later.
     pub fn edit(
         &mut self,
         from: LogPosition,
@@ -82,7 +83,7 @@ impl VersionedFilters {
         Ok(version)
     }
 
-    /// Forgets versions that no transaction at or behind `low` meets.
+    /// Drops versions that no transaction at or after `low` needs.
     pub fn forget_below(&mut self, low: LogPosition) {
         let behind = self.versions.partition_point(|version| version.from <= low);
         self.versions.drain(..behind.saturating_sub(1));
@@ -112,7 +113,7 @@ impl From<VersionedFilters> for Vec<FilterVersion> {
     }
 }
 
-/// A place in the log as it is shown: `SEGMENT:OFFSET`.
+/// A log position as text: `SEGMENT:OFFSET`.
 mod position_text {
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
     use tailwater_log::LogPosition;

@@ -42,6 +42,7 @@ pub enum CommitOrder {
 /// Options of a [`Scheduler`]. A limit of 0 counts as 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SchedulerOptions {
+    /// The commit order.
     pub commit_order: CommitOrder,
     /// Number of batches that the driver runs concurrently.
     pub workers: usize,

@@ -1,4 +1,4 @@
-//! Which column of a source's table goes into which of the target's.
+//! Maps the columns of a source table to those of the target.
 
 use tailwater_wire::rows::column::CHARSET_BINARY;
 use tailwater_wire::rows::{ColumnType, TableMap};
@@ -7,37 +7,37 @@ use tailwater_wire::{Flavour, print::charset};
 use crate::columns::{ColumnMismatch, TargetType};
 use crate::target::{TargetTable, UniqueIndex};
 
-/// Where a source's column goes.
+/// The target column of a source column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ColumnTarget {
-    /// The target's column, in backticks.
+    /// Name of the target column, in backquotes.
     pub quoted: String,
-    /// The character set that its text is converted from, where that is not the target's.
+    /// The source's character set, if it differs from the target's.
     pub converted_from: Option<&'static str>,
     /// The character set of the target's column.
     pub character_set: Option<String>,
-    /// Whether it holds JSON as text.
+    /// Whether the target stores JSON as text.
     pub json_text: bool,
-    /// Whether it holds JSON as MySQL does, and the source as text.
+    /// Whether the target has MySQL's JSON type and the source stores text.
     pub json_of_text: bool,
-    /// Whether it holds a zero that is not negative instead of one that is.
+    /// Whether the target stores a positive zero for a negative one.
     pub plain_zero: bool,
 }
 
-/// Where a source's columns go, decided once per table.
+/// The column mapping of a table, computed once per table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SqlMapping {
-    /// The source's table, with what it did not log of its columns taken from the target's.
+    /// The source's table map, completed from the target where the source did not log details.
     pub(super) map: TableMap,
-    /// The target's name, in backticks.
+    /// Name of the target table, in backquotes.
     pub(super) quoted: String,
-    /// For each of the source's columns; `None` for those that nobody can write to.
+    /// For each source column; `None` for generated columns.
     pub(super) places: Vec<Option<ColumnTarget>>,
-    /// The target's keys that find a row, by the source's columns, the best first.
+    /// Keys of the target that identify a row, as source columns, best first.
     pub(super) keys: Vec<Vec<usize>>,
 }
 
-/// Maps a source's table to a target's, whose `columns` the source's are.
+/// Maps a source table to a target table. `columns` are the target columns of the source columns.
 ///
 /// # Errors
 /// [`ColumnMismatch`] for the first column that does not fit.
@@ -48,7 +48,7 @@ pub(crate) fn mapping(
 ) -> Result<SqlMapping, ColumnMismatch> {
     let mut map = logged.clone();
     let mut places = Vec::with_capacity(map.columns.len());
-    // By the target's columns: the source's.
+    // Source column by target column.
     let mut sources = vec![None; target.columns.len()];
     for (index, (column, found)) in map.columns.iter_mut().zip(columns).enumerate() {
         let own = target.columns.get(*found);
@@ -64,7 +64,7 @@ pub(crate) fn mapping(
             continue;
         }
         let own_type = TargetType::of(own);
-        // What the source did not log is taken to be as it is here.
+        // Details that the source did not log are assumed to be as on the target.
         let unsigned = column.unsigned.unwrap_or(own_type.unsigned);
         if let Some(reason) = own_type.refuses(column, unsigned, target.flavour) {
             return Err(ColumnMismatch::at(logged, index, reason));

@@ -1,19 +1,19 @@
-//! The text of a statement, whose long values are not in it before it is sent.
+//! The text of a statement. Long values are inserted only while it is sent.
 
 use tailwater_wire::print::sql_value::put_hex;
 
-/// A value from this length on can be kept where it is, in bytes.
+/// Values of at least this length are kept by reference, in bytes.
 const KEPT_BYTES_MIN: usize = 1 << 20;
 
-/// So much of a kept value is written at a time, in bytes.
+/// Size of one piece of a kept value, in bytes.
 const PIECE_BYTES: usize = 32 << 10;
 
 /// Text that is being written.
 #[derive(Debug, Default)]
 pub(super) struct SqlText<'v> {
-    /// All of it but for the kept values.
+    /// The text without the kept values.
     pub(super) bytes: Vec<u8>,
-    /// Values, and how much of `bytes` stands before each.
+    /// Kept values, with their offset in `bytes`.
     kept: Vec<(usize, &'v [u8])>,
     keeps: bool,
 }
@@ -29,12 +29,11 @@ impl<'v> SqlText<'v> {
         Self { bytes, ..Self::default() }
     }
 
-    /// Appends.
     pub(super) fn put(&mut self, text: impl AsRef<[u8]>) {
         self.bytes.extend_from_slice(text.as_ref());
     }
 
-    /// Whether a value is not to be copied.
+    /// Whether a value is kept by reference.
     pub(super) fn is_kept(&self, value: &[u8]) -> bool {
         self.keeps && value.len() >= KEPT_BYTES_MIN
     }
@@ -47,18 +46,18 @@ impl<'v> SqlText<'v> {
         }
     }
 
-    /// Its length, in bytes.
+    /// Length in bytes, including kept values.
     pub(super) fn len(&self) -> usize {
         self.bytes.len() + self.kept.iter().map(|(_, value)| literal_bytes(value)).sum::<usize>()
     }
 
-    /// What is not kept of it, up to the first value that is.
+    /// The text before the first kept value.
     pub(super) fn start(&self) -> &[u8] {
         let end = self.kept.first().map_or(self.bytes.len(), |(start, _)| *start);
         self.bytes.get(..end).unwrap_or_default()
     }
 
-    /// All of it, in pieces that are short where values are kept.
+    /// The whole text in pieces, which are short for kept values.
     pub(super) fn pieces(&self) -> impl Iterator<Item = Vec<u8>> + Send + use<'_, 'v> {
         let ends = self.kept.iter().map(|(end, _)| *end).chain([self.bytes.len()]);
         let starts = std::iter::once(0).chain(ends.clone());
@@ -70,18 +69,18 @@ impl<'v> SqlText<'v> {
     }
 }
 
-/// How long the literal of a kept value is.
+/// Length of the literal of a kept value, in bytes.
 fn literal_bytes(value: &[u8]) -> usize {
     value.len() * 2 + "X''".len()
 }
 
-/// The literal of a kept value, in pieces; nothing for none.
+/// The literal of a kept value in pieces; none for an empty value.
 fn literal_pieces(value: &[u8]) -> impl Iterator<Item = Vec<u8>> + Send + use<'_> {
     let count = value.len().div_ceil(PIECE_BYTES);
     value.chunks(PIECE_BYTES).enumerate().map(move |(index, chunk)| {
         let mut piece = Vec::with_capacity(literal_bytes(chunk));
         put_hex(&mut piece, chunk);
-        // Each piece is a literal of its own; only the ends of the whole stay.
+        // Each piece is encoded as a complete literal; the inner delimiters are removed.
         if index + 1 < count {
             piece.pop();
         }

@@ -1,4 +1,4 @@
-//! Values as the target's column takes them.
+//! Writes values as literals for the target's columns.
 
 use tailwater_wire::print::PrintError;
 use tailwater_wire::print::sql_value::{LiteralUse, put_changes, put_hex, put_value};
@@ -8,21 +8,22 @@ use super::json_number;
 use super::mapping::ColumnTarget;
 use super::text::SqlText;
 
-/// The most bytes that a compressed value or a JSON document may take.
+/// Limit of a decompressed value or a JSON document, in bytes.
 const VALUE_BYTES_MAX: usize = 1 << 30;
 
-/// What a literal is for.
+/// The role of a literal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LiteralRole {
-    /// To be stored.
+    /// Assigned to a column.
     Assigned,
-    /// To find a row by a key, as the key's index compares.
+    /// Compared with a key column, by the rules of the key's index.
     Key,
-    /// To find a row without a key: by bytes.
+    /// Compared byte by byte, to find a row without a key.
     Compared,
 }
 
-/// Appends a value; `before` is what partial updates refer to. Returns whether a strict server refuses to store it.
+/// Appends a value. `before` is the before image, for partial updates. Returns whether a strict server would
+/// reject it.
 pub(super) fn put_literal<'v>(
     text: &mut SqlText<'v>,
     map: &TableMap,
@@ -79,7 +80,7 @@ pub(super) fn put_literal<'v>(
             let after = diffs.apply(document, VALUE_BYTES_MAX)?;
             put_json(text, &JsonBinary::parse(&after)?.to_text()?, literal);
         }
-        // Of a document that was not logged before it was changed, the target has its own.
+        // If the old document was not logged, the change applies to the target's document.
         BinlogValue::JsonDiff(diffs) if before.is_none_or(|before| !before.has(cell.index)) => {
             put_changes(&mut text.bytes, &place.quoted, diffs)?;
         }
@@ -102,7 +103,7 @@ fn is_negative_zero(number: f64) -> bool {
     number == 0.0 && number.is_sign_negative()
 }
 
-/// A document that the source has as text; documents are compared, not texts.
+/// A document that the source stores as text. Documents are compared, not texts.
 fn put_json_of_text<'v>(text: &mut SqlText<'v>, place: &ColumnTarget, bytes: &'v [u8], literal: LiteralRole) {
     let from = place.converted_from.unwrap_or("utf8mb4");
     if literal == LiteralRole::Assigned {
@@ -115,7 +116,7 @@ fn put_json_of_text<'v>(text: &mut SqlText<'v>, place: &ColumnTarget, bytes: &'v
     }
 }
 
-/// Whether text must be said to be in its character set: to be converted, or to be looked for in an index.
+/// Whether text needs its character set: for a conversion, or for an index lookup.
 fn needs_character_set(place: &ColumnTarget, literal: LiteralRole) -> bool {
     place.converted_from.is_some() || literal == LiteralRole::Key && place.character_set.is_some()
 }
