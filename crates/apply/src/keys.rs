@@ -20,59 +20,59 @@ use crate::target::TargetTable;
 use crate::transaction::Accesses;
 use crate::writeset::{Access, IndexId, WritesetKey};
 
-/// The hash of [`TargetTable::rows`]: there are no values to hash.
+/// The hash for [`TargetTable::rows`], which has no values.
 const ROWS_HASH: u64 = 1;
 
-/// Finds what the rows of one table touch.
+/// Computes the key accesses of rows of one table.
 #[derive(Debug)]
 pub struct RowKeys {
     hashes: Hashes,
-    /// Unique indexes, and what else foreign keys point to.
+    /// Unique indexes, and other columns that foreign keys reference.
     exclusive: Vec<KeyRule>,
-    /// The parents' indexes.
+    /// The referenced indexes of the parents.
     shared: Vec<KeyRule>,
     rows: IndexId,
-    /// Each row has a key, whatever its values.
+    /// Every row has a key, whatever its values.
     always_keyed: bool,
     cascades: Vec<IndexId>,
-    /// How many columns in front have to be walked to have all that are in some key.
+    /// Number of leading columns that contain all key columns.
     columns: usize,
-    /// Where the values stand in the present images.
+    /// Positions of the values in the current images.
     before: ValuePlaces,
     after: ValuePlaces,
 }
 
-/// How a row's key in one index comes about.
+/// The rule for the key of one index.
 #[derive(Debug)]
 struct KeyRule {
     index: IndexId,
-    /// Empty if it cannot be told at all.
+    /// Empty if the key cannot be computed.
     parts: Vec<PartRule>,
-    /// Identifies a row, where it has a key.
+    /// A unique index.
     unique: bool,
-    /// Children point to it.
+    /// Referenced by children.
     referenced: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct PartRule {
-    /// In the image.
+    /// Column index in the image.
     column: usize,
     kind: ValueKind,
-    /// Only so many characters count.
+    /// Prefix length, in characters.
     prefix: Option<u32>,
 }
 
-/// Where the values of an image stand in its bytes, by column.
+/// Positions of the values in an image, by column.
 #[derive(Debug, Default)]
 struct ValuePlaces(Vec<ValuePlace>);
 
 /// A row's key in one index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeyValue {
-    /// NULL is in it.
+    /// The key contains NULL.
     None,
-    /// Cannot be told.
+    /// The key cannot be computed.
     Unknown,
     Hash(u64),
 }
@@ -148,8 +148,8 @@ impl RowKeys {
         }
     }
 
-    /// Adds what a row touches to `out`: index by index the key of its old self, then that of its new one if it differs.
-    /// `flags` are its event's.
+    /// Appends the key accesses of a row to `out`: for each index the old key, then the new key if it
+    /// differs. `flags` are the flags of the event.
     pub fn row(
         &mut self,
         before: Option<Image<'_>>,
@@ -172,7 +172,7 @@ impl RowKeys {
                     *keyed |= !matches!(value, Some(KeyValue::None));
                 }
             }
-            // A row that comes has no children yet.
+            // A new row has no children yet.
             cascades |= rule.referenced
                 && before.is_some()
                 && old.is_some()
@@ -188,7 +188,7 @@ impl RowKeys {
         } else if !self.shared.is_empty() {
             push_rows(self.rows, true, out);
         }
-        // Children that the source has logged are gone, or changed, before the target comes to their parent.
+        // The source logged the changes of the children, so the target applies them before the parent's.
         if cascades && flags & RowsEvent::FLAG_SQL_FOREIGN_KEYS == 0 {
             for rows in &self.cascades {
                 push_rows(*rows, false, out);
@@ -197,7 +197,7 @@ impl RowKeys {
     }
 }
 
-/// One row's images, and where their values stand.
+/// The images of one row, with the positions of their values.
 struct KeyImages<'a> {
     before: Option<Image<'a>>,
     after: Option<Image<'a>>,
@@ -207,8 +207,8 @@ struct KeyImages<'a> {
 }
 
 impl KeyImages<'_> {
-    /// The key of the old row and that of the new one; `None` for one that is not there, and for both if the row changes
-    /// without the index being touched.
+    /// The keys of the old and the new row. `None` for a row that does not exist, and for both if the update
+    /// does not change the index.
     fn keys(&self, rule: &KeyRule) -> (Option<KeyValue>, Option<KeyValue>) {
         let (old, new) = (self.before.is_some(), self.after.is_some());
         if rule.parts.is_empty() {
@@ -229,7 +229,7 @@ impl KeyImages<'_> {
         let mut hash = self.hashes.begin();
         let mut unknown = false;
         for part in &rule.parts {
-            // What an after image lacks did not change.
+            // Columns that the after image lacks did not change.
             let (places, bytes) = match of_new && self.new.holds(part.column) {
                 true => (self.new, new),
                 false => (self.old, old),
@@ -259,12 +259,12 @@ impl ValuePlaces {
         let Some(image) = image else { return };
         let (front, prefixes) = (image.bytes().as_ptr() as usize, &image.table().columns);
         for cell in image.cells() {
-            // The image was walked when it was read, so this cannot fail.
+            // The image was already parsed, so this cannot fail.
             let Ok(cell) = cell else { return };
             let Some(place) = self.0.get_mut(cell.index) else { return };
             *place = match cell.raw {
                 None => ValuePlace::Null,
-                // JSON diffs: what they make is not here.
+                // The result of a JSON diff is not known here.
                 Some(_) if cell.partial => ValuePlace::Missing,
                 Some(raw) => {
                     let length =

@@ -1,4 +1,4 @@
-//! A value's hash: equal wherever the index takes two values for equal, whatever their bytes.
+//! Hashes values so that values which are equal in the index have equal hashes, whatever their bytes.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -8,16 +8,16 @@ use tailwater_wire::rows::ColumnType;
 use crate::target::TargetColumn;
 use crate::writeset::WritesetKey;
 
-/// How values of a column compare, as far as it takes to hash them.
+/// How values of a column are compared, for hashing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueKind {
-    /// Numbers whose lowest byte comes first: integers, YEAR, ENUM, SET.
+    /// Little-endian numbers: integers, YEAR, ENUM, SET.
     Integer,
     /// FLOAT.
     Float,
     /// DOUBLE.
     Double,
-    /// By their bytes: DECIMAL, DATE, BIT.
+    /// Compared by bytes: DECIMAL, DATE, BIT.
     Bytes,
     /// By their bytes, where the log, or a column of another length, may lack zeros or spaces at the end: binary strings,
     /// times, text whose collation compares codes and whose character set is not over ASCII.
@@ -25,9 +25,9 @@ pub enum ValueKind {
     /// Text whose collation compares codes: as [`Trimmed`](Self::Trimmed), but letters of ASCII in either case the same, as in
     /// [`Ascii`](Self::Ascii), which it is for a table of another shape that a foreign key ties to this one.
     Folded,
-    /// Text of which ASCII can be told: in either case the same, spaces at the end left out.
+    /// Text that is hashed only if it is ASCII: case-insensitive, without trailing spaces.
     Ascii,
-    /// Cannot be told.
+    /// Not comparable here.
     Opaque,
 }
 
@@ -163,20 +163,20 @@ pub fn compares_ascii(collation: &str) -> bool {
         })
 }
 
-/// Where a value stands in an image.
+/// Position of a value in an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ValuePlace {
-    /// The image does not have it.
+    /// The image does not contain it.
     Missing,
     Null,
-    /// Without the length in front of it.
+    /// Without its length prefix.
     At {
         start: u32,
         end: u32,
     },
 }
 
-/// Makes hashes.
+/// Creates hashes.
 #[derive(Debug)]
 pub(super) struct Hashes(FixedState);
 
@@ -194,7 +194,7 @@ impl Hashes {
 }
 
 impl KeyHash<'_> {
-    /// Adds a value; false if it cannot be hashed as its index compares it.
+    /// Adds a value; `false` if it cannot be hashed as its index compares it.
     pub(super) fn add(&mut self, kind: ValueKind, prefix: Option<u32>, value: &[u8]) -> bool {
         // A prefix of n characters is n bytes at least: where more bytes than that count, fewer are only coarser. Of ASCII
         // it is n bytes exactly.
@@ -205,7 +205,7 @@ impl KeyHash<'_> {
                 None => return false,
             },
             ValueKind::Float => match <[u8; 4]>::try_from(value) {
-                // Of the two zeros one.
+                // Both zeros become one.
                 Ok(bytes) => self.0.write_u32((f32::from_le_bytes(bytes) + 0.0).to_bits()),
                 Err(_) => return false,
             },
@@ -227,8 +227,8 @@ impl KeyHash<'_> {
         self.0.write(value);
     }
 
-    /// False for what is not printable ASCII: other letters may equal these, and there are collations that take no notice
-    /// of control characters.
+    /// `false` for text that is not printable ASCII: other letters may be equal to ASCII letters, and some
+    /// collations ignore control characters.
     fn ascii(&mut self, value: &[u8]) -> bool {
         if !value.iter().all(|byte| matches!(byte, 0x20..=0x7e)) {
             return false;

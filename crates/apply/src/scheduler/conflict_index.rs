@@ -1,4 +1,4 @@
-//! Which batches hold a key: what the independent order needs to know of conflicts.
+//! Tracks which batches access a key, for the conflicts of the independent order.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -7,44 +7,44 @@ use rustc_hash::FxHashMap;
 
 use crate::writeset::{Access, IndexId, WritesetKey};
 
-/// A batch, by its place in the scheduler's table of them.
+/// Index of a batch in the scheduler's table.
 pub(super) type BatchSlot = u32;
 
-/// See the module. Of batches that wait for each other on account of a key, or commit one behind the other, only the last are kept: who
-/// waits for them waits for all.
+/// See the module. Of batches that wait for each other because of a key, or that commit in order, only the
+/// last is kept: waiting for it means waiting for all.
 #[derive(Debug, Default)]
 pub(super) struct ConflictIndex {
-    /// Apart from `shared`, which is far smaller: what is looked up for each row shall be small.
+    /// Separate from `shared`, which is much smaller: a lookup per row must touch little memory.
     exclusive: FxHashMap<WritesetKey, BatchSlot>,
-    /// Since it was held exclusively.
+    /// Batches with shared access since the last exclusive access.
     shared: FxHashMap<WritesetKey, BatchSlots>,
     indexes: FxHashMap<IndexId, KeyHolders>,
 }
 
-/// What a batch holds. Some may be in it more than once.
+/// The keys that a batch accesses. May contain duplicates.
 #[derive(Debug, Default)]
 pub(super) struct BatchKeys {
     accesses: Vec<Access>,
     indexes: Vec<IndexId>,
 }
 
-/// An index as a whole.
+/// Accesses to a whole index.
 #[derive(Debug, Default)]
 struct KeyHolders {
-    /// Who holds [`WritesetKey::ANY`] exclusively.
+    /// The batch with exclusive access to [`WritesetKey::ANY`].
     any_exclusive: Option<BatchSlot>,
-    /// Who holds it shared, since then.
+    /// Batches with shared access to it, since then.
     any_shared: BatchSlots,
-    /// Who holds some key, since then.
+    /// Batches with exclusive access to some key, since then.
     some_exclusive: BatchSlots,
     some_shared: BatchSlots,
 }
 
-/// Batches, about in the order in which they will be done: what came first is removed first, without moving the others.
+/// Batches, approximately in the order in which they finish. Removing the oldest does not move the others.
 #[derive(Debug, Default)]
 pub(super) struct BatchSlots(VecDeque<BatchSlot>);
 
-/// What some transactions touch: each key and each index, and whether exclusively.
+/// Keys and indexes that transactions access, with the kind of access.
 #[derive(Debug, Default)]
 pub(super) struct KeyUsers {
     keys: FxHashMap<WritesetKey, bool>,
@@ -61,7 +61,7 @@ impl KeyUsers {
         touched
     }
 
-    /// Whether they have to keep their order to a batch.
+    /// Whether the transactions must keep their order relative to a batch.
     pub fn conflicts(&self, held: &BatchKeys) -> bool {
         let conflicts = |Access { key, shared }: &Access| {
             let clashes = |exclusive: Option<&bool>| exclusive.is_some_and(|exclusive| *exclusive || !shared);
@@ -73,7 +73,7 @@ impl KeyUsers {
     }
 }
 
-/// Capacity that a list keeps when it is emptied for another use.
+/// Capacity that a list keeps when it is cleared for reuse.
 const KEPT: usize = 1024;
 
 impl BatchKeys {
@@ -95,12 +95,13 @@ impl BatchKeys {
 }
 
 impl BatchSlots {
-    /// Adds one that is surely not in it.
+    /// Adds a batch that is certainly not in the list.
     pub fn push(&mut self, slot: BatchSlot) {
         self.0.push_back(slot);
     }
 
-    /// Returns whether it was not in it. One that is `new` can be in it only as the last.
+    /// Adds a batch; returns whether it was absent. A batch that is not `new` can be present only as the last
+    /// element.
     fn add(&mut self, slot: BatchSlot, new: bool) -> bool {
         let is_in_it = self.0.back() == Some(&slot) || (!new && self.0.contains(&slot));
         if !is_in_it {
@@ -154,7 +155,7 @@ impl KeyHolders {
         }
     }
 
-    /// Adds who holds [`WritesetKey::ANY`]. Returns whether it did not hold it so before.
+    /// Adds an access to [`WritesetKey::ANY`]. Returns whether the batch did not have this access before.
     fn add_any(&mut self, slot: BatchSlot, shared: bool, new: bool) -> bool {
         if shared {
             return self.any_exclusive != Some(slot) && self.any_shared.add(slot, new);
@@ -183,8 +184,8 @@ impl KeyHolders {
 }
 
 impl ConflictIndex {
-    /// Names all that hold something which conflicts with `access`, but for those that they wait for. Some more than
-    /// once.
+    /// Reports the batches that conflict with `access`, without those that they already wait for. May report
+    /// a batch twice.
     pub fn conflicts(&self, access: Access, mut found: impl FnMut(BatchSlot)) {
         let Some(index) = self.indexes.get(&access.key.index) else { return };
         index.conflicts(access, &mut found);
@@ -201,8 +202,8 @@ impl ConflictIndex {
         }
     }
 
-    /// Adds what the batch `slot` holds; it waits for all that conflict, or commits behind them, or is the only one that does. It is `new` with
-    /// its first transaction.
+    /// Adds an access of the batch `slot`. The batch waits for all conflicting batches, or commits after
+    /// them, or is the only one. It is `new` with its first transaction.
     pub fn add(&mut self, access: Access, slot: BatchSlot, new: bool, held: &mut BatchKeys) {
         let Access { key, shared } = access;
         let index = self.indexes.entry(key.index).or_default();
@@ -228,7 +229,7 @@ impl ConflictIndex {
         }
     }
 
-    /// Removes all that a batch holds.
+    /// Removes all accesses of a batch.
     pub fn remove(&mut self, held: &BatchKeys, slot: BatchSlot) {
         for Access { key, shared } in &held.accesses {
             if *shared {
@@ -254,7 +255,7 @@ impl ConflictIndex {
         }
     }
 
-    /// Removes all that a batch holds but for what is touched.
+    /// Removes all accesses of a batch except the given ones.
     pub fn keep(&mut self, held: &mut BatchKeys, slot: BatchSlot, touched: &KeyUsers) {
         let is_touched = |access: &Access| touched.keys.contains_key(&access.key);
         let (kept, gone) = held.accesses.drain(..).partition(is_touched);
@@ -264,7 +265,7 @@ impl ConflictIndex {
         *held = BatchKeys { accesses: kept, indexes: kept_indexes };
     }
 
-    /// Gives all that the batch `from` holds to the batch `to`.
+    /// Moves all accesses of the batch `from` to the batch `to`.
     pub fn replace(&mut self, held: &mut BatchKeys, from: BatchSlot, to: BatchSlot, into: &mut BatchKeys) {
         for Access { key, shared } in &held.accesses {
             if *shared {

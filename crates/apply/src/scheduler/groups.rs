@@ -1,4 +1,4 @@
-//! Batches of whatever shares keys, which wait only for those that they must.
+//! Batches of transactions that share keys. A batch waits only for batches with which it conflicts.
 
 use std::collections::BTreeMap;
 
@@ -10,34 +10,35 @@ use super::sizing::BatchLimits;
 use super::{BatchId, BatchTotals, Scheduled, TransactionBatch, TransactionWeight};
 use crate::writeset::Writeset;
 
-/// So many batches per worker are open at a time, at most; more would only be smaller.
+/// Limit of open batches per worker. More of them would only be smaller.
 const OPEN_PER_WORKER_MAX: usize = 4;
-/// While this share of the workers, in percent, has a next batch already, nothing more is taken: the more there is, the more of
-/// it has to wait for something else, until hardly anything may run beside anything.
+/// While this percentage of the workers has a next batch, no more transactions are accepted. With more
+/// transactions a larger part waits for others, until hardly any batch can run in parallel.
 const AHEAD_PERCENT: usize = 50;
 /// See the module.
 ///
-/// A batch is open (it takes transactions), then sealed, then running. Only sealed and running ones are waited for, and
-/// what a batch waits for does not change once it is sealed, except that it gets less. So nobody waits in a circle. Runs that are
-/// adopted run already; what is given back of one is sealed, and waits for none but those that were adopted before it.
+/// A batch is open (it accepts transactions), then sealed, then running. Batches wait only for sealed and
+/// running ones, and a sealed batch gets no new waits. So there are no cycles. Adopted runs are already
+/// running. The part of a run that is given back becomes a sealed batch; it waits only for runs that were
+/// adopted earlier.
 #[derive(Debug)]
 pub(super) struct KeyedBatches<T> {
     groups: Vec<KeyedBatch<T>>,
     free: Vec<BatchSlot>,
     index: ConflictIndex,
     open: Vec<BatchSlot>,
-    /// Where the last transaction went, and how many went there one behind the other.
+    /// The batch of the last transaction, and the number of consecutive transactions in it.
     streak: (BatchSlot, usize),
-    /// Sealed, and waiting for none; by the number of their first transaction.
+    /// Sealed batches without waits, by the number of their first transaction.
     ready: BTreeMap<u64, BatchSlot>,
     running: FxHashMap<BatchId, BatchSlot>,
     /// Runs of the log that were running when they came here, in their order.
     adopted: Vec<BatchSlot>,
-    /// The last barrier, if it is not done: all behind it wait for it.
+    /// The last unfinished barrier. All later batches wait for it.
     barrier: Option<BatchSlot>,
-    /// What came behind it: what the next one waits for.
+    /// Batches since the last barrier. The next barrier waits for them.
     since_barrier: BatchSlots,
-    /// Counts transactions: their numbers, from 1.
+    /// Number of offered transactions. They are numbered from 1.
     offered: u64,
     next_id: u64,
     conflicts: Conflicts,
@@ -55,25 +56,25 @@ enum BatchState {
 #[derive(Debug)]
 struct KeyedBatch<T> {
     state: BatchState,
-    /// With their numbers, in no order, until it is handed out.
+    /// The transactions with their numbers; unsorted until dispatch.
     transactions: Vec<(u64, T)>,
     ended: BatchTotals,
-    /// The number of its first transaction.
+    /// Number of its first transaction.
     first: u64,
     held: BatchKeys,
     /// Sorted.
     waits: Vec<BatchSlot>,
     waiters: Vec<BatchSlot>,
     alone: bool,
-    /// Which search has found it.
+    /// The last search that found it.
     found: u64,
 }
 
-/// Whom a transaction conflicts with, and whom it would wait for on that account.
+/// The batches with which a transaction conflicts, and for which it would wait.
 #[derive(Debug, Default)]
 struct Conflicts {
     open: Vec<BatchSlot>,
-    /// Sealed or running.
+    /// Sealed or running batches.
     closed: Vec<BatchSlot>,
     searches: u64,
 }
@@ -104,14 +105,14 @@ impl<T> KeyedBatch<T> {
         limits.fits(self.ended.transactions, self.ended.weight, 1, weight)
     }
 
-    /// Whether it would be a pity to hold it up: it could run, and makes a batch of a decent size.
+    /// Whether it could run now and is large enough to be worth a commit.
     fn is_worth_running(&self, limits: &BatchLimits) -> bool {
         self.waits.is_empty() && limits.is_worth_a_commit(self.ended.transactions, self.ended.weight)
     }
 }
 
 impl<T: Scheduled> KeyedBatches<T> {
-    /// One whose first batch has the number 1.
+    /// An empty set of batches. The first batch gets ID 1.
     pub fn new() -> Self {
         Self {
             groups: Vec::new(),
@@ -176,7 +177,7 @@ impl<T: Scheduled> KeyedBatches<T> {
         self.seal(slot);
     }
 
-    /// Takes the lists in `self`, to be put back.
+    /// Uses the lists in `self`; the caller puts them back.
     fn find_conflicts(&mut self, writeset: &Writeset) -> Conflicts {
         let mut found = std::mem::take(&mut self.conflicts);
         found.open.clear();
@@ -203,8 +204,8 @@ impl<T: Scheduled> KeyedBatches<T> {
         found
     }
 
-    /// The open batch for a transaction. Those that it conflicts with and that cannot be the one are sealed, and wanted
-    /// in `closed`.
+    /// Chooses the open batch for a transaction. Conflicting batches that cannot take it are sealed and added
+    /// to `closed`.
     fn place(
         &mut self,
         limits: &BatchLimits,
@@ -232,8 +233,9 @@ impl<T: Scheduled> KeyedBatches<T> {
         self.choose(limits, weight, closed)
     }
 
-    /// An open batch for a transaction that conflicts with none of them, and waits for `closed` (sorted): where the one
-    /// before it went, for a while; then the lightest of those that wait for the same, once there is one for each worker.
+    /// Chooses an open batch for a transaction that conflicts with no open batch and waits for `closed`
+    /// (sorted). First the batch of the previous transaction, for a while; then the lightest batch with the
+    /// same waits, once there is one per worker.
     fn choose(&mut self, limits: &BatchLimits, weight: TransactionWeight, closed: &[BatchSlot]) -> BatchSlot {
         let (last, streak) = self.streak;
         if streak < limits.worth_transactions()
@@ -253,7 +255,7 @@ impl<T: Scheduled> KeyedBatches<T> {
         if same < limits.workers && (closed.is_empty() || self.open.len() < most) {
             return self.create();
         }
-        // Rather one that waits for something already than one that could run.
+        // Prefer a batch that already waits to one that could run.
         let chosen = lightest.or_else(|| {
             let waits_more = |group: &KeyedBatch<T>| closed.iter().any(|slot| !group.waits.contains(slot));
             let cost = |group: &KeyedBatch<T>| (waits_more(group), group.waits.is_empty(), size(group));
@@ -290,7 +292,7 @@ impl<T: Scheduled> KeyedBatches<T> {
         }
     }
 
-    /// Moves all of one open batch to another; returns where all is now.
+    /// Merges two open batches; returns the slot of the result.
     fn merge(&mut self, one: BatchSlot, other: BatchSlot) -> BatchSlot {
         let (into, from) =
             if self.at(one).held.len() < self.at(other).held.len() { (other, one) } else { (one, other) };
@@ -323,13 +325,13 @@ impl<T: Scheduled> KeyedBatches<T> {
         }
     }
 
-    /// Whether workers have their next batches already.
+    /// Whether enough workers have a next batch.
     pub fn has_enough(&self, limits: BatchLimits) -> bool {
         let open = self.open.iter().filter(|slot| self.at(**slot).is_worth_running(&limits)).count();
         (self.ready.len() + open) * 100 >= limits.workers * AHEAD_PERCENT
     }
 
-    /// `held_up`: what runs takes much longer than usual, so that nothing is to wait for its sake.
+    /// `held_up`: a running batch takes much longer than usual, so no other batch is delayed for its sake.
     pub fn next(&mut self, limits: BatchLimits, held_up: bool) -> Option<TransactionBatch<T>> {
         if self.ready.is_empty()
             && let Some(slot) = self.ripest(limits)
@@ -344,8 +346,8 @@ impl<T: Scheduled> KeyedBatches<T> {
         Some(self.hand_out(slot))
     }
 
-    /// Adds other batches that may run to one that is small: those that have waited for others were kept apart by that alone.
-    /// Returns where all is now.
+    /// Merges other runnable batches into a small one: they were separate only because they waited for
+    /// different batches. Returns the slot of the result.
     fn gather(&mut self, slot: BatchSlot, limits: &BatchLimits) -> BatchSlot {
         let mut into = slot;
         while !self.at(into).is_worth_running(limits) {
@@ -363,14 +365,14 @@ impl<T: Scheduled> KeyedBatches<T> {
         into
     }
 
-    /// Whether a batch is better not run yet: it is small, something runs, and others wait for that, which can be added when it
-    /// is done. Where nothing else waits there is no backlog, and to wait is only to be late.
+    /// Whether a batch should not run yet: it is small, others are running, and batches that wait for those
+    /// could join it. Without other waiting batches there is no backlog, and waiting would only add delay.
     fn may_grow(&self, slot: BatchSlot, limits: &BatchLimits) -> bool {
         let others = self.groups.len() - self.free.len() - 1;
         !self.running.is_empty() && others > self.running.len() && !self.at(slot).is_worth_running(limits)
     }
 
-    /// The fullest open batch that may run; but the oldest, if it is so old that it holds up the low watermark.
+    /// The fullest runnable open batch; or the oldest one, if its age holds back the low watermark.
     fn ripest(&self, limits: BatchLimits) -> Option<BatchSlot> {
         let runnable = || self.open.iter().copied().filter(|slot| self.at(*slot).waits.is_empty());
         let oldest = runnable().min_by_key(|slot| self.at(*slot).first)?;
@@ -399,7 +401,7 @@ impl<T: Scheduled> KeyedBatches<T> {
         TransactionBatch { id, first, rest: Vec::new(), commit_after: None, in_turn: false, alone }
     }
 
-    /// Takes over a run of the log that was handed out elsewhere, behind all before it.
+    /// Adopts a run of the log that is already dispatched. It follows all earlier batches.
     pub fn adopt(&mut self, id: BatchId, ended: BatchTotals, touched: &ConflictingRuns) {
         let slot = self.create();
         self.open.retain(|open| *open != slot);
@@ -414,8 +416,9 @@ impl<T: Scheduled> KeyedBatches<T> {
         self.adopted.push(slot);
     }
 
-    /// Takes back what of an [adopted](Self::adopt) run is not done, to be handed out under another name once those before
-    /// it are done that share keys with it. What is done holds nothing any more. Returns that.
+    /// Takes back the unfinished part of an [adopted](Self::adopt) run. It is dispatched with another ID once
+    /// the earlier runs with which it shares keys are done. The finished part releases its keys. Returns the
+    /// size of the finished part.
     pub fn give_back(&mut self, id: BatchId, rest: Vec<T>) -> Option<BatchTotals> {
         let slot = self.running.remove(&id)?;
         let touched = KeyUsers::of(rest.iter().flat_map(|payload| &payload.writeset().accesses));
@@ -437,22 +440,22 @@ impl<T: Scheduled> KeyedBatches<T> {
         Some(done)
     }
 
-    /// Whether it holds nothing, and nothing runs.
+    /// Whether no transaction is outstanding.
     pub fn is_idle(&self) -> bool {
         self.groups.len() == self.free.len()
     }
 
-    /// Whether runs that it has adopted are left.
+    /// Whether adopted runs remain.
     pub fn has_adopted(&self) -> bool {
         !self.adopted.is_empty()
     }
 
-    /// The name that the next batch gets.
+    /// The ID of the next batch.
     pub fn next_id(&self) -> u64 {
         self.next_id
     }
 
-    /// Says that names below this one are taken.
+    /// Skips the IDs below this one.
     pub fn skip_ids(&mut self, next_id: u64) {
         self.next_id = self.next_id.max(next_id);
     }

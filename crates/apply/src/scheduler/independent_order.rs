@@ -1,4 +1,5 @@
-//! Only what shares keys keeps its order: by groups, or by runs of the log while that is quicker.
+//! Independent commit order: only transactions that share keys keep their order. Uses groups, or runs of the
+//! log while these are faster.
 
 use std::collections::BTreeSet;
 
@@ -7,44 +8,44 @@ use super::runs::{AcceptedRun, LogRuns, StartedRun};
 use super::sizing::BatchLimits;
 use super::{BatchId, BatchTotals, Scheduled, TransactionBatch};
 
-/// So often it is looked whether those that wait have given way, before nobody waits for those who have not: they still execute what
-/// is long, or are held up themselves.
+/// Number of checks whether the waiting batches have yielded. After them the others no longer wait for those
+/// that have not: these execute long statements or are held up themselves.
 const LOOKS_MAX: u32 = 6;
-/// With smaller batches than this each commit counts, and runs commit one behind the other.
+/// With smaller batches, the cost of ordered commits outweighs the benefit of runs.
 const RUN_TRANSACTIONS_MIN: usize = 64;
 
 /// See the module.
 ///
-/// Groups wait for nothing that they need not wait for, but they are small. While there is more to do than the workers
-/// have hands for, who waits for whom matters to nobody: then the log is applied in [runs](super::runs), which are several times as large, since
-/// what conflicts with the run before is put off to the end of a run.
+/// Groups wait only where they must, but they are small. While the backlog is larger than the workers can
+/// handle, waits do not matter. Then the log is applied in [runs](super::runs). They are several times as
+/// large, because transactions that conflict with the previous run move to the end of a run.
 ///
-/// A run that is held up holds up all behind it. Then their workers commit what need not wait, and give back the rest; that, what runs, and
-/// what was not handed out yet go over to groups.
+/// A run that is held up holds up all later ones. Then their workers commit the part that need not wait, and
+/// give back the rest. The rest, the running runs, and the runs that are not dispatched yet become groups.
 #[derive(Debug)]
 pub(super) struct IndependentOrder<T> {
     mode: Mode,
     groups: KeyedBatches<T>,
-    /// Empty while there are groups only. Of its runs none is handed out before the last group is done.
+    /// Empty while only groups are in use. No run is dispatched before the last group is done.
     runs: LogRuns<T>,
     /// Runs that are handed out and neither done nor given back, wherever they are kept.
     in_turn: BTreeSet<BatchId>,
-    /// Those that wait for their turn are to commit what they can and to give back the rest.
+    /// Batches that wait for their turn must commit what they can and give back the rest.
     can_yield: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// What comes is grouped.
+    /// New transactions go to groups.
     KeyedBatches,
-    /// What comes is a run of the log.
+    /// New transactions go to runs of the log.
     LogRuns,
     /// As [`Mode::LogRuns`]; none is handed out until the others have given back what they hold. So often it was looked.
     GiveWay { looks: u32 },
 }
 
 impl<T: Scheduled> IndependentOrder<T> {
-    /// One whose first batch has the name 1.
+    /// An empty order. The first batch gets ID 1.
     pub fn new() -> Self {
         Self {
             mode: Mode::KeyedBatches,
@@ -55,12 +56,12 @@ impl<T: Scheduled> IndependentOrder<T> {
         }
     }
 
-    /// Whether it works by groups.
+    /// Whether new transactions go to groups.
     pub fn is_grouped(&self) -> bool {
         self.mode == Mode::KeyedBatches
     }
 
-    /// Whether batches that wait for their turn are to commit what they can, and to give back the rest.
+    /// Whether batches that wait for their turn must commit what they can and give back the rest.
     pub fn can_yield(&self) -> bool {
         self.can_yield
     }
@@ -72,12 +73,12 @@ impl<T: Scheduled> IndependentOrder<T> {
         }
     }
 
-    /// Whether workers have their next batches already.
+    /// Whether enough workers have a next batch.
     pub fn has_enough(&self, limits: BatchLimits) -> bool {
         self.mode == Mode::KeyedBatches && self.groups.has_enough(limits)
     }
 
-    /// Says whether what runs takes much longer than usual.
+    /// Reports whether a running batch takes much longer than usual.
     pub fn set_held_up(&mut self, limits: BatchLimits, held_up: bool) {
         match self.mode {
             Mode::LogRuns if held_up && !self.runs.runs_alone() => {
@@ -91,7 +92,7 @@ impl<T: Scheduled> IndependentOrder<T> {
         }
     }
 
-    /// Goes over to groups, or to runs of the log, where that is called for.
+    /// Switches to groups or to runs of the log, if necessary.
     pub fn settle(&mut self, limits: BatchLimits, held_up: bool) {
         match self.mode {
             Mode::KeyedBatches if held_up || self.groups.has_adopted() => {}
@@ -110,7 +111,7 @@ impl<T: Scheduled> IndependentOrder<T> {
         }
     }
 
-    /// Goes over to groups with all that there is.
+    /// Moves all outstanding transactions to groups.
     fn group(&mut self, limits: BatchLimits) {
         self.mode = Mode::KeyedBatches;
         let AcceptedRun { begun, waiting } = self.runs.take();
@@ -145,13 +146,13 @@ impl<T: Scheduled> IndependentOrder<T> {
         Some(ended)
     }
 
-    /// Takes back what of a batch was not done. Returns what was.
+    /// Takes back the unfinished part of a batch. Returns the size of the finished part.
     pub fn give_back(&mut self, id: BatchId, rest: Vec<T>) -> Option<BatchTotals> {
         if !self.in_turn.contains(&id) {
             return None;
         }
-        // Whoever comes behind it would wait for good: its turn is not announced. It may have been told to before the others were handed
-        // out, and long be told no more.
+        // Its turn is never announced, so later batches would wait forever. It may have yielded on an old
+        // signal, before they were dispatched.
         self.can_yield = true;
         if self.mode == Mode::LogRuns {
             self.mode = Mode::GiveWay { looks: 0 };
