@@ -1,12 +1,13 @@
-//! Which transactions of the log a target has: all up to a place, and some behind it.
+//! The set of log transactions that a target has: all up to one position, and some after it.
 //!
-//! Transactions are named by their [`LogSpan`]s, which follow each other without gaps: one begins where the one before it
-//! ends, whatever lies between them in the log. So a set of them is a set of intervals, and it shrinks to a single
-//! place once nothing is missing.
+//! Transactions are identified by their [`LogSpan`]s. Spans have no gaps: each one starts at the end of the
+//! previous one. So a set of transactions is a set of intervals, and it shrinks to one position once nothing
+//! is missing.
 //!
-//! Each worker keeps a row of its own on the target and writes to it, in the transaction of the data, all that it knows
-//! to have committed and what it is about to commit. A crash loses some of the last commits, in the order of the
-//! target's redo log; the union of the rows that are left is exactly what the target has ([`AppliedSet::merge`]).
+//! Each worker has its own row on the target. In the transaction of the data it writes to the row all
+//! transactions that it knows to be committed, and those that it is about to commit. A crash loses some of
+//! the last commits, in the order of the target's redo log. The union of the remaining rows is exactly the
+//! set that the target has ([`AppliedSet::merge`]).
 
 use std::collections::BTreeMap;
 
@@ -16,36 +17,36 @@ use crate::transaction::LogSpan;
 
 /// First byte of an encoded set.
 const VERSION: u8 = 1;
-/// What an interval takes at least: two differences of segments and offsets.
+/// Minimum length of an interval, in bytes: two differences of segments and offsets.
 const INTERVAL_BYTES_MIN: usize = 4;
 
 /// A set of transactions of one log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppliedSet {
     low: LogPosition,
-    /// Intervals behind `low`, start to end: not empty, not touching each other or `low`.
+    /// Intervals after `low`, start to end. They are not empty and do not touch each other or `low`.
     above: BTreeMap<LogPosition, LogPosition>,
 }
 
-/// Bytes that are no encoded [`AppliedSet`].
+/// Bytes that are not an encoded [`AppliedSet`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "progress cannot be read at byte {offset}: {reason}; if no other program wrote to the table, a newer Tailwater wrote it"
 )]
 pub struct ProgressError {
-    /// Where in the bytes.
+    /// Byte offset of the error.
     pub offset: usize,
-    /// What is wrong there.
+    /// What is wrong at that offset.
     pub reason: &'static str,
 }
 
 impl AppliedSet {
-    /// All transactions up to `low`.
+    /// The set of all transactions up to `low`.
     pub fn new(low: LogPosition) -> Self {
         Self { low, above: BTreeMap::new() }
     }
 
-    /// The low watermark: all up to here is applied.
+    /// The low watermark: all transactions up to this position are applied.
     pub fn low(&self) -> LogPosition {
         self.low
     }
@@ -60,7 +61,7 @@ impl AppliedSet {
                 .is_some_and(|(start, end)| *start <= span.start && span.end <= *end)
     }
 
-    /// Adds all transactions in `span`. What is there already stays.
+    /// Adds all transactions in `span`; parts of it may already be in the set.
     pub fn add(&mut self, span: LogSpan) {
         let LogSpan { mut start, mut end } = span;
         if start >= end || end <= self.low {
@@ -83,7 +84,7 @@ impl AppliedSet {
         }
     }
 
-    /// Adds all that `other` has.
+    /// Adds all transactions of `other`.
     pub fn merge(&mut self, other: &Self) {
         self.raise(other.low);
         for (start, end) in &other.above {
@@ -104,21 +105,22 @@ impl AppliedSet {
         }
     }
 
-    /// What is missing between the low watermark and the last transaction that is applied, in order.
+    /// The missing spans between the low watermark and the last applied transaction, in order.
     pub fn gaps(&self) -> impl Iterator<Item = LogSpan> + '_ {
         let starts = self.above.keys();
         let ends = std::iter::once(&self.low).chain(self.above.values());
         ends.zip(starts).map(|(start, end)| LogSpan { start: *start, end: *end })
     }
 
-    /// Where the last transaction that is applied ends.
+    /// End of the last applied transaction.
     pub fn high(&self) -> LogPosition {
         self.above.last_key_value().map_or(self.low, |(_, end)| *end)
     }
 
-    /// As a worker's row holds it: a version, then numbers in LEB128. First the low watermark, as segment and offset;
-    /// then how many intervals there are; then of each its start and its end, as the difference in segments to the
-    /// number before, and the offset, or the difference in offsets if the segment is the same.
+    /// The encoding in a worker's row: a version byte, then numbers in LEB128. First the low watermark as
+    /// segment and offset, then the number of intervals, then the start and end of each. A position is
+    /// encoded as the difference of its segment to the previous position, and its offset, or the difference
+    /// of the offsets within the same segment.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(16 + 8 * self.above.len());
         bytes.push(VERSION);
@@ -135,10 +137,10 @@ impl AppliedSet {
         bytes
     }
 
-    /// The set that [`AppliedSet::encode`] made these bytes of.
+    /// Decodes the result of [`AppliedSet::encode`].
     ///
     /// # Errors
-    /// Any other bytes, whoever wrote them; nothing is allocated on their word.
+    /// Any other bytes. The input is untrusted: lengths are checked before any allocation.
     pub fn decode(bytes: &[u8]) -> Result<Self, ProgressError> {
         let mut cursor = ProgressCursor { bytes, offset: 0 };
         if cursor.byte()? != VERSION {
@@ -192,7 +194,7 @@ impl ProgressCursor<'_> {
         Ok(byte)
     }
 
-    /// LEB128, in as few bytes as can be.
+    /// LEB128 in its shortest form.
     fn number(&mut self) -> Result<u64, ProgressError> {
         let mut number = 0u64;
         for shift in (0..64).step_by(7) {

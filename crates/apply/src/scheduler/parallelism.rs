@@ -1,26 +1,28 @@
-//! How many batches run at a time in independent order, by what was measured. Pure.
+//! Chooses the number of concurrent batches in independent order by measurement. Pure.
 //!
-//! More at a time are faster where they wait: for disks, for commits. Where they compute they are in each other's way, and
-//! each of them is smaller. So now and then another number is tried for a few batches, and kept if it does better.
+//! More concurrency helps while batches wait for disks or commits. While they use the CPU they slow each
+//! other down, and each batch is smaller. So another number is tried from time to time for a few batches, and
+//! kept if it is faster.
 
 use super::BatchTiming;
 
-/// With only one, a batch that waits for somebody's lock would hold up all others.
+/// With one batch, a wait for another client's lock would hold up all others.
 const MIN: usize = 2;
-/// More at a time have to be so much faster, in percent: they cost memory, locks, and gaps in what is applied.
+/// A larger number must reach this throughput, in percent: it costs memory, locks, and gaps in the applied
+/// transactions.
 const GAIN_PERCENT: u128 = 110;
-/// Fewer may be slower by that much.
+/// A smaller number must reach this throughput, in percent.
 const LOSS_PERCENT: u128 = 97;
-/// Batches between two trials, at first, for each that runs at a time ...
+/// Batches between two trials, per concurrent batch: initially ...
 const PAUSE_MIN: usize = 2;
-/// ... and at most, after trials that came to nothing.
+/// ... and at most, after trials without gain.
 const PAUSE_MAX: usize = 64;
-/// Batches that are measured, for each that runs at a time.
+/// Measured batches, per concurrent batch.
 const MEASURED: usize = 2;
-/// A trial is given up after so many batches for each that should have run at a time, if fewer did.
+/// Batches after which a trial ends if too few ran concurrently, per concurrent batch.
 const PATIENCE: usize = 8;
 
-/// What was measured with one number of batches at a time.
+/// Measurements with one number of concurrent batches.
 #[derive(Debug, Clone, Copy, Default)]
 struct ThroughputSample {
     batches: usize,
@@ -35,7 +37,8 @@ impl ThroughputSample {
         self.time_us += u128::from(timing.execute_us) + u128::from(timing.commit_us);
     }
 
-    /// Whether `at_a_time` of these do at least `percent` of what `other_at_a_time` of the others do.
+    /// Whether `at_a_time` of these have at least `percent` of the throughput of `other_at_a_time` of the
+    /// others.
     fn beats(&self, at_a_time: usize, other: &Self, other_at_a_time: usize, percent: u128) -> bool {
         let rate = |own: &Self, at_a_time: usize, time: &Self| {
             own.rows.saturating_mul(at_a_time as u128).saturating_mul(time.time_us.max(1))
@@ -48,9 +51,9 @@ impl ThroughputSample {
 #[derive(Debug, Clone, Copy)]
 struct WorkerTrial {
     at_a_time: usize,
-    /// Batches that began before the trial did.
+    /// Batches that started before the trial.
     skip: usize,
-    /// Batches beside which fewer ran.
+    /// Batches with too little concurrency.
     unfilled: usize,
     measured: ThroughputSample,
 }
@@ -63,16 +66,16 @@ pub(super) struct Parallelism {
     measured: ThroughputSample,
     /// Batches until the next trial ...
     pause: usize,
-    /// ... and so many for each that runs at a time behind the last one.
+    /// ... and the length of the last pause, per concurrent batch.
     patience: usize,
-    /// Whether the next trial is of more.
+    /// Whether the next trial is a larger number.
     upwards: bool,
     trial: Option<WorkerTrial>,
 }
 
 impl Parallelism {
-    /// With so many workers, few of which work at first: where they only compute, more would never be made up for in a short
-    /// backlog, and where they wait, a few batches show it.
+    /// Starts with a few of the workers. If batches only use the CPU, a short backlog could not compensate
+    /// for too many; if they wait, a few batches show it.
     pub fn new(workers: usize) -> Self {
         let workers = workers.max(1);
         Self {
@@ -86,12 +89,12 @@ impl Parallelism {
         }
     }
 
-    /// So many may run now.
+    /// The current number of concurrent batches.
     pub fn at_a_time(&self) -> usize {
         self.trial.map_or(self.at_a_time, |trial| trial.at_a_time)
     }
 
-    /// Notes what a batch of `rows` took beside which, itself included, `running` ran when it was done.
+    /// Records a batch of `rows`. `running` is the number of running batches at its end, including itself.
     pub fn record(&mut self, running: usize, rows: usize, timing: BatchTiming) {
         let is_filled = running >= self.at_a_time();
         match &mut self.trial {
@@ -109,7 +112,7 @@ impl Parallelism {
                 }
             }
             None if is_filled => {
-                // Only the newest count: what was measured long ago was of other tables.
+                // Only the newest measurements count: older ones were for other tables.
                 if self.measured.batches >= MEASURED * self.at_a_time && self.pause > 0 {
                     self.measured = ThroughputSample::default();
                 }
@@ -168,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    /// Where it comes to rest if `at_a_time` batches of 100 rows take `time_us` each.
+    /// The number that it settles on if `at_a_time` batches of 100 rows take `time_us` each.
     fn rest(workers: usize, time_us: impl Fn(usize) -> u64) -> usize {
         let mut own = Parallelism::new(workers);
         let mut most = [0usize; 65];
@@ -185,7 +188,7 @@ mod tests {
     #[test]
     fn what_waits_runs_on_all_workers() {
         assert_eq!(rest(8, |_| 1000), 8);
-        // The last step is too small to be seen.
+        // The effect of the last step is too small to measure.
         assert!(rest(64, |_| 1000) >= 60);
         assert_eq!(rest(1, |_| 1000), 1);
     }

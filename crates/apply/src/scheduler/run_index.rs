@@ -1,4 +1,4 @@
-//! Which run touched a key last: what runs need to know of conflicts.
+//! Tracks the last run that accessed each key, for the conflicts between runs.
 
 use std::collections::hash_map::Entry;
 
@@ -6,16 +6,16 @@ use rustc_hash::FxHashMap;
 
 use crate::writeset::{Access, IndexId, WritesetKey};
 
-/// See the module. As runs finish in order, the last one that touched a key stands for all before it.
+/// See the module. Runs finish in order, so the last one that accessed a key represents all earlier ones.
 #[derive(Debug, Default)]
 pub(super) struct RunIndex {
-    /// Apart from `shared`, which is far smaller: what is looked up for each row shall be small.
+    /// Separate from `shared`, which is much smaller: a lookup per row must touch little memory.
     exclusive: FxHashMap<WritesetKey, Recent>,
     shared: FxHashMap<WritesetKey, Recent>,
     indexes: FxHashMap<IndexId, IndexRunKeys>,
 }
 
-/// What a run has touched: each key and each index once.
+/// The keys and indexes that a run accessed, each once.
 #[derive(Debug, Default)]
 pub(super) struct ConflictingRuns {
     accesses: Vec<Access>,
@@ -23,32 +23,32 @@ pub(super) struct ConflictingRuns {
 }
 
 impl ConflictingRuns {
-    /// Each key, exclusively and shared if it was touched so.
+    /// Each key with its exclusive and shared accesses.
     pub fn accesses(&self) -> impl Iterator<Item = Access> + '_ {
         self.accesses.iter().copied()
     }
 }
 
-/// Who touched something, exclusively and shared.
+/// The last exclusive and shared accesses.
 #[derive(Debug, Clone, Copy, Default)]
 struct RunKeys {
     exclusive: Recent,
     shared: Recent,
 }
 
-/// An index as a whole: who touched some key of it, and who touched [`WritesetKey::ANY`].
+/// Accesses to a whole index: to any of its keys, and to [`WritesetKey::ANY`].
 #[derive(Debug, Clone, Copy, Default)]
 struct IndexRunKeys {
     some: RunKeys,
     any: RunKeys,
 }
 
-/// The last two runs that touched something. Numbers begin at 1; 0 is no run.
+/// The last two runs that accessed a key. Numbers start at 1; 0 means none.
 #[derive(Debug, Clone, Copy, Default)]
 struct Recent {
     last: u64,
     before: u64,
-    /// What those of the last run that touched it wait for.
+    /// The run for which the accessing transactions of the last run wait.
     last_after: u64,
 }
 
@@ -61,8 +61,8 @@ impl Recent {
         }
     }
 
-    /// For which run one of `run` must wait on this account: an earlier one that touched it, or what those of its own
-    /// run wait for.
+    /// The run for which a transaction of `run` must wait because of this access: an earlier one with the
+    /// access, or the one for which transactions of its own run wait.
     fn after(self, run: u64) -> u64 {
         if self.last == run { self.last_after.max(self.before) } else { self.last }
     }
@@ -84,7 +84,8 @@ impl RunKeys {
 }
 
 impl RunIndex {
-    /// Adds a transaction of `run`, the newest, and says which run before it must have committed before it is executed.
+    /// Adds a transaction of `run`, the newest run. Returns the earlier run that must commit before the
+    /// transaction is executed.
     pub fn add(&mut self, accesses: &[Access], run: u64, touched: &mut ConflictingRuns) -> u64 {
         let after = accesses.iter().map(|access| self.after(*access, run)).max().unwrap_or(0);
         for access in accesses {
@@ -129,7 +130,7 @@ impl RunIndex {
         recent.note(run, after);
     }
 
-    /// Removes what a run had touched and none behind `finished` has.
+    /// Removes the accesses of a run, except those of runs after `finished`.
     pub fn forget(&mut self, touched: &ConflictingRuns, finished: u64) {
         for Access { key, shared } in &touched.accesses {
             let keys = if *shared { &mut self.shared } else { &mut self.exclusive };

@@ -1,4 +1,4 @@
-//! Runs of the log that execute beside each other and commit one behind the other.
+//! Consecutive runs of the log that execute in parallel and commit in order.
 
 use std::collections::VecDeque;
 
@@ -9,26 +9,27 @@ use super::{BatchId, BatchTotals, Scheduled, TransactionBatch, TransactionWeight
 
 /// See the module.
 ///
-/// Runs are numbered without gaps, so what is finished is a number: all runs up to it. A transaction is put off while a
-/// run that it conflicts with, or that one of its own run conflicts with which stands before it and conflicts with it,
-/// is not finished; of those the last one decides (`after`). It is looked at when the run is handed out, not before.
+/// Runs are numbered without gaps, so the finished runs are all up to one number. A transaction is deferred
+/// while a conflicting run is unfinished. It is also deferred while a run is unfinished for which an earlier,
+/// conflicting transaction of its own run waits. The last of these runs decides (`after`). This is evaluated
+/// when the run is dispatched.
 #[derive(Debug)]
 pub(super) struct LogRuns<T> {
     index: RunIndex,
-    /// Takes what is offered. Its number is `next_run`.
+    /// The run that accepts new transactions. Its number is `next_run`.
     open: LogRun<T>,
     sealed: VecDeque<LogRun<T>>,
-    /// DispatchedRun out and not finished, in order; the first is the one behind `finished`.
+    /// Dispatched and unfinished runs, in order. The first follows `finished`.
     handed: VecDeque<DispatchedRun<T>>,
     finished: u64,
     next_run: u64,
-    /// Names of batches are so much above the numbers of runs.
+    /// Difference between batch IDs and run numbers.
     ids_above: u64,
 }
 
 #[derive(Debug)]
 struct LogRun<T> {
-    /// Each with the last run before this one that must have committed before it is executed; 0 for none.
+    /// Each with the last run that must commit before it is executed; 0 for none.
     transactions: Vec<(u64, T)>,
     weight: TransactionWeight,
     touched: ConflictingRuns,
@@ -41,26 +42,26 @@ struct DispatchedRun<T> {
     touched: ConflictingRuns,
     alone: bool,
     done: bool,
-    /// What is not done, if it was given back: all else is.
+    /// The unfinished part, if the run was given back.
     rest: Option<Vec<T>>,
 }
 
-/// What a [`LogRuns`] had.
+/// The contents of a [`LogRuns`].
 #[derive(Debug)]
 pub(super) struct AcceptedRun<T> {
-    /// Runs up to the last one that runs, in the order of the log.
+    /// Runs up to the last running one, in log order.
     pub begun: Vec<StartedRun<T>>,
-    /// What is left behind those, in the order of the log.
+    /// Transactions after those, in log order.
     pub waiting: Vec<T>,
 }
 
-/// A run that was handed out and is not done.
+/// A dispatched and unfinished run.
 #[derive(Debug)]
 pub(super) struct StartedRun<T> {
     pub id: BatchId,
     pub ended: BatchTotals,
     pub touched: ConflictingRuns,
-    /// What is not done, if it does not run any more.
+    /// The unfinished part, if the run is no longer running.
     pub rest: Option<Vec<T>>,
 }
 
@@ -76,7 +77,7 @@ impl<T> Default for LogRun<T> {
 }
 
 impl<T: Scheduled> LogRuns<T> {
-    /// One whose first batch has the name 1.
+    /// An empty set of runs. The first batch gets ID 1.
     pub fn new() -> Self {
         Self {
             index: RunIndex::default(),
@@ -89,7 +90,7 @@ impl<T: Scheduled> LogRuns<T> {
         }
     }
 
-    /// Gives batches names from this one on, if none was handed out yet.
+    /// Sets the ID of the first batch, if none is dispatched yet.
     pub fn begin_ids_with(&mut self, first: u64) {
         if self.finished == 0 && self.handed.is_empty() {
             self.ids_above = first - 1;
@@ -102,7 +103,7 @@ impl<T: Scheduled> LogRuns<T> {
             self.seal();
         }
         let after = if writeset.barrier {
-            // It runs when all before it is finished, and all behind it when it is.
+            // It runs after all earlier ones and before all later ones.
             0
         } else {
             self.index.add(&writeset.accesses, self.next_run, &mut self.open.touched)
@@ -138,8 +139,9 @@ impl<T: Scheduled> LogRuns<T> {
         Some(self.hand_out(run))
     }
 
-    /// Whether a run that could take more is to be handed out. While as many run as can overlap, it rather grows, so that
-    /// more share its commit; and while none of its transactions could be executed before that.
+    /// Whether the open run should be dispatched although it could grow. It keeps growing while the maximum
+    /// number of overlapping runs is active, so that more transactions share a commit, and while none of its
+    /// transactions could execute yet.
     fn open_is_ripe(&self, limits: BatchLimits) -> bool {
         self.handed.is_empty()
             || (self.handed.len() < limits.overlap
@@ -166,7 +168,8 @@ impl<T: Scheduled> LogRuns<T> {
         run.filter(|run| !run.done && run.rest.is_none())
     }
 
-    /// Keeps what of a run is not done until all is [taken](Self::take). Returns what is done.
+    /// Stores the unfinished part of a run until everything is [taken](Self::take). Returns the size of the
+    /// finished part.
     pub fn give_back(&mut self, id: BatchId, rest: Vec<T>) -> Option<BatchTotals> {
         let run = self.handed_mut(id)?;
         let left = BatchTotals::of(&rest);
@@ -174,7 +177,8 @@ impl<T: Scheduled> LogRuns<T> {
         Some(std::mem::replace(&mut run.ended, left).without(left))
     }
 
-    /// Whether all that was read and does not run would not make a batch worth its commit, and hardly anything runs.
+    /// Whether the waiting transactions would not fill a batch that is worth a commit, and hardly any batch
+    /// is running.
     pub fn has_no_backlog(&self, limits: &BatchLimits) -> bool {
         let open = &self.open;
         self.sealed.is_empty()
@@ -182,12 +186,12 @@ impl<T: Scheduled> LogRuns<T> {
             && !limits.is_worth_a_commit(open.transactions.len(), open.weight)
     }
 
-    /// Whether what runs runs alone.
+    /// Whether the running batch must run alone.
     pub fn runs_alone(&self) -> bool {
         self.handed.front().is_some_and(|run| run.alone)
     }
 
-    /// Takes all out of it, so that others may go on with it.
+    /// Removes and returns all contents.
     pub fn take(&mut self) -> AcceptedRun<T> {
         let Self { open, sealed, handed, finished, ids_above, .. } = std::mem::replace(self, Self::new());
         let ids = (ids_above + finished + 1..).map(BatchId);
@@ -196,7 +200,7 @@ impl<T: Scheduled> LogRuns<T> {
             .filter(|(_, run)| !run.done)
             .map(|(id, DispatchedRun { ended, touched, rest, .. })| StartedRun { id, ended, touched, rest })
             .collect();
-        // What stands behind all that runs needs nobody to keep its place.
+        // Transactions after all running ones need no placeholder.
         let behind =
             begun.split_off(begun.iter().rposition(|run| run.rest.is_none()).map_or(0, |last| last + 1));
         let mut waiting: Vec<_> = behind.into_iter().filter_map(|run| run.rest).flatten().collect();
@@ -205,7 +209,7 @@ impl<T: Scheduled> LogRuns<T> {
         AcceptedRun { begun, waiting }
     }
 
-    /// Commits come in order; word of them need not.
+    /// Commits are in order, but their reports may not be.
     pub fn done(&mut self, id: BatchId) -> Option<BatchTotals> {
         let run = self.handed_mut(id)?;
         run.done = true;

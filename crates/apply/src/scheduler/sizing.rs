@@ -1,25 +1,26 @@
-//! How large a batch may be, from the options and from what was measured.
+//! Computes the size limits of a batch from the options and from measurements.
 
 use super::{BatchTiming, SchedulerOptions, TransactionWeight};
 
-/// A batch may take this many times as long to execute as to commit: its commit then costs at most 5 % of it.
+/// Limit of execution time as a multiple of commit time: the commit then costs at most 5 %.
 const EXECUTE_PER_COMMIT: u64 = 20;
-/// However fast commits are, a batch may take this long to execute.
+/// Minimum of the execution time limit, for fast commits, in microseconds.
 const EXECUTE_US_MIN: u64 = 200_000;
-/// However slow commits are, no batch shall take longer: its locks are held all that time, and a retry repeats it.
+/// Maximum execution time, in microseconds: a batch holds its locks that long, and a retry repeats it.
 const EXECUTE_US_MAX: u64 = 5_000_000;
-/// However slow rows are, a batch may have this many: what makes them slow is often not their number.
+/// Minimum of the row limit: rows are often slow for other reasons than their number.
 const ROWS_MIN: u64 = 16;
-/// Of what was measured before, an eighth is forgotten with each batch.
+/// Each batch reduces the weight of earlier measurements by one eighth.
 const FORGET: u64 = 8;
-/// No measurement counts for more.
+/// Upper bound of one measurement, in microseconds.
 const MEASURED_US_MAX: u64 = 3_600_000_000;
 
-/// So many transactions make up for their commit, or a quarter of what a batch may have. In independent order as many that follow each
-/// other in the log stay together: what is applied then has fewer gaps, which each commit records, and rows of one table meet.
+/// Number of transactions that are worth a commit, or a quarter of the batch limit. In independent order as
+/// many consecutive transactions stay together: this leaves fewer gaps, which each commit records, and brings
+/// rows of one table together.
 const WORTH_TRANSACTIONS: usize = 256;
 
-/// What a batch may hold now.
+/// The current limits of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchLimits {
     pub transactions_max: usize,
@@ -27,13 +28,14 @@ pub(super) struct BatchLimits {
     /// From measurements: see [`BatchSizing`].
     pub rows_max: usize,
     pub workers: usize,
-    /// So many batches that commit one behind the other keep both executing and committing busy.
+    /// Number of batches that keep both execution and in-order commits busy.
     pub overlap: usize,
     pub window_transactions_max: usize,
 }
 
 impl BatchLimits {
-    /// Whether `weight` more, in `transactions`, fits in a batch that holds `held`. Anything fits in an empty one.
+    /// Whether `transactions` of size `weight` fit in a batch that contains `held`. An empty batch accepts
+    /// any transaction.
     pub fn fits(
         &self,
         transactions: usize,
@@ -47,28 +49,29 @@ impl BatchLimits {
                 && held.rows.saturating_add(more.rows) <= self.rows_max)
     }
 
-    /// So many transactions make up for their commit.
+    /// Number of transactions that are worth a commit.
     pub fn worth_transactions(&self) -> usize {
         (self.transactions_max / 4).clamp(1, WORTH_TRANSACTIONS)
     }
 
-    /// Whether what a batch holds makes up for its commit.
+    /// Whether a batch is worth a commit.
     pub fn is_worth_a_commit(&self, transactions: usize, held: TransactionWeight) -> bool {
         transactions >= self.worth_transactions()
             || held.bytes > self.bytes_max / 4
             || held.rows > self.rows_max / 4
     }
 
-    /// Whether a batch is to take no more.
+    /// Whether a batch is full.
     pub fn is_full(&self, transactions: usize, held: TransactionWeight) -> bool {
         transactions >= self.transactions_max || held.bytes >= self.bytes_max || held.rows >= self.rows_max
     }
 }
 
-/// ThroughputSample time per row and per commit, newer batches counting for more, larger ones too.
+/// Average time per row and per commit. Newer and larger batches have more weight.
 ///
-/// The limit on rows is what can be expected to execute within 20 commits' time, within 0.2 s and 5 s: it grows with the
-/// commit's time and shrinks with the rows'. There is none before the first batch is done.
+/// The row limit is the number of rows that should execute within 20 commit times, but at least 0.2 s and at
+/// most 5 s. It grows with the commit time and shrinks with the time per row. There is no limit before the
+/// first batch is done.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct BatchSizing {
     batches: u64,
@@ -78,17 +81,17 @@ pub(super) struct BatchSizing {
 }
 
 impl BatchSizing {
-    /// Notes what a batch of `rows` took.
+    /// Records the times of a batch of `rows`.
     pub fn record(&mut self, rows: usize, timing: BatchTiming) {
         let weigh = |sum: &mut u64, new: u64| *sum = (*sum - *sum / FORGET).saturating_add(new);
-        // Scaled, so that forgetting an eighth of small sums forgets something.
+        // Scaled, so that integer division reduces small sums too.
         weigh(&mut self.batches, FORGET * 1000);
         weigh(&mut self.rows, (rows as u64).min(MEASURED_US_MAX).saturating_mul(1000));
         weigh(&mut self.execute_us, timing.execute_us.min(MEASURED_US_MAX).saturating_mul(1000));
         weigh(&mut self.commit_us, timing.commit_us.min(MEASURED_US_MAX).saturating_mul(1000));
     }
 
-    /// What a batch may hold now.
+    /// The current limits of a batch.
     pub fn limits(&self, options: &SchedulerOptions) -> BatchLimits {
         let workers = options.workers.max(1);
         BatchLimits {
@@ -105,7 +108,7 @@ impl BatchSizing {
         if self.execute_us == 0 {
             return usize::MAX;
         }
-        // The average commit: both sums carry the same factor and forget alike.
+        // The average commit time: both sums have the same factor and decay.
         let commit_us = self.commit_us.saturating_mul(FORGET) / self.batches.max(1);
         let budget_us = commit_us.saturating_mul(EXECUTE_PER_COMMIT).clamp(EXECUTE_US_MIN, EXECUTE_US_MAX);
         let rows = u128::from(budget_us) * u128::from(self.rows) / u128::from(self.execute_us);
@@ -117,7 +120,7 @@ impl BatchSizing {
             return workers;
         }
         if self.execute_us < self.commit_us {
-            // To execute one early gains little, and all behind it wait for one commit more.
+            // Early execution of one batch gains little, and all later ones wait for one more commit.
             return 1;
         }
         let executing = usize::try_from(self.execute_us.div_ceil(self.commit_us)).unwrap_or(workers);
@@ -141,7 +144,7 @@ mod tests {
         window_bytes_max: 1 << 30,
     };
 
-    /// What limits come to when all batches take the same.
+    /// The limits when all batches take the same time.
     fn steady(rows: usize, execute_us: u64, commit_us: u64) -> BatchLimits {
         let mut sizing = BatchSizing::default();
         for _ in 0..50 {
@@ -153,7 +156,7 @@ mod tests {
     #[test]
     fn rows_are_limited_to_what_twenty_commits_take() {
         assert_eq!(BatchSizing::default().limits(&OPTIONS).rows_max, usize::MAX);
-        // 10 us a row: 20 commits of 20 ms are 400 ms.
+        // 10 µs per row: 20 commits of 20 ms are 400 ms.
         let rows_max = steady(100, 1000, 20_000).rows_max;
         assert!((39_000..=41_000).contains(&rows_max), "{rows_max}");
         // Commits that cost nothing: 200 ms.

@@ -15,12 +15,12 @@ use crate::batch::{PlannedRow, RowGroup};
 use crate::binlog::BinlogStatementOptions;
 use crate::error::ApplyError;
 
-/// Of a group's flags: what the session that wrote the rows had switched off.
+/// The flags of a group that the source session had changed.
 const SESSION_FLAGS: u16 = RowsEvent::FLAG_NO_FOREIGN_KEY_CHECKS
     | RowsEvent::FLAG_RELAXED_UNIQUE_CHECKS
     | RowsEvent::FLAG_NO_CHECK_CONSTRAINT_CHECKS;
 
-/// How many rows one statement looks for at most: optimizers have a limit beyond which they read all of the table.
+/// Limit of rows that one statement looks up. Beyond a limit, optimizers read the whole table.
 const SOUGHT_ROWS_MAX: u64 = 500;
 
 /// Writes groups as SQL for one session, which has executed [`super::session_statement`].
@@ -28,15 +28,15 @@ const SOUGHT_ROWS_MAX: u64 = 500;
 pub struct SqlWriter {
     flavour: Flavour,
     options: BinlogStatementOptions,
-    /// What the session is set to, once the statements have run.
+    /// The session settings after the statements have run.
     flags: u16,
     lax: bool,
-    /// Some of the statements set it.
+    /// Some of the statements change them.
     has_set: bool,
     tolerant: bool,
 }
 
-/// The bytes of a row's images.
+/// The image bytes of a row.
 #[derive(Debug)]
 pub struct RowImageBytes<'a> {
     image: Cow<'a, [u8]>,
@@ -44,23 +44,23 @@ pub struct RowImageBytes<'a> {
 }
 
 impl<'a> RowImageBytes<'a> {
-    /// Those of `row`; copied only where some of its columns were left out.
+    /// The images of `row`. They are copied only if columns were cut.
     pub fn of(row: &PlannedRow<'a>) -> Self {
         Self { image: row.image.to_bytes(), after: row.after.to_bytes() }
     }
 }
 
-/// What the statements of a group have in common.
+/// The common parts of a group's statements.
 #[derive(Debug)]
 struct StatementForm {
-    /// The beginning, up to the first row.
+    /// The text before the first row.
     head: Vec<u8>,
-    /// What stands between rows; `None` if each has a statement of its own.
+    /// The separator between rows; `None` if each row has its own statement.
     separator: Option<&'static str>,
-    /// The end.
+    /// The text after the last row.
     tail: &'static str,
     rows_max: u64,
-    /// The columns that rows are found by, if they are found by a key.
+    /// The key columns for lookups, if there is a key.
     key: Option<Vec<usize>>,
 }
 
@@ -70,23 +70,23 @@ impl SqlWriter {
         Self { flavour, options, flags: 0, lax: false, has_set: false, tolerant: false }
     }
 
-    /// Whether rows that are there are replaced, and nothing is said of how many must be found.
+    /// Makes the writer replace existing rows and accept missing ones.
     #[must_use]
     pub fn tolerant(self, tolerant: bool) -> Self {
         Self { tolerant, ..self }
     }
 
-    /// Whether it has written a statement that sets the session. If not all that it wrote has run, the session may be set to
-    /// something else than it goes on from: then a new writer is needed, and a session as at its beginning.
+    /// Whether it has written a statement that changes session settings. If not all of its statements were
+    /// executed, the session settings are unknown: use a new writer and a fresh session.
     pub fn has_set(&self) -> bool {
         self.has_set
     }
 
-    /// Appends the statements that do what a group says. The mapping is that of its table.
+    /// Appends the statements for a group. The mapping is that of its table.
     ///
     /// # Errors
-    /// [`ApplyError::NotExact`] for a value that no SQL says exactly, or that is malformed; [`ApplyError::TooLarge`] if a row
-    /// does not fit into a packet of the target.
+    /// [`ApplyError::NotExact`] for a value without an exact SQL form, or a malformed one;
+    /// [`ApplyError::TooLarge`] if a row exceeds a packet of the target.
     pub fn statements(
         &mut self,
         group: &RowGroup<'_>,
@@ -100,7 +100,7 @@ impl SqlWriter {
         for row in &group.rows {
             let images = RowImageBytes::of(row);
             row_text.clear();
-            // The first row of a statement is put together in its place: a long one is not copied.
+            // The first row is built in place: a long row is not copied.
             let head_bytes = if rows == 0 { form.head.len() } else { 0 };
             if rows == 0 && group.kind != RowsKind::Delete {
                 row_text.reserve(head_bytes + text_bytes(row));
@@ -109,7 +109,7 @@ impl SqlWriter {
             let mut text_of_row = SqlText::after(std::mem::take(&mut row_text));
             let lax = form.put_row(&mut text_of_row, group, mapping, &images)?;
             row_text = text_of_row.bytes;
-            // Nothing to set: all that changed is computed by the target.
+            // Nothing to set: the target computes all changed columns.
             if row_text.len() == head_bytes {
                 continue;
             }
@@ -153,8 +153,8 @@ impl SqlWriter {
         Ok(())
     }
 
-    /// The statement that does what a group says of one of its rows, without a copy of what is long in it; `None` if there is
-    /// nothing to do. Statements that must run before it are appended.
+    /// The statement for one row of a group, without a copy of long values; `None` if nothing is to be done.
+    /// Appends the statements that must run before it.
     ///
     /// # Errors
     /// As [`SqlWriter::statements`].
@@ -178,7 +178,7 @@ impl SqlWriter {
         Ok(Some(LongSqlStatement { text, rows: (!self.tolerant).then_some(1) }))
     }
 
-    /// Appends what has to be set for a statement of so many bytes.
+    /// Appends the settings for a statement of this length.
     fn prepare(
         &mut self,
         bytes: usize,
@@ -186,7 +186,7 @@ impl SqlWriter {
         mapping: &SqlMapping,
         out: &mut Vec<SqlStatement>,
     ) -> Result<(), ApplyError> {
-        // A packet has the command in front.
+        // The packet also contains the command byte.
         if bytes >= self.options.packet_bytes_max {
             return Err(ApplyError::TooLarge {
                 gtid: String::new(),
@@ -256,7 +256,7 @@ impl StatementForm {
         Self { head: head.into_bytes(), separator, tail, rows_max, key }
     }
 
-    /// Appends what a statement says of a row; returns whether a strict server would refuse it.
+    /// Appends the text for a row; returns whether a strict server would reject it.
     fn put_row<'v>(
         &self,
         text: &mut SqlText<'v>,
@@ -320,7 +320,7 @@ impl StatementForm {
         }
     }
 
-    /// `a=1 AND b=2` by the key, or `a<=>1 AND b<=>NULL` by all there is.
+    /// `a=1 AND b=2` with a key, or `a<=>1 AND b<=>NULL` with all columns.
     fn put_condition<'v>(
         &self,
         text: &mut SqlText<'v>,
