@@ -36,44 +36,44 @@ use crate::error::ApplyError;
 use crate::transaction::MappedTable;
 pub use long_row::{LongBinlogStatement, LongRow};
 
-/// What stands around the base64 in a statement.
+/// The text before the base64 of a statement.
 const OPENING: &[u8] = b"BINLOG '";
 const CLOSING: &[u8] = b"'";
 
-/// Runs what stands in two variables.
+/// Executes the text in two variables.
 const BOTH_HALVES: &[u8] = b"BINLOG @tailwater_0, @tailwater_1";
 
-/// How many tables one scope opens at most.
+/// Limit of tables that one scope opens.
 const SCOPE_TABLES_MAX: usize = 32;
 
-/// How large statements may be.
+/// Size limits of statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BinlogStatementOptions {
-    /// How long a statement of several rows gets, in bytes.
+    /// Limit of a statement with several rows, in bytes.
     pub statement_bytes_max: usize,
-    /// The target's `max_allowed_packet`, in bytes: how long a statement of one row may be.
+    /// The target's `max_allowed_packet`, in bytes: the limit of a statement with one row.
     pub packet_bytes_max: usize,
 }
 
-/// Writes groups as statements for targets of one flavour.
+/// Encodes groups as statements for targets of one flavour.
 #[derive(Debug)]
 pub struct BinlogStatementEncoder {
     flavour: Flavour,
     options: BinlogStatementOptions,
-    /// The events of a statement, before they become text.
+    /// The binary events of a statement.
     events: Vec<u8>,
 }
 
-/// Rows of a group that stand in one event.
+/// Rows of a group in one event.
 #[derive(Debug, Clone, Copy)]
 struct RowPiece<'p, 'a> {
     group: &'p RowGroup<'a>,
     rows: &'p [PlannedRow<'a>],
-    /// The length of the rows' images.
+    /// Length of the row images, in bytes.
     images_bytes: usize,
 }
 
-/// Pieces whose tables are opened together.
+/// Row pieces whose tables are opened together.
 #[derive(Debug, Default)]
 struct StatementScope<'p, 'a> {
     tables: Vec<&'a MappedTable>,
@@ -81,7 +81,7 @@ struct StatementScope<'p, 'a> {
 }
 
 impl<'p, 'a> StatementScope<'p, 'a> {
-    /// Whether the group's rows may be in it.
+    /// Whether the rows of the group can join this scope.
     fn takes(&self, group: &RowGroup<'a>) -> bool {
         let table = group.table;
         let alone = |table: &MappedTable| table.target.stands_alone();
@@ -90,7 +90,7 @@ impl<'p, 'a> StatementScope<'p, 'a> {
         }
         let alike = self.pieces.last().is_none_or(|piece| piece.group.flags == group.flags);
         let known = self.maps(table);
-        // The same table under another map would be locked twice.
+        // The server would lock the same table twice under two maps.
         let clashes = |other: &&MappedTable| {
             other.target.schema == table.target.schema && other.target.table == table.target.table
         };
@@ -103,15 +103,15 @@ impl<'p, 'a> StatementScope<'p, 'a> {
 }
 
 impl BinlogStatementEncoder {
-    /// An encoder for targets of a flavour.
+    /// An encoder for targets of this flavour.
     pub fn new(flavour: Flavour, options: BinlogStatementOptions) -> Self {
         Self { flavour, options, events: Vec::new() }
     }
 
-    /// What a session executes first.
+    /// The first statement of a session.
     ///
     /// # Errors
-    /// None that this crate knows of: the event has a fixed length.
+    /// None known: the event has a fixed length.
     pub fn format_description_statement(&self) -> Result<Vec<u8>, WireError> {
         let format = FormatDescription::assumed(self.flavour, ChecksumAlgorithm::Off);
         let event = EventBuilder::new(ServerId(0), ChecksumAlgorithm::Off).format_description(&format, 0)?;
@@ -120,11 +120,12 @@ impl BinlogStatementEncoder {
         Ok(statement)
     }
 
-    /// Appends the statements that do what `groups` say, in their order. Their tables have the target's shape
-    /// ([`MappedTable::same_shape`]). Returns how often they open tables, each time as a statement of its own.
+    /// Appends the statements for `groups`, in order. Their tables have the target's shape
+    /// ([`MappedTable::same_shape`]). Returns how often they open tables, each time in a statement of its
+    /// own.
     ///
     /// # Errors
-    /// [`ApplyError::TooLarge`] if a row does not fit into a packet of the target (on MariaDB, into two).
+    /// [`ApplyError::TooLarge`] if a row exceeds a packet of the target (on MariaDB, two packets).
     pub fn statements(
         &mut self,
         groups: &[RowGroup<'_>],
@@ -140,7 +141,7 @@ impl BinlogStatementEncoder {
                 let fits = scopes.last().is_some_and(|scope| scope.takes(group));
                 let mapped = fits && scopes.last().is_some_and(|scope| scope.maps(group.table));
                 let overhead = self.overhead(group) + if mapped { 0 } else { map_bytes(group.table) };
-                // Without room for the event even rows that take no bytes do not fit.
+                // Without room for the event header, even rows of zero bytes do not fit.
                 let room = events_max.checked_sub(bytes + overhead);
                 let (fitting, images_bytes) = room.map_or((0, 0), |room| fitting(rows, room));
                 if fitting == 0 && bytes > 0 {
@@ -150,7 +151,7 @@ impl BinlogStatementEncoder {
                     bytes = 0;
                     continue;
                 }
-                // A row alone is never cut.
+                // A single row is never split.
                 let (now, later) = rows.split_at(fitting.max(1));
                 rows = later;
                 let images_bytes = images_bytes.max(now.first().map_or(0, PlannedRow::bytes));
@@ -173,7 +174,7 @@ impl BinlogStatementEncoder {
         Ok(count)
     }
 
-    /// What an event takes beside its rows.
+    /// Length of an event without its rows.
     fn overhead(&self, group: &RowGroup<'_>) -> usize {
         // Table id, flags, length of extra data, number of columns.
         let fixed = EVENT_HEADER_BYTES + 8 + 2 + 3;
@@ -203,14 +204,14 @@ impl BinlogStatementEncoder {
         } else if let Some(table) = scopes.first().and_then(|scope| scope.tables.first()) {
             self.write_in_two(out).ok_or_else(|| self.too_large(table, bytes))?;
         }
-        // One long row must not pin its memory for as long as the connection lives.
+        // One long row must not keep its memory for the life of the connection.
         if self.events.capacity() > 2 * self.options.statement_bytes_max {
             self.events = Vec::new();
         }
         Ok(())
     }
 
-    /// Whether a statement fits into a packet, which has the command in front.
+    /// Whether a statement fits into a packet, which also contains the command byte.
     fn fits_packet(&self, bytes: usize) -> bool {
         bytes < self.options.packet_bytes_max
     }
@@ -224,7 +225,7 @@ impl BinlogStatementEncoder {
         }
     }
 
-    /// MariaDB takes the text from two variables, each of which may have the length of a packet.
+    /// MariaDB accepts the text in two variables, each of which may be as long as a packet.
     fn write_in_two(&self, out: &mut Vec<Vec<u8>>) -> Option<()> {
         let half_max = half_bytes_max(self.flavour, self.options.packet_bytes_max, self.events.len())?;
         for (index, half) in self.events.chunks(half_max).enumerate() {
@@ -249,7 +250,7 @@ impl BinlogStatementEncoder {
         self.events = events;
     }
 
-    /// A rows event up to its rows, but for its length; returns where it begins.
+    /// Writes a rows event up to its rows, without its length; returns its start.
     fn put_rows_head(&self, events: &mut Vec<u8>, group: &RowGroup<'_>, table_id: u64, last: bool) -> usize {
         let event_type = self.event_type(group.kind);
         let start = put_header(events, event_type, group);
@@ -257,7 +258,7 @@ impl BinlogStatementEncoder {
         let end = if last { RowsEvent::FLAG_STATEMENT_END } else { 0 };
         events.extend_from_slice(&(group.flags | end).to_le_bytes());
         if self.flavour == Flavour::MySql {
-            // The extra data of version 2: nothing but its length, which counts itself.
+            // The extra data of version 2: only its length, which includes itself.
             events.extend_from_slice(&2u16.to_le_bytes());
         }
         put_lenenc_int(events, group.table.map.columns.len() as u64);
@@ -268,7 +269,7 @@ impl BinlogStatementEncoder {
         start
     }
 
-    /// Each flavour's own: MariaDB writes and reads version 1, MySQL version 2.
+    /// Each flavour's own version: MariaDB writes and reads version 1, MySQL version 2.
     fn event_type(&self, kind: RowsKind) -> EventType {
         match (self.flavour, kind) {
             (Flavour::MySql, RowsKind::Write) => EventType::WRITE_ROWS_V2,
@@ -283,12 +284,12 @@ impl BinlogStatementEncoder {
     }
 }
 
-/// The id of a scope's table. None has the one that means no table.
+/// The table ID within a scope. Never the ID that means no table.
 fn table_id(index: usize) -> u64 {
     index as u64 + 1
 }
 
-/// How many rows fit into `room` bytes, and what they take.
+/// The number of rows that fit into `room` bytes, and their length.
 fn fitting(rows: &[PlannedRow<'_>], room: usize) -> (usize, usize) {
     let mut bytes = 0;
     for (index, row) in rows.iter().enumerate() {
@@ -301,20 +302,21 @@ fn fitting(rows: &[PlannedRow<'_>], room: usize) -> (usize, usize) {
     (rows.len(), bytes)
 }
 
-/// How many bytes of events fit into a statement of a length.
+/// Maximum length of events in a statement of this length.
 fn events_bytes_max(statement_bytes_max: usize) -> usize {
     statement_bytes_max.saturating_sub(OPENING.len() + CLOSING.len()) / 4 * 3
 }
 
-/// The statement that begins to put one of two halves into a variable.
+/// The start of the statement that stores one of two halves in a variable.
 fn half_opening(index: usize) -> String {
     format!("SET @tailwater_{index}='")
 }
 
-/// How many bytes of events the first of two halves has, if targets of the flavour take `bytes` of them in two.
+/// Length of the events in the first of two halves, if targets of the flavour accept `bytes` of events in two
+/// halves.
 fn half_bytes_max(flavour: Flavour, packet_bytes_max: usize, bytes: usize) -> Option<usize> {
     const SETTING: usize = "SET @tailwater_0=''".len();
-    // In front of the packet's last bytes the server wants room for its own.
+    // The server needs some bytes at the end of the packet itself.
     let half_max = packet_bytes_max.checked_sub(SETTING + 16)? / 4 * 3;
     (flavour == Flavour::MariaDb && bytes <= 2 * half_max).then_some(half_max)
 }
@@ -330,16 +332,16 @@ fn put_statement(statement: &mut Vec<u8>, events: &[u8]) {
     statement.extend_from_slice(CLOSING);
 }
 
-/// Base64, straight into the statement.
+/// Appends base64 to the statement.
 fn put_text(statement: &mut Vec<u8>, bytes: &[u8]) {
     let start = statement.len();
     statement.resize(start + text_bytes(bytes.len()), 0);
     let written = statement.get_mut(start..).map(|text| BASE64.encode_slice(bytes, text));
-    // The room is that of the text to the byte.
+    // The reserved space has exactly the length of the text.
     debug_assert!(matches!(written, Some(Ok(length)) if start + length == statement.len()));
 }
 
-/// A header with everything but the length; returns where the event begins.
+/// Writes a header without the length; returns the start of the event.
 fn put_header(events: &mut Vec<u8>, event_type: EventType, group: &RowGroup<'_>) -> usize {
     let start = events.len();
     let header = EventHeader {
@@ -354,7 +356,7 @@ fn put_header(events: &mut Vec<u8>, event_type: EventType, group: &RowGroup<'_>)
     start
 }
 
-/// Notes an event's length; the last `behind` bytes of it are elsewhere.
+/// Sets the length of an event; `behind` more bytes follow elsewhere.
 fn set_length(events: &mut [u8], start: usize, behind: usize) {
     // Statements fit into a packet, or two, of at most 1 GiB.
     let length = ((events.len() - start + behind) as u32).to_le_bytes();
@@ -363,12 +365,12 @@ fn set_length(events: &mut [u8], start: usize, behind: usize) {
     }
 }
 
-/// An upper bound for a table map's length.
+/// Upper bound of the length of a table map.
 fn map_bytes(table: &MappedTable) -> usize {
     EVENT_HEADER_BYTES + table.body.len() + table.target.schema.len() + table.target.table.len()
 }
 
-/// The source's map under the id, and under the name that the table has on the target.
+/// Writes the source's table map with this ID and the target's table name.
 fn put_table_map(events: &mut Vec<u8>, group: &RowGroup<'_>, table_id: u64) {
     let table = group.table;
     let start = put_header(events, EventType::TABLE_MAP, group);
@@ -378,7 +380,7 @@ fn put_table_map(events: &mut Vec<u8>, group: &RowGroup<'_>, table_id: u64) {
         put_lenenc_bytes(events, name.as_bytes());
         events.push(0);
     }
-    // Id and flags, and two names, each with its length (up to 64 characters of four bytes) and a zero.
+    // ID and flags, and two names, each with its length (up to 64 characters of four bytes) and a zero byte.
     let lengths = |name: &str| if name.len() < 251 { 1 } else { 3 };
     let names = [&table.map.schema, &table.map.table];
     let head = 8 + names.iter().map(|name| lengths(name) + name.len() + 1).sum::<usize>();
@@ -396,7 +398,7 @@ mod tests {
     use crate::batch::tests::wishes;
     use crate::batch::{PlanOptions, plan};
 
-    /// What an event does to which table: name, kind, flags, both bitmaps, and the images.
+    /// The effect of an event: table name, kind, flags, both bitmaps, and the images.
     type Done = ((String, RowsKind, u16, Vec<u8>, Vec<u8>), Vec<u8>);
 
     fn add(all: &mut Vec<Done>, head: (String, RowsKind, u16, Vec<u8>, Vec<u8>), images: &[u8]) {
@@ -411,7 +413,7 @@ mod tests {
         BASE64.decode(text).unwrap()
     }
 
-    /// What statements do, read as a server reads them; the number of rows events of each.
+    /// Parses statements as a server does; returns the number of rows events of each.
     fn read(statements: &[Vec<u8>], flavour: Flavour, all: &mut Vec<Done>) -> Vec<usize> {
         let format = FormatDescription::assumed(flavour, ChecksumAlgorithm::Off);
         let mut counts = Vec::new();
@@ -419,7 +421,7 @@ mod tests {
             let bytes = events_of(statement);
             let (mut rest, mut count) = (&bytes[..], 0);
             let mut tables = Vec::new();
-            // Whether row events have begun since the last end.
+            // Whether row events have started since the last statement end.
             let mut rows_begun = false;
             while !rest.is_empty() {
                 let header = EventHeader::parse(rest).unwrap();
@@ -505,7 +507,7 @@ mod tests {
             let text = String::from_utf8(part.to_vec()).unwrap();
             text.split('\'').nth(1).unwrap().to_owned()
         };
-        // The server puts the texts together, so that the first must end where a letter of base64 does.
+        // The server concatenates the texts, so the first must end at a base64 group.
         let text = format!("BINLOG '{}{}'", value(&parts[0]), value(&parts[1]));
         assert_eq!(text.as_bytes(), whole[0]);
         assert!(parts.iter().all(|part| part.len() < whole[0].len()));

@@ -1,4 +1,4 @@
-//! Puts rows into groups as they come.
+//! Assigns rows to groups, in log order.
 
 use std::borrow::Cow;
 
@@ -16,10 +16,10 @@ use super::{BatchPlan, NullBits, PlanOptions, PlannedRow, RowGroup, RowImage};
 use crate::transaction::RowChanges;
 use crate::writeset::Access;
 
-/// What says of an event something that holds for it alone: where a statement ends, and what the bitmaps say anyway.
+/// Flags that are specific to one event: the end of a statement, and flags that the bitmaps imply.
 const EVENT_FLAGS: u16 = RowsEvent::FLAG_STATEMENT_END | RowsEvent::FLAG_COMPLETE_ROWS;
 
-/// What rows of one group have in common.
+/// The common properties of the rows in a group.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct RowClass<'a> {
     pub table: u32,
@@ -28,57 +28,57 @@ pub(super) struct RowClass<'a> {
     pub server_id: u32,
     pub columns_present: Cow<'a, [u8]>,
     pub columns_present_after: Cow<'a, [u8]>,
-    /// Keeps events apart whose rows must not be put together; otherwise 0.
+    /// Distinct for events whose rows must not be combined; otherwise 0.
     pub event: u32,
 }
 
-/// A class that rows have.
+/// A class in use.
 #[derive(Debug)]
 struct KnownClass<'a> {
     class: RowClass<'a>,
-    /// Whether it is one of updates with after images of all columns.
+    /// Whether it consists of updates with full after images.
     full: bool,
 }
 
-/// Rows of one class and level.
+/// Rows of one class and level, while the plan is built.
 #[derive(Debug)]
 struct GroupBuilder<'a> {
     class: u32,
     level: u32,
     timestamp: u32,
-    /// `None` where a row has become part of a later one.
+    /// `None` for a row that was merged into a later one.
     rows: Vec<Option<RowSlot<'a>>>,
 }
 
-/// A row on its way.
+/// A row with the data for later merges.
 #[derive(Debug, Clone, Copy)]
 struct RowSlot<'a> {
     row: PlannedRow<'a>,
-    /// All that it was before, if that is known of all columns and may be left out; otherwise empty.
+    /// The full old row, if it is known and the after image may be cut; otherwise empty.
     old: &'a [u8],
-    /// Where it may stand within its group; `None` if all of the group must stay in their order.
+    /// Its sort key within the group; `None` if the group must keep its order.
     rank: Option<Rank>,
 }
 
-/// Where a row was put.
+/// The location of a row.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SlotAddress {
-    /// The row's number, from 1.
+    /// Row number, from 1.
     pub number: u32,
     group: u32,
     index: u32,
 }
 
-/// The class of an event's rows, and that of its rows if their before images are cut to these NULL bits and the key.
+/// The class of an event's rows, and their class with before images cut to the key, with these NULL bits.
 #[derive(Debug, Clone, Copy)]
 struct EventClasses {
     whole: u32,
     cut: Option<(u32, NullBits)>,
-    /// Whether before images may be compared with what comes after.
+    /// Whether before images may be compared with after images.
     compares: bool,
 }
 
-/// The rows of an event on their way into groups.
+/// A rows event while its rows are assigned.
 #[derive(Debug, Clone, Copy)]
 struct RowsEventRef<'a> {
     changes: &'a RowChanges,
@@ -86,7 +86,7 @@ struct RowsEventRef<'a> {
     classes: EventClasses,
 }
 
-/// A row, and the values of its primary key before and after; for inserts and deletes both are the same.
+/// A row with its primary key values before and after; equal for inserts and deletes.
 struct ResolvedRow<'a> {
     class: u32,
     slot: RowSlot<'a>,
@@ -94,27 +94,27 @@ struct ResolvedRow<'a> {
     after: Option<Cow<'a, [u8]>>,
 }
 
-/// What two changes of a row come to.
+/// The merge of two changes of a row.
 struct MergedChange<'a> {
     outcome: CombinedChange<'a>,
-    /// What the row was before both, and the earlier's rank: see [`RowSlot`].
+    /// The row before both changes, and the rank of the earlier one: see [`RowSlot`].
     old: &'a [u8],
     rank: Option<Rank>,
-    /// What the earlier touched beyond the later.
+    /// Key accesses of the earlier change that the later one lacks.
     touched: Vec<Access>,
 }
 
-/// Room is made in advance for so many rows, at most.
+/// Limit of the initial capacity, in rows.
 const ROWS_EXPECTED_MAX: usize = 1 << 14;
 
-/// Makes a plan.
+/// Builds a plan.
 #[derive(Debug, Default)]
 pub(super) struct Planner<'a> {
     options: PlanOptions,
     tables: BatchTables<'a>,
     classes: Vec<KnownClass<'a>>,
     class_numbers: FxHashMap<RowClass<'a>, u32>,
-    /// The classes of the last event of a table and kind that had these flags and came from this server.
+    /// The classes of the latest event with this table, kind, flags and `server_id`.
     event_classes: FxHashMap<(u32, RowsKind, u16, u32), EventClasses>,
     /// The classes of rows whose after images are cut to these columns.
     narrow_classes: FxHashMap<(u32, u16, u16), u32>,
@@ -127,7 +127,7 @@ pub(super) struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    /// For about so many rows.
+    /// A planner with capacity for that many rows.
     pub fn new(options: PlanOptions, rows: usize) -> Self {
         let rows = rows.min(ROWS_EXPECTED_MAX);
         let net = if options.net_change { PendingChanges::of_rows(rows) } else { PendingChanges::default() };
@@ -144,7 +144,7 @@ impl<'a> Planner<'a> {
                 return Err(WireError::malformed("row changes", format!("row {index} is not in them")));
             };
             let keyed = self.keyed(event, image, after);
-            // Of a row without accesses nobody knows what it touches.
+            // The keys of a row without accesses are unknown.
             if nets && !changes.accesses_of(index).is_empty() {
                 self.add_to_net(event, index, keyed);
             } else {
@@ -154,9 +154,9 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// The groups in their order.
+    /// Returns the groups in order.
     pub fn finish(mut self) -> BatchPlan<'a> {
-        // Groups of one level may stand in any order: those with equal flags share a statement.
+        // Groups of one level may be in any order: those with equal flags share a statement.
         self.groups.sort_by_key(|group| {
             (group.level, self.classes.get(group.class as usize).map(|it| it.class.flags))
         });
@@ -203,9 +203,10 @@ impl<'a> Planner<'a> {
         let compares = changes.kind != RowsKind::Write
             && of_table.is_some_and(|table| table.cut_images)
             && is_full(&changes.columns_present, changes.table.map.columns.len());
-        // Without a key servers look for all rows of an event at once: one that was changed just before is not found.
+        // Without a key, servers look up all rows of an event at once, and would not find a row that the
+        // event has just changed.
         let keyless = changes.kind != RowsKind::Write && of_table.is_none_or(|table| table.key.is_none());
-        // A row without columns takes no bytes: two of them in an event would be one.
+        // A row without columns has no bytes: two of them in one event would become one.
         let apart = keyless || changes.columns_present.iter().all(|byte| *byte == 0);
         let whole = RowClass {
             table,
@@ -268,8 +269,8 @@ impl<'a> Planner<'a> {
         ResolvedRow { class, slot: RowSlot { row, old, rank }, before: key_before, after: key_after }
     }
 
-    /// Makes one of the row and of the change that its key saw last, if there is one and nothing stands between; or notes
-    /// the row as its key's last.
+    /// Merges the row with the latest change of its key, if there is one without a conflict in between.
+    /// Otherwise stores the row as the latest change of its key.
     fn add_to_net(&mut self, event: RowsEventRef<'a>, index: usize, keyed: ResolvedRow<'a>) {
         let changes = event.changes;
         let accesses = changes.accesses_of(index);
@@ -285,7 +286,7 @@ impl<'a> Planner<'a> {
         let (class, slot, touched) = match folded {
             Some(MergedChange { outcome: CombinedChange::Nothing, .. }) => return,
             Some(MergedChange { outcome: CombinedChange::Row { class, row }, old, rank, touched }) => {
-                // One whose key has moved stands where it must.
+                // A row whose key changed keeps its position.
                 let rank = rank.filter(|_| rank == keyed.slot.rank);
                 (self.class_number(class), RowSlot { row, old, rank }, touched)
             }
@@ -297,7 +298,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// What an earlier change of a row and this one come to. The earlier change is then gone.
+    /// Merges an earlier change of a row with this one, and removes the earlier one.
     fn fold(
         &mut self,
         earlier: &PendingChange<'a>,
@@ -315,7 +316,7 @@ impl<'a> Planner<'a> {
         let columns = event.changes.table.map.columns.len();
         let outcome = combine((of_earlier, &of_slot.row), (of_later, whole), columns)?;
         let counts = self.tables.get(event.table).is_some_and(|table| table.counts);
-        // The counter passes every value that a row has had for a while.
+        // The AUTO_INCREMENT counter must pass every intermediate value.
         if counts && (moved || matches!(outcome, CombinedChange::Nothing)) {
             return None;
         }
@@ -328,7 +329,7 @@ impl<'a> Planner<'a> {
         Some(MergedChange { outcome, old, rank, touched })
     }
 
-    /// Cuts the after image of an update to what changed.
+    /// Cuts the after image of an update to the changed columns.
     fn narrow(&mut self, class: u32, slot: RowSlot<'a>) -> (u32, RowSlot<'a>) {
         self.narrowed(class, slot).unwrap_or((class, slot))
     }
@@ -387,7 +388,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The columns of an event's after images, or of its only ones.
+/// The columns of an event's after images, or of its only images.
 fn columns_after(changes: &RowChanges) -> &[u8] {
     match changes.kind {
         RowsKind::Update | RowsKind::PartialUpdate => &changes.columns_present_after,

@@ -1,4 +1,4 @@
-//! A row that is too long to be copied: its statement is written piece by piece, out of the event that it came in.
+//! Writes the statement of a row that is too long to copy, piece by piece from the row's event.
 
 use std::ops::Range;
 
@@ -12,29 +12,30 @@ use super::{
 use crate::batch::{PlannedRow, RowGroup};
 use crate::error::ApplyError;
 
-/// A piece is the text of so many bytes, which are whole letters of base64.
+/// Bytes of events in one piece; a multiple of three, so that each piece is complete base64.
 const PIECE_BYTES: usize = 48 << 10;
 
-/// A row, and around it the events that it stands in.
+/// A row with the events around it.
 #[derive(Debug)]
 pub struct LongRow<'a> {
-    /// The table map, and the row event up to the row.
+    /// The table map, and the rows event up to the row.
     head: Vec<u8>,
     row: PlannedRow<'a>,
 }
 
-/// A statement that has a long row, or half of it.
+/// A statement with a long row, or half of it.
 #[derive(Debug)]
 pub struct LongBinlogStatement<'r> {
     opening: Vec<u8>,
     row: &'r LongRow<'r>,
-    /// The bytes of the events whose text it has.
+    /// Range of the event bytes that the statement contains.
     range: Range<usize>,
     closing: &'static [u8],
 }
 
 impl BinlogStatementEncoder {
-    /// A row of `group`, whose table has the target's shape. What it takes in memory beside itself is a few hundred bytes.
+    /// Prepares a row of `group`, whose table has the target's shape. Needs a few hundred bytes of memory in
+    /// addition to the row.
     pub fn long_row<'a>(&self, group: &RowGroup<'a>, row: &PlannedRow<'a>) -> LongRow<'a> {
         let mut head = Vec::new();
         put_table_map(&mut head, group, table_id(0));
@@ -43,10 +44,10 @@ impl BinlogStatementEncoder {
         LongRow { head, row: *row }
     }
 
-    /// The statements that write a row, which is one of `group`.
+    /// The statements that write a row of `group`.
     ///
     /// # Errors
-    /// [`ApplyError::TooLarge`] if it does not fit into a packet of the target (on MariaDB, into two).
+    /// [`ApplyError::TooLarge`] if it exceeds a packet of the target (on MariaDB, two packets).
     pub fn long_statements<'r>(
         &self,
         group: &RowGroup<'_>,
@@ -75,7 +76,7 @@ impl LongRow<'_> {
         self.head.len() + self.row.bytes()
     }
 
-    /// Appends the bytes that stand at `range` of the events.
+    /// Appends `range` of the event bytes.
     fn put(&self, out: &mut Vec<u8>, range: Range<usize>) {
         let mut start = 0;
         let (image, after) = (&self.row.image, &self.row.after);
@@ -89,7 +90,7 @@ impl LongRow<'_> {
 }
 
 impl<'r> LongBinlogStatement<'r> {
-    /// Its length, in bytes.
+    /// Length in bytes.
     pub fn bytes(&self) -> usize {
         self.opening.len() + text_bytes(self.range.len()) + self.closing.len()
     }

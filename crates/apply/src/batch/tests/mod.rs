@@ -1,4 +1,5 @@
-//! Plans against a model of a server: the end is that of the history row by row, and nothing breaks on the way.
+//! Tests plans against a model of a server: the result equals that of the row-by-row history, and no
+//! intermediate step violates a key.
 
 pub(crate) mod model;
 mod shapes;
@@ -8,7 +9,7 @@ use proptest::prelude::*;
 use super::{BatchPlan, PlanOptions, plan};
 use model::{History, Store, Wish};
 
-/// Applies a plan to a store that checks everything.
+/// Applies a plan to a store that checks every step.
 fn applied(store: &mut Store, plan: &BatchPlan<'_>) -> Result<(), String> {
     for group in &plan.groups {
         for row in &group.rows {

@@ -1,4 +1,5 @@
-//! A server of a few tables of integers, which enforces every key at once, and histories on it.
+//! A model of a server with a few integer tables, which enforces keys immediately, and random histories on
+//! it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub const PARENT: usize = 4;
 
 pub const SHAPES: [Shape; 5] = [
     Shape { columns: 3, unique: &[&[0], &[1]] },
-    // The key's columns stand apart.
+    // The key columns are not adjacent.
     Shape { columns: 4, unique: &[&[0, 2]] },
     Shape { columns: 2, unique: &[] },
     Shape { columns: 3, unique: &[&[0]] },
@@ -98,7 +99,7 @@ pub fn mapped(table: usize) -> MappedTable {
     mapped
 }
 
-/// An image of those columns of a row.
+/// An image of the given columns of a row.
 pub fn image(cells: &[Option<i32>], present: &[usize]) -> Vec<u8> {
     let mut bytes = vec![0; present.len().div_ceil(8)];
     for (bit, column) in present.iter().enumerate() {
@@ -114,7 +115,7 @@ pub fn bitmap(present: &[usize]) -> Bytes {
     Bytes::from(vec![present.iter().fold(0, |bits, column| bits | 1 << column)])
 }
 
-/// The other way around; the rest of the bytes too.
+/// Parses an image; returns the remaining bytes too.
 pub fn read<'b>(bitmap: &[u8], mut bytes: &'b [u8]) -> (Vec<(usize, Option<i32>)>, &'b [u8]) {
     let present: Vec<usize> = (0..8).filter(|column| bitmap[0] >> column & 1 != 0).collect();
     let mut nulls = 0;
@@ -133,7 +134,7 @@ pub fn read<'b>(bitmap: &[u8], mut bytes: &'b [u8]) -> (Vec<(usize, Option<i32>)
     (cells, bytes)
 }
 
-/// What is in the tables.
+/// The rows of all tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Store {
     pub tables: Vec<Vec<Cells>>,
@@ -144,7 +145,7 @@ impl Store {
         Self { tables: vec![Vec::new(); SHAPES.len()] }
     }
 
-    /// Whether the rows of a table break no key.
+    /// Checks that the rows of a table violate no key.
     fn check(&self) -> Result<(), String> {
         for (table, rows) in self.tables.iter().enumerate() {
             for index in SHAPES[table].unique {
@@ -172,7 +173,7 @@ impl Store {
             .ok_or_else(|| format!("t{table}: no row {image:?}"))
     }
 
-    /// Does what a server does with a row.
+    /// Applies a row as a server does.
     pub fn apply(&mut self, group: &RowGroup<'_>, row: &PlannedRow<'_>) -> Result<(), String> {
         let table =
             SHAPES.iter().enumerate().position(|(index, _)| group.table.target.table == format!("t{index}"));
@@ -206,14 +207,14 @@ impl Store {
         self.check()
     }
 
-    /// In an order that does not depend on the history's.
+    /// Sorts the rows, so that the order does not depend on the history.
     pub fn sorted(mut self) -> Self {
         self.tables.iter_mut().for_each(|rows| rows.sort());
         self
     }
 }
 
-/// What somebody would like to do; it may not be possible.
+/// A requested change; it may be impossible.
 #[derive(Debug, Clone)]
 pub struct Wish {
     pub table: u8,
@@ -224,7 +225,7 @@ pub struct Wish {
     pub how: u8,
 }
 
-/// What happened.
+/// A history of changes.
 pub struct History {
     pub store: Store,
     pub changes: Vec<RowChanges>,
@@ -243,7 +244,7 @@ impl History {
         Self { store: Store::new(), changes, told, tables, hashes, wild: i32::from(wild) }
     }
 
-    /// Does what is possible.
+    /// Applies the possible changes.
     pub fn write(&mut self, wishes: &[Wish]) {
         self.told.clear();
         for wish in wishes {
@@ -255,7 +256,7 @@ impl History {
     fn grant(&mut self, wish: &Wish) {
         let table = usize::from(wish.table);
         let columns = SHAPES[table].columns;
-        // A four stands for NULL where that may be.
+        // A four means NULL in a nullable column.
         let in_key = |column: usize| SHAPES[table].unique.first().is_some_and(|key| key.contains(&column));
         let value = |column: usize| {
             let value = i32::from(wish.values[column]);

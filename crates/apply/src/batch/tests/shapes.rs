@@ -1,4 +1,4 @@
-//! What plans look like.
+//! Tests the shape of plans.
 
 use std::sync::Arc;
 
