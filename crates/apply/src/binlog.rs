@@ -1,24 +1,28 @@
-//! Groups of rows as `BINLOG '<base64>'` statements, which the target executes as if they came from a source.
+//! Encodes groups of rows as `BINLOG '<base64>'` statements, which the target executes as if they came from a
+//! source.
 //!
-//! What a session must have done before, and what the server then does:
-//! - The first statement is the format description ([`BinlogStatementEncoder::format_description_statement`]); it says that events have no
-//!   checksums. The server keeps it for as long as the connection lives. On MySQL it also takes the session's `gtid_next`
-//!   for that of a replica's: `SET gtid_next='AUTOMATIC'` has to follow, or COMMIT ends with error 1782.
-//! - A statement may stand in a transaction, and is undone with it. What fails in the middle of it is undone by the server
-//!   as far as the statement; the error that the client gets is often no more than 1032 or 1062 and may not name the row.
-//! - Each statement ends its tables' use: table maps must be said again in the next one, and may have the same ids.
-//! - Within a statement all table maps of a scope stand before its first row event, whose flags hold for all of the scope
-//!   (foreign key and unique checks): the server opens and locks the tables once, there.
-//! - Rows are found by the primary key if the before image has it; then nothing else of the image is looked at.
-//! - Triggers of the target do not run (MariaDB: unless `slave_run_triggers_for_rbr` says so), `sql_require_primary_key` and
-//!   `sql_mode` do not matter, AUTO_INCREMENT counters follow, and cascades of foreign keys are the target's own.
-//! - The account needs, on MySQL, `REPLICATION_APPLIER` and INSERT, UPDATE and DELETE on the tables, without which all that
-//!   it hears is error 1105, "Unknown error"; on MariaDB, `BINLOG REPLAY` and nothing else.
-//! - Two rows without columns (`INSERT INTO t VALUES ()` under a minimal row image) take no bytes, so that an event of both
-//!   would be an event of one.
-//! - A MERGE table opens others, and the server then loses rows of tables that were mapped in front of it: it has a scope of its
-//!   own ([`TargetTable::opens_others`](crate::target::TargetTable::opens_others)).
-//! - MySQL looks for all rows of an event at once where the table has no key, so that no row may stand there twice.
+//! Requirements and server behaviour:
+//! - The first statement of a session is the format description
+//!   ([`BinlogStatementEncoder::format_description_statement`]); it declares events without checksums. The
+//!   server keeps it for the life of the connection. MySQL then treats the session's `gtid_next` as that of a
+//!   replica: `SET gtid_next='AUTOMATIC'` must follow, or COMMIT ends with error 1782.
+//! - A statement may be part of a transaction, and is rolled back with it. If a statement fails, the server
+//!   rolls back the statement. The client often gets only error 1032 or 1062, which may not name the row.
+//! - Each statement closes its tables: the next one must repeat the table maps, and may reuse their IDs.
+//! - Within a statement all table maps of a scope precede its first rows event, whose flags apply to the
+//!   whole scope (foreign key and unique checks): the server opens and locks the tables once, there.
+//! - Rows are found by the primary key if the before image contains it; the rest of the image is then
+//!   ignored.
+//! - Triggers of the target do not run (MariaDB: unless `slave_run_triggers_for_rbr` enables them);
+//!   `sql_require_primary_key` and `sql_mode` have no effect; AUTO_INCREMENT counters follow; the target
+//!   executes foreign key cascades itself.
+//! - On MySQL the account needs `REPLICATION_APPLIER`, and INSERT, UPDATE and DELETE on the tables; without
+//!   these it gets only error 1105, "Unknown error". On MariaDB it needs only `BINLOG REPLAY`.
+//! - Two rows without columns (`INSERT INTO t VALUES ()` with minimal row images) have no bytes, so an event
+//!   with both would look like an event with one.
+//! - A MERGE table opens other tables, and the server then loses rows of tables that were mapped before it.
+//!   It has a scope of its own ([`TargetTable::opens_others`](crate::target::TargetTable::opens_others)).
+//! - If a table has no key, MySQL looks up all rows of an event at once, so no row may occur twice in it.
 
 mod long_row;
 

@@ -1,13 +1,15 @@
-//! What a changed row touches: its values in every unique index, the parents it relies on, the children it may change.
+//! Computes the key accesses of a changed row: its values in every unique index, the parents it needs, the
+//! children it may change.
 //!
-//! [`RowKeys`] is made once per table and walks each image once. How a value becomes a hash is in `hashing`; the rules:
-//! - Both images of an update count. A key with a NULL in it is no key.
-//! - A value that an image lacks, or that cannot be hashed as the index compares it, stands for all of its index:
-//!   [`WritesetKey::ANY`]. That orders the row with all others of the table, and nothing more.
-//! - An index of which an update's after image has no column did not change.
-//! - A row that no unique index identifies (there is none, or its values are NULL) has the whole table for its key.
-//! - A child's row relies on its parent's key, and on nobody changing the table unseen. A parent's row that goes, or whose
-//!   key changes, changes the tables that this cascades to; unless the source logs cascades.
+//! [`RowKeys`] is built once per table and reads each image once. `hashing` hashes the values. The rules:
+//! - Both images of an update count. A key that contains NULL is not a key.
+//! - A value that an image lacks, or that cannot be hashed as the index compares it, stands for the whole
+//!   index: [`WritesetKey::ANY`]. It only orders the row relative to all other rows of the table.
+//! - If the after image of an update has no column of an index, the index did not change.
+//! - A row without a unique key (no unique index, or NULL values) has the whole table as its key.
+//! - A child's row has shared access to its parent's key, and to the table as a whole against cascades. A
+//!   deleted parent row, or one whose key changes, accesses the tables to which this cascades, unless the
+//!   source logs cascades.
 
 mod hashing;
 

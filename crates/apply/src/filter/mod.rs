@@ -1,18 +1,17 @@
-//! What a channel leaves out, and what it writes under another name.
+//! The tables that a channel excludes, and those that it writes under another name.
 //!
 //! ```toml
-//! include = ["shop.*"]                                                # all, if there is none
+//! include = ["shop.*"]                                                # all tables if empty
 //! exclude = ["*.tmp?_*", { tables = "shop.audit", operations = ["delete"] }]
 //! rewrite = [{ from = "shop.orders", to = "archive.orders" }, { from = "shop.*", to = "copy.*" }]
 //! ```
 //!
-//! - A pattern is `SCHEMA.TABLE`. `*` stands for any characters, or none, `?` for one. A part in backquotes is meant
-//!   letter by letter, and may hold dots.
-//! - A table is kept if a rule of `include` matches, or there is none, and no rule of `exclude` does. A rule without
-//!   `operations` is for all of them.
-//! - Of rewrites the one that names the table counts before the one of the whole schema. Rules look at the names that
-//!   the source has.
-//! - Upper and lower case differ, as they do on servers with `lower_case_table_names = 0`, unless `ignore_case` is set.
+//! - A pattern is `SCHEMA.TABLE`. `*` stands for any characters, or none, `?` for one. A part in backquotes is
+//!   literal, and may contain dots.
+//! - A table is applied if a rule of `include` matches, or `include` is empty, and no rule of `exclude` matches. A rule
+//!   without `operations` covers all of them.
+//! - A rewrite of a table takes precedence over a rewrite of its schema. Rules match the names on the source.
+//! - Names are case-sensitive, as on servers with `lower_case_table_names = 0`, unless `ignore_case` is set.
 
 mod error;
 mod names;

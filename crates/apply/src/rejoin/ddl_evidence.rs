@@ -1,8 +1,10 @@
-//! What a statement that commits by itself says of the commits before it, on a server that has it and need not write each commit.
+//! What a DDL statement that a server has proves about earlier commits, on a server that does not flush each
+//! commit.
 //!
-//! An engine that changes its own dictionary writes its log durably then, and with it all that it had committed before. Whatever
-//! else a server has a file for (on MariaDB accounts, views, routines, triggers, databases; on both the flags of a MyISAM table) it
-//! writes without. What is true of which statement was tried on real servers: `crates/apply/tests/engine_behind_binlog.rs`.
+//! An engine that changes its own dictionary flushes its log, and with it all earlier commits. The server
+//! stores other objects in files without this flush: on MariaDB accounts, views, routines, triggers and
+//! databases; on both flavours the flags of a MyISAM table. The classes were established on real servers:
+//! `crates/apply/tests/hollow.rs`.
 
 use std::collections::HashSet;
 
@@ -11,21 +13,23 @@ use tailwater_wire::Flavour;
 use crate::decode::statement::{defines, is_temporary, wrapped};
 use crate::filter::{NamedObject, changed_by, outline};
 
-/// What a statement says.
+/// What a DDL statement proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DdlEvidence {
     /// All commits before it are durable.
     Flushed,
-    /// Nothing; and it changes neither rows nor what tables look like. Rows from before it can be written behind it.
+    /// Nothing, and it changes neither rows nor table definitions. Rows from before it can be written after
+    /// it.
     Unrelated,
-    /// Nothing that is certain.
+    /// Unknown.
     Unknown,
 }
 
-/// The tables of a server, database and name, whose engine is InnoDB.
+/// The InnoDB tables of a server: database and table name.
 pub(super) type InnodbTables = HashSet<(String, String)>;
 
-/// Looks at a statement that a server has. `database` is its default database, `tables` what is there now.
+/// Classifies a statement that a server has. `database` is its default database; `tables` are the current
+/// InnoDB tables.
 pub(super) fn classify(flavour: Flavour, text: &[u8], database: &str, tables: &InnodbTables) -> DdlEvidence {
     if !defines(text) {
         return DdlEvidence::Unknown;
@@ -49,7 +53,7 @@ pub(super) fn classify(flavour: Flavour, text: &[u8], database: &str, tables: &I
     match object.or((*verb == "TRUNCATE").then_some("TABLE")) {
         Some("TABLE" | "TABLES" | "INDEX") => {}
         Some("DATABASE" | "SCHEMA") if *verb == "DROP" || rest.contains(&"REPLACE") => {
-            // What stands in it may be no table of InnoDB's, or nothing.
+            // The database may contain no InnoDB tables.
             return match flavour {
                 Flavour::MySql if !is_if => DdlEvidence::Flushed,
                 _ => DdlEvidence::Unknown,
@@ -61,11 +65,11 @@ pub(super) fn classify(flavour: Flavour, text: &[u8], database: &str, tables: &I
     let is_index = object == Some("INDEX");
     let among = innodb_among(text, database, tables);
     match *verb {
-        // If it was there already, nothing was done; nor is anything certain of what was before it.
+        // If the object existed already the statement did nothing, so it proves nothing.
         "CREATE" if is_if => DdlEvidence::Unrelated,
         "DROP" if is_if && is_index => DdlEvidence::Unrelated,
         _ if is_if => DdlEvidence::Unknown,
-        // Whose engine it was nobody knows any more. MySQL has it in its dictionary, whatever it was.
+        // The engine of the dropped table is unknown. MySQL records every table in its dictionary.
         "DROP" if !is_index => match flavour {
             Flavour::MySql => DdlEvidence::Flushed,
             Flavour::MariaDb => DdlEvidence::Unknown,
@@ -74,7 +78,7 @@ pub(super) fn classify(flavour: Flavour, text: &[u8], database: &str, tables: &I
             DdlEvidence::Flushed => proof_if(among == InnodbShare::All),
             definition => definition,
         },
-        // The old name is not there any more, unless it was given away anew.
+        // The old name no longer exists, unless it was reused.
         "ALTER" | "RENAME" if *verb == "RENAME" || is_renaming(rest) => proof_if(among != InnodbShare::None),
         "CREATE" if !is_index && among != InnodbShare::All && !rest.contains(&"REPLACE") => {
             DdlEvidence::Unrelated
@@ -83,7 +87,8 @@ pub(super) fn classify(flavour: Flavour, text: &[u8], database: &str, tables: &I
     }
 }
 
-/// What definitions are about. The first that stands in one is what it is about: options in front of it have other words.
+/// Object types of DDL statements. The first of these words in a statement is its object type: the options
+/// before it use other words.
 const OBJECTS: [&str; 18] = [
     "TABLE",
     "TABLES",
@@ -115,8 +120,8 @@ fn is_renaming(words: &[&str]) -> bool {
         .any(|pair| pair[0] == "RENAME" && !matches!(pair[1], "COLUMN" | "INDEX" | "KEY" | "CONSTRAINT"))
 }
 
-/// What an `ALTER TABLE` of MariaDB says, whose table is InnoDB's. Where it changes a comment or a default only, or a column into what
-/// it is already, the engine hears nothing of it.
+/// Classifies an `ALTER TABLE` on an InnoDB table of MariaDB. If it changes only a comment or a default, or
+/// nothing, the engine is not involved.
 fn alteration(words: &[&str]) -> DdlEvidence {
     let follows = |clause: &str, but: &[&str]| {
         words.windows(2).any(|pair| pair[0] == clause && !but.contains(&pair[1]))
@@ -144,7 +149,7 @@ fn alteration(words: &[&str]) -> DdlEvidence {
     }
 }
 
-/// How many of the tables that a statement changes are InnoDB's now.
+/// How many of the tables that a statement changes are InnoDB tables now.
 fn innodb_among(text: &[u8], database: &str, tables: &InnodbTables) -> InnodbShare {
     let named = changed_by(text).unwrap_or_default();
     let is_there = |named: &NamedObject| {

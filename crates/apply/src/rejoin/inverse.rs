@@ -1,10 +1,11 @@
-//! Transactions undone from their own before images, and transactions done again on a server that may have done them already.
+//! Computes the row changes that undo transactions from their own before images, and those that reapply
+//! transactions on a server that may already have them.
 //!
-//! Both write whole rows by their key, over whatever is there: [`RowWriter::open_idempotent`] passes over a row that is to be
-//! deleted and is not there, and replaces one that is to be written and is. So an update goes as a deletion and a write. It does
-//! not matter then which of the changes the server has kept, if only its rows stood at some moment between the first change
-//! and the last: each row is written last as it is to be in the end, and what a write has pushed away on its way, because it
-//! had a value that must be unique, has had that value at another moment, and is written later itself.
+//! Both write whole rows by key over the existing rows: [`RowWriter::open_idempotent`] ignores the delete of
+//! a missing row, and replaces an existing row on a write. So an update becomes a delete and a write. It then
+//! does not matter which of the changes the server has kept, as long as its rows are those of some moment
+//! between the first change and the last. Each row is finally written in its last state. A row that a write
+//! displaces, because of an equal unique value, had that value at another moment and is itself written later.
 //!
 //! [`RowWriter::open_idempotent`]: crate::channel::row_writer::RowWriter::open_idempotent
 

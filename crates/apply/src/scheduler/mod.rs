@@ -1,18 +1,22 @@
-//! Which transactions run together, when, and in which order they commit. Pure: no I/O, no clock, no chance.
+//! Decides which transactions run together, when they run, and in which order they commit. Pure: no I/O, no
+//! clock, no randomness.
 //!
-//! Transactions are offered in the order of the log and grouped into batches, each one transaction of the target. Two
-//! that share a key, of which one at least changes it, keep their order: they stand in one batch in the order of the
-//! log, or the batch of the later one waits for that of the earlier one. What "waits" means is the difference between
-//! the two orders:
-//! - [`CommitOrder::Source`] (`runs`): batches are consecutive runs of the log and commit in its order. What
-//!   conflicts with an earlier run that is not finished is put off until that run has committed; the rest of the batch
-//!   is executed beside it.
-//! - [`CommitOrder::Independent`] (`independent_order`): batches are whatever shares keys (`groups`), and only those wait for each
-//!   other that must. While there is a backlog and nothing is held up, they are runs of the log here, too.
+//! Transactions are offered in log order and grouped into batches; each batch is one transaction on the
+//! target. Two transactions that share a key, at least one of them exclusively, keep their order: they are in
+//! one batch in log order, or the batch of the later one waits for that of the earlier one. The two orders
+//! differ in what "waits" means:
+//! - [`CommitOrder::Source`] (`runs`): batches are consecutive runs of the log and commit in log order.
+//!   Transactions that conflict with an earlier unfinished run are deferred until it has committed; the rest
+//!   of the batch executes in parallel with it.
+//! - [`CommitOrder::Independent`] (`independent_order`): batches collect transactions that share keys
+//!   (`groups`), and a batch waits only for batches with which it conflicts. While there is a backlog and no
+//!   batch is held up, this order uses runs of the log too.
 //!
-//! The driver decodes and offers while there [is room](Scheduler::has_room), gives each idle worker the
-//! [next](Scheduler::next) batch, and says which are [done](Scheduler::done), or which have [given way](Scheduler::can_yield) and what
-//! they [give back](Scheduler::give_back). What must be rolled back and run again is the worker's affair: to the scheduler, it still runs.
+//! The driver decodes and offers transactions while there [is room](Scheduler::has_room), and gives the
+//! [next](Scheduler::next) batch to each idle worker. It reports batches that are [done](Scheduler::done),
+//! and batches that [yielded](Scheduler::can_yield) with the part that they [give
+//! back](Scheduler::give_back). Rollbacks and retries belong to the worker: for the scheduler such a batch is
+//! still running.
 
 mod conflict_index;
 mod groups;

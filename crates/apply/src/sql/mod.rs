@@ -1,17 +1,20 @@
-//! Groups of rows as SQL, for a table of another shape, on another flavour, or for an account that may not replay a binlog.
+//! Writes groups of rows as SQL: for a table of another shape, for the other flavour, or for an account that
+//! may not execute `BINLOG`.
 //!
-//! Values arrive exactly, or the channel stops: [`MappedTable::sql_mapping`] refuses, once per table, columns that cannot hold what the
-//! source's can; the session is strict, so that the server refuses the rest (a text that is too long, a character that the
-//! target's character set lacks, a TIMESTAMP beyond its range).
+//! Values are stored exactly, or the channel stops. [`MappedTable::sql_mapping`] rejects, once per table,
+//! columns that cannot hold the source's values. The session is strict, so that the server rejects the rest:
+//! a text that is too long, a character that the target's character set lacks, a TIMESTAMP out of range.
 //!
-//! What differs from `BINLOG` statements:
-//! - Triggers of the target run. Nobody can switch them off; drop those that do what the source's have already done.
-//! - Columns that only the target has get their defaults; generated columns are computed by the target.
-//! - An UPDATE or DELETE that finds no row is no error to the server. Each statement says how many rows it must find
-//!   ([`SqlStatement::rows`]); the connection must have been made with [`ConnectOptions::found_rows`].
-//! - MariaDB stores a negative zero as zero, however it is given.
-//! - JSON of MariaDB is text, and MySQL writes it anew when it stores it.
-//! - A MariaDB UUID or INET6 goes to a column of the same type or to a binary one; its text is not made here.
+//! Differences to `BINLOG` statements:
+//! - Triggers of the target run, and no setting disables them. Drop those whose changes the source has
+//!   already logged.
+//! - Columns that only the target has get their defaults; the target computes generated columns.
+//! - An UPDATE or DELETE without a matching row is not an error for the server. Each statement has the number
+//!   of rows that it must find ([`SqlStatement::rows`]); the connection needs [`ConnectOptions::found_rows`].
+//! - MariaDB stores a negative zero as zero, in every notation.
+//! - MariaDB's JSON is text; MySQL reformats it when it stores it.
+//! - A MariaDB UUID or INET6 is written to a column of the same type or to a binary column; it is not
+//!   converted to text.
 //!
 //! [`MappedTable::sql_mapping`]: crate::transaction::MappedTable::sql_mapping
 //! [`ConnectOptions::found_rows`]: tailwater_session::ConnectOptions::found_rows
@@ -29,16 +32,16 @@ pub use statements::{RowImageBytes, SqlWriter};
 
 use tailwater_wire::Flavour;
 
-/// A statement and what is to be expected of it.
+/// A statement with the expected number of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SqlStatement {
-    /// The statement, in UTF-8 but for nothing in it.
+    /// The statement. Not necessarily UTF-8.
     pub text: Vec<u8>,
-    /// How many rows it must insert, find or delete; `None` if it is no change of rows.
+    /// Number of rows that it must insert, find or delete; `None` if it changes no rows.
     pub rows: Option<u64>,
 }
 
-/// A statement whose long values stay where they are until it is sent.
+/// A statement whose long values are kept by reference until it is sent.
 #[derive(Debug)]
 pub struct LongSqlStatement<'v> {
     text: text::SqlText<'v>,
@@ -47,12 +50,12 @@ pub struct LongSqlStatement<'v> {
 }
 
 impl LongSqlStatement<'_> {
-    /// Its length, in bytes.
+    /// Length in bytes.
     pub fn bytes(&self) -> usize {
         self.text.len()
     }
 
-    /// How it begins, up to its first long value.
+    /// The text before its first long value.
     pub fn start(&self) -> &[u8] {
         self.text.start()
     }
@@ -63,9 +66,9 @@ impl LongSqlStatement<'_> {
     }
 }
 
-/// What a session executes first: values as they are, and refused rather than changed.
+/// The first statement of a session: the server stores values unchanged, or rejects them.
 pub fn session_statement(flavour: Flavour) -> String {
-    // Comparisons with a literal of a character set of its own must not depend on the session's collation.
+    // Comparisons with a literal that has its own character set must not depend on the session's collation.
     let checks = match flavour {
         Flavour::MySql => "",
         Flavour::MariaDb => ", @@session.check_constraint_checks=1",
@@ -76,8 +79,8 @@ pub fn session_statement(flavour: Flavour) -> String {
     )
 }
 
-/// Dates that do not exist, and zero for an AUTO_INCREMENT column, are values like any other.
+/// Invalid dates, and zero for an AUTO_INCREMENT column, are stored like other values.
 const STRICT: &str = "STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES";
 
-/// As strict, for rows with an ENUM of no member, which a strict server refuses.
+/// For rows with an empty ENUM value, which a strict server rejects.
 const LAX: &str = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES";
