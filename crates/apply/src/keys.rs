@@ -7,6 +7,7 @@
 //!   index: [`WritesetKey::ANY`]. It only orders the row relative to all other rows of the table.
 //! - If the after image of an update has no column of an index, the index did not change.
 //! - A row without a unique key (no unique index, or NULL values) has the whole table as its key.
+//! - A row written to a table whose rows keep the source's order has the whole table as a key, too.
 //! - A child's row has shared access to its parent's key, and to the table as a whole against cascades. A
 //!   deleted parent row, or one whose key changes, accesses the tables to which this cascades, unless the
 //!   source logs cascades.
@@ -36,6 +37,8 @@ pub struct RowKeys {
     rows: IndexId,
     /// Every row has a key, whatever its values.
     always_keyed: bool,
+    /// Rows have to be written in the source's order, whatever their keys are ([`TargetTable::is_written_in_order`]).
+    written_in_order: bool,
     cascades: Vec<IndexId>,
     /// Number of leading columns that contain all key columns.
     columns: usize,
@@ -144,6 +147,7 @@ impl RowKeys {
             shared,
             rows: target.rows,
             always_keyed,
+            written_in_order: target.is_written_in_order(),
             cascades: target.cascades.clone(),
             before: ValuePlaces::default(),
             after: ValuePlaces::default(),
@@ -185,7 +189,7 @@ impl RowKeys {
             push(rule.index, true, old, new, out);
         }
         let unkeyed = (before.is_some() && !keyed[0]) || (after.is_some() && !keyed[1]);
-        if !self.always_keyed && unkeyed {
+        if (!self.always_keyed && unkeyed) || (self.written_in_order && after.is_some()) {
             push_rows(self.rows, false, out);
         } else if !self.shared.is_empty() {
             push_rows(self.rows, true, out);

@@ -79,8 +79,8 @@ pub struct TargetTable {
     pub partitioned: bool,
     /// Columns in order, without those that MySQL hides and never logs.
     pub columns: Vec<TargetColumn>,
-    /// Writeset ID of all rows of the table. Exclusive for a row without a usable unique index; shared for
-    /// every other row of a table that has parents.
+    /// Writeset ID of all rows of the table. Exclusive for a row without a usable unique index and for rows that
+    /// [are written in order](Self::is_written_in_order); shared for every other row of a table that has parents.
     pub rows: IndexId,
     /// Unique indexes; the primary key is first, if there is one.
     pub unique: Vec<UniqueIndex>,
@@ -119,6 +119,14 @@ impl TargetTable {
             Flavour::MariaDb => 1,
             Flavour::MySql => u64::from(COUNTING.contains(&self.engine.as_str())),
         }
+    }
+
+    /// Whether rows must be inserted and updated in the source's order, whatever their keys are: where the table gives InnoDB's
+    /// full-text index the document identifiers itself. InnoDB refuses one that is not above the largest in the table, or 65,535
+    /// and more above it (error 182; `row_insert_for_mysql` and `row_upd_step` in `row0mysql.cc`).
+    pub fn is_written_in_order(&self) -> bool {
+        // InnoDB knows the column by this name in upper case only.
+        self.engine == "INNODB" && self.columns.iter().any(|column| column.name == "FTS_DOC_ID")
     }
 
     /// The primary key, if it has one.

@@ -21,6 +21,7 @@ mod engines;
 mod enum_members;
 mod error_codes;
 mod faults;
+mod fulltext;
 mod live_binlog;
 mod logged_changes;
 mod missing_system_table;

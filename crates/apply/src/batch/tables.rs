@@ -79,13 +79,20 @@ impl<'a> BatchTable<'a> {
             counted
                 .any(|(index, _)| key.bitmap.get(index / 8).is_none_or(|byte| byte >> (index % 8) & 1 == 0))
         });
+        // A row that moved, or changes that became one, would bring its identifier too early or too late.
+        let in_order = target.is_written_in_order();
         Self {
             mapped,
-            net_change: options.net_change && key.is_some() && alone && !versioned && !counts_beside,
+            net_change: options.net_change
+                && key.is_some()
+                && alone
+                && !versioned
+                && !counts_beside
+                && !in_order,
             counts: target.columns.iter().any(|column| column.auto_increment),
             // A generated column may be indexed, and the server computes its old value from the before image.
             cut_images: options.cut_images && key.is_some() && !generated,
-            ranking: Ranking::of(&mapped.map, target).filter(|_| key.is_some() && !versioned),
+            ranking: Ranking::of(&mapped.map, target).filter(|_| key.is_some() && !versioned && !in_order),
             key,
         }
     }

@@ -1,0 +1,54 @@
+//! Tables whose rows carry the document identifiers of their full-text index.
+
+use anyhow::{Context, Result};
+use tailwater_apply::channel::{ChannelOptions, ChannelStart};
+use tailwater_apply::scheduler::CommitOrder;
+use tailwater_sandbox::ServerKind;
+
+use crate::support::Rig;
+
+on_each_server!(document_identifiers_are_taken_in_their_order);
+
+/// InnoDB takes an `FTS_DOC_ID` only if it is above the largest in the table, and by less than 65,535 (error 182 otherwise), so rows
+/// have to arrive in the source's order, whatever their keys are.
+async fn document_identifiers_are_taken_in_their_order(kind: ServerKind) -> Result<()> {
+    let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
+    let mut sql = String::from("CREATE DATABASE texts; USE texts;");
+    for table in 0..6 {
+        sql.push_str(&format!(
+            "CREATE TABLE t{table} (id INT NOT NULL PRIMARY KEY, body VARCHAR(100),
+                 FTS_DOC_ID BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
+                 UNIQUE KEY FTS_DOC_ID_INDEX (FTS_DOC_ID), FULLTEXT KEY (body)) ENGINE=InnoDB;"
+        ));
+    }
+    sql.push_str("SET auto_increment_increment = 65535;");
+    for row in 0..20 {
+        for table in 0..6 {
+            // Keys that rise with the identifiers, and keys that fall.
+            let key = if table % 2 == 0 { row } else { 100 - row };
+            sql.push_str(&format!("INSERT INTO t{table} (id, body) VALUES ({key}, 'text {row}');"));
+        }
+    }
+    for table in 0..6 {
+        let key = if table % 2 == 0 { 3 } else { 100 - 3 };
+        sql.push_str(&format!(
+            "UPDATE t{table} SET body = 'changed', FTS_DOC_ID = 20 * 65535 WHERE id = {key};"
+        ));
+    }
+    rig.source.sql(&sql).await?;
+    // With one row to each batch, rows of one table would run at the same time; with more, they would be sorted by their keys.
+    let cases = [
+        ("source", CommitOrder::Source, 1),
+        ("independent", CommitOrder::Independent, 1),
+        ("batched", CommitOrder::Source, 1_000),
+    ];
+    for (name, commit_order, batch_transactions_max) in cases {
+        rig.target.sql("DROP DATABASE IF EXISTS texts").await?;
+        let options = ChannelOptions { workers: 4, start: ChannelStart::Oldest, ..rig.options(name) };
+        let channel = rig.channel(ChannelOptions { commit_order, batch_transactions_max, ..options });
+        rig.wait_applied(&channel).await.context(name)?;
+        channel.end().await;
+        rig.ensure_equal(&["texts"]).await.context(name)?;
+    }
+    Ok(())
+}
