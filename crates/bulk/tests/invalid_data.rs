@@ -22,6 +22,7 @@ use crate::support::run_script;
 
 on_each_server!(
     invalid_data_is_copied_unchanged,
+    rows_with_document_identifiers_are_carried,
     a_target_that_logs_statements,
     engines_that_join_without_savepoints,
     missing_engines_are_refused
@@ -158,6 +159,44 @@ impl std::io::Write for Shared {
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }
+}
+
+/// Tables whose rows carry the document identifiers of their full-text index, in an order that is not that of the primary key.
+async fn rows_with_document_identifiers_are_carried(kind: ServerKind) -> Result<()> {
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let source = started(kind).await?;
+    let mut script = String::from("CREATE DATABASE odd; USE odd; SET auto_increment_increment = 65535;");
+    for (table, key) in [("keyed", "PRIMARY KEY (id)"), ("unkeyed", "KEY (id)")] {
+        script.push_str(&format!(
+            "CREATE TABLE {table} (id INT NOT NULL, body VARCHAR(100), FTS_DOC_ID BIGINT UNSIGNED NOT NULL AUTO_INCREMENT, {key},
+                 UNIQUE KEY FTS_DOC_ID_INDEX (FTS_DOC_ID), KEY by_body (body), FULLTEXT KEY words (body)) ENGINE=InnoDB;"
+        ));
+        for row in 0..20 {
+            script
+                .push_str(&format!("INSERT INTO {table} (id, body) VALUES ({}, 'number {row}');", 100 - row));
+        }
+    }
+    run_script(&source, script.as_bytes())?;
+    let before = all(&source).await?;
+    let found = "SELECT COUNT(*) FROM odd.keyed WHERE MATCH (body) AGAINST ('number' IN BOOLEAN MODE)";
+    let folder = dump_folders::write(&source, DumpCompression::Zstd, 2).await?;
+    let target = started(kind).await?;
+    for inserts in [false, true] {
+        let contents = tailwater_folder::read(folder.path(), false)?;
+        let options = LoadOptions { inserts, ..LoadOptions::new(target.connect_options()) };
+        load(&contents, &options, &Arc::default(), &CancellationToken::new()).await?;
+        ensure_equal(&before, &all(&target).await?)?;
+        ensure!(target.sql(found).await? == ["20"], "inserts: {inserts}");
+        target.sql("DROP DATABASE odd; DROP DATABASE tailwater").await?;
+    }
+    let load = LoadOptions::new(target.connect_options());
+    let options = CopyOptions::new(source.connect_options(), Selection::default(), load);
+    copy(&options, &Arc::default(), &CancellationToken::new()).await?;
+    ensure_equal(&before, &all(&target).await?)?;
+    ensure!(target.sql(found).await? == ["20"], "copied");
+    Ok(())
 }
 
 /// As an earlier version left it, with the member that is printed like index 0. And a deleted row that

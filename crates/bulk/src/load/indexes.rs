@@ -37,6 +37,20 @@ const FILE_BYTES_MIN: u64 = 16 << 20;
 /// among its threads. A buffer beyond the processor's caches costs more than an additional merge pass.
 const SORT_BYTES: u64 = 16 << 20;
 
+/// The column with which a table gives InnoDB's full-text index the document identifiers itself. While there is such an index, InnoDB
+/// refuses rows that do not come in the order of their identifiers (error 182, `row_insert_for_mysql` in `row0mysql.cc`); rows of
+/// a dump come in the order of their primary key.
+pub(crate) const DOCUMENT_ID: &str = "FTS_DOC_ID";
+
+/// How the line of a full-text key begins.
+const FULLTEXT: &str = "FULLTEXT KEY ";
+
+fn has_document_ids(definition: &str) -> bool {
+    definition
+        .lines()
+        .any(|line| line.strip_prefix("  ").and_then(name).is_some_and(|(name, _)| name == DOCUMENT_ID))
+}
+
 /// Server error for an existing key.
 const DUPLICATE_KEY_NAME: u16 = 1061;
 
@@ -92,7 +106,7 @@ fn keys(definition: &str) -> Vec<IndexDefinition<'_>> {
     const KINDS: [(&str, bool); 5] = [
         ("KEY ", true),
         ("UNIQUE KEY ", true),
-        ("FULLTEXT KEY ", false),
+        (FULLTEXT, false),
         ("SPATIAL KEY ", false),
         ("VECTOR KEY ", false),
     ];
@@ -111,12 +125,26 @@ fn keys(definition: &str) -> Vec<IndexDefinition<'_>> {
     keys
 }
 
-/// The keys that can be deferred: those after the last key that cannot, so that all keep their order. Columns
-/// of foreign keys need their keys, on either side, and so does an AUTO_INCREMENT column.
-fn waiting<'a>(definition: &'a str, needed: &HashSet<String>) -> Vec<IndexDefinition<'a>> {
+/// Which keys of a table are created after its rows: those after the last that has to be there before, so that all keep their
+/// order. Columns of foreign keys need theirs, on either side, and so does an AUTO_INCREMENT column. If the rows carry document
+/// identifiers ([`DOCUMENT_ID`]), full-text keys are always among them; unless `is_wanted`, no others are.
+fn waiting<'a>(definition: &'a str, needed: &HashSet<String>, is_wanted: bool) -> Vec<IndexDefinition<'a>> {
+    let late_fulltext = has_document_ids(definition);
+    let mut waiting = waiting_keys(definition, needed, late_fulltext);
+    if !is_wanted {
+        waiting.retain(|key| late_fulltext && key.definition.starts_with(FULLTEXT));
+    }
+    waiting
+}
+
+fn waiting_keys<'a>(
+    definition: &'a str,
+    needed: &HashSet<String>,
+    late_fulltext: bool,
+) -> Vec<IndexDefinition<'a>> {
     let is_clustered = definition.lines().any(|line| line.starts_with("  PRIMARY KEY "));
     // With system versioning, history rows turn every ALTER TABLE into a change of its own.
-    if !is_clustered
+    if !(is_clustered || late_fulltext)
         || definition.contains("WITH SYSTEM VERSIONING")
         || definition.contains("WITHOUT OVERLAPS")
     {
@@ -128,7 +156,7 @@ fn waiting<'a>(definition: &'a str, needed: &HashSet<String>) -> Vec<IndexDefini
         .find_map(|line| Some(name(line.strip_prefix("  ")?)?.0));
     let mut keys = keys(definition);
     let is_needed = |key: &IndexDefinition<'_>| {
-        !key.plain
+        !(key.plain || late_fulltext && key.definition.starts_with(FULLTEXT))
             || key
                 .first
                 .as_ref()
@@ -138,7 +166,8 @@ fn waiting<'a>(definition: &'a str, needed: &HashSet<String>) -> Vec<IndexDefini
     keys.split_off(behind)
 }
 
-/// Drops the deferrable indexes of a table without rows, and records them on the target.
+/// Drops the indexes that are created after the rows from a table that has none yet, and records them on the target: if `is_wanted`,
+/// all that can be; else only full-text keys of a table whose rows carry document identifiers.
 ///
 /// # Errors
 /// [`BulkError::Session`]
@@ -146,10 +175,14 @@ pub(crate) async fn drop_deferred(
     connection: &mut Connection,
     record: &LoadRecord,
     table: &TableName,
+    is_wanted: bool,
 ) -> Result<(), BulkError> {
     let Some(definition) = definition(connection, table).await? else { return Ok(()) };
+    if !is_wanted && !has_document_ids(&definition) {
+        return Ok(());
+    }
     let needed = foreign_columns(connection, table).await?;
-    let waiting = waiting(&definition, &needed);
+    let waiting = waiting(&definition, &needed, is_wanted);
     if waiting.is_empty() {
         return Ok(());
     }
@@ -247,7 +280,7 @@ mod tests {
 
     fn names(definition: &str, needed: &[&str]) -> Vec<String> {
         let needed = needed.iter().map(|name| (*name).to_owned()).collect();
-        waiting(definition, &needed).into_iter().map(|key| key.name).collect()
+        waiting(definition, &needed, true).into_iter().map(|key| key.name).collect()
     }
 
     #[test]
@@ -255,7 +288,7 @@ mod tests {
         assert_eq!(names(TABLE, &[]), ["u`1", "f", "e", "k, 2"]);
         assert_eq!(names(TABLE, &["other"]), ["e", "k, 2"]);
         assert_eq!(names(TABLE, &["a`b"]), Vec::<String>::new());
-        let waiting = waiting(TABLE, &HashSet::new());
+        let waiting = waiting(TABLE, &HashSet::new(), true);
         assert_eq!(waiting[3].definition, "KEY `k, 2` (`a``b`,`id`) USING BTREE COMMENT 'a, b'");
     }
 
@@ -271,6 +304,21 @@ mod tests {
             names(&TABLE.replace("ENGINE", "WITH SYSTEM VERSIONING ENGINE"), &[]),
             Vec::<String>::new()
         );
+    }
+
+    #[test]
+    fn fulltext_keys_wait_for_rows_with_document_identifiers() {
+        let unwanted = |definition: &str| -> Vec<_> {
+            waiting(definition, &HashSet::new(), false).into_iter().map(|key| key.name).collect()
+        };
+        let fulltext = TABLE.replace("  KEY `k, 2`", "  FULLTEXT KEY `k, 2`");
+        assert_eq!(unwanted(&fulltext), Vec::<String>::new());
+        let identified =
+            fulltext.replace("  `a``b` int", "  `FTS_DOC_ID` bigint unsigned NOT NULL,\n  `a``b` int");
+        assert_eq!(unwanted(&identified), ["k, 2"]);
+        assert_eq!(names(&identified, &[]), ["u`1", "f", "e", "k, 2"]);
+        let without_primary = identified.replace("PRIMARY KEY", "UNIQUE KEY `p`");
+        assert_eq!(unwanted(&without_primary), ["k, 2"]);
     }
 
     #[test]

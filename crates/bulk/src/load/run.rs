@@ -14,7 +14,7 @@ use tracing::{info, warn};
 use super::accounts::{AccountsReport, LoadAccounts};
 use super::contents::{DefinitionScript, DumpContents, LoadChunk, TableFiles};
 pub(crate) use super::definitions::existing_tables;
-use super::indexes::{self, DeferIndexes};
+use super::indexes::{self, DOCUMENT_ID, DeferIndexes};
 use super::load_record::{CHUNK_STARTED, EarlierLoad, LoadPhase, LoadRecord};
 use super::load_source::LoadSource;
 use super::table_loader::LoadTarget;
@@ -357,8 +357,10 @@ impl LoadRun<'_> {
                     self.options.defer_indexes.wants(Some(rows.rows_estimate(&table.name).await), 0)
                 }
             };
-            if wanted {
-                indexes::drop_deferred(connection, &self.record, &table.name).await?;
+            let has_document_id = |columns: &Vec<String>| columns.iter().any(|name| name == DOCUMENT_ID);
+            // Files that name their columns themselves do not say it here.
+            if wanted || table.columns.as_ref().is_none_or(has_document_id) {
+                indexes::drop_deferred(connection, &self.record, &table.name, wanted).await?;
             }
         }
         Ok(())
