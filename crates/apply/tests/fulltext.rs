@@ -47,7 +47,7 @@ async fn document_identifiers_are_taken_in_their_order(kind: ServerKind) -> Resu
         let options = ChannelOptions { workers: 4, start: ChannelStart::Oldest, ..rig.options(name) };
         let channel = rig.channel(ChannelOptions { commit_order, batch_transactions_max, ..options });
         rig.wait_applied(&channel).await.context(name)?;
-        channel.end().await;
+        channel.shut_down().await;
         rig.ensure_equal(&["texts"]).await.context(name)?;
     }
     Ok(())
