@@ -1,5 +1,5 @@
-//! How fast a log takes transactions on this machine's disk:
-//! `cargo run --release -p tailwater-log --example append_rate [DIRECTORY]`.
+//! Measures how fast a log takes transactions on this machine's disk: `cargo run --release -p tailwater-log
+//! --example append_rate [DIRECTORY]`.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -41,7 +41,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the disk itself gives: the least that a durable append can be.
+/// Measures the disk itself: the lower bound of a durable append.
 fn bare(directory: &Path) -> anyhow::Result<()> {
     use std::os::unix::fs::FileExt;
     std::fs::create_dir_all(directory)?;
@@ -82,7 +82,7 @@ fn measure(
     for event in [source.format_description(&format, 0)?, source.previous_gtids(&before)?] {
         writer.append(&EventHeader::parse(&event)?, &event, true, true)?;
     }
-    // Made beforehand, so that only the log is measured; a few are enough.
+    // Generated beforehand, so that only the log is measured; a few are enough.
     let numbers = 1..=16.min(count) as u64;
     let transactions = numbers.map(|number| transaction(&mut source, number, statement_bytes));
     let transactions = transactions.collect::<Result<Vec<_>, _>>()?;

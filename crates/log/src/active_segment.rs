@@ -1,4 +1,4 @@
-//! The newest segment's file as the writer sees it: buffer, written, allocated.
+//! The newest segment's file as the writer uses it: buffered, written and allocated bytes.
 
 use std::sync::Arc;
 
@@ -7,16 +7,17 @@ use tailwater_wire::event::EventHeader;
 
 use crate::error::LogError;
 use crate::flusher::{Flusher, SyncTarget};
-use crate::framing::{Before, Framing};
+use crate::framing::{Framing, FramingAction};
 use crate::index::SegmentHeader;
 use crate::options::LogOptions;
 use crate::position::{LogEntry, LogPosition};
-use crate::progress::Shared;
-use crate::segment::{FIRST_EVENT_OFFSET, segment_name};
-use crate::storage::File;
+use crate::segment::segment_name;
+use crate::shared_state::LogShared;
+use crate::storage::LogFile;
+use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// Writes that end within a transaction end at a multiple of this, so that a sector of the disk is only ever torn at the
-/// end of a transaction. Recovery builds on that to tell a torn write from bit rot.
+/// A write that ends inside a transaction ends at a multiple of this. A sector of the disk is then only ever
+/// torn at the end of a transaction, which is how recovery tells a torn write from bit rot.
 const ALIGNMENT_BYTES: u64 = 4096;
 
 /// Writeback of a big transaction starts in pieces of this size.
@@ -24,47 +25,47 @@ const WRITEBACK_BYTES: u64 = 8 << 20;
 
 /// The segment being written.
 ///
-/// `whole_end <= written` only while a big transaction streams through; behind `written`, and behind `whole_end` after a
-/// rollback, the file reads as zeros up to `allocated`.
+/// `whole_end <= written` only while a big transaction is written in parts. After `written`, and after
+/// `whole_end` following a rollback, the file reads as zeros up to `allocated`.
 #[derive(Debug)]
 pub(crate) struct ActiveSegment {
     header: Arc<SegmentHeader>,
-    file: Arc<dyn File>,
+    file: Arc<dyn LogFile>,
     framing: Framing,
-    /// What was appended and not written yet; its first byte belongs at `written`.
+    /// AppendedChunk bytes that are not written yet; the first one belongs at offset `written`.
     buffer: Vec<u8>,
-    /// Offset behind the last byte written.
+    /// Offset after the last byte written.
     written: u64,
-    /// Offset behind the last whole entry; at most `written` plus the buffer's length.
+    /// Offset after the last whole entry; at most `written` plus the buffer's length.
     whole_end: u64,
-    /// Offset behind the space reserved.
+    /// Offset after the reserved space.
     allocated: u64,
     /// The file system can reserve space.
     can_allocate: bool,
     /// Offset up to which writeback of a big transaction was started.
     writeback_end: u64,
-    /// Bytes of the present event that are still to come.
+    /// Remaining bytes of the current event.
     event_remaining: u64,
 }
 
 impl ActiveSegment {
-    /// A new segment, whose file is empty.
-    pub(crate) fn create(header: Arc<SegmentHeader>, file: Arc<dyn File>) -> Self {
+    /// A new segment with an empty file.
+    pub(crate) fn create(header: Arc<SegmentHeader>, file: Arc<dyn LogFile>) -> Self {
         let framing = Framing::new(header.segment, header.source_offset, header.source.flavour);
         Self::at(header, file, framing, 0)
     }
 
-    /// A segment that recovery has cut to `end`.
+    /// A segment that recovery has truncated to `end`.
     pub(crate) fn resume(
         header: Arc<SegmentHeader>,
-        file: Arc<dyn File>,
+        file: Arc<dyn LogFile>,
         framing: Framing,
         end: u64,
     ) -> Self {
         Self::at(header, file, framing, end)
     }
 
-    fn at(header: Arc<SegmentHeader>, file: Arc<dyn File>, framing: Framing, end: u64) -> Self {
+    fn at(header: Arc<SegmentHeader>, file: Arc<dyn LogFile>, framing: Framing, end: u64) -> Self {
         Self {
             header,
             file,
@@ -87,25 +88,25 @@ impl ActiveSegment {
         &self.framing
     }
 
-    /// Offset behind the last whole entry.
+    /// Offset after the last whole entry.
     pub(crate) fn whole_end(&self) -> u64 {
         self.whole_end
     }
 
-    /// Offset behind the last whole entry that stands in the file.
+    /// Offset after the last whole entry that is written to the file.
     pub(crate) fn readable_end(&self) -> u64 {
         self.whole_end.min(self.written)
     }
 
-    /// Behind the last byte appended.
+    /// Position after the last appended byte.
     pub(crate) fn position(&self) -> LogPosition {
         LogPosition { segment: self.header.segment, offset: self.written + self.buffer.len() as u64 }
     }
 
-    /// Begins the file.
+    /// Writes and syncs the magic bytes.
     pub(crate) fn write_magic(
         &mut self,
-        shared: &Shared,
+        shared: &LogShared,
         options: &LogOptions,
         magic: &[u8],
     ) -> Result<(), LogError> {
@@ -115,24 +116,24 @@ impl ActiveSegment {
         self.file.sync().map_err(|error| self.failed(shared, "fdatasync", error))
     }
 
-    /// Takes note of the event that comes.
+    /// Checks and frames the next event.
     pub(crate) fn begin_event(
         &mut self,
         header: &EventHeader,
         first_chunk: &[u8],
-    ) -> Result<Before, WireError> {
+    ) -> Result<FramingAction, WireError> {
         if self.event_remaining > 0 {
-            let reason = format!("a {} event within another", header.event_type);
+            let reason = format!("a {} event begins inside another event", header.event_type);
             return Err(WireError::malformed("event stream", reason));
         }
         let before = self.framing.begin_event(self.position().offset, header, first_chunk)?;
-        if before == Before::Keep {
+        if before == FramingAction::Accept {
             self.event_remaining = u64::from(header.event_length);
         }
         Ok(before)
     }
 
-    /// Counts a chunk off the present event.
+    /// Subtracts a chunk from the current event's remaining bytes.
     pub(crate) fn count_chunk(&mut self, bytes: usize, last: bool) -> Result<(), String> {
         match self.event_remaining.checked_sub(bytes as u64) {
             Some(0) if last => self.event_remaining = 0,
@@ -140,7 +141,7 @@ impl ActiveSegment {
             _ => {
                 let kind = if last { "a last chunk" } else { "a chunk" };
                 return Err(format!(
-                    "{kind} of {bytes} bytes, {} are left of the event",
+                    "{kind} of {bytes} bytes, but {} bytes are left of the event",
                     self.event_remaining
                 ));
             }
@@ -148,10 +149,10 @@ impl ActiveSegment {
         Ok(())
     }
 
-    /// Takes the bytes of a chunk.
-    pub(crate) fn take(
+    /// Appends the bytes of a chunk; writes them if the buffer is full.
+    pub(crate) fn append_chunk(
         &mut self,
-        shared: &Shared,
+        shared: &LogShared,
         options: &LogOptions,
         flusher: &mut Flusher,
         chunk: &[u8],
@@ -172,20 +173,20 @@ impl ActiveSegment {
         Ok(())
     }
 
-    /// The present event is complete.
+    /// Ends the current event; returns the entry that it completes, if any.
     pub(crate) fn end_event(&mut self) -> Option<LogEntry> {
         let end = self.position().offset;
         self.framing.end_event(end)
     }
 
-    /// Everything up to `end` is whole entries, and stays.
-    pub(crate) fn keep(&mut self, end: u64) {
+    /// Marks everything up to `end` as whole entries.
+    pub(crate) fn commit_entries(&mut self, end: u64) {
         self.whole_end = end;
-        self.framing.keep();
+        self.framing.commit_entries();
     }
 
-    /// Writes what is buffered of whole entries.
-    pub(crate) fn write_whole(&mut self, shared: &Shared, options: &LogOptions) -> Result<(), LogError> {
+    /// Writes the buffered bytes of whole entries.
+    pub(crate) fn write_whole(&mut self, shared: &LogShared, options: &LogOptions) -> Result<(), LogError> {
         match self.whole_end.checked_sub(self.written) {
             Some(count) if count > 0 => self.write(shared, options, count as usize),
             _ => Ok(()),
@@ -193,7 +194,7 @@ impl ActiveSegment {
     }
 
     /// Writes the first `count` bytes of the buffer.
-    fn write(&mut self, shared: &Shared, options: &LogOptions, count: usize) -> Result<(), LogError> {
+    fn write(&mut self, shared: &LogShared, options: &LogOptions, count: usize) -> Result<(), LogError> {
         self.allocate(shared, options, self.written + count as u64)?;
         self.file
             .write_at(&self.buffer[..count], self.written)
@@ -203,7 +204,7 @@ impl ActiveSegment {
         Ok(())
     }
 
-    fn allocate(&mut self, shared: &Shared, options: &LogOptions, end: u64) -> Result<(), LogError> {
+    fn allocate(&mut self, shared: &LogShared, options: &LogOptions, end: u64) -> Result<(), LogError> {
         if end <= self.allocated || !self.can_allocate {
             return Ok(());
         }
@@ -211,8 +212,8 @@ impl ActiveSegment {
         match self.file.allocate(self.allocated, length) {
             Ok(()) => {
                 self.allocated += length;
-                // Here and there, where the file's metadata moves anyway: it bounds how much of the segment the index
-                // does not vouch for after a power cut.
+                // Sync the index here, where the file's metadata is written anyway. This bounds how much of
+                // the segment the index does not cover after a power cut.
                 shared.sync_index()
             }
             Err(error) if error.kind() == std::io::ErrorKind::Unsupported => {
@@ -223,18 +224,18 @@ impl ActiveSegment {
         }
     }
 
-    /// What the flusher is to sync.
+    /// The flusher's request for this segment.
     pub(crate) fn sync_target(&self) -> SyncTarget {
         SyncTarget { segment: self.header.segment, file: Arc::clone(&self.file), end: self.readable_end() }
     }
 
-    /// Makes what is written durable, and visible as far as it is whole.
-    pub(crate) fn sync(&self, shared: &Shared) -> Result<(), LogError> {
+    /// Makes the written bytes durable, and publishes them up to the last whole entry.
+    pub(crate) fn sync(&self, shared: &LogShared) -> Result<(), LogError> {
         shared.sync(self.header.segment, self.file.as_ref(), self.readable_end())
     }
 
-    /// Cuts what was appended behind the last whole entry.
-    pub(crate) fn rollback(&mut self, shared: &Shared) -> Result<(), LogError> {
+    /// Cuts everything appended after the last whole entry.
+    pub(crate) fn rollback(&mut self, shared: &LogShared) -> Result<(), LogError> {
         self.framing.rollback();
         self.event_remaining = 0;
         if self.whole_end >= self.written {
@@ -243,12 +244,13 @@ impl ActiveSegment {
         }
         self.buffer.clear();
         self.cut(shared)?;
-        // Durable before other bytes go to the same place, so that after a power cut the two are never mixed.
+        // The truncation must be durable before other bytes are written to the same place. Otherwise a power
+        // cut could mix the two.
         self.sync(shared)
     }
 
-    /// Gives the file its exact length: everything is written.
-    fn cut(&mut self, shared: &Shared) -> Result<(), LogError> {
+    /// Truncates the file to its exact length. Everything is written.
+    fn cut(&mut self, shared: &LogShared) -> Result<(), LogError> {
         self.file.truncate(self.whole_end).map_err(|error| self.failed(shared, "truncate", error))?;
         self.written = self.whole_end;
         self.allocated = self.whole_end;
@@ -256,24 +258,24 @@ impl ActiveSegment {
         Ok(())
     }
 
-    /// Everything is durable, and the file as long as what is in it.
-    pub(crate) fn close(&mut self, shared: &Shared, options: &LogOptions) -> Result<(), LogError> {
+    /// Makes everything durable and truncates the file to its contents.
+    pub(crate) fn close(&mut self, shared: &LogShared, options: &LogOptions) -> Result<(), LogError> {
         self.write_whole(shared, options)?;
         self.cut(shared)?;
         self.sync(shared)?;
         shared.sync_index()
     }
 
-    /// The segment is complete.
-    pub(crate) fn seal(&mut self, shared: &Shared, options: &LogOptions) -> Result<(), LogError> {
+    /// Seals a complete segment.
+    pub(crate) fn seal(&mut self, shared: &LogShared, options: &LogOptions) -> Result<(), LogError> {
         self.write_whole(shared, options)?;
         self.cut(shared)?;
         self.sync(shared)?;
         shared.seal(self.header.segment, self.whole_end)
     }
 
-    /// Reads appended bytes, whether they are written already or still buffered.
-    pub(crate) fn read(&self, shared: &Shared, offset: u64, buffer: &mut [u8]) -> Result<(), LogError> {
+    /// Reads appended bytes, written or still buffered.
+    pub(crate) fn read(&self, shared: &LogShared, offset: u64, buffer: &mut [u8]) -> Result<(), LogError> {
         let from_file =
             usize::try_from(self.written.saturating_sub(offset)).unwrap_or(usize::MAX).min(buffer.len());
         let (front, back) = buffer.split_at_mut(from_file);
@@ -295,7 +297,7 @@ impl ActiveSegment {
         Ok(())
     }
 
-    fn failed(&self, shared: &Shared, action: &'static str, error: std::io::Error) -> LogError {
+    fn failed(&self, shared: &LogShared, action: &'static str, error: std::io::Error) -> LogError {
         LogError::write(action, shared.directory.path_of(&segment_name(self.header.segment)), error)
     }
 }

@@ -1,4 +1,5 @@
-//! Small files that are replaced whole: one line of JSON, and one with its checksum. Format: docs/reference/log-format.md.
+//! Small JSON files that are replaced as a whole: one line of JSON and one line with its checksum. Format:
+//! docs/reference/log-format.md.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -6,10 +7,11 @@ use std::path::{Path, PathBuf};
 use crate::error::LogError;
 use crate::storage::{Directory, OpenMode, RealDirectory};
 
-/// Appended to a file's name while what replaces it is written.
+/// Suffix of the temporary file that is written before it replaces the original.
 const REPLACEMENT_SUFFIX: &str = ".new";
 
-/// A small file that another room keeps in a log's folder as the log keeps its own: replaced whole, durably, with a checksum.
+/// A small JSON file that another crate keeps in a log's directory. It is replaced as a whole, durably, and
+/// carries a checksum.
 #[derive(Debug, Clone)]
 pub struct AtomicJsonFile {
     directory: PathBuf,
@@ -18,40 +20,41 @@ pub struct AtomicJsonFile {
 }
 
 impl AtomicJsonFile {
-    /// The file of that name in the folder of a source's log, never longer than `bytes_max`.
+    /// The file `name` in the directory of a source's log; its length limit is `bytes_max`.
     pub fn new(directory: &Path, name: &'static str, bytes_max: u64) -> Self {
         Self { directory: directory.to_owned(), name, bytes_max }
     }
 
-    /// Where it is.
+    /// The file's path.
     pub fn path(&self) -> PathBuf {
         self.directory.join(self.name)
     }
 
-    /// The line of JSON in it; `None` if there is no such file.
+    /// Reads the line of JSON; `None` if the file does not exist.
     ///
     /// # Errors
-    /// [`LogError::Corrupt`] if its checksum does not match; [`LogError::Io`].
+    /// [`LogError::Corrupt`] if the checksum does not match; [`LogError::Io`].
     pub fn read(&self) -> Result<Option<String>, LogError> {
         let document = read(&RealDirectory::new(&self.directory), self.name, self.bytes_max)?;
         document.transpose().map_err(|reason| self.corrupt(reason))
     }
 
-    /// Replaces it: when this returns, a power cut leaves the new one. `document` is one line.
+    /// Replaces the file. Once this returns, the new contents survive a power cut. `document` is one line.
     ///
     /// # Errors
-    /// [`LogError::DiskFull`], [`LogError::Write`]: it may be the old one or the new one then.
+    /// [`LogError::DiskFull`], [`LogError::Write`]: the file then holds either the old or the new contents.
     pub fn replace(&self, document: &str) -> Result<(), LogError> {
         replace(&RealDirectory::new(&self.directory), self.name, document)
     }
 
-    /// What to say of a document that makes no sense.
+    /// The error for contents that cannot be interpreted.
     pub fn corrupt(&self, reason: impl Into<String>) -> LogError {
         LogError::corrupt(self.path(), 0, reason.into())
     }
 }
 
-/// Reads the document in a file; `None` if there is no such file. `Err` inside says what is wrong with the bytes.
+/// Reads the JSON line of a file; `None` if the file does not exist. The inner `Err` says what is wrong with
+/// the bytes.
 pub(crate) fn read(
     directory: &dyn Directory,
     name: &str,
@@ -65,7 +68,7 @@ pub(crate) fn read(
     };
     let length = file.length().map_err(|error| LogError::io("read", &path, error))?;
     if length > bytes_max {
-        return Ok(Some(Err(format!("it has {length} bytes, more than any such file"))));
+        return Ok(Some(Err(format!("it has {length} bytes; the limit is {bytes_max}"))));
     }
     let mut bytes = vec![0; length as usize];
     let filled = file.read_full_at(&mut bytes, 0).map_err(|error| LogError::io("read", &path, error))?;
@@ -106,7 +109,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<String, String> {
     Ok(document.to_owned())
 }
 
-/// The name of the file that a replacement not put in place was to replace.
+/// The name of the file that a temporary file was meant to replace.
 pub(crate) fn replaced_by(name: &str) -> Option<&str> {
     name.strip_suffix(REPLACEMENT_SUFFIX)
 }

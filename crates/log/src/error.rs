@@ -1,4 +1,4 @@
-//! What can go wrong with a log, and what to do about it.
+//! Errors of the log: causes and remedies.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use tailwater_wire::{Flavour, WireError};
 use crate::archive::ArchiveFailure;
 use crate::archive::seekable::SeekableDamage;
 
-/// Why the log refused or failed.
+/// Why a log operation was refused or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// Another process, or another writer of this process, has the log open for writing.
+    /// Another process, or another writer in this process, has the log open for writing.
     #[error(
         "the log in {path} is in use by another writer; stop that process first, or give this source another directory"
     )]
@@ -19,46 +19,46 @@ pub enum LogError {
         /// The lock file.
         path: PathBuf,
     },
-    /// The operating system refused something that changes nothing: opening, listing, reading.
+    /// The operating system refused a read-only operation: open, list or read.
     #[error("cannot {action} {path}: {source}")]
     Io {
-        /// What was tried, as a verb phrase.
+        /// The attempted operation, as a verb phrase.
         action: &'static str,
-        /// On which file or directory.
+        /// The file or directory.
         path: PathBuf,
-        /// Why not.
+        /// The system's error.
         source: io::Error,
     },
-    /// No space was left. The log is poisoned by it.
+    /// No space is left on the device. This poisons the log.
     #[error(
         "disk full: cannot {action} {path}: {source}; nothing more is acknowledged, and all that was is safe: make room \
          (purge old segments, or enlarge the disk) and start again"
     )]
     DiskFull {
-        /// What was tried, as a verb phrase.
+        /// The attempted operation, as a verb phrase.
         action: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// The error as the system gave it.
+        /// The system's error.
         source: io::Error,
     },
-    /// A write or an fdatasync failed. The log is poisoned by it.
+    /// A write or an fdatasync failed. This poisons the log.
     #[error(
         "cannot {action} {path}: {source}; nothing more is acknowledged, and all that was is safe: check the disk (kernel \
          log, SMART) before starting again"
     )]
     Write {
-        /// What was tried, as a verb phrase.
+        /// The attempted operation, as a verb phrase.
         action: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// The error as the system gave it.
+        /// The system's error.
         source: io::Error,
     },
-    /// A write or an fdatasync failed before; after that it cannot be known what the disk holds, so nothing is
-    /// appended or published any more. Only a restart, which reads back what is there, clears it.
+    /// An earlier write or fdatasync failed. The contents of the disk are unknown since then, so nothing is
+    /// appended or published any more. Only a restart, which reads the files back, clears this state.
     #[error(
-        "the log in {path} takes nothing more after an earlier failure ({reason}); restart once that is mended"
+        "the log in {path} accepts nothing more after an earlier failure ({reason}); fix the cause and restart"
     )]
     Poisoned {
         /// The log's directory.
@@ -66,52 +66,53 @@ pub enum LogError {
         /// The first failure.
         reason: String,
     },
-    /// Bytes on disk are not what was written there.
+    /// Bytes on disk differ from what was written.
     #[error(
         "{path} is damaged at offset {offset}: {reason}; nothing was changed: run `tailwater log verify`, restore the file \
-         from a copy, or move the log's directory away and capture anew"
+         from a copy, or move the log's directory away and capture from scratch"
     )]
     Corrupt {
         /// The damaged file.
         path: PathBuf,
-        /// Where in it, in bytes.
+        /// Offset of the damage, in bytes.
         offset: u64,
-        /// What is wrong there.
+        /// What is wrong.
         reason: String,
     },
-    /// A file was written by a newer Tailwater.
+    /// A newer version of Tailwater wrote the file.
     #[error("{path} has format version {found}, this program knows {known} and older; use a newer tailwater")]
     FormatVersion {
         /// The file.
         path: PathBuf,
-        /// Its version.
+        /// The file's version.
         found: u32,
-        /// The newest version known here.
+        /// The newest version that this program knows.
         known: u32,
     },
-    /// The log holds the other family's events.
+    /// The log holds events of the other flavour.
     #[error(
         "the log in {path} holds {found} events, the source is {expected}; give this source another directory"
     )]
     FlavourMismatch {
         /// The log's directory.
         path: PathBuf,
-        /// What the log holds.
+        /// The log's flavour.
         found: Flavour,
-        /// What was asked for.
+        /// The source's flavour.
         expected: Flavour,
     },
-    /// An event does not fit the format, its checksum or its place. Nothing of it was kept.
-    #[error("event at {source_file}:{source_position} is refused: {source}")]
+    /// An event violates the format, its checksum, or the order of events. None of it was kept.
+    #[error("event at {source_file}:{source_position} was rejected: {source}")]
     Event {
         /// The source's binlog file.
         source_file: String,
-        /// Offset of the event in it.
+        /// Offset of the event in that file.
         source_position: u64,
-        /// What is wrong with it.
+        /// What is wrong.
         source: WireError,
     },
-    /// The caller appended something that cannot stand here (no segment begun, chunks that do not add up, ...).
+    /// The caller appended something out of order, such as an event before a segment was started, or chunks
+    /// whose lengths do not add up.
     #[error(
         "events were appended out of order to the log in {path}: {reason}; this is a defect, please report it"
     )]
@@ -121,7 +122,7 @@ pub enum LogError {
         /// What was wrong.
         reason: String,
     },
-    /// A segment that a reader wants was dropped by retention.
+    /// A reader asked for a segment that retention has purged.
     #[error(
         "segment {segment} was purged from the log in {path}, which begins with segment {first}; start from a newer \
          position, or from a fresh copy of the source"
@@ -129,52 +130,52 @@ pub enum LogError {
     Purged {
         /// The log's directory.
         path: PathBuf,
-        /// The segment wanted.
+        /// The requested segment.
         segment: u64,
-        /// The oldest segment there is.
+        /// The oldest available segment.
         first: u64,
     },
-    /// A position lies behind the end, or not between two transactions.
-    #[error("{segment}:{offset} is no boundary of a transaction in the log in {path}: {reason}")]
+    /// A position lies past the end, or not between two transactions.
+    #[error("{segment}:{offset} is not a transaction boundary in the log in {path}: {reason}")]
     NoSuchPosition {
         /// The log's directory.
         path: PathBuf,
-        /// The segment wanted.
+        /// The requested segment.
         segment: u64,
-        /// The offset wanted.
+        /// The requested offset.
         offset: u64,
-        /// What is there instead.
+        /// Why there is no such position.
         reason: String,
     },
-    /// The archive could not be asked, or refused. The log itself is not touched.
-    #[error("the archive does not answer as it should: cannot {action} {path}: {cause}")]
+    /// The archive could not be reached, or it refused the request. The log itself is unaffected.
+    #[error("the archive failed: cannot {action} {path}: {cause}")]
     Archive {
-        /// What was tried, as a verb phrase.
+        /// The attempted operation, as a verb phrase.
         action: &'static str,
-        /// On which object, or on which source's folder.
+        /// The object, or the source's folder in the archive.
         path: PathBuf,
-        /// Why not.
+        /// The store's error.
         cause: io::Error,
     },
-    /// What stands in the archive is not what the log has. Nothing is purged for its sake.
-    #[error("{object} in the archive is not what the log holds: {reason}")]
+    /// The archived copy differs from the log. Nothing is purged on the strength of that copy.
+    #[error("{object} in the archive differs from the log: {reason}")]
     ArchiveDiffers {
-        /// The object.
+        /// The archived object.
         object: PathBuf,
         /// How it differs.
         reason: String,
     },
-    /// Segments that were to be purged are still needed. Nothing was dropped.
+    /// A purge was refused because some of the segments are still needed. Nothing was dropped.
     #[error("segment {segment} of the log in {path} is not purged: {reason}")]
     StillNeeded {
         /// The log's directory.
         path: PathBuf,
         /// The oldest segment that is needed.
         segment: u64,
-        /// By whom, and what can be done.
+        /// Which reader needs it, and the remedy.
         reason: String,
     },
-    /// There is no log here.
+    /// The directory holds no log.
     #[error("there is no log in {path}; name a source's directory below the configured log directory")]
     NoLog {
         /// The directory.
@@ -183,7 +184,7 @@ pub enum LogError {
 }
 
 impl LogError {
-    /// The stable code of this error, as documented in docs/reference/errors.md.
+    /// The stable code of this error; see docs/reference/errors.md.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Locked { .. } => "TW-LOG-0001",
@@ -205,7 +206,8 @@ impl LogError {
         }
     }
 
-    /// An error of an operation that changes nothing. If the archive took part in it, it says so itself.
+    /// The error of a read-only operation. Errors that came from the archive are recognised by their inner
+    /// type.
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         let path = path.into();
         let inner = source.get_ref();
@@ -218,10 +220,11 @@ impl LogError {
         }
     }
 
-    /// An error of a write, an allocation or a sync: these poison the log.
+    /// The error of a write, an allocation or a sync. These poison the log.
     pub(crate) fn write(action: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         let path = path.into();
-        // EFBIG is the process's own limit on file sizes (RLIMIT_FSIZE), EDQUOT the user's: to the operator all are full.
+        // EFBIG is the process's own file size limit (RLIMIT_FSIZE), EDQUOT the user's quota. To the operator
+        // each means a full disk.
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
                 Self::DiskFull { action, path, source }
@@ -238,8 +241,8 @@ impl LogError {
         Self::Sequence { path: path.into(), reason: reason.into() }
     }
 
-    /// Whether an archive that failed with it may do better when it is asked again.
-    pub(crate) fn is_passing(&self) -> bool {
+    /// Whether a retry of the failed archive operation may succeed.
+    pub(crate) fn is_transient(&self) -> bool {
         match self {
             Self::Archive { cause, .. } => {
                 !matches!(cause.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput)
@@ -249,7 +252,7 @@ impl LogError {
         }
     }
 
-    /// Whether the error, once it happened, must end all writing.
+    /// Whether this error must end all writing.
     pub(crate) fn poisons(&self) -> bool {
         matches!(self, Self::DiskFull { .. } | Self::Write { .. })
     }

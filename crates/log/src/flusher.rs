@@ -1,82 +1,84 @@
-//! The thread that syncs behind the writer's back, so that network reads and the disk overlap.
+//! The thread that syncs in the background of the writer, so that network reads and disk writes overlap.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::error::LogError;
-use crate::progress::Shared;
-use crate::storage::{File, blocking};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
-/// What is to be synced.
+use crate::error::LogError;
+use crate::shared_state::LogShared;
+use crate::storage::{LogFile, blocking};
+
+/// A sync request.
 #[derive(Debug, Clone)]
 pub(crate) struct SyncTarget {
     pub segment: u64,
-    pub file: Arc<dyn File>,
-    /// Everything before it was written.
+    pub file: Arc<dyn LogFile>,
+    /// Every byte before this offset was written.
     pub end: u64,
 }
 
-/// What is to be written back without waiting.
+/// A range whose writeback is to start without waiting.
 #[derive(Debug)]
 struct Writeback {
-    file: Arc<dyn File>,
+    file: Arc<dyn LogFile>,
     offset: u64,
     length: u64,
 }
 
-/// A thread that starts with the first piece of work and ends when this is dropped.
+/// A thread that starts with the first request and ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Flusher {
-    shared: Arc<Shared>,
-    queue: Arc<Queue>,
+    shared: Arc<LogShared>,
+    queue: Arc<SyncQueue>,
     thread: Option<JoinHandle<()>>,
-    /// Collects the work of this long into one fdatasync.
-    pace: Duration,
+    /// Requests within this interval share one fdatasync.
+    interval: Duration,
 }
 
-/// What the thread is to do, which others may hurry.
+/// The pending requests of the thread. Other threads can make them urgent.
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
-    work: Mutex<Work>,
+pub(crate) struct SyncQueue {
+    work: Mutex<SyncWork>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Work {
+struct SyncWork {
     sync: Option<SyncTarget>,
-    /// The sync is wanted at once, not at the flusher's pace.
+    /// The sync is wanted at once, not after the flusher's interval.
     urgent: bool,
     writeback: Option<Writeback>,
     stop: bool,
 }
 
 impl Flusher {
-    pub(crate) fn new(shared: Arc<Shared>, pace: Duration) -> Self {
-        let queue = Arc::clone(&shared.flushes);
-        Self { shared, queue, thread: None, pace }
+    pub(crate) fn new(shared: Arc<LogShared>, interval: Duration) -> Self {
+        let queue = Arc::clone(&shared.sync_queue);
+        Self { shared, queue, thread: None, interval }
     }
 
-    /// Asks for an fdatasync of everything up to `target.end`; `urgent` means now. What an earlier call asked for and
-    /// has not got is covered.
+    /// Requests an fdatasync of everything up to `target.end`; `urgent` means now. The request covers earlier
+    /// ones that are still pending.
     pub(crate) fn sync(&mut self, target: SyncTarget, urgent: bool) -> Result<(), LogError> {
         self.start()?;
         let mut work = self.queue.lock();
         let earlier = work.sync.replace(target);
-        // Who was told before, and has not taken it, will find this. To wake somebody at each commit, who would only wait on, costs
-        // as much as to hand the commit on.
-        let tell = earlier.is_none() || (urgent && !work.urgent);
+        // A thread that was woken earlier and has not taken its request finds this one too. Waking it for
+        // each commit, only to wait on, costs as much as handing over the commit.
+        let wake = earlier.is_none() || (urgent && !work.urgent);
         work.urgent |= urgent;
-        if tell {
+        if wake {
             self.queue.changed.notify_one();
         }
         Ok(())
     }
 
-    /// Asks for the pages of a range to be written soon.
+    /// Requests that the pages of a range be written soon.
     pub(crate) fn write_back(
         &mut self,
-        file: Arc<dyn File>,
+        file: Arc<dyn LogFile>,
         offset: u64,
         length: u64,
     ) -> Result<(), LogError> {
@@ -97,10 +99,10 @@ impl Flusher {
         if self.thread.is_some() {
             return Ok(());
         }
-        let (shared, queue, pace) = (Arc::clone(&self.shared), Arc::clone(&self.queue), self.pace);
+        let (shared, queue, interval) = (Arc::clone(&self.shared), Arc::clone(&self.queue), self.interval);
         let thread = std::thread::Builder::new()
             .name("log-flusher".into())
-            .spawn(move || run(&shared, &queue, pace))
+            .spawn(move || run(&shared, &queue, interval))
             .map_err(|error| LogError::io("start the flusher thread of", self.shared.path(), error))?;
         self.thread = Some(thread);
         Ok(())
@@ -112,18 +114,18 @@ impl Drop for Flusher {
         self.queue.lock().stop = true;
         self.queue.changed.notify_one();
         if let Some(thread) = self.thread.take() {
-            // It only ends by being told to; if it panicked, that was reported by the panic itself.
+            // The thread ends only on request. A panic in it was already reported by the panic itself.
             let _ = blocking(|| thread.join());
         }
     }
 }
 
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, Work> {
-        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+impl SyncQueue {
+    fn lock(&self) -> MutexGuard<'_, SyncWork> {
+        self.work.lock()
     }
 
-    /// Has a sync that was asked for be made now.
+    /// Makes a pending sync request urgent.
     pub(crate) fn make_urgent(&self) {
         let mut work = self.lock();
         if work.sync.is_some() && !work.urgent {
@@ -132,21 +134,17 @@ impl Queue {
         }
     }
 
-    /// Waits until there is something to do; `None` when told to stop.
-    fn next(&self, pace: Duration) -> Option<(Option<Writeback>, Option<SyncTarget>)> {
+    /// Waits for a request; `None` when the thread must stop.
+    fn next(&self, interval: Duration) -> Option<(Option<Writeback>, Option<SyncTarget>)> {
         let mut work = self.lock();
         loop {
             if work.stop {
                 return None;
             }
             if work.sync.is_some() && !work.urgent && work.writeback.is_none() {
-                // Not urgent: let more come before the one fdatasync that covers all of it.
-                let idle = |work: &mut Work| !work.stop && !work.urgent && work.writeback.is_none();
-                work = self
-                    .changed
-                    .wait_timeout_while(work, pace, idle)
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .0;
+                // Not urgent: collect more requests before the one fdatasync that covers them all.
+                let idle = |work: &mut SyncWork| !work.stop && !work.urgent && work.writeback.is_none();
+                self.changed.wait_while_for(&mut work, idle, interval);
                 if work.stop {
                     return None;
                 }
@@ -155,15 +153,15 @@ impl Queue {
                 work.urgent = false;
                 return Some((work.writeback.take(), work.sync.take()));
             }
-            work = self.changed.wait(work).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut work);
         }
     }
 }
 
-fn run(shared: &Shared, queue: &Queue, pace: Duration) {
-    while let Some((writeback, sync)) = queue.next(pace) {
+fn run(shared: &LogShared, queue: &SyncQueue, interval: Duration) {
+    while let Some((writeback, sync)) = queue.next(interval) {
         if let Some(writeback) = writeback {
-            // Only a hint: what matters fails in the fdatasync.
+            // Only a hint: real errors surface in the fdatasync.
             let _ = writeback.file.start_writeback(writeback.offset, writeback.length);
         }
         let Some(target) = sync else { continue };

@@ -1,24 +1,24 @@
-//! Turns a sequence of events into index entries: one per transaction, one per event between transactions. The same
-//! for events that arrive and for events that recovery reads back, so that an index is the same either way.
+//! Turns a sequence of events into index entries: one per transaction, and one per event between
+//! transactions. Capture and recovery share this code, so both build the same index.
 
 use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription};
 use tailwater_wire::transaction::{TransactionStep, TransactionTracker};
 use tailwater_wire::{Flavour, WireError};
 
 use crate::position::{EntryFlags, EntryKind, LogEntry, LogPosition};
-use crate::segment::FIRST_EVENT_OFFSET;
+use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
 /// Follows the events of one segment.
 #[derive(Debug)]
 pub(crate) struct Framing {
     segment: u64,
-    /// Where the segment's first event stands in the source's file.
+    /// Offset of the segment's first event in the source's file.
     source_offset: u64,
     tracker: TransactionTracker,
     format: Option<FormatDescription>,
-    /// Offset in the source's file behind the last event.
+    /// Offset in the source's file after the last event.
     source_position: u64,
-    /// The same, behind the last whole entry.
+    /// Offset in the source's file after the last whole entry.
     source_position_whole: u64,
     open: Option<OpenEntry>,
 }
@@ -29,18 +29,18 @@ struct OpenEntry {
     whole: bool,
 }
 
-/// What an event means for the bytes before it.
+/// What a new event means for the bytes before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Before {
-    /// They stand.
-    Keep,
-    /// The transaction that was being read will never end: its bytes are to be cut, then the event to be observed
+pub(crate) enum FramingAction {
+    /// They stay.
+    Accept,
+    /// The transaction that was being read will never end. Its bytes must be cut, and the event observed
     /// again.
     CutTransaction,
 }
 
 impl Framing {
-    /// For a segment whose first event stands at `source_offset` of the source's file.
+    /// For a segment whose first event is at `source_offset` of the source's file.
     pub(crate) fn new(segment: u64, source_offset: u64, flavour: Flavour) -> Self {
         Self {
             segment,
@@ -53,7 +53,7 @@ impl Framing {
         }
     }
 
-    /// Continues behind `source_position` of the source's file, under the segment's format description.
+    /// Continues after `source_position` of the source's file, with the segment's format description.
     pub(crate) fn resume(&mut self, source_position: u64, format: Option<FormatDescription>) {
         self.source_position = source_position;
         self.source_position_whole = source_position;
@@ -65,35 +65,36 @@ impl Framing {
         self.format.as_ref()
     }
 
-    /// Offset in the source's file behind the last event observed.
+    /// Offset in the source's file after the last observed event.
     pub(crate) fn source_position(&self) -> u64 {
         self.source_position
     }
 
-    /// Offset in the source's file behind the last whole entry.
+    /// Offset in the source's file after the last whole entry.
     pub(crate) fn source_position_whole(&self) -> u64 {
         self.source_position_whole
     }
 
-    /// Whether a transaction was opened and has not ended.
+    /// Whether a transaction has begun and not ended.
     pub(crate) fn in_transaction(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.entry.kind == EntryKind::Transaction)
     }
 
-    /// Forgets the entry being read: its bytes were cut.
+    /// Forgets the entry being read, because its bytes were cut.
     pub(crate) fn rollback(&mut self) {
         self.open = None;
         self.tracker.reset();
         self.source_position = self.source_position_whole;
     }
 
-    /// Takes an event that begins at `offset` of the segment; `first_chunk` is its bytes from the header on.
+    /// Observes an event that begins at `offset` of the segment. `first_chunk` holds its bytes from the
+    /// header on.
     pub(crate) fn begin_event(
         &mut self,
         offset: u64,
         header: &EventHeader,
         first_chunk: &[u8],
-    ) -> Result<Before, WireError> {
+    ) -> Result<FramingAction, WireError> {
         let body = first_chunk.get(EVENT_HEADER_BYTES..).unwrap_or_default();
         if header.event_type == EventType::FORMAT_DESCRIPTION {
             self.format = Some(FormatDescription::parse(body)?);
@@ -104,7 +105,7 @@ impl Framing {
         };
         let step = self.tracker.observe(header, body, format)?;
         if step == TransactionStep::Abandoned {
-            return Ok(Before::CutTransaction);
+            return Ok(FramingAction::CutTransaction);
         }
         self.advance_source(offset, header);
         let position = LogPosition { segment: self.segment, offset };
@@ -118,7 +119,7 @@ impl Framing {
             flags: EntryFlags::default(),
         };
         let open = match step {
-            // An event that is of no transaction, but stands in the midst of one, passes with it.
+            // An event that belongs to no transaction but occurs inside one becomes part of that entry.
             TransactionStep::Outside | TransactionStep::Inside | TransactionStep::End
                 if self.open.is_some() =>
             {
@@ -147,10 +148,10 @@ impl Framing {
         {
             open.entry.commit_time_us = u64::from(header.timestamp) * 1_000_000;
         }
-        Ok(Before::Keep)
+        Ok(FramingAction::Accept)
     }
 
-    /// The event that began last is complete, and `end` is the offset behind it; gives the entry that it completes.
+    /// Ends the current event at offset `end`, and returns the entry that it completes, if any.
     pub(crate) fn end_event(&mut self, end: u64) -> Option<LogEntry> {
         let open = self.open.take_if(|open| open.whole)?;
         let mut entry = open.entry;
@@ -159,19 +160,20 @@ impl Framing {
         Some(entry)
     }
 
-    /// Everything observed so far is whole, and stays.
-    pub(crate) fn keep(&mut self) {
+    /// Marks everything observed so far as whole and final.
+    pub(crate) fn commit_entries(&mut self) {
         self.source_position_whole = self.source_position;
     }
 
     fn advance_source(&mut self, offset: u64, header: &EventHeader) {
-        // A segment that begins in mid-file has the format description all the same, though it stands elsewhere there.
+        // A segment that begins in mid-file still starts with the format description, which has another
+        // offset in the source's file.
         if offset == FIRST_EVENT_OFFSET && self.source_offset > FIRST_EVENT_OFFSET {
             return;
         }
         self.source_position += u64::from(header.event_length);
-        // Headers hold the low 32 bits, and none at all inside transactions from MariaDB 11.4 on; what a source leaves
-        // out of the stream shows as a step ahead.
+        // Headers hold the low 32 bits of the position, and none inside transactions from MariaDB 11.4 on.
+        // Events that a source leaves out of the stream show as a step ahead.
         let ahead = header.end_log_pos.wrapping_sub(self.source_position as u32);
         if header.end_log_pos != 0 && ahead <= u32::MAX / 2 {
             self.source_position += u64::from(ahead);

@@ -1,18 +1,18 @@
-//! What must hold for any bytes whatever that are read as an archived segment: the fuzz target under `fuzz/` calls this,
-//! and `tests/fuzzed.rs` replays kept inputs, and changed ones, with a plain `cargo test`.
+//! Invariants that hold for any bytes read as an archived segment. The fuzz target under `fuzz/` calls this,
+//! and `tests/fuzz_replay.rs` replays stored and mutated inputs with a plain `cargo test`.
 
 use std::sync::Arc;
 
 use crate::archive::RangedRead;
 use crate::archive::seekable::{FRAME_BYTES_MAX, SeekableReader};
 
-/// Content beyond this is not read: it may be long, as long as reading it needs no more memory.
+/// Content beyond this many bytes is not read. It may be long, as long as reading it takes no more memory.
 const READ_BYTES_MAX: u64 = 64 << 20;
 
 /// Reads `data` as an archived segment.
 ///
 /// # Panics
-/// If it is read as something else than plain zstd reads, or takes more memory than it may.
+/// If the result differs from plain zstd's, or if reading takes more memory than allowed.
 pub fn check(data: &[u8]) {
     let Ok(reader) = SeekableReader::open(Arc::new(data.to_vec())) else { return };
     let mut content = Vec::new();
@@ -27,7 +27,8 @@ pub fn check(data: &[u8]) {
     if content.len() as u64 != reader.content_bytes() {
         return;
     }
-    // Its window may be larger than the decoder of streams allows; then there is nothing to compare with.
+    // The frame's window may exceed the limit of zstd's stream decoder; then there is nothing to compare
+    // with.
     if let Ok(plain) = zstd::stream::decode_all(data) {
         assert!(plain == content, "plain zstd reads {} other bytes", plain.len());
     }

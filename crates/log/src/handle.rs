@@ -1,4 +1,4 @@
-//! The log as seen by those who do not write to it, in the writer's process and beside it.
+//! The log for readers and tools: [`LogHandle`] in the writer's process, [`LogDir`] from any other process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,38 +10,40 @@ use tokio::sync::watch;
 
 use crate::archive::overlay::ArchivedDirectory;
 use crate::archive::{self, Archive, ArchiveExpiry, ArchiveOptions, ArchiveProgress, ArchiveReport};
-use crate::control::{self, Control};
+use crate::control_file::{self, ControlFile};
 use crate::error::LogError;
 use crate::index::SegmentHeader;
 use crate::index_file::{self, IndexReader};
 use crate::options::{AckMode, Retention};
+use crate::persistent_readers::{PersistentReader, PersistentReaders};
 use crate::position::{LogEntry, LogPosition, SourceIdentity};
-use crate::progress::{DurableState, LogState, SegmentState, Shared};
-use crate::reader::{Bound, LogReader};
-use crate::readers::{PersistentReader, Readers};
+use crate::reader::{LogReader, ReadLimit};
 use crate::retention::{self, Purge, PurgeLimit, RetentionPin};
-use crate::segment::{FIRST_EVENT_OFFSET, index_name, parse_segment_name, segment_name};
+use crate::segment::{index_name, parse_segment_name, segment_name};
+use crate::shared_state::{DurableState, LogShared, LogState, SegmentState};
 use crate::storage::{Directory, RealDirectory};
 use crate::tail_recovery;
+use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
 /// A segment, as `tailwater log ls` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentSummary {
     /// Its number, from 1.
     pub number: u64,
-    /// Its file.
+    /// Path of its file.
     pub path: PathBuf,
     /// The source's binlog file that it mirrors.
     pub source_file: String,
-    /// Offset in that file of its first event; at 4 the segment mirrors the file from its start, byte for byte.
+    /// Offset in that file of its first event. With 4 the segment mirrors the file from its start, byte for
+    /// byte.
     pub source_offset: u64,
-    /// Which server that is.
+    /// The server that it came from.
     pub source: SourceIdentity,
-    /// 1, and one more each time that the log went on from another server.
+    /// 1 for the first source, and one more each time the capture moved to another server.
     pub epoch: u32,
     /// Durable bytes.
     pub bytes: u64,
-    /// Nothing is added to it any more.
+    /// The segment is complete and does not grow any more.
     pub sealed: bool,
     /// Every transaction of the log before it, in the flavour's notation.
     pub gtids_before: String,
@@ -71,11 +73,11 @@ fn sealed_state(directory: &dyn Directory, number: u64) -> Result<Option<Segment
     }))
 }
 
-/// Numbers of the segments there are, archived ones that lead up to the others included.
+/// Numbers of the existing segments, including archived ones that lead up to the local ones without a gap.
 pub(crate) fn segment_numbers(directory: &dyn Directory) -> Result<BTreeSet<u64>, LogError> {
     let list = |error| LogError::io("list", directory.path(), error);
-    let first = match Control::read(directory)? {
-        Some(Control { first_segment: first, .. }) => {
+    let first = match ControlFile::read(directory)? {
+        Some(ControlFile { first_segment: first, .. }) => {
             directory.archived_before(first).map_err(list)?.unwrap_or(first)
         }
         None => 1,
@@ -84,12 +86,12 @@ pub(crate) fn segment_numbers(directory: &dyn Directory) -> Result<BTreeSet<u64>
     Ok(names.iter().filter_map(|name| parse_segment_name(name)).filter(|number| *number >= first).collect())
 }
 
-/// [`LogError::Purged`] if a segment is no part of the log any more, and is not archived.
+/// [`LogError::Purged`] if a segment is no longer part of the log and not archived.
 pub(crate) fn if_purged(directory: &dyn Directory, segment: u64) -> Result<(), LogError> {
-    let first = match Control::read(directory)? {
-        // The archive is not asked for what was not purged: it may be out of reach.
-        Some(Control { first_segment: first, .. }) if segment >= first => return Ok(()),
-        Some(Control { first_segment: first, .. }) => {
+    let first = match ControlFile::read(directory)? {
+        // Do not query the archive for segments that were not purged: it may be out of reach.
+        Some(ControlFile { first_segment: first, .. }) if segment >= first => return Ok(()),
+        Some(ControlFile { first_segment: first, .. }) => {
             let archived = directory.archived_before(first);
             archived.map_err(|error| LogError::io("list", directory.path(), error))?.unwrap_or(first)
         }
@@ -101,9 +103,9 @@ pub(crate) fn if_purged(directory: &dyn Directory, segment: u64) -> Result<(), L
     }
 }
 
-/// While it lives, what is written is made durable at once: [`LogHandle::prompt_sync`].
+/// While this exists, written bytes are synced at once: see [`LogHandle::prompt_sync`].
 #[derive(Debug)]
-pub struct PromptSyncGuard(Arc<Shared>);
+pub struct PromptSyncGuard(Arc<LogShared>);
 
 impl Drop for PromptSyncGuard {
     fn drop(&mut self) {
@@ -114,27 +116,27 @@ impl Drop for PromptSyncGuard {
 /// The log for readers in the writer's process. Cheap to clone; outlives the writer.
 #[derive(Debug, Clone)]
 pub struct LogHandle {
-    shared: Arc<Shared>,
+    shared: Arc<LogShared>,
     retention: Retention,
     ack: AckMode,
 }
 
 impl LogHandle {
-    pub(crate) fn new(shared: Arc<Shared>, retention: Retention, ack: AckMode) -> Self {
+    pub(crate) fn new(shared: Arc<LogShared>, retention: Retention, ack: AckMode) -> Self {
         Self { shared, retention, ack }
     }
 
     #[cfg(test)]
-    pub(crate) fn shared(&self) -> Arc<Shared> {
+    pub(crate) fn shared(&self) -> Arc<LogShared> {
         Arc::clone(&self.shared)
     }
 
-    /// Its directory.
+    /// The log's directory.
     pub fn path(&self) -> PathBuf {
         self.shared.path()
     }
 
-    /// The server that the newest segment came from; `None` while there is none.
+    /// The server that the newest segment came from; `None` while there is no segment.
     pub fn source(&self) -> Option<SourceIdentity> {
         self.shared.newest_header().map(|header| header.source.clone())
     }
@@ -144,13 +146,13 @@ impl LogHandle {
         self.shared.durable()
     }
 
-    /// The same, to wait for changes of.
+    /// The same, to wait for changes.
     pub fn subscribe(&self) -> watch::Receiver<DurableState> {
         self.shared.subscribe()
     }
 
-    /// Waits until everything before `position` is durable; false if the writer has gone, and it will not be. What was written and waits
-    /// for its sync waits no longer.
+    /// Waits until everything before `position` is durable. Returns false if the writer closed the log first.
+    /// Requests a prompt sync meanwhile.
     ///
     /// # Errors
     /// [`LogError::Poisoned`].
@@ -159,7 +161,7 @@ impl LogHandle {
         if !ended(&self.durable()) {
             let mut durable = self.subscribe();
             let _prompt_sync = self.prompt_sync();
-            // The sender lives as long as this.
+            // The sender lives as long as `self`, so this cannot fail.
             let _ = durable.wait_for(ended).await;
         }
         match self.durable().position >= position {
@@ -168,7 +170,8 @@ impl LogHandle {
         }
     }
 
-    /// Waits until all that is written by now is durable, and so can be read and named; false if the writer has gone before.
+    /// Waits until everything written so far is durable, so that it can be read and named. Returns false if
+    /// the writer closed the log first.
     ///
     /// # Errors
     /// [`LogError::Poisoned`].
@@ -177,16 +180,16 @@ impl LogHandle {
         self.wait_until_durable(written).await
     }
 
-    /// Has what is written made durable at once for as long as the answer lives, also in [`AckMode::Received`]: for those who pass on what
-    /// is durable as it comes.
+    /// Makes written bytes durable at once for as long as the guard exists, also in [`AckMode::Received`].
+    /// For consumers that forward durable bytes as they appear.
     pub fn prompt_sync(&self) -> PromptSyncGuard {
         self.shared.begin_prompt_sync();
         PromptSyncGuard(Arc::clone(&self.shared))
     }
 
-    /// Whether everything before `position` is in the log as surely as an ACK promises: durable, or, in [`AckMode::Received`],
-    /// written to its file. Where events have no checksums that is not enough: nothing could tell after a crash of this process which of
-    /// them are whole.
+    /// Whether everything before `position` is as safe as an ACK promises: durable or, in
+    /// [`AckMode::Received`], written to its file. Events without checksums must be durable, because after a
+    /// crash of this process nothing could tell which of them are whole.
     pub fn is_acknowledged(&self, position: LogPosition) -> bool {
         let durable = self.durable();
         let enough = self.ack == AckMode::Received && self.shared.is_kept_once_written();
@@ -194,7 +197,7 @@ impl LogHandle {
         durable.position >= position || written && *self.shared.subscribe_written().borrow() >= position
     }
 
-    /// Waits until that is so; false if the writer has gone, and it will not be.
+    /// Waits until [`LogHandle::is_acknowledged`] holds. Returns false if the writer closed the log first.
     ///
     /// # Errors
     /// [`LogError::Poisoned`].
@@ -204,7 +207,7 @@ impl LogHandle {
             if self.ack == AckMode::Durable || !self.shared.is_kept_once_written() {
                 return self.wait_until_durable(position).await;
             }
-            // Changes also when the log's state does.
+            // This channel also changes when the log's state does.
             written.borrow_and_update();
             if self.is_acknowledged(position) {
                 return Ok(true);
@@ -212,7 +215,7 @@ impl LogHandle {
             if self.durable().state != LogState::Open {
                 return self.shared.check().map(|()| false);
             }
-            // The sender lives as long as this.
+            // The sender lives as long as `self`, so this cannot fail.
             let _ = written.changed().await;
         }
     }
@@ -222,13 +225,13 @@ impl LogHandle {
         self.shared.gtids()
     }
 
-    /// The newest durable transaction, if it lies in the newest segment.
+    /// The newest durable transaction, if it is in the newest segment.
     pub fn last_transaction(&self) -> Option<LogEntry> {
         self.shared.last_transaction()
     }
 
-    /// The segments, oldest first, and before them those that were purged here and are archived. Asks the archive, if
-    /// there is one, for what it does not know of them yet; archived ones are left out if that fails.
+    /// The segments, oldest first. Segments that were purged locally and archived come first. Queries the
+    /// archive for those that it does not know yet; on failure the archived segments are left out.
     pub fn segments(&self) -> Vec<SegmentSummary> {
         let end = self.shared.durable().position.offset;
         let segments = self.shared.segments();
@@ -243,7 +246,7 @@ impl LogHandle {
         archived.chain(local).collect()
     }
 
-    /// The archived segments that lead up to the first that is here.
+    /// The archived segments that lead up to the first local one.
     fn archived_segments(&self, first: u64) -> Result<Vec<SegmentState>, LogError> {
         let Some(archive) = &self.shared.archive else { return Ok(Vec::new()) };
         let oldest = archive.leading_to(first).map_err(|error| LogError::io("list", archive.url(), error))?;
@@ -254,7 +257,11 @@ impl LogHandle {
                 None => {
                     let state = sealed_state(self.shared.reading.as_ref(), number)?.ok_or_else(|| {
                         let path = archive.url().join(index_name(number));
-                        LogError::corrupt(path, 0, "it has no seal, as an archived segment must")
+                        LogError::corrupt(
+                            path,
+                            0,
+                            "an archived segment must end with a seal, and this one does not",
+                        )
                     })?;
                     archive.remember(number, state.clone());
                     state
@@ -273,8 +280,8 @@ impl LogHandle {
         newest.map(|state| summary(self.shared.directory.as_ref(), state, end))
     }
 
-    /// Every transaction before a segment, those before the log included; `None` where nothing says what was before the
-    /// log, because it began in the middle of a source's file.
+    /// Every transaction before a segment, including those before the log. `None` where nothing states what
+    /// came before the log, because it began in the middle of a source's file.
     ///
     /// # Errors
     /// [`LogError::Purged`], [`LogError::Corrupt`], [`LogError::Io`].
@@ -293,13 +300,14 @@ impl LogHandle {
         tail_recovery::gtids_before(self.shared.reading.as_ref(), &state.header)
     }
 
-    /// Every transaction that no segment in the log's folder holds: those that were purged, and those before the log.
-    /// `None` where nothing says what was before the log. The archive is not asked.
+    /// Every transaction that no local segment holds: the purged ones and those before the log. `None` where
+    /// nothing states what came before the log. Does not query the archive.
     ///
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::Io`].
     pub fn gtids_purged_or_before(&self) -> Result<Option<GtidSet>, LogError> {
-        // A log that began in the middle of a file is told by the start of the next one.
+        // If the log began in the middle of a file, the start of the next file states the transactions before
+        // it.
         const SEGMENTS_ASKED_MAX: usize = 3;
         for state in self.shared.segments().values().take(SEGMENTS_ASKED_MAX) {
             let before = tail_recovery::gtids_before(self.shared.directory.as_ref(), &state.header)?;
@@ -310,49 +318,52 @@ impl LogHandle {
         Ok(None)
     }
 
-    /// A reader from `from` on, which must lie between two entries; [`LogPosition::ZERO`] is the log's oldest entry.
+    /// A reader that starts at `from`, which must lie between two entries; [`LogPosition::ZERO`] is the log's
+    /// oldest entry.
     ///
     /// # Errors
     /// [`LogError::Purged`], [`LogError::NoSuchPosition`], [`LogError::Io`].
     pub fn reader(&self, from: LogPosition) -> Result<LogReader, LogError> {
-        let bound = Bound::Live(Arc::clone(&self.shared), self.shared.subscribe());
-        LogReader::open(Arc::clone(&self.shared.reading), bound, from)
+        let limit = ReadLimit::Durable(Arc::clone(&self.shared), self.shared.subscribe());
+        LogReader::open(Arc::clone(&self.shared.reading), limit, from)
     }
 
-    /// The same, which also gives what stands in its file and is not durable yet: a crash of the machine may take that away
-    /// again. For those who wait until it is [durable](Self::subscribe) before anything comes of it, and have used the time.
+    /// Like [`LogHandle::reader`], but also returns entries that are written and not durable yet. A crash of
+    /// the machine may take those away again. For readers that use the time until the entry is
+    /// [durable](Self::subscribe), and act on it only then.
     ///
     /// # Errors
     /// As [`LogHandle::reader`].
     pub fn reader_up_to_written(&self, from: LogPosition) -> Result<LogReader, LogError> {
-        let bound = Bound::Ahead(Arc::clone(&self.shared), self.shared.subscribe_written());
-        LogReader::open(Arc::clone(&self.shared.reading), bound, from)
+        let limit = ReadLimit::Written(Arc::clone(&self.shared), self.shared.subscribe_written());
+        LogReader::open(Arc::clone(&self.shared.reading), limit, from)
     }
 
-    /// Keeps everything from `position` on from being purged for as long as the watermark lives. `name` is shown to the
-    /// operator when that holds a purge up.
+    /// Keeps everything from `position` on from being purged, for as long as the pin exists. `name` is shown
+    /// to the operator when the pin holds up a purge.
     pub fn register_reader(&self, name: &str, position: LogPosition) -> RetentionPin {
         RetentionPin::register(Arc::clone(&self.shared), name, position, false)
     }
 
-    /// The same, and remembers the reader beyond that: an operator's purge is refused for its sake while it is away, and
-    /// while nobody has the log open; a purge by [`LogOptions::retention`] leaves it what it needs for a week, unless
-    /// that is archived. Registering it again under its name says where it is now.
+    /// Like [`LogHandle::register_reader`], and remembers the reader after the pin is dropped. An operator's
+    /// purge is refused while an absent reader still needs the segments, even if no process has the log open.
+    /// A purge by [`LogOptions::retention`] keeps them for a week, unless they are archived. Registering
+    /// again under the same name moves its position.
     ///
     /// [`LogOptions::retention`]: crate::LogOptions::retention
     pub fn register_persistent_reader(&self, name: &str, position: LogPosition) -> RetentionPin {
         RetentionPin::register(Arc::clone(&self.shared), name, position, true)
     }
 
-    /// The readers that are remembered, whether they are here or not.
+    /// The persistent readers, whether connected or not.
     pub fn persistent_readers(&self) -> Vec<PersistentReader> {
         self.shared.readers().all()
     }
 
-    /// Forgets a reader that will not come back; whether it was remembered.
+    /// Forgets a persistent reader that will not return. Returns whether it was known.
     ///
     /// # Errors
-    /// [`LogError::DiskFull`], [`LogError::Write`]: it may still be remembered after a restart.
+    /// [`LogError::DiskFull`], [`LogError::Write`]: the reader may still be remembered after a restart.
     pub fn forget_reader(&self, name: &str) -> Result<bool, LogError> {
         let mut readers = self.shared.readers();
         let known = readers.forget(name);
@@ -360,23 +371,23 @@ impl LogHandle {
         Ok(known)
     }
 
-    /// Drops the oldest sealed segments that are past the limits of [`LogOptions::retention`], but none that a
-    /// registered reader needs, none that is not archived if it is to be, and never the newest.
+    /// Drops the oldest sealed segments beyond the limits of [`LogOptions::retention`]. Keeps every segment
+    /// that a registered reader needs or that must be archived first, and always the newest.
     ///
     /// # Errors
-    /// [`LogError::Io`], [`LogError::Write`]; [`LogError::ArchiveDiffers`] if another log is archived under this one's
-    /// name. An archive that does not answer is no error: its segments count as not archived.
+    /// [`LogError::Io`], [`LogError::Write`]; [`LogError::ArchiveDiffers`] if another log is archived under
+    /// this log's name. An archive that does not answer is no error: its segments count as not archived.
     ///
     /// [`LogOptions::retention`]: crate::LogOptions::retention
     pub fn purge(&self, now: SystemTime) -> Result<Purge, LogError> {
         retention::purge(&self.shared, self.retention, now)
     }
 
-    /// Drops what an operator wants to be rid of, all of it or nothing; never the newest segment.
+    /// Drops everything beyond an operator's limit, or nothing; never the newest segment.
     ///
     /// # Errors
-    /// [`LogError::StillNeeded`], with the reader's name, if a reader needs a part of it or it is not archived and is to
-    /// be; [`LogError::NoSuchPosition`] for a segment behind the newest; [`LogError::Archive`],
+    /// [`LogError::StillNeeded`], with the reader's name, if a reader needs a part of it, or if a part must
+    /// be archived first; [`LogError::NoSuchPosition`] for a segment after the newest; [`LogError::Archive`],
     /// [`LogError::ArchiveDiffers`]; [`LogError::Io`], [`LogError::Write`].
     pub fn purge_by(&self, limit: PurgeLimit) -> Result<Purge, LogError> {
         retention::purge_by(&self.shared, limit)
@@ -385,36 +396,38 @@ impl LogHandle {
     /// Drops all segments before `segment`: see [`Self::purge_by`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Self::purge_by`].
     pub fn purge_to(&self, segment: u64) -> Result<Purge, LogError> {
         self.purge_by(PurgeLimit::To(segment))
     }
 }
 
-/// A log opened for reading only, beside whoever writes to it. Sees what its index says is durable.
+/// A log opened for reading only, possibly while another process writes to it. Its end is where its index
+/// ends.
 #[derive(Debug, Clone)]
 pub struct LogDir {
     directory: Arc<dyn Directory>,
-    /// What of it is here; `None` if all is archived.
+    /// The local part of the log; `None` if all of it is archived.
     local: Option<Arc<dyn Directory>>,
 }
 
 impl LogDir {
-    /// Opens the log of one source. Nothing is locked or changed. A directory that has segments and no control file, as an operator may
-    /// have rescued them, is read, too, with a warning.
+    /// Opens the log of one source. Nothing is locked or changed. A directory that has segments but no
+    /// control file, such as one rescued by an operator, is read too, with a warning.
     ///
     /// # Errors
-    /// [`LogError::NoLog`] if the directory holds none; [`LogError::FormatVersion`]; [`LogError::Corrupt`];
+    /// [`LogError::NoLog`] if the directory holds no log; [`LogError::FormatVersion`]; [`LogError::Corrupt`];
     /// [`LogError::Io`].
     pub fn open_read_only(directory: &Path) -> Result<Self, LogError> {
         Self::open_on(Arc::new(RealDirectory::new(directory)))
     }
 
-    /// Opens the log of one source with its archive behind it: segments that were purged are read from there, all of
-    /// them if there is no log in `directory`.
+    /// Opens the log of one source together with its archive. Purged segments are read from the archive, and
+    /// all segments if `directory` holds no log.
     ///
     /// # Errors
-    /// As [`LogDir::open_read_only`], and [`LogError::Archive`]. [`LogError::NoLog`] if the archive has none either.
+    /// As [`LogDir::open_read_only`], and [`LogError::Archive`]. [`LogError::NoLog`] if the archive is empty
+    /// too.
     pub fn open_with_archive(directory: &Path, archive: &Archive) -> Result<Self, LogError> {
         match Self::open_read_only(directory) {
             Ok(Self { directory: local, .. }) => {
@@ -426,10 +439,10 @@ impl LogDir {
         }
     }
 
-    /// Opens what is archived of a source.
+    /// Opens the archived segments of a source.
     ///
     /// # Errors
-    /// [`LogError::NoLog`] if nothing is; [`LogError::Archive`].
+    /// [`LogError::NoLog`] if nothing is archived; [`LogError::Archive`].
     pub fn open_archive(archive: &Archive) -> Result<Self, LogError> {
         let log = Self { directory: Arc::new(ArchivedDirectory::new(None, archive.clone())), local: None };
         match log.numbers()?.is_empty() {
@@ -440,13 +453,13 @@ impl LogDir {
 
     pub(crate) fn open_on(directory: Arc<dyn Directory>) -> Result<Self, LogError> {
         let log = Self { local: Some(Arc::clone(&directory)), directory };
-        let known = Control::read(log.directory.as_ref());
+        let known = ControlFile::read(log.directory.as_ref());
         if !matches!(known, Ok(Some(_))) && log.numbers().unwrap_or_default().is_empty() {
             known?;
             return Err(LogError::NoLog { path: log.directory.path().to_owned() });
         }
         if known?.is_none() {
-            // Rescued segments are read all the same. Only a writer must know where the log begins.
+            // Rescued segments can still be read. Only a writer must know where the log begins.
             let path = log.directory.path().display();
             tracing::warn!(
                 "{path} has segments and no control.json, which says where the log begins: all segments are read, among them any that \
@@ -460,28 +473,29 @@ impl LogDir {
         self.directory.as_ref()
     }
 
-    /// Whether it is not of the archive alone.
+    /// Whether the log has a local directory, not only an archive.
     pub(crate) fn has_directory(&self) -> bool {
         self.local.is_some()
     }
 
-    /// Numbers of the segments there are, oldest first.
+    /// Numbers of the existing segments, oldest first.
     pub(crate) fn numbers(&self) -> Result<Vec<u64>, LogError> {
         Ok(segment_numbers(self.directory.as_ref())?.into_iter().collect())
     }
 
-    /// Where the log is: its directory, or, if there is none, its archive.
+    /// The log's directory or, if there is none, the archive's URL.
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Archives every sealed segment that is here and not in `archive` yet, oldest first. May be done beside a writer,
-    /// and be interrupted at any time: a segment is archived when it was put, read back, and compared with the one here.
+    /// Archives every local sealed segment that is not in `archive` yet, oldest first. Safe while another
+    /// process writes, and at any interruption: a segment counts as archived once it was uploaded, read back,
+    /// and compared with the local one.
     ///
     /// # Errors
     /// [`LogError::Archive`] if the store failed for longer than [`ArchiveOptions::retry_max`];
-    /// [`LogError::ArchiveDiffers`] if it gives back something else, or holds another log's segments;
-    /// [`LogError::Corrupt`], [`LogError::Io`]. What was archived before the error stays.
+    /// [`LogError::ArchiveDiffers`] if it returns something else, or holds another log's segments;
+    /// [`LogError::Corrupt`], [`LogError::Io`]. Segments archived before the error stay archived.
     pub fn archive_sealed(
         &self,
         archive: &Archive,
@@ -490,8 +504,11 @@ impl LogDir {
     ) -> Result<ArchiveReport, LogError> {
         match &self.local {
             Some(local) => {
-                if Control::read(local.as_ref())?.is_none() {
-                    control::refuse_lost(local.as_ref(), !segment_numbers(local.as_ref())?.is_empty())?;
+                if ControlFile::read(local.as_ref())?.is_none() {
+                    control_file::check_not_missing(
+                        local.as_ref(),
+                        !segment_numbers(local.as_ref())?.is_empty(),
+                    )?;
                 }
                 archive::archive_sealed(local.as_ref(), archive, options, &mut progress)
             }
@@ -499,8 +516,8 @@ impl LogDir {
         }
     }
 
-    /// Removes from `archive` segments that were archived longer than `time_max` ago, that are no longer here, and that
-    /// no remembered reader needs.
+    /// Removes from `archive` the segments that were archived longer than `time_max` ago, are no longer held
+    /// locally, and that no persistent reader needs.
     ///
     /// # Errors
     /// [`LogError::Archive`]; [`LogError::Corrupt`], [`LogError::Io`].
@@ -516,31 +533,31 @@ impl LogDir {
         let Some(first) = segment_numbers(local)?.first().copied() else {
             return Ok(ArchiveExpiry::default());
         };
-        let readers = Readers::read(local)?.all();
+        let readers = PersistentReaders::read(local)?.all();
         let keep_from = readers.iter().map(|reader| reader.position.segment).fold(first, u64::min);
-        archive.drop_old(keep_from, before)
+        archive.expire(keep_from, before)
     }
 
-    /// What a purge would drop, if nobody has the log open. With an archive, only what is in it.
+    /// What a purge would drop if no process has the log open. With an archive, only archived segments.
     ///
     /// # Errors
-    /// As [`LogHandle::purge_by`], which does it, but for [`LogError::Write`].
+    /// As [`LogHandle::purge_by`], except [`LogError::Write`].
     pub fn plan_purge(&self, limit: PurgeLimit, archive: Option<&Archive>) -> Result<Purge, LogError> {
         let Some(local) = self.local.as_deref() else { return Ok(Purge::default()) };
-        let readers = Readers::read(local)?.all();
+        let readers = PersistentReaders::read(local)?.all();
         let inventory = retention::inventory_of(local, segment_numbers(local)?, readers)?;
         let plan = retention::plan(local, &inventory, limit, archive)?;
-        retention::refuse(local, &inventory, &plan)?;
+        retention::check_complete(local, &inventory, &plan)?;
         Ok(plan)
     }
 
-    /// The readers that are remembered.
+    /// The persistent readers.
     ///
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::FormatVersion`], [`LogError::Io`].
     pub fn persistent_readers(&self) -> Result<Vec<PersistentReader>, LogError> {
         match &self.local {
-            Some(local) => Ok(Readers::read(local.as_ref())?.all()),
+            Some(local) => Ok(PersistentReaders::read(local.as_ref())?.all()),
             None => Ok(Vec::new()),
         }
     }
@@ -556,7 +573,7 @@ impl LogDir {
                 Some(state) => state,
                 None => match self.header(number) {
                     Ok(header) => SegmentState { header: Arc::new(header), sealed: None },
-                    // It went while this looked.
+                    // It was purged while this loop ran.
                     Err(LogError::Purged { .. }) => continue,
                     Err(error) => return Err(error),
                 },
@@ -570,7 +587,7 @@ impl LogDir {
         Ok(summaries)
     }
 
-    /// Where the index of a segment ends.
+    /// Offset in a segment where its index ends.
     pub(crate) fn indexed_end(&self, number: u64) -> Result<u64, LogError> {
         Ok(match IndexReader::open(self.directory.as_ref(), number)? {
             Ok((_, mut reader)) => index_file::read_front(&mut reader, FIRST_EVENT_OFFSET, |_| Ok(()))?.end,
@@ -588,7 +605,7 @@ impl LogDir {
         tail_recovery::gtids_up_to(self.directory.as_ref(), &header).map(Some)
     }
 
-    /// Where a transaction stands; `None` if it is not in the log. Reads the index of one segment, as a rule.
+    /// Finds a transaction; `None` if it is not in the log. Usually reads the index of one segment.
     ///
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::Io`].
@@ -615,17 +632,18 @@ impl LogDir {
 
     fn header(&self, number: u64) -> Result<SegmentHeader, LogError> {
         let directory = self.directory.as_ref();
-        let control = Control::read(directory)?;
+        let control = ControlFile::read(directory)?;
         index_file::read_or_derive_header(directory, number, control.as_ref(), &BTreeMap::new())
             .or_else(|error| if_purged(directory, number).and(Err(error)))
     }
 
-    /// A reader from `from` on, which must lie between two entries; [`LogPosition::ZERO`] is the log's oldest entry.
-    /// It does not wait for what is to come: [`LogReader::try_next`] gives `None` at the present end, and more later.
+    /// A reader that starts at `from`, which must lie between two entries; [`LogPosition::ZERO`] is the log's
+    /// oldest entry. It never waits: [`LogReader::try_next`] returns `None` at the current end, and new
+    /// entries later.
     ///
     /// # Errors
     /// [`LogError::Purged`], [`LogError::NoSuchPosition`], [`LogError::Io`].
     pub fn reader(&self, from: LogPosition) -> Result<LogReader, LogError> {
-        LogReader::open(Arc::clone(&self.directory), Bound::Indexed, from)
+        LogReader::open(Arc::clone(&self.directory), ReadLimit::Indexed, from)
     }
 }

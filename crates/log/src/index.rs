@@ -1,8 +1,8 @@
-//! The index beside each segment: which transactions stand where. Format: docs/reference/log-format.md.
+//! The index beside each segment: the position of each transaction. Format: docs/reference/log-format.md.
 //!
-//! An entry is written only after its bytes are durable, so whatever the index says was durable once. The entries are
-//! derived data, rebuilt from the segment when they are missing; the header is not, and is synced before the segment
-//! takes its first event.
+//! An entry is written only after its bytes are durable, so everything in the index was durable once. Entries
+//! are derived data and are rebuilt from the segment when they are missing. The header is not derived; it is
+//! synced before the segment's first event is written.
 
 use serde::{Deserialize, Serialize};
 use tailwater_wire::gtid::{Gtid, MariadbGtid, MysqlGtid};
@@ -11,18 +11,18 @@ use crate::position::{EntryFlags, EntryKind, LogEntry, LogPosition, SourceIdenti
 
 const MAGIC: [u8; 8] = *b"TWINDEX\n";
 
-/// The newest format version, the one written.
+/// The newest format version, which is the one written.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
-/// Magic, version, length of the document.
+/// Magic, version, and length of the JSON document.
 pub(crate) const PREFIX_BYTES: usize = 16;
 
-/// A header claims at most this many bytes: a GTID set of a million intervals fits.
+/// Upper limit of the length that a header claims: a GTID set of a million intervals fits.
 const DOCUMENT_BYTES_MAX: u32 = 64 << 20;
 
 const CRC_BYTES: usize = 4;
 
-/// No record is longer: its length is one byte, behind the CRC.
+/// Upper limit of a record's length: the length is one byte, after the CRC.
 pub(crate) const RECORD_BYTES_MAX: usize = CRC_BYTES + 1 + u8::MAX as usize;
 
 /// Kind, flags, and four integers.
@@ -36,7 +36,7 @@ const GTID_NONE: u8 = 0;
 const GTID_MYSQL: u8 = 1;
 const GTID_MARIADB: u8 = 2;
 
-/// What is known of a segment before its first event.
+/// Properties of a segment that are known before its first event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SegmentHeader {
     /// The segment's number.
@@ -45,19 +45,20 @@ pub(crate) struct SegmentHeader {
     pub source_file: String,
     /// Offset in that file of the segment's first event; 4 if the segment mirrors the file from its start.
     pub source_offset: u64,
-    /// Which server that is.
+    /// The server that wrote it.
     pub source: SourceIdentity,
-    /// 1, and one more each time that the log went on from another server. Two servers may use the same file names.
+    /// 1 for the first source, and one more each time the capture moved to another server. Two servers may
+    /// use the same file names.
     #[serde(default = "first_epoch")]
     pub epoch: u32,
     /// Every transaction of the log before this segment, in the flavour's notation.
     pub gtids_before: String,
-    /// Whether those are all there were in the source. If not (the log begins here, or began in mid-file), what the
-    /// first events of a file state of the transactions before it completes them.
+    /// Whether `gtids_before` is complete. If not (the log begins here, or began in mid-file), the first
+    /// events of a file complete it, because they state the transactions before it.
     pub gtids_known: bool,
 }
 
-/// Logs of one server alone were once written without an epoch.
+/// Early logs of a single server have no epoch field.
 fn first_epoch() -> u32 {
     1
 }
@@ -65,9 +66,9 @@ fn first_epoch() -> u32 {
 /// Why an index, or a part of it, cannot be used.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum IndexDamage {
-    /// It ends in the middle of something.
+    /// It ends in the middle of a record or header.
     Truncated,
-    /// The bytes contradict the format or the checksum.
+    /// The bytes violate the format or the checksum.
     Malformed(String),
     /// A newer program wrote it.
     Version(u32),
@@ -76,17 +77,17 @@ pub(crate) enum IndexDamage {
 impl std::fmt::Display for IndexDamage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Truncated => f.write_str("it ends in the midst of a record"),
+            Self::Truncated => f.write_str("it ends in the middle of a record"),
             Self::Malformed(reason) => write!(f, "it is malformed: {reason}"),
-            Self::Version(version) => write!(f, "it is of version {version}, which a newer Tailwater wrote"),
+            Self::Version(version) => write!(f, "it has version {version}, which a newer Tailwater wrote"),
         }
     }
 }
 
 impl SegmentHeader {
-    /// The bytes that an index file begins with.
+    /// The bytes at the start of an index file.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        // Strings and integers always serialize.
+        // Serializing strings and integers cannot fail.
         let document = serde_json::to_vec(self).unwrap_or_default();
         let mut bytes = Vec::with_capacity(PREFIX_BYTES + document.len() + CRC_BYTES);
         bytes.extend_from_slice(&MAGIC);
@@ -97,7 +98,7 @@ impl SegmentHeader {
         bytes
     }
 
-    /// How many bytes the whole header has, from its first [`PREFIX_BYTES`].
+    /// Length in bytes of the whole header, from its first [`PREFIX_BYTES`].
     pub(crate) fn encoded_bytes(prefix: &[u8]) -> Result<usize, IndexDamage> {
         let (Some(magic), Some(version), Some(length)) =
             (prefix.get(..8), u32_at(prefix, 8), u32_at(prefix, 12))
@@ -105,7 +106,7 @@ impl SegmentHeader {
             return Err(IndexDamage::Truncated);
         };
         if magic != MAGIC {
-            return Err(IndexDamage::Malformed("it does not begin as an index does".into()));
+            return Err(IndexDamage::Malformed("it does not begin with the magic bytes of an index".into()));
         }
         if version > FORMAT_VERSION {
             return Err(IndexDamage::Version(version));
@@ -131,19 +132,19 @@ impl SegmentHeader {
 
 /// One record of an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Record {
+pub(crate) enum IndexRecord {
     /// A transaction or an event.
     Entry(LogEntry),
-    /// The last record: the segment is complete.
+    /// The last record of a complete segment.
     Seal {
-        /// Its length in bytes.
+        /// The segment's length in bytes.
         length: u64,
-        /// How many entries stand before this record.
+        /// Number of entries before this record.
         entries: u64,
     },
 }
 
-impl Record {
+impl IndexRecord {
     /// Appends the record's bytes.
     #[cfg(test)]
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
@@ -168,19 +169,19 @@ impl Record {
         put_record(out, KIND_SEAL, 0, [length, entries, 0, 0], None);
     }
 
-    /// Parses the record at the front of `bytes`; gives it with its length in bytes.
+    /// Parses the record at the front of `bytes`; returns it with its length in bytes.
     pub(crate) fn decode(bytes: &[u8], segment: u64) -> Result<(Self, usize), IndexDamage> {
         let (Some(crc), Some(length)) = (u32_at(bytes, 0), bytes.get(CRC_BYTES)) else {
             return Err(IndexDamage::Truncated);
         };
         let end = CRC_BYTES + 1 + usize::from(*length);
         let checked = bytes.get(CRC_BYTES..end).ok_or(IndexDamage::Truncated)?;
-        // Zeros are what a crash leaves of a page that was never written, and their CRC is no match for zero.
+        // A crash leaves zeros in a page that was never written. The CRC of zeros is not zero.
         if crc != crc32fast::hash(checked) {
             return Err(IndexDamage::Malformed("a record's checksum does not match".into()));
         }
         let record = parse_body(&checked[1..], segment)
-            .ok_or_else(|| IndexDamage::Malformed("a record of an unknown layout".into()))?;
+            .ok_or_else(|| IndexDamage::Malformed("a record has an unknown layout".into()))?;
         Ok((record, end))
     }
 }
@@ -208,7 +209,7 @@ fn put_gtid(out: &mut Vec<u8>, gtid: Option<&Gtid>) {
             out.push(GTID_MYSQL);
             out.extend_from_slice(&gtid.uuid);
             out.extend_from_slice(&gtid.number.to_le_bytes());
-            // At most 32 bytes, to the end of the record.
+            // At most 32 bytes, up to the end of the record.
             out.extend_from_slice(gtid.tag.as_bytes());
         }
         Some(Gtid::MariaDb(gtid)) => {
@@ -220,12 +221,12 @@ fn put_gtid(out: &mut Vec<u8>, gtid: Option<&Gtid>) {
     }
 }
 
-fn parse_body(body: &[u8], segment: u64) -> Option<Record> {
+fn parse_body(body: &[u8], segment: u64) -> Option<IndexRecord> {
     let flags = u16::from_le_bytes(body.get(1..3)?.try_into().ok()?);
     let [first, second, source_end, commit_time_us] =
         [u64_at(body, 3)?, u64_at(body, 11)?, u64_at(body, 19)?, u64_at(body, 27)?];
     let kind = match body[0] {
-        KIND_SEAL => return Some(Record::Seal { length: first, entries: second }),
+        KIND_SEAL => return Some(IndexRecord::Seal { length: first, entries: second }),
         KIND_TRANSACTION => EntryKind::Transaction,
         KIND_EVENT => EntryKind::Event,
         _ => return None,
@@ -234,7 +235,15 @@ fn parse_body(body: &[u8], segment: u64) -> Option<Record> {
     let flags = EntryFlags(flags);
     let position = LogPosition { segment, offset: first };
     first.checked_add(second)?;
-    Some(Record::Entry(LogEntry { position, length: second, kind, gtid, source_end, commit_time_us, flags }))
+    Some(IndexRecord::Entry(LogEntry {
+        position,
+        length: second,
+        kind,
+        gtid,
+        source_end,
+        commit_time_us,
+        flags,
+    }))
 }
 
 fn parse_gtid(bytes: &[u8]) -> Option<Option<Gtid>> {
@@ -280,12 +289,12 @@ mod tests {
         ]
     }
 
-    fn record() -> impl Strategy<Value = Record> {
+    fn record() -> impl Strategy<Value = IndexRecord> {
         let entry =
             (any::<u32>(), any::<u32>(), any::<bool>(), gtid(), any::<u64>(), any::<u64>(), any::<u16>());
         prop_oneof![
             entry.prop_map(|(offset, length, transaction, gtid, source_end, commit_time_us, flags)| {
-                Record::Entry(LogEntry {
+                IndexRecord::Entry(LogEntry {
                     position: LogPosition { segment: 7, offset: offset.into() },
                     length: length.into(),
                     kind: if transaction { EntryKind::Transaction } else { EntryKind::Event },
@@ -295,13 +304,13 @@ mod tests {
                     flags: EntryFlags(flags),
                 })
             }),
-            (any::<u64>(), any::<u64>()).prop_map(|(length, entries)| Record::Seal { length, entries }),
+            (any::<u64>(), any::<u64>()).prop_map(|(length, entries)| IndexRecord::Seal { length, entries }),
         ]
     }
 
     proptest! {
         #[test]
-        fn records_come_back_and_no_damage_goes_unseen(
+        fn records_round_trip_and_damage_is_detected(
             records in proptest::collection::vec(record(), 1..5),
             at in any::<proptest::sample::Index>(),
             bit in 0u8..8,
@@ -312,7 +321,7 @@ mod tests {
             }
             let mut rest = bytes.as_slice();
             for record in &records {
-                let (decoded, length) = Record::decode(rest, 7).unwrap();
+                let (decoded, length) = IndexRecord::decode(rest, 7).unwrap();
                 prop_assert_eq!(&decoded, record);
                 prop_assert!(length <= RECORD_BYTES_MAX);
                 rest = &rest[length..];
@@ -321,7 +330,7 @@ mod tests {
             let at = at.index(bytes.len());
             bytes[at] ^= 1 << bit;
             let mut rest = bytes.as_slice();
-            let survived = records.iter().take_while(|record| match Record::decode(rest, 7) {
+            let survived = records.iter().take_while(|record| match IndexRecord::decode(rest, 7) {
                 Ok((decoded, length)) => {
                     rest = &rest[length..];
                     decoded == **record
@@ -332,24 +341,24 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_refused_or_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
-            let _ = Record::decode(&bytes, 1);
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+            let _ = IndexRecord::decode(&bytes, 1);
             let _ = SegmentHeader::decode(&bytes);
             let mut framed = vec![0; 4];
             framed.extend_from_slice(&bytes);
             let crc = crc32fast::hash(&bytes);
             framed[..4].copy_from_slice(&crc.to_le_bytes());
-            let _ = Record::decode(&framed, 1);
+            let _ = IndexRecord::decode(&framed, 1);
         }
     }
 
     #[test]
-    fn a_page_of_zeros_is_no_record() {
-        assert!(matches!(Record::decode(&[0; 64], 1), Err(IndexDamage::Malformed(_))));
+    fn page_of_zeros_is_not_a_record() {
+        assert!(matches!(IndexRecord::decode(&[0; 64], 1), Err(IndexDamage::Malformed(_))));
     }
 
     #[test]
-    fn the_header_comes_back_and_its_damage_is_seen() {
+    fn header_round_trip_and_damage_is_detected() {
         let header = SegmentHeader {
             segment: 3,
             source_file: "binlog.000017".into(),

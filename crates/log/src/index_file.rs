@@ -1,49 +1,49 @@
-//! Reading the index of a segment from its file, and what to do where it cannot be read.
+//! Reads the index file of a segment, and handles an index that cannot be read.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::control::Control;
+use crate::control_file::ControlFile;
 use crate::error::LogError;
-use crate::index::{FORMAT_VERSION, IndexDamage, PREFIX_BYTES, RECORD_BYTES_MAX, Record, SegmentHeader};
+use crate::index::{FORMAT_VERSION, IndexDamage, IndexRecord, PREFIX_BYTES, RECORD_BYTES_MAX, SegmentHeader};
 use crate::position::LogEntry;
-use crate::progress::SegmentState;
 use crate::segment::{index_name, segment_name};
-use crate::storage::{Directory, File, OpenMode};
+use crate::shared_state::SegmentState;
+use crate::storage::{Directory, LogFile, OpenMode};
 
-/// How much of an index is read at once.
+/// Bytes of an index that are read at once.
 const READ_BYTES: usize = 64 << 10;
 
-/// Reads the records of an index front to back; follows a file that grows.
+/// Reads the records of an index in order; follows a growing file.
 #[derive(Debug)]
 pub(crate) struct IndexReader {
-    file: Arc<dyn File>,
+    file: Arc<dyn LogFile>,
     path: PathBuf,
     segment: u64,
     /// Offset of `buffer[0]` in the file.
     buffer_offset: u64,
     buffer: Vec<u8>,
-    /// How much of the buffer was filled from the file.
+    /// Bytes of the buffer that were filled from the file.
     filled: usize,
-    /// How much of that was consumed.
+    /// Bytes of those that were consumed.
     used: usize,
 }
 
-/// What stands next in an index.
+/// The next item of an index.
 #[derive(Debug)]
 pub(crate) enum NextRecord {
     /// A record, and its length in bytes.
-    Record(Record, usize),
-    /// Nothing, or nothing whole.
+    Record(IndexRecord, usize),
+    /// No record, or an incomplete one.
     End,
-    /// Something that is no record.
+    /// Bytes that are not a record.
     Damaged(String),
 }
 
 impl IndexReader {
-    /// Opens the index of a segment and reads its header; `Err` inside if the header cannot be used.
+    /// Opens the index of a segment and reads its header. The inner `Err` says why the header cannot be used.
     pub(crate) fn open(
         directory: &dyn Directory,
         segment: u64,
@@ -64,7 +64,7 @@ impl IndexReader {
             Ok(length) => length,
             Err(damage) => return Self::unusable(path, damage),
         };
-        // The length was checked against a limit; a file that is shorter is not read into more than it has.
+        // The length was checked against the limit. Compare it with the file before allocating, too.
         let file_bytes = file.length().map_err(|error| LogError::io("read", &path, error))?;
         if file_bytes < length as u64 {
             return Ok(Err(IndexDamage::Truncated));
@@ -90,7 +90,7 @@ impl IndexReader {
         damage: IndexDamage,
     ) -> Result<Result<(SegmentHeader, Self), IndexDamage>, LogError> {
         match damage {
-            // What a newer program wrote is no damage, and must not be rebuilt by an older one.
+            // A newer program's index is not damaged, and an older program must not rebuild it.
             IndexDamage::Version(found) => {
                 Err(LogError::FormatVersion { path, found, known: FORMAT_VERSION })
             }
@@ -98,7 +98,7 @@ impl IndexReader {
         }
     }
 
-    /// Where the next record begins.
+    /// Offset of the next record.
     pub(crate) fn offset(&self) -> u64 {
         self.buffer_offset + self.used as u64
     }
@@ -107,14 +107,14 @@ impl IndexReader {
         &self.path
     }
 
-    /// The next record, which stays the next one until [`Self::advance`].
+    /// The next record. It stays the next one until [`Self::advance`].
     pub(crate) fn peek(&mut self) -> Result<NextRecord, LogError> {
         let mut fresh = false;
         loop {
-            match Record::decode(&self.buffer[self.used..self.filled], self.segment) {
+            match IndexRecord::decode(&self.buffer[self.used..self.filled], self.segment) {
                 Ok((record, length)) => return Ok(NextRecord::Record(record, length)),
                 Err(IndexDamage::Truncated) if fresh => return Ok(NextRecord::End),
-                // What was read may have been half written then.
+                // The bytes may have been half written when they were read.
                 Err(_) if !fresh => {
                     self.refill()?;
                     fresh = true;
@@ -125,12 +125,12 @@ impl IndexReader {
         }
     }
 
-    /// Whether nothing stood behind the last record when that was last looked at.
+    /// Whether there was nothing after the last record at the last read.
     fn at_end(&self) -> bool {
         self.used == self.filled
     }
 
-    /// Passes over the record of `length` bytes just peeked at.
+    /// Skips the record of `length` bytes that was peeked at.
     pub(crate) fn advance(&mut self, length: usize) {
         self.used += length;
     }
@@ -150,19 +150,19 @@ impl IndexReader {
 /// The usable front of an index whose segment may have been written to when the machine stopped.
 #[derive(Debug)]
 pub(crate) struct IndexFront {
-    /// Offset behind the last usable entry.
+    /// Offset in the index after the last usable entry.
     pub bytes: u64,
-    /// How many entries there are.
+    /// Number of usable entries.
     pub entries: u64,
-    /// Offset in the segment behind the last of them.
+    /// Offset in the segment after the last of them.
     pub end: u64,
     /// The segment's length, if its seal was found.
     pub sealed: Option<u64>,
-    /// Nothing that could have been an entry stands behind the last one.
+    /// The index has no further bytes that could have been an entry.
     pub ends_cleanly: bool,
 }
 
-/// Reads entries as long as they are whole and follow each other, calling `each` for them.
+/// Reads entries as long as they are whole and contiguous, and calls `each` for every one.
 pub(crate) fn read_front(
     reader: &mut IndexReader,
     first: u64,
@@ -172,7 +172,7 @@ pub(crate) fn read_front(
         IndexFront { bytes: reader.offset(), entries: 0, end: first, sealed: None, ends_cleanly: false };
     while let NextRecord::Record(record, length) = reader.peek()? {
         match record {
-            Record::Entry(entry) => {
+            IndexRecord::Entry(entry) => {
                 if entry.position.offset != front.end || entry.length == 0 {
                     break;
                 }
@@ -180,7 +180,7 @@ pub(crate) fn read_front(
                 front.end = entry.end().offset;
                 front.entries += 1;
             }
-            Record::Seal { length, .. } => {
+            IndexRecord::Seal { length, .. } => {
                 if length == front.end {
                     front.sealed = Some(length);
                 }
@@ -194,11 +194,11 @@ pub(crate) fn read_front(
     Ok(front)
 }
 
-/// A sealed segment's index, by its two ends.
+/// A sealed segment's index: its header and its seal.
 #[derive(Debug)]
 pub(crate) struct SealedIndex {
     pub header: SegmentHeader,
-    /// Length of the segment.
+    /// Length of the segment in bytes.
     pub length: u64,
     /// Number of entries.
     pub entries: u64,
@@ -210,7 +210,7 @@ pub(crate) fn read_sealed(directory: &dyn Directory, segment: u64) -> Result<Opt
         return Ok(None);
     };
     let mut seal = Vec::new();
-    Record::encode_seal(0, 0, &mut seal);
+    IndexRecord::encode_seal(0, 0, &mut seal);
     let io = |error| LogError::io("read", reader.path(), error);
     let file_bytes = reader.file.length().map_err(io)?;
     let Some(offset) = file_bytes.checked_sub(seal.len() as u64).filter(|offset| *offset >= reader.offset())
@@ -218,8 +218,8 @@ pub(crate) fn read_sealed(directory: &dyn Directory, segment: u64) -> Result<Opt
         return Ok(None);
     };
     let filled = reader.file.read_full_at(&mut seal, offset).map_err(io)?;
-    Ok(match Record::decode(&seal[..filled], segment) {
-        Ok((Record::Seal { length, entries }, _)) => Some(SealedIndex { header, length, entries }),
+    Ok(match IndexRecord::decode(&seal[..filled], segment) {
+        Ok((IndexRecord::Seal { length, entries }, _)) => Some(SealedIndex { header, length, entries }),
         _ => None,
     })
 }
@@ -227,16 +227,17 @@ pub(crate) fn read_sealed(directory: &dyn Directory, segment: u64) -> Result<Opt
 /// Whether the index of a segment has at least one entry.
 pub(crate) fn has_entries(directory: &dyn Directory, segment: u64) -> Result<bool, LogError> {
     Ok(match IndexReader::open(directory, segment)? {
-        Ok((_, mut reader)) => matches!(reader.peek()?, NextRecord::Record(Record::Entry(_), _)),
+        Ok((_, mut reader)) => matches!(reader.peek()?, NextRecord::Record(IndexRecord::Entry(_), _)),
         Err(_) => false,
     })
 }
 
-/// A segment's header from its index or, where that is not readable, from the control file or from the segment before.
+/// A segment's header from its index. If the index is unreadable, takes it from the control file, or derives
+/// it from the previous segment.
 pub(crate) fn read_or_derive_header(
     directory: &dyn Directory,
     segment: u64,
-    control: Option<&Control>,
+    control: Option<&ControlFile>,
     segments: &BTreeMap<u64, SegmentState>,
 ) -> Result<SegmentHeader, LogError> {
     let damage = match IndexReader::open(directory, segment)? {
@@ -262,6 +263,6 @@ pub(crate) fn read_or_derive_header(
     Err(LogError::corrupt(
         directory.path_of(&index_name(segment)),
         0,
-        format!("{reason}, and what it said about {name} is not written anywhere else"),
+        format!("{reason}, and no other file holds the header of {name}"),
     ))
 }

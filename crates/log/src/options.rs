@@ -1,4 +1,4 @@
-//! How a log is kept.
+//! Options of a log.
 
 use std::time::Duration;
 
@@ -7,45 +7,46 @@ use crate::archive::Archive;
 /// When a commit may be acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AckMode {
-    /// After fdatasync: a power cut loses nothing acknowledged.
+    /// After fdatasync: a power cut loses nothing that was acknowledged.
     #[default]
     Durable,
-    /// After write(2): a crash of the process loses nothing acknowledged, a power cut may lose what came in the last
-    /// [`LogOptions::sync_interval`].
+    /// After write(2): a crash of the process loses nothing that was acknowledged. A power cut may lose what
+    /// arrived within the last [`LogOptions::sync_interval`].
     Received,
 }
 
-/// What is kept of old segments. With both limits unset, everything.
+/// How long old segments are kept. With both limits unset, forever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Retention {
-    /// A sealed segment is dropped once it was sealed this long ago.
+    /// A segment is dropped once it was sealed longer ago than this.
     pub time_max: Option<Duration>,
-    /// The oldest sealed segments are dropped while all segments together are bigger than this.
+    /// The oldest sealed segments are dropped while all segments together exceed this many bytes.
     pub bytes_max: Option<u64>,
 }
 
-/// How a log is kept.
+/// Options of a log.
 #[derive(Debug, Clone)]
 pub struct LogOptions {
     /// When [`LogWriter::flush`](crate::LogWriter::flush) is enough for an ACK, if events have checksums.
     pub ack: AckMode,
-    /// Space is reserved in steps of this many bytes, so that a full disk shows before anything is acknowledged, and an
-    /// fdatasync moves no metadata.
+    /// Space is reserved in steps of this many bytes. A full disk then shows before anything is acknowledged,
+    /// and an fdatasync writes no metadata.
     pub preallocate_bytes: u64,
-    /// Bytes that are held in memory before they go to the file.
+    /// Bytes that are buffered in memory before they are written to the file.
     pub buffer_bytes_max: usize,
-    /// Once this many bytes of whole transactions wait for their fdatasync, another thread does one, so that appending
-    /// goes on meanwhile: catching up is then as fast as the disk.
+    /// Once this many bytes of whole transactions are not synced, the flusher thread syncs while appending
+    /// continues. Catching up is then as fast as the disk.
     pub background_sync_bytes: u64,
-    /// At most this many bytes of whole transactions wait for their fdatasync; beyond that, appending waits for it.
+    /// Limit on unsynced bytes of whole transactions; beyond it, appending waits for an fdatasync.
     pub unsynced_bytes_max: u64,
-    /// [`AckMode::Received`]: the longest that written bytes wait for their fdatasync. They do not wait while somebody
-    /// [waits](crate::LogHandle::wait_until_durable) for it, or [hurries](crate::LogHandle::prompt_sync).
+    /// [`AckMode::Received`]: the longest that written bytes wait for their fdatasync. They are synced at
+    /// once while someone [waits](crate::LogHandle::wait_until_durable) for it or holds a
+    /// [guard](crate::LogHandle::prompt_sync).
     pub sync_interval: Duration,
     /// What [`LogHandle::purge`](crate::LogHandle::purge) keeps.
     pub retention: Retention,
-    /// Where sealed segments go too. With one, no segment is purged that is not there, and readers go on in it behind
-    /// what was purged.
+    /// Destination of sealed segments. If set, only archived segments are purged, and readers continue in the
+    /// archive where local segments were purged.
     pub archive: Option<Archive>,
 }
 

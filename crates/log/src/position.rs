@@ -1,21 +1,21 @@
-//! Places in the log, and what stands there.
+//! Positions in the log, and the entries at them.
 
 use std::fmt;
 
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::Gtid;
 
-/// A place in the log: an offset in one of its segments. Ordered as the log is.
+/// A position in the log: an offset in one of its segments. Ordered as the log is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogPosition {
-    /// Number of the segment, from 1. 0 stands before everything: an empty log.
+    /// Number of the segment, from 1. 0 is before every entry: an empty log.
     pub segment: u64,
     /// Offset in the segment's file, in bytes.
     pub offset: u64,
 }
 
 impl LogPosition {
-    /// Before everything.
+    /// The position before every entry.
     pub const ZERO: Self = Self { segment: 0, offset: 0 };
 }
 
@@ -25,22 +25,22 @@ impl fmt::Display for LogPosition {
     }
 }
 
-/// Which server a segment's events came from.
+/// The server that a segment's events came from.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SourceIdentity {
-    /// Its family.
+    /// Its flavour.
     #[serde(with = "flavour_text")]
     pub flavour: Flavour,
-    /// MySQL's `server_uuid`; MariaDB has none.
+    /// MySQL's `server_uuid`; `None` on MariaDB.
     pub server_uuid: Option<String>,
     /// Its `server_id`.
     pub server_id: u32,
-    /// Its version, as `SELECT VERSION()` gives it.
+    /// Its version, as `SELECT VERSION()` returns it.
     pub server_version: String,
 }
 
 impl SourceIdentity {
-    /// Whether both are the same server, as far as it can be told: MariaDB has no more than its `server_id`.
+    /// Whether both are the same server, as far as can be told: MariaDB has only its `server_id`.
     pub fn same_server(&self, other: &Self) -> bool {
         self.flavour == other.flavour
             && match (&self.server_uuid, &other.server_uuid) {
@@ -50,43 +50,43 @@ impl SourceIdentity {
     }
 }
 
-/// Where a log ends in its source's own binlog.
+/// Where a log ends in its source's binlog.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceTail {
-    /// Name of the source's binlog file that the last segment mirrors.
+    /// The source's binlog file that the last segment mirrors.
     pub file: String,
-    /// Offset in it behind the last whole transaction or event that the log has.
+    /// Offset in it after the last whole transaction or event in the log.
     pub end: u64,
-    /// Which server that is.
+    /// The server that it came from.
     pub source: SourceIdentity,
-    /// The log's last transaction, if it lies in that file.
+    /// The log's last transaction, if it is in that file.
     pub last_transaction: Option<TransactionSpan>,
 }
 
-/// Where a transaction stands in the source's binlog file.
+/// Position of a transaction in the source's binlog file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransactionSpan {
     /// Offset of its first byte.
     pub source_start: u64,
-    /// Offset behind its last byte.
+    /// Offset after its last byte.
     pub source_end: u64,
 }
 
-/// What an [`LogEntry`] covers.
+/// What a [`LogEntry`] covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
-    /// A whole transaction, from the event that opens it to the one that ends it.
+    /// A whole transaction, from its first event to its last.
     Transaction,
-    /// One event that stands between transactions (format description, previous GTIDs, rotate, ...).
+    /// One event between transactions (format description, previous GTIDs, rotate, ...).
     Event,
 }
 
-/// What else the index says about an entry; a set of bits.
+/// Further properties of an entry in the index; a set of bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EntryFlags(pub u16);
 
 impl EntryFlags {
-    /// The transaction's opening event says that it is DDL (MariaDB; MySQL does not say so).
+    /// The transaction's first event marks it as DDL (MariaDB only).
     pub const DDL: Self = Self(0x0001);
 
     /// Whether all bits of `other` are set.
@@ -99,28 +99,28 @@ impl EntryFlags {
     }
 }
 
-/// One transaction, or one event that stands between transactions. Entries follow each other without gaps.
+/// One transaction, or one event between transactions. Entries follow each other without gaps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogEntry {
-    /// Where it begins.
+    /// Position of its first byte.
     pub position: LogPosition,
-    /// Its length, in bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// What it is.
+    /// Transaction or single event.
     pub kind: EntryKind,
     /// The transaction's GTID, if it has one.
     pub gtid: Option<Gtid>,
-    /// Offset behind its last byte in the source's binlog file.
+    /// Offset after its last byte in the source's binlog file.
     pub source_end: u64,
-    /// When the transaction committed on the server it comes from, in microseconds since 1970: exactly from MySQL 8 on,
-    /// else the time of its last event, in whole seconds. 0 if unknown.
+    /// When the transaction committed on its original server, in microseconds since 1970. Exact from MySQL 8
+    /// on; otherwise the time of its last event, in whole seconds. 0 if unknown.
     pub commit_time_us: u64,
     /// See [`EntryFlags`].
     pub flags: EntryFlags,
 }
 
 impl LogEntry {
-    /// Where the next entry begins.
+    /// Position of the next entry.
     pub fn end(&self) -> LogPosition {
         LogPosition { segment: self.position.segment, offset: self.position.offset + self.length }
     }
@@ -136,7 +136,7 @@ impl LogEntry {
     }
 }
 
-/// [`Flavour`] as its name.
+/// Serializes [`Flavour`] as its name.
 pub(crate) mod flavour_text {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
     use tailwater_wire::Flavour;

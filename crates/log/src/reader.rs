@@ -1,4 +1,5 @@
-//! Reading the log: whole transactions, and never a byte that is not durable, unless a reader asks for those too.
+//! Reads the log in whole transactions. A reader sees only durable bytes, unless it asks for written ones
+//! too.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -10,49 +11,51 @@ use bytes::{Bytes, BytesMut};
 use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader};
 use tokio::sync::watch;
 
+use crate::buffer_pool::{BUFFER_BYTES, BufferPool};
 use crate::error::LogError;
 use crate::handle::{if_purged, segment_numbers};
-use crate::index::{IndexDamage, Record, SegmentHeader};
+use crate::index::{IndexDamage, IndexRecord, SegmentHeader};
 use crate::index_file::{IndexReader, NextRecord};
 use crate::position::{LogEntry, LogPosition, SourceIdentity};
-use crate::progress::{Ahead, DurableState, LogState, Shared};
-use crate::segment::{FIRST_EVENT_OFFSET, index_name, segment_name};
-use crate::storage::{Directory, File, OpenMode};
-use crate::window::{WINDOW_BYTES, Windows};
+use crate::segment::{index_name, segment_name};
+use crate::shared_state::{DurableState, LogShared, LogState, WrittenEntry};
+use crate::storage::{Directory, LogFile, OpenMode};
+use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// How far a reader may go.
+/// How far a reader may read.
 #[derive(Debug)]
-pub(crate) enum Bound {
-    /// To what the writer in this process has published.
-    Live(Arc<Shared>, watch::Receiver<DurableState>),
-    /// To what stands in its file, durable or not.
-    Ahead(Arc<Shared>, watch::Receiver<LogPosition>),
-    /// To what the index says.
+pub(crate) enum ReadLimit {
+    /// Up to the durable position that the writer in this process publishes.
+    Durable(Arc<LogShared>, watch::Receiver<DurableState>),
+    /// Up to the last whole entry written to the file, durable or not.
+    Written(Arc<LogShared>, watch::Receiver<LogPosition>),
+    /// Up to the end of the index.
     Indexed,
 }
 
-/// Reads entries in their order: whole transactions, and the events between them.
+/// Reads entries in order: whole transactions, and the events between them.
 ///
-/// After [`next`](Self::next) or [`try_next`](Self::try_next) gave an entry, [`next_event`](Self::next_event) and
-/// [`read_chunk`](Self::read_chunk) give its bytes, in bounded memory. Does file I/O in the calling thread; in a segment
-/// that is archived, requests to the archive, each of which may take seconds, and holds up to about 10 MiB of it.
+/// After [`next`](Self::next) or [`try_next`](Self::try_next) returned an entry,
+/// [`next_event`](Self::next_event) and [`read_chunk`](Self::read_chunk) return its bytes in bounded memory.
+/// Does file I/O in the calling thread. For an archived segment it sends requests to the archive, each of
+/// which may take seconds, and holds up to about 10 MiB of it.
 #[derive(Debug)]
 pub struct LogReader {
     directory: Arc<dyn Directory>,
-    bound: Bound,
+    limit: ReadLimit,
     segment: Option<OpenSegment>,
-    windows: Arc<Windows>,
-    /// Behind the last entry given.
+    pool: Arc<BufferPool>,
+    /// After the last returned entry.
     position: LogPosition,
-    /// The bytes of the present entry that were not read yet.
-    entry: Span,
-    /// The bytes of the present event that were not read yet, within `entry`.
-    event: Span,
+    /// The unread bytes of the current entry.
+    entry: ByteRange,
+    /// The unread bytes of the current event, within `entry`.
+    event: ByteRange,
 }
 
-/// A range of a segment.
+/// A range of a segment, in bytes.
 #[derive(Debug, Clone, Copy, Default)]
-struct Span {
+struct ByteRange {
     start: u64,
     end: u64,
 }
@@ -61,47 +64,48 @@ struct Span {
 struct OpenSegment {
     header: SegmentHeader,
     index: IndexReader,
-    file: Arc<dyn File>,
+    file: Arc<dyn LogFile>,
     path: PathBuf,
     window: Bytes,
     window_offset: u64,
-    windows: Arc<Windows>,
-    /// Beside a writer in another process: the segment was the newest when it was opened.
+    pool: Arc<BufferPool>,
+    /// With a writer in another process: the segment was the newest when it was opened.
     may_grow: bool,
-    /// Behind it nothing is kept in the window: those bytes may not be written yet.
+    /// Bytes after this offset are not kept in the window: they may not be written yet.
     readable_end: u64,
 }
 
 impl LogReader {
     pub(crate) fn open(
         directory: Arc<dyn Directory>,
-        bound: Bound,
+        limit: ReadLimit,
         from: LogPosition,
     ) -> Result<Self, LogError> {
         let mut reader = Self {
             directory,
-            bound,
+            limit,
             segment: None,
-            windows: Arc::default(),
+            pool: Arc::default(),
             position: from,
-            entry: Span::default(),
-            event: Span::default(),
+            entry: ByteRange::default(),
+            event: ByteRange::default(),
         };
         reader.seek(from)?;
         Ok(reader)
     }
 
-    /// Behind the last entry given: where a reader that takes over has to begin.
+    /// Position after the last returned entry, where another reader can continue.
     pub fn position(&self) -> LogPosition {
         self.position
     }
 
-    /// Which server the present segment came from, and from which of its files; `None` before the first entry.
+    /// The source of the current segment: the server and its binlog file. `None` before the first entry.
     pub fn source(&self) -> Option<(&SourceIdentity, &str)> {
         self.segment.as_ref().map(|segment| (&segment.header.source, segment.header.source_file.as_str()))
     }
 
-    /// The next entry; `None` at the end of what is durable now, or written for one [ahead](crate::LogHandle::reader_up_to_written).
+    /// The next entry. `None` at the durable end or, for a reader of
+    /// [written](crate::LogHandle::reader_up_to_written) entries, at the written end.
     ///
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::Purged`], [`LogError::Io`].
@@ -110,9 +114,11 @@ impl LogReader {
             let durable = self.durable_end();
             if durable.is_some_and(|durable| self.position >= durable) {
                 match self.written_entry()? {
-                    Ahead::Durable => continue,
-                    Ahead::Nothing => return Ok(None),
-                    Ahead::Entry(entry, readable_end) => return Ok(self.give_ahead(entry, readable_end)),
+                    WrittenEntry::Durable => continue,
+                    WrittenEntry::None => return Ok(None),
+                    WrittenEntry::Entry(entry, readable_end) => {
+                        return Ok(self.return_written(entry, readable_end));
+                    }
                 }
             }
             if self.segment.is_none() && !self.open_next(self.position.segment)? {
@@ -123,20 +129,23 @@ impl LogReader {
             let next = segment.index.peek()?;
             let corrupt = |reason: String| LogError::corrupt(segment.index.path(), at, reason);
             match next {
-                // It was given before it was durable.
-                NextRecord::Record(Record::Entry(entry), length)
-                    if matches!(self.bound, Bound::Ahead(..)) && entry.end() <= self.position =>
+                // It was returned before it was durable.
+                NextRecord::Record(IndexRecord::Entry(entry), length)
+                    if matches!(self.limit, ReadLimit::Written(..)) && entry.end() <= self.position =>
                 {
                     segment.index.advance(length);
                 }
-                NextRecord::Record(Record::Entry(entry), length) => {
+                NextRecord::Record(IndexRecord::Entry(entry), length) => {
                     if entry.position != self.position || entry.length == 0 {
-                        let reason =
-                            format!("an entry for {} where {} was expected", entry.position, self.position);
+                        let reason = format!(
+                            "the index has an entry for {} where {} was expected",
+                            entry.position, self.position
+                        );
                         return Err(corrupt(reason));
                     }
                     if durable.is_some_and(|durable| entry.end() > durable) {
-                        let reason = format!("an entry up to {}, which is not durable yet", entry.end());
+                        let reason =
+                            format!("the index has an entry up to {}, which is not durable yet", entry.end());
                         return Err(corrupt(reason));
                     }
                     segment.index.advance(length);
@@ -145,21 +154,22 @@ impl LogReader {
                         None if segment.may_grow => entry.end().offset,
                         _ => u64::MAX,
                     };
-                    self.go_to(&entry);
+                    self.move_to(&entry);
                     return Ok(Some(entry));
                 }
-                NextRecord::Record(Record::Seal { length, .. }, _) => {
+                NextRecord::Record(IndexRecord::Seal { length, .. }, _) => {
                     if length != self.position.offset {
-                        let reason = format!("a seal at {length} behind entries up to {}", self.position);
+                        let reason =
+                            format!("the index has a seal at {length} after entries up to {}", self.position);
                         return Err(corrupt(reason));
                     }
-                    // The seal stays unread until there is a next segment: a writer that is restarted just here takes
-                    // it back and goes on in this one.
+                    // The seal stays unread until there is a next segment. A writer that restarts at this
+                    // moment removes the seal and continues this segment.
                     if !self.open_next(self.position.segment + 1)? {
                         return Ok(None);
                     }
                 }
-                // Beside a writer, its index may be seen half written.
+                // With a writer in another process, the end of the index may be half written.
                 _ if is_newest(self.directory.as_ref(), self.position.segment, durable)? => return Ok(None),
                 NextRecord::End => return Err(corrupt("it ends before its segment does".into())),
                 NextRecord::Damaged(reason) => return Err(corrupt(reason)),
@@ -167,37 +177,39 @@ impl LogReader {
         }
     }
 
-    /// The next entry, waiting for it if necessary; `None` when the writer has closed the log and everything was read.
+    /// The next entry; waits for it if necessary. `None` once the writer has closed the log and everything
+    /// was read.
     ///
-    /// Beside a writer in another process there is nothing to wait on: then `None` means the present end.
+    /// With a writer in another process there is nothing to wait on: then `None` means the current end.
     ///
     /// # Errors
-    /// As [`LogReader::try_next`]; [`LogError::Poisoned`] when the log failed and everything durable was read.
+    /// As [`LogReader::try_next`]; [`LogError::Poisoned`] when the log failed and everything durable was
+    /// read.
     pub async fn next(&mut self) -> Result<Option<LogEntry>, LogError> {
         loop {
-            // What is published while this looks is a change that the wait below sees.
-            let state = match &mut self.bound {
-                Bound::Live(_, durable) => Some(durable.borrow_and_update().state),
-                Bound::Ahead(shared, written) => {
+            // A position published after this line counts as a change for the wait below.
+            let state = match &mut self.limit {
+                ReadLimit::Durable(_, durable) => Some(durable.borrow_and_update().state),
+                ReadLimit::Written(shared, written) => {
                     written.mark_unchanged();
                     Some(shared.durable().state)
                 }
-                Bound::Indexed => None,
+                ReadLimit::Indexed => None,
             };
             if let Some(entry) = self.try_next()? {
                 return Ok(Some(entry));
             }
-            match (&mut self.bound, state) {
-                (Bound::Live(shared, _) | Bound::Ahead(shared, _), Some(LogState::Poisoned)) => {
+            match (&mut self.limit, state) {
+                (ReadLimit::Durable(shared, _) | ReadLimit::Written(shared, _), Some(LogState::Poisoned)) => {
                     shared.check()?;
                     return Ok(None);
                 }
-                (Bound::Live(_, durable), Some(LogState::Open)) => {
+                (ReadLimit::Durable(_, durable), Some(LogState::Open)) => {
                     if durable.changed().await.is_err() {
                         return Ok(None);
                     }
                 }
-                (Bound::Ahead(_, written), Some(LogState::Open)) => {
+                (ReadLimit::Written(_, written), Some(LogState::Open)) => {
                     if written.changed().await.is_err() {
                         return Ok(None);
                     }
@@ -207,7 +219,7 @@ impl LogReader {
         }
     }
 
-    /// Goes to the next event of the present entry and gives its header; `None` behind the last one.
+    /// Moves to the next event of the current entry and returns its header; `None` after the last event.
     ///
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::Io`].
@@ -223,34 +235,34 @@ impl LogReader {
             .map_err(|error| LogError::corrupt(&segment.path, start, error.to_string()))?;
         let end = start + u64::from(header.event_length);
         if end > entry_end {
-            let reason = format!("an event of {} bytes reaches beyond its transaction", header.event_length);
+            let reason = format!("an event of {} bytes extends past its transaction", header.event_length);
             return Err(LogError::corrupt(&segment.path, start, reason));
         }
-        self.event = Span { start, end };
+        self.event = ByteRange { start, end };
         Ok(Some(header))
     }
 
-    /// The next bytes of the event that [`next_event`](Self::next_event) went to, header included; at most `bytes_max`
-    /// of them, and none at its end.
+    /// The next bytes of the current event (see [`next_event`](Self::next_event)), header included; at most
+    /// `bytes_max`, and none at its end.
     ///
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::Io`].
     pub fn read_event_chunk(&mut self, bytes_max: usize) -> Result<&[u8], LogError> {
-        let count = bytes_max.min((self.event.end - self.event.start) as usize).min(WINDOW_BYTES);
+        let count = bytes_max.min((self.event.end - self.event.start) as usize).min(BUFFER_BYTES);
         let Some(segment) = self.segment.as_mut().filter(|_| count > 0) else { return Ok(&[]) };
         let bytes = segment.read(self.event.start, count)?;
         self.event.start += count as u64;
         Ok(bytes)
     }
 
-    /// The whole event that [`next_event`](Self::next_event) went to, into `buffer`.
+    /// Reads the whole current event (see [`next_event`](Self::next_event)) into `buffer`.
     ///
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::Io`].
     pub fn read_event(&mut self, buffer: &mut Vec<u8>) -> Result<(), LogError> {
         buffer.clear();
         loop {
-            let chunk = self.read_event_chunk(WINDOW_BYTES)?;
+            let chunk = self.read_event_chunk(BUFFER_BYTES)?;
             if chunk.is_empty() {
                 return Ok(());
             }
@@ -258,44 +270,44 @@ impl LogReader {
         }
     }
 
-    /// Where the present event begins.
+    /// Position of the current event.
     pub fn event_position(&self) -> LogPosition {
         LogPosition { segment: self.position.segment, offset: self.event.start }
     }
 
-    /// The next bytes of the present entry, whatever events they are of; at most `bytes_max`, and none at its end.
+    /// The next bytes of the current entry, across its events; at most `bytes_max`, and none at its end.
     ///
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::Io`].
     pub fn read_chunk(&mut self, bytes_max: usize) -> Result<&[u8], LogError> {
-        let count = bytes_max.min((self.entry.end - self.entry.start) as usize).min(WINDOW_BYTES);
+        let count = bytes_max.min((self.entry.end - self.entry.start) as usize).min(BUFFER_BYTES);
         let Some(segment) = self.segment.as_mut().filter(|_| count > 0) else { return Ok(&[]) };
         let bytes = segment.read(self.entry.start, count)?;
         self.entry.start += count as u64;
         Ok(bytes)
     }
 
-    /// The whole of the present entry, of which nothing was read before.
+    /// The whole current entry, of which nothing was read yet.
     ///
-    /// It is not copied if it lies in what was read at once, 256 KiB, and the memory of such pieces that somebody still has
-    /// an entry of is not more than `shared_bytes_max`. An entry that is kept may keep its whole piece.
+    /// It is not copied if it lies within one read of 256 KiB, and if the buffers in use hold at most
+    /// `shared_bytes_max`. An entry that is kept may keep its whole buffer alive.
     ///
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::Io`].
     pub fn read_entry(&mut self, shared_bytes_max: usize) -> Result<Bytes, LogError> {
-        let Span { start, end } = self.entry;
+        let ByteRange { start, end } = self.entry;
         let length = usize::try_from(end - start).unwrap_or(usize::MAX);
-        if let Some(segment) = self.segment.as_mut().filter(|_| length <= WINDOW_BYTES) {
+        if let Some(segment) = self.segment.as_mut().filter(|_| length <= BUFFER_BYTES) {
             let range = segment.find(start, length)?;
             self.entry.start = end;
-            return Ok(match segment.windows.lent_bytes() <= shared_bytes_max {
+            return Ok(match segment.pool.bytes_in_use() <= shared_bytes_max {
                 true => segment.window.slice(range),
                 false => Bytes::copy_from_slice(&segment.window[range]),
             });
         }
         let mut bytes = BytesMut::with_capacity(length);
         loop {
-            let chunk = self.read_chunk(WINDOW_BYTES)?;
+            let chunk = self.read_chunk(BUFFER_BYTES)?;
             if chunk.is_empty() {
                 return Ok(bytes.freeze());
             }
@@ -304,33 +316,33 @@ impl LogReader {
     }
 
     fn durable_end(&self) -> Option<LogPosition> {
-        match &self.bound {
-            Bound::Live(shared, _) | Bound::Ahead(shared, _) => Some(shared.durable().position),
-            Bound::Indexed => None,
+        match &self.limit {
+            ReadLimit::Durable(shared, _) | ReadLimit::Written(shared, _) => Some(shared.durable().position),
+            ReadLimit::Indexed => None,
         }
     }
 
-    fn written_entry(&mut self) -> Result<Ahead, LogError> {
-        let Bound::Ahead(shared, _) = &self.bound else { return Ok(Ahead::Nothing) };
+    fn written_entry(&mut self) -> Result<WrittenEntry, LogError> {
+        let ReadLimit::Written(shared, _) = &self.limit else { return Ok(WrittenEntry::None) };
         let shared = Arc::clone(shared);
         if self.segment.is_none() && !self.open_next(self.position.segment)? {
-            return Ok(Ahead::Nothing);
+            return Ok(WrittenEntry::None);
         }
         Ok(shared.written_entry(self.position))
     }
 
-    /// The index is behind then, and catches up when this is durable.
-    fn give_ahead(&mut self, entry: LogEntry, readable_end: u64) -> Option<LogEntry> {
+    /// Returns an entry that is not durable. Its index record appears when it becomes durable.
+    fn return_written(&mut self, entry: LogEntry, readable_end: u64) -> Option<LogEntry> {
         let segment = self.segment.as_mut()?;
         segment.readable_end = readable_end;
-        self.go_to(&entry);
+        self.move_to(&entry);
         Some(entry)
     }
 
-    fn go_to(&mut self, entry: &LogEntry) {
+    fn move_to(&mut self, entry: &LogEntry) {
         self.position = entry.end();
-        self.entry = Span { start: entry.position.offset, end: entry.end().offset };
-        self.event = Span { start: self.entry.start, end: self.entry.start };
+        self.entry = ByteRange { start: entry.position.offset, end: entry.end().offset };
+        self.event = ByteRange { start: self.entry.start, end: self.entry.start };
     }
 
     fn seek(&mut self, from: LogPosition) -> Result<(), LogError> {
@@ -347,7 +359,7 @@ impl LogReader {
             reason: reason.to_owned(),
         };
         if self.durable_end().is_some_and(|durable| from > durable) {
-            return Err(no_such(self, "it is behind what is durable"));
+            return Err(no_such(self, "it is past the durable end"));
         }
         self.position = LogPosition { segment: from.segment, offset: FIRST_EVENT_OFFSET };
         if !self.open_next(from.segment)? {
@@ -355,15 +367,15 @@ impl LogReader {
         }
         while self.position < from {
             if self.try_next()?.is_none() {
-                return Err(no_such(self, "it is behind the end"));
+                return Err(no_such(self, "it is past the end of the log"));
             }
         }
         if self.position != from {
-            return Err(no_such(self, "it is within a transaction, or behind the end of its segment"));
+            return Err(no_such(self, "it is inside a transaction, or past the end of its segment"));
         }
-        // Nothing was handed out yet.
-        self.entry = Span::default();
-        self.event = Span::default();
+        // No entry was returned yet.
+        self.entry = ByteRange::default();
+        self.event = ByteRange::default();
         Ok(())
     }
 
@@ -371,7 +383,7 @@ impl LogReader {
         segment_numbers(self.directory.as_ref())
     }
 
-    /// Opens a segment and stands at its beginning; false if it is not there yet.
+    /// Opens a segment and moves to its beginning; false if it does not exist yet.
     fn open_next(&mut self, number: u64) -> Result<bool, LogError> {
         let name = segment_name(number);
         let path = self.directory.path_of(&name);
@@ -380,9 +392,9 @@ impl LogReader {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 if_purged(self.directory.as_ref(), number)?;
                 return match self.numbers()?.last() {
-                    Some(last) if *last > number && self.directory.modified(&name).is_err() => {
-                        Err(LogError::corrupt(path, 0, format!("it is missing, though there is {last}")))
-                    }
+                    Some(last) if *last > number && self.directory.modified(&name).is_err() => Err(
+                        LogError::corrupt(path, 0, format!("it is missing, although segment {last} exists")),
+                    ),
                     _ => Ok(false),
                 };
             }
@@ -390,15 +402,15 @@ impl LogReader {
         };
         match IndexReader::open(self.directory.as_ref(), number)? {
             Ok((header, index)) => {
-                let may_grow =
-                    matches!(self.bound, Bound::Indexed) && is_newest(self.directory.as_ref(), number, None)?;
+                let may_grow = matches!(self.limit, ReadLimit::Indexed)
+                    && is_newest(self.directory.as_ref(), number, None)?;
                 self.segment = Some(OpenSegment {
                     header,
                     index,
                     file,
                     path,
                     window: Bytes::new(),
-                    windows: Arc::clone(&self.windows),
+                    pool: Arc::clone(&self.pool),
                     window_offset: 0,
                     may_grow,
                     readable_end: u64::MAX,
@@ -418,8 +430,8 @@ impl LogReader {
     }
 }
 
-/// Whether a segment is the newest, so that its index may go on. With a writer at hand that need not be asked: it says
-/// what is durable, and the reader has not come to that.
+/// Whether a segment is the newest, so that its index may grow. A reader in the writer's process need not
+/// check: it has not reached the durable position.
 fn is_newest(
     directory: &dyn Directory,
     segment: u64,
@@ -437,22 +449,23 @@ fn is_newest(
 }
 
 impl OpenSegment {
-    /// `count` bytes at `offset`, at most [`WINDOW_BYTES`], through a window that is read in big pieces.
+    /// Reads `count` bytes at `offset`, at most [`BUFFER_BYTES`], through a window that is filled in big
+    /// reads.
     fn read(&mut self, offset: u64, count: usize) -> Result<&[u8], LogError> {
         let range = self.find(offset, count)?;
         Ok(&self.window[range])
     }
 
-    /// Where in the window they are.
+    /// The range of those bytes in the window.
     fn find(&mut self, offset: u64, count: usize) -> Result<Range<usize>, LogError> {
         let window_end = self.window_offset + self.window.len() as u64;
         if offset < self.window_offset || offset + count as u64 > window_end {
-            // No further than may be kept: who follows the log at its end would otherwise read, with each entry, a quarter
-            // of a megabyte of what is reserved for entries to come.
+            // Read no further than may be kept. Otherwise a reader at the log's end would read, with each
+            // entry, a quarter of a megabyte of space reserved for later entries.
             let readable = usize::try_from(self.readable_end.saturating_sub(offset)).unwrap_or(usize::MAX);
-            // Before the next one is lent, so that its memory may be lent again.
+            // Release the old buffer first, so that the pool can reuse its memory.
             self.window = Bytes::new();
-            let mut window = self.windows.lend(WINDOW_BYTES.min(readable));
+            let mut window = self.pool.acquire(BUFFER_BYTES.min(readable));
             let filled = self.file.read_full_at(window.bytes_mut(), offset);
             let filled = filled.map_err(|error| LogError::io("read", &self.path, error))?;
             self.window = window.filled(filled);

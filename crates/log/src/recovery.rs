@@ -1,4 +1,4 @@
-//! What happens to a log when it is opened: the tail that a crash tore is cut, what is durable is left alone.
+//! Opens a log after a crash: cuts the torn tail, and leaves durable bytes alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,68 +7,69 @@ use std::sync::Arc;
 use tailwater_wire::event::header::BINLOG_MAGIC;
 
 use crate::atomic_json_file;
-use crate::control::{self, Control};
+use crate::control_file::{self, ControlFile};
 use crate::error::LogError;
 use crate::framing::Framing;
 use crate::index::SegmentHeader;
 use crate::index_file;
+use crate::persistent_readers;
 use crate::position::LogPosition;
-use crate::progress::{SegmentState, TailStart};
-use crate::readers;
-use crate::segment::{FIRST_EVENT_OFFSET, index_name, parse_index_name, parse_segment_name, segment_name};
-use crate::storage::{Directory, File, OpenMode};
+use crate::segment::{index_name, parse_index_name, parse_segment_name, segment_name};
+use crate::shared_state::{SegmentState, TailStart};
+use crate::storage::{Directory, LogFile, OpenMode};
 use crate::tail_recovery;
+use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
 /// What opening a log found and repaired.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
-    /// How many segments there are.
+    /// Number of segments.
     pub segments: u64,
-    /// Behind the last whole transaction: where the log goes on.
+    /// Position after the last whole transaction, where the log continues.
     pub end: Option<LogPosition>,
-    /// What was cut off the newest segment.
+    /// The torn tail that was cut off the newest segment.
     pub cut: Option<TailTruncation>,
-    /// How many transactions and events were found whole behind the end of the index, and kept.
+    /// Number of whole transactions and events found after the end of the index, and kept.
     pub entries_recovered: u64,
-    /// Segments whose index was missing or damaged, and was rebuilt.
+    /// Segments whose index was missing or damaged and was rebuilt.
     pub indexes_rebuilt: Vec<u64>,
-    /// Files removed that an interrupted purge or start of a segment had left.
+    /// Removed files that an interrupted purge or segment start had left.
     pub leftovers_removed: Vec<String>,
 }
 
 impl RecoveryReport {
-    /// Tells the operator what was repaired.
-    pub(crate) fn tell(&self, path: &Path) {
+    /// Logs the repairs for the operator.
+    pub(crate) fn log_repairs(&self, path: &Path) {
         if let Some(TailTruncation { position, bytes, reason }) = &self.cut {
-            tracing::warn!(log = %path.display(), %position, bytes, "cut a torn tail, which will be fetched again: {reason}");
+            tracing::warn!(log = %path.display(), %position, bytes, "cut a torn tail; the capture fetches it again: {reason}");
         }
         if self.entries_recovered > 0 {
-            tracing::info!(log = %path.display(), entries = self.entries_recovered, "found whole transactions behind the index");
+            tracing::info!(log = %path.display(), entries = self.entries_recovered, "recovered whole transactions after the end of the index");
         }
         if !self.indexes_rebuilt.is_empty() {
             tracing::warn!(log = %path.display(), segments = ?self.indexes_rebuilt, "rebuilt missing or damaged indexes");
         }
         if !self.leftovers_removed.is_empty() {
-            tracing::info!(log = %path.display(), files = ?self.leftovers_removed, "removed what an interrupted purge or start of a segment left");
+            tracing::info!(log = %path.display(), files = ?self.leftovers_removed, "removed leftovers of an interrupted purge or segment start");
         }
     }
 }
 
-/// A torn tail that was cut off: it was never acknowledged as durable, and will be asked for again.
+/// A torn tail that was cut off. It was never acknowledged as durable, and the capture fetches it again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TailTruncation {
-    /// Where the log now ends.
+    /// The new end of the log.
     pub position: LogPosition,
-    /// How many bytes that were not zero stood behind it.
+    /// Number of bytes up to the last one that was not zero.
     pub bytes: u64,
     /// What was wrong with them.
     pub reason: String,
 }
 
-/// An opened log.
+/// A log that was opened and repaired.
 #[derive(Debug)]
-pub(crate) struct Recovered {
-    pub control: Control,
+pub(crate) struct OpenedLog {
+    pub control: ControlFile,
     pub segments: BTreeMap<u64, SegmentState>,
     pub tail: Option<RecoveredTail>,
     pub recovery: RecoveryReport,
@@ -78,25 +79,25 @@ pub(crate) struct Recovered {
 #[derive(Debug)]
 pub(crate) struct RecoveredTail {
     pub header: Arc<SegmentHeader>,
-    pub file: Arc<dyn File>,
+    pub file: Arc<dyn LogFile>,
     pub framing: Framing,
     pub start: TailStart,
 }
 
-/// Reads the log in `directory` and makes it whole.
+/// Reads the log in `directory` and repairs it.
 ///
-/// Nothing is written before it is certain that there is no corruption in what has to be read.
-pub(crate) fn recover(directory: &Arc<dyn Directory>) -> Result<Recovered, LogError> {
+/// Nothing is written before everything that must be read is known to be undamaged.
+pub(crate) fn recover(directory: &Arc<dyn Directory>) -> Result<OpenedLog, LogError> {
     let names = directory.list().map_err(|error| LogError::io("list", directory.path(), error))?;
     let mut recovery = RecoveryReport::default();
-    let mut control = match Control::read(directory.as_ref())? {
+    let mut control = match ControlFile::read(directory.as_ref())? {
         Some(control) => control,
         None => {
-            control::refuse_lost(
+            control_file::check_not_missing(
                 directory.as_ref(),
                 names.iter().any(|name| parse_segment_name(name).is_some()),
             )?;
-            let control = Control::new();
+            let control = ControlFile::new();
             control.write(directory.as_ref())?;
             control
         }
@@ -104,7 +105,7 @@ pub(crate) fn recover(directory: &Arc<dyn Directory>) -> Result<Recovered, LogEr
     let mut numbers: BTreeSet<u64> = names.iter().filter_map(|name| parse_segment_name(name)).collect();
     numbers = numbers.split_off(&control.first_segment);
     if let Some(newest) = numbers.last().copied()
-        && was_never_begun(directory.as_ref(), newest)?
+        && is_unfinished_creation(directory.as_ref(), newest)?
     {
         numbers.remove(&newest);
     }
@@ -132,27 +133,28 @@ pub(crate) fn recover(directory: &Arc<dyn Directory>) -> Result<Recovered, LogEr
     recovery.segments = numbers.len() as u64;
     recovery.end =
         tail.as_ref().map(|tail| LogPosition { segment: tail.start.segment, offset: tail.start.end });
-    Ok(Recovered { control, segments, tail, recovery })
+    Ok(OpenedLog { control, segments, tail, recovery })
 }
 
-/// Whether a crash interrupted the creation of a segment before it could take anything.
-fn was_never_begun(directory: &dyn Directory, number: u64) -> Result<bool, LogError> {
+/// Whether a crash interrupted the creation of a segment before its first event.
+fn is_unfinished_creation(directory: &dyn Directory, number: u64) -> Result<bool, LogError> {
     let name = segment_name(number);
     let path = directory.path_of(&name);
     let file = directory.open(&name, OpenMode::Read).map_err(|error| LogError::io("open", &path, error))?;
     let mut magic = [0; BINLOG_MAGIC.len()];
     let filled = file.read_full_at(&mut magic, 0).map_err(|error| LogError::io("read", &path, error))?;
-    // A write that failed may have left the first of them.
+    // A failed write may have left the first of the magic bytes.
     let written = magic.iter().zip(&BINLOG_MAGIC).take_while(|(found, expected)| found == expected).count();
-    let begun =
+    let has_magic =
         filled == magic.len() && (written == magic.len() || magic[written..].iter().any(|byte| *byte != 0));
-    // The magic bytes are durable before the first entry is, so with entries this would be damage.
-    Ok(!begun && !index_file::has_entries(directory, number)?)
+    // The magic bytes are durable before the first entry is. If there are entries, missing magic bytes are
+    // damage.
+    Ok(!has_magic && !index_file::has_entries(directory, number)?)
 }
 
 fn check_continuity(
     directory: &dyn Directory,
-    control: &Control,
+    control: &ControlFile,
     numbers: &BTreeSet<u64>,
 ) -> Result<(), LogError> {
     let newest_known = control.active.as_ref().map(|header| header.segment);
@@ -162,13 +164,16 @@ fn check_continuity(
         Some(missing) => Err(LogError::corrupt(
             directory.path_of(&segment_name(missing)),
             0,
-            format!("the segment is missing, though the log holds {} to {last}", control.first_segment),
+            format!(
+                "the segment is missing, although the log holds segments {} to {last}",
+                control.first_segment
+            ),
         )),
         None => Ok(()),
     }
 }
 
-/// Looks at a segment that is complete: its length and its index must agree.
+/// Checks a complete segment: its length and its index must agree.
 fn sealed_segment(
     directory: &Arc<dyn Directory>,
     number: u64,
@@ -181,7 +186,7 @@ fn sealed_segment(
     let length = file.length().map_err(|error| LogError::io("read", &path, error))?;
     if let Some(index) = index_file::read_sealed(directory.as_ref(), number)? {
         if index.length != length {
-            let reason = format!("the file has {length} bytes, its index says {}", index.length);
+            let reason = format!("the file has {length} bytes, but its index says {}", index.length);
             return Err(LogError::corrupt(path, length.min(index.length), reason));
         }
         return Ok(SegmentState { header: Arc::new(index.header), sealed: Some((length, index.entries)) });
@@ -203,7 +208,7 @@ fn remove_leftovers(
         let stale = match number {
             Some(number) => !numbers.contains(&number),
             None => atomic_json_file::replaced_by(name)
-                .is_some_and(|name| [control::NAME, readers::NAME].contains(&name)),
+                .is_some_and(|name| [control_file::NAME, persistent_readers::NAME].contains(&name)),
         };
         if !stale {
             continue;
@@ -221,8 +226,12 @@ fn remove_leftovers(
     Ok(())
 }
 
-/// What the magic bytes of a segment must be.
-pub(crate) fn check_magic(directory: &dyn Directory, number: u64, file: &dyn File) -> Result<(), LogError> {
+/// Checks the magic bytes of a segment.
+pub(crate) fn check_magic(
+    directory: &dyn Directory,
+    number: u64,
+    file: &dyn LogFile,
+) -> Result<(), LogError> {
     let path = directory.path_of(&segment_name(number));
     let mut magic = [0; FIRST_EVENT_OFFSET as usize];
     file.read_full_at(&mut magic, 0).map_err(|error| LogError::io("read", &path, error))?;
@@ -232,8 +241,8 @@ pub(crate) fn check_magic(directory: &dyn Directory, number: u64, file: &dyn Fil
     }
 }
 
-/// Opens the index of a segment for writing, creating it if there is none.
-pub(crate) fn open_index(directory: &dyn Directory, number: u64) -> Result<Arc<dyn File>, LogError> {
+/// Opens the index of a segment for writing; creates it if it does not exist.
+pub(crate) fn open_index(directory: &dyn Directory, number: u64) -> Result<Arc<dyn LogFile>, LogError> {
     let name = index_name(number);
     let path = directory.path_of(&name);
     match directory.open(&name, OpenMode::ReadWrite) {

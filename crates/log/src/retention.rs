@@ -1,4 +1,5 @@
-//! Which old segments may go: those that are past the limits, that no reader needs, and that are archived if they are to be.
+//! Chooses the old segments to purge: those beyond the limits that no reader needs, and that are archived if
+//! there is an archive.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -7,92 +8,98 @@ use crate::archive::{self, Archive};
 use crate::error::LogError;
 use crate::index_file;
 use crate::options::Retention;
+use crate::persistent_readers::PersistentReader;
 use crate::position::LogPosition;
-use crate::progress::Shared;
-use crate::readers::PersistentReader;
 use crate::segment::{index_name, segment_name};
+use crate::shared_state::LogShared;
 use crate::storage::{Directory, OpenMode};
 
-/// A reader that is away for longer than this holds up no purge by the configured limits; an operator's it does.
+/// A reader that is disconnected for longer than this no longer holds up purges by the configured limits. It
+/// still holds up an operator's purge.
 pub(crate) const READER_AWAY_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// A registered reader's position.
+/// A reader's name and position.
 #[derive(Debug, Clone)]
-pub(crate) struct WatermarkState {
+pub(crate) struct ReaderPin {
     pub name: String,
     pub position: LogPosition,
 }
 
-/// Keeps the segments that a reader still needs from being purged, for as long as it lives, and longer if the reader is
-/// to be remembered.
+/// Keeps the segments that a reader still needs from being purged, for as long as it exists. A persistent
+/// reader's position stays pinned after that.
 #[derive(Debug)]
 pub struct RetentionPin {
-    shared: Arc<Shared>,
+    shared: Arc<LogShared>,
     id: u64,
     remembered: bool,
 }
 
-/// What an operator wants to be rid of. The newest segment always stays.
+/// An operator's limit for a purge. The newest segment always stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PurgeLimit {
-    /// All segments before this one.
+    /// Drop all segments before this one.
     To(u64),
-    /// Those that were sealed before this moment.
+    /// Drop those that were sealed before this time.
     Before(SystemTime),
-    /// The oldest, until all together are at most this many bytes.
+    /// Drop the oldest until all together have at most this many bytes.
     Bytes(u64),
 }
 
 /// What a purge did, or would do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Purge {
-    /// The segments dropped, oldest first.
+    /// The dropped segments, oldest first.
     pub segments: Vec<u64>,
-    /// The bytes freed, indexes included.
+    /// The freed bytes, indexes included.
     pub bytes: u64,
     /// The reader whose position kept further segments from being dropped.
-    pub held_by: Option<String>,
-    /// The segment that was kept, and those behind it, because it is not archived yet.
+    pub pinned_by: Option<String>,
+    /// The first segment that was kept because it is not archived yet; later ones were kept with it.
     pub not_archived: Option<u64>,
 }
 
 impl RetentionPin {
-    pub(crate) fn register(shared: Arc<Shared>, name: &str, position: LogPosition, remembered: bool) -> Self {
-        let mut watermarks = shared.watermarks();
-        let id = watermarks.keys().next_back().map_or(0, |last| last + 1);
-        watermarks.insert(id, WatermarkState { name: name.to_owned(), position });
-        drop(watermarks);
+    pub(crate) fn register(
+        shared: Arc<LogShared>,
+        name: &str,
+        position: LogPosition,
+        remembered: bool,
+    ) -> Self {
+        let mut pins = shared.pins();
+        let id = pins.keys().next_back().map_or(0, |last| last + 1);
+        pins.insert(id, ReaderPin { name: name.to_owned(), position });
+        drop(pins);
         if remembered {
-            shared.note_reader(name, position, true);
+            shared.record_reader(name, position, true);
         }
         Self { shared, id, remembered }
     }
 
-    /// Everything before `position` is no longer needed. Never moves back. Where the reader is remembered this writes a
-    /// small file, durably, every few seconds.
+    /// Everything before `position` is no longer needed. Never moves back. For a persistent reader, this
+    /// writes a small file durably every few seconds.
     pub fn advance(&self, position: LogPosition) {
-        let moved = self.shared.watermarks().get_mut(&self.id).map(|state| {
+        let moved = self.shared.pins().get_mut(&self.id).map(|state| {
             state.position = state.position.max(position);
             state.clone()
         });
         if let Some(state) = moved.filter(|_| self.remembered) {
-            self.shared.note_reader(&state.name, state.position, false);
+            self.shared.record_reader(&state.name, state.position, false);
         }
     }
 }
 
 impl Drop for RetentionPin {
     fn drop(&mut self) {
-        let state = self.shared.watermarks().remove(&self.id);
+        let state = self.shared.pins().remove(&self.id);
         if let Some(state) = state.filter(|_| self.remembered) {
-            self.shared.note_reader(&state.name, state.position, true);
+            self.shared.record_reader(&state.name, state.position, true);
         }
     }
 }
 
 /// A sealed segment that is not the newest.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Candidate {
+pub(crate) struct PurgeCandidate {
     pub number: u64,
     pub bytes: u64,
     pub sealed_at: Option<SystemTime>,
@@ -100,28 +107,29 @@ pub(crate) struct Candidate {
 
 /// What a purge chooses from.
 #[derive(Debug, Default)]
-pub(crate) struct Inventory {
+pub(crate) struct SegmentInventory {
     /// Oldest first.
-    pub candidates: Vec<Candidate>,
+    pub candidates: Vec<PurgeCandidate>,
     pub bytes: u64,
     pub newest: u64,
-    /// Who needs what.
-    pub holders: Vec<WatermarkState>,
+    /// The positions of the readers.
+    pub pins: Vec<ReaderPin>,
 }
 
-impl Inventory {
-    /// The oldest segments, as long as `goes` says so of each and of the bytes that there are with it.
-    fn oldest(&self, goes: impl Fn(&Candidate, u64) -> bool) -> Vec<Candidate> {
+impl SegmentInventory {
+    /// The oldest segments for which `is_past_limit` holds, given each segment and the bytes left including
+    /// it.
+    fn oldest(&self, is_past_limit: impl Fn(&PurgeCandidate, u64) -> bool) -> Vec<PurgeCandidate> {
         let mut bytes_left = self.bytes;
-        let going = self.candidates.iter().take_while(|candidate| {
-            let goes = goes(candidate, bytes_left);
+        let past_limit = self.candidates.iter().take_while(|candidate| {
+            let is_past_limit = is_past_limit(candidate, bytes_left);
             bytes_left = bytes_left.saturating_sub(candidate.bytes);
-            goes
+            is_past_limit
         });
-        going.copied().collect()
+        past_limit.copied().collect()
     }
 
-    fn past_retention(&self, retention: Retention, now: SystemTime) -> Vec<Candidate> {
+    fn past_retention(&self, retention: Retention, now: SystemTime) -> Vec<PurgeCandidate> {
         self.oldest(|candidate, bytes_left| {
             let too_big = retention.bytes_max.is_some_and(|bytes_max| bytes_left > bytes_max);
             let age = candidate.sealed_at.and_then(|sealed_at| now.duration_since(sealed_at).ok());
@@ -130,7 +138,7 @@ impl Inventory {
         })
     }
 
-    fn past_limit(&self, limit: PurgeLimit) -> Vec<Candidate> {
+    fn past_limit(&self, limit: PurgeLimit) -> Vec<PurgeCandidate> {
         self.oldest(|candidate, bytes_left| match limit {
             PurgeLimit::To(segment) => candidate.number < segment,
             PurgeLimit::Before(time) => candidate.sealed_at.is_some_and(|sealed_at| sealed_at < time),
@@ -138,22 +146,22 @@ impl Inventory {
         })
     }
 
-    /// Who needs a segment, if anybody.
-    fn holder(&self, segment: u64) -> Option<&WatermarkState> {
-        let needs = self.holders.iter().filter(|holder| holder.position.segment <= segment);
-        needs.min_by_key(|holder| holder.position)
+    /// The reader that needs a segment, if any.
+    fn pin(&self, segment: u64) -> Option<&ReaderPin> {
+        let needs = self.pins.iter().filter(|pin| pin.position.segment <= segment);
+        needs.min_by_key(|pin| pin.position)
     }
 
-    /// What may go of what is past a limit.
-    fn free(
+    /// The segments among `past_limit` that may be dropped.
+    fn purgeable(
         &self,
-        doomed: &[Candidate],
+        past_limit: &[PurgeCandidate],
         mut is_archived: impl FnMut(u64) -> Result<bool, LogError>,
     ) -> Result<Purge, LogError> {
         let mut purge = Purge::default();
-        for Candidate { number, bytes, .. } in doomed {
-            if let Some(holder) = self.holder(*number) {
-                purge.held_by = Some(holder.name.clone());
+        for PurgeCandidate { number, bytes, .. } in past_limit {
+            if let Some(pin) = self.pin(*number) {
+                purge.pinned_by = Some(pin.name.clone());
                 break;
             }
             if !is_archived(*number)? {
@@ -167,38 +175,38 @@ impl Inventory {
     }
 }
 
-/// Drops the oldest sealed segments that are past the configured limits, as far as nobody needs them.
-pub(crate) fn purge(shared: &Shared, retention: Retention, now: SystemTime) -> Result<Purge, LogError> {
+/// Drops the oldest sealed segments beyond the configured limits, unless a reader needs them.
+pub(crate) fn purge(shared: &LogShared, retention: Retention, now: SystemTime) -> Result<Purge, LogError> {
     let mut inventory = inventory(shared);
     let archived = shared.archive.is_some();
-    // From the archive, whoever comes back can read on.
+    // A reader that returns can continue in the archive.
     let holds = |reader: &PersistentReader| {
         !archived && now.duration_since(reader.seen).is_ok_and(|away| away <= READER_AWAY_MAX)
     };
-    inventory.holders.extend(away(shared).into_iter().filter(holds).map(WatermarkState::from));
-    let doomed = inventory.past_retention(retention, now);
-    let mut is_archived = archived_now(shared.directory.as_ref(), shared.archive.as_ref());
-    let purge = inventory.free(&doomed, |number| match is_archived(number) {
+    inventory.pins.extend(absent_readers(shared).into_iter().filter(holds).map(ReaderPin::from));
+    let past_limit = inventory.past_retention(retention, now);
+    let mut is_archived = archive_lookup(shared.directory.as_ref(), shared.archive.as_ref());
+    let purge = inventory.purgeable(&past_limit, |number| match is_archived(number) {
         Err(LogError::Archive { .. }) => Ok(false),
         archived => archived,
     })?;
     drop_segments(shared, purge)
 }
 
-/// Drops what an operator wants to be rid of, or nothing.
-pub(crate) fn purge_by(shared: &Shared, limit: PurgeLimit) -> Result<Purge, LogError> {
+/// Drops everything beyond an operator's limit, or nothing.
+pub(crate) fn purge_by(shared: &LogShared, limit: PurgeLimit) -> Result<Purge, LogError> {
     let mut inventory = inventory(shared);
-    inventory.holders.extend(away(shared).into_iter().map(WatermarkState::from));
+    inventory.pins.extend(absent_readers(shared).into_iter().map(ReaderPin::from));
     let directory = shared.directory.as_ref();
     let plan = plan(directory, &inventory, limit, shared.archive.as_ref())?;
-    refuse(directory, &inventory, &plan)?;
+    check_complete(directory, &inventory, &plan)?;
     drop_segments(shared, plan)
 }
 
-/// What would go of what an operator wants to be rid of.
+/// What an operator's limit would drop.
 pub(crate) fn plan(
     directory: &dyn Directory,
-    inventory: &Inventory,
+    inventory: &SegmentInventory,
     limit: PurgeLimit,
     archive: Option<&Archive>,
 ) -> Result<Purge, LogError> {
@@ -212,22 +220,26 @@ pub(crate) fn plan(
             reason: format!("the newest segment is {}", inventory.newest),
         });
     }
-    inventory.free(&inventory.past_limit(limit), archived_now(directory, archive))
+    inventory.purgeable(&inventory.past_limit(limit), archive_lookup(directory, archive))
 }
 
-/// Refuses a plan that leaves out a part of what was wanted.
-pub(crate) fn refuse(directory: &dyn Directory, inventory: &Inventory, plan: &Purge) -> Result<(), LogError> {
+/// Refuses a plan that leaves out a part of what the operator asked for.
+pub(crate) fn check_complete(
+    directory: &dyn Directory,
+    inventory: &SegmentInventory,
+    plan: &Purge,
+) -> Result<(), LogError> {
     let still_needed =
         |segment, reason| Err(LogError::StillNeeded { path: directory.path().to_owned(), segment, reason });
     if let Some(segment) = plan.not_archived {
         return still_needed(
             segment,
-            "it is not archived yet: wait for that, or run `tailwater log archive`".into(),
+            "it is not archived yet: wait until it is, or run `tailwater log archive`".into(),
         );
     }
-    let held_by = |holder: &&WatermarkState| Some(&holder.name) == plan.held_by.as_ref();
-    match inventory.holders.iter().filter(held_by).min_by_key(|holder| holder.position) {
-        Some(WatermarkState { name, position }) => {
+    let is_pinning = |pin: &&ReaderPin| Some(&pin.name) == plan.pinned_by.as_ref();
+    match inventory.pins.iter().filter(is_pinning).min_by_key(|pin| pin.position) {
+        Some(ReaderPin { name, position }) => {
             let reason = format!(
                 "{name} has read up to {position} and still needs it; wait for it, or forget it with `tailwater log \
                  purge --forget`"
@@ -238,76 +250,77 @@ pub(crate) fn refuse(directory: &dyn Directory, inventory: &Inventory, plan: &Pu
     }
 }
 
-fn inventory(shared: &Shared) -> Inventory {
+fn inventory(shared: &LogShared) -> SegmentInventory {
     let segments = shared.segments();
     let durable = shared.durable().position;
     let newest = segments.keys().next_back().copied().unwrap_or_default();
-    let mut inventory = Inventory { newest, ..Inventory::default() };
+    let mut inventory = SegmentInventory { newest, ..SegmentInventory::default() };
     for (number, state) in &segments {
         match state.sealed {
             Some((bytes, _)) => {
                 inventory.bytes += bytes;
-                // The newest is never dropped, even if it is sealed: the log's end is in it.
+                // The newest segment is never dropped, even if it is sealed: it holds the log's end.
                 if *number != newest {
                     let sealed_at = shared.directory.modified(&segment_name(*number)).ok();
-                    inventory.candidates.push(Candidate { number: *number, bytes, sealed_at });
+                    inventory.candidates.push(PurgeCandidate { number: *number, bytes, sealed_at });
                 }
             }
             None if *number == durable.segment => inventory.bytes += durable.offset,
             None => {}
         }
     }
-    inventory.holders = shared.watermarks().values().cloned().collect();
+    inventory.pins = shared.pins().values().cloned().collect();
     inventory
 }
 
-/// What there is to choose from in a log that nobody here writes to.
+/// The inventory of a log that this process does not write.
 pub(crate) fn inventory_of(
     directory: &dyn Directory,
     numbers: impl IntoIterator<Item = u64>,
     readers: Vec<PersistentReader>,
-) -> Result<Inventory, LogError> {
-    let mut inventory = Inventory::default();
+) -> Result<SegmentInventory, LogError> {
+    let mut inventory = SegmentInventory::default();
     for number in numbers {
         inventory.newest = number;
         if let Some(index) = index_file::read_sealed(directory, number)? {
             let sealed_at = directory.modified(&segment_name(number)).ok();
             inventory.bytes += index.length;
-            inventory.candidates.push(Candidate { number, bytes: index.length, sealed_at });
+            inventory.candidates.push(PurgeCandidate { number, bytes: index.length, sealed_at });
         }
     }
     let newest = inventory.newest;
     inventory.candidates.retain(|candidate| candidate.number != newest);
-    inventory.holders = readers.into_iter().map(WatermarkState::from).collect();
+    inventory.pins = readers.into_iter().map(ReaderPin::from).collect();
     Ok(inventory)
 }
 
-impl From<PersistentReader> for WatermarkState {
+impl From<PersistentReader> for ReaderPin {
     fn from(reader: PersistentReader) -> Self {
         Self { name: reader.name, position: reader.position }
     }
 }
 
-/// The readers that are remembered and not here.
-fn away(shared: &Shared) -> Vec<PersistentReader> {
+/// The persistent readers that are not connected.
+fn absent_readers(shared: &LogShared) -> Vec<PersistentReader> {
     let mut readers = shared.readers().all();
-    let watermarks = shared.watermarks();
-    readers.retain(|reader| watermarks.values().all(|here| here.name != reader.name));
+    let pins = shared.pins();
+    readers.retain(|reader| pins.values().all(|here| here.name != reader.name));
     readers
 }
 
-/// Whether a segment is in the archive, if there is one, as that is now: others archive, and remove from it, too.
-fn archived_now<'a>(
+/// Looks up whether a segment is in the archive now: other processes archive and remove segments too. True
+/// for every segment without an archive.
+fn archive_lookup<'a>(
     directory: &'a dyn Directory,
     archive: Option<&'a Archive>,
 ) -> impl FnMut(u64) -> Result<bool, LogError> + 'a {
-    let mut asked = false;
+    let mut refreshed = false;
     move |number| {
         let Some(archive) = archive else { return Ok(true) };
         let fail = |error| LogError::io("list", archive.url(), error);
-        if !asked {
+        if !refreshed {
             archive.refresh().map_err(fail)?;
-            asked = true;
+            refreshed = true;
         }
         if !archive.contains(number).map_err(fail)? {
             return Ok(false);
@@ -317,11 +330,11 @@ fn archived_now<'a>(
     }
 }
 
-/// Drops what may go, the oldest segments.
-fn drop_segments(shared: &Shared, mut purge: Purge) -> Result<Purge, LogError> {
+/// Drops the oldest segments, as planned.
+fn drop_segments(shared: &LogShared, mut purge: Purge) -> Result<Purge, LogError> {
     let Some(last) = purge.segments.last() else { return Ok(purge) };
     purge.bytes = 0;
-    // First it is written down that they are no part of the log: a crash from here on leaves files, not a gap.
+    // First record that they are no longer part of the log. A crash after this leaves stale files, not a gap.
     let directory = shared.directory.as_ref();
     let first_segment = last + 1;
     shared.update_control(|control| control.first_segment = first_segment)?;
@@ -347,23 +360,28 @@ mod tests {
     use super::*;
     use std::time::UNIX_EPOCH;
 
-    /// Segments 1 to 5 of 100 bytes, sealed a second apart, and 50 bytes of the newest.
-    fn five() -> Inventory {
-        let candidate = |number| Candidate {
+    /// Segments 1 to 5 of 100 bytes each, sealed one second apart, and 50 bytes in the newest.
+    fn five_segments() -> SegmentInventory {
+        let candidate = |number| PurgeCandidate {
             number,
             bytes: 100,
             sealed_at: Some(UNIX_EPOCH + Duration::from_secs(number)),
         };
-        Inventory { candidates: (1..=5).map(candidate).collect(), bytes: 550, newest: 6, holders: Vec::new() }
+        SegmentInventory {
+            candidates: (1..=5).map(candidate).collect(),
+            bytes: 550,
+            newest: 6,
+            pins: Vec::new(),
+        }
     }
 
-    fn numbers(candidates: &[Candidate]) -> Vec<u64> {
+    fn numbers(candidates: &[PurgeCandidate]) -> Vec<u64> {
         candidates.iter().map(|candidate| candidate.number).collect()
     }
 
     #[test]
-    fn a_limit_takes_the_oldest_and_no_more() {
-        let past = |limit| numbers(&five().past_limit(limit));
+    fn limit_selects_only_the_oldest() {
+        let past = |limit| numbers(&five_segments().past_limit(limit));
         assert_eq!(past(PurgeLimit::To(3)), [1, 2]);
         assert_eq!(past(PurgeLimit::To(1)), [0; 0]);
         assert_eq!(past(PurgeLimit::To(6)), [1, 2, 3, 4, 5]);
@@ -374,19 +392,19 @@ mod tests {
     }
 
     #[test]
-    fn readers_and_the_archive_hold_what_is_past_it() {
-        let mut inventory = five();
-        let doomed = inventory.past_limit(PurgeLimit::To(6));
-        let free = inventory.free(&doomed, |number| Ok(number < 4)).unwrap();
-        assert_eq!((free.segments, free.bytes, free.not_archived), (vec![1, 2, 3], 300, Some(4)));
+    fn readers_and_the_archive_keep_segments_past_the_limit() {
+        let mut inventory = five_segments();
+        let past_limit = inventory.past_limit(PurgeLimit::To(6));
+        let purge = inventory.purgeable(&past_limit, |number| Ok(number < 4)).unwrap();
+        assert_eq!((purge.segments, purge.bytes, purge.not_archived), (vec![1, 2, 3], 300, Some(4)));
         for (name, segment) in [("b", 4), ("a", 3)] {
             inventory
-                .holders
-                .push(WatermarkState { name: name.into(), position: LogPosition { segment, offset: 9 } });
+                .pins
+                .push(ReaderPin { name: name.into(), position: LogPosition { segment, offset: 9 } });
         }
-        let free = inventory.free(&doomed, |_| Ok(true)).unwrap();
+        let purge = inventory.purgeable(&past_limit, |_| Ok(true)).unwrap();
         assert_eq!(
-            (free.segments, free.held_by.as_deref(), free.not_archived),
+            (purge.segments, purge.pinned_by.as_deref(), purge.not_archived),
             (vec![1, 2], Some("a"), None)
         );
     }

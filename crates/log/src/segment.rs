@@ -1,25 +1,21 @@
-//! Names of the files of a log, and the walk through a segment's events.
+//! File names of a log, and a scanner for a segment's events.
 
 use std::sync::Arc;
 
-use tailwater_wire::event::header::BINLOG_MAGIC;
 use tailwater_wire::event::{
     CHECKSUM_BYTES, ChecksumAlgorithm, ChecksumChecker, EVENT_HEADER_BYTES, EventHeader, EventType,
     FormatDescription, verify_checksum,
 };
 
 use crate::error::LogError;
-use crate::storage::File;
+use crate::storage::LogFile;
 
-/// Where the first event of a segment stands, behind the magic bytes.
-pub(crate) const FIRST_EVENT_OFFSET: u64 = BINLOG_MAGIC.len() as u64;
-
-/// The name of a segment's file.
+/// The file name of a segment.
 pub(crate) fn segment_name(number: u64) -> String {
     format!("{number:010}.binlog")
 }
 
-/// The name of the index beside it.
+/// The file name of a segment's index.
 pub(crate) fn index_name(number: u64) -> String {
     format!("{number:010}.index")
 }
@@ -41,46 +37,46 @@ fn parse_name(name: &str, suffix: &str) -> Option<u64> {
     (well_formed && format!("{number:010}") == digits).then_some(number)
 }
 
-/// An event that is whole and whose checksum holds.
+/// A whole event with a valid checksum.
 #[derive(Debug)]
 pub(crate) struct ScannedEvent<'a> {
-    /// Where it begins.
+    /// Offset of its first byte.
     pub offset: u64,
     /// Its header.
     pub header: EventHeader,
-    /// Its bytes from the header on, up to [`SCAN_WINDOW_BYTES`] of them.
+    /// Its bytes from the header on, up to [`SCAN_WINDOW_BYTES`].
     pub first_chunk: &'a [u8],
 }
 
-/// An event that is not.
+/// A damaged or incomplete event.
 #[derive(Debug)]
 pub(crate) struct BadEvent {
-    /// Where it would begin.
+    /// Offset where it would begin.
     pub offset: u64,
-    /// The header, if those bytes can be one.
+    /// The header, if the bytes can be one.
     pub header: Option<EventHeader>,
     /// What is wrong.
     pub reason: String,
 }
 
-/// What the walk found next.
+/// What the scan found next.
 #[derive(Debug)]
-pub(crate) enum Scanned<'a> {
+pub(crate) enum ScanItem<'a> {
     /// A good event.
     Event(ScannedEvent<'a>),
-    /// The walk came to its end between two events.
+    /// The scan reached its end between two events.
     End,
-    /// A bad event; the walk cannot go on.
+    /// A bad event; the scan cannot continue.
     Bad(BadEvent),
 }
 
-/// How much of an event is held at most.
+/// Upper limit of the bytes of an event in memory.
 pub(crate) const SCAN_WINDOW_BYTES: usize = 1 << 20;
 
-/// Walks the events of a segment front to back, checking lengths and checksums, in bounded memory.
+/// Scans the events of a segment in order and checks lengths and checksums, in bounded memory.
 #[derive(Debug)]
-pub(crate) struct EventScan {
-    file: Arc<dyn File>,
+pub(crate) struct EventScanner {
+    file: Arc<dyn LogFile>,
     path: std::path::PathBuf,
     offset: u64,
     end: u64,
@@ -89,10 +85,10 @@ pub(crate) struct EventScan {
     format: Option<FormatDescription>,
 }
 
-impl EventScan {
-    /// A walk over `offset..end`. `format` is the segment's format description if the walk begins behind it.
+impl EventScanner {
+    /// A scan of `offset..end`. `format` is the segment's format description if the scan begins after it.
     pub(crate) fn new(
-        file: Arc<dyn File>,
+        file: Arc<dyn LogFile>,
         path: std::path::PathBuf,
         offset: u64,
         end: u64,
@@ -101,21 +97,21 @@ impl EventScan {
         Self { file, path, offset, end, window: Vec::new(), window_offset: offset, format }
     }
 
-    /// The format description met last, or given.
+    /// The last format description found, or the one given.
     pub(crate) fn format(&self) -> Option<&FormatDescription> {
         self.format.as_ref()
     }
 
     /// The next event.
-    pub(crate) fn next(&mut self) -> Result<Scanned<'_>, LogError> {
+    pub(crate) fn next(&mut self) -> Result<ScanItem<'_>, LogError> {
         let offset = self.offset;
         if offset >= self.end {
-            return Ok(Scanned::End);
+            return Ok(ScanItem::End);
         }
-        let bad = |header, reason: String| Ok(Scanned::Bad(BadEvent { offset, header, reason }));
+        let bad = |header, reason: String| Ok(ScanItem::Bad(BadEvent { offset, header, reason }));
         let remaining = self.end - offset;
         self.fill(EVENT_HEADER_BYTES as u64)?;
-        let header = match EventHeader::parse(self.held(EVENT_HEADER_BYTES as u64)) {
+        let header = match EventHeader::parse(self.buffered(EVENT_HEADER_BYTES as u64)) {
             Ok(header) => header,
             Err(error) => return bad(None, error.to_string()),
         };
@@ -123,7 +119,10 @@ impl EventScan {
         if length > remaining {
             return bad(
                 Some(header),
-                format!("a {} event of {length} bytes, {remaining} are left", header.event_type),
+                format!(
+                    "a {} event of {length} bytes, but only {remaining} bytes are left",
+                    header.event_type
+                ),
             );
         }
         self.fill(length)?;
@@ -131,7 +130,7 @@ impl EventScan {
             if length > SCAN_WINDOW_BYTES as u64 {
                 return bad(Some(header), format!("a format description of {length} bytes"));
             }
-            match parse_format_description(self.held(length)) {
+            match parse_format_description(self.buffered(length)) {
                 Ok(format) => self.format = Some(format),
                 Err(reason) => return bad(Some(header), reason),
             }
@@ -147,16 +146,16 @@ impl EventScan {
         self.offset += length;
         let start = (offset - self.window_offset) as usize;
         let end = self.window.len().min(start + length as usize);
-        Ok(Scanned::Event(ScannedEvent { offset, header, first_chunk: &self.window[start..end] }))
+        Ok(ScanItem::Event(ScannedEvent { offset, header, first_chunk: &self.window[start..end] }))
     }
 
-    /// Why the checksum of the event at hand, whose front is in the window, does not hold.
+    /// Checks the checksum of the current event, whose front is in the window; returns what is wrong.
     fn checksum_fault(&self, length: u64) -> Result<Option<String>, LogError> {
         let mut checker = match ChecksumChecker::new(length) {
             Ok(checker) => checker,
             Err(error) => return Ok(Some(error.to_string())),
         };
-        let front = self.held(length);
+        let front = self.buffered(length);
         checker.update(front);
         let mut at = self.offset + front.len() as u64;
         let end = self.offset + length;
@@ -173,13 +172,14 @@ impl EventScan {
         Ok(checker.finish().err().map(|error| error.to_string()))
     }
 
-    /// The window's bytes from the present offset on, at most `length`.
-    fn held(&self, length: u64) -> &[u8] {
+    /// The window's bytes from the current offset on, at most `length`.
+    fn buffered(&self, length: u64) -> &[u8] {
         let held = &self.window[(self.offset - self.window_offset) as usize..];
         &held[..held.len().min(usize::try_from(length).unwrap_or(usize::MAX))]
     }
 
-    /// Sees to it that the window holds `length` bytes from the present offset on, as far as it and the file reach.
+    /// Fills the window with `length` bytes from the current offset on, as far as the window and the file
+    /// reach.
     fn fill(&mut self, length: u64) -> Result<(), LogError> {
         let held = (self.window_offset + self.window.len() as u64).saturating_sub(self.offset);
         let wanted = length.min(SCAN_WINDOW_BYTES as u64).min(self.end - self.offset);
@@ -200,32 +200,33 @@ impl EventScan {
     }
 }
 
-/// Parses a format description event that may have rotted: it says itself whether it has a checksum.
+/// Parses a format description event that may be damaged; the event itself states whether it has a checksum.
 fn parse_format_description(event: &[u8]) -> Result<FormatDescription, String> {
     let body = event.get(EVENT_HEADER_BYTES..).unwrap_or_default();
     let format = FormatDescription::parse(body).map_err(|error| error.to_string())?;
     match format.checksum {
-        // The scan checks it as it checks any event.
+        // The scan verifies it like any event's checksum.
         Some(ChecksumAlgorithm::Crc32) => Ok(format),
-        // Where checksums are off, some servers leave this one as it was before they changed the event for the stream.
-        // But if it holds for an event that says they are on, then that is what was written, and if there is none at
-        // all, the event's end was not written.
+        // With checksums off, some servers leave this checksum as it was before they changed the event for
+        // the stream. But if it is valid for an event that says checksums are on, then that event was
+        // written. And if there is no checksum at all, the end of the event was not written.
         Some(ChecksumAlgorithm::Off) => {
             if event.ends_with(&[0; CHECKSUM_BYTES]) {
-                return Err("its end is missing".into());
+                return Err("the end of the format description is missing".into());
             }
             let mut switched_on = event.to_vec();
             if let Some(algorithm) = event.len().checked_sub(1 + CHECKSUM_BYTES) {
                 switched_on[algorithm] = ChecksumAlgorithm::Crc32.to_byte();
             }
             match verify_checksum(&switched_on) {
-                Ok(()) => Err("its checksum says that checksums are on, the event that they are off".into()),
+                Ok(()) => {
+                    Err("its checksum fits an event with checksums on, but the event says that they are off"
+                        .into())
+                }
                 Err(_) => Ok(format),
             }
         }
-        None => {
-            Err(format!("server version {:?} is from before there were checksums", format.server_version))
-        }
+        None => Err(format!("server version {:?} is older than binlog checksums", format.server_version)),
     }
 }
 
@@ -234,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_numbers_of_ten_digits() {
+    fn file_names_are_ten_digit_numbers() {
         assert_eq!(segment_name(42), "0000000042.binlog");
         assert_eq!(parse_segment_name("0000000042.binlog"), Some(42));
         assert_eq!(parse_index_name(&index_name(u64::MAX)), Some(u64::MAX));

@@ -1,4 +1,4 @@
-//! The log on a disk that fails: random work, a crash at a random moment, and what must hold after it.
+//! The log on a failing disk: random work, a crash at a random moment, and the invariants after it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tailwater_wire::gtid::GtidSet;
 use crate::events::{Source, Transaction, header};
 use crate::position::{LogPosition, SourceIdentity};
 use crate::storage::Directory;
-use crate::storage::simulated::{Failure, Faults, Random, SimulatedDirectory};
+use crate::storage::simulated::{DiskFailure, DiskFaults, SimulatedDirectory, SplitMix};
 use crate::{
     LogDir, LogError, LogHandle, LogOptions, LogReader, LogState, LogWriter, RecoveryReport, Retention,
     RetentionPin,
@@ -21,7 +21,7 @@ fn options() -> LogOptions {
         preallocate_bytes: 8 << 10,
         buffer_bytes_max: 6 << 10,
         unsynced_bytes_max: 24 << 10,
-        // Another thread's syncs would come at other moments each time.
+        // Another thread's syncs would come at different moments each time.
         background_sync_bytes: u64::MAX,
         ..LogOptions::default()
     }
@@ -37,18 +37,18 @@ fn open(disk: &SimulatedDirectory) -> Result<LogWriter, LogError> {
 
 /// A source, the log that captures it, and what is known of both.
 struct World {
-    random: Random,
+    random: SplitMix,
     source: Source,
     checksum: ChecksumAlgorithm,
-    /// Old segments are dropped now and then.
+    /// Old segments are purged now and then.
     purges: bool,
     /// The source's files that are complete, by name.
     files: BTreeMap<String, Vec<u8>>,
     /// Everything appended whole, in order.
     transactions: Vec<Transaction>,
-    /// How many of them were reported durable.
+    /// Number of them that were reported durable.
     durable: usize,
-    /// How many of them were acknowledged as received: no kill may lose them.
+    /// Number of them that were acknowledged as received: no kill may lose them.
     received: usize,
 }
 
@@ -61,7 +61,7 @@ enum Ended {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mut random = Random(seed);
+        let mut random = SplitMix(seed);
         let flavour = if random.one_in(2) { Flavour::MySql } else { Flavour::MariaDb };
         let mut source = Source::new(flavour);
         source.omits_positions = flavour == Flavour::MariaDb && random.one_in(2);
@@ -83,7 +83,7 @@ impl World {
 
     fn append(&mut self, writer: &mut LogWriter, event: &[u8]) -> Result<(), LogError> {
         let header = header(event);
-        // Chunks of any size behind the first, which must hold what the transaction tracker looks at.
+        // Chunks of any size after the first, which must hold the bytes that the transaction tracker reads.
         let first = (66 << 10).min(event.len());
         let (front, mut rest) = event.split_at(first);
         writer.append(&header, front, true, rest.is_empty())?;
@@ -117,9 +117,9 @@ impl World {
                 self.begin_file(writer)?;
             }
             1 => {
-                // The link breaks in the midst of a transaction, which comes again later, or not.
+                // The connection breaks inside a transaction, which comes again later, or not.
                 let (bytes, number) = (self.source.file.len(), self.source.number());
-                // It should be big enough to be written in part.
+                // It must be big enough to be written in part.
                 let size = if self.random.one_in(2) { 12_000 } else { 500 };
                 let mut random = self.random.clone();
                 let transaction = self.source.transaction(&[size, size], || random.next());
@@ -141,7 +141,7 @@ impl World {
             }
             13 => {
                 let end = writer.flush()?;
-                // As a log says it that acknowledges what it has received.
+                // As a log with `ack = received` acknowledges it.
                 let handle =
                     LogHandle::new(writer.handle().shared(), Retention::default(), crate::AckMode::Received);
                 if handle.is_acknowledged(end) {
@@ -151,7 +151,7 @@ impl World {
             14 if self.purges => {
                 let retention = Retention { bytes_max: Some(self.random.below(200_000)), time_max: None };
                 let handle = LogHandle::new(writer.handle().shared(), retention, crate::AckMode::Durable);
-                // A purge that fails harms nothing, now or later.
+                // A failed purge does no harm, now or later.
                 let _ = handle.purge(std::time::SystemTime::UNIX_EPOCH);
             }
             _ => {
@@ -185,7 +185,7 @@ impl World {
                 assert!(ahead.reader.position() >= writer.handle().durable().position);
             }
             if let Err(error) = done {
-                // Nothing gets through any more.
+                // Nothing is accepted any more.
                 if error.poisons() {
                     assert!(matches!(writer.sync(), Err(LogError::Poisoned { .. })));
                 }
@@ -201,13 +201,13 @@ impl World {
         disk.after_power_cut(&mut self.random)
     }
 
-    /// What must hold after any crash; then the source goes on from what the log has.
+    /// Checks the invariants after a crash; then the source continues from the log's end.
     fn check_after_crash(&mut self, disk: &SimulatedDirectory) -> LogWriter {
         let writer = open(disk).unwrap_or_else(|error| panic!("{}: {error}", error.code()));
         let first = disk_state(disk);
         let recovery = writer.recovery().clone();
         drop(writer);
-        // Idempotent: opening again finds nothing to do.
+        // Idempotent: reopening finds nothing to repair.
         let writer = open(disk).unwrap();
         let expected =
             RecoveryReport { segments: recovery.segments, end: recovery.end, ..RecoveryReport::default() };
@@ -222,11 +222,11 @@ impl World {
         self.resume_source(writer)
     }
 
-    /// Everything in the log is whole and as the source wrote it; gives the number of transactions.
+    /// Everything in the log is whole and as the source wrote it; returns the number of transactions.
     fn check_contents(&self, disk: &SimulatedDirectory, writer: &LogWriter) -> usize {
         let log = LogDir::open_on(Arc::new(disk.clone())).unwrap();
         let mut reader = log.reader(LogPosition::ZERO).unwrap();
-        // What was purged counts as found.
+        // Purged transactions count as found.
         let mut found = match log.segments().unwrap().first() {
             Some(first) => {
                 let before = GtidSet::parse(self.source.flavour, &first.gtids_before).unwrap();
@@ -270,7 +270,7 @@ impl World {
         found
     }
 
-    /// The source is asked for everything behind what the log has.
+    /// Requests everything after the log's end from the source.
     fn resume_source(&mut self, mut writer: LogWriter) -> LogWriter {
         let Some(tail) = writer.source_tail() else {
             assert!(self.transactions.is_empty());
@@ -287,7 +287,7 @@ impl World {
         }
         assert!(self.source.file.len() as u64 >= tail.end);
         let mut end = tail.end as usize;
-        // What heads a file is not made anew.
+        // The events at the head of a file are not generated again.
         while let Some(rest) = self.source.file.get(end..).filter(|rest| !rest.is_empty()) {
             let header = header(rest);
             let heads =
@@ -304,11 +304,11 @@ impl World {
     }
 }
 
-/// A reader that also gets what is written and not durable.
+/// A reader that also gets written entries that are not durable.
 struct RunningAhead {
     reader: LogReader,
     watermark: RetentionPin,
-    /// Where the next transaction stands among all, once one was read.
+    /// Index of the next transaction among all, once one was read.
     next: Option<usize>,
 }
 
@@ -320,7 +320,7 @@ impl RunningAhead {
         Self { reader, watermark, next: None }
     }
 
-    /// Reads to the end of what is written: everything once, in order, and as the source wrote it.
+    /// Reads to the end of the written entries: everything once, in order, and as the source wrote it.
     fn read(&mut self, transactions: &[Transaction]) {
         while let Some(entry) = self.reader.try_next().unwrap() {
             self.watermark.advance(entry.position);
@@ -351,7 +351,7 @@ fn disk_state(disk: &SimulatedDirectory) -> BTreeMap<String, Vec<u8>> {
     names.into_iter().map(|name| (name.clone(), disk.contents(&name).unwrap())).collect()
 }
 
-/// Runs `check` for many seeds; names the seed that fails.
+/// Runs `check` for many seeds; reports the seed that fails.
 fn for_seeds(count: u64, check: impl Fn(u64) + std::panic::RefUnwindSafe) {
     let count = std::env::var("TAILWATER_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(count);
     let first = std::env::var("TAILWATER_SEED").ok().and_then(|text| text.parse::<u64>().ok());
@@ -368,7 +368,7 @@ fn for_seeds(count: u64, check: impl Fn(u64) + std::panic::RefUnwindSafe) {
 }
 
 #[test]
-fn power_cuts_and_kills_lose_nothing_durable() {
+fn power_cuts_and_kills_lose_no_durable_transaction() {
     for_seeds(500, |seed| {
         let mut world = World::new(seed);
         let mut disk = SimulatedDirectory::default();
@@ -387,28 +387,32 @@ fn power_cuts_and_kills_lose_nothing_durable() {
 }
 
 #[test]
-fn failed_writes_and_syncs_poison_and_lose_nothing_durable() {
+fn failed_writes_and_syncs_poison_and_lose_no_durable_transaction() {
     for_seeds(500, |seed| {
         let mut world = World::new(seed);
         let disk = SimulatedDirectory::default();
         let writer = open(&disk).unwrap();
-        let failure = if world.random.one_in(2) { Failure::Io } else { Failure::Full };
-        disk.set_faults(Faults { fail_after: Some(world.random.below(120)), failure, ..Faults::default() });
+        let failure = if world.random.one_in(2) { DiskFailure::Io } else { DiskFailure::Full };
+        disk.set_faults(DiskFaults {
+            fail_after: Some(world.random.below(120)),
+            failure,
+            ..DiskFaults::default()
+        });
         if let Ended::Failed(error) = world.work(writer, 60) {
             let expected = match failure {
-                Failure::Io => "TW-LOG-0005",
-                Failure::Full => "TW-LOG-0004",
+                DiskFailure::Io => "TW-LOG-0005",
+                DiskFailure::Full => "TW-LOG-0004",
             };
             assert_eq!(error.code(), expected, "{error}");
         }
         let power_cut = world.random.one_in(2);
         let disk = if power_cut { world.cut_power(&disk) } else { disk.after_kill() };
         let writer = world.check_after_crash(&disk);
-        // What was found then is durable now, even if a sync failed before.
+        // Everything found is durable now, even if a sync failed before.
         drop(writer);
         let disk = world.cut_power(&disk);
         let writer = world.check_after_crash(&disk);
-        // And it goes on from there.
+        // And the log continues from there.
         match world.work(writer, 20) {
             Ended::Done(writer) => writer.close().unwrap(),
             Ended::Failed(error) => panic!("no fault was set, and yet: {error}"),
@@ -417,14 +421,14 @@ fn failed_writes_and_syncs_poison_and_lose_nothing_durable() {
 }
 
 #[test]
-fn a_full_disk_is_named_and_space_helps() {
+fn full_disk_is_reported_and_more_space_fixes_it() {
     for_seeds(150, |seed| {
         let mut world = World::new(seed);
         world.purges = false;
         let disk = SimulatedDirectory::default();
-        disk.set_faults(Faults {
+        disk.set_faults(DiskFaults {
             capacity_bytes: Some(20_000 + world.random.below(100_000)),
-            ..Faults::default()
+            ..DiskFaults::default()
         });
         let writer = open(&disk).unwrap();
         let Ended::Failed(error) = world.work(writer, 1_000) else { panic!("the disk never filled") };
@@ -436,10 +440,10 @@ fn a_full_disk_is_named_and_space_helps() {
 }
 
 #[test]
-fn bit_rot_is_reported_or_harmless_but_never_cuts_what_was_durable() {
+fn bit_rot_is_reported_or_harmless_and_never_cuts_durable_transactions() {
     for_seeds(500, |seed| {
         let mut world = World::new(seed);
-        // Where positions are omitted, the length of a log's very last event can rot without a contradiction.
+        // Where positions are omitted, the length of a log's very last event can rot undetectably.
         world.source.omits_positions = false;
         world.checksum = ChecksumAlgorithm::Crc32;
         let disk = SimulatedDirectory::default();
@@ -459,7 +463,7 @@ fn bit_rot_is_reported_or_harmless_but_never_cuts_what_was_durable() {
         let at = world.random.below(end) as usize;
         contents[at] ^= 1 << world.random.below(8);
         disk.replace(&newest, contents.clone());
-        // With or without the help of the index, of which a power cut may have lost the end.
+        // With or without the index, whose end a power cut may have lost.
         if world.random.one_in(2) {
             let index = newest.replace(".binlog", ".index");
             let bytes = disk.contents(&index).unwrap();
@@ -472,16 +476,16 @@ fn bit_rot_is_reported_or_harmless_but_never_cuts_what_was_durable() {
                 assert!(disk.contents(&newest).unwrap() == contents, "a damaged segment was changed");
             }
             Err(error) => panic!("{}: {error}", error.code()),
-            // The one flag that checksums leave out, in the format description.
+            // The one flag in the format description that checksums do not cover.
             Ok(writer) => {
-                assert_eq!(at, 4 + 17, "bit rot at {at} of {end} went unseen: {:?}", writer.recovery());
+                assert_eq!(at, 4 + 17, "bit rot at {at} of {end} was not detected: {:?}", writer.recovery());
             }
         }
     });
 }
 
 #[test]
-fn what_was_rolled_back_is_never_mixed_with_what_comes_after() {
+fn rolled_back_bytes_never_mix_with_later_ones() {
     for_seeds(500, |seed| {
         let mut world = World::new(seed);
         world.checksum = ChecksumAlgorithm::Crc32;
@@ -491,7 +495,7 @@ fn what_was_rolled_back_is_never_mixed_with_what_comes_after() {
         writer.sync().unwrap();
         let (bytes, number) = (world.source.file.len(), world.source.number());
         let mut random = world.random.clone();
-        // Its front is written, for it is bigger than the buffer.
+        // Its front is written, because it is bigger than the buffer.
         let big = world.source.transaction(&[12_000, 12_000], || random.next() | 0x700);
         let (_, front) = big.events.split_last().unwrap();
         front.iter().for_each(|event| world.append(&mut writer, event).unwrap());
@@ -509,7 +513,7 @@ fn what_was_rolled_back_is_never_mixed_with_what_comes_after() {
 }
 
 #[tokio::test]
-async fn a_sync_that_fails_in_the_background_stops_writer_and_readers() {
+async fn failed_background_sync_stops_writer_and_readers() {
     let mut world = World::new(1);
     let disk = SimulatedDirectory::default();
     let mut writer = open(&disk).unwrap();
@@ -524,10 +528,10 @@ async fn a_sync_that_fails_in_the_background_stops_writer_and_readers() {
     let transaction = world.make_transaction();
     transaction.events.iter().for_each(|event| world.append(&mut writer, event).unwrap());
     writer.flush().unwrap();
-    disk.set_faults(Faults { fail_after: Some(0), ..Faults::default() });
+    disk.set_faults(DiskFaults { fail_after: Some(0), ..DiskFaults::default() });
     writer.sync_in_background().unwrap();
     handle.subscribe().wait_for(|durable| durable.state == LogState::Poisoned).await.unwrap();
-    disk.set_faults(Faults::default());
+    disk.set_faults(DiskFaults::default());
     // Even with a disk that works again.
     assert!(matches!(writer.sync(), Err(LogError::Poisoned { .. })));
     assert_eq!(handle.durable().position, durable);

@@ -1,67 +1,68 @@
-//! Reads a whole log back: every checksum, every index entry, the continuity of the GTIDs.
+//! Verifies a whole log: every checksum, every index entry, the continuity of the GTIDs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tailwater_wire::gtid::GtidSet;
 
-use crate::control::{self, Control};
+use crate::control_file::{self, ControlFile};
 use crate::error::LogError;
-use crate::framing::{Before, Framing};
-use crate::gtid_before;
+use crate::framing::{Framing, FramingAction};
 use crate::handle::{LogDir, if_purged};
-use crate::index::{Record, SegmentHeader};
+use crate::index::{IndexRecord, SegmentHeader};
 use crate::index_file::{self, IndexReader, NextRecord};
 use crate::position::{LogEntry, SourceIdentity};
+use crate::previous_gtids;
 use crate::recovery::check_magic;
-use crate::segment::{EventScan, FIRST_EVENT_OFFSET, Scanned, segment_name};
+use crate::segment::{EventScanner, ScanItem, segment_name};
 use crate::storage::OpenMode;
 use crate::tail_recovery::parse_gtids_before;
+use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// What reading a log back found.
+/// Result of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verification {
     /// Segments read.
     pub segments: u64,
-    /// Transactions that are whole and agree with the index.
+    /// Whole transactions that agree with the index.
     pub transactions: u64,
-    /// Events read, those within transactions included.
+    /// Events read, including those inside transactions.
     pub events: u64,
     /// Bytes read.
     pub bytes: u64,
-    /// What is wrong, in the order of the log; at most [`Verification::PROBLEMS_MAX`].
+    /// Problems in the order of the log; at most [`Verification::PROBLEMS_MAX`].
     pub problems: Vec<LogProblem>,
-    /// Problems beyond that number.
+    /// Number of further problems.
     pub problems_left_out: u64,
 }
 
-/// Something wrong in a log.
+/// A problem in a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogProblem {
     /// The file.
     pub path: PathBuf,
-    /// Where in it, in bytes.
+    /// Offset in it, in bytes.
     pub offset: u64,
     /// What is wrong.
     pub reason: String,
 }
 
-/// How far a verification is.
+/// Progress of a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VerifyProgress {
     /// Bytes read.
     pub bytes: u64,
-    /// Bytes there are.
+    /// Total bytes.
     pub bytes_total: u64,
-    /// The segment being read.
+    /// The current segment.
     pub segment: u64,
 }
 
 impl Verification {
-    /// The most problems that are kept one by one.
+    /// Upper limit of the problems that are listed.
     pub const PROBLEMS_MAX: usize = 1_000;
 
-    /// Whether nothing is wrong.
+    /// Whether there are no problems.
     pub fn is_ok(&self) -> bool {
         self.problems.is_empty()
     }
@@ -75,24 +76,25 @@ impl Verification {
     }
 }
 
-/// Progress is told at this interval, in bytes.
+/// Progress is reported at this interval, in bytes.
 const PROGRESS_BYTES: u64 = 8 << 20;
 
 impl LogDir {
-    /// Reads everything that is durable, in bounded memory, and compares it with what must hold: lengths and checksums of
-    /// all events, transactions that are whole, an index that says the same, GTIDs that follow each other from segment
-    /// to segment with none twice, and none before a source's file that the log lacks.
+    /// Reads everything durable, in bounded memory, and checks: lengths and checksums of all events; whole
+    /// transactions; an index that agrees; GTIDs that are contiguous from segment to segment without
+    /// duplicates; no transaction that a source's file states as earlier and the log lacks.
     ///
     /// # Errors
-    /// [`LogError::Io`] and [`LogError::FormatVersion`]. What is wrong in the log is no error; it is in the result.
+    /// [`LogError::Io`] and [`LogError::FormatVersion`]. Problems in the log are not errors; they are in the
+    /// result.
     pub fn verify(&self, mut progress: impl FnMut(VerifyProgress)) -> Result<Verification, LogError> {
         let mut found = Verification::default();
-        let mut verifier = Verifier {
+        let mut verifier = LogVerifier {
             log: self,
             running: None,
             source: None,
             index_sound: true,
-            told_at: 0,
+            reported_at: 0,
             bytes_total: 0,
         };
         self.missing_archived(&mut found)?;
@@ -102,7 +104,7 @@ impl LogDir {
             let end = match index_file::read_sealed(self.directory(), *number)? {
                 Some(index) => index.length,
                 None if Some(number) == numbers.last() => self.indexed_end(*number)?,
-                // It is complete, whatever became of its index.
+                // The segment is complete, whatever state its index is in.
                 None => self.file_bytes(*number)?,
             };
             verifier.bytes_total += end;
@@ -111,11 +113,11 @@ impl LogDir {
         for (position, (number, end)) in numbers.iter().zip(ends).enumerate() {
             if let Some(next) = numbers.get(position + 1).filter(|next| **next != number + 1) {
                 let path = self.directory().path_of(&segment_name(number + 1));
-                found.problem(&path, 0, format!("the segment is missing: behind {number} comes {next}"));
+                found.problem(&path, 0, format!("the segment is missing: {next} follows {number}"));
             }
             let newest = position + 1 == numbers.len();
             match verifier.segment(*number, end, newest, &mut found, &mut progress) {
-                // What an archived segment is compressed into is damaged; those behind it can be read.
+                // The compressed form of an archived segment is damaged; later segments can still be read.
                 Err(LogError::Corrupt { path, offset, reason }) => {
                     found.problem(&path, offset, reason);
                     verifier.running = None;
@@ -127,19 +129,23 @@ impl LogDir {
         Ok(found)
     }
 
-    /// What was archived once, and is not all there.
+    /// Reports segments that are missing although older ones are archived.
     fn missing_archived(&self, found: &mut Verification) -> Result<(), LogError> {
-        let Some(control) = Control::read(self.directory())? else {
-            // An archive has none.
+        let Some(control) = ControlFile::read(self.directory())? else {
+            // An archive alone has no control file.
             if self.has_directory() {
-                found.problem(&self.directory().path_of(control::NAME), 0, control::LOST);
+                found.problem(&self.directory().path_of(control_file::NAME), 0, control_file::MISSING_REASON);
             }
             return Ok(());
         };
         let missing = self.directory().missing_before(control.first_segment);
         for number in missing.map_err(|error| LogError::io("list", self.directory().path(), error))? {
             let path = self.directory().path_of(&segment_name(number));
-            found.problem(&path, 0, "the segment is neither here nor in the archive, which has older ones");
+            found.problem(
+                &path,
+                0,
+                "the segment is neither local nor in the archive, although older ones are archived",
+            );
         }
         Ok(())
     }
@@ -151,19 +157,20 @@ impl LogDir {
     }
 }
 
-struct Verifier<'a> {
+struct LogVerifier<'a> {
     log: &'a LogDir,
-    /// Every transaction up to here; `None` if that is not known, because something was wrong.
+    /// Every transaction so far; `None` if that is unknown because of a problem.
     running: Option<GtidSet>,
-    /// Which server the segment before came from.
+    /// The source of the previous segment.
     source: Option<SourceIdentity>,
-    /// Whether the present segment's index was right so far; behind the first fault it is not looked at.
+    /// Whether the current segment's index was right so far. After the first fault the index is not compared
+    /// any more.
     index_sound: bool,
-    told_at: u64,
+    reported_at: u64,
     bytes_total: u64,
 }
 
-impl Verifier<'_> {
+impl LogVerifier<'_> {
     fn segment(
         &mut self,
         number: u64,
@@ -194,15 +201,15 @@ impl Verifier<'_> {
         }
         self.begin(&header, index.path(), found);
         self.index_sound = true;
-        let mut scan = EventScan::new(Arc::clone(&file), path.clone(), FIRST_EVENT_OFFSET, end, None);
+        let mut scan = EventScanner::new(Arc::clone(&file), path.clone(), FIRST_EVENT_OFFSET, end, None);
         let mut framing = Framing::new(number, header.source_offset, header.source.flavour);
         let mut known = header.gtids_known;
         let bytes_before = found.bytes;
         loop {
             let event = match scan.next()? {
-                Scanned::Event(event) => event,
-                Scanned::End => break,
-                Scanned::Bad(bad) => {
+                ScanItem::Event(event) => event,
+                ScanItem::End => break,
+                ScanItem::Bad(bad) => {
                     found.problem(&path, bad.offset, bad.reason);
                     self.running = None;
                     found.bytes = bytes_before + end;
@@ -211,9 +218,9 @@ impl Verifier<'_> {
             };
             let (offset, event_header) = (event.offset, event.header);
             match framing.begin_event(offset, &event_header, event.first_chunk) {
-                Ok(Before::Keep) => {}
-                Ok(Before::CutTransaction) => {
-                    found.problem(&path, offset, "the source restarted within the transaction before");
+                Ok(FramingAction::Accept) => {}
+                Ok(FramingAction::CutTransaction) => {
+                    found.problem(&path, offset, "the source restarted inside the previous transaction");
                     framing.rollback();
                 }
                 Err(error) => {
@@ -224,7 +231,7 @@ impl Verifier<'_> {
                 }
             }
             if let Some(format) = framing.format() {
-                match gtid_before::parse(&event_header, event.first_chunk, format) {
+                match previous_gtids::parse(&event_header, event.first_chunk, format) {
                     Ok(Some(before)) => self.stated(&header, &before, &mut known, &path, offset, found),
                     Ok(None) => {}
                     Err(error) => found.problem(&path, offset, error.to_string()),
@@ -233,11 +240,11 @@ impl Verifier<'_> {
             found.events += 1;
             found.bytes = bytes_before + offset + u64::from(event_header.event_length);
             if let Some(entry) = framing.end_event(offset + u64::from(event_header.event_length)) {
-                framing.keep();
+                framing.commit_entries();
                 self.entry(&entry, &mut index, &path, found)?;
             }
-            if found.bytes >= self.told_at + PROGRESS_BYTES {
-                self.told_at = found.bytes;
+            if found.bytes >= self.reported_at + PROGRESS_BYTES {
+                self.reported_at = found.bytes;
                 progress(VerifyProgress {
                     bytes: found.bytes,
                     bytes_total: self.bytes_total,
@@ -246,7 +253,7 @@ impl Verifier<'_> {
             }
         }
         if framing.in_transaction() {
-            found.problem(&path, end, "the last transaction is not complete");
+            found.problem(&path, end, "the last transaction is incomplete");
         }
         self.finish(end, newest, file.length().unwrap_or(end), &mut index, &path, found)?;
         found.bytes = bytes_before + end;
@@ -255,7 +262,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// The set in a segment's header must be what was counted up to it.
+    /// The GTID set in a segment's header must equal the transactions counted up to it.
     fn begin(&mut self, header: &SegmentHeader, index_path: &Path, found: &mut Verification) {
         let stated = match parse_gtids_before(header, index_path) {
             Ok(stated) => stated,
@@ -267,14 +274,14 @@ impl Verifier<'_> {
         };
         if let Some(running) = self.running.as_ref().filter(|running| **running != stated) {
             let reason = format!(
-                "its header states the GTIDs {stated} before it, the segments before it end with {running}"
+                "its header states the earlier GTIDs {stated}, but the previous segments end with {running}"
             );
             found.problem(index_path, 0, reason);
         }
         self.running = Some(stated);
     }
 
-    /// A file of the source states the transactions before it: the log must have them.
+    /// A binlog file states the transactions before it: the log must have them.
     fn stated(
         &mut self,
         header: &SegmentHeader,
@@ -301,7 +308,7 @@ impl Verifier<'_> {
             && let Ok(missing) = before.subtract(running)
         {
             let reason =
-                format!("{} states transactions before it that the log lacks: {missing}", header.source_file);
+                format!("{} states earlier transactions that the log lacks: {missing}", header.source_file);
             found.problem(path, offset, reason);
         }
     }
@@ -316,16 +323,18 @@ impl Verifier<'_> {
         if self.index_sound {
             let at = index.offset();
             let fault = match index.peek()? {
-                NextRecord::Record(Record::Entry(indexed), length) if indexed == *entry => {
+                NextRecord::Record(IndexRecord::Entry(indexed), length) if indexed == *entry => {
                     index.advance(length);
                     found.transactions += u64::from(entry.is_transaction());
                     None
                 }
-                NextRecord::Record(Record::Entry(indexed), _) => {
-                    Some(format!("the index says {}, the segment {}", described(&indexed), described(entry)))
-                }
+                NextRecord::Record(IndexRecord::Entry(indexed), _) => Some(format!(
+                    "the index has {}, but the segment has {}",
+                    described(&indexed),
+                    described(entry)
+                )),
                 NextRecord::Damaged(reason) => Some(reason),
-                NextRecord::End | NextRecord::Record(Record::Seal { .. }, _) => {
+                NextRecord::End | NextRecord::Record(IndexRecord::Seal { .. }, _) => {
                     Some(format!("the entry at {} is missing", entry.position))
                 }
             };
@@ -336,7 +345,7 @@ impl Verifier<'_> {
         }
         if let (Some(gtid), Some(running)) = (&entry.gtid, &mut self.running) {
             if running.contains(gtid) {
-                found.problem(path, entry.position.offset, format!("{gtid} is in the log before"));
+                found.problem(path, entry.position.offset, format!("{gtid} is already in the log"));
             }
             if let Err(error) = running.insert(gtid) {
                 found.problem(path, entry.position.offset, error.to_string());
@@ -345,7 +354,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Behind the last entry of a segment.
+    /// Checks after the last entry of a segment.
     fn finish(
         &mut self,
         end: u64,
@@ -357,16 +366,16 @@ impl Verifier<'_> {
     ) -> Result<(), LogError> {
         let at = index.offset();
         match index.peek()? {
-            NextRecord::Record(Record::Seal { length, .. }, _) if length == end => {
+            NextRecord::Record(IndexRecord::Seal { length, .. }, _) if length == end => {
                 if file_bytes != end {
                     found.problem(
                         path,
                         end,
-                        format!("the file has {file_bytes} bytes, its index says {end}"),
+                        format!("the file has {file_bytes} bytes, but its index says {end}"),
                     );
                 }
             }
-            // A writer may be at work there.
+            // A writer may be working there.
             _ if newest || !self.index_sound => {}
             _ => found.problem(index.path(), at, "the index does not end with the segment's seal"),
         }
@@ -381,7 +390,7 @@ fn reason_of(error: LogError) -> String {
     }
 }
 
-/// An entry for people.
+/// Describes an entry in a message.
 fn described(entry: &LogEntry) -> String {
     let LogEntry { position, length, gtid, source_end, commit_time_us, .. } = entry;
     let gtid = gtid.as_ref().map_or_else(|| "an entry without GTID".to_owned(), ToString::to_string);

@@ -1,4 +1,4 @@
-//! The one that appends.
+//! The writer of a log.
 
 use std::any::Any;
 use std::path::Path;
@@ -11,53 +11,55 @@ use tailwater_wire::gtid::GtidSet;
 use crate::active_segment::ActiveSegment;
 use crate::error::LogError;
 use crate::flusher::Flusher;
-use crate::framing::Before;
+use crate::framing::FramingAction;
 use crate::index::SegmentHeader;
 use crate::options::{AckMode, LogOptions};
 use crate::position::{LogEntry, LogPosition, SourceIdentity, SourceTail, TransactionSpan};
-use crate::progress::{LogState, Shared, TailStart};
-use crate::recovery::{self, Recovered, RecoveryReport};
-use crate::segment::{FIRST_EVENT_OFFSET, index_name, segment_name};
+use crate::recovery::{self, OpenedLog, RecoveryReport};
+use crate::segment::{index_name, segment_name};
+use crate::shared_state::{LogShared, LogState, TailStart};
 use crate::storage::{Directory, OpenMode, RealDirectory};
-use crate::{LogHandle, gtid_before};
+use crate::{LogHandle, previous_gtids};
+use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// What an appended chunk completed.
+/// Result of appending a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Appended {
-    /// Behind the chunk. Not durable, and not visible before its transaction is whole.
+pub struct AppendedChunk {
+    /// Position after the chunk. It is not durable, and not visible before its transaction is whole.
     pub position: LogPosition,
     /// The chunk was the last of a transaction.
     pub ends_transaction: bool,
 }
 
-/// The only writer of a log. All methods do file I/O in the thread that calls them; where they [wait](crate::blocking) for it, a
-/// runtime's other tasks go on elsewhere.
+/// The only writer of a log. All methods do file I/O in the calling thread; where they
+/// [wait](crate::blocking) for it, the runtime's other tasks continue on another thread.
 ///
-/// A commit group is: [`append`](Self::append) for every chunk at hand, one [`sync_for_ack`](Self::sync_for_ack), and then the ACKs.
+/// A commit group is: [`append`](Self::append) for every available chunk, one
+/// [`sync_for_ack`](Self::sync_for_ack), and then the ACKs.
 #[derive(Debug)]
 pub struct LogWriter {
-    shared: Arc<Shared>,
+    shared: Arc<LogShared>,
     options: LogOptions,
     recovery: RecoveryReport,
     active: Option<ActiveSegment>,
-    /// Every whole transaction appended, durable or not, and all before it.
+    /// Every whole transaction appended, durable or not, and all before the log's beginning.
     gtids: Option<GtidSet>,
-    /// Whether `gtids` holds all that was before the log's beginning too.
+    /// Whether `gtids` includes everything from before the log's beginning.
     gtids_known: bool,
     last_transaction: Option<LogEntry>,
-    /// Up to where the flusher was asked to sync the newest segment.
+    /// Offset up to which the flusher was asked to sync the newest segment.
     requested_end: u64,
-    // Fields are dropped in this order: the thread ends before the lock is given up.
+    // Fields are dropped in this order: the flusher's thread ends before the lock is released.
     flusher: Flusher,
     _lock: Box<dyn Any + Send + Sync>,
 }
 
 impl LogWriter {
-    /// Opens the log in `directory`, creating the directory if there is none, and repairs what a crash left.
+    /// Opens the log in `directory`, creates the directory if necessary, and repairs what a crash left.
     ///
     /// # Errors
-    /// [`LogError::Locked`] if somebody else writes to it; [`LogError::Corrupt`] if bytes that were durable are not what
-    /// they were (nothing is changed then); [`LogError::FormatVersion`]; [`LogError::Io`].
+    /// [`LogError::Locked`] if another writer has it open; [`LogError::Corrupt`] if bytes that were durable
+    /// have changed (nothing is modified then); [`LogError::FormatVersion`]; [`LogError::Io`].
     pub fn open(directory: &Path, options: LogOptions) -> Result<Self, LogError> {
         let directory =
             RealDirectory::create(directory).map_err(|error| LogError::io("create", directory, error))?;
@@ -72,9 +74,9 @@ impl LogWriter {
             Ok(None) => return Err(LogError::Locked { path }),
             Err(error) => return Err(LogError::io("lock", path, error)),
         };
-        let Recovered { control, segments, tail, recovery } = recovery::recover(&directory)?;
-        recovery.tell(directory.path());
-        let shared = Arc::new(Shared::new(directory, control, segments, options.archive.clone()));
+        let OpenedLog { control, segments, tail, recovery } = recovery::recover(&directory)?;
+        recovery.log_repairs(directory.path());
+        let shared = Arc::new(LogShared::new(directory, control, segments, options.archive.clone()));
         let mut writer = Self {
             flusher: Flusher::new(Arc::clone(&shared), options.sync_interval),
             shared,
@@ -111,7 +113,7 @@ impl LogWriter {
         &self.recovery
     }
 
-    /// For readers, and for whoever wants to know what is durable.
+    /// A handle for readers, and for waiting until positions are durable.
     pub fn handle(&self) -> LogHandle {
         LogHandle::new(Arc::clone(&self.shared), self.options.retention, self.options.ack)
     }
@@ -132,30 +134,30 @@ impl LogWriter {
         })
     }
 
-    /// Every whole transaction in the log, purged ones included; `None` while it has no segment.
+    /// Every whole transaction in the log, including purged ones; `None` while it has no segment.
     pub fn gtid_set(&self) -> Option<&GtidSet> {
         self.gtids.as_ref()
     }
 
-    /// The newest whole transaction, if it lies in the newest segment.
+    /// The newest whole transaction, if it is in the newest segment.
     pub fn last_transaction(&self) -> Option<&LogEntry> {
         self.last_transaction.as_ref()
     }
 
-    /// Whether the newest segment begins in the middle of the source's file and holds nothing, not even a format description: a crash
-    /// came between its beginning and the first that was appended.
+    /// Whether the newest segment begins in the middle of the source's file and is empty, without even a
+    /// format description. A crash came between its start and the first append.
     pub fn has_empty_partial_segment(&self) -> bool {
         self.active.as_ref().is_some_and(|active| {
             active.header().source_offset > FIRST_EVENT_OFFSET && active.whole_end() <= FIRST_EVENT_OFFSET
         })
     }
 
-    /// Whether a transaction was opened and has not ended.
+    /// Whether a transaction has begun and not ended.
     pub fn in_transaction(&self) -> bool {
         self.active.as_ref().is_some_and(|active| active.framing().in_transaction())
     }
 
-    /// Whether the log still takes anything: a sync in the background may have failed.
+    /// Checks that the log still accepts appends; a sync in the background may have failed.
     ///
     /// # Errors
     /// [`LogError::Poisoned`].
@@ -170,8 +172,8 @@ impl LogWriter {
             .map_or(0, |active| active.whole_end().saturating_sub(self.durable_offset(active)))
     }
 
-    /// Those of them that the other thread was not asked to sync yet, by [`sync_in_background`](Self::sync_in_background) or
-    /// [`flush`](Self::flush).
+    /// Unsynced bytes for which no sync was requested yet, by
+    /// [`sync_in_background`](Self::sync_in_background) or [`flush`](Self::flush).
     pub fn unrequested_bytes(&self) -> u64 {
         self.active.as_ref().map_or(0, |active| {
             active.whole_end().saturating_sub(self.durable_offset(active).max(self.requested_end))
@@ -183,8 +185,8 @@ impl LogWriter {
         if durable.segment == active.header().segment { durable.offset } else { 0 }
     }
 
-    /// Reads bytes of the newest transaction, from `offset` behind its start, to compare them with what a source sends
-    /// again.
+    /// Reads bytes of the newest transaction, from `offset` bytes after its start, to compare them with bytes
+    /// that a source sends again.
     ///
     /// # Errors
     /// [`LogError::Sequence`] if there is none in the newest segment, or it is shorter; [`LogError::Io`].
@@ -194,14 +196,14 @@ impl LogWriter {
             return Err(LogError::sequence(&path, "there is no last transaction to compare with"));
         };
         if entry.position.segment != active.header().segment || offset + buffer.len() as u64 > entry.length {
-            return Err(LogError::sequence(&path, "bytes beyond the last transaction were to be compared"));
+            return Err(LogError::sequence(&path, "bytes past the last transaction were requested"));
         }
         active.read(&self.shared, entry.position.offset + offset, buffer)
     }
 
-    /// Begins a new segment that mirrors `source_file`, whose first event stands at `source_offset` there (4 is the
-    /// file's first). Seals the present segment, cutting a transaction that was not completed: a source that crashed
-    /// leaves the like at the end of its file.
+    /// Starts a new segment that mirrors `source_file`; its first event has offset `source_offset` there (4
+    /// is the file's first). Seals the current segment, and cuts an incomplete transaction: a crashed source
+    /// leaves one at the end of its file.
     ///
     /// # Errors
     /// [`LogError::FlavourMismatch`]; [`LogError::DiskFull`] and [`LogError::Write`], which poison the log.
@@ -254,7 +256,7 @@ impl LogWriter {
             let path = directory.path_of(name);
             move |error| LogError::write(action, path, error)
         };
-        // The index first: a segment is never without its header.
+        // Write the index first, so that a segment always has a header.
         let index = directory.open(&index_name, OpenMode::CreateNew).map_err(fail("create", &index_name))?;
         let encoded = header.encode();
         index.write_at(&encoded, 0).map_err(fail("write", &index_name))?;
@@ -283,35 +285,36 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Appends a chunk of an event, verbatim. `first` and `last` say whether it is the event's first and last; the first
-    /// one begins with the header's bytes and holds at least
-    /// [`PREFIX_BYTES`](tailwater_wire::transaction::TransactionTracker::PREFIX_BYTES) of the body, or all of it.
-    /// Checksums are the caller's to verify.
+    /// Appends a chunk of an event, verbatim. `first` and `last` say whether it is the event's first and last
+    /// chunk. The first chunk begins with the header's bytes and holds at least
+    /// [`PREFIX_BYTES`](tailwater_wire::transaction::TransactionTracker::PREFIX_BYTES) of the body, or all of
+    /// it. The caller verifies checksums.
     ///
-    /// The bytes are neither visible nor durable yet; at most [`LogOptions::buffer_bytes_max`] of them, and this chunk,
-    /// stay in memory.
+    /// The bytes are neither visible nor durable yet. At most [`LogOptions::buffer_bytes_max`] of them, and
+    /// this chunk, stay in memory.
     ///
     /// # Errors
-    /// [`LogError::Event`] if the event cannot stand here: the transaction it belongs to is rolled back.
-    /// [`LogError::DiskFull`] and [`LogError::Write`], which poison the log. [`LogError::Sequence`] for a caller's defect.
+    /// [`LogError::Event`] if the event is not valid here: its transaction is rolled back.
+    /// [`LogError::DiskFull`] and [`LogError::Write`], which poison the log. [`LogError::Sequence`] for a
+    /// caller's defect.
     pub fn append(
         &mut self,
         header: &EventHeader,
         chunk: &[u8],
         first: bool,
         last: bool,
-    ) -> Result<Appended, LogError> {
+    ) -> Result<AppendedChunk, LogError> {
         self.shared.check()?;
         if first {
             self.begin_event(header, chunk)?;
         }
         let Some(active) = &mut self.active else {
-            return Err(self.sequence("no segment was begun"));
+            return Err(self.sequence("no segment was started"));
         };
         if let Err(reason) = active.count_chunk(chunk.len(), last) {
             return Err(self.sequence(&reason));
         }
-        let written = active.take(&self.shared, &self.options, &mut self.flusher, chunk);
+        let written = active.append_chunk(&self.shared, &self.options, &mut self.flusher, chunk);
         let entry = if last { active.end_event() } else { None };
         let position = active.position();
         self.guard(written)?;
@@ -319,7 +322,7 @@ impl LogWriter {
         if let Some(entry) = entry {
             self.end_entry(entry)?;
         }
-        Ok(Appended { position, ends_transaction })
+        Ok(AppendedChunk { position, ends_transaction })
     }
 
     fn sequence(&self, reason: &str) -> LogError {
@@ -328,23 +331,23 @@ impl LogWriter {
 
     fn begin_event(&mut self, header: &EventHeader, chunk: &[u8]) -> Result<(), LogError> {
         if chunk.get(..EVENT_HEADER_BYTES) != Some(&header.to_bytes()) {
-            return Err(self.sequence("a first chunk does not begin with the event's header"));
+            return Err(self.sequence("the first chunk does not begin with the event's header"));
         }
         let Some(active) = &mut self.active else {
-            return Err(self.sequence("no segment was begun"));
+            return Err(self.sequence("no segment was started"));
         };
         let source_position = active.framing().source_position();
         let result = match active.begin_event(header, chunk) {
-            Ok(Before::CutTransaction) => {
+            Ok(FramingAction::CutTransaction) => {
                 tracing::warn!(
                     source_file = active.header().source_file,
                     source_position,
-                    "the source restarted in the midst of a transaction, which is cut"
+                    "the source restarted inside a transaction; cut its incomplete events"
                 );
                 self.rollback_partial()?;
                 match &mut self.active {
                     Some(active) => active.begin_event(header, chunk),
-                    None => return Err(self.sequence("no segment was begun")),
+                    None => return Err(self.sequence("no segment was started")),
                 }
             }
             other => other,
@@ -363,7 +366,7 @@ impl LogWriter {
         checked
     }
 
-    /// What the log itself learns from events that say something of the whole log.
+    /// Updates the log's own state from an event's type and format.
     fn check_event(&mut self, header: &EventHeader, chunk: &[u8]) -> Result<(), LogError> {
         let Some(active) = &self.active else { return Ok(()) };
         let Some(format) = active.framing().format() else { return Ok(()) };
@@ -381,7 +384,7 @@ impl LogWriter {
         self.learn_gtids_before(header, chunk, &format.clone())
     }
 
-    /// At the beginning of a log, the source's own statement of what its file was preceded by.
+    /// At the beginning of a log, takes the source's statement of the transactions before its file.
     fn learn_gtids_before(
         &mut self,
         header: &EventHeader,
@@ -392,7 +395,7 @@ impl LogWriter {
         if self.gtids_known || active.header().source_offset != FIRST_EVENT_OFFSET {
             return Ok(());
         }
-        let learned = gtid_before::parse(header, chunk, format)
+        let learned = previous_gtids::parse(header, chunk, format)
             .and_then(|before| before.map(|before| Ok((gtids.union(&before)?, before))).transpose());
         match learned {
             Ok(Some((all, before))) => {
@@ -421,7 +424,7 @@ impl LogWriter {
             return Err(LogError::Event { source_file, source_position, source });
         }
         if let Some(active) = &mut self.active {
-            active.keep(entry.end().offset);
+            active.commit_entries(entry.end().offset);
         }
         self.shared.add_pending(entry.clone());
         if entry.is_transaction() {
@@ -431,16 +434,16 @@ impl LogWriter {
         if unsynced > self.options.unsynced_bytes_max {
             self.sync()?;
         } else if self.unrequested_bytes() >= self.options.background_sync_bytes {
-            // In good time, so that appending need not wait.
+            // Request the sync early, so that appending need not wait for it.
             self.sync_in_background()?;
         }
         Ok(())
     }
 
-    /// Writes what is buffered of whole transactions to the file, in one write, and gives the end of it: a crash of this
-    /// process does not lose it, if events have checksums. In [`AckMode::Received`] an fdatasync follows within
-    /// [`LogOptions::sync_interval`] from another thread; at once where [`LogOptions::background_sync_bytes`] wait for it, or
-    /// somebody [hurries](LogHandle::prompt_sync).
+    /// Writes the buffered bytes of whole transactions to the file, in one write, and returns their end. A
+    /// crash of this process does not lose them, if events have checksums. In [`AckMode::Received`] the
+    /// flusher syncs within [`LogOptions::sync_interval`]; at once if [`LogOptions::background_sync_bytes`]
+    /// are unsynced, or while there is a [prompt-sync guard](LogHandle::prompt_sync).
     ///
     /// # Errors
     /// [`LogError::DiskFull`] and [`LogError::Write`], which poison the log.
@@ -450,9 +453,9 @@ impl LogWriter {
         if self.options.ack == AckMode::Received && unsynced > 0 {
             let urgent = self.shared.has_prompt_sync_request() || !self.shared.is_kept_once_written();
             self.request_sync(urgent || unsynced >= self.options.background_sync_bytes)?;
-            // Who has come meanwhile may not have found it.
+            // A prompt-sync request that came meanwhile may not have seen this sync.
             if !urgent && self.shared.has_prompt_sync_request() {
-                self.shared.flushes.make_urgent();
+                self.shared.sync_queue.make_urgent();
             }
         }
         Ok(position)
@@ -483,8 +486,8 @@ impl LogWriter {
         }
     }
 
-    /// Makes every whole transaction durable: writes what is buffered, does one fdatasync in this thread, and lets
-    /// readers see it. When it returns, those transactions may be acknowledged.
+    /// Makes every whole transaction durable: writes the buffer, runs one fdatasync in this thread, and
+    /// publishes the position. When it returns, those transactions may be acknowledged.
     ///
     /// # Errors
     /// [`LogError::DiskFull`] and [`LogError::Write`], which poison the log.
@@ -501,8 +504,8 @@ impl LogWriter {
         Ok(position)
     }
 
-    /// Does what an ACK needs: [`sync`](Self::sync), or, in [`AckMode::Received`], [`flush`](Self::flush) where that keeps it over a
-    /// crash of this process.
+    /// Does what an ACK needs: [`sync`](Self::sync), or in [`AckMode::Received`] [`flush`](Self::flush), if
+    /// written bytes survive a crash of this process.
     ///
     /// # Errors
     /// As [`LogWriter::sync`].
@@ -513,10 +516,11 @@ impl LogWriter {
         }
     }
 
-    /// Does the same as [`sync`](Self::sync) without waiting, in another thread: watch [`LogHandle::subscribe`].
+    /// Does the same as [`sync`](Self::sync) in the flusher's thread, without waiting: watch
+    /// [`LogHandle::subscribe`].
     ///
     /// # Errors
-    /// As [`LogWriter::sync`]; a failure in the other thread shows at the next call.
+    /// As [`LogWriter::sync`]; a failure in the other thread is reported by the next call.
     pub fn sync_in_background(&mut self) -> Result<LogPosition, LogError> {
         let position = self.write_whole()?;
         if self.unsynced_bytes() > 0 {
@@ -525,8 +529,8 @@ impl LogWriter {
         Ok(position)
     }
 
-    /// Cuts what was appended behind the last whole transaction: the link broke in the midst of one, which will come
-    /// again from its beginning.
+    /// Cuts everything appended after the last whole transaction. The connection broke inside a transaction,
+    /// which the source sends again from its beginning.
     ///
     /// # Errors
     /// [`LogError::Write`], which poisons the log.
@@ -539,7 +543,7 @@ impl LogWriter {
         self.guard(result)
     }
 
-    /// Makes everything durable and ends in good order: the newest segment gets its exact length.
+    /// Makes everything durable and closes the log: the newest segment gets its exact length.
     ///
     /// # Errors
     /// As [`LogWriter::sync`].
@@ -554,7 +558,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Lets a failure that makes the disk's state unknown poison the log.
+    /// Poisons the log if the error leaves the disk's state unknown.
     fn guard<T>(&self, result: Result<T, LogError>) -> Result<T, LogError> {
         if let Err(error) = &result
             && error.poisons()

@@ -1,4 +1,4 @@
-//! Holds the codes of errors to the page that explains them.
+//! Checks that the reference page documents every error code.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use tailwater_log::LogError;
 use tailwater_wire::{Flavour, WireError};
 
 #[test]
-fn every_code_is_documented() {
+fn every_error_code_is_documented() {
     let page = include_str!("../../../docs/reference/errors.md");
     let path = || PathBuf::from("log");
     let source = || io::Error::other("broken");
@@ -35,7 +35,7 @@ fn every_code_is_documented() {
         LogError::StillNeeded { path: path(), segment: 1, reason: reason() },
     ];
     for error in &errors {
-        // A variant that is added must be listed above, too.
+        // A new variant must be listed above, too.
         match error {
             LogError::Locked { .. }
             | LogError::Io { .. }

@@ -1,4 +1,5 @@
-//! A disk that is really full: a file size limit that needs no privileges, and a small file system where it can be had.
+//! A full disk: a file size limit, which needs no privileges, and a small file system where one can be
+//! mounted.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -10,10 +11,11 @@ use tailwater_wire::Flavour;
 use crate::support::capture::{begin_file, open, options, read_all, transact};
 use crate::support::events::Source;
 
-/// Names the directory to a copy of this test that runs under a limit.
+/// Passes the directory to a copy of this test that runs under a limit.
 const LIMITED: &str = "TAILWATER_TEST_FULL_DISK_DIRECTORY";
 
-/// Fills the log in `directory` until it fails; every transaction reported durable is noted in the file `durable`.
+/// Fills the log in `directory` until it fails; records every transaction reported durable in the file
+/// `durable`.
 fn fill(directory: &Path) {
     let mut source = Source::new(Flavour::MySql);
     let options = LogOptions { preallocate_bytes: 128 << 10, ..options() };
@@ -27,12 +29,12 @@ fn fill(directory: &Path) {
             Ok(_) => durable += 1,
             Err(error) => break error,
         }
-        assert!(durable < 10_000, "nothing ever failed");
+        assert!(durable < 10_000, "no operation failed");
     };
     assert!(matches!(error, LogError::DiskFull { .. }), "{}: {error}", error.code());
     assert!(error.to_string().contains("disk full") && error.to_string().contains("make room"), "{error}");
     assert_eq!(handle.durable().state, LogState::Poisoned);
-    // Nothing gets through after it, whatever is tried.
+    // Nothing is accepted after the failure.
     for result in [
         writer.sync().map(drop),
         writer.flush().map(drop),
@@ -48,7 +50,7 @@ fn fill(directory: &Path) {
     std::fs::write(directory.join("durable"), durable.to_string()).unwrap();
 }
 
-/// Without the limit: all that was durable is there, and the log goes on.
+/// Without the limit: everything durable is there, and the log continues.
 fn check(directory: &Path) {
     let durable: usize = std::fs::read_to_string(directory.join("durable")).unwrap().parse().unwrap();
     assert!(durable > 10, "{durable} transactions before the disk was full");
@@ -73,19 +75,19 @@ fn check(directory: &Path) {
 }
 
 #[test]
-fn a_file_size_limit_poisons_and_loses_nothing() {
+fn file_size_limit_poisons_and_loses_nothing() {
     if let Some(directory) = std::env::var_os(LIMITED) {
         return fill(Path::new(&directory));
     }
     let directory = tempfile::tempdir().unwrap();
-    // The shell ignores the signal that comes with the limit, so that the write fails instead; 512-byte blocks, or
-    // kilobytes in some shells.
+    // The shell ignores the signal of the limit, so the write fails instead. The unit is 512 bytes, or a
+    // kilobyte in some shells.
     let script = "trap '' XFSZ; ulimit -f 1500; exec \"$@\"";
     let test = std::env::current_exe().unwrap();
     let output = Command::new("sh")
         .args(["-c", script, "sh"])
         .arg(test)
-        .args(["--exact", "full_disk::a_file_size_limit_poisons_and_loses_nothing", "--nocapture"])
+        .args(["--exact", "full_disk::file_size_limit_poisons_and_loses_nothing", "--nocapture"])
         .env(LIMITED, directory.path())
         .output()
         .unwrap();
@@ -100,7 +102,7 @@ fn a_file_size_limit_poisons_and_loses_nothing() {
 }
 
 #[test]
-fn a_small_file_system_poisons_and_loses_nothing() {
+fn full_file_system_poisons_and_loses_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let mount =
         Command::new("mount").args(["-t", "tmpfs", "-o", "size=2m", "tmpfs"]).arg(directory.path()).output();
@@ -108,7 +110,7 @@ fn a_small_file_system_poisons_and_loses_nothing() {
         Ok(output) if output.status.success() => {}
         other => {
             eprintln!(
-                "SKIPPED full_disk::a_small_file_system_poisons_and_loses_nothing: cannot mount a tmpfs: {other:?}"
+                "SKIPPED full_disk::full_file_system_poisons_and_loses_nothing: cannot mount a tmpfs: {other:?}"
             );
             return;
         }

@@ -6,14 +6,14 @@ mod support {
     pub mod store;
 }
 
-mod archiving;
-mod background;
+mod archive;
 mod error_codes;
-mod exclusive;
+mod flusher;
 mod full_disk;
-mod fuzzed;
-mod reading;
+mod fuzz_replay;
+mod reader;
 mod real_files;
-mod recovering;
-mod retaining;
-mod verifying;
+mod recovery;
+mod retention;
+mod verification;
+mod writer_lock;

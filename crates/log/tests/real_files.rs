@@ -1,4 +1,4 @@
-//! Binlog files of real servers, as `wire` keeps them: captured, cut anywhere, and captured on.
+//! Binlog files of real servers, stored as fixtures of `wire`: captured, cut anywhere, and captured further.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -41,7 +41,7 @@ fn start(writer: &mut LogWriter, file: &[u8]) {
     writer.start_segment("binlog.000001", 4, &source).unwrap();
 }
 
-/// Sends everything from where the log ends.
+/// Sends everything after the log's end.
 fn capture(writer: &mut LogWriter, file: &[u8]) {
     let end = writer.source_tail().unwrap().end;
     for (offset, event) in events(file) {
@@ -51,9 +51,9 @@ fn capture(writer: &mut LogWriter, file: &[u8]) {
     }
 }
 
-/// Others on the machine have no business with the rows of a primary.
+/// Other users of the machine must not read the rows of a primary.
 #[test]
-fn nobody_else_may_read_a_log() {
+fn log_files_are_not_readable_by_others() {
     let directory = tempfile::tempdir().unwrap();
     let folder = directory.path().join("logs/main");
     let file = fs::read(&fixtures()[0]).unwrap();
@@ -68,7 +68,7 @@ fn nobody_else_may_read_a_log() {
 }
 
 #[test]
-fn every_file_is_taken_whole_and_verifies() {
+fn every_file_is_captured_whole_and_verifies() {
     for path in fixtures() {
         let directory = tempfile::tempdir().unwrap();
         let file = fs::read(&path).unwrap();
@@ -95,7 +95,7 @@ fn every_file_is_taken_whole_and_verifies() {
 }
 
 #[test]
-fn a_file_cut_anywhere_is_captured_on_to_the_same_bytes() {
+fn file_cut_anywhere_is_captured_to_the_same_bytes() {
     for path in fixtures() {
         let file = fs::read(&path).unwrap();
         for step in 0..15 {
@@ -104,7 +104,8 @@ fn a_file_cut_anywhere_is_captured_on_to_the_same_bytes() {
             start(&mut writer, &file);
             capture(&mut writer, &file);
             writer.close().unwrap();
-            // As a kill within a write leaves it: nothing behind some byte, reserved space, nothing of it in the index.
+            // As a kill during a write leaves it: nothing after some byte, reserved space, and no index
+            // entries for it.
             let segment = directory.path().join("0000000001.binlog");
             let kept = 4 + (file.len() - 4) * step / 15;
             let mut torn = file[..kept].to_vec();

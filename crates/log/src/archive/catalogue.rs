@@ -1,62 +1,65 @@
-//! Which segments of a source are archived. The objects say so: there is no other record that could differ from them.
+//! Lists the archived segments of a source. The store's objects are the only record, so no other record can
+//! disagree with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::overlay::ArchivedFile;
 use super::seekable::SeekableReader;
 use super::store::{ArchiveFailure, ArchiveObject, ArchiveStore, RangedRead, StoredObject};
 use crate::error::LogError;
-use crate::progress::SegmentState;
 use crate::segment::{index_name, parse_index_name, parse_segment_name, segment_name};
-use crate::storage::File;
+use crate::shared_state::SegmentState;
+use crate::storage::LogFile;
 
-/// What a segment's object is called more than the segment.
+/// Suffix of a segment's object.
 const COMPRESSED_SUFFIX: &str = ".zst";
 
-/// Once a store could not be asked, nobody waits for it again within this time.
-const FAILURE_HELD: Duration = Duration::from_secs(5);
+/// After a failed request, further requests fail at once for this long.
+const FAILURE_PAUSE: Duration = Duration::from_secs(5);
 
-/// The archived segments of one source. Cheap to clone; clones know the same.
+/// The archived segments of one source. Cheap to clone; clones share their state.
 ///
-/// A segment is archived when both its objects are there. The index is put last, once what was put before it has been
-/// read back, so half an upload is never taken for a segment.
+/// A segment is archived when both its objects exist. The index is stored last, after the segment was read
+/// back, so an interrupted upload never counts as archived.
 #[derive(Debug, Clone)]
 pub struct Archive {
-    inner: Arc<Inner>,
+    inner: Arc<ArchiveShared>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct ArchiveShared {
     store: Arc<dyn ArchiveStore>,
     source: String,
-    known: Mutex<Known>,
+    known: Mutex<ArchiveContents>,
 }
 
-/// What is known of the store.
+/// What is known about the store's objects.
 #[derive(Debug, Default)]
-struct Known {
+struct ArchiveContents {
     listed: bool,
-    segments: BTreeMap<u64, Entry>,
-    /// Segments whose index is not there: not archived yet, or not removed to the end.
-    halves: BTreeSet<u64>,
-    /// The store was asked what leads up to this segment, and has not what stands before it.
-    led_to: u64,
+    segments: BTreeMap<u64, ArchivedSegment>,
+    /// Segments without an index object: not archived yet, or not completely removed.
+    incomplete: BTreeSet<u64>,
+    /// The store was listed for the segments that lead up to this one, and does not have the one before it.
+    searched_before: u64,
     failed: Option<(Instant, ErrorKind, String)>,
 }
 
 /// An archived segment.
 #[derive(Debug, Clone)]
-struct Entry {
+struct ArchivedSegment {
     compressed_bytes: u64,
     index_bytes: u64,
     archived_at: SystemTime,
-    /// It was compared with the log's own, or put by this process.
+    /// It was compared with the log's own, or uploaded by this process.
     confirmed: bool,
-    /// What its index begins and ends with, once somebody has asked.
+    /// The header and seal of its index, once they were read.
     state: Option<SegmentState>,
 }
 
@@ -70,9 +73,9 @@ pub struct ArchiveExpiry {
 }
 
 impl Archive {
-    /// The segments of `source` in `store`. Nothing is asked yet.
+    /// The segments of `source` in `store`. Sends no request yet.
     pub fn new(store: Arc<dyn ArchiveStore>, source: &str) -> Self {
-        let inner = Inner { store, source: source.to_owned(), known: Mutex::default() };
+        let inner = ArchiveShared { store, source: source.to_owned(), known: Mutex::default() };
         Self { inner: Arc::new(inner) }
     }
 
@@ -93,9 +96,9 @@ impl Archive {
         &self.inner.source
     }
 
-    /// Where the source's objects are, for messages.
+    /// The location of the source's objects, for messages.
     pub fn url(&self) -> PathBuf {
-        // A path, for the messages that name files; nothing opens it.
+        // A path, because the messages name files; it is never opened.
         PathBuf::from(format!("{}/{}", self.inner.store.url().trim_end_matches('/'), self.inner.source))
     }
 
@@ -103,17 +106,18 @@ impl Archive {
         self.inner.store.as_ref()
     }
 
-    /// The name of the object that holds a segment.
+    /// The name of a segment's object.
     pub(super) fn segment_object(&self, number: u64) -> String {
         format!("{}/{}{COMPRESSED_SUFFIX}", self.inner.source, segment_name(number))
     }
 
-    /// The name of the object that holds its index.
+    /// The name of an index's object.
     pub(super) fn index_object(&self, number: u64) -> String {
         format!("{}/{}", self.inner.source, index_name(number))
     }
 
-    /// Where the object behind a file of the log is, for messages; `None` for what is never archived.
+    /// The location of the object for a file of the log, for messages; `None` for files that are never
+    /// archived.
     pub(super) fn path_of(&self, name: &str) -> Option<PathBuf> {
         match (parse_segment_name(name), parse_index_name(name)) {
             (Some(_), _) => Some(self.url().join(format!("{name}{COMPRESSED_SUFFIX}"))),
@@ -122,23 +126,22 @@ impl Archive {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        // Each change below is whole before anything can panic.
-        self.inner.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ArchiveContents> {
+        self.inner.known.lock()
     }
 
-    /// What is known, having asked the store once.
-    fn known(&self) -> io::Result<MutexGuard<'_, Known>> {
+    /// What is known, after listing the store at least once.
+    fn known(&self) -> io::Result<MutexGuard<'_, ArchiveContents>> {
         if !self.lock().listed {
-            self.refresh_patiently()?;
+            self.refresh_unless_failing()?;
         }
         Ok(self.lock())
     }
 
-    /// Asks the store, but not again just after it has failed.
-    fn refresh_patiently(&self) -> io::Result<()> {
+    /// Lists the store, unless it failed just before.
+    fn refresh_unless_failing(&self) -> io::Result<()> {
         match &self.lock().failed {
-            Some((at, kind, reason)) if at.elapsed() < FAILURE_HELD => {
+            Some((at, kind, reason)) if at.elapsed() < FAILURE_PAUSE => {
                 return Err(ArchiveFailure::error(*kind, reason.clone()));
             }
             _ => {}
@@ -146,13 +149,13 @@ impl Archive {
         self.refresh()
     }
 
-    /// Asks the store again for what it has.
+    /// Lists the store's objects again.
     pub(crate) fn refresh(&self) -> io::Result<()> {
         let listed = self.inner.store.list(&self.inner.source);
         let mut known = self.lock();
         match listed {
             Ok(objects) => {
-                known.take(&self.inner.source, &objects);
+                known.update(&self.inner.source, &objects);
                 Ok(())
             }
             Err(error) => {
@@ -169,13 +172,13 @@ impl Archive {
 
     /// The oldest of the archived segments that lead up to `before` without a gap.
     pub(crate) fn leading_to(&self, before: u64) -> io::Result<Option<u64>> {
-        let is_new = |known: &Known| {
-            before > 1 && known.led_to != before && !known.segments.contains_key(&(before - 1))
+        let is_new = |known: &ArchiveContents| {
+            before > 1 && known.searched_before != before && !known.segments.contains_key(&(before - 1))
         };
         if is_new(&*self.known()?) {
-            // Somebody has purged since, and so must have archived.
-            self.refresh_patiently()?;
-            self.lock().led_to = before;
+            // Another process has purged since, and so must have archived.
+            self.refresh_unless_failing()?;
+            self.lock().searched_before = before;
         }
         let known = self.known()?;
         let run = known.segments.range(..before).rev().zip((1..before).rev());
@@ -185,33 +188,33 @@ impl Archive {
             .map(|((number, _), _)| *number))
     }
 
-    /// The segments before `before` that are missing, though older ones are archived.
+    /// The segments before `before` that are missing although older ones are archived.
     pub(crate) fn missing_before(&self, before: u64) -> io::Result<Vec<u64>> {
-        const TOLD_MAX: usize = 1_000;
+        const MISSING_REPORTED_MAX: usize = 1_000;
         let known = self.known()?;
         let Some(oldest) = known.segments.keys().next().copied() else { return Ok(Vec::new()) };
         let missing = (oldest..before).filter(|number| !known.segments.contains_key(number));
-        Ok(missing.take(TOLD_MAX).collect())
+        Ok(missing.take(MISSING_REPORTED_MAX).collect())
     }
 
     pub(crate) fn contains(&self, number: u64) -> io::Result<bool> {
         Ok(self.known()?.segments.contains_key(&number))
     }
 
-    fn entry(&self, number: u64) -> io::Result<Entry> {
+    fn entry(&self, number: u64) -> io::Result<ArchivedSegment> {
         let known = self.known()?;
         known.segments.get(&number).cloned().ok_or_else(|| ErrorKind::NotFound.into())
     }
 
     /// The content of an archived segment.
-    pub(crate) fn open_segment(&self, number: u64) -> io::Result<Arc<dyn File>> {
+    pub(crate) fn open_segment(&self, number: u64) -> io::Result<Arc<dyn LogFile>> {
         let entry = self.entry(number)?;
         let object = self.object(self.segment_object(number), entry.compressed_bytes);
         Ok(Arc::new(ArchivedFile(SeekableReader::open(Arc::new(object))?)))
     }
 
     /// The index of an archived segment.
-    pub(crate) fn open_index(&self, number: u64) -> io::Result<Arc<dyn File>> {
+    pub(crate) fn open_index(&self, number: u64) -> io::Result<Arc<dyn LogFile>> {
         let entry = self.entry(number)?;
         Ok(Arc::new(ArchivedFile(self.object(self.index_object(number), entry.index_bytes))))
     }
@@ -220,7 +223,7 @@ impl Archive {
         StoredObject::new(Arc::clone(&self.inner.store), name, bytes)
     }
 
-    /// Opens an object that was just put, as long as the store says.
+    /// Opens an object that was just stored; queries its length.
     pub(super) fn fresh_object(&self, name: &str) -> io::Result<Arc<dyn RangedRead>> {
         let bytes = self.inner.store.length(name)?;
         Ok(Arc::new(self.object(name.to_owned(), bytes)))
@@ -235,23 +238,28 @@ impl Archive {
         Ok(self.known()?.segments.get(&number).is_some_and(|entry| entry.confirmed))
     }
 
-    /// Takes a segment for the log's own: it was put, or compared.
+    /// Marks a segment as the log's own: it was uploaded, or compared.
     pub(super) fn confirm(&self, number: u64, bytes: Option<(u64, u64)>) {
         let mut known = self.lock();
-        known.halves.remove(&number);
+        known.incomplete.remove(&number);
         match (known.segments.get_mut(&number), bytes) {
             (Some(entry), None) => entry.confirmed = true,
             (_, Some((compressed_bytes, index_bytes))) => {
                 let archived_at = SystemTime::now();
-                let entry =
-                    Entry { compressed_bytes, index_bytes, archived_at, confirmed: true, state: None };
+                let entry = ArchivedSegment {
+                    compressed_bytes,
+                    index_bytes,
+                    archived_at,
+                    confirmed: true,
+                    state: None,
+                };
                 known.segments.insert(number, entry);
             }
             (None, None) => {}
         }
     }
 
-    /// What the index of an archived segment begins and ends with, if somebody has asked before.
+    /// The header and seal of an archived segment's index, if they were read before.
     pub(crate) fn state(&self, number: u64) -> Option<SegmentState> {
         self.lock().segments.get(&number)?.state.clone()
     }
@@ -262,33 +270,33 @@ impl Archive {
         }
     }
 
-    /// Removes the oldest segments that were archived before `before`, but only such as come before `keep_from`, the
-    /// oldest that the log itself holds or a reader needs.
+    /// Removes the oldest segments that were archived before `before`, but only segments before `keep_from`,
+    /// the oldest one that the log holds locally or a reader needs.
     ///
     /// # Errors
     /// [`LogError::Archive`].
-    pub(crate) fn drop_old(&self, keep_from: u64, before: SystemTime) -> Result<ArchiveExpiry, LogError> {
+    pub(crate) fn expire(&self, keep_from: u64, before: SystemTime) -> Result<ArchiveExpiry, LogError> {
         let fail = |action| move |error| LogError::io(action, self.url(), error);
-        let is_old = |known: &Known| {
+        let is_old = |known: &ArchiveContents| {
             known.segments.range(..keep_from).next().is_some_and(|(_, entry)| entry.archived_at < before)
         };
         if !is_old(&*self.known().map_err(fail("list"))?) {
             return Ok(ArchiveExpiry::default());
         }
         self.refresh().map_err(fail("list"))?;
-        let (doomed, halves): (Vec<(u64, Entry)>, Vec<u64>) = {
+        let (old_segments, incomplete): (Vec<(u64, ArchivedSegment)>, Vec<u64>) = {
             let known = self.known().map_err(fail("list"))?;
             let old = known.segments.range(..keep_from).take_while(|(_, entry)| entry.archived_at < before);
-            let halves = known.halves.range(..keep_from);
-            (old.map(|(number, entry)| (*number, entry.clone())).collect(), halves.copied().collect())
+            let incomplete = known.incomplete.range(..keep_from);
+            (old.map(|(number, entry)| (*number, entry.clone())).collect(), incomplete.copied().collect())
         };
-        // What an interrupted removal left. Nobody uploads what the log no longer holds.
-        for number in halves {
+        // The rest of an interrupted removal. No process uploads segments that the log no longer holds.
+        for number in incomplete {
             self.inner.store.delete(&self.segment_object(number)).map_err(fail("delete from"))?;
         }
         let mut dropped = ArchiveExpiry::default();
-        for (number, entry) in doomed {
-            // The index first: without it, what is left is no segment.
+        for (number, entry) in old_segments {
+            // Delete the index first: without it the rest does not count as a segment.
             for name in [self.index_object(number), self.segment_object(number)] {
                 self.inner.store.delete(&name).map_err(fail("delete from"))?;
             }
@@ -300,9 +308,9 @@ impl Archive {
     }
 }
 
-impl Known {
-    /// Takes what was listed for what there is; keeps what was found out about it before.
-    fn take(&mut self, source: &str, objects: &[ArchiveObject]) {
+impl ArchiveContents {
+    /// Updates the state from a listing; keeps what else was known about the same objects.
+    fn update(&mut self, source: &str, objects: &[ArchiveObject]) {
         let mut compressed = BTreeMap::new();
         let mut indexes = BTreeMap::new();
         for object in objects {
@@ -316,17 +324,17 @@ impl Known {
             }
         }
         let before = std::mem::take(&mut self.segments);
-        self.halves = compressed.keys().filter(|number| !indexes.contains_key(number)).copied().collect();
+        self.incomplete = compressed.keys().filter(|number| !indexes.contains_key(number)).copied().collect();
         for (number, index) in indexes {
             let Some(segment) = compressed.get(&number) else { continue };
-            let mut entry = Entry {
+            let mut entry = ArchivedSegment {
                 compressed_bytes: segment.bytes,
                 index_bytes: index.bytes,
                 archived_at: index.modified,
                 confirmed: false,
                 state: None,
             };
-            let same = |known: &&Entry| {
+            let same = |known: &&ArchivedSegment| {
                 (known.compressed_bytes, known.index_bytes) == (entry.compressed_bytes, entry.index_bytes)
             };
             if let Some(known) = before.get(&number).filter(same) {

@@ -1,10 +1,10 @@
-//! Archived segments: compressed, in an object store, and read as if they were still here.
+//! Archived segments: compressed objects in an object store, readable like local segments.
 //!
-//! - `seekable`: the compressed form, of which any part can be read.
-//! - `store`: what is needed of an object store.
-//! - `catalogue`: [`Archive`], the archived segments of one source, known from the objects there are.
+//! - `seekable`: the compressed format with random access.
+//! - `store`: the interface to an object store.
+//! - `catalogue`: [`Archive`], the archived segments of one source, as listed by the store.
 //! - `overlay`: a log's directory whose purged segments are read from the archive.
-//! - `upload`: puts sealed segments there, and reads each back before it counts.
+//! - `upload`: uploads sealed segments, and reads each back before it counts as archived.
 
 mod catalogue;
 pub(crate) mod overlay;

@@ -1,4 +1,4 @@
-//! A log's directory whose older segments are in the archive: who reads does not notice where a segment lies.
+//! A log's directory whose older segments are in the archive. Readers see no difference.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -9,14 +9,14 @@ use std::time::SystemTime;
 
 use super::catalogue::Archive;
 use super::store::RangedRead;
-use crate::control::Control;
+use crate::control_file::ControlFile;
 use crate::segment::{index_name, parse_index_name, parse_segment_name, segment_name};
-use crate::storage::{Directory, File, OpenMode};
+use crate::storage::{Directory, LogFile, OpenMode};
 
-/// The files of a directory, and behind those that were purged from it, the archived ones.
+/// The files of a directory and, before its first segment, the archived ones.
 ///
-/// Only segments before the directory's first come from the archive: one that is missing further on is damage, which is
-/// not to be papered over. Without a directory all come from the archive.
+/// Only segments before the directory's first come from the archive. One that is missing later is damage,
+/// which the archive must not hide. Without a directory all segments come from the archive.
 #[derive(Debug)]
 pub(crate) struct ArchivedDirectory {
     local: Option<Arc<dyn Directory>>,
@@ -30,10 +30,10 @@ impl ArchivedDirectory {
         Self { local, archive, path }
     }
 
-    /// The oldest segment that the directory itself holds; `None` if there is no directory, or nothing in it.
+    /// The oldest segment in the directory; `None` if there is no directory, or it has no segments.
     fn local_first(&self) -> io::Result<Option<u64>> {
         let Some(local) = &self.local else { return Ok(None) };
-        match Control::read(local.as_ref()) {
+        match ControlFile::read(local.as_ref()) {
             Ok(Some(control)) => Ok(Some(control.first_segment)),
             Ok(None) => Ok(local.list()?.iter().filter_map(|name| parse_segment_name(name)).min()),
             Err(error) => Err(io::Error::other(error)),
@@ -45,12 +45,12 @@ impl ArchivedDirectory {
         Ok(self.archive.leading_to(first)?.map_or_else(Vec::new, |oldest| (oldest..first).collect()))
     }
 
-    fn open_archived(&self, name: &str) -> io::Result<Arc<dyn File>> {
+    fn open_archived(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
         let number = parse_segment_name(name).or_else(|| parse_index_name(name));
         let Some(number) = number else { return Err(ErrorKind::NotFound.into()) };
         match self.local_first()? {
             Some(first) if number >= first => return Err(ErrorKind::NotFound.into()),
-            // What another process has archived and purged since.
+            // Another process may have archived and purged it meanwhile.
             Some(_) if !self.archive.contains(number)? => self.archive.refresh()?,
             _ => {}
         }
@@ -89,7 +89,7 @@ impl Directory for ArchivedDirectory {
         self.archive.missing_before(first)
     }
 
-    fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn File>> {
+    fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn LogFile>> {
         if mode != OpenMode::Read {
             return self.local()?.open(name, mode);
         }
@@ -147,11 +147,11 @@ impl ArchivedDirectory {
     }
 }
 
-/// Something archived, as a file that is only read.
+/// An archived object as a read-only file.
 #[derive(Debug)]
 pub(super) struct ArchivedFile<R>(pub R);
 
-impl<R: RangedRead> File for ArchivedFile<R> {
+impl<R: RangedRead> LogFile for ArchivedFile<R> {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.0.read_at(buffer, offset)
     }

@@ -1,44 +1,45 @@
-//! zstd's seekable format: independent frames with a table of where each begins, so that a part can be read without the
-//! rest, and `zstd -d` reads the whole. Format: contrib/seekable_format/zstd_seekable_compression_format.md of zstd, and
-//! docs/reference/log-format.md.
+//! zstd's seekable format: independent frames and a table of their offsets. A part can be read without the
+//! rest, and `zstd -d` reads the whole. Format: contrib/seekable_format/zstd_seekable_compression_format.md
+//! of zstd, and docs/reference/log-format.md.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, ErrorKind, Read};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::zstd_safe::{CParameter, compress_bound};
 
 use super::store::{RangedRead, read_exactly_at};
 
-/// How much of the content goes into one frame, in bytes: what one small read costs at least.
+/// Content bytes per frame: the minimum cost of one small read.
 pub const FRAME_BYTES: usize = 1 << 20;
 
-/// A frame that holds more of the content is refused, in bytes. Other programs choose other sizes.
+/// A frame with more content than this is refused, in bytes. Other programs choose other sizes.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
 
-/// A table of more frames is refused: it would take more than 64 MiB of memory.
+/// A table with more frames is refused: it would take more than 64 MiB of memory.
 pub const FRAMES_MAX: usize = 4 << 20;
 
-/// Frames that a reader keeps decompressed.
-const FRAMES_HELD_MAX: usize = 4;
+/// Decompressed frames that a reader caches.
+const FRAMES_CACHED_MAX: usize = 4;
 
-/// The frame that holds the table is one that decompressors skip.
+/// The table is in a frame that decompressors skip.
 const SKIPPABLE_MAGIC: u32 = 0x184d_2a5e;
 const SKIPPABLE_HEADER_BYTES: usize = 8;
 const SEEKABLE_MAGIC: u32 = 0x8f92_eab1;
 const FOOTER_BYTES: usize = 9;
-/// Of the descriptor: each entry has a checksum behind its two lengths.
+/// Descriptor bit: each entry has a checksum after its two lengths.
 const HAS_CHECKSUMS: u8 = 0x80;
-/// Of the descriptor: must be zero.
+/// Descriptor bits that must be zero.
 const RESERVED: u8 = 0x7c;
 
-/// Bytes that are no content in the seekable format, or not what was written.
+/// Bytes that are not valid in the seekable format, or that changed since they were written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct SeekableDamage {
-    /// Where, in the compressed bytes.
+    /// Offset in the compressed bytes.
     pub offset: u64,
     /// What is wrong there.
     pub reason: String,
@@ -50,7 +51,8 @@ impl SeekableDamage {
     }
 }
 
-/// Compresses what it reads from `input`, frame by frame, in bounded memory: gives the compressed bytes as a [`Read`].
+/// Compresses what it reads from `input`, frame by frame, in bounded memory; a [`Read`] of the compressed
+/// bytes.
 pub struct SeekableEncoder<R> {
     input: R,
     compressor: Compressor<'static>,
@@ -67,7 +69,7 @@ impl<R: Read> SeekableEncoder<R> {
     /// `level` is zstd's, 1 to 19.
     ///
     /// # Errors
-    /// If zstd does not take the level, or has no memory.
+    /// If zstd does not accept the level, or has no memory.
     pub fn new(input: R, level: i32) -> io::Result<Self> {
         let mut compressor = Compressor::new(level)?;
         compressor.set_parameter(CParameter::ChecksumFlag(true))?;
@@ -83,12 +85,12 @@ impl<R: Read> SeekableEncoder<R> {
         })
     }
 
-    /// What was compressed from.
+    /// The compressor's input.
     pub fn into_input(self) -> R {
         self.input
     }
 
-    /// Puts the next frame, or the table behind the last, into `output`.
+    /// Puts the next frame into `output` or, after the last frame, the table.
     fn refill(&mut self) -> io::Result<()> {
         self.content.clear();
         io::Read::by_ref(&mut self.input).take(FRAME_BYTES as u64).read_to_end(&mut self.content)?;
@@ -104,7 +106,7 @@ impl<R: Read> SeekableEncoder<R> {
         self.output.clear();
         self.output.reserve(compress_bound(self.content.len()));
         let compressed_bytes = self.compressor.compress_to_buffer(&self.content, &mut self.output)?;
-        // Neither is more than a little over FRAME_BYTES.
+        // Neither exceeds FRAME_BYTES by more than a little.
         self.table.extend_from_slice(&(compressed_bytes as u32).to_le_bytes());
         self.table.extend_from_slice(&(self.content.len() as u32).to_le_bytes());
         self.frames += 1;
@@ -143,10 +145,10 @@ fn encode_table(entries: &[u8], frames: usize) -> Vec<u8> {
     table
 }
 
-/// Where each frame lies, compressed and in the content.
+/// Offsets of the frames, compressed and in the content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SeekTable {
-    /// Ends of the frames, both strictly in order but for frames without content.
+    /// Ends of the frames; both strictly increasing, except at frames without content.
     ends: Vec<FrameEnd>,
 }
 
@@ -177,11 +179,11 @@ impl SeekTable {
             .map_err(|reason| SeekableDamage::error(table_at, format!("the seek table: {reason}")))
     }
 
-    /// Parses the frame that holds the table, which begins at `table_at`.
+    /// Parses the frame that holds the table and begins at `table_at`.
     fn parse(table: &[u8], entry_bytes: usize, table_at: u64) -> Result<Self, String> {
         let stated = u32_at(table, 4) as usize;
         if u32_at(table, 0) != SKIPPABLE_MAGIC || stated != table.len() - SKIPPABLE_HEADER_BYTES {
-            return Err("it is not in a frame of its own".into());
+            return Err("it is not in a skippable frame of its own".into());
         }
         let entries = &table[SKIPPABLE_HEADER_BYTES..table.len() - FOOTER_BYTES];
         let mut end = FrameEnd::default();
@@ -192,7 +194,7 @@ impl SeekTable {
                 return Err(format!("a frame of {content} bytes, at most {FRAME_BYTES_MAX} are read"));
             }
             if content == 0 && compressed > 0 {
-                // Nobody would ever look into it.
+                // Such a frame would never be read, so its bytes could hide anything.
                 return Err("a frame without content".into());
             }
             end.compressed += u64::from(compressed);
@@ -200,7 +202,7 @@ impl SeekTable {
             ends.push(end);
         }
         if end.compressed != table_at {
-            return Err(format!("its frames have {} bytes, {table_at} stand before it", end.compressed));
+            return Err(format!("its frames have {} bytes, but {table_at} bytes precede it", end.compressed));
         }
         Ok(Self { ends })
     }
@@ -209,7 +211,7 @@ impl SeekTable {
         self.ends.last().map_or(0, |end| end.content)
     }
 
-    /// The frame that holds a byte of the content; `None` behind its end.
+    /// The frame that holds a byte of the content; `None` past its end.
     fn frame_at(&self, offset: u64) -> Option<usize> {
         let frame = self.ends.partition_point(|end| end.content <= offset);
         (frame < self.ends.len()).then_some(frame)
@@ -220,7 +222,7 @@ impl SeekTable {
     }
 }
 
-/// The number of frames, and the bytes of an entry.
+/// The number of frames, and the bytes per entry.
 fn parse_footer(footer: &[u8; FOOTER_BYTES]) -> Result<(usize, usize), String> {
     let (frames, descriptor) = (u32_at(footer, 0) as usize, footer[4]);
     if u32_at(footer, 5) != SEEKABLE_MAGIC {
@@ -235,16 +237,16 @@ fn parse_footer(footer: &[u8; FOOTER_BYTES]) -> Result<(usize, usize), String> {
     Ok((frames, if descriptor & HAS_CHECKSUMS == 0 { 8 } else { 12 }))
 }
 
-/// Reads the content of `source` at any place. Keeps the table and a few decompressed frames in memory.
+/// Reads the content of `source` at any offset. Keeps the table and a few decompressed frames in memory.
 pub struct SeekableReader {
     source: Arc<dyn RangedRead>,
     table: SeekTable,
-    held: Mutex<Held>,
+    cache: Mutex<FrameCache>,
 }
 
-struct Held {
+struct FrameCache {
     decompressor: Decompressor<'static>,
-    /// Frames by number, the one used last at the end.
+    /// Frames by number; the most recently used is last.
     frames: VecDeque<(usize, Vec<u8>)>,
     compressed: Vec<u8>,
 }
@@ -253,12 +255,15 @@ impl SeekableReader {
     /// Reads the table.
     ///
     /// # Errors
-    /// `InvalidData` around a [`SeekableDamage`] if there is none that makes sense; those of `source`.
+    /// `InvalidData` around a [`SeekableDamage`] if there is no valid table; those of `source`.
     pub fn open(source: Arc<dyn RangedRead>) -> io::Result<Self> {
         let table = SeekTable::read(source.as_ref())?;
-        let held =
-            Held { decompressor: Decompressor::new()?, frames: VecDeque::new(), compressed: Vec::new() };
-        Ok(Self { source, table, held: Mutex::new(held) })
+        let cache = FrameCache {
+            decompressor: Decompressor::new()?,
+            frames: VecDeque::new(),
+            compressed: Vec::new(),
+        };
+        Ok(Self { source, table, cache: Mutex::new(cache) })
     }
 
     /// Bytes of the content.
@@ -270,9 +275,9 @@ impl SeekableReader {
 impl RangedRead for SeekableReader {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let Some(frame) = self.table.frame_at(offset) else { return Ok(0) };
-        // What a panic leaves half done is not kept among the frames.
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let content = held.frame(self.source.as_ref(), &self.table, frame)?;
+        // A frame that a panic left half done is not in the cache.
+        let mut cache = self.cache.lock();
+        let content = cache.frame(self.source.as_ref(), &self.table, frame)?;
         let rest = content.get((offset - self.table.start(frame).content) as usize..).unwrap_or_default();
         let count = rest.len().min(buffer.len());
         buffer[..count].copy_from_slice(&rest[..count]);
@@ -284,13 +289,13 @@ impl RangedRead for SeekableReader {
     }
 }
 
-impl Held {
+impl FrameCache {
     fn frame(&mut self, source: &dyn RangedRead, table: &SeekTable, number: usize) -> io::Result<&[u8]> {
         let held = self.frames.iter().position(|(held, _)| *held == number);
         let entry = match held.and_then(|position| self.frames.remove(position)) {
             Some(entry) => entry,
             None => {
-                let reused = match self.frames.len() < FRAMES_HELD_MAX {
+                let reused = match self.frames.len() < FRAMES_CACHED_MAX {
                     true => Vec::new(),
                     false => self.frames.pop_front().map(|(_, content)| content).unwrap_or_default(),
                 };
@@ -322,7 +327,7 @@ impl Held {
             .decompress_to_buffer(&self.compressed, &mut content)
             .map_err(|error| damage(error.to_string()))?;
         if count != expected {
-            return Err(damage(format!("{count} bytes of content, the seek table says {expected}")));
+            return Err(damage(format!("{count} bytes of content, but the seek table says {expected}")));
         }
         Ok(content)
     }
@@ -334,7 +339,7 @@ impl fmt::Debug for SeekableReader {
     }
 }
 
-/// Four bytes that the caller knows to be there.
+/// Four bytes that the caller knows to exist.
 fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     bytes
         .get(offset..offset + 4)
@@ -354,9 +359,9 @@ mod tests {
         bytes
     }
 
-    /// Content that compresses a little, and no frame like another.
+    /// Content that compresses a little, with no two frames alike.
     fn content(bytes: usize, seed: u64) -> Vec<u8> {
-        let mut random = crate::storage::simulated::Random(seed);
+        let mut random = crate::storage::simulated::SplitMix(seed);
         (0..bytes.div_ceil(8))
             .flat_map(|_| (random.next() & 0x0f0f_3fff_0f0f_0f0f).to_le_bytes())
             .take(bytes)
@@ -379,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_comes_back_and_plain_zstd_reads_it() {
+    fn round_trip_and_plain_zstd_reads_it() {
         for bytes in [0, 1, FRAME_BYTES - 1, FRAME_BYTES, FRAME_BYTES + 1, 5 * FRAME_BYTES + 77] {
             let content = content(bytes, 7);
             let compressed = compress(&content);
@@ -394,7 +399,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn any_range_is_what_it_was(
+        fn any_range_reads_back(
             bytes in 0..4 * FRAME_BYTES,
             seed in any::<u64>(),
             ranges in proptest::collection::vec((any::<prop::sample::Index>(), 0..2 * FRAME_BYTES), 1..20),
@@ -410,7 +415,7 @@ mod tests {
         }
 
         #[test]
-        fn a_flipped_bit_is_found_before_wrong_content_is_given(
+        fn flipped_bit_never_gives_wrong_content(
             bytes in 1..3 * FRAME_BYTES,
             at in any::<prop::sample::Index>(),
             bit in 0u8..8,
@@ -426,7 +431,7 @@ mod tests {
         }
 
         #[test]
-        fn a_cut_is_found(bytes in 1..3 * FRAME_BYTES, at in any::<prop::sample::Index>()) {
+        fn truncation_is_detected(bytes in 1..3 * FRAME_BYTES, at in any::<prop::sample::Index>()) {
             let mut compressed = compress(&content(bytes, 5));
             compressed.truncate(at.index(compressed.len()));
             let error = open(compressed).unwrap_err();
@@ -435,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_with_checksums_are_read_and_big_ones_refused() {
+    fn tables_with_checksums_are_read_and_oversized_ones_refused() {
         let content = content(FRAME_BYTES + 5, 1);
         let compressed = compress(&content);
         let table_at = compressed.len() - SKIPPABLE_HEADER_BYTES - 2 * 8 - FOOTER_BYTES;

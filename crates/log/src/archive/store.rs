@@ -1,42 +1,44 @@
-//! What the log needs of a place for archived segments. The log opens no sockets: whoever does implements this.
+//! The interface to a store for archived segments. The log opens no sockets; the caller implements this.
 
 use std::fmt::Debug;
 use std::io::{self, ErrorKind, Read};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Objects by name. A name is a path with `/`; an object appears whole under its name, or not at all.
+use parking_lot::Mutex;
+
+/// Objects by name. A name is a path with `/`. An object appears as a whole under its name, or not at all.
 ///
-/// Calls block; they end in bounded time, after bounded tries of the store's own. Errors are those of `io`:
-/// [`ErrorKind::NotFound`] for an object that is not there, [`ErrorKind::PermissionDenied`] for what trying again does
-/// not help; around an [`ArchiveFailure`] if the store could not be asked.
+/// Calls block, and end in bounded time after a bounded number of the store's own retries. Errors are those
+/// of `io`: [`ErrorKind::NotFound`] for an object that does not exist, [`ErrorKind::PermissionDenied`] where
+/// a retry is pointless. They wrap an [`ArchiveFailure`] if the store could not be reached.
 pub trait ArchiveStore: Debug + Send + Sync {
-    /// Where it is, for messages; without secrets.
+    /// The store's location, for messages; without secrets.
     fn url(&self) -> &str;
-    /// Puts an object, replacing one of the same name, durably.
+    /// Stores an object durably; replaces one of the same name.
     ///
     /// # Errors
-    /// Those of `content`, and those of the store. Then the object is not there, or still the one before.
+    /// Those of `content`, and those of the store. The object then does not exist, or is the previous one.
     fn put(&self, name: &str, content: &mut dyn Read) -> io::Result<()>;
-    /// Fills `buffer` from `offset` on, or gives back how many bytes there were up to the object's end.
+    /// Fills `buffer` from `offset` on, or returns the number of bytes up to the object's end.
     ///
     /// # Errors
-    /// As above.
+    /// See [`ArchiveStore`].
     fn read_at(&self, name: &str, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// The object's length in bytes.
     ///
     /// # Errors
-    /// As above.
+    /// See [`ArchiveStore`].
     fn length(&self, name: &str) -> io::Result<u64>;
-    /// The objects below `folder`, or all if it is empty, in no order.
+    /// The objects below `folder`, or all objects if it is empty, in any order.
     ///
     /// # Errors
-    /// As above. A folder that is not there is empty.
+    /// See [`ArchiveStore`]. A folder that does not exist is empty.
     fn list(&self, folder: &str) -> io::Result<Vec<ArchiveObject>>;
-    /// Removes an object; one that is not there is no error.
+    /// Deletes an object; one that does not exist is no error.
     ///
     /// # Errors
-    /// As above.
+    /// See [`ArchiveStore`].
     fn delete(&self, name: &str) -> io::Result<()>;
 }
 
@@ -45,45 +47,46 @@ pub trait ArchiveStore: Debug + Send + Sync {
 pub struct ArchiveObject {
     /// Its name.
     pub name: String,
-    /// Its length.
+    /// Its length in bytes.
     pub bytes: u64,
-    /// When it was put.
+    /// When it was stored.
     pub modified: SystemTime,
 }
 
-/// A store could not be asked, or refused. What stands in `io::Error`s of an [`ArchiveStore`].
+/// The store could not be reached, or refused the request. Inner error of the `io::Error`s of an
+/// [`ArchiveStore`].
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
 pub struct ArchiveFailure {
-    /// Why, with the store's own words.
+    /// The store's own error text.
     pub reason: String,
 }
 
 impl ArchiveFailure {
-    /// An error of this kind.
+    /// An `io::Error` that wraps this failure.
     pub fn error(kind: ErrorKind, reason: impl Into<String>) -> io::Error {
         io::Error::new(kind, Self { reason: reason.into() })
     }
 }
 
-/// Something of which any part can be read.
+/// A source of bytes with random access.
 pub trait RangedRead: Debug + Send + Sync {
     /// Reads up to `buffer.len()` bytes; 0 only at the end.
     ///
     /// # Errors
-    /// Those of what is read.
+    /// Those of the source.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// The length in bytes.
     ///
     /// # Errors
-    /// Those of what is read.
+    /// Those of the source.
     fn length(&self) -> io::Result<u64>;
 }
 
 /// Fills `buffer`.
 ///
 /// # Errors
-/// [`ErrorKind::UnexpectedEof`] if there is less.
+/// [`ErrorKind::UnexpectedEof`] if there are fewer bytes.
 pub(crate) fn read_exactly_at(
     source: &dyn RangedRead,
     mut buffer: &mut [u8],
@@ -116,22 +119,22 @@ impl RangedRead for Vec<u8> {
     }
 }
 
-/// What is asked of a store at least, in bytes: asking costs more than this many bytes.
-const AHEAD_BYTES_MIN: usize = 128 << 10;
-/// And at most, where reading goes straight on.
-const AHEAD_BYTES_MAX: usize = 4 << 20;
+/// Minimum size of a request to a store, in bytes: a request costs more than transferring this many.
+const READ_BYTES_MIN: usize = 128 << 10;
+/// Maximum size of a request, where reading is sequential.
+const READ_BYTES_MAX: usize = 4 << 20;
 
-/// An object of a store. Reads further ahead the longer reading goes straight on.
+/// An object of a store. Reads further ahead the longer reading is sequential.
 #[derive(Debug)]
 pub(crate) struct StoredObject {
     store: Arc<dyn ArchiveStore>,
     name: String,
     bytes: u64,
-    window: Mutex<Window>,
+    window: Mutex<ReadBuffer>,
 }
 
 #[derive(Debug)]
-struct Window {
+struct ReadBuffer {
     offset: u64,
     bytes: Vec<u8>,
     next_bytes: usize,
@@ -140,14 +143,14 @@ struct Window {
 impl StoredObject {
     /// An object of `bytes` bytes.
     pub(crate) fn new(store: Arc<dyn ArchiveStore>, name: String, bytes: u64) -> Self {
-        let window = Window { offset: 0, bytes: Vec::new(), next_bytes: AHEAD_BYTES_MIN };
+        let window = ReadBuffer { offset: 0, bytes: Vec::new(), next_bytes: READ_BYTES_MIN };
         Self { store, name, bytes, window: Mutex::new(window) }
     }
 }
 
 impl RangedRead for StoredObject {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut window = self.window.lock();
         let window = &mut *window;
         let end = window.offset + window.bytes.len() as u64;
         if offset < window.offset || offset >= end {
@@ -155,10 +158,10 @@ impl RangedRead for StoredObject {
                 return Ok(0);
             }
             window.next_bytes = match offset == end && end > 0 {
-                true => (window.next_bytes * 2).min(AHEAD_BYTES_MAX),
-                false => AHEAD_BYTES_MIN,
+                true => (window.next_bytes * 2).min(READ_BYTES_MAX),
+                false => READ_BYTES_MIN,
             };
-            // `buffer` is a frame or a page of the log's own: not what a foreign length says.
+            // `buffer` is a frame or a page of the log's own; its length does not come from outside.
             let wanted = window.next_bytes.max(buffer.len()).min((self.bytes - offset) as usize);
             window.bytes.resize(wanted, 0);
             window.offset = offset;

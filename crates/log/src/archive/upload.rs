@@ -1,4 +1,5 @@
-//! Puts sealed segments into the archive. A segment counts as archived once it was read back as it is here.
+//! Uploads sealed segments to the archive. A segment counts as archived once it was read back and equals the
+//! local one.
 
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -11,14 +12,14 @@ use crate::error::LogError;
 use crate::handle::{if_purged, segment_numbers};
 use crate::index_file;
 use crate::segment::{index_name, segment_name};
-use crate::storage::{Directory, File, OpenMode};
+use crate::storage::{Directory, LogFile, OpenMode};
 
 /// How segments are archived.
 #[derive(Debug, Clone, Copy)]
 pub struct ArchiveOptions {
-    /// zstd's, 1 to 19.
+    /// zstd's compression level, 1 to 19.
     pub level: i32,
-    /// For how long a store that fails is asked again, for one segment.
+    /// How long a failing store is retried, per segment.
     pub retry_max: Duration,
 }
 
@@ -28,31 +29,31 @@ impl Default for ArchiveOptions {
     }
 }
 
-/// What is being done with a segment.
+/// The current step for a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArchiveStep {
-    /// It is compressed and uploaded.
+    /// The segment is being compressed and uploaded.
     Upload,
-    /// It is read back.
+    /// It is being read back.
     Check,
     /// It is archived.
     Done,
 }
 
-/// How far archiving is.
+/// Progress of archiving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArchiveProgress {
-    /// The segment at hand.
+    /// The current segment.
     pub segment: u64,
-    /// What is done with it.
+    /// Its current step.
     pub step: ArchiveStep,
-    /// Bytes of the segment that this step has done.
+    /// Bytes of the segment that this step has processed.
     pub segment_bytes: u64,
-    /// Its length in bytes.
+    /// The segment's length in bytes.
     pub segment_bytes_total: u64,
-    /// Bytes of the segments done.
+    /// Bytes of the finished segments.
     pub bytes: u64,
-    /// Bytes of all that were not archived.
+    /// Bytes of all segments that were not archived at the start.
     pub bytes_total: u64,
 }
 
@@ -61,22 +62,22 @@ pub struct ArchiveProgress {
 pub struct ArchiveReport {
     /// The segments archived, oldest first.
     pub segments: Vec<u64>,
-    /// How many were before.
+    /// Number of segments that were archived before.
     pub segments_before: u64,
-    /// The bytes of those archived now, indexes not counted.
+    /// Bytes of the segments archived now, without indexes.
     pub bytes: u64,
-    /// What they became.
+    /// Their compressed size in bytes.
     pub compressed_bytes: u64,
 }
 
-/// A segment that is complete.
-struct Sealed {
+/// A complete segment.
+struct SealedSegment {
     number: u64,
     bytes: u64,
 }
 
-/// Archives every sealed segment of `directory` that is not archived yet, oldest first. What was archived before stays
-/// so if a later one fails.
+/// Archives every sealed segment of `directory` that is not archived yet, oldest first. Segments archived
+/// before a failure stay archived.
 pub(crate) fn archive_sealed(
     directory: &dyn Directory,
     archive: &Archive,
@@ -84,14 +85,14 @@ pub(crate) fn archive_sealed(
     progress: &mut dyn FnMut(ArchiveProgress),
 ) -> Result<ArchiveReport, LogError> {
     let mut archived = ArchiveReport::default();
-    let waiting = waiting(directory, archive, &mut archived)?;
+    let waiting = unarchived_segments(directory, archive, &mut archived)?;
     let bytes_total = waiting.iter().map(|segment| segment.bytes).sum();
     let mut bytes = 0;
-    for Sealed { number, bytes: segment_bytes_total } in waiting {
+    for SealedSegment { number, bytes: segment_bytes_total } in waiting {
         let mut upload =
             Upload { directory, archive, number, bytes: segment_bytes_total, level: options.level };
         let mut tell = |step, segment_bytes, bytes| {
-            let told = ArchiveProgress {
+            let progress_now = ArchiveProgress {
                 segment: number,
                 step,
                 segment_bytes,
@@ -99,10 +100,10 @@ pub(crate) fn archive_sealed(
                 bytes,
                 bytes_total,
             };
-            progress(told);
+            progress(progress_now);
         };
         let uploaded =
-            persistently(options.retry_max, number, || upload.run(&mut |step, done| tell(step, done, bytes)));
+            retry(options.retry_max, number, || upload.run(&mut |step, done| tell(step, done, bytes)));
         let Some(compressed_bytes) = uploaded? else { continue };
         bytes += segment_bytes_total;
         archived.segments.push(number);
@@ -113,22 +114,22 @@ pub(crate) fn archive_sealed(
     Ok(archived)
 }
 
-/// The sealed segments that are not archived. Those that are must be the same as here.
-fn waiting(
+/// The sealed segments that are not archived. Those that are must equal the local ones.
+fn unarchived_segments(
     directory: &dyn Directory,
     archive: &Archive,
     archived: &mut ArchiveReport,
-) -> Result<Vec<Sealed>, LogError> {
+) -> Result<Vec<SealedSegment>, LogError> {
     let list = |error| LogError::io("list", archive.url(), error);
     let mut numbers = segment_numbers(directory)?;
-    // The newest may go on, even if it looks sealed.
+    // The newest may be continued, even if it looks sealed.
     numbers.pop_last();
     let mut all_known = true;
     for number in &numbers {
         all_known &= archive.is_confirmed(*number).map_err(list)?;
     }
     if !all_known {
-        // Somebody else may archive, too.
+        // Another process may archive, too.
         archive.refresh().map_err(list)?;
     }
     let mut waiting = Vec::new();
@@ -144,24 +145,29 @@ fn waiting(
     Ok(waiting)
 }
 
-/// A segment that is to be archived; `None` if it is, as it is here.
-fn segment(directory: &dyn Directory, archive: &Archive, number: u64) -> Result<Option<Sealed>, LogError> {
+/// A segment to archive; `None` if it is archived and equals the local one.
+fn segment(
+    directory: &dyn Directory,
+    archive: &Archive,
+    number: u64,
+) -> Result<Option<SealedSegment>, LogError> {
     if archive.contains(number).map_err(|error| LogError::io("list", archive.url(), error))? {
         confirm(directory, archive, number)?;
         return Ok(None);
     }
     match index_file::read_sealed(directory, number)? {
-        Some(index) => Ok(Some(Sealed { number, bytes: index.length })),
+        Some(index) => Ok(Some(SealedSegment { number, bytes: index.length })),
         None => {
             let path = directory.path_of(&index_name(number));
-            Err(LogError::corrupt(path, 0, "it has no seal; it is rebuilt when the log is opened"))
+            Err(LogError::corrupt(path, 0, "it has no seal; opening the log rebuilds it"))
         }
     }
 }
 
-/// Sees to it that what the archive holds as a segment of this log is that segment: its index must be the same.
+/// Checks that the archived segment is this log's segment: the indexes must be equal.
 ///
-/// Another log may have been archived under the same name, and then nothing may be purged here for its sake.
+/// Another log may have been archived under the same name. Nothing may be purged here on the strength of its
+/// segments.
 pub(crate) fn confirm(directory: &dyn Directory, archive: &Archive, number: u64) -> Result<(), LogError> {
     let object = archive.url().join(index_name(number));
     let fail = |error| LogError::io("read", &object, error);
@@ -173,15 +179,15 @@ pub(crate) fn confirm(directory: &dyn Directory, archive: &Archive, number: u64)
     let path = directory.path_of(&index_name(number));
     let ours = directory.open(&index_name(number), OpenMode::Read).and_then(|file| ends_of(file.as_ref()));
     if ours.map_err(|error| LogError::io("read", &path, error))? != their_ends {
-        let reason = format!("{} of the log is another; give this log another archive", path.display());
+        let reason = format!("it is not {}; configure another archive for this log", path.display());
         return Err(LogError::ArchiveDiffers { object, reason });
     }
     archive.confirm(number, None);
     Ok(())
 }
 
-/// The length of an index, and what tells it from others: its header, and its last GTIDs with the seal.
-fn ends_of(index: &dyn File) -> io::Result<(u64, Vec<u8>)> {
+/// The length of an index, and the bytes that identify it: its header, and its last GTIDs with the seal.
+fn ends_of(index: &dyn LogFile) -> io::Result<(u64, Vec<u8>)> {
     const END_BYTES: usize = 64 << 10;
     let length = index.length()?;
     let mut ends = vec![0; 2 * END_BYTES];
@@ -193,8 +199,8 @@ fn ends_of(index: &dyn File) -> io::Result<(u64, Vec<u8>)> {
     Ok((length, ends))
 }
 
-/// Tries again, with pauses, what a store or the way to it may have failed at.
-fn persistently<T>(
+/// Retries, with pauses, a failure of the store or of the connection to it.
+fn retry<T>(
     retry_max: Duration,
     segment: u64,
     mut attempt: impl FnMut() -> Result<T, LogError>,
@@ -203,8 +209,8 @@ fn persistently<T>(
     let mut pause = Duration::from_millis(100);
     loop {
         match attempt() {
-            Err(error) if error.is_passing() && began.elapsed() + pause <= retry_max => {
-                tracing::warn!(segment, code = error.code(), "archiving is tried again: {error}");
+            Err(error) if error.is_transient() && began.elapsed() + pause <= retry_max => {
+                tracing::warn!(segment, code = error.code(), "archiving failed; trying again: {error}");
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(Duration::from_secs(5));
             }
@@ -213,7 +219,7 @@ fn persistently<T>(
     }
 }
 
-/// One segment on its way.
+/// The upload of one segment.
 struct Upload<'a> {
     directory: &'a dyn Directory,
     archive: &'a Archive,
@@ -223,7 +229,7 @@ struct Upload<'a> {
 }
 
 impl Upload<'_> {
-    /// The bytes that the segment takes in the archive; `None` if it was purged meanwhile.
+    /// Returns the segment's compressed bytes; `None` if it was purged meanwhile.
     fn run(&mut self, tell: &mut dyn FnMut(ArchiveStep, u64)) -> Result<Option<u64>, LogError> {
         let names = [segment_name(self.number), index_name(self.number)];
         let mut files = Vec::new();
@@ -236,19 +242,23 @@ impl Upload<'_> {
         }
         let [segment, index] = files.as_slice() else { return Ok(None) };
         let compressed_bytes = self.put_segment(segment.as_ref(), tell)?;
-        // Only now: this makes the segment an archived one.
+        // Last, because the index object makes the segment count as archived.
         let index_bytes = self.put_index(index.as_ref())?;
         self.archive.confirm(self.number, Some((compressed_bytes, index_bytes)));
         Ok(Some(compressed_bytes))
     }
 
-    fn put_segment(&self, file: &dyn File, tell: &mut dyn FnMut(ArchiveStep, u64)) -> Result<u64, LogError> {
+    fn put_segment(
+        &self,
+        file: &dyn LogFile,
+        tell: &mut dyn FnMut(ArchiveStep, u64),
+    ) -> Result<u64, LogError> {
         let name = self.archive.segment_object(self.number);
         let object = self.object_path(&name);
-        let mut content = Content::new(file, self.bytes);
-        let mut content_told =
-            Telling { content: &mut content, tell: &mut |bytes| tell(ArchiveStep::Upload, bytes) };
-        let encoder = SeekableEncoder::new(&mut content_told, self.level);
+        let mut content = ChecksummedReader::new(file, self.bytes);
+        let mut progress_reader =
+            ProgressReader { content: &mut content, tell: &mut |bytes| tell(ArchiveStep::Upload, bytes) };
+        let encoder = SeekableEncoder::new(&mut progress_reader, self.level);
         encoder
             .and_then(|mut encoder| self.archive.store().put(&name, &mut encoder))
             .map_err(|error| LogError::io("put", &object, error))?;
@@ -259,30 +269,30 @@ impl Upload<'_> {
         let read = SeekableReader::open(stored)
             .and_then(|reader| {
                 let bytes = reader.content_bytes();
-                Content::new(&reader, bytes).checksum(&mut |done| tell(ArchiveStep::Check, done))
+                ChecksummedReader::new(&reader, bytes).checksum(&mut |done| tell(ArchiveStep::Check, done))
             })
             .map_err(|error| differs_if_damaged(LogError::io("read", &object, error)))?;
         same(&object, put, read)?;
         Ok(compressed_bytes)
     }
 
-    fn put_index(&self, file: &dyn File) -> Result<u64, LogError> {
+    fn put_index(&self, file: &dyn LogFile) -> Result<u64, LogError> {
         let name = self.archive.index_object(self.number);
         let object = self.object_path(&name);
         let bytes = file
             .length()
             .map_err(|error| LogError::io("read", self.directory.path_of(&index_name(self.number)), error))?;
-        let mut content = Content::new(file, bytes);
+        let mut content = ChecksummedReader::new(file, bytes);
         self.archive.store().put(&name, &mut content).map_err(|error| LogError::io("put", &object, error))?;
         let put = content.finished(&object)?;
         let stored =
             self.archive.fresh_object(&name).map_err(|error| LogError::io("read", &object, error))?;
         let read = stored
             .length()
-            .and_then(|bytes| Content::new(stored.as_ref(), bytes).checksum(&mut |_| ()))
+            .and_then(|bytes| ChecksummedReader::new(stored.as_ref(), bytes).checksum(&mut |_| ()))
             .map_err(|error| LogError::io("read", &object, error))?;
         if let Err(error) = same(&object, put, read) {
-            // It must not stand for a segment that was read back.
+            // A wrong index must not stand for a segment that was read back.
             self.archive.store().delete(&name).map_err(|error| LogError::io("delete", &object, error))?;
             return Err(error);
         }
@@ -296,14 +306,14 @@ impl Upload<'_> {
 }
 
 /// Length and CRC-32.
-type Sum = (u64, u32);
+type ContentChecksum = (u64, u32);
 
-fn same(object: &std::path::Path, put: Sum, read: Sum) -> Result<(), LogError> {
+fn same(object: &std::path::Path, put: ContentChecksum, read: ContentChecksum) -> Result<(), LogError> {
     match put == read {
         true => Ok(()),
         false => {
             let reason = format!(
-                "{} bytes with CRC {:08x} were put, {} with CRC {:08x} read back",
+                "{} bytes with CRC {:08x} were stored, but {} bytes with CRC {:08x} were read back",
                 put.0, put.1, read.0, read.1
             );
             Err(LogError::ArchiveDiffers { object: object.to_owned(), reason })
@@ -311,7 +321,7 @@ fn same(object: &std::path::Path, put: Sum, read: Sum) -> Result<(), LogError> {
     }
 }
 
-/// What was just put is not damage of the log but something wrong with the store.
+/// Damage in an object that was just stored is a fault of the store, not of the log.
 fn differs_if_damaged(error: LogError) -> LogError {
     match error {
         LogError::Corrupt { path, offset, reason } => {
@@ -321,21 +331,21 @@ fn differs_if_damaged(error: LogError) -> LogError {
     }
 }
 
-/// Reads `bytes` bytes of something front to back, and sums them up.
-struct Content<'a, S: ?Sized> {
+/// Reads `bytes` bytes in order and computes their checksum.
+struct ChecksummedReader<'a, S: ?Sized> {
     source: &'a S,
     at: u64,
     bytes: u64,
     crc: crc32fast::Hasher,
 }
 
-impl<'a, S: ReadAt + ?Sized> Content<'a, S> {
+impl<'a, S: ReadAt + ?Sized> ChecksummedReader<'a, S> {
     fn new(source: &'a S, bytes: u64) -> Self {
         Self { source, at: 0, bytes, crc: crc32fast::Hasher::new() }
     }
 
-    /// The sum of all, read here.
-    fn checksum(&mut self, tell: &mut dyn FnMut(u64)) -> io::Result<Sum> {
+    /// Reads everything, and returns the checksum.
+    fn checksum(&mut self, tell: &mut dyn FnMut(u64)) -> io::Result<ContentChecksum> {
         let mut piece = vec![0; (1 << 20).min(self.bytes as usize)];
         loop {
             match self.read(&mut piece)? {
@@ -345,19 +355,19 @@ impl<'a, S: ReadAt + ?Sized> Content<'a, S> {
         }
     }
 
-    /// The sum of all, which somebody has read.
-    fn finished(self, object: &std::path::Path) -> Result<Sum, LogError> {
+    /// The checksum, after the caller has read everything.
+    fn finished(self, object: &std::path::Path) -> Result<ContentChecksum, LogError> {
         match self.at == self.bytes {
             true => Ok((self.at, self.crc.finalize())),
             false => {
-                let reason = format!("{} of {} bytes were taken", self.at, self.bytes);
+                let reason = format!("the store took {} of {} bytes", self.at, self.bytes);
                 Err(LogError::ArchiveDiffers { object: object.to_owned(), reason })
             }
         }
     }
 }
 
-impl<S: ReadAt + ?Sized> Read for Content<'_, S> {
+impl<S: ReadAt + ?Sized> Read for ChecksummedReader<'_, S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let wanted = buffer.len().min(usize::try_from(self.bytes - self.at).unwrap_or(usize::MAX));
         if wanted == 0 {
@@ -365,7 +375,7 @@ impl<S: ReadAt + ?Sized> Read for Content<'_, S> {
         }
         let count = self.source.read_some_at(&mut buffer[..wanted], self.at)?;
         if count == 0 {
-            let reason = format!("it ends at {}, and is {} bytes long", self.at, self.bytes);
+            let reason = format!("it ends at {}, but its length is {} bytes", self.at, self.bytes);
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason));
         }
         self.crc.update(&buffer[..count]);
@@ -374,13 +384,13 @@ impl<S: ReadAt + ?Sized> Read for Content<'_, S> {
     }
 }
 
-/// Says how far the reading of a [`Content`] is.
-struct Telling<'a, 'b, S: ?Sized> {
-    content: &'a mut Content<'b, S>,
+/// Reports how far a [`ChecksummedReader`] has read.
+struct ProgressReader<'a, 'b, S: ?Sized> {
+    content: &'a mut ChecksummedReader<'b, S>,
     tell: &'a mut dyn FnMut(u64),
 }
 
-impl<S: ReadAt + ?Sized> Read for Telling<'_, '_, S> {
+impl<S: ReadAt + ?Sized> Read for ProgressReader<'_, '_, S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.content.read(buffer)?;
         (self.tell)(self.content.at);
@@ -388,12 +398,12 @@ impl<S: ReadAt + ?Sized> Read for Telling<'_, '_, S> {
     }
 }
 
-/// What files here and objects there have in common.
+/// Reads from local files and from archived objects.
 trait ReadAt {
     fn read_some_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 }
 
-impl ReadAt for dyn File + '_ {
+impl ReadAt for dyn LogFile + '_ {
     fn read_some_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.read_at(buffer, offset)
     }

@@ -1,4 +1,4 @@
-//! From events to figures.
+//! Collects statistics from events.
 
 use std::sync::Arc;
 
@@ -9,21 +9,21 @@ use tailwater_wire::print::EventLocation;
 use tailwater_wire::transaction::{TransactionStart, TransactionStep, TransactionTracker};
 use tailwater_wire::{Flavour, WireError};
 
-use super::reading::{Content, RowsReading, extend_table_map};
+use super::event_content::{EventContent, RowsEventReader, extend_table_map};
 use super::report::BinlogReport;
 use super::tables::TableRegistry;
-use super::totals::Totals;
-use super::transaction::Transaction;
+use super::totals::StatsTotals;
+use super::transaction::TransactionStats;
 
-/// An event comes whole, or its first chunk has at least so many bytes.
+/// Minimum size of an event's first chunk, unless the event is shorter.
 pub const FIRST_CHUNK_BYTES_MIN: usize = 128 << 10;
 
 /// What to collect.
 #[derive(Debug, Clone)]
 pub struct CollectorOptions {
-    /// How long the lists are: tables, transactions, gaps.
+    /// Maximum length of each list: tables, transactions, gaps.
     pub top: usize,
-    /// Only transactions that change this table (schema and name). Gaps are between all transactions nevertheless.
+    /// Only transactions that change this table (schema and name). Gaps are still between all transactions.
     pub table: Option<(String, String)>,
     /// Only transactions that committed at this time or later, in microseconds since 1970.
     pub since_us: Option<u64>,
@@ -39,28 +39,28 @@ impl Default for CollectorOptions {
 }
 
 impl CollectorOptions {
-    /// Whether a transaction that committed at `commit_us` is wanted.
+    /// Whether a transaction that committed at `commit_us` is selected.
     pub fn wants_time(&self, commit_us: u64) -> bool {
         self.since_us.is_none_or(|since| commit_us >= since)
             && self.until_us.is_none_or(|until| commit_us < until)
     }
 }
 
-/// Takes events, gives figures.
+/// Takes events and computes statistics.
 #[derive(Debug)]
 pub struct Collector {
     options: CollectorOptions,
-    stream: Option<Stream>,
+    stream: Option<StreamState>,
     tables: TableRegistry,
-    /// The event whose chunks come.
-    event: Option<OpenEvent>,
-    open: Option<Transaction>,
-    totals: Totals,
+    /// The event whose chunks are arriving.
+    event: Option<PartialEvent>,
+    open: Option<TransactionStats>,
+    totals: StatsTotals,
 }
 
-/// What holds for the events behind a format description.
+/// State of the stream since a format description.
 #[derive(Debug)]
-struct Stream {
+struct StreamState {
     format: Arc<FormatDescription>,
     /// For events inside a compressed transaction, which have no checksum.
     inside: Arc<FormatDescription>,
@@ -69,18 +69,18 @@ struct Stream {
 }
 
 #[derive(Debug)]
-struct OpenEvent {
-    /// Bytes of its body still to come, without the checksum.
+struct PartialEvent {
+    /// Remaining bytes of its body, without the checksum.
     left: usize,
-    content: Content,
+    content: EventContent,
     ends_transaction: bool,
 }
 
 impl Collector {
-    /// A collector of nothing so far.
+    /// A collector without events.
     pub fn new(options: CollectorOptions) -> Self {
         Self {
-            totals: Totals::new(options.top),
+            totals: StatsTotals::new(options.top),
             options,
             stream: None,
             tables: TableRegistry::default(),
@@ -89,13 +89,13 @@ impl Collector {
         }
     }
 
-    /// Takes the next bytes of an event that stands at `place`; the header's are the first. Events come in the order of
-    /// the stream, each file from a format description on, and none that stand in no file (artificial ones, heartbeats).
-    /// The first chunk has the whole event or [`FIRST_CHUNK_BYTES_MIN`] bytes of it, at least; `last` says that the event
-    /// ends with this chunk.
+    /// Takes the next bytes of an event at `place`, the header's first. Events come in stream order. Each
+    /// file starts with its format description; events that are in no file (artificial ones, heartbeats) are
+    /// not passed. The first chunk has the whole event or at least [`FIRST_CHUNK_BYTES_MIN`] bytes of it.
+    /// `last` says that the event ends with this chunk.
     ///
     /// # Errors
-    /// [`WireError`] if the event cannot be understood, or cannot stand here. The collector is then good for no more
+    /// [`WireError`] if the event cannot be parsed, or is not valid here. The collector then accepts no more
     /// events; what it has can still be reported.
     pub fn chunk(
         &mut self,
@@ -122,10 +122,10 @@ impl Collector {
         Ok(())
     }
 
-    /// Takes a format description that stands in no file: that of a stream which begins in the middle of one.
+    /// Takes a format description that is in no file: that of a stream which begins in the middle of one.
     ///
     /// # Errors
-    /// [`WireError`] if it cannot be understood.
+    /// [`WireError`] if it cannot be parsed.
     pub fn assume_format(
         &mut self,
         place: EventLocation<'_>,
@@ -135,7 +135,7 @@ impl Collector {
         self.begin_format(place, header, event.get(EVENT_HEADER_BYTES..).unwrap_or_default())
     }
 
-    /// The figures so far.
+    /// The report so far.
     pub fn report(&self) -> BinlogReport {
         let mut report = self.totals.report(&self.tables, self.options.top);
         if let Some(stream) = &self.stream {
@@ -151,9 +151,9 @@ impl Collector {
         place: EventLocation<'_>,
         header: &EventHeader,
         body: &[u8],
-    ) -> Result<OpenEvent, WireError> {
-        let behind_header = (header.event_length as usize).saturating_sub(EVENT_HEADER_BYTES);
-        let body = &body[..body.len().min(behind_header)];
+    ) -> Result<PartialEvent, WireError> {
+        let after_header = (header.event_length as usize).saturating_sub(EVENT_HEADER_BYTES);
+        let body = &body[..body.len().min(after_header)];
         if header.event_type == EventType::FORMAT_DESCRIPTION {
             self.begin_format(place, header, body)?;
         }
@@ -162,7 +162,7 @@ impl Collector {
             return Err(WireError::malformed("event stream", reason));
         };
         let step = stream.tracker.observe(header, body, &stream.format)?;
-        let body_bytes = behind_header.saturating_sub(stream.format.trailer_bytes(header));
+        let body_bytes = after_header.saturating_sub(stream.format.trailer_bytes(header));
         let body = &body[..body.len().min(body_bytes)];
         let format = Arc::clone(&stream.format);
         if *stream.file != *place.file {
@@ -184,7 +184,7 @@ impl Collector {
             None => self.totals.between(header),
         }
         let content = self.begin_content(place, header.event_type, body, body_bytes, &format)?;
-        Ok(OpenEvent {
+        Ok(PartialEvent {
             left: body_bytes - body.len(),
             content,
             ends_transaction: step == TransactionStep::End,
@@ -198,7 +198,7 @@ impl Collector {
         body: &[u8],
     ) -> Result<(), WireError> {
         let format = FormatDescription::parse(body)?;
-        // 0 in files that a running server goes on in, and where a stream begins in the middle of one.
+        // 0 in files that a running server continues in, and where a stream begins in the middle of a file.
         if format.created != 0 && header.end_log_pos != 0 {
             self.totals.restarted();
             self.tables.forget_maps();
@@ -210,7 +210,7 @@ impl Collector {
             _ => TransactionTracker::new(flavour),
         };
         let file = place.file.into();
-        self.stream = Some(Stream { format: Arc::new(format), inside: Arc::new(inside), tracker, file });
+        self.stream = Some(StreamState { format: Arc::new(format), inside: Arc::new(inside), tracker, file });
         Ok(())
     }
 
@@ -221,47 +221,47 @@ impl Collector {
         body: &[u8],
         body_bytes: usize,
         format: &Arc<FormatDescription>,
-    ) -> Result<Content, WireError> {
-        let Some(open) = &mut self.open else { return Ok(Content::Passed) };
+    ) -> Result<EventContent, WireError> {
+        let Some(open) = &mut self.open else { return Ok(EventContent::Ignored) };
         Ok(match event_type {
-            EventType::TABLE_MAP => Content::table_map(body)?,
+            EventType::TABLE_MAP => EventContent::table_map(body)?,
             EventType::QUERY | EventType::MARIADB_QUERY_COMPRESSED => {
                 let query = QueryEvent::parse(event_type, body, format)?;
                 open.query(place, &query, body.len() == body_bytes)?;
-                Content::Passed
+                EventContent::Ignored
             }
             EventType::EXECUTE_LOAD_QUERY => {
                 open.statements += 1;
-                Content::Passed
+                EventContent::Ignored
             }
             EventType::MARIADB_PARTIAL_ROW_DATA => {
                 open.rows_not_counted = true;
-                Content::Passed
+                EventContent::Ignored
             }
             EventType::TRANSACTION_PAYLOAD => {
-                let (mut content, head) = Content::payload(body)?;
+                let (mut content, head) = EventContent::payload(body)?;
                 open.compression.payloads += 1;
                 open.compression.payload_bytes += head.payload_bytes;
                 open.compression.payload_unpacked_bytes += head.uncompressed_bytes.unwrap_or(0);
                 self.read_on(&mut content, head.payload)?;
                 content
             }
-            _ if RowsReading::reads(event_type) => {
-                match RowsReading::begin(event_type, body, format, &self.tables)? {
-                    Some(reading) => Content::Rows(reading),
-                    None => Content::Passed,
+            _ if RowsEventReader::reads(event_type) => {
+                match RowsEventReader::begin(event_type, body, format, &self.tables)? {
+                    Some(reading) => EventContent::Rows(reading),
+                    None => EventContent::Ignored,
                 }
             }
-            _ => Content::Passed,
+            _ => EventContent::Ignored,
         })
     }
 
-    fn read_on(&mut self, content: &mut Content, bytes: &[u8]) -> Result<(), WireError> {
+    fn read_on(&mut self, content: &mut EventContent, bytes: &[u8]) -> Result<(), WireError> {
         match content {
-            Content::Passed => Ok(()),
-            Content::TableMap(so_far) => extend_table_map(so_far, bytes),
-            Content::Rows(reading) => reading.update(bytes),
-            Content::Payload(decoder) => {
+            EventContent::Ignored => Ok(()),
+            EventContent::TableMap(so_far) => extend_table_map(so_far, bytes),
+            EventContent::Rows(reading) => reading.update(bytes),
+            EventContent::Payload(decoder) => {
                 let mut rest = bytes;
                 loop {
                     match decoder.next_event(&mut rest) {
@@ -274,13 +274,13 @@ impl Collector {
                 if let Some(open) = &mut self.open {
                     open.rows_not_counted = true;
                 }
-                *content = Content::Passed;
+                *content = EventContent::Ignored;
                 Ok(())
             }
         }
     }
 
-    /// An event of a compressed transaction, whole.
+    /// Takes a whole event of a compressed transaction.
     fn inside(&mut self, event: &[u8]) -> Result<(), WireError> {
         let header = EventHeader::parse(event)?;
         let body = event.get(EVENT_HEADER_BYTES..).unwrap_or_default();
@@ -294,8 +294,8 @@ impl Collector {
                 let place = EventLocation { file: &stream.file, offset: open.offset };
                 open.query(place, &QueryEvent::parse(header.event_type, body, format)?, true)?;
             }
-            event_type if RowsReading::reads(event_type) => {
-                if let Some(reading) = RowsReading::begin(event_type, body, format, &self.tables)? {
+            event_type if RowsEventReader::reads(event_type) => {
+                if let Some(reading) = RowsEventReader::begin(event_type, body, format, &self.tables)? {
                     self.end_rows(reading)?;
                 }
             }
@@ -304,12 +304,12 @@ impl Collector {
         Ok(())
     }
 
-    fn end_event(&mut self, event: OpenEvent) -> Result<(), WireError> {
+    fn end_event(&mut self, event: PartialEvent) -> Result<(), WireError> {
         match event.content {
-            Content::Passed => {}
-            Content::TableMap(body) => self.map_table(&body)?,
-            Content::Rows(reading) => self.end_rows(reading)?,
-            Content::Payload(decoder) => decoder.finish()?,
+            EventContent::Ignored => {}
+            EventContent::TableMap(body) => self.map_table(&body)?,
+            EventContent::Rows(reading) => self.end_rows(reading)?,
+            EventContent::Payload(decoder) => decoder.finish()?,
         }
         if event.ends_transaction
             && let Some(transaction) = self.open.take()
@@ -330,7 +330,7 @@ impl Collector {
         Ok(())
     }
 
-    fn end_rows(&mut self, reading: RowsReading) -> Result<(), WireError> {
+    fn end_rows(&mut self, reading: RowsEventReader) -> Result<(), WireError> {
         let (table, kind) = (reading.table, reading.kind);
         let read = reading.finish()?;
         if let Some(open) = &mut self.open {
@@ -339,7 +339,7 @@ impl Collector {
         Ok(())
     }
 
-    fn wants_tables_of(&self, transaction: &Transaction) -> bool {
+    fn wants_tables_of(&self, transaction: &TransactionStats) -> bool {
         let Some((schema, table)) = &self.options.table else { return true };
         let is_it = |number| self.tables.name(number) == Some((schema.as_str(), table.as_str()));
         transaction.tables.iter().any(|(number, counts)| counts.rows.total() > 0 && is_it(*number))
@@ -348,13 +348,13 @@ impl Collector {
 
 fn begin_transaction(
     start: &TransactionStart,
-    stream: &Stream,
+    stream: &StreamState,
     place: EventLocation<'_>,
     header: &EventHeader,
     body: &[u8],
-) -> Result<Transaction, WireError> {
+) -> Result<TransactionStats, WireError> {
     let file = Arc::clone(&stream.file);
-    let mut transaction = Transaction::new(start.gtid.clone(), file, place.offset, header.server_id.0);
+    let mut transaction = TransactionStats::new(start.gtid.clone(), file, place.offset, header.server_id.0);
     transaction.original_us = start.commit_time_us.unwrap_or(0);
     let gtid = match header.event_type {
         EventType::GTID => GtidEvent::parse(body, false)?,

@@ -1,69 +1,69 @@
-//! What of the figures deserves a word. Nothing is said that the figures do not show, and nothing if all is well.
+//! Picks the notable parts of a report. Every finding is based on the report; a healthy binlog has none.
 
 use serde::Serialize;
 
 use super::humanize::{bytes, count, duration, rows, share};
 use super::report::{BinlogReport, Gap, TableShare, TransactionSummary};
 
-/// A transaction of so many bytes is big: it is written to the binlog in one piece while all other commits wait, and
-/// replicas fall behind by it.
+/// A transaction of this many bytes is big. It is written to the binlog in one piece while all other commits
+/// wait, and replicas fall behind because of it.
 const BIG_BYTES_MIN: u64 = 16 << 20;
 
-/// A big transaction is named with the gap behind it from so many seconds on.
+/// A big transaction's finding names the gap after it from this many seconds on.
 const GAP_OF_BIG_SECONDS_MIN: f64 = 0.2;
 
-/// A gap without a big transaction is named from so many seconds on,
+/// A gap without a big transaction is reported from this many seconds on,
 const GAP_SECONDS_MIN: f64 = 5.0;
-/// if it is so many times the usual time between commits,
+/// if it is this many times the usual time between commits,
 const GAP_TIMES_USUAL_MIN: f64 = 50.0;
-/// of so many transactions at least, to know what is usual.
+/// and if there are at least this many transactions to know what is usual.
 const GAP_TRANSACTIONS_MIN: u64 = 50;
 
-/// A transaction that takes so many seconds is long.
+/// A transaction that takes this many seconds is long.
 const LONG_SECONDS_MIN: f64 = 60.0;
 
-/// A table that makes up so much of the bytes is named, if there are others,
+/// A table with this share of the bytes is reported if there are other tables,
 const TABLE_SHARE_MIN: f64 = 0.6;
-/// and so many bytes in all.
+/// and if there are this many bytes in all.
 const TABLE_BYTES_MIN: u64 = 16 << 20;
 
-/// A stretch of time with so many times the usual bytes is a burst,
+/// A bucket with this many times the usual bytes is a burst,
 const BURST_TIMES_USUAL_MIN: u64 = 10;
-/// from so many bytes on.
+/// if it has at least this many bytes.
 const BURST_BYTES_MIN: u64 = 64 << 20;
 
-/// So many rows changed in a table without a primary key are worth a word.
+/// Minimum of rows changed in a table without a primary key to be reported.
 const NO_KEY_ROWS_MIN: u64 = 1_000;
 
-/// So many of a kind are named.
+/// Maximum number of findings of one kind.
 const OF_A_KIND_MAX: usize = 3;
 
-/// How much a finding matters.
+/// How serious a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FindingSeverity {
-    /// Something stood still, or will on replicas.
+    /// Commits stalled, or replicas will.
     Alarm,
-    /// Good to know.
+    /// Worth knowing.
     Notice,
 }
 
-/// Something that deserves a word.
+/// A notable part of a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StatsFinding {
-    /// How much it matters.
+    /// How serious it is.
     pub weight: FindingSeverity,
     /// What kind of finding: `big_transaction`, `gap`, `long_transaction`, `hot_table`, `burst`, `no_primary_key`,
     /// `no_gtid`, `non_transactional`, `statements`, `unfinished`, `rows_not_counted`.
     pub kind: &'static str,
-    /// In words, with figures.
+    /// The text, with numbers.
     pub text: String,
 }
 
 impl BinlogReport {
-    /// What deserves a word, the gravest first. `time` puts a moment, in microseconds since 1970, in words.
+    /// The notable parts of the report, the most serious first. `time` formats microseconds since 1970.
     pub fn findings(&self, time: &dyn Fn(u64) -> String) -> Vec<StatsFinding> {
-        let mut findings = Findings { report: self, time, found: Vec::new() };
+        let mut findings = FindingCollector { report: self, time, found: Vec::new() };
         findings.big_transactions();
         findings.gaps();
         findings.long_transactions();
@@ -78,14 +78,14 @@ impl BinlogReport {
     }
 }
 
-struct Findings<'a> {
+struct FindingCollector<'a> {
     report: &'a BinlogReport,
     time: &'a dyn Fn(u64) -> String,
-    /// With how grave each is among those of its weight, about in seconds lost.
+    /// With a rank within its severity, roughly the seconds lost.
     found: Vec<(f64, StatsFinding)>,
 }
 
-impl Findings<'_> {
+impl FindingCollector<'_> {
     fn add(&mut self, weight: FindingSeverity, kind: &'static str, grave: f64, text: String) {
         self.found.push((grave, StatsFinding { weight, kind, text }));
     }
@@ -140,7 +140,7 @@ impl Findings<'_> {
         if report.transactions < GAP_TRANSACTIONS_MIN {
             return;
         }
-        // Without the gaps themselves, which would make themselves usual.
+        // Exclude the gaps themselves, which would otherwise count as usual.
         let idle: f64 = report.gaps.iter().map(|gap| gap.seconds).sum();
         let usual = (seconds - idle).max(0.0) / report.transactions as f64;
         let long = |gap: &&Gap| {
@@ -165,7 +165,7 @@ impl Findings<'_> {
                 ));
             } else {
                 text.push_str(
-                    "; the binlog does not say why: nobody wrote, or something held all writers up",
+                    "; the binlog does not show why: there were no writes, or all writers were blocked",
                 );
             }
             self.add(FindingSeverity::Alarm, "gap", gap.seconds, text + ".");
@@ -219,7 +219,7 @@ impl Findings<'_> {
         else {
             return;
         };
-        // A single big transaction is a finding of its own.
+        // A single big transaction has a finding of its own.
         let biggest = self.report.biggest.first().map_or(0, |biggest| biggest.bytes);
         if peak.bytes >= BURST_BYTES_MIN.max(median.saturating_mul(BURST_TIMES_USUAL_MIN))
             && biggest < peak.bytes / 2
@@ -296,7 +296,7 @@ impl Findings<'_> {
     }
 }
 
-/// Begun as a sentence is, unless it begins with the name of a table.
+/// The text with a capital first letter, unless it begins with a table's name.
 fn capitalized(text: &str) -> String {
     let first_word = text.split(' ').next().unwrap_or_default();
     match text.chars().next() {
@@ -324,7 +324,7 @@ fn name(transaction: &TransactionSummary) -> String {
 
 fn table_name(table: &TableShare) -> String {
     match table.table.as_str() {
-        "" => "tables beyond those told apart".to_owned(),
+        "" => "tables beyond those counted separately".to_owned(),
         name => tailwater_wire::printable(&format!("{}.{name}", table.schema)).into_owned(),
     }
 }

@@ -1,4 +1,4 @@
-//! Figures as people read them.
+//! Numbers as text for people.
 
 use super::report::RowCounts;
 
@@ -13,7 +13,7 @@ pub fn bytes(bytes: u64) -> String {
     loop {
         value /= 1024.0;
         unit = units.next().unwrap_or(&unit);
-        // What would be printed as 1024.0 of a unit is 1.0 of the next.
+        // A value that would print as 1024.0 of a unit is 1.0 of the next.
         if value < 1023.95 || unit == "PiB" {
             return format!("{value:.1} {unit}");
         }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_in_words() {
+    fn numbers_as_text() {
         for (number, text) in [
             (0, "0 B"),
             (1023, "1023 B"),

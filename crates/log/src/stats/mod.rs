@@ -1,24 +1,25 @@
-//! What happened in a binlog: who wrote how much into what, when nothing was committed, and what stood in the way.
+//! Statistics of a binlog: which server wrote how much to which table, when nothing was committed, and why.
 //!
-//! [`Collector`] takes events in the order of a stream, in pieces and whatever their size, and gives a [`Report`]. It is
-//! pure: no I/O, no clock. Its memory does not grow with what it is fed: lists are cut to their first few, tables and
-//! servers beyond a limit are added up, the columns of the rate are merged as time goes on.
+//! [`Collector`] takes events in stream order, in pieces of any size, and returns a [`BinlogReport`]. It is
+//! pure: no I/O, no clock. Its memory is bounded: lists keep their first few items, tables and servers beyond
+//! a limit are summed, and the columns of the timeline are merged as it grows.
 //!
-//! - `collector`: from events to transactions. `reading`: what is inside an event. `transaction`: one of them.
-//! - `totals`, with `tables`, `top`, `timeline`: what is kept of all of them.
-//! - `report`: the figures. `findings`: what of it deserves a word. `figures`: how figures are put in words.
+//! - `collector`: from events to transactions. `event_content`: the inside of an event. `transaction`: one
+//!   transaction.
+//! - `totals`, with `tables`, `top_list`, `timeline`: sums over all transactions.
+//! - `report`: the result. `findings`: the notable parts of it. `humanize`: numbers as text.
 
 mod collector;
+mod event_content;
 mod findings;
 pub mod humanize;
-mod reading;
 mod report;
 mod statement;
 mod tables;
 #[cfg(test)]
 mod tests;
 mod timeline;
-mod top;
+mod top_list;
 mod totals;
 mod transaction;
 

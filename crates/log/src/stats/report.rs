@@ -1,20 +1,20 @@
-//! The figures, as they are printed and as JSON has them. Field names are part of the program's interface.
+//! The report, as it is printed and as JSON. Field names are part of the program's interface.
 
 use serde::Serialize;
 
-/// Rows by what was done to them.
+/// Rows by kind of change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct RowCounts {
-    /// Written.
+    /// Inserted rows.
     pub inserted: u64,
-    /// Changed.
+    /// Updated rows.
     pub updated: u64,
-    /// Removed.
+    /// Deleted rows.
     pub deleted: u64,
 }
 
 impl RowCounts {
-    /// All of them.
+    /// Sum of all three.
     pub fn total(&self) -> u64 {
         self.inserted + self.updated + self.deleted
     }
@@ -26,7 +26,7 @@ impl RowCounts {
     }
 }
 
-/// What was read, from where to where.
+/// The range that was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct BinlogRange {
     /// The file of the first event.
@@ -35,20 +35,20 @@ pub struct BinlogRange {
     pub first_offset: u64,
     /// The file of the last event.
     pub last_file: String,
-    /// Offset behind the last event in it, in bytes.
+    /// Offset after the last event in it, in bytes.
     pub end_offset: u64,
-    /// How many files.
+    /// Number of files.
     pub files: u64,
     /// When the first transaction committed, in microseconds since 1970; 0 without any.
     pub first_commit_us: u64,
-    /// When the last one did.
+    /// When the last one committed.
     pub last_commit_us: u64,
-    /// Whether the binlog says when commits were to the microsecond (MySQL 8), or to the second (MariaDB): then a gap
-    /// is known to about a second, and a duration is no more than a lower bound.
+    /// Whether the binlog has commit times in microseconds (MySQL 8) or in seconds (MariaDB). With seconds, a
+    /// gap is known to about a second, and a duration is only a lower bound.
     pub exact_clock: bool,
 }
 
-/// How many transactions did what.
+/// Number of transactions by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct TransactionKinds {
     /// Changed rows by row events.
@@ -67,36 +67,37 @@ pub struct TransactionKinds {
     pub anonymous: u64,
     /// Began and did not end in what was read.
     pub unfinished: u64,
-    /// Hold row events whose rows could not be counted: fragments of huge events (MariaDB 12.3), or events in a
-    /// compressed transaction that are too large to be unpacked.
+    /// Have row events whose rows could not be counted: fragments of huge events (MariaDB 12.3), or events in
+    /// a compressed transaction that are too large to unpack.
     pub rows_not_counted: u64,
 }
 
-/// What was done to one table.
+/// Changes to one table.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct TableShare {
     /// The database.
     pub schema: String,
-    /// The table.
+    /// The table's name.
     pub table: String,
     /// Its rows.
     pub rows: RowCounts,
     /// The bytes of its events, unpacked.
     pub bytes: u64,
-    /// How many transactions changed it.
+    /// Number of transactions that changed it.
     pub transactions: u64,
-    /// Whether it has a primary key; `None` where the binlog does not tell (`binlog_row_metadata` is not `FULL`).
+    /// Whether it has a primary key; `None` where the binlog does not show it (`binlog_row_metadata` is not
+    /// `FULL`).
     pub primary_key: Option<bool>,
 }
 
 /// The tables that were changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct TableTotals {
-    /// How many, of those that were told apart.
+    /// Number of tables that were counted separately.
     pub count: u64,
-    /// The hottest by bytes.
+    /// The tables with the most bytes.
     pub by_bytes: Vec<TableShare>,
-    /// The hottest by rows.
+    /// The tables with the most rows.
     pub by_rows: Vec<TableShare>,
     /// Rows of all tables that are not in `by_bytes`.
     pub others_rows: RowCounts,
@@ -109,9 +110,9 @@ pub struct TableTotals {
 pub struct TransactionSummary {
     /// Its GTID, if it has one.
     pub gtid: Option<String>,
-    /// The source's binlog file that it stands in.
+    /// The source's binlog file with its first event.
     pub file: String,
-    /// Where in it, in bytes.
+    /// Its offset in that file, in bytes.
     pub offset: u64,
     /// The server that first executed it.
     pub server_id: u32,
@@ -119,11 +120,11 @@ pub struct TransactionSummary {
     pub begin_us: u64,
     /// When it committed, in microseconds since 1970.
     pub commit_us: u64,
-    /// From the one to the other, in seconds.
+    /// Time between the two, in seconds.
     pub seconds: f64,
-    /// Its size in the binlog.
+    /// Its size in the binlog, in bytes.
     pub bytes: u64,
-    /// Its events, those in a compressed payload among them.
+    /// Its events, including those in a compressed payload.
     pub events: u64,
     /// Its rows.
     pub rows: RowCounts,
@@ -135,24 +136,24 @@ pub struct TransactionSummary {
     pub tables_count: u64,
 }
 
-/// A time in which nothing was committed.
+/// A period without commits.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Gap {
     /// The last commit before it, in microseconds since 1970.
     pub start_us: u64,
-    /// The first commit behind it.
+    /// The first commit after it.
     pub end_us: u64,
-    /// The length.
+    /// Its length in seconds.
     pub seconds: f64,
     /// The biggest transaction that was being written when it began.
     pub during: TransactionSummary,
     /// The transaction whose commit ended it.
     pub next: TransactionSummary,
-    /// Whether the server was started in it.
+    /// Whether the server was restarted in it.
     pub restart: bool,
 }
 
-/// What was committed in a stretch of time.
+/// The commits in one bucket of time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Bucket {
     /// Its beginning, in microseconds since 1970.
@@ -165,19 +166,19 @@ pub struct Bucket {
     pub rows: u64,
 }
 
-/// The rate over time. Stretches without a commit are left out.
+/// The rate over time. Buckets without a commit are left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Timeline {
-    /// How long a bucket is, in seconds.
+    /// Length of a bucket, in seconds.
     pub bucket_seconds: u64,
     /// In the order of time.
     pub buckets: Vec<Bucket>,
 }
 
-/// Transactions of about one size.
+/// Transactions of similar size.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct SizeClass {
-    /// The least size, a power of two; the greatest is below twice this.
+    /// The smallest size, a power of two; the largest is below twice this.
     pub bytes_from: u64,
     /// How many.
     pub transactions: u64,
@@ -185,7 +186,7 @@ pub struct SizeClass {
     pub bytes: u64,
 }
 
-/// What one server was the first to execute.
+/// Transactions that one server executed first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ServerShare {
     /// Its `server_id`.
@@ -196,7 +197,7 @@ pub struct ServerShare {
     pub bytes: u64,
 }
 
-/// What was compressed.
+/// Compression in the binlog.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct CompressionTotals {
     /// Compressed transactions (MySQL).
@@ -231,17 +232,17 @@ pub struct DdlStatement {
     pub commit_us: u64,
     /// Its GTID, if it has one.
     pub gtid: Option<String>,
-    /// The source's binlog file that it stands in.
+    /// The source's binlog file.
     pub file: String,
-    /// Where in it, in bytes.
+    /// Its offset in that file, in bytes.
     pub offset: u64,
     /// The database it ran in; empty for none.
     pub schema: String,
-    /// The front of it, without what may be a secret.
+    /// The beginning of its text, without possible secrets.
     pub statement: String,
 }
 
-/// How many events of a type there are.
+/// Number of events of one type.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct EventTypeCount {
     /// As `SHOW BINLOG EVENTS` names it.
@@ -252,14 +253,14 @@ pub struct EventTypeCount {
     pub bytes: u64,
 }
 
-/// All figures.
+/// The whole report.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct BinlogReport {
     /// `mysql` or `mariadb`; empty if nothing was read.
     pub flavour: String,
     /// The version of the server that wrote the last file.
     pub server_version: String,
-    /// From where to where.
+    /// The range that was read.
     pub span: BinlogRange,
     /// Transactions.
     pub transactions: u64,
@@ -277,7 +278,7 @@ pub struct BinlogReport {
     pub statements: u64,
     /// Statements that change the schema, accounts, or the server.
     pub ddl_statements: u64,
-    /// Transactions by what they did.
+    /// Transactions by kind.
     pub kinds: TransactionKinds,
     /// The tables that were changed.
     pub tables: TableTotals,
@@ -285,9 +286,9 @@ pub struct BinlogReport {
     pub biggest: Vec<TransactionSummary>,
     /// The biggest by rows.
     pub most_rows: Vec<TransactionSummary>,
-    /// Those that took longest from their first statement to their commit.
+    /// The longest transactions, from first statement to commit.
     pub longest: Vec<TransactionSummary>,
-    /// The longest times without a commit.
+    /// The longest periods without a commit.
     pub gaps: Vec<Gap>,
     /// The rate over time.
     pub timeline: Timeline,

@@ -1,8 +1,8 @@
-//! What a statement is, from its first words.
+//! Classifies a statement by its first words.
 
 use tailwater_wire::redact::private_statement;
 
-/// What a statement is to the figures.
+/// Kind of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StatementKind {
     /// Begins, ends or divides a transaction.
@@ -13,13 +13,13 @@ pub(super) enum StatementKind {
     Data,
 }
 
-/// The longest text of a statement that is kept, in bytes.
+/// Upper limit of the text of a statement that is kept, in bytes.
 const TEXT_BYTES_MAX: usize = 200;
 
 const CONTROL: [&str; 6] = ["BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "XA"];
 const DATA: [&str; 9] = ["INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "CALL", "DO", "SELECT"];
 
-/// What the statement is whose text, or the front of it, is `text`.
+/// The kind of the statement that `text` begins.
 pub(super) fn kind(text: &[u8]) -> StatementKind {
     let text = without_comments(text);
     let word = text.split(|byte| !byte.is_ascii_alphabetic()).next().unwrap_or_default();
@@ -31,7 +31,7 @@ pub(super) fn kind(text: &[u8]) -> StatementKind {
     }
 }
 
-/// The statement as it is shown: its front, on one line, without passwords.
+/// The statement as displayed: its beginning, on one line, without passwords.
 pub(super) fn shown(text: &[u8]) -> String {
     private_statement(text, TEXT_BYTES_MAX)
 }
@@ -40,7 +40,7 @@ pub(super) fn shown(text: &[u8]) -> String {
 fn without_comments(mut text: &[u8]) -> &[u8] {
     loop {
         text = text.trim_ascii_start();
-        // What stands in `/*! */` is executed.
+        // Servers execute the text in `/*! */`.
         let end = match text {
             [b'/', b'*', b'!', rest @ ..] | [b'/', b'*', b'M', b'!', rest @ ..] => {
                 let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -63,7 +63,7 @@ mod tests {
     use super::{StatementKind, kind, shown};
 
     #[test]
-    fn statements_are_told_by_their_first_word() {
+    fn statements_are_classified_by_their_first_word() {
         for (text, expected) in [
             ("BEGIN", StatementKind::Control),
             ("ROLLBACK TO `one`", StatementKind::Control),
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_short_and_holds_no_secret() {
+    fn displayed_statement_is_short_and_has_no_secret() {
         assert_eq!(shown(b"CREATE  TABLE t\n(a INT)"), "CREATE TABLE t (a INT)");
         for secret in [
             "CREATE USER u IDENTIFIED BY 'abc'",

@@ -1,4 +1,4 @@
-//! Tables by number: those that the events describe, and what was done to each.
+//! The tables that events describe, and the changes to each.
 
 use std::collections::HashMap;
 
@@ -7,16 +7,16 @@ use tailwater_wire::{Flavour, WireError};
 
 use super::report::{RowCounts, TableShare, TableTotals};
 
-/// So many tables are told apart; those that come later are added up.
+/// Number of tables that are counted separately; later tables are summed.
 const TABLES_MAX: usize = 10_000;
 
-/// Longer names than any server allows (64 characters each) are not kept.
+/// Names longer than any server allows (64 characters each) are not kept.
 const NAME_BYTES_MAX: usize = 600;
 
-/// What the table maps that are kept may take together, in bytes.
+/// Upper limit of the memory of all kept table maps, in bytes.
 const MAPPED_BYTES_MAX: usize = 64 << 20;
 
-/// A table's number. [`TableNumber::OTHERS`] stands for all that are not told apart.
+/// A table's number. [`TableNumber::OTHERS`] stands for all tables that are not counted separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct TableNumber(usize);
 
@@ -24,11 +24,11 @@ impl TableNumber {
     pub(super) const OTHERS: Self = Self(usize::MAX);
 }
 
-/// What was done to one table.
+/// Changes to one table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct TableCounts {
     pub(super) rows: RowCounts,
-    /// Of its events, unpacked.
+    /// Bytes of its events, unpacked.
     pub(super) bytes: u64,
 }
 
@@ -40,7 +40,7 @@ impl TableCounts {
 }
 
 #[derive(Debug)]
-struct Known {
+struct TableRecord {
     schema: String,
     table: String,
     counts: TableCounts,
@@ -50,8 +50,8 @@ struct Known {
 
 /// A table map in force.
 #[derive(Debug)]
-struct Mapped {
-    /// As it stood in its event: servers repeat it for each statement, and it need not be parsed again.
+struct ActiveTableMap {
+    /// The event's body: servers repeat it for each statement, and an equal one need not be parsed again.
     body: Vec<u8>,
     number: TableNumber,
     shape: RowLayout,
@@ -60,15 +60,15 @@ struct Mapped {
 /// All tables seen.
 #[derive(Debug, Default)]
 pub(super) struct TableRegistry {
-    known: Vec<Known>,
+    known: Vec<TableRecord>,
     numbers: HashMap<(String, String), usize>,
     others: TableCounts,
-    mapped: HashMap<u64, Mapped>,
+    mapped: HashMap<u64, ActiveTableMap>,
     mapped_bytes: usize,
 }
 
 impl TableRegistry {
-    /// Takes the body of a table map event, and says which table it is.
+    /// Takes the body of a table map event; returns the table.
     pub(super) fn map(&mut self, body: &[u8], flavour: Flavour) -> Result<TableNumber, WireError> {
         let id = TableMap::peek_table_id(body)?;
         if let Some(mapped) = self.mapped.get(&id)
@@ -78,11 +78,11 @@ impl TableRegistry {
         }
         let table = TableMap::parse(body, flavour)?;
         let number = self.number_of(&table);
-        let mapped = Mapped { body: body.to_vec(), number, shape: RowLayout::new(&table)? };
-        let bytes = |mapped: &Mapped| size_of::<Mapped>() + 2 * mapped.body.len();
+        let mapped = ActiveTableMap { body: body.to_vec(), number, shape: RowLayout::new(&table)? };
+        let bytes = |mapped: &ActiveTableMap| size_of::<ActiveTableMap>() + 2 * mapped.body.len();
         if self.mapped_bytes + bytes(&mapped) > MAPPED_BYTES_MAX {
-            // A statement maps its tables before its rows, so those in use are mapped again before they are missed, but
-            // for a join of tables whose maps alone take this much.
+            // A statement maps its tables before its rows, so the maps in use come again before they are
+            // needed. The exception is a join of tables whose maps alone take this much.
             self.forget_maps();
         }
         self.mapped_bytes += bytes(&mapped);
@@ -92,19 +92,19 @@ impl TableRegistry {
         Ok(number)
     }
 
-    /// The table behind an id of the events, and how its rows are passed over.
+    /// The table of a table id, and the shape of its rows.
     pub(super) fn mapped(&self, id: u64) -> Option<(TableNumber, &RowLayout)> {
         self.mapped.get(&id).map(|mapped| (mapped.number, &mapped.shape))
     }
 
-    /// Table ids mean nothing beyond the run of a server.
+    /// Drops the table maps: table ids are only valid until the server restarts.
     pub(super) fn forget_maps(&mut self) {
         self.mapped.clear();
         self.mapped_bytes = 0;
     }
 
     fn number_of(&mut self, table: &TableMap) -> TableNumber {
-        // Names are only there where all optional metadata is.
+        // Names are present only where all optional metadata is.
         let primary_key = match &table.metadata.primary_key {
             Some(_) => Some(true),
             None if table.has_generated_invisible_primary_key() => Some(true),
@@ -119,7 +119,7 @@ impl TableRegistry {
             return TableNumber::OTHERS;
         }
         let number = self.known.len();
-        self.known.push(Known {
+        self.known.push(TableRecord {
             schema: key.0.clone(),
             table: key.1.clone(),
             counts: TableCounts::default(),
@@ -130,7 +130,7 @@ impl TableRegistry {
         TableNumber(number)
     }
 
-    /// Adds what one transaction did to a table.
+    /// Adds one transaction's changes to a table.
     pub(super) fn add(&mut self, number: TableNumber, counts: &TableCounts) {
         match self.known.get_mut(number.0) {
             Some(known) => {
@@ -141,12 +141,12 @@ impl TableRegistry {
         }
     }
 
-    /// Schema and table; `None` for those that are not told apart.
+    /// Schema and table name; `None` for tables that are not counted separately.
     pub(super) fn name(&self, number: TableNumber) -> Option<(&str, &str)> {
         self.known.get(number.0).map(|known| (known.schema.as_str(), known.table.as_str()))
     }
 
-    /// What was done to a table, as the report has it.
+    /// Changes to a table, as the report shows them.
     pub(super) fn share(&self, number: TableNumber, counts: &TableCounts, transactions: u64) -> TableShare {
         let (schema, table) = self.name(number).unwrap_or(("", ""));
         TableShare {
@@ -159,7 +159,7 @@ impl TableRegistry {
         }
     }
 
-    /// The hottest tables, by bytes and by rows, and the rest of them added up.
+    /// The top tables by bytes and by rows, and the sum of the others.
     pub(super) fn report(&self, top: usize) -> TableTotals {
         let mut touched: Vec<usize> =
             (0..self.known.len()).filter(|number| self.known[*number].transactions > 0).collect();

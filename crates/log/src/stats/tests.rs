@@ -1,4 +1,4 @@
-//! The collector against sums made in the plainest way, over random transactions.
+//! Compares the collector with plain sums over random transactions.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +18,12 @@ const FILE: &str = "binlog.000007";
 const START_SECONDS: u32 = 1_700_000_000;
 const TABLES: [&str; 3] = ["orders", "audit", "stock"];
 
-/// What one transaction does.
+/// The contents of one transaction.
 #[derive(Debug, Clone)]
 struct Plan {
-    /// Since the commit of the one before it.
+    /// Time since the previous commit.
     pause_us: u64,
-    /// From the beginning of its first statement to its commit.
+    /// Time from the beginning of its first statement to its commit.
     seconds: u32,
     statements: Vec<Change>,
 }
@@ -33,7 +33,7 @@ struct Change {
     table: usize,
     /// 0 insert, 1 update, 2 delete.
     kind: usize,
-    /// The length of the text in each row.
+    /// Length of the text in each row.
     rows: Vec<usize>,
 }
 
@@ -199,7 +199,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn figures_are_the_plain_sums(plans in proptest::collection::vec(any_plan(), 1..30), flavour in any_flavour()) {
+    fn report_equals_plain_sums(plans in proptest::collection::vec(any_plan(), 1..30), flavour in any_flavour()) {
         let head = File::new(flavour).bytes.len() as u64 - 4;
         let file = with(flavour, &plans);
         let report = file.report(CollectorOptions { top: 1000, ..CollectorOptions::default() });
@@ -245,9 +245,9 @@ proptest! {
         prop_assert_eq!(sizes, (report.transactions, report.bytes));
     }
 
-    /// What a filter leaves out is in no figure: the rest is as if it had been alone.
+    /// A transaction that a filter excludes affects no number.
     #[test]
-    fn filters_leave_whole_transactions_out(
+    fn filters_exclude_whole_transactions(
         plans in proptest::collection::vec(any_plan(), 1..20),
         flavour in any_flavour(),
         since in 0u64..60,
@@ -273,9 +273,9 @@ proptest! {
         prop_assert_eq!((report.transactions, report.rows), (wanted.len() as u64, counts(&changes)));
     }
 
-    /// Any cut and any flipped byte is an error or other figures, never a panic.
+    /// Any cut and any flipped byte gives an error or other numbers, never a panic.
     #[test]
-    fn damage_is_no_panic(
+    fn damage_never_panics(
         plans in proptest::collection::vec(any_plan(), 1..4),
         flavour in any_flavour(),
         at in any::<proptest::sample::Index>(),
@@ -298,7 +298,7 @@ proptest! {
     }
 }
 
-/// Many small transactions, one big one after which nothing is committed for a while, and small ones again.
+/// Many small transactions, a big one after which nothing is committed for a while, and small ones again.
 fn stalled(flavour: Flavour) -> BinlogReport {
     let small = |pause_us| Plan {
         pause_us,
@@ -314,7 +314,7 @@ fn stalled(flavour: Flavour) -> BinlogReport {
 }
 
 #[test]
-fn a_stall_is_told_with_its_cause() {
+fn stall_is_reported_with_its_cause() {
     for flavour in [Flavour::MySql, Flavour::MariaDb] {
         let report = stalled(flavour);
         assert!((report.gaps[0].seconds - 134.0).abs() < 0.01, "{:?}", report.gaps[0]);
@@ -335,7 +335,7 @@ fn a_stall_is_told_with_its_cause() {
 }
 
 #[test]
-fn what_was_open_for_long_and_what_stood_still_without_a_cause_is_told() {
+fn long_transactions_and_unexplained_gaps_are_reported() {
     let small = |pause_us, seconds| Plan {
         pause_us,
         seconds,
@@ -360,7 +360,7 @@ fn what_was_open_for_long_and_what_stood_still_without_a_cause_is_told() {
 }
 
 #[test]
-fn nothing_is_said_of_what_is_usual() {
+fn ordinary_binlog_has_no_findings() {
     let plan =
         Plan { pause_us: 10_000, seconds: 0, statements: vec![Change { table: 0, kind: 0, rows: vec![10] }] };
     for flavour in [Flavour::MySql, Flavour::MariaDb] {
@@ -370,7 +370,7 @@ fn nothing_is_said_of_what_is_usual() {
     }
 }
 
-/// Programs read these.
+/// Programs read these names.
 #[test]
 fn field_names_do_not_change() {
     let report = serde_json::to_value(stalled(Flavour::MySql)).unwrap();

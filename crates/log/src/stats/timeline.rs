@@ -1,17 +1,17 @@
-//! What was committed when, and when nothing was.
+//! Commits over time, and periods without commits.
 
 use std::collections::BTreeMap;
 
 use super::report::{Bucket, Timeline};
 
-/// So many buckets are kept; when time goes on, neighbours are merged.
+/// Maximum number of buckets; beyond it, neighbours are merged.
 const BUCKETS_MAX: usize = 480;
 
-/// Lengths of a bucket, in seconds. Each divides the next, so that buckets can be merged whole.
+/// Bucket lengths in seconds. Each divides the next, so that whole buckets can be merged.
 const WIDTHS: [u64; 15] =
     [1, 2, 10, 30, 60, 300, 900, 3_600, 10_800, 21_600, 43_200, 86_400, 604_800, 2_419_200, 31_449_600];
 
-/// The rate over time.
+/// Commits per bucket of time.
 #[derive(Debug, Default)]
 pub(super) struct Buckets {
     /// Index into [`WIDTHS`].
@@ -32,7 +32,7 @@ impl Buckets {
         }
     }
 
-    /// How many buckets there would be without holes.
+    /// Number of buckets including empty ones.
     fn stretch(&self) -> u64 {
         match (self.buckets.first_key_value(), self.buckets.last_key_value()) {
             (Some((first, _)), Some((last, _))) => last - first + 1,
@@ -62,19 +62,19 @@ impl Buckets {
     }
 }
 
-/// The rate in columns of equal length, without holes.
+/// The rate in columns of equal length, without gaps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TimelineColumns {
-    /// The beginning of the first, in microseconds since 1970.
+    /// The beginning of the first column, in microseconds since 1970.
     pub start_us: u64,
-    /// How long each is, in seconds.
+    /// Length of each column, in seconds.
     pub seconds: u64,
-    /// What was committed in each.
+    /// The commits of each column.
     pub columns: Vec<Bucket>,
 }
 
 impl Timeline {
-    /// The buckets in at most `columns_max` columns, for a chart; `None` if there are none.
+    /// The buckets merged into at most `columns_max` columns, for a chart; `None` if there are none.
     pub fn columns(&self, columns_max: usize) -> Option<TimelineColumns> {
         let width_us = self.bucket_seconds * 1_000_000;
         let (first, last) =
@@ -94,18 +94,18 @@ impl Timeline {
     }
 }
 
-/// The order of commits, which is that of the binlog: no commit is before one that stands in front of it.
+/// Commit times in binlog order: no commit is earlier than the one before it.
 #[derive(Debug, Default)]
-pub(super) struct Clock {
+pub(super) struct CommitClock {
     now_us: u64,
 }
 
-impl Clock {
-    /// The time of a commit whose event says `stated_us`, and the time since the commit before it, which is 0 for the
-    /// first.
+impl CommitClock {
+    /// The time of a commit whose event states `stated_us`, and the time since the previous commit, which is
+    /// 0 for the first.
     ///
-    /// What a binlog says may be older: MariaDB gives the second in which the last statement began, and a statement may
-    /// run for long. It then committed no sooner than what stands in front of it.
+    /// The stated time may be older. MariaDB states the second in which the last statement began, and a
+    /// statement may run for long. The transaction still committed no earlier than the one before it.
     pub(super) fn commit(&mut self, stated_us: u64) -> (u64, u64) {
         let before = self.now_us;
         self.now_us = before.max(stated_us);

@@ -1,4 +1,4 @@
-//! What is kept of all transactions.
+//! Sums over all transactions.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,28 +10,28 @@ use super::report::{
     TransactionSummary,
 };
 use super::tables::TableRegistry;
-use super::timeline::{Buckets, Clock};
-use super::top::Top;
-use super::transaction::Transaction;
+use super::timeline::{Buckets, CommitClock};
+use super::top_list::TopList;
+use super::transaction::TransactionStats;
 
-/// So many servers are told apart; the transactions of those that come later are added up.
+/// Number of servers that are counted separately; the transactions of later ones are summed.
 const SERVERS_MAX: usize = 64;
 
-/// Sums and lists over all transactions that are wanted.
+/// Sums and lists over all selected transactions.
 #[derive(Debug)]
-pub(super) struct Totals {
-    /// All that is a plain sum.
+pub(super) struct StatsTotals {
+    /// Plain sums.
     pub(super) sums: BinlogReport,
-    clock: Clock,
+    clock: CommitClock,
     buckets: Buckets,
-    /// The biggest transaction that was being written at the last commit, for when no other follows.
-    during: Option<Transaction>,
-    /// Since the last commit.
+    /// The biggest transaction that was being written at the last commit, in case no other follows.
+    during: Option<TransactionStats>,
+    /// The server restarted since the last commit.
     restarted: bool,
-    biggest: Top<TransactionSummary>,
-    most_rows: Top<TransactionSummary>,
-    longest: Top<TransactionSummary>,
-    gaps: Top<Gap>,
+    biggest: TopList<TransactionSummary>,
+    most_rows: TopList<TransactionSummary>,
+    longest: TopList<TransactionSummary>,
+    gaps: TopList<Gap>,
     ddl: VecDeque<DdlStatement>,
     ddl_max: usize,
     /// By the binary logarithm of the size.
@@ -40,18 +40,18 @@ pub(super) struct Totals {
     event_types: BTreeMap<u8, (u64, u64)>,
 }
 
-impl Totals {
+impl StatsTotals {
     pub(super) fn new(top: usize) -> Self {
         Self {
             sums: BinlogReport::default(),
-            clock: Clock::default(),
+            clock: CommitClock::default(),
             buckets: Buckets::default(),
             during: None,
             restarted: false,
-            biggest: Top::new(top),
-            most_rows: Top::new(top),
-            longest: Top::new(top),
-            gaps: Top::new(top),
+            biggest: TopList::new(top),
+            most_rows: TopList::new(top),
+            longest: TopList::new(top),
+            gaps: TopList::new(top),
             ddl: VecDeque::new(),
             ddl_max: top,
             sizes: BTreeMap::new(),
@@ -60,7 +60,7 @@ impl Totals {
         }
     }
 
-    /// Any event, wanted or not: from where to where was read.
+    /// Extends the range by an event, selected or not.
     pub(super) fn passed(&mut self, place: EventLocation<'_>, header: &EventHeader) {
         let span = &mut self.sums.span;
         if span.files == 0 {
@@ -74,24 +74,29 @@ impl Totals {
         span.end_offset = place.offset + u64::from(header.event_length);
     }
 
-    /// An event between transactions.
+    /// Counts an event between transactions.
     pub(super) fn between(&mut self, header: &EventHeader) {
         let bytes = u64::from(header.event_length);
         self.sums.other_bytes += bytes;
         add_event_type(&mut self.event_types, header.event_type.0, (1, bytes));
     }
 
-    /// The server was started.
+    /// Notes a restart of the server.
     pub(super) fn restarted(&mut self) {
         self.restarted = true;
     }
 
-    /// A transaction that has ended and is wanted by its time; `counted` if by its tables too.
-    pub(super) fn commit(&mut self, mut transaction: Transaction, counted: bool, tables: &mut TableRegistry) {
+    /// Adds a finished transaction that is selected by its time; `counted` says whether also by its tables.
+    pub(super) fn commit(
+        &mut self,
+        mut transaction: TransactionStats,
+        counted: bool,
+        tables: &mut TableRegistry,
+    ) {
         let (commit_us, gap_us) = self.clock.commit(transaction.clock_us());
         transaction.commit_us = commit_us;
-        // Where commits are known to the second, all of a second may have been the last in it, and a step of a second
-        // is no gap.
+        // Where commit times are in seconds, any transaction of a second may have been its last, and a step
+        // of one second is no gap.
         let window_us = if transaction.immediate_us != 0 { 0 } else { 1_000_000 };
         if let Some(during) = &self.during
             && gap_us > window_us
@@ -110,7 +115,7 @@ impl Totals {
         if counted {
             self.count(&mut transaction, tables);
         }
-        let outdone = |during: &Transaction| {
+        let outdone = |during: &TransactionStats| {
             transaction.bytes >= during.bytes || commit_us - during.commit_us > window_us
         };
         if self.during.as_ref().is_none_or(outdone) {
@@ -118,7 +123,7 @@ impl Totals {
         }
     }
 
-    fn count(&mut self, transaction: &mut Transaction, tables: &mut TableRegistry) {
+    fn count(&mut self, transaction: &mut TransactionStats, tables: &mut TableRegistry) {
         let sums = &mut self.sums;
         if sums.transactions == 0 {
             sums.span.first_commit_us = transaction.commit_us;
@@ -163,7 +168,7 @@ impl Totals {
         }
     }
 
-    fn count_server(&mut self, transaction: &Transaction) {
+    fn count_server(&mut self, transaction: &TransactionStats) {
         let server_id = transaction.server_id;
         if self.servers.len() >= SERVERS_MAX && !self.servers.contains_key(&server_id) {
             self.sums.other_servers_transactions += 1;
@@ -205,7 +210,7 @@ fn add_event_type(types: &mut BTreeMap<u8, (u64, u64)>, event_type: u8, (events,
     *counted = (counted.0 + events, counted.1 + bytes);
 }
 
-fn count_kind(kinds: &mut TransactionKinds, transaction: &Transaction) {
+fn count_kind(kinds: &mut TransactionKinds, transaction: &TransactionStats) {
     let (rows, statements, ddl) =
         (transaction.row_events > 0, transaction.statements > 0, transaction.ddl_statements > 0);
     let not_counted = transaction.rows_not_counted;

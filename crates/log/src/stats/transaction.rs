@@ -1,4 +1,4 @@
-//! One transaction, as its events come.
+//! Statistics of one transaction, as its events arrive.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -9,32 +9,33 @@ use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader, EventType, QueryEve
 use tailwater_wire::gtid::Gtid;
 use tailwater_wire::print::EventLocation;
 
-use super::reading::RowsRead;
+use super::event_content::RowsEventTotals;
 use super::report::{CompressionTotals, DdlStatement, RowCounts, TransactionSummary};
 use super::statement::{self, StatementKind};
 use super::tables::{TableCounts, TableNumber, TableRegistry};
 
-/// A compressed statement is unpacked up to so many bytes; a longer one is taken for one that changes rows.
+/// Upper limit, in bytes, for unpacking a compressed statement; a longer one counts as a statement that
+/// changes rows.
 const STATEMENT_BYTES_MAX: usize = 16 << 20;
 
-/// How many tables a summary names.
+/// Number of tables that a summary names.
 const TABLES_SHOWN_MAX: usize = 5;
 
 /// A transaction that is being read, or was.
 #[derive(Debug, Clone)]
-pub(super) struct Transaction {
+pub(super) struct TransactionStats {
     pub(super) gtid: Option<Gtid>,
     pub(super) file: Arc<str>,
     pub(super) offset: u64,
     pub(super) server_id: u32,
-    /// When it committed on the server that wrote the file, as the opening event says (MySQL 8); else 0.
+    /// When it committed on the server that wrote the file, as its first event states (MySQL 8); else 0.
     pub(super) immediate_us: u64,
     /// When it committed on the server that first executed it, from the same event; else 0.
     pub(super) original_us: u64,
-    /// When the earliest of its statements began, and what its last event says of that; 0 for none.
+    /// When its earliest statement began, and the same from its last event; 0 for none.
     pub(super) first_seconds: u32,
     pub(super) last_seconds: u32,
-    /// When it committed, in the order of all commits. Known when it has ended.
+    /// When it committed, in the order of all commits. Known once it has ended.
     pub(super) commit_us: u64,
     pub(super) bytes: u64,
     pub(super) events: u64,
@@ -42,18 +43,18 @@ pub(super) struct Transaction {
     pub(super) row_events: u64,
     pub(super) statements: u64,
     pub(super) ddl_statements: u64,
-    /// The first DDL in it.
+    /// Its first DDL statement.
     pub(super) ddl: Option<DdlStatement>,
     pub(super) compression: CompressionTotals,
     pub(super) event_types: BTreeMap<u8, (u64, u64)>,
     pub(super) xa_prepared: bool,
-    /// It ended with a statement, as those of tables without transactions do.
+    /// It ended with a statement, as transactions on non-transactional tables do.
     pub(super) ended_by_statement: bool,
     pub(super) rows_not_counted: bool,
     pub(super) tables: HashMap<TableNumber, TableCounts>,
 }
 
-impl Transaction {
+impl TransactionStats {
     pub(super) fn new(gtid: Option<Gtid>, file: Arc<str>, offset: u64, server_id: u32) -> Self {
         Self {
             gtid,
@@ -94,7 +95,7 @@ impl Transaction {
         *of_type = (of_type.0 + 1, of_type.1 + bytes);
     }
 
-    /// Takes a statement; `whole` says that its text is.
+    /// Takes a statement; `whole` says that its text is complete.
     pub(super) fn query(
         &mut self,
         place: EventLocation<'_>,
@@ -133,8 +134,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Takes what came out of a rows event.
-    pub(super) fn rows(&mut self, table: TableNumber, kind: RowsKind, read: &RowsRead) {
+    /// Takes the result of a rows event.
+    pub(super) fn rows(&mut self, table: TableNumber, kind: RowsKind, read: &RowsEventTotals) {
         let mut rows = RowCounts::default();
         match kind {
             RowsKind::Write => rows.inserted = read.rows,
@@ -152,7 +153,7 @@ impl Transaction {
         self.tables.entry(table).or_default().add(&counts);
     }
 
-    /// Notes when the statement of an event began.
+    /// Records when the statement of an event began.
     pub(super) fn began(&mut self, seconds: u32) {
         if seconds == 0 {
             return;
@@ -162,7 +163,8 @@ impl Transaction {
         }
     }
 
-    /// The time by which transactions are chosen, the one that a log's index has too (`LogEntry::commit_time_us`).
+    /// The time by which transactions are selected; the log's index has the same one
+    /// (`LogEntry::commit_time_us`).
     pub(super) fn stated_us(&self) -> u64 {
         if self.original_us != 0 { self.original_us } else { u64::from(self.last_seconds) * 1_000_000 }
     }
@@ -172,9 +174,10 @@ impl Transaction {
         if self.immediate_us != 0 { self.immediate_us } else { u64::from(self.last_seconds) * 1_000_000 }
     }
 
-    /// From the beginning of its first statement to its commit, in microseconds.
+    /// Time from the beginning of its first statement to its commit, in microseconds.
     pub(super) fn duration_us(&self) -> u64 {
-        // On a replica that logs what it applies, only the original commit is on the statements' own clock.
+        // On a replica that logs what it applies, only the original commit time is on the statements' own
+        // clock.
         let commit_us = if self.original_us != 0 { self.original_us } else { self.commit_us };
         match self.first_seconds {
             0 => 0,

@@ -11,9 +11,9 @@ use std::time::SystemTime;
 
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock};
 
-use super::{Directory, File, OpenMode, blocking};
+use super::{Directory, LogFile, OpenMode, blocking};
 
-/// What servers give their binlogs: rows are for the owner to see, and for his group.
+/// The mode that servers give their binlogs: rows are readable for the owner and the group.
 const FILE_MODE: u32 = 0o640;
 const DIRECTORY_MODE: u32 = 0o750;
 
@@ -29,7 +29,7 @@ impl RealDirectory {
         Self { path: path.to_owned() }
     }
 
-    /// Creates the directory and those above it where they are missing, durably.
+    /// Creates the directory and its missing parents, durably.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         let missing: Vec<&Path> =
             path.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists()).collect();
@@ -51,13 +51,13 @@ impl Directory for RealDirectory {
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path)? {
-            // A name that is not UTF-8 is none of ours.
+            // A name that is not UTF-8 is not a file of the log.
             names.extend(entry?.file_name().into_string().ok());
         }
         Ok(names)
     }
 
-    fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn File>> {
+    fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn LogFile>> {
         let path = self.path.join(name);
         let file = match mode {
             OpenMode::CreateNew => tailwater_files::create_new(&path, FILE_MODE)?,
@@ -98,7 +98,7 @@ struct RealFile {
     file: fs::File,
 }
 
-impl File for RealFile {
+impl LogFile for RealFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.file.read_at(buffer, offset)
     }
@@ -120,9 +120,9 @@ impl File for RealFile {
     }
 
     fn start_writeback(&self, offset: u64, length: u64) -> io::Result<()> {
-        // Linux answers this advice by starting writeback of the range's dirty pages without waiting, exactly as
-        // sync_file_range(SYNC_FILE_RANGE_WRITE) does, which has no safe wrapper. It also drops the pages that are
-        // clean already; those under writeback stay in the cache for the readers that tail the log.
+        // Linux answers this advice by starting writeback of the range's dirty pages without waiting, exactly
+        // as sync_file_range(SYNC_FILE_RANGE_WRITE) does, which has no safe wrapper. It also drops pages that
+        // are already clean. Pages under writeback stay in the cache for readers at the log's end.
         match NonZeroU64::new(length) {
             Some(length) => {
                 fadvise(&self.file, offset, Some(length), Advice::DontNeed).map_err(io::Error::from)

@@ -1,22 +1,25 @@
-//! A disk in memory that does to unsynced writes what disks do: keeps some sectors and loses others, in no order.
+//! A disk in memory that treats unsynced writes as disks do: keeps some sectors and loses others, in any
+//! order.
 
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{Directory, File, OpenMode};
+use parking_lot::Mutex;
 
-/// The unit that a disk writes whole or not at all, in bytes.
+use super::{Directory, LogFile, OpenMode};
+
+/// The unit that a disk writes atomically, in bytes.
 pub(crate) const SECTOR_BYTES: usize = 512;
 
 /// A small deterministic generator (SplitMix64): one seed replays a run.
 #[derive(Debug, Clone)]
-pub(crate) struct Random(pub u64);
+pub(crate) struct SplitMix(pub u64);
 
-impl Random {
+impl SplitMix {
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut value = self.0;
@@ -35,19 +38,19 @@ impl Random {
     }
 }
 
-/// What the disk does wrong, and when.
+/// Faults to inject, and when.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Faults {
-    /// Fail the operation (write, allocate, truncate, sync) that comes after this many.
+pub(crate) struct DiskFaults {
+    /// Fail the operation (write, allocate, truncate, sync) after this many.
     pub fail_after: Option<u64>,
     /// How it fails.
-    pub failure: Failure,
-    /// The sum of all file lengths cannot exceed this.
+    pub failure: DiskFailure,
+    /// Upper limit of the sum of all file lengths.
     pub capacity_bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub(crate) enum DiskFailure {
     /// EIO.
     #[default]
     Io,
@@ -56,61 +59,60 @@ pub(crate) enum Failure {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DiskState {
     names: BTreeMap<String, usize>,
-    /// The name table after each change since the last sync of the directory; the first is the durable one.
+    /// The name table after each change since the last sync of the directory; the first one is durable.
     name_versions: Vec<BTreeMap<String, usize>>,
-    files: Vec<Contents>,
-    faults: Faults,
+    files: Vec<FileContents>,
+    faults: DiskFaults,
     operations: u64,
     locked: bool,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Contents {
+struct FileContents {
     bytes: Vec<u8>,
-    /// The contents after each change since the last sync; the first is what is durable.
+    /// The contents after each change since the last sync; the first one is durable.
     versions: Vec<Vec<u8>>,
-    /// Sectors that a failed sync gave up on, by number, with what the disk really holds there. They read as written,
-    /// count as clean, and no later sync writes them; only writing them again does.
+    /// Sectors that a failed sync gave up on, by number, with the contents on the disk. They read as written
+    /// and count as clean. No later sync writes them; only writing them again does.
     given_up: BTreeMap<usize, Vec<u8>>,
 }
 
 /// A directory on the simulated disk.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SimulatedDirectory {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<DiskState>>,
 }
 
 #[derive(Debug)]
 struct SimulatedFile {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<DiskState>>,
     file: usize,
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl SimulatedDirectory {
-    pub(crate) fn set_faults(&self, faults: Faults) {
-        let mut state = lock(&self.state);
+    pub(crate) fn set_faults(&self, faults: DiskFaults) {
+        let mut state = self.state.lock();
         state.faults = faults;
         state.operations = 0;
     }
 
     /// The disk as the next process finds it after this one was killed: nothing is lost.
     pub(crate) fn after_kill(&self) -> Self {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let files = state.files.clone();
         let names = state.names.clone();
         let name_versions = state.name_versions.clone();
-        Self { state: Arc::new(Mutex::new(State { names, name_versions, files, ..State::default() })) }
+        Self {
+            state: Arc::new(Mutex::new(DiskState { names, name_versions, files, ..DiskState::default() })),
+        }
     }
 
-    /// The disk after a power cut: of what was not synced, each sector is as it was at some moment since the last sync.
-    pub(crate) fn after_power_cut(&self, random: &mut Random) -> Self {
-        let state = lock(&self.state);
+    /// The disk after a power cut: each unsynced sector has its contents from some moment since the last
+    /// sync.
+    pub(crate) fn after_power_cut(&self, random: &mut SplitMix) -> Self {
+        let state = self.state.lock();
         let names = match state.name_versions.len() as u64 {
             0 => state.names.clone(),
             // Directory changes go through a journal, so they survive in order.
@@ -120,44 +122,44 @@ impl SimulatedDirectory {
             },
         };
         let files = state.files.iter().map(|file| file.after_power_cut(random)).collect();
-        Self { state: Arc::new(Mutex::new(State { names, files, ..State::default() })) }
+        Self { state: Arc::new(Mutex::new(DiskState { names, files, ..DiskState::default() })) }
     }
 
     /// The contents of a file.
     pub(crate) fn contents(&self, name: &str) -> Option<Vec<u8>> {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         state.names.get(name).map(|file| state.files[*file].bytes.clone())
     }
 
-    /// Replaces the contents of a file, durably: what bit rot and operators do.
+    /// Replaces the contents of a file durably, as bit rot or an operator does.
     pub(crate) fn replace(&self, name: &str, bytes: Vec<u8>) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let file = match state.names.get(name) {
             Some(file) => *file,
             None => {
-                state.files.push(Contents::default());
+                state.files.push(FileContents::default());
                 let file = state.files.len() - 1;
                 state.names.insert(name.to_owned(), file);
                 file
             }
         };
-        state.files[file] = Contents { bytes, ..Contents::default() };
+        state.files[file] = FileContents { bytes, ..FileContents::default() };
     }
 }
 
-impl Contents {
+impl FileContents {
     fn change(&mut self, change: impl FnOnce(&mut Vec<u8>)) {
         self.versions.push(self.bytes.clone());
         change(&mut self.bytes);
     }
 
-    fn after_power_cut(&self, random: &mut Random) -> Self {
+    fn after_power_cut(&self, random: &mut SplitMix) -> Self {
         let mut versions: Vec<&[u8]> = self.versions.iter().map(Vec::as_slice).collect();
         versions.push(&self.bytes);
         let count = versions.len() as u64;
-        // Some cuts lose all, some nothing, most a part.
+        // Some power cuts lose everything unsynced, some nothing, most a part.
         let style = random.below(8);
-        let pick = |random: &mut Random| match style {
+        let pick = |random: &mut SplitMix| match style {
             0 => versions[0],
             1 => versions[versions.len() - 1],
             _ => versions[random.below(count) as usize],
@@ -184,7 +186,7 @@ impl Contents {
 
     fn fail_to_sync(&mut self) {
         let Some(held) = self.versions.first() else { return };
-        // Whole sectors, also at the file's end: the disk knows nothing of that.
+        // Whole sectors, also at the file's end: the disk does not know the file's length.
         let sector = |bytes: &[u8], number: usize| {
             let start = (number * SECTOR_BYTES).min(bytes.len());
             let mut sector = bytes[start..(start + SECTOR_BYTES).min(bytes.len())].to_vec();
@@ -217,14 +219,14 @@ impl Contents {
     }
 }
 
-impl State {
-    /// Counts an operation that may fail, and fails it if its time has come.
+impl DiskState {
+    /// Counts an operation that may fail, and fails it if it is its turn.
     fn operation(&mut self) -> io::Result<()> {
         self.operations += 1;
         match self.faults.fail_after {
             Some(count) if self.operations > count => Err(match self.faults.failure {
-                Failure::Io => io::Error::from_raw_os_error(5),
-                Failure::Full => io::ErrorKind::StorageFull.into(),
+                DiskFailure::Io => io::Error::from_raw_os_error(5),
+                DiskFailure::Full => io::ErrorKind::StorageFull.into(),
             }),
             _ => Ok(()),
         }
@@ -255,17 +257,17 @@ impl Directory for SimulatedDirectory {
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
-        Ok(lock(&self.state).names.keys().cloned().collect())
+        Ok(self.state.lock().names.keys().cloned().collect())
     }
 
-    fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn File>> {
-        let mut state = lock(&self.state);
+    fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn LogFile>> {
+        let mut state = self.state.lock();
         let file = match (state.names.get(name).copied(), mode) {
             (Some(_), OpenMode::CreateNew) => return Err(io::ErrorKind::AlreadyExists.into()),
             (Some(file), _) => file,
             (None, OpenMode::CreateNew) => {
                 state.operation()?;
-                state.files.push(Contents::default());
+                state.files.push(FileContents::default());
                 let file = state.files.len() - 1;
                 state.change_names(|names| {
                     names.insert(name.to_owned(), file);
@@ -278,14 +280,14 @@ impl Directory for SimulatedDirectory {
     }
 
     fn modified(&self, name: &str) -> io::Result<SystemTime> {
-        match lock(&self.state).names.contains_key(name) {
+        match self.state.lock().names.contains_key(name) {
             true => Ok(SystemTime::UNIX_EPOCH),
             false => Err(io::ErrorKind::NotFound.into()),
         }
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.operation()?;
         let file = state.names.get(from).copied().ok_or(io::ErrorKind::NotFound)?;
         state.change_names(|names| {
@@ -296,7 +298,7 @@ impl Directory for SimulatedDirectory {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if !state.names.contains_key(name) {
             return Err(io::ErrorKind::NotFound.into());
         }
@@ -308,14 +310,14 @@ impl Directory for SimulatedDirectory {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.operation()?;
         state.name_versions.clear();
         Ok(())
     }
 
     fn lock(&self, _name: &str) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if std::mem::replace(&mut state.locked, true) {
             return Ok(None);
         }
@@ -324,17 +326,17 @@ impl Directory for SimulatedDirectory {
 }
 
 #[derive(Debug)]
-struct Unlock(Arc<Mutex<State>>);
+struct Unlock(Arc<Mutex<DiskState>>);
 
 impl Drop for Unlock {
     fn drop(&mut self) {
-        lock(&self.0).locked = false;
+        self.0.lock().locked = false;
     }
 }
 
-impl File for SimulatedFile {
+impl LogFile for SimulatedFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let rest = state.files[self.file].bytes.get(offset as usize..).unwrap_or_default();
         let count = rest.len().min(buffer.len());
         buffer[..count].copy_from_slice(&rest[..count]);
@@ -342,7 +344,7 @@ impl File for SimulatedFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let offset = offset as usize;
         if let Err(error) = state.operation() {
             // A failing write may have written a part.
@@ -355,7 +357,7 @@ impl File for SimulatedFile {
     }
 
     fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.operation()?;
         let end = (offset + length) as usize;
         let now = state.files[self.file].bytes.len();
@@ -365,14 +367,14 @@ impl File for SimulatedFile {
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.operation()?;
         state.files[self.file].resize(length as usize);
         Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let result = state.operation();
         match &result {
             Ok(()) => state.files[self.file].sync(),
@@ -386,6 +388,6 @@ impl File for SimulatedFile {
     }
 
     fn length(&self) -> io::Result<u64> {
-        Ok(lock(&self.state).files[self.file].bytes.len() as u64)
+        Ok(self.state.lock().files[self.file].bytes.len() as u64)
     }
 }

@@ -1,4 +1,4 @@
-//! What a relay does, without a server: feeds a made-up source's events to a log.
+//! A capture without a server: appends a synthetic source's events to a log.
 
 use std::path::Path;
 
@@ -67,7 +67,7 @@ pub fn transact(
     Ok(transaction)
 }
 
-/// The bytes of all transactions that a reader beside the writer sees.
+/// The bytes of all transactions that a reader in another process sees.
 pub fn read_all(directory: &Path) -> Vec<Vec<u8>> {
     read_log(&LogDir::open_read_only(directory).unwrap())
 }

@@ -1,4 +1,4 @@
-//! A source that makes up binlog files: both flavours, transactions of any size, one seed.
+//! A source that generates binlog files: both flavours, transactions of any size, one seed.
 
 use tailwater_wire::event::checksum::compute_checksum;
 use tailwater_wire::event::{
@@ -21,14 +21,14 @@ impl Transaction {
     }
 }
 
-/// A made-up source.
+/// A synthetic source.
 #[derive(Debug)]
 pub struct Source {
     pub flavour: Flavour,
     pub file_number: u32,
-    /// The bytes of the present file.
+    /// The bytes of the current file.
     pub file: Vec<u8>,
-    /// As MariaDB does from 11.4 on: no positions in events inside transactions.
+    /// As MariaDB from 11.4 on: no positions in events inside transactions.
     pub omits_positions: bool,
     builder: EventBuilder,
     number: u64,
@@ -56,12 +56,12 @@ impl Source {
         format!("binlog.{:06}", self.file_number)
     }
 
-    /// How many transactions it has made.
+    /// Number of transactions generated.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Goes back to an earlier state, as a stream does that is asked for again.
+    /// Returns to an earlier state, like a stream that is requested again.
     pub fn rewind(&mut self, file_bytes: usize, number: u64) {
         self.file.truncate(file_bytes);
         self.number = number;
@@ -96,7 +96,7 @@ impl Source {
         events
     }
 
-    /// Ends the present file.
+    /// Ends the current file.
     pub fn rotate(&mut self) -> Vec<u8> {
         let name = format!("binlog.{:06}", self.file_number + 1);
         let rotate = Rotate { position: 4, file_name: name.as_bytes() };

@@ -1,4 +1,4 @@
-//! An archive in memory that fails when it is told to.
+//! An archive in memory that fails on request.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read};
@@ -7,18 +7,18 @@ use std::time::{Duration, SystemTime};
 
 use tailwater_log::archive::{ArchiveFailure, ArchiveObject, ArchiveStore};
 
-/// What goes wrong next.
+/// The next fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The call fails, having done nothing.
+    /// The call fails without an effect.
     Refused,
-    /// As the above, and trying again does not help.
+    /// The same, and a retry does not help.
     Forbidden,
-    /// A put breaks off when this many bytes were taken.
+    /// A put is interrupted after this many bytes.
     BreaksAt(usize),
-    /// A put leaves an object of only this many bytes, and says that all is well.
+    /// A put stores only this many bytes, and reports success.
     Truncates(usize),
-    /// A put changes the byte there, and says that all is well.
+    /// A put changes the byte there, and reports success.
     Changes(usize),
 }
 
@@ -40,7 +40,7 @@ impl MemoryStore {
         self.state.lock().expect("no call panics")
     }
 
-    /// The next calls that can go wrong this way do, one each.
+    /// Injects faults; each applies to the next call that can fail this way.
     pub fn fail(&self, faults: &[Fault]) {
         self.state().faults = faults.to_vec();
     }
@@ -66,7 +66,7 @@ impl MemoryStore {
         self.state().objects.values_mut().for_each(|(_, modified)| *modified -= by);
     }
 
-    /// The calls since the last time.
+    /// The calls since the last query.
     pub fn calls(&self) -> Vec<String> {
         std::mem::take(&mut self.state().calls)
     }

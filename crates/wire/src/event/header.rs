@@ -10,6 +10,9 @@ pub const EVENT_HEADER_BYTES: usize = 19;
 /// The four bytes that every binlog file begins with.
 pub const BINLOG_MAGIC: [u8; 4] = [0xfe, b'b', b'i', b'n'];
 
+/// Offset of the first event of a binlog file, after the magic bytes.
+pub const FIRST_EVENT_OFFSET: u64 = BINLOG_MAGIC.len() as u64;
+
 /// The common header of a binlog event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventHeader {

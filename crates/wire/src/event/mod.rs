@@ -32,7 +32,7 @@ pub use checksum::{
 };
 pub use format_description::FormatDescription;
 pub use gtid::{GtidEvent, LogicalClock};
-pub use header::{BINLOG_MAGIC, EVENT_HEADER_BYTES, EventHeader, EventType};
+pub use header::{BINLOG_MAGIC, EVENT_HEADER_BYTES, EventHeader, EventType, FIRST_EVENT_OFFSET};
 pub use incident::Incident;
 pub use load::{ExecuteLoadQuery, LoadBlock, LoadDuplicates};
 pub use mariadb_control::{PartialRowData, StartEncryption};

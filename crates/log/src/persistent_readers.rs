@@ -1,5 +1,5 @@
-//! Readers that are remembered while they are away, so that nothing they still need is purged meanwhile.
-//! Format: docs/reference/log-format.md.
+//! Persistent readers: the log remembers them while they are disconnected, so that nothing they still need is
+//! purged. Format: docs/reference/log-format.md.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -13,13 +13,13 @@ use crate::storage::Directory;
 
 pub(crate) const NAME: &str = "readers.json";
 
-/// The newest format version, the one written.
+/// The newest format version, which is the one written.
 const FORMAT_VERSION: u32 = 1;
 
-/// A file of remembered readers is never longer.
+/// Upper limit of the file's length, in bytes.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// More readers than this are not remembered.
+/// Upper limit of the number of persistent readers.
 const READERS_MAX: usize = 10_000;
 
 /// Positions that moved are written at most this often.
@@ -28,17 +28,17 @@ const WRITE_INTERVAL: Duration = Duration::from_secs(5);
 /// A reader that the log remembers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PersistentReader {
-    /// As it was registered.
+    /// The name under which it was registered.
     pub name: String,
-    /// What it still needs begins here, or behind.
+    /// It needs nothing before this position.
     pub position: LogPosition,
-    /// When it was last here.
+    /// When it was last connected.
     pub seen: SystemTime,
 }
 
-/// Who is remembered, and how much of that is on disk.
+/// The persistent readers, and which changes are on disk.
 #[derive(Debug, Default)]
-pub(crate) struct Readers {
+pub(crate) struct PersistentReaders {
     readers: BTreeMap<String, (LogPosition, SystemTime)>,
     changed: bool,
     written: Option<Instant>,
@@ -46,29 +46,30 @@ pub(crate) struct Readers {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct ReadersFile {
     format_version: u32,
-    readers: Vec<Entry>,
+    readers: Vec<ReaderRecord>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct ReaderRecord {
     name: String,
     segment: u64,
     offset: u64,
     seen_seconds: u64,
 }
 
-impl Readers {
-    /// Reads who is remembered.
+impl PersistentReaders {
+    /// Reads the file.
     pub(crate) fn read(directory: &dyn Directory) -> Result<Self, LogError> {
         let Some(document) = atomic_json_file::read(directory, NAME, BYTES_MAX)? else {
             return Ok(Self::default());
         };
         let path = directory.path_of(NAME);
-        let parse =
-            |document: String| serde_json::from_str::<File>(&document).map_err(|error| error.to_string());
+        let parse = |document: String| {
+            serde_json::from_str::<ReadersFile>(&document).map_err(|error| error.to_string())
+        };
         let file = match document.and_then(parse) {
             Ok(file) if file.format_version > FORMAT_VERSION => {
                 let (found, known) = (file.format_version, FORMAT_VERSION);
@@ -79,8 +80,8 @@ impl Readers {
         };
         let mut readers = BTreeMap::new();
         if file.readers.len() > READERS_MAX {
-            // What those that are left out still need would be purged.
-            let reason = format!("it has {} readers, more than are remembered", file.readers.len());
+            // Ignoring the excess readers would let a purge drop what they need.
+            let reason = format!("it has {} readers; the limit is {READERS_MAX}", file.readers.len());
             return Err(LogError::corrupt(path, 0, reason));
         }
         for entry in file.readers {
@@ -91,7 +92,7 @@ impl Readers {
         Ok(Self { readers, ..Self::default() })
     }
 
-    /// All of them, by name.
+    /// All readers, by name.
     pub(crate) fn all(&self) -> Vec<PersistentReader> {
         let remembered = |(name, (position, seen)): (&String, &(LogPosition, SystemTime))| PersistentReader {
             name: name.clone(),
@@ -101,8 +102,8 @@ impl Readers {
         self.readers.iter().map(remembered).collect()
     }
 
-    /// Notes where a reader is. False if there are too many others.
-    pub(crate) fn note(&mut self, name: &str, position: LogPosition, now: SystemTime) -> bool {
+    /// Records a reader's position. False if there are too many other readers.
+    pub(crate) fn record(&mut self, name: &str, position: LogPosition, now: SystemTime) -> bool {
         if self.readers.len() >= READERS_MAX && !self.readers.contains_key(name) {
             return false;
         }
@@ -117,23 +118,25 @@ impl Readers {
         known
     }
 
-    /// Writes what changed, durably; not `at_once` only if the last time was long enough ago.
+    /// Writes changes durably. Without `at_once`, only if the last write was long enough ago.
     pub(crate) fn write(&mut self, directory: &dyn Directory, at_once: bool) -> Result<(), LogError> {
         let recent = self.written.is_some_and(|written| written.elapsed() < WRITE_INTERVAL);
         if !self.changed || (recent && !at_once) {
             return Ok(());
         }
-        // Also when it fails: a disk that is full is not asked at every step.
+        // Set also when the write fails, so that a full disk is not retried at every step.
         self.written = Some(Instant::now());
-        let entry = |reader: PersistentReader| Entry {
+        let entry = |reader: PersistentReader| ReaderRecord {
             name: reader.name,
             segment: reader.position.segment,
             offset: reader.position.offset,
             seen_seconds: reader.seen.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         };
-        let file =
-            File { format_version: FORMAT_VERSION, readers: self.all().into_iter().map(entry).collect() };
-        // Strings and integers always serialize.
+        let file = ReadersFile {
+            format_version: FORMAT_VERSION,
+            readers: self.all().into_iter().map(entry).collect(),
+        };
+        // Serializing strings and integers cannot fail.
         atomic_json_file::replace(directory, NAME, &serde_json::to_string(&file).unwrap_or_default())?;
         self.changed = false;
         Ok(())
@@ -146,23 +149,23 @@ mod tests {
     use crate::storage::simulated::SimulatedDirectory;
 
     #[test]
-    fn they_come_back_as_they_were_and_damage_is_named() {
+    fn round_trip_and_damage_is_reported() {
         let disk = SimulatedDirectory::default();
-        let mut readers = Readers::default();
+        let mut readers = PersistentReaders::default();
         let at = UNIX_EPOCH + Duration::from_secs(1_795_305_599);
-        assert!(readers.note("replica \"db2\"\n", LogPosition { segment: 7, offset: 4 }, at));
-        assert!(readers.note("b", LogPosition { segment: 8, offset: 99 }, at));
+        assert!(readers.record("replica \"db2\"\n", LogPosition { segment: 7, offset: 4 }, at));
+        assert!(readers.record("b", LogPosition { segment: 8, offset: 99 }, at));
         readers.write(&disk, true).unwrap();
-        assert_eq!(Readers::read(&disk).unwrap().all(), readers.all());
+        assert_eq!(PersistentReaders::read(&disk).unwrap().all(), readers.all());
         assert!(readers.forget("b") && !readers.forget("b"));
         readers.write(&disk, false).unwrap();
-        assert_eq!(Readers::read(&disk).unwrap().all().len(), 2, "it was written just before");
+        assert_eq!(PersistentReaders::read(&disk).unwrap().all().len(), 2, "the last write was too recent");
         readers.write(&disk, true).unwrap();
-        assert_eq!(Readers::read(&disk).unwrap().all(), readers.all());
+        assert_eq!(PersistentReaders::read(&disk).unwrap().all(), readers.all());
 
         let mut bytes = disk.contents(NAME).unwrap();
         bytes[10] ^= 1;
         disk.replace(NAME, bytes);
-        assert_eq!(Readers::read(&disk).unwrap_err().code(), "TW-LOG-0003");
+        assert_eq!(PersistentReaders::read(&disk).unwrap_err().code(), "TW-LOG-0003");
     }
 }

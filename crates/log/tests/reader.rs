@@ -1,4 +1,4 @@
-//! Readers: whole transactions, nothing that is not durable, live and beside the writer.
+//! Readers, in the writer's process and in others, see whole and durable transactions only.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::support::capture::{append, begin_file, identity, open, read_all, rota
 use crate::support::events::{Source, header};
 
 #[test]
-fn segments_are_the_sources_files_byte_for_byte() {
+fn segments_equal_the_sources_files() {
     for flavour in [Flavour::MySql, Flavour::MariaDb] {
         let directory = tempfile::tempdir().unwrap();
         let mut source = Source::new(flavour);
@@ -33,7 +33,7 @@ fn segments_are_the_sources_files_byte_for_byte() {
         assert!(segments[0].sealed && !segments[1].sealed);
         assert_eq!(segments[0].source_file, "binlog.000001");
         assert!(std::fs::read(&segments[0].path).unwrap() == first_file);
-        // The newest too, after a clean end: no reserved space is left behind.
+        // The newest too, after a clean close: no reserved space remains.
         assert!(std::fs::read(&segments[1].path).unwrap() == source.file);
         assert_eq!(segments[1].bytes, source.file.len() as u64);
         assert!(read_all(directory.path()) == expected);
@@ -41,19 +41,19 @@ fn segments_are_the_sources_files_byte_for_byte() {
 }
 
 #[test]
-fn entries_that_are_kept_stay_what_they_were() {
+fn kept_entries_do_not_change() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MariaDb);
     let mut writer = open(directory.path());
     begin_file(&mut writer, &mut source).unwrap();
-    // Within what is read at once, across its end, and longer than it.
+    // Within one read, across its end, and longer than it.
     let sizes = [1, 70_000, 100_000, 90_000, 200_000, 255_000, 700_000, 20];
     let wanted: Vec<_> = (0..12)
         .flat_map(|_| sizes)
         .map(|size| transact(&mut writer, &mut source, &[size]).unwrap().bytes())
         .collect();
     writer.close().unwrap();
-    // All kept and shared; all copied; and as it comes, with some of them let go.
+    // All kept and shared; all copied; and mixed, with some of them dropped.
     for (shared_bytes_max, kept_max) in [(usize::MAX, usize::MAX), (0, usize::MAX), (1 << 20, 5)] {
         let mut reader = LogDir::open_read_only(directory.path()).unwrap().reader(LogPosition::ZERO).unwrap();
         let (mut kept, mut wanted) = (VecDeque::new(), wanted.iter());
@@ -73,7 +73,7 @@ fn entries_that_are_kept_stay_what_they_were() {
 }
 
 #[test]
-fn nothing_is_visible_before_its_sync_nor_before_its_end() {
+fn entries_are_invisible_before_their_sync_and_end() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MySql);
     let mut writer = open(directory.path());
@@ -90,7 +90,8 @@ fn nothing_is_visible_before_its_sync_nor_before_its_end() {
     assert_eq!(reader.try_next().unwrap(), None);
     writer.flush().unwrap();
     assert_eq!(reader.try_next().unwrap(), None);
-    // Half of a transaction that is bigger than the buffer goes to the file, and is neither visible nor durable.
+    // Half of a transaction that is bigger than the buffer is written to the file, and is neither visible nor
+    // durable.
     let transaction = source.transaction(&[2_000_000, 2_000_000], || 1);
     let (end, begin) = transaction.events.split_last().unwrap();
     begin.iter().for_each(|event| append(&mut writer, event).unwrap());
@@ -114,7 +115,7 @@ fn nothing_is_visible_before_its_sync_nor_before_its_end() {
 }
 
 #[tokio::test]
-async fn a_tailing_reader_waits_follows_segments_and_ends_with_the_writer() {
+async fn tailing_reader_waits_follows_segments_and_ends_with_the_writer() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MariaDb);
     let mut writer = open(directory.path());
@@ -145,7 +146,7 @@ async fn a_tailing_reader_waits_follows_segments_and_ends_with_the_writer() {
 }
 
 #[test]
-fn a_reader_ahead_sees_what_is_written_once_and_goes_on_when_it_is_durable() {
+fn reader_of_written_entries_returns_each_entry_once() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MariaDb);
     let mut writer = open(directory.path());
@@ -157,7 +158,7 @@ fn a_reader_ahead_sees_what_is_written_once_and_goes_on_when_it_is_durable() {
     let mut next = || std::iter::from_fn(|| ahead.try_next().unwrap()).find_map(|entry| entry.gtid);
     for round in 0..6 {
         let transaction = transact(&mut writer, &mut source, &[20]).unwrap();
-        assert_eq!(next(), None, "it is only in memory");
+        assert_eq!(next(), None, "the entry is only in memory");
         writer.flush().unwrap();
         let durable = handle.durable().position;
         assert_eq!(next(), Some(transaction.gtid));
@@ -174,7 +175,7 @@ fn a_reader_ahead_sees_what_is_written_once_and_goes_on_when_it_is_durable() {
 }
 
 #[tokio::test]
-async fn a_reader_ahead_is_woken_by_a_write_and_by_the_end() {
+async fn reader_of_written_entries_is_woken_by_a_write_and_by_the_end() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MySql);
     let mut writer = open(directory.path());
@@ -198,7 +199,7 @@ async fn a_reader_ahead_is_woken_by_a_write_and_by_the_end() {
 }
 
 #[test]
-fn events_of_an_entry_are_read_whole_or_in_chunks_or_passed_over() {
+fn events_are_read_whole_in_chunks_or_skipped() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MySql);
     let mut writer = open(directory.path());
@@ -241,7 +242,7 @@ fn events_of_an_entry_are_read_whole_or_in_chunks_or_passed_over() {
 }
 
 #[test]
-fn a_reader_begins_only_between_entries() {
+fn reader_begins_only_between_entries() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MySql);
     let mut writer = open(directory.path());
@@ -270,7 +271,7 @@ fn a_reader_begins_only_between_entries() {
 }
 
 #[test]
-fn a_segment_that_begins_in_mid_file_keeps_both_positions() {
+fn segment_that_begins_in_mid_file_keeps_both_positions() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MySql);
     let description = source.begin_file(tailwater_wire::event::ChecksumAlgorithm::Crc32).remove(0);
@@ -290,7 +291,7 @@ fn a_segment_that_begins_in_mid_file_keeps_both_positions() {
     let mut bytes = vec![0; transaction.events[0].len()];
     writer.read_last_transaction(0, &mut bytes).unwrap();
     assert!(bytes == transaction.events[0]);
-    // The next file states what was before it, the part that was not captured included.
+    // The next file states the transactions before it, including those that were not captured.
     rotate(&mut writer, &mut source).unwrap();
     assert!(writer.gtid_set().unwrap().contains(&unseen.gtid));
     writer.sync().unwrap();
@@ -302,7 +303,7 @@ fn a_segment_that_begins_in_mid_file_keeps_both_positions() {
 }
 
 #[test]
-fn bytes_of_the_last_transaction_can_be_compared_written_or_not() {
+fn last_transaction_can_be_compared_written_or_buffered() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MariaDb);
     let mut writer = open(directory.path());
@@ -326,7 +327,7 @@ fn bytes_of_the_last_transaction_can_be_compared_written_or_not() {
 }
 
 #[test]
-fn chunks_that_do_not_add_up_are_refused() {
+fn inconsistent_chunks_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MySql);
     let mut writer = open(directory.path());
@@ -350,7 +351,7 @@ fn chunks_that_do_not_add_up_are_refused() {
 }
 
 #[test]
-fn each_time_that_the_log_goes_on_from_another_server_a_new_epoch_begins() {
+fn capture_from_another_server_begins_a_new_epoch() {
     let directory = tempfile::tempdir().unwrap();
     let (mut first, mut second) = (identity(Flavour::MySql), identity(Flavour::MySql));
     first.server_version = "older".into();
@@ -359,7 +360,7 @@ fn each_time_that_the_log_goes_on_from_another_server_a_new_epoch_begins() {
     upgraded.server_version = "newer".into();
     let mut source = Source::new(Flavour::MySql);
     for server in [&first, &upgraded, &second, &second, &first] {
-        // Opened anew each time, so that the epoch comes from what the files say.
+        // Reopened each time, so that the epoch comes from the files.
         let mut writer = open(directory.path());
         let events = source.begin_file(ChecksumAlgorithm::Crc32);
         writer.start_segment("binlog.000001", 4, server).unwrap();
@@ -370,9 +371,9 @@ fn each_time_that_the_log_goes_on_from_another_server_a_new_epoch_begins() {
     assert_eq!(segments.iter().map(|segment| segment.epoch).collect::<Vec<_>>(), [1, 1, 2, 2, 3]);
 }
 
-/// What was read ahead of the log's end when an entry was read is not what comes to stand there later.
+/// A reader must not return bytes past the log's end that it read ahead, once other bytes were written there.
 #[test]
-fn a_reader_that_follows_the_writer_reads_the_bytes_of_what_is_new() {
+fn tailing_reader_never_returns_stale_bytes() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MariaDb);
     let mut writer = open(directory.path());
@@ -384,7 +385,7 @@ fn a_reader_that_follows_the_writer_reads_the_bytes_of_what_is_new() {
     let mut seen = [Vec::new(), Vec::new()];
     let mut expected = Vec::new();
     for round in 0..20 {
-        // Sometimes two at once, so that a reader is in the first when the second is there already.
+        // Sometimes two at once, so that a reader is in the first when the second already exists.
         for _ in 0..=round % 2 {
             expected.extend(transact(&mut writer, &mut source, &[100 + round]).unwrap().bytes());
         }

@@ -1,4 +1,4 @@
-//! What is inside an event, as its bytes come.
+//! Reads the content of an event as its bytes arrive.
 
 use tailwater_wire::WireError;
 use tailwater_wire::event::compressed::PartDecoder;
@@ -9,53 +9,53 @@ use tailwater_wire::rows::RowCounter;
 
 use super::tables::{TableNumber, TableRegistry};
 
-/// The biggest event of a compressed transaction that is unpacked, in bytes; it is the bound on memory.
+/// Upper limit, in bytes, of an event of a compressed transaction that is unpacked. It bounds the memory.
 const UNPACKED_EVENT_BYTES_MAX: u64 = 64 << 20;
 
 /// A longer table map is refused: 4096 columns with names and a set of members each take a quarter of it.
 const TABLE_MAP_BYTES_MAX: usize = 64 << 20;
 
-/// What is being read of an event.
+/// The part of an event that is being read.
 #[derive(Debug)]
-pub(super) enum Content {
-    /// Nothing that matters.
-    Passed,
-    /// A table map, so far.
+pub(super) enum EventContent {
+    /// Content that is not counted.
+    Ignored,
+    /// The bytes of a table map so far.
     TableMap(Vec<u8>),
-    Rows(RowsReading),
+    Rows(RowsEventReader),
     /// A compressed transaction.
     Payload(Box<PayloadDecoder>),
 }
 
-/// A rows event.
+/// Reads a rows event.
 #[derive(Debug)]
-pub(super) struct RowsReading {
+pub(super) struct RowsEventReader {
     pub(super) table: TableNumber,
     pub(super) kind: RowsKind,
-    /// What stands in front of the images.
+    /// Bytes before the row images.
     head_bytes: u64,
     counter: RowCounter,
-    images: Images,
+    images: RowImages,
 }
 
 #[derive(Debug)]
-enum Images {
+enum RowImages {
     Plain { bytes: u64 },
     Compressed { decoder: Box<PartDecoder>, bytes: u64 },
 }
 
-/// What came out of a rows event.
+/// Result of reading a rows event.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RowsRead {
+pub(super) struct RowsEventTotals {
     pub(super) rows: u64,
-    /// The event's body without compression.
+    /// The event's body without compression, in bytes.
     pub(super) bytes: u64,
-    /// The compressed part, and what came out of it.
+    /// The bytes of the compressed part, compressed and unpacked.
     pub(super) compressed: Option<(u64, u64)>,
 }
 
-impl Content {
-    /// Begins a table map, and takes its first bytes.
+impl EventContent {
+    /// Starts a table map with its first bytes.
     pub(super) fn table_map(body: &[u8]) -> Result<Self, WireError> {
         let mut content = Self::TableMap(Vec::new());
         if let Self::TableMap(so_far) = &mut content {
@@ -64,7 +64,7 @@ impl Content {
         Ok(content)
     }
 
-    /// Begins a compressed transaction. `body` is the front of it, of which the payload is to be taken next.
+    /// Starts a compressed transaction. `body` is the front of it; the payload follows.
     pub(super) fn payload<'a>(body: &'a [u8]) -> Result<(Self, TransactionPayload<'a>), WireError> {
         let head = TransactionPayload::parse(body)?;
         let limits = PayloadLimits { event_bytes_max: UNPACKED_EVENT_BYTES_MAX, ..PayloadLimits::default() };
@@ -72,7 +72,7 @@ impl Content {
     }
 }
 
-/// Adds to a table map.
+/// Appends to a table map.
 pub(super) fn extend_table_map(so_far: &mut Vec<u8>, bytes: &[u8]) -> Result<(), WireError> {
     let size = so_far.len() + bytes.len();
     if size > TABLE_MAP_BYTES_MAX {
@@ -83,8 +83,8 @@ pub(super) fn extend_table_map(so_far: &mut Vec<u8>, bytes: &[u8]) -> Result<(),
     Ok(())
 }
 
-impl RowsReading {
-    /// Whether events of a type are rows events.
+impl RowsEventReader {
+    /// Whether an event type is a rows event.
     pub(super) fn reads(event_type: EventType) -> bool {
         matches!(
             event_type,
@@ -104,7 +104,7 @@ impl RowsReading {
         )
     }
 
-    /// Begins a rows event, and takes its first bytes; `None` for the one that only ends its statement.
+    /// Starts a rows event with its first bytes; `None` for the event that only ends its statement.
     pub(super) fn begin(
         event_type: EventType,
         body: &[u8],
@@ -120,8 +120,8 @@ impl RowsReading {
             return Err(WireError::malformed("rows event", reason));
         };
         let images = match event.compressed {
-            false => Images::Plain { bytes: 0 },
-            true => Images::Compressed { decoder: Box::default(), bytes: 0 },
+            false => RowImages::Plain { bytes: 0 },
+            true => RowImages::Compressed { decoder: Box::default(), bytes: 0 },
         };
         let mut reading = Self {
             table,
@@ -137,26 +137,26 @@ impl RowsReading {
     /// Takes the next bytes.
     pub(super) fn update(&mut self, input: &[u8]) -> Result<(), WireError> {
         match &mut self.images {
-            Images::Plain { bytes } => {
+            RowImages::Plain { bytes } => {
                 *bytes += input.len() as u64;
                 self.counter.update(input)
             }
-            Images::Compressed { decoder, bytes } => {
+            RowImages::Compressed { decoder, bytes } => {
                 *bytes += input.len() as u64;
                 decoder.update(input, |images| self.counter.update(images))
             }
         }
     }
 
-    /// What came out, when all bytes were taken.
-    pub(super) fn finish(self) -> Result<RowsRead, WireError> {
+    /// The result, after all bytes were taken.
+    pub(super) fn finish(self) -> Result<RowsEventTotals, WireError> {
         let (bytes, compressed) = match self.images {
-            Images::Plain { bytes } => (bytes, None),
-            Images::Compressed { decoder, bytes } => {
+            RowImages::Plain { bytes } => (bytes, None),
+            RowImages::Compressed { decoder, bytes } => {
                 let unpacked = decoder.finish()?;
                 (unpacked, Some((bytes, unpacked)))
             }
         };
-        Ok(RowsRead { rows: self.counter.finish()?, bytes: self.head_bytes + bytes, compressed })
+        Ok(RowsEventTotals { rows: self.counter.finish()?, bytes: self.head_bytes + bytes, compressed })
     }
 }

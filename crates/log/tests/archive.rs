@@ -1,4 +1,5 @@
-//! Segments that were archived and purged are read as before, and nothing half, changed or foreign is taken for one.
+//! Archived and purged segments are read as before; incomplete, changed or foreign segments never count as
+//! archived.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::support::capture::{begin_file, options, read_log, rotate, transact};
 use crate::support::events::Source;
 use crate::support::store::{Fault, MemoryStore};
 
-/// A log of five segments, the third of them of several frames, and where it is archived.
+/// A log of five segments, the third with several frames, and its archive.
 struct World {
     folder: tempfile::TempDir,
     store: Arc<MemoryStore>,
@@ -52,7 +53,7 @@ impl World {
         self.folder.path()
     }
 
-    /// As another process sees the archive.
+    /// The archive as another process sees it.
     fn archive(&self) -> Archive {
         Archive::new(self.store.clone(), "orders")
     }
@@ -79,7 +80,7 @@ const NO_RETRY: Duration = Duration::ZERO;
 const RETRY: Duration = Duration::from_secs(60);
 
 #[test]
-fn what_was_purged_is_read_from_the_archive_as_it_was() {
+fn purged_segments_are_read_from_the_archive() {
     for flavour in [Flavour::MySql, Flavour::MariaDb] {
         let world = World::new(flavour);
         let local = LogDir::open_read_only(world.path()).unwrap();
@@ -87,7 +88,7 @@ fn what_was_purged_is_read_from_the_archive_as_it_was() {
         let summaries = local.segments().unwrap();
         let verified = local.verify(|_| ()).unwrap();
 
-        // Opened before, and it has looked already.
+        // A log that was opened, and read the archive, before the purge.
         let early = world.open();
         assert_eq!(numbers(&early), [1, 2, 3, 4, 5]);
         let mut early_reader = early.reader(LogPosition { segment: 2, offset: 4 }).unwrap();
@@ -125,7 +126,7 @@ fn what_was_purged_is_read_from_the_archive_as_it_was() {
                 assert_eq!(log.find(gtid).unwrap(), Some(entry));
             }
         }
-        // The directory may be gone altogether.
+        // The local directory may be gone completely.
         let log = LogDir::open_archive(&world.archive()).unwrap();
         assert_eq!(numbers(&log), [1, 2, 3, 4]);
         assert!(before.starts_with(&read_log(&log)));
@@ -136,7 +137,7 @@ fn what_was_purged_is_read_from_the_archive_as_it_was() {
 }
 
 #[test]
-fn plain_zstd_gives_the_segment_back() {
+fn plain_zstd_restores_the_segment() {
     let world = World::new(Flavour::MySql);
     let segments: Vec<Vec<u8>> = (1..=4)
         .map(|number| std::fs::read(world.path().join(format!("{number:010}.binlog"))).unwrap())
@@ -149,14 +150,14 @@ fn plain_zstd_gives_the_segment_back() {
 }
 
 #[test]
-fn readers_in_the_writers_process_go_on_over_a_purge() {
+fn readers_in_the_writers_process_continue_across_a_purge() {
     let mut world = World::new(Flavour::MySql);
     let before = read_log(&LogDir::open_read_only(world.path()).unwrap());
     let handle = world.handle();
     let mut reader = handle.reader(LogPosition::ZERO).unwrap();
     let first = reader.try_next().unwrap().unwrap();
     world.upload(NO_RETRY).unwrap();
-    // Nothing of what this process has not seen in the archive is dropped; now it looks.
+    // Segments whose archived copy this process has not seen yet are not dropped; now it lists the archive.
     assert_eq!(handle.purge(SystemTime::now()).unwrap().segments, [1, 2, 3, 4]);
     assert_eq!(handle.segments().iter().map(|segment| segment.number).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
 
@@ -166,17 +167,17 @@ fn readers_in_the_writers_process_go_on_over_a_purge() {
     }
     let transactions = entries.iter().filter(|entry| entry.is_transaction()).count();
     assert_eq!(transactions, before.len());
-    // From anywhere in what was purged.
+    // From any position in the purged segments.
     for entry in &entries {
         let mut reader = handle.reader(entry.position).unwrap();
         assert_eq!(reader.try_next().unwrap().as_ref(), Some(entry));
     }
-    // And on into what comes.
+    // And on to new entries.
     transact(&mut world.writer, &mut world.source, &[10]).unwrap();
     world.writer.sync().unwrap();
     assert!(reader.try_next().unwrap().is_some_and(|entry| entry.is_transaction()));
 
-    // After a restart too, when nothing is known of the archive yet.
+    // After a restart too, before the archive was listed.
     drop(world.writer);
     let archive = Some(Archive::new(world.store.clone(), "orders"));
     let writer = LogWriter::open(world.folder.path(), LogOptions { archive, ..options() }).unwrap();
@@ -186,7 +187,7 @@ fn readers_in_the_writers_process_go_on_over_a_purge() {
 }
 
 #[test]
-fn an_archive_out_of_reach_stops_nobody_who_reads_here() {
+fn unreachable_archive_does_not_stop_local_readers() {
     let world = World::new(Flavour::MySql);
     let handle = world.handle();
     world.store.fail(&[Fault::Forbidden]);
@@ -199,7 +200,7 @@ fn an_archive_out_of_reach_stops_nobody_who_reads_here() {
 }
 
 #[test]
-fn nothing_is_purged_that_is_not_archived() {
+fn unarchived_segments_are_not_purged() {
     let world = World::new(Flavour::MySql);
     let handle = world.handle();
     let purge = handle.purge(SystemTime::now()).unwrap();
@@ -208,7 +209,7 @@ fn nothing_is_purged_that_is_not_archived() {
     assert_eq!(error.code(), "TW-LOG-0016");
     assert!(error.to_string().contains("not archived"), "{error}");
     world.upload(NO_RETRY).unwrap();
-    // As if somebody had removed it again.
+    // As if another process had removed it again.
     world.store.remove("orders/0000000003.index");
     let plan = world.open().plan_purge(PurgeLimit::To(3), Some(&world.archive())).unwrap();
     assert_eq!(plan.segments, [1, 2]);
@@ -219,7 +220,7 @@ fn nothing_is_purged_that_is_not_archived() {
 }
 
 #[test]
-fn a_store_that_fails_is_asked_again_and_half_an_upload_counts_for_nothing() {
+fn failing_store_is_retried_and_partial_upload_does_not_count() {
     let world = World::new(Flavour::MySql);
     let failures = [Fault::Refused, Fault::BreaksAt(5_000), Fault::Truncates(100), Fault::Changes(50)];
     for fault in failures {
@@ -238,18 +239,18 @@ fn a_store_that_fails_is_asked_again_and_half_an_upload_counts_for_nothing() {
     world.store.fail(&failures[1..]);
     assert_eq!(world.upload(RETRY).unwrap().segments, [1, 2, 3, 4]);
     assert_eq!(world.open().verify(|_| ()).unwrap().problems, []);
-    // Nothing is done twice.
+    // Nothing is uploaded twice.
     world.store.calls();
     let again = world.upload(NO_RETRY).unwrap();
     assert_eq!((again.segments.len(), again.segments_before), (0, 4));
     assert!(world.store.calls().iter().all(|call| !call.starts_with("put")));
-    // What trying again cannot help is not tried for long.
+    // An error that a retry cannot fix is not retried for long.
     world.store.fail(&[Fault::Forbidden]);
     assert_eq!(world.upload(RETRY).unwrap_err().code(), "TW-LOG-0014");
 }
 
 #[test]
-fn wrong_bytes_in_the_archive_are_found_and_named() {
+fn wrong_bytes_in_the_archive_are_reported() {
     let world = World::new(Flavour::MariaDb);
     world.upload(NO_RETRY).unwrap();
     world.handle().purge(SystemTime::now()).unwrap();
@@ -264,14 +265,14 @@ fn wrong_bytes_in_the_archive_are_found_and_named() {
         world.store.change(object, |bytes| bytes[at] ^= 0x10);
     }
     assert_eq!(problems(), []);
-    // Content of another segment is sound by itself.
+    // The content of another segment is valid by itself.
     let right = world.store.object(object);
     let other = world.store.object("orders/0000000002.binlog.zst");
     world.store.change(object, |bytes| *bytes = other);
     assert!(!problems().is_empty());
     world.store.change(object, |bytes| *bytes = right[..length / 2].to_vec());
     assert!(problems()[0].path.ends_with("0000000003.binlog.zst"));
-    // A reader stops there, and says where.
+    // A reader stops there, and reports the position.
     let mut reader = world.open().reader(LogPosition::ZERO).unwrap();
     let error = loop {
         match reader.try_next() {
@@ -285,21 +286,21 @@ fn wrong_bytes_in_the_archive_are_found_and_named() {
     world.store.remove(object);
     let found = problems();
     assert!(found[0].path.ends_with("0000000003.binlog"), "{found:?}");
-    assert!(found[0].reason.contains("neither here nor in the archive"), "{found:?}");
+    assert!(found[0].reason.contains("neither local nor in the archive"), "{found:?}");
     assert_eq!(world.open().reader(LogPosition { segment: 2, offset: 4 }).unwrap_err().code(), "TW-LOG-0011");
     let archived = LogDir::open_archive(&world.archive()).unwrap();
     assert!(!archived.verify(|_| ()).unwrap().is_ok());
 }
 
 #[test]
-fn the_archive_of_another_log_is_refused() {
+fn archive_of_another_log_is_refused() {
     let world = World::new(Flavour::MySql);
     world.upload(NO_RETRY).unwrap();
     let mut other = World::new(Flavour::MariaDb);
     other.store = world.store.clone();
     let error = other.upload(RETRY).unwrap_err();
     assert_eq!(error.code(), "TW-LOG-0015");
-    assert!(error.to_string().contains("give this log another archive"), "{error}");
+    assert!(error.to_string().contains("configure another archive for this log"), "{error}");
     let plan = other.open().plan_purge(PurgeLimit::To(2), Some(&other.archive()));
     assert_eq!(plan.unwrap_err().code(), "TW-LOG-0015");
     let archive = Some(other.archive());
@@ -312,7 +313,7 @@ fn the_archive_of_another_log_is_refused() {
 }
 
 #[test]
-fn old_archived_segments_go_unless_somebody_needs_them() {
+fn old_archived_segments_are_removed_unless_needed() {
     let world = World::new(Flavour::MySql);
     world.upload(NO_RETRY).unwrap();
     let hour = Duration::from_secs(3_600);
@@ -327,7 +328,7 @@ fn old_archived_segments_go_unless_somebody_needs_them() {
     assert_eq!(drop_old(), [1, 2]);
     assert_eq!(numbers(&world.open()), [3, 4, 5]);
     world.handle().forget_reader("db2").unwrap();
-    // As a removal that was killed leaves it.
+    // As an interrupted removal leaves it.
     world.store.remove("orders/0000000003.index");
     assert_eq!(drop_old(), [4]);
     assert_eq!(world.store.names(), [""; 0]);
@@ -335,7 +336,7 @@ fn old_archived_segments_go_unless_somebody_needs_them() {
 }
 
 #[test]
-fn sources_are_told_apart() {
+fn sources_are_separate() {
     let world = World::new(Flavour::MySql);
     world.upload(NO_RETRY).unwrap();
     let log = LogDir::open_read_only(world.path()).unwrap();
@@ -349,7 +350,7 @@ fn sources_are_told_apart() {
 }
 
 #[test]
-fn a_log_without_its_control_file_is_not_archived() {
+fn log_without_control_file_is_not_archived() {
     let world = World::new(Flavour::MySql);
     std::fs::remove_file(world.path().join("control.json")).unwrap();
     assert_eq!(world.upload(NO_RETRY).unwrap_err().code(), "TW-LOG-0003");

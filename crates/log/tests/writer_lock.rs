@@ -7,7 +7,7 @@ use crate::support::capture::{begin_file, open, options};
 use crate::support::events::Source;
 
 #[test]
-fn a_second_writer_is_refused_until_the_first_is_gone() {
+fn second_writer_is_refused_until_the_first_closes() {
     let directory = tempfile::tempdir().unwrap();
     let writer = open(directory.path());
     let error = LogWriter::open(directory.path(), options()).unwrap_err();
@@ -18,7 +18,7 @@ fn a_second_writer_is_refused_until_the_first_is_gone() {
 }
 
 #[test]
-fn the_other_flavours_events_are_refused() {
+fn events_of_the_other_flavour_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let mut writer = open(directory.path());
     begin_file(&mut writer, &mut Source::new(Flavour::MySql)).unwrap();
@@ -30,14 +30,14 @@ fn the_other_flavours_events_are_refused() {
 }
 
 #[test]
-fn a_directory_without_a_log_is_named() {
+fn directory_without_a_log_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let error = LogDir::open_read_only(directory.path()).unwrap_err();
     assert_eq!(error.code(), "TW-LOG-0013");
 }
 
 #[test]
-fn a_newer_format_is_refused_and_left_alone() {
+fn newer_format_is_refused_and_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     open(directory.path()).close().unwrap();
     let document = r#"{"format_version":99,"shape":"unknown"}"#;

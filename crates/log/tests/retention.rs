@@ -1,4 +1,4 @@
-//! Which segments are dropped, and which are not.
+//! Which segments a purge drops, and which it keeps.
 
 use std::time::{Duration, SystemTime};
 
@@ -28,7 +28,7 @@ fn numbers(handle: &LogHandle) -> Vec<u64> {
 }
 
 #[test]
-fn by_size_the_oldest_go_and_the_newest_stays() {
+fn size_limit_drops_the_oldest_and_keeps_the_newest() {
     let directory = tempfile::tempdir().unwrap();
     let (writer, _) = five_segments(directory.path(), Retention { bytes_max: Some(250_000), time_max: None });
     let handle = writer.handle();
@@ -51,7 +51,7 @@ fn by_size_the_oldest_go_and_the_newest_stays() {
 }
 
 #[test]
-fn even_a_budget_of_nothing_leaves_the_newest() {
+fn size_limit_of_zero_keeps_the_newest() {
     let directory = tempfile::tempdir().unwrap();
     let (writer, _) = five_segments(directory.path(), Retention { bytes_max: Some(0), time_max: None });
     assert_eq!(writer.handle().purge(SystemTime::now()).unwrap().segments, [1, 2, 3, 4]);
@@ -59,7 +59,7 @@ fn even_a_budget_of_nothing_leaves_the_newest() {
 }
 
 #[test]
-fn by_time_what_was_sealed_long_ago_goes() {
+fn time_limit_drops_segments_sealed_long_ago() {
     let directory = tempfile::tempdir().unwrap();
     let time_max = Some(Duration::from_secs(3_600));
     let (writer, _) = five_segments(directory.path(), Retention { bytes_max: None, time_max });
@@ -70,14 +70,14 @@ fn by_time_what_was_sealed_long_ago_goes() {
 }
 
 #[test]
-fn what_a_reader_needs_stays_until_it_moves_on_or_is_gone() {
+fn pinned_segments_stay_until_the_reader_advances_or_ends() {
     let directory = tempfile::tempdir().unwrap();
     let (writer, _) = five_segments(directory.path(), Retention { bytes_max: Some(0), time_max: None });
     let handle = writer.handle();
     let watermark = handle.register_reader("replica db2", LogPosition { segment: 3, offset: 4 });
     let purge = handle.purge(SystemTime::now()).unwrap();
     assert_eq!(
-        (purge.segments.as_slice(), purge.held_by.as_deref()),
+        (purge.segments.as_slice(), purge.pinned_by.as_deref()),
         ([1, 2].as_slice(), Some("replica db2"))
     );
     watermark.advance(LogPosition { segment: 4, offset: 100 });
@@ -85,11 +85,11 @@ fn what_a_reader_needs_stays_until_it_moves_on_or_is_gone() {
     assert_eq!(handle.purge(SystemTime::now()).unwrap().segments, [3]);
     drop(watermark);
     let purge = handle.purge(SystemTime::now()).unwrap();
-    assert_eq!((purge.segments.as_slice(), purge.held_by), ([4].as_slice(), None));
+    assert_eq!((purge.segments.as_slice(), purge.pinned_by), ([4].as_slice(), None));
 }
 
 #[test]
-fn an_interrupted_purge_is_finished_on_opening() {
+fn opening_finishes_an_interrupted_purge() {
     let directory = tempfile::tempdir().unwrap();
     let (writer, _) = five_segments(directory.path(), Retention { bytes_max: Some(250_000), time_max: None });
     let kept: Vec<(String, Vec<u8>)> = ["0000000002.binlog", "0000000003.index"]
@@ -108,7 +108,7 @@ fn an_interrupted_purge_is_finished_on_opening() {
 }
 
 #[test]
-fn an_operator_gets_all_that_is_asked_for_or_nothing() {
+fn operator_purge_is_all_or_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let (writer, _) = five_segments(directory.path(), Retention::default());
     let handle = writer.handle();
@@ -127,7 +127,7 @@ fn an_operator_gets_all_that_is_asked_for_or_nothing() {
 }
 
 #[test]
-fn a_remembered_reader_is_waited_for_while_it_is_away_and_after_a_restart() {
+fn persistent_reader_keeps_segments_while_absent_and_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let (writer, _) = five_segments(directory.path(), Retention { bytes_max: Some(0), time_max: None });
     let handle = writer.handle();
@@ -141,7 +141,7 @@ fn a_remembered_reader_is_waited_for_while_it_is_away_and_after_a_restart() {
         (remembered[0].name.as_str(), remembered[0].position),
         ("replica db2", LogPosition { segment: 3, offset: 77 })
     );
-    // While nobody has the log open, and when it was opened again.
+    // While no process has the log open, and after it was reopened.
     drop(writer);
     assert_eq!(log.plan_purge(PurgeLimit::To(3), None).unwrap().segments, [1, 2]);
     assert!(log.plan_purge(PurgeLimit::To(4), None).unwrap_err().to_string().contains("replica db2"));
@@ -151,10 +151,10 @@ fn a_remembered_reader_is_waited_for_while_it_is_away_and_after_a_restart() {
     assert!(handle.purge_to(4).unwrap_err().to_string().contains("replica db2"));
     let purge = handle.purge(SystemTime::now()).unwrap();
     assert_eq!(
-        (purge.segments.as_slice(), purge.held_by.as_deref()),
+        (purge.segments.as_slice(), purge.pinned_by.as_deref()),
         ([1, 2].as_slice(), Some("replica db2"))
     );
-    // The configured limits wait for a week, an operator's purge for as long as it is not forgotten.
+    // The configured limits wait for a week; an operator's purge waits until the reader is forgotten.
     let later = SystemTime::now() + Duration::from_secs(8 * 24 * 3_600);
     assert!(handle.purge_to(4).is_err());
     assert_eq!(handle.purge(later).unwrap().segments, [3, 4]);

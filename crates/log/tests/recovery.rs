@@ -1,4 +1,4 @@
-//! Opening a log again: after kills, with torn tails, with lost or damaged indexes.
+//! Reopening a log: after kills, with torn tails, with lost or damaged indexes.
 
 use std::fs;
 
@@ -27,7 +27,7 @@ fn three_files(directory: &std::path::Path, flavour: Flavour) -> (Source, Vec<Ve
 }
 
 #[test]
-fn a_log_goes_on_where_it_was_dropped() {
+fn log_continues_where_it_was_dropped() {
     for flavour in [Flavour::MySql, Flavour::MariaDb] {
         let directory = tempfile::tempdir().unwrap();
         let (mut source, mut transactions) = three_files(directory.path(), flavour);
@@ -50,7 +50,7 @@ fn a_log_goes_on_where_it_was_dropped() {
 }
 
 #[test]
-fn half_a_transaction_is_cut_and_can_come_again() {
+fn partial_transaction_is_cut_and_can_be_sent_again() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MySql);
     let mut writer = open(directory.path());
@@ -65,7 +65,7 @@ fn half_a_transaction_is_cut_and_can_come_again() {
     let cut = writer.recovery().cut.clone().unwrap();
     assert_eq!(cut.position.offset, bytes as u64);
     assert!(cut.bytes > 1_000_000, "{cut:?}");
-    // The link breaks in its midst once more, without a restart.
+    // The connection breaks inside it once more, without a restart.
     big.events[..3].iter().for_each(|event| append(&mut writer, event).unwrap());
     assert!(writer.in_transaction());
     writer.rollback_partial().unwrap();
@@ -79,13 +79,13 @@ fn half_a_transaction_is_cut_and_can_come_again() {
 }
 
 #[test]
-fn lost_and_damaged_indexes_are_rebuilt_as_they_were() {
+fn lost_and_damaged_indexes_are_rebuilt() {
     for flavour in [Flavour::MySql, Flavour::MariaDb] {
         let directory = tempfile::tempdir().unwrap();
         let (_, transactions) = three_files(directory.path(), flavour);
         let index = |number: u64| directory.path().join(format!("{number:010}.index"));
         let before: Vec<Vec<u8>> = (1..=3).map(|number| fs::read(index(number)).unwrap()).collect();
-        // The first loses its end, the second all, the third's beginning rots.
+        // The first loses its end, the second is lost, and the beginning of the third rots.
         fs::write(index(1), &before[0][..before[0].len() - 1]).unwrap();
         fs::remove_file(index(2)).unwrap();
         let mut rotten = before[2].clone();
@@ -96,7 +96,8 @@ fn lost_and_damaged_indexes_are_rebuilt_as_they_were() {
         assert_eq!(writer.recovery().indexes_rebuilt, [1, 2, 3]);
         drop(writer);
         for (number, before) in (1..=3).zip(&before) {
-            // The second's header is told by the first's end, which knows the server but not that it had no UUID.
+            // The second's header is derived from the end of the first, which knows the server but not that
+            // it had no UUID.
             assert!(&fs::read(index(number)).unwrap() == before, "index {number}");
         }
         assert!(read_all(directory.path()) == transactions);
@@ -108,7 +109,7 @@ fn lost_and_damaged_indexes_are_rebuilt_as_they_were() {
 }
 
 #[test]
-fn damage_in_a_segment_is_refused_with_its_place_and_nothing_is_changed() {
+fn damaged_segment_is_refused_with_its_offset_and_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     let (source, _) = three_files(directory.path(), Flavour::MySql);
     let path = directory.path().join("0000000003.binlog");
@@ -128,7 +129,7 @@ fn damage_in_a_segment_is_refused_with_its_place_and_nothing_is_changed() {
 }
 
 #[test]
-fn a_missing_segment_is_named() {
+fn missing_segment_is_reported() {
     for missing in 1..=3 {
         let directory = tempfile::tempdir().unwrap();
         three_files(directory.path(), Flavour::MySql);
@@ -140,7 +141,7 @@ fn a_missing_segment_is_named() {
 }
 
 #[test]
-fn a_lost_control_file_is_refused_by_who_writes_and_a_damaged_one_by_all() {
+fn lost_control_file_stops_writers_and_damaged_one_stops_all() {
     let directory = tempfile::tempdir().unwrap();
     let (_, transactions) = three_files(directory.path(), Flavour::MySql);
     let path = directory.path().join("control.json");
@@ -166,14 +167,14 @@ fn a_lost_control_file_is_refused_by_who_writes_and_a_damaged_one_by_all() {
             (Some(_), reading) => assert!(is_named(reading.err()), "{left:?}"),
         }
     }
-    // Nothing was changed, and put back it is as it was.
+    // Nothing was changed; with the control file restored, the log is as before.
     fs::write(&path, &whole).unwrap();
     open(directory.path()).close().unwrap();
     assert!(read_all(directory.path()) == transactions);
 }
 
 #[test]
-fn a_source_that_crashed_in_mid_transaction_leaves_no_half_of_it() {
+fn source_crash_inside_a_transaction_leaves_no_part_of_it() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MySql);
     let mut writer = open(directory.path());
@@ -183,7 +184,7 @@ fn a_source_that_crashed_in_mid_transaction_leaves_no_half_of_it() {
     let number = source.number();
     let half = source.transaction(&[10, 10], || 5);
     half.events[..2].iter().for_each(|event| append(&mut writer, event).unwrap());
-    // Its next file begins without a rotate.
+    // Its next file begins without a rotate event before it.
     source.rewind(whole as usize, number);
     begin_file(&mut writer, &mut source).unwrap();
     expected.push(transact(&mut writer, &mut source, &[10]).unwrap().bytes());

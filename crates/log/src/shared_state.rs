@@ -1,36 +1,38 @@
-//! What is durable: the state that the writer, the flusher and the readers share.
+//! The state that the writer, the flusher and the readers share; in particular, what is durable.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
+use parking_lot::{Mutex, MutexGuard};
 use tailwater_wire::gtid::GtidSet;
 use tokio::sync::watch;
 
 use crate::archive::Archive;
 use crate::archive::overlay::ArchivedDirectory;
-use crate::control::Control;
+use crate::control_file::ControlFile;
 use crate::error::LogError;
-use crate::flusher::Queue;
-use crate::index::{Record, SegmentHeader};
+use crate::flusher::SyncQueue;
+use crate::index::{IndexRecord, SegmentHeader};
+use crate::persistent_readers::PersistentReaders;
 use crate::position::{LogEntry, LogPosition};
-use crate::readers::Readers;
-use crate::retention::WatermarkState;
+use crate::retention::ReaderPin;
 use crate::segment::{index_name, segment_name};
-use crate::storage::{Directory, File, blocking};
+use crate::storage::{Directory, LogFile, blocking};
 
-/// How far the log is durable, and whether it goes on.
+/// How far the log is durable, and whether that can still advance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DurableState {
-    /// Every byte before it is on stable storage; readers go no further. Always between two entries.
+    /// Every byte before this position is on stable storage; readers read no further. Always between two
+    /// entries.
     pub position: LogPosition,
-    /// Whether it can still move.
+    /// Whether the position can still advance.
     pub state: LogState,
 }
 
-/// Whether a log goes on.
+/// Whether a log is in use, closed or failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogState {
     /// A writer has it open.
@@ -41,61 +43,63 @@ pub enum LogState {
     Poisoned,
 }
 
-/// A segment as the log knows it.
+/// A segment as the shared state knows it.
 #[derive(Debug, Clone)]
 pub(crate) struct SegmentState {
-    /// What the index begins with.
+    /// The header in its index.
     pub header: Arc<SegmentHeader>,
-    /// Its length and its number of entries, once it is sealed.
+    /// Its length and number of entries, once it is sealed.
     pub sealed: Option<(u64, u64)>,
 }
 
 /// The state that the writer, the flusher and the readers share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct LogShared {
     pub directory: Arc<dyn Directory>,
-    /// The same for readers, with the archive behind it if there is one.
+    /// The directory as readers see it: with the archive, if there is one.
     pub reading: Arc<dyn Directory>,
     pub archive: Option<Archive>,
     durable: watch::Sender<DurableState>,
-    /// Up to where whole entries stand in their file, for readers that run ahead of what is durable. Also changes, to the same, when
-    /// the log's state does.
+    /// End of the whole entries written to the file, for readers of written entries. Also notified, without a
+    /// change, when the log's state changes.
     written: watch::Sender<LogPosition>,
-    tail: Mutex<Tail>,
+    tail: Mutex<IndexTail>,
     segments: Mutex<BTreeMap<u64, SegmentState>>,
     poison: OnceLock<String>,
-    /// Of what is written to the newest segment, a crash of the process leaves only what is in the index.
-    unchecked: AtomicBool,
-    /// How many want what is written to be durable soon.
+    /// The newest segment has events without checksums. Of such a segment, a crash of the process preserves
+    /// only what is in the index.
+    needs_synced_index: AtomicBool,
+    /// Number of active prompt-sync requests.
     prompt_sync_requests: AtomicUsize,
-    /// What the flusher's thread is to do.
-    pub(crate) flushes: Arc<Queue>,
-    /// Held from an fdatasync until what came of it is known to all: the system tells a failure once, to one of two threads.
+    /// Requests for the flusher's thread.
+    pub(crate) sync_queue: Arc<SyncQueue>,
+    /// Held from an fdatasync until its outcome is published. The kernel reports a failure only once, to one
+    /// of two concurrent callers.
     syncing: Mutex<()>,
-    control: Mutex<Control>,
-    watermarks: Mutex<BTreeMap<u64, WatermarkState>>,
-    readers: Mutex<Readers>,
+    control: Mutex<ControlFile>,
+    pins: Mutex<BTreeMap<u64, ReaderPin>>,
+    readers: Mutex<PersistentReaders>,
 }
 
-/// What stands at the place of a reader that runs ahead.
+/// State of the next entry for a reader of written entries.
 #[derive(Debug)]
-pub(crate) enum Ahead {
-    /// An entry that is durable: it is in the index.
+pub(crate) enum WrittenEntry {
+    /// It is durable, so it is in the index.
     Durable,
-    /// One that stands in its file, and up to where that can be read.
+    /// It is in its file. The second field is the end of the readable bytes.
     Entry(LogEntry, u64),
-    /// Nothing that is whole and written.
-    Nothing,
+    /// There is no whole, written entry.
+    None,
 }
 
-/// The newest segment's index, and the entries that wait for their bytes to be durable.
+/// The newest segment's index, and the entries whose bytes are not durable yet.
 #[derive(Debug, Default)]
-struct Tail {
+struct IndexTail {
     segment: u64,
-    index: Option<Arc<dyn File>>,
+    index: Option<Arc<dyn LogFile>>,
     index_bytes: u64,
     entries: u64,
-    /// The index is synced with every group: see [`Shared::sync_index_always`].
+    /// The index is synced with every group: see [`LogShared::sync_index_always`].
     sync_index: bool,
     pending: VecDeque<LogEntry>,
     encoded: Vec<u8>,
@@ -103,11 +107,11 @@ struct Tail {
     last_transaction: Option<LogEntry>,
 }
 
-/// Everything that opening found out about the newest segment.
+/// The newest segment, as opening the log found it.
 #[derive(Debug)]
 pub(crate) struct TailStart {
     pub segment: u64,
-    pub index: Arc<dyn File>,
+    pub index: Arc<dyn LogFile>,
     pub index_bytes: u64,
     pub entries: u64,
     pub end: u64,
@@ -116,15 +120,10 @@ pub(crate) struct TailStart {
     pub last_transaction: Option<LogEntry>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing below leaves its state half changed where it could panic.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Shared {
+impl LogShared {
     pub(crate) fn new(
         directory: Arc<dyn Directory>,
-        control: Control,
+        control: ControlFile,
         segments: BTreeMap<u64, SegmentState>,
         archive: Option<Archive>,
     ) -> Self {
@@ -132,9 +131,12 @@ impl Shared {
             Some(archive) => Arc::new(ArchivedDirectory::new(Some(Arc::clone(&directory)), archive.clone())),
             None => Arc::clone(&directory),
         };
-        let readers = Readers::read(directory.as_ref()).unwrap_or_else(|error| {
-            tracing::warn!(code = error.code(), "readers that are away are not remembered: {error}");
-            Readers::default()
+        let readers = PersistentReaders::read(directory.as_ref()).unwrap_or_else(|error| {
+            tracing::warn!(
+                code = error.code(),
+                "cannot read the persistent readers; a purge may drop segments that they need: {error}"
+            );
+            PersistentReaders::default()
         });
         let durable = DurableState { position: LogPosition::ZERO, state: LogState::Open };
         Self {
@@ -146,12 +148,12 @@ impl Shared {
             tail: Mutex::default(),
             segments: Mutex::new(segments),
             poison: OnceLock::new(),
-            unchecked: AtomicBool::new(false),
+            needs_synced_index: AtomicBool::new(false),
             prompt_sync_requests: AtomicUsize::new(0),
-            flushes: Arc::default(),
+            sync_queue: Arc::default(),
             syncing: Mutex::default(),
             control: Mutex::new(control),
-            watermarks: Mutex::default(),
+            pins: Mutex::default(),
             readers: Mutex::new(readers),
         }
     }
@@ -164,23 +166,23 @@ impl Shared {
         self.durable.subscribe()
     }
 
-    /// Whether what is written survives a crash of the process before it is durable.
+    /// Whether written bytes survive a crash of the process before they are durable.
     pub(crate) fn is_kept_once_written(&self) -> bool {
-        !self.unchecked.load(Ordering::Acquire)
+        !self.needs_synced_index.load(Ordering::Acquire)
     }
 
-    /// One more, or one less, wants what is written to be durable soon.
+    /// Counts one more prompt-sync request, and makes a pending sync urgent.
     pub(crate) fn begin_prompt_sync(&self) {
         self.prompt_sync_requests.fetch_add(1, Ordering::SeqCst);
-        self.flushes.make_urgent();
+        self.sync_queue.make_urgent();
     }
 
-    /// Counts one active prompt-sync request less.
+    /// Counts one prompt-sync request less.
     pub(crate) fn end_prompt_sync(&self) {
         self.prompt_sync_requests.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Whether somebody does.
+    /// Whether there is a prompt-sync request.
     pub(crate) fn has_prompt_sync_request(&self) -> bool {
         self.prompt_sync_requests.load(Ordering::SeqCst) > 0
     }
@@ -189,56 +191,52 @@ impl Shared {
         self.written.subscribe()
     }
 
-    /// The GTIDs of everything durable.
+    /// The GTIDs of all durable transactions.
     pub(crate) fn gtids(&self) -> Option<GtidSet> {
-        lock(&self.tail).gtids.clone()
+        self.tail.lock().gtids.clone()
     }
 
     /// The newest durable transaction of the newest segment.
     pub(crate) fn last_transaction(&self) -> Option<LogEntry> {
-        lock(&self.tail).last_transaction.clone()
+        self.tail.lock().last_transaction.clone()
     }
 
     pub(crate) fn segments(&self) -> BTreeMap<u64, SegmentState> {
-        lock(&self.segments).clone()
+        self.segments.lock().clone()
     }
 
     pub(crate) fn newest_header(&self) -> Option<Arc<SegmentHeader>> {
-        lock(&self.segments).last_key_value().map(|(_, state)| Arc::clone(&state.header))
+        self.segments.lock().last_key_value().map(|(_, state)| Arc::clone(&state.header))
     }
 
-    pub(crate) fn watermarks(&self) -> MutexGuard<'_, BTreeMap<u64, WatermarkState>> {
-        lock(&self.watermarks)
+    pub(crate) fn pins(&self) -> MutexGuard<'_, BTreeMap<u64, ReaderPin>> {
+        self.pins.lock()
     }
 
-    pub(crate) fn readers(&self) -> MutexGuard<'_, Readers> {
-        lock(&self.readers)
+    pub(crate) fn readers(&self) -> MutexGuard<'_, PersistentReaders> {
+        self.readers.lock()
     }
 
-    /// Remembers where a reader is, durably `at_once` or soon.
-    pub(crate) fn note_reader(&self, name: &str, position: LogPosition, at_once: bool) {
+    /// Records the position of a persistent reader: durably now with `at_once`, otherwise soon.
+    pub(crate) fn record_reader(&self, name: &str, position: LogPosition, at_once: bool) {
         let mut readers = self.readers();
-        if !readers.note(name, position, SystemTime::now()) {
-            tracing::warn!(reader = name, "too many readers are remembered for one more");
+        if !readers.record(name, position, SystemTime::now()) {
+            tracing::warn!(reader = name, "too many persistent readers; this one is not remembered");
         }
-        // Nothing that was captured is at stake, so the log goes on.
+        // No captured data is at stake, so the log continues.
         if let Err(error) = readers.write(self.directory.as_ref(), at_once) {
-            tracing::warn!(
-                reader = name,
-                code = error.code(),
-                "a reader's position is not remembered: {error}"
-            );
+            tracing::warn!(reader = name, code = error.code(), "cannot record a reader's position: {error}");
         }
     }
 
-    /// The number of the oldest segment, or of the first to come.
+    /// The number of the oldest segment, or of the first one to be created.
     pub(crate) fn first_segment_number(&self) -> u64 {
-        lock(&self.control).first_segment
+        self.control.lock().first_segment
     }
 
-    /// Changes the control file, durably.
-    pub(crate) fn update_control(&self, change: impl FnOnce(&mut Control)) -> Result<(), LogError> {
-        let mut control = lock(&self.control);
+    /// Changes the control file durably.
+    pub(crate) fn update_control(&self, change: impl FnOnce(&mut ControlFile)) -> Result<(), LogError> {
+        let mut control = self.control.lock();
         let mut changed = control.clone();
         change(&mut changed);
         changed.write(self.directory.as_ref())?;
@@ -247,7 +245,7 @@ impl Shared {
     }
 
     pub(crate) fn forget_segments_before(&self, first: u64) {
-        let mut segments = lock(&self.segments);
+        let mut segments = self.segments.lock();
         let kept = segments.split_off(&first);
         let forgotten = std::mem::replace(&mut *segments, kept);
         if let Some(archive) = &self.archive {
@@ -255,40 +253,40 @@ impl Shared {
         }
     }
 
-    /// Makes `start` the newest segment: all of it up to `start.end` is durable.
+    /// Makes `start` the newest segment; everything up to `start.end` is durable.
     pub(crate) fn begin_segment(&self, header: Arc<SegmentHeader>, start: TailStart) {
-        lock(&self.segments).insert(start.segment, SegmentState { header, sealed: None });
-        let mut tail = lock(&self.tail);
+        self.segments.lock().insert(start.segment, SegmentState { header, sealed: None });
+        let mut tail = self.tail.lock();
         tail.segment = start.segment;
         tail.index = Some(start.index);
         tail.index_bytes = start.index_bytes;
         tail.entries = start.entries;
         tail.sync_index = false;
-        self.unchecked.store(false, Ordering::Release);
+        self.needs_synced_index.store(false, Ordering::Release);
         tail.pending.clear();
         tail.gtids = Some(start.gtids);
         tail.last_transaction = start.last_transaction;
         let position = LogPosition { segment: start.segment, offset: start.end };
-        // Under the tail's lock, so that positions are published in their order.
+        // Under the tail's lock, so that positions are published in order.
         self.durable.send_modify(|durable| durable.position = position);
-        self.raise_written(position);
+        self.advance_written(position);
     }
 
-    /// Takes an entry whose bytes are not durable yet.
+    /// Adds an entry whose bytes are not durable yet.
     pub(crate) fn add_pending(&self, entry: LogEntry) {
-        lock(&self.tail).pending.push_back(entry);
+        self.tail.lock().pending.push_back(entry);
     }
 
-    /// Everything of `segment` up to `end` stands in its file: lets readers see it that run ahead.
+    /// Publishes that everything of `segment` up to `end` is written, for readers of written entries.
     pub(crate) fn publish_written(&self, segment: u64, end: u64) {
-        let tail = lock(&self.tail);
+        let tail = self.tail.lock();
         if tail.segment == segment {
-            self.raise_written(LogPosition { segment, offset: end });
+            self.advance_written(LogPosition { segment, offset: end });
         }
     }
 
-    /// Under the tail's lock, as segments begin.
-    fn raise_written(&self, position: LogPosition) {
+    /// The caller holds the tail's lock, as for the start of a segment.
+    fn advance_written(&self, position: LogPosition) {
         self.written.send_if_modified(|written| {
             let raised = *written < position;
             *written = position.max(*written);
@@ -296,34 +294,36 @@ impl Shared {
         });
     }
 
-    /// The entry at `position` if it stands in its file and is not durable yet, and up to where the file can be read.
-    pub(crate) fn written_entry(&self, position: LogPosition) -> Ahead {
-        let tail = lock(&self.tail);
+    /// The entry at `position` if it is written and not durable yet, with the end of the readable bytes.
+    pub(crate) fn written_entry(&self, position: LogPosition) -> WrittenEntry {
+        let tail = self.tail.lock();
         // Entries that become durable leave the queue under the same lock.
         let durable = self.durable();
         if durable.position > position {
-            return Ahead::Durable;
+            return WrittenEntry::Durable;
         }
         if durable.state != LogState::Open {
-            // It will not be durable; and what a failed write or fdatasync has left there, nobody knows.
-            return Ahead::Nothing;
+            // The entry will never become durable, and the file's contents after a failed write or fdatasync
+            // are unknown.
+            return WrittenEntry::None;
         }
         let written = *self.written.borrow();
         let at = tail.pending.binary_search_by_key(&position, |entry| entry.position);
         match at.ok().and_then(|at| tail.pending.get(at)).filter(|entry| entry.end() <= written) {
-            Some(entry) => Ahead::Entry(entry.clone(), written.offset),
-            None => Ahead::Nothing,
+            Some(entry) => WrittenEntry::Entry(entry.clone(), written.offset),
+            None => WrittenEntry::None,
         }
     }
 
-    /// Makes what is written of `segment` durable, and visible up to `end`. A failure poisons the log.
-    pub(crate) fn sync(&self, segment: u64, file: &dyn File, end: u64) -> Result<(), LogError> {
-        // Also where it is another thread that has begun an fdatasync.
-        blocking(|| self.sync_alone(segment, file, end))
+    /// Makes the written bytes of `segment` durable, and publishes them up to `end`. A failure poisons the
+    /// log.
+    pub(crate) fn sync(&self, segment: u64, file: &dyn LogFile, end: u64) -> Result<(), LogError> {
+        // Blocks also while another thread runs an fdatasync.
+        blocking(|| self.sync_exclusively(segment, file, end))
     }
 
-    fn sync_alone(&self, segment: u64, file: &dyn File, end: u64) -> Result<(), LogError> {
-        let _alone = lock(&self.syncing);
+    fn sync_exclusively(&self, segment: u64, file: &dyn LogFile, end: u64) -> Result<(), LogError> {
+        let _exclusive = self.syncing.lock();
         self.check()?;
         let path = || self.directory.path_of(&segment_name(segment));
         let result = file.sync().map_err(|error| LogError::write("fdatasync", path(), error));
@@ -336,12 +336,13 @@ impl Shared {
         result
     }
 
-    /// Everything of `segment` up to `end` is on stable storage: indexes it and lets readers see it.
+    /// Everything of `segment` up to `end` is on stable storage: writes the index entries, then publishes the
+    /// position.
     ///
-    /// The index comes first, so that a reader finds there whatever is durable.
+    /// The index comes first, so that a reader finds every durable entry there.
     fn complete(&self, segment: u64, end: u64) -> Result<(), LogError> {
         self.check()?;
-        let mut tail = lock(&self.tail);
+        let mut tail = self.tail.lock();
         let tail = &mut *tail;
         if tail.segment != segment {
             return Ok(());
@@ -356,7 +357,7 @@ impl Shared {
         let position = last.end();
         tail.encoded.clear();
         for entry in tail.pending.iter().take(count) {
-            Record::encode_entry(entry, &mut tail.encoded);
+            IndexRecord::encode_entry(entry, &mut tail.encoded);
         }
         index.write_at(&tail.encoded, tail.index_bytes).map_err(|error| {
             LogError::write("append to", self.directory.path_of(&index_name(segment)), error)
@@ -370,7 +371,7 @@ impl Shared {
         tail.entries += count as u64;
         for entry in tail.pending.drain(..count) {
             if let (Some(gtid), Some(gtids)) = (&entry.gtid, &mut tail.gtids) {
-                // The writer has inserted it into its own set before, so it fits.
+                // The writer has already inserted it into its own set, so it fits.
                 let _ = gtids.insert(gtid);
             }
             if entry.is_transaction() {
@@ -378,14 +379,14 @@ impl Shared {
             }
         }
         self.durable.send_modify(|durable| durable.position = position);
-        self.raise_written(position);
+        self.advance_written(position);
         Ok(())
     }
 
-    /// Adds to the set what the log need not hold, because it was before the log's beginning.
+    /// Adds the transactions from before the log's beginning to the set.
     pub(crate) fn add_gtids(&self, before: &GtidSet) {
-        let mut tail = lock(&self.tail);
-        // Of one flavour, as the writer has found out.
+        let mut tail = self.tail.lock();
+        // The writer has checked that both have the same flavour.
         if let Some(Ok(gtids)) = tail.gtids.as_ref().map(|gtids| gtids.union(before)) {
             tail.gtids = Some(gtids);
         }
@@ -393,34 +394,34 @@ impl Shared {
 
     /// Ends the newest segment's index with its seal, durably.
     pub(crate) fn seal(&self, segment: u64, length: u64) -> Result<(), LogError> {
-        let mut tail = lock(&self.tail);
+        let mut tail = self.tail.lock();
         let path = || self.directory.path_of(&index_name(segment));
         if let Some(index) = &tail.index {
             let mut bytes = Vec::new();
-            Record::encode_seal(length, tail.entries, &mut bytes);
+            IndexRecord::encode_seal(length, tail.entries, &mut bytes);
             index
                 .write_at(&bytes, tail.index_bytes)
                 .map_err(|error| LogError::write("append to", path(), error))?;
             index.sync().map_err(|error| LogError::write("fdatasync", path(), error))?;
             tail.index_bytes += bytes.len() as u64;
         }
-        if let Some(state) = lock(&self.segments).get_mut(&segment) {
+        if let Some(state) = self.segments.lock().get_mut(&segment) {
             state.sealed = Some((length, tail.entries));
         }
         Ok(())
     }
 
-    /// From here on the newest segment's index is durable before anything is published. Events without checksums need
-    /// that: only the index can tell what of them was durable.
+    /// From now on the newest segment's index is made durable before anything is published. Events without
+    /// checksums need this: only the index can tell which of them were durable.
     pub(crate) fn sync_index_always(&self) {
-        lock(&self.tail).sync_index = true;
-        self.unchecked.store(true, Ordering::Release);
+        self.tail.lock().sync_index = true;
+        self.needs_synced_index.store(true, Ordering::Release);
     }
 
-    /// Makes the newest segment's index durable as far as it is written.
+    /// Makes the written part of the newest segment's index durable.
     pub(crate) fn sync_index(&self) -> Result<(), LogError> {
         let (index, segment) = {
-            let tail = lock(&self.tail);
+            let tail = self.tail.lock();
             (tail.index.clone(), tail.segment)
         };
         match index {
@@ -431,16 +432,16 @@ impl Shared {
         }
     }
 
-    /// Remembers the first failure; nothing is published after it.
+    /// Records the first failure; nothing is published after it.
     pub(crate) fn poison(&self, error: &LogError) {
         if self.poison.set(format!("{}: {error}", error.code())).is_ok() {
-            tracing::error!(code = error.code(), "the log stops: {error}");
+            tracing::error!(code = error.code(), "the log stopped after a failure: {error}");
         }
         self.durable.send_modify(|durable| durable.state = LogState::Poisoned);
         self.written.send_modify(|_| ());
     }
 
-    /// The writer is gone in good order.
+    /// Marks the log as closed by its writer.
     pub(crate) fn close(&self) {
         self.durable.send_modify(|durable| {
             if durable.state == LogState::Open {

@@ -1,4 +1,4 @@
-//! The flusher: syncs behind the writer's back, and `ack = received`.
+//! The flusher: syncs in the background, and `ack = received`.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ async fn wait_for(writer: &LogWriter, position: LogPosition) {
 }
 
 #[tokio::test]
-async fn a_sync_in_the_background_publishes_what_was_appended() {
+async fn background_sync_publishes_appended_entries() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MySql);
     let mut writer = open(directory.path());
@@ -40,7 +40,7 @@ async fn a_sync_in_the_background_publishes_what_was_appended() {
 }
 
 #[tokio::test]
-async fn received_is_written_at_once_and_durable_soon() {
+async fn received_writes_at_once_and_is_durable_soon() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MariaDb);
     let options = LogOptions { ack: AckMode::Received, sync_interval: Duration::from_millis(5), ..options() };
@@ -50,7 +50,7 @@ async fn received_is_written_at_once_and_durable_soon() {
     assert!(writer.unrequested_bytes() > 0);
     let position = writer.flush().unwrap();
     assert_eq!(writer.unrequested_bytes(), 0);
-    // Whatever has become durable: the bytes are in the file.
+    // Whatever is durable by now: the bytes are in the file.
     let bytes = std::fs::read(directory.path().join("0000000001.binlog")).unwrap();
     assert!(bytes[..source.file.len()] == source.file);
     wait_for(&writer, position).await;
@@ -58,7 +58,7 @@ async fn received_is_written_at_once_and_durable_soon() {
 }
 
 #[tokio::test]
-async fn received_is_synced_at_once_where_it_is_much() {
+async fn received_syncs_many_bytes_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MySql);
     let never = Duration::from_secs(3600);
@@ -82,7 +82,7 @@ async fn received_is_synced_at_once_where_it_is_much() {
 }
 
 #[tokio::test]
-async fn received_is_synced_at_once_where_somebody_waits_for_it() {
+async fn received_syncs_at_once_for_a_waiting_caller() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MariaDb);
     let never = Duration::from_secs(3600);
@@ -102,7 +102,7 @@ async fn received_is_synced_at_once_where_somebody_waits_for_it() {
         wait_for(&writer, followed).await;
     }
     drop(prompt_sync);
-    // So it is if somebody comes who waits for what is written already.
+    // The same if a caller waits for bytes that are already written.
     transact(&mut writer, &mut source, &[100]).unwrap();
     let awaited = writer.flush().unwrap();
     let until = tokio::time::timeout(Duration::from_secs(60), handle.wait_until_durable(awaited));
@@ -114,7 +114,7 @@ async fn received_is_synced_at_once_where_somebody_waits_for_it() {
 }
 
 #[tokio::test]
-async fn without_checksums_nothing_is_acknowledged_before_it_is_durable() {
+async fn events_without_checksums_are_acknowledged_only_when_durable() {
     let never = Duration::from_secs(3600);
     for checksum in [ChecksumAlgorithm::Crc32, ChecksumAlgorithm::Off] {
         let directory = tempfile::tempdir().unwrap();
@@ -138,7 +138,7 @@ async fn without_checksums_nothing_is_acknowledged_before_it_is_durable() {
 }
 
 #[test]
-fn appending_waits_when_too_much_is_not_durable() {
+fn appending_waits_when_too_many_bytes_are_unsynced() {
     let directory = tempfile::tempdir().unwrap();
     let mut source = Source::new(Flavour::MySql);
     let options = LogOptions { unsynced_bytes_max: 100_000, ..options() };

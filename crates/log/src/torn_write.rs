@@ -1,9 +1,10 @@
-//! Is a bad event at the end of a log a torn write, or is it damage?
+//! Tells a torn write at the end of a log from damage.
 //!
-//! A write that a power cut tore leaves whole sectors as they were before it, and behind the end of a log the file reads
-//! as zeros. Since the writer ends its writes between transactions or at page boundaries, a torn event has a sector
-//! that is zero from the event's start, or the sector's, to the sector's end. A write that failed, or whose process was
-//! killed, may end anywhere, but nothing follows it. Bit rot leaves neither.
+//! A power cut that tears a write leaves whole sectors as they were before. After the end of a log the file
+//! reads as zeros. The writer ends its writes between transactions or at page boundaries. A torn event
+//! therefore has a sector that is zero from the event's start, or the sector's start, to the sector's end. A
+//! write that failed, or whose process was killed, may end anywhere, but nothing follows it. Bit rot leaves
+//! neither pattern.
 
 use std::path::Path;
 
@@ -12,68 +13,74 @@ use tailwater_wire::event::{CHECKSUM_BYTES, EVENT_HEADER_BYTES, EventHeader, ver
 
 use crate::error::LogError;
 use crate::segment::BadEvent;
-use crate::storage::File;
+use crate::storage::LogFile;
 
-/// The smallest unit that a disk writes whole or not at all, in bytes.
+/// The smallest unit that a disk writes atomically, in bytes.
 const SECTOR_BYTES: u64 = 512;
 
 const BLOCK_BYTES: u64 = 64 << 10;
 
-/// How much of a torn event is searched for events inside.
+/// Upper limit of the bytes of a torn event that are searched for further events.
 const SEARCH_BYTES_MAX: u64 = 4 << 20;
 
-/// What stands at the end of a log behind the last good event.
+/// The bytes at the end of a log after the last good event.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Tail {
+pub(crate) enum TornTail {
     /// Only zeros.
     Unwritten,
-    /// What a power cut left of writes that were not synced.
+    /// The rest of unsynced writes after a power cut.
     Torn {
-        /// Bytes up to the last that is not zero.
+        /// Bytes up to the last one that is not zero.
         bytes: u64,
     },
-    /// Something else.
+    /// Damage.
     Damaged,
 }
 
-/// Judges the bytes from a bad event on. `shift` is how much further the same event stands in the source's file.
-pub(crate) fn judge(
-    file: &dyn File,
+/// Classifies the bytes from a bad event on. `shift` is the event's offset in the source's file minus its
+/// offset in the segment.
+pub(crate) fn classify_tail(
+    file: &dyn LogFile,
     path: &Path,
     bad: &BadEvent,
     file_end: u64,
     shift: u64,
     checksums: bool,
-) -> Result<Tail, LogError> {
+) -> Result<TornTail, LogError> {
     let Some(data_end) = data_end(file, path, bad.offset, file_end)? else {
-        return Ok(Tail::Unwritten);
+        return Ok(TornTail::Unwritten);
     };
-    let torn = Tail::Torn { bytes: data_end - bad.offset };
+    let torn = TornTail::Torn { bytes: data_end - bad.offset };
     let header_end = bad.offset + EVENT_HEADER_BYTES as u64;
     if data_end <= header_end || has_lost_sector(file, path, bad.offset, header_end, file_end)? {
         return Ok(torn);
     }
-    // From here on the header is as it was written, if nothing has rotted.
-    let Some(header) = &bad.header else { return Ok(Tail::Damaged) };
+    // From here on the header is as it was written, unless it has rotted.
+    let Some(header) = &bad.header else { return Ok(TornTail::Damaged) };
     let event_end = bad.offset + u64::from(header.event_length);
     if header.end_log_pos != 0 && header.end_log_pos != event_end.wrapping_add(shift) as u32 {
-        return Ok(Tail::Damaged);
+        return Ok(TornTail::Damaged);
     }
     let incomplete = event_end > file_end
         || has_lost_sector(file, path, bad.offset, event_end, file_end)?
         || was_cut_short(file, path, bad.offset, event_end, data_end)?;
     if !incomplete {
-        return Ok(Tail::Damaged);
+        return Ok(TornTail::Damaged);
     }
-    // A length that rotted upwards reaches over the events behind it.
-    match checksums && holds_an_event(file, path, bad.offset, event_end.min(data_end), shift)? {
-        true => Ok(Tail::Damaged),
+    // A length that rotted upwards covers the events after it.
+    match checksums && contains_event(file, path, bad.offset, event_end.min(data_end), shift)? {
+        true => Ok(TornTail::Damaged),
         false => Ok(torn),
     }
 }
 
-/// Offset behind the last byte of `start..end` that is not zero.
-pub(crate) fn data_end(file: &dyn File, path: &Path, start: u64, end: u64) -> Result<Option<u64>, LogError> {
+/// Offset after the last byte of `start..end` that is not zero.
+pub(crate) fn data_end(
+    file: &dyn LogFile,
+    path: &Path,
+    start: u64,
+    end: u64,
+) -> Result<Option<u64>, LogError> {
     let mut block_end = end;
     while block_end > start {
         let block_start = block_end.saturating_sub(BLOCK_BYTES).max(start);
@@ -86,9 +93,9 @@ pub(crate) fn data_end(file: &dyn File, path: &Path, start: u64, end: u64) -> Re
     Ok(None)
 }
 
-/// Whether a sector that `start..end` reaches into is zero from there to the sector's end.
+/// Whether a sector that overlaps `start..end` is zero from there to the sector's end.
 fn has_lost_sector(
-    file: &dyn File,
+    file: &dyn LogFile,
     path: &Path,
     start: u64,
     end: u64,
@@ -111,10 +118,10 @@ fn has_lost_sector(
     Ok(false)
 }
 
-/// Whether the event's last bytes are missing and nothing stands behind: a write that failed or was interrupted may end
+/// Whether the event's last bytes are missing and nothing follows. A failed or interrupted write may end
 /// anywhere.
 fn was_cut_short(
-    file: &dyn File,
+    file: &dyn LogFile,
     path: &Path,
     start: u64,
     end: u64,
@@ -122,8 +129,8 @@ fn was_cut_short(
 ) -> Result<bool, LogError> {
     match end.checked_sub(data_end) {
         None | Some(0) => Ok(false),
-        // The zeros reach into the checksum: it is cut short if the rest of it is right. A checksum that ends in zeros
-        // by chance is so everywhere else too.
+        // The zeros reach into the checksum: the event is cut short if the rest of its checksum is right. A
+        // checksum that ends in zeros by chance does so everywhere else too.
         Some(missing) if missing < CHECKSUM_BYTES as u64 && end - start <= SEARCH_BYTES_MAX => {
             let event = read(file, path, start, end)?;
             let Some(checked) = event.len().checked_sub(CHECKSUM_BYTES) else { return Ok(false) };
@@ -135,8 +142,14 @@ fn was_cut_short(
     }
 }
 
-/// Whether a whole event with a good checksum begins within `start..end`, behind `start`.
-fn holds_an_event(file: &dyn File, path: &Path, start: u64, end: u64, shift: u64) -> Result<bool, LogError> {
+/// Whether a whole event with a valid checksum begins inside `start..end`, after `start`.
+fn contains_event(
+    file: &dyn LogFile,
+    path: &Path,
+    start: u64,
+    end: u64,
+    shift: u64,
+) -> Result<bool, LogError> {
     let end = end.min(start + SEARCH_BYTES_MAX);
     let bytes = read(file, path, start, end)?;
     for at in 1..bytes.len().saturating_sub(EVENT_HEADER_BYTES) {
@@ -151,7 +164,7 @@ fn holds_an_event(file: &dyn File, path: &Path, start: u64, end: u64, shift: u64
     Ok(false)
 }
 
-fn read(file: &dyn File, path: &Path, start: u64, end: u64) -> Result<Vec<u8>, LogError> {
+fn read(file: &dyn LogFile, path: &Path, start: u64, end: u64) -> Result<Vec<u8>, LogError> {
     let mut bytes = vec![0; end.saturating_sub(start) as usize];
     let filled = file.read_full_at(&mut bytes, start).map_err(|error| LogError::io("read", path, error))?;
     bytes.truncate(filled);

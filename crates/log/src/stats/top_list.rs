@@ -1,18 +1,18 @@
-//! The few greatest of many.
+//! The greatest few of many items.
 
-/// Keeps the items with the greatest keys, greatest first; of equal ones, those that came first.
+/// Keeps the items with the greatest keys, greatest first; of equal keys, the earlier ones.
 #[derive(Debug)]
-pub(super) struct Top<T> {
+pub(super) struct TopList<T> {
     items_max: usize,
     items: Vec<(u64, T)>,
 }
 
-impl<T> Top<T> {
+impl<T> TopList<T> {
     pub(super) fn new(items_max: usize) -> Self {
         Self { items_max, items: Vec::new() }
     }
 
-    /// Takes an item if it is among the greatest; only then it is made. A key of 0 is never.
+    /// Adds an item if it is among the greatest; `item` runs only then. A key of 0 is never added.
     pub(super) fn offer(&mut self, key: u64, item: impl FnOnce() -> T) {
         let full = self.items.len() >= self.items_max;
         if key == 0 || (full && self.items.last().is_none_or(|(least, _)| *least >= key)) {
@@ -33,12 +33,12 @@ impl<T> Top<T> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::Top;
+    use super::TopList;
 
     proptest! {
         #[test]
-        fn keeps_what_sorting_would(keys in proptest::collection::vec(0u64..20, 0..60), items_max in 0usize..6) {
-            let mut top = Top::new(items_max);
+        fn keeps_the_same_items_as_sorting(keys in proptest::collection::vec(0u64..20, 0..60), items_max in 0usize..6) {
+            let mut top = TopList::new(items_max);
             for (number, key) in keys.iter().enumerate() {
                 top.offer(*key, || (*key, number));
             }

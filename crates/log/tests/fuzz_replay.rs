@@ -1,9 +1,9 @@
-//! Replays the inputs that fuzzing has kept, and seeded changes of them, without needing a fuzzer or nightly Rust.
+//! Replays the stored fuzzing inputs and seeded mutations of them, without a fuzzer or nightly Rust.
 
 use std::fs;
 use std::path::Path;
 
-/// How many changed inputs are made of each that is kept.
+/// Number of mutations per stored input.
 const CHANGES: u64 = 2_000;
 
 /// Prints the input if the check panics.
@@ -32,7 +32,7 @@ fn next(state: &mut u64) -> u64 {
 }
 
 #[test]
-fn kept_inputs_and_changed_ones_hold_what_is_promised() {
+fn stored_and_mutated_inputs_keep_the_invariants() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/seekable");
     let mut paths: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();

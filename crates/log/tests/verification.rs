@@ -1,4 +1,4 @@
-//! `verify` finds what is wrong, and only that.
+//! `verify` finds every fault, and only faults.
 
 use std::fs;
 use std::path::Path;
@@ -36,7 +36,7 @@ fn flip(path: &Path, offset: usize) {
 }
 
 #[test]
-fn a_sound_log_has_no_problems_and_every_byte_is_read() {
+fn healthy_log_has_no_problems_and_every_byte_is_read() {
     for flavour in [Flavour::MySql, Flavour::MariaDb] {
         let directory = tempfile::tempdir().unwrap();
         log(directory.path(), flavour);
@@ -53,7 +53,7 @@ fn a_sound_log_has_no_problems_and_every_byte_is_read() {
 }
 
 #[test]
-fn each_flipped_bit_is_found_where_it_is() {
+fn each_flipped_bit_is_found_at_its_offset() {
     let directory = tempfile::tempdir().unwrap();
     log(directory.path(), Flavour::MySql);
     for segment in 1..=3 {
@@ -73,7 +73,7 @@ fn each_flipped_bit_is_found_where_it_is() {
 }
 
 #[test]
-fn a_damaged_index_is_named_once() {
+fn damaged_index_is_reported_once() {
     let directory = tempfile::tempdir().unwrap();
     log(directory.path(), Flavour::MariaDb);
     let path = directory.path().join("0000000002.index");
@@ -89,7 +89,7 @@ fn a_damaged_index_is_named_once() {
 }
 
 #[test]
-fn a_segment_that_is_missing_or_foreign_breaks_the_continuity() {
+fn missing_or_foreign_segment_breaks_continuity() {
     let directory = tempfile::tempdir().unwrap();
     log(directory.path(), Flavour::MySql);
     let path = |number: u64, kind: &str| directory.path().join(format!("{number:010}.{kind}"));

@@ -1,10 +1,10 @@
-//! What a source says about the transactions before one of its binlog files.
+//! Parses what a source states about the transactions before one of its binlog files.
 
 use tailwater_wire::WireError;
 use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription};
 use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MariadbGtidList, MysqlGtidSet};
 
-/// The set in a previous-GTIDs or GTID-list event, given whole; `None` for any other event.
+/// The set in a whole previous-GTIDs or GTID-list event; `None` for any other event.
 pub(crate) fn parse(
     header: &EventHeader,
     event: &[u8],

@@ -1,0 +1,133 @@
+//! The control file: identity and extent of a log, in one small JSON file that is replaced as a whole.
+//! Format: docs/reference/log-format.md.
+
+use serde::{Deserialize, Serialize};
+
+use crate::atomic_json_file;
+use crate::error::LogError;
+use crate::index::SegmentHeader;
+use crate::storage::Directory;
+
+pub(crate) const NAME: &str = "control.json";
+
+/// The newest format version, which is the one written.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+
+/// Upper limit of the file's length in bytes. Only the segment header in it can grow.
+const BYTES_MAX: u64 = 80 << 20;
+
+/// Contents of the control file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ControlFile {
+    /// Layout version of the whole directory.
+    pub format_version: u32,
+    /// Number of the oldest segment. Files of older segments are leftovers of an interrupted purge.
+    pub first_segment: u64,
+    /// The header of the newest segment. Its index may be unreadable after a crash.
+    #[serde(deserialize_with = "Option::deserialize")]
+    pub active: Option<SegmentHeader>,
+}
+
+impl ControlFile {
+    /// The contents for a log without segments.
+    pub(crate) fn new() -> Self {
+        Self { format_version: FORMAT_VERSION, first_segment: 1, active: None }
+    }
+
+    /// Reads the file; `None` if it does not exist.
+    pub(crate) fn read(directory: &dyn Directory) -> Result<Option<Self>, LogError> {
+        let Some(document) = atomic_json_file::read(directory, NAME, BYTES_MAX)? else { return Ok(None) };
+        let path = directory.path_of(NAME);
+        document
+            .map_err(ControlDamage::Malformed)
+            .and_then(|document| Self::parse(&document))
+            .map_err(|damage| match damage {
+                ControlDamage::Version(found) => {
+                    LogError::FormatVersion { path, found, known: FORMAT_VERSION }
+                }
+                ControlDamage::Malformed(reason) => LogError::corrupt(path, 0, reason),
+            })
+            .map(Some)
+    }
+
+    /// Replaces the file durably.
+    pub(crate) fn write(&self, directory: &dyn Directory) -> Result<(), LogError> {
+        atomic_json_file::replace(directory, NAME, &self.document())
+    }
+
+    fn document(&self) -> String {
+        // Serializing strings and integers cannot fail.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    fn parse(document: &str) -> Result<Self, ControlDamage> {
+        #[derive(Deserialize)]
+        struct VersionField {
+            format_version: u32,
+        }
+        let unreadable =
+            |error: serde_json::Error| ControlDamage::Malformed(format!("it cannot be read: {error}"));
+        // Check the version first: a newer layout may lack the other fields.
+        let VersionField { format_version } = serde_json::from_str(document).map_err(unreadable)?;
+        if format_version > FORMAT_VERSION {
+            return Err(ControlDamage::Version(format_version));
+        }
+        serde_json::from_str(document).map_err(unreadable)
+    }
+}
+
+/// Reason reported when a directory has segments but no control file.
+pub(crate) const MISSING_REASON: &str = "it is missing, and the directory has segments: they can be read (log cat, log stats, log verify), and \
+                               nothing can be appended; put it back from a copy of the directory";
+
+/// Refuses a directory that has segments but no control file.
+///
+/// The control file is on disk before the first segment. If it is missing while segments exist, it was lost.
+/// A writer would then treat the leftovers of an interrupted purge as part of the log, or misread a newer
+/// version's layout.
+///
+/// # Errors
+/// [`LogError::Corrupt`] if there are segments.
+pub(crate) fn check_not_missing(directory: &dyn Directory, has_segments: bool) -> Result<(), LogError> {
+    if !has_segments {
+        return Ok(());
+    }
+    Err(LogError::corrupt(directory.path_of(NAME), 0, MISSING_REASON))
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum ControlDamage {
+    Malformed(String),
+    Version(u32),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode(bytes: &[u8]) -> Result<ControlFile, ControlDamage> {
+        atomic_json_file::decode(bytes)
+            .map_err(ControlDamage::Malformed)
+            .and_then(|document| ControlFile::parse(&document))
+    }
+
+    #[test]
+    fn round_trip_and_damage_is_detected() {
+        let control = ControlFile { first_segment: 17, ..ControlFile::new() };
+        let bytes = atomic_json_file::encode(&control.document());
+        assert_eq!(decode(&bytes), Ok(control));
+        for at in 0..bytes.len() - 1 {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            assert!(decode(&damaged).is_err(), "byte {at}");
+            assert!(decode(&bytes[..at]).is_err(), "length {at}");
+        }
+    }
+
+    #[test]
+    fn newer_version_is_reported() {
+        let document = r#"{"format_version":9,"something":"else"}"#;
+        assert_eq!(decode(&atomic_json_file::encode(document)), Err(ControlDamage::Version(9)));
+    }
+}
