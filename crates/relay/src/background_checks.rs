@@ -1,4 +1,5 @@
-//! What is looked after at intervals while a capture runs: the age of its segments, the source's clock and its semi-sync settings.
+//! Periodic checks while a capture runs: the age of its segments, the source's clock, and its semi-sync
+//! settings.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -11,46 +12,46 @@ use crate::semi_sync_monitor::{SemiSyncAlarm, SemiSyncSample};
 use crate::status::CaptureStatus;
 use crate::{RelayError, semi_sync_monitor, source};
 
-/// How often old segments are looked at.
+/// Interval of purges.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Drops segments that are past the configured limits, for as long as the capture runs. Removing a big file takes long
-/// enough to be felt by waiting commits, so it happens on another thread.
+/// Purges segments beyond the configured limits, for as long as the capture runs. Removing a big file takes
+/// long enough to delay waiting commits, so another thread does it.
 pub(crate) async fn purge_periodically(log: LogHandle) {
     loop {
         tokio::time::sleep(RETENTION_INTERVAL).await;
         let log = log.clone();
         match tokio::task::spawn_blocking(move || log.purge(SystemTime::now())).await {
             Ok(Ok(purge)) if !purge.segments.is_empty() => {
-                info!(segments = purge.segments.len(), bytes = purge.bytes, "dropped old segments");
+                info!(segments = purge.segments.len(), bytes = purge.bytes, "purged old segments");
             }
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => warn!(code = error.code(), "old segments could not be dropped: {error}"),
-            Err(error) => warn!("dropping old segments failed: {error}"),
+            Ok(Err(error)) => warn!(code = error.code(), "cannot purge old segments: {error}"),
+            Err(error) => warn!("purging old segments failed: {error}"),
         }
     }
 }
 
-/// What the semi-sync watch remembers from one connection to the next: commits that went out without us while we were
-/// away count too.
+/// What the semi-sync monitor keeps between connections, so that commits without an ACK during a disconnect
+/// count too.
 #[derive(Default)]
 pub(crate) struct SemiSyncHistory {
     before: Option<SemiSyncSample>,
     reported: Vec<SemiSyncAlarm>,
 }
 
-/// Asks the source what time it is.
+/// Queries the source's time, and updates the status.
 pub(crate) async fn update_source_clock(
     control: &mut Connection,
     status: &CaptureStatus,
 ) -> Result<(), RelayError> {
-    let asked = Instant::now();
+    let asked_at = Instant::now();
     let source_us = source::query_clock(control).await?;
-    status.observe_clock(source_us, asked);
+    status.observe_clock(source_us, asked_at);
     Ok(())
 }
 
-/// CapturedServer a capture reads from.
+/// The server that a capture reads from.
 #[derive(Clone, Copy)]
 pub(crate) struct CapturedServer<'a> {
     pub connect: &'a ConnectOptions,
@@ -58,14 +59,15 @@ pub(crate) struct CapturedServer<'a> {
 }
 
 impl CapturedServer<'_> {
-    /// Connects once more, however long it takes; whoever answers in its place has another clock.
+    /// Reconnects, however long it takes. A different server at the same address has another clock, so it
+    /// does not count.
     async fn connect_again(self, pause: Duration) -> Connection {
         loop {
             tokio::time::sleep(pause).await;
             match self.connect_once().await {
                 Ok(Some(control)) => return control,
-                Ok(None) => debug!("another server answers in the source's place"),
-                Err(error) => debug!(code = error.code(), "the source cannot be asked: {error}"),
+                Ok(None) => debug!("another server answers at the source's address"),
+                Err(error) => debug!(code = error.code(), "cannot query the source: {error}"),
             }
         }
     }
@@ -77,8 +79,8 @@ impl CapturedServer<'_> {
     }
 }
 
-/// Looks at the source's clock and its semi-sync settings; alarms are logged when they appear. Ends with the connection only where
-/// commits wait for what is looked at.
+/// Checks the source's clock and its semi-sync settings; logs new alarms. A lost connection ends the checks,
+/// and the stream, only where commits wait for an ACK.
 pub(crate) async fn check_source_periodically(
     mut control: Connection,
     server: CapturedServer<'_>,
@@ -88,29 +90,27 @@ pub(crate) async fn check_source_periodically(
 ) -> Result<(), RelayError> {
     loop {
         tokio::time::sleep(options.source_check_interval).await;
-        let asked = update_source_clock(&mut control, status).await;
+        let clock_result = update_source_clock(&mut control, status).await;
         if !options.semi_sync {
-            if let Err(error) = asked {
-                // No commit waits for what this looks at: the stream goes on, and the clock as it was.
-                warn!(
-                    code = error.code(),
-                    "the source is connected to anew, to be asked for its time: {error}"
-                );
+            if let Err(error) = clock_result {
+                // No commit waits for an ACK here: the stream continues, and the clock keeps its last
+                // correction.
+                warn!(code = error.code(), "cannot query the source's time; reconnecting: {error}");
                 control = server.connect_again(options.source_check_interval).await;
                 if let Err(error) = update_source_clock(&mut control, status).await {
-                    debug!(code = error.code(), "the source does not tell the time: {error}");
+                    debug!(code = error.code(), "cannot query the source's time: {error}");
                 }
             }
             continue;
         }
-        asked?;
+        clock_result?;
         let now = source::query_semi_sync(&mut control).await?;
         let alarms = semi_sync_monitor::assess(history.before.as_ref(), &now);
         for alarm in alarms.iter().filter(|alarm| !history.reported.contains(*alarm)) {
             warn!(code = alarm.code(), "{alarm}");
         }
         if alarms.is_empty() && !history.reported.is_empty() {
-            info!("semi-sync is sound again");
+            info!("semi-sync works as required again");
         }
         history.reported = alarms.clone();
         status.set_alarms(alarms);

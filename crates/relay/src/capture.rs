@@ -1,11 +1,13 @@
-//! Captures as the outside has them: options, starting, stopping.
+//! The public side of captures: options, starting, stopping.
 //!
-//! Everything between the socket and the disk happens on one thread per source, without handing over to another: on the way
-//! of a commit each hand-over costs about as much as the fdatasync itself (docs/adr/001-one-capture-thread.md). While
-//! the thread is in fdatasync the kernel's socket buffer collects what comes meanwhile; all of that is the next group.
+//! Everything between the socket and the disk runs on one thread per source, without handing over to another
+//! thread. On the path of a commit each hand-over costs about as much as the fdatasync itself
+//! (docs/adr/001-one-capture-thread.md). During an fdatasync the kernel's socket buffer collects events; all
+//! of them form the next group.
 //!
-//! Where nobody waits for an ACK, the same is a task on the runtime on which the log is read: what waits there are the readers, and
-//! they then need not be woken on another thread (docs/adr/029-asynchronous-source-log.md).
+//! Where no commit waits for an ACK, the capture is a task on the runtime of the log's readers instead. Only
+//! those readers wait for its work, and they need not be woken on another thread
+//! (docs/adr/029-asynchronous-source-log.md).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,30 +27,31 @@ use crate::persisted_orders::PersistedOrders;
 use crate::resume::StartPolicy;
 use crate::status::{CaptureState, CaptureStatus};
 
-/// What to capture, and into where.
+/// What to capture, and where to store it.
 #[derive(Debug, Clone)]
 pub struct CaptureOptions {
-    /// Names the source in messages.
+    /// The source's name in messages.
     pub name: String,
-    /// The flavour of an empty log is not known before the source was seen; a log that has one must match.
+    /// How to connect to the source. The flavour of an empty log is unknown before the source was reached; an
+    /// existing log must match.
     pub connect: ConnectOptions,
-    /// The `server_id` to register under.
+    /// The `server_id` to register with.
     pub server_id: u32,
-    /// Ask for semi-sync, and treat its absence as an error.
+    /// Request semi-sync, and treat its absence as an error.
     pub semi_sync: bool,
-    /// From where an empty log begins.
+    /// Where an empty log begins.
     pub start: StartPolicy,
-    /// The longest that the source may be silent; three times that is a broken link.
+    /// The longest silence of the source; three times that counts as a broken connection.
     pub heartbeat: Duration,
-    /// How often the source's clock and its semi-sync settings are looked at.
+    /// Interval of the checks of the source's clock and its semi-sync settings.
     pub source_check_interval: Duration,
-    /// The source's own folder in the log.
+    /// The source's own directory in the log.
     pub directory: PathBuf,
-    /// How the log is kept.
+    /// Options of the log.
     pub log: LogOptions,
-    /// The other servers of the cluster, by name: those that it can be ordered to follow.
+    /// The other servers of the cluster, by name, that an order can make the capture follow.
     pub servers: BTreeMap<String, ConnectOptions>,
-    /// Once refused, wait for orders rather than end: somebody is there to give them.
+    /// After a permanent error, wait for orders instead of ending, because a manager is there to give them.
     pub wait_when_refused: bool,
 }
 
@@ -59,11 +62,11 @@ pub struct Capture {
     log: LogHandle,
     status: Arc<CaptureStatus>,
     stop: CancellationToken,
-    /// Gets what it ended with; nothing if it panicked.
+    /// Receives the result of the capture; nothing if it panicked.
     result: mpsc::Receiver<Result<(), RelayError>>,
 }
 
-/// A capture whose log is open, and that has not begun.
+/// A capture whose log is open and that has not started.
 #[derive(Debug)]
 pub struct OpenCapture {
     options: CaptureOptions,
@@ -72,20 +75,21 @@ pub struct OpenCapture {
 }
 
 impl OpenCapture {
-    /// Starts the capture: on a thread of its own if the source waits for it, else among the tasks of `readers`. As the disk may block one
-    /// of their threads at times, it has a thread of its own also beside readers that have only one.
+    /// Starts the capture: on a thread of its own if commits of the source wait for it, otherwise as a task
+    /// of the `readers` runtime. The disk may block one of that runtime's threads at times, so a
+    /// single-threaded runtime is not used.
     ///
-    /// `ended` is cancelled when it ends, for whatever reason.
+    /// `ended` is cancelled when the capture ends, for any reason.
     ///
     /// # Errors
-    /// [`RelayError::Runtime`] if the system has no room for a thread of its own.
+    /// [`RelayError::Runtime`] if the system cannot create the thread.
     pub fn start(self, ended: CancellationToken, readers: Option<&Handle>) -> Result<Capture, RelayError> {
         let Self { options, writer, ordered } = self;
         let has_more_threads = |readers: &&Handle| readers.runtime_flavor() == RuntimeFlavor::MultiThread;
         let readers = readers.filter(|_| !options.semi_sync).filter(has_more_threads);
         let log = writer.handle();
         let status = Arc::new(CaptureStatus::default());
-        // Known before the thread runs: who asks at once is not to hear that it connects.
+        // Set before the thread runs, so that an early reader of the status does not see `Connecting`.
         if let Some(stop) = ordered.stopped {
             status.set_state(CaptureState::StoppedByOrder(stop));
         }
@@ -99,7 +103,7 @@ impl OpenCapture {
         let run = async move {
             let _ended = ended.drop_guard();
             let ended = driver.run(orders).instrument(span).await;
-            // Nobody may want to know.
+            // The receiver may be gone.
             let _ = result_of.send(ended);
         };
         match readers {
@@ -118,7 +122,7 @@ fn spawn_capture_thread(run: impl Future<Output = ()> + Send + 'static) -> Resul
 }
 
 impl Capture {
-    /// Opens the log and what the capture was ordered, so that what is wrong with them shows at once.
+    /// Opens the log and reads the persisted orders, so that errors in them are reported at once.
     ///
     /// # Errors
     /// [`RelayError::Log`] if one cannot be opened.
@@ -140,7 +144,7 @@ impl Capture {
         Self::open(options)?.start(ended, readers)
     }
 
-    /// The log that it writes, for readers. It outlives the capture.
+    /// The log that it writes, for readers. Outlives the capture.
     pub fn log(&self) -> LogHandle {
         self.log.clone()
     }
@@ -150,23 +154,23 @@ impl Capture {
         self.status.clone()
     }
 
-    /// To give it orders.
+    /// A handle to give it orders.
     pub fn acker(&self) -> CaptureAcker {
         self.acker.clone()
     }
 
-    /// Ends the capture; [`Capture::join`] waits until it has. After a restart it goes on: for good it is stopped by
-    /// [`CaptureAcker::stop`].
+    /// Ends the capture; [`Capture::join`] waits until it has ended. It continues after a restart;
+    /// [`Acker::stop`](CaptureAcker::stop) is permanent.
     pub fn stop(&self) {
         self.stop.cancel();
     }
 
-    /// Waits for its end, and says why it ended. Blocks the thread.
+    /// Waits for the capture to end, and returns why it ended. Blocks the thread.
     ///
     /// # Errors
-    /// Whatever ended the capture, unless that was [`Capture::stop`].
+    /// The error that ended the capture, unless [`Capture::stop`] did.
     pub fn join(self) -> Result<(), RelayError> {
-        let panicked = |_| Err(RelayError::Runtime { detail: "it panicked".into() });
+        let panicked = |_| Err(RelayError::Runtime { detail: "the capture panicked".into() });
         tailwater_log::blocking(|| self.result.recv()).unwrap_or_else(panicked)
     }
 }

@@ -1,4 +1,4 @@
-//! Telling a running capture what to do, and asking it how it stands.
+//! Sends orders to a running capture, and reads its state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::persisted_orders::{AckerState, CaptureOrder};
 use crate::status::{CaptureState, CaptureStatus};
 use crate::{CaptureOptions, RelayError};
 
-/// How long a capture may take to obey: an fdatasync of its log, and one of the file that keeps the order.
+/// How long a capture may take to execute an order: an fdatasync of its log, and one of the orders file.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Orders that wait while the capture is busy; nobody gives so many.
+/// Orders that may be queued while the capture is busy; a manager never sends that many.
 const QUEUED_ORDERS_MAX: usize = 16;
 
 /// An order on its way to the capture.
@@ -29,20 +29,20 @@ pub(crate) fn order_channel() -> (mpsc::Sender<OrderRequest>, mpsc::Receiver<Ord
     mpsc::channel(QUEUED_ORDERS_MAX)
 }
 
-/// A running capture, as something that acknowledges. Cheap to clone; outlives the capture, and says so then.
+/// A running capture in its role as an acker. Cheap to clone; outlives the capture, and reports its end.
 ///
-/// Orders of a term below the highest seen are refused. Each method is back in bounded time; the order of one that is dropped
-/// before may yet be obeyed.
+/// Orders of a term below the highest seen are refused. Each method returns in bounded time. An order whose
+/// future is dropped early may still be executed.
 #[derive(Debug, Clone)]
 pub struct CaptureAcker {
-    /// The source's own name, by which it is followed as any other server.
+    /// The name of the capture's own source, by which it can be followed like any other server.
     source: String,
     /// The other servers that can be followed.
     servers: Arc<[String]>,
     orders: mpsc::Sender<OrderRequest>,
     log: LogHandle,
     status: Arc<CaptureStatus>,
-    /// Whatever is acknowledged is durable.
+    /// Everything acknowledged is durable.
     durable: bool,
 }
 
@@ -54,35 +54,37 @@ impl CaptureAcker {
         status: Arc<CaptureStatus>,
     ) -> Self {
         let servers = options.servers.keys().cloned().collect();
-        // One that acknowledges nothing breaks no promise.
+        // A capture that sends no ACK breaks no promise.
         let durable = options.log.ack == AckMode::Durable || !options.semi_sync;
         Self { source: options.name.clone(), servers, orders, log, status, durable }
     }
 
-    /// Ends the stream, and keeps it ended over restarts until told to start or to follow. When this returns, no more is
-    /// acknowledged: the connection is gone, everything received whole is durable, and so is the order.
+    /// Ends the stream, and keeps it ended across restarts until an order to start or follow. When this
+    /// returns, nothing more is acknowledged: the connection is closed, every whole transaction received is
+    /// durable, and so is the order.
     ///
     /// # Errors
-    /// [`RelayError::StaleOrder`]; [`RelayError::OrderNotTaken`]; [`RelayError::Log`] if the order could not be kept: the
-    /// capture goes on then, and may be stopped after a restart.
+    /// [`RelayError::StaleOrder`]; [`RelayError::OrderNotTaken`]; [`RelayError::Log`] if the order could not
+    /// be persisted: the capture then continues, and may be stopped after a restart.
     pub async fn stop(&self, token: u64) -> Result<AckerState, RelayError> {
         self.send_order(CaptureOrder::Stop, token).await?;
         self.read()
     }
 
-    /// How it stands and what it holds; changes nothing.
+    /// Reads the acker's state and the extent of its log; changes nothing.
     ///
     /// # Errors
     /// [`RelayError::Log`] if the log cannot be read.
     pub fn read(&self) -> Result<AckerState, RelayError> {
-        // In this order: what is held by one that is stopped is read after it stopped.
+        // In this order: a stopped acker's log is read after it stopped.
         let orders = self.status.orders();
         let holds = self.log.gtid_set();
         let before = self.log.gtids_purged_or_before()?.or_else(|| holds.clone());
         Ok(AckerState { orders, durable: self.durable, holds, before })
     }
 
-    /// Captures again, from whom it did before. Does not wait until that streams. One that captures reconnects.
+    /// Captures again, from the same server as before. Does not wait for the stream. A running capture
+    /// reconnects.
     ///
     /// # Errors
     /// As [`Self::stop`].
@@ -90,11 +92,12 @@ impl CaptureAcker {
         self.send_order(CaptureOrder::Start, token).await
     }
 
-    /// Captures from `server` from now on, over restarts too, and waits until that streams, no longer than `patience`.
+    /// Captures from `server` from now on, across restarts, and waits at most `patience` until the stream has
+    /// begun.
     ///
     /// # Errors
-    /// As [`Self::stop`]; [`RelayError::UnknownServer`]; [`RelayError::NotFollowing`] if it does not stream in time: it goes on
-    /// trying.
+    /// As [`Self::stop`]; [`RelayError::UnknownServer`]; [`RelayError::NotFollowing`] if there is no stream
+    /// in time: the capture keeps trying.
     pub async fn follow(&self, token: u64, server: &str, patience: Duration) -> Result<(), RelayError> {
         let is_own = server == self.source;
         if !is_own && !self.servers.iter().any(|known| known == server) {
@@ -108,25 +111,25 @@ impl CaptureAcker {
     }
 
     async fn send_order(&self, order: CaptureOrder, token: u64) -> Result<(), RelayError> {
-        // Also here: an order that comes too late is not to interrupt the stream.
+        // Check here too: a stale order must not interrupt the stream.
         self.status.orders().check(token)?;
         let not_taken = |reason: &str| RelayError::OrderNotTaken { reason: reason.to_owned() };
-        let (answer, heard) = oneshot::channel();
+        let (answer, result) = oneshot::channel();
         let given = async {
             let sent = self.orders.send(OrderRequest { order, token, answer }).await;
             sent.map_err(|_| not_taken("it has ended"))?;
-            heard.await.map_err(|_| not_taken("it ended meanwhile"))?
+            result.await.map_err(|_| not_taken("it ended before it answered"))?
         };
         match tokio::time::timeout(ORDER_TIMEOUT, given).await {
             Ok(result) => result,
-            Err(_) => Err(not_taken("it did not answer in time; it may yet obey")),
+            Err(_) => Err(not_taken("it did not answer in time, and may still execute the order")),
         }
     }
 
     async fn wait_until_streaming(&self, server: &str, until: Instant) -> Result<(), RelayError> {
         let failed = |reason: String| RelayError::NotFollowing { server: server.to_owned(), reason };
         loop {
-            // Before the look, so that no change is missed between the two.
+            // Subscribe before reading the state, so that no change is missed.
             let changed = self.status.changed();
             tokio::pin!(changed);
             changed.as_mut().enable();
@@ -135,7 +138,7 @@ impl CaptureAcker {
                 CaptureState::Streaming => return Ok(()),
                 CaptureState::Refused(reason) => return Err(failed(reason.clone())),
                 CaptureState::StoppedByOrder(_) => {
-                    return Err(failed("it was told to stop meanwhile".into()));
+                    return Err(failed("another order stopped it meanwhile".into()));
                 }
                 CaptureState::Stopped => return Err(failed("it has ended".into())),
                 CaptureState::Connecting | CaptureState::Waiting(_) => {}
@@ -143,7 +146,7 @@ impl CaptureAcker {
             if tokio::time::timeout_at(until, changed).await.is_err() {
                 return Err(failed(match state {
                     CaptureState::Waiting(reason) => reason,
-                    _ => "it does not answer in time".into(),
+                    _ => "the server does not answer in time".into(),
                 }));
             }
         }

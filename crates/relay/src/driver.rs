@@ -1,7 +1,7 @@
-//! The driver: for each source one that reads the stream, appends to the log, syncs, and acknowledges; and obeys orders.
+//! Runs one capture: reads the stream, appends to the log, syncs, acknowledges, and executes orders.
 //!
-//! An order ends the stream, whatever it is at: the future that reads and acknowledges is dropped, and its connection with it,
-//! before anything else is done. So nothing can be acknowledged any more once an order is obeyed.
+//! An order ends the stream at any point. The future that reads and acknowledges is dropped, with its
+//! connection, before anything else happens. Nothing can be acknowledged any more once an order is executed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,26 +31,26 @@ use crate::stream_ingest::StreamIngest;
 use crate::stream_position::StreamTracker;
 use crate::stream_request::is_refusal;
 
-/// How long the source may take to answer a question. On a link that was cut without a word nothing else tells; and a
-/// source whose commits wait for us must not wait for longer than this either.
+/// How long the source may take to answer a query. On a connection that was cut silently only this shows it.
+/// A source whose commits wait for the capture must not wait longer than this either.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) struct CaptureDriver {
     pub options: CaptureOptions,
-    /// The servers that can be followed, the source itself not among them, with patience limited.
+    /// The servers that can be followed, except the source itself, with a read timeout.
     servers: BTreeMap<String, ConnectOptions>,
     /// The source itself, likewise.
     own: ConnectOptions,
-    /// CapturedServer it captures from.
+    /// The server that it captures from.
     pub connect: ConnectOptions,
     status: Arc<CaptureStatus>,
     stop: CancellationToken,
     pub log: LogWriter,
-    /// The source's file that it says is torn; see [`resume::LogCoverage::torn`].
+    /// The source's file that is torn, according to the source; see [`resume::LogCoverage::torn`].
     pub torn_file: Option<String>,
-    /// The last stream asked for did not begin; see [`CaptureDriver::free_hung_dump_thread`].
+    /// The last stream request timed out; see [`CaptureDriver::free_hung_dump_thread`].
     stream_hung: bool,
-    /// Why it stands still although nobody reported it to.
+    /// Why it is stopped without an order.
     refused: Option<String>,
     semi_sync_history: SemiSyncHistory,
     pauses: ReconnectPauses,
@@ -64,10 +64,10 @@ enum Wakeup {
     Stream(Result<(), RelayError>),
 }
 
-/// How long to wait before the next attempt.
+/// The pauses between connection attempts.
 struct ReconnectPauses {
     backoff: Backoff,
-    /// Two that push each other aside must leave each other time to capture something.
+    /// Two replicas that displace each other need time to capture something in between.
     displaced: Backoff,
     next: Option<Duration>,
 }
@@ -142,7 +142,7 @@ impl CaptureDriver {
         loop {
             let transactions_before = self.status.snapshot().transactions;
             let wakeup = self.wait_for_wakeup(&mut orders).await;
-            // Whatever ended the stream, half a transaction may have been written; it comes again from its start.
+            // Half a transaction may have been written; it comes again from its start.
             let error = match (wakeup, self.log.rollback_partial()) {
                 (Wakeup::Stream(Ok(())), Ok(())) => continue,
                 (Wakeup::Stream(Err(error)), Ok(())) => error,
@@ -155,7 +155,7 @@ impl CaptureDriver {
                     Ok(()) => continue,
                     Err(error) => error,
                 },
-                // Of a log that failed, the first error says why.
+                // If the log failed, the first error says why.
                 (Wakeup::Stream(Err(error @ RelayError::Log(_))), Err(_)) => error,
                 (_, Err(log_error)) => log_error.into(),
             };
@@ -164,7 +164,7 @@ impl CaptureDriver {
                 if error.retry() == CaptureRetry::Refuse
                     && let Err(error) = self.log.close()
                 {
-                    warn!(code = error.code(), "the log could not be closed in good order: {error}");
+                    warn!(code = error.code(), "cannot close the log: {error}");
                 }
                 self.status.set_state(CaptureState::Refused(error.to_string()));
                 return Err(error);
@@ -172,7 +172,7 @@ impl CaptureDriver {
         }
     }
 
-    /// Captures, or stands still, until something happens.
+    /// Captures, or waits while stopped, until an event ends it.
     async fn wait_for_wakeup(&mut self, orders: &mut mpsc::Receiver<OrderRequest>) -> Wakeup {
         let stop = self.stop.clone();
         tokio::select! {
@@ -194,7 +194,7 @@ impl CaptureDriver {
         self.stream_once().await
     }
 
-    /// Decides what an error means: goes on later, or stands still, or gives it back as the end of all.
+    /// Decides what an error means: retry later, wait for orders, or end the capture with the returned error.
     fn handle_error(&mut self, error: RelayError, has_captured: bool) -> Option<RelayError> {
         let error = match error {
             error if error.reports_duplicate_server_id() => {
@@ -235,23 +235,23 @@ impl CaptureDriver {
         self.status.set_state(CaptureState::Refused(error.to_string()));
     }
 
-    /// Before the first connection: what it was ordered before it was started.
+    /// Applies the orders from before the start, before the first connection.
     fn apply_persisted_orders(&mut self) {
         let ordered = self.status.orders();
         if let Some(server) = &ordered.follows {
-            info!(server, term = ordered.token, "follows by order");
+            info!(server, term = ordered.token, "following a server by order");
         }
         if let Some(stop) = ordered.stopped {
             warn!(
                 term = stop.token,
                 since_ms = stop.since_ms,
-                "stopped by order of a manager: nothing is captured or acknowledged until it is reported to start or to follow"
+                "stopped by order of a manager: nothing is captured or acknowledged until an order to start or follow"
             );
         }
         self.follow_orders();
     }
 
-    /// Turns to server it was ordered to follow, or stands still.
+    /// Switches to the server to follow, or stays stopped.
     fn follow_orders(&mut self) {
         self.refused = None;
         let ordered = self.status.orders();
@@ -268,7 +268,8 @@ impl CaptureDriver {
                     None => CaptureState::Connecting,
                 });
             }
-            // Only after a restart with another configuration: an order that names nobody is not taken.
+            // Only after a restart with a changed configuration: an order for an unknown server is not
+            // accepted.
             Err(name) => {
                 let known = self.servers.keys().map(String::as_str).chain([self.options.name.as_str()]);
                 let known = known.collect::<Vec<_>>().join(", ");
@@ -279,7 +280,7 @@ impl CaptureDriver {
         }
     }
 
-    /// Obeys, once the stream has ended. Gives an error only if the log cannot be kept.
+    /// Executes an order once the stream has ended. Returns an error only if the log failed.
     fn execute_order(
         &mut self,
         OrderRequest { order, token, answer }: OrderRequest,
@@ -288,16 +289,16 @@ impl CaptureDriver {
         let ordered = match before.after(&order, token, now_ms()) {
             Ok(ordered) => ordered,
             Err(error) => {
-                // Nobody may be there any more to hear it.
+                // The sender may have given up.
                 let _ = answer.send(Err(error));
                 return Ok(());
             }
         };
-        // What it holds is reported with the answer: all of it durable.
+        // The answer tells what the log holds, so all of it must be durable.
         self.log.sync()?;
         let kept = ordered.write(&self.options.directory).map_err(RelayError::from);
         if let Err(error) = &kept {
-            error!(code = error.code(), "the order could not be kept, and counts for nothing: {error}");
+            error!(code = error.code(), "cannot persist the order; it has no effect: {error}");
         } else {
             log_order(&order, token);
             if ordered.follows != before.follows {
@@ -311,14 +312,15 @@ impl CaptureDriver {
         Ok(())
     }
 
-    /// What was learnt of one server says nothing of another.
+    /// Forgets what was learnt about the previous server.
     fn reset_source_state(&mut self) {
         (self.torn_file, self.stream_hung, self.semi_sync_history, self.pauses) =
             (None, false, SemiSyncHistory::default(), ReconnectPauses::new());
         self.failures.reset();
     }
 
-    /// One connection's worth of capturing. Returns with an error, or when the next one is to follow at once.
+    /// Captures over one connection. Returns an error, or `Ok` when the next connection should follow at
+    /// once.
     async fn stream_once(&mut self) -> Result<(), RelayError> {
         let mut control = Connection::connect(&self.connect).await?;
         check_privileges(&mut control, AccountPurpose::Capture).await?;
@@ -370,7 +372,7 @@ impl CaptureDriver {
             Some((_, identity)) if !identity.same_server(&source.identity) => {
                 StreamTracker::for_another_server()
             }
-            // It lacks what a segment begins with: what comes brings that along.
+            // An empty partial segment lacks its format description; the stream brings it along.
             Some(_) if self.log.has_empty_partial_segment() => StreamTracker::new(kind, None),
             tail => StreamTracker::new(kind, tail.as_ref().map(|(tail, _)| tail.clone())),
         };
@@ -397,7 +399,8 @@ impl CaptureDriver {
         };
         let has_source_events = ingest.has_source_events();
         match error {
-            // Nothing of the file came: it cannot be read where the log says that an event begins.
+            // The source sent nothing of its file: it cannot read an event at the position where the log
+            // ends.
             Err(RelayError::Session(refusal)) if !has_source_events && is_refusal(&refusal) => {
                 let mut control = Connection::connect(&self.connect).await?;
                 self.classify_refusal(&mut control, &coverage, &mut source, &resume, refusal).await?;
@@ -416,10 +419,10 @@ impl CaptureDriver {
 
 fn log_order(order: &CaptureOrder, term: u64) {
     match order {
-        CaptureOrder::Stop => warn!(term, "reported to stop: nothing is captured or acknowledged any more"),
-        CaptureOrder::Start => info!(term, "reported to go on"),
-        CaptureOrder::Follow(None) => info!(term, "reported to follow its own source"),
-        CaptureOrder::Follow(Some(server)) => info!(term, server, "reported to follow another server"),
+        CaptureOrder::Stop => warn!(term, "ordered to stop: nothing is captured or acknowledged any more"),
+        CaptureOrder::Start => info!(term, "ordered to start"),
+        CaptureOrder::Follow(None) => info!(term, "ordered to follow its own source"),
+        CaptureOrder::Follow(Some(server)) => info!(term, server, "ordered to follow another server"),
     }
 }
 

@@ -1,10 +1,10 @@
-//! Why a capture stops, and whether trying again can help.
+//! Errors of the relay, and whether a retry can help.
 
 use tailwater_log::LogError;
 use tailwater_session::{ServerError, SessionError};
 use tailwater_wire::{Flavour, WireError};
 
-/// Which server has the number that a capture registers with.
+/// The server that already has the capture's `server_id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerIdHolder {
     /// The source.
@@ -13,47 +13,47 @@ pub enum ServerIdHolder {
     Replica,
 }
 
-/// Why a capture could not go on.
+/// Why a capture could not continue.
 #[derive(Debug, thiserror::Error)]
 pub enum RelayError {
     /// The connection failed or broke.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// The log cannot take more. Nothing that it did not make durable has been acknowledged.
+    /// The log cannot accept more. Nothing was acknowledged that it did not make durable.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// An event's bytes cannot be understood or fail their checksum.
+    /// An event's bytes cannot be parsed, or fail their checksum.
     #[error("event at {file}:{position} of the source: {error}")]
     Event {
         /// The source's binlog file.
         file: String,
         /// Offset of the event in it.
         position: u64,
-        /// What is wrong with it.
+        /// What is wrong.
         error: WireError,
     },
     /// The stream contradicts itself.
     #[error("the replication stream contradicts itself: {detail}")]
     Stream {
-        /// How.
+        /// The contradiction.
         detail: String,
     },
     /// Bytes of the source's binlog are missing from the stream.
     #[error(
-        "the replication stream jumps from {file}:{expected} to {found}: nothing was taken from behind the gap"
+        "the replication stream jumps from {file}:{expected} to {found}: nothing after the gap was captured"
     )]
     Gap {
         /// The source's binlog file.
         file: String,
-        /// Where the next event should have been.
+        /// Offset where the next event should have been.
         expected: u64,
-        /// Where it was.
+        /// Offset where it was.
         found: u64,
     },
-    /// The source has other bytes than the log at the same place.
+    /// The source has other bytes than the log at the same position.
     #[error(
         "the source's history differs from the log's at {file}:{position}: {detail}; it was rebuilt or rewound and \
-         written to since; the log keeps what it has, and this source must be healed (rejoin) or given a new log"
+         written to since; the log keeps what it has, and this source must be repaired (rejoin) or given a new log"
     )]
     Diverged {
         /// The source's binlog file.
@@ -66,33 +66,33 @@ pub enum RelayError {
     /// The source has lost transactions that the log has.
     #[error(
         "the source is behind the log: {detail} (missing there: {missing}); it lost them in a crash or was restored \
-         from older data; the log keeps them, and this source must be healed (rejoin) before it is written to"
+         from older data; the log keeps them, and this source must be repaired (rejoin) before it is written to"
     )]
     Rewound {
         /// What the source lacks.
         missing: String,
-        /// How it shows.
+        /// How that was detected.
         detail: String,
     },
-    /// The source no longer has what comes next.
+    /// The source no longer has the next transactions.
     #[error(
         "the source cannot give what comes next in the log, {needed}: {detail}; start a new log for this source"
     )]
     Purged {
-        /// What is needed.
+        /// The transactions or position needed.
         needed: String,
-        /// Why it is not there.
+        /// Why they are not available.
         detail: String,
     },
-    /// The configured address now belongs to a server of the other family.
+    /// The configured address now belongs to a server of the other flavour.
     #[error("the log holds a {log} source, but the server there is {source_flavour}; check the address")]
     WrongFlavour {
-        /// What the log holds.
+        /// The log's flavour.
         log: Flavour,
-        /// What the server is.
+        /// The server's flavour.
         source_flavour: Flavour,
     },
-    /// The source was killed while it wrote to its newest file, and has not begun another.
+    /// The source was killed while it wrote to its newest file, and has not started another file.
     #[error(
         "the source's newest binlog file {file} ends in the middle of an event; waiting for it to begin the next file"
     )]
@@ -100,21 +100,21 @@ pub enum RelayError {
         /// The file.
         file: String,
     },
-    /// The source answered a question of ours with something that we do not understand.
+    /// The source's answer to a query cannot be interpreted.
     #[error("the source's answer about {what} cannot be understood: {detail}")]
     Answer {
-        /// What was asked.
+        /// The subject of the query.
         what: &'static str,
         /// What is wrong with the answer.
         detail: String,
     },
-    /// The operating system refuses a thread, or the capture failed of a fault of Tailwater's own.
+    /// The operating system refused a thread, or the capture has a defect.
     #[error("the capture failed: {detail}")]
     Runtime {
         /// What happened.
         detail: String,
     },
-    /// The source, or another replica of it, has our `server_id`.
+    /// The source, or another replica of it, has the capture's `server_id`.
     #[error(
         "{} has server_id {server_id} too{}; set server_id of this [[source]] to a number that no server of the cluster has",
         match holder {
@@ -127,83 +127,83 @@ pub enum RelayError {
         }
     )]
     ServerIdTaken {
-        /// Who has it.
+        /// The server that has it.
         holder: ServerIdHolder,
         /// The number.
         server_id: u32,
     },
-    /// An empty log was to begin at a place that the source does not have.
+    /// An empty log was to begin at a position that the source does not have.
     #[error(
         "the source cannot begin at {start}: {reason}; choose another start (SHOW BINARY LOGS lists its files)"
     )]
     StartRefused {
         /// File and offset.
         start: String,
-        /// The source's words.
+        /// The source's error.
         reason: String,
     },
     /// The source writes no binlog.
     #[error("the source writes no binlog; set log_bin and restart it")]
     NoBinlog,
-    /// Semi-sync was asked for, but the source does not offer it.
+    /// Semi-sync was requested, but the source does not offer it.
     #[error(
         "semi-synchronous replication is not enabled on the source, so commits would not wait for the log; enable it, \
-         or set semi_sync = false to capture without that promise (the log is then synced behind, unless ack = \"durable\")"
+         or set semi_sync = false to capture without that promise (the log is then synced later, unless ack = \"durable\")"
     )]
     SemiSyncOff,
-    /// An order of a term of the lease that is over.
+    /// An order of an expired term of the lease.
     #[error(
-        "an order of the lease's term {token} comes too late: one of term {seen} was obeyed; another manager has taken over"
+        "an order of the lease's term {token} is stale: one of term {seen} was executed; another manager has taken over"
     )]
     StaleOrder {
         /// The order's term.
         token: u64,
-        /// The highest that was seen.
+        /// The highest term seen.
         seen: u64,
     },
-    /// The capture is to follow a server that the configuration does not name.
+    /// The capture must follow a server that the configuration does not name.
     #[error(
         "the capture is to follow {server:?}, and the configuration has no [[server]] of that name for this source \
-         (there are: {known}); add it, or order the capture to follow another"
+         (it has: {known}); add it, or order the capture to follow another server"
     )]
     UnknownServer {
         /// The name.
         server: String,
-        /// Those that there are.
+        /// The names in the configuration.
         known: String,
     },
-    /// The order to follow was kept, and the server does not give a stream yet.
-    #[error("the capture is to follow {server}, and does not yet: {reason}; it goes on trying")]
+    /// The order to follow was persisted, but the server does not send a stream yet.
+    #[error("the capture does not follow {server} yet: {reason}; it keeps trying")]
     NotFollowing {
         /// The name.
         server: String,
-        /// What is the matter.
+        /// The reason.
         reason: String,
     },
-    /// Nobody took the order.
+    /// The capture did not take the order.
     #[error("the capture did not take the order: {reason}")]
     OrderNotTaken {
         /// Why.
         reason: String,
     },
     /// The binlog server cannot listen.
-    #[error("clients cannot be received at {address}: {source}")]
+    #[error("cannot listen for clients at {address}: {source}")]
     Listen {
-        /// The address of the configuration.
+        /// The configured address.
         address: std::net::SocketAddr,
-        /// Why not.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// Whether trying again can help.
+/// Whether a retry can help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaptureRetry {
-    /// Connect again after a pause; the fault may pass.
+    /// Reconnect after a pause; the fault may be transient.
     Reconnect,
-    /// This source stops until a person has acted; others go on.
+    /// Stop this source until an operator has acted; other sources continue.
     Refuse,
-    /// The process must end: the log's promise can no longer be kept.
+    /// End the process: the log's promise can no longer be kept.
     Fatal,
 }
 
@@ -220,7 +220,7 @@ impl RelayError {
         Self::Stream { detail: detail.into() }
     }
 
-    /// The stable code of this error.
+    /// The stable code of this error; see docs/reference/errors.md.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Session(error) => error.code(),
@@ -247,8 +247,8 @@ impl RelayError {
         }
     }
 
-    /// Whether the source says that its file ends in the middle of an event (MariaDB, after it was killed while it wrote
-    /// there): a read of the stream fails with "binlog truncated in the middle of event".
+    /// Whether the source reports that its file ends in the middle of an event: a read of the stream fails
+    /// with "binlog truncated in the middle of event" (MariaDB, after it was killed while it wrote there).
     pub(crate) fn reports_torn_file(&self) -> bool {
         let Self::Session(error) = self else { return false };
         error.server_error().is_some_and(|server| {
@@ -257,7 +257,7 @@ impl RelayError {
         })
     }
 
-    /// Whether the source says that another replica with our `server_id` has come.
+    /// Whether the source reports that another replica with the same `server_id` has connected.
     pub(crate) fn reports_duplicate_server_id(&self) -> bool {
         let Self::Session(error) = self else { return false };
         error
@@ -265,11 +265,11 @@ impl RelayError {
             .is_some_and(|server| server.message.expose().contains("same server_uuid/server_id"))
     }
 
-    /// Whether trying again can help.
+    /// Whether a retry can help.
     pub fn retry(&self) -> CaptureRetry {
         match self {
-            // Damage on the way passes with a new connection; damage at the source comes again, at growing intervals,
-            // and is told each time.
+            // Damage in transit disappears with a new connection. Damage at the source comes again, at
+            // growing intervals, and is reported each time.
             Self::Event { error: WireError::Unsupported { .. }, .. } => CaptureRetry::Refuse,
             Self::Event { .. } | Self::Stream { .. } | Self::Gap { .. } => CaptureRetry::Reconnect,
             Self::Diverged { .. }
@@ -278,23 +278,24 @@ impl RelayError {
             | Self::WrongFlavour { .. }
             | Self::StartRefused { .. }
             | Self::Listen { .. }
-            // Of these only the second ever ends a capture; the others are told to whoever gave the order.
+            // Of these only `UnknownServer` ever ends a capture; the others are returned to the sender of the
+            // order.
             | Self::StaleOrder { .. }
             | Self::UnknownServer { .. }
             | Self::NotFollowing { .. }
             | Self::OrderNotTaken { .. } => CaptureRetry::Refuse,
-            // A person may be about to enable these, or the source is still starting.
+            // An operator may be about to enable these, or the source is still starting.
             Self::NoBinlog
             | Self::SemiSyncOff
             | Self::Answer { .. }
             | Self::TornTail { .. }
             | Self::ServerIdTaken { .. } => CaptureRetry::Reconnect,
-            // An event that cannot stand where it came: as damage on the way.
+            // An event that is not valid at its position is treated like damage in transit.
             Self::Log(LogError::Event { .. }) => CaptureRetry::Reconnect,
             Self::Log(LogError::FlavourMismatch { .. }) => CaptureRetry::Refuse,
             Self::Log(_) | Self::Runtime { .. } => CaptureRetry::Fatal,
-            // A wrong password or a missing grant does not mend itself, but a person who mends it should not have to
-            // restart the daemon too. What a refused stream means was looked at where it was refused.
+            // A wrong password or a missing grant needs an operator, who then should not have to restart the
+            // daemon too. A refused stream was classified where it was refused.
             Self::Session(_) => CaptureRetry::Reconnect,
         }
     }
@@ -308,7 +309,7 @@ mod tests {
     use crate::semi_sync_monitor::SemiSyncAlarm;
 
     #[test]
-    fn who_has_the_server_id_is_said() {
+    fn server_id_error_names_its_holder() {
         let said = |holder| RelayError::ServerIdTaken { holder, server_id: 7 }.to_string();
         let (source, replica) = (said(ServerIdHolder::Source), said(ServerIdHolder::Replica));
         assert!(
@@ -322,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn every_code_is_explained_once_and_no_other() {
+    fn errors_page_documents_exactly_these_codes() {
         let page = include_str!("../../../docs/reference/errors.md");
         let text = String::new;
         let errors = [
@@ -364,7 +365,7 @@ mod tests {
         assert_eq!(
             page.matches("\n| TW-RELAY-").count(),
             codes.len(),
-            "errors.md explains codes that nothing has"
+            "errors.md documents codes that no error has"
         );
     }
 }

@@ -1,32 +1,32 @@
-//! Which failures of a capture were reported already. Pure: time is an input.
+//! Decides which failures of a capture to report. Pure: time is an input.
 //!
-//! A source that is not there yet, or not set up yet, fails each try in the same way, several times a second at first.
-//! That is reported once, and again only after a while, until the capture reads the stream again.
+//! A source that is not running or not set up yet fails every attempt in the same way, at first several times
+//! a second. Such a failure is reported once, and again only after an interval, until the stream works again.
 
 use std::time::{Duration, Instant};
 
-/// A failure that continues is reported again so seldom.
+/// A continuing failure is reported again after this interval.
 const REPORT_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Different failures that are kept apart; a source that fails in turn in more ways is reported more often.
+/// Number of different failures that are distinguished. A source that alternates between more failures is
+/// reported more often.
 const KINDS_MAX: usize = 8;
 
 #[derive(Debug)]
 struct ReportedFailure {
     text: String,
     at: Instant,
-    /// How often it came since.
+    /// Number of occurrences since it was reported.
     repeated: u64,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct FailureLog {
     reported: Vec<ReportedFailure>,
 }
 
 impl FailureLog {
-    /// Notes a failure. Whether it is to be reported now, and then how often it came unreported before.
+    /// Records a failure. If it must be reported now, returns the number of unreported occurrences before.
     pub(crate) fn record(&mut self, text: &str, now: Instant) -> Option<u64> {
         if let Some(reported) = self.reported.iter_mut().find(|reported| reported.text == text) {
             if now.saturating_duration_since(reported.at) < REPORT_INTERVAL {
@@ -43,7 +43,7 @@ impl FailureLog {
         Some(0)
     }
 
-    /// The stream is read: what fails from now on has not been reported.
+    /// Forgets all failures, because the stream works again.
     pub(crate) fn reset(&mut self) {
         self.reported.clear();
     }
@@ -54,25 +54,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_again_and_again_is_told_once() {
+    fn repeated_failure_is_reported_once() {
         let (mut log, begun) = (FailureLog::default(), Instant::now());
         let at = |seconds: u64| begun + Duration::from_secs(seconds);
         assert_eq!(log.record("off", at(0)), Some(0));
         for second in 1..4 {
             assert_eq!(log.record("off", at(second)), None);
         }
-        // Another failure between two of the same kind is no new beginning of it.
+        // Another failure in between does not restart the interval of the first.
         assert_eq!(log.record("refused", at(4)), Some(0));
         assert_eq!(log.record("off", at(5)), None);
         assert_eq!(log.record("refused", at(6)), None);
-        assert_eq!(log.record("off", at(600)), Some(4), "that it goes on is reported");
+        assert_eq!(log.record("off", at(600)), Some(4), "a continuing failure is reported again");
         assert_eq!(log.record("off", at(601)), None);
         log.reset();
-        assert_eq!(log.record("off", at(602)), Some(0), "it had streamed meanwhile");
+        assert_eq!(log.record("off", at(602)), Some(0), "the stream worked in between");
     }
 
     #[test]
-    fn it_is_bounded() {
+    fn number_of_failures_is_bounded() {
         let (mut log, now) = (FailureLog::default(), Instant::now());
         for number in 0..1_000 {
             assert_eq!(log.record(&number.to_string(), now), Some(0));

@@ -1,9 +1,10 @@
-//! What a capture was ordered, kept over restarts: whether it stands still, whom it follows, and in whose name it was told.
-//! Pure, but for the file.
+//! The orders of a capture, persisted across restarts: whether it is stopped, which server it follows, and in
+//! which term that was ordered. Pure, except for the file.
 //!
-//! A failover rests on ackers that stay stopped: one that forgot its order in a restart would let the old primary commit
-//! again. So an order is on disk before it is answered, and looked up before the first connection. Each order carries the
-//! number of the lease's term in which it was given; one of an earlier term than any seen comes too late, and is refused.
+//! A failover relies on ackers that stay stopped: one that forgot its order in a restart would let the old
+//! primary commit again. An order is therefore on disk before it is answered, and is read before the first
+//! connection. Each order carries the number of the lease's term in which it was given. An order of an
+//! earlier term than any seen is refused.
 
 use std::path::Path;
 
@@ -15,49 +16,49 @@ use crate::RelayError;
 
 const NAME: &str = "acker.json";
 
-/// The newest format version, the one written.
+/// The newest format version, which is the one written.
 const FORMAT_VERSION: u32 = 1;
 
-/// The file is never longer: nothing in it but a name grows.
+/// Upper limit of the file's length in bytes. Only a name in it can grow.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// The order to stand still.
+/// An order to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StopOrder {
     /// The term of the lease in which it was given.
     pub token: u64,
-    /// Since when it stands still, in milliseconds since 1970.
+    /// When the capture stopped, in milliseconds since 1970.
     pub since_ms: u64,
 }
 
-/// What a capture was ordered.
+/// The orders of a capture.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PersistedOrders {
-    /// The highest term of the lease that an order came from; 0 before the first.
+    /// The highest term of the lease of any order; 0 before the first.
     pub token: u64,
-    /// It captures and acknowledges nothing.
+    /// If set, the capture reads and acknowledges nothing.
     pub stopped: Option<StopOrder>,
-    /// The server of the cluster that it captures from; its own source if absent.
+    /// The server of the cluster to capture from; `None` for the capture's own source.
     pub follows: Option<String>,
-    /// The term in which it was told that; 0 if it never was, or by a version that did not note it. Orders that do not say whom to
-    /// follow leave it as it is.
+    /// The term of the last order to follow a server; 0 if there was none, or if an older version wrote the
+    /// file. Orders to stop or start do not change it.
     pub followed_in: u64,
 }
 
-/// An order, without the term that it comes from.
+/// An order, without its term.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CaptureOrder {
-    /// Capture and acknowledge nothing until told to.
+    /// Capture and acknowledge nothing until a later order.
     Stop,
-    /// Go on, with whom it followed.
+    /// Continue with the server followed before.
     Start,
-    /// Capture from this server from now on; from its own source if absent.
+    /// Capture from this server from now on; `None` for the capture's own source.
     Follow(Option<String>),
 }
 
 impl PersistedOrders {
-    /// Whether an order of that term may count.
+    /// Checks that an order of this term is valid.
     ///
     /// # Errors
     /// [`RelayError::StaleOrder`].
@@ -68,15 +69,15 @@ impl PersistedOrders {
         }
     }
 
-    /// What is to be remembered once `order` has come.
+    /// The orders to persist after `order`.
     ///
     /// # Errors
-    /// [`RelayError::StaleOrder`]: nothing is to change.
+    /// [`RelayError::StaleOrder`]: nothing may change.
     pub fn after(&self, order: &CaptureOrder, token: u64, now_ms: u64) -> Result<Self, RelayError> {
         self.check(token)?;
         let mut next = Self { token, ..self.clone() };
         match order {
-            // Told twice, it stands still since the first time.
+            // A repeated stop keeps the time of the first one.
             CaptureOrder::Stop => {
                 let since_ms = self.stopped.map_or(now_ms, |stop| stop.since_ms);
                 next.stopped = Some(StopOrder { token, since_ms });
@@ -91,15 +92,16 @@ impl PersistedOrders {
         Ok(next)
     }
 
-    /// What the capture whose log is in `directory` was ordered; nothing if it never was.
+    /// Reads the orders of the capture whose log is in `directory`; the default if there are none.
     ///
     /// # Errors
-    /// [`LogError::Corrupt`], [`LogError::FormatVersion`], [`LogError::Io`]: what cannot be read may have said to stand still.
+    /// [`LogError::Corrupt`], [`LogError::FormatVersion`], [`LogError::Io`]: an unreadable file may hold an
+    /// order to stop.
     pub fn read(directory: &Path) -> Result<Self, LogError> {
         let file = file_in(directory);
         let Some(document) = file.read()? else { return Ok(Self::default()) };
         let unreadable = |error: serde_json::Error| file.corrupt(format!("it cannot be read: {error}"));
-        // The version first: a newer layout need not have the other fields.
+        // Check the version first: a newer layout may lack the other fields.
         let AckerFileVersion { format_version } = serde_json::from_str(&document).map_err(unreadable)?;
         if format_version > FORMAT_VERSION {
             let (found, known) = (format_version, FORMAT_VERSION);
@@ -110,14 +112,15 @@ impl PersistedOrders {
         Ok(Self { token, stopped, follows, followed_in })
     }
 
-    /// Puts it on disk, to stay.
+    /// Writes the orders durably.
     ///
     /// # Errors
-    /// [`LogError::DiskFull`], [`LogError::Write`]: nobody knows which of the two would be read after a restart.
+    /// [`LogError::DiskFull`], [`LogError::Write`]: after a restart either the old or the new orders are
+    /// read.
     pub(crate) fn write(&self, directory: &Path) -> Result<(), LogError> {
         let Self { token, stopped, follows, followed_in } = self.clone();
         let document = AckerFile { format_version: FORMAT_VERSION, token, stopped, follows, followed_in };
-        // Strings and integers always serialize.
+        // Serializing strings and integers cannot fail.
         file_in(directory).replace(&serde_json::to_string(&document).unwrap_or_default())
     }
 }
@@ -131,8 +134,8 @@ struct AckerFileVersion {
     format_version: u32,
 }
 
-/// [`PersistedOrders`] on disk. No field is passed over, nor taken for one that says nothing: what is misspelt may have been the order to stand
-/// still.
+/// [`PersistedOrders`] on disk. Unknown and missing fields are errors: a misspelt one may have been an order
+/// to stop.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AckerFile {
@@ -146,16 +149,18 @@ struct AckerFile {
     followed_in: u64,
 }
 
-/// How an acker stands, and what its log holds.
+/// State of an acker and extent of its log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AckerState {
-    /// What it was ordered.
+    /// Its orders.
     pub orders: PersistedOrders,
-    /// Whether it acknowledges only what a power cut would leave.
+    /// Whether it acknowledges only what survives a power cut.
     pub durable: bool,
-    /// All that the log holds durably, what was before its beginning included; read after `ordered`. `None` while it is empty.
+    /// Every durable transaction of the log, and all before the log's beginning; read after `orders`. `None`
+    /// while the log is empty.
     pub holds: Option<GtidSet>,
-    /// Of that, what the log's folder cannot give any more. All of it where nothing says what was before the log.
+    /// The part of `holds` that the log's directory no longer has. All of it where nothing states what came
+    /// before the log.
     pub before: Option<GtidSet>,
 }
 
@@ -171,9 +176,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes in whatever order: an earlier term changes nothing, and what counts is the last order of all others.
+        /// For any sequence of orders: an earlier term changes nothing, and the last valid order counts.
         #[test]
-        fn earlier_terms_are_refused_and_the_last_order_counts(
+        fn earlier_terms_are_refused_and_the_last_order_wins(
             orders in proptest::collection::vec((order(), 0_u64..5), 0..12)
         ) {
             let (mut ordered, mut highest) = (PersistedOrders::default(), 0);
@@ -209,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn it_outlives_the_process_and_damage_is_seen() {
+    fn orders_survive_a_restart_and_damage_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(PersistedOrders::read(folder.path()).unwrap(), PersistedOrders::default());
         let ordered = PersistedOrders {
@@ -222,7 +227,7 @@ mod tests {
         ordered.write(folder.path()).unwrap();
         assert_eq!(PersistedOrders::read(folder.path()).unwrap(), ordered);
 
-        // As a version wrote it that did not note in which term it was told.
+        // As written by a version that did not record the term of an order to follow.
         let before = r#"{"format_version":1,"token":7,"stopped":null,"follows":"db2"}"#;
         file_in(folder.path()).replace(before).unwrap();
         let read = PersistedOrders::read(folder.path()).unwrap();

@@ -1,52 +1,56 @@
-//! From where a capture goes on after a restart of either side, or why it must not. Pure.
+//! Decides where a capture continues after a restart of either side, or why it must not. Pure.
 //!
-//! The rule: nothing may be missing between what the log has and what comes next, and the source's history must contain
-//! the log's. Where both are the same server the stream begins with the log's last transaction again, so that its bytes
-//! can be compared; to another server only GTIDs lead.
+//! The rule: nothing may be missing between the log and the next event, and the source's history must contain
+//! the log's. If both are the same server, the stream begins with the log's last transaction again, so that
+//! its bytes can be compared. Another server is followed by GTID only.
 //!
-//! The source is asked as little as possible beforehand. While commits wait for an ACK the server may hold the lock on its
-//! binlog (MariaDB's group commit does, MySQL's rotation does), and whoever asks for its list of binlog files would wait
-//! for commits that wait for us. So the stream is simply asked for, and the list only if that was refused.
+//! The source is queried as little as possible beforehand. While commits wait for an ACK, the server may hold
+//! the lock on its binlog (in MariaDB's group commit, and in MySQL's rotation). A query for its list of
+//! binlog files would then wait for commits that wait for this capture. The stream is therefore requested
+//! first, and the list is queried only if the request was refused.
 
 use std::path::PathBuf;
 
 use tailwater_log::SourceIdentity;
+use tailwater_wire::event::FIRST_EVENT_OFFSET;
 use tailwater_wire::gtid::GtidSet;
 
 use crate::RelayError;
 use crate::stream_position::LogTail;
 
-/// What the log holds.
+/// The extent of the log.
 #[derive(Debug, Clone)]
 pub struct LogCoverage {
     /// Where it ends in the source's files, and which server that was; `None` while it is empty.
     pub tail: Option<(LogTail, SourceIdentity)>,
-    /// The segment that holds the overlap, if that is the segment's beginning and not the log's last transaction.
+    /// The segment that holds the overlap, if the overlap is the segment's beginning and not the log's last
+    /// transaction.
     pub head: Option<PathBuf>,
-    /// Every transaction in it, purged segments included.
+    /// Every transaction in it, including those of purged segments.
     pub gtids: GtidSet,
-    /// The source has said that its file is torn behind the log's end: it was killed while it wrote there. What it was
-    /// writing was never committed; it goes on in its next file.
+    /// The source reported that its file is torn after the log's end: it was killed while it wrote there. The
+    /// unfinished event was never committed; the source continues in its next file.
     pub torn: bool,
 }
 
-/// What the source says of itself before the stream begins.
+/// What the source states before the stream begins.
 #[derive(Debug, Clone)]
 pub struct SourceState {
     /// Which server it is.
     pub identity: SourceIdentity,
-    /// Its binlog files with their sizes in bytes, oldest first; `None` while there was no reason to ask.
+    /// Its binlog files with their sizes in bytes, oldest first; `None` if not queried.
     pub binlogs: Option<Vec<(String, u64)>>,
-    /// The binlog file that it writes now; `None` while there was no reason to ask.
+    /// The binlog file that it writes now; `None` if not queried.
     pub current_binlog: Option<String>,
-    /// Every transaction it has written or seen (`gtid_executed`; `gtid_binlog_state` and
+    /// Every transaction it has written or applied (`gtid_executed`; `gtid_binlog_state` and
     /// `gtid_slave_pos`); `None` where GTIDs are off.
     pub gtids: Option<GtidSet>,
-    /// What its binlog files no longer hold (`gtid_purged`); `None` where it does not say.
+    /// The transactions that its binlog files no longer hold (`gtid_purged`); `None` where it does not state
+    /// them.
     pub gtids_purged: Option<GtidSet>,
 }
 
-/// From where an empty log begins.
+/// Where an empty log begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StartPolicy {
     /// The start of the binlog file that the source writes now.
@@ -62,7 +66,7 @@ pub enum StartPolicy {
     },
 }
 
-/// How to ask for the stream.
+/// How to request the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResumePoint {
     /// By file and offset.
@@ -76,11 +80,11 @@ pub enum ResumePoint {
     Gtid,
 }
 
-/// Decides how to go on.
+/// Decides how to continue.
 ///
 /// # Errors
-/// [`RelayError::WrongFlavour`], [`RelayError::Rewound`], [`RelayError::Purged`]: each says what is the matter; none
-/// goes away by trying again.
+/// [`RelayError::WrongFlavour`], [`RelayError::Rewound`], [`RelayError::Purged`]: each names the cause; a
+/// retry does not help.
 pub fn decide(
     log: &LogCoverage,
     source: &SourceState,
@@ -109,12 +113,12 @@ pub fn decide(
             Some(files) => {
                 files.iter().skip_while(|(file, _)| *file != tail.file).nth(1).map(|(file, _)| file.clone())
             }
-            // It does not list them now. Files are numbered one after the other; if this one is not there yet the
-            // source says so.
+            // The list is not available. Files are numbered consecutively; if the next one does not exist
+            // yet, the source says so.
             None => next_file(&tail.file),
         };
         return match next {
-            Some(file) => Ok(ResumePoint::FilePosition { file, position: 4 }),
+            Some(file) => Ok(ResumePoint::FilePosition { file, position: FIRST_EVENT_OFFSET }),
             None => Err(RelayError::TornTail { file: tail.file.clone() }),
         };
     }
@@ -132,7 +136,7 @@ pub fn decide(
                 None => match binlogs.last() {
                     Some((last, _)) if number(last) < number(&tail.file) => {
                         return Err(RelayError::Rewound {
-                            missing: format!("{} and what else it wrote after {last}", tail.file),
+                            missing: format!("{} and everything else after {last}", tail.file),
                             detail: "its newest binlog file comes before the log's".into(),
                         });
                     }
@@ -141,7 +145,7 @@ pub fn decide(
             },
         };
         let position = tail.overlap.map_or(tail.end, |last| last.start);
-        // The protocol's positions end at 4 GiB; only one huge transaction takes a file there.
+        // The protocol's positions end at 4 GiB; only one huge transaction makes a file that long.
         if there && u32::try_from(position).is_ok() {
             return Ok(ResumePoint::FilePosition { file: tail.file.clone(), position });
         }
@@ -149,7 +153,7 @@ pub fn decide(
     if source.gtids.is_none() {
         return Err(RelayError::Purged {
             needed: format!("{}:{}", tail.file, tail.end),
-            detail: "the source does not have that file, or it lies beyond 4 GiB, and without GTIDs no other way leads on".into(),
+            detail: "the source does not have that file, or it lies beyond 4 GiB, and without GTIDs there is no other way to continue".into(),
         });
     }
     if let Some(purged) = &source.gtids_purged {
@@ -164,9 +168,9 @@ pub fn decide(
     Ok(ResumePoint::Gtid)
 }
 
-/// What it means that the source refused a stream behind the log's GTIDs, in the source's words.
+/// The meaning of the source's refusal to stream what comes after the log's GTIDs.
 pub(crate) fn refused_by_gtid(log: &LogCoverage, words: &str) -> RelayError {
-    // MariaDB, where other transactions stand under the log's GTIDs; MySQL, where it has fewer.
+    // MariaDB has other transactions under the log's GTIDs; MySQL has fewer.
     if words.contains("is not in the master's binlog") || words.contains("has more GTIDs") {
         return RelayError::Rewound { missing: format!("some of {}", log.gtids), detail: words.to_owned() };
     }
@@ -187,9 +191,11 @@ fn next_file(file: &str) -> Option<String> {
 fn begin(source: &SourceState, start: &StartPolicy) -> Result<ResumePoint, RelayError> {
     let (file, position) = match start {
         StartPolicy::Position { file, position } => (file.clone(), *position),
-        StartPolicy::Current => (source.current_binlog.clone().ok_or(RelayError::NoBinlog)?, 4),
-        // A server takes no name for its oldest file.
-        StartPolicy::Oldest => (String::new(), 4),
+        StartPolicy::Current => {
+            (source.current_binlog.clone().ok_or(RelayError::NoBinlog)?, FIRST_EVENT_OFFSET)
+        }
+        // A server opens its oldest file if the name is empty.
+        StartPolicy::Oldest => (String::new(), FIRST_EVENT_OFFSET),
     };
     Ok(ResumePoint::FilePosition { file, position })
 }
@@ -238,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_log_begins_where_it_is_told() {
+    fn empty_log_begins_as_configured() {
         let empty = LogCoverage { tail: None, head: None, gtids: gtids(""), torn: false };
         let check = |start, expected| assert_eq!(decide(&empty, &source(""), &start).unwrap(), expected);
         check(StartPolicy::Current, at("b.3", 4));
@@ -250,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_server_goes_on_by_position_with_the_last_transaction_repeated() {
+    fn same_server_continues_by_position_and_repeats_the_last_transaction() {
         let log = log(&format!("{UUID}:1-9"));
         let mut source = source(&format!("{UUID}:1-20"));
         assert_eq!(decide(&log, &source, &StartPolicy::Current).unwrap(), at("b.2", 600));
@@ -259,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_lacks_transactions_of_the_log_is_refused_by_name() {
+    fn source_that_lacks_transactions_of_the_log_is_refused_with_their_gtids() {
         let log = log(&format!("{UUID}:1-9"));
         match decide(&log, &source(&format!("{UUID}:1-7")), &StartPolicy::Current) {
             Err(RelayError::Rewound { missing, .. }) => assert_eq!(missing, format!("{UUID}:8-9")),
@@ -268,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_shorter_than_the_log_is_a_rewound_source_even_without_gtids() {
+    fn file_shorter_than_the_log_is_a_rewound_source_even_without_gtids() {
         let mut source = source("");
         source.gtids = None;
         source.binlogs = Some(vec![("b.2".into(), 899)]);
@@ -277,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_yet_is_a_rewound_source() {
+    fn older_newest_file_is_a_rewound_source() {
         let mut source = source("");
         source.gtids = None;
         source.binlogs = Some(vec![("b.1".into(), 899)]);
@@ -286,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_numbered_one_after_the_other() {
+    fn files_are_numbered_consecutively() {
         assert_eq!(next_file("b.000009").as_deref(), Some("b.000010"));
         assert_eq!(next_file("my.bin.999999").as_deref(), Some("my.bin.1000000"));
         assert_eq!(next_file("b"), None);
@@ -294,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_purged_file_leads_on_by_gtid_only_if_nothing_is_lost() {
+    fn purged_file_continues_by_gtid_only_if_nothing_is_lost() {
         let log = log(&format!("{UUID}:1-9"));
         let mut source = source(&format!("{UUID}:1-20"));
         source.binlogs = Some(vec![("b.3".into(), 200)]);
@@ -312,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_torn_tail_the_next_file_follows() {
+    fn torn_file_is_followed_by_the_next_file() {
         let mut log = log(&format!("{UUID}:1-9"));
         log.torn = true;
         let mut source = source(&format!("{UUID}:1-20"));
@@ -325,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn another_server_is_followed_by_gtid() {
+    fn other_server_is_followed_by_gtid() {
         let log = log(&format!("{UUID}:1-9"));
         let mut source = source(&format!("{UUID}:1-20"));
         source.identity = identity("00000000-0000-0000-0000-000000000001");

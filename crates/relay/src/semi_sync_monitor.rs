@@ -1,47 +1,49 @@
-//! The semi-sync watch: does the source still wait for an acknowledgement before it tells clients that they committed?
+//! The semi-sync monitor: checks whether the source still waits for an ACK before it acknowledges commits to
+//! its clients.
 //!
-//! Lossless capture stands on four facts about the source. Any of them can be changed by a person with SUPER or lost in
-//! a restart, and nothing in the replication stream says so; therefore they are asked for at intervals.
+//! Lossless capture depends on four facts about the source. A user with SUPER can change any of them, a
+//! restart can lose them, and the replication stream does not show it. They are therefore queried at
+//! intervals.
 
 use std::fmt;
 use std::time::Duration;
 
-/// One look at the source's semi-sync settings and counters.
+/// One sample of the source's semi-sync settings and counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SemiSyncSample {
     /// The plugin is loaded and enabled (`rpl_semi_sync_{source,master}_enabled`).
     pub enabled: bool,
-    /// Semi-sync is in force now (`Rpl_semi_sync_{source,master}_status`).
+    /// Semi-sync is active now (`Rpl_semi_sync_{source,master}_status`).
     pub active: bool,
-    /// The wait comes before the engine commit (`wait_point` is `AFTER_SYNC`), so that no other client can see a
+    /// The wait comes before the engine commit (`wait_point` is `AFTER_SYNC`), so no other client can see a
     /// transaction that may yet be lost.
     pub waits_after_sync: bool,
     /// After how long without an ACK the source falls back to asynchronous replication.
     pub timeout: Duration,
-    /// Commits acknowledged to clients without an ACK of ours since the server started
+    /// Commits acknowledged to clients without an ACK since the server started
     /// (`Rpl_semi_sync_{source,master}_no_tx`).
     pub unacknowledged_commits: u64,
-    /// Seconds since the server started; tells a restart from a counter that fell.
+    /// Seconds since the server started; distinguishes a restart from a counter that fell.
     pub uptime_seconds: u64,
 }
 
-/// Why a commit may be, or has been, acknowledged to a client without being in the log.
+/// Why a commit may be, or was, acknowledged to a client without being in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SemiSyncAlarm {
     /// Semi-sync is not loaded or not enabled.
     Disabled,
     /// Semi-sync is enabled but the source has fallen back to asynchronous.
     FallenBack,
-    /// The wait comes after the engine commit: others may read what can still be lost.
+    /// The wait comes after the engine commit: other clients may read transactions that can still be lost.
     WaitsAfterCommit,
-    /// The time-out is so short that a restart of ours would let commits through.
+    /// The timeout is so short that a restart of the capture would let commits through.
     TimeoutShort(Duration),
-    /// This many commits were acknowledged to clients without us since the last look.
+    /// This many commits were acknowledged to clients without an ACK since the last sample.
     CommitsWithoutAck(u64),
 }
 
 impl SemiSyncAlarm {
-    /// The stable code of this alarm.
+    /// The stable code of this alarm; see docs/reference/errors.md.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Disabled => "TW-RELAY-0101",
@@ -70,7 +72,7 @@ impl fmt::Display for SemiSyncAlarm {
             ),
             Self::TimeoutShort(timeout) => write!(
                 f,
-                "the source waits only {} ms for an acknowledgement before it goes on without; raise \
+                "the source waits only {} ms for an acknowledgement before it continues without; raise \
                  rpl_semi_sync_source_timeout (MariaDB: rpl_semi_sync_master_timeout)",
                 timeout.as_millis()
             ),
@@ -81,15 +83,15 @@ impl fmt::Display for SemiSyncAlarm {
     }
 }
 
-/// The shortest time-out that is not alarmed about: long enough for a restart of this process or of its machine, after which
-/// commits are acknowledged by the log again. A failover asks for more (docs/reference/lossless.md): there nobody comes back
-/// to acknowledge, and the old primary has to wait until a person has seen to it.
+/// The shortest timeout without an alarm: long enough for a restart of this process or its machine, after
+/// which the log acknowledges commits again. A failover needs a longer one (docs/reference/lossless.md): no
+/// acker returns there, and the old primary must wait until an operator has acted.
 pub const SEMI_SYNC_TIMEOUT_MIN: Duration = Duration::from_secs(600);
 
-/// What is wrong in `now`, given the sample before it.
+/// The problems in `now`, given the previous sample.
 ///
-/// Without `before` the counter has no base and only settings are judged; after a restart of the source (its uptime
-/// fell) the counter is judged from zero.
+/// Without `before` there is no base for the counter, and only settings are checked. After a restart of the
+/// source (its uptime fell) the counter's base is zero.
 pub fn assess(before: Option<&SemiSyncSample>, now: &SemiSyncSample) -> Vec<SemiSyncAlarm> {
     let mut alarms = Vec::new();
     if !now.enabled {
@@ -132,13 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn a_healthy_source_raises_nothing() {
+    fn healthy_source_raises_no_alarm() {
         assert_eq!(assess(None, &healthy()), []);
         assert_eq!(assess(Some(&healthy()), &healthy()), []);
     }
 
     #[test]
-    fn each_setting_is_judged_by_itself() {
+    fn each_setting_raises_its_own_alarm() {
         let check = |change: fn(&mut SemiSyncSample), expected: &[SemiSyncAlarm]| {
             let mut sample = healthy();
             change(&mut sample);
@@ -155,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_counter_restarts_with_the_source() {
+    fn counter_restarts_with_the_source() {
         let mut sample = healthy();
         sample.uptime_seconds = 1;
         sample.unacknowledged_commits = 0;

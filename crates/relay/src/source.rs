@@ -1,4 +1,5 @@
-//! What is asked of a source over an ordinary connection: who it is, what it has, whether it waits for us.
+//! Queries a source over an ordinary connection: its identity, its binlogs, its clock, and its semi-sync
+//! state.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,11 +15,11 @@ use crate::resume::SourceState;
 use crate::semi_sync_monitor::SemiSyncSample;
 use crate::stream_ingest::parse_artificial_rotate;
 
-/// Asks the source who it is and what it has.
+/// Queries the source's identity and GTIDs.
 ///
 /// # Errors
-/// [`RelayError::Session`] if it cannot be asked, [`RelayError::Answer`] if the answer makes no sense,
-/// [`RelayError::NoBinlog`] if it writes none.
+/// [`RelayError::Session`] if the query fails, [`RelayError::Answer`] if the answer is invalid,
+/// [`RelayError::NoBinlog`] if the source writes no binlog.
 pub async fn query_state(connection: &mut Connection) -> Result<SourceState, RelayError> {
     let flavour = connection.server().flavour;
     let identity_sql = match flavour {
@@ -28,7 +29,7 @@ pub async fn query_state(connection: &mut Connection) -> Result<SourceState, Rel
     let answer = connection.query(identity_sql).await?;
     let server_id = text(&answer, 0, "server_id")?
         .parse()
-        .map_err(|_| RelayError::Answer { what: "server_id", detail: "it is no number".into() })?;
+        .map_err(|_| RelayError::Answer { what: "server_id", detail: "it is not a number".into() })?;
     if text(&answer, 1, "log_bin")? != "1" {
         return Err(RelayError::NoBinlog);
     }
@@ -45,8 +46,9 @@ pub async fn query_state(connection: &mut Connection) -> Result<SourceState, Rel
     let (gtids, gtids_purged) = match (flavour, gtids_on) {
         (_, false) => (None, None),
         (Flavour::MySql, true) => {
-            // What waits for our ACK is in the binlog, and in our log, but not executed yet: it is owned by the waiting
-            // client's thread. Owned first, for what moves from one to the other between the two.
+            // Transactions that wait for our ACK are in the binlog and in the log, but not executed yet: the
+            // waiting client's thread owns them. Owned first, because a transaction may move from owned to
+            // executed between the two reads.
             let sql = "SELECT @@global.gtid_owned, @@global.gtid_executed, @@global.gtid_purged";
             let answer = connection.query(sql).await?;
             let owned = parse(without_thread_ids(&text(&answer, 0, "gtid_owned")?))?;
@@ -54,9 +56,10 @@ pub async fn query_state(connection: &mut Connection) -> Result<SourceState, Rel
             let all = executed.union(&owned).map_err(RelayError::gtids)?;
             (Some(all), Some(parse(text(&answer, 2, "gtid_purged")?)?))
         }
-        // MariaDB names no purged set; asked for a GTID that is gone, it answers with an error of its own.
+        // MariaDB has no purged set; a request for a purged GTID gets an error of its own.
         (Flavour::MariaDb, true) => {
-            // What it got otherwise than through its binlog (a copy, a channel) it knows as its position, and goes on behind.
+            // Transactions that it got other than through its binlog (by a copy, or a channel) are in its
+            // position, and it continues after them.
             let sql = "SELECT @@global.gtid_binlog_state, @@global.gtid_slave_pos";
             let answer = connection.query(sql).await?;
             let written = parse(text(&answer, 0, "gtid_binlog_state")?)?;
@@ -67,10 +70,10 @@ pub async fn query_state(connection: &mut Connection) -> Result<SourceState, Rel
     Ok(SourceState { identity, binlogs: None, current_binlog: None, gtids, gtids_purged })
 }
 
-/// Asks the source for its settings that readers of its binlog want to know.
+/// Queries the settings that readers of its binlog ask for.
 ///
 /// # Errors
-/// [`RelayError::Session`] if it cannot be asked.
+/// [`RelayError::Session`] if the query fails.
 pub async fn query_variables(connection: &mut Connection) -> Result<BTreeMap<String, String>, RelayError> {
     const NAMES: &str = "'binlog_format', 'binlog_row_image', 'binlog_row_metadata', 'binlog_row_value_options', \
         'binlog_transaction_compression', 'log_bin_compress', 'character_set_server', 'collation_server', 'time_zone', \
@@ -81,10 +84,11 @@ pub async fn query_variables(connection: &mut Connection) -> Result<BTreeMap<Str
     Ok(answer.rows.iter().filter_map(variable).collect())
 }
 
-/// How long a source may take to list its binlog files. It waits for a lock that commits may hold which wait for us.
+/// How long a source may take to list its binlog files. It may wait for a lock held by commits that wait for
+/// the capture.
 const LIST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Asks the source for its binlog files and their sizes in bytes, oldest first.
+/// Queries the source's binlog files and their sizes in bytes, oldest first.
 ///
 /// # Errors
 /// As [`query_state`]; [`RelayError::Answer`] if it does not answer, see [`crate::resume`].
@@ -98,8 +102,8 @@ pub async fn query_binlogs(connection: &mut Connection) -> Result<Vec<(String, u
     binlogs.ok_or_else(|| wrong("a row lacks name or size"))
 }
 
-/// Asks the source for the binlog file that it writes now, or an older one if a commit in there still waits. `connect`
-/// leads to the source too, and `server_id` is ours.
+/// Queries the binlog file that the source writes now, or an older one if a commit in it still waits.
+/// `connect` leads to the source too; `server_id` is the capture's.
 ///
 /// # Errors
 /// As [`query_binlogs`].
@@ -110,9 +114,9 @@ pub async fn query_current_binlog(
 ) -> Result<Option<String>, RelayError> {
     match connection.server().flavour {
         Flavour::MySql => {
-            // Every statement that names the file waits for the binlog's lock, and commits that wait for the ACK that
-            // nobody sends yet may hold it. A stream does not wait: it begins with the name of the file in which the
-            // first transaction stands that is not done.
+            // Every statement that names the file waits for the binlog's lock, which may be held by commits
+            // that wait for an ACK. A stream does not wait. It begins with the name of the file that holds
+            // the first unfinished transaction.
             let answer = connection.query("SELECT @@global.gtid_mode, @@global.gtid_executed").await?;
             if !text(&answer, 0, "gtid_mode")?.starts_with("ON") {
                 return Ok(query_binlogs(connection).await?.pop().map(|(file, _)| file));
@@ -132,7 +136,7 @@ pub async fn query_current_binlog(
                 _ => Err(RelayError::stream("it does not begin with the name of its file")),
             }
         }
-        // The one place that names it without taking the lock on the binlog.
+        // The only statement that names the file without taking the binlog's lock.
         Flavour::MariaDb => {
             let answer = connection.query("SHOW GLOBAL STATUS LIKE 'binlog_snapshot_file'").await?;
             let file = answer.rows.first().and_then(|row| row.get_str(1)).filter(|file| !file.is_empty());
@@ -141,28 +145,28 @@ pub async fn query_current_binlog(
     }
 }
 
-/// Asks the source what time it is, in microseconds since 1970.
+/// Queries the source's time, in microseconds since 1970.
 ///
 /// # Errors
 /// As [`query_semi_sync`].
 pub async fn query_clock(connection: &mut Connection) -> Result<i64, RelayError> {
-    // The only one with fractions that no time zone comes into.
+    // The only expression with fractions of a second and without a time zone.
     let answer = connection.query("SELECT @@timestamp").await?;
     let seconds = text(&answer, 0, "the time")?.parse::<f64>().ok().filter(|seconds| seconds.is_finite());
-    let wrong = || RelayError::Answer { what: "the time", detail: "it is no number".into() };
+    let wrong = || RelayError::Answer { what: "the time", detail: "it is not a number".into() };
     seconds.map(|seconds| (seconds * 1e6) as i64).ok_or_else(wrong)
 }
 
-/// Takes one look at the source's semi-sync settings and counters.
+/// Queries the source's semi-sync settings and counters.
 ///
 /// # Errors
-/// [`RelayError::Session`] if it cannot be asked, [`RelayError::Answer`] if the answer makes no sense.
+/// [`RelayError::Session`] if the query fails, [`RelayError::Answer`] if the answer is invalid.
 pub async fn query_semi_sync(connection: &mut Connection) -> Result<SemiSyncSample, RelayError> {
     let variables = connection.query("SHOW GLOBAL VARIABLES LIKE 'rpl_semi_sync_%'").await?;
     let status = connection
         .query("SHOW GLOBAL STATUS WHERE Variable_name LIKE 'Rpl_semi_sync_%' OR Variable_name = 'Uptime'")
         .await?;
-    // MySQL's plugin is called source, before 8.0.26 master, and MariaDB's is built in as master.
+    // MySQL's plugin is named source, before 8.0.26 master; MariaDB's is built in as master.
     let find = |answer: &QueryResult, name: &str| {
         ["source", "master"].into_iter().find_map(|role| {
             let wanted = format!("rpl_semi_sync_{role}_{name}");
@@ -179,7 +183,7 @@ pub async fn query_semi_sync(connection: &mut Connection) -> Result<SemiSyncSamp
         .iter()
         .find(|row| row.get_str(0).is_some_and(|name| name.eq_ignore_ascii_case("uptime")))
         .and_then(|row| row.get_u64(1))
-        .ok_or_else(|| RelayError::Answer { what: "its uptime", detail: "there is none".into() })?;
+        .ok_or_else(|| RelayError::Answer { what: "its uptime", detail: "it is missing".into() })?;
     let on =
         |value: Option<String>| value.is_some_and(|value| value.eq_ignore_ascii_case("on") || value == "1");
     Ok(SemiSyncSample {
@@ -195,10 +199,10 @@ pub async fn query_semi_sync(connection: &mut Connection) -> Result<SemiSyncSamp
 
 fn text(answer: &QueryResult, column: usize, what: &'static str) -> Result<String, RelayError> {
     let value = answer.rows.first().and_then(|row| row.get_str(column));
-    value.map(str::to_owned).ok_or_else(|| RelayError::Answer { what, detail: "there is none".into() })
+    value.map(str::to_owned).ok_or_else(|| RelayError::Answer { what, detail: "it is missing".into() })
 }
 
-/// `gtid_owned` names the owning thread behind each GTID, as in `uuid:7#31:8#32`; this leaves the GTIDs.
+/// Removes the owning thread from each GTID of `gtid_owned`, as in `uuid:7#31:8#32`.
 fn without_thread_ids(owned: &str) -> String {
     let mut gtids = String::with_capacity(owned.len());
     let mut in_thread_id = false;
@@ -216,7 +220,7 @@ mod tests {
     use super::without_thread_ids;
 
     #[test]
-    fn owned_gtids_lose_their_threads() {
+    fn thread_ids_are_removed_from_owned_gtids() {
         let owned =
             "3e11fa47-71ca-11e1-9e33-c80aa9429562:23#10:24#11,\n4e11fa47-71ca-11e1-9e33-c80aa9429562:1#7";
         let gtids = "3e11fa47-71ca-11e1-9e33-c80aa9429562:23:24,\n4e11fa47-71ca-11e1-9e33-c80aa9429562:1";

@@ -1,41 +1,42 @@
-//! What time it is by the source's clock, which stamps its events.
+//! The time on the source's clock, which stamps its events.
 //!
-//! A replica asks its source for the time once, as it connects, and from then on takes the difference of their clocks off
-//! the age of each event: that is its `Seconds_Behind_Source`. This machine's clock would be the wrong answer. It may go
-//! error the source's, and it may be set later, and the replica would show a lag that it does not have, or hide one that
-//! it has, until it connects again. So the source is asked, and what it said is carried on by a clock that nobody sets.
+//! A replica asks its source for the time once, when it connects. From then on it subtracts the difference of
+//! their clocks from the age of each event: that is its `Seconds_Behind_Source`. This machine's clock would
+//! be the wrong answer. It may differ from the source's, and it may be set later. The replica would then show
+//! a lag that it does not have, or hide one that it has, until it connects again. The source is therefore
+//! asked, and its answer is advanced by a monotonic clock.
 
-/// What is found error what was told by more than this, in microseconds, was told wrongly. A clock that is slewed moves far
-/// less between two looks.
+/// If the source's answer differs from the predicted time by more than this, in microseconds, the prediction
+/// was wrong. A clock that is slewed moves far less between two checks.
 const STEP_MIN_US: i64 = 1_000_000;
 
-/// The source's clock, as far as it is known. All times are microseconds: those of the source since 1970, those of the
-/// steady clock since any moment.
+/// The source's clock, as far as it is known. All times are in microseconds: the source's since 1970, the
+/// monotonic clock's since any moment.
 #[derive(Debug, Clone, Copy)]
 pub struct SourceClock {
-    /// The source's less the steady clock's.
+    /// The source's time minus the monotonic clock's.
     offset_us: i64,
 }
 
 impl SourceClock {
-    /// Until the source was asked: this machine's.
+    /// This machine's clock, until the source was asked.
     pub fn from_local_clock(wall_us: i64, monotonic_us: i64) -> Self {
         Self { offset_us: wall_us.saturating_sub(monotonic_us) }
     }
 
-    /// What time it is.
+    /// The current time on the source's clock.
     pub fn now_us(&self, monotonic_us: i64) -> i64 {
         self.offset_us.saturating_add(monotonic_us)
     }
 
-    /// The source said `source_us`, at some moment between being asked and its answer. Gives how far that is ahead of
-    /// what was told since the last look, if it is so far from it that whoever was told should ask anew.
+    /// The source stated `source_us` at some moment between the query and its answer. Returns how far that is
+    /// ahead of the predicted time, if the difference is so large that clients must ask again.
     pub fn observe(&mut self, source_us: i64, asked_us: i64, answered_us: i64) -> Option<i64> {
         let least = source_us.saturating_sub(asked_us.max(answered_us));
         let most = source_us.saturating_sub(asked_us.min(answered_us));
         let nearest = self.offset_us.clamp(least, most);
         let error_us = nearest.saturating_sub(self.offset_us);
-        // Carried on it drifts away from the source's, and is drawn after it without a word.
+        // The prediction drifts from the source's clock, and is corrected silently.
         self.offset_us = nearest;
         (error_us.saturating_abs() > STEP_MIN_US).then_some(error_us)
     }
@@ -51,13 +52,13 @@ mod tests {
     const NOON: i64 = 1_709_208_000 * SECOND;
 
     #[test]
-    fn a_clock_of_ours_that_is_beside_is_found_out() {
+    fn wrong_local_clock_is_corrected() {
         for error in [20 * SECOND, -20 * SECOND, 3_600 * SECOND] {
             let mut clock = SourceClock::from_local_clock(NOON + error, 0);
             assert_eq!(clock.now_us(SECOND), NOON + error + SECOND);
             assert_eq!(clock.observe(NOON + SECOND, SECOND, SECOND), Some(-error));
             assert_eq!(clock.now_us(2 * SECOND), NOON + 2 * SECOND);
-            // Told once.
+            // Reported once.
             assert_eq!(clock.observe(NOON + 3 * SECOND, 3 * SECOND, 3 * SECOND), None);
         }
         let mut clock = SourceClock::from_local_clock(NOON + SECOND, 0);
@@ -66,13 +67,13 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_answer_proves_nothing_that_a_quick_one_would_not() {
+    fn slow_answer_proves_only_a_range() {
         let mut clock = SourceClock::from_local_clock(NOON, 0);
-        // Said when it was asked, or an hour later: both would fit.
+        // Stated when it was asked, or an hour later: both would fit.
         assert_eq!(clock.observe(NOON, 0, 3_600 * SECOND), None);
         assert_eq!(clock.observe(NOON + 7_200 * SECOND, 3_600 * SECOND, 7_200 * SECOND), None);
         assert_eq!(clock.now_us(0), NOON);
-        // More than an hour error fits neither.
+        // An error of more than an hour fits neither.
         assert_eq!(
             clock.observe(NOON + 20_000 * SECOND, 9_000 * SECOND, 12_600 * SECOND),
             Some(7_400 * SECOND)
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_steady_clock_stood_still_the_source_is_believed() {
+    fn source_is_believed_after_the_machine_slept() {
         let mut clock = SourceClock::from_local_clock(NOON, 0);
         // The machine slept for a minute.
         assert_eq!(clock.observe(NOON + 61 * SECOND, SECOND, SECOND), Some(60 * SECOND));
@@ -88,10 +89,10 @@ mod tests {
     }
 
     proptest! {
-        /// A source that is slewed, by no more than a twelfth as daemons do it, or drifts, is followed without a word, and what
-        /// is told is right but for the time that an answer took.
+        /// A source that drifts, or is slewed by at most a twelfth as daemons do it, is followed silently.
+        /// The prediction is right except for the time that an answer took.
         #[test]
-        fn a_slewed_source_is_followed(
+        fn slewed_source_is_followed(
             per_million in -83_333i64..=83_333,
             looks in proptest::collection::vec((1..5 * SECOND, 0..SECOND / 4, 0.0..=1.0), 1..60),
         ) {
@@ -108,9 +109,9 @@ mod tests {
             }
         }
 
-        /// Whatever is said, what is told next fits it.
+        /// After any answer, the next prediction fits it.
         #[test]
-        fn what_it_says_is_told(
+        fn prediction_fits_the_last_answer(
             wall in 0..4_000 * 1_000_000 * SECOND,
             looks: Vec<(u32, u32, u32)>,
         ) {
@@ -126,9 +127,9 @@ mod tests {
             }
         }
 
-        /// What makes no sense makes no panic.
+        /// Nonsensical input causes no panic.
         #[test]
-        fn what_makes_no_sense_is_heard(wall: i64, steady: i64, source: i64, asked: i64, answered: i64) {
+        fn nonsensical_input_causes_no_panic(wall: i64, steady: i64, source: i64, asked: i64, answered: i64) {
             let mut clock = SourceClock::from_local_clock(wall, steady);
             let _ = (clock.observe(source, asked, answered), clock.now_us(answered));
         }

@@ -1,10 +1,11 @@
-//! What the outside may know about a running capture.
+//! The public state of a running capture.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
+use parking_lot::Mutex;
 use tailwater_session::ConnectOptions;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
@@ -17,37 +18,38 @@ use crate::source_clock::SourceClock;
 /// What a capture is doing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CaptureState {
-    /// Connecting, or asking the source where to go on.
+    /// Connecting, or querying the source for where to continue.
     Connecting,
     /// Reading the stream.
     Streaming,
-    /// Waiting before the next try; the text is why the last one ended.
+    /// Waiting before the next attempt; the text is why the last one ended.
     Waiting(String),
-    /// Stopped for good, or until a new order; the text says why and what to do.
+    /// Stopped permanently, or until a new order; the text is the cause and the remedy.
     Refused(String),
-    /// Stopped until told to start or to follow, over restarts too: see [`crate::persisted_orders`].
+    /// Stopped until an order to start or follow, across restarts too: see [`crate::persisted_orders`].
     StoppedByOrder(StopOrder),
-    /// Stopped because it was told to.
+    /// Stopped by [`Capture::stop`](crate::Capture::stop).
     Stopped,
 }
 
-/// Counters and state of one capture, shared between its thread and whoever looks.
+/// State and counters of one capture, shared between its thread and its observers.
 #[derive(Debug, Default)]
 pub struct CaptureStatus {
     transactions: AtomicU64,
     event_bytes: AtomicU64,
     acks: AtomicU64,
     syncs: AtomicU64,
-    /// When a transaction was last appended, in milliseconds of [`MONOTONIC_START`]; 0 if none was.
+    /// When a transaction was last appended, in milliseconds of [`MONOTONIC_START`]; 0 if never.
     appended_ms: AtomicU64,
-    /// When something last came from the source, a heartbeat too, in milliseconds of [`MONOTONIC_START`]; 0 if nothing has.
+    /// When anything last came from the source, heartbeats included, in milliseconds of [`MONOTONIC_START`];
+    /// 0 if never.
     received_ms: AtomicU64,
-    /// How often the source is asked to send something at least, in milliseconds.
+    /// The source sends something at least this often, in milliseconds.
     heartbeat_ms: AtomicU64,
     connections: AtomicU64,
     clock: SharedSourceClock,
     detail: Mutex<CaptureDetail>,
-    /// Told of every change of the state.
+    /// Notified of every change of the state.
     changes: Notify,
 }
 
@@ -61,16 +63,16 @@ struct CaptureDetail {
     followed: Option<ConnectOptions>,
 }
 
-/// Why a capture last stood still.
+/// Why a capture last stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaptureFailure {
-    /// In words.
+    /// The error text.
     pub message: String,
-    /// When.
+    /// When it happened.
     pub at: SystemTime,
 }
 
-/// One look at a [`CaptureStatus`].
+/// A snapshot of a [`CaptureStatus`].
 #[derive(Debug, Clone)]
 pub struct StatusSnapshot {
     /// What it is doing.
@@ -81,18 +83,19 @@ pub struct StatusSnapshot {
     pub event_bytes: u64,
     /// Semi-sync ACKs sent since the capture started.
     pub acks: u64,
-    /// Times the log was made durable before an ACK since the capture started; transactions per sync is the group size.
+    /// Times the log was made durable before an ACK since the capture started; transactions per sync is the
+    /// group size.
     pub syncs: u64,
     /// Streams opened since the capture started.
     pub connections: u64,
-    /// Why it last stood still, if it ever did, be it over or not.
+    /// Why it last stopped, if it ever did, whether it runs again or not.
     pub last_failure: Option<CaptureFailure>,
-    /// What the semi-sync watch last found wrong.
+    /// The alarms of the last semi-sync check.
     pub alarms: Vec<SemiSyncAlarm>,
 }
 
 impl CaptureStatus {
-    /// One consistent-enough look: counters are read one after the other.
+    /// A snapshot. Counters are read one after the other.
     pub fn snapshot(&self) -> StatusSnapshot {
         let detail = self.detail();
         StatusSnapshot {
@@ -107,62 +110,64 @@ impl CaptureStatus {
         }
     }
 
-    /// Settings of the source that readers of its binlog ask for, as it last said them; none before it was reached.
+    /// The source's settings that readers of its binlog ask for, as last queried; empty before the source was
+    /// reached.
     pub fn source_variables(&self) -> BTreeMap<String, String> {
         self.detail().source_variables.clone()
     }
 
-    /// How long ago a transaction was last appended, in milliseconds; nothing if none was since the capture started.
+    /// Milliseconds since a transaction was last appended; `None` if none was since the capture started.
     pub fn appended_ago_ms(&self) -> Option<u64> {
         ago_ms(&self.appended_ms)
     }
 
-    /// What time it is by the source's clock, in microseconds since 1970; by this machine's, as it was when the capture
-    /// started, before the source was asked.
+    /// The time on the source's clock, in microseconds since 1970. Before the source was asked, this
+    /// machine's time at the capture's start is the base.
     pub fn source_now_us(&self) -> u64 {
         u64::try_from(self.clock.known().now_us(monotonic_us(Instant::now()))).unwrap_or(0)
     }
 
-    /// How long ago something last came from the source, a heartbeat too, in milliseconds; nothing if nothing has since the
-    /// capture started. A frozen source keeps its connections, and is silent.
+    /// Milliseconds since anything last came from the source, heartbeats included; `None` if nothing has
+    /// since the capture started. A frozen source keeps its connections open, but is silent.
     pub fn received_ago_ms(&self) -> Option<u64> {
         ago_ms(&self.received_ms)
     }
 
-    /// How often something comes from the source at least, in milliseconds, while it is read.
+    /// The longest time between two messages of a healthy source, in milliseconds.
     pub fn heartbeat_ms(&self) -> u64 {
         self.heartbeat_ms.load(Ordering::Relaxed)
     }
 
-    /// What it was ordered, as far as that is on disk.
+    /// The persisted orders.
     pub fn orders(&self) -> PersistedOrders {
         self.detail().orders.clone()
     }
 
-    /// Where the server is that it captures from by order; `None` while that is its own source.
+    /// The address of the server that it follows by order; `None` while it captures from its own source.
     pub fn followed_server(&self) -> Option<ConnectOptions> {
         self.detail().followed.clone()
     }
 
-    /// How often [`CaptureStatus::source_now_us`] was found to be wrong, and whoever it was told should ask anew.
+    /// Counts how often [`CaptureStatus::source_now_us`] was found wrong, so that clients that were told the
+    /// time must ask again.
     pub(crate) fn clock_steps(&self) -> watch::Receiver<u64> {
         self.clock.steps.subscribe()
     }
 
-    /// The source, asked at `asked`, has just said what time it is.
+    /// Takes the time that the source has just answered to a query sent at `asked`.
     pub(crate) fn observe_clock(&self, source_us: i64, asked: Instant) {
         let answered_us = monotonic_us(Instant::now());
         let stepped_us = self.clock.known().observe(source_us, monotonic_us(asked), answered_us);
         if let Some(stepped_us) = stepped_us {
             warn!(
                 ahead_ms = stepped_us / 1_000,
-                "the source's clock is not where it was thought to be: replicas connect again to ask what time it is"
+                "the source's clock has stepped: disconnecting replicas so that they read it again"
             );
             self.clock.steps.send_modify(|steps| *steps += 1);
         }
     }
 
-    /// Ends when the state changes next.
+    /// Completes at the next change of the state.
     pub(crate) fn changed(&self) -> Notified<'_> {
         self.changes.notified()
     }
@@ -171,7 +176,7 @@ impl CaptureStatus {
         self.detail().orders = orders;
     }
 
-    /// Begins with another server: what is known of the last one counts no more.
+    /// Starts with another server: forgets what was known about the last one.
     pub(crate) fn set_followed(&self, followed: Option<ConnectOptions>) {
         self.received_ms.store(0, Ordering::Relaxed);
         let mut detail = self.detail();
@@ -225,13 +230,12 @@ impl CaptureStatus {
         self.syncs.fetch_add(1, Ordering::Relaxed);
     }
 
-    // Nothing panics while the lock is held, so a poisoned one still guards sound data.
-    fn detail(&self) -> std::sync::MutexGuard<'_, CaptureDetail> {
-        self.detail.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn detail(&self) -> parking_lot::MutexGuard<'_, CaptureDetail> {
+        self.detail.lock()
     }
 }
 
-/// The source's clock, for whoever asks for the time.
+/// The source's clock, shared with all who ask for the time.
 #[derive(Debug)]
 struct SharedSourceClock {
     known: Mutex<SourceClock>,
@@ -248,26 +252,25 @@ impl Default for SharedSourceClock {
 }
 
 impl SharedSourceClock {
-    // Nothing panics while the lock is held, so a poisoned one still guards sound data.
-    fn known(&self) -> std::sync::MutexGuard<'_, SourceClock> {
-        self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn known(&self) -> parking_lot::MutexGuard<'_, SourceClock> {
+        self.known.lock()
     }
 }
 
-/// The beginning of a clock that nobody sets: whether a source is silent must not depend on what time it is.
+/// The base of a monotonic clock: whether a source is silent must not depend on the time of day.
 static MONOTONIC_START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Milliseconds of [`MONOTONIC_START`], from 1 on.
+/// Milliseconds since [`MONOTONIC_START`], from 1 on.
 fn monotonic_ms() -> u64 {
     u64::try_from(MONOTONIC_START.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
 }
 
-/// Microseconds of [`MONOTONIC_START`].
+/// Microseconds since [`MONOTONIC_START`].
 fn monotonic_us(at: Instant) -> i64 {
     i64::try_from(at.saturating_duration_since(*MONOTONIC_START).as_micros()).unwrap_or(i64::MAX)
 }
 
-/// How long ago a moment of [`monotonic_ms`] was, if there was one.
+/// Milliseconds since a moment of [`monotonic_ms`], if there was one.
 fn ago_ms(moment: &AtomicU64) -> Option<u64> {
     let moment_ms = moment.load(Ordering::Relaxed);
     (moment_ms > 0).then(|| monotonic_ms().saturating_sub(moment_ms))

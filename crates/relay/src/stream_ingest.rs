@@ -1,4 +1,4 @@
-//! One open stream: every chunk goes to the log, every commit group is made durable, and then acknowledged.
+//! One open stream: appends every chunk to the log, makes every commit group durable, then acknowledges it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -8,8 +8,8 @@ use std::time::Instant;
 use tailwater_log::{AckMode, LogError, LogWriter, SourceIdentity};
 use tailwater_session::{DumpStream, EventChunk};
 use tailwater_wire::event::{
-    ChecksumAlgorithm, ChecksumChecker, EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription,
-    Rotate, verify_checksum,
+    ChecksumAlgorithm, ChecksumChecker, EVENT_HEADER_BYTES, EventHeader, EventType, FIRST_EVENT_OFFSET,
+    FormatDescription, Rotate, verify_checksum,
 };
 use tailwater_wire::{Flavour, WireError};
 
@@ -18,7 +18,7 @@ use crate::status::CaptureStatus;
 use crate::stream_position::{EventAction, StreamTracker};
 use crate::sync_pacer::{SyncDelay, SyncPacer};
 
-/// Where the stream goes on, from a rotate that the source made up.
+/// Parses an artificial rotate event: the file and offset where the stream continues.
 ///
 /// The first one comes before any format description, so only its own bytes tell whether it has a checksum.
 pub(crate) fn parse_artificial_rotate(flavour: Flavour, event: &[u8]) -> Result<(String, u64), WireError> {
@@ -31,7 +31,7 @@ pub(crate) fn parse_artificial_rotate(flavour: Flavour, event: &[u8]) -> Result<
     let rotate = Rotate::parse(event.get(EVENT_HEADER_BYTES..end).unwrap_or_default(), &format)?;
     match std::str::from_utf8(rotate.file_name) {
         Ok(file) if is_binlog_name(file) => Ok((file.to_owned(), rotate.position)),
-        // A damaged event takes its own checksum for the end of the name, which this tells.
+        // A damaged event takes its own checksum for the end of the name; this check detects it.
         _ => Err(WireError::malformed("rotate event", "its file name does not end in a number")),
     }
 }
@@ -50,17 +50,17 @@ pub(crate) struct StreamIngest<'a> {
     identity: SourceIdentity,
     log: &'a mut LogWriter,
     ack_mode: AckMode,
-    /// Where the log's own bytes of the overlap are, if the overlap is not the log's last transaction.
+    /// The file with the log's bytes of the overlap, if the overlap is not the log's last transaction.
     head: Option<PathBuf>,
-    /// The format of the source's present file.
+    /// The format of the source's current file.
     format: Option<FormatDescription>,
-    /// The event whose chunks are passing.
+    /// The event whose chunks are arriving.
     current: Option<CurrentEvent>,
     /// The newest event that asked for an ACK and has not got it.
     ack: Option<(String, u64)>,
-    /// An event was found to stand in the source's file.
+    /// The stream contained an event of the source's file.
     has_source_events: bool,
-    /// StreamIngest ends when the log has begun with this file.
+    /// Ingest ends when the log has begun with this file.
     until_file: Option<String>,
 }
 
@@ -69,23 +69,21 @@ struct CurrentEvent {
     action: EventAction,
     /// `None` where events carry no checksum.
     checksum: Option<ChecksumChecker>,
-    /// How many bytes of it have passed.
+    /// Bytes of it that were ingested.
     passed: u64,
 }
 
-/// Where a segment, and a binlog file, has its first event.
-pub(crate) const FIRST_EVENT_OFFSET: u64 = 4;
-
-/// With no commit waiting, bytes are synced in the background in steps of this size; where the stream is kept pacer with, as
-/// [`SyncPacer`] says: readers wait for them.
+/// If no commit is waiting, bytes are synced in the background in steps of this size, or earlier as
+/// [`SyncPacer`] decides, because readers wait for them.
 const BACKGROUND_SYNC_BYTES: u64 = 8 << 20;
 
-/// How often a commit group is given the chance to grow by what has arrived meanwhile.
+/// How often a commit group may grow by bytes that have arrived meanwhile.
 const PULLS_MAX: u32 = 4;
 
 impl<'a> StreamIngest<'a> {
-    /// For a stream that `track` follows. `head` is the log's newest segment if what the stream repeats is that
-    /// segment's beginning, and not its last transaction. With `until_file` it ends as soon as that file has begun.
+    /// For a stream that `track` follows. `head` is the log's newest segment if the stream repeats that
+    /// segment's beginning rather than its last transaction. With `until_file` the ingest ends as soon as
+    /// that file has begun.
     pub(crate) fn new(
         status: &'a CaptureStatus,
         track: StreamTracker,
@@ -111,12 +109,12 @@ impl<'a> StreamIngest<'a> {
         }
     }
 
-    /// Whether the source has sent anything of its file yet.
+    /// Whether the source has sent any event of its file.
     pub(crate) fn has_source_events(&self) -> bool {
         self.has_source_events
     }
 
-    /// Reads until the stream breaks, which is an error, or the wanted file has begun.
+    /// Reads until the stream breaks, which is an error, or until the wanted file has begun.
     pub(crate) async fn run(&mut self, mut stream: DumpStream) -> Result<(), RelayError> {
         let mut pulls = 0;
         let mut pacer = SyncPacer::default();
@@ -126,17 +124,18 @@ impl<'a> StreamIngest<'a> {
             } else {
                 match self.next_or_sync_due(&mut stream, &mut pacer).await? {
                     Some(chunk) => {
-                        // Once for all that came together; heartbeats too.
+                        // Once for all chunks that arrived together; heartbeats count too.
                         self.status.mark_received();
                         self.log.check()?;
                         chunk
                     }
                     None => {
                         match self.ack_mode {
-                            // Nobody waits for the disk: as few syncs as there may be leave it to others.
+                            // No commit waits for the disk: as few syncs as possible leave it to other work.
                             AckMode::Received => self.log.flush()?,
                             AckMode::Durable if pacer.source_waits() => self.log.sync()?,
-                            // While the disk is busy with it, more is read, and followers that run ahead prepare what came.
+                            // While the disk syncs, more is read, and consumers of written entries prepare
+                            // them.
                             AckMode::Durable => self.log.sync_in_background()?,
                         };
                         continue;
@@ -144,7 +143,7 @@ impl<'a> StreamIngest<'a> {
                 }
             };
             let Some(chunk) = chunk else {
-                return Err(RelayError::stream("the source ended it"));
+                return Err(RelayError::stream("the source ended the stream"));
             };
             let asks = chunk.ack_requested && chunk.last;
             if asks {
@@ -155,17 +154,18 @@ impl<'a> StreamIngest<'a> {
                 return Ok(());
             }
             if asks {
-                // Its bytes would not be durable: they become so with the transaction's end.
+                // Its bytes would not be durable before the transaction's end.
                 if self.log.in_transaction() {
-                    return Err(RelayError::stream("an ACK is wanted in the midst of a transaction"));
+                    return Err(RelayError::stream("the source asked for an ACK inside a transaction"));
                 }
                 self.ack = self.track.position().map(|(file, position)| (file.to_owned(), position));
             }
             if stream.has_buffered() {
                 continue;
             }
-            // A group of commits arrives within microseconds of each other. What the kernel has by now joins this sync:
-            // to ask costs far less than an fdatasync of its own. Not for ever, as somebody waits.
+            // A group of commits arrives within microseconds. Bytes that the kernel already has join this
+            // sync: asking for them costs far less than an fdatasync of their own. Limited, because a client
+            // waits.
             if self.ack.is_some() && pulls < PULLS_MAX {
                 pulls += 1;
                 if stream.pull().await? {
@@ -184,7 +184,7 @@ impl<'a> StreamIngest<'a> {
         }
     }
 
-    /// What the stream gives next; `None` if what came before it has to be handed to the disk first.
+    /// The next chunk of the stream; `None` if pending bytes must be handed to the disk first.
     async fn next_or_sync_due(
         &self,
         stream: &mut DumpStream,
@@ -214,7 +214,7 @@ impl<'a> StreamIngest<'a> {
             self.begin_event(&chunk)?;
         }
         let Some(mut event) = self.current.take() else {
-            return Err(RelayError::stream("an event's continuation came before its beginning"));
+            return Err(RelayError::stream("a later chunk of an event came before its first chunk"));
         };
         if !chunk.first
             && let Some(checksum) = &mut event.checksum
@@ -249,8 +249,8 @@ impl<'a> StreamIngest<'a> {
             let format = FormatDescription::parse(body).map_err(|error| self.event_error(&header, error))?;
             self.format = Some(format);
         }
-        // Before anything else is believed of an event. Of a big one only the header is believed before its last chunk,
-        // and what it brings is taken back if that turns out wrong.
+        // Verify the checksum before anything else is believed. Of a big event only the header is believed
+        // before its last chunk; what it brought is rolled back if the checksum fails.
         let mut checksum = self.checksum(&header)?;
         if let Some(checker) = &mut checksum {
             checker.update(&chunk.data);
@@ -268,9 +268,9 @@ impl<'a> StreamIngest<'a> {
         let action = self.track.place_event(&header, &chunk.data, self.log.in_transaction())?;
         self.has_source_events |= action != EventAction::Drop;
         if let EventAction::StartSegment { file, position, preamble } = &action {
-            let is_begun = self.log.has_empty_partial_segment()
+            let is_started = self.log.has_empty_partial_segment()
                 && self.log.source_tail().is_some_and(|tail| (&tail.file, tail.end) == (file, *position));
-            if !is_begun {
+            if !is_started {
                 self.log.start_segment(file, *position, &self.identity)?;
             }
             for event in preamble {
@@ -278,7 +278,8 @@ impl<'a> StreamIngest<'a> {
                 self.log.append(&header, event, true, true)?;
             }
             if *position > FIRST_EVENT_OFFSET {
-                // A segment that begins in the middle of a file needs what it begins with to go on after a power cut.
+                // A segment that begins in the middle of a file needs its first events to continue after a
+                // power cut.
                 self.log.sync()?;
             }
         }
@@ -289,14 +290,14 @@ impl<'a> StreamIngest<'a> {
     fn checksum(&self, header: &EventHeader) -> Result<Option<ChecksumChecker>, RelayError> {
         let repeated = header.event_type == EventType::FORMAT_DESCRIPTION && header.end_log_pos == 0;
         match &self.format {
-            // In mid-file the source repeats the file's format description with a few fields changed, and mends its checksum
-            // only if it keeps checksums.
+            // In mid-file the source repeats the file's format description with a few fields changed. It
+            // corrects the checksum only if it uses checksums.
             Some(format) if repeated && !format.has_checksums() => Ok(None),
             Some(format) if format.trailer_bytes(header) > 0 => {
                 let checker = ChecksumChecker::new(u64::from(header.event_length));
                 checker.map(Some).map_err(|error| self.event_error(header, error))
             }
-            // Before the first format description nothing says whether there are checksums.
+            // Before the first format description it is unknown whether there are checksums.
             _ => Ok(None),
         }
     }
@@ -337,7 +338,7 @@ mod tests {
     use super::is_binlog_name;
 
     #[test]
-    fn names_of_binlog_files_end_in_a_number() {
+    fn binlog_file_names_end_in_a_number() {
         for (name, expected) in [
             ("binlog.000001", true),
             ("mysql-bin.1000000", true),

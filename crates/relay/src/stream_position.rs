@@ -1,12 +1,12 @@
-//! Where each event of a dump stream stands in the source's binlog, and what that means for the log. Pure.
+//! Finds the position of each event of a dump stream in the source's binlog, and what to do with it. Pure.
 //!
-//! A stream is not simply the bytes of the source's files: the server makes up events (a rotate at the start of each
-//! file, heartbeats, a format description when it starts in mid-file), leaves out what a GTID set says we have, and
-//! after a reconnect repeats what we asked to see again. The log wants exactly the bytes of the file, once, each at its
-//! own offset.
+//! A stream is not simply the bytes of the source's files. The server adds artificial events: a rotate at the
+//! start of each file, heartbeats, and a format description when it starts in mid-file. It leaves out what a
+//! GTID set says the capture has. After a reconnect it repeats what the capture asked to see again. The log
+//! needs exactly the bytes of the file, once, each at its own offset.
 
 use bytes::Bytes;
-use tailwater_wire::event::{EventHeader, EventType};
+use tailwater_wire::event::{EventHeader, EventType, FIRST_EVENT_OFFSET};
 
 use crate::RelayError;
 
@@ -15,102 +15,103 @@ use crate::RelayError;
 pub struct LogTail {
     /// The source's binlog file that the log's last segment mirrors.
     pub file: String,
-    /// The offset in that file behind the last byte that the log has.
+    /// Offset in that file after the last byte that the log has.
     pub end: u64,
-    /// What a stream repeats of the log, to be compared with it; `None` if the log has nothing of that file yet.
+    /// The part of the log that a stream repeats, to be compared; `None` if the log has nothing of that file
+    /// yet.
     pub overlap: Option<Overlap>,
 }
 
-/// A part of the log, in the source's file: its last transaction, or, while the file has none, all that it has from the
-/// file's beginning.
+/// A part of the log, in the source's file: its last transaction or, while the file has none, everything from
+/// the file's beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overlap {
     /// The offset of its first byte in the source's file.
     pub start: u64,
-    /// The offset behind its last byte.
+    /// Offset after its last byte.
     pub end: u64,
 }
 
-/// How the stream was asked for.
+/// How the stream was requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamKind {
-    /// From a file and an offset: every byte behind it must arrive.
+    /// From a file and an offset: every byte after it must arrive.
     FilePosition,
-    /// By GTIDs: the server leaves out what we said we have, so there may be gaps between transactions until the first
-    /// transaction that is new to us.
+    /// By GTIDs: the server leaves out what the capture has, so there may be gaps between transactions until
+    /// the first new one.
     Gtid,
 }
 
-/// What to do with an event, and with all its chunks.
+/// What to do with an event and all its chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EventAction {
-    /// It stands in no file, or the log has it.
+    /// Drop it: it is in no file, or the log has it.
     Drop,
-    /// The log has these bytes at `offset` behind the start of the overlap; they must be the same.
+    /// Compare it: the log has these bytes at `offset` bytes after the start of the overlap.
     Compare {
-        /// Bytes behind the start of the overlap.
+        /// Bytes after the start of the overlap.
         offset: u64,
     },
-    /// It follows the last byte of the log.
+    /// Append it: it follows the last byte of the log.
     Append,
-    /// It opens a new segment.
+    /// Start a new segment with it.
     StartSegment {
         /// The source's file that the segment mirrors.
         file: String,
-        /// Offset in the source's file of the first event of the segment that stands in the file.
+        /// Offset in the source's file of the segment's first event that is in the file.
         position: u64,
         /// Whole events to append before this one: the format description, and what was held back with it.
         preamble: Vec<Bytes>,
     },
 }
 
-/// Follows one dump stream from its first event on.
+/// Tracks one dump stream from its first event on.
 #[derive(Debug)]
 pub struct StreamTracker {
     kind: StreamKind,
     tail: Option<LogTail>,
-    /// File that the stream is in, from the last made-up rotate.
+    /// The stream's current file, from the last artificial rotate.
     file: Option<String>,
-    /// Offset in it behind the last event seen. Counted, because headers hold 32 bits, and none at all within a
+    /// Offset in it after the last event. Counted, because headers hold 32 bits, and none inside a
     /// transaction from MariaDB 11.4 on.
     position: u64,
-    /// By GTIDs only: events at the head of the file that cannot be placed before it is known whether the first new
-    /// transaction follows them directly.
+    /// By GTIDs only: events at the head of the file that are held back until it is known whether the first
+    /// new transaction follows them directly.
     head_events: Option<HeadEvents>,
-    /// The format description as last sent, for a segment that begins in mid-file.
+    /// The last format description, for a segment that begins in mid-file.
     format_description: Option<Bytes>,
 }
 
 #[derive(Debug)]
 struct HeadEvents {
     events: Vec<Bytes>,
-    /// Offset behind the last of them.
+    /// Offset after the last of them.
     end: u64,
 }
 
-/// More events than this at the head of a file cannot be an honest server's.
+/// No correct server sends more events than this at the head of a file.
 const HEAD_EVENTS_MAX: usize = 64;
 
 impl StreamTracker {
-    /// A track for a stream that was asked for as `kind`, with what the log has.
+    /// A tracker for a stream that was requested as `kind`, with the log's tail.
     pub fn new(kind: StreamKind, tail: Option<LogTail>) -> Self {
         Self { kind, tail, file: None, position: 0, head_events: None, format_description: None }
     }
 
-    /// A track for a stream by GTIDs of another server than the one that the log ends with: whatever its files are called and
-    /// however long they are, none of them is the log's.
+    /// A tracker for a stream by GTIDs from another server than the one that the log ends with. None of its
+    /// files is the log's, whatever their names and lengths are.
     pub fn for_another_server() -> Self {
         // No file has that name: see `parse_artificial_rotate`.
         let tail = LogTail { file: String::new(), end: 0, overlap: None };
         Self::new(StreamKind::Gtid, Some(tail))
     }
 
-    /// The source's file and the offset behind the last event; what an ACK of that event names.
+    /// The source's file and the offset after the last event; an ACK of that event names them.
     pub fn position(&self) -> Option<(&str, u64)> {
         self.file.as_deref().map(|file| (file, self.position))
     }
 
-    /// The server says that the stream is in `file` now, at `position`: a made-up rotate event.
+    /// An artificial rotate event: the stream is now in `file`, at `position`.
     pub fn rotate(&mut self, file: String, position: u64) {
         if self.file.as_deref() != Some(file.as_str()) {
             self.head_events = None;
@@ -119,12 +120,11 @@ impl StreamTracker {
         self.position = position;
     }
 
-    /// Places an event, given its header, the bytes of the event's first chunk, and whether it is part of a
-    /// transaction that is open already.
+    /// Places an event, given its header, the bytes of its first chunk, and whether a transaction is open.
     ///
     /// # Errors
-    /// [`RelayError::Gap`] if bytes of the source's file are missing before it, [`RelayError::Diverged`] if it
-    /// straddles the end of the log, [`RelayError::Stream`] if the stream contradicts itself.
+    /// [`RelayError::Gap`] if bytes of the source's file are missing before it, [`RelayError::Diverged`] if
+    /// it straddles the end of the log, [`RelayError::Stream`] if the stream contradicts itself.
     pub fn place_event(
         &mut self,
         header: &EventHeader,
@@ -148,7 +148,7 @@ impl StreamTracker {
         let start = self.start_of(header);
         if start < self.position {
             return Err(RelayError::stream(format!(
-                "{} event at {file}:{start} lies before {}, where the stream already was",
+                "{} event at {file}:{start} is before {}, which the stream has already passed",
                 header.event_type, self.position
             )));
         }
@@ -185,8 +185,8 @@ impl StreamTracker {
                     return Err(RelayError::Gap { file, expected: tail.end, found: start });
                 }
             }
-            // With a log to continue by GTIDs, the first file may be one whose head we have, or had and purged: whether
-            // its head belongs into a segment shows when the first transaction comes.
+            // By GTIDs, the log may have the head of the first file, or may have had and purged it. Whether
+            // the head belongs in a new segment shows when the first transaction comes.
             Some(_)
                 if self.kind == StreamKind::Gtid
                     && !opens_transaction(header.event_type)
@@ -194,11 +194,12 @@ impl StreamTracker {
             {
                 let contiguous = match &self.head_events {
                     Some(held) => held.end == start,
-                    None => start == 4,
+                    None => start == FIRST_EVENT_OFFSET,
                 };
                 if contiguous {
-                    let held =
-                        self.head_events.get_or_insert_with(|| HeadEvents { events: Vec::new(), end: 4 });
+                    let held = self
+                        .head_events
+                        .get_or_insert_with(|| HeadEvents { events: Vec::new(), end: FIRST_EVENT_OFFSET });
                     if held.events.len() >= HEAD_EVENTS_MAX {
                         return Err(RelayError::stream(format!(
                             "no transaction within {HEAD_EVENTS_MAX} events"
@@ -221,11 +222,11 @@ impl StreamTracker {
         length: u64,
         format_description: bool,
     ) -> Result<EventAction, RelayError> {
-        // Once a new segment has begun, the rest of the stream is contiguous whichever way it was asked for: what the
-        // server leaves out by GTIDs lies before the first transaction that is new to us.
+        // Once a new segment has begun, the rest of the stream is contiguous, however it was requested: the
+        // server only leaves out transactions before the first new one.
         self.kind = StreamKind::FilePosition;
         let (preamble, position) = match self.head_events.take() {
-            Some(held) if held.end == start => (held.events, 4),
+            Some(held) if held.end == start => (held.events, FIRST_EVENT_OFFSET),
             _ if format_description => (Vec::new(), start),
             _ => match &self.format_description {
                 Some(event) => (vec![event.clone()], start),
@@ -240,16 +241,16 @@ impl StreamTracker {
         if header.end_log_pos == 0 {
             return self.position;
         }
-        // The header's offset is the low 32 bits of the real one; the real one is the nearest at or above what was
-        // counted.
+        // The header's offset is the low 32 bits of the real one. The real one is the nearest at or above the
+        // counted one.
         let length = u64::from(header.event_length);
         let counted_end = self.position + length;
-        let behind = header.end_log_pos.wrapping_sub(counted_end as u32);
-        // A small step back is the stream repeating itself, not a jump of almost 4 GiB ahead.
-        if behind > u32::MAX / 2 {
-            counted_end.saturating_sub(u64::from(behind.wrapping_neg())).saturating_sub(length)
+        let distance = header.end_log_pos.wrapping_sub(counted_end as u32);
+        // A small step back is a repetition, not a jump of almost 4 GiB ahead.
+        if distance > u32::MAX / 2 {
+            counted_end.saturating_sub(u64::from(distance.wrapping_neg())).saturating_sub(length)
         } else {
-            counted_end + u64::from(behind) - length
+            counted_end + u64::from(distance) - length
         }
     }
 }
@@ -277,7 +278,8 @@ mod tests {
         }
     }
 
-    /// Events are given as (type, end_log_pos, length, in_transaction); the data is the end offset in decimal.
+    /// Events are given as (type, end_log_pos, length, in_transaction); the data is the end offset in
+    /// decimal.
     fn feed(
         track: &mut StreamTracker,
         event: (EventType, u64, u32, bool),
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_log_takes_the_file_from_its_start() {
+    fn empty_log_takes_the_file_from_its_start() {
         let mut track = StreamTracker::new(StreamKind::FilePosition, None);
         track.rotate("b.1".into(), 4);
         let start = feed(&mut track, (EventType::FORMAT_DESCRIPTION, 126, 122, false)).unwrap();
@@ -304,7 +306,7 @@ mod tests {
         assert_eq!(feed(&mut track, (EventType::HEARTBEAT, 157, 40, false)).unwrap(), EventAction::Drop);
         assert_eq!(feed(&mut track, (EventType::GTID, 236, 79, false)).unwrap(), EventAction::Append);
         assert_eq!(track.position(), Some(("b.1", 236)));
-        // MariaDB 11.4: no offsets inside.
+        // MariaDB 11.4: no offsets inside transactions.
         assert_eq!(feed(&mut track, (EventType::QUERY, 0, 100, true)).unwrap(), EventAction::Append);
         assert_eq!(feed(&mut track, (EventType::XID, 367, 31, true)).unwrap(), EventAction::Append);
         track.rotate("b.2".into(), 4);
@@ -313,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_in_mid_file_brings_the_format_description_along() {
+    fn start_in_mid_file_adds_the_format_description() {
         let mut track = StreamTracker::new(StreamKind::FilePosition, None);
         track.rotate("b.1".into(), 500);
         assert_eq!(
@@ -327,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overlap_is_compared_and_then_continued() {
+    fn overlap_is_compared_and_then_continued() {
         let mut track = StreamTracker::new(StreamKind::FilePosition, tail("b.1", 700, Some((500, 700))));
         track.rotate("b.1".into(), 500);
         assert_eq!(
@@ -342,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_straddles_the_end_of_the_log_is_another_history() {
+    fn event_across_the_end_of_the_log_is_divergence() {
         let mut track = StreamTracker::new(StreamKind::FilePosition, tail("b.1", 700, Some((500, 700))));
         track.rotate("b.1".into(), 500);
         let result = feed(&mut track, (EventType::GTID, 800, 300, false));
@@ -350,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_an_error_by_position() {
+    fn gap_by_position_is_an_error() {
         let mut track = StreamTracker::new(StreamKind::FilePosition, tail("b.1", 700, None));
         track.rotate("b.1".into(), 700);
         let result = feed(&mut track, (EventType::GTID, 900, 80, false));
@@ -358,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn by_gtid_a_later_file_is_taken_whole_if_its_first_transaction_is_new() {
+    fn later_file_by_gtid_is_taken_whole_if_its_first_transaction_is_new() {
         let mut track = StreamTracker::new(StreamKind::Gtid, tail("b.1", 700, None));
         track.rotate("b.2".into(), 4);
         assert_eq!(
@@ -375,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn by_gtid_what_the_server_leaves_out_makes_a_segment_that_begins_in_mid_file() {
+    fn skipped_transactions_by_gtid_start_a_segment_in_mid_file() {
         let mut track = StreamTracker::new(StreamKind::Gtid, tail("a.9", 700, None));
         track.rotate("b.2".into(), 4);
         assert_eq!(
@@ -388,8 +390,9 @@ mod tests {
     }
 
     #[test]
-    fn another_server_has_no_file_of_the_log_however_it_is_called() {
-        // As long as the log's, shorter or longer: what comes is new, since it was asked for by GTIDs.
+    fn other_server_has_no_file_of_the_log_whatever_its_name() {
+        // As long as the log's file, shorter or longer: all events are new, because they were requested by
+        // GTIDs.
         for begins in [500, 700, 900] {
             let mut track = StreamTracker::for_another_server();
             track.rotate("b.1".into(), 4);
@@ -408,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_go_on_beyond_four_gibibytes() {
+    fn offsets_continue_beyond_four_gibibytes() {
         let end = (1u64 << 32) - 10;
         let mut track = StreamTracker::new(StreamKind::FilePosition, tail("b.1", end, None));
         track.rotate("b.1".into(), end);
@@ -418,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_steps_back_is_refused() {
+    fn stream_that_steps_back_is_refused() {
         let mut track = StreamTracker::new(StreamKind::FilePosition, None);
         track.rotate("b.1".into(), 4);
         feed(&mut track, (EventType::FORMAT_DESCRIPTION, 126, 122, false)).unwrap();

@@ -1,4 +1,4 @@
-//! Asking a source for the stream that goes on where the log ends, and what it means when the source refuses.
+//! Requests the stream that continues at the log's end, and handles a source's refusal.
 
 use std::time::Duration;
 
@@ -11,21 +11,23 @@ use crate::RelayError;
 use crate::driver::CaptureDriver;
 use crate::resume::{self, LogCoverage, ResumePoint, SourceState, StartPolicy};
 use crate::source;
-use crate::stream_ingest::FIRST_EVENT_OFFSET;
 use crate::stream_position::{LogTail, Overlap, StreamKind};
+use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// How long a stream may be silent before it counts as broken: three heartbeats, and where they come often, eight, up to 2 s. A
-/// packet that is lost twice is sent again within that, and a source that stands still for a second is still read.
+/// The longest silence of a stream before it counts as broken: three heartbeats or, with short heartbeats,
+/// eight, up to 2 s. Within that time a packet that was lost twice is sent again, and a source that stalls
+/// for a second is still read.
 fn silence_max(heartbeat: Duration) -> Duration {
     heartbeat.saturating_mul(3).max(heartbeat.saturating_mul(8).min(Duration::from_secs(2)))
 }
 
 impl CaptureDriver {
-    /// MariaDB: the newest file, if the log ends in an older one; up to there the stream is to be an asynchronous one.
+    /// MariaDB: the newest file, if the log ends in an older one. The stream up to that file must be
+    /// asynchronous.
     ///
-    /// The older file may end in the middle of an event, which ends the stream; and a semi-sync stream that ends as soon as
-    /// it began can leave MariaDB's dump thread waiting for its ACK receiver for ever, with every later stream of the same
-    /// `server_id` waiting for that thread.
+    /// The older file may end in the middle of an event, which ends the stream. A semi-sync stream that ends
+    /// right after its start can leave MariaDB's dump thread waiting for its ACK receiver forever. Every
+    /// later stream of the same `server_id` then waits for that thread.
     pub(crate) async fn catch_up_target(
         &self,
         control: &mut Connection,
@@ -36,7 +38,7 @@ impl CaptureDriver {
             Some((tail, identity))
                 if self.options.semi_sync
                     && source.identity.flavour == Flavour::MariaDb
-                    // Numbers of another server's files say nothing; to it leads a GTID.
+                    // File numbers of another server mean nothing; that server is followed by GTID.
                     && identity.same_server(&source.identity)
                     && !log.torn =>
             {
@@ -48,8 +50,9 @@ impl CaptureDriver {
         }
     }
 
-    /// Frees a dump thread of MariaDB that hangs as [`CaptureDriver::catch_up_target`] says: any new semi-sync stream does so. One with
-    /// server id 0, as `mariadb-binlog` has it, does not wait for other threads itself. It acknowledges nothing.
+    /// Frees a dump thread of MariaDB that hangs as described at [`CaptureDriver::catch_up_target`]; any new
+    /// semi-sync stream does. With server id 0, as `mariadb-binlog` uses it, the stream does not wait for
+    /// other threads itself. It acknowledges nothing.
     pub(crate) async fn free_hung_dump_thread(
         &self,
         resume: &ResumePoint,
@@ -66,8 +69,12 @@ impl CaptureDriver {
             Ok(connection) => connection.dump(request).await,
             Err(error) => Err(error),
         };
-        // Without it the next attempt is as good as the last.
-        opened.inspect_err(|error| warn!(code = error.code(), "cannot free a hanging stream: {error}")).ok()
+        // Without it the next attempt is no worse than the last.
+        opened
+            .inspect_err(|error| {
+                warn!(code = error.code(), "cannot free a hung dump thread of the source: {error}")
+            })
+            .ok()
     }
 
     pub(crate) async fn open_stream(
@@ -88,7 +95,7 @@ impl CaptureDriver {
         Ok((connection.dump(request).await?, kind))
     }
 
-    /// The source's binlog files; `None` if it keeps them locked. The connection is a new one then.
+    /// The source's binlog files; `None` if their list is locked. `control` is then a new connection.
     async fn query_binlogs(
         &self,
         control: &mut Connection,
@@ -103,7 +110,8 @@ impl CaptureDriver {
         }
     }
 
-    /// The source refused what was asked for. That GTIDs may lead on is no error; all else is, and says what it means.
+    /// Finds the meaning of a refused stream request. `Ok` if the capture can continue by GTIDs; otherwise an
+    /// error that explains the refusal.
     pub(crate) async fn classify_refusal(
         &self,
         control: &mut Connection,
@@ -128,7 +136,7 @@ impl CaptureDriver {
             return Err(resume::refused_by_gtid(log, &refusal.to_string()));
         };
         source.binlogs = match self.query_binlogs(control).await? {
-            // What the list would show can be told from the refusal.
+            // The refusal itself tells what the list would show.
             None if says(&refusal, "Could not find first log file") => Some(Vec::new()),
             None if says(&refusal, "position") => Some(vec![(file.clone(), 0)]),
             None => return Err(refusal.into()),
@@ -158,7 +166,7 @@ impl CaptureDriver {
                     && segment.source_offset == FIRST_EVENT_OFFSET
                     && tail.end > FIRST_EVENT_OFFSET
                 {
-                    // What is to be compared is read from the file.
+                    // The overlap is compared with the file, so the file must be complete.
                     self.log.flush()?;
                     overlap = Some(Overlap { start: FIRST_EVENT_OFFSET, end: tail.end });
                     head = Some(segment.path);
@@ -186,7 +194,7 @@ fn dump_start(resume: &ResumePoint, log: &LogCoverage) -> (DumpStart, StreamKind
     }
 }
 
-/// Whether the source said that it cannot give the stream that was asked for.
+/// Whether the source said that it cannot send the requested stream.
 pub(crate) fn is_refusal(error: &SessionError) -> bool {
     let number = error.server_error().map(|server| server.number);
     number == Some(ServerError::SOURCE_FATAL_ERROR_READING_BINLOG) && !says(error, "same server")
@@ -200,6 +208,6 @@ fn describe(resume: &ResumePoint, log: &LogCoverage) -> String {
     match resume {
         ResumePoint::FilePosition { file, .. } if file.is_empty() => "the oldest binlog file".into(),
         ResumePoint::FilePosition { file, position } => format!("{file}:{position}"),
-        ResumePoint::Gtid => format!("GTIDs behind {}", log.gtids),
+        ResumePoint::Gtid => format!("GTIDs after {}", log.gtids),
     }
 }

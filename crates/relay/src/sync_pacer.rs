@@ -1,53 +1,55 @@
-//! When bytes that nobody has asked an ACK for are written, and handed to another thread to be synced, so that readers see them soon
-//! and the disk is left in peace.
+//! Decides when bytes without an ACK request are written and handed to another thread for syncing, so that
+//! readers see them soon and the disk is not busy for nothing.
 
 use std::time::{Duration, Instant};
 
-/// At the latest this long after the first of them came.
+/// The longest delay after the first of the bytes came.
 const DELAY_MAX: Duration = Duration::from_millis(1);
-/// Where that would cut a stream of hundreds of megabytes per second into small pieces, the stream is not kept pacer with.
+/// Beyond this many bytes the delay is not enforced: it would cut a stream of hundreds of megabytes per
+/// second into small pieces.
 const DELAYED_BYTES_MAX: u64 = 256 << 10;
-/// So few are handed over when nothing more is at hand: what comes while they are synced shares the next sync.
+/// Up to this many bytes are handed over as soon as nothing more is available. Bytes that come during their
+/// sync share the next one.
 const AT_ONCE_BYTES_MAX: u64 = 32 << 10;
 
-/// What to do with bytes that were not handed over before more is read.
+/// What to do with pending bytes before more is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SyncDelay {
     /// Hand them over.
     Now,
-    /// Hand them over unless more is at hand.
+    /// Hand them over unless more is available.
     IfIdle,
-    /// Hand them over if nothing more comes for so long.
+    /// Hand them over if nothing more comes for this long.
     Wait(Duration),
 }
 
-/// See the module.
+/// Paces the syncs of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct SyncPacer {
-    /// When it was first seen that bytes were not handed over.
+    /// When pending bytes were first seen.
     since: Option<Instant>,
-    /// Whether the source waits for commits to be durable. Then what asks for an ACK comes right behind what does not, and both
-    /// shall share a sync.
+    /// Whether the source waits for commits to be durable. An event that asks for an ACK then comes right
+    /// after one that does not, and both must share a sync.
     acks_expected: bool,
 }
 
 impl SyncPacer {
-    /// Notes that the source asks for an ACK.
+    /// Notes that the source asks for ACKs.
     pub(crate) fn expect_acks(&mut self) {
         self.acks_expected = true;
     }
 
-    /// Whether somebody waits for syncs, which are then not left to another thread.
+    /// Whether commits wait for syncs, which are then not left to another thread.
     pub(crate) fn source_waits(&self) -> bool {
         self.acks_expected
     }
 
-    /// Notes that everything was handed over.
+    /// Notes that all bytes were handed over.
     pub(crate) fn reset(&mut self) {
         self.since = None;
     }
 
-    /// What to do with so many bytes, which may end in the midst of a transaction.
+    /// What to do with this many pending bytes, which may end inside a transaction.
     pub(crate) fn delay(&mut self, bytes: u64, in_transaction: bool, now: Instant) -> SyncDelay {
         let waited = now.saturating_duration_since(*self.since.get_or_insert(now));
         if waited >= DELAY_MAX && bytes <= DELAYED_BYTES_MAX {
@@ -65,12 +67,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slow_stream_is_synced_at_once_and_a_fast_one_in_large_pieces() {
+    fn slow_stream_is_synced_at_once_and_fast_one_in_large_pieces() {
         let start = Instant::now();
         let at = |us| start + Duration::from_micros(us);
         let mut pacer = SyncPacer::default();
         assert_eq!(pacer.delay(1000, false, at(0)), SyncDelay::IfIdle);
-        // A transaction is not cut, if it does not last.
+        // A transaction is not cut unless it takes long.
         assert_eq!(pacer.delay(2000, true, at(400)), SyncDelay::Wait(Duration::from_micros(600)));
         assert_eq!(pacer.delay(2000, true, at(1000)), SyncDelay::Now);
         pacer.reset();
@@ -81,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_for_an_ack_is_waited_for() {
+    fn event_with_an_ack_request_is_awaited() {
         let start = Instant::now();
         let mut pacer = SyncPacer::default();
         pacer.expect_acks();

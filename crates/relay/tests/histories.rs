@@ -1,4 +1,4 @@
-//! Sources whose history is not, or no longer, what the log needs: purged, rewound, rewritten.
+//! Sources whose history is not, or no longer, the one that the log needs: purged, rewound, rewritten.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use tailwater_sandbox::ServerKind;
 
 use crate::support::{Running, Source, compare, contents, run, wait_until_acknowledged};
 
-/// Binlogs that the log has may go, those that it has not may not.
+/// Binlogs that the log has may be purged; those that it lacks may not.
 async fn purged(kind: ServerKind) -> Result<()> {
     let Some(mut source) = Source::start(kind, &[]).await? else { return Ok(()) };
     source.prepare().await?;
@@ -20,7 +20,7 @@ async fn purged(kind: ServerKind) -> Result<()> {
     source.check_complete("log").await?;
     capture.stop().await?;
 
-    // All files that the log has are purged, and what follows begins in a file that a restart of the source made.
+    // All files that the log has are purged; the next file was started by a restart of the source.
     let kept = source.folder.path().join("kept");
     keep_binlogs(&source, &kept)?;
     source.server.restart(None).await?;
@@ -33,7 +33,7 @@ async fn purged(kind: ServerKind) -> Result<()> {
     compare(&source.log("log"), &kept)?;
     source.check_ledger("log")?;
 
-    // And again, with clients that wait meanwhile: nothing may wait for them.
+    // Again, with clients that wait meanwhile: none may wait for the purged files.
     source.server.enable_semi_sync_source().await?;
     options.semi_sync = true;
     let capture = Running::start(options.clone())?;
@@ -53,11 +53,11 @@ async fn purged(kind: ServerKind) -> Result<()> {
     load.finish().await;
     capture.stop().await?;
     keep_binlogs(&source, &kept)?;
-    // What was not captured of a file that was purged held no transaction.
+    // The part of a purged file that was not captured held no transaction.
     compare_but_ends(&source.log("log"), &kept)?;
     source.check_ledger("log")?;
 
-    // What the log has not is gone.
+    // Transactions that the log lacks are purged.
     let (on, off) = match kind {
         ServerKind::Mysql97 => ("rpl_semi_sync_source_enabled=1", "rpl_semi_sync_source_enabled=0"),
         _ => ("rpl_semi_sync_master_enabled=1", "rpl_semi_sync_master_enabled=0"),
@@ -84,7 +84,7 @@ fn keep_binlogs(source: &Source, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// As [`compare`], but the log may lack the events that end a file.
+/// Like [`compare`], but the log may lack the events that end a file.
 fn compare_but_ends(directory: &Path, data: &Path) -> Result<()> {
     let segments = tailwater_log::LogDir::open_read_only(directory)?.segments()?;
     for segment in &segments {
@@ -100,7 +100,7 @@ fn compare_but_ends(directory: &Path, data: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A capture into `log` is refused so, and changes nothing of what the log has.
+/// A capture into `log` is refused with this code, and does not change the log.
 async fn refused(source: &Source, code: &str, words: &[&str]) -> Result<()> {
     let before = contents(&source.log("log"))?;
     let mut options = source.options("log", 71);
@@ -131,7 +131,7 @@ async fn gtids(source: &Source) -> Result<String> {
     Ok(source.server.sql(&format!("SELECT @@global.{name}")).await?.concat())
 }
 
-/// A source goes back to an older copy of itself; then others write to it.
+/// A source returns to an older copy of itself, and then gets other writes.
 async fn rewound(kind: ServerKind, options: &[&str], gtids_on: bool) -> Result<()> {
     let Some(mut source) = Source::start(kind, options).await? else { return Ok(()) };
     source.prepare().await?;
@@ -152,7 +152,7 @@ async fn rewound(kind: ServerKind, options: &[&str], gtids_on: bool) -> Result<(
     let end = source.newest().await?;
     capture.stop().await?;
 
-    // As it was: what it lost is named.
+    // Unchanged: the lost transactions are reported.
     source.server.stop().await?;
     copy_tree(&copy, &data)?;
     source.server.start_again().await?;
@@ -160,7 +160,7 @@ async fn rewound(kind: ServerKind, options: &[&str], gtids_on: bool) -> Result<(
     let lost: &[&str] = if gtids_on { &[last_number, "behind the log"] } else { &["behind the log"] };
     refused(&source, "TW-RELAY-0004", lost).await?;
 
-    // Others write as many transactions under the same GTIDs, and more.
+    // Other clients write as many transactions under the same GTIDs, and more.
     source.write(30).await?;
     let before = contents(&source.log("log"))?;
     for _ in 0..4 {
@@ -185,7 +185,7 @@ async fn rewound(kind: ServerKind, options: &[&str], gtids_on: bool) -> Result<(
     source.server.stop().await?;
     copy_tree(&copy, &data)?;
     source.server.start_again().await?;
-    // Its head tells when it was begun, in seconds.
+    // The head of the file has its start time, in seconds.
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     source.server.sql("CREATE DATABASE two").await?;
     source.rotate().await?;
@@ -204,16 +204,16 @@ fn purged_binlogs_of_mariadb_1011() -> Result<()> {
 }
 
 #[test]
-fn a_rewound_mysql_97() -> Result<()> {
+fn rewound_mysql_97() -> Result<()> {
     run(rewound(ServerKind::Mysql97, &[], true))
 }
 
 #[test]
-fn a_rewound_mysql_97_without_gtids() -> Result<()> {
+fn rewound_mysql_97_without_gtids() -> Result<()> {
     run(rewound(ServerKind::Mysql97, &["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"], false))
 }
 
 #[test]
-fn a_rewound_mariadb_1011() -> Result<()> {
+fn rewound_mariadb_1011() -> Result<()> {
     run(rewound(ServerKind::Mariadb1011, &[], true))
 }

@@ -1,4 +1,4 @@
-//! Sources that restart, links that break, bytes that change on the way.
+//! Sources that restart, connections that break, bytes that change in transit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,21 +34,21 @@ async fn restarts_and_cuts(kind: ServerKind) -> Result<()> {
     let load = source.load(6, None);
     wait_until_acknowledged(&load, 100).await?;
 
-    // The source, killed and in good order.
+    // The source, killed and stopped in an orderly way.
     source.server.kill().await?;
     source.server.start_again().await?;
     wait_until_acknowledged(&load, 100).await?;
     source.server.restart(None).await?;
     wait_until_acknowledged(&load, 100).await?;
 
-    // The link.
+    // The connection.
     link.reset();
     wait_until_acknowledged(&load, 100).await?;
     link.refuse();
     capture.until_waiting("").await?;
     link.restore();
     wait_until_acknowledged(&load, 100).await?;
-    // Silence is noticed by itself; the link then serves new connections.
+    // Silence is detected; the link then serves new connections.
     for cut in [
         Link::cut_both as fn(&Link),
         |link| link.cut(Direction::ToClient),
@@ -97,7 +97,7 @@ fn restarts_and_cuts_of_mariadb_1011() -> Result<()> {
     run(restarts_and_cuts(ServerKind::Mariadb1011))
 }
 
-/// The connection by which a capture asks the source, if there is one now: the other one is its stream.
+/// The connection for a capture's queries to the source, if there is one now: the other one is its stream.
 async fn control(source: &Source) -> Result<Option<String>> {
     let user = source.server.replication_options().user;
     let lines = source.server.sql("SHOW PROCESSLIST").await?;
@@ -110,8 +110,8 @@ async fn control(source: &Source) -> Result<Option<String>> {
     Ok(lines.iter().find_map(of_control))
 }
 
-/// Only the connection that the source is asked by is killed, again and again.
-async fn nobody_asks(kind: ServerKind, semi_sync: bool) -> Result<()> {
+/// Only the connection for queries is killed, again and again.
+async fn lost_query_connection(kind: ServerKind, semi_sync: bool) -> Result<()> {
     let started = match semi_sync {
         true => Source::start_waiting(kind, &[]).await?,
         false => Source::start(kind, &[]).await?,
@@ -123,11 +123,11 @@ async fn nobody_asks(kind: ServerKind, semi_sync: bool) -> Result<()> {
     let load = source.load(4, None);
     wait_until_acknowledged(&load, 50).await?;
     for _ in 0..3 {
-        let killed = control(&source).await?.context("the source is not asked")?;
+        let killed = control(&source).await?.context("the source is not queried")?;
         source.server.sql(&format!("KILL {killed}")).await?;
         let begin = Instant::now();
         while control(&source).await?.is_none_or(|now| now == killed) {
-            ensure!(begin.elapsed() < PATIENCE, "the source is not asked any more");
+            ensure!(begin.elapsed() < PATIENCE, "the source is not queried any more");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         wait_until_acknowledged(&load, 50).await?;
@@ -137,27 +137,27 @@ async fn nobody_asks(kind: ServerKind, semi_sync: bool) -> Result<()> {
     source.check_complete("log").await?;
     source.check_ledger("log")?;
     let streams = capture.status.snapshot().connections;
-    // Commits that wait must not wait for what nobody looks after.
+    // Waiting commits must not depend on checks that no longer run.
     ensure!(if semi_sync { streams > 1 } else { streams == 1 }, "{streams} streams");
     capture.stop().await
 }
 
 #[test]
-fn nobody_asks_mysql() -> Result<()> {
-    run(nobody_asks(ServerKind::Mysql97, false))
+fn lost_query_connection_mysql() -> Result<()> {
+    run(lost_query_connection(ServerKind::Mysql97, false))
 }
 
 #[test]
-fn nobody_asks_mariadb() -> Result<()> {
-    run(nobody_asks(ServerKind::Mariadb1011, false))
+fn lost_query_connection_mariadb() -> Result<()> {
+    run(lost_query_connection(ServerKind::Mariadb1011, false))
 }
 
 #[test]
-fn nobody_asks_mysql_that_waits() -> Result<()> {
-    run(nobody_asks(ServerKind::Mysql97, true))
+fn lost_query_connection_mysql_that_waits() -> Result<()> {
+    run(lost_query_connection(ServerKind::Mysql97, true))
 }
 
-/// Passes connections on to a server, and changes a bit of what the server sends once, when `due` bytes have passed.
+/// Forwards connections to a server, and changes one bit of the server's data once `due` bytes have passed.
 async fn flipping(target: std::net::SocketAddr, due: Arc<AtomicU64>, flips: Arc<AtomicU64>) -> Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let port = listener.local_addr()?.port();
@@ -172,7 +172,7 @@ async fn flipping(target: std::net::SocketAddr, due: Arc<AtomicU64>, flips: Arc<
                 let mut buffer = vec![0; 16 << 10];
                 let mut passed = 0_u64;
                 while let Ok(count @ 1..) = from_server.read(&mut buffer).await {
-                    // Logins and answers are short: what is changed is the stream.
+                    // Logins and results are short, so the changed bit is in the stream.
                     if passed > 20_000 && passed + count as u64 > due.load(Ordering::Relaxed) {
                         buffer[count / 2] ^= 0x10;
                         due.store(u64::MAX, Ordering::Relaxed);
@@ -216,18 +216,18 @@ async fn flipped_bits(kind: ServerKind) -> Result<()> {
 }
 
 #[test]
-fn bits_that_flip_on_the_way_from_mysql_97() -> Result<()> {
+fn flipped_bits_from_mysql_97() -> Result<()> {
     run(flipped_bits(ServerKind::Mysql97))
 }
 
 #[test]
-fn bits_that_flip_on_the_way_from_mariadb_1011() -> Result<()> {
+fn flipped_bits_from_mariadb_1011() -> Result<()> {
     run(flipped_bits(ServerKind::Mariadb1011))
 }
 
-/// A source that is frozen and goes on: silence is noticed, and nothing is lost or doubled.
+/// A source that is frozen and resumes: silence is detected, and nothing is lost or duplicated.
 #[test]
-fn a_frozen_mariadb_1011() -> Result<()> {
+fn frozen_mariadb_1011() -> Result<()> {
     run(async {
         let Some(mut source) = Source::start_waiting(ServerKind::Mariadb1011, &[]).await? else {
             return Ok(());

@@ -1,23 +1,23 @@
-//! Captures of real servers, and replicas that read from their logs, with everything that happens to servers, links, disks
-//! and logs.
+//! Captures of real servers, and replicas that read from their logs, with faults of servers, links, disks and
+//! logs.
 
-mod capturing;
-mod disk;
-mod fuzzed;
+mod capture;
+mod full_disk;
+mod fuzz_replay;
 mod histories;
 mod interruptions;
-mod ordering;
+mod orders;
 mod semi_sync;
-mod serving;
-mod serving_crowds;
-mod serving_features;
-mod serving_lag;
-mod serving_links;
-mod serving_moves;
-mod serving_refusals;
-mod serving_support;
-mod serving_tools;
+mod serve_binlog_features;
+mod serve_broken_links;
+mod serve_errors;
+mod serve_from_archive;
+mod serve_many_clients;
+mod serve_mysqlbinlog;
+mod serve_replicas;
+mod serve_source_change;
+mod serve_support;
 mod statements;
 mod streams;
 mod support;
-mod torn;
+mod torn_binlog;

@@ -1,4 +1,4 @@
-//! What a source refuses, forgets or stops doing, and how the capture tells.
+//! Refusals of a source, and semi-sync that a source loses: how the capture reports them.
 
 use std::time::Duration;
 
@@ -10,12 +10,13 @@ use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
 
 use crate::support::{Running, Source, run};
 
-async fn refusals_that_mend(kind: ServerKind) -> Result<()> {
+async fn refusals_recover(kind: ServerKind) -> Result<()> {
     let Some(mut source) = Source::start(kind, &[]).await? else { return Ok(()) };
     source.prepare().await?;
     let options = source.options("log", 91);
 
-    // A wrong password, then missing grants, then no semi-sync: each is told, and each mends while the capture runs.
+    // A wrong password, then missing grants, then no semi-sync: each is reported, and each recovers while the
+    // capture runs.
     let user = format!("{REPLICATION_USER}@'%'");
     source
         .configure(&format!(
@@ -38,7 +39,7 @@ async fn refusals_that_mend(kind: ServerKind) -> Result<()> {
     source.write(20).await?;
     source.check_complete("log").await?;
 
-    // What the watch sees.
+    // The alarms of the semi-sync monitor.
     let side = if kind == ServerKind::Mysql97 { "source" } else { "master" };
     let set = |name: &str, value: &str| format!("SET GLOBAL rpl_semi_sync_{side}_{name}={value};");
     capture.until("a sound state", |now| now.alarms.is_empty()).await?;
@@ -62,7 +63,7 @@ async fn refusals_that_mend(kind: ServerKind) -> Result<()> {
     source.write(20).await?;
     capture.until("a sound state after that", |now| now.alarms.is_empty()).await?;
 
-    // Commits that nobody acknowledged, while the capture was away and the source waited only shortly.
+    // Commits without an ACK, while the capture was stopped and the source's timeout was short.
     source.server.sql(&(set("timeout", "100") + &set("enabled", "1"))).await?;
     capture.until("the short time-out", |now| !now.alarms.is_empty()).await?;
     source.configure(&format!("ALTER USER {user} IDENTIFIED BY 'other'")).await?;
@@ -87,23 +88,23 @@ async fn refusals_that_mend(kind: ServerKind) -> Result<()> {
 async fn kill_dumps(source: &Source) -> Result<()> {
     let question = format!("SELECT id FROM information_schema.processlist WHERE user='{REPLICATION_USER}'");
     for id in source.server.sql(&question).await? {
-        // One that just went by itself is as good.
+        // One that has just ended by itself counts too.
         let _ = source.server.sql(&format!("KILL {id}")).await;
     }
     Ok(())
 }
 
 #[test]
-fn refusals_that_mend_on_mysql_97() -> Result<()> {
-    run(refusals_that_mend(ServerKind::Mysql97))
+fn refusals_recover_on_mysql_97() -> Result<()> {
+    run(refusals_recover(ServerKind::Mysql97))
 }
 
 #[test]
-fn refusals_that_mend_on_mariadb_1011() -> Result<()> {
-    run(refusals_that_mend(ServerKind::Mariadb1011))
+fn refusals_recover_on_mariadb_1011() -> Result<()> {
+    run(refusals_recover(ServerKind::Mariadb1011))
 }
 
-/// A source without a binlog; and another family behind the same address.
+/// A source without a binlog; and a server of the other flavour at the same address.
 #[test]
 fn sources_that_cannot_be_captured() -> Result<()> {
     run(async {

@@ -1,4 +1,4 @@
-//! What real replicas, binlog readers and clients say to a real source is what the binlog server has an answer to.
+//! The binlog server answers everything that real replicas, binlog readers and clients send to a real source.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -19,11 +19,11 @@ use crate::support::PATIENCE;
 const REPLICATION_USER: &str = "tailwater";
 const REPLICATION_PASSWORD: &str = "sandbox-tailwater";
 
-/// The statements kept as data for the tests of the answers, `KIND<TAB>statement`. To listen anew, put here what a failing
-/// test names.
+/// The statements stored as data for the tests of the results, `KIND<TAB>statement`. To record them again,
+/// add here what a failing test reports.
 const KEPT: &str = include_str!("data/statements.txt");
 
-/// A statement without what differs from run to run: numbers, but for those in names, and UUIDs.
+/// A statement without parts that differ from run to run: UUIDs, and numbers except those in names.
 fn normal(statement: &str) -> String {
     let is_uuid = |text: &str| text.len() == 36 && text.matches('-').count() == 4;
     let parts = statement.split('\'').map(|part| if is_uuid(part) { "UUID" } else { part });
@@ -48,7 +48,7 @@ async fn heard(source: &Server) -> Result<BTreeSet<String>> {
     Ok(source.sql(&question).await?.into_iter().collect())
 }
 
-/// Until the source has heard a replica ask for the stream `count` times.
+/// Waits until the source has received `count` dump requests of a replica.
 async fn wait_for_dumps(source: &Server, count: usize) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     let question = "SELECT event_time FROM mysql.general_log WHERE command_type LIKE 'Binlog Dump%'";
@@ -65,7 +65,7 @@ async fn replicate(source: &Server, flavour: Flavour) -> Result<()> {
     replica.replicate_from(source).await?;
     wait_for_dumps(source, 1).await?;
     source.sql("CREATE DATABASE IF NOT EXISTS seen").await?;
-    // One that is stopped before it has heard of a file asks for none by position.
+    // A replica that is stopped before it knows a file requests none by position.
     let deadline = Instant::now() + PATIENCE;
     while replica.sql("SHOW DATABASES LIKE 'seen'").await?.is_empty() {
         ensure!(Instant::now() < deadline, "the replica gets nothing");
@@ -116,7 +116,7 @@ async fn read_with_tools(source: &Server, flavour: Flavour) -> Result<()> {
         command.args(["--no-defaults", "--host=127.0.0.1", tls]);
         command.arg(format!("--port={}", source.port())).arg(format!("--user={REPLICATION_USER}"));
         command.arg(format!("--password={REPLICATION_PASSWORD}")).args(&run[1..]);
-        // Some of them fail, having said what they had to say.
+        // Some of them fail after they have sent their statements.
         command.stdin(std::process::Stdio::null()).kill_on_drop(true).output().await?;
     }
     Ok(())
@@ -140,7 +140,7 @@ async fn collect(kind: ServerKind) -> Result<Option<(Server, BTreeSet<String>)>>
     Ok(Some((source, statements)))
 }
 
-/// What the questions about a source and a replica are answered with, by column names.
+/// The column names of the results of statements about a source and a replica.
 async fn columns(server: &Server, sql: &str) -> Result<Vec<String>> {
     let mut connection = Connection::connect(&server.connect_options()).await?;
     let stream = connection.query_stream(sql).await?;
@@ -209,7 +209,7 @@ async fn check(kind: ServerKind) -> Result<()> {
         Flavour::MariaDb => ["SHOW MASTER STATUS", "SHOW SLAVE HOSTS", "SHOW BINLOG STATUS"],
     });
     questions.extend((flavour == Flavour::MariaDb).then_some("SHOW SLAVE STATUS"));
-    // 11.8 has times of events behind these.
+    // 11.8 has event times after these.
     questions.extend((kind == ServerKind::Mariadb1011).then_some("SHOW ALL SLAVES STATUS"));
     for question in questions {
         let (ours, theirs) = (ours(flavour, question)?, columns(&source, question).await?);

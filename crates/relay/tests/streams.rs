@@ -1,5 +1,5 @@
-//! The stream that the cores of the binlog server make of a log is the one that the source itself sends for the same
-//! request: event by event, those that are made up included.
+//! The stream that the cores of the binlog server make of a log equals the source's own stream for the same
+//! request: event by event, including artificial ones.
 
 use std::fs;
 
@@ -81,7 +81,7 @@ fn first_event(reader: &mut LogReader) -> Result<Vec<u8>> {
     Ok(event)
 }
 
-/// What a client that asks for this would be sent from the log.
+/// The stream that the log gives for a request.
 fn ours(log: &Log, request: &ClientDumpRequest, server_id: u32) -> Result<Vec<Vec<u8>>> {
     let begin = match start::decide(request, log) {
         StartDecision::Begin(begin) => begin,
@@ -138,10 +138,10 @@ fn send(
     Ok(())
 }
 
-/// What the source sends.
+/// The source's stream.
 async fn theirs(source: &Source, start: DumpStart, annotate: bool) -> Result<Vec<Vec<u8>>> {
     let connection = Connection::connect(&source.server.replication_options()).await?;
-    // No heartbeats by the clock: only those that tell of something.
+    // No periodic heartbeats, only those that announce a position.
     let heartbeat = std::time::Duration::from_secs(600);
     let asked =
         SessionDumpRequest { annotate, heartbeat, non_blocking: true, ..SessionDumpRequest::new(99, start) };
@@ -157,7 +157,7 @@ async fn theirs(source: &Source, start: DumpStart, annotate: bool) -> Result<Vec
     Ok(events)
 }
 
-/// The request that a client makes with the same words as our own dump stream does.
+/// The request of a client that sends the same commands as Tailwater's own dump stream.
 fn request(flavour: Flavour, start: &DumpStart, annotate: bool) -> Result<ClientDumpRequest> {
     let mut session = StatementSession::new();
     let mut set = |name: &str, value: &str| {
@@ -194,8 +194,8 @@ fn shown(event: &[u8]) -> String {
     }
 }
 
-/// A made-up GTID list without its checksum and in order of domains, as the server has them in the order of a hash table;
-/// any other event as it is.
+/// An artificial GTID list without its checksum and sorted by domain, because the server has them in hash
+/// table order; any other event unchanged.
 fn canonical(event: &[u8]) -> Result<Vec<u8>> {
     let header = EventHeader::parse(event)?;
     if header.event_type != EventType::MARIADB_GTID_LIST || !header.is_artificial() {
@@ -216,7 +216,7 @@ async fn compare(source: &Source, log: &Log, start: DumpStart, annotate: bool) -
         ensure!(same, "{start:?}, event {index}:\nours   {}\ntheirs {}", shown(ours), shown(theirs));
     }
     let more = |events: &[Vec<u8>], from: usize| events.get(from).map(|event| shown(event));
-    // MariaDB writes a note that a file is done with a moment after it has begun the next.
+    // MariaDB writes a moment after it has begun a file that the previous one is no longer needed.
     let note = |event: &Vec<u8>| event.get(4) == Some(&EventType::MARIADB_BINLOG_CHECKPOINT.0);
     let rest = theirs.get(ours.len()..);
     ensure!(
@@ -228,7 +228,7 @@ async fn compare(source: &Source, log: &Log, start: DumpStart, annotate: bool) -
     Ok(())
 }
 
-/// Requests by GTIDs that begin, and leave out, in various places of the log.
+/// Requests by GTIDs that begin at, and leave out, various parts of the log.
 fn by_gtids(entries: &[LogEntry], flavour: Flavour) -> Result<Vec<DumpStart>> {
     let gtids: Vec<_> = entries.iter().filter_map(|entry| entry.gtid.clone()).collect();
     let mut starts = Vec::new();
@@ -238,7 +238,7 @@ fn by_gtids(entries: &[LogEntry], flavour: Flavour) -> Result<Vec<DumpStart>> {
         let mut position = MariadbPosition::new();
         for (index, gtid) in gtids.iter().enumerate() {
             match gtid {
-                // All up to there, and some behind it, so that there are holes.
+                // Everything up to there, and some later ones, so that there are holes.
                 Gtid::MySql(gtid) if index < count || index % 7 < eighth / 2 => drop(set.insert(gtid)?),
                 Gtid::MariaDb(gtid) if index < count => position.advance(*gtid),
                 _ => {}

@@ -20,7 +20,7 @@ use tailwater_wire::Flavour;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::sync::CancellationToken;
 
-/// How long anything may take on a machine that does much else; only reached when something is wrong.
+/// Timeout of any step on a busy machine; reached only when something is wrong.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server, and a folder for logs of it.
@@ -32,7 +32,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// A source without semi-sync; `None` if the server is not to be had.
+    /// A source without semi-sync; `None` if the server is not installed.
     pub async fn start(kind: ServerKind, options: &[&str]) -> Result<Option<Self>> {
         Self::start_spec(kind, options, |spec| spec).await
     }
@@ -50,7 +50,7 @@ impl Source {
         if require(kind).is_none() {
             return Ok(None);
         }
-        // Tests are about what is on disk in the end, not about power cuts.
+        // These tests check the final files, not power cuts.
         let relaxed = ["--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2"];
         let spec = ServerSpec::new(kind).options(relaxed).options(options.iter().copied());
         let server = Server::start(change(spec)).await?;
@@ -60,7 +60,7 @@ impl Source {
         Ok(Some(source))
     }
 
-    /// How to capture this source into the log `name`.
+    /// Options to capture this source into the log `name`.
     pub fn options(&self, name: &str, server_id: u32) -> CaptureOptions {
         CaptureOptions {
             name: name.to_owned(),
@@ -81,7 +81,7 @@ impl Source {
         self.folder.path().join(name)
     }
 
-    /// Makes the tables that a load needs. Under semi-sync somebody must acknowledge that.
+    /// Creates the tables for a load. Under semi-sync this needs an acker.
     pub async fn prepare(&self) -> Result<()> {
         Ok(prepare(&self.server.connect_options()).await?)
     }
@@ -98,7 +98,7 @@ impl Source {
         Workload::start(self.server.connect_options(), &spec, Arc::clone(&self.ledger))
     }
 
-    /// So many transactions, of which each is acknowledged.
+    /// This many transactions, each acknowledged.
     pub async fn write(&mut self, transactions: u64) -> Result<()> {
         let report = self.load(2, Some(transactions)).wait().await;
         ensure!(report.errors.is_empty(), "{:?}", report.errors);
@@ -125,7 +125,7 @@ impl Source {
         self.binlogs().await?.pop().context("no binlog")
     }
 
-    /// Purges all files but the newest. MariaDB keeps those that a stream reads which it does not know to be gone yet.
+    /// Purges all files but the newest. MariaDB keeps files of a stream that has ended without its notice.
     pub async fn purge(&self) -> Result<()> {
         let begin = Instant::now();
         loop {
@@ -134,22 +134,22 @@ impl Source {
             if self.binlogs().await?.len() == 1 {
                 return Ok(());
             }
-            ensure!(begin.elapsed() < PATIENCE, "files are in use for ever");
+            ensure!(begin.elapsed() < PATIENCE, "files stay in use");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 
-    /// Runs SQL that leaves no trace in the binlog.
+    /// Runs SQL that is not written to the binlog.
     pub async fn configure(&self, statements: &str) -> Result<()> {
         self.server.sql(&format!("SET sql_log_bin=0; {statements}")).await?;
         Ok(())
     }
 
-    /// Waits until the log holds all that the source has written.
+    /// Waits until the log has everything that the source has written.
     pub async fn until_complete(&self, name: &str) -> Result<()> {
         let begin = Instant::now();
         loop {
-            // Asked each time: a server writes notes of its own a moment after it began a file.
+            // Queried each time: a server writes events of its own a moment after it began a file.
             let newest = self.newest().await?;
             let end = match LogDir::open_read_only(&self.log(name))?.segments()?.last() {
                 Some(last) => (last.source_file.clone(), source_end(last)?),
@@ -163,13 +163,13 @@ impl Source {
         }
     }
 
-    /// Waits until the log holds all that the source has written, and compares every byte.
+    /// Waits until the log has everything that the source has written, and compares every byte.
     pub async fn check_complete(&self, name: &str) -> Result<()> {
         self.until_complete(name).await?;
         compare(&self.log(name), self.server.data())
     }
 
-    /// Holds the log against the ledger.
+    /// Compares the log with the ledger.
     pub fn check_ledger(&self, name: &str) -> Result<LedgerReport> {
         let mut check = BinlogCheck::new(&self.ledger, self.flavour());
         for segment in LogDir::open_read_only(&self.log(name))?.segments()? {
@@ -185,13 +185,13 @@ impl Source {
     }
 }
 
-/// The same options, by way of a link.
+/// The same options, through a link.
 pub fn through(mut options: CaptureOptions, port: u16) -> CaptureOptions {
     options.connect = ConnectOptions { endpoint: Endpoint::tcp("127.0.0.1", port), ..options.connect };
     options
 }
 
-/// Where captures run that no source waits for, as in the daemon.
+/// The runtime for captures without semi-sync, as in the daemon.
 fn readers() -> &'static Handle {
     static READERS: OnceLock<Runtime> = OnceLock::new();
     let start = || Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -210,7 +210,7 @@ impl Running {
         Ok(Self { status: capture.status(), capture })
     }
 
-    /// To give it orders.
+    /// A handle to give it orders.
     pub fn acker(&self) -> CaptureAcker {
         self.capture.acker()
     }
@@ -220,7 +220,7 @@ impl Running {
         self.capture.log()
     }
 
-    /// Waits until the status is as wished, and gives it.
+    /// Waits until the status satisfies a condition, and returns it.
     pub async fn until(
         &self,
         what: &str,
@@ -245,28 +245,28 @@ impl Running {
         Ok(())
     }
 
-    /// Waits until the capture pauses for a reason with these words in it.
+    /// Waits until the capture pauses for a reason that contains these words.
     pub async fn until_waiting(&self, words: &str) -> Result<()> {
         let waits = |now: &StatusSnapshot| matches!(&now.state, CaptureState::Waiting(reason) if reason.contains(words));
         self.until(words, waits).await?;
         Ok(())
     }
 
-    /// Waits for so many more transactions.
+    /// Waits for this many more transactions.
     pub async fn until_more(&self, transactions: u64) -> Result<()> {
         let wanted = self.status.snapshot().transactions + transactions;
         self.until("more transactions", |now| now.transactions >= wanted).await?;
         Ok(())
     }
 
-    /// Stops it in good order.
+    /// Stops it in an orderly way.
     pub async fn stop(self) -> Result<()> {
         self.capture.stop();
         tokio::task::spawn_blocking(move || self.capture.join()).await??;
         Ok(())
     }
 
-    /// Waits for its end, which must come by itself and be an error.
+    /// Waits for its end, which must be an error without a stop.
     pub async fn refusal(self) -> Result<RelayError> {
         let begin = Instant::now();
         while !matches!(self.status.snapshot().state, CaptureState::Refused(_)) {
@@ -284,7 +284,8 @@ impl Running {
     }
 }
 
-/// Where a segment's events begin in its file: behind the format description if it begins in the middle of the source's.
+/// Offset of a segment's events in its file: after the format description if it begins in the middle of the
+/// source's file.
 fn body_offset(segment: &SegmentSummary, bytes: &[u8]) -> Result<usize> {
     if segment.source_offset == 4 {
         return Ok(4);
@@ -298,7 +299,7 @@ fn source_end(segment: &SegmentSummary) -> Result<u64> {
     Ok(segment.source_offset + segment.bytes.saturating_sub(body_offset(segment, &bytes)? as u64))
 }
 
-/// Every byte of the log is the source's own, and from its beginning on nothing is left out or there twice.
+/// Every byte of the log is the source's own, and from its beginning on nothing is missing or duplicated.
 pub fn compare(directory: &Path, data: &Path) -> Result<()> {
     let segments = LogDir::open_read_only(directory)?.segments()?;
     ensure!(!segments.is_empty(), "the log is empty");
@@ -308,10 +309,10 @@ pub fn compare(directory: &Path, data: &Path) -> Result<()> {
         ensure!(index == 0 || segments[index - 1].source_file < *name, "{name} comes twice or too late");
         let mut theirs = fs::read(data.join(name)).with_context(|| format!("read {name}"))?;
         let ours = fs::read(&segment.path)?;
-        // The newest segment has space reserved behind its end.
+        // The newest segment has reserved space after its end.
         let mut ours =
             ours.get(..segment.bytes as usize).context("a segment is shorter than its index says")?.to_vec();
-        // The mark of a file in use is on the source's disk only.
+        // The mark of a file in use is only on the source's disk.
         ours[4 + 17] &= !1;
         theirs[4 + 17] &= !1;
         let from = body_offset(segment, &ours)?;
@@ -326,7 +327,7 @@ pub fn compare(directory: &Path, data: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Contents of all files of a log, to see that nothing was changed.
+/// Contents of all files of a log, to check that nothing was changed.
 pub fn contents(directory: &Path) -> Result<Vec<(PathBuf, Vec<u8>)>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -337,7 +338,7 @@ pub fn contents(directory: &Path) -> Result<Vec<(PathBuf, Vec<u8>)>> {
     Ok(files)
 }
 
-/// Waits until so many commits of a load were acknowledged.
+/// Waits until this many commits of a load were acknowledged.
 pub async fn wait_until_acknowledged(load: &Workload, commits: u64) -> Result<()> {
     let wanted = load.counters().snapshot().acknowledged + commits;
     let begin = Instant::now();
@@ -348,7 +349,7 @@ pub async fn wait_until_acknowledged(load: &Workload, commits: u64) -> Result<()
     Ok(())
 }
 
-/// Runs a test with three worker threads, so that a statement that waits holds up nothing else.
+/// Runs a test with three worker threads, so that a waiting statement delays nothing else.
 pub fn run(test: impl Future<Output = Result<()>>) -> Result<()> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(test)
 }

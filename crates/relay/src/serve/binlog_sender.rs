@@ -1,4 +1,4 @@
-//! One client's stream: reads the log, sends what the client lacks, and waits for more.
+//! Sends one client's stream: reads the log, sends the events that the client lacks, and waits for more.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -13,24 +13,25 @@ use tailwater_wire::{Flavour, ServerId};
 use tokio::sync::watch;
 use tracing::{debug, info};
 
-use super::catalog::FIRST_EVENT;
 use super::client_error::ClientError;
 use super::clients::{ClientRegistration, ClientStream};
 use super::filter::{EntryVerdict, EventVerdict, ServedSegment, StreamFilter};
 use super::server::ServerShared;
 use super::start::{ClientDumpRequest, LogHistory, RequestedStart, StreamStart};
+use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// So much is collected before it is sent.
+/// Bytes that are buffered before they are sent.
 const SEND_BYTES: usize = 256 << 10;
 
-/// So many entries and events are looked at before others have their turn: a client may have most of the log already.
+/// Entries and events that are processed before other tasks run: a client may already have most of the log.
 const STEPS_MAX: usize = 4096;
 
-/// How much of an event is taken from the log at once.
+/// Bytes of an event that are read from the log at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Sends a client its stream, until it goes, is told to, or has all that it asked for. `holding` keeps the log from being
-/// purged until this does; `clock_steps` has seen those that came before the client could ask for the time.
+/// Sends a client its stream, until it disconnects, is ended, or has everything it asked for. `holding`
+/// prevents purges until the stream has its own pin. `clock_steps` has seen the steps from before the client
+/// could ask for the time.
 pub(super) async fn send(
     client: ClientSession,
     shared: &ServerShared,
@@ -51,7 +52,7 @@ pub(super) async fn send(
     };
     let ended = registered.begin_stream(stream);
     if ended > 0 {
-        info!(server_id = request.server_id, "an older connection of the same replica is ended");
+        info!(server_id = request.server_id, "ended an older connection of the same replica");
     }
     info!(
         server_id = request.server_id,
@@ -62,9 +63,9 @@ pub(super) async fn send(
     );
     let log = &shared.served.log;
     let tail = if semi_sync { log.subscribe() } else { shared.pace.subscribe() };
-    // It is sent what is durable, also where that is nobody else's concern.
+    // Waiting clients get only durable bytes, so request prompt syncs for them even if no one else does.
     let _prompt_sync = request.wait_for_more.then(|| log.prompt_sync());
-    // Replicas come again under the same server id, and find what they need then too; programs that only look do not.
+    // Replicas reconnect under the same server id and must find what they need then; other programs do not.
     let is_replica = request.is_replica();
     let watermark = match is_replica {
         true => log.register_persistent_reader(&format!("replica {}", request.server_id), begin.from),
@@ -72,7 +73,7 @@ pub(super) async fn send(
     };
     drop(holding);
     let (mut sender, mut receiver) = client.into_event_stream(semi_sync);
-    let opened = log.reader(LogPosition { segment: begin.from.segment, offset: FIRST_EVENT });
+    let opened = log.reader(LogPosition { segment: begin.from.segment, offset: FIRST_EVENT_OFFSET });
     let reader = match opened {
         Ok(reader) => reader,
         Err(error) => {
@@ -96,51 +97,51 @@ pub(super) async fn send(
     sending.run(&mut sender, &mut receiver, tail, registered, &watermark).await
 }
 
-/// A stream that runs.
+/// A running stream.
 struct BinlogSender<'a> {
     shared: &'a ServerShared,
     wait_for_more: bool,
     heartbeat_period: Option<Duration>,
     semi_sync: bool,
-    /// Tells when it was told the wrong time; programs that only look do not ask for it.
+    /// Signals that the client was given a wrong time; programs that are not replicas do not ask for it.
     clock_steps: Option<watch::Receiver<u64>>,
     filter: StreamFilter,
     reader: LogReader,
     state: ReadState,
-    /// The segment that is read.
+    /// The segment being read.
     segment: u64,
-    /// Where it is to begin, until it has.
+    /// Where the stream begins, until it has begun.
     begin: Option<StreamStart>,
 }
 
-/// Where the reader stands.
+/// Where the reader is.
 enum ReadState {
     /// Between two entries.
     Between,
     /// In an entry, between two events.
     InEntry(EntryRange),
-    /// In an event that goes out.
+    /// In an event that is being sent.
     InEvent(EntryRange),
 }
 
-/// Where an entry stands.
+/// The extent of an entry.
 #[derive(Clone, Copy)]
 struct EntryRange {
-    /// Its first byte, in the source's file.
+    /// Offset of its first byte in the source's file.
     source_start: u64,
-    /// Behind its last byte, in the log.
+    /// Position after its last byte, in the log.
     end: LogPosition,
 }
 
 /// Why filling the buffer stopped.
 enum FillResult {
-    /// There is more to read.
+    /// The buffer is full; there is more to read.
     More,
-    /// The log has no more.
+    /// The end of the log.
     AtEnd,
-    /// The client has all that it asked for.
+    /// The client has everything that it asked for.
     Complete,
-    /// The client was told the wrong time.
+    /// The source's clock stepped: the client was given a wrong time.
     ClockStepped,
 }
 
@@ -154,7 +155,7 @@ impl BinlogSender<'_> {
         watermark: &RetentionPin,
     ) -> Result<(), SessionError> {
         loop {
-            // What comes while this reads is a change that the wait below sees.
+            // A change after this line is seen by the wait below.
             tail.mark_unchanged();
             let filled = self.fill_allow_blocking(sender);
             let filled = match filled {
@@ -200,7 +201,7 @@ impl BinlogSender<'_> {
         tail: &mut watch::Receiver<DurableState>,
         registered: &ClientRegistration,
     ) -> Result<ControlFlow<()>, SessionError> {
-        // A client that wants none is never sent any.
+        // A client without a heartbeat period never gets a heartbeat.
         let period = self.heartbeat_period.unwrap_or(Duration::MAX / 4);
         let mut heartbeat = std::pin::pin!(tokio::time::sleep(period));
         let mut log_is_open = true;
@@ -218,7 +219,7 @@ impl BinlogSender<'_> {
                     if changed.is_ok() {
                         return Ok(ControlFlow::Continue(()));
                     }
-                    // Nobody will tell any more; the client may go on asking whether we are there.
+                    // The log's writer is gone; the connection stays, with heartbeats.
                     log_is_open = false;
                 }
                 packet = receiver.next() => match packet? {
@@ -237,12 +238,12 @@ impl BinlogSender<'_> {
     fn record_ack(&self, packet: &[u8], registered: &ClientRegistration) {
         match Ack::parse(packet) {
             Ok(ack) => registered.set_acknowledged(&String::from_utf8_lossy(ack.file), ack.position),
-            Err(error) => debug!("a packet of the client that is no acknowledgement: {error}"),
+            Err(error) => debug!("a packet of the client is not an acknowledgement: {error}"),
         }
     }
 
-    /// Fills the buffer, where that may take time: what is not in the newest segment may have to come from a disk, or from
-    /// the archive.
+    /// Fills the buffer. Blocking is allowed where data may come from a disk or from the archive, which is
+    /// everywhere but in the newest segment.
     fn fill_allow_blocking(&mut self, sender: &mut EventSender) -> Result<FillResult, ClientError> {
         let newest = self.shared.served.log.durable().position.segment;
         let at_newest = self.segment == newest;
@@ -254,7 +255,7 @@ impl BinlogSender<'_> {
                 let (file, position) = self.filter.position();
                 let code = error.code();
                 ClientError::dump(format!(
-                    "Tailwater's log cannot be read on behind {file}:{position}: {code}: {error}"
+                    "Tailwater's log cannot be read after {file}:{position}: {code}: {error}"
                 ))
             }
         })
@@ -283,7 +284,8 @@ impl BinlogSender<'_> {
                         }
                     }
                 },
-                // Not within a transaction: there some that go by position do not find their place again.
+                // Only between entries: some replicas that go by position do not find their position inside a
+                // transaction again.
                 ReadState::Between if self.clock_steps.as_ref().is_some_and(has_stepped) => {
                     return Ok(FillResult::ClockStepped);
                 }
@@ -294,7 +296,7 @@ impl BinlogSender<'_> {
                         }
                         return Ok(FillResult::AtEnd);
                     }
-                    Some(entry) if entry.position.offset == FIRST_EVENT => {
+                    Some(entry) if entry.position.offset == FIRST_EVENT_OFFSET => {
                         self.enter_segment(sender, &entry)?;
                     }
                     Some(entry) => {
@@ -308,7 +310,7 @@ impl BinlogSender<'_> {
         Ok(FillResult::More)
     }
 
-    /// Goes on in a segment, whose head, the format description event, is at hand.
+    /// Enters a segment; the reader is at its head, the format description event.
     fn enter_segment(&mut self, sender: &mut EventSender, head: &LogEntry) -> Result<(), SendFailure> {
         let number = head.position.segment;
         let vanished = || {
@@ -327,14 +329,15 @@ impl BinlogSender<'_> {
             sender.push_event(&event, false);
         }
         self.segment = number;
-        // Who stood at the very end of a file goes on in the next, also if no rotate event stands between (its server died).
+        // A client at the very end of a file continues in the next one, even without a rotate event in
+        // between (its server died).
         if self.begin.as_ref().is_some_and(|begin| begin.from <= head.position) {
             self.begin = None;
         }
         Ok(())
     }
 
-    /// Begins an entry; true if the stream is complete.
+    /// Starts an entry; true if the stream is complete.
     fn entry(&mut self, sender: &mut EventSender, entry: LogEntry) -> Result<bool, SendFailure> {
         if let Some(begin) = &self.begin {
             if entry.end() <= begin.from {
@@ -371,7 +374,7 @@ impl BinlogSender<'_> {
         Ok(after.ends)
     }
 
-    /// Begins an event.
+    /// Starts an event.
     fn event(
         &mut self,
         sender: &mut EventSender,
@@ -385,14 +388,15 @@ impl BinlogSender<'_> {
         }
         let verdict = self.filter.event(header, &whole).map_err(SendFailure::Refused)?;
         self.state = ReadState::InEntry(span);
-        // The stream may begin in the middle of a transaction: replicas that go by position do so when they lost their
-        // connection there. Those of MariaDB 11.4 and later count wrongly then (events without an end position of their
-        // own by their length without checksum), and no source can help them.
+        // The stream may begin in the middle of a transaction: replicas that go by position request this
+        // after they lost their connection there. Replicas of MariaDB 11.4 and later count wrongly then
+        // (events without an end position of their own by their length without checksum), and no source can
+        // help them.
         if let Some(begin) = self.begin.take_if(|begin| at >= begin.from)
             && at != begin.from
         {
             return Err(SendFailure::Refused(ClientError::dump(format!(
-                "bogus data in log event; the first event '{}' at {} is asked for, but no event begins there; the \
+                "bogus data in log event; the first event '{}' at {} was requested, but no event begins there; the \
                  transaction around it begins at {}, start from there or by GTIDs",
                 begin.file, begin.position, span.source_start
             ))));
@@ -405,7 +409,7 @@ impl BinlogSender<'_> {
             EventVerdict::Replace(event) => sender.push_event(&event, false),
             EventVerdict::Send { .. } if !whole.is_empty() => sender.push_event(&whole, false),
             EventVerdict::Send { ends_transaction } => {
-                // One acknowledgement is asked for what goes out together.
+                // One acknowledgement is requested for everything that is sent together.
                 let wants_ack = self.semi_sync
                     && ends_transaction
                     && span.end == self.shared.served.log.durable().position;
@@ -429,16 +433,16 @@ impl From<LogError> for SendFailure {
     }
 }
 
-/// A replica whose connection is lost connects again at once, and asks for the time as it does.
+/// A replica whose connection is lost reconnects at once, and reads the time again.
 fn log_clock_step_disconnect() {
-    info!("the replica is let go, to ask what time it is");
+    info!("disconnecting the replica so that it reads the source's clock again");
 }
 
 fn has_stepped(clock_steps: &watch::Receiver<u64>) -> bool {
     clock_steps.has_changed().unwrap_or(false)
 }
 
-/// Ends when the clock that a client was told has stepped.
+/// Completes when the source's clock has stepped since the client was given the time.
 async fn stepped(clock_steps: Option<&mut watch::Receiver<u64>>) {
     if let Some(clock_steps) = clock_steps
         && clock_steps.changed().await.is_ok()
@@ -448,8 +452,8 @@ async fn stepped(clock_steps: Option<&mut watch::Receiver<u64>>) {
     std::future::pending().await
 }
 
-/// Ends a stream that somebody wants ended. A replica of which there are two is told so, in the servers' words; one that
-/// was killed just loses its connection, and comes again.
+/// Ends a stream on request. A duplicate replica gets the servers' error; a killed client only loses its
+/// connection, and reconnects.
 async fn end_stream(registered: &ClientRegistration, sender: &mut EventSender) -> Result<(), SessionError> {
     if !registered.is_displaced() {
         return Ok(());

@@ -1,41 +1,39 @@
 //! The log's segments as the binlog files that clients see. Pure.
 //!
-//! A file is served under the source's own name with the source's own offsets, so that a replica can be moved between
-//! the source and its log without a change of position. Where capture has moved to another server the same name may
-//! come again with other content: from the second source on, the number of the source stands in the name.
+//! A file is served under the source's own name with the source's own offsets, so a replica can move between
+//! the source and its log without a change of position. After the capture has moved to another server, the
+//! same name may come again with other content. From the second source on, the name contains the number of
+//! the source.
 
 use std::collections::HashMap;
 
 use tailwater_log::{LogPosition, SegmentSummary};
-use tailwater_wire::event::BINLOG_MAGIC;
+use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
 use super::client_error::ClientError;
 
-/// The offset of a binlog file's first event.
-pub const FIRST_EVENT: u64 = BINLOG_MAGIC.len() as u64;
-
-/// What the catalogue needs to know of a segment.
+/// Properties of a segment that the catalog needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentView {
     /// Its number.
     pub number: u64,
     /// The source's binlog file that it mirrors.
     pub source_file: String,
-    /// Offset in that file of its first event; at 4 it mirrors the file from its start.
+    /// Offset in that file of its first event; with 4 the segment mirrors the file from its start.
     pub source_offset: u64,
-    /// Length of the format description event at its head, in bytes. Matters only where `source_offset` is not 4:
-    /// there it stands before the event at `source_offset`.
+    /// Length of the format description event at its head, in bytes. Only used if `source_offset` is not 4:
+    /// the event then precedes the event at `source_offset`.
     pub head_bytes: u64,
-    /// Durable bytes, with the four of the magic.
+    /// Durable bytes, including the four magic bytes.
     pub bytes: u64,
-    /// Nothing is added to it any more.
+    /// The segment is complete.
     pub sealed: bool,
-    /// Which source of the log it came from: 1 for the first, one more each time capture moved to another server.
+    /// Number of the source: 1 for the first, one more each time the capture moved to another server.
     pub epoch: u32,
 }
 
 impl SegmentView {
-    /// Of a segment of the log.
+    /// The view of a segment of the log.
     pub fn new(summary: &SegmentSummary, epoch: u32, head_bytes: u64) -> Self {
         Self {
             number: summary.number,
@@ -48,35 +46,39 @@ impl SegmentView {
         }
     }
 
-    /// Offset in the segment of the event that stands at `source_offset` in the source's file.
+    /// Offset in the segment of the event at `source_offset` of the source's file.
     fn first_in_place(&self) -> u64 {
-        if self.source_offset == FIRST_EVENT { FIRST_EVENT } else { FIRST_EVENT + self.head_bytes }
+        if self.source_offset == FIRST_EVENT_OFFSET {
+            FIRST_EVENT_OFFSET
+        } else {
+            FIRST_EVENT_OFFSET + self.head_bytes
+        }
     }
 
-    /// Offset in the source's file behind the last durable byte.
+    /// Offset in the source's file after the last durable byte.
     fn source_end(&self) -> u64 {
         self.source_offset + self.bytes.saturating_sub(self.first_in_place())
     }
 }
 
-/// A binlog file as it is served: one segment, or several where the log did not get the file in one piece.
+/// A served binlog file: one segment, or several where the log did not get the file in one piece.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServedFile {
     /// The name that clients see.
     pub name: String,
-    /// Its parts in the order of the log; never empty.
+    /// Its segments in the order of the log; never empty.
     pub segments: Vec<SegmentView>,
 }
 
 impl ServedFile {
-    /// Offset behind its last durable byte: what `SHOW BINARY LOGS` calls its size.
+    /// Offset after its last durable byte: its size in `SHOW BINARY LOGS`.
     pub fn size(&self) -> u64 {
-        self.segments.iter().map(SegmentView::source_end).max().unwrap_or(FIRST_EVENT)
+        self.segments.iter().map(SegmentView::source_end).max().unwrap_or(FIRST_EVENT_OFFSET)
     }
 
     /// Offset of the first event that the log has of it; 4 unless the log began in its middle.
     pub fn begins_at(&self) -> u64 {
-        self.segments.first().map_or(FIRST_EVENT, |segment| segment.source_offset)
+        self.segments.first().map_or(FIRST_EVENT_OFFSET, |segment| segment.source_offset)
     }
 
     /// The number of the source that wrote it.
@@ -89,17 +91,17 @@ impl ServedFile {
         self.segments.last().is_some_and(|segment| !segment.sealed)
     }
 
-    /// Where an offset of the file stands in the log, if the log has it.
+    /// Position in the log of an offset of the file, if the log has it.
     fn locate(&self, position: u64) -> Option<LogPosition> {
         let part = self.segments.iter().rev().find(|segment| segment.source_offset <= position)?;
         let within = position - part.source_offset;
-        // What begins a segment is its format description, whatever the offset.
-        let offset = if within == 0 { FIRST_EVENT } else { part.first_in_place() + within };
+        // The beginning of a segment is its format description, whatever the offset.
+        let offset = if within == 0 { FIRST_EVENT_OFFSET } else { part.first_in_place() + within };
         (position <= part.source_end()).then_some(LogPosition { segment: part.number, offset })
     }
 }
 
-/// A place in a served file.
+/// A position in a served file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BinlogCoordinates {
     /// The name that clients see.
@@ -108,7 +110,7 @@ pub struct BinlogCoordinates {
     pub position: u64,
 }
 
-/// All files that are served, oldest first.
+/// All served files, oldest first.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
     files: Vec<ServedFile>,
@@ -117,7 +119,7 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// The files that these segments, oldest first, are served as.
+    /// The files of these segments, which are given oldest first.
     pub fn new(segments: impl IntoIterator<Item = SegmentView>) -> Self {
         let mut catalog = Self::default();
         for segment in segments {
@@ -127,7 +129,7 @@ impl Catalog {
                 .last()
                 .is_some_and(|file| file.name == name && file.size() <= segment.source_offset);
             if !continues {
-                // A name that came before belongs to a file that its source has begun anew: the newest has it.
+                // The source started a file with this name again: the name now means the newest file.
                 catalog.by_name.insert(name.clone(), catalog.files.len());
                 catalog.files.push(ServedFile { name, segments: Vec::new() });
             }
@@ -144,35 +146,35 @@ impl Catalog {
         &self.files
     }
 
-    /// The file of a name.
+    /// The file with a name.
     pub fn file(&self, name: &str) -> Option<&ServedFile> {
         self.by_name.get(name).and_then(|index| self.files.get(*index))
     }
 
-    /// The file that a segment is part of.
+    /// The file of a segment.
     pub fn of_segment(&self, number: u64) -> Option<&ServedFile> {
         self.by_segment.get(&number).and_then(|index| self.files.get(*index))
     }
 
-    /// The file after the one of a name, in the order of the log.
+    /// The file after the named one, in the order of the log.
     pub fn next(&self, name: &str) -> Option<&ServedFile> {
         self.files.get(self.by_name.get(name)? + 1)
     }
 
-    /// Where the newest file ends: what `SHOW BINARY LOG STATUS` says.
+    /// Where the newest file ends: `SHOW BINARY LOG STATUS`.
     pub fn end(&self) -> Option<BinlogCoordinates> {
         let newest = self.files.last()?;
         Some(BinlogCoordinates { file: newest.name.clone(), position: newest.size() })
     }
 
-    /// Where an offset of a file stands in the log. The beginning of a segment is given as the offset of its format
-    /// description event. Whether an event begins there is for the log to say.
+    /// Position in the log of an offset of a file. The beginning of a segment is the offset of its format
+    /// description event. Does not check that an event begins there.
     ///
     /// # Errors
     /// Why the log does not have it.
     pub fn locate(&self, name: &str, position: u64) -> Result<LogPosition, LocateError> {
         let Some(file) = self.file(name) else { return Err(LocateError::UnknownFile) };
-        if position < FIRST_EVENT {
+        if position < FIRST_EVENT_OFFSET {
             return Err(LocateError::BeforeFirst);
         }
         if position < file.begins_at() {
@@ -184,8 +186,8 @@ impl Catalog {
         file.locate(position).ok_or(LocateError::Hole)
     }
 
-    /// The reverse of [`Catalog::locate`]. A place within the format description at the head of a segment that begins
-    /// in mid-file is the segment's beginning.
+    /// The reverse of [`Catalog::locate`]. Positions within the format description at the head of a segment
+    /// that begins in mid-file map to the segment's beginning.
     pub fn place(&self, position: LogPosition) -> Option<BinlogCoordinates> {
         let file = self.of_segment(position.segment)?;
         let segment = file.segments.iter().find(|segment| segment.number == position.segment)?;
@@ -193,10 +195,10 @@ impl Catalog {
         Some(BinlogCoordinates { file: file.name.clone(), position: segment.source_offset + within })
     }
 
-    /// The number of the first segment that stays when everything before the file of this name is purged.
+    /// The number of the first segment that remains when everything before the named file is purged.
     ///
     /// # Errors
-    /// The server's refusal of a name that it does not have.
+    /// The servers' error for an unknown name.
     pub fn purge_to(&self, name: &str) -> Result<u64, ClientError> {
         match self.file(name).and_then(|file| file.segments.first()) {
             Some(segment) => Ok(segment.number),
@@ -205,10 +207,10 @@ impl Catalog {
     }
 }
 
-/// Why the log does not have a place.
+/// Why the log does not have a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LocateError {
-    /// It has no such file.
+    /// The log has no such file.
     UnknownFile,
     /// The offset is within the magic bytes.
     BeforeFirst,
@@ -217,12 +219,12 @@ pub enum LocateError {
         /// The first offset that it has.
         begins_at: u64,
     },
-    /// The file is not that long, yet.
+    /// The offset is past the file's current end.
     PastEnd {
-        /// How long it is.
+        /// The file's length.
         size: u64,
     },
-    /// That part of the file was not captured: the log had its transactions from elsewhere.
+    /// That part of the file was not captured: the log got its transactions from another server.
     Hole,
 }
 
@@ -245,13 +247,13 @@ mod tests {
 
     fn segment(number: u64, file: &str, source_offset: u64, source_end: u64, epoch: u32) -> SegmentView {
         let head_bytes = 122;
-        let head = if source_offset == FIRST_EVENT { 0 } else { head_bytes };
+        let head = if source_offset == FIRST_EVENT_OFFSET { 0 } else { head_bytes };
         SegmentView {
             number,
             source_file: file.into(),
             source_offset,
             head_bytes,
-            bytes: FIRST_EVENT + head + source_end - source_offset,
+            bytes: FIRST_EVENT_OFFSET + head + source_end - source_offset,
             sealed: true,
             epoch,
         }
@@ -266,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_keeps_its_names_and_the_next_one_gets_its_number() {
+    fn first_source_keeps_its_names_and_later_ones_get_a_number() {
         let catalog = Catalog::new([
             segment(1, "binlog.000003", 4, 1000, 1),
             segment(2, "binlog.000004", 4, 200, 1),
@@ -289,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_file_are_one_file() {
+    fn segments_of_one_file_are_one_served_file() {
         let catalog = Catalog::new([
             segment(4, "b.1", 4, 500, 1),
             segment(5, "b.1", 500, 900, 1),
@@ -313,31 +315,31 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_began_in_mid_file_does_not_have_what_came_before() {
+    fn log_that_began_in_mid_file_lacks_earlier_offsets() {
         let catalog = Catalog::new([segment(1, "b.7", 300, 900, 1)]);
         assert_eq!(catalog.locate("b.7", 4), Err(LocateError::NotCaptured { begins_at: 300 }));
         assert_eq!(catalog.locate("b.7", 300), Ok(at(1, 4)));
-        // The format description at its head stands nowhere in the file.
+        // The format description at its head is at no offset of the file.
         let place = |offset| catalog.place(at(1, offset)).unwrap().position;
         assert_eq!((place(4), place(126), place(127)), (300, 300, 301));
     }
 
     #[test]
-    fn a_file_that_begins_anew_is_another_file() {
+    fn restarted_file_is_another_file() {
         let catalog = Catalog::new([segment(1, "b.1", 4, 500, 1), segment(2, "b.1", 4, 300, 1)]);
         assert_eq!(names(&catalog), [("b.1", 500), ("b.1", 300)]);
         assert_eq!(catalog.locate("b.1", 200), Ok(at(2, 200)));
     }
 
     #[test]
-    fn an_empty_log_serves_nothing() {
+    fn empty_log_serves_nothing() {
         let catalog = Catalog::new([]);
         assert_eq!((catalog.files().len(), catalog.end()), (0, None));
     }
 
     proptest! {
         #[test]
-        fn places_come_back(
+        fn positions_round_trip(
             parts in proptest::collection::vec((0u64..50, 0u64..3, 1u64..400, 0u64..300), 1..8),
             probe in any::<proptest::sample::Index>(),
         ) {
@@ -362,7 +364,7 @@ mod tests {
                 let place = catalog.place(at(segment.number, offset)).unwrap();
                 let found = catalog.locate(&place.file, place.position).unwrap();
                 if offset == segment.first_in_place() {
-                    prop_assert_eq!(found, at(segment.number, FIRST_EVENT));
+                    prop_assert_eq!(found, at(segment.number, FIRST_EVENT_OFFSET));
                 } else {
                     prop_assert_eq!(found, at(segment.number, offset));
                 }

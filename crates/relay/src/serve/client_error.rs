@@ -1,51 +1,51 @@
-//! How a client is told no: the server's error numbers and, where there are any, its own words, since replicas and
-//! monitoring look at both.
+//! Errors sent to a client: the servers' error numbers and, where they exist, the servers' texts, because
+//! replicas and monitoring look at both.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use tailwater_wire::protocol::ErrPacket;
 
-/// The most bytes of an error's words: clients keep 512, with a zero behind them (`MYSQL_ERRMSG_SIZE`).
+/// Upper limit of an error's text in bytes: clients keep 512, with a terminating zero (`MYSQL_ERRMSG_SIZE`).
 pub const MESSAGE_BYTES_MAX: usize = 511;
 
-/// How much of a client's own words an error repeats, in bytes; what else it says has to fit too.
+/// Upper limit, in bytes, of a client's own text that an error repeats; the rest of the message must fit too.
 const QUOTED_BYTES_MAX: usize = 80;
 
 /// An error for a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientError {
-    /// The server's number for it.
+    /// The servers' error number.
     pub code: u16,
-    /// Five characters.
+    /// The SQLSTATE, five characters.
     pub sqlstate: &'static str,
-    /// What is wrong and what to do; at most [`MESSAGE_BYTES_MAX`] bytes.
+    /// The cause and the remedy; at most [`MESSAGE_BYTES_MAX`] bytes.
     pub message: String,
 }
 
 impl ClientError {
-    /// Ends a dump; a replica that gets it does not try again.
+    /// Ends a dump; a replica that gets it does not retry.
     pub const FATAL_ERROR_READING_BINLOG: u16 = 1236;
-    /// A statement that the grammar does not have.
+    /// A statement that the grammar does not contain.
     pub const PARSE_ERROR: u16 = 1064;
-    /// A statement that this server does not run.
+    /// A statement that this server does not support.
     pub const NOT_SUPPORTED_YET: u16 = 1235;
-    /// A statement that would change something here.
+    /// A statement that would change something.
     pub const OPTION_PREVENTS_STATEMENT: u16 = 1290;
-    /// There is no such variable.
+    /// An unknown system variable.
     pub const UNKNOWN_SYSTEM_VARIABLE: u16 = 1193;
-    /// An argument is not what a function takes.
+    /// A wrong argument of a function or statement.
     pub const WRONG_ARGUMENTS: u16 = 1210;
-    /// There is no such function.
+    /// An unknown function.
     pub const NO_SUCH_FUNCTION: u16 = 1305;
-    /// There is no such column, as there are no tables.
+    /// An unknown column; there are no tables.
     pub const UNKNOWN_COLUMN: u16 = 1054;
-    /// A GTID set cannot be read.
+    /// A GTID set that cannot be parsed.
     pub const MALFORMED_GTID_SET: u16 = 1772;
-    /// A limit of ours.
+    /// A limit of this server.
     pub const OUT_OF_RESOURCES: u16 = 1041;
 
-    /// An error by its number. Words beyond [`MESSAGE_BYTES_MAX`] are cut off, as clients would do.
+    /// An error with a number. Text beyond [`MESSAGE_BYTES_MAX`] is cut off, as clients do.
     pub fn new(code: u16, message: impl Into<String>) -> Self {
         let sqlstate = match code {
             Self::PARSE_ERROR | Self::NOT_SUPPORTED_YET | Self::NO_SUCH_FUNCTION => "42000",
@@ -62,7 +62,7 @@ impl ClientError {
         Self::new(Self::FATAL_ERROR_READING_BINLOG, message)
     }
 
-    /// The packet.
+    /// The error packet.
     pub fn packet(&self) -> ErrPacket {
         ErrPacket { number: self.code, sql_state: self.sqlstate.to_owned(), message: self.message.clone() }
     }
@@ -74,12 +74,12 @@ impl fmt::Display for ClientError {
     }
 }
 
-/// As many whole characters of the beginning as there are in `bytes_max` bytes.
+/// The longest prefix of whole characters within `bytes_max` bytes.
 pub(crate) fn beginning(text: &str, bytes_max: usize) -> &str {
     (0..=bytes_max.min(text.len())).rev().find_map(|end| text.get(..end)).unwrap_or_default()
 }
 
-/// Words of a client as an error repeats them: the beginning, if they are long.
+/// A client's text as an error repeats it; long text is cut.
 pub(crate) fn quoted(words: &str) -> Cow<'_, str> {
     let shown = beginning(words, QUOTED_BYTES_MAX);
     if shown.len() < words.len() { format!("{shown}...").into() } else { words.into() }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_clients_would_cut_off_is_cut_between_characters() {
+    fn long_text_is_cut_between_characters() {
         let refusal = ClientError::dump("ä".repeat(300));
         assert_eq!(refusal.message, "ä".repeat(255));
         assert_eq!(quoted("name"), "name");

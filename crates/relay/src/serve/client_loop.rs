@@ -1,4 +1,4 @@
-//! One client: its commands, until it goes or begins to read.
+//! The command loop of one client, until it disconnects or its stream begins.
 
 use std::time::Duration;
 
@@ -16,22 +16,22 @@ use super::start::{self, ClientDumpRequest, StartDecision, StreamStart};
 use super::statement::{ResultColumnType, ResultRows, StatementResult, StatementSession, execute};
 use super::{binlog_sender, purge, status_view};
 
-/// Commands besides those of [`ClientCommand`] that clients send, and that are answered.
+/// Answered commands that [`ClientCommand`] does not parse.
 const COM_INIT_DB: u8 = 0x02;
 const COM_SET_OPTION: u8 = 0x1b;
 const COM_RESET_CONNECTION: u8 = 0x1f;
 
-/// How long a client that is ahead of the log is kept waiting: the capture may be about to bring what it has.
+/// How long a client that is ahead of the log waits: the capture may be about to fetch what the client has.
 const AHEAD_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Hears a client that has logged in.
+/// Handles the commands of a client that has logged in.
 pub(super) async fn run_client_loop(
     mut client: ClientSession,
     shared: &ServerShared,
 ) -> Result<(), SessionError> {
     let registered = shared.clients.add(client.connection_id(), client.user(), client.peer());
     let mut session = StatementSession::default();
-    // What it is told of the time counts from here on.
+    // Clock steps from here on concern this client.
     let clock_steps = shared.served.status.clock_steps();
     loop {
         let payload = tokio::select! {
@@ -62,17 +62,17 @@ pub(super) async fn run_client_loop(
             }
             ClientCommand::Other { command: COM_SET_OPTION, .. } => client.write_eof().await?,
             ClientCommand::BinlogDump { .. } | ClientCommand::BinlogDumpGtid { .. } => {
-                // Nothing is purged between the decision where the stream begins and its beginning.
+                // Nothing may be purged between the decision where the stream begins and its start.
                 let holding = shared
                     .served
                     .log
                     .register_reader(&format!("client {}", client.peer()), LogPosition::ZERO);
-                let begun = tokio::select! {
+                let start_result = tokio::select! {
                     () = shared.stop.cancelled() => return send_shutdown_error(client).await,
                     () = registered.stop().cancelled() => return send_shutdown_error(client).await,
-                    begun = find_start(shared, &session, &command) => begun,
+                    start_result = find_start(shared, &session, &command) => start_result,
                 };
-                return match begun {
+                return match start_result {
                     Ok((request, begin)) => {
                         binlog_sender::send(client, shared, &registered, clock_steps, request, begin, holding)
                             .await
@@ -104,12 +104,12 @@ fn registration(replica: &RegisterReplica<'_>, session: &StatementSession) -> Re
         server_id: replica.server_id,
         host: String::from_utf8_lossy(replica.host).into_owned(),
         port: replica.port,
-        // Whatever it says, no more than a UUID has.
+        // At most the length of a UUID.
         uuid: session.replica_uuid().unwrap_or_default().chars().take(36).collect(),
     }
 }
 
-/// Where the stream begins that a command asks for. A client that is ahead of the log waits for a while.
+/// Finds where the stream of a dump command begins. A client that is ahead of the log waits for a while.
 async fn find_start(
     shared: &ServerShared,
     session: &StatementSession,
@@ -119,7 +119,7 @@ async fn find_start(
     let deadline = tokio::time::Instant::now() + AHEAD_PATIENCE;
     loop {
         durable.mark_unchanged();
-        let nothing = || ClientError::dump("the log of this source is empty as yet");
+        let nothing = || ClientError::dump("the log of this source is still empty");
         let refusal = match shared.log_snapshot() {
             None => nothing(),
             Some(log) => {
@@ -148,7 +148,7 @@ async fn query(
 ) -> Result<(), SessionError> {
     let Some(view) = status_view::build(shared, client) else {
         let refusal =
-            ClientError::new(1105, "the log of this source is empty as yet, and its source was not reached");
+            ClientError::new(1105, "the log of this source is still empty, and its source was not reached");
         return refuse(client, &refusal).await;
     };
     let is_admin = shared.options.admins.contains(client.user());

@@ -1,27 +1,28 @@
-//! Who is connected, what they are doing, and how far they have come.
+//! The connected clients: what each is doing, and how far its stream is.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
-/// Who reads a binlog server's streams, for whoever wants to know; it may outlive the server, and is empty then.
+/// The readers of a binlog server's streams. May outlive the server, and is empty then.
 #[derive(Debug, Clone)]
 pub struct StreamReaders(ClientRegistry);
 
-/// Somebody who reads a stream.
+/// The reader of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamReader {
-    /// Its server id; 0 for a program that only looks.
+    /// Its server id; 0 for a program that is not a replica.
     pub server_id: u32,
-    /// Its `server_uuid`; empty if it did not say.
+    /// Its `server_uuid`; empty if it sent none.
     pub uuid: String,
-    /// From where it is connected.
+    /// Its address.
     pub peer: SocketAddr,
-    /// The file that it was sent last, as it knows it, and the offset in it.
+    /// The file, by its served name, and the offset up to which events were sent.
     pub sent: (String, u64),
 }
 
@@ -30,7 +31,7 @@ impl StreamReaders {
         Self(clients.clone())
     }
 
-    /// All of them now.
+    /// All current readers.
     pub fn list(&self) -> Vec<StreamReader> {
         let reader = |client: ConnectedClient| {
             let stream = client.stream?;
@@ -41,7 +42,7 @@ impl StreamReaders {
     }
 }
 
-/// Everybody who is connected to one binlog server.
+/// All clients connected to one binlog server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ClientRegistry {
     connected: Arc<Mutex<BTreeMap<u32, ConnectedClient>>>,
@@ -50,53 +51,53 @@ pub(crate) struct ClientRegistry {
 /// One connection.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectedClient {
-    /// Its number, for `KILL`.
+    /// Its connection id, for `KILL`.
     pub id: u32,
-    /// Who it is.
+    /// The account.
     pub user: String,
-    /// From where.
+    /// Its address.
     pub peer: SocketAddr,
-    /// What it said of itself as a replica.
+    /// Its registration as a replica.
     pub replica: Option<ReplicaRegistration>,
-    /// The stream that it reads, if it does.
+    /// The stream that it reads, if any.
     pub stream: Option<ClientStream>,
-    /// Since when it does what it does.
+    /// When its current command began.
     pub since: Instant,
     stop: CancellationToken,
     displaced: Arc<AtomicBool>,
 }
 
-/// What a replica says of itself.
+/// What a replica registers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ReplicaRegistration {
     /// Its server id.
     pub server_id: u32,
-    /// Host and port to be shown for it; may be empty and 0.
+    /// Host and port to display; may be empty and 0.
     pub host: String,
     /// See `host`.
     pub port: u16,
-    /// Its `server_uuid`; empty if it did not say.
+    /// Its `server_uuid`; empty if it sent none.
     pub uuid: String,
 }
 
-/// A stream that somebody reads.
+/// A stream that a client reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ClientStream {
-    /// The replica's server id; 0 for a program that only looks.
+    /// The client's server id; 0 for a program that is not a replica.
     pub server_id: u32,
-    /// It is a replica, which comes again under that server id.
+    /// It is a replica, which reconnects under the same server id.
     pub is_replica: bool,
-    /// The file that it was sent last, as it knows it, and the offset in it.
+    /// The file, by its served name, and the offset up to which events were sent.
     pub sent: (String, u64),
-    /// What it acknowledged last, if it does so.
+    /// The last acknowledged file and offset, if the client acknowledges.
     pub acknowledged: Option<(String, u64)>,
-    /// It asked for semi-sync.
+    /// It requested semi-sync.
     pub semi_sync: bool,
-    /// It asked by GTIDs.
+    /// It requested the stream by GTIDs.
     pub by_gtids: bool,
 }
 
-/// Takes a connection off the list when it ends.
+/// Removes the connection from the registry when dropped.
 #[derive(Debug)]
 pub(crate) struct ClientRegistration {
     clients: ClientRegistry,
@@ -106,7 +107,7 @@ pub(crate) struct ClientRegistration {
 }
 
 impl ClientRegistry {
-    /// Puts a connection on the list, under the number that it was told.
+    /// Registers a connection under its connection id.
     pub(crate) fn add(&self, id: u32, user: &str, peer: SocketAddr) -> ClientRegistration {
         let stop = CancellationToken::new();
         let displaced = Arc::new(AtomicBool::new(false));
@@ -124,12 +125,12 @@ impl ClientRegistry {
         ClientRegistration { clients: self.clone(), id, stop, displaced }
     }
 
-    /// All of them, by their number.
+    /// All clients, by connection id.
     pub(crate) fn list(&self) -> Vec<ConnectedClient> {
         self.lock().values().cloned().collect()
     }
 
-    /// Ends a connection; false if there is none of that number.
+    /// Ends a connection; false if the id is unknown.
     pub(crate) fn kill(&self, id: u32) -> bool {
         let connected = self.lock();
         let client = connected.get(&id);
@@ -140,35 +141,34 @@ impl ClientRegistry {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, ConnectedClient>> {
-        // Nothing panics while the lock is held, so a poisoned one still guards sound data.
-        self.connected.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connected.lock()
     }
 }
 
 impl ClientRegistration {
-    /// Its number.
+    /// Its connection id.
     pub(crate) fn id(&self) -> u32 {
         self.id
     }
 
-    /// Cancelled when somebody ends it.
+    /// Cancelled when another connection ends this one.
     pub(crate) fn stop(&self) -> &CancellationToken {
         &self.stop
     }
 
-    /// Whether [`ClientRegistration::stop`] was cancelled because the same replica has come again.
+    /// Whether [`ClientRegistration::stop`] was cancelled because the same replica connected again.
     pub(crate) fn is_displaced(&self) -> bool {
         self.displaced.load(Ordering::Relaxed)
     }
 
-    /// Notes what it says of itself.
+    /// Records its registration as a replica.
     pub(crate) fn set_replica(&self, replica: ReplicaRegistration) {
         self.change(|client| client.replica = Some(replica));
     }
 
-    /// It begins to read. Whoever reads under the same server id (or `server_uuid`) is an older connection of the same
-    /// replica, which does not know yet that it is dead, or a replica with a copied configuration: it is ended, as the
-    /// servers do. Gives the number of the connections that were ended.
+    /// Records the start of a stream. A client with the same server id (or `server_uuid`) is an older, dead
+    /// connection of the same replica, or a replica with a copied configuration. It is ended, as the servers
+    /// do. Returns the number of ended connections.
     pub(crate) fn begin_stream(&self, stream: ClientStream) -> usize {
         let mut connected = self.clients.lock();
         let uuid = connected
@@ -183,7 +183,7 @@ impl ClientRegistration {
                 other.replica.as_ref().map(|replica| &replica.uuid).filter(|uuid| !uuid.is_empty());
             let same = match (&uuid, its_uuid) {
                 (Some(ours), Some(theirs)) => ours == theirs,
-                // Programs that only look all use the same.
+                // Programs that are not replicas all use the same id.
                 (None, None) => stream.is_replica && its_stream.server_id == stream.server_id,
                 _ => false,
             };
@@ -200,7 +200,7 @@ impl ClientRegistration {
         ended
     }
 
-    /// Notes how far its stream is.
+    /// Records how far its stream is.
     pub(crate) fn set_sent(&self, file: &str, position: u64) {
         self.change(|client| {
             if let Some(stream) = &mut client.stream {
@@ -212,7 +212,7 @@ impl ClientRegistration {
         });
     }
 
-    /// Notes what it acknowledged.
+    /// Records its last acknowledgement.
     pub(crate) fn set_acknowledged(&self, file: &str, position: u64) {
         self.change(|client| {
             if let Some(stream) = &mut client.stream {
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_is_off_the_list() {
+    fn closed_connection_leaves_the_registry() {
         let clients = ClientRegistry::default();
         let (first, _) = connect(&clients, 7, "");
         first.set_sent("binlog.000001", 400);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_that_comes_again_ends_its_older_connection() {
+    fn reconnecting_replica_ends_its_older_connection() {
         let check = |first: (u32, &str), second: (u32, &str), ends: bool| {
             let clients = ClientRegistry::default();
             let (older, _) = connect(&clients, first.0, first.1);
@@ -279,7 +279,7 @@ mod tests {
         check((7, ""), (8, ""), false);
         check((7, "a"), (7, "b"), false);
         check((7, "a"), (9, "a"), true);
-        // Programs that only look.
+        // Programs that are not replicas.
         check((0, ""), (0, ""), false);
         check((1, ""), (1, ""), false);
     }

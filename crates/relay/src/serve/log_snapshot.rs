@@ -1,4 +1,4 @@
-//! One look at a log, as the rules for the beginning of a stream want it.
+//! The log at one moment, as needed to decide where a stream begins.
 
 use std::collections::HashMap;
 
@@ -7,9 +7,10 @@ use tailwater_wire::Flavour;
 use tailwater_wire::event::{ChecksumAlgorithm, EVENT_HEADER_BYTES, FormatDescription};
 use tailwater_wire::gtid::{Gtid, GtidSet};
 
-use super::catalog::{Catalog, FIRST_EVENT, SegmentView};
+use super::catalog::{Catalog, SegmentView};
 use super::client_error::ClientError;
 use super::start::LogHistory;
+use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
 /// A log at one moment.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub(crate) struct LogSnapshot {
     checksum: ChecksumAlgorithm,
 }
 
-/// What the format description events at the heads of segments say. They never change.
+/// Facts from the format description events at the heads of segments. They never change.
 #[derive(Debug, Default)]
 pub(crate) struct SegmentHeads {
     known: HashMap<u64, SegmentHead>,
@@ -32,17 +33,18 @@ pub(crate) struct SegmentHeads {
 struct SegmentHead {
     /// Length of the event in bytes.
     bytes: u64,
-    /// Of the segment's events.
+    /// Checksum algorithm of the segment's events.
     checksum: ChecksumAlgorithm,
 }
 
 impl SegmentHeads {
-    /// `None` if the head is not there yet, or gone just now: nothing in the segment can be asked for then.
+    /// `None` if the head is not written yet or was just purged: nothing in the segment can be requested
+    /// then.
     fn of(&mut self, log: &LogHandle, segment: u64) -> Option<SegmentHead> {
         if let Some(head) = self.known.get(&segment) {
             return Some(*head);
         }
-        let mut reader = log.reader(LogPosition { segment, offset: FIRST_EVENT }).ok()?;
+        let mut reader = log.reader(LogPosition { segment, offset: FIRST_EVENT_OFFSET }).ok()?;
         reader.try_next().ok()??;
         let header = reader.next_event().ok()??;
         let mut event = Vec::new();
@@ -58,7 +60,7 @@ impl SegmentHeads {
 }
 
 impl LogSnapshot {
-    /// What a log has now; `None` while it has nothing.
+    /// The log's current state; `None` while it is empty.
     pub(crate) fn of(log: &LogHandle, heads: &mut SegmentHeads) -> Option<Self> {
         let segments = log.segments();
         let newest = segments.last()?;
@@ -67,7 +69,7 @@ impl LogSnapshot {
             .iter()
             .map(|segment| {
                 let head_bytes = match segment.source_offset {
-                    FIRST_EVENT => 0,
+                    FIRST_EVENT_OFFSET => 0,
                     _ => heads.of(log, segment.number).map_or(0, |head| head.bytes),
                 };
                 SegmentView::new(segment, segment.epoch, head_bytes)
@@ -84,11 +86,12 @@ impl LogSnapshot {
         })
     }
 
-    /// MariaDB's position at an offset of a file; `None` if the log does not have it.
+    /// MariaDB's GTID position at an offset of a file; `None` if the log does not have it.
     pub(crate) fn gtid_position(&self, file: &str, position: u64) -> Option<String> {
         let at = self.catalog.locate(file, position).ok()?;
         let GtidSet::MariaDb(mut state) = self.log.gtids_before(at.segment).ok()?? else { return None };
-        let mut reader = self.log.reader(LogPosition { segment: at.segment, offset: FIRST_EVENT }).ok()?;
+        let mut reader =
+            self.log.reader(LogPosition { segment: at.segment, offset: FIRST_EVENT_OFFSET }).ok()?;
         while reader.position() < at {
             match reader.try_next().ok()?? {
                 LogEntry { gtid: Some(Gtid::MariaDb(gtid)), .. } if reader.position() <= at => {
@@ -100,7 +103,7 @@ impl LogSnapshot {
         Some(state.position().to_string())
     }
 
-    /// The checksums of its newest events.
+    /// The checksum algorithm of its newest events.
     pub(crate) fn checksum(&self) -> ChecksumAlgorithm {
         self.checksum
     }

@@ -1,17 +1,18 @@
 //! The binlog server: replicas, `mysqlbinlog -R` and monitoring connect to it as if it were the source.
 //!
-//! The cores, which are pure:
-//! - [`statement`]: what clients ask in SQL before, beside and instead of a dump, and the answers.
-//! - [`catalog`]: the log's segments as the binlog files that are served, and places in them.
-//! - [`start`]: where a client's stream begins, or why it does not.
-//! - [`filter`]: what of the log goes into one client's stream, and what is made up for it.
-//! - [`client_error`]: how a client is told no.
+//! The pure cores:
+//! - [`statement`]: SQL statements that clients send before and beside a dump, and their results.
+//! - [`catalog`]: the log's segments as served binlog files, and positions in them.
+//! - [`start`]: where a client's stream begins, or why it is refused.
+//! - [`filter`]: which events of the log go into one client's stream, and which artificial events are added.
+//! - [`client_error`]: errors sent to a client.
 //!
-//! The driver:
-//! - [`server`]: the listener, and what connections share: `clients` (who is there), `pace` (how often they are told that
-//!   the log has grown), `history` (one look at the log).
-//! - `conversation`: one client's commands; `view` is what its statements can ask for, `purging` one that does something.
-//! - `sending`: one client's stream.
+//! The drivers:
+//! - [`server`]: the listener, and the state that connections share: `clients` (connected clients),
+//!   `wakeup_pacer` (how often readers are woken), `log_snapshot` (the log at one moment).
+//! - `client_loop`: one client's commands; `status_view` collects what its statements can query, `purge` runs
+//!   `PURGE BINARY LOGS`.
+//! - `binlog_sender`: one client's stream.
 
 mod binlog_sender;
 pub mod catalog;
@@ -19,6 +20,8 @@ pub mod client_error;
 mod client_loop;
 mod clients;
 pub mod filter;
+#[doc(hidden)]
+pub mod fuzzing;
 mod log_snapshot;
 mod purge;
 pub mod server;

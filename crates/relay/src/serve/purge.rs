@@ -10,10 +10,10 @@ use super::server::ServerShared;
 use super::start::LogHistory;
 use super::statement::PurgeBefore;
 
-/// A file that a reader needs, in the server's number for it.
+/// The servers' error number for a file that a reader needs.
 const ER_LOG_IN_USE: u16 = 1378;
 
-/// Drops the oldest files: all that was asked for, or nothing.
+/// Purges the oldest files: everything requested, or nothing.
 pub(super) fn purge(shared: &ServerShared, before: &PurgeBefore) -> Result<(), ClientError> {
     let limit = match before {
         PurgeBefore::Time(seconds) => PurgeLimit::Before(UNIX_EPOCH + Duration::from_secs(*seconds)),
@@ -26,8 +26,8 @@ pub(super) fn purge(shared: &ServerShared, before: &PurgeBefore) -> Result<(), C
     let purged = tokio::task::block_in_place(|| shared.served.log.purge_by(limit));
     let purged =
         purged.map_err(|error| ClientError::new(ER_LOG_IN_USE, format!("{}: {error}", error.code())))?;
-    info!(segments = purged.segments.len(), bytes = purged.bytes, "purged by a client");
-    match (purged.held_by, purged.not_archived) {
+    info!(segments = purged.segments.len(), bytes = purged.bytes, "a client purged segments");
+    match (purged.pinned_by, purged.not_archived) {
         (Some(reader), _) => Err(ClientError::new(
             ER_LOG_IN_USE,
             format!("A purgeable log is in use, will not purge: {reader} still needs it"),

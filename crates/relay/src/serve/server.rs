@@ -1,10 +1,11 @@
-//! The listener: lets clients in, and holds what their connections share.
+//! The listener: accepts clients, and holds the state that their connections share.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tailwater_log::LogHandle;
 use tailwater_session::SessionError;
 use tailwater_session::server::{
@@ -24,47 +25,47 @@ use super::wakeup_pacer::WakeupPacer;
 use crate::error::RelayError;
 use crate::status::CaptureStatus;
 
-/// What is served, to whom, and where.
+/// What to serve, to whom, and where.
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
-    /// Names the source in messages.
+    /// The source's name in messages.
     pub name: String,
-    /// Where to listen.
+    /// The address to listen on.
     pub listen: SocketAddr,
     /// The `server_id` that clients see.
     pub server_id: u32,
     /// The `server_uuid` that MySQL replicas see.
     pub server_uuid: String,
-    /// Who may log in.
+    /// The accounts that may log in.
     pub accounts: Accounts,
-    /// Which of them may purge the log and end the connections of others.
+    /// Accounts that may purge the log and end other connections.
     pub admins: HashSet<String>,
-    /// TLS.
+    /// TLS settings.
     pub tls: ServerTls,
     /// Whether clients without TLS are refused.
     pub require_tls: bool,
-    /// How much clients may take.
+    /// ConnectionLimits on clients.
     pub limits: ConnectionLimits,
 }
 
-/// What is served from: a log, and what is known of the capture that writes it.
+/// The served log, and the status of its capture.
 #[derive(Debug, Clone)]
 pub struct ServedLog {
     /// The log.
     pub log: LogHandle,
-    /// How its capture is.
+    /// The status of the log's capture.
     pub status: Arc<CaptureStatus>,
-    /// Where its source is, for `SHOW REPLICA STATUS`.
+    /// The host of its source, for `SHOW REPLICA STATUS`.
     pub source_host: String,
     /// See `source_host`.
     pub source_port: u16,
-    /// The user that the capture logs in as.
+    /// The account of the capture at the source.
     pub source_user: String,
-    /// Whether its connection must be encrypted.
+    /// Whether the capture's connection must be encrypted.
     pub source_tls: bool,
 }
 
-/// A binlog server that runs.
+/// A running binlog server.
 #[derive(Debug)]
 pub struct BinlogServer {
     address: SocketAddr,
@@ -73,7 +74,7 @@ pub struct BinlogServer {
     task: tokio::task::JoinHandle<()>,
 }
 
-/// What all connections of one binlog server share.
+/// The state that all connections of one binlog server share.
 #[derive(Debug)]
 pub(super) struct ServerShared {
     pub(super) options: ServeOptions,
@@ -88,24 +89,23 @@ pub(super) struct ServerShared {
 }
 
 impl ServerShared {
-    /// What the log has now; `None` while it has nothing.
+    /// The log's current state; `None` while it is empty.
     pub(super) fn log_snapshot(&self) -> Option<LogSnapshot> {
-        // Of archived segments the archive may have to be asked.
+        // Archived segments may need a request to the archive.
         tokio::task::block_in_place(|| {
-            // Nothing panics while the lock is held, so a poisoned one still guards sound data.
-            let mut heads = self.heads.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut heads = self.heads.lock();
             LogSnapshot::of(&self.served.log, &mut heads)
         })
     }
 }
 
-/// How long to wait when the system has no room for another connection.
+/// The pause when the system has no resources for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a stop waits for connections to end in good order: a client may take nothing, not even that.
+/// How long a stop waits for connections to end in an orderly way: a client may not even read the goodbye.
 const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// A binlog server that has its address, and lets nobody in yet.
+/// A binlog server that has its address, and accepts no clients yet.
 #[derive(Debug)]
 pub struct BoundServer {
     options: ServeOptions,
@@ -115,8 +115,8 @@ pub struct BoundServer {
 }
 
 impl BoundServer {
-    /// Serves until [`BinlogServer::stop`]. Runs on the present tokio runtime, which must be a multi-threaded one: reading
-    /// old segments may block.
+    /// Serves until [`BinlogServer::stop`]. Runs on the current tokio runtime, which must be multi-threaded:
+    /// reading old segments may block.
     pub fn serve(self, served: ServedLog) -> BinlogServer {
         let Self { options, acceptor, listener, address } = self;
         let durable = served.log.subscribe();
@@ -135,7 +135,7 @@ impl BoundServer {
             began: Instant::now(),
             heads: Mutex::default(),
         });
-        info!(parent: &span, %address, "the log is served");
+        info!(parent: &span, %address, "serving the log");
         let task = tokio::spawn(serve(listener, Arc::new(acceptor), shared, durable).instrument(span));
         BinlogServer { address, readers, stop, task }
     }
@@ -143,7 +143,7 @@ impl BoundServer {
 
 fn acceptor_of(options: &ServeOptions) -> Result<Acceptor, RelayError> {
     Ok(Acceptor::new(ServerOptions {
-        // No client is let in before it is known whom to speak like.
+        // No client is accepted before the source's flavour is known.
         flavour: Flavour::MySql,
         version_text: String::new(),
         accounts: options.accounts.clone(),
@@ -154,18 +154,18 @@ fn acceptor_of(options: &ServeOptions) -> Result<Acceptor, RelayError> {
 }
 
 impl BinlogServer {
-    /// Reads certificate and key, and takes no address.
+    /// Checks certificate and key, without listening.
     ///
     /// # Errors
-    /// If they are no use.
+    /// If they are unusable.
     pub fn check(options: &ServeOptions) -> Result<(), RelayError> {
         acceptor_of(options).map(drop)
     }
 
-    /// Listens; whoever connects waits until [`BoundServer::serve`].
+    /// Listens; clients that connect wait until [`BoundServer::serve`].
     ///
     /// # Errors
-    /// [`RelayError::Listen`] if the address cannot be had; [`RelayError::Session`] for TLS files that are none.
+    /// [`RelayError::Listen`] if the address is not available; [`RelayError::Session`] for invalid TLS files.
     pub async fn bind(options: ServeOptions) -> Result<BoundServer, RelayError> {
         let failed = |source| RelayError::Listen { address: options.listen, source };
         let acceptor = acceptor_of(&options)?;
@@ -182,12 +182,12 @@ impl BinlogServer {
         Ok(Self::bind(options).await?.serve(served))
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Who reads its streams.
+    /// The readers of its streams.
     pub fn readers(&self) -> StreamReaders {
         self.readers.clone()
     }
@@ -195,7 +195,7 @@ impl BinlogServer {
     /// Ends all connections and stops listening.
     pub async fn stop(self) {
         self.stop.cancel();
-        // It ends when its connections have.
+        // The task ends when its connections have.
         let _ = self.task.await;
     }
 }
@@ -217,13 +217,13 @@ async fn serve(
         let (socket, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                warn!("a connection could not be accepted: {error}");
+                warn!("cannot accept a connection: {error}");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
         let Some(source) = shared.served.log.source() else {
-            let message = "the log of this source is empty as yet: its source was not reached";
+            let message = "the log of this source is still empty: its source was not reached";
             connections.spawn(reject_connection(socket, 1105, "HY000", message));
             continue;
         };
@@ -244,13 +244,13 @@ async fn receive(acceptor: Arc<Acceptor>, socket: TcpStream, peer: SocketAddr, s
         session = acceptor.accept(socket, peer) => session,
     };
     let result = match session {
-        // Logged where it was refused.
+        // Already logged where it was refused.
         Err(SessionError::LoginRefused { .. }) => return,
         Err(error) => Err(error),
         Ok(session) => run_client_loop(session, &shared).await,
     };
     match result {
-        Ok(()) => debug!("client gone"),
-        Err(error) => debug!(code = error.code(), "client gone: {error}"),
+        Ok(()) => debug!("client disconnected"),
+        Err(error) => debug!(code = error.code(), "client disconnected: {error}"),
     }
 }

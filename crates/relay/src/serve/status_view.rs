@@ -1,4 +1,4 @@
-//! What a statement can ask for, as it is at the moment.
+//! Collects what a statement can query, as it is at the moment.
 
 use std::time::UNIX_EPOCH;
 
@@ -14,13 +14,13 @@ use super::start::LogHistory;
 use super::statement::{CaptureError, CaptureView, ProcessView, ReplicaView, ServedGtids, ServerView};
 use crate::status::CaptureState;
 
-/// What a replica says of a connection that broke.
+/// The error number that a replica reports for a broken connection.
 const CONNECTION_LOST: u16 = 2013;
 
 /// The longest pause of a capture between two attempts, in seconds.
 const RETRY_SECONDS: u64 = 2;
 
-/// Looks; `None` while the log has nothing.
+/// Builds the view; `None` while the log is empty.
 pub(super) fn build(shared: &ServerShared, client: &ClientSession) -> Option<ServerView> {
     let log = shared.log_snapshot()?;
     let source = shared.served.log.source()?;
@@ -35,7 +35,7 @@ pub(super) fn build(shared: &ServerShared, client: &ClientSession) -> Option<Ser
             };
             let mode = match variables.get("gtid_mode") {
                 Some(mode) => mode.clone(),
-                // Before the source was reached: by what it wrote.
+                // Before the source was reached, derived from what it wrote.
                 None if executed.is_empty() => "OFF".into(),
                 None => "ON".into(),
             };
@@ -49,7 +49,7 @@ pub(super) fn build(shared: &ServerShared, client: &ClientSession) -> Option<Ser
     };
     let clients = shared.clients.list();
     Some(ServerView {
-        // What MariaDB hides behind in its greeting is no part of its version.
+        // MariaDB's greeting has a prefix that is not part of its version.
         server_version: shown_version(&source.server_version).to_owned(),
         server_id: shared.options.server_id,
         server_uuid: shared.options.server_uuid.clone(),
@@ -171,8 +171,8 @@ fn capture_view(shared: &ServerShared, source: &SourceIdentity, now_us: u64) -> 
     }
 }
 
-/// How old the newest transaction is, if it has just come; a stream that has been silent for a moment has brought all
-/// that there is.
+/// The age of the newest transaction, if it has just arrived. A stream that was silent for a moment has
+/// delivered everything.
 fn seconds_behind(shared: &ServerShared, now_us: u64) -> u64 {
     const MOMENT_MS: u64 = 1_000;
     match shared.served.status.appended_ago_ms() {

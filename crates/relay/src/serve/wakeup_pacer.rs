@@ -1,25 +1,25 @@
-//! How often readers at the log's end are told that it has grown.
+//! Limits how often readers at the log's end are woken.
 //!
-//! A commit wakes whoever follows the log. With a few readers they are woken at once. With many, waking each for each
-//! commit would take the machine away from the source and from the capture, whose ACK the source's clients wait for: that
-//! is how a server with many dump threads gets slow. So all of them together are woken a bounded number of times per
-//! second, and each then gets what has come meanwhile in one piece.
+//! A commit wakes every reader that follows the log. With a few readers they are woken at once. With many,
+//! waking each for each commit would take the CPU from the source and from the capture, whose ACK the
+//! source's clients wait for: servers with many dump threads get slow that way. All readers together are
+//! therefore woken a bounded number of times per second, and each then gets everything new in one piece.
 
 use std::time::Duration;
 
 use tailwater_log::DurableState;
 use tokio::sync::watch;
 
-/// Readers that are told at once, however often.
+/// Number of readers that are woken at once, however often.
 const PROMPT_READERS_MAX: u32 = 2;
 
-/// So often per second, and for each processor of the machine, readers beyond those are woken, all of them together.
+/// Wake-ups per second and processor of all readers beyond those, together.
 const WAKE_UPS_PER_PROCESSOR: u32 = 500;
 
-/// No reader waits longer for what is there.
+/// The longest wait of a reader for available events.
 const INTERVAL_MAX: Duration = Duration::from_millis(40);
 
-/// The least time between two wake-ups of all readers.
+/// The minimum time between two wake-ups of all readers.
 pub(crate) fn wakeup_interval(readers: usize, processors: usize) -> Duration {
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let beyond = number(readers).saturating_sub(PROMPT_READERS_MAX);
@@ -27,36 +27,36 @@ pub(crate) fn wakeup_interval(readers: usize, processors: usize) -> Duration {
     Duration::from_secs(1).saturating_mul(beyond).min(INTERVAL_MAX.saturating_mul(per_second)) / per_second
 }
 
-/// What paced readers wait on.
+/// The channel that paced readers wait on.
 #[derive(Debug, Clone)]
 pub(crate) struct WakeupPacer {
-    told: watch::Sender<DurableState>,
+    durable: watch::Sender<DurableState>,
     processors: usize,
 }
 
 impl WakeupPacer {
-    /// Begins with what is durable now.
+    /// Starts with the current durable position.
     pub(crate) fn new(durable: &watch::Receiver<DurableState>) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { told: watch::Sender::new(*durable.borrow()), processors }
+        Self { durable: watch::Sender::new(*durable.borrow()), processors }
     }
 
-    /// For a reader, from when it has come to the log's end.
+    /// A receiver for a reader that has reached the log's end.
     pub(crate) fn subscribe(&self) -> watch::Receiver<DurableState> {
-        self.told.subscribe()
+        self.durable.subscribe()
     }
 
-    /// Tells the readers what `durable` tells, for as long as it does.
+    /// Forwards changes of `durable` to the readers, for as long as it changes.
     pub(crate) async fn keep(self, mut durable: watch::Receiver<DurableState>) {
         while durable.changed().await.is_ok() {
             let now = *durable.borrow_and_update();
-            self.told.send_replace(now);
-            let interval = wakeup_interval(self.told.receiver_count(), self.processors);
+            self.durable.send_replace(now);
+            let interval = wakeup_interval(self.durable.receiver_count(), self.processors);
             if !interval.is_zero() {
                 tokio::time::sleep(interval).await;
             }
         }
-        // The writer is gone: readers go on from what is there.
+        // The writer is gone: readers keep serving from the log.
         std::future::pending::<()>().await;
     }
 }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_readers_together_are_woken_a_bounded_number_of_times() {
+    fn total_wakeups_are_bounded() {
         for processors in [1, 2, 64, usize::MAX] {
             assert_eq!(wakeup_interval(0, processors), Duration::ZERO);
             assert_eq!(wakeup_interval(2, processors), Duration::ZERO);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_comes_during_the_pause_is_told_after_it_at_once() {
+    async fn changes_during_the_pause_are_forwarded_right_after_it() {
         let durable =
             |offset| DurableState { position: LogPosition { segment: 1, offset }, state: LogState::Open };
         let (source, receiver) = watch::channel(durable(4));

@@ -267,7 +267,7 @@ fn damage_is_found(shell: &Shell, server: &S3Server) -> Result<()> {
             .complains(&["0000000002"]);
     }
     std::fs::remove_file(&file)?;
-    shell.run(&verify)?.exits(3).says(&["0000000002.binlog", "neither here nor in the archive"]);
+    shell.run(&verify)?.exits(3).says(&["0000000002.binlog", "neither local nor in the archive"]);
     std::fs::write(&file, &right)?;
     shell.run(&verify)?.exits(0);
     Ok(())

@@ -91,7 +91,9 @@ async fn lag_is_correct_under_clock_steps(kind: ServerKind) -> Result<()> {
 
 /// How often a replica was let go because of the time.
 fn let_go(trial: &Trial) -> Result<usize> {
-    Ok(std::fs::read_to_string(trial.relay_output())?.matches("the replica is let go").count())
+    Ok(std::fs::read_to_string(trial.relay_output())?
+        .matches("disconnecting the replica so that it reads")
+        .count())
 }
 
 /// Waits until the daemon streams to a replica.

@@ -1,4 +1,5 @@
-//! Events that stand in no file, as the servers make them up for a stream, and the few of a file that they change.
+//! Artificial events, which are in no file and which servers add to a stream, and the few events of a file
+//! that servers change.
 
 use tailwater_wire::event::checksum::compute_checksum;
 use tailwater_wire::event::{
@@ -7,10 +8,10 @@ use tailwater_wire::event::{
 use tailwater_wire::gtid::MariadbGtidList;
 use tailwater_wire::{Flavour, ServerId, WireError};
 
-/// Where in a format description event the time stands at which the server started.
+/// Offset of the server's start time in a format description event.
 const CREATED_OFFSET: usize = EVENT_HEADER_BYTES + 2 + 50;
 
-/// Makes events in the name of a server.
+/// Builds events in the name of a server.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ArtificialEventBuilder {
     pub server_id: ServerId,
@@ -19,14 +20,14 @@ pub(super) struct ArtificialEventBuilder {
 }
 
 impl ArtificialEventBuilder {
-    /// Says which file and offset come next.
+    /// Announces the file and offset that come next.
     pub fn rotate(self, file: &str, position: u64) -> Vec<u8> {
         let body = Rotate { position, file_name: file.as_bytes() }.to_body();
         self.event(EventType::ROTATE, EventHeader::FLAG_ARTIFICIAL, 0, &body)
     }
 
-    /// Says that the stream stands at an offset of a file. Without a form of their own for what is beyond 4 GiB,
-    /// MySQL's servers send its low 32 bits.
+    /// Announces that the stream is at an offset of a file. Heartbeats of the first version have no field for
+    /// offsets beyond 4 GiB; MySQL's servers send the low 32 bits.
     pub fn heartbeat(self, flavour: Flavour, v2: bool, file: &str, position: u64) -> Vec<u8> {
         let heartbeat = Heartbeat { file_name: file.as_bytes(), position };
         match (v2, flavour) {
@@ -39,7 +40,7 @@ impl ArtificialEventBuilder {
         }
     }
 
-    /// MariaDB: which GTIDs the stream has passed.
+    /// MariaDB: the GTIDs that the stream has passed.
     pub fn gtid_list(self, list: &MariadbGtidList, position: u64) -> Result<Vec<u8>, WireError> {
         let body = list.encode()?;
         Ok(self.event(EventType::MARIADB_GTID_LIST, EventHeader::FLAG_ARTIFICIAL, position as u32, &body))
@@ -70,14 +71,14 @@ fn sealed(header: &EventHeader, body: &[u8], checksum: bool) -> Vec<u8> {
     event
 }
 
-/// What is taken out of a format description event.
+/// Fields that are cleared in a format description event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClearedFields {
-    /// Nothing: the client has never seen it.
+    /// None: the client has never seen the event.
     Nothing,
-    /// The time at which the server started: a replica that sees it drops its temporary tables.
+    /// The server's start time: a replica that sees it drops its temporary tables.
     Created,
-    /// Its place in the file too: it is sent again, for events that stand far behind it.
+    /// Its end position in the file too: it is sent again, for events that are far behind it.
     CreatedAndPlace,
 }
 
@@ -107,7 +108,7 @@ pub(super) fn format_description(
     event
 }
 
-/// A rotate event of the log with another name in it.
+/// A rotate event of the log with another file name.
 pub(super) fn renamed_rotate(
     header: &EventHeader,
     rotate: &Rotate<'_>,

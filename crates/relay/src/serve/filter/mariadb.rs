@@ -1,4 +1,5 @@
-//! What MariaDB's clients have, and where they stop, as the stream passes it (`send_event_to_slave` in `sql_repl.cc`).
+//! Tracks what a MariaDB client has and where its stream stops, as the stream passes it
+//! (`send_event_to_slave` in `sql_repl.cc`).
 
 use tailwater_wire::gtid::{MariadbBinlogState, MariadbGtid, MariadbGtidList};
 
@@ -9,13 +10,13 @@ use crate::serve::start::{MariadbSkip, not_in_binlog, written_by};
 #[derive(Debug)]
 pub(super) struct MariadbFilter {
     skip: MariadbSkip,
-    /// The client's position in a domain was just passed, and it is to be told.
+    /// The client's position in a domain was just passed, and must be announced.
     position_reached: bool,
-    /// The last domain has reached its end: the stream stops behind this group.
+    /// The last domain has reached its end: the stream stops after this event group.
     ends: bool,
 }
 
-/// What is sent behind an event group.
+/// What is sent after an event group.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct GroupEnd {
     pub list: Option<MariadbGtidList>,
@@ -25,31 +26,31 @@ pub(super) struct GroupEnd {
 impl MariadbFilter {
     pub fn new(skip: MariadbSkip) -> Self {
         let ends = skip.until.as_ref().is_some_and(|until| until.is_empty());
-        // The server knows what came before only for those who want to stop somewhere; to others it lists what it passed
-        // while it skipped.
+        // The server only keeps the state from before the stream for clients that stop somewhere. For others
+        // it lists what it passed while skipping.
         let state = if skip.until.is_some() { skip.state } else { MariadbBinlogState::new() };
         Self { skip: MariadbSkip { state, ..skip }, position_reached: false, ends }
     }
 
-    /// Whether the client may have seen what comes next, but for what begins a file.
+    /// Whether the client may have seen the following events, except those that begin a file.
     pub fn is_skipping(&self) -> bool {
         !self.skip.domains.is_empty()
     }
 
-    /// Whether the client has the transaction. `log` gives the state of the whole log, for what was not in it when the
-    /// stream began.
+    /// Whether the client has the transaction. `log` returns the state of the whole log, for domains that
+    /// were empty when the stream began.
     ///
     /// # Errors
-    /// The client's GTID is not in the log after all, or strict mode forbids that it is in a hole.
+    /// The client's GTID is not in the log after all, or is in a hole although the client uses strict mode.
     pub fn has(
         &mut self,
         gtid: &MariadbGtid,
         log: &dyn Fn() -> MariadbBinlogState,
     ) -> Result<bool, ClientError> {
         self.skip.state.update(*gtid);
-        let behind_start = self.is_before_start(gtid, log)?;
-        let behind_end = self.is_behind_end(gtid);
-        Ok(behind_start || behind_end)
+        let before_start = self.is_before_start(gtid, log)?;
+        let past_end = self.is_past_end(gtid);
+        Ok(before_start || past_end)
     }
 
     fn is_before_start(
@@ -84,10 +85,10 @@ impl MariadbFilter {
         Ok(gtid.sequence <= start.sequence)
     }
 
-    fn is_behind_end(&mut self, gtid: &MariadbGtid) -> bool {
+    fn is_past_end(&mut self, gtid: &MariadbGtid) -> bool {
         let Some(until) = &mut self.skip.until else { return false };
         let Some(last) = until.get(&gtid.domain).copied() else {
-            // This domain has come to its end.
+            // This domain has reached its end.
             return true;
         };
         if gtid.server_id != last.server_id || gtid.sequence < last.sequence {
@@ -95,11 +96,11 @@ impl MariadbFilter {
         }
         until.remove(&gtid.domain);
         self.ends = until.is_empty();
-        // The last GTID itself may not exist; what comes in its place is behind the end.
+        // The last GTID itself may not exist; a later one in its place is past the end.
         gtid.sequence > last.sequence || self.skip.until_before
     }
 
-    /// What comes behind the group, or the lone event, that was just sent or skipped.
+    /// What follows the group, or single event, that was just sent or skipped.
     pub fn end_group(&mut self) -> GroupEnd {
         let reached = std::mem::take(&mut self.position_reached);
         let list = |flags| MariadbGtidList { flags, ..self.skip.state.to_list() };

@@ -1,13 +1,13 @@
-//! What of the log goes into one client's stream, and what is made up for it. Pure.
+//! Decides which events of the log go into one client's stream, and which artificial events are added. Pure.
 //!
-//! The rules are the servers' own (`rpl_binlog_sender.cc`, `sql_repl.cc`): each file begins with a made-up rotate
-//! event and its format description; transactions that the client has are left out; what was left out shows as a
-//! heartbeat (MySQL) or a GTID list (MariaDB), so that the client's position moves. All else goes out with the bytes
-//! that it has in the log.
+//! The rules are the servers' own (`rpl_binlog_sender.cc`, `sql_repl.cc`). Each file begins with an
+//! artificial rotate event and its format description. Transactions that the client has are left out; a
+//! heartbeat (MySQL) or a GTID list (MariaDB) then moves the client's position. Everything else is sent with
+//! the bytes in the log.
 //!
-//! The order of calls, for each segment: [`StreamFilter::enter`] with its format description event, which is thereby
-//! done with; then for each entry [`StreamFilter::entry`]; if that is to be sent, [`StreamFilter::event`] for each of
-//! its events; and [`StreamFilter::end_entry`]. Before waiting for more, [`StreamFilter::idle`].
+//! Order of calls for each segment: [`StreamFilter::enter`] with its format description event, which it
+//! consumes; then for each entry [`StreamFilter::entry`]; if that is to be sent, [`StreamFilter::event`] for
+//! each of its events; and [`StreamFilter::end_entry`]. Before waiting for more, [`StreamFilter::idle`].
 
 mod artificial;
 mod mariadb;
@@ -24,9 +24,10 @@ use tailwater_wire::{Flavour, ServerId, WireError};
 
 use self::artificial::{ArtificialEventBuilder, ClearedFields};
 use self::mariadb::{GroupEnd, MariadbFilter};
-use super::catalog::{FIRST_EVENT, served_name};
+use super::catalog::served_name;
 use super::client_error::ClientError;
 use super::start::{ClientDumpRequest, SkipSet, StreamStart};
+use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
 /// The state of one client's stream.
 #[derive(Debug)]
@@ -35,16 +36,16 @@ pub struct StreamFilter {
     options: FilterOptions,
     events: ArtificialEventBuilder,
     has: ClientSet,
-    /// The first segment is entered where the client asked for, later ones at their beginning.
+    /// The first segment is entered at the requested position, later ones at their beginning.
     start: Option<FilterStart>,
     file: String,
     epoch: u32,
-    /// Behind the last event of `file` that was sent or skipped.
+    /// Offset after the last event of `file` that was sent or skipped.
     position: u64,
     format: Option<FormatDescription>,
-    /// MySQL: up to here transactions were skipped, and the client does not know it.
+    /// MySQL: transactions up to here were skipped, and the client does not know it yet.
     skipped_to: Option<u64>,
-    /// The entry that is being sent.
+    /// The entry being sent.
     entry: Option<EntryProgress>,
 }
 
@@ -67,25 +68,25 @@ enum ClientSet {
 #[derive(Debug, Clone, Copy)]
 struct FilterStart {
     position: u64,
-    /// The client has been here before.
+    /// The client resumes an earlier stream.
     resumes: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct EntryProgress {
     transaction: bool,
-    /// Where its next event stands in the file.
+    /// Offset of its next event in the file.
     position: u64,
-    /// Where it ends.
+    /// Offset of its end.
     end: u64,
 }
 
 /// The segment whose entries come next.
 #[derive(Debug, Clone, Copy)]
 pub struct ServedSegment<'a> {
-    /// The file that it is served as.
+    /// The served file's name.
     pub file: &'a str,
-    /// Which source of the log it came from.
+    /// The number of its source.
     pub epoch: u32,
     /// Offset in the file of its first event; 4 if it mirrors the file from its start.
     pub source_offset: u64,
@@ -94,18 +95,18 @@ pub struct ServedSegment<'a> {
 /// Whether an entry is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryVerdict {
-    /// Its events are to be looked at one by one, when these made-up events have been sent.
+    /// Send these artificial events, then decide for each event of the entry.
     Send(Vec<Vec<u8>>),
-    /// Nothing of it is sent.
+    /// Send nothing of it.
     Skip,
 }
 
-/// What is sent of an event.
+/// What to send of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EventVerdict {
     /// All of its bytes.
     Send {
-        /// It ends a transaction: with semi-sync, the client is asked for an acknowledgement.
+        /// It ends a transaction: with semi-sync, an acknowledgement is requested.
         ends_transaction: bool,
     },
     /// Another event in its place.
@@ -117,14 +118,14 @@ pub enum EventVerdict {
 /// What follows an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryEnd {
-    /// Made-up events.
+    /// Artificial events.
     pub events: Vec<Vec<u8>>,
-    /// The client wanted no more than this: the stream ends with an EOF packet.
+    /// The client asked for no more than this: the stream ends with an EOF packet.
     pub ends: bool,
 }
 
 impl StreamFilter {
-    /// A stream that begins at `begin`. `server_id` is ours, and stands in events that are made up.
+    /// A stream that begins at `begin`. `server_id` is this server's, and is used in artificial events.
     pub fn new(
         request: &ClientDumpRequest,
         begin: StreamStart,
@@ -146,7 +147,7 @@ impl StreamFilter {
             annotate_rows: request.annotate_rows,
             skip_marked: request.skip_marked,
         };
-        // Until the first format description has said how events are, they are as the client expects them.
+        // Until the first format description, use the checksums that the client expects.
         let checksum = request.checksum == Some(ChecksumAlgorithm::Crc32);
         Self {
             flavour,
@@ -163,17 +164,17 @@ impl StreamFilter {
         }
     }
 
-    /// The file that the stream is in and the offset behind the last event that was sent or skipped; what heartbeats
-    /// say, and what a client acknowledges.
+    /// The stream's current file and the offset after the last event that was sent or skipped; used in
+    /// heartbeats and acknowledgements.
     pub fn position(&self) -> (&str, u64) {
         (&self.file, self.position)
     }
 
-    /// Goes on in a segment, and gives what is sent at its head. `format_description` is the event at the segment's
-    /// head, whole; it must not be given again as an entry.
+    /// Enters a segment, and returns what is sent at its head. `format_description` is the whole event at the
+    /// segment's head; it must not be passed again as an entry.
     ///
     /// # Errors
-    /// The client cannot handle the checksums of the log; the event cannot be read.
+    /// The client cannot handle the log's checksums; the event cannot be parsed.
     pub fn enter(
         &mut self,
         segment: ServedSegment<'_>,
@@ -191,24 +192,24 @@ impl StreamFilter {
             events.push(self.events.rotate(segment.file, position));
         }
         let cleared = match start {
-            _ if position > FIRST_EVENT => ClearedFields::CreatedAndPlace,
+            _ if position > FIRST_EVENT_OFFSET => ClearedFields::CreatedAndPlace,
             Some(FilterStart { resumes: true, .. }) => ClearedFields::Created,
             None if matches!(&self.has, ClientSet::Mariadb(filter) if filter.is_skipping()) => {
                 ClearedFields::Created
             }
             _ => ClearedFields::Nothing,
         };
-        // A file that the log has in parts goes on under the description that it began with.
-        let goes_on = same_file
+        // A file that the log has in several segments continues under its first format description.
+        let continues = same_file
             && self.format.as_ref().is_some_and(|known| {
                 FormatDescription { created: 0, ..known.clone() }
                     == FormatDescription { created: 0, ..format.clone() }
             });
-        if !goes_on {
+        if !continues {
             events.push(artificial::format_description(format_description, &format, cleared));
         }
         self.position = match position {
-            FIRST_EVENT => FIRST_EVENT + format_description.len() as u64,
+            FIRST_EVENT_OFFSET => FIRST_EVENT_OFFSET + format_description.len() as u64,
             position => position,
         };
         self.events.checksum = format.has_checksums();
@@ -247,11 +248,12 @@ impl StreamFilter {
         Ok(format)
     }
 
-    /// Whether the next entry is sent. `log` gives the state of the whole log, and is asked only if a MariaDB client's
-    /// position was in a domain that the log had nothing of.
+    /// Whether the next entry is sent. `log` returns the state of the whole log; it is called only if a
+    /// MariaDB client's position was in a domain that was empty in the log.
     ///
     /// # Errors
-    /// The client's position turns out not to be in the log; the transaction has no GTID and the client goes by GTIDs.
+    /// The client's position turns out not to be in the log; the transaction has no GTID and the client goes
+    /// by GTIDs.
     pub fn entry(
         &mut self,
         entry: &LogEntry,
@@ -286,11 +288,11 @@ impl StreamFilter {
         ))
     }
 
-    /// What is sent of the next event of the entry. `first_chunk` are its bytes from the header on: all of a rotate
-    /// event, of others the header.
+    /// What is sent of the next event of the entry. `first_chunk` holds its bytes from the header on: all of
+    /// a rotate event, otherwise at least the header.
     ///
     /// # Errors
-    /// The event cannot be read.
+    /// The event cannot be parsed.
     pub fn event(&mut self, header: &EventHeader, first_chunk: &[u8]) -> Result<EventVerdict, ClientError> {
         let mut ends_transaction = false;
         if let Some(entry) = &mut self.entry {
@@ -309,7 +311,7 @@ impl StreamFilter {
         })
     }
 
-    /// A rotate event that names the next file as it is served.
+    /// A rotate event with the next file's served name.
     fn renamed(&self, header: &EventHeader, event: &[u8]) -> Result<Vec<u8>, ClientError> {
         let unreadable = |error: WireError| {
             ClientError::dump(format!("The rotate event of {} in the log: {error}", self.file))
@@ -328,7 +330,7 @@ impl StreamFilter {
     /// What follows the entry that was just sent or skipped.
     ///
     /// # Errors
-    /// The GTID list of a client of MariaDB would be too long for an event.
+    /// The GTID list of a MariaDB client would be too long for an event.
     pub fn end_entry(&mut self) -> Result<EntryEnd, ClientError> {
         self.entry = None;
         let ClientSet::Mariadb(filter) = &mut self.has else {
@@ -341,14 +343,14 @@ impl StreamFilter {
         Ok(EntryEnd { events: event.into_iter().collect(), ends })
     }
 
-    /// What is to be sent before waiting for more: a heartbeat, if transactions were skipped that the client does not
-    /// know of (MySQL).
+    /// What to send before waiting for more: a heartbeat if transactions were skipped that the client does
+    /// not know of (MySQL).
     pub fn idle(&mut self) -> Option<Vec<u8>> {
         let position = self.skipped_to.take()?;
         Some(self.events.heartbeat(self.flavour, self.options.heartbeat_v2, &self.file, position))
     }
 
-    /// A heartbeat, for when the client's period has passed without an event. Whatever was skipped is told with it.
+    /// A heartbeat for a client's period without events. It also covers skipped transactions.
     pub fn heartbeat(&mut self) -> Vec<u8> {
         self.skipped_to = None;
         self.events.heartbeat(self.flavour, self.options.heartbeat_v2, &self.file, self.position)

@@ -1,4 +1,4 @@
-//! MariaDB's GTID positions: the client sends the last GTID that it has of each domain.
+//! MariaDB's GTID positions: the client sends its last GTID of each domain.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ use super::{
 };
 use crate::serve::client_error::{ClientError, quoted};
 
-/// What a MariaDB client has of the log, and where it wants to stop.
+/// What a MariaDB client has of the log, and where its stream stops.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MariadbSkip {
-    /// The domains of which the stream begins before the client's position.
+    /// The domains in which the stream begins before the client's position.
     pub domains: BTreeMap<u32, SkipDomain>,
-    /// It is an error if a client's GTID is not in the log although those around it are.
+    /// A client's GTID that is missing in the log between existing ones is an error.
     pub strict: bool,
-    /// The domains that have not reached their last GTID yet, and that GTID; `None` to go on for ever.
+    /// The domains that have not reached their last GTID yet, with that GTID; `None` for an endless stream.
     pub until: Option<BTreeMap<u32, MariadbGtid>>,
-    /// Leave the last GTIDs themselves out.
+    /// Leave out the last GTIDs themselves.
     pub until_before: bool,
     /// The state of the binlog where the stream begins.
     pub state: MariadbBinlogState,
@@ -29,18 +29,18 @@ pub struct MariadbSkip {
 pub struct SkipDomain {
     /// The last transaction that the client has.
     pub gtid: MariadbGtid,
-    /// When the stream began the log had nothing of this domain. If something of it comes, the client's GTID must be
-    /// there by then.
+    /// The log had nothing of this domain when the stream began. When its first transaction comes, the
+    /// client's GTID must be in the log.
     pub was_empty: bool,
 }
 
-/// The last sequence number of a server in a domain, from that server itself.
+/// The last sequence number that a server itself wrote in a domain.
 pub(crate) fn written_by(state: &MariadbBinlogState, domain: u32, server_id: u32) -> Option<u64> {
     let mut entries = state.iter().filter(|gtid| gtid.domain == domain && gtid.server_id == server_id);
     entries.next().map(|gtid| gtid.sequence)
 }
 
-/// The refusal of a position that the log does not have.
+/// The error for a position that the log does not have.
 pub(crate) fn not_in_binlog(gtid: &MariadbGtid, state: &MariadbBinlogState) -> ClientError {
     let message = format!(
         "Error: connecting slave requested to start from GTID {gtid}, which is not in the master's binlog"
@@ -90,7 +90,7 @@ pub(super) fn by_gtids(request: &MariadbRequest, log: &dyn LogHistory) -> Result
     Ok(match oldest {
         None => empty(log),
         Some(Some(before)) => StartDecision::refuse(format!(
-            "{TOO_OLD} The slave has '{}', and the log begins behind '{}'",
+            "{TOO_OLD} The slave has '{}', and the log begins after '{}'",
             quoted(&request.position.to_string()),
             quoted(&before.position().to_string())
         )),
@@ -107,11 +107,14 @@ fn mariadb_state(set: GtidSet) -> Result<MariadbBinlogState, ClientError> {
     }
 }
 
-type Checked = (BTreeMap<u32, SkipDomain>, Option<BTreeMap<u32, MariadbGtid>>);
+type PositionCheck = (BTreeMap<u32, SkipDomain>, Option<BTreeMap<u32, MariadbGtid>>);
 
-/// Whether each of the client's GTIDs is in the log or may come (`check_slave_start_position`). The server also knows
-/// the position that it has itself as a replica; the log has no such thing.
-fn check_position(request: &MariadbRequest, state: &MariadbBinlogState) -> Result<Checked, StartDecision> {
+/// Whether each of the client's GTIDs is in the log or may still come (`check_slave_start_position`). A
+/// server also knows its own position as a replica; the log has none.
+fn check_position(
+    request: &MariadbRequest,
+    state: &MariadbBinlogState,
+) -> Result<PositionCheck, StartDecision> {
     let mut domains = BTreeMap::new();
     let mut until: Option<BTreeMap<u32, MariadbGtid>> =
         request.until.as_ref().map(|until| until.iter().map(|gtid| (gtid.domain, gtid)).collect());
@@ -130,7 +133,7 @@ fn check_position(request: &MariadbRequest, state: &MariadbBinlogState) -> Resul
         if let Some(until) = &mut until
             && until.get(&gtid.domain).is_none_or(has)
         {
-            // It stops before it starts, in this domain.
+            // In this domain the stream stops before it starts.
             until.remove(&gtid.domain);
             continue;
         }
@@ -143,22 +146,23 @@ fn check_position(request: &MariadbRequest, state: &MariadbBinlogState) -> Resul
     Ok((domains, until))
 }
 
-/// Whether all that the client lacks comes behind `before` (`contains_all_slave_gtid`).
+/// Whether everything that the client lacks comes after `before` (`contains_all_slave_gtid`).
 fn follows_directly(domains: &BTreeMap<u32, SkipDomain>, before: &MariadbBinlogState) -> bool {
     before.iter().all(|past| {
         let Some(SkipDomain { gtid, .. }) = domains.get(&past.domain) else {
             // The client wants this domain from its beginning.
             return false;
         };
-        // Another server's numbers say nothing. Of its own server the client's GTID must come later, or be the very
-        // last of the domain.
+        // Another server's numbers mean nothing. Of the same server, the client's GTID must be later, or be
+        // the very last of the domain.
         gtid.server_id != past.server_id
             || gtid.sequence > past.sequence
             || (gtid.sequence == past.sequence && before.last(past.domain) == Some(past))
     })
 }
 
-/// Forgets what lies before the beginning of the stream: there nothing is left to be skipped, or the end is passed.
+/// Removes what is before the beginning of the stream: nothing is left to skip there, or the end is already
+/// passed.
 fn pass_over(
     before: &MariadbBinlogState,
     domains: &mut BTreeMap<u32, SkipDomain>,

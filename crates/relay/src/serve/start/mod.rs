@@ -1,9 +1,8 @@
-//! Where a client's stream begins in the log, or why it does not. Pure.
+//! Decides where a client's stream begins in the log, or why it is refused. Pure.
 //!
-//! The rules are the servers' own (`rpl_binlog_sender.cc` of MySQL, `sql_repl.cc` of MariaDB), and so are the words of
-//! a refusal, which replicas and monitoring know; what the log can say beyond them stands behind them. One thing is
-//! added: the log may be a moment behind its source, so a client that has what the log has not yet got is first kept
-//! waiting.
+//! The rules are the servers' own (`rpl_binlog_sender.cc` of MySQL, `sql_repl.cc` of MariaDB), and so are the
+//! texts of errors, which replicas and monitoring know; details about the log follow them. One rule is added:
+//! the log may be a moment behind its source, so a client that is ahead of the log first waits.
 
 mod mariadb;
 mod mysql;
@@ -17,40 +16,41 @@ pub use mariadb::{MariadbSkip, SkipDomain};
 pub(crate) use mariadb::{not_in_binlog, written_by};
 pub use request::{ClientDumpRequest, MariadbRequest, RequestedStart};
 
-use super::catalog::{Catalog, FIRST_EVENT, LocateError};
+use super::catalog::{Catalog, LocateError};
 use super::client_error::{ClientError, quoted};
+use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// What is asked of the log to find the beginning of a stream.
+/// What the decision needs to know about the log.
 pub trait LogHistory {
-    /// The family of the log's source.
+    /// The flavour of the log's source.
     fn flavour(&self) -> Flavour;
 
     /// The files that it serves.
     fn catalog(&self) -> &Catalog;
 
-    /// Every durable transaction, and all before the log's beginning as far as they are known.
+    /// Every durable transaction, and all before the log's beginning as far as known.
     fn gtids(&self) -> GtidSet;
 
-    /// Every transaction before a segment, those before the log's beginning included; `None` if these are not known,
-    /// because the log began in the middle of a file. Where the segment mirrors a file from its start, its own
-    /// previous-GTIDs or GTID-list event says it.
+    /// Every transaction before a segment, including those before the log's beginning. `None` if these are
+    /// unknown, because the log began in the middle of a file. A segment that mirrors a file from its start
+    /// states them in its previous-GTIDs or GTID-list event.
     ///
     /// # Errors
     /// The segment cannot be read; the text goes to the client.
     fn gtids_before(&self, segment: u64) -> Result<Option<GtidSet>, ClientError>;
 
-    /// The UUID of the server that is captured now (MySQL).
+    /// The UUID of the currently captured server (MySQL).
     fn source_uuid(&self) -> Option<[u8; 16]>;
 }
 
-/// What becomes of a dump request.
+/// The decision about a dump request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StartDecision {
     /// The stream begins.
     Begin(StreamStart),
-    /// The client is ahead of the log. If that does not change soon, this is the answer.
+    /// The client is ahead of the log. If that does not change soon, this error is sent.
     Wait(ClientError),
-    /// There is no stream for this client.
+    /// The client gets this error.
     Refuse(ClientError),
 }
 
@@ -67,17 +67,17 @@ impl StartDecision {
 /// The beginning of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamStart {
-    /// The first entry to look at. The beginning of a segment is given as the offset of its format description event.
+    /// The first entry to process. The beginning of a segment is the offset of its format description event.
     pub from: LogPosition,
-    /// The served file that this is in.
+    /// The served file that contains it.
     pub file: String,
-    /// The offset in it: what the rotate event at the head of the stream names.
+    /// The offset in it, which the rotate event at the head of the stream names.
     pub position: u64,
     /// What to leave out from there on.
     pub skip: SkipSet,
 }
 
-/// What a client already has of the log behind the beginning of its stream.
+/// What a client already has of the log after the beginning of its stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SkipSet {
     /// Nothing: it asked by position.
@@ -86,11 +86,11 @@ pub enum SkipSet {
     Mysql {
         /// What the client has.
         has: MysqlGtidSet,
-        /// It has transactions of the log behind the beginning of the stream, so it has seen the format description
-        /// event there too, and the temporary tables that it made since must stay.
+        /// It has transactions after the beginning of the stream. It has therefore seen the format
+        /// description event there, and must keep the temporary tables that it created since.
         resumes: bool,
     },
-    /// In each domain what comes up to a GTID.
+    /// Per domain, everything up to a GTID.
     Mariadb(Box<MariadbSkip>),
 }
 
@@ -103,7 +103,7 @@ pub fn decide(request: &ClientDumpRequest, log: &dyn LogHistory) -> StartDecisio
         RequestedStart::Mysql { has, file, position } if !file.is_empty() => {
             Ok(match by_position(file, *position, log) {
                 Ok(StartDecision::Begin(begin)) => {
-                    let resumes = begin.position > FIRST_EVENT;
+                    let resumes = begin.position > FIRST_EVENT_OFFSET;
                     StartDecision::Begin(StreamStart {
                         skip: SkipSet::Mysql { has: has.clone(), resumes },
                         ..begin
@@ -122,8 +122,8 @@ const NO_SUCH_FILE: &str = "Could not find first log file name in binary log ind
 
 fn empty(log: &dyn LogHistory) -> StartDecision {
     let nothing = match log.flavour() {
-        Flavour::MySql => "the log of its source is empty as yet",
-        Flavour::MariaDb => "the log of its master is empty as yet",
+        Flavour::MySql => "the log of its source is still empty",
+        Flavour::MariaDb => "the log of its master is still empty",
     };
     StartDecision::wait(format!("{NO_SUCH_FILE}; {nothing}"))
 }
@@ -133,9 +133,9 @@ fn by_position(name: &str, position: u64, log: &dyn LogHistory) -> Result<StartD
     let (Some(oldest), Some(newest)) = (catalog.files().first(), catalog.files().last()) else {
         return Err(empty(log));
     };
-    // No name is the oldest file, whatever the log has of it.
+    // An empty name is the oldest file, whatever part of it the log has.
     let (file, position) = match name {
-        "" if position == FIRST_EVENT => (oldest.name.as_str(), oldest.begins_at()),
+        "" if position == FIRST_EVENT_OFFSET => (oldest.name.as_str(), oldest.begins_at()),
         "" => (oldest.name.as_str(), position),
         name => (name, position),
     };
@@ -179,7 +179,7 @@ fn by_position(name: &str, position: u64, log: &dyn LogHistory) -> Result<StartD
     })
 }
 
-/// Whether a file may be one that the log's newest is followed by.
+/// Whether a file may come after the log's newest one.
 fn follows(name: &str, newest: &str) -> bool {
     match (name.rsplit_once('.'), newest.rsplit_once('.')) {
         (Some((base, number)), Some((newest_base, newest_number))) => {
@@ -190,9 +190,9 @@ fn follows(name: &str, newest: &str) -> bool {
     }
 }
 
-/// The beginning of a segment as the beginning of a stream.
+/// A stream that begins at the beginning of a segment.
 fn at_segment(segment: u64, log: &dyn LogHistory, skip: SkipSet) -> Option<StartDecision> {
-    let from = LogPosition { segment, offset: FIRST_EVENT };
+    let from = LogPosition { segment, offset: FIRST_EVENT_OFFSET };
     let place = log.catalog().place(from)?;
     Some(StartDecision::Begin(StreamStart { from, file: place.file, position: place.position, skip }))
 }
@@ -203,7 +203,7 @@ fn newest_first(log: &dyn LogHistory) -> impl Iterator<Item = u64> {
     files.flat_map(|file| file.segments.iter().rev().map(|segment| segment.number))
 }
 
-/// What keeps a client by GTIDs from a log that does not know what came before it.
+/// The error for a client by GTIDs when the log does not know the transactions before it.
 fn unknown_beginning(log: &dyn LogHistory) -> String {
     let place = log.catalog().files().first();
     let place = place.map_or(String::new(), |file| format!(", {}:{}", file.name, file.begins_at()));

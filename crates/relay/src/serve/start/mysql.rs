@@ -1,15 +1,15 @@
-//! MySQL's auto-position: the client sends the set of what it has.
+//! MySQL's auto-position: the client sends the set of its GTIDs.
 
 use tailwater_wire::gtid::{GtidSet, MysqlGtidSet};
 
 use super::{LogHistory, SkipSet, StartDecision, at_segment, empty, newest_first, unknown_beginning};
-use crate::serve::catalog::FIRST_EVENT;
 use crate::serve::client_error::ClientError;
+use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// ClientRegistry keep 512 bytes of an error, so that what is named must leave room for the words.
+/// Upper limit of the sets in a message: clients keep 512 bytes of an error, and the text must fit too.
 const PURGED_BYTES_MAX: usize = 290;
 
-/// The same for the transactions that a client is ahead by.
+/// The same for the transactions by which a client is ahead.
 const AHEAD_BYTES_MAX: usize = 110;
 
 pub(super) fn by_gtids(
@@ -17,11 +17,11 @@ pub(super) fn by_gtids(
     position: u64,
     log: &dyn LogHistory,
 ) -> Result<StartDecision, ClientError> {
-    if position < FIRST_EVENT {
+    if position < FIRST_EVENT_OFFSET {
         return Ok(StartDecision::refuse("Client requested source to start replication from position < 4"));
     }
     let mut oldest = None;
-    // What came before a segment only grows, so the newest that fits leaves the least to be skipped.
+    // The set before a segment only grows, so the newest segment that fits leaves the least to skip.
     for segment in newest_first(log) {
         let before = log.gtids_before(segment)?.map(mysql_set).transpose()?;
         match before {
@@ -43,7 +43,7 @@ fn begin(
     log: &dyn LogHistory,
 ) -> Result<StartDecision, ClientError> {
     let executed = mysql_set(log.gtids())?;
-    // A log that began in the middle of a file may know more of what came before from a later file.
+    // A log that began in the middle of a file may know more of the earlier transactions from a later file.
     let ahead = own_transactions(has, log.source_uuid()).subtract(before).subtract(&executed);
     if !ahead.is_empty() {
         return Ok(StartDecision::wait(has_more(&ahead)));
@@ -62,7 +62,7 @@ fn mysql_set(set: GtidSet) -> Result<MysqlGtidSet, ClientError> {
     }
 }
 
-/// Of what the client has, that which the captured server itself committed.
+/// The transactions of the client that the captured server itself committed.
 fn own_transactions(has: &MysqlGtidSet, source: Option<[u8; 16]>) -> MysqlGtidSet {
     let mut own = MysqlGtidSet::new();
     let Some(source) = source else { return own };

@@ -1,4 +1,4 @@
-//! What a client asks for with a dump command and with what it has set before.
+//! Parses a client's dump command together with the variables it has set.
 
 use std::time::Duration;
 
@@ -10,13 +10,14 @@ use tailwater_wire::protocol::command::{ClientCommand, DumpFlags};
 use crate::serve::client_error::ClientError;
 use crate::serve::statement::StatementSession;
 
-/// MariaDB clients of this capability understand GTID events. Those below need the server to rewrite its events.
+/// MariaDB clients with this capability understand GTID events. For older clients a server would have to
+/// rewrite events.
 const MARIADB_CAPABILITY_GTID: i128 = 4;
 
-/// In a MySQL client's flags: send heartbeats in their second form.
+/// Flag of a MySQL client: send heartbeats of version 2.
 const FLAG_HEARTBEAT_V2: DumpFlags = DumpFlags(0x02);
 
-/// A dump as a client wants it.
+/// A client's request for a dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientDumpRequest {
     /// The client's own server id.
@@ -25,23 +26,23 @@ pub struct ClientDumpRequest {
     pub replica_uuid: Option<String>,
     /// Where to begin.
     pub from: RequestedStart,
-    /// Whether to go on waiting at the end of the log.
+    /// Whether to wait at the end of the log.
     pub wait_for_more: bool,
-    /// After this long without an event the client wants a heartbeat.
+    /// The client wants a heartbeat after this long without an event.
     pub heartbeat_period: Option<Duration>,
-    /// Heartbeats in their second form.
+    /// Heartbeats of version 2.
     pub heartbeat_v2: bool,
-    /// What the client says about checksums; `None` if it cannot handle them.
+    /// The checksum algorithm that the client accepts; `None` if it cannot handle checksums.
     pub checksum: Option<ChecksumAlgorithm>,
     /// MariaDB: send the texts of statements that changed rows.
     pub annotate_rows: bool,
-    /// MariaDB: leave out events that are marked so.
+    /// MariaDB: leave out events marked with `skip_replication`.
     pub skip_marked: bool,
     /// The client acknowledges transactions.
     pub semi_sync: bool,
 }
 
-/// Where a client's stream shall begin.
+/// Where a client wants its stream to begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestedStart {
     /// At an offset of a file; an empty name is the oldest file.
@@ -51,25 +52,25 @@ pub enum RequestedStart {
         /// The offset in it.
         position: u64,
     },
-    /// MySQL: with whatever a set lacks.
+    /// MySQL: everything that a set lacks.
     Mysql {
         /// What the client has.
         has: MysqlGtidSet,
-        /// StreamStart in this file, where its name is not empty.
+        /// Begin in this file, unless the name is empty.
         file: String,
         /// The offset in it.
         position: u64,
     },
-    /// MariaDB: behind the last GTID of each domain.
+    /// MariaDB: after the last GTID of each domain.
     Mariadb(MariadbRequest),
 }
 
-/// What a MariaDB client says about GTIDs.
+/// A MariaDB client's GTID settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MariadbRequest {
     /// `@slave_connect_state`.
     pub position: MariadbPosition,
-    /// `@slave_gtid_strict_mode`: a GTID that stands in a hole of the log is an error.
+    /// `@slave_gtid_strict_mode`: a GTID in a hole of the log is an error.
     pub strict: bool,
     /// `@slave_gtid_ignore_duplicates`: the client may be ahead of the log.
     pub ignore_duplicates: bool,
@@ -80,17 +81,18 @@ pub struct MariadbRequest {
 }
 
 impl ClientDumpRequest {
-    /// Whether it is a replica, which comes again under the same server id. A program that only looks uses 0, or 1 if it waits for more as
-    /// MySQL's mysqlbinlog does; a replica with that server id (the first of most installations) has a UUID on MySQL, and on MariaDB wants heartbeats.
+    /// Whether it is a replica, which reconnects under the same server id. Other programs use server id 0, or
+    /// 1 if they wait for more as MySQL's mysqlbinlog does. A replica with server id 1 (the first of most
+    /// installations) has a UUID on MySQL, and asks for heartbeats on MariaDB.
     pub fn is_replica(&self) -> bool {
         let says_so = self.replica_uuid.is_some() || self.heartbeat_period.is_some();
         self.wait_for_more && (self.server_id > 1 || says_so)
     }
 
-    /// Reads a dump command of a client of a log of `flavour`; `None` for any other command.
+    /// Parses a dump command of a client of a log of `flavour`; `None` for any other command.
     ///
     /// # Errors
-    /// The client is of the other flavour, or too old, or what it says about GTIDs cannot be read.
+    /// The client is of the other flavour, or too old, or its GTIDs cannot be parsed.
     pub fn new(
         command: &ClientCommand<'_>,
         session: &StatementSession,
@@ -150,7 +152,7 @@ impl ClientDumpRequest {
     }
 }
 
-/// ClientRegistry of one flavour do not understand the binlog of the other; each says in its own way which it is.
+/// Clients of one flavour do not understand the other's binlog; each shows in its own way which it is.
 fn check_flavour(session: &StatementSession, flavour: Flavour) -> Result<(), ClientError> {
     match (flavour, session.mariadb_capability()) {
         (Flavour::MySql, Some(_)) => Err(ClientError::dump(
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mysql_replica_by_gtid() {
+    fn mysql_replica_by_gtid() {
         let has = MysqlGtidSet::parse("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5").unwrap();
         let session = session(&[
             ("replica_uuid", "r"),
@@ -250,13 +252,13 @@ mod tests {
     }
 
     #[test]
-    fn replicas_are_told_from_programs() {
+    fn replicas_are_distinguished_from_other_programs() {
         let is_replica = |server_id, session: &StatementSession, flavour| {
             ClientDumpRequest::new(&dump(0, server_id), session, flavour).unwrap().unwrap().is_replica()
         };
         let (program, mysql) = (session(&[]), session(&[("replica_uuid", "r")]));
-        assert!(!is_replica(0, &mysql, Flavour::MySql), "it does not wait for more");
-        // mysqlbinlog --stop-never, and a replica with the server id that most begin with.
+        assert!(!is_replica(0, &mysql, Flavour::MySql), "it does not wait at the end of the log");
+        // mysqlbinlog --stop-never, and a replica with the usual first server id.
         assert!(!is_replica(1, &program, Flavour::MySql) && is_replica(1, &mysql, Flavour::MySql));
         assert!(is_replica(2, &program, Flavour::MySql));
         let wanted = &[("mariadb_slave_capability", "4"), ("master_heartbeat_period", "30000000000")];
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mariadb_replica_by_gtid() {
+    fn mariadb_replica_by_gtid() {
         let session = session(&[
             ("mariadb_slave_capability", "4"),
             ("slave_connect_state", "0-1-7,2-3-4"),
@@ -287,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn by_position_and_not_waiting() {
+    fn by_position_without_waiting() {
         let mariadb = session(&[("mariadb_slave_capability", "4")]);
         let request = ClientDumpRequest::new(&dump(1, 9), &mariadb, Flavour::MariaDb).unwrap().unwrap();
         assert_eq!(request.from, RequestedStart::FilePosition { file: "b.1".into(), position: 120 });
@@ -298,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_of_the_other_flavour_are_told_so() {
+    fn clients_of_the_other_flavour_are_refused() {
         let mariadb = session(&[("mariadb_slave_capability", "4")]);
         assert!(refused(&dump(0, 9), &mariadb, Flavour::MySql).contains("log of a MySQL source"));
         let mysql = session(&[("slave_uuid", "u")]);

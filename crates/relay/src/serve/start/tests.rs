@@ -9,7 +9,7 @@ use crate::serve::catalog::SegmentView;
 const A: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
 const B: &str = "00000000-0000-0000-0000-00000000000b";
 
-/// A log whose segments are files of 1000 bytes, and what came before each.
+/// A log whose segments are files of 1000 bytes, with the transactions before each.
 struct Log {
     flavour: Flavour,
     catalog: Catalog,
@@ -88,7 +88,7 @@ fn mariadb(position: &str) -> MariadbRequest {
     MariadbRequest { position: MariadbPosition::parse(position).unwrap(), ..MariadbRequest::default() }
 }
 
-/// `Ok` with the segment and offset, or the kind of refusal and its text.
+/// `Ok` with the segment and offset, or the kind of error and its text.
 fn run(log: &Log, from: RequestedStart) -> Result<(u64, u64), (&'static str, String)> {
     match decide(&request(from), log) {
         StartDecision::Begin(begin) => Ok((begin.from.segment, begin.from.offset)),
@@ -142,7 +142,7 @@ fn by_position_in_a_mariadb_log() {
 }
 
 #[test]
-fn a_log_that_began_in_mid_file() {
+fn log_that_began_in_mid_file() {
     let mut log = Log::new(Flavour::MySql, 1, &[None, Some(&format!("{A}:1-20"))], &format!("{A}:10-30"));
     let segments = log.catalog.files().iter().flat_map(|file| file.segments.clone());
     log.catalog = Catalog::new(segments.map(|segment| match segment.number {
@@ -163,7 +163,7 @@ fn by_gtids_in_a_mysql_log() {
     expect_begin(&log, mysql(&format!("{A}:1-19")), 3, 4);
     expect_begin(&log, mysql(&format!("{A}:1-25")), 4, 4);
     expect_begin(&log, mysql(&format!("{A}:1-25,{B}:1-5")), 5, 4);
-    // What others committed, and what the client did on its own, is no matter.
+    // Transactions of other servers, and the client's own, do not matter.
     expect_begin(&log, mysql(&format!("{A}:1-30,{B}:1-9,00000000-0000-0000-0000-00000000000c:1")), 5, 4);
     let missing =
         format!("The GTID set sent by the replica is '{A}:1-7', and the missing transactions are '{A}:8-10'");
@@ -181,7 +181,7 @@ fn by_gtids_in_a_mysql_log() {
 }
 
 #[test]
-fn whether_a_mysql_client_comes_back_to_a_file() {
+fn mysql_client_that_resumes_a_file() {
     let log = mysql_log();
     let check = |has: &str, expected| match decide(&request(mysql(has)), &log) {
         StartDecision::Begin(StreamStart { skip: SkipSet::Mysql { resumes, .. }, .. }) => {
@@ -195,7 +195,7 @@ fn whether_a_mysql_client_comes_back_to_a_file() {
 }
 
 #[test]
-fn a_file_and_a_set_begin_in_the_file() {
+fn file_with_a_set_begins_in_the_file() {
     let log = mysql_log();
     let has = MysqlGtidSet::parse(&format!("{A}:25")).unwrap();
     let from = RequestedStart::Mysql { has: has.clone(), file: "b.000004".into(), position: 500 };
@@ -229,19 +229,19 @@ fn by_gtids_in_a_mariadb_log() {
     let refuse =
         |position, kind, words| expect(&log, RequestedStart::Mariadb(mariadb(position)), kind, words);
     refuse("", "refuse", "Could not find GTID state requested by slave in any binlog files.");
-    refuse("0-1-9,2-3-7", "refuse", "the log begins behind '0-1-10,2-3-7'");
+    refuse("0-1-9,2-3-7", "refuse", "the log begins after '0-1-10,2-3-7'");
     refuse("0-2-30", "refuse", "required binlog files have been purged");
     refuse("0-2-31,2-3-7", "wait", "start from GTID 0-2-31, which is not in the master's binlog");
     refuse("0-3-30,2-3-7", "refuse", "0-3-30, which is not in the master's binlog. Since");
     refuse("0-1-21,2-3-7", "refuse", "diverged due to executing extra erroneous transactions");
-    // However long a position is that the client sends.
+    // However long the client's position is.
     let domains: Vec<_> = (10..1000).map(|domain| format!("{domain}-1-1")).collect();
     let long = RequestedStart::Mariadb(mariadb(&domains.join(",")));
-    expect(&log, long, "refuse", "the log begins behind '0-1-10,2-3-7'");
+    expect(&log, long, "refuse", "the log begins after '0-1-10,2-3-7'");
 }
 
 #[test]
-fn a_mariadb_log_that_has_its_beginning_serves_it() {
+fn mariadb_log_with_its_beginning_serves_it() {
     let log = Log::new(Flavour::MariaDb, 1, &[Some(""), Some("0-1-10")], "0-1-15");
     expect_begin(&log, RequestedStart::Mariadb(mariadb("")), 1, 4);
     expect_begin(&log, RequestedStart::Mariadb(mariadb("0-1-3")), 1, 4);
@@ -255,7 +255,7 @@ fn a_mariadb_log_that_has_its_beginning_serves_it() {
         "does not know the transactions before it",
     );
     let empty = Log::new(Flavour::MariaDb, 1, &[], "");
-    expect(&empty, RequestedStart::Mariadb(mariadb("")), "wait", "empty as yet");
+    expect(&empty, RequestedStart::Mariadb(mariadb("")), "wait", "still empty");
 }
 
 fn skip_of(log: &Log, request_of: MariadbRequest) -> MariadbSkip {
@@ -266,7 +266,7 @@ fn skip_of(log: &Log, request_of: MariadbRequest) -> MariadbSkip {
 }
 
 #[test]
-fn what_a_mariadb_client_has_is_skipped_and_where_it_stops() {
+fn skip_and_until_of_a_mariadb_client() {
     let log = mariadb_log();
     let skip = skip_of(&log, mariadb("0-1-20,2-3-7,5-5-5"));
     let domains: Vec<_> =
@@ -289,10 +289,10 @@ fn what_a_mariadb_client_has_is_skipped_and_where_it_stops() {
 }
 
 proptest! {
-    /// A MySQL history of several servers, cut into segments at random, and a client that has any part of it: the client
-    /// gets everything that it lacks and the log has, or is refused for a reason that holds.
+    /// A MySQL history of several servers, cut into segments at random, and a client that has any part of it:
+    /// the client gets everything that it lacks and the log has, or is refused for a valid reason.
     #[test]
-    fn nothing_that_a_mysql_client_lacks_is_left_out(
+    fn mysql_client_gets_everything_it_lacks(
         origins in proptest::collection::vec((0u8..3, any::<bool>()), 1..60),
         purged in 0usize..30,
         cuts in proptest::collection::vec(any::<bool>(), 60),
@@ -343,9 +343,9 @@ proptest! {
         }
     }
 
-    /// The same for MariaDB, where a client has all up to a point in each domain.
+    /// The same for MariaDB, where a client has everything up to a point in each domain.
     #[test]
-    fn nothing_that_a_mariadb_client_lacks_is_left_out(
+    fn mariadb_client_gets_everything_it_lacks(
         origins in proptest::collection::vec((0u32..3, 1u32..4), 1..60),
         purged in 0usize..30,
         cuts in proptest::collection::vec(any::<bool>(), 60),

@@ -1,4 +1,4 @@
-//! Expressions: literals, variables and the few functions that clients of a source use.
+//! Expressions: literals, variables, and the few functions that clients of a source use.
 
 use sqlparser::tokenizer::{Token, Word};
 use tailwater_wire::gtid::MysqlGtidSet;
@@ -10,7 +10,6 @@ use super::variables::{self, VariableScope};
 use super::view::ServerView;
 use crate::serve::client_error::{ClientError, quoted};
 
-/// An expression.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Expression {
     Literal(SqlValue),
@@ -18,14 +17,14 @@ pub(super) enum Expression {
     User(String),
     /// `@@name`, `@@global.name`.
     System(VariableScope, String),
-    /// A function by its name in capitals.
+    /// A function, by its upper-case name.
     Call(String, Vec<Expression>),
     Negative(Box<Expression>),
     /// A bare word: the value of a setting in `SET`, and an unknown column elsewhere.
     Word(String),
 }
 
-/// No function here takes more; a GTID set may be long, and all arguments are held at once.
+/// No function here takes more arguments. A GTID set may be long, and all arguments are in memory at once.
 const ARGUMENTS_MAX: usize = 2;
 
 /// Functions that may be written without parentheses.
@@ -60,7 +59,7 @@ fn parse_one(tokens: &mut Tokens) -> ParseResult<Expression> {
             tokens.skip();
             Ok(Expression::Literal(value))
         }
-        // Before a quoted name or text the sign stands alone.
+        // Before a quoted name or text the sign is a token of its own.
         Some(Token::AtSign) => {
             tokens.skip();
             user_variable(tokens, "").map(Expression::User)
@@ -111,7 +110,7 @@ fn word_expression(tokens: &mut Tokens, word: Word) -> ParseResult<Expression> {
     Ok(Expression::Word(word.value))
 }
 
-/// The rest of a user variable's name behind the `@`, which may stand in quotes or hold points.
+/// The rest of a user variable's name after the `@`; it may be quoted or contain dots.
 pub(super) fn user_variable(tokens: &mut Tokens, name: &str) -> ParseResult<String> {
     let mut name = name.to_owned();
     if name.is_empty() {
@@ -137,7 +136,7 @@ fn system_variable(tokens: &mut Tokens, first: &str) -> ParseResult<Expression> 
     Ok(Expression::System(scope, tokens.name()?))
 }
 
-/// What an expression is worth.
+/// Evaluates an expression.
 pub(super) fn evaluate(
     expression: &Expression,
     session: &StatementSession,

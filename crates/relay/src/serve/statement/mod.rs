@@ -1,13 +1,13 @@
-//! What clients ask in SQL, and the answers. Pure.
+//! The SQL statements of clients, and their results. Pure.
 //!
-//! A replica asks a dozen questions before its dump, `mysqlbinlog -R` a few, shells and monitoring others; the answers
-//! look like a source's. Nothing can be changed here but a client's own variables, and what is not understood is
+//! A replica sends a dozen statements before its dump, `mysqlbinlog -R` a few, shells and monitoring others.
+//! The results look like a source's. A client can change only its own variables. Unknown statements are
 //! refused with a text that says what this server is.
 //!
 //! - `tokens`, `parse`, `expression`, `pattern`: from bytes to a statement; bounded in length and depth.
 //! - [`StatementSession`]: what one client has set.
-//! - [`ServerView`]: what the answers are made of; the caller takes it anew for each statement.
-//! - `variables`, `show`, `replica_status`: the answers.
+//! - [`ServerView`]: the data for the results; the caller builds a new one for each statement.
+//! - `variables`, `show`, `replica_status`: the results.
 
 mod expression;
 mod parse;
@@ -35,10 +35,10 @@ use self::parse::{Assignment, ClientStatement, SelectItem};
 use self::tokens::{ParseResult, WHAT_THIS_IS};
 use super::client_error::{ClientError, quoted};
 
-/// The most bytes of a result; GTID sets of millions of transactions fit.
+/// Upper limit of a result in bytes; GTID sets of millions of transactions fit.
 const RESULT_BYTES_MAX: usize = 64 << 20;
 
-/// Answers one statement, `sql`, of a client: the text of a COM_QUERY.
+/// Executes one statement, `sql`, of a client: the text of a COM_QUERY.
 pub fn execute(session: &mut StatementSession, view: &ServerView, sql: &[u8]) -> StatementResult {
     run(session, view, sql).unwrap_or_else(StatementResult::Error)
 }
@@ -123,7 +123,7 @@ fn set(assignment: &Assignment, session: &mut StatementSession, view: &ServerVie
         }
         Assignment::Session(name, expression) => {
             let value = match expression {
-                // `SET sql_mode = ANSI`, `= DEFAULT`, `= ON`.
+                // A bare word as a value: `SET sql_mode = ANSI`, `= DEFAULT`, `= ON`.
                 Expression::Word(word) => SqlValue::Text(word.clone()),
                 expression => expression::evaluate(expression, session, view)?,
             };

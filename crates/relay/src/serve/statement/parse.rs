@@ -1,4 +1,4 @@
-//! The statements that are understood.
+//! Parses the supported statements.
 
 use sqlparser::tokenizer::{Token, Word};
 
@@ -9,14 +9,13 @@ use super::time;
 use super::tokens::{ParseResult, Tokens, WHAT_THIS_IS};
 use crate::serve::client_error::{ClientError, quoted};
 
-/// The most columns of a `SELECT`, and the most assignments of a `SET`.
+/// Upper limit of the columns of a `SELECT`, and of the assignments of a `SET`.
 const ITEMS_MAX: usize = 256;
 
-/// The longest name of a column that a `SELECT` makes, in characters: what is longer is cut off, as the servers do with
-/// names that nobody has given.
+/// Upper limit of the length of a generated column name in a `SELECT`, in characters. Longer names are cut,
+/// as the servers cut names without an alias.
 pub const COLUMN_NAME_CHARACTERS_MAX: usize = 256;
 
-/// A statement.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ClientStatement {
     Select {
@@ -31,7 +30,7 @@ pub(super) enum ClientStatement {
     },
     Purge(PurgeBefore),
     Use(String),
-    /// Begins or ends a transaction, of which there is none.
+    /// Begins or ends a transaction; there are none.
     Nothing,
     /// Would change something.
     Change(String),
@@ -44,7 +43,7 @@ pub(super) struct SelectItem {
     pub name: String,
 }
 
-/// A part of a `SET`.
+/// One assignment of a `SET`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Assignment {
     User(String, Expression),
@@ -52,20 +51,20 @@ pub(super) enum Assignment {
     Session(String, Expression),
     /// A system variable of the server.
     Global(String),
-    /// `NAMES`, `CHARACTER SET`, `TRANSACTION`: nothing that matters here.
+    /// `NAMES`, `CHARACTER SET`, `TRANSACTION`: without effect here.
     Ignored,
 }
 
-/// What to show.
+/// What a `SHOW` lists.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Show {
     BinaryLogs,
     BinaryLogStatus,
-    /// Under its old name the columns have their old names too.
+    /// The statement's old name gives the columns their old names too.
     Replicas {
         old_names: bool,
     },
-    /// Of `ALL` connections, of which there is one, MariaDB has more columns.
+    /// With `ALL` connections, of which there is one, MariaDB has more columns.
     ReplicaStatus {
         old_names: bool,
         all: bool,
@@ -80,7 +79,7 @@ pub(super) enum Show {
     Grants,
 }
 
-/// Words that statements which change something begin with.
+/// First words of statements that change something.
 const CHANGES: &[&str] = &[
     "ALTER",
     "ANALYZE",
@@ -111,7 +110,7 @@ const CHANGES: &[&str] = &[
     "XA",
 ];
 
-/// Words that can follow an expression and so are no names of one.
+/// Words that can follow an expression, and so cannot be its alias.
 const RESERVED: &[&str] = &[
     "AND",
     "BETWEEN",
@@ -185,7 +184,7 @@ fn statement(tokens: &mut Tokens) -> ParseResult<ClientStatement> {
 
 fn transaction(tokens: &mut Tokens) -> bool {
     if tokens.accept_words(&["START", "TRANSACTION"]) {
-        // A snapshot, or read only: of nothing.
+        // A snapshot or read-only transaction has no effect here.
         while tokens.accept_any(&["WITH", "CONSISTENT", "SNAPSHOT", "READ", "ONLY", "WRITE"])
             || tokens.accept(&Token::Comma)
         {}
@@ -235,7 +234,7 @@ fn select(tokens: &mut Tokens) -> ParseResult<ClientStatement> {
     Ok(ClientStatement::Select { items, limit })
 }
 
-/// A name behind an expression, if there is one; `AS` may be left out.
+/// The alias after an expression, if there is one; `AS` may be left out.
 fn bare_alias(tokens: &mut Tokens) -> Option<String> {
     let reserved = RESERVED.iter().any(|word| tokens.peek_words(&[word]));
     if reserved { None } else { alias(tokens).ok() }
@@ -394,7 +393,7 @@ fn channel(tokens: &mut Tokens, old_names: bool, all: bool) -> ParseResult<Show>
     Ok(Show::ReplicaStatus { old_names, all })
 }
 
-/// There never are any, however many are asked for.
+/// There are never any, whatever the limit.
 fn warnings(tokens: &mut Tokens) -> ParseResult<Show> {
     if tokens.accept_words(&["LIMIT"]) {
         tokens.integer().ok_or_else(|| tokens.unexpected())?;

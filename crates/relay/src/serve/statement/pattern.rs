@@ -5,21 +5,21 @@ use sqlparser::tokenizer::Token;
 use super::tokens::{ParseResult, Tokens};
 use crate::serve::client_error::ClientError;
 
-/// Which rows of a `SHOW` are wanted.
+/// Which rows of a `SHOW` are selected.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ShowFilter {
     All,
-    /// The first column is like this.
+    /// The first column matches this pattern.
     Like(String),
     Where(WhereCondition),
 }
 
-/// What must hold of a row.
+/// A condition on a row.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum WhereCondition {
-    /// A column is one of these, as `=` has it.
+    /// A column equals one of these, compared as by `=`.
     In(String, Vec<String>),
-    /// A column is like this.
+    /// A column matches this pattern.
     Like(String, String),
     Not(Box<WhereCondition>),
     And(Box<WhereCondition>, Box<WhereCondition>),
@@ -42,7 +42,7 @@ impl ShowFilter {
         Ok(Self::All)
     }
 
-    /// Whether a row is wanted, given the names of its columns.
+    /// Whether a row is selected, given the names of its columns.
     pub fn admits(&self, columns: &[&str], row: &[&str]) -> bool {
         match self {
             Self::All => true,
@@ -53,7 +53,7 @@ impl ShowFilter {
 }
 
 impl WhereCondition {
-    /// How many texts a row is compared with.
+    /// Number of texts that a row is compared with.
     fn texts(&self) -> usize {
         match self {
             Self::In(_, texts) => texts.len(),
@@ -84,7 +84,7 @@ impl WhereCondition {
 fn either(tokens: &mut Tokens) -> ParseResult<WhereCondition> {
     tokens.deeper(|tokens| {
         let mut condition = both(tokens)?;
-        // Each one nests one level deeper in what is built, so they are counted like parentheses.
+        // Each one adds a level of nesting to the result, so they are counted like parentheses.
         if tokens.accept_words(&["OR"]) || tokens.accept(&Token::StringConcat) {
             condition = WhereCondition::Or(Box::new(condition), Box::new(either(tokens)?));
         }
@@ -150,17 +150,17 @@ fn literal(tokens: &mut Tokens) -> ParseResult<String> {
     tokens.expect_string()
 }
 
-/// The most texts and patterns in a condition, as each row is compared with all of them.
+/// Upper limit of the texts and patterns in a condition, because each row is compared with all of them.
 const TEXTS_MAX: usize = 256;
 
-/// The longest pattern, in bytes; names are at most 64 characters.
+/// Upper limit of a pattern, in bytes; names have at most 64 characters.
 const PATTERN_BYTES_MAX: usize = 256;
 
-/// The longest text that can be like a pattern, in bytes, as the work is the product of both.
+/// Upper limit of a text that can match a pattern, in bytes, because the work is the product of both lengths.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
-/// Whether `text` is like `pattern`, in letters of either case: `%` is anything, `_` one character, and a backslash
-/// takes its meaning from the next.
+/// Whether `text` matches `pattern`, case-insensitively: `%` matches anything, `_` one character, and a
+/// backslash makes the next character literal.
 pub(super) fn like(text: &str, pattern: &str) -> bool {
     if text.len() > TEXT_BYTES_MAX {
         return false;
@@ -168,7 +168,7 @@ pub(super) fn like(text: &str, pattern: &str) -> bool {
     let fold = |text: &str| text.chars().flat_map(char::to_lowercase).collect::<Vec<_>>();
     let (text, pattern) = (fold(text), parse_pattern(&fold(pattern)));
     let (mut at, mut piece) = (0, 0);
-    // Where to go on if the present try fails: the last `%`, one character later.
+    // Where to continue if the current attempt fails: the last `%`, one character later.
     let mut retry: Option<(usize, usize)> = None;
     while at < text.len() {
         match pattern.get(piece) {
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn like_is_sql() {
+    fn like_matches_as_in_sql() {
         let check = |text, pattern, expected| assert_eq!(like(text, pattern), expected, "{text} {pattern}");
         check("server_id", "SERVER_ID", true);
         check("server_id", "server\\_id", true);
@@ -254,7 +254,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn like_is_what_the_definition_says(text in "[ab]{0,8}", pattern in "[ab%_]{0,6}") {
+        fn like_agrees_with_its_definition(text in "[ab]{0,8}", pattern in "[ab%_]{0,6}") {
             let characters: Vec<char> = text.chars().collect();
             let pieces = parse_pattern(&pattern.chars().collect::<Vec<_>>());
             prop_assert_eq!(like(&text, &pattern), oracle(&characters, &pieces));

@@ -1,5 +1,5 @@
-//! `SHOW REPLICA STATUS`: the capture as if it were a replica of its source, so that monitoring can watch it as one.
-//! The log applies nothing; its "SQL thread" is the log itself, which has executed what it has made durable.
+//! `SHOW REPLICA STATUS`: shows the capture as a replica of its source, so that monitoring can watch it as
+//! one. The log applies nothing; its "SQL thread" is the log itself, which has executed everything durable.
 
 use tailwater_wire::Flavour;
 
@@ -8,7 +8,7 @@ use super::session::SqlValue;
 use super::time;
 use super::view::{ServedGtids, ServerView};
 
-/// The columns of MySQL 9.7; MySQL's old names and MariaDB's columns are had from them.
+/// The columns of MySQL 9.7; MySQL's old names and MariaDB's columns are derived from them.
 const MYSQL: &[&str] = &[
     "Replica_IO_State",
     "Source_Host",
@@ -130,7 +130,7 @@ const MARIADB: &[&str] = &[
     "Replicate_Rewrite_DB",
 ];
 
-/// What stands before and behind these for `SHOW ALL SLAVES STATUS`, which monitoring of MariaDB asks for.
+/// The columns before and after these in `SHOW ALL SLAVES STATUS`, which monitoring of MariaDB uses.
 const MARIADB_ALL: (&[&str], &[&str]) = (
     &["Connection_name", "Slave_SQL_State"],
     &[
@@ -158,7 +158,7 @@ pub(super) fn rows(view: &ServerView, old_names: bool, all: bool) -> ResultRows 
     rows
 }
 
-/// A column's name as MySQL had it before 8.0.22, and as MariaDB has it.
+/// A column's name in MySQL before 8.0.22, and in MariaDB.
 fn old_name(name: &str) -> String {
     match name {
         "Source_public_key_path" => "Master_public_key_path".to_owned(),
@@ -170,7 +170,7 @@ fn old_name(name: &str) -> String {
     }
 }
 
-/// The value of a column by its old name.
+/// The value of a column, given its old name.
 fn value(column: &str, view: &ServerView) -> SqlValue {
     let capture = &view.capture;
     let error = capture.last_error.as_ref();
@@ -236,7 +236,7 @@ fn value(column: &str, view: &ServerView) -> SqlValue {
             ServedGtids::Mariadb { state, .. } => state.position().to_string().into(),
             ServedGtids::Mysql { .. } => "".into(),
         },
-        // Filters, certificates and the like: none.
+        // Filters, certificates and the like: empty.
         _ => "".into(),
     }
 }

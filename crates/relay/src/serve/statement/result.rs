@@ -1,28 +1,28 @@
-//! What is answered to a statement.
+//! The result of a statement.
 
 use super::session::SqlValue;
 use crate::serve::client_error::ClientError;
 
-/// The answer to a statement.
+/// The result of a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StatementResult {
-    /// Done.
+    /// An OK packet.
     Ok,
-    /// ResultRows, maybe none.
+    /// A result set, possibly empty.
     Rows(ResultRows),
-    /// Refused.
+    /// An error packet.
     Error(ClientError),
-    /// End a connection, or what it is doing, and then say OK.
+    /// End a connection, or its current statement, then send OK.
     Kill {
-        /// Its number.
+        /// Its connection id.
         connection_id: u32,
-        /// Only what it is doing.
+        /// End only its current statement.
         query_only: bool,
     },
-    /// Drop the oldest files, as far as their readers allow, and then say OK.
+    /// Purge the oldest files, if their readers allow it, then send OK.
     Purge(PurgeBefore),
-    /// MariaDB's `BINLOG_GTID_POS()`: one row with the GTID position at an offset of a file; `NULL` if the log does not
-    /// have it.
+    /// MariaDB's `BINLOG_GTID_POS()`: one row with the GTID position at an offset of a file; `NULL` if the
+    /// log does not have it.
     GtidPosition {
         /// The name of the one column.
         column: String,
@@ -33,7 +33,7 @@ pub enum StatementResult {
     },
 }
 
-/// What to purge.
+/// The limit of a purge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PurgeBefore {
     /// All files before this one.
@@ -56,21 +56,21 @@ pub struct ResultRows {
 pub struct ResultColumn {
     /// Its name.
     pub name: String,
-    /// What its values are.
+    /// Type of its values.
     pub column_type: ResultColumnType,
 }
 
-/// What the values of a column are. All are sent as text.
+/// Type of a column's values. All are sent as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResultColumnType {
     /// Whole numbers.
     Integer,
-    /// Texts in UTF-8.
+    /// UTF-8 text.
     Text,
 }
 
 impl ResultRows {
-    /// A result set whose columns are given as `name`, or `name#` for whole numbers.
+    /// A result set with columns given as `name`, or `name#` for whole numbers.
     pub(super) fn new(columns: &[&str]) -> Self {
         let column = |text: &&str| match text.strip_suffix('#') {
             Some(name) => ResultColumn { name: name.to_owned(), column_type: ResultColumnType::Integer },

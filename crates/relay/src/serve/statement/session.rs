@@ -1,4 +1,4 @@
-//! What a client has set with `SET`, as far as it means something to a dump.
+//! The variables that a client has set with `SET` and that affect a dump.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,28 +7,28 @@ use tailwater_wire::event::ChecksumAlgorithm;
 
 use crate::serve::client_error::ClientError;
 
-/// The most user variables that a client may set.
+/// Upper limit of a client's user variables.
 const VARIABLES_MAX: usize = 256;
 
-/// The most bytes that a client's user variables may have together.
+/// Upper limit, in bytes, of all user variables of a client.
 const VARIABLES_BYTES_MAX: usize = 4 << 20;
 
-/// The longest name of a database, in characters.
+/// Upper limit of a database name, in characters.
 const DATABASE_CHARACTERS_MAX: usize = 64;
 
-/// A value in SQL, as far as replicas use them.
+/// An SQL value, as far as replicas use them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SqlValue {
     /// `NULL`.
     Null,
     /// A whole number.
     Integer(i128),
-    /// Anything else.
+    /// Any other value.
     Text(String),
 }
 
 impl SqlValue {
-    /// As it stands in a row.
+    /// The value as a cell of a row.
     pub fn into_cell(self) -> Option<String> {
         match self {
             Self::Null => None,
@@ -37,7 +37,7 @@ impl SqlValue {
         }
     }
 
-    /// The number that it is, or begins with; 0 if none, as in SQL.
+    /// The number that it is, or begins with; 0 if there is none, as in SQL.
     pub fn to_integer(&self) -> Option<i128> {
         match self {
             Self::Null => None,
@@ -53,7 +53,7 @@ impl SqlValue {
     }
 }
 
-/// What a user variable takes of [`VARIABLES_BYTES_MAX`].
+/// The bytes of [`VARIABLES_BYTES_MAX`] that a user variable takes.
 fn variable_bytes(name: &str, value: &SqlValue) -> usize {
     match value {
         SqlValue::Text(text) => name.len() + text.len(),
@@ -61,10 +61,10 @@ fn variable_bytes(name: &str, value: &SqlValue) -> usize {
     }
 }
 
-/// The state of one client's connection.
+/// The session state of one client.
 #[derive(Debug, Clone, Default)]
 pub struct StatementSession {
-    /// By name in lower case, without the `@`.
+    /// By lower-case name, without the `@`.
     variables: BTreeMap<String, SqlValue>,
     bytes: usize,
     skip_replication: bool,
@@ -72,12 +72,12 @@ pub struct StatementSession {
 }
 
 impl StatementSession {
-    /// A fresh connection.
+    /// A new session.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The value of a user variable; `NULL` for one that was not set.
+    /// The value of a user variable; `NULL` if it was not set.
     pub fn variable(&self, name: &str) -> SqlValue {
         self.variables.get(&name.to_lowercase()).cloned().unwrap_or(SqlValue::Null)
     }
@@ -101,10 +101,10 @@ impl StatementSession {
         Ok(())
     }
 
-    /// How many bytes its variables have, counted anew.
+    /// Recounts the bytes of its variables.
     ///
     /// # Panics
-    /// If it holds more than it may, or has lost count.
+    /// If it exceeds a limit, or the count is wrong.
     pub(crate) fn assert_bounded(&self) -> usize {
         let bytes = self.variables.iter().map(|(name, value)| variable_bytes(name, value)).sum();
         assert_eq!(self.bytes, bytes);
@@ -113,7 +113,7 @@ impl StatementSession {
         bytes
     }
 
-    /// Sets a variable of the server for this connection. Those that mean nothing here are taken and forgotten.
+    /// Sets a system variable of the session. Variables without an effect here are accepted and ignored.
     pub fn set_system_variable(&mut self, name: &str, value: &SqlValue) {
         if name.eq_ignore_ascii_case("skip_replication") {
             let on = matches!(value, SqlValue::Text(text) if text.eq_ignore_ascii_case("on"));
@@ -121,7 +121,8 @@ impl StatementSession {
         }
     }
 
-    /// The database that the client chose with `USE`; there are none, but clients like to be believed.
+    /// The database that the client chose with `USE`. There are no databases, but clients expect to see their
+    /// choice.
     pub fn database(&self) -> Option<&str> {
         self.database.as_deref()
     }
@@ -131,7 +132,7 @@ impl StatementSession {
         self.database = Some(name.chars().take(DATABASE_CHARACTERS_MAX).collect());
     }
 
-    /// The text of the first of these user variables that has one.
+    /// The text of the first of these user variables that is set.
     fn text(&self, names: &[&str]) -> Option<String> {
         names.iter().find_map(|name| self.variable(name).into_cell())
     }
@@ -140,14 +141,14 @@ impl StatementSession {
         names.iter().find_map(|name| self.variable(name).to_integer())
     }
 
-    /// How long a stream may be silent: `@source_heartbeat_period` in nanoseconds, under either name. `None`: as long
-    /// as it likes.
+    /// The longest silence of a stream: `@source_heartbeat_period` in nanoseconds, under either name. `None`:
+    /// unlimited.
     pub fn heartbeat_period(&self) -> Option<Duration> {
         let period = self.integer(&["source_heartbeat_period", "master_heartbeat_period"])?;
         u64::try_from(period).ok().filter(|nanoseconds| *nanoseconds > 0).map(Duration::from_nanos)
     }
 
-    /// What the client says about checksums; `None` if it has never heard of them.
+    /// The checksum algorithm that the client announced; `None` if it did not set the variable.
     pub fn checksum(&self) -> Option<ChecksumAlgorithm> {
         let text = self.text(&["source_binlog_checksum", "master_binlog_checksum"])?;
         Some(match text.eq_ignore_ascii_case("crc32") || text == "1" {
@@ -156,17 +157,17 @@ impl StatementSession {
         })
     }
 
-    /// How much of MariaDB's binlog the client understands, `@mariadb_slave_capability`; `None` if it said nothing.
+    /// How much of MariaDB's binlog the client understands, `@mariadb_slave_capability`; `None` if not set.
     pub fn mariadb_capability(&self) -> Option<i128> {
         self.integer(&["mariadb_slave_capability"])
     }
 
-    /// `@slave_connect_state`: where a MariaDB replica stands; `None` if it does not go by GTIDs.
+    /// `@slave_connect_state`: a MariaDB replica's position; `None` if it does not use GTIDs.
     pub fn connect_state(&self) -> Option<String> {
         self.text(&["slave_connect_state"])
     }
 
-    /// `@slave_until_gtid`: where a MariaDB replica wants to stop.
+    /// `@slave_until_gtid`: where a MariaDB replica's stream must stop.
     pub fn until(&self) -> Option<String> {
         self.text(&["slave_until_gtid"])
     }
@@ -181,12 +182,12 @@ impl StatementSession {
         self.text(&["replica_uuid", "slave_uuid"])
     }
 
-    /// Whether the client will acknowledge what it gets.
+    /// Whether the client will acknowledge transactions.
     pub fn semi_sync(&self) -> bool {
         self.is_on("rpl_semi_sync_replica") || self.is_on("rpl_semi_sync_slave")
     }
 
-    /// MariaDB: whether events marked with `@@skip_replication` shall not be sent.
+    /// MariaDB: whether to leave out events marked with `@@skip_replication`.
     pub fn skip_replication(&self) -> bool {
         self.skip_replication
     }
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_read_as_sql_does() {
+    fn text_converts_to_numbers_as_in_sql() {
         let check = |from: &str, expected| assert_eq!(text(from).to_integer(), Some(expected), "{from:?}");
         check("30000001024", 30_000_001_024);
         check(" 12abc", 12);
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn both_generations_of_names_are_understood() {
+    fn old_and_new_variable_names_are_accepted() {
         let mut session = StatementSession::new();
         assert_eq!((session.checksum(), session.heartbeat_period()), (None, None));
         session.set_variable("MASTER_binlog_checksum", text("NONE")).unwrap();
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_sets_is_bounded() {
+    fn client_variables_are_bounded() {
         let mut session = StatementSession::new();
         let big = text(&"x".repeat(1 << 20));
         for _ in 0..100 {
@@ -249,7 +250,7 @@ mod tests {
         }
         session.set_variable("v0", text("again")).unwrap();
         assert!(session.set_variable("one more", SqlValue::Null).is_err());
-        // One that takes nothing is one too.
+        // A variable without a name and value counts too.
         let mut session = StatementSession::new();
         for number in 1..VARIABLES_MAX {
             session.set_variable(&format!("v{number}"), SqlValue::Null).unwrap();

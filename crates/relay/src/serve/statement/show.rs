@@ -1,4 +1,4 @@
-//! What `SHOW` shows, in the columns of the log's flavour, by which clients find what they read.
+//! The results of `SHOW`, with the columns of the log's flavour, because clients find values by column name.
 
 use tailwater_wire::Flavour;
 
@@ -108,7 +108,7 @@ fn processlist(view: &ServerView, full: bool) -> ResultRows {
 }
 
 fn databases(filter: &ShowFilter) -> ResultRows {
-    // None; the name of the column says what was asked for.
+    // There are none; the column's name repeats the pattern.
     match filter {
         ShowFilter::Like(pattern) => ResultRows::new(&[&format!("Database ({pattern})")]),
         _ => ResultRows::new(&["Database"]),

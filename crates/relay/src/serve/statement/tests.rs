@@ -6,8 +6,9 @@ use super::*;
 
 const A: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
 
-/// What real replicas, readers and shells said to real servers: `KIND<TAB>statement`; tests/statements.rs listens anew.
-const HEARD: &str = include_str!("../../../tests/data/statements.txt");
+/// Statements that real replicas, readers and shells sent to real servers: `KIND<TAB>statement`;
+/// tests/statements.rs records them again.
+const RECORDED: &str = include_str!("../../../tests/data/statements.txt");
 
 fn view(flavour: Flavour) -> ServerView {
     let gtids = match flavour {
@@ -68,7 +69,7 @@ fn view(flavour: Flavour) -> ServerView {
     }
 }
 
-/// The answer in one line: `columns -> row | row`, NULL for NULL.
+/// The result in one line: `columns -> row | row`, NULL for NULL.
 fn shown(answer: &StatementResult) -> String {
     match answer {
         StatementResult::Ok => "ok".into(),
@@ -87,7 +88,7 @@ fn shown(answer: &StatementResult) -> String {
     }
 }
 
-/// Statements one after the other in one session of a server, and the last one's answer.
+/// Executes statements in one session of a server; returns the last one's result.
 fn run_all(flavour: Flavour, statements: &[&str]) -> String {
     let (mut session, view) = (StatementSession::new(), view(flavour));
     let answers: Vec<_> = statements.iter().map(|sql| execute(&mut session, &view, sql.as_bytes())).collect();
@@ -103,8 +104,8 @@ fn mariadb(sql: &str, expected: &str) {
 }
 
 #[test]
-fn what_replicas_and_readers_say_is_answered() {
-    for line in HEARD.lines() {
+fn statements_of_replicas_and_readers_are_answered() {
+    for line in RECORDED.lines() {
         let (kind, sql) = line.split_once('\t').unwrap();
         let flavour = if kind.starts_with("mysql") { Flavour::MySql } else { Flavour::MariaDb };
         let answered = run_all(flavour, &[sql]);
@@ -113,7 +114,7 @@ fn what_replicas_and_readers_say_is_answered() {
 }
 
 #[test]
-fn variables_under_the_names_that_were_asked_for() {
+fn variables_keep_the_requested_names() {
     mysql("SELECT @@GLOBAL.SERVER_ID", "@@GLOBAL.SERVER_ID -> 4711");
     mysql("SELECT @@GLOBAL.GTID_MODE", "@@GLOBAL.GTID_MODE -> ON");
     mysql("select @@version_comment limit 1", "@@version_comment -> Tailwater binlog server");
@@ -136,7 +137,7 @@ fn variables_under_the_names_that_were_asked_for() {
 }
 
 #[test]
-fn what_a_client_sets_it_gets_back() {
+fn client_variables_read_back() {
     let check = |statements: &[&str], expected| assert_eq!(run_all(Flavour::MySql, statements), expected);
     let sets = "SET @master_binlog_checksum = @@global.binlog_checksum, @source_binlog_checksum = @@global.binlog_checksum";
     check(&[sets, "SELECT @source_binlog_checksum"], "@source_binlog_checksum -> CRC32");
@@ -152,7 +153,7 @@ fn what_a_client_sets_it_gets_back() {
 }
 
 #[test]
-fn settings_that_mean_nothing_are_taken() {
+fn settings_without_effect_are_accepted() {
     for sql in [
         "SET NAMES utf8mb4",
         "SET NAMES 'latin1' COLLATE latin1_swedish_ci",
@@ -264,7 +265,7 @@ fn variables_and_counters_are_listed_by_name() {
 }
 
 #[test]
-fn the_capture_reads_as_a_replica() {
+fn capture_is_shown_as_a_replica() {
     let status = |flavour, sql: &str, mut view: ServerView| {
         view.gtids = self::view(flavour).gtids;
         match execute(&mut StatementSession::new(), &view, sql.as_bytes()) {
@@ -302,7 +303,7 @@ fn the_capture_reads_as_a_replica() {
 }
 
 #[test]
-fn what_is_for_the_caller_to_do() {
+fn results_that_the_caller_must_execute() {
     mysql("KILL 9", "kill 9 false");
     mysql("KILL CONNECTION 9;", "kill 9 false");
     mysql("KILL QUERY 10", "kill 10 true");
@@ -313,7 +314,7 @@ fn what_is_for_the_caller_to_do() {
 }
 
 #[test]
-fn changes_are_refused_and_nonsense_too() {
+fn changes_and_invalid_statements_are_refused() {
     for sql in [
         "INSERT INTO t VALUES (1)",
         "FLUSH LOGS",
@@ -379,7 +380,7 @@ fn length_depth_and_results_are_bounded() {
 }
 
 #[test]
-fn a_condition_compares_with_so_many_texts() {
+fn texts_of_a_condition_are_bounded() {
     let texts = |count: usize| format!("SHOW STATUS WHERE a IN ('b'{})", ",'b'".repeat(count - 1));
     mysql(&texts(256), "Variable_name,SqlValue -> ");
     mysql(&texts(257), "error 1041 HY000");
@@ -388,10 +389,10 @@ fn a_condition_compares_with_so_many_texts() {
 }
 
 #[test]
-fn names_of_columns_are_cut_off() {
+fn long_column_names_are_cut() {
     let (mut session, view) = (StatementSession::new(), view(Flavour::MySql));
     let text = "ä".repeat(300);
-    // All of a comment is the name of each column in it.
+    // The whole comment is the name of each column in it.
     for sql in [format!("SELECT '{text}', 1 `{text}`"), format!("/*!SELECT 1,2 , '{text}' x*/")] {
         let StatementResult::Rows(rows) = execute(&mut session, &view, sql.as_bytes()) else {
             panic!("{sql}")
@@ -401,9 +402,9 @@ fn names_of_columns_are_cut_off() {
     }
 }
 
-/// ClientRegistry keep the beginning of an error only, and what this server is stands at its end.
+/// Clients keep only the beginning of an error, and the note on what this server is comes last.
 #[test]
-fn an_error_has_room_for_more_than_what_it_repeats() {
+fn quoted_text_leaves_room_in_an_error() {
     let long = "x".repeat(10_000);
     for sql in [
         format!("{long} 1"),
@@ -416,16 +417,16 @@ fn an_error_has_room_for_more_than_what_it_repeats() {
         let answered = execute(&mut StatementSession::new(), &view(Flavour::MySql), sql.as_bytes());
         let StatementResult::Error(refusal) = answered else { panic!("{sql}") };
         assert!(refusal.message.ends_with(tokens::WHAT_THIS_IS), "{refusal}");
-        // By this, sessions of ours know it.
+        // Tailwater's own sessions recognise the server by this.
         assert!(refusal.message.contains(tailwater_session::session_settings::SERVED_LOG), "{refusal}");
     }
     mysql(&format!("PURGE BINARY LOGS BEFORE '{long}'"), "error 1210 HY000");
 }
 
-/// Statements that are understood, to be damaged.
+/// Supported statements, to be damaged.
 fn sound() -> impl Strategy<Value = String> {
-    let heard: Vec<String> =
-        HEARD.lines().filter_map(|line| line.split_once('\t')).map(|(_, sql)| sql.to_owned()).collect();
+    let recorded: Vec<String> =
+        RECORDED.lines().filter_map(|line| line.split_once('\t')).map(|(_, sql)| sql.to_owned()).collect();
     let more = [
         "SHOW VARIABLES WHERE `Variable_name` = 'version' OR (variable_name LIKE 'log%' AND SqlValue <> 'OFF')",
         "SELECT GTID_SUBTRACT(@@gtid_executed, '3e11fa47-71ca-11e1-9e33-c80aa9429562:1-8:tag:9') s LIMIT 1",
@@ -434,29 +435,29 @@ fn sound() -> impl Strategy<Value = String> {
         "/*!50002 SELECT */ \"a\" 'b' -- c\n, /* d */ 0x1f, 1e5, N'e', b'01', `f`.g # h",
         "SHOW REPLICA STATUS FOR CHANNEL ''",
     ];
-    prop::sample::select(heard.into_iter().chain(more.map(str::to_owned)).collect::<Vec<_>>())
+    prop::sample::select(recorded.into_iter().chain(more.map(str::to_owned)).collect::<Vec<_>>())
 }
 
 fn answered(sql: &[u8]) {
     for flavour in [Flavour::MySql, Flavour::MariaDb] {
-        // ResultRows as wide as their columns are checked on the way.
+        // Also checks that rows are as wide as their columns.
         shown(&execute(&mut StatementSession::new(), &view(flavour), sql));
     }
 }
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(sql in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_never_panic(sql in proptest::collection::vec(any::<u8>(), 0..200)) {
         answered(&sql);
     }
 
     #[test]
-    fn no_text_makes_it_panic(sql in "(SELECT|SHOW|SET|KILL|PURGE)?[ -~äß\u{1f600}\n]{0,60}") {
+    fn arbitrary_text_never_panics(sql in "(SELECT|SHOW|SET|KILL|PURGE)?[ -~äß\u{1f600}\n]{0,60}") {
         answered(sql.as_bytes());
     }
 
     #[test]
-    fn no_damaged_statement_makes_it_panic(
+    fn damaged_statements_never_panic(
         sql in sound(),
         at in any::<prop::sample::Index>(),
         cut in 0usize..12,
@@ -475,7 +476,7 @@ proptest! {
     }
 
     #[test]
-    fn pieces_of_statements_make_no_panic(
+    fn pieces_of_statements_never_panic(
         pieces in proptest::collection::vec(prop::sample::select(vec![
             "SELECT", "SET", "SHOW", "GLOBAL", "VARIABLES", "WHERE", "LIKE", "IN", "NOT", "AND", "OR", "(", ")", ",", "=", ":=",
             "@a", "@@global", ".", "server_id", "'text'", "\"text\"", "`name`", "7", "-", "NULL", "LIMIT", "AS", "FROM", "NAMES",

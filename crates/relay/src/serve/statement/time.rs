@@ -1,4 +1,4 @@
-//! Dates as SQL writes them. All times here are UTC.
+//! SQL dates. All times here are UTC.
 
 /// Seconds since 1970 as `YYYY-MM-DD hh:mm:ss`.
 pub(super) fn date_time(seconds: u64) -> String {
@@ -7,14 +7,15 @@ pub(super) fn date_time(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", time / 3600, time / 60 % 60, time % 60)
 }
 
-/// Seconds since 1970 as `YYMMDD hh:mm:ss`, as errors of replicas are stamped.
+/// Seconds since 1970 as `YYMMDD hh:mm:ss`, the format of replicas' error timestamps.
 pub(super) fn short_date_time(seconds: u64) -> String {
     let (year, month, day) = civil(seconds / 86_400);
     let time = seconds % 86_400;
     format!("{:02}{month:02}{day:02} {:02}:{:02}:{:02}", year % 100, time / 3600, time / 60 % 60, time % 60)
 }
 
-/// Reads `YYYY-MM-DD[ hh:mm[:ss[.ffffff]]]`, also with a `T`; `None` for anything else, and for what lies before 1970.
+/// Parses `YYYY-MM-DD[ hh:mm[:ss[.ffffff]]]`, also with a `T`; `None` for anything else, and for dates before
+/// 1970.
 pub(super) fn parse_date_time(text: &str) -> Option<u64> {
     let text = text.trim();
     let (date, time) = match text.split_once([' ', 'T']) {
@@ -28,7 +29,7 @@ pub(super) fn parse_date_time(text: &str) -> Option<u64> {
         return None;
     }
     let mut seconds = days(year, month, day) * 86_400;
-    // A day that its month does not have comes out as another date.
+    // A day that its month does not have gives another date.
     if civil(seconds / 86_400) != (year, month, day) {
         return None;
     }
@@ -50,8 +51,8 @@ fn number(digits: &str) -> Option<u64> {
     sound.then(|| digits.parse().ok()).flatten()
 }
 
-/// Days since 1970 as year, month and day. Counts in eras of 400 years that begin in March, so that leap days come
-/// last.
+/// Days since 1970 as year, month and day. Counts in eras of 400 years that begin in March, so that leap days
+/// come last.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_date() {
+    fn invalid_dates_are_rejected() {
         for text in [
             "",
             "2023-02-29",
@@ -113,12 +114,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn dates_come_back(seconds in 0u64..253_402_300_800) {
+        fn dates_round_trip(seconds in 0u64..253_402_300_800) {
             prop_assert_eq!(parse_date_time(&date_time(seconds)), Some(seconds));
         }
 
         #[test]
-        fn no_text_makes_it_panic(text in ".{0,30}") {
+        fn arbitrary_text_never_panics(text in ".{0,30}") {
             let _ = parse_date_time(&text);
         }
     }

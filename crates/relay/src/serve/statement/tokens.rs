@@ -1,19 +1,19 @@
-//! A statement as tokens, and the walk through them.
+//! The tokens of a statement.
 //!
-//! Only the tokenizer of `sqlparser` is used, which knows MySQL's comments, quotes and escapes. Most of what is asked
-//! here is not in its grammar (`SHOW BINARY LOG STATUS`, `SHOW SLAVE HOSTS`, `PURGE BINARY LOGS`), what is in it is
-//! little, and its parser is not total: `SELECT 1 DIV` makes it panic.
+//! Only the tokenizer of `sqlparser` is used; it knows MySQL's comments, quotes and escapes. Its grammar
+//! lacks most of these statements (`SHOW BINARY LOG STATUS`, `SHOW SLAVE HOSTS`, `PURGE BINARY LOGS`), and
+//! its parser is not total: `SELECT 1 DIV` makes it panic.
 
 use sqlparser::dialect::MySqlDialect;
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, Whitespace, Word};
 
 use crate::serve::client_error::{ClientError, beginning};
 
-/// The longest statement that is looked at, in bytes: GTID positions of thousands of domains fit, and its tokens, of
-/// which each byte may be one, take some 25 MiB at worst.
+/// Upper limit of a statement, in bytes. GTID positions of thousands of domains fit. Each byte may be a
+/// token; then the tokens take some 25 MiB.
 pub(super) const STATEMENT_BYTES_MAX: usize = 128 << 10;
 
-/// How deep expressions may nest.
+/// Upper limit of the nesting of expressions.
 const DEPTH_MAX: usize = 32;
 
 /// The tokens of a statement, without white space and comments.
@@ -26,13 +26,13 @@ pub(super) struct Tokens {
     text: String,
 }
 
-/// How many functions a statement may call.
+/// Upper limit of the function calls in a statement.
 const CALLS_MAX: usize = 64;
 
 #[derive(Debug)]
 struct PlacedToken {
     token: Token,
-    /// Where in the text it stands; for one of an executable comment, that comment.
+    /// Its offset in the text; for a token of an executable comment, the comment's.
     start: usize,
     end: usize,
 }
@@ -64,7 +64,7 @@ impl Tokens {
                 token => tokens.push(PlacedToken { token, start, end }),
             }
         }
-        // What stands behind the last statement means nothing; two statements at once are an error further on.
+        // Trailing semicolons mean nothing; two statements at once are an error later.
         while tokens.last().is_some_and(|placed| matches!(placed.token, Token::SemiColon | Token::EOF)) {
             tokens.pop();
         }
@@ -75,7 +75,7 @@ impl Tokens {
         self.tokens.get(self.next).map(|placed| &placed.token)
     }
 
-    /// Passes over the next token.
+    /// Skips the next token.
     pub fn skip(&mut self) {
         self.next += 1;
     }
@@ -84,7 +84,7 @@ impl Tokens {
         self.next >= self.tokens.len()
     }
 
-    /// The next token, if it is this.
+    /// Consumes the next token if it is this one.
     pub fn accept(&mut self, token: &Token) -> bool {
         let found = self.peek() == Some(token);
         self.next += usize::from(found);
@@ -95,7 +95,7 @@ impl Tokens {
         if self.accept(token) { Ok(()) } else { Err(self.unexpected()) }
     }
 
-    /// Whether the next tokens are these words, in letters of either case. Quoted names are no words.
+    /// Whether the next tokens are these words, case-insensitively. Quoted names are not words.
     pub fn peek_words(&self, words: &[&str]) -> bool {
         words.iter().enumerate().all(|(ahead, wanted)| {
             match self.tokens.get(self.next + ahead).map(|placed| &placed.token) {
@@ -107,7 +107,7 @@ impl Tokens {
         })
     }
 
-    /// Passes over these words, if they come next.
+    /// Consumes these words if they come next.
     pub fn accept_words(&mut self, words: &[&str]) -> bool {
         let found = self.peek_words(words);
         if found {
@@ -116,7 +116,7 @@ impl Tokens {
         found
     }
 
-    /// Passes over any of these words, if one comes next.
+    /// Consumes one of these words if it comes next.
     pub fn accept_any(&mut self, words: &[&str]) -> bool {
         words.iter().any(|word| self.accept_words(&[word]))
     }
@@ -133,7 +133,7 @@ impl Tokens {
         }
     }
 
-    /// A text in quotes of either kind; neighbours are one text.
+    /// A quoted text of either kind; adjacent texts are joined.
     pub fn string(&mut self) -> Option<String> {
         let mut whole: Option<String> = None;
         while let Some(
@@ -152,7 +152,7 @@ impl Tokens {
         self.string().ok_or_else(|| self.unexpected())
     }
 
-    /// A whole number without sign.
+    /// An unsigned whole number.
     pub fn integer(&mut self) -> Option<u64> {
         let number = match self.peek() {
             Some(Token::Number(digits, _)) => digits.parse().ok()?,
@@ -166,7 +166,7 @@ impl Tokens {
         if self.is_at_end() { Ok(()) } else { Err(self.unexpected()) }
     }
 
-    /// Goes one level deeper into an expression.
+    /// Parses one level deeper in an expression.
     pub fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> ParseResult<T>) -> ParseResult<T> {
         if self.depth == DEPTH_MAX {
             return Err(ClientError::new(
@@ -180,7 +180,7 @@ impl Tokens {
         parsed
     }
 
-    /// Counts a call of a function: a GTID set may be long, and a statement must not take seconds.
+    /// Counts a function call: a GTID set may be long, and a statement must not take seconds.
     pub fn count_call(&mut self) -> ParseResult<()> {
         self.calls += 1;
         match self.calls > CALLS_MAX {
@@ -194,12 +194,12 @@ impl Tokens {
         }
     }
 
-    /// Where the next token stands among the tokens, to be given to [`Tokens::text_since`].
+    /// Index of the next token, for [`Tokens::text_since`].
     pub fn mark(&self) -> usize {
         self.next
     }
 
-    /// The text from a mark up to the last token read, as the client wrote it.
+    /// The client's text from a mark up to the last token read.
     pub fn text_since(&self, mark: usize) -> String {
         let first = self.tokens.get(mark).map_or(0, |placed| placed.start);
         let last = self.next.checked_sub(1).and_then(|last| self.tokens.get(last));
@@ -207,10 +207,10 @@ impl Tokens {
         self.text.get(first..last).unwrap_or_default().to_owned()
     }
 
-    /// What a server says to a statement that its grammar does not have, and what this one is.
+    /// The servers' syntax error, with a note on what this server is.
     pub fn unexpected(&self) -> ClientError {
         let near = self.tokens.get(self.next).and_then(|placed| self.text.get(placed.start..));
-        // As much as the servers repeat, in bytes.
+        // As many bytes as the servers repeat.
         let near = beginning(near.unwrap_or_default(), 80);
         ClientError::new(
             ClientError::PARSE_ERROR,
@@ -219,7 +219,7 @@ impl Tokens {
     }
 }
 
-/// What those who ask for other things are told.
+/// The note in errors for clients that ask for anything else.
 pub(super) const WHAT_THIS_IS: &str = "This is Tailwater's binlog server: it answers binlog dumps, SHOW \
                                        BINARY LOGS, SHOW BINARY LOG STATUS, SHOW REPLICAS, SHOW REPLICA \
                                        STATUS, SHOW VARIABLES, SHOW STATUS, SHOW PROCESSLIST, SELECT of \
@@ -233,15 +233,15 @@ fn tokenize(text: &str) -> ParseResult<Vec<TokenWithSpan>> {
     })
 }
 
-/// What servers run of `/*!50002 GLOBAL */` and `/*M! ... */`.
+/// The part of `/*!50002 GLOBAL */` and `/*M! ... */` that servers execute.
 fn executable(comment: &str) -> Option<&str> {
     let inner = comment.strip_prefix('!').or_else(|| comment.strip_prefix("M!"))?;
     let digits = inner.bytes().take_while(u8::is_ascii_digit).count();
     Some(if digits >= 5 { &inner[digits..] } else { inner })
 }
 
-/// Turns the tokenizer's lines and columns, which count characters from 1, into offsets. They must come in order, so
-/// that all of them cost no more than one walk through the text.
+/// Turns the tokenizer's lines and columns, which count characters from 1, into byte offsets. Locations must
+/// come in order, so that all of them together cost one pass over the text.
 struct Offsets<'a> {
     rest: std::str::Chars<'a>,
     length: usize,

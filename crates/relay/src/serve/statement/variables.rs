@@ -1,4 +1,4 @@
-//! The system variables and status counters that a reader of a binlog may ask for.
+//! The system variables and status counters that a reader of a binlog may query.
 
 use tailwater_session::session_settings;
 use tailwater_wire::Flavour;
@@ -8,7 +8,7 @@ use super::tokens::{ParseResult, WHAT_THIS_IS};
 use super::view::{ServedGtids, ServerView};
 use crate::serve::client_error::{ClientError, quoted};
 
-/// Whose value of a variable is meant.
+/// The scope of a variable in `@@name`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum VariableScope {
     Global,
@@ -16,7 +16,7 @@ pub(super) enum VariableScope {
     Either,
 }
 
-/// What `@@version_comment` says, and the shells print when they connect.
+/// The value of `@@version_comment`, which the shells print when they connect.
 const VERSION_COMMENT: &str = "Tailwater binlog server";
 
 /// The value of `@@name`.
@@ -32,7 +32,8 @@ pub(super) fn value(
     {
         return Ok(value);
     }
-    // Sessions of ours ask what they have inherited: here they have what servers ship with, not what the source's have.
+    // Tailwater's own sessions query the defaults that they inherit. Here these are the servers' shipped
+    // defaults, not the source's settings.
     if scope == VariableScope::Session
         && let Some(value) = session_settings::default_value(view.flavour(), &name)
     {
@@ -67,7 +68,7 @@ fn find(name: &str, view: &ServerView) -> Option<SqlValue> {
     })
 }
 
-/// `SHOW VARIABLES`: names in lower case, in order.
+/// `SHOW VARIABLES`: lower-case names, sorted.
 pub(super) fn list(view: &ServerView) -> Vec<(String, String)> {
     let own = all(view).into_iter().filter_map(|(name, setting)| {
         let value = match setting {
@@ -182,7 +183,7 @@ fn mariadb(view: &ServerView) -> Vec<(&'static str, VariableValue)> {
     ]
 }
 
-/// `SHOW STATUS`: counters, in order of their names.
+/// `SHOW STATUS`: counters, sorted by name.
 pub(super) fn status(view: &ServerView) -> Vec<(String, String)> {
     let (file, position) = view.end();
     let semi_sync = view.replicas.iter().filter(|replica| replica.semi_sync).count();

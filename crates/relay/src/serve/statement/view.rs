@@ -1,4 +1,4 @@
-//! What the answers are made of: a look at the binlog server, the log and its capture, taken when a statement comes.
+//! The data for statement results: the binlog server, the log and its capture at the moment of the statement.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use tailwater_wire::Flavour;
 use tailwater_wire::event::ChecksumAlgorithm;
 use tailwater_wire::gtid::{MariadbBinlogState, MysqlGtidSet};
 
-/// Everything that a statement can ask for.
+/// Everything that a statement can query.
 #[derive(Debug, Clone)]
 pub struct ServerView {
-    /// The version that the server announces in its greeting: the source's.
+    /// The version in the server's greeting: the source's.
     pub server_version: String,
     /// The `server_id` that clients see.
     pub server_id: u32,
@@ -19,35 +19,36 @@ pub struct ServerView {
     pub hostname: String,
     /// The port that the server listens on.
     pub port: u16,
-    /// What the log holds.
+    /// The transactions in the log.
     pub gtids: ServedGtids,
     /// The checksums of the events in the log.
     pub checksum: ChecksumAlgorithm,
-    /// The served binlog files with their sizes in bytes, oldest first. The last one's size is where the log ends.
+    /// The served binlog files with their sizes in bytes, oldest first. The last one's size is the log's end.
     pub files: Vec<(String, u64)>,
-    /// The replicas that are connected and have registered.
+    /// The connected replicas that have registered.
     pub replicas: Vec<ReplicaView>,
     /// The connections.
     pub processes: Vec<ProcessView>,
-    /// The capture that feeds the log.
+    /// The capture that writes the log.
     pub capture: CaptureView,
-    /// Settings of the source that readers of its binlog ask for, as it reported them: `binlog_format`,
-    /// `binlog_row_image`, `character_set_server` and others. They come before what this server says of itself.
+    /// The source's settings that readers of its binlog ask for, as last queried: `binlog_format`,
+    /// `binlog_row_image`, `character_set_server` and others. They take precedence over this server's own
+    /// values.
     pub source_variables: BTreeMap<String, String>,
-    /// Whether replicas can acknowledge what they get.
+    /// Whether replicas can acknowledge transactions.
     pub semi_sync: bool,
-    /// Now, in microseconds since 1970, by the source's clock.
+    /// The current time on the source's clock, in microseconds since 1970.
     pub now_us: u64,
     /// Seconds since the server started.
     pub uptime_seconds: u64,
-    /// The client's account and where it is from: `repl@192.0.2.7`.
+    /// The client's account and address: `repl@192.0.2.7`.
     pub user: String,
     /// The number of the client's connection.
     pub connection_id: u32,
 }
 
 impl ServerView {
-    /// The family of the log's source.
+    /// The flavour of the log's source.
     pub fn flavour(&self) -> Flavour {
         match self.gtids {
             ServedGtids::Mysql { .. } => Flavour::MySql,
@@ -55,7 +56,7 @@ impl ServerView {
         }
     }
 
-    /// The newest file, and where it ends.
+    /// The newest file, and its end.
     pub(super) fn end(&self) -> (&str, u64) {
         self.files.last().map_or(("", 0), |(name, size)| (name.as_str(), *size))
     }
@@ -73,9 +74,9 @@ impl ServerView {
 pub enum ServedGtids {
     /// Of a MySQL source.
     Mysql {
-        /// All that the log holds, and all before it.
+        /// Every transaction in the log, and all before it.
         executed: MysqlGtidSet,
-        /// What came before the oldest segment.
+        /// The transactions before the oldest segment.
         purged: MysqlGtidSet,
         /// The source's `gtid_mode`.
         mode: String,
@@ -94,15 +95,15 @@ pub enum ServedGtids {
 pub struct ReplicaView {
     /// Its `server_id`.
     pub server_id: u32,
-    /// The host that it reports.
+    /// The host that it registered.
     pub host: String,
-    /// The port that it reports.
+    /// The port that it registered.
     pub port: u16,
     /// Its UUID (MySQL).
     pub uuid: String,
     /// The account that it uses.
     pub user: String,
-    /// It acknowledges what it gets.
+    /// It acknowledges transactions.
     pub semi_sync: bool,
 }
 
@@ -123,14 +124,15 @@ pub struct ProcessView {
     pub state: String,
 }
 
-/// How the capture stands, for `SHOW REPLICA STATUS`.
+/// The capture's state, for `SHOW REPLICA STATUS`.
 #[derive(Debug, Clone, Default)]
 pub struct CaptureView {
     /// The stream from the source is open.
     pub streaming: bool,
-    /// It is trying to open it. If neither, it was stopped, or has given up.
+    /// It is trying to open the stream. If it is neither streaming nor connecting, it was stopped or has
+    /// failed.
     pub connecting: bool,
-    /// What it is doing, in words.
+    /// Its state as text.
     pub state: String,
     /// The source's host.
     pub source_host: String,
@@ -142,18 +144,18 @@ pub struct CaptureView {
     pub source_server_id: Option<u32>,
     /// The source's `server_uuid` (MySQL).
     pub source_uuid: Option<String>,
-    /// The source's file that is being read, under the source's own name.
+    /// The source's file being read, under the source's own name.
     pub file: String,
     /// Offset in it up to which the log is durable.
     pub position: u64,
-    /// Seconds between the commit of the newest transaction in the log and now, while the source has more; 0 if it has
-    /// not; `None` if that is not known.
+    /// Seconds from the commit of the log's newest transaction to now, while the source has more; 0 if it has
+    /// not; `None` if unknown.
     pub seconds_behind: Option<u64>,
     /// Seconds between two attempts to connect.
     pub retry_seconds: u64,
     /// Why the stream last ended.
     pub last_error: Option<CaptureError>,
-    /// All bytes of the log.
+    /// Total bytes of the log.
     pub log_bytes: u64,
     /// The connection to the source is encrypted.
     pub tls: bool,
@@ -162,9 +164,9 @@ pub struct CaptureView {
 /// Why a capture's stream ended.
 #[derive(Debug, Clone, Default)]
 pub struct CaptureError {
-    /// The server's number for it, or the number that a replica would give a broken connection, 2013.
+    /// The server's error number or, for a broken connection, 2013, as a replica reports it.
     pub number: u16,
-    /// The words.
+    /// The error text.
     pub message: String,
     /// When, in seconds since 1970.
     pub time: u64,

@@ -9,16 +9,16 @@ use tailwater_wire::gtid::{Gtid, MariadbGtid, MariadbPosition, MysqlGtid, MysqlG
 
 use super::log::Writer;
 use super::{Sent, at, my, request, shown, stream};
-use crate::serve::catalog::FIRST_EVENT;
 use crate::serve::start::{MariadbRequest, RequestedStart};
+use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// The GTIDs of what was sent.
+/// The GTIDs of the sent events.
 fn gtids(log: &Writer, sent: &[Sent]) -> Vec<String> {
     sent.iter().filter_map(|sent| shown(log, sent).strip_prefix("gtid ").map(str::to_owned)).collect()
 }
 
-/// Writes a history in files and parts of files: after each transaction nothing (0), a new file (1), or a part that does
-/// not follow directly (2).
+/// Writes a history in files and parts of files. After each transaction: nothing (0), a new file (1), or a
+/// part that does not follow directly (2).
 fn write(log: &mut Writer, history: &[Gtid], breaks: &[u8]) {
     let mut file = 1;
     log.begin("b.1", 4);
@@ -41,9 +41,9 @@ fn write(log: &mut Writer, history: &[Gtid], breaks: &[u8]) {
 }
 
 proptest! {
-    /// Start and filter together send exactly what a client lacks, in order, and leave it where the log ends.
+    /// Start and filter together send exactly what a client lacks, in order, up to the log's end.
     #[test]
-    fn a_mysql_client_gets_what_it_lacks(
+    fn mysql_client_gets_what_it_lacks(
         origins in proptest::collection::vec((0u8..3, any::<bool>()), 1..40),
         breaks in proptest::collection::vec(prop_oneof![4 => Just(0u8), 1 => Just(1), 1 => Just(2)], 40),
     ) {
@@ -73,7 +73,7 @@ proptest! {
     }
 
     #[test]
-    fn a_mariadb_client_gets_what_it_lacks(
+    fn mariadb_client_gets_what_it_lacks(
         origins in proptest::collection::vec((0u32..3, 1u32..4), 1..40),
         breaks in proptest::collection::vec(prop_oneof![4 => Just(0u8), 1 => Just(1), 1 => Just(2)], 40),
         reached in proptest::collection::vec(0usize..41, 3),
@@ -103,7 +103,7 @@ proptest! {
 
     /// By position, from every boundary between entries: the rest of the log, byte for byte.
     #[test]
-    fn by_position_the_rest_of_the_log_comes(
+    fn by_position_the_rest_of_the_log_is_sent(
         breaks in proptest::collection::vec(0u8..2, 1..12),
         from in any::<prop::sample::Index>(),
     ) {
@@ -121,7 +121,7 @@ proptest! {
     }
 }
 
-/// Where a MySQL replica would believe to stand after this.
+/// The position of a MySQL replica after this stream.
 fn client_position(log: &Writer, sent: &[Sent]) -> (String, u64) {
     let (mut file, mut position) = (String::new(), 0);
     for (event, _) in sent {
@@ -143,7 +143,7 @@ fn log_end(log: &Writer) -> (String, u64) {
     let part = log.parts.last().unwrap();
     let end = part.entries.last().map(|(entry, _)| entry.source_end);
     let head = match part.source_offset {
-        FIRST_EVENT => FIRST_EVENT + part.format_description.len() as u64,
+        FIRST_EVENT_OFFSET => FIRST_EVENT_OFFSET + part.format_description.len() as u64,
         offset => offset,
     };
     (part.file.clone(), end.unwrap_or(head))

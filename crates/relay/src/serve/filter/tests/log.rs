@@ -1,4 +1,4 @@
-//! A log as a source would have filled it.
+//! A log as if captured from a source.
 
 use tailwater_log::{EntryFlags, EntryKind, LogEntry, LogPosition};
 use tailwater_wire::event::{
@@ -8,9 +8,10 @@ use tailwater_wire::event::{
 use tailwater_wire::gtid::{Gtid, GtidSet};
 use tailwater_wire::{Flavour, ServerId};
 
-use crate::serve::catalog::{Catalog, FIRST_EVENT, SegmentView, served_name};
+use crate::serve::catalog::{Catalog, SegmentView, served_name};
 use crate::serve::client_error::ClientError;
 use crate::serve::start::LogHistory;
+use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
 /// A segment of a log: its format description, and its entries with their events.
 #[derive(Clone)]
@@ -24,7 +25,7 @@ pub struct Part {
     pub bytes: u64,
 }
 
-/// Writes segments as a source would have written its files.
+/// Writes segments as a source writes its files.
 pub struct Writer {
     pub flavour: Flavour,
     pub checksum: ChecksumAlgorithm,
@@ -41,20 +42,20 @@ impl Writer {
         Self { flavour, checksum, parts: Vec::new(), builder, gtids, epoch: 1 }
     }
 
-    /// Begins a file, or goes on in its middle.
+    /// Begins a file, or continues in its middle.
     pub fn begin(&mut self, file: &str, source_offset: u64) {
         self.builder = EventBuilder::new(ServerId(1), self.checksum);
         let mut format = FormatDescription::assumed(self.flavour, self.checksum);
         format.created = 77;
         let format_description = self.builder.format_description(&format, 0).unwrap();
-        if source_offset != FIRST_EVENT {
+        if source_offset != FIRST_EVENT_OFFSET {
             self.builder = EventBuilder::new(ServerId(1), self.checksum).at(source_offset);
         }
         self.parts.push(Part {
             file: served_name(file, self.epoch),
             epoch: self.epoch,
             source_offset,
-            bytes: FIRST_EVENT + format_description.len() as u64,
+            bytes: FIRST_EVENT_OFFSET + format_description.len() as u64,
             format_description,
             entries: Vec::new(),
             before: self.gtids.clone(),
@@ -127,7 +128,7 @@ impl LogHistory for Writer {
     }
 
     fn catalog(&self) -> &Catalog {
-        // Leaked: tests ask a few times.
+        // Leaked: tests call this a few times only.
         Box::leak(Box::new(Catalog::new((1..).zip(&self.parts).map(|(number, part)| SegmentView {
             number,
             source_file: part.file.clone(),

@@ -27,10 +27,10 @@ fn request(from: RequestedStart) -> ClientDumpRequest {
     }
 }
 
-/// One thing that was sent: the event, and whether an acknowledgement is asked for.
+/// A sent event, and whether an acknowledgement is requested.
 type Sent = (Vec<u8>, bool);
 
-/// Runs a stream as the driver does, to the end of the log.
+/// Runs a stream to the end of the log, as the driver does.
 fn stream(log: &Writer, request: &ClientDumpRequest) -> Result<Vec<Sent>, ClientError> {
     let begin = match start::decide(request, log) {
         StartDecision::Begin(begin) => begin,
@@ -39,7 +39,7 @@ fn stream(log: &Writer, request: &ClientDumpRequest) -> Result<Vec<Sent>, Client
     let from = begin.from;
     let mut filter = StreamFilter::new(request, begin, log.flavour, OURS);
     let mut sent = Vec::new();
-    let made_up = |sent: &mut Vec<Sent>, events: Vec<Vec<u8>>| {
+    let artificial = |sent: &mut Vec<Sent>, events: Vec<Vec<u8>>| {
         sent.extend(events.into_iter().map(|event| (event, false)));
     };
     let state = || match &log.gtids {
@@ -49,13 +49,13 @@ fn stream(log: &Writer, request: &ClientDumpRequest) -> Result<Vec<Sent>, Client
     for (index, part) in log.parts.iter().enumerate().skip(from.segment as usize - 1) {
         let segment =
             ServedSegment { file: &part.file, epoch: part.epoch, source_offset: part.source_offset };
-        made_up(&mut sent, filter.enter(segment, &part.format_description)?);
+        artificial(&mut sent, filter.enter(segment, &part.format_description)?);
         for (entry, events) in &part.entries {
             if index as u64 + 1 == from.segment && entry.position.offset < from.offset {
                 continue;
             }
             if let EntryVerdict::Send(before) = filter.entry(entry, &state)? {
-                made_up(&mut sent, before);
+                artificial(&mut sent, before);
                 for event in events {
                     match filter.event(&EventHeader::parse(event).unwrap(), event)? {
                         EventVerdict::Send { ends_transaction } => {
@@ -68,18 +68,18 @@ fn stream(log: &Writer, request: &ClientDumpRequest) -> Result<Vec<Sent>, Client
             }
             assert_eq!(filter.position(), (part.file.as_str(), entry.source_end));
             let EntryEnd { events, ends } = filter.end_entry()?;
-            made_up(&mut sent, events);
+            artificial(&mut sent, events);
             if ends {
                 return Ok(sent);
             }
         }
     }
-    made_up(&mut sent, filter.idle().into_iter().collect());
+    artificial(&mut sent, filter.idle().into_iter().collect());
     assert_eq!(filter.idle(), None);
     Ok(sent)
 }
 
-/// An event in a few words; its checksum is checked.
+/// An event in a few words; checks its checksum.
 fn shown(log: &Writer, sent: &Sent) -> String {
     let (event, ack) = sent;
     let header = EventHeader::parse(event).unwrap();
@@ -150,7 +150,7 @@ fn transaction(number: u64) -> String {
 }
 
 #[test]
-fn a_stream_from_the_start_is_the_file() {
+fn stream_from_the_start_equals_the_file() {
     let log = mysql_log(ChecksumAlgorithm::Crc32);
     let request = request(at("b.1", 4));
     let sent = stream(&log, &request).unwrap();
@@ -177,7 +177,7 @@ fn a_stream_from_the_start_is_the_file() {
 }
 
 #[test]
-fn a_stream_from_the_middle_has_the_description_without_place() {
+fn stream_from_the_middle_has_the_description_without_position() {
     let log = mysql_log(ChecksumAlgorithm::Crc32);
     let end = log.parts[1].entries[0].0.source_end;
     let expected = format!("fake rotate b.2:{end}, fd 0 0, {}", transaction(4));
@@ -185,7 +185,7 @@ fn a_stream_from_the_middle_has_the_description_without_place() {
 }
 
 #[test]
-fn what_a_mysql_client_has_is_left_out_and_told_by_heartbeats() {
+fn transactions_of_a_mysql_client_are_skipped_with_heartbeats() {
     let log = mysql_log(ChecksumAlgorithm::Crc32);
     let place = (log.parts[0].format_description.len() + 4).to_string();
     let end = |part: usize, entry: usize| log.parts[part].entries[entry].0.source_end;
@@ -206,12 +206,12 @@ fn what_a_mysql_client_has_is_left_out_and_told_by_heartbeats() {
 }
 
 #[test]
-fn a_file_that_is_left_tells_what_was_skipped_in_it() {
+fn end_of_a_file_announces_skipped_transactions() {
     let mut log = Writer::new(Flavour::MySql, ChecksumAlgorithm::Crc32);
     log.begin("b.1", 4);
     log.transaction(my(1));
     log.transaction(my(2));
-    // Its source died, and another went on; its own names begin with its number.
+    // Its source died, and another one continued; the names of its files contain its number.
     log.epoch = 2;
     log.begin("b.1", 4);
     log.transaction(my(3));
@@ -227,7 +227,7 @@ fn a_file_that_is_left_tells_what_was_skipped_in_it() {
 }
 
 #[test]
-fn a_transaction_without_gtid_cannot_be_told_from_others() {
+fn anonymous_transaction_is_refused_by_gtids() {
     let mut log = mysql_log(ChecksumAlgorithm::Crc32);
     let start = log.builder.position();
     log.transaction(None);
@@ -240,7 +240,7 @@ fn a_transaction_without_gtid_cannot_be_told_from_others() {
 }
 
 #[test]
-fn checksums_are_as_in_the_log_but_for_the_first_rotate() {
+fn checksums_are_as_in_the_log_except_for_the_first_rotate() {
     let request = |checksum| ClientDumpRequest { checksum, ..request(at("", 4)) };
     let with = mysql_log(ChecksumAlgorithm::Crc32);
     let without = mysql_log(ChecksumAlgorithm::Off);
@@ -250,7 +250,7 @@ fn checksums_are_as_in_the_log_but_for_the_first_rotate() {
     assert_eq!(first(&with, Some(ChecksumAlgorithm::Off)), bare);
     assert_eq!(first(&without, Some(ChecksumAlgorithm::Off)), bare);
     assert_eq!(first(&without, None), bare);
-    // The rest of the stream is the same, whatever the client says.
+    // The rest of the stream is the same, whatever the client accepts.
     let rest = |checksum| stream(&with, &request(checksum)).unwrap().split_off(1);
     assert_eq!(rest(Some(ChecksumAlgorithm::Crc32)), rest(Some(ChecksumAlgorithm::Off)));
     let refusal = stream(&with, &request(None)).unwrap_err();
@@ -258,7 +258,7 @@ fn checksums_are_as_in_the_log_but_for_the_first_rotate() {
 }
 
 #[test]
-fn a_file_in_parts_is_sent_as_one() {
+fn file_in_parts_is_sent_as_one() {
     let mut log = Writer::new(Flavour::MySql, ChecksumAlgorithm::Crc32);
     log.begin("b.1", 4);
     log.transaction(my(1));
@@ -292,13 +292,13 @@ fn group(gtid: &str) -> String {
     format!("gtid {gtid}, intvar, xid!")
 }
 
-/// A stream of the MariaDB log, without what begins the files.
+/// A stream of the MariaDB log, without the events that begin the files.
 fn mariadb_run(of: MariadbRequest) -> Result<String, ClientError> {
     let log = mariadb_log();
     let shown = run(&log, &request(RequestedStart::Mariadb(of)))?;
     let place = format!("fd {}", log.parts[0].format_description.len() + 4);
     let heads = ["fake rotate", "real rotate", &place, "list 0 "];
-    // The list of an empty binlog that the first file begins with.
+    // The list of an empty binlog at the beginning of the first file.
     let kept = shown
         .split(", ")
         .filter(|text| !heads[..3].iter().any(|head| text.starts_with(head)) && *text != heads[3]);
@@ -310,7 +310,7 @@ fn expect_mariadb(of: MariadbRequest, expected: &[&str]) {
 }
 
 #[test]
-fn what_a_mariadb_client_has_is_left_out_and_told_by_a_list() {
+fn transactions_of_a_mariadb_client_are_skipped_with_a_list() {
     let [one, two, three, four, five] = ["0-1-1", "2-5-1", "0-1-3", "0-2-4", "2-5-2"].map(group);
     expect_mariadb(mariadb(""), &[&one, &two, &three, &four, &five]);
     expect_mariadb(mariadb("0-1-1"), &["list 0 0-1-1", &two, &three, &four, &five]);
@@ -326,7 +326,7 @@ fn what_a_mariadb_client_has_is_left_out_and_told_by_a_list() {
 }
 
 #[test]
-fn a_domain_that_turns_up_must_hold_the_clients_position() {
+fn new_domain_must_contain_the_clients_position() {
     let mut log = mariadb_log();
     let request = request(RequestedStart::Mariadb(mariadb("0-2-4,2-5-2,7-7-5")));
     let begin = match start::decide(&request, &log) {
@@ -343,12 +343,12 @@ fn a_domain_that_turns_up_must_hold_the_clients_position() {
         "{refusal}"
     );
     assert_eq!(filter.entry(entry, &state("7-7-9")), Ok(EntryVerdict::Skip));
-    // Once found, it is not looked for again.
+    // Once found, it is not searched again.
     assert_eq!(filter.entry(entry, &state("")), Ok(EntryVerdict::Skip));
 }
 
 #[test]
-fn a_mariadb_client_stops_where_it_wants_to() {
+fn mariadb_client_stops_at_its_until_position() {
     let [one, two, three, four, _] = ["0-1-1", "2-5-1", "0-1-3", "0-2-4", "2-5-2"].map(group);
     let until = |position: &str, until: &str, until_before| {
         let until = Some(MariadbPosition::parse(until).unwrap());
@@ -361,14 +361,14 @@ fn a_mariadb_client_stops_where_it_wants_to() {
         &["list 0 0-1-3,2-5-1", &four, "list 1 0-1-3,0-2-4,2-5-1"],
     );
     expect_mariadb(until("", "0-1-3", true), &[&one, "list 1 0-1-3,2-5-1"]);
-    // Behind a last GTID that does not exist.
+    // After a last GTID that does not exist.
     expect_mariadb(until("", "0-1-2", false), &[&one, "list 1 0-1-3,2-5-1"]);
     // It stops before it starts.
     expect_mariadb(until("0-1-3,2-5-1", "0-1-1", false), &["list 1 0-1-3,0-2-4,2-5-1"]);
 }
 
 #[test]
-fn annotations_and_marked_events_are_for_those_who_want_them() {
+fn annotations_and_marked_events_are_sent_on_request() {
     let mut log = mariadb_log();
     let wants = ClientDumpRequest { annotate_rows: true, ..request(at("b.2", 4)) };
     assert!(run(&log, &wants).unwrap().contains("gtid 0-2-4, annotate_rows, intvar, xid!"));
@@ -401,7 +401,7 @@ fn heartbeats_beyond_4_gib() {
 }
 
 #[test]
-fn a_damaged_head_is_refused() {
+fn damaged_head_is_refused() {
     let log = mysql_log(ChecksumAlgorithm::Crc32);
     let request = request(at("b.1", 4));
     let begin = match start::decide(&request, &log) {

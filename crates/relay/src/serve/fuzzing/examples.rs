@@ -1,4 +1,4 @@
-//! A binlog server and logs that do not exist, for questions of clients to be asked of.
+//! Example logs and an example binlog server for the checks.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -7,18 +7,19 @@ use tailwater_wire::Flavour;
 use tailwater_wire::event::ChecksumAlgorithm;
 use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MysqlGtid, MysqlGtidSet};
 
-use crate::serve::catalog::{Catalog, FIRST_EVENT, SegmentView};
+use crate::serve::catalog::{Catalog, SegmentView};
 use crate::serve::client_error::ClientError;
 use crate::serve::start::LogHistory;
 use crate::serve::statement::{CaptureError, CaptureView, ProcessView, ReplicaView, ServedGtids, ServerView};
+use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
 /// The source's UUID.
 const SOURCE: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
 
-/// The first replica of the log's history.
+/// Another server in the log's history.
 const OTHER: &str = "00000000-0000-0000-0000-00000000000b";
 
-/// No text of the made-up server is longer, in bytes.
+/// Upper limit of any text of the example server, in bytes.
 pub(super) const VIEW_TEXT_BYTES_MAX: usize = 512;
 
 static MYSQL_VIEW: LazyLock<ServerView> = LazyLock::new(|| {
@@ -35,7 +36,7 @@ static MARIADB_VIEW: LazyLock<ServerView> = LazyLock::new(|| {
     make_view(ServedGtids::Mariadb { state, domain: 0 })
 });
 
-/// What a binlog server of a flavour has to say.
+/// The view of a binlog server of a flavour.
 pub(super) fn view(flavour: Flavour) -> &'static ServerView {
     match flavour {
         Flavour::MySql => &MYSQL_VIEW,
@@ -77,7 +78,7 @@ fn make_view(gtids: ServedGtids) -> ServerView {
     }
 }
 
-/// A log.
+/// An example log.
 pub(super) struct ExampleLog {
     flavour: Flavour,
     catalog: Catalog,
@@ -89,7 +90,7 @@ pub(super) struct ExampleLog {
 type SegmentSpec<'a> = (&'a str, u64, u32, Option<&'a str>);
 
 impl ExampleLog {
-    /// Segments of 1000 bytes and, behind `first_number`, what all have.
+    /// Segments of 1000 bytes, numbered from `first_number`, and the GTIDs of the whole log.
     fn new(flavour: Flavour, first_number: u64, segments: &[SegmentSpec<'_>], gtids: &str) -> Self {
         let set = |text: &str| GtidSet::parse(flavour, text).expect("a GTID set");
         let numbered = || (first_number..).zip(segments);
@@ -97,7 +98,7 @@ impl ExampleLog {
             number,
             source_file: (*file).to_owned(),
             source_offset: *source_offset,
-            head_bytes: if *source_offset == FIRST_EVENT { 0 } else { 122 },
+            head_bytes: if *source_offset == FIRST_EVENT_OFFSET { 0 } else { 122 },
             bytes: 1000,
             sealed: number + 1 < first_number + segments.len() as u64,
             epoch: *epoch,
@@ -134,7 +135,7 @@ impl LogHistory for ExampleLog {
     }
 }
 
-/// A log of each kind: whole, purged and moved to another source, begun in mid-file with a hole in it, empty.
+/// A log of each kind: whole; purged and moved to another source; begun in mid-file, with a hole; empty.
 fn make_logs(flavour: Flavour, [first, second, third]: [&str; 3], all: &str) -> Vec<ExampleLog> {
     let whole =
         [("b.000001", 4, 1, Some("")), ("b.000002", 4, 1, Some(first)), ("b.000003", 4, 1, Some(second))];
@@ -143,7 +144,7 @@ fn make_logs(flavour: Flavour, [first, second, third]: [&str; 3], all: &str) -> 
     let holed = [
         ("b.000003", 500, 1, None),
         ("b.000003", 2000, 1, Some(second)),
-        // The source has begun anew.
+        // The source started the file again.
         ("b.000003", 4, 1, Some(third)),
     ];
     vec![
@@ -166,7 +167,7 @@ static MARIADB_LOGS: LazyLock<Vec<ExampleLog>> = LazyLock::new(|| {
     make_logs(Flavour::MariaDb, before, "0-1-20,0-2-30,2-3-7")
 });
 
-/// A few logs of a flavour.
+/// Example logs of a flavour.
 pub(super) fn logs(flavour: Flavour) -> &'static [ExampleLog] {
     match flavour {
         Flavour::MySql => &MYSQL_LOGS,

@@ -17,16 +17,16 @@ use tailwater_wire::Flavour;
 
 use crate::support::{PATIENCE, Running, Source};
 
-/// An account that may read, and nothing else.
+/// A read-only account.
 pub const READER: &str = "reader";
 /// Its password.
 pub const READER_PASSWORD: &str = "reads-only";
 
-/// A capture, and two binlog servers of its log: one for all, one for those with TLS only.
+/// A capture, and two binlog servers of its log: one for all, one for clients with TLS only.
 pub struct Tailwater {
-    /// How it captures. Counts from the next start, as all that follows.
+    /// Options of the capture. Takes effect at the next start, like the following fields.
     pub capture: CaptureOptions,
-    /// How much clients may take.
+    /// ConnectionLimits on clients.
     pub limits: ConnectionLimits,
     /// The `server_id` that clients see.
     pub server_id: u32,
@@ -37,14 +37,14 @@ pub struct Tailwater {
 }
 
 impl Tailwater {
-    /// Captures `source` from its oldest file on, without semi-sync, and waits until it does.
+    /// Captures `source` from its oldest file on, without semi-sync, and waits until it streams.
     pub async fn start(source: &Source) -> Result<Self> {
         let mut tailwater = Self::of(source)?;
         tailwater.start_again().await?;
         Ok(tailwater)
     }
 
-    /// The same, not started yet.
+    /// The same, not started.
     pub fn of(source: &Source) -> Result<Self> {
         let mut capture = source.options("log", 4200);
         capture.semi_sync = false;
@@ -102,19 +102,19 @@ impl Tailwater {
         })
     }
 
-    /// Stops all in good order.
+    /// Stops everything in an orderly way.
     pub async fn stop(&mut self) -> Result<()> {
         self.stop_serving().await;
         self.running.take().context("nothing runs")?.stop().await
     }
 
-    /// Waits for the end of a capture that cannot go on, and stops.
+    /// Waits for the end of a capture with a permanent error, and stops.
     pub async fn refusal(&mut self) -> Result<RelayError> {
         let error = self.running.take().context("nothing runs")?.refusal().await?;
         Ok(error)
     }
 
-    /// Stops serving; the capture goes on, if there is one.
+    /// Stops serving; the capture continues, if there is one.
     pub async fn stop_serving(&mut self) {
         for server in self.servers.drain(..) {
             server.stop().await;
@@ -138,7 +138,7 @@ impl Tailwater {
         ReplicaOf::port(self.port())
     }
 
-    /// The same with TLS, where nobody gets in without.
+    /// The same with TLS, at the server that requires it.
     pub fn replica_with_tls(&self) -> ReplicaOf {
         ReplicaOf { tls: true, ..ReplicaOf::port(self.tls_port.number()) }
     }
@@ -153,7 +153,7 @@ impl Tailwater {
         ConnectOptions::new(Endpoint::tcp("127.0.0.1", self.port()), user).password(password).tls(tls)
     }
 
-    /// Runs a statement as an administrator; the rows with their columns separated by tabs.
+    /// Runs a statement as an administrator; returns the rows with tab-separated columns.
     pub async fn sql(&self, statement: &str) -> Result<Vec<String>> {
         let mut connection = Connection::connect(&self.admin()).await?;
         let answer = connection.query(statement).await?;
@@ -166,14 +166,14 @@ impl Tailwater {
         Ok(answer.rows.iter().map(text).collect())
     }
 
-    /// The connections that read a stream: the number of each, and what it is doing.
+    /// The connections that read a stream: connection id and state of each.
     pub async fn streams(&self) -> Result<Vec<(u32, String)>> {
         let lines = self.sql("SHOW PROCESSLIST").await?;
         let dumps = lines.iter().filter(|line| line.contains("Binlog Dump"));
         dumps.map(|line| Ok((line.split('\t').next().unwrap_or_default().parse()?, line.clone()))).collect()
     }
 
-    /// Waits until the streams are as wished.
+    /// Waits until the streams satisfy a condition.
     pub async fn until_streams(
         &self,
         what: &str,
@@ -191,17 +191,17 @@ impl Tailwater {
     }
 }
 
-/// Options that make a server quick, and lose nothing when only its process is killed.
+/// Options that make a server fast, and lose nothing when only its process is killed.
 const RELAXED: [&str; 3] =
     ["--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2", "--relay-log-recovery=ON"];
 
-/// What a source needs whose replicas go by position and are interrupted. Within a transaction, where MariaDB writes no
-/// positions from 11.4 on, its replicas count wrongly, and no source takes them back.
+/// Options of a source whose replicas go by position and are interrupted. MariaDB from 11.4 on writes no
+/// positions inside a transaction; its replicas count wrongly there, and no source can resume them.
 pub fn with_positions(kind: ServerKind) -> Option<&'static str> {
     (kind == ServerKind::Mariadb118).then_some("--binlog-legacy-event-pos=ON")
 }
 
-/// A server that is to be a replica, with these options beside.
+/// A server for a replica, with these options in addition.
 pub fn replica_spec(kind: ServerKind, name: &str, options: &[&str]) -> ServerSpec {
     ServerSpec::new(kind).name(name).options(RELAXED).options(options.iter().copied())
 }
@@ -211,7 +211,7 @@ pub async fn start_replica(kind: ServerKind, name: &str, options: &[&str]) -> Re
     Ok(Server::start(replica_spec(kind, name, options)).await?)
 }
 
-/// Every transaction that a source has written, as a replica of it is asked for them.
+/// Every transaction that a source has written, in the form that replicas wait for.
 pub async fn written_by(source: &Server) -> Result<String> {
     let variable = match source.kind().flavour() {
         Flavour::MySql => "gtid_executed",
@@ -220,13 +220,13 @@ pub async fn written_by(source: &Server) -> Result<String> {
     Ok(source.sql(&format!("SELECT @@global.{variable}")).await?.concat().replace("\\n", ""))
 }
 
-/// Whether two texts of GTIDs say the same: MariaDB names its domains in no order.
+/// Whether two GTID texts are equal: MariaDB lists its domains in any order.
 pub fn same_gtids(ours: &str, theirs: &str) -> bool {
     let sorted = |gtids: &str| gtids.split(',').map(str::to_owned).collect::<BTreeSet<_>>();
     sorted(ours) == sorted(theirs)
 }
 
-/// Waits until a replica has applied what its source has written.
+/// Waits until a replica has applied everything that its source has written.
 pub async fn until_in_step(replica: &Server, source: &Server) -> Result<()> {
     let gtids = written_by(source).await?;
     if replica.wait_for_gtids(&gtids, PATIENCE).await? {
@@ -235,7 +235,7 @@ pub async fn until_in_step(replica: &Server, source: &Server) -> Result<()> {
     bail!("{} does not come to {gtids}: {:?}", replica.name(), replica.replica_status().await?);
 }
 
-/// Holds a replica, once it is in step, against the source and the ledger.
+/// Compares a replica, once it has applied everything, with the source and the ledger.
 pub async fn check_equal(replica: &Server, source: &Server, ledger: &Ledger) -> Result<()> {
     until_in_step(replica, source).await?;
     let (name, ours, theirs) = (replica.name(), replica.replicated_gtids().await?, written_by(source).await?);
@@ -243,7 +243,7 @@ pub async fn check_equal(replica: &Server, source: &Server, ledger: &Ledger) -> 
     check_tables(replica, source, ledger).await
 }
 
-/// Holds the tables of a replica against the source and the ledger.
+/// Compares the tables of a replica with the source and the ledger.
 pub async fn check_tables(replica: &Server, source: &Server, ledger: &Ledger) -> Result<()> {
     let name = replica.name();
     let report = ledger.compare_with_server(&replica.connect_options()).await?;
@@ -255,10 +255,11 @@ pub async fn check_tables(replica: &Server, source: &Server, ledger: &Ledger) ->
     Ok(())
 }
 
-/// What ends a dump: a replica of MySQL has a number of its own for it, and names this one in its words.
+/// The error that ends a dump. A MySQL replica has an error number of its own for it, and names this one in
+/// its text.
 pub const FATAL: u64 = 1236;
 
-/// Waits until a replica's receiving thread has an error of this number, with these words in it.
+/// Waits until a replica's receiver thread has an error with this number and text.
 pub async fn until_io_error(replica: &Server, number: u64, words: &str) -> Result<ReplicaStatus> {
     let begin = Instant::now();
     let fatal = number == FATAL;
@@ -266,7 +267,7 @@ pub async fn until_io_error(replica: &Server, number: u64, words: &str) -> Resul
     loop {
         let status = replica.replica_status().await?.context("it is no replica")?;
         let said = status.io_error.0 == number && status.io_error.1.contains(words);
-        // It says why before it has stopped.
+        // It reports the error before it has stopped.
         if said && !(fatal && status.io_running != "No") {
             return Ok(status);
         }

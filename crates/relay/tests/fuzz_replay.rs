@@ -1,21 +1,21 @@
-//! Replays the inputs that fuzzing has kept, and seeded changes of them, without needing a fuzzer or nightly Rust.
+//! Replays the stored fuzzing inputs and seeded mutations of them, without a fuzzer or nightly Rust.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tailwater_relay::fuzzing::{Check, TARGETS};
+use tailwater_relay::fuzzing::{FuzzCheck, TARGETS};
 
-/// How many changed inputs are made of all that a target has kept.
+/// Number of mutations of all stored inputs of a target.
 const CHANGED_PER_TARGET: usize = 4_000;
 
-/// The kept inputs of all targets here may take this much in the repository.
+/// Upper limit of the stored inputs of all targets in the repository.
 const CORPUS_BYTES_MAX: usize = 256 << 10;
 
 fn fuzz_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
 }
 
-/// The inputs kept for a target, in a fixed order.
+/// The stored inputs of a target, in a fixed order.
 fn kept_inputs(target: &str) -> Vec<Vec<u8>> {
     let folder = fuzz_folder().join("corpus").join(target);
     let mut paths: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -34,7 +34,7 @@ impl Drop for Witness<'_> {
     }
 }
 
-fn run(target: &str, check: Check, data: &[u8], seed: u64) {
+fn run(target: &str, check: FuzzCheck, data: &[u8], seed: u64) {
     let _witness = Witness(target, data, seed);
     check(data);
 }
@@ -53,7 +53,7 @@ fn below(end: usize, state: &mut u64) -> usize {
     (next(state) % end as u64) as usize
 }
 
-/// One to three small changes; `other` is another kept input to take parts of.
+/// One to three small mutations; `other` is another stored input to take parts of.
 fn change(data: &mut Vec<u8>, other: &[u8], state: &mut u64) {
     const TELLING: &[u8] = b"\0\x01\x7f\x80\xff'\"`@(),.;%_\\-/*!=0 ";
     for _ in 0..1 + below(3, state) {
@@ -88,11 +88,11 @@ fn every_target_has_a_fuzz_target_and_a_corpus() {
         assert!(inputs.len() >= 50, "{} inputs are kept for {target}", inputs.len());
         bytes += inputs.iter().map(Vec::len).sum::<usize>();
     }
-    assert!(bytes <= CORPUS_BYTES_MAX, "the kept inputs take {bytes} bytes: minimise them");
+    assert!(bytes <= CORPUS_BYTES_MAX, "the stored inputs take {bytes} bytes: minimise them");
 }
 
 #[test]
-fn kept_inputs_and_changed_ones_hold_what_is_promised() {
+fn stored_and_mutated_inputs_keep_the_invariants() {
     for (target, check) in TARGETS {
         run(target, *check, b"", 0);
         let inputs = kept_inputs(target);

@@ -1,4 +1,5 @@
-//! Captures that are told to stop, to go on and to follow another server, and what the servers and their replicas see of it.
+//! Captures that get orders to stop, to start and to follow another server, and the effects on the servers
+//! and their replicas.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -12,7 +13,7 @@ use tailwater_sandbox::{BinlogCheck, Server, ServerKind};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
-use crate::serving_support::{Tailwater, check_equal, start_replica, status_variable, written_by};
+use crate::serve_support::{Tailwater, check_equal, start_replica, status_variable, written_by};
 use crate::support::{PATIENCE, Running, Source, run, wait_until_acknowledged};
 
 /// `rpl_semi_sync_source_...`, or the older name.
@@ -23,7 +24,7 @@ fn semi_sync(flavour: Flavour, mysql: &str, mariadb: &str) -> String {
     }
 }
 
-/// Waits until a commit waits for an ACK; those behind it wait for that commit.
+/// Waits until a commit waits for an ACK; later commits wait for that one.
 async fn until_waiting(server: &Server) -> Result<()> {
     let name = semi_sync(server.kind().flavour(), "wait_sessions", "wait_sessions");
     let begin = Instant::now();
@@ -37,7 +38,7 @@ async fn until_waiting(server: &Server) -> Result<()> {
     }
 }
 
-/// Those that read the server's binlog.
+/// Number of streams that read the server's binlog.
 async fn streams(server: &Server) -> Result<usize> {
     let sql = "SELECT COUNT(*) FROM information_schema.processlist WHERE COMMAND LIKE 'Binlog Dump%'";
     Ok(server.sql(sql).await?.concat().parse()?)
@@ -45,13 +46,13 @@ async fn streams(server: &Server) -> Result<usize> {
 
 fn code<T: std::fmt::Debug>(result: Result<T, RelayError>) -> Result<&'static str> {
     match result {
-        Ok(state) => bail!("it obeyed: {state:?}"),
+        Ok(state) => bail!("it executed the order: {state:?}"),
         Err(error) => Ok(error.code()),
     }
 }
 
-/// Everything that a client was told is in the log, which may hold more while commits are under way.
-fn holds_what_was_told(source: &Source) -> Result<()> {
+/// Everything acknowledged to a client is in the log; the log may hold more while commits are in progress.
+fn check_acknowledged_commits(source: &Source) -> Result<()> {
     let mut check = BinlogCheck::new(&source.ledger, source.flavour());
     for segment in LogDir::open_read_only(&source.log("log"))?.segments()? {
         check.file(&segment.path)?;
@@ -61,8 +62,8 @@ fn holds_what_was_told(source: &Source) -> Result<()> {
     Ok(())
 }
 
-/// A stop ends the commits of the source; nothing but an order lets them go on, and no other may give it.
-async fn stops_for_good(kind: ServerKind) -> Result<()> {
+/// A stop ends the commits of the source. Only an order lets them continue, and no stale order may.
+async fn stops_permanently(kind: ServerKind) -> Result<()> {
     let Some(mut source) = Source::start_waiting(kind, &[]).await? else { return Ok(()) };
     let options = source.options("log", 94);
     let capture = Running::start(options.clone())?;
@@ -70,7 +71,7 @@ async fn stops_for_good(kind: ServerKind) -> Result<()> {
     source.prepare().await?;
     source.write(20).await?;
 
-    // Under load: what clients were told is held, and nobody is told more.
+    // Under load: acknowledged commits are in the log, and no further ones are acknowledged.
     let load = source.load(6, None);
     wait_until_acknowledged(&load, 60).await?;
     let stopped = acker.stop(5).await?;
@@ -78,24 +79,24 @@ async fn stops_for_good(kind: ServerKind) -> Result<()> {
     ensure!(stopped.orders.stopped.is_some_and(|stop| stop.token == 5) && stopped.durable, "{stopped:?}");
     until_waiting(&source.server).await?;
     ensure!(capture.status.snapshot().acks == acks);
-    holds_what_was_told(&source)?;
-    // The source notices when it next says that it is alive.
+    check_acknowledged_commits(&source)?;
+    // The source notices at its next heartbeat.
     let begin = Instant::now();
     while streams(&source.server).await? > 0 {
-        ensure!(begin.elapsed() < PATIENCE, "somebody reads");
+        ensure!(begin.elapsed() < PATIENCE, "there is still a stream");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     ensure!(code(acker.start(4).await)? == "TW-RELAY-0015");
     ensure!(code(acker.stop(4).await)? == "TW-RELAY-0015");
     ensure!(code(acker.follow(6, "nobody", PATIENCE).await)? == "TW-RELAY-0016");
     ensure!(acker.read()? == stopped, "{:?}", acker.read()?);
-    // Told once more, it has stood still since the first time.
+    // A repeated stop keeps the time of the first.
     let again = acker.stop(6).await?;
     ensure!(
         again.orders.stopped.map(|stop| stop.since_ms) == stopped.orders.stopped.map(|stop| stop.since_ms)
     );
 
-    // A restart, in good order and not, forgets nothing, and does not even connect.
+    // After a restart, orderly or not, the order is still in force, and the capture does not even connect.
     capture.stop().await?;
     let capture = Running::start(options.clone())?;
     let acker = capture.acker();
@@ -106,11 +107,11 @@ async fn stops_for_good(kind: ServerKind) -> Result<()> {
     ensure!(acker.read()? == again, "{:?}", acker.read()?);
     until_waiting(&source.server).await?;
     ensure!(capture.status.snapshot().acks == 0);
-    holds_what_was_told(&source)?;
+    check_acknowledged_commits(&source)?;
 
     acker.start(7).await?;
     wait_until_acknowledged(&load, 30).await?;
-    // A server that does not answer, whatever is asked of it, keeps no order waiting.
+    // A server that does not answer does not delay an order.
     source.server.pause()?;
     acker.start(7).await?;
     let held = acker.stop(8).await?;
@@ -127,13 +128,13 @@ async fn stops_for_good(kind: ServerKind) -> Result<()> {
     let written = GtidSet::parse(source.flavour(), &written_by(&source.server).await?)?;
     ensure!(held == written, "it holds {held}, and there is {written}");
 
-    // A source that does not wait when nobody is there is not fenced by a stop, which is why that is a rule.
+    // A source that does not wait without an acker is not fenced by a stop; that is why it must wait.
     let wait = semi_sync(source.flavour(), "wait_no_replica", "wait_no_slave");
     source.server.sql(&format!("SET GLOBAL {wait} = 0")).await?;
     acker.stop(9).await?;
     source.write(3).await?;
     ensure!(source.server.semi_sync_status().await?.unacknowledged > 0);
-    // It waits again once somebody is there.
+    // It waits again once there is an acker.
     source.server.sql(&format!("SET GLOBAL {wait} = 1")).await?;
     acker.start(9).await?;
     let begin = Instant::now();
@@ -164,7 +165,7 @@ async fn stand_in(source: &Source) -> Result<Server> {
     Ok(server)
 }
 
-/// Makes a replica a source that waits.
+/// Turns a replica into a source that waits.
 async fn promote(server: &Server) -> Result<()> {
     let forget = match server.kind().flavour() {
         Flavour::MySql => "STOP REPLICA; RESET REPLICA ALL",
@@ -175,7 +176,7 @@ async fn promote(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// A replica that receives and applies, without an error.
+/// A replica that receives and applies without an error.
 async fn check_healthy(replica: &Server) -> Result<()> {
     let status = replica.replica_status().await?.context("it is no replica")?;
     ensure!(
@@ -189,14 +190,15 @@ async fn check_healthy(replica: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Every transaction of the log stands in it once, and nothing is wrong with its files.
+/// Every transaction is in the log once, and its files are valid.
 fn check_log(source: &Source) -> Result<()> {
     let verified = LogDir::open_read_only(&source.log("log"))?.verify(|_| {})?;
     ensure!(verified.problems.is_empty(), "{:?}", verified.problems);
     source.check_ledger("log").map(drop)
 }
 
-/// Told to follow another server, a capture goes on there, without a gap, and its replicas do not notice; over restarts too.
+/// On an order to follow another server, a capture continues there without a gap, and its replicas do not
+/// notice; also across restarts.
 async fn follows(kind: ServerKind) -> Result<()> {
     let Some(mut source) = Source::start_waiting(kind, &[]).await? else { return Ok(()) };
     let mut tailwater = Tailwater::of(&source)?;
@@ -210,7 +212,7 @@ async fn follows(kind: ServerKind) -> Result<()> {
     by_gtid.replicate(&tailwater.replica()).await?;
     source.write(40).await?;
 
-    // One commit that nobody acknowledges any more; what has received it may keep it.
+    // One commit that gets no ACK any more; servers that have received it may keep it.
     let acker = tailwater.running()?.acker();
     let stopped: AckerState = acker.stop(1).await?;
     let pending = source.load(1, None);
@@ -240,12 +242,12 @@ async fn follows(kind: ServerKind) -> Result<()> {
     ensure!(files.iter().any(|line| line.starts_with("binlog.e2.")), "{files:?}");
     check_log(&source)?;
 
-    // A restart goes on with it.
+    // A restart continues with it.
     tailwater.stop().await?;
     tailwater.start_again().await?;
     source.write(10).await?;
 
-    // The former primary lacks what the log has by now: named, and no reason to end.
+    // The former primary lacks transactions of the log: reported, and no reason to end.
     former.start_again().await?;
     let acker = tailwater.running()?.acker();
     let error = match acker.follow(2, "log", PATIENCE).await {
@@ -260,7 +262,7 @@ async fn follows(kind: ServerKind) -> Result<()> {
     check_healthy(&by_gtid).await?;
     check_log(&source)?;
 
-    // Without its name in the configuration it waits to be told.
+    // Without the server's name in the configuration it waits for orders.
     tailwater.stop().await?;
     tailwater.capture.servers.clear();
     tailwater.open().await?;
@@ -274,7 +276,8 @@ async fn follows(kind: ServerKind) -> Result<()> {
     tailwater.stop().await
 }
 
-/// MariaDB: one that was set up at a position, and has written nothing of what is before it, is followed from there on.
+/// MariaDB: a server that was set up at a position, and has written nothing of what is before it, is followed
+/// from there on.
 async fn follows_one_set_up_at_a_position(kind: ServerKind) -> Result<()> {
     let Some(mut source) = Source::start(kind, &[]).await? else { return Ok(()) };
     let second = start_replica(kind, "second", &[]).await?;
@@ -302,7 +305,7 @@ async fn follows_one_set_up_at_a_position(kind: ServerKind) -> Result<()> {
         ensure!(begin.elapsed() < PATIENCE, "it holds {holds}, and not {newest}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // Behind it, and not beside it: the number follows.
+    // The number is the next one, not a concurrent one.
     let number = |gtid: &str| gtid.rsplit('-').next().and_then(|number| number.parse::<u64>().ok());
     ensure!(number(&newest) == number(&position).map(|number| number + 1), "{position}, then {newest}");
     check_log(&source)?;
@@ -318,32 +321,32 @@ async fn everything(server: &Server) -> Result<String> {
 }
 
 #[test]
-fn a_stop_lasts_on_mysql_97() -> Result<()> {
-    run(stops_for_good(ServerKind::Mysql97))
+fn stop_persists_on_mysql_97() -> Result<()> {
+    run(stops_permanently(ServerKind::Mysql97))
 }
 
 #[test]
-fn a_stop_lasts_on_mariadb_1011() -> Result<()> {
-    run(stops_for_good(ServerKind::Mariadb1011))
+fn stop_persists_on_mariadb_1011() -> Result<()> {
+    run(stops_permanently(ServerKind::Mariadb1011))
 }
 
 #[test]
-fn another_mysql_97_is_followed() -> Result<()> {
+fn follow_another_mysql_97() -> Result<()> {
     run(follows(ServerKind::Mysql97))
 }
 
 #[test]
-fn another_mariadb_1011_is_followed() -> Result<()> {
+fn follow_another_mariadb_1011() -> Result<()> {
     run(follows(ServerKind::Mariadb1011))
 }
 
 #[test]
-fn a_mariadb_1011_set_up_at_a_position_is_followed() -> Result<()> {
+fn follow_mariadb_1011_set_up_at_a_position() -> Result<()> {
     run(follows_one_set_up_at_a_position(ServerKind::Mariadb1011))
 }
 
 #[test]
-fn another_mariadb_118_is_followed() -> Result<()> {
+fn follow_another_mariadb_118() -> Result<()> {
     if std::env::var_os("TAILWATER_LONG").is_none() {
         eprintln!("SKIPPED another_mariadb_118_is_followed: as 10.11; set TAILWATER_LONG=1");
         return Ok(());

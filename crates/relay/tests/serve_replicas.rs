@@ -1,4 +1,4 @@
-//! Real replicas read from Tailwater through all that happens to it, to its source and to them.
+//! Real replicas read from Tailwater through faults of Tailwater, of its source and of the replicas.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::replica::{start_statement, stop_statement};
@@ -6,20 +6,20 @@ use tailwater_sandbox::require::is_skipped_in_ci;
 use tailwater_sandbox::{ReplicaStart, Server, ServerKind, require};
 use tailwater_wire::Flavour;
 
-use crate::serving_support::{
+use crate::serve_support::{
     Tailwater, check_equal, check_tables, replica_spec, start_replica, status_variable, until_in_step,
     until_io_error, with_positions,
 };
 use crate::support::{Source, run, wait_until_acknowledged};
 
-/// Replicas of one source, each in its own way.
+/// Replicas of one source, each connected in a different way.
 struct Replicas {
     /// By GTIDs, acknowledging.
     by_gtid: Server,
-    /// By GTIDs, MariaDB's other way, with TLS.
+    /// By GTIDs in MariaDB's other mode, with TLS.
     with_tls: Server,
     by_position: Server,
-    /// By GTIDs; it is stopped in its tracks for a while.
+    /// By GTIDs; frozen for a while.
     slow: Server,
 }
 
@@ -73,7 +73,7 @@ async fn follow(kind: ServerKind) -> Result<()> {
     let report = load.finish().await;
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
 
-    // Nobody waits for the one that stands still.
+    // No other client waits for the frozen one.
     for replica in [&replicas.by_gtid, &replicas.with_tls, &replicas.by_position] {
         check_equal(replica, &source.server, &source.ledger).await?;
     }
@@ -91,7 +91,7 @@ async fn follow(kind: ServerKind) -> Result<()> {
         streams.iter().filter(|(_, line)| line.contains("; acknowledged binlog.")).count() == 1
     };
     tailwater.until_streams("an acknowledgement", acknowledged).await?;
-    // The one with TLS is at the other server.
+    // The one with TLS is connected to the other server.
     let show = if flavour == Flavour::MySql { "SHOW REPLICAS" } else { "SHOW SLAVE HOSTS" };
     let listed = tailwater.sql(show).await?;
     ensure!(listed.len() == 3, "{listed:?}");
@@ -120,7 +120,7 @@ async fn follow_without_gtids() -> Result<()> {
     check_tables(&replica, &source.server, &source.ledger).await?;
     source.check_complete("log").await?;
 
-    // Who goes by GTIDs sees that there are none.
+    // A client by GTIDs finds that there are none.
     let by_gtid = start_replica(kind, "by-gtid", &[]).await?;
     by_gtid.replicate(&tailwater.replica()).await?;
     until_io_error(&by_gtid, 13117, "source has GTID_MODE = OFF").await?;
@@ -132,7 +132,7 @@ fn replicas_of_mysql_97_without_gtids() -> Result<()> {
     run(follow_without_gtids())
 }
 
-/// As in an upgrade: the replica is of the next release.
+/// As in an upgrade: the replica has the next release.
 #[test]
 fn newer_replicas_of_mariadb_1011() -> Result<()> {
     run(async {
@@ -164,7 +164,7 @@ fn replicas_of_mariadb_1011() -> Result<()> {
 
 #[test]
 fn replicas_of_mariadb_118() -> Result<()> {
-    if is_skipped_in_ci("serving::replicas_of_mariadb_118", "that on 10.11") {
+    if is_skipped_in_ci("serve_replicas::replicas_of_mariadb_118", "that on 10.11") {
         return Ok(());
     }
     run(follow(ServerKind::Mariadb118))

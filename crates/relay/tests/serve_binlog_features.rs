@@ -1,5 +1,6 @@
-//! Whatever a source can write into its binlog comes to a replica through Tailwater as it would from the source itself:
-//! compressed and partial rows, statements with their variables, loaded files, XA, tags and domains, changes of checksum.
+//! Every feature that a source can write into its binlog reaches a replica through Tailwater as it would from
+//! the source: compressed and partial rows, statements with their variables, loaded files, XA, tags and
+//! domains, changes of checksum.
 
 use std::time::{Duration, Instant};
 
@@ -9,20 +10,20 @@ use tailwater_sandbox::require::is_skipped_in_ci;
 use tailwater_sandbox::{ReplicaStart, Server, ServerKind};
 use tailwater_wire::Flavour;
 
-use crate::serving_support::{Tailwater, check_equal, same_gtids, start_replica, with_positions, written_by};
+use crate::serve_support::{Tailwater, check_equal, same_gtids, start_replica, with_positions, written_by};
 use crate::support::{PATIENCE, Source, run};
 
-/// The tables of what follows.
+/// The tables of this test.
 const TABLES: &str = "CREATE DATABASE seen CHARACTER SET utf8mb4;
     CREATE TABLE seen.rowed (id INT PRIMARY KEY, doc JSON, body LONGTEXT, at TIMESTAMP(6) NULL, bits BIT(13));
     CREATE TABLE seen.stated (id INT AUTO_INCREMENT PRIMARY KEY, a DOUBLE, b VARCHAR(200), c INT);
     CREATE TABLE seen.loaded (id INT, words VARCHAR(100));
     CREATE TABLE seen.plain (id INT PRIMARY KEY) ENGINE=MyISAM;";
 
-/// What is held against the source.
+/// The statement whose result is compared with the source's.
 const CHECKSUMS: &str = "CHECKSUM TABLE seen.rowed, seen.stated, seen.loaded, seen.plain EXTENDED";
 
-/// ResultRows of many kinds, in both families.
+/// Rows of many kinds, for both flavours.
 fn rows(round: u32) -> String {
     let id = round * 10;
     format!(
@@ -37,7 +38,7 @@ fn rows(round: u32) -> String {
     )
 }
 
-/// Statements whose results hang on what stands beside them in the binlog.
+/// Statements whose results depend on other events in the binlog.
 fn statements(round: u32, file: &str) -> String {
     format!(
         "SET SESSION binlog_format=STATEMENT, auto_increment_increment=3, time_zone='+05:00', sql_mode='ANSI';
@@ -50,7 +51,7 @@ fn statements(round: u32, file: &str) -> String {
     )
 }
 
-/// What only one family has.
+/// Features of one flavour only.
 fn particular(kind: ServerKind, round: u32) -> String {
     let xa = |name: &str, id: u32| {
         format!(
@@ -129,7 +130,7 @@ async fn features(kind: ServerKind) -> Result<()> {
         }
         source.server.sql(&particular(kind, round)).await?;
     }
-    // One that comes when all is written has it all from the log.
+    // A replica that starts after all writes gets everything from the log.
     let late = start_replica(kind, "late", &[]).await?;
     match flavour {
         Flavour::MySql => late.replicate(&tailwater.replica()).await?,
@@ -143,7 +144,7 @@ async fn features(kind: ServerKind) -> Result<()> {
     tailwater.stop().await
 }
 
-/// MariaDB: first up to these GTIDs, where the source ends the stream, and then on from there.
+/// MariaDB: first up to these GTIDs, where the source ends the stream, and then from there on.
 async fn replicate_in_two_steps(replica: &Server, tailwater: &Tailwater, until: &str) -> Result<()> {
     replica.sql(&tailwater.replica().change_statement(Flavour::MariaDb)).await?;
     replica.sql(&format!("START SLAVE UNTIL master_gtid_pos='{until}'")).await?;
@@ -184,7 +185,7 @@ fn of_mariadb_1011() -> Result<()> {
 
 #[test]
 fn of_mariadb_118() -> Result<()> {
-    if is_skipped_in_ci("serving_features::of_mariadb_118", "that on 10.11") {
+    if is_skipped_in_ci("serve_binlog_features::of_mariadb_118", "that on 10.11") {
         return Ok(());
     }
     run(features(ServerKind::Mariadb118))

@@ -1,4 +1,4 @@
-//! Many clients, and clients that misbehave, neither take much nor hold up anybody.
+//! Many clients, and misbehaving clients, take few resources and delay no other client.
 
 use std::time::{Duration, Instant};
 
@@ -7,16 +7,16 @@ use tailwater_sandbox::{Link, ReplicaOf, Server, ServerKind};
 use tailwater_session::{Connection, DumpRequest, DumpStart, DumpStream};
 use tailwater_wire::Flavour;
 
-use crate::serving_support::{READER, READER_PASSWORD, Tailwater, check_equal, start_replica, until_in_step};
+use crate::serve_support::{READER, READER_PASSWORD, Tailwater, check_equal, start_replica, until_in_step};
 use crate::support::{PATIENCE, Source, run};
 
-/// How many clients are there that do nothing.
+/// Number of idle clients.
 const IDLE: usize = 500;
 
-/// How many of the rows of a megabyte: more than the system takes for a client that reads nothing.
+/// Number of rows of a megabyte: more than the system buffers for a client that reads nothing.
 const MEGABYTES: u32 = 24;
 
-/// How much memory all of them may take, and whatever other tests do at the time, in bytes.
+/// Upper limit, in bytes, of the memory for all of them and for concurrent tests.
 const GROWTH_MAX: u64 = 128 << 20;
 
 /// The memory of this process.
@@ -35,7 +35,7 @@ async fn write_megabytes(source: &Source, megabytes: u32) -> Result<()> {
     Ok(())
 }
 
-/// Asks for the stream from the beginning on, and does not read it.
+/// Requests the stream from the beginning, and does not read it.
 async fn dump(tailwater: &Tailwater, flavour: Flavour, server_id: u32) -> Result<DumpStream> {
     let connection = Connection::connect(&tailwater.account(READER, READER_PASSWORD)).await?;
     let start = match flavour {
@@ -45,7 +45,7 @@ async fn dump(tailwater: &Tailwater, flavour: Flavour, server_id: u32) -> Result
     Ok(connection.dump(DumpRequest::new(server_id, start)).await?)
 }
 
-/// How many streams the account that only reads has.
+/// Number of streams of the read-only account.
 fn of_reader(streams: &[(u32, String)]) -> usize {
     streams.iter().filter(|(_, line)| line.contains(READER)).count()
 }
@@ -54,7 +54,7 @@ fn ids(streams: &[(u32, String)]) -> Vec<u32> {
     streams.iter().map(|(id, _)| *id).collect()
 }
 
-/// Waits until a replica has been told a few times that there is nothing new.
+/// Waits until a replica has received a few heartbeats.
 async fn until_heartbeats(replica: &Server) -> Result<()> {
     let question = match replica.kind().flavour() {
         Flavour::MySql => {
@@ -73,8 +73,8 @@ async fn until_heartbeats(replica: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Waits until a replica has seen that nothing comes any more.
-async fn until_it_gives_up(replica: &Server) -> Result<()> {
+/// Waits until a replica has detected the silence.
+async fn until_silence_is_detected(replica: &Server) -> Result<()> {
     let begin = Instant::now();
     loop {
         let status = replica.replica_status().await?.context("it is no replica")?;
@@ -106,7 +106,7 @@ async fn crowd(kind: ServerKind) -> Result<()> {
     second.replicate(&by_link).await?;
 
     let resident_before = resident_bytes()?;
-    // Those who do nothing.
+    // Idle clients.
     let mut idle = Vec::new();
     for _ in 0..IDLE {
         idle.push(Connection::connect(&tailwater.account(READER, READER_PASSWORD)).await?);
@@ -114,11 +114,12 @@ async fn crowd(kind: ServerKind) -> Result<()> {
     source.write(20).await?;
     until_in_step(&first, &source.server).await?;
     let there = tailwater.sql("SHOW PROCESSLIST").await?.len();
-    ensure!(there >= IDLE + 3, "only {there} are there");
+    ensure!(there >= IDLE + 3, "only {there} clients are connected");
     idle[0].ping().await?;
     idle[IDLE - 1].ping().await?;
 
-    // Those who ask for all and read nothing are sent away, and nobody waits for them meanwhile.
+    // Clients that request everything and read nothing are disconnected, and no other client waits for them
+    // meanwhile.
     let deaf = [dump(&tailwater, flavour, 901).await?, dump(&tailwater, flavour, 902).await?];
     tailwater.until_streams("the deaf", |now| of_reader(now) == 2).await?;
     write_megabytes(&source, MEGABYTES).await?;
@@ -131,24 +132,24 @@ async fn crowd(kind: ServerKind) -> Result<()> {
     drop(idle);
     let begin = Instant::now();
     while tailwater.sql("SHOW PROCESSLIST").await?.len() > 5 {
-        ensure!(begin.elapsed() < PATIENCE, "those who went are still there");
+        ensure!(begin.elapsed() < PATIENCE, "disconnected clients are still listed");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 
-    // A link that was cut without a word: the replica comes again, and its dead connection ends.
+    // A link that was cut silently: the replica reconnects, and its dead connection ends.
     until_in_step(&second, &source.server).await?;
     let before = tailwater.until_streams("both", |streams| streams.len() == 2).await?;
     until_heartbeats(&second).await?;
     link.cut_both();
     source.write(5).await?;
     check_equal(&first, &source.server, &source.ledger).await?;
-    until_it_gives_up(&second).await?;
+    until_silence_is_detected(&second).await?;
     link.restore();
     check_equal(&second, &source.server, &source.ledger).await?;
     let came_again = |now: &[(u32, String)]| now.len() == 2 && ids(now) != ids(&before);
     tailwater.until_streams("the second again, once", came_again).await?;
 
-    // Replicas whose connections were killed come again.
+    // Replicas whose connections were killed reconnect.
     for (id, _) in tailwater.streams().await? {
         tailwater.sql(&format!("KILL {id}")).await?;
     }
@@ -161,25 +162,25 @@ async fn crowd(kind: ServerKind) -> Result<()> {
     tailwater.stop().await
 }
 
-/// A client that takes nothing, not even its dismissal, does not keep the server from stopping.
+/// A client that reads nothing, not even the shutdown error, does not keep the server from stopping.
 #[test]
-fn a_stop_waits_for_no_client() -> Result<()> {
+fn stop_does_not_wait_for_clients() -> Result<()> {
     run(async {
         let Some(source) = Source::start(ServerKind::Mariadb1011, &[]).await? else { return Ok(()) };
         let mut tailwater = Tailwater::of(&source)?;
         tailwater.limits.write_timeout = None;
         tailwater.start_again().await?;
         source.prepare().await?;
-        // In small events, so that there is room between two of them for a word of farewell.
+        // In small events, so that the shutdown error fits between two of them.
         let small = "CREATE TABLE tw_load.small AS SELECT seq AS id, REPEAT('x', 1000) AS body FROM tw_load.seq_1_to_24000";
         source.server.sql(small).await?;
         source.until_complete("log").await?;
         let mut deaf = Vec::new();
-        // The second has the first sent away.
+        // The second one displaces the first.
         for _ in 0..2 {
             deaf.push(dump(&tailwater, Flavour::MariaDb, 903).await?);
         }
-        // The first has gone by now, if it was in the middle of an event when it was sent away.
+        // The first has ended by now, if it was displaced inside an event.
         tailwater.until_streams("the second", |now| of_reader(now) >= 1).await?;
         tokio::time::timeout(PATIENCE, tailwater.stop()).await.context("it does not stop")?
     })

@@ -1,4 +1,4 @@
-//! Requests for a stream, with what the client has set before: where the stream begins in a few made-up logs.
+//! Dump requests with the variables that the client has set: where the stream begins in a few example logs.
 
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MysqlGtidSet};
@@ -6,15 +6,15 @@ use tailwater_wire::protocol::command::{ClientCommand, FILE_NAME_BYTES_MAX};
 
 use super::examples::{self, ExampleLog};
 use super::{check_refusal, each_statement, split_flavour};
-use crate::serve::catalog::FIRST_EVENT;
 use crate::serve::client_error::ClientError;
 use crate::serve::start::{
     ClientDumpRequest, LogHistory, MariadbRequest, MariadbSkip, RequestedStart, SkipSet, StartDecision,
     StreamStart, decide,
 };
 use crate::serve::statement::{StatementSession, execute};
+use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// Which flavour, the length of the statements, the statements with zero bytes between them, the command's payload.
+/// Input: flavour, length of the statements, the statements separated by zero bytes, the command's payload.
 pub(super) fn check(data: &[u8]) {
     let Some((flavour, data)) = split_flavour(data) else { return };
     let Some((length, data)) = data.split_first_chunk() else { return };
@@ -38,20 +38,20 @@ pub(super) fn check(data: &[u8]) {
     }
 }
 
-/// A refusal that ends a dump.
+/// An error that ends a dump.
 fn check_end(refusal: &ClientError) {
     assert_eq!(refusal.code, ClientError::FATAL_ERROR_READING_BINLOG, "{refusal}");
     check_refusal(refusal);
 }
 
 fn check_request(request: &ClientDumpRequest, flavour: Flavour) {
-    // Nothing is kept open for a reader that is no replica.
+    // Nothing is kept open for a reader that is not a replica.
     assert!(request.server_id != 0 || !request.wait_for_more);
     assert!(request.heartbeat_period.is_none_or(|period| !period.is_zero()));
     match (&request.from, flavour) {
         (RequestedStart::FilePosition { file, .. }, _)
         | (RequestedStart::Mysql { file, .. }, Flavour::MySql) => {
-            // A byte that is no text is replaced by three.
+            // A byte that is not UTF-8 is replaced by three.
             assert!(file.len() <= FILE_NAME_BYTES_MAX * 3);
         }
         (RequestedStart::Mariadb(_), Flavour::MariaDb) => {}
@@ -66,13 +66,13 @@ fn check_start(request: &ClientDumpRequest, log: &ExampleLog) {
     }
 }
 
-/// The stream begins at a place that there is, under the name that was asked for, and leaves out nothing that the client
+/// The stream begins at an existing position, under the requested name, and skips nothing that the client
 /// lacks.
 fn check_begin(request: &ClientDumpRequest, begin: &StreamStart, log: &ExampleLog) {
     let place = log.catalog().place(begin.from).expect("the stream begins in a segment");
     assert_eq!((&place.file, place.position), (&begin.file, begin.position));
     let file = log.catalog().of_segment(begin.from.segment).expect("a segment is of a file");
-    assert!(begin.from.offset >= FIRST_EVENT);
+    assert!(begin.from.offset >= FIRST_EVENT_OFFSET);
     assert!((file.begins_at()..=file.size()).contains(&begin.position), "{begin:?}");
     let before = log.gtids_before(begin.from.segment).expect("a made-up log can be read");
     match (&request.from, &begin.skip) {
@@ -87,21 +87,21 @@ fn check_begin(request: &ClientDumpRequest, begin: &StreamStart, log: &ExampleLo
             }
         }
         (RequestedStart::Mariadb(request), SkipSet::Mariadb(skip)) => {
-            assert_eq!(begin.from.offset, FIRST_EVENT);
+            assert_eq!(begin.from.offset, FIRST_EVENT_OFFSET);
             check_mariadb(request, skip, before);
         }
         (from, skip) => panic!("{from:?} begins with {skip:?}"),
     }
 }
 
-/// A client that names a place gets it; one that names no file gets the oldest.
+/// A client that names a position gets it; one that names no file gets the oldest.
 fn check_place((file, position): (&str, u64), begin: &StreamStart) {
     assert!(file.is_empty() || file == begin.file, "{file:?}: {begin:?}");
-    assert!(position == begin.position || (file.is_empty() && position == FIRST_EVENT), "{begin:?}");
+    assert!(position == begin.position || (file.is_empty() && position == FIRST_EVENT_OFFSET), "{begin:?}");
 }
 
 fn check_mysql(has: &MysqlGtidSet, begin: &StreamStart, before: Option<GtidSet>) {
-    assert_eq!(begin.from.offset, FIRST_EVENT);
+    assert_eq!(begin.from.offset, FIRST_EVENT_OFFSET);
     match before {
         Some(GtidSet::MySql(before)) => assert!(has.is_superset_of(&before), "{has} lacks some of {before}"),
         before => panic!("{begin:?} with {before:?} before it"),
@@ -122,8 +122,8 @@ fn check_mariadb(request: &MariadbRequest, skip: &MariadbSkip, before: Option<Gt
     assert_eq!((skip.strict, skip.until_before), (request.strict, request.until_before));
 }
 
-/// Of every domain that has something before the beginning of the stream the client has something too, and of the same
-/// server no less.
+/// The client has something of every domain that has transactions before the beginning of the stream, and no
+/// less of the same server.
 fn check_domains(request: &MariadbRequest, before: &MariadbBinlogState) {
     for past in before.iter() {
         let has = request.position.last(past.domain).expect("a domain that the client lacks is left out");

@@ -1,4 +1,4 @@
-//! What `mysqlbinlog` and `mariadb-binlog` read from Tailwater is what they read from the source itself.
+//! `mysqlbinlog` and `mariadb-binlog` read the same from Tailwater as from the source.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,10 +12,10 @@ use tailwater_sandbox::{Server, ServerKind};
 use tailwater_wire::Flavour;
 use tokio::process::Command;
 
-use crate::serving_support::{Tailwater, written_by};
+use crate::serve_support::{Tailwater, written_by};
 use crate::support::{PATIENCE, Source, run};
 
-/// The family's program, as it connects to a port.
+/// The flavour's program, connecting to a port.
 fn reader(server: &Server, port: u16, arguments: &[String]) -> Result<Command> {
     let (program, tls) = match server.kind().flavour() {
         Flavour::MySql => ("mysqlbinlog", "--get-server-public-key"),
@@ -56,7 +56,7 @@ async fn middle(source: &Source, file: &str) -> Result<u64> {
     places.get(places.len() / 2).copied().context("no transaction in the file")
 }
 
-/// What is asked for, beside the options that say where from.
+/// The options to test, except those that select the server.
 async fn questions(source: &Source) -> Result<Vec<Vec<String>>> {
     let binlogs: Vec<String> = source.binlogs().await?.into_iter().map(|(file, _)| file).collect();
     let [first, second, ..] = &binlogs[..] else { anyhow::bail!("too few files: {binlogs:?}") };
@@ -129,8 +129,8 @@ async fn raw(source: &Source, tailwater: &Tailwater, words: &[&str]) -> Result<(
     Ok(())
 }
 
-/// Waits until the log has all, and the source has nothing more to write: MariaDB notes in a file that those before it are
-/// done with, a moment after it was begun.
+/// Waits until the log is complete and the source has nothing more to write: a moment after MariaDB has begun
+/// a file, it writes into it that the earlier ones are no longer needed.
 async fn until_quiet(source: &Source) -> Result<()> {
     let begin = Instant::now();
     while source.flavour() == Flavour::MariaDb {
@@ -145,8 +145,8 @@ async fn until_quiet(source: &Source) -> Result<()> {
     source.until_complete("log").await
 }
 
-/// A copy that goes on for ever has each event of the source, also those that come later.
-async fn for_ever(source: &mut Source, tailwater: &Tailwater, first: &str) -> Result<()> {
+/// An endless copy has each event of the source, including later ones.
+async fn endless(source: &mut Source, tailwater: &Tailwater, first: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let target = format!("--result-file={}/", folder.path().display());
     let arguments = ["--read-from-remote-server", "--raw", "--stop-never", &target, first];
@@ -158,13 +158,13 @@ async fn for_ever(source: &mut Source, tailwater: &Tailwater, first: &str) -> Re
     until_quiet(source).await?;
     let mut theirs = files(source.server.data())?;
     for bytes in theirs.values_mut() {
-        // The mark of a file in use is on the source's disk only.
+        // The mark of a file in use is only on the source's disk.
         bytes[4 + 17] &= !1;
     }
     let begin = Instant::now();
     while files(folder.path())? != theirs {
         ensure!(copying.try_wait()?.is_none(), "it ended");
-        ensure!(begin.elapsed() < PATIENCE, "the copy never becomes equal");
+        ensure!(begin.elapsed() < PATIENCE, "the copy does not become equal");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     copying.kill().await?;
@@ -176,7 +176,7 @@ async fn read(kind: ServerKind) -> Result<()> {
     let options: &[&str] = if kind == ServerKind::Mariadb118 { &["--binlog-gtid-index=OFF"] } else { &[] };
     let Some(mut source) = Source::start(kind, options).await? else { return Ok(()) };
     let mut tailwater = Tailwater::of(&source)?;
-    // So that events that are made up say the same of where they come from.
+    // So that artificial events state the same origin.
     tailwater.server_id = source.server.sql("SELECT @@server_id").await?.concat().parse()?;
     tailwater.start_again().await?;
     source.prepare().await?;
@@ -194,7 +194,7 @@ async fn read(kind: ServerKind) -> Result<()> {
     }
     let first = source.binlogs().await?[0].0.clone();
     raw(&source, &tailwater, &["--read-from-remote-server", "--to-last-log", &first]).await?;
-    for_ever(&mut source, &tailwater, &first).await?;
+    endless(&mut source, &tailwater, &first).await?;
     tailwater.stop().await
 }
 
@@ -210,7 +210,7 @@ fn by_those_of_mariadb_1011() -> Result<()> {
 
 #[test]
 fn by_those_of_mariadb_118() -> Result<()> {
-    if is_skipped_in_ci("serving_tools::by_those_of_mariadb_118", "that on 10.11") {
+    if is_skipped_in_ci("serve_mysqlbinlog::by_those_of_mariadb_118", "that on 10.11") {
         return Ok(());
     }
     run(read(ServerKind::Mariadb118))

@@ -1,4 +1,4 @@
-//! Captures that nothing disturbs: every way to begin, rotations, several logs and sources at once.
+//! Undisturbed captures: every way to begin, rotations, several logs and sources at once.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use tailwater_sandbox::ServerKind;
 
 use crate::support::{Running, Source, run, wait_until_acknowledged};
 
-/// ClientRegistry commit already, and wait; then the first capture begins. Then rotations, restarts of the capture, and later
-/// captures of the same from other places.
+/// Clients already commit, and wait, when the first capture begins. Then rotations, restarts of the capture,
+/// and later captures of the same source from other positions.
 async fn under_load(kind: ServerKind) -> Result<()> {
-    // With a second capture to take the tables' place in the binlog, which would wait too.
+    // A second capture would wait too, so the tables are created in the first one's presence.
     let Some(mut source) = Source::start_waiting(kind, &["--max-binlog-size=65536"]).await? else {
         return Ok(());
     };
@@ -32,7 +32,7 @@ async fn under_load(kind: ServerKind) -> Result<()> {
         source.rotate().await?;
         wait_until_acknowledged(&load, 50).await?;
     }
-    // ClientRegistry wait again while nobody acknowledges, and go on.
+    // Clients wait again while there is no acker, and then continue.
     live.stop().await?;
     tokio::time::sleep(Duration::from_millis(300)).await;
     live = Running::start(source.options("live", 11))?;
@@ -47,7 +47,7 @@ async fn under_load(kind: ServerKind) -> Result<()> {
     ensure!(source.check_ledger("live")?.acknowledged > 400);
     source.check_complete("received").await?;
 
-    // Alone, it acknowledges too, and goes on after a restart.
+    // Alone, it acknowledges too, and continues after a restart.
     let acks = live.status.snapshot().acks;
     ensure!(acks > 0 && acks >= live.status.snapshot().syncs);
     live.stop().await?;
@@ -73,7 +73,7 @@ async fn under_load(kind: ServerKind) -> Result<()> {
     let mut middle = source.options("middle", 14);
     middle.semi_sync = false;
     middle.start = StartPolicy::Position { file: file.clone(), position };
-    // A crash left a segment with nothing in it.
+    // A crash left an empty segment.
     let identity = live.log().source().context("nothing was captured")?;
     LogWriter::open(&middle.directory, middle.log.clone())?.start_segment(&file, position, &identity)?;
     let from_middle = Running::start(middle.clone())?;
@@ -89,7 +89,7 @@ async fn under_load(kind: ServerKind) -> Result<()> {
     from_middle.stop().await?;
     live.stop().await?;
 
-    // Where nothing is.
+    // At a position that does not exist.
     let mut nowhere = source.options("nowhere", 15);
     nowhere.start = StartPolicy::Position { file: "binlog.999999".into(), position: 4 };
     let error = Running::start(nowhere)?.refusal().await?;
@@ -98,7 +98,7 @@ async fn under_load(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// The start of a transaction behind others.
+/// The start of a transaction after others.
 async fn middle_of_a_file(source: &Source) -> Result<(String, u64)> {
     let mut files = source.binlogs().await?;
     files.pop();
@@ -115,18 +115,19 @@ async fn middle_of_a_file(source: &Source) -> Result<(String, u64)> {
 }
 
 #[test]
-fn a_loaded_mysql_97() -> Result<()> {
+fn loaded_mysql_97() -> Result<()> {
     run(under_load(ServerKind::Mysql97))
 }
 
 #[test]
-fn a_loaded_mariadb_1011() -> Result<()> {
+fn loaded_mariadb_1011() -> Result<()> {
     run(under_load(ServerKind::Mariadb1011))
 }
 
-/// MariaDB from 11.4 on writes no positions inside transactions; and another source beside it in the same process.
+/// MariaDB from 11.4 on writes no positions inside transactions; another source is captured in the same
+/// process.
 #[test]
-fn a_mariadb_118_and_a_mysql_97_at_once() -> Result<()> {
+fn mariadb_118_and_mysql_97_at_once() -> Result<()> {
     run(async {
         let first = Source::start_waiting(ServerKind::Mariadb118, &["--max-binlog-size=65536"]).await?;
         let Some(mut first) = first else { return Ok(()) };
@@ -152,7 +153,8 @@ fn a_mariadb_118_and_a_mysql_97_at_once() -> Result<()> {
     })
 }
 
-/// Two captures with the same `server_id`: the source ends the one when the other comes. Both say so, and commits go on.
+/// Two captures with the same `server_id`: the source ends one when the other connects. Both report it, and
+/// commits continue.
 async fn same_server_id(kind: ServerKind) -> Result<()> {
     let Some(mut source) = Source::start_waiting(kind, &[]).await? else { return Ok(()) };
     let left = Running::start(source.options("left", 31))?;
@@ -173,11 +175,11 @@ async fn same_server_id(kind: ServerKind) -> Result<()> {
 }
 
 #[test]
-fn the_same_server_id_twice_on_mysql_97() -> Result<()> {
+fn duplicate_server_id_on_mysql_97() -> Result<()> {
     run(same_server_id(ServerKind::Mysql97))
 }
 
 #[test]
-fn the_same_server_id_twice_on_mariadb_1011() -> Result<()> {
+fn duplicate_server_id_on_mariadb_1011() -> Result<()> {
     run(same_server_id(ServerKind::Mariadb1011))
 }

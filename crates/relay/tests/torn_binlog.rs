@@ -9,7 +9,7 @@ use tailwater_sandbox::require::is_skipped_in_ci;
 
 use crate::support::{Running, Source, run, wait_until_acknowledged};
 
-/// Copies a whole transaction of the binlog, cut in the middle of its last event but one, to its end.
+/// Appends a copy of a whole transaction of the binlog, cut in the middle of its last event but one.
 fn tear(path: &std::path::Path) -> Result<()> {
     let bytes = fs::read(path)?;
     let (mut at, mut starts) = (4, Vec::new());
@@ -23,7 +23,7 @@ fn tear(path: &std::path::Path) -> Result<()> {
     let (from, until) = (starts[begin].0, starts[starts.len() - 2].0 + 10);
     ensure!(until > from, "a transaction of one event");
     let mut part = bytes[from..until].to_vec();
-    // Each event says where it ends.
+    // Each event states where it ends.
     let shift = bytes.len() - from;
     for window in starts[begin..].windows(2) {
         let (event, next) = (window[0].0 - from, window[1].0 - from);
@@ -52,7 +52,7 @@ fn crc32(bytes: &[u8]) -> u32 {
     !sum
 }
 
-/// The capture takes no part of it, and goes on in the file that the source begins.
+/// The capture takes no part of it, and continues in the file that the source begins.
 async fn torn(kind: ServerKind, clients_wait: bool) -> Result<()> {
     let Some(mut source) = Source::start_waiting(kind, &[]).await? else { return Ok(()) };
     let options = source.options("log", 81);
@@ -66,7 +66,7 @@ async fn torn(kind: ServerKind, clients_wait: bool) -> Result<()> {
     let path = source.server.data().join(&file);
     let whole = fs::metadata(&path)?.len();
     tear(&path)?;
-    // Also for one who starts when it has happened already.
+    // Also for a capture that starts afterwards.
     let capture = if clients_wait {
         capture.stop().await?;
         None
@@ -85,7 +85,7 @@ async fn torn(kind: ServerKind, clients_wait: bool) -> Result<()> {
     wait_until_acknowledged(&load, 100).await.with_context(|| format!("{:?}", capture.status.snapshot()))?;
     load.finish().await;
     source.rotate().await?;
-    // The comparison wants files to be captured to their end; what is torn is no part of that.
+    // The comparison requires files to be captured to their end, which excludes the torn event.
     if fs::metadata(&path)?.len() > whole {
         OpenOptions::new().write(true).open(&path)?.set_len(whole)?;
     }
@@ -95,25 +95,25 @@ async fn torn(kind: ServerKind, clients_wait: bool) -> Result<()> {
 }
 
 #[test]
-fn a_torn_mariadb_1011() -> Result<()> {
+fn torn_mariadb_1011() -> Result<()> {
     run(torn(ServerKind::Mariadb1011, false))
 }
 
 #[test]
-fn a_torn_mariadb_1011_with_clients_that_wait() -> Result<()> {
+fn torn_mariadb_1011_with_waiting_clients() -> Result<()> {
     run(torn(ServerKind::Mariadb1011, true))
 }
 
 #[test]
-fn a_torn_mariadb_118() -> Result<()> {
-    if is_skipped_in_ci("torn::a_torn_mariadb_118", "that on 10.11") {
+fn torn_mariadb_118() -> Result<()> {
+    if is_skipped_in_ci("torn_binlog::torn_mariadb_118", "that on 10.11") {
         return Ok(());
     }
     run(torn(ServerKind::Mariadb118, false))
 }
 
-/// MySQL cuts the file when it starts.
+/// MySQL truncates the file when it starts.
 #[test]
-fn a_torn_mysql_97() -> Result<()> {
+fn torn_mysql_97() -> Result<()> {
     run(torn(ServerKind::Mysql97, true))
 }

@@ -1,4 +1,4 @@
-//! The capture moves to another server, and the replicas, which nobody tells, go on.
+//! The capture moves to another server, and its replicas, which are not reconfigured, continue.
 
 use std::mem;
 
@@ -8,7 +8,7 @@ use tailwater_sandbox::require::is_skipped_in_ci;
 use tailwater_sandbox::{ReplicaStart, Server, ServerKind};
 use tailwater_wire::Flavour;
 
-use crate::serving_support::{Tailwater, check_equal, start_replica, until_in_step, written_by};
+use crate::serve_support::{Tailwater, check_equal, start_replica, until_in_step, written_by};
 use crate::support::{Source, run};
 
 /// A native replica of the source that could take its place.
@@ -23,7 +23,7 @@ async fn stand_in(source: &Source) -> Result<Server> {
     Ok(server)
 }
 
-/// Makes the stand-in the source, and has Tailwater follow it. Gives the source that was.
+/// Makes the stand-in the source, and makes Tailwater follow it. Returns the former source.
 async fn fail_over(source: &mut Source, mut stand_in: Server, tailwater: &mut Tailwater) -> Result<Server> {
     until_in_step(&stand_in, &source.server).await?;
     tailwater.stop().await?;
@@ -64,12 +64,12 @@ async fn moves(kind: ServerKind) -> Result<()> {
     at_end.replicate(&tailwater.replica().start(first)).await?;
     let stand_in = stand_in(&source).await?;
     source.write(40).await?;
-    // One has not yet all of the first source when the second takes over.
+    // One replica does not have all of the first source yet when the second takes over.
     until_in_step(&by_position, &source.server).await?;
     by_position.sql(stop_statement(flavour)).await?;
     source.write(40).await?;
     source.until_complete("log").await?;
-    // Another stands at the very end of a file that no rotate event ends.
+    // Another is at the very end of a file that no rotate event ends.
     until_in_step(&at_end, &source.server).await?;
     at_end.sql(stop_statement(flavour)).await?;
 
@@ -86,7 +86,7 @@ async fn moves(kind: ServerKind) -> Result<()> {
     let status = by_position.replica_status().await?.context("it is no replica")?;
     ensure!(status.received.0.starts_with("binlog.e2."), "{status:?}");
 
-    // By that name it goes on when it comes again, as a newcomer does through both.
+    // It resumes by that name when it reconnects, as a new replica does through both sources.
     by_position.sql(stop_statement(flavour)).await?;
     source.rotate().await?;
     source.write(10).await?;
@@ -96,14 +96,14 @@ async fn moves(kind: ServerKind) -> Result<()> {
         check_equal(replica, &source.server, &source.ledger).await?;
     }
 
-    // A source that lacks what the log has is not followed, and what the replicas have stays theirs.
+    // A source that lacks transactions of the log is not followed, and the replicas keep theirs.
     tailwater.stop().await?;
     tailwater.capture.connect = former.replication_options();
     tailwater.open().await?;
     let refusal = tailwater.refusal().await?;
     ensure!(refusal.code() == "TW-RELAY-0004", "{refusal}");
     former.sql("CREATE DATABASE elsewhere").await?;
-    // It serves what it has, still.
+    // The log is still served.
     ensure!(tailwater.sql("SHOW BINARY LOGS").await?.len() > 1);
     for replica in [&by_gtid, &by_position, &later] {
         check_equal(replica, &source.server, &source.ledger).await?;
@@ -126,7 +126,7 @@ fn from_mariadb_1011() -> Result<()> {
 
 #[test]
 fn from_mariadb_118() -> Result<()> {
-    if is_skipped_in_ci("serving_moves::from_mariadb_118", "that on 10.11") {
+    if is_skipped_in_ci("serve_source_change::from_mariadb_118", "that on 10.11") {
         return Ok(());
     }
     run(moves(ServerKind::Mariadb118))

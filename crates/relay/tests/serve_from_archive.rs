@@ -1,4 +1,5 @@
-//! Replicas that were away for long, and such that begin with what is only in the archive any more.
+//! Replicas that were disconnected for long, and replicas that begin with segments that exist only in the
+//! archive.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read};
@@ -13,7 +14,7 @@ use tailwater_sandbox::ServerKind;
 use tailwater_sandbox::replica::{start_statement, stop_statement};
 use tailwater_sandbox::require::is_skipped_in_ci;
 
-use crate::serving_support::{Tailwater, check_equal, start_replica, until_in_step};
+use crate::serve_support::{Tailwater, check_equal, start_replica, until_in_step};
 use crate::support::{Source, run};
 
 /// A folder as an archive.
@@ -92,7 +93,7 @@ impl ArchiveStore for FolderStore {
     }
 }
 
-/// How much is written while a replica is away.
+/// Amount of data written while a replica is disconnected.
 fn megabytes() -> u32 {
     let long = std::env::var_os("TAILWATER_LONG").is_some_and(|value| value == "1");
     if long { 1000 } else { 100 }
@@ -132,7 +133,7 @@ async fn lag(kind: ServerKind) -> Result<()> {
     away.sql(start_statement(flavour)).await?;
     check_equal(&away, &source.server, &source.ledger).await?;
 
-    // All but the newest goes to the archive, and is purged here.
+    // All segments but the newest are archived, and purged locally.
     source.rotate().await?;
     source.write(5).await?;
     check_equal(&away, &source.server, &source.ledger).await?;
@@ -146,7 +147,7 @@ async fn lag(kind: ServerKind) -> Result<()> {
     let listed = tailwater.sql("SHOW BINARY LOGS").await?;
     ensure!(listed.len() > 5, "what is archived is served: {listed:?}");
 
-    // A newcomer begins in the archive and ends at the newest.
+    // A new replica begins in the archive and ends at the newest segment.
     let newcomer = start_replica(kind, "newcomer", &replica_options).await?;
     newcomer.replicate(&tailwater.replica()).await?;
     source.write(5).await?;
@@ -165,7 +166,7 @@ fn of_mysql_97() -> Result<()> {
 
 #[test]
 fn of_mariadb_118() -> Result<()> {
-    if is_skipped_in_ci("serving_lag::of_mariadb_118", "that on 10.11") {
+    if is_skipped_in_ci("serve_from_archive::of_mariadb_118", "that on 10.11") {
         return Ok(());
     }
     run(lag(ServerKind::Mariadb118))

@@ -1,4 +1,5 @@
-//! Replicas that cannot be served are told why, in words that help, with the numbers that replicas and monitoring know.
+//! Replicas that cannot be served get an error with a helpful text and the number that replicas and
+//! monitoring know.
 
 use std::time::Instant;
 
@@ -8,12 +9,12 @@ use tailwater_sandbox::{ReplicaOf, ReplicaStart, Server, ServerKind};
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
 
-use crate::serving_support::{
+use crate::serve_support::{
     FATAL, READER, READER_PASSWORD, Tailwater, start_replica, until_in_step, until_io_error, written_by,
 };
 use crate::support::{Source, run};
 
-/// A source with a few files, and the log of it.
+/// A source with a few files, and its log.
 async fn served(kind: ServerKind) -> Result<Option<(Source, Tailwater)>> {
     let Some(mut source) = Source::start(kind, &[]).await? else { return Ok(None) };
     let tailwater = Tailwater::start(&source).await?;
@@ -25,7 +26,7 @@ async fn served(kind: ServerKind) -> Result<Option<(Source, Tailwater)>> {
     Ok(Some((source, tailwater)))
 }
 
-/// Makes a server a replica of something else than before, with nothing of what it was told.
+/// Makes a server a replica of another source, without its old settings.
 async fn point(replica: &Server, of: &ReplicaOf) -> Result<()> {
     let statements = match replica.kind().flavour() {
         Flavour::MySql => "STOP REPLICA; RESET REPLICA ALL",
@@ -35,7 +36,7 @@ async fn point(replica: &Server, of: &ReplicaOf) -> Result<()> {
     Ok(replica.replicate(of).await?)
 }
 
-/// The number and the words with which a statement of `account` is refused.
+/// The number and text of the error for a statement of `account`.
 async fn refusal_of(account: &ConnectOptions, statement: &str) -> Result<(u16, String)> {
     let mut connection = Connection::connect(account).await?;
     match connection.query(statement).await {
@@ -56,10 +57,10 @@ async fn of_a_kind(kind: ServerKind) -> Result<()> {
     replica.replicate(&wrong).await?;
     until_io_error(&replica, 1045, "Access denied for user").await?;
 
-    // A replica that has more of the source than the log will ever have is kept waiting, and then told.
+    // A replica that has more of the source than the log will ever have waits, then gets the error.
     ahead(&replica, &source, &tailwater).await?;
 
-    // Who may only read can neither purge nor end the connections of others.
+    // A read-only account can neither purge nor end other connections.
     let newest = source.newest().await?.0;
     let purge = format!("PURGE BINARY LOGS TO '{newest}'");
     let reader = tailwater.account(READER, READER_PASSWORD);
@@ -70,7 +71,7 @@ async fn of_a_kind(kind: ServerKind) -> Result<()> {
     let (number, message) = refusal_of(&tailwater.admin(), "KILL 1000000").await?;
     ensure!(number == 1094, "{number} {message}");
 
-    // What a replica needs is not purged, be it here or away.
+    // Files that a replica needs are not purged, whether it is connected or not.
     let mut other = start_replica(kind, "purged", &["--server-id=812"]).await?;
     other.replicate(&tailwater.replica()).await?;
     until_in_step(&other, &source.server).await?;
@@ -91,7 +92,7 @@ async fn of_a_kind(kind: ServerKind) -> Result<()> {
     tailwater.sql(&purge).await?;
     ensure!(tailwater.sql("SHOW BINARY LOGS").await?.len() == 1);
 
-    // Nobody gets what was purged.
+    // Purged files are not served.
     let words = match flavour {
         Flavour::MySql => "Cannot replicate because the source purged required binary logs",
         Flavour::MariaDb => "Could not find GTID state requested by slave in any binlog files",
@@ -129,11 +130,11 @@ async fn ahead(replica: &Server, source: &Source, tailwater: &Tailwater) -> Resu
     let begin = Instant::now();
     point(replica, &tailwater.replica()).await?;
     until_io_error(replica, FATAL, words).await?;
-    ensure!(begin.elapsed().as_secs() >= 9, "it was not waited for");
+    ensure!(begin.elapsed().as_secs() >= 9, "the client did not wait");
     Ok(())
 }
 
-/// Has a replica begin anew.
+/// Resets a replica.
 async fn forget_gtids(replica: &Server) -> Result<()> {
     let statements = match replica.kind().flavour() {
         Flavour::MySql => "STOP REPLICA; RESET BINARY LOGS AND GTIDS",
@@ -143,12 +144,12 @@ async fn forget_gtids(replica: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Of two replicas with one name the one that came first is sent away, and told why.
+/// Of two replicas with one name the first is disconnected, with an error.
 async fn twice(second: &mut Server, first: &Server, source: &Source, tailwater: &Tailwater) -> Result<()> {
     let flavour = first.kind().flavour();
     second.stop().await?;
     match flavour {
-        // They are told apart by their UUIDs.
+        // They are distinguished by their UUIDs.
         Flavour::MySql => {
             std::fs::copy(first.data().join("auto.cnf"), second.data().join("auto.cnf"))?;
         }
@@ -176,7 +177,7 @@ fn of_mariadb_1011() -> Result<()> {
     run(of_a_kind(ServerKind::Mariadb1011))
 }
 
-/// Replicas of one family at the log of the other.
+/// Replicas of one flavour at a log of the other.
 #[test]
 fn of_the_other_flavour() -> Result<()> {
     run(async {
@@ -188,7 +189,7 @@ fn of_the_other_flavour() -> Result<()> {
             point(&replica, &mysql_log.replica().start(start)).await?;
             until_io_error(&replica, FATAL, "This is the log of a MySQL source").await?;
         }
-        // It sees by itself that the source has no GTIDs of its kind.
+        // The replica itself detects that the source has no GTIDs of its kind.
         let mut replica = start_replica(ServerKind::Mysql97, "mysql", &[]).await?;
         replica.replicate(&mariadb_log.replica()).await?;
         until_io_error(&replica, 13117, "source has GTID_MODE = OFF").await?;

@@ -1,4 +1,5 @@
-//! Links that break again and again, on either side of Tailwater, and slow ones: nothing is lost and nothing comes twice.
+//! Links that break again and again on either side of Tailwater, and slow links: nothing is lost and nothing
+//! is duplicated.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -7,13 +8,13 @@ use anyhow::{Context, Result, bail, ensure};
 use tailwater_sandbox::require::is_skipped_in_ci;
 use tailwater_sandbox::{Link, ReplicaOf, ReplicaStart, Server, ServerKind};
 
-use crate::serving_support::{Tailwater, check_equal, start_replica};
+use crate::serve_support::{Tailwater, check_equal, start_replica};
 use crate::support::{PATIENCE, Source, run, through, wait_until_acknowledged};
 
-/// How often each link breaks.
+/// Number of breaks of each link.
 const BREAKS: usize = 8;
 
-/// Waits until a replica has received more than it had.
+/// Waits until a replica has received more than before.
 async fn until_it_receives(replica: &Server) -> Result<()> {
     let status = async || replica.replica_status().await?.context("it is no replica");
     let before = status().await?.received;
@@ -49,7 +50,8 @@ async fn broken(kind: ServerKind) -> Result<()> {
     let (first, _) = source.binlogs().await?.into_iter().next().context("no binlog")?;
     by_gtid.replicate(&ReplicaOf::port(links[0].port())).await?;
     let start = match kind {
-        // Inside a transaction such a replica counts positions without checksums, so a break there ends it at any source.
+        // Inside a transaction such a replica counts positions without checksums, so a break there fails with
+        // any source.
         ServerKind::Mariadb118 => ReplicaStart::CurrentPos,
         _ => ReplicaStart::FilePosition { file: first, position: 4 },
     };
@@ -91,7 +93,7 @@ fn of_mariadb_1011() -> Result<()> {
 
 #[test]
 fn of_mariadb_118() -> Result<()> {
-    if is_skipped_in_ci("serving_links::of_mariadb_118", "that on 10.11") {
+    if is_skipped_in_ci("serve_broken_links::of_mariadb_118", "that on 10.11") {
         return Ok(());
     }
     run(broken(ServerKind::Mariadb118))

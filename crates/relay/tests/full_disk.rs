@@ -1,4 +1,4 @@
-//! A disk that is full: nothing more is acknowledged, and nothing that was is lost.
+//! A full disk: nothing more is acknowledged, and nothing that was acknowledged is lost.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use tailwater_sandbox::ServerKind;
 
 use crate::support::{Running, Source, run, wait_until_acknowledged};
 
-/// A tmpfs on a folder, for as long as this lives.
+/// A tmpfs mounted on a folder until dropped.
 struct SmallDisk<'a>(&'a Path);
 
 impl<'a> SmallDisk<'a> {
@@ -57,7 +57,7 @@ async fn full(kind: ServerKind) -> Result<()> {
     );
     ensure!(error.to_string().contains(&*folder.path().to_string_lossy()), "{error}");
 
-    // Nobody acknowledges, so nobody commits.
+    // Without an ACK no client commits.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let stalled = load.counters().snapshot().acknowledged;
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -77,11 +77,11 @@ async fn full(kind: ServerKind) -> Result<()> {
 }
 
 #[test]
-fn full_under_mysql_97() -> Result<()> {
+fn full_disk_under_mysql_97() -> Result<()> {
     run(full(ServerKind::Mysql97))
 }
 
 #[test]
-fn full_under_mariadb_1011() -> Result<()> {
+fn full_disk_under_mariadb_1011() -> Result<()> {
     run(full(ServerKind::Mariadb1011))
 }
