@@ -1,7 +1,8 @@
 //! Counters that show the progress of bulk work.
 
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// Counters that workers increase and other tasks read.
 #[derive(Debug, Default)]
@@ -76,7 +77,7 @@ impl BulkProgress {
 
     /// Records why a worker waits, until the returned guard is dropped.
     pub(crate) fn begin_wait(&self, reason: impl Into<Arc<str>>) -> WaitGuard<'_> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         held.waiting += 1;
         held.reason = Some(reason.into());
         WaitGuard(self)
@@ -84,7 +85,7 @@ impl BulkProgress {
 
     /// Why work waits now, if it does.
     pub fn wait_reason(&self) -> Option<Arc<str>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).reason.clone()
+        self.held.lock().reason.clone()
     }
 
     /// The current counters.
@@ -108,13 +109,13 @@ pub(crate) struct WaitGuard<'a>(&'a BulkProgress);
 impl WaitGuard<'_> {
     /// Replaces the reason.
     pub(crate) fn set_reason(&self, reason: Arc<str>) {
-        self.0.held.lock().unwrap_or_else(PoisonError::into_inner).reason = Some(reason);
+        self.0.held.lock().reason = Some(reason);
     }
 }
 
 impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
-        let mut held = self.0.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.0.held.lock();
         held.waiting = held.waiting.saturating_sub(1);
         if held.waiting == 0 {
             held.reason = None;

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rand::Rng;
 
 use crate::error::SandboxError;
@@ -44,7 +44,7 @@ impl ReservedPort {
 
     /// Takes a given port, unless another server of this process has it.
     pub(crate) fn claim(number: u16) -> Option<Self> {
-        let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = TAKEN.lock();
         taken.get_or_insert_default().insert(number).then(|| Self { number })
     }
 
@@ -65,7 +65,7 @@ impl ReservedPort {
 
 impl Drop for ReservedPort {
     fn drop(&mut self) {
-        let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = TAKEN.lock();
         taken.get_or_insert_default().remove(&self.number);
     }
 }

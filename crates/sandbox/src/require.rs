@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::io::Write;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 
 use crate::cache::Cache;
 use crate::error::SandboxError;
@@ -22,7 +24,7 @@ pub fn require(kind: ServerKind) -> Option<Install> {
     // One attempt per process: a machine without a network must not try again for every test.
     static FOUND: Mutex<Option<HashMap<ServerKind, Result<Install, String>>>> = Mutex::new(None);
     let found = {
-        let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = FOUND.lock();
         found.get_or_insert_default().entry(kind).or_insert_with(|| have(kind)).clone()
     };
     let reason = match found {

@@ -1,8 +1,9 @@
 //! Which versions of servers are supported: docs/reference/versions.md says the same.
 
 use std::collections::HashSet;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 
+use parking_lot::Mutex;
 use tailwater_wire::Flavour;
 use tracing::warn;
 
@@ -95,7 +96,7 @@ pub(crate) fn warn_once(flavour: Flavour, version: Version, endpoint: &Endpoint)
     };
     let (major, minor, patch) = version;
     let server = format!("{flavour} {major}.{minor}.{patch} at {endpoint}");
-    if SAID.lock().unwrap_or_else(PoisonError::into_inner).insert(server.clone()) {
+    if SAID.lock().insert(server.clone()) {
         warn!("{server} is {how} the supported {}: it may work, and is not tried", supported(flavour));
     }
 }

@@ -211,10 +211,10 @@ impl ChannelRun {
         let shared = Arc::new(ChannelShared {
             flavour,
             claim,
-            applied: std::sync::Mutex::new(start.applied),
+            applied: parking_lot::Mutex::new(start.applied),
             turn: watch::channel(BatchId(0)).0,
             yield_to: watch::channel(None).0,
-            nontransactional: std::sync::Mutex::default(),
+            nontransactional: parking_lot::Mutex::default(),
             statements: StatementRunner::default(),
             stop,
             batch_returned: CancellationToken::new(),

@@ -2,9 +2,10 @@
 
 mod nontransactional_batch;
 
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tailwater_log::{LogError, LogHandle, LogPosition};
@@ -69,13 +70,13 @@ pub(super) struct ChannelShared {
 
 impl ChannelShared {
     /// Locks the applied spans. A thread that panics while it holds the lock leaves a valid value.
-    pub(super) fn applied(&self) -> std::sync::MutexGuard<'_, AppliedSet> {
-        self.applied.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    pub(super) fn applied(&self) -> parking_lot::MutexGuard<'_, AppliedSet> {
+        self.applied.lock()
     }
 
     /// Locks the names of nontransactional tables.
-    pub(super) fn nontransactional(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
-        self.nontransactional.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    pub(super) fn nontransactional(&self) -> parking_lot::MutexGuard<'_, BTreeSet<String>> {
+        self.nontransactional.lock()
     }
 }
 

@@ -17,8 +17,7 @@ use crate::decode::statement::defines;
 use crate::error::ApplyError;
 use crate::transaction::{ApplyStep, Transaction, TransactionContent};
 
-/// Offset of the first event of a segment.
-pub(super) const FIRST_EVENT_OFFSET: u64 = 4;
+pub(super) use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
 /// Longer statements prove nothing, in bytes.
 const STATEMENT_BYTES_MAX: u32 = 1 << 20;

@@ -1,10 +1,11 @@
 //! Copies rows from the source's connections to the target's, chunk by chunk and in parallel.
 
 use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use tailwater_session::{Connection, LoadPiece, SessionError};
 use tailwater_wire::protocol::ServerStatus;
 use tokio::sync::mpsc;
@@ -57,7 +58,7 @@ struct CopyContext {
 
 impl CopyContext {
     fn order(&self) -> MutexGuard<'_, TableOrder> {
-        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+        self.order.lock()
     }
 }
 
@@ -223,7 +224,7 @@ impl CopySource {
             unfinished.push(TableToLoad { one_by_one: !target.transactional, ..to_load });
             targets.push(Some(target));
         }
-        let readers = std::mem::take(&mut *self.readers.lock().unwrap_or_else(PoisonError::into_inner));
+        let readers = std::mem::take(&mut *self.readers.lock());
         let copying = Arc::new(CopyContext {
             shared: Arc::clone(&self.shared),
             options: options.clone(),

@@ -8,7 +8,9 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::error::BulkError;
 use crate::folder::files::failed;
@@ -85,11 +87,11 @@ impl StatementStream {
     }
 
     fn definition(&self, file: &str) -> Vec<u8> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).remove(file).unwrap_or_default()
+        self.kept.lock().remove(file).unwrap_or_default()
     }
 
     fn write(&self, bytes: &[u8]) -> Result<(), BulkError> {
-        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut out = self.out.lock();
         let written = out.write_all(bytes).and_then(|()| out.flush());
         written.map_err(failed("write", &self.path("")))
     }
@@ -105,12 +107,12 @@ impl DumpFiles for StatementStream {
     }
 
     fn list(&self) -> io::Result<Vec<(String, u64)>> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.kept.lock();
         Ok(kept.iter().map(|(name, bytes)| (name.clone(), bytes.len() as u64)).collect())
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn Read + Send>> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.kept.lock();
         match kept.get(name) {
             Some(bytes) => Ok(Box::new(io::Cursor::new(bytes.clone()))),
             None => Err(io::ErrorKind::NotFound.into()),
@@ -123,14 +125,14 @@ impl DumpFiles for StatementStream {
 
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         if journal_number(name).is_none() {
-            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut kept = self.kept.lock();
             kept.insert(name.to_owned(), bytes.to_vec());
         }
         Ok(())
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.kept.lock().remove(name);
         Ok(())
     }
 }
@@ -143,7 +145,7 @@ struct StatementFile {
 
 impl Write for StatementFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.out.lock().unwrap_or_else(PoisonError::into_inner).write_all(bytes)?;
+        self.out.lock().write_all(bytes)?;
         self.bytes += bytes.len() as u64;
         Ok(bytes.len())
     }

@@ -1,9 +1,10 @@
 //! Runs a load from beginning to end.
 
+use parking_lot::Mutex;
 use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tailwater_session::{Backoff, ConnectOptions, Connection, SessionError, SessionRetry};
@@ -620,7 +621,7 @@ impl LoadWorker {
         let mut connection = None;
         loop {
             self.options.throttle.pass(&self.progress).await;
-            let unit = self.queue.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let unit = self.queue.lock().take();
             let Some((table, chunk)) = unit else { break };
             if let Some(chunk) = chunk {
                 self.load(&mut connection, &table.target, &chunk).await?;

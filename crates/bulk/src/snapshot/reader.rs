@@ -7,8 +7,8 @@
 //! session, forever, because no server detects this deadlock.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tailwater_session::{Connection, SessionError};
 
 use crate::error::BulkError;
@@ -22,11 +22,11 @@ pub struct FinishedTables(Mutex<HashSet<TableName>>);
 impl FinishedTables {
     /// Marks a table as finished.
     pub fn add(&self, table: &TableName) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(table.clone());
+        self.0.lock().insert(table.clone());
     }
 
     fn contains(&self, table: &TableName) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(table)
+        self.0.lock().contains(table)
     }
 }
 

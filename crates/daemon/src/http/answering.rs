@@ -1,10 +1,11 @@
 //! Answers requests: JSON, and the text of metrics.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::{Method, StatusCode};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tailwater_manager::FailoverReadiness;
 use tailwater_manager::topology::{Cluster, RelayPlan};
@@ -262,7 +263,7 @@ impl Answering {
 
     fn tree(&self, index: usize, cluster: &Watched) -> Arc<Tree> {
         let leader = self.leader(cluster);
-        let mut kept = self.trees[index].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.trees[index].lock();
         if let Some(tree) =
             kept.as_ref().filter(|tree| tree.leader == leader && tree.made.elapsed() < TREE_KEEPS)
         {

@@ -15,10 +15,11 @@ mod terms;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context;
+use parking_lot::{Mutex, MutexGuard};
 use tailwater_manager::action_executor::ActionExecutor;
 use tailwater_manager::analysis::FailoverGuard;
 use tailwater_manager::candidates::{GtidOrigin, ServerVersion};
@@ -203,15 +204,15 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     }
 
     fn watched(&self) -> MutexGuard<'_, Watched> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+        self.watched.lock()
     }
 
     fn finishing(&self) -> MutexGuard<'_, Option<AbortHandle>> {
-        self.finishing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.finishing.lock()
     }
 
     fn lock_run(&self) -> MutexGuard<'_, Option<Run>> {
-        self.run.lock().unwrap_or_else(PoisonError::into_inner)
+        self.run.lock()
     }
 }
 

@@ -4,8 +4,10 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::causes::WithCauses;
 use anyhow::Context;
@@ -236,13 +238,12 @@ impl KeptGuard {
         Ok(())
     }
 
-    // Nothing panics while a lock is held, so a poisoned one still guards sound data.
     fn lock(&self) -> MutexGuard<'_, FailoverGuard> {
-        self.guard.lock().unwrap_or_else(PoisonError::into_inner)
+        self.guard.lock()
     }
 
     fn beside(&self) -> MutexGuard<'_, Beside> {
-        self.beside.lock().unwrap_or_else(PoisonError::into_inner)
+        self.beside.lock()
     }
 }
 

@@ -1,10 +1,11 @@
 //! What the manager can be told and asked, over the control socket.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tailwater_manager::actions::ServerExecutor;
 use tailwater_manager::analysis::{Downtime, FailoverGuard};
@@ -116,7 +117,7 @@ impl Manager {
         supervisor: JoinHandle<()>,
     ) {
         self.clusters.insert(source.to_owned(), cluster);
-        self.leases.get_mut().unwrap_or_else(PoisonError::into_inner).push(lease);
+        self.leases.get_mut().push(lease);
         self.supervisors.push(supervisor);
     }
 
@@ -210,7 +211,7 @@ impl Manager {
         for cluster in self.clusters.values() {
             cluster.end_run();
         }
-        let leases = std::mem::take(&mut *self.leases.lock().unwrap_or_else(PoisonError::into_inner));
+        let leases = std::mem::take(&mut *self.leases.lock());
         for lease in leases {
             lease.release().await;
         }

@@ -3,9 +3,10 @@
 //! replaced.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Deserializer, Serialize};
 use tailwater_manager::driver::{AuditError, AuditFolder, AuditStore};
 use tailwater_manager::failover::{Audit, AuditEvent, RunOutcome};
@@ -102,7 +103,7 @@ impl SharedRecords {
 
     // Nothing panics while it is held.
     fn lock(&self) -> MutexGuard<'_, Option<LeaseToken>> {
-        self.read_in.lock().unwrap_or_else(PoisonError::into_inner)
+        self.read_in.lock()
     }
 }
 

@@ -1,10 +1,11 @@
 //! Clients that know all servers of a cluster, and commit on the one that accepts writes.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use parking_lot::Mutex;
 use tailwater_sandbox::Server;
 use tailwater_session::{ConnectOptions, Connection};
 use tokio::task::JoinSet;
@@ -107,8 +108,8 @@ fn longest_pause(times: &[Instant], from: Instant, until: Instant) -> anyhow::Re
     Ok(longest)
 }
 
-fn locked(committed: &Mutex<Vec<CommittedRow>>) -> std::sync::MutexGuard<'_, Vec<CommittedRow>> {
-    committed.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked(committed: &Mutex<Vec<CommittedRow>>) -> parking_lot::MutexGuard<'_, Vec<CommittedRow>> {
+    committed.lock()
 }
 
 fn as_app(server: &Server) -> ConnectOptions {

@@ -1,7 +1,7 @@
 //! One open connection to each server, so that no action of a failover waits for a login.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tailwater_session::{AccountPurpose, ConnectOptions, Connection, SessionError, check_privileges};
@@ -67,8 +67,8 @@ impl ServerConnections {
         lacking
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Connection>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, HashMap<String, Connection>> {
+        self.idle.lock()
     }
 }
 

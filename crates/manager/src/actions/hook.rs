@@ -187,7 +187,7 @@ async fn kill_group(child: &mut Child) {
     let _ = child.wait().await;
 }
 
-type CapturedOutput = std::sync::Arc<std::sync::Mutex<Vec<u8>>>;
+type CapturedOutput = std::sync::Arc<parking_lot::Mutex<Vec<u8>>>;
 
 /// Reads the stream to its end, so that the hook never blocks on it, and keeps the beginning.
 fn keep(mut stream: impl AsyncRead + Unpin + Send + 'static) -> (CapturedOutput, JoinHandle<()>) {
@@ -196,7 +196,7 @@ fn keep(mut stream: impl AsyncRead + Unpin + Send + 'static) -> (CapturedOutput,
     let reading = tokio::spawn(async move {
         let mut buffer = [0; 4096];
         while let Ok(length @ 1..) = stream.read(&mut buffer).await {
-            let mut kept = shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut kept = shared.lock();
             let room = OUTPUT_BYTES_MAX.saturating_sub(kept.len());
             kept.extend_from_slice(&buffer[..length.min(room)]);
         }
@@ -208,6 +208,6 @@ async fn collect((kept, mut reading): (CapturedOutput, JoinHandle<()>)) -> Strin
     if tokio::time::timeout(OUTPUT_PATIENCE, &mut reading).await.is_err() {
         reading.abort();
     }
-    let kept = kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let kept = kept.lock();
     String::from_utf8_lossy(&kept).into_owned()
 }

@@ -6,8 +6,8 @@
 //! the sessions through which they sent statements.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use tailwater_session::Connection;
 use tokio::sync::watch;
 
@@ -59,7 +59,7 @@ impl InFlightActions {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, ServerActions>> {
-        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.servers.lock()
     }
 }
 

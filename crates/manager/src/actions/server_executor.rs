@@ -1,9 +1,9 @@
 //! Executes the actions of a run on servers, relays and hooks.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tailwater_session::{Connection, SessionError};
 use tailwater_wire::gtid::GtidSet;
 use tracing::{info, warn};
@@ -453,7 +453,7 @@ impl ActionExecutor for ServerExecutor {
 
 // No code panics while one of these locks is held.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 /// Whether an action undoes earlier ones on its server.

@@ -6,9 +6,10 @@
 //! the failure.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -115,7 +116,7 @@ pub(super) struct WatchShared {
 impl WatchShared {
     // No code panics while the lock is held, so a poisoned lock still guards sound data.
     pub(super) fn cluster_state(&self) -> MutexGuard<'_, ClusterState> {
-        self.cluster_state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cluster_state.lock()
     }
 
     pub(super) fn apply(&self, heard: ClusterEvent) {
@@ -125,7 +126,7 @@ impl WatchShared {
 
     /// Findings at this moment.
     pub(super) fn analyse_now(&self) -> Vec<ClusterFinding> {
-        let guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = self.guard.lock();
         let mut cluster_state = self.cluster_state();
         let now_ms = self.clock.now_ms();
         cluster_state.tick(now_ms);

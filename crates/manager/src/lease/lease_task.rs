@@ -1,6 +1,7 @@
 //! The task that keeps the lease, and the handle that is asked before each action.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -51,7 +52,7 @@ impl LeaseHandle {
     /// [`SafetyRefusal::NoLease`] if it does not hold the lease, or cannot be sure.
     pub fn check(&self) -> Result<LeaseToken, ManagerError> {
         // The clock is read here, so a delayed task does not extend the term.
-        let held = self.shared.keeper.lock().unwrap_or_else(PoisonError::into_inner).holds(now());
+        let held = self.shared.keeper.lock().holds(now());
         held.ok_or_else(|| {
             let reason = match &*self.shared.standing.borrow() {
                 LeaseStatus::Active(_) => "the lease could not be renewed in time".to_owned(),
@@ -122,9 +123,7 @@ async fn keep<S: LeaseStore>(
     shared: Arc<LeaseShared>,
     mut stopped: oneshot::Receiver<()>,
 ) {
-    let with = |act: &mut dyn FnMut(&mut LeaseHolder) -> Option<LeaseChange>| {
-        act(&mut shared.keeper.lock().unwrap_or_else(PoisonError::into_inner))
-    };
+    let with = |act: &mut dyn FnMut(&mut LeaseHolder) -> Option<LeaseChange>| act(&mut shared.keeper.lock());
     let request_max = Duration::from_millis(terms.request_ms_max);
     loop {
         let lost = with(&mut |keeper| keeper.tick(now()));
@@ -133,7 +132,7 @@ async fn keep<S: LeaseStore>(
             let _ = tokio::time::timeout(request_max, store.release()).await;
         }
         let sent = now();
-        let next = shared.keeper.lock().unwrap_or_else(PoisonError::into_inner).next(sent);
+        let next = shared.keeper.lock().next(sent);
         let (asked, of) = match next {
             LeaseRequest::Wait(until) => {
                 let pause = Duration::from_millis(sent.ms_until(until).max(1));
@@ -182,7 +181,7 @@ async fn keep<S: LeaseStore>(
         }
     }
     // No action is executed from here on; only then may another manager begin.
-    *shared.keeper.lock().unwrap_or_else(PoisonError::into_inner) = LeaseHolder::new(terms);
+    *shared.keeper.lock() = LeaseHolder::new(terms);
     shared.standing.send_replace(LeaseStatus::Waiting("it was released".to_owned()));
     let _ = tokio::time::timeout(request_max, store.release()).await;
 }

@@ -1,9 +1,10 @@
 //! A switchover, and a failover, on real servers whose manager dies before each of its acts, and whoever comes after it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
+use parking_lot::Mutex;
 use tailwater_manager::ManagerError;
 use tailwater_manager::action_executor::{
     AckerControl, AckerError, AckerFuture, AckerReport, ActionExecutor,
@@ -43,7 +44,7 @@ struct LogAcker {
 
 impl LogAcker {
     fn heard(&self, token: LeaseToken) {
-        *self.term.lock().unwrap_or_else(PoisonError::into_inner) = token.0;
+        *self.term.lock() = token.0;
     }
 
     async fn connect(&self) -> Result<Connection, AckerError> {
@@ -52,7 +53,7 @@ impl LogAcker {
 
     async fn report(&self, stop: AckerStop) -> Result<AckerReport, AckerError> {
         let holds = replication::executed(&mut self.connect().await?).await.map_err(unknown)?;
-        let term = LeaseToken(*self.term.lock().unwrap_or_else(PoisonError::into_inner));
+        let term = LeaseToken(*self.term.lock());
         let acker = AckerEvidence { name: "relay".to_owned(), durable: true, stop, holds: Some(holds) };
         Ok(AckerReport { acker, before: GtidSet::empty(self.flavour), term })
     }

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use tailwater_session::{ConnectOptions, Connection, SessionError};
 
 pub use binlog::{BinlogCheck, BinlogCheckError};
@@ -90,7 +90,7 @@ impl Ledger {
     /// Records the outcome of a transaction.
     pub fn record(&self, id: TransactionId, entry: LedgerEntry) {
         if let Some(file) = &self.file {
-            file.lock().unwrap_or_else(PoisonError::into_inner).append(id, entry);
+            file.lock().append(id, entry);
         }
         let mut workers = self.lock();
         let entries = workers.entry(id.worker).or_default();
@@ -107,7 +107,7 @@ impl Ledger {
     /// The first error of this or any earlier write.
     pub fn flush(&self) -> io::Result<()> {
         match &self.file {
-            Some(file) => file.lock().unwrap_or_else(PoisonError::into_inner).flush(),
+            Some(file) => file.lock().flush(),
             None => Ok(()),
         }
     }
@@ -146,7 +146,7 @@ impl Ledger {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Vec<Option<LedgerEntry>>>> {
-        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.workers.lock()
     }
 
     /// Compares the ledger with the rows of `tw_load.tw_ledger` on a server: what a restarted or promoted server has lost.

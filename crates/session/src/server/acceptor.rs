@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, RwLock};
 use tailwater_wire::Flavour;
 use tailwater_wire::protocol::packet::put_packets;
 use tailwater_wire::protocol::response::ErrPacket;
@@ -55,13 +56,12 @@ impl Acceptor {
         if receiver.flavour != flavour || receiver.version_text != version_text {
             let changed =
                 Receiver { flavour, version_text: version_text.to_owned(), ..Receiver::clone(&receiver) };
-            *self.receiver.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(changed);
+            *self.receiver.write() = Arc::new(changed);
         }
     }
 
     fn receiver(&self) -> Arc<Receiver> {
-        // Nothing panics while the lock is held, so a poisoned one still guards sound data.
-        Arc::clone(&self.receiver.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.receiver.read())
     }
 
     /// Logs a client in that has just connected. Takes until the client is logged in or given up, so call it on a task of

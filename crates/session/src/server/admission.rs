@@ -1,8 +1,9 @@
 //! Who is let in, how fast, and how long a login takes after others failed. No clock: the time is handed in.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::server::limits::ConnectionLimits;
@@ -206,7 +207,7 @@ pub(super) struct Place {
 
 /// The state, which no panic of ours leaves half-changed.
 pub(super) fn lock(admission: &Mutex<Admission>) -> MutexGuard<'_, Admission> {
-    admission.lock().unwrap_or_else(PoisonError::into_inner)
+    admission.lock()
 }
 
 impl Place {

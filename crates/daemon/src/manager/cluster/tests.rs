@@ -92,7 +92,7 @@ struct Idle(Arc<Mutex<Vec<RunAction>>>);
 
 impl ActionExecutor for Idle {
     async fn execute(&self, act: &RunAction, _: LeaseToken) -> ActionOutcome {
-        self.0.lock().unwrap().push(act.clone());
+        self.0.lock().push(act.clone());
         ActionOutcome::Done
     }
 }
@@ -237,12 +237,12 @@ async fn another_run_ends_what_the_last_one_left() -> anyhow::Result<()> {
     gate.0.notify_one();
     assert!(!task.await?);
     let begun = std::time::Instant::now();
-    while followed.0.lock().unwrap().is_empty() {
+    while followed.0.lock().is_empty() {
         assert!(begun.elapsed() < PATIENCE, "what was left is not done");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     tokio::time::sleep(leftovers::FINISH_PAUSE / 2).await;
-    assert!(left_alone.0.lock().unwrap().is_empty(), "it is done though another run has begun");
+    assert!(left_alone.0.lock().is_empty(), "it is done though another run has begun");
     Ok(())
 }
 
@@ -405,7 +405,7 @@ async fn a_run_that_lost_the_lease_half_way_is_gone_on_with() -> anyhow::Result<
         if !is_gone_on_with {
             tokio::time::sleep(5 * FOLLOWED_PAUSE).await;
         }
-        assert_eq!(hands.0.lock().unwrap().contains(&released), is_gone_on_with);
+        assert_eq!(hands.0.lock().contains(&released), is_gone_on_with);
     }
     Ok(())
 }
@@ -444,7 +444,7 @@ async fn a_run_that_another_manager_has_superseded_is_over() -> anyhow::Result<(
         matches!(&recovery.outcome, Some(RunOutcome::Unchanged { refusal }) if refusal.code() == "TW-MGR-0073"),
         "{recovery}"
     );
-    assert!(hands.0.0.lock().unwrap().iter().all(|act| !act.changes_state()));
+    assert!(hands.0.0.lock().iter().all(|act| !act.changes_state()));
     Ok(())
 }
 
