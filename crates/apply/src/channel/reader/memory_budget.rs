@@ -71,13 +71,13 @@ impl MemoryBudget {
     /// Reserves memory if it is free.
     pub(super) fn try_reserve(&mut self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let permits = self.permits(bytes);
-        if let Some(reserved) = self.from_reserve(permits) {
+        if let Some(reserved) = self.split_reserve(permits) {
             return Some(reserved);
         }
         self.reserve = None;
         let reserve_ahead = Arc::clone(&self.free).try_acquire_many_owned(self.with_reserve(permits));
         self.reserve = Some(reserve_ahead.ok()?);
-        self.from_reserve(permits)
+        self.split_reserve(permits)
     }
 
     /// Reserves memory once it is free.
@@ -93,14 +93,14 @@ impl MemoryBudget {
         self.reserve = reserve_ahead.ok();
         // The semaphore is never closed.
         let stopped = || ApplyError::Start { reason: "its reader was stopped".to_owned() };
-        self.from_reserve(permits).ok_or_else(stopped)
+        self.split_reserve(permits).ok_or_else(stopped)
     }
 
     fn with_reserve(&self, permits: u32) -> u32 {
         permits.max(u32::try_from(self.permits_max / RESERVE_FRACTION).unwrap_or(u32::MAX))
     }
 
-    fn from_reserve(&mut self, permits: u32) -> Option<OwnedSemaphorePermit> {
+    fn split_reserve(&mut self, permits: u32) -> Option<OwnedSemaphorePermit> {
         self.reserve.as_mut()?.split(permits as usize)
     }
 }
