@@ -463,7 +463,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn statements_say_what_the_plan_says(
+        fn statements_contain_the_plan(
             wishes in wishes(80),
             statement_bytes_max in 100usize..3000,
             mariadb: bool,
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_goes_in_two_or_not_at_all() {
+    fn oversized_statements_are_split_in_two_or_rejected() {
         let mut history = History::new(u64::MAX, u8::MAX);
         history.change(PLAIN, None, Some(vec![Some(1), Some(2), Some(3)]), 0);
         let plan = plan(&history.changes, PlanOptions::default()).unwrap();

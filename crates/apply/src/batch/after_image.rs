@@ -88,7 +88,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_left_out_did_not_change(old in cells(), new in cells()) {
+        fn omitted_columns_did_not_change(old in cells(), new in cells()) {
             let table = mapped(WIDE_KEY);
             let all = [0, 1, 2, 3];
             let (old_image, new_image) = (image(&old, &all), image(&new, &all));
@@ -110,7 +110,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_break_it(old: Vec<u8>, new: Vec<u8>) {
+        fn arbitrary_images_never_panic(old: Vec<u8>, new: Vec<u8>) {
             let _ = changed(&mapped(WIDE_KEY).map.columns, &old, &new);
         }
     }

@@ -181,7 +181,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_conflicts_keeps_its_order(
+        fn conflicting_rows_keep_their_order(
             rows in proptest::collection::vec(
                 (0u32..3, proptest::collection::vec((0u32..2, 0u64..4, any::<bool>()), 0..4)),
                 1..40,

@@ -76,7 +76,7 @@ mod tests {
     use crate::batch::tests::model::{CHILD, KEYLESS, PARENT, PLAIN, WIDE_KEY, mapped};
 
     #[test]
-    fn only_rows_that_conflict_by_their_key_alone_have_a_rank() {
+    fn only_rows_with_simple_keys_have_a_rank() {
         for table in [PLAIN, KEYLESS, CHILD, PARENT] {
             let mapped = mapped(table);
             assert!(Ranking::of(&mapped.map, &mapped.target).is_none(), "t{table}");

@@ -118,7 +118,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_say_what_the_whole_says(
+        fn pieces_join_to_the_whole_text(
             wishes in wishes(10),
             packet_bytes_max in 100usize..600,
             mariadb: bool,
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_a_long_row_come_together() {
+    fn pieces_of_a_long_row_join_to_its_statement() {
         let nulls = NullBits::gather((0..12).map(|index| index % 3 == 0)).unwrap();
         let image = RowImage::whole(&[2; 100_000]);
         let after = RowImage { nulls, values: &[3; 77_777] };

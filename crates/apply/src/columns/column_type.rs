@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_signs_and_comments_are_read() {
+    fn numbers_signs_and_comments_are_parsed() {
         let decimal = parsed("decimal(10,2) unsigned", None);
         assert_eq!(
             (decimal.name.as_str(), &decimal.numbers[..], decimal.unsigned),

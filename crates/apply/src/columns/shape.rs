@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn types_have_to_be_the_same_to_the_byte() {
+    fn types_must_match_to_the_byte() {
         let unsigned = |unsigned| BinlogColumn { unsigned: Some(unsigned), ..column(ColumnType::Long) };
         assert!(fits(unsigned(true), "int(10) unsigned", None) && fits(unsigned(false), "int", None));
         assert!(!fits(unsigned(true), "int", None) && !fits(unsigned(false), "bigint", None));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_found_by_name_where_there_are_names() {
+    fn columns_are_matched_by_name_if_logged() {
         let named = |name: &str| BinlogColumn { name: Some(name.to_owned()), ..column(ColumnType::Long) };
         let ints = target(Flavour::MySql, &[("A", "int", None), ("b", "int", None)]);
         let source = map(vec![named("b"), named("a")]);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn other_families_and_nulls_go_by_sql() {
+    fn other_flavours_and_nulls_are_written_as_sql() {
         let source = map(vec![column(ColumnType::Long)]);
         assert_eq!(same_shape(&source, &target(Flavour::MariaDb, &[("c", "int", None)])), Ok(false));
         let mut never_null = target(Flavour::MySql, &[("c", "int", None)]);

@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statements_are_known_by_their_first_words() {
+    fn statements_are_classified_by_their_first_words() {
         for (text, expected) in [
             ("BEGIN", StatementClass::Frame),
             ("START TRANSACTION", StatementClass::Frame),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn temporary_tables_and_others_are_told_apart() {
+    fn temporary_tables_are_recognized() {
         for (text, temporary) in [
             ("CREATE TEMPORARY TABLE t (id INT)", true),
             ("create or replace temporary table t (id INT)", true),

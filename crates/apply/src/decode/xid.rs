@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_and_statements_spell_alike() {
+    fn events_and_statements_have_the_same_xid_spelling() {
         let xid = Xid { format_id: 5, gtrid: b"two", bqual: b"\xffbranch" };
         let spelled = spell(&xid);
         assert_eq!(spelled, b"X'74776f',X'ff6272616e6368',5");

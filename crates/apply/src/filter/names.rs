@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn definitions_name_what_they_change() {
+    fn ddl_names_the_changed_objects() {
         for (text, expected) in [
             ("CREATE TABLE t (id INT)", ".t"),
             ("create or replace temporary table if not exists `a b`.`c``d` like x.y", "a b.c`d"),
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_not_guessed() {
+    fn unclear_statements_are_not_guessed() {
         for text in
             ["INSERT INTO t VALUES (1)", "CREATE SOMETHING", "DROP TABLE 'a", "CREATE TABLE", "", "CALL p()"]
         {

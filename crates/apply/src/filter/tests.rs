@@ -73,7 +73,7 @@ fn a_rule_may_be_for_some_operations_only() {
 }
 
 #[test]
-fn rules_that_cannot_be_meant_are_refused_by_name() {
+fn invalid_rules_are_rejected_with_a_reason() {
     let cases = [
         (r#"{"include": ["shop"]}"#, "\"shop\" is not a pattern: expected SCHEMA.TABLE"),
         (r#"{"include": ["a.b.c"]}"#, "more than two parts"),
@@ -124,7 +124,7 @@ fn two_tables_are_not_written_to_one() {
 }
 
 #[test]
-fn statements_run_elsewhere_are_left_out_or_refused() {
+fn statements_are_redirected_excluded_or_rejected() {
     let json = r#"{"exclude": ["shop.tmp"], "rewrite": [{"from": "shop.orders", "to": "shop.sales"},
         {"from": "crm.*", "to": "copy.*"}, {"from": "crm.odd", "to": "odd.odd"}]}"#;
     let filters = filters(json);
@@ -289,7 +289,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1000) })]
 
     #[test]
-    fn globs_match_what_they_mean(glob in any_pattern(), name in any_name()) {
+    fn globs_match_like_the_naive_definition(glob in any_pattern(), name in any_name()) {
         let pattern = Pattern::parse(&format!("{glob}.t"), false).expect("a pattern");
         let chars = |text: &str| text.chars().collect::<Vec<_>>();
         prop_assert_eq!(pattern.matches(&name, "t"), naive_glob(&chars(&glob), &chars(&name)));
@@ -305,7 +305,7 @@ proptest! {
     }
 
     #[test]
-    fn rules_compose_as_they_say(
+    fn rules_compose(
         (include, exclude, rewrite) in (any_rules(), any_rules(), any_rewrites()),
         tables in prop::collection::vec(("[ab]{1,2}", "[ab]{1,2}"), 1..10),
     ) {

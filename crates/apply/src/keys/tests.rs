@@ -126,7 +126,7 @@ impl Table {
     }
 }
 
-/// A value as it stands in an image.
+/// A value in an image.
 #[derive(Clone, Debug)]
 enum Cell {
     Null,
@@ -202,7 +202,7 @@ fn rows_conflict_where_they_share_a_unique_value() {
 }
 
 #[test]
-fn images_that_lack_columns_stand_for_all_values_or_say_that_nothing_changed() {
+fn missing_columns_conflict_with_all_values_or_are_unchanged() {
     let table = keyed();
     let key_only = [Some(Int(1)), None, None];
     let touched = |after: &[Option<Cell>]| table.accesses(RowsKind::Update, &key_only, after);
@@ -223,7 +223,7 @@ fn images_that_lack_columns_stand_for_all_values_or_say_that_nothing_changed() {
 }
 
 #[test]
-fn rows_without_a_key_are_their_table() {
+fn rows_without_a_key_access_the_whole_table() {
     let keyless = Table::new(&[INT, INT], Vec::new());
     let row = keyless.insert(&[Int(1), Int(2)]);
     assert_eq!(of(&row, ROWS), (1, 0));
@@ -267,7 +267,7 @@ fn parent_and_child() -> (Table, Table) {
 }
 
 #[test]
-fn a_child_relies_on_its_parent_and_on_nothing_changing_unseen() {
+fn a_child_shares_its_parent_and_excludes_cascades() {
     let (mut parent, child) = parent_and_child();
     let (one, other) = (child.insert(&[Int(1), Int(50)]), child.insert(&[Int(2), Int(50)]));
     assert!(!conflict(&one, &other), "both only rely on the parent");
@@ -342,20 +342,20 @@ fn a_child_column_of_another_length_finds_its_parent() {
 }
 
 #[test]
-fn only_so_much_of_a_value_counts_as_is_in_the_index() {
+fn only_the_index_prefix_of_a_value_counts() {
     let mut table = Table::new(&[TEXT], vec![index(PRIMARY, &[0])]);
     table.target.unique[0].parts[0].prefix = Some(3);
     let key = table.insert(&[Text("abcd")]);
     assert!(conflict(&key, &table.insert(&[Text("ABCx")])));
     assert!(!conflict(&key, &table.insert(&[Text("abd")])));
-    // What is behind it does not matter, whatever it is.
+    // The rest of the value does not matter.
     assert!(conflict(&key, &table.insert(&[Text("abcä")])));
     assert_eq!(of(&table.insert(&[Text("abcä")]), PRIMARY), (1, 0));
     assert_eq!(of(&table.insert(&[Text("abä")]), PRIMARY), (1, 1));
 }
 
 #[test]
-fn tables_of_another_shape_are_hashed_as_far_as_it_is_safe() {
+fn tables_of_another_shape_are_hashed_only_where_safe() {
     let wider = column("a", "bigint", None, false);
     assert_eq!(ValueKind::of(ColumnType::Long, &wider, false), ValueKind::Opaque);
     let same = column("a", "int unsigned", None, false);

@@ -56,7 +56,7 @@ fn spans_close_gaps_over_the_end_of_a_segment() {
 }
 
 #[test]
-fn encoded_bytes_are_what_the_format_says() {
+fn encoding_matches_the_format() {
     let mut applied = AppliedSet::new(LogPosition { segment: 2, offset: 300 });
     let at = |segment, offset| LogPosition { segment, offset };
     applied.add(LogSpan { start: at(2, 310), end: at(3, 4) });
@@ -64,7 +64,7 @@ fn encoded_bytes_are_what_the_format_says() {
 }
 
 #[test]
-fn what_is_no_progress_is_refused_by_name() {
+fn malformed_progress_is_rejected_with_a_reason() {
     let refused: &[(&[u8], usize, &str)] = &[
         (&[], 0, "it ends too early"),
         (&[9, 0, 0, 0], 0, "unknown version"),
@@ -116,7 +116,7 @@ proptest! {
 
     /// Bytes of anybody: an error, or a set whose only encoding they are.
     #[test]
-    fn no_bytes_make_it_panic(
+    fn arbitrary_bytes_never_panic(
         bytes in prop_oneof![
             prop::collection::vec(any::<u8>(), 0..40),
             prop::collection::vec(prop_oneof![0..4u8, Just(0x80), Just(0xff)], 0..24)
@@ -130,7 +130,7 @@ proptest! {
 
     /// One bit wrong: an error, or another set. Never the same.
     #[test]
-    fn no_damage_is_taken_for_what_was_written(
+    fn a_flipped_bit_is_never_read_as_the_original(
         log in any_log(),
         numbers in prop::collection::btree_set(0..60usize, 0..30),
         at in any::<prop::sample::Index>(),
@@ -148,7 +148,7 @@ proptest! {
     /// first of the commits. The rows that are left say exactly what was kept; and so on after each restart, with other
     /// workers.
     #[test]
-    fn after_a_crash_the_rows_say_exactly_what_is_there(
+    fn after_a_crash_the_rows_match_the_commits(
         log in any_log(),
         lives in prop::collection::vec(
             (1..6usize, prop::collection::vec((0..6usize, any::<prop::sample::Index>(), 1..5usize), 1..30),

@@ -4,7 +4,7 @@
 //! An engine that changes its own dictionary flushes its log, and with it all earlier commits. The server
 //! stores other objects in files without this flush: on MariaDB accounts, views, routines, triggers and
 //! databases; on both flavours the flags of a MyISAM table. The classes were established on real servers:
-//! `crates/apply/tests/hollow.rs`.
+//! `crates/apply/tests/engine_behind_binlog.rs`.
 
 use std::collections::HashSet;
 
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_engine_hears_of_is_proof() {
+    fn statements_that_flush_the_engine_are_evidence() {
         for text in [
             "CREATE TABLE t (id INT)",
             "create table D.T like u",
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_to_do_with_no_rows_is_apart() {
+    fn statements_without_rows_are_unrelated() {
         for flavour in [Flavour::MySql, Flavour::MariaDb] {
             for text in [
                 "GRANT SELECT ON d.t TO u",
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn of_all_else_nothing_is_known() {
+    fn other_statements_are_unknown() {
         for text in [
             "DROP TABLE gone",
             "DROP TABLE IF EXISTS gone",

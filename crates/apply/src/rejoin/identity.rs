@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_both_have_ends_where_the_shorter_one_does() {
+    fn the_common_set_ends_with_the_shorter_history() {
         let uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
         check(Flavour::MySql, &format!("{uuid}:1-9"), &format!("{uuid}:1-7"), &format!("{uuid}:1-7"));
         check(Flavour::MySql, &format!("{uuid}:1-5"), &format!("{uuid}:1-7"), &format!("{uuid}:1-5"));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn own_transactions_are_those_that_began_here() {
+    fn own_transactions_have_this_server_as_their_origin() {
         let uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
         let gtid = Gtid::parse(Flavour::MySql, &format!("{uuid}:7")).expect("a GTID");
         let Gtid::MySql(mysql) = &gtid else { unreachable!("of MySQL") };

@@ -65,7 +65,7 @@ pub fn inverse(transaction: &Transaction, kept: EngineState) -> Result<Vec<RowCh
 ///
 /// # Errors
 /// [`ApplyError::Irreversible`] for changes that are not idempotent.
-pub fn again(transaction: &Transaction) -> Result<Vec<RowChanges>, ApplyError> {
+pub fn reapply(transaction: &Transaction) -> Result<Vec<RowChanges>, ApplyError> {
     let mut done = Vec::new();
     for changes in rows_of(transaction)? {
         check_images(transaction, changes)?;

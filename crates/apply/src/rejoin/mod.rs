@@ -36,6 +36,6 @@ mod tests;
 mod wipe;
 
 pub use binlog_tail::{BinlogTail, TailReader, TailTransaction};
-pub use inverse::{EngineState, again, inverse};
+pub use inverse::{EngineState, inverse, reapply};
 pub use repair::{RejoinOptions, RejoinPlan, RejoinRepair, inspect, repair};
 pub use wipe::wipe;

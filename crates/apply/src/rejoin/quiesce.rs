@@ -9,10 +9,10 @@ use tokio::time::Instant;
 use crate::error::ApplyError;
 
 /// How long the server may take to end its active commits and connections.
-const PATIENCE: Duration = Duration::from_secs(60);
+const QUIESCE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Interval between two reads of the process list.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The settings of all releases that enable semi-sync waits on a source.
 const SEMI_SYNC: [&str; 2] = ["rpl_semi_sync_source_enabled", "rpl_semi_sync_master_enabled"];
@@ -31,7 +31,7 @@ pub(super) async fn quiesce(options: &ConnectOptions) -> Result<(), ApplyError> 
     let ids = [id_of(&mut connection).await?, id_of(&mut setter).await?];
     stop_replication(&mut connection).await?;
     let mut setting = std::pin::pin!(setter.execute("SET GLOBAL read_only=1"));
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + QUIESCE_TIMEOUT;
     let (mut is_blocked, mut is_set) = (false, false);
     // Connections that existed when `read_only` was set. Later connections cannot write.
     let mut before: Option<Vec<u64>> = None;
@@ -71,7 +71,7 @@ pub(super) async fn quiesce(options: &ConnectOptions) -> Result<(), ApplyError> 
                 set?;
                 is_set = true;
             }
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
     }
     if connection.server().flavour == Flavour::MySql {

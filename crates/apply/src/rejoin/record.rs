@@ -24,27 +24,27 @@ const SCHEMA: [&str; 2] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RejoinStep {
     /// Started; nothing is changed yet.
-    Begun,
+    Started,
     /// The transactions that only this server had are undone.
     Undone,
     /// The lost transactions are reapplied; the GTIDs are to become `keeps`.
-    DoneAgain,
+    Reapplied,
     /// The GTIDs are `keeps`.
-    Counted,
+    GtidsSet,
 }
 
 impl RejoinStep {
     fn name(self) -> &'static str {
         match self {
-            Self::Begun => "begun",
+            Self::Started => "begun",
             Self::Undone => "undone",
-            Self::DoneAgain => "done_again",
-            Self::Counted => "counted",
+            Self::Reapplied => "done_again",
+            Self::GtidsSet => "counted",
         }
     }
 
     fn parse(name: &str) -> Option<Self> {
-        [Self::Begun, Self::Undone, Self::DoneAgain, Self::Counted]
+        [Self::Started, Self::Undone, Self::Reapplied, Self::GtidsSet]
             .into_iter()
             .find(|step| step.name() == name)
     }
@@ -80,17 +80,17 @@ impl RejoinRecord {
     ///
     /// # Errors
     /// [`ApplyError::Rejoin`] if the server was written to since: then the stored state does not describe it.
-    pub fn go_on(&self, now: &GtidSet, binlog_is_empty: bool) -> Result<RejoinResume, ApplyError> {
+    pub fn resume(&self, now: &GtidSet, binlog_is_empty: bool) -> Result<RejoinResume, ApplyError> {
         let is = |set: &GtidSet| now.is_subset_of(set) && set.is_subset_of(now);
         match self.step {
-            RejoinStep::Undone if is(&self.had) => Ok(RejoinResume::BehindUndoing),
+            RejoinStep::Undone if is(&self.had) => Ok(RejoinResume::AfterUndo),
             // The GTIDs may be reset and not set yet.
-            RejoinStep::DoneAgain if is(&self.had) || is(&self.keeps) || binlog_is_empty => {
-                Ok(RejoinResume::Count(self.keeps.clone()))
+            RejoinStep::Reapplied if is(&self.had) || is(&self.keeps) || binlog_is_empty => {
+                Ok(RejoinResume::SetGtids(self.keeps.clone()))
             }
             // Nothing was changed, or an earlier rejoin completed.
-            RejoinStep::Begun | RejoinStep::Counted => Ok(RejoinResume::Anew),
-            RejoinStep::Undone | RejoinStep::DoneAgain => Err(ApplyError::Rejoin {
+            RejoinStep::Started | RejoinStep::GtidsSet => Ok(RejoinResume::FromStart),
+            RejoinStep::Undone | RejoinStep::Reapplied => Err(ApplyError::Rejoin {
                 reason: format!(
                     "a rejoin was interrupted when the server had {}, and now it has {now}: it was written to since; \
                      copy the server from scratch (--copy)",
@@ -105,11 +105,11 @@ impl RejoinRecord {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RejoinResume {
     /// From the start.
-    Anew,
+    FromStart,
     /// After the undo.
-    BehindUndoing,
+    AfterUndo,
     /// Only the GTIDs remain to be set.
-    Count(GtidSet),
+    SetGtids(GtidSet),
 }
 
 /// Creates the table. The session does not log.
@@ -155,23 +155,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interrupted_rejoin_is_gone_on_with_or_refused_and_never_undone_twice() {
+    fn an_interrupted_rejoin_resumes_or_is_rejected_and_never_undoes_twice() {
         let set = |text: &str| GtidSet::parse(Flavour::MariaDb, text).expect("GTIDs");
         let record = |step| {
             let exec_mode = "STRICT".to_owned();
             RejoinRecord { step, had: set("0-1-9"), keeps: set("0-1-7"), exec_mode }
         };
-        let check = |step, now: &str| record(step).go_on(&set(now), now.is_empty()).ok();
-        assert_eq!(check(RejoinStep::Undone, "0-1-9"), Some(RejoinResume::BehindUndoing));
+        let check = |step, now: &str| record(step).resume(&set(now), now.is_empty()).ok();
+        assert_eq!(check(RejoinStep::Undone, "0-1-9"), Some(RejoinResume::AfterUndo));
         assert_eq!(check(RejoinStep::Undone, "0-1-10"), None);
         assert_eq!(check(RejoinStep::Undone, ""), None);
         for now in ["0-1-9", "0-1-7", ""] {
-            assert_eq!(check(RejoinStep::DoneAgain, now), Some(RejoinResume::Count(set("0-1-7"))), "{now}");
+            assert_eq!(
+                check(RejoinStep::Reapplied, now),
+                Some(RejoinResume::SetGtids(set("0-1-7"))),
+                "{now}"
+            );
         }
-        assert_eq!(check(RejoinStep::DoneAgain, "0-1-8"), None);
-        assert_eq!(check(RejoinStep::Begun, "0-1-12"), Some(RejoinResume::Anew));
-        assert_eq!(check(RejoinStep::Counted, "0-1-12"), Some(RejoinResume::Anew));
-        for step in [RejoinStep::Begun, RejoinStep::Undone, RejoinStep::DoneAgain, RejoinStep::Counted] {
+        assert_eq!(check(RejoinStep::Reapplied, "0-1-8"), None);
+        assert_eq!(check(RejoinStep::Started, "0-1-12"), Some(RejoinResume::FromStart));
+        assert_eq!(check(RejoinStep::GtidsSet, "0-1-12"), Some(RejoinResume::FromStart));
+        for step in [RejoinStep::Started, RejoinStep::Undone, RejoinStep::Reapplied, RejoinStep::GtidsSet] {
             assert_eq!(RejoinStep::parse(step.name()), Some(step));
         }
     }

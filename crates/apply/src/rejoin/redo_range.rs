@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_reaches_from_before_the_window_to_the_last_own_transaction() {
+    fn the_redo_range_starts_before_the_window_and_ends_at_the_last_own_transaction() {
         let log = [
             seen(10, 100, true, true, false),
             seen(20, 200, true, true, false),
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_that_proves_it_is_certain_with_all_before_it() {
+    fn a_flushed_statement_makes_earlier_commits_certain() {
         let log = [
             seen(10, 290, true, true, false),
             seen(20, 291, true, true, true),
@@ -410,7 +410,7 @@ mod tests {
     proptest! {
         /// However few commits a server has kept, the range contains all that it lacks.
         #[test]
-        fn what_a_crash_took_is_in_the_stretch(
+        fn the_redo_range_contains_all_lost_commits(
             kinds in proptest::collection::vec(0..WRITTEN.len(), 1..40),
             lost in 0..40_usize,
         ) {
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn definitions_that_are_not_certain_are_in_the_way() {
+    fn uncertain_ddl_blocks_the_redo() {
         let of = |has, definition| ScannedTransaction { definition, ..seen(10, 100, has, true, false) };
         for definition in [DdlEvidence::Flushed, DdlEvidence::Unrelated, DdlEvidence::Unknown] {
             assert!(of(false, Some(definition)).blocks_redo(), "{definition:?} is lost");
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_done_again_where_nothing_is_lost_and_nothing_in_doubt() {
+    fn the_redo_range_is_empty_if_nothing_is_lost() {
         let log = [seen(10, 100, true, true, false), seen(20, 200, false, false, false)];
         assert_eq!(from(&log, 0), (None, Some(20)));
     }

@@ -14,7 +14,7 @@ use tracing::info;
 
 use super::binlog_tail::{self, BinlogTail};
 use super::identity::{Identity, common};
-use super::inverse::{EngineState, again, inverse};
+use super::inverse::{EngineState, inverse, reapply};
 use super::quiesce::quiesce;
 use super::record::{self, RejoinRecord, RejoinResume, RejoinStep};
 use super::redo_range::{self, FIRST_EVENT_OFFSET, RedoRange, SharedHistory, is_apart};
@@ -76,7 +76,7 @@ pub struct RejoinPlan {
     innodb: HashSet<(String, String)>,
     flavour: Flavour,
     /// The row changes that undo the tail.
-    undoing: Vec<RowChanges>,
+    undo: Vec<RowChanges>,
     resume: RejoinResume,
     exec_mode: String,
 }
@@ -84,7 +84,7 @@ pub struct RejoinPlan {
 impl RejoinPlan {
     /// Whether this continues an interrupted rejoin.
     pub fn is_resumed(&self) -> bool {
-        self.resume != RejoinResume::Anew
+        self.resume != RejoinResume::FromStart
     }
 }
 
@@ -124,10 +124,10 @@ pub async fn inspect(options: &RejoinOptions, log: &LogDir) -> Result<RejoinPlan
     let common = common(&server.has, &logged)?;
     let noted = record::read(&mut connection, server.flavour).await?;
     let resume = match &noted {
-        Some(noted) => noted.go_on(&server.has, server.binlog_is_empty)?,
-        None => RejoinResume::Anew,
+        Some(noted) => noted.resume(&server.has, server.binlog_is_empty)?,
+        None => RejoinResume::FromStart,
     };
-    let exec_mode = match noted.filter(|noted| noted.step != RejoinStep::Counted) {
+    let exec_mode = match noted.filter(|noted| noted.step != RejoinStep::GtidsSet) {
         Some(noted) if !noted.exec_mode.is_empty() => noted.exec_mode,
         _ => server.exec_mode.clone(),
     };
@@ -139,7 +139,7 @@ pub async fn inspect(options: &RejoinOptions, log: &LogDir) -> Result<RejoinPlan
     let innodb = innodb_tables(&mut connection).await?;
     let mut plan = RejoinPlan {
         redo: match &resume {
-            RejoinResume::Count(keeps) => nothing(keeps.clone()),
+            RejoinResume::SetGtids(keeps) => nothing(keeps.clone()),
             _ => {
                 let common = SharedHistory { gtids: &common, innodb: &innodb };
                 redo_range::find(log, &common, &server.identity, window)?
@@ -151,11 +151,11 @@ pub async fn inspect(options: &RejoinOptions, log: &LogDir) -> Result<RejoinPlan
         engine,
         tail: BinlogTail::default(),
         flavour: server.flavour,
-        undoing: Vec::new(),
+        undo: Vec::new(),
         resume,
         exec_mode,
     };
-    if plan.resume == RejoinResume::Anew && !plan.has.is_subset_of(&plan.common) {
+    if plan.resume == RejoinResume::FromStart && !plan.has.is_subset_of(&plan.common) {
         plan.tail = read_tail(options, &logged, &plan.common).await?;
         let ahead = |gtid: &Gtid| primary.has.contains(gtid);
         let of_primary =
@@ -170,7 +170,7 @@ pub async fn inspect(options: &RejoinOptions, log: &LogDir) -> Result<RejoinPlan
             let gtids = has.subtract(common).map_or_else(|_| has.to_string(), |alone| alone.to_string());
             return Err(ApplyError::ErrantTransactions { gtids });
         }
-        plan.undoing = build_undo(options, &plan).await?;
+        plan.undo = build_undo(options, &plan).await?;
     }
     connection.close().await;
     Ok(plan)
@@ -223,7 +223,7 @@ pub async fn repair(options: &RejoinOptions, log: &LogDir) -> Result<RejoinRepai
     quiesce(&options.server).await?;
     let plan = inspect(options, log).await?;
     let flavour = plan.flavour;
-    let mut healed = RejoinRepair {
+    let mut repaired = RejoinRepair {
         undone: plan.tail.gtids(),
         rows_undone: 0,
         tail_file: None,
@@ -233,23 +233,23 @@ pub async fn repair(options: &RejoinOptions, log: &LogDir) -> Result<RejoinRepai
         resumed: plan.is_resumed(),
     };
     let mut record = RejoinRecord {
-        step: RejoinStep::Begun,
+        step: RejoinStep::Started,
         had: plan.has.clone(),
         keeps: plan.redo.gtids.clone(),
         exec_mode: plan.exec_mode.clone(),
     };
-    if let RejoinResume::Count(_) = plan.resume {
-        record.step = RejoinStep::DoneAgain;
+    if let RejoinResume::SetGtids(_) = plan.resume {
+        record.step = RejoinStep::Reapplied;
     } else {
-        write_rows(options, log, &plan, &mut record, &mut healed).await?;
+        write_rows(options, log, &plan, &mut record, &mut repaired).await?;
     }
     let mut connection = unlogged(&options.server).await?;
-    count(&mut connection, flavour, &plan, &record.keeps).await?;
-    record.step = RejoinStep::Counted;
+    set_gtids(&mut connection, flavour, &plan, &record.keeps).await?;
+    record.step = RejoinStep::GtidsSet;
     connection.execute(&record.statement()).await?;
     connection.close().await;
-    info!(gtids = healed.gtids, "the server has what the log has up to here, and nothing else");
-    Ok(healed)
+    info!(gtids = repaired.gtids, "the server matches the log up to these GTIDs");
+    Ok(repaired)
 }
 
 /// Undoes the tail and reapplies the redo range.
@@ -258,12 +258,12 @@ async fn write_rows(
     log: &LogDir,
     plan: &RejoinPlan,
     record: &mut RejoinRecord,
-    healed: &mut RejoinRepair,
+    repaired: &mut RejoinRepair,
 ) -> Result<(), ApplyError> {
     {
         let mut connection = unlogged(&options.server).await?;
         record::create(&mut connection).await?;
-        if plan.resume == RejoinResume::Anew {
+        if plan.resume == RejoinResume::FromStart {
             connection.execute(&record.statement()).await?;
         }
         connection.close().await;
@@ -275,25 +275,25 @@ async fn write_rows(
                 options.tail_file.display()
             ))
         })?;
-        healed.tail_file = Some(options.tail_file.clone());
+        repaired.tail_file = Some(options.tail_file.clone());
     }
     let mut session = RejoinSession::open(&options.server).await?;
     let written = async {
-        if plan.resume == RejoinResume::Anew {
+        if plan.resume == RejoinResume::FromStart {
             record.step = RejoinStep::Undone;
             info!(
                 transactions = plan.tail.transactions.len(),
                 "undoing the transactions that only this server has"
             );
-            healed.rows_undone = session.write(&plan.undoing, Some(&record.statement())).await?;
+            repaired.rows_undone = session.write(&plan.undo, Some(&record.statement())).await?;
         }
-        healed.transactions_again = do_again(options, log, plan, &mut session).await?;
-        record.step = RejoinStep::DoneAgain;
+        repaired.transactions_again = reapply_range(options, log, plan, &mut session).await?;
+        record.step = RejoinStep::Reapplied;
         session.connection().execute(&record.statement()).await?;
         Ok::<(), ApplyError>(())
     }
     .await;
-    let restored = session.put_back(&plan.exec_mode).await;
+    let restored = session.restore_exec_mode(&plan.exec_mode).await;
     written?;
     restored
 }
@@ -308,7 +308,7 @@ async fn innodb_tables(connection: &mut Connection) -> Result<HashSet<(String, S
 
 /// Reapplies the redo range and returns the number of transactions. Skips statements that the server has and
 /// that do not affect rows.
-async fn do_again(
+async fn reapply_range(
     options: &RejoinOptions,
     log: &LogDir,
     plan: &RejoinPlan,
@@ -337,7 +337,7 @@ async fn do_again(
             continue;
         }
         batch_bytes += transaction.memory_bytes;
-        batch.extend(again(&transaction)?);
+        batch.extend(reapply(&transaction)?);
         count += 1;
         if batch_bytes >= BATCH_BYTES_MAX {
             session.write(&batch, None).await?;
@@ -379,7 +379,7 @@ fn read_entry(log: &mut LogReader, entry: &LogEntry) -> Result<bytes::Bytes, App
 }
 
 /// Sets the server's GTIDs to `keeps` by resetting its binlog, unless they already match.
-async fn count(
+async fn set_gtids(
     connection: &mut Connection,
     flavour: Flavour,
     plan: &RejoinPlan,
@@ -390,7 +390,7 @@ async fn count(
     if connection.query("SELECT @@GLOBAL.read_only").await?.scalar() != Some("1") {
         return Err(refused("the server became writable during the rejoin; its binlog was not changed"));
     }
-    if now.has == *keeps && plan.resume == RejoinResume::Anew {
+    if now.has == *keeps && plan.resume == RejoinResume::FromStart {
         return Ok(());
     }
     // Flush the tables first: without the binlog nothing would show that a row is missing.

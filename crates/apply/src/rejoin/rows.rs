@@ -133,7 +133,7 @@ impl RejoinSession {
     }
 
     /// Restores `slave_exec_mode` on MariaDB.
-    pub(super) async fn put_back(&mut self, exec_mode: &str) -> Result<(), ApplyError> {
+    pub(super) async fn restore_exec_mode(&mut self, exec_mode: &str) -> Result<(), ApplyError> {
         if self.writer.connection.server().flavour == Flavour::MariaDb && !exec_mode.is_empty() {
             let sql = format!("SET GLOBAL slave_exec_mode={}", quote(exec_mode));
             self.writer.connection.execute(&sql).await?;

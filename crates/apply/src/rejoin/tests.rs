@@ -1,10 +1,10 @@
-//! Undoing and doing again against a model of a server that has kept its rows up to some moment, nobody knows which.
+//! Tests undo and reapply against a model of a server that has kept its rows up to an unknown moment.
 
 use proptest::prelude::*;
 use tailwater_log::LogPosition;
 use tailwater_wire::event::RowsKind;
 
-use super::{EngineState, again, inverse};
+use super::{EngineState, inverse, reapply};
 use crate::batch::tests::model::{Cells, History, KEYLESS, SHAPES, Store, Wish, read};
 use crate::batch::tests::wishes;
 use crate::batch::{PlanOptions, PlannedRow, RowGroup, plan};
@@ -84,7 +84,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_was_done_and_undone_leaves_what_was(before in wishes(30), tail in wishes(60)) {
+    fn an_undo_restores_the_rows(before in wishes(30), tail in wishes(60)) {
         let mut history = History::new(u64::MAX, 5);
         happen(&mut history, &before);
         let start = history.store.clone();
@@ -101,7 +101,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_a_server_has_kept_it_ends_where_the_log_does(
+    fn every_partial_state_is_repaired_to_the_end_of_the_log(
         before in wishes(30),
         logged in wishes(40),
         tail in wishes(20),
@@ -116,14 +116,14 @@ proptest! {
         let end = history.store.clone();
         let (tail, more) = happen(&mut history, &keyed(&tail));
         moments.extend(more);
-        let undoing = build_undo(&tail, EngineState::Uncertain);
+        let undo = build_undo(&tail, EngineState::Uncertain);
         let repeating: Vec<_> =
-            logged.iter().flat_map(|transaction| again(transaction).expect("full images")).collect();
+            logged.iter().flat_map(|transaction| reapply(transaction).expect("full images")).collect();
         for kept in moments {
             let mut store = kept.clone();
-            write(&mut store, &undoing);
+            write(&mut store, &undo);
             write(&mut store, &repeating);
-            // Killed in between, and all of it again behind the undoing.
+            // Killed in the middle; everything after the undo is repeated.
             write(&mut store, &repeating[..repeating.len() / 2]);
             write(&mut store, &repeating);
             prop_assert_eq!(store.sorted(), end.clone(), "it had kept {:#?}", kept);
@@ -132,7 +132,7 @@ proptest! {
 }
 
 #[test]
-fn what_leaves_no_before_image_is_refused() {
+fn changes_without_before_images_are_rejected() {
     let mut history = History::new(u64::MAX, 5);
     let minimal = Wish { table: 0, kind: 0, values: [1, 4, 2, 0], how: 3 };
     history.write(&[minimal]);
@@ -148,5 +148,5 @@ fn what_leaves_no_before_image_is_refused() {
     let refused =
         inverse(&keyless, EngineState::Uncertain).expect_err("nobody knows whether the row is there");
     assert!(refused.to_string().contains("s.t2 has no primary key"), "{refused}");
-    assert!(again(&keyless).is_err());
+    assert!(reapply(&keyless).is_err());
 }

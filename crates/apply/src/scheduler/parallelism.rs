@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_runs_on_all_workers() {
+    fn waiting_batches_use_all_workers() {
         assert_eq!(rest(8, |_| 1000), 8);
         // The effect of the last step is too small to measure.
         assert!(rest(64, |_| 1000) >= 60);
@@ -194,14 +194,14 @@ mod tests {
     }
 
     #[test]
-    fn what_computes_runs_on_as_many_as_there_are_processors() {
+    fn computing_batches_use_as_many_workers_as_processors() {
         assert_eq!(rest(8, |running| 1000 * running.max(2) as u64 / 2), 2);
         let at_a_time = rest(16, |running| 1000 * running.max(6) as u64 / 6);
         assert!((5..=6).contains(&at_a_time), "{at_a_time}");
     }
 
     #[test]
-    fn what_gets_slower_with_each_is_taken_back() {
+    fn slower_trials_are_reverted() {
         let mut own = Parallelism::new(8);
         for _ in 0..500 {
             own.record(own.at_a_time(), 100, BatchTiming { execute_us: 1000, commit_us: 0 });
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_that_are_alone_prove_nothing() {
+    fn batches_without_concurrency_are_not_measured() {
         let mut own = Parallelism::new(8);
         for _ in 0..1000 {
             own.record(1, 1, BatchTiming { execute_us: 1, commit_us: 1 });

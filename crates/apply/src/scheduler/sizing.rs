@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_limited_to_what_twenty_commits_take() {
+    fn rows_are_limited_to_twenty_commit_times() {
         assert_eq!(BatchSizing::default().limits(&OPTIONS).rows_max, usize::MAX);
         // 10 µs per row: 20 commits of 20 ms are 400 ms.
         let rows_max = steady(100, 1000, 20_000).rows_max;
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_overlap_as_keep_commits_busy() {
+    fn the_overlap_keeps_commits_busy() {
         assert_eq!(BatchSizing::default().limits(&OPTIONS).overlap, 8);
         assert_eq!(steady(10, 100, 1000).overlap, 1);
         assert_eq!(steady(10, 1000, 1000).overlap, 2);
@@ -207,7 +207,7 @@ mod tests {
         }
 
         #[test]
-        fn no_measurement_breaks_it(timings in prop::collection::vec((any::<usize>(), any::<u64>(), any::<u64>()), 0..20)) {
+        fn extreme_measurements_are_harmless(timings in prop::collection::vec((any::<usize>(), any::<u64>(), any::<u64>()), 0..20)) {
             let mut sizing = BatchSizing::default();
             for (rows, execute_us, commit_us) in timings {
                 sizing.record(rows, BatchTiming { execute_us, commit_us });

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn members_stand_in_the_same_order() {
+    fn members_must_have_the_same_order() {
         let to = target("enum('a','it''s','(,)')", Some("latin1_swedish_ci"));
         assert_eq!(to.members, ["a", "it's", "(,)"]);
         let mut column = BinlogColumn::new(ColumnType::Enum { bytes: 1 }, type_code::STRING, 0, true);

@@ -99,7 +99,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_say_what_the_whole_says(
+        fn pieces_join_to_the_whole_text(
             parts in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..9), any::<bool>()), 0..6),
             extra in 0..3 * PIECE_BYTES,
         ) {

@@ -29,7 +29,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_end_is_the_same_and_nothing_breaks_on_the_way(
+    fn plans_reach_the_same_end_without_key_violations(
         before in wishes(30),
         wishes in wishes(60),
         hashes in prop_oneof![Just(1u64), Just(3), Just(u64::MAX)],

@@ -97,7 +97,7 @@ fn a_row_that_comes_back_is_updated() {
 }
 
 #[test]
-fn keys_whose_columns_stand_apart_are_not_cut() {
+fn keys_with_separate_columns_are_not_cut() {
     let cells = |value| vec![Some(1), Some(2), Some(3), Some(value)];
     let history = history(
         WIDE_KEY,
@@ -125,7 +125,7 @@ fn tables_without_a_key_keep_their_events() {
 }
 
 #[test]
-fn a_row_that_comes_and_goes_is_counted() {
+fn a_row_that_is_inserted_and_deleted_advances_the_counter() {
     let changes = [(None, Some(row(1, 5, 0))), (Some(row(1, 5, 0)), None)];
     let mut history = history(PLAIN, &changes);
     assert_eq!(planned(&history, PlanOptions::default()), []);
@@ -150,7 +150,7 @@ fn rows_without_columns_keep_their_events() {
 }
 
 #[test]
-fn rows_of_a_group_stand_in_the_order_of_their_key() {
+fn rows_of_a_group_are_in_key_order() {
     let cells = |id: i32, value| vec![Some(id / 10), Some(value), Some(id % 10), Some(0)];
     let ids = [72, 3, 300, 45, 9, 44];
     let inserted: Vec<_> = ids.iter().map(|id| (None, Some(cells(*id, 0)))).collect();

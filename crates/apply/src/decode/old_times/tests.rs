@@ -153,7 +153,7 @@ fn declared(name: &str, digits: u8, was_rebuilt: bool) -> DeclaredColumns {
 
 /// No digits on the source and the target, in either layout, ever give another value than the source's.
 #[test]
-fn every_value_is_the_sources_or_refused() {
+fn every_value_is_exact_or_rejected() {
     let (mut equal, mut refused) = (0, 0);
     for (name, column_type) in TYPES {
         for source in 0..=DIGITS_MAX {
@@ -188,7 +188,7 @@ fn every_value_is_the_sources_or_refused() {
 
 /// The table's definition tells that it is not the one that the rows were logged with.
 #[test]
-fn a_table_that_was_changed_is_refused() {
+fn a_changed_table_is_rejected() {
     let old = ColumnType::TimeOld { fraction: 0 };
     let refuse = |declared: DeclaredColumns, reason: &str| {
         let digits = OldTimeDigits::Source(Arc::new(declared));
@@ -213,7 +213,7 @@ fn a_table_that_was_changed_is_refused() {
 
 /// A column of another type on the target says nothing of digits; hidden columns show no layout; without verifying, the target's count.
 #[test]
-fn digits_are_those_of_the_source_where_the_target_has_none() {
+fn the_source_decides_digits_if_the_target_has_none() {
     let set = |own: &str, digits: &OldTimeDigits| {
         let mut map = map(ColumnType::TimestampOld { fraction: 0 });
         set_digits(&mut map, &target(own), digits).map(|()| map.columns[0].column_type)

@@ -100,7 +100,7 @@ fn independent_transactions_run_apart_and_dependent_ones_together() {
 }
 
 #[test]
-fn what_joins_two_open_batches_makes_them_one() {
+fn a_transaction_that_conflicts_with_two_open_batches_merges_them() {
     let mut scheduler = Scheduler::new(apart());
     offer(&mut scheduler, &[(1, &[1]), (2, &[2]), (3, &[3]), (4, &[1, 3]), (5, &[2])]);
     let all: Vec<_> = batches(&mut scheduler).into_iter().map(|batch| batch.first).collect();
@@ -108,7 +108,7 @@ fn what_joins_two_open_batches_makes_them_one() {
 }
 
 #[test]
-fn what_joins_batches_that_are_too_large_waits_for_exactly_those() {
+fn a_transaction_between_large_batches_waits_for_both() {
     let limits = SchedulerOptions { batch_transactions_max: 3, ..options(CommitOrder::Independent) };
     let mut scheduler = Scheduler::new(limits);
     offer(&mut scheduler, &[(1, &[1]), (2, &[2]), (3, &[1]), (4, &[2]), (5, &[1, 2])]);
@@ -122,7 +122,7 @@ fn what_joins_batches_that_are_too_large_waits_for_exactly_those() {
 }
 
 #[test]
-fn what_conflicts_with_a_running_batch_waits_and_the_rest_does_not() {
+fn only_conflicts_with_a_running_batch_wait() {
     let mut scheduler =
         Scheduler::new(SchedulerOptions { batch_transactions_max: 4, ..options(CommitOrder::Independent) });
     offer(&mut scheduler, &[(1, &[1])]);
@@ -135,7 +135,7 @@ fn what_conflicts_with_a_running_batch_waits_and_the_rest_does_not() {
 }
 
 #[test]
-fn a_small_batch_is_joined_by_what_waits_beside_it() {
+fn a_small_batch_merges_with_waiting_ones() {
     let mut scheduler = Scheduler::new(options(CommitOrder::Independent));
     offer(&mut scheduler, &[(1, &[1])]);
     let one = batch(&mut scheduler);
@@ -147,7 +147,7 @@ fn a_small_batch_is_joined_by_what_waits_beside_it() {
 }
 
 #[test]
-fn a_small_batch_waits_for_nobody_who_is_held_up() {
+fn a_small_batch_does_not_wait_for_one_that_is_held_up() {
     let mut scheduler = Scheduler::new(options(CommitOrder::Independent));
     offer(&mut scheduler, &[(1, &[1])]);
     let one = batch(&mut scheduler);
@@ -161,7 +161,7 @@ fn a_small_batch_waits_for_nobody_who_is_held_up() {
 }
 
 #[test]
-fn a_small_batch_runs_at_once_where_nothing_waits() {
+fn a_small_batch_runs_at_once_without_a_backlog() {
     let mut scheduler = Scheduler::new(options(CommitOrder::Independent));
     offer(&mut scheduler, &[(1, &[1])]);
     batch(&mut scheduler);
@@ -170,7 +170,7 @@ fn a_small_batch_runs_at_once_where_nothing_waits() {
 }
 
 #[test]
-fn independent_order_takes_no_more_than_there_is_use_for() {
+fn independent_order_limits_the_backlog() {
     let mut scheduler =
         Scheduler::new(SchedulerOptions { batch_transactions_max: 4, ..options(CommitOrder::Independent) });
     offer(&mut scheduler, &[(1, &[1]), (2, &[1])]);
@@ -230,7 +230,7 @@ fn the_window_is_bounded_but_for_one_transaction() {
 }
 
 #[test]
-fn what_is_done_twice_or_unknown_is_ignored() {
+fn repeated_and_unknown_reports_are_ignored() {
     for order in [CommitOrder::Source, CommitOrder::Independent] {
         let mut scheduler = Scheduler::new(options(order));
         offer(&mut scheduler, &[(1, &[1])]);
@@ -298,7 +298,7 @@ fn rest_of(batch: &TransactionBatch<usize>) -> Vec<NumberedTransaction> {
 }
 
 #[test]
-fn in_independent_order_a_backlog_is_applied_in_runs_and_what_is_little_in_groups() {
+fn in_independent_order_a_backlog_uses_runs_and_light_load_uses_groups() {
     let (mut scheduler, [one, two]) = two_runs();
     scheduler.done(one.id, TIMING);
     offer(&mut scheduler, &[(145, &[145])]);
@@ -313,7 +313,7 @@ fn in_independent_order_a_backlog_is_applied_in_runs_and_what_is_little_in_group
 }
 
 #[test]
-fn in_independent_order_nothing_waits_for_a_run_that_is_held_up_but_what_must() {
+fn in_independent_order_only_conflicts_wait_for_a_run_that_is_held_up() {
     let (mut scheduler, [one, two]) = two_runs();
     scheduler.set_held_up(true);
     assert!(scheduler.can_yield() && scheduler.next().is_none());
@@ -334,7 +334,7 @@ fn in_independent_order_nothing_waits_for_a_run_that_is_held_up_but_what_must() 
 }
 
 #[test]
-fn in_independent_order_who_does_not_give_way_in_time_is_waited_for_by_what_must() {
+fn in_independent_order_conflicts_wait_for_a_run_that_does_not_yield() {
     let (mut scheduler, [one, two]) = two_runs();
     for _ in 0..10 {
         scheduler.set_held_up(true);
@@ -353,7 +353,7 @@ fn in_independent_order_who_does_not_give_way_in_time_is_waited_for_by_what_must
 }
 
 #[test]
-fn in_independent_order_what_was_given_back_waits_only_for_runs_that_it_shares_a_key_with() {
+fn in_independent_order_returned_transactions_wait_only_for_conflicting_runs() {
     let (mut scheduler, [one, _two]) = two_runs();
     // The third puts something off on account of the first.
     for name in 145..=208 {

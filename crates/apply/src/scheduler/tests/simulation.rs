@@ -344,9 +344,10 @@ fn cases(count: u32) -> ProptestConfig {
 proptest! {
     #![proptest_config(cases(1500))]
 
-    /// The target is at every instant as if transactions had run one by one, each exactly once, and never stands still.
+    /// At every moment the target looks as if the transactions had run serially, each exactly once, and it
+    /// always makes progress.
     #[test]
-    fn all_is_as_if_one_ran_after_the_other(
+    fn the_result_equals_serial_execution(
         load in any_load(),
         options in any_options(),
         rollbacks in any_rollbacks(),
@@ -358,7 +359,7 @@ proptest! {
 
 /// Without these the property above would say little of independent order.
 #[test]
-fn simulations_try_runs_and_giving_back_in_independent_order() {
+fn simulations_cover_runs_and_yields_in_independent_order() {
     let mut runner = TestRunner::deterministic();
     let (mut in_turn, mut given_back, mut cases) = (0, 0, 0);
     for seed in 0..400 {
