@@ -48,7 +48,7 @@ pub(super) enum Step {
     /// to [`Authentication::checked`].
     Check(Vec<u8>),
     /// The client is who it claims to be. Send this payload, if there is one, before OK.
-    UserPrivileges { before_ok: Option<Vec<u8>>, proven: Proven },
+    Granted { before_ok: Option<Vec<u8>>, proven: Proven },
     /// It did not prove it.
     Denied(&'static str),
 }
@@ -60,7 +60,7 @@ impl fmt::Debug for Step {
             Self::SendKey => f.write_str("SendKey"),
             Self::Decrypt(_) => f.write_str("Decrypt(***)"),
             Self::Check(_) => f.write_str("Check(***)"),
-            Self::UserPrivileges { .. } => f.write_str("UserPrivileges"),
+            Self::Granted { .. } => f.write_str("Granted"),
             Self::Denied(reason) => write!(f, "Denied({reason})"),
         }
     }
@@ -226,7 +226,7 @@ impl Authentication {
         match self.claimed.decoy {
             // Nothing proves to be nobody; and if it did, this is where it ends.
             true => self.deny("unknown user"),
-            false => Step::UserPrivileges { before_ok, proven },
+            false => Step::Granted { before_ok, proven },
         }
     }
 
@@ -376,7 +376,7 @@ mod tests {
                 let request = switched(&step);
                 let step = login.answered(&plugin.first_answer(given, &request.auth_data).unwrap());
                 assert_eq!(
-                    matches!(step, Step::UserPrivileges { .. }),
+                    matches!(step, Step::Granted { .. }),
                     right,
                     "{plugin} {credential}: {step:?}"
                 );
@@ -400,11 +400,11 @@ mod tests {
         assert!(claim.proofs.sha2_password(PASSWORD, false));
         assert!(matches!(
             login.checked(true),
-            Step::UserPrivileges { before_ok: None, proven: Proven::Password }
+            Step::Granted { before_ok: None, proven: Proven::Password }
         ));
         // From then on the first answer is enough.
         let (_, step) = Authentication::begin(claim, &answer(), Sha2, NONCE, false);
-        let fast = Step::UserPrivileges {
+        let fast = Step::Granted {
             before_ok: Some(vec![MORE_DATA, FAST_AUTH_SUCCESS]),
             proven: Proven::Password,
         };
@@ -458,7 +458,7 @@ mod tests {
                         login.checked(fits)
                     }
                     Step::Decrypt(_) => login.checked(false),
-                    Step::UserPrivileges { .. } => { prop_assert!(false, "granted"); break }
+                    Step::Granted { .. } => { prop_assert!(false, "granted"); break }
                     Step::Denied(_) => { over = true; break }
                 };
             }

@@ -74,7 +74,7 @@ fn replicas(view: &ServerView, old_names: bool) -> ResultRows {
 }
 
 fn named(filter: &ShowFilter, list: Vec<(String, String)>) -> ResultRows {
-    let columns = ["Variable_name", "SqlValue"];
+    let columns = ["Variable_name", "Value"];
     let mut rows = ResultRows::new(&columns);
     for (name, value) in list {
         if filter.admits(&columns, &[&name, &value]) {

@@ -244,12 +244,12 @@ fn variables_and_counters_are_listed_by_name() {
         "binlog_format server_id",
     );
     mysql(
-        "SHOW VARIABLES WHERE `Variable_name` = 'version' OR (variable_name LIKE 'log\\_b%' AND SqlValue <> 'OFF')",
+        "SHOW VARIABLES WHERE `Variable_name` = 'version' OR (variable_name LIKE 'log\\_b%' AND Value <> 'OFF')",
         "log_bin version",
     );
-    mysql("SHOW VARIABLES WHERE Variable_name LIKE 'time%' AND NOT SqlValue = 'x'", "time_zone");
+    mysql("SHOW VARIABLES WHERE Variable_name LIKE 'time%' AND NOT Value = 'x'", "time_zone");
     mysql(
-        "SHOW VARIABLES WHERE Variable_name NOT LIKE '%' OR Variable_name NOT IN ('x') AND SqlValue = '4711'",
+        "SHOW VARIABLES WHERE Variable_name NOT LIKE '%' OR Variable_name NOT IN ('x') AND Value = '4711'",
         "server_id",
     );
     mysql(
@@ -382,7 +382,7 @@ fn length_depth_and_results_are_bounded() {
 #[test]
 fn texts_of_a_condition_are_bounded() {
     let texts = |count: usize| format!("SHOW STATUS WHERE a IN ('b'{})", ",'b'".repeat(count - 1));
-    mysql(&texts(256), "Variable_name,SqlValue -> ");
+    mysql(&texts(256), "Variable_name,Value -> ");
     mysql(&texts(257), "error 1041 HY000");
     let likes = format!("a IN ('b'{}) OR (a LIKE 'c' AND NOT a LIKE 'd')", ",'b'".repeat(254));
     mysql(&format!("SHOW VARIABLES WHERE {likes}"), "error 1041 HY000");
@@ -428,7 +428,7 @@ fn sound() -> impl Strategy<Value = String> {
     let recorded: Vec<String> =
         RECORDED.lines().filter_map(|line| line.split_once('\t')).map(|(_, sql)| sql.to_owned()).collect();
     let more = [
-        "SHOW VARIABLES WHERE `Variable_name` = 'version' OR (variable_name LIKE 'log%' AND SqlValue <> 'OFF')",
+        "SHOW VARIABLES WHERE `Variable_name` = 'version' OR (variable_name LIKE 'log%' AND Value <> 'OFF')",
         "SELECT GTID_SUBTRACT(@@gtid_executed, '3e11fa47-71ca-11e1-9e33-c80aa9429562:1-8:tag:9') s LIMIT 1",
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, @a := -(1), NAMES 'x' COLLATE y",
         "PURGE BINARY LOGS BEFORE '2024-02-29 12:00:00'",
