@@ -36,7 +36,7 @@ enum StateEntry {
     /// A chunk was cut; this entry precedes all entries of later chunks.
     Planned { schema: String, table: String, number: u32, range: ChunkRange },
     /// A chunk was compared, with these differences.
-    ComparedChunk { schema: String, table: String, number: u32, rows: u64, found: Vec<RowDifference> },
+    Compared { schema: String, table: String, number: u32, rows: u64, found: Vec<RowDifference> },
     /// A table was compared, or given up because of too many differences.
     TableDone { schema: String, table: String, too_many: bool },
     /// All selected tables were compared, except those that a server cannot read, with these results about
@@ -171,7 +171,7 @@ impl CheckState {
         found: Vec<RowDifference>,
     ) -> Result<(), BulkError> {
         let (schema, name) = (table.schema.clone(), table.name.clone());
-        self.record(vec![StateEntry::ComparedChunk { schema, table: name, number, rows, found }])
+        self.record(vec![StateEntry::Compared { schema, table: name, number, rows, found }])
     }
 
     /// Records that a table is finished.
@@ -240,7 +240,7 @@ impl CheckState {
         for entry in entries {
             let sound = match &entry {
                 StateEntry::Planned { range, .. } => range.keys.is_sound(),
-                StateEntry::ComparedChunk { found, .. } => found.iter().all(RowDifference::is_sound),
+                StateEntry::Compared { found, .. } => found.iter().all(RowDifference::is_sound),
                 _ => true,
             };
             if !sound {
@@ -261,7 +261,7 @@ impl CheckState {
                 table.open.insert(number, range.clone());
                 table.last = Some((number, range));
             }
-            StateEntry::ComparedChunk { schema, table, number, rows, found } => {
+            StateEntry::Compared { schema, table, number, rows, found } => {
                 let table = self.tables.entry(TableName::new(schema, table)).or_default();
                 table.open.remove(&number);
                 table.rows += rows;

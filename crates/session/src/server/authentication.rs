@@ -375,11 +375,7 @@ mod tests {
                     Authentication::begin(claimed(&[credential]), &answer, greeted, NONCE, false);
                 let request = switched(&step);
                 let step = login.answered(&plugin.first_answer(given, &request.auth_data).unwrap());
-                assert_eq!(
-                    matches!(step, Step::Granted { .. }),
-                    right,
-                    "{plugin} {credential}: {step:?}"
-                );
+                assert_eq!(matches!(step, Step::Granted { .. }), right, "{plugin} {credential}: {step:?}");
                 assert_eq!(matches!(step, Step::Denied(_)), !right);
                 assert!(matches!(login.answered(b"more"), Step::Denied(_)), "it is over");
             }
@@ -398,16 +394,11 @@ mod tests {
         assert_eq!(step, full);
         assert_eq!(login.answered(b"geheim\0"), Step::Check(PASSWORD.to_vec()));
         assert!(claim.proofs.sha2_password(PASSWORD, false));
-        assert!(matches!(
-            login.checked(true),
-            Step::Granted { before_ok: None, proven: Proven::Password }
-        ));
+        assert!(matches!(login.checked(true), Step::Granted { before_ok: None, proven: Proven::Password }));
         // From then on the first answer is enough.
         let (_, step) = Authentication::begin(claim, &answer(), Sha2, NONCE, false);
-        let fast = Step::Granted {
-            before_ok: Some(vec![MORE_DATA, FAST_AUTH_SUCCESS]),
-            proven: Proven::Password,
-        };
+        let fast =
+            Step::Granted { before_ok: Some(vec![MORE_DATA, FAST_AUTH_SUCCESS]), proven: Proven::Password };
         assert_eq!(step, fast);
 
         // Where others can: the key, once, and then only what is encrypted with it.

@@ -135,7 +135,7 @@ fn converse(
                 step = login.checked(fits);
                 continue;
             }
-            Step::UserPrivileges { .. } => {
+            Step::Granted { .. } => {
                 assert!(knew && !claimed.decoy, "it is in without the password: {response:?}");
                 asked.push(Asked::In);
                 break;

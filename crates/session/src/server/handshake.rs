@@ -278,7 +278,7 @@ impl Receiver {
                     let fits = tokio::task::spawn_blocking(check).await.unwrap_or(false);
                     login.checked(fits)
                 }
-                Step::UserPrivileges { before_ok, proven } => return Ok((login, Ok((before_ok, proven)))),
+                Step::Granted { before_ok, proven } => return Ok((login, Ok((before_ok, proven)))),
                 Step::Denied(reason) => return Ok((login, Err(reason))),
             };
         }
