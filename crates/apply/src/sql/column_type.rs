@@ -127,7 +127,7 @@ impl TargetType {
             return true;
         }
         let Some(own) = &self.character_set else {
-            // SqlText whose character set the source did not log, or bytes.
+            // Text whose character set the source did not log, or bytes.
             return source.collation.is_none() && self.bytes_max().is_some_and(|max| max >= source_bytes_max);
         };
         let from = source.collation.and_then(charset::character_set);

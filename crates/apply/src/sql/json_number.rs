@@ -1,6 +1,6 @@
 //! Numbers in JSON text that MySQL's JSON does not hold as they are written: it has integers of 64 bits, and else doubles.
 
-/// The first number of a document's text that MySQL would round. SqlText that is no JSON is the server's affair.
+/// The first number of a document's text that MySQL would round. The server rejects text that is not JSON.
 pub(super) fn rounded(text: &[u8]) -> Option<String> {
     let mut rest = text;
     while let Some((first, behind)) = rest.split_first() {

@@ -385,7 +385,7 @@ fn no_key(map: &TableMap) -> WireError {
     WireError::malformed("row image", format!("{}.{}: nothing to find the row by", map.schema, map.table))
 }
 
-/// About how long the text of a row's new values gets, in bytes: hexadecimal at most, and what stands around. SqlText that grows
+/// About how long the text of a row's new values gets, in bytes: hexadecimal at most, and what stands around. Text that grows
 /// as it is written may be in memory twice.
 fn text_bytes(row: &PlannedRow<'_>) -> usize {
     let image = if row.after.bytes() == 0 { row.image } else { row.after };
