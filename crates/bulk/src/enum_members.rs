@@ -8,7 +8,7 @@
 //! the loader counts these values.
 
 use crate::chunker::table_info::ColumnInfo;
-use crate::sql::quoted;
+use tailwater_wire::sql_quote::quote_identifier;
 
 /// Maximum number of bytes of digits that are read as an index.
 const INDEX_DIGITS_MAX: usize = 5;
@@ -57,7 +57,7 @@ fn zeros(members: &[String]) -> String {
 /// plain text always does.
 pub(crate) fn selected(column: &ColumnInfo) -> Option<String> {
     let members = members(column)?;
-    let (name, count) = (quoted(&column.name), members.len());
+    let (name, count) = (quote_identifier(&column.name), members.len());
     let number = format!("CAST({name} AS UNSIGNED)");
     match column.data_type.as_str() {
         // After zeros, an index beyond the last member is invalid, and the server that loads it rejects it.
@@ -81,7 +81,7 @@ pub(crate) fn index_zero(data_type: &str, column_type: &str) -> Option<String> {
 /// expression for the plain text. A value without a member differs from all members.
 pub(crate) fn compared(column: &ColumnInfo, text: String) -> String {
     let Some(members) = members(column) else { return text };
-    let (number, count) = (format!("CAST({} AS UNSIGNED)", quoted(&column.name)), members.len());
+    let (number, count) = (format!("CAST({} AS UNSIGNED)", quote_identifier(&column.name)), members.len());
     let marked = format!("CONCAT(X'00', {number})");
     match column.data_type.as_str() {
         "enum" => format!("IF({number} BETWEEN 1 AND {count}, {text}, {marked})"),

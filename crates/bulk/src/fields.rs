@@ -8,7 +8,7 @@ use tailwater_wire::Flavour;
 
 use crate::chunker::table_info::ColumnInfo;
 use crate::enum_members;
-use crate::sql::quoted;
+use tailwater_wire::sql_quote::quote_identifier;
 
 /// The expression for a column whose field represents the value exactly.
 ///
@@ -16,8 +16,8 @@ use crate::sql::quoted;
 /// converts back to the same FLOAT. A value of an ENUM or SET without a member is written as its number.
 pub fn selected(column: &ColumnInfo) -> String {
     match column.data_type.as_str() {
-        "float" => format!("{} * 1.0e0", quoted(&column.name)),
-        _ => enum_members::selected(column).unwrap_or_else(|| quoted(&column.name)),
+        "float" => format!("{} * 1.0e0", quote_identifier(&column.name)),
+        _ => enum_members::selected(column).unwrap_or_else(|| quote_identifier(&column.name)),
     }
 }
 

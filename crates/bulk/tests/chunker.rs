@@ -5,7 +5,7 @@ use tailwater_bulk::chunker::condition::condition;
 use tailwater_bulk::chunker::queries::{RangeScan, SESSION_SETTINGS, from_clause, next_chunk};
 use tailwater_bulk::chunker::range::KeyRange;
 use tailwater_bulk::chunker::{ChunkKey, ChunkPlan, ChunkRange, ChunkSizeLimits, Chunker, TableInfo};
-use tailwater_bulk::sql::qualified;
+use tailwater_wire::sql_quote::qualified_name;
 use tailwater_sandbox::{Server, ServerKind, require, shared};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
@@ -209,7 +209,7 @@ async fn walk_case(connection: &mut Connection, case: &Case) -> Result<()> {
 
 /// The numbers of the rows in a table's chunks, in order, and the number of chunks.
 async fn walk(connection: &mut Connection, table: &str) -> Result<(Vec<u64>, u32)> {
-    connection.query(&format!("ANALYZE TABLE {}", qualified("walking", table))).await?;
+    connection.query(&format!("ANALYZE TABLE {}", qualified_name("walking", table))).await?;
     let info = TableInfo::read(connection, "walking", table).await?.context("it is there")?;
     let limits = ChunkSizeLimits { rows_first: 17, rows_max: 30, cost_max: u64::MAX };
     let plan = ChunkPlan {

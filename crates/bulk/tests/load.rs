@@ -12,7 +12,7 @@ use tailwater_bulk::folder::DumpCompression;
 use tailwater_bulk::load::{LoadOptions, LoadReport, load, tailwater_folder};
 use tailwater_bulk::progress::BulkProgress;
 use tailwater_bulk::schema::{SchemaObject, Selection, ddl, inventory, prepare};
-use tailwater_bulk::sql::{literal, qualified, quoted};
+use tailwater_wire::sql_quote::{string_literal, qualified_name, quote_identifier};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::{Connection, TextRow};
 use tokio_util::sync::CancellationToken;
@@ -59,8 +59,8 @@ pub async fn all(server: &Server) -> Result<BTreeMap<String, Vec<Vec<u8>>>> {
         let sql = format!(
             "SELECT column_name, LOWER(data_type), LOWER(column_type) FROM information_schema.columns WHERE table_schema = {} AND \
              table_name = {} ORDER BY ordinal_position",
-            literal(&table.schema),
-            literal(&table.name)
+            string_literal(&table.schema),
+            string_literal(&table.name)
         );
         let columns = connection.query(&sql).await?;
         let column = |row: &TextRow| {
@@ -75,7 +75,7 @@ pub async fn all(server: &Server) -> Result<BTreeMap<String, Vec<Vec<u8>>>> {
         };
         let list: Option<Vec<_>> = columns.rows.iter().map(column).collect();
         let list = list.context("columns")?.join(", ");
-        let sql = format!("SELECT {list} FROM {}", qualified(&table.schema, &table.name));
+        let sql = format!("SELECT {list} FROM {}", qualified_name(&table.schema, &table.name));
         let rows = connection.query(&sql).await?.rows;
         let mut rows: Vec<_> = rows
             .iter()
@@ -174,11 +174,11 @@ async fn the_stock_client_loads_the_files(kind: ServerKind) -> Result<()> {
         let mut list = Vec::new();
         for column in &table.columns {
             match fields::stored("@field", kind.flavour(), &column.data_type) {
-                None => list.push(quoted(&column.name)),
+                None => list.push(quote_identifier(&column.name)),
                 Some(_) => {
                     let field = format!("@field{}", list.len());
                     let value = fields::stored(&field, kind.flavour(), &column.data_type).unwrap_or_default();
-                    sets.push(format!("{} = {value}", quoted(&column.name)));
+                    sets.push(format!("{} = {value}", quote_identifier(&column.name)));
                     list.push(field);
                 }
             }
@@ -189,7 +189,7 @@ async fn the_stock_client_loads_the_files(kind: ServerKind) -> Result<()> {
             let statement = format!(
                 "SET NAMES utf8mb4; SET sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES', time_zone = '+00:00', \
                  foreign_key_checks = 0; LOAD DATA LOCAL INFILE '/dev/stdin' INTO TABLE {} CHARACTER SET binary ({}) {set}",
-                qualified(&table.schema, &table.table),
+                qualified_name(&table.schema, &table.table),
                 list.join(",")
             );
             // Through a pipe, like `zstd -dc FILE | client`.

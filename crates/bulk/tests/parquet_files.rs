@@ -14,7 +14,7 @@ use tailwater_bulk::folder::{
     ColumnEntry, DumpCompression, DumpFolder, JournalEntry, Manifest, RowFormat, TableEntry,
 };
 use tailwater_bulk::load::tailwater_folder;
-use tailwater_bulk::sql::{qualified, quoted};
+use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 use tailwater_bulk::{BulkError, BulkProgress, DumpOptions, dump};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;
@@ -87,7 +87,7 @@ fn shown(field: &Field) -> Result<Option<String>> {
 
 /// The expression for a column's value on the server.
 fn asked(ColumnEntry { name, data_type }: &ColumnEntry) -> String {
-    let name = quoted(name);
+    let name = quote_identifier(name);
     // A value that converts to another day is not a valid date.
     let if_day = |text: &str| format!("IF(DATE({name}) = FROM_DAYS(TO_DAYS({name})), {text}, NULL)");
     match data_type.as_str() {
@@ -150,7 +150,7 @@ fn rows_of(folder: &Path, entry: &TableEntry) -> Result<Rows> {
 
 async fn rows_on(connection: &mut Connection, entry: &TableEntry, long_decimals: bool) -> Result<Rows> {
     let list: Vec<_> = entry.columns.iter().map(asked).collect();
-    let sql = format!("SELECT {} FROM {}", list.join(", "), qualified(&entry.schema, &entry.table));
+    let sql = format!("SELECT {} FROM {}", list.join(", "), qualified_name(&entry.schema, &entry.table));
     let mut rows = Vec::new();
     for row in &connection.query(&sql).await?.rows {
         let value = |(index, column): (usize, &ColumnEntry)| {

@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use tailwater_wire::protocol::command::ClientCommand;
-use tailwater_wire::protocol::handshake::shown_version;
 use tailwater_wire::protocol::response::{ERR, EofPacket, ErrPacket, LOCAL_INFILE, OK, OkPacket};
 use tailwater_wire::protocol::resultset::parse_column_count;
 use tailwater_wire::protocol::{Capabilities, ColumnDefinition, MariadbCapabilities, ServerStatus};
 use tailwater_wire::redact::{KEPT_BYTES_MAX, nth_statement};
+use tailwater_wire::server_version::{ServerFeature, without_replication_prefix};
 use tailwater_wire::{Flavour, WireError};
 use tracing::debug;
 
@@ -41,6 +41,13 @@ pub struct ServerInfo {
     pub connection_id: u32,
     /// Whether the connection runs under TLS.
     pub tls: bool,
+}
+
+impl ServerInfo {
+    /// Whether the server has a feature, by its flavour and version.
+    pub fn has(&self, feature: ServerFeature) -> bool {
+        feature.is_in(self.flavour, self.version)
+    }
 }
 
 /// What a server says when a statement is done.
@@ -131,7 +138,7 @@ impl Connection {
         let server = ServerInfo {
             flavour,
             version: greeting.version(),
-            version_text: shown_version(&greeting.server_version).to_owned(),
+            version_text: without_replication_prefix(&greeting.server_version).to_owned(),
             connection_id: greeting.connection_id,
             tls,
         };

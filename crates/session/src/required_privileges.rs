@@ -2,12 +2,11 @@
 //! a refusal half-way.
 
 use tailwater_wire::Flavour;
+use tailwater_wire::server_version::ServerFeature;
+use tailwater_wire::sql_quote::string_literal;
 
 use crate::connection::Connection;
 use crate::error::SessionError;
-
-/// MariaDB 10.5 split REPLICATION CLIENT up; BINLOG MONITOR is the part that looks at binlogs.
-const BINLOG_MONITOR_SINCE: (u16, u16, u16) = (10, 5, 2);
 
 /// What a user is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +50,9 @@ impl AccountPurpose {
     /// The global privileges that the purpose needs.
     fn privileges(self, flavour: Flavour, version: (u16, u16, u16)) -> &'static [AlternativePrivileges] {
         match (self, flavour) {
-            (Self::Capture, Flavour::MariaDb) if version >= BINLOG_MONITOR_SINCE => {
+            (Self::Capture, Flavour::MariaDb)
+                if ServerFeature::BinlogMonitorPrivilege.is_in(flavour, version) =>
+            {
                 &[&["REPLICATION SLAVE"], &["BINLOG MONITOR"]]
             }
             (Self::Capture, Flavour::MySql | Flavour::MariaDb) => {
@@ -79,7 +80,7 @@ impl AccountPurpose {
                 &["RELOAD"],
             ],
             (Self::Apply | Self::Publish | Self::Failover, Flavour::MariaDb)
-                if version < BINLOG_MONITOR_SINCE =>
+                if !ServerFeature::BinlogMonitorPrivilege.is_in(flavour, version) =>
             {
                 &[&["SUPER"]]
             }
@@ -207,8 +208,7 @@ fn missing_privileges<'a>(
 /// `user@host` as the server prints it, in the quotes that a statement needs.
 fn quoted_account(account: &str) -> String {
     let (user, host) = account.rsplit_once('@').unwrap_or((account, "%"));
-    let quoted = |text: &str| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"));
-    format!("{}@{}", quoted(user), quoted(host))
+    format!("{}@{}", string_literal(user), string_literal(host))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 
 use crate::connection::Connection;
 use crate::error::SessionError;
-use tailwater_wire::Flavour;
+use tailwater_wire::server_version::ServerFeature;
 
 /// What a user was granted, through roles that are active too.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -40,7 +40,7 @@ impl UserPrivileges {
         };
         let server = connection.server();
         // What all accounts have is not shown with those of one.
-        let public = match server.flavour == Flavour::MariaDb && server.version >= (10, 11, 0) {
+        let public = match server.has(ServerFeature::PublicGrants) {
             true => match connection.query("SHOW GRANTS FOR PUBLIC").await {
                 Ok(public) => public.rows,
                 Err(SessionError::Server { .. }) => Vec::new(),

@@ -26,6 +26,8 @@ mod printable;
 pub mod protocol;
 pub mod redact;
 pub mod rows;
+pub mod server_version;
+pub mod sql_quote;
 pub mod transaction;
 
 pub use error::WireError;

@@ -15,7 +15,7 @@ use super::grant_text::{ObjectGrant, Routine, grants, routine};
 use super::invoker::account_name;
 use super::options::{ChannelOptions, GtidMode};
 use super::row_writer::connect;
-use super::sql_literal::quote;
+use tailwater_wire::sql_quote::portable_literal;
 use super::worker::ChannelShared;
 use crate::error::ApplyError;
 
@@ -119,7 +119,7 @@ impl AccountEffects {
             self.grant_to_creator(&routine).await?;
         }
         for ((table, key), before) in GRANTOR_TABLES.iter().zip(std::mem::take(&mut self.before)) {
-            let kept: Vec<String> = before.iter().map(|key| quote(key)).collect();
+            let kept: Vec<String> = before.iter().map(|key| portable_literal(key)).collect();
             let granted = self.granted.as_ref().and_then(|granted| rows_filter(granted, table));
             let kept = match kept.is_empty() {
                 true => String::new(),
@@ -131,7 +131,7 @@ impl AccountEffects {
             };
             let sql = format!(
                 "UPDATE mysql.{table} SET Grantor={}, Timestamp=Timestamp WHERE Grantor=USER(){kept}",
-                quote(&self.grantor)
+                portable_literal(&self.grantor)
             );
             if let Err(error) = self.connection.execute(&sql).await {
                 ignore_refusal(error)?;
@@ -145,8 +145,8 @@ impl AccountEffects {
         let sql = format!(
             "SELECT COUNT(*) FROM information_schema.routines WHERE routine_type='{}' AND routine_schema={} AND routine_name={}",
             routine.kind,
-            quote(&routine.database),
-            quote(&routine.name)
+            portable_literal(&routine.database),
+            portable_literal(&routine.name)
         );
         Ok(self.connection.query(&sql).await?.scalar() != Some("0"))
     }
@@ -155,8 +155,8 @@ impl AccountEffects {
     async fn grant_to_creator(&mut self, routine: &Routine) -> Result<(), ApplyError> {
         // As `information_schema` writes it.
         let (user, host) = self.grantor.rsplit_once('@').unwrap_or((&self.grantor, ""));
-        let grantee = quote(&format!("'{user}'@'{host}'"));
-        let database = quote(&routine.database);
+        let grantee = portable_literal(&format!("'{user}'@'{host}'"));
+        let database = portable_literal(&routine.database);
         let sql = format!(
             "SELECT @@automatic_sp_privileges=1 AND \
              (SELECT COUNT(*) FROM information_schema.user_privileges WHERE grantee={grantee}) > 0 AND \
@@ -207,12 +207,12 @@ fn rows_filter(granted: &ObjectGrant, table: &str) -> Option<String> {
         _ => return None,
     };
     let accounts: Vec<String> =
-        granted.accounts.iter().map(|(user, host)| format!("({},{})", quote(user), quote(host))).collect();
+        granted.accounts.iter().map(|(user, host)| format!("({},{})", portable_literal(user), portable_literal(host))).collect();
     (!accounts.is_empty()).then(|| {
         format!(
             "Db={} AND {name}={} AND (User, Host) IN ({})",
-            quote(&granted.database),
-            quote(&granted.name),
+            portable_literal(&granted.database),
+            portable_literal(&granted.name),
             accounts.join(",")
         )
     })

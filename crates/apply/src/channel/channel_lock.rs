@@ -8,7 +8,7 @@ use foldhash::quality::FixedState;
 use tailwater_session::Connection;
 use tracing::info;
 
-use super::sql_literal::quote;
+use tailwater_wire::sql_quote::portable_literal;
 use super::worker::ChannelShared;
 use crate::error::ApplyError;
 
@@ -29,7 +29,7 @@ pub(super) async fn acquire(
 ) -> Result<bool, ApplyError> {
     let channel = &shared.options.name;
     let lock = lock_name(channel);
-    let ask = format!("SELECT GET_LOCK({}, {STEP_SECONDS})", quote(&lock));
+    let ask = format!("SELECT GET_LOCK({}, {STEP_SECONDS})", portable_literal(&lock));
     let mut waited = false;
     loop {
         match connection.query(&ask).await?.scalar() {

@@ -8,7 +8,7 @@ use foldhash::quality::FixedState;
 use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
 
-use super::sql_literal::quote;
+use tailwater_wire::sql_quote::portable_literal;
 use crate::decode::statement::{without_comments, wrapped};
 use crate::transaction::Statement;
 
@@ -156,7 +156,7 @@ pub(super) async fn fingerprint(
     flavour: Flavour,
 ) -> Result<Fingerprint, SessionError> {
     let mut lacks_numbers = false;
-    let names: Vec<String> = candidate_databases(statement).iter().map(|name| quote(name)).collect();
+    let names: Vec<String> = candidate_databases(statement).iter().map(|name| portable_literal(name)).collect();
     let names = names.join(",");
     // For a list of databases, MariaDB opens every table of every database; for one database, only its own.
     let databases = match flavour {

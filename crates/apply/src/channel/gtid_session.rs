@@ -3,7 +3,7 @@
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::Gtid;
 
-use super::sql_literal::quote;
+use tailwater_wire::sql_quote::portable_literal;
 
 /// Builds the statements for such a session.
 pub(super) struct GtidSession;
@@ -12,7 +12,7 @@ impl GtidSession {
     /// Sets the GTID of the next transaction.
     pub(super) fn statement(gtid: &Gtid) -> String {
         match gtid {
-            Gtid::MySql(gtid) => format!("SET @@SESSION.gtid_next={}", quote(&gtid.to_string())),
+            Gtid::MySql(gtid) => format!("SET @@SESSION.gtid_next={}", portable_literal(&gtid.to_string())),
             Gtid::MariaDb(gtid) => format!(
                 "SET @@SESSION.gtid_domain_id={}, @@SESSION.server_id={}, @@SESSION.gtid_seq_no={}",
                 gtid.domain, gtid.server_id, gtid.sequence

@@ -24,7 +24,8 @@ use super::packets::Packets;
 use super::reader::{BudgetedTransaction, StreamedStep};
 use super::row_writer::{LONG_ROW_BYTES, RowWriter};
 use super::source_session::{SourceSession, statement_label};
-use super::sql_literal::{hex, quote};
+use super::sql_literal::hex;
+use tailwater_wire::sql_quote::portable_literal;
 use super::statement_rerun::{RerunResult, may_have_run, rerun_result};
 use super::statement_text::start_transaction_clause;
 use super::store::{Intents, load_intents, source_session_statement};
@@ -329,8 +330,8 @@ impl RunnerSession {
                     "SELECT CONCAT(t.table_schema, '.', t.table_name) FROM information_schema.tables t JOIN \
                      information_schema.engines e ON e.engine=t.engine AND e.transactions<>'YES' \
                      WHERE t.table_schema={} AND t.table_name={} AND t.table_type<>'TEMPORARY'",
-                    quote(schema),
-                    quote(&table.name)
+                    portable_literal(schema),
+                    portable_literal(&table.name)
                 )
             })
             .collect();
@@ -498,10 +499,10 @@ impl RunnerSession {
         shared: &Arc<ChannelShared>,
         positions: &[String],
     ) -> Result<(), ApplyError> {
-        let positions: Vec<String> = positions.iter().map(|position| quote(position)).collect();
+        let positions: Vec<String> = positions.iter().map(|position| portable_literal(position)).collect();
         let forget = format!(
             "DELETE FROM tailwater.apply_intent WHERE channel={} AND position IN ({})",
-            quote(&shared.options.name),
+            portable_literal(&shared.options.name),
             positions.join(",")
         );
         self.source.writer.connection.execute(&forget).await?;
@@ -520,10 +521,10 @@ impl RunnerSession {
         let mut text = format!(
             "REPLACE INTO tailwater.apply_intent (channel, gtid, position, noted_at_s, fingerprint, statement) \
              VALUES ({}, {}, {}, {now_s}, {}, x'",
-            quote(&shared.options.name),
-            quote(&transaction.gtid_text()),
-            quote(&transaction.span.start.to_string()),
-            shared.claim.unless_taken_over(&quote(fingerprint))
+            portable_literal(&shared.options.name),
+            portable_literal(&transaction.gtid_text()),
+            portable_literal(&transaction.span.start.to_string()),
+            shared.claim.unless_taken_over(&portable_literal(fingerprint))
         )
         .into_bytes();
         // For information; the statement that runs comes from the log.

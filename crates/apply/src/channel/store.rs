@@ -21,7 +21,8 @@ use tailwater_wire::Flavour;
 
 use super::options::GtidMode;
 use super::progress_row::ProgressRow;
-use super::sql_literal::{hex, quote};
+use super::sql_literal::hex;
+use tailwater_wire::sql_quote::portable_literal;
 use crate::error::ApplyError;
 use crate::progress::AppliedSet;
 
@@ -150,8 +151,8 @@ impl Claim {
     pub(super) fn tolerated_statement(&self, gtid: &str) -> String {
         format!(
             "INSERT IGNORE INTO tailwater.apply_skipped (channel, gtid, tolerated) VALUES ({}, {}, 1)",
-            quote(&self.channel),
-            quote(gtid)
+            portable_literal(&self.channel),
+            portable_literal(gtid)
         )
     }
 
@@ -164,7 +165,7 @@ impl Claim {
         gtid: &str,
         source_time_us: u64,
     ) -> Vec<u8> {
-        let channel = quote(&self.channel);
+        let channel = portable_literal(&self.channel);
         let mut statement = format!(
             "REPLACE INTO tailwater.apply_progress (channel, worker, applied, gtid, source_time_us) VALUES \
              ({channel}, {worker}, IF({}, x'",
@@ -172,7 +173,7 @@ impl Claim {
         )
         .into_bytes();
         hex(applied, &mut statement);
-        statement.extend_from_slice(format!("', NULL), {}, {source_time_us})", quote(gtid)).as_bytes());
+        statement.extend_from_slice(format!("', NULL), {}, {source_time_us})", portable_literal(gtid)).as_bytes());
         statement
     }
 
@@ -196,7 +197,7 @@ impl Claim {
     fn holds(&self) -> String {
         format!(
             "(SELECT incarnation FROM tailwater.apply_channel WHERE channel={} LOCK IN SHARE MODE)={}",
-            quote(&self.channel),
+            portable_literal(&self.channel),
             self.incarnation
         )
     }
@@ -255,7 +256,7 @@ impl ChannelStore {
         if has_progress && version != Some(SCHEMA_VERSION) {
             migrate_to_incarnations(&mut connection, mode).await?;
         }
-        let name = quote(channel);
+        let name = portable_literal(channel);
         // In one transaction: two simultaneous takeovers must not read the same number.
         connection.execute("START TRANSACTION").await?;
         connection
@@ -313,7 +314,7 @@ impl ChannelStore {
         let sql = format!(
             "UPDATE tailwater.apply_progress SET incarnation={} WHERE channel={} AND incarnation NOT IN (0, {incarnation})",
             claim.unless_taken_over(&incarnation.to_string()),
-            quote(&self.channel)
+            portable_literal(&self.channel)
         );
         set_logging(&mut self.connection, self.mode == GtidMode::Own).await?;
         self.connection.execute(&sql).await?;
@@ -331,7 +332,7 @@ impl ChannelStore {
         applied: &AppliedSet,
         workers: usize,
     ) -> Result<(), ApplyError> {
-        let (name, incarnation) = (quote(&self.channel), claim.incarnation);
+        let (name, incarnation) = (portable_literal(&self.channel), claim.incarnation);
         let sql = format!(
             "SELECT worker FROM tailwater.apply_progress WHERE channel={name} AND incarnation={incarnation}"
         );
@@ -356,7 +357,7 @@ impl ChannelStore {
     }
 
     async fn applied(&mut self) -> Result<Option<AppliedSet>, ApplyError> {
-        let name = quote(&self.channel);
+        let name = portable_literal(&self.channel);
         let rows = self
             .connection
             .query(&format!("SELECT worker, applied FROM tailwater.apply_progress WHERE channel={name}"))
@@ -386,13 +387,13 @@ impl ChannelStore {
         origin_gtids: &str,
         target_gtids: &str,
     ) -> Result<(), ApplyError> {
-        let name = quote(&self.channel);
+        let name = portable_literal(&self.channel);
         let note = claim.progress_statement(STATEMENTS_ROW, &applied.encode(), "", 0);
         let origin = format!(
             "UPDATE tailwater.apply_channel SET source={}, origin_gtids={}, target_gtids={} WHERE channel={name}",
-            quote(source),
-            quote(origin_gtids),
-            quote(target_gtids)
+            portable_literal(source),
+            portable_literal(origin_gtids),
+            portable_literal(target_gtids)
         );
         if self.mode != GtidMode::Log {
             // The target does not log this, and may log the progress, so they are separate transactions. This
@@ -444,14 +445,14 @@ impl ChannelStore {
     /// Deletes the intents: after a seek the statements may have to run again. A channel that starts from
     /// scratch keeps them: a target that came back older from a crash may have lost everything else of it.
     pub(super) async fn delete_intents(&mut self) -> Result<(), ApplyError> {
-        let name = quote(&self.channel);
+        let name = portable_literal(&self.channel);
         self.connection.execute(&format!("DELETE FROM tailwater.apply_intent WHERE channel={name}")).await?;
         Ok(())
     }
 
     /// Another channel that applies the same source to this target: neither alone knows what the target has.
     pub(super) async fn channel_with_same_source(&mut self) -> Result<Option<String>, SessionError> {
-        let name = quote(&self.channel);
+        let name = portable_literal(&self.channel);
         let sql = format!(
             "SELECT other.channel FROM tailwater.apply_channel other JOIN tailwater.apply_channel own ON \
              own.source=other.source AND own.channel<>other.channel WHERE own.channel={name} AND own.source<>'' LIMIT 1"
@@ -461,8 +462,8 @@ impl ChannelStore {
 
     /// Stores the versions of the filters.
     pub(super) async fn save_filters(&mut self, json: &str) -> Result<(), ApplyError> {
-        let name = quote(&self.channel);
-        let json = quote(json);
+        let name = portable_literal(&self.channel);
+        let json = portable_literal(json);
         self.connection
             .execute(&format!("UPDATE tailwater.apply_channel SET filters={json} WHERE channel={name}"))
             .await?;
@@ -482,8 +483,8 @@ impl ChannelStore {
         self.connection
             .execute(&format!(
                 "INSERT IGNORE INTO tailwater.apply_skipped (channel, gtid) VALUES ({}, {})",
-                quote(&self.channel),
-                quote(gtid)
+                portable_literal(&self.channel),
+                portable_literal(gtid)
             ))
             .await?;
         Ok(())
@@ -504,7 +505,7 @@ pub(super) async fn load_intents(
     channel: &str,
 ) -> Result<Intents, SessionError> {
     let sql =
-        format!("SELECT position, fingerprint FROM tailwater.apply_intent WHERE channel={}", quote(channel));
+        format!("SELECT position, fingerprint FROM tailwater.apply_intent WHERE channel={}", portable_literal(channel));
     let rows = connection.query(&sql).await?;
     let text = |row: &TextRow, column| row.get_str(column).unwrap_or_default().to_owned();
     Ok(rows.rows.iter().map(|row| (text(row, 0), text(row, 1))).collect())
@@ -562,7 +563,7 @@ async fn write_schema_version(connection: &mut Connection) -> Result<(), Session
 
 /// Whether all these tables exist: an account that may not create them can still use them.
 async fn has_tables(connection: &mut Connection, tables: &[&str]) -> Result<bool, SessionError> {
-    let names: Vec<String> = tables.iter().map(|table| quote(table)).collect();
+    let names: Vec<String> = tables.iter().map(|table| portable_literal(table)).collect();
     let sql = format!(
         "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema='tailwater' AND table_name IN ({})",
         names.join(", ")

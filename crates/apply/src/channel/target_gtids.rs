@@ -5,7 +5,7 @@ use tailwater_session::{Connection, SessionError};
 use tailwater_wire::gtid::{Gtid, GtidSet, MariadbBinlogState, MariadbGtid, MariadbPosition};
 use tailwater_wire::{Flavour, WireError};
 
-use super::sql_literal::quote;
+use tailwater_wire::sql_quote::portable_literal;
 use crate::error::ApplyError;
 
 /// The target's GTIDs, in its own notation.
@@ -129,7 +129,7 @@ pub(super) async fn publish(connection: &mut Connection, applied: &GtidSet) -> R
         (Flavour::MySql, GtidSet::MySql(applied)) => {
             // gtid_purged only grows, and rejects GTIDs that are in gtid_executed already.
             let sql =
-                format!("SELECT GTID_SUBTRACT({}, @@GLOBAL.gtid_executed)", quote(&applied.to_string()));
+                format!("SELECT GTID_SUBTRACT({}, @@GLOBAL.gtid_executed)", portable_literal(&applied.to_string()));
             let new = connection.query(&sql).await?.scalar().unwrap_or_default().replace('\n', "");
             if !new.is_empty() {
                 connection.execute(&format!("SET GLOBAL gtid_purged='+{new}'")).await?;
@@ -141,7 +141,7 @@ pub(super) async fn publish(connection: &mut Connection, applied: &GtidSet) -> R
             let now = now.scalar().unwrap_or_default();
             let position = position_with(now, state);
             if now != position {
-                connection.execute(&format!("SET GLOBAL gtid_slave_pos={}", quote(&position))).await?;
+                connection.execute(&format!("SET GLOBAL gtid_slave_pos={}", portable_literal(&position))).await?;
             }
             Ok(())
         }

@@ -9,7 +9,7 @@ use tracing::warn;
 
 use super::account_effects::{ignore_refusal, unlogged_connection};
 use super::grant_text::RoleGrant;
-use super::sql_literal::quote;
+use tailwater_wire::sql_quote::portable_literal;
 use super::worker::ChannelShared;
 use crate::error::ApplyError;
 use crate::transaction::Transaction;
@@ -95,7 +95,7 @@ impl TemporaryRoleAdmin {
                 "REPLACE INTO mysql.roles_mapping (Host, User, Role, Admin_option) SELECT \
                  SUBSTRING_INDEX(CURRENT_USER(), '@', -1), LEFT(CURRENT_USER(), CHAR_LENGTH(CURRENT_USER()) - \
                  CHAR_LENGTH(SUBSTRING_INDEX(CURRENT_USER(), '@', -1)) - 1), {}, 'Y'",
-                quote(role)
+                portable_literal(role)
             );
             self.connection.execute(&sql).await?;
         }
@@ -157,7 +157,7 @@ fn revoke_statements(
     let gives = has_run && grant.grants_to(account);
     let mut statements = Vec::new();
     for role in roles {
-        let name = quote(&role.name);
+        let name = portable_literal(&role.name);
         match (gives, role.was_granted) {
             // It stays administrator.
             (true, _) if grant.with_admin => {}

@@ -5,7 +5,7 @@ use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
-use crate::channel::sql_literal::quote;
+use tailwater_wire::sql_quote::portable_literal;
 use crate::error::ApplyError;
 
 const SCHEMA: [&str; 2] = [
@@ -69,9 +69,9 @@ impl RejoinRecord {
         format!(
             "REPLACE INTO tailwater.rejoin (only_row, step, had, keeps, exec_mode) VALUES (1, '{}', {}, {}, {})",
             self.step.name(),
-            quote(&self.had.to_string()),
-            quote(&self.keeps.to_string()),
-            quote(&self.exec_mode)
+            portable_literal(&self.had.to_string()),
+            portable_literal(&self.keeps.to_string()),
+            portable_literal(&self.exec_mode)
         )
     }
 

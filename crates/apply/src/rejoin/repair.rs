@@ -20,7 +20,7 @@ use super::record::{self, RejoinRecord, RejoinResume, RejoinStep};
 use super::redo_range::{self, FIRST_EVENT_OFFSET, RedoRange, SharedHistory, is_apart};
 use super::rows::{RejoinRowReader, RejoinSession};
 use super::wipe::refuse_same;
-use crate::channel::sql_literal::quote;
+use tailwater_wire::sql_quote::portable_literal;
 use crate::error::ApplyError;
 use crate::transaction::RowChanges;
 
@@ -398,17 +398,17 @@ async fn set_gtids(
     forget_binlog(connection).await?;
     match (flavour, keeps) {
         (Flavour::MySql, keeps) => {
-            connection.execute(&format!("SET GLOBAL gtid_purged={}", quote(&keeps.to_string()))).await?;
+            connection.execute(&format!("SET GLOBAL gtid_purged={}", portable_literal(&keeps.to_string()))).await?;
         }
         (Flavour::MariaDb, GtidSet::MariaDb(state)) => {
             let logged: Vec<_> = state.iter().map(|gtid| gtid.to_string()).collect();
-            let logged = quote(&logged.join(","));
+            let logged = portable_literal(&logged.join(","));
             match connection.execute(&format!("SET GLOBAL gtid_binlog_state={logged}")).await {
                 // ER_FLUSH_MASTER_BINLOG_CLOSED: the binlog is disabled.
                 Err(SessionError::Server { error, .. }) if error.number == 1186 => {}
                 other => drop(other?),
             }
-            let position = quote(&state.position().to_string());
+            let position = portable_literal(&state.position().to_string());
             connection.execute(&format!("SET GLOBAL gtid_slave_pos={position}")).await?;
         }
         // The sets were read in the server's own notation.

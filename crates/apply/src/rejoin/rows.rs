@@ -12,7 +12,7 @@ use crate::catalogue::Catalogue;
 use crate::channel::options::ChannelOptions;
 use crate::channel::packets::Packets;
 use crate::channel::row_writer::RowWriter;
-use crate::channel::sql_literal::quote;
+use tailwater_wire::sql_quote::portable_literal;
 use crate::channel::statement_filter::OWN_SCHEMA;
 use crate::decode::{DecodeLimits, Decoded, Decoder, OldTimeDigits, TableLookup};
 use crate::error::ApplyError;
@@ -135,7 +135,7 @@ impl RejoinSession {
     /// Restores `slave_exec_mode` on MariaDB.
     pub(super) async fn restore_exec_mode(&mut self, exec_mode: &str) -> Result<(), ApplyError> {
         if self.writer.connection.server().flavour == Flavour::MariaDb && !exec_mode.is_empty() {
-            let sql = format!("SET GLOBAL slave_exec_mode={}", quote(exec_mode));
+            let sql = format!("SET GLOBAL slave_exec_mode={}", portable_literal(exec_mode));
             self.writer.connection.execute(&sql).await?;
         }
         Ok(())

@@ -16,7 +16,7 @@ use tracing::{debug, info};
 use super::{BinaryCopyPosition, version_check};
 use crate::error::BulkError;
 use crate::progress::BulkProgress;
-use crate::sql::{literal, literals};
+use tailwater_wire::sql_quote::{string_literal, string_literals};
 
 /// The recipient has all data, but nothing restarts it automatically.
 const RESTART_FAILED: u16 = 3707;
@@ -102,16 +102,16 @@ pub async fn clone(
     let PreparedClone { mut recipient, plan } = prepare(options).await?;
     let (host, port) = &plan.donor_address;
     progress.expect_bytes(plan.bytes_estimate);
-    let valid = format!("SET GLOBAL clone_valid_donor_list = {}", literal(&format!("{host}:{port}")));
+    let valid = format!("SET GLOBAL clone_valid_donor_list = {}", string_literal(&format!("{host}:{port}")));
     recipient.execute(&valid).await?;
     let id = recipient.server().connection_id;
     let donor = &options.donor;
     // The server writes the password to no log, and errors of CLONE do not repeat it.
     let sql = format!(
         "CLONE INSTANCE FROM {}@{}:{port} IDENTIFIED BY {}",
-        literal(&donor.user),
-        literal(host),
-        literal(donor.password.expose())
+        string_literal(&donor.user),
+        string_literal(host),
+        string_literal(donor.password.expose())
     );
     info!(donor = %format!("{host}:{port}"), recipient = recipient.endpoint(), "cloning");
     let mut cloning = std::pin::pin!(execute_when_free(&mut recipient, &sql));
@@ -214,7 +214,7 @@ async fn prepare(options: &CloneOptions) -> Result<PreparedClone, BulkError> {
     }
     check_plugin(&mut donor).await?;
     check_plugin(&mut recipient).await?;
-    let system = literals(SYSTEM_SCHEMAS);
+    let system = string_literals(SYSTEM_SCHEMAS);
     let left_out = names(
         &mut donor,
         &format!(

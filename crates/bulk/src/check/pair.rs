@@ -12,7 +12,7 @@ use crate::chunker::range::{KeyLiteral, KeyRange};
 use crate::chunker::table_info::ColumnInfo;
 use crate::chunker::{ChunkKey, KeyColumn, KeyKind, TableInfo};
 use crate::schema::TableName;
-use crate::sql::quoted;
+use tailwater_wire::sql_quote::quote_identifier;
 
 /// Maximum size of a JSON document that is compared as a document; longer ones are compared as texts.
 const DOCUMENT_BYTES_MAX: u32 = 1 << 20;
@@ -187,7 +187,7 @@ impl TablePair {
     /// The statement for each row's key and hash, in key order.
     pub fn hashes(&self, side: PairSide, range: &KeyRange) -> Option<String> {
         let key = self.key(side)?;
-        let names: Vec<_> = key.columns.iter().map(|column| quoted(&column.name)).collect();
+        let names: Vec<_> = key.columns.iter().map(|column| quote_identifier(&column.name)).collect();
         Some(format!(
             "SELECT {}, {} AS h {}{} ORDER BY {}",
             key_expressions(key),
@@ -234,7 +234,7 @@ impl TablePair {
     pub fn equals(&self, side: PairSide, literals: &[KeyLiteral]) -> String {
         let (Some(key), Some(of_both)) = (self.key(side), &self.key) else { return "FALSE".to_owned() };
         let terms = key.columns.iter().zip(literals).map(|(column, literal)| {
-            let name = quoted(&column.name);
+            let name = quote_identifier(&column.name);
             match (&column.kind, literal.0.split_once(' ')) {
                 (KeyKind::Text { .. }, Some((_, bytes))) if of_both.by_bytes => {
                     format!("{name} = {} AND CONVERT({name} USING binary) = {bytes}", literal.0)

@@ -8,7 +8,7 @@ use tailwater_wire::Flavour;
 
 use crate::chunker::table_info::ColumnInfo;
 use crate::enum_members;
-use crate::sql::quoted;
+use tailwater_wire::sql_quote::quote_identifier;
 
 /// Longer values of long types are replaced by their digest, to keep the row's text short.
 const LONG_BYTES: u32 = 65_535;
@@ -142,7 +142,7 @@ pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2
             };
             // With `+ 0` MySQL would convert to a floating-point number, which cannot represent 64 members of
             // a SET.
-            sides.map(|column| format!("CAST({} AS UNSIGNED)", quoted(&column.name)))
+            sides.map(|column| format!("CAST({} AS UNSIGNED)", quote_identifier(&column.name)))
         }
         [Member | Text, Member | Text] => {
             let alike = is_same_text(source, target);
@@ -158,7 +158,7 @@ pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2
         [Document | Text, Document | Text] => {
             documents = flavours[0] != flavours[1];
             sides.map(|column| match TypeClass::of(column) {
-                Document => format!("CAST({} AS CHAR CHARACTER SET utf8mb4)", quoted(&column.name)),
+                Document => format!("CAST({} AS CHAR CHARACTER SET utf8mb4)", quote_identifier(&column.name)),
                 _ => as_utf8(column),
             })
         }
@@ -173,11 +173,11 @@ pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2
         [one, other] if one == other => sides.map(|column| match one {
             // The text of a FLOAT has six digits, and that of a DOUBLE(7,3) three decimals; this has all
             // digits.
-            TypeClass::Real => format!("({} * 1.0e0)", quoted(&column.name)),
+            TypeClass::Real => format!("({} * 1.0e0)", quote_identifier(&column.name)),
             TypeClass::Bytes if !is_binary_string(column) => {
-                format!("CAST({} AS BINARY)", quoted(&column.name))
+                format!("CAST({} AS BINARY)", quote_identifier(&column.name))
             }
-            _ => quoted(&column.name),
+            _ => quote_identifier(&column.name),
         }),
         _ => return None,
     };
@@ -186,12 +186,12 @@ pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2
     let read = read(sides, classes);
     let [on_source, on_target] = expressions;
     let rendered = |expression: String, column: &ColumnInfo| RenderedColumn {
-        column: quoted(&column.name),
-        alone: if expression == in_binary(column) { quoted(&column.name) } else { expression.clone() },
+        column: quote_identifier(&column.name),
+        alone: if expression == in_binary(column) { quote_identifier(&column.name) } else { expression.clone() },
         length: match (expression == in_binary(column), classes == [Document, Document]) {
-            (true, _) => format!("LENGTH({})", quoted(&column.name)),
+            (true, _) => format!("LENGTH({})", quote_identifier(&column.name)),
             // Making its text only for the length costs as much as making it.
-            (_, true) => format!("JSON_STORAGE_SIZE({})", quoted(&column.name)),
+            (_, true) => format!("JSON_STORAGE_SIZE({})", quote_identifier(&column.name)),
             (false, false) => format!("LENGTH({expression})"),
         },
         ends_itself: classes == [Document, Document],
@@ -247,7 +247,7 @@ fn is_unsigned(column: &ColumnInfo) -> bool {
 /// The bytes of texts that have the same character set on both sides, or sets of which one includes the
 /// other.
 fn bytes(column: &ColumnInfo) -> String {
-    let name = quoted(&column.name);
+    let name = quote_identifier(&column.name);
     match column.charset {
         Some(_) => in_binary(column),
         // An address or UUID of MariaDB, which has no character set yet.
@@ -256,11 +256,11 @@ fn bytes(column: &ColumnInfo) -> String {
 }
 
 fn in_binary(column: &ColumnInfo) -> String {
-    format!("CONVERT({} USING binary)", quoted(&column.name))
+    format!("CONVERT({} USING binary)", quote_identifier(&column.name))
 }
 
 fn as_utf8(column: &ColumnInfo) -> String {
-    format!("CONVERT(CONVERT({} USING utf8mb4) USING binary)", quoted(&column.name))
+    format!("CONVERT(CONVERT({} USING utf8mb4) USING binary)", quote_identifier(&column.name))
 }
 
 fn is_same_text(source: &ColumnInfo, target: &ColumnInfo) -> bool {
@@ -282,7 +282,7 @@ fn is_same_number(source: &ColumnInfo, target: &ColumnInfo) -> bool {
 }
 
 fn number(column: &ColumnInfo, alike: bool) -> String {
-    let name = quoted(&column.name);
+    let name = quote_identifier(&column.name);
     // The display width only shows in texts with leading zeros.
     let needs_number = column.data_type == "bit" || column.column_type.contains("zerofill");
     match (alike, needs_number) {

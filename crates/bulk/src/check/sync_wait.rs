@@ -11,7 +11,7 @@ use super::replication_check;
 use crate::error::BulkError;
 use crate::progress::BulkProgress;
 use crate::snapshot::replica_logging::{self, ReplicaLogging};
-use crate::sql::literal;
+use tailwater_wire::sql_quote::string_literal;
 
 /// How to wait until the target has what the source had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,7 +189,7 @@ async fn lacks(source: &mut Connection, target: &mut Connection) -> Result<bool,
     if gtids.is_empty() {
         return Ok(false);
     }
-    let answer = target.query(&function.replace("{}", &literal(&gtids))).await?;
+    let answer = target.query(&function.replace("{}", &string_literal(&gtids))).await?;
     Ok(answer.scalar() == Some("0"))
 }
 
@@ -212,7 +212,7 @@ async fn delete_orphaned_marks(source: &mut Connection) -> Result<(), BulkError>
 
 async fn delete_mark(source: &mut Connection, mark: &str) -> Result<(), BulkError> {
     let sql =
-        format!("DELETE FROM tailwater.check_marks WHERE name = {} AND {LOGGED_AS_ROWS}", literal(mark));
+        format!("DELETE FROM tailwater.check_marks WHERE name = {} AND {LOGGED_AS_ROWS}", string_literal(mark));
     source.execute(&sql).await?;
     Ok(())
 }
@@ -223,7 +223,7 @@ pub(super) async fn delete_marks_of(source: &mut Connection, run: &str) -> Resul
     let sql = format!(
         "DELETE FROM tailwater.check_marks WHERE LEFT(name, {}) = {} AND {LOGGED_AS_ROWS}",
         run.len(),
-        literal(run)
+        string_literal(run)
     );
     source.execute(&sql).await?;
     Ok(())
@@ -285,7 +285,7 @@ impl SyncWaiter {
                 if self.number == 0 {
                     // Held as long as the connection lasts, so that no other check takes the mark for an
                     // orphaned one.
-                    let lock = literal(&format!("{LOCK}{}", self.mark));
+                    let lock = string_literal(&format!("{LOCK}{}", self.mark));
                     let answer = source.query(&format!("SELECT GET_LOCK({lock}, {LOCK_SECONDS})")).await?;
                     if answer.scalar() != Some("1") {
                         let reason = format!("GET_LOCK({lock}) returned {:?} instead of 1", answer.scalar());
@@ -296,7 +296,7 @@ impl SyncWaiter {
                 self.number += 1;
                 let sql = format!(
                     "REPLACE INTO tailwater.check_marks (name, number) SELECT {}, {} FROM DUAL WHERE {LOGGED_AS_ROWS}",
-                    literal(&self.mark),
+                    string_literal(&self.mark),
                     self.number
                 );
                 source.execute(&sql).await?;
@@ -380,7 +380,7 @@ async fn has(target: &mut Connection, position: &SyncPosition) -> Result<bool, B
                 Flavour::MariaDb => "MASTER_GTID_WAIT",
             };
             let answer =
-                target.query(&format!("SELECT {function}({}, {WAIT_SECONDS})", literal(gtids))).await?;
+                target.query(&format!("SELECT {function}({}, {WAIT_SECONDS})", string_literal(gtids))).await?;
             match answer.scalar() {
                 Some("0") => Ok(true),
                 Some("1" | "-1") => Ok(false),
@@ -391,7 +391,7 @@ async fn has(target: &mut Connection, position: &SyncPosition) -> Result<bool, B
             }
         }
         SyncPosition::Mark(name, number) => {
-            let sql = format!("SELECT number FROM tailwater.check_marks WHERE name = {}", literal(name));
+            let sql = format!("SELECT number FROM tailwater.check_marks WHERE name = {}", string_literal(name));
             match target.query(&sql).await {
                 Ok(answer) => {
                     Ok(answer.first().and_then(|row| row.get_u64(0)).is_some_and(|found| found >= *number))

@@ -10,7 +10,7 @@ use super::pair::TablePair;
 use crate::chunker::TableInfo;
 use crate::error::BulkError;
 use crate::schema::{self, Selection, TableName, VisibilityScope};
-use crate::sql::{literals, qualified};
+use tailwater_wire::sql_quote::{string_literals, qualified_name};
 
 /// The tables of both sides.
 pub(super) struct ComparableTables {
@@ -107,7 +107,7 @@ async fn tables_of(
     let sql = format!(
         "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN ({}) AND table_type IN \
          ('BASE TABLE', 'SYSTEM VERSIONED')",
-        literals(schemas.iter().map(String::as_str))
+        string_literals(schemas.iter().map(String::as_str))
     );
     let text = |bytes: Option<&[u8]>| bytes.map(String::from_utf8_lossy).unwrap_or_default().into_owned();
     let answer = connection.query(&sql).await?;
@@ -165,7 +165,7 @@ pub(super) async fn unreadable(
     name: &TableName,
     error: &BulkError,
 ) -> TableFinding {
-    let sql = format!("SELECT 1 FROM {} LIMIT 1", qualified(&name.schema, &name.name));
+    let sql = format!("SELECT 1 FROM {} LIMIT 1", qualified_name(&name.schema, &name.name));
     let mut side = "while comparing both sides";
     for (connection, is) in [(source, "on the source"), (target, "on the target")] {
         if connection.query(&sql).await.is_err() {

@@ -2,7 +2,7 @@
 
 use super::key::ChunkKey;
 use super::range::{KeyLiteral, KeyRange};
-use crate::sql::quoted;
+use tailwater_wire::sql_quote::quote_identifier;
 
 /// The WHERE condition for the rows of a range; `None` if the range covers all rows.
 pub fn condition(key: Option<&ChunkKey>, range: &KeyRange) -> Option<String> {
@@ -11,7 +11,7 @@ pub fn condition(key: Option<&ChunkKey>, range: &KeyRange) -> Option<String> {
         KeyRange::All => return None,
         KeyRange::Nulls => return Some(or(each(key, true))),
         KeyRange::Integers { from, to } => {
-            let name = key.columns.first().map(|column| quoted(&column.name))?;
+            let name = key.columns.first().map(|column| quote_identifier(&column.name))?;
             let mut parts = each(key, false);
             match (from, to) {
                 // One comparison per row instead of two.
@@ -38,7 +38,7 @@ pub fn condition(key: Option<&ChunkKey>, range: &KeyRange) -> Option<String> {
 fn each(key: &ChunkKey, null: bool) -> Vec<String> {
     let is = if null { "IS NULL" } else { "IS NOT NULL" };
     let nullable = key.columns.iter().filter(|column| column.nullable);
-    nullable.map(|column| format!("{} {is}", quoted(&column.name))).collect()
+    nullable.map(|column| format!("{} {is}", quote_identifier(&column.name))).collect()
 }
 
 fn or(parts: Vec<String>) -> String {
@@ -61,7 +61,7 @@ enum RangeBound {
 /// `(a, b) > (x, y)` in a form for which servers use the index: `a >= x AND (a > x OR (a = x AND b > y))`.
 /// For a descending column, "after" means "less than".
 fn beyond(key: &ChunkKey, values: &[KeyLiteral], end: RangeBound) -> String {
-    let columns: Vec<_> = key.columns.iter().map(|column| quoted(&column.name)).zip(values).collect();
+    let columns: Vec<_> = key.columns.iter().map(|column| quote_identifier(&column.name)).zip(values).collect();
     let last = columns.len().saturating_sub(1);
     let compare = |descending| if matches!(end, RangeBound::After) == descending { "<" } else { ">" };
     let terms = columns.iter().enumerate().map(|(index, (name, value))| {

@@ -2,7 +2,7 @@
 //! compares values: they arrive as text and return as literals that the server reads as the same values.
 
 use super::range::KeyLiteral;
-use crate::sql::quoted;
+use tailwater_wire::sql_quote::quote_identifier;
 
 /// A column of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl KeyKind {
 impl KeyColumn {
     /// The SQL expression that selects a value.
     pub fn expression(&self) -> String {
-        let name = quoted(&self.name);
+        let name = quote_identifier(&self.name);
         match self.kind {
             KeyKind::Integer | KeyKind::Number | KeyKind::Quoted => name,
             KeyKind::Float => format!("CAST({name} AS DOUBLE)"),
@@ -133,7 +133,7 @@ impl ChunkKey {
     pub fn order(&self) -> String {
         let columns = self.columns.iter().map(|column| {
             let direction = if column.descending { " DESC" } else { "" };
-            format!("{}{direction}", quoted(&column.name))
+            format!("{}{direction}", quote_identifier(&column.name))
         });
         columns.collect::<Vec<_>>().join(", ")
     }

@@ -9,7 +9,7 @@ use super::plan::{ChunkQuery, ChunkQueryResult, ChunkStep, Chunker};
 use super::range::{ChunkRange, KeyRange};
 use crate::error::BulkError;
 use crate::schema::TableName;
-use crate::sql::{qualified, quoted};
+use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 
 /// Session settings for reading chunks: zero dates and the like compare without an error, and times are the
 /// same on every connection.
@@ -148,7 +148,7 @@ impl IndexHint {
             Self::Force => "FORCE",
             Self::Use => "USE",
         };
-        format!(" {hint} INDEX ({})", quoted(&key.name))
+        format!(" {hint} INDEX ({})", quote_identifier(&key.name))
     }
 }
 
@@ -159,15 +159,15 @@ pub fn from_clause(
     partition: Option<&str>,
     index: Option<(&ChunkKey, IndexHint)>,
 ) -> String {
-    let partition = partition.map(|partition| format!(" PARTITION ({})", quoted(partition)));
+    let partition = partition.map(|partition| format!(" PARTITION ({})", quote_identifier(partition)));
     let index = index.map(|(key, hint)| hint.text(key));
     let (partition, index) = (partition.unwrap_or_default(), index.unwrap_or_default());
-    format!("FROM {}{partition}{index}", qualified(schema, table))
+    format!("FROM {}{partition}{index}", qualified_name(schema, table))
 }
 
 fn statement(table: &str, key: &ChunkKey, question: &ChunkQuery, flavour: Flavour) -> String {
     let from = format!("{table}{}", IndexHint::Force.text(key));
-    let names: Vec<_> = key.columns.iter().map(|column| quoted(&column.name)).collect();
+    let names: Vec<_> = key.columns.iter().map(|column| quote_identifier(&column.name)).collect();
     let names = names.join(", ");
     let holds = |range: &KeyRange| {
         condition(Some(key), range).map(|condition| format!(" WHERE {condition}")).unwrap_or_default()
@@ -185,7 +185,7 @@ fn statement(table: &str, key: &ChunkKey, question: &ChunkQuery, flavour: Flavou
             };
             let range = KeyRange::Integers { from: Some(*low), to: Some(*to) };
             // With `FORCE INDEX`, MySQL does not estimate the number of rows.
-            format!("{explain} {names} {table} USE INDEX ({}){}", quoted(&key.name), holds(&range))
+            format!("{explain} {names} {table} USE INDEX ({}){}", quote_identifier(&key.name), holds(&range))
         }
         ChunkQuery::Boundary { after, rows } => {
             let expressions: Vec<_> = key.columns.iter().map(|column| column.expression()).collect();

@@ -5,7 +5,7 @@ use tailwater_wire::Flavour;
 
 use super::key::{ChunkKey, KeyColumn, KeyKind};
 use crate::error::BulkError;
-use crate::sql::literal;
+use tailwater_wire::sql_quote::string_literal;
 
 /// A table's columns, keys and partitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl TableInfo {
         schema: &str,
         table: &str,
     ) -> Result<Option<Self>, BulkError> {
-        let of_table = format!("table_schema = {} AND table_name = {}", literal(schema), literal(table));
+        let of_table = format!("table_schema = {} AND table_name = {}", string_literal(schema), string_literal(table));
         let sql = format!(
             "SELECT engine, table_rows, data_length, table_type FROM information_schema.tables WHERE {of_table} AND table_type IN \
              ('BASE TABLE', 'SYSTEM VERSIONED')"

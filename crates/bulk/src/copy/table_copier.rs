@@ -29,7 +29,7 @@ use crate::load::target_session;
 use crate::progress::BulkProgress;
 use crate::schema::TableName;
 use crate::snapshot::{Snapshot, SnapshotReader};
-use crate::sql::qualified;
+use tailwater_wire::sql_quote::qualified_name;
 use futures_util::future::BoxFuture;
 
 /// Size of the pieces that are transferred.
@@ -259,7 +259,7 @@ async fn drop_if_there(
     name: &str,
 ) -> Result<(), BulkError> {
     const UNKNOWN_DATABASE: u16 = 1049;
-    match target.execute(&format!("DROP {what} IF EXISTS {}", qualified(schema, name))).await {
+    match target.execute(&format!("DROP {what} IF EXISTS {}", qualified_name(schema, name))).await {
         Ok(_) => Ok(()),
         Err(SessionError::Server { error, .. }) if error.number == UNKNOWN_DATABASE => Ok(()),
         Err(error) => Err(error.into()),

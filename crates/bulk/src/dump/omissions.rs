@@ -7,7 +7,7 @@ use tailwater_wire::Flavour;
 use crate::chunker::TableInfo;
 use crate::error::BulkError;
 use crate::schema::{TableName, texts};
-use crate::sql::literals;
+use tailwater_wire::sql_quote::string_literals;
 
 /// Something that the dump lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub(super) async fn libraries(
     let sql = format!(
         "SELECT library_schema, library_name FROM information_schema.libraries WHERE library_schema IN ({}) \
          ORDER BY library_schema, library_name",
-        literals(schemas.iter().map(String::as_str))
+        string_literals(schemas.iter().map(String::as_str))
     );
     let found = texts(&connection.query(&sql).await?)?.into_iter();
     Ok(found

@@ -11,7 +11,7 @@ use crate::error::BulkError;
 use crate::fields::selected;
 use crate::folder::RowFormat;
 use crate::schema::TableName;
-use crate::sql::{qualified, quoted};
+use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 
 /// Approximate maximum size of a statement, if no row is longer.
 const STATEMENT_BYTES: usize = 512 << 10;
@@ -95,9 +95,9 @@ impl TextForm {
 pub fn expression(format: RowFormat, column: &ColumnInfo) -> String {
     match (format, TextForm::of(&column.data_type)) {
         (RowFormat::Csv | RowFormat::Parquet, TextForm::Text) => {
-            format!("CONVERT({} USING utf8mb4)", quoted(&column.name))
+            format!("CONVERT({} USING utf8mb4)", quote_identifier(&column.name))
         }
-        (RowFormat::Csv, TextForm::Bytes) => format!("HEX({})", quoted(&column.name)),
+        (RowFormat::Csv, TextForm::Bytes) => format!("HEX({})", quote_identifier(&column.name)),
         _ => selected(column),
     }
 }
@@ -105,8 +105,8 @@ pub fn expression(format: RowFormat, column: &ColumnInfo) -> String {
 impl TextRows {
     /// For a table with these columns.
     fn new(format: TextFormat, table: &TableName, columns: &[ColumnInfo]) -> Self {
-        let names: Vec<_> = columns.iter().map(|column| quoted(&column.name)).collect();
-        let target = qualified(&table.schema, &table.name);
+        let names: Vec<_> = columns.iter().map(|column| quote_identifier(&column.name)).collect();
+        let target = qualified_name(&table.schema, &table.name);
         let insert = format!("INSERT INTO {target} ({}) VALUES\n", names.join(",")).into_bytes();
         let head = match format {
             TextFormat::Tsv => Vec::new(),

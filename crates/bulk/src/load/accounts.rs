@@ -11,7 +11,7 @@ use super::load_record::LoadRecord;
 use crate::error::BulkError;
 use crate::schema::TableName;
 use crate::schema::accounts::account_name;
-use crate::sql::literal;
+use tailwater_wire::sql_quote::string_literal;
 
 /// How to load the accounts of a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -109,7 +109,7 @@ fn mark(account: &AccountScripts) -> TableName {
 }
 
 async fn is_there(connection: &mut Connection, user: &str, host: &str) -> Result<bool, BulkError> {
-    let (user, host) = (literal(user), literal(host));
+    let (user, host) = (string_literal(user), string_literal(host));
     let sql = format!("SELECT COUNT(*) FROM mysql.user WHERE user = {user} AND host = {host}");
     Ok(connection.query(&sql).await?.scalar() != Some("0"))
 }

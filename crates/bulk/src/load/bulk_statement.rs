@@ -10,7 +10,7 @@ use super::bulk_rows::BulkRows;
 use crate::error::BulkError;
 use crate::fields::stored;
 use crate::schema::TableName;
-use crate::sql::{qualified, quoted};
+use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 
 /// The oldest release series for which it is used.
 const VERSION_MIN: (u16, u16) = (10, 6);
@@ -57,9 +57,9 @@ impl BulkInsert {
         let answer = connection.query("SELECT @@SESSION.max_allowed_packet").await?;
         let packet_bytes_max = answer.first().and_then(|row| row.get_u64(0));
         let packet_bytes_max = packet_bytes_max.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0);
-        let names: Vec<_> = columns.iter().map(|(name, _)| quoted(name)).collect();
+        let names: Vec<_> = columns.iter().map(|(name, _)| quote_identifier(name)).collect();
         let values = vec!["?"; names.len()].join(",");
-        let table = qualified(&table.schema, &table.name);
+        let table = qualified_name(&table.schema, &table.name);
         Ok(Some(Self {
             sql: format!("INSERT INTO {table} ({}) VALUES ({values})", names.join(",")),
             row_bytes_max: ROW_BYTES_MAX.min(packet_bytes_max.saturating_sub(PACKET_OVERHEAD_BYTES)),

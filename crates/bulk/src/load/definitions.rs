@@ -13,7 +13,7 @@ use crate::error::{BulkError, ResumeHint};
 use crate::folder::DumpFiles;
 use crate::folder::files::{document_of, failed};
 use crate::schema::{TableName, script};
-use crate::sql::{literals, quoted};
+use tailwater_wire::sql_quote::{string_literals, quote_identifier};
 
 /// Server errors for an existing table, view or sequence; database; routine; trigger; event.
 const EXISTS: [u16; 5] = [1050, 1007, 1304, 1359, 1537];
@@ -45,7 +45,7 @@ pub(crate) async fn existing_tables<'a>(
     }
     let sql = format!(
         "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN ({})",
-        literals(schemas)
+        string_literals(schemas)
     );
     // A server that stores names in lower case changes those of the dump.
     let folds = connection.query("SELECT @@lower_case_table_names").await?.scalar() != Some("0");
@@ -208,7 +208,7 @@ fn statements<'a>(script: &'a [u8], dialect: &ScriptDialect) -> Result<Vec<Cow<'
             (schema, found.into_iter().map(Cow::Owned).collect::<Vec<_>>())
         }
     };
-    let schema = schema.iter().map(|schema| Cow::Owned(format!("USE {}", quoted(schema)).into_bytes()));
+    let schema = schema.iter().map(|schema| Cow::Owned(format!("USE {}", quote_identifier(schema)).into_bytes()));
     // A script must not drop existing objects.
     Ok(schema
         .chain(found.into_iter().filter(|statement| statement_splitter::verb(statement) != "DROP"))

@@ -9,7 +9,7 @@ use tailwater_wire::gtid::{MariadbPosition, MysqlGtidSet};
 use super::contents::DumpContents;
 use crate::error::BulkError;
 use crate::snapshot::channel_target;
-use crate::sql::literal;
+use tailwater_wire::sql_quote::string_literal;
 
 /// The GTID set of a dump, if it can be set on the target.
 ///
@@ -87,10 +87,10 @@ pub(super) async fn set(connection: &mut Connection, state: &str, finished: bool
                 // The server reports what is wrong.
                 Err(_) => state.to_owned(),
             };
-            format!("SET GLOBAL gtid_slave_pos = {}", literal(&all))
+            format!("SET GLOBAL gtid_slave_pos = {}", string_literal(&all))
         }
         Flavour::MySql => {
-            let sql = format!("SELECT GTID_SUBTRACT({}, @@GLOBAL.gtid_executed)", literal(state));
+            let sql = format!("SELECT GTID_SUBTRACT({}, @@GLOBAL.gtid_executed)", string_literal(state));
             let missing = connection.query(&sql).await?;
             let missing = missing.scalar().unwrap_or_default();
             if !missing.is_empty() || !finished {
@@ -99,7 +99,7 @@ pub(super) async fn set(connection: &mut Connection, state: &str, finished: bool
             if missing.is_empty() {
                 return Ok(());
             }
-            format!("SET GLOBAL gtid_purged = CONCAT('+', {})", literal(missing))
+            format!("SET GLOBAL gtid_purged = CONCAT('+', {})", string_literal(missing))
         }
     };
     connection.execute(&sql).await?;

@@ -14,7 +14,7 @@ use super::run::LoadOptions;
 use super::target_session;
 use crate::error::{BulkError, ResumeHint};
 use crate::schema::TableName;
-use crate::sql::{literal, qualified, quoted};
+use tailwater_wire::sql_quote::{string_literal, qualified_name, quote_identifier};
 
 /// Whether to create indexes after the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -188,8 +188,8 @@ pub(crate) async fn drop_deferred(
     }
     let definitions: Vec<_> = waiting.iter().map(|key| key.definition).collect();
     record.record_indexes(connection, table, &definitions.join("\n")).await?;
-    let drops: Vec<_> = waiting.iter().map(|key| format!("DROP KEY {}", quoted(&key.name))).collect();
-    let sql = format!("ALTER TABLE {} {}", qualified(&table.schema, &table.name), drops.join(", "));
+    let drops: Vec<_> = waiting.iter().map(|key| format!("DROP KEY {}", quote_identifier(&key.name))).collect();
+    let sql = format!("ALTER TABLE {} {}", qualified_name(&table.schema, &table.name), drops.join(", "));
     connection.execute(&sql).await?;
     Ok(())
 }
@@ -215,7 +215,7 @@ pub(crate) async fn create_deferred(
         let mut unlimited = target_session::connect_without_timeout(options).await?;
         enlarge_sort_buffer(&mut unlimited).await?;
         let adds: Vec<_> = missing.iter().map(|key| format!("ADD {}", key.definition)).collect();
-        let sql = format!("ALTER TABLE {} {}", qualified(&table.schema, &table.name), adds.join(", "));
+        let sql = format!("ALTER TABLE {} {}", qualified_name(&table.schema, &table.name), adds.join(", "));
         match unlimited.execute(&sql).await {
             Ok(_) => {}
             Err(SessionError::Server { error, .. }) if error.number == DUPLICATE_KEY_NAME => {}
@@ -248,7 +248,7 @@ async fn enlarge_sort_buffer(connection: &mut Connection) -> Result<(), BulkErro
 
 /// The table definition as the target prints it; `None` unless it is an InnoDB table.
 async fn definition(connection: &mut Connection, table: &TableName) -> Result<Option<String>, BulkError> {
-    let sql = format!("SHOW CREATE TABLE {}", qualified(&table.schema, &table.name));
+    let sql = format!("SHOW CREATE TABLE {}", qualified_name(&table.schema, &table.name));
     let shown = connection.query(&sql).await?;
     let text = shown.first().and_then(|row| row.get_str(1));
     Ok(text.filter(|text| text.contains("\n) ENGINE=InnoDB")).map(str::to_owned))
@@ -259,7 +259,7 @@ async fn foreign_columns(
     connection: &mut Connection,
     table: &TableName,
 ) -> Result<HashSet<String>, BulkError> {
-    let (schema, name) = (literal(&table.schema), literal(&table.name));
+    let (schema, name) = (string_literal(&table.schema), string_literal(&table.name));
     let sql = format!(
         "SELECT column_name FROM information_schema.key_column_usage WHERE table_schema = {schema} AND table_name = {name} \
          AND referenced_table_name IS NOT NULL UNION SELECT referenced_column_name FROM \

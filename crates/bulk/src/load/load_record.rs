@@ -6,7 +6,7 @@ use tailwater_session::{Connection, SessionError};
 
 use crate::error::BulkError;
 use crate::schema::TableName;
-use crate::sql::literal;
+use tailwater_wire::sql_quote::string_literal;
 
 const DUPLICATE_KEY: u16 = 1062;
 
@@ -63,7 +63,7 @@ pub(crate) struct LoadRecord {
 impl LoadRecord {
     /// The record for the dump with this id.
     pub(crate) fn new(dump: &str) -> Self {
-        Self { dump: literal(dump) }
+        Self { dump: string_literal(dump) }
     }
 
     /// Locks the dump for this server as long as the connection lives, so that no other process loads it.
@@ -131,7 +131,7 @@ impl LoadRecord {
         for table in ["load_chunks", "load_indexes"] {
             connection.execute(&format!("DELETE FROM tailwater.{table} WHERE dump = {}", self.dump)).await?;
         }
-        let phase = literal(LoadPhase::Tables.name());
+        let phase = string_literal(LoadPhase::Tables.name());
         let sql = format!(
             "REPLACE INTO tailwater.loads (dump, phase, begun_at, merged) VALUES ({}, {phase}, UTC_TIMESTAMP(), {merged})",
             self.dump
@@ -163,9 +163,9 @@ impl LoadRecord {
         let sql = format!(
             "INSERT IGNORE INTO tailwater.load_indexes VALUES ({}, {}, {}, {})",
             self.dump,
-            literal(&table.schema),
-            literal(&table.name),
-            literal(definitions)
+            string_literal(&table.schema),
+            string_literal(&table.name),
+            string_literal(definitions)
         );
         connection.execute(&sql).await?;
         Ok(())
@@ -213,13 +213,13 @@ impl LoadRecord {
     }
 
     fn of_table(&self, table: &TableName) -> String {
-        let (schema, name) = (literal(&table.schema), literal(&table.name));
+        let (schema, name) = (string_literal(&table.schema), string_literal(&table.name));
         format!("dump = {} AND schema_name = {schema} AND table_name = {name}", self.dump)
     }
 
     /// Records the phase of the load.
     pub(crate) async fn reach(&self, connection: &mut Connection, phase: LoadPhase) -> Result<(), BulkError> {
-        let phase = literal(phase.name());
+        let phase = string_literal(phase.name());
         let sql = format!("UPDATE tailwater.loads SET phase = {phase} WHERE dump = {}", self.dump);
         connection.execute(&sql).await?;
         Ok(())
@@ -270,8 +270,8 @@ impl LoadRecord {
         let sql = format!(
             "INSERT INTO tailwater.load_chunks VALUES ({}, {}, {}, {chunk})",
             self.dump,
-            literal(&table.schema),
-            literal(&table.name)
+            string_literal(&table.schema),
+            string_literal(&table.name)
         );
         match connection.execute(&sql).await {
             Ok(_) => Ok(true),

@@ -25,7 +25,7 @@ use crate::error::{BulkError, ResumeHint};
 use crate::folder::DumpFiles;
 use crate::progress::BulkProgress;
 use crate::schema::TableName;
-use crate::sql::qualified;
+use tailwater_wire::sql_quote::qualified_name;
 use crate::throttle::Throttle;
 
 /// Maximum number of tries per file when the target is unavailable or rows are locked.
@@ -509,7 +509,7 @@ impl LoadRun<'_> {
     /// again.
     async fn empty(&self, connection: &mut Connection, table: &TableFiles) -> Result<(), BulkError> {
         const NO_SUCH_OPTION: u16 = 1031;
-        let name = qualified(&table.name.schema, &table.name.name);
+        let name = qualified_name(&table.name.schema, &table.name.name);
         let has_rows = !connection.query(&format!("SELECT 1 FROM {name} LIMIT 1")).await?.rows.is_empty();
         if has_rows {
             match connection.execute(&format!("TRUNCATE TABLE {name}")).await {

@@ -20,7 +20,7 @@ use crate::error::{BulkError, ResumeHint};
 use crate::fields::stored;
 use crate::folder::DumpFiles;
 use crate::schema::TableName;
-use crate::sql::{literal, qualified, quoted};
+use tailwater_wire::sql_quote::{string_literal, qualified_name, quote_identifier};
 
 /// Maximum size of an INSERT statement; less if the target's `max_allowed_packet` is smaller.
 const STATEMENT_BYTES_MAX: usize = 4 << 20;
@@ -81,7 +81,7 @@ async fn described(
     table: &TableName,
 ) -> Result<(QueryResult, QueryResult), BulkError> {
     let of_table =
-        format!("table_schema = {} AND table_name = {}", literal(&table.schema), literal(&table.name));
+        format!("table_schema = {} AND table_name = {}", string_literal(&table.schema), string_literal(&table.name));
     let engine = format!(
         "SELECT transactions, tables.engine FROM information_schema.tables LEFT JOIN information_schema.engines \
          ON engines.engine = tables.engine WHERE {of_table}"
@@ -203,10 +203,10 @@ impl LoadTarget {
             let converted = || stored(&field, flavour, data_type).filter(|_| text.is_none());
             match decoded.or_else(converted) {
                 Some(value) => {
-                    sets.push(format!("{} = {value}", quoted(name)));
+                    sets.push(format!("{} = {value}", quote_identifier(name)));
                     fields.push(field);
                 }
-                None => fields.push(quoted(name)),
+                None => fields.push(quote_identifier(name)),
             }
         }
         let file = file_name(&chunk.path);
@@ -214,8 +214,8 @@ impl LoadTarget {
         format!(
             "LOAD DATA LOCAL INFILE {} INTO TABLE {} CHARACTER SET {} FIELDS TERMINATED BY '\\t' \
              ESCAPED BY '\\\\' LINES TERMINATED BY '\\n' ({}){set}",
-            literal(&file),
-            qualified(&self.table.schema, &self.table.name),
+            string_literal(&file),
+            qualified_name(&self.table.schema, &self.table.name),
             text.map_or("binary", |text| text.character_set.as_str()),
             fields.join(", ")
         )
@@ -435,7 +435,7 @@ impl LoadTarget {
         let malformed = |reason| BulkError::Damaged { path: chunk.path.clone(), reason };
         let failed = |error| self.failed(chunk, error);
         // Names are not qualified.
-        connection.execute(&format!("USE {}", quoted(&self.table.schema))).await.map_err(failed)?;
+        connection.execute(&format!("USE {}", quote_identifier(&self.table.schema))).await.map_err(failed)?;
         let mut splitter = StatementSplitter::new(FOREIGN_STATEMENT_BYTES_MAX);
         let mut sum = OkInfo::default();
         let mut ended = false;
@@ -539,7 +539,7 @@ fn is_of_computing(number: Option<u64>, message: &str, generated: &[String]) -> 
 fn is_of_column(message: &str, column: &str) -> bool {
     let Some((front, row)) = message.rsplit_once(" at row ") else { return false };
     let ends =
-        [format!("column '{column}'"), format!("column {}", quoted(column)), format!(".{}", quoted(column))];
+        [format!("column '{column}'"), format!("column {}", quote_identifier(column)), format!(".{}", quote_identifier(column))];
     !row.is_empty()
         && row.bytes().all(|byte| byte.is_ascii_digit())
         && ends.iter().any(|end| front.ends_with(end.as_str()))

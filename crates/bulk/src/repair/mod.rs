@@ -21,7 +21,7 @@ use crate::error::BulkError;
 use crate::load;
 use crate::progress::BulkProgress;
 use crate::schema::TableName;
-use crate::sql::literal;
+use tailwater_wire::sql_quote::string_literal;
 use crate::throttle::Throttle;
 use row_repairer::{RepairAttempt, RowRepairer};
 
@@ -306,8 +306,8 @@ async fn may_fire(connection: &mut Connection, name: &TableName) -> Result<Optio
     }
     let sql = format!(
         "SELECT COUNT(*) FROM information_schema.triggers WHERE event_object_schema = {} AND event_object_table = {}",
-        literal(&name.schema),
-        literal(&name.name)
+        string_literal(&name.schema),
+        string_literal(&name.name)
     );
     let has_none = connection.query(&sql).await?.scalar() == Some("0");
     Ok((!has_none).then_some("the table has triggers that would fire on the target: see --fire-triggers"))

@@ -14,7 +14,7 @@ use crate::check::comparer::Comparer;
 use crate::check::pair::{PairSide, TablePair};
 use crate::chunker::range::KeyLiteral;
 use crate::error::BulkError;
-use crate::sql::{qualified, quoted};
+use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 
 /// The outcome for a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,12 +104,12 @@ impl RowRepairer<'_> {
     }
 
     fn row(&self, side: PairSide, key: &[KeyLiteral]) -> String {
-        let table = qualified(&self.pair.name.schema, &self.pair.name.name);
+        let table = qualified_name(&self.pair.name.schema, &self.pair.name.name);
         match self.pair.key(side) {
             Some(of) => {
                 format!(
                     "FROM {table} FORCE INDEX ({}) WHERE {}",
-                    quoted(&of.name),
+                    quote_identifier(&of.name),
                     self.pair.equals(side, key)
                 )
             }
@@ -146,13 +146,13 @@ impl RowRepairer<'_> {
     }
 
     fn statement(&self, action: RepairAction, key: &[KeyLiteral], values: &[String]) -> String {
-        let table = qualified(&self.pair.name.schema, &self.pair.name.name);
+        let table = qualified_name(&self.pair.name.schema, &self.pair.name.name);
         let info = self.pair.info(PairSide::Target);
         // The target's spelling of the column names.
         let names = self.pair.columns.iter().map(|column| {
             let mut own = info.columns.iter();
             let own = own.find(|own| own.name.eq_ignore_ascii_case(&column.name));
-            quoted(own.map_or(&column.name, |own| &own.name))
+            quote_identifier(own.map_or(&column.name, |own| &own.name))
         });
         let equals = self.pair.equals(PairSide::Target, key);
         match action {

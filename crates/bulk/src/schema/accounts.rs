@@ -7,7 +7,7 @@ use tracing::warn;
 use super::inventory::texts;
 use super::script::Script;
 use crate::error::BulkError;
-use crate::sql::literal;
+use tailwater_wire::sql_quote::string_literal;
 
 /// Accounts that servers create for themselves.
 const SYSTEM_USERS: [&str; 5] = ["mysql.sys", "mysql.session", "mysql.infoschema", "mariadb.sys", "PUBLIC"];
@@ -63,8 +63,8 @@ pub async fn accounts(connection: &mut Connection) -> Result<Vec<Account>, BulkE
             let sql = format!(
                 "SELECT CONVERT(default_role_user USING utf8mb4), CONVERT(default_role_host USING utf8mb4) \
                  FROM mysql.default_roles WHERE user = {} AND host = {}",
-                literal(&user),
-                literal(&host)
+                string_literal(&user),
+                string_literal(&host)
             );
             let roles = texts(&connection.query(&sql).await?)?;
             let roles: Vec<_> = roles.iter().map(|[role, host]| account_name(role, host, false)).collect();
@@ -114,8 +114,8 @@ fn base() -> Script {
 /// An account's name as it is written in statements.
 pub fn account_name(user: &str, host: &str, is_role: bool) -> String {
     match is_role {
-        true => literal(user),
-        false => format!("{}@{}", literal(user), literal(host)),
+        true => string_literal(user),
+        false => format!("{}@{}", string_literal(user), string_literal(host)),
     }
 }
 

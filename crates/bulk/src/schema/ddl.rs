@@ -7,7 +7,7 @@ use super::inventory::{SchemaObject, TableName, unexpected};
 use super::script::Script;
 use crate::error::BulkError;
 use crate::folder::ObjectKind;
-use crate::sql::{literal, qualified, quoted};
+use tailwater_wire::sql_quote::{string_literal, qualified_name, quote_identifier};
 
 /// The SQL mode for definitions that depend on no other mode. It accepts zero and invalid dates as defaults.
 /// A table whose engine is missing is refused, not created with another engine.
@@ -57,7 +57,7 @@ pub async fn ddl(connection: &mut Connection, object: &SchemaObject) -> Result<V
 }
 
 async fn schema(connection: &mut Connection, object: &SchemaObject, name: &str) -> Result<Script, BulkError> {
-    let sql = format!("SHOW CREATE DATABASE IF NOT EXISTS {}", quoted(name));
+    let sql = format!("SHOW CREATE DATABASE IF NOT EXISTS {}", quote_identifier(name));
     let shown = ShowCreateResult::ask(connection, object, &sql).await?;
     Ok(Script::default().then("SET NAMES utf8mb4").then(shown.bytes("Create Database")?))
 }
@@ -67,7 +67,7 @@ async fn table(
     object: &SchemaObject,
     table: &TableName,
 ) -> Result<Script, BulkError> {
-    let sql = format!("SHOW CREATE TABLE {}", qualified(&table.schema, &table.name));
+    let sql = format!("SHOW CREATE TABLE {}", qualified_name(&table.schema, &table.name));
     let shown = ShowCreateResult::ask(connection, object, &sql).await?;
     Ok(plain(&table.schema).then(shown.bytes("Create Table")?))
 }
@@ -78,7 +78,7 @@ async fn sequence(
     schema: &str,
     name: &str,
 ) -> Result<Script, BulkError> {
-    let sequence = qualified(schema, name);
+    let sequence = qualified_name(schema, name);
     let shown =
         ShowCreateResult::ask(connection, object, &format!("SHOW CREATE SEQUENCE {sequence}")).await?;
     let sql = format!(
@@ -94,7 +94,7 @@ async fn sequence(
         return Err(unexpected(format!("sequence {sequence} has no state")));
     };
     let (value, is_used) = if used_up == 1 { (last, 1) } else { (next, 0) };
-    let set = format!("DO SETVAL({}, {value}, {is_used}, {round})", quoted(name));
+    let set = format!("DO SETVAL({}, {value}, {is_used}, {round})", quote_identifier(name));
     Ok(plain(schema).then(shown.bytes("Create Table")?).then(set))
 }
 
@@ -105,7 +105,7 @@ async fn view(
     name: &str,
 ) -> Result<Script, BulkError> {
     let shown =
-        ShowCreateResult::ask(connection, object, &format!("SHOW CREATE VIEW {}", qualified(schema, name)))
+        ShowCreateResult::ask(connection, object, &format!("SHOW CREATE VIEW {}", qualified_name(schema, name)))
             .await?;
     Ok(plain(schema).then(shown.character_sets()?).then(shown.bytes("Create View")?))
 }
@@ -130,24 +130,24 @@ async fn program(
     let shown = ShowCreateResult::ask(
         connection,
         object,
-        &format!("SHOW CREATE {keyword} {}", qualified(schema, name)),
+        &format!("SHOW CREATE {keyword} {}", qualified_name(schema, name)),
     )
     .await?;
     let body = shown.bytes(column)?;
     let mut script = plain(schema).then(shown.character_sets()?);
-    script = script.then(format!("SET sql_mode = {}", literal(shown.text("sql_mode")?)));
+    script = script.then(format!("SET sql_mode = {}", string_literal(shown.text("sql_mode")?)));
     if kind == ObjectKind::Event {
-        script = script.then(format!("SET time_zone = {}", literal(shown.text("time_zone")?)));
+        script = script.then(format!("SET time_zone = {}", string_literal(shown.text("time_zone")?)));
     }
     // Parameters and variables without a character set have that of their database at creation time.
     let collation = shown.text("Database Collation")?;
     let sql = format!(
         "SELECT default_collation_name FROM information_schema.schemata WHERE schema_name = {}",
-        literal(schema)
+        string_literal(schema)
     );
     let now = connection.query(&sql).await?;
     let now = now.scalar().unwrap_or(collation);
-    let alter = |collation: &str| format!("ALTER DATABASE {} COLLATE {collation}", quoted(schema));
+    let alter = |collation: &str| format!("ALTER DATABASE {} COLLATE {collation}", quote_identifier(schema));
     match now == collation {
         true => Ok(script.then(body)),
         false => Ok(script.then(alter(collation)).then(body).then(alter(now))),
@@ -160,7 +160,7 @@ fn plain(schema: &str) -> Script {
         .then("SET NAMES utf8mb4")
         .then("SET foreign_key_checks = 0, unique_checks = 0, time_zone = '+00:00'")
         .then(format!("SET sql_mode = '{PLAIN_MODE}'"))
-        .then(format!("USE {}", quoted(schema)))
+        .then(format!("USE {}", quote_identifier(schema)))
 }
 
 /// The result of a SHOW CREATE statement.

@@ -9,7 +9,7 @@ use tailwater_wire::printable;
 use super::view_order::{self, ViewDefinition};
 use crate::error::BulkError;
 use crate::folder::ObjectKind;
-use crate::sql::literals;
+use tailwater_wire::sql_quote::string_literals;
 
 /// System databases, and Tailwater's own.
 pub(super) const SYSTEM_SCHEMAS: [&str; 6] =
@@ -131,7 +131,7 @@ pub async fn inventory(
     if schemas.is_empty() {
         return Ok(SchemaInventory::default());
     }
-    let within = literals(schemas.iter().map(String::as_str));
+    let within = string_literals(schemas.iter().map(String::as_str));
     let mut tables = Vec::new();
     let mut objects = Vec::new();
     let sql = format!(

@@ -6,7 +6,7 @@ use tailwater_wire::Flavour;
 
 use super::inventory::{SYSTEM_SCHEMAS, SchemaInventory, Selection, TableName};
 use crate::error::BulkError;
-use crate::sql::qualified;
+use tailwater_wire::sql_quote::qualified_name;
 
 /// What must be visible of a selection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub async fn check_visible(
             Some(table) => Err(BulkError::MissingPrivilege {
                 what: format!("table {table}"),
                 server,
-                lacking: format!("SELECT ON {}", qualified(&table.schema, &table.name)),
+                lacking: format!("SELECT ON {}", qualified_name(&table.schema, &table.name)),
                 instead: "",
             }),
             None => Ok(granted),

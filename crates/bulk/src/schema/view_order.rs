@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::sql::qualified;
+use tailwater_wire::sql_quote::qualified_name;
 
 /// A view and its definition, in which the server writes every table as `` `schema`.`table` ``.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct ViewDefinition {
 /// Sorts views by the names that their definitions mention. A string literal may look like the name of a
 /// view, so that two views seem to read each other. Such views keep their order.
 pub fn order(views: Vec<ViewDefinition>) -> Vec<ViewDefinition> {
-    let names: Vec<_> = views.iter().map(|view| qualified(&view.schema, &view.name)).collect();
+    let names: Vec<_> = views.iter().map(|view| qualified_name(&view.schema, &view.name)).collect();
     let by_name: HashMap<_, _> =
         names.iter().enumerate().map(|(index, name)| (name.as_str(), index)).collect();
     let reads: Vec<Vec<usize>> = views.iter().map(|view| mentioned(&view.definition, &by_name)).collect();
@@ -128,7 +128,7 @@ mod tests {
             prop_assert_eq!(ordered.len(), count);
             for (place, one) in ordered.iter().enumerate() {
                 let later = &ordered[place + 1..];
-                let reads = |other: &ViewDefinition| one.definition.ends_with(&qualified("s", &other.name));
+                let reads = |other: &ViewDefinition| one.definition.ends_with(&qualified_name("s", &other.name));
                 prop_assert!(!later.iter().any(reads), "{} precedes a view that it reads", one.name);
             }
         }

@@ -22,7 +22,7 @@ use crate::chunker::queries;
 use crate::error::BulkError;
 use crate::folder::SnapshotPoint;
 use crate::schema::{self, SchemaInventory, SchemaObject, Selection, TableName};
-use crate::sql::literal;
+use tailwater_wire::sql_quote::string_literal;
 
 /// How often snapshots are opened again until they are equal. Under thousands of commits per second few are.
 const OPEN_TRIES_MAX: u32 = 30;
@@ -503,7 +503,7 @@ async fn mariadb_position(
 ) -> Result<SnapshotPoint, BulkError> {
     let mut gtid_set = match &place {
         Some((file, position)) => {
-            let sql = format!("SELECT BINLOG_GTID_POS({}, {position})", literal(file));
+            let sql = format!("SELECT BINLOG_GTID_POS({}, {position})", string_literal(file));
             control.query(&sql).await?.scalar().unwrap_or_default().to_owned()
         }
         None => String::new(),

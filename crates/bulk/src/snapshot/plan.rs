@@ -6,7 +6,7 @@ use std::fmt;
 use tailwater_wire::Flavour;
 
 use crate::schema::TableName;
-use crate::sql::qualified;
+use tailwater_wire::sql_quote::qualified_name;
 
 /// How connections come to see the same snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -304,7 +304,7 @@ fn read_lock(backup_admin: bool) -> SnapshotPlan {
 
 fn table_locks(tables: &[TableName]) -> SnapshotPlan {
     let locks: Vec<_> =
-        tables.iter().map(|table| format!("{} READ", qualified(&table.schema, &table.name))).collect();
+        tables.iter().map(|table| format!("{} READ", qualified_name(&table.schema, &table.name))).collect();
     let steps = vec![
         control(
             &format!("LOCK TABLES {}", locks.join(", ")),

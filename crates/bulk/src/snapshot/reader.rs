@@ -13,7 +13,7 @@ use tailwater_session::{Connection, SessionError};
 
 use crate::error::BulkError;
 use crate::schema::TableName;
-use crate::sql::qualified;
+use tailwater_wire::sql_quote::qualified_name;
 
 /// The finished tables of a snapshot, shared by all its connections.
 #[derive(Debug, Default)]
@@ -60,7 +60,7 @@ impl SnapshotReader {
             if takes_savepoints {
                 takes_savepoints = set_savepoint(&mut connection, number).await?;
             }
-            let name = qualified(&table.schema, &table.name);
+            let name = qualified_name(&table.schema, &table.name);
             // Only a read of a row makes the engine report that the table was changed after the snapshot.
             connection.query(&format!("SELECT 1 FROM {name} LIMIT 1")).await?;
             held.push((table.clone(), takes_savepoints));

@@ -10,7 +10,7 @@ use tailwater_wire::gtid::{MariadbGtid, MariadbPosition};
 
 use crate::error::BulkError;
 use crate::schema::texts;
-use crate::sql::qualified;
+use tailwater_wire::sql_quote::qualified_name;
 
 /// Errors for an account that may not read the tables, or that has locked other tables only. It gets the
 /// variable instead.
@@ -92,7 +92,7 @@ async fn applied_rows(connection: &mut Connection) -> Result<String, BulkError> 
     for table in tables {
         let sql = format!(
             "SELECT domain_id, sub_id, CONCAT_WS('-', domain_id, server_id, seq_no) FROM {}",
-            qualified("mysql", &table)
+            qualified_name("mysql", &table)
         );
         for row in &connection.query(&sql).await?.rows {
             let (Some(domain), Some(sub_id), Some(gtid)) = (row.get_u64(0), row.get_u64(1), row.get_str(2))

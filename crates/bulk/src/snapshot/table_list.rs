@@ -8,7 +8,7 @@ use tailwater_session::Connection;
 use crate::error::BulkError;
 use crate::folder::ObjectKind;
 use crate::schema::{self, SchemaInventory, SchemaObject, TableName, texts};
-use crate::sql::literals;
+use tailwater_wire::sql_quote::string_literals;
 
 /// The existing objects, and the tables to read.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl TableSizes {
             texts(&connection.query(sql).await?)?.into_iter().map(|[engine]| engine.to_lowercase()).collect();
         let sql = format!(
             "SELECT table_schema, table_name, data_length, engine FROM information_schema.tables WHERE table_schema IN ({})",
-            literals(schemas.iter().map(String::as_str))
+            string_literals(schemas.iter().map(String::as_str))
         );
         let mut weights = HashMap::new();
         for row in &connection.query(&sql).await?.rows {

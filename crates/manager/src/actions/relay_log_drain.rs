@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
+use tailwater_wire::sql_quote::string_literal;
 
 use super::replication::{executed, failed, pause, run, status, too_long, within};
-use super::replication_dialect::{ReplicationDialect, quote};
+use super::replication_dialect::ReplicationDialect;
 use crate::error::ManagerError;
 use crate::observation::{IoState, ReplicaChannel};
 
@@ -268,7 +269,7 @@ async fn change_at_position(
     let settings = [
         format!("{}_DELAY={delay_seconds}", words.prefix),
         positioning.to_owned(),
-        format!("RELAY_LOG_FILE={}", quote(&file)),
+        format!("RELAY_LOG_FILE={}", string_literal(&file)),
         format!("RELAY_LOG_POS={position}"),
     ];
     run(connection, "SET SESSION sql_mode = ''").await?;

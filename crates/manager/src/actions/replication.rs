@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use tailwater_session::{Connection, PasswordText};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
+use tailwater_wire::sql_quote::string_literal;
 
-use super::replication_dialect::{ReplicationDialect, quote, setting};
+use super::replication_dialect::{ReplicationDialect, setting};
 use crate::error::ManagerError;
 use crate::observation::{IoState, ReplicaChannel};
 use crate::probe;
@@ -79,10 +80,10 @@ impl ReplicationSource {
     fn settings(&self, words: &ReplicationDialect) -> Vec<String> {
         let prefix = words.prefix;
         let mut out = Vec::new();
-        setting(&mut out, format_args!("{prefix}_HOST"), quote(&self.host));
+        setting(&mut out, format_args!("{prefix}_HOST"), string_literal(&self.host));
         setting(&mut out, format_args!("{prefix}_PORT"), self.port);
-        setting(&mut out, format_args!("{prefix}_USER"), quote(&self.user));
-        setting(&mut out, format_args!("{prefix}_PASSWORD"), quote(self.password.expose()));
+        setting(&mut out, format_args!("{prefix}_USER"), string_literal(&self.user));
+        setting(&mut out, format_args!("{prefix}_PASSWORD"), string_literal(self.password.expose()));
         setting(&mut out, format_args!("{prefix}_CONNECT_RETRY"), 1);
         let (encrypted, verified, ca) = match &self.tls {
             ReplicaTls::Off => (0, 0, None),
@@ -91,7 +92,7 @@ impl ReplicationSource {
         };
         setting(&mut out, format_args!("{prefix}_SSL"), encrypted);
         setting(&mut out, format_args!("{prefix}_SSL_VERIFY_SERVER_CERT"), verified);
-        setting(&mut out, format_args!("{prefix}_SSL_CA"), quote(ca.unwrap_or_default()));
+        setting(&mut out, format_args!("{prefix}_SSL_CA"), string_literal(ca.unwrap_or_default()));
         match words.flavour {
             Flavour::MySql => {
                 setting(&mut out, "SOURCE_AUTO_POSITION", 1);
@@ -212,12 +213,12 @@ async fn change_source(
         }
         stop_drained(connection, &words, channel).await?;
     }
-    // So that [`quote`]'s backslashes are escapes.
+    // So that [`string_literal`]'s backslashes are escapes.
     run(connection, "SET SESSION sql_mode = ''").await?;
     if words.flavour == Flavour::MariaDb && from.position == ReplicaPosition::WithOwnWrites {
         let answer = connection.query("SELECT @@global.gtid_current_pos").await?;
         let position = answer.scalar().unwrap_or_default();
-        run(connection, &format!("SET GLOBAL gtid_slave_pos = {}", quote(position))).await?;
+        run(connection, &format!("SET GLOBAL gtid_slave_pos = {}", string_literal(position))).await?;
     }
     run(connection, &words.change(&name, &from.settings(&words))).await?;
     run(connection, &words.verb(words.start, "", &name)).await?;

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
+use tailwater_wire::sql_quote::string_literal;
 
 /// Keywords of one flavour. MySQL: since 8.0.26, the only ones from 8.4 on. MariaDB: the older ones, which
 /// all versions accept.
@@ -46,11 +47,11 @@ impl ReplicationDialect {
         let space = if threads.is_empty() { "" } else { " " };
         match (self.flavour, channel) {
             (_, "") => format!("{verb}{space}{threads}"),
-            (Flavour::MySql, name) => format!("{verb}{space}{threads} FOR CHANNEL {}", quote(name)),
+            (Flavour::MySql, name) => format!("{verb}{space}{threads} FOR CHANNEL {}", string_literal(name)),
             // MariaDB puts the name after the noun: START SLAVE 'name' SQL_THREAD, RESET SLAVE 'name' ALL.
             (Flavour::MariaDb, name) => match verb.strip_suffix(" ALL") {
-                Some(verb) => format!("{verb} {} ALL", quote(name)),
-                None => format!("{verb} {}{space}{threads}", quote(name)),
+                Some(verb) => format!("{verb} {} ALL", string_literal(name)),
+                None => format!("{verb} {}{space}{threads}", string_literal(name)),
             },
         }
     }
@@ -60,27 +61,10 @@ impl ReplicationDialect {
         let settings = settings.join(", ");
         match (self.flavour, channel) {
             (_, "") => format!("{} {settings}", self.change),
-            (Flavour::MySql, name) => format!("{} {settings} FOR CHANNEL {}", self.change, quote(name)),
-            (Flavour::MariaDb, name) => format!("CHANGE MASTER {} TO {settings}", quote(name)),
+            (Flavour::MySql, name) => format!("{} {settings} FOR CHANNEL {}", self.change, string_literal(name)),
+            (Flavour::MariaDb, name) => format!("CHANGE MASTER {} TO {settings}", string_literal(name)),
         }
     }
-}
-
-/// A string literal for a session whose `sql_mode` lacks NO_BACKSLASH_ESCAPES. Replication statements accept
-/// no other form, not even hexadecimal.
-pub(super) fn quote(text: &str) -> String {
-    let mut literal = String::with_capacity(text.len() + 2);
-    literal.push('\'');
-    for character in text.chars() {
-        match character {
-            '\'' => literal.push_str("''"),
-            '\\' => literal.push_str("\\\\"),
-            '\0' => literal.push_str("\\0"),
-            other => literal.push(other),
-        }
-    }
-    literal.push('\'');
-    literal
 }
 
 /// Appends one setting, `name=value`.
@@ -112,10 +96,5 @@ mod tests {
         assert_eq!(MARIADB.change("a", &["MASTER_PORT=1".into()]), "CHANGE MASTER 'a' TO MASTER_PORT=1");
         let mysql = ReplicationDialect { flavour: Flavour::MySql, start: "START REPLICA", ..MARIADB };
         assert_eq!(mysql.verb(mysql.start, "", "a"), "START REPLICA FOR CHANNEL 'a'");
-    }
-
-    #[test]
-    fn text_is_quoted() {
-        assert_eq!(quote("it's a \\ pass"), "'it''s a \\\\ pass'");
     }
 }

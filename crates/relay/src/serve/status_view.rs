@@ -6,7 +6,7 @@ use tailwater_log::{LogEntry, SourceIdentity};
 use tailwater_session::server::ClientSession;
 use tailwater_session::{Endpoint, TlsMode};
 use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MysqlGtidSet};
-use tailwater_wire::protocol::handshake::shown_version;
+use tailwater_wire::server_version::without_replication_prefix;
 
 use super::clients::ConnectedClient;
 use super::server::ServerShared;
@@ -50,7 +50,7 @@ pub(super) fn build(shared: &ServerShared, client: &ClientSession) -> Option<Ser
     let clients = shared.clients.list();
     Some(ServerView {
         // MariaDB's greeting has a prefix that is not part of its version.
-        server_version: shown_version(&source.server_version).to_owned(),
+        server_version: without_replication_prefix(&source.server_version).to_owned(),
         server_id: shared.options.server_id,
         server_uuid: shared.options.server_uuid.clone(),
         hostname: shared.hostname.clone(),

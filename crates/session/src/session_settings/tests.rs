@@ -21,6 +21,17 @@ fn no_variable_is_listed_twice() {
 }
 
 #[test]
+fn calendar_versions_have_the_settings_of_the_newest_numbered_version() {
+    let names =
+        |version| settings_for(Flavour::MySql, version).map(|setting| setting.name).collect::<Vec<_>>();
+    assert_eq!(names((26, 7, 0)), names((9, 7, 0)));
+    for setting in SETTINGS {
+        let privilege = setting.privilege(Flavour::MySql, (26, 7, 0));
+        assert_eq!(privilege, "SESSION_VARIABLES_ADMIN", "{}", setting.name);
+    }
+}
+
+#[test]
 fn a_shipped_value_is_one_that_stays() {
     for setting in SETTINGS {
         for flavour in [Flavour::MySql, Flavour::MariaDb] {

@@ -1,6 +1,7 @@
 //! Every session variable: those that are set, and those that are left as they are.
 
 use tailwater_wire::Flavour;
+use tailwater_wire::server_version::ServerFeature;
 
 /// A session variable, and the value that sessions of ours have.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,8 +25,12 @@ impl SessionSetting {
     pub fn privilege(&self, flavour: Flavour, version: (u16, u16, u16)) -> &'static str {
         match flavour {
             // The privilege for session variables came with 8.0.14.
-            Flavour::MySql if version >= (8, 0, 14) => "SESSION_VARIABLES_ADMIN",
-            Flavour::MySql if version >= (8, 0, 0) => "SYSTEM_VARIABLES_ADMIN",
+            Flavour::MySql if ServerFeature::SessionVariablesAdmin.is_in(flavour, version) => {
+                "SESSION_VARIABLES_ADMIN"
+            }
+            Flavour::MySql if ServerFeature::SystemVariablesAdmin.is_in(flavour, version) => {
+                "SYSTEM_VARIABLES_ADMIN"
+            }
             // MariaDB's own privileges (BINLOG ADMIN and the like) are for variables that are not in this list.
             Flavour::MySql | Flavour::MariaDb => "SUPER",
         }

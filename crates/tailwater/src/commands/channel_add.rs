@@ -9,7 +9,7 @@ use tailwater_apply::filter::FilterSet;
 use tailwater_bulk::BulkError;
 use tailwater_bulk::load::LoadOptions;
 use tailwater_bulk::schema::Selection;
-use tailwater_bulk::sql::literal;
+use tailwater_wire::sql_quote::string_literal;
 use tailwater_session::{ConnectOptions, Connection, SessionError};
 
 use super::channel::{print, send};
@@ -73,7 +73,7 @@ async fn has_progress(target: &ConnectOptions, name: &str) -> anyhow::Result<boo
     let mut target = Connection::connect(target).await.context("the target")?;
     let mut begun = false;
     for kept in ["apply_progress WHERE", "apply_channel WHERE source <> '' AND"] {
-        let sql = format!("SELECT COUNT(*) FROM tailwater.{kept} channel = {}", literal(name));
+        let sql = format!("SELECT COUNT(*) FROM tailwater.{kept} channel = {}", string_literal(name));
         match target.query(&sql).await {
             Ok(count) => begun |= count.scalar() != Some("0"),
             Err(SessionError::Server { error, .. }) if NOT_THERE.contains(&error.number) => {}

@@ -6,7 +6,7 @@ use std::path::Path;
 use tailwater_log::{EntryKind, LogDir, LogPosition, SegmentSummary};
 use tailwater_wire::event::BINLOG_MAGIC;
 use tailwater_wire::gtid::Gtid;
-use tailwater_wire::protocol::handshake::shown_version;
+use tailwater_wire::server_version::without_replication_prefix;
 
 use super::log_source::logs_of;
 use super::{cat, log_archive, log_purge, stats, verify};
@@ -120,7 +120,7 @@ fn ls(source: &LogSource, output: Output) -> anyhow::Result<Exit> {
                         "source_offset": segment.source_offset,
                         "server_id": segment.source.server_id,
                         "server_uuid": segment.source.server_uuid,
-                        "server_version": shown_version(&segment.source.server_version),
+                        "server_version": without_replication_prefix(&segment.source.server_version),
                         "bytes": segment.bytes,
                         "sealed": segment.sealed,
                         "gtids_before": segment.gtids_before,

@@ -3,6 +3,7 @@
 use super::checksum::{CHECKSUM_BYTES, ChecksumAlgorithm, strip_checksum};
 use super::header::{EVENT_HEADER_BYTES, EventHeader, EventType};
 use crate::cursor::ByteCursor;
+use crate::server_version::{ServerFeature, parse_version};
 use crate::{Flavour, WireError};
 
 const WHAT: &str = "format description event";
@@ -177,13 +178,8 @@ impl FormatDescription {
 
 /// Whether a server of this version writes the algorithm byte.
 fn knows_checksums(server_version: &str) -> bool {
-    let first = if server_version.contains("MariaDB") { [5, 3, 0] } else { [5, 6, 1] };
-    let mut version = [0u32; 3];
-    for (part, text) in version.iter_mut().zip(server_version.split('.')) {
-        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-        *part = text[..digits].parse().unwrap_or(0);
-    }
-    version >= first
+    let flavour = if server_version.contains("MariaDB") { Flavour::MariaDb } else { Flavour::MySql };
+    ServerFeature::BinlogChecksums.is_in(flavour, parse_version(server_version))
 }
 
 /// The length of an event type's fixed part in the servers of today.

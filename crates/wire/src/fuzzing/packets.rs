@@ -4,13 +4,14 @@ use super::{split_at_nul, split_mode};
 use crate::protocol::auth::{self, AuthPlugin, AuthSwitchRequest};
 use crate::protocol::binary_row::ValueRows;
 use crate::protocol::command::ClientCommand;
-use crate::protocol::handshake::{ClientAnswer, HandshakeResponse, HandshakeV10, parse_version};
+use crate::protocol::handshake::{ClientAnswer, HandshakeResponse, HandshakeV10};
 use crate::protocol::packet::{self, Frame, PACKET_HEADER_BYTES};
 use crate::protocol::response::{EofPacket, MESSAGE_BYTES_MAX};
 use crate::protocol::resultset::{encode_text_row, parse_column_count, parse_text_row};
 use crate::protocol::semi_sync::{Ack, SemiSyncHeader};
 use crate::protocol::sha256_crypt::Sha256Crypt;
 use crate::protocol::{Capabilities, ColumnDefinition, ErrPacket, OkPacket};
+use crate::server_version::parse_version;
 
 pub(super) fn check(data: &[u8]) {
     match split_mode(data, 13) {

@@ -1,13 +1,14 @@
 //! The text of everything but rows: heads, statements, GTIDs, and what else an event says.
 
 use super::UNPACKED_BYTES_MAX;
-use super::row_text::{put, put_identifier};
+use super::row_text::put;
 use crate::event::{
     BinlogEvent, EventBody, EventHeader, EventType, FormatDescription, GtidEvent, IntVar, MariadbGtidEvent,
     PayloadCompression, QueryEvent, RowsEvent, RowsKind, TransactionPayload, UserVarValue,
 };
 use crate::rows::TableMap;
 use crate::rows::temporal::Timestamp;
+use crate::sql_quote::put_identifier;
 use crate::{Flavour, WireError};
 
 /// In the header of a statement: its database does not matter.
@@ -39,9 +40,9 @@ pub(super) fn put_time(out: &mut Vec<u8>, seconds: u32) {
 
 pub(super) fn put_table_map(out: &mut Vec<u8>, table: &TableMap) {
     out.extend_from_slice(b"\tTable_map: ");
-    put_identifier(out, &table.schema);
+    put_identifier(out, table.schema.as_bytes());
     out.push(b'.');
-    put_identifier(out, &table.table);
+    put_identifier(out, table.table.as_bytes());
     put(out, format_args!(" mapped to number {}\n", table.table_id));
     if table.flavour == Flavour::MySql {
         let invisible = u8::from(table.has_generated_invisible_primary_key());
@@ -120,7 +121,7 @@ pub(super) fn changes_database(header: &EventHeader, query: &QueryEvent<'_>) -> 
 /// `use` as the tools print it.
 pub(super) fn put_use(out: &mut Vec<u8>, database: &[u8]) {
     out.extend_from_slice(b"use ");
-    put_identifier(out, &String::from_utf8_lossy(database));
+    put_identifier(out, String::from_utf8_lossy(database).as_bytes());
     out.extend_from_slice(b"/*!*/;\n");
 }
 
@@ -156,7 +157,7 @@ pub(super) fn put_body(
         }
         EventBody::UserVar(variable) => {
             out.extend_from_slice(b"\tUser_var\nSET @");
-            put_identifier(out, &String::from_utf8_lossy(variable.name));
+            put_identifier(out, String::from_utf8_lossy(variable.name).as_bytes());
             out.extend_from_slice(b":=");
             put_user_value(out, &variable.value);
             out.extend_from_slice(b"/*!*/;\n");

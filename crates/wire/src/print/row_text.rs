@@ -46,11 +46,6 @@ pub(super) fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
 }
 
-/// Appends a name in backticks.
-pub(super) fn put_identifier(out: &mut Vec<u8>, name: &str) {
-    put(out, format_args!("`{}`", name.replace('`', "``")));
-}
-
 fn type_name(column: &BinlogColumn) -> String {
     let blob = |length_bytes: u8| match length_bytes {
         1 => "TINYBLOB/TINYTEXT",

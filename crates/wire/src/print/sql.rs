@@ -11,7 +11,7 @@
 use std::io;
 
 use super::event_text::{self, put_time};
-use super::row_text::{put, put_identifier};
+use super::row_text::put;
 use super::sql_session::put_default_encryption;
 pub use super::sql_session::session_statement;
 use super::sql_value::{LiteralUse, put_value};
@@ -23,6 +23,7 @@ use crate::event::{
     UserVarValue,
 };
 use crate::rows::{BinlogColumn, ColumnType, Image, RowChange, RowChangeIter, TableMap};
+use crate::sql_quote::put_identifier;
 
 /// What stands between one statement and the next.
 const END: &[u8] = b"\n/*!*/;\n";
@@ -270,7 +271,7 @@ fn put_comment(text: &mut Vec<u8>, gtid: &str, place: EventLocation<'_>, header:
 fn put_name(text: &mut Vec<u8>, name: &[u8], what: &str) -> Result<(), PrintError> {
     match std::str::from_utf8(name) {
         Ok(name) => {
-            put_identifier(text, name);
+            put_identifier(text, name.as_bytes());
             Ok(())
         }
         Err(_) => Err(refused(what, "it is no UTF-8")),
@@ -388,9 +389,9 @@ fn put_row(
         RowsKind::Update | RowsKind::PartialUpdate => b"UPDATE ",
         RowsKind::Delete => b"DELETE FROM ",
     });
-    put_identifier(text, &table.schema);
+    put_identifier(text, table.schema.as_bytes());
     text.push(b'.');
-    put_identifier(text, &table.table);
+    put_identifier(text, table.table.as_bytes());
     match (row.before, row.after) {
         (None, Some(after)) => put_insert(text, &after),
         (Some(before), Some(after)) => {
@@ -486,7 +487,7 @@ fn is_written(column: &BinlogColumn) -> bool {
 fn put_column(text: &mut Vec<u8>, table: &TableMap, column: &BinlogColumn) -> Result<(), PrintError> {
     match &column.name {
         Some(name) => {
-            put_identifier(text, name);
+            put_identifier(text, name.as_bytes());
             Ok(())
         }
         None => Err(refused(

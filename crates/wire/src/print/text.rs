@@ -7,11 +7,12 @@
 use std::io;
 
 use super::event_text::{self, put_time};
-use super::row_text::{put, put_identifier, write_image};
+use super::row_text::{put, write_image};
 use super::stream::Stream;
 use super::{EventLocation, EventPrinter, PrintError, SkippedEvent, TableFilter, UNPACKED_BYTES_MAX};
 use crate::event::{CHECKSUM_BYTES, EventBody, EventHeader, PayloadLimits, RowsEvent, RowsKind};
 use crate::rows::RowChangeIter;
+use crate::sql_quote::put_identifier;
 
 /// Prints events as text.
 #[derive(Debug, Default)]
@@ -140,9 +141,9 @@ impl TextPrinter {
         for row in RowChangeIter::new(table, event, &images)? {
             let row = row?;
             put(&mut text, format_args!("### {command} "));
-            put_identifier(&mut text, &table.schema);
+            put_identifier(&mut text, table.schema.as_bytes());
             text.push(b'.');
-            put_identifier(&mut text, &table.table);
+            put_identifier(&mut text, table.table.as_bytes());
             let sections = [row.before, row.after].into_iter().flatten().zip([first, second]);
             if event.kind == RowsKind::Write && images.is_empty() {
                 text.extend_from_slice(b" VALUES ()\n");

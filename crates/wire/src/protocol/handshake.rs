@@ -2,6 +2,7 @@
 
 use super::capabilities::{Capabilities, MariadbCapabilities, ServerStatus};
 use crate::cursor::{ByteCursor, put_lenenc_bytes, put_lenenc_int};
+use crate::server_version::parse_version;
 use crate::{Flavour, WireError};
 
 /// The only protocol version in use.
@@ -9,9 +10,6 @@ const PROTOCOL_VERSION: u8 = 10;
 
 /// The longest greeting or answer that is accepted, in bytes. Both come before any password was checked.
 pub const HANDSHAKE_BYTES_MAX: usize = 1 << 20;
-
-/// The prefix by which MariaDB 10 hides its version from old replicas.
-const MARIADB_VERSION_PREFIX: &str = "5.5.5-";
 
 /// The server's greeting.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,27 +131,6 @@ impl HandshakeV10 {
     pub fn version(&self) -> (u16, u16, u16) {
         parse_version(&self.server_version)
     }
-}
-
-/// A version text as people know it: MariaDB 10 puts `5.5.5-` in front, for replicas of MySQL that are older than it.
-pub fn shown_version(text: &str) -> &str {
-    match text.strip_prefix(MARIADB_VERSION_PREFIX) {
-        Some(rest) if rest.starts_with(|c: char| c.is_ascii_digit()) => rest,
-        _ => text,
-    }
-}
-
-/// Reads `major.minor.patch` off the front of a version text, after the prefix that MariaDB 10 puts there. Numbers that
-/// are missing are 0, and those that are too large are the largest.
-pub fn parse_version(text: &str) -> (u16, u16, u16) {
-    let text = shown_version(text);
-    let mut numbers = text.splitn(3, '.').map(|part| {
-        let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
-        let digits = &part[..digits];
-        digits.parse().unwrap_or(if digits.is_empty() { 0 } else { u16::MAX })
-    });
-    let mut next = || numbers.next().unwrap_or(0);
-    (next(), next(), next())
 }
 
 /// A client's request to go on under TLS: the first 32 bytes of its answer, sent alone. The handshake of TLS follows,
@@ -355,25 +332,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    #[test]
-    fn versions_of_both_flavours() {
-        for (text, expected) in [
-            ("9.7.1", (9, 7, 1)),
-            ("8.4.0-debug", (8, 4, 0)),
-            ("5.5.5-10.11.14-MariaDB-0+deb12u2-log", (10, 11, 14)),
-            ("11.8.3-MariaDB", (11, 8, 3)),
-            ("5.5.5-m3", (5, 5, 5)),
-            ("5.5.5", (5, 5, 5)),
-            ("", (0, 0, 0)),
-            ("99999.1", (u16::MAX, 1, 0)),
-            // Numbered by the calendar: newer than all before.
-            ("26.7.0", (26, 7, 0)),
-            ("2026.07.1-commercial", (2026, 7, 1)),
-        ] {
-            assert_eq!(parse_version(text), expected, "{text}");
-        }
-    }
 
     #[test]
     fn a_mysql_greeting_from_the_wire() {

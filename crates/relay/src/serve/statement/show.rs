@@ -1,6 +1,7 @@
 //! The results of `SHOW`, with the columns of the log's flavour, because clients find values by column name.
 
 use tailwater_wire::Flavour;
+use tailwater_wire::sql_quote::quote_identifier;
 
 use super::parse::Show;
 use super::pattern::ShowFilter;
@@ -118,8 +119,7 @@ fn databases(filter: &ShowFilter) -> ResultRows {
 fn grants(view: &ServerView) -> ResultRows {
     let (user, host) = view.user.rsplit_once('@').unwrap_or((&view.user, "%"));
     let mut rows = ResultRows::new(&[&format!("Grants for {user}@{host}")]);
-    let quoted = |name: &str| format!("`{}`", name.replace('`', "``"));
-    let account = format!("{}@{}", quoted(user), quoted(host));
+    let account = format!("{}@{}", quote_identifier(user), quote_identifier(host));
     rows.push([SqlValue::from(format!("GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {account}"))]);
     rows
 }
