@@ -15,7 +15,6 @@
 //! - [`load`]: loads a dump into a server.
 //! - [`progress`]: counters of the work done.
 //! - [`throttle`]: pauses work while servers are loaded.
-//! - [`sql`]: identifiers and literals in statements.
 //! - [`error`]: all errors, with stable codes. [`fuzzing`]: invariants for any bytes that are read as a dump.
 
 pub mod binary;
@@ -34,7 +33,6 @@ pub mod progress;
 pub mod repair;
 pub mod schema;
 pub mod snapshot;
-pub mod sql;
 pub mod throttle;
 
 pub use dump::{DumpOptions, DumpReport, dump, dump_stream};

@@ -1,6 +1,8 @@
 //! Checks whether the versions of servers and tools allow a binary copy, and parses the output of the tools.
 //! No I/O.
 
+use tailwater_wire::server_version::parse_version;
+
 use super::BinaryCopyPosition;
 
 /// The first release of MySQL 8.0 from which releases of the series clone each other.
@@ -8,8 +10,7 @@ const SERIES_CLONES_SINCE_8_0: u16 = 37;
 
 /// The release series of a version, such as `10.11`; `None` if it is not a version.
 fn series(version: &str) -> Option<(u16, u16, u16)> {
-    let mut numbers = version.split(|letter: char| !letter.is_ascii_digit()).map(str::parse);
-    Some((numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next().and_then(Result::ok).unwrap_or(0)))
+    Some(parse_version(version)).filter(|version| version.0 > 0)
 }
 
 /// Whether a MySQL server of version `recipient` may clone one of version `donor`; the error is the reason.
@@ -74,6 +75,8 @@ mod tests {
             ("8.0.37", "8.0.42-0ubuntu", true),
             ("8.4.3", "9.7.0", false),
             ("9.6.0", "9.7.0", false),
+            ("26.7.0", "26.7.1", true),
+            ("9.7.0", "26.7.0", false),
             ("nonsense", "9.7.0", false),
         ] {
             assert_eq!(may_clone(donor, recipient).is_ok(), may, "{donor} {recipient}");

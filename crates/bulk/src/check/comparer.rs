@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 use tailwater_session::{Connection, QueryResult, TextRow};
-use tailwater_wire::Flavour;
+use tailwater_wire::server_version::ServerFeature;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::chunk_queue::ComparedChunk;
@@ -540,7 +540,7 @@ async fn query_sum(connection: &mut Connection, sql: &str) -> Result<Option<Quer
 /// Whether a server's `CRC32` accepts the CRC of the preceding data.
 fn accepts_crc32_state(connection: &Connection) -> bool {
     let server = connection.server();
-    server.flavour == Flavour::MariaDb && server.version >= (10, 8, 0)
+    server.has(ServerFeature::ContinuedCrc32)
 }
 
 fn sum_of(pair: &TablePair, answer: &QueryResult) -> Result<RangeSum, BulkError> {

@@ -2,6 +2,7 @@
 
 use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
+use tailwater_wire::server_version::ServerFeature;
 
 use crate::error::BulkError;
 
@@ -16,7 +17,11 @@ const NOT_TOLD: [u16; 6] = [1044, 1049, 1142, 1146, 1193, 1227];
 pub(super) async fn receives_transactions(target: &mut Connection) -> Result<bool, BulkError> {
     let questions = match target.server().flavour {
         Flavour::MySql => [
-            if target.server().version >= (8, 0, 22) { "SHOW REPLICA STATUS" } else { "SHOW SLAVE STATUS" },
+            if target.server().has(ServerFeature::ShowReplicaStatus) {
+                "SHOW REPLICA STATUS"
+            } else {
+                "SHOW SLAVE STATUS"
+            },
             "SELECT 1 FROM performance_schema.replication_group_members WHERE member_state = 'ONLINE' LIMIT 1",
             CHANNELS,
         ],

@@ -5,16 +5,16 @@
 //! run in between.
 
 use tailwater_session::ServerInfo;
-use tailwater_wire::Flavour;
+use tailwater_wire::server_version::ServerFeature;
 
 /// The text before an event's status, as servers print its definition.
 const BEFORE: [&[u8]; 2] = [b" ON COMPLETION NOT PRESERVE ", b" ON COMPLETION PRESERVE "];
 
 /// The disabled status as the server spells it.
 pub(crate) fn status(server: &ServerInfo) -> &'static str {
-    match server.flavour {
-        Flavour::MySql if server.version >= (8, 4, 0) => "DISABLE ON REPLICA",
-        _ => "DISABLE ON SLAVE",
+    match server.has(ServerFeature::DisableOnReplica) {
+        true => "DISABLE ON REPLICA",
+        false => "DISABLE ON SLAVE",
     }
 }
 

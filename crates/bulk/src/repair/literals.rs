@@ -1,5 +1,7 @@
 //! Writes the source's values as literals that the target stores as the same values.
 
+use tailwater_wire::sql_quote::hex_literal;
+
 use crate::check::rendering::LiteralKind;
 
 /// A value as a literal; `None` if it does not fit its kind.
@@ -21,9 +23,9 @@ pub(super) fn value_literal(kind: &LiteralKind, value: Option<&[u8]>) -> Option<
         }
         LiteralKind::Text(charset) => {
             let is_name = charset.bytes().all(|byte| byte.is_ascii_alphanumeric());
-            is_name.then(|| format!("_{} X'{}'", introduced(charset), hex(value)))?
+            is_name.then(|| hex_literal(Some(introduced(charset)), value))?
         }
-        LiteralKind::Bytes => format!("X'{}'", hex(value)),
+        LiteralKind::Bytes => hex_literal(None, value),
     })
 }
 
@@ -31,16 +33,6 @@ pub(super) fn value_literal(kind: &LiteralKind, value: Option<&[u8]>) -> Option<
 /// MySQL warns about the old names.
 fn introduced(charset: &str) -> &str {
     if ["utf8", "utf8mb3", "ascii"].contains(&charset) { "utf8mb4" } else { charset }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        text.push(char::from(DIGITS[usize::from(byte & 15)]));
-    }
-    text
 }
 
 #[cfg(test)]

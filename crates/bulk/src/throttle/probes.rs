@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tailwater_session::{ConnectOptions, Connection, SessionError};
 use tailwater_wire::Flavour;
+use tailwater_wire::server_version::ServerFeature;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
@@ -79,7 +80,7 @@ async fn lag(connection: &mut Connection) -> Result<f64, String> {
     let server = connection.server();
     let sql = match server.flavour {
         Flavour::MariaDb => "SHOW ALL SLAVES STATUS",
-        Flavour::MySql if server.version >= (8, 0, 22) => "SHOW REPLICA STATUS",
+        Flavour::MySql if server.has(ServerFeature::ShowReplicaStatus) => "SHOW REPLICA STATUS",
         Flavour::MySql => "SHOW SLAVE STATUS",
     };
     let answer = connection.query(sql).await.map_err(|error| error.to_string())?;
