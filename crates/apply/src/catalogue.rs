@@ -11,6 +11,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
+use tailwater_wire::sql_quote::hex_literal;
 
 use self::foreign_keys::ForeignKeys;
 use self::schema::{SchemaRows, build};
@@ -152,10 +153,9 @@ fn fold(schema: &str, table: &str, folds: bool) -> QualifiedName {
 
 /// A name as a literal that is correct in every `sql_mode` and needs no escaping.
 fn literal(name: &str) -> String {
-    let hex: String = name.bytes().map(|byte| format!("{byte:02x}")).collect();
-    match hex.is_empty() {
+    match name.is_empty() {
         true => "''".to_owned(),
-        false => format!("_utf8mb3 X'{hex}'"),
+        false => hex_literal(Some("utf8mb3"), name.as_bytes()),
     }
 }
 

@@ -8,17 +8,17 @@
 use std::ops::Range;
 
 use tailwater_session::ServerInfo;
-use tailwater_wire::Flavour;
 use tailwater_wire::event::Invoker;
+use tailwater_wire::server_version::ServerFeature;
 
 use super::sql_tokenizer::{SqlToken, SqlTokenizer};
 use crate::decode::statement::wrapped;
 
 /// The status in the server's spelling: MySQL also takes `SLAVE`, but has deprecated it.
 pub(super) fn disabled_status(server: &ServerInfo) -> &'static str {
-    match server.flavour {
-        Flavour::MySql if server.version >= (8, 4, 0) => "DISABLE ON REPLICA",
-        _ => "DISABLE ON SLAVE",
+    match server.has(ServerFeature::DisableOnReplica) {
+        true => "DISABLE ON REPLICA",
+        false => "DISABLE ON SLAVE",
     }
 }
 

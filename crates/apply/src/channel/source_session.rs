@@ -13,6 +13,8 @@ use tailwater_wire::gtid::Gtid;
 use tailwater_wire::print::PrintError;
 use tailwater_wire::print::sql::{session_statement, variable_statement};
 use tailwater_wire::redact::{SHOWN_BYTES_MAX, private_statement, public_statement};
+use tailwater_wire::server_version::ServerFeature;
+use tailwater_wire::sql_quote::quote_identifier;
 use tracing::info;
 
 use super::account_effects::AccountEffects;
@@ -132,8 +134,8 @@ impl SourceSession {
             return Ok(None);
         }
         self.restore_own_settings().await?;
-        let name = String::from_utf8_lossy(wanted).replace('`', "``");
-        match self.writer.connection.execute(&format!("USE `{name}`")).await {
+        let name = quote_identifier(&String::from_utf8_lossy(wanted));
+        match self.writer.connection.execute(&format!("USE {name}")).await {
             Ok(_) => {
                 self.database = Some(wanted.to_vec());
                 Ok(None)
@@ -196,7 +198,7 @@ impl SourceSession {
     /// to revoke a privilege that does not exist, and earlier versions did not.
     async fn set_original_version(&mut self, statement: &Statement) -> Result<(), ApplyError> {
         let server = self.writer.connection.server();
-        if server.flavour != Flavour::MySql || server.version < (8, 0, 14) {
+        if !server.has(ServerFeature::OriginalServerVersion) {
             return Ok(());
         }
         let (major, minor, patch) = server.version;

@@ -2,6 +2,7 @@
 
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
+use tailwater_wire::sql_quote::quote_identifier;
 
 use super::quiesce::quiesce;
 use super::repair::{forget_binlog, unlogged};
@@ -28,7 +29,7 @@ pub async fn wipe(server: &ConnectOptions, primary: &ConnectOptions) -> Result<V
         if KEPT.iter().any(|kept| name.eq_ignore_ascii_case(kept)) {
             continue;
         }
-        connection.execute(&format!("DROP DATABASE `{}`", name.replace('`', "``"))).await?;
+        connection.execute(&format!("DROP DATABASE {}", quote_identifier(name))).await?;
         removed.push(name.to_owned());
     }
     forget_binlog(&mut connection).await?;
