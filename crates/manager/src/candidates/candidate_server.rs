@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{GtidDifference, GtidSet, MysqlGtidSet};
+use tailwater_wire::server_version::parse_version;
 
 use super::reason::ExclusionReason;
 use crate::observation::{Observation, ServerState};
@@ -25,11 +26,8 @@ pub struct ServerVersion {
 impl ServerVersion {
     /// Parses `9.7.1`; missing numbers are 0.
     pub fn read(text: &str) -> Self {
-        let mut numbers = text.split('.').map(|part| {
-            part.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0)
-        });
-        let mut next = || numbers.next().unwrap_or(0);
-        Self { major: next(), minor: next(), patch: next() }
+        let (major, minor, patch) = parse_version(text);
+        Self { major, minor, patch }
     }
 
     /// The release series. Servers of one series replicate from each other in both directions.

@@ -6,6 +6,7 @@ use tailwater_session::{
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 use tailwater_wire::redact::public_text;
+use tailwater_wire::server_version::ServerFeature;
 
 use super::named_values::{NamedRow, NamedValues};
 use super::semi_sync_persistence::waits_after_restart;
@@ -15,9 +16,6 @@ use crate::observation::{
     SemiSyncSource, ServerState, ThreadError, UnansweredQuery, WaitPoint,
 };
 
-/// First MySQL version with SHOW REPLICA STATUS and SHOW REPLICAS; from 8.4 on there are no others.
-const REPLICA_WORDS_SINCE: (u16, u16, u16) = (8, 0, 22);
-
 /// MariaDB has SHOW REPLICA HOSTS since 10.5; all versions accept this older form.
 const SHOW_REPLICAS_MARIADB: &str = "SHOW SLAVE HOSTS";
 
@@ -26,7 +24,7 @@ const LISTED_MAX: usize = 10_000;
 
 pub(super) async fn look(connection: &mut Connection) -> Result<ServerState, ManagerError> {
     let flavour = connection.server().flavour;
-    let is_new = flavour == Flavour::MySql && connection.server().version >= REPLICA_WORDS_SINCE;
+    let is_new = connection.server().has(ServerFeature::ShowReplicaStatus);
     let (major, minor, patch) = connection.server().version;
     let variables = NamedValues::of(
         &connection
@@ -159,7 +157,7 @@ pub(super) async fn channels(
     unanswered: &mut Vec<UnansweredQuery>,
 ) -> Result<Vec<ReplicaChannel>, ManagerError> {
     let flavour = connection.server().flavour;
-    let is_new = flavour == Flavour::MySql && connection.server().version >= REPLICA_WORDS_SINCE;
+    let is_new = connection.server().has(ServerFeature::ShowReplicaStatus);
     ask_channels(connection, flavour, is_new, unanswered).await
 }
 

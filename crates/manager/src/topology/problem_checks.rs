@@ -3,6 +3,7 @@
 use tailwater_wire::gtid::GtidSet;
 
 use super::tree::{ProblemCode, TopologyNode};
+use crate::candidates::ServerVersion;
 use crate::observation::{IoState, ReplicaChannel, SemiSyncSource, ServerState, ThreadError, WaitPoint};
 
 /// Replicas with a larger lag are reported, in seconds.
@@ -216,9 +217,8 @@ fn purged_before_read(look: &ServerState, primary: &ServerState) -> Option<Strin
 
 /// Whether the release series is older. A replica older than its source may not understand its events.
 pub(super) fn is_older(version: &str, than: &str) -> bool {
-    let parts =
-        |text: &str| -> Vec<u32> { text.split('.').map_while(|part| part.parse().ok()).take(2).collect() };
-    parts(version) < parts(than)
+    let series = |text: &str| ServerVersion::read(text).series();
+    series(version) < series(than)
 }
 
 /// Longest GTID text in a problem, in characters.
@@ -258,6 +258,7 @@ mod tests {
         assert!(is_older("8.0.45", "8.4.0"));
         assert!(!is_older("9.7.0", "9.7.1"), "within a series they understand each other");
         assert!(!is_older("11.8.3", "10.11.18"));
+        assert!(is_older("9.7.1", "26.7.0") && !is_older("26.7.0", "9.7.1"), "calendar versions are newer");
     }
 
     #[test]

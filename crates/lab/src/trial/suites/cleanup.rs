@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
+use tailwater_wire::sql_quote::quote_identifier;
 
-use super::server_contents::quote;
 use super::test_servers::TestServers;
 
 /// Databases that stay.
@@ -27,18 +27,18 @@ pub async fn clean_up(trio: &mut TestServers) -> anyhow::Result<()> {
     roll_back_prepared(connection).await?;
     for name in names(connection, "SHOW DATABASES").await? {
         if !KEPT.contains(&name.to_ascii_lowercase().as_str()) {
-            connection.execute(&format!("DROP DATABASE {}", quote(&name))).await?;
+            connection.execute(&format!("DROP DATABASE {}", quote_identifier(&name))).await?;
         }
     }
     drop_accounts(connection, flavour).await?;
     let servers = names(connection, "SELECT Server_name FROM mysql.servers").await?;
     for name in servers {
-        connection.execute(&format!("DROP SERVER {}", quote(&name))).await?;
+        connection.execute(&format!("DROP SERVER {}", quote_identifier(&name))).await?;
     }
     if flavour == Flavour::MySql {
         let spaces = "SELECT NAME FROM information_schema.innodb_tablespaces WHERE SPACE_TYPE='General' AND NAME<>'mysql'";
         for name in names(connection, spaces).await? {
-            connection.execute(&format!("DROP TABLESPACE {}", quote(&name))).await?;
+            connection.execute(&format!("DROP TABLESPACE {}", quote_identifier(&name))).await?;
         }
     } else {
         // By statement: the rows need not be the same on replicas.

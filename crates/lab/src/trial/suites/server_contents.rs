@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use tailwater_session::{Connection, QueryResult, SessionError};
 use tailwater_wire::Flavour;
+use tailwater_wire::sql_quote::quote_identifier;
 
 /// Databases that are the server's own, or the channel's.
 const OWN: [&str; 5] = ["mysql", "information_schema", "performance_schema", "sys", "tailwater"];
@@ -143,7 +144,7 @@ async fn database(
     name: &str,
     state: &mut ServerContents,
 ) -> Result<(), SessionError> {
-    let quoted = quote(name);
+    let quoted = quote_identifier(name);
     put(
         state,
         &format!("database {quoted}"),
@@ -154,7 +155,7 @@ async fn database(
         Err(error) => return put(state, &format!("tables of {quoted}"), Err(error)),
     };
     for row in &tables.rows {
-        let table = format!("{quoted}.{}", quote(&text(row.get(0))));
+        let table = format!("{quoted}.{}", quote_identifier(&text(row.get(0))));
         let kind = text(row.get(1));
         let create = connection.query(&format!("SHOW CREATE TABLE {table}")).await;
         put(state, &format!("{} {table}", kind.to_ascii_lowercase()), create)?;
@@ -262,11 +263,6 @@ fn hash(text: &str) -> u64 {
 
 fn text(value: Option<&[u8]>) -> String {
     String::from_utf8_lossy(value.unwrap_or_default()).into_owned()
-}
-
-/// A name between backticks.
-pub fn quote(name: &str) -> String {
-    format!("`{}`", name.replace('`', "``"))
 }
 
 #[cfg(test)]
