@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
+use tailwater_wire::sql_quote::qualified_name;
 
 use super::foreign_keys::ForeignKeys;
 use super::{IndexIds, QualifiedName, is_unknown, literal};
@@ -97,8 +98,7 @@ impl SchemaRows {
                 answers.add_hash_columns();
             }
             if !answers.parts.is_empty() {
-                let create =
-                    format!("SHOW CREATE TABLE {}.{}", quoted(&answers.schema), quoted(&answers.table));
+                let create = format!("SHOW CREATE TABLE {}", qualified_name(&answers.schema, &answers.table));
                 let created = connection.query(&create).await?;
                 let text = created.first().and_then(|row| row.get_str(1)).unwrap_or_default();
                 answers.overlapping = without_overlaps(text);
@@ -204,10 +204,6 @@ fn lower_case(column_type: &str) -> String {
         _ => part.to_owned(),
     });
     parts.collect::<Vec<_>>().join("'")
-}
-
-fn quoted(name: &str) -> String {
-    format!("`{}`", name.replace('`', "``"))
 }
 
 /// The unique indexes `WITHOUT OVERLAPS` in the output of `SHOW CREATE TABLE`: older servers show them only

@@ -5,6 +5,7 @@
 //! would be the client's account, so it is written into the text.
 
 use tailwater_wire::event::Invoker;
+use tailwater_wire::sql_quote::put_identifier;
 
 use super::sql_tokenizer::{SqlToken, SqlTokenizer};
 use crate::decode::statement::wrapped;
@@ -21,21 +22,13 @@ pub(super) enum UnknownInvoker {
 /// The account as statements name it: in quotes, and a role without a host.
 pub(super) fn account_name(invoker: &Invoker<'_>) -> Vec<u8> {
     let mut name = Vec::with_capacity(invoker.user.len() + invoker.host.len() + 5);
-    put_quoted(invoker.user, &mut name);
+    put_identifier(&mut name, invoker.user);
     // An account without a host is a role; one without a name is anonymous.
     if !invoker.host.is_empty() || invoker.user.is_empty() {
         name.push(b'@');
-        put_quoted(invoker.host, &mut name);
+        put_identifier(&mut name, invoker.host);
     }
     name
-}
-
-fn put_quoted(name: &[u8], out: &mut Vec<u8>) {
-    out.push(b'`');
-    for byte in name {
-        out.extend(std::iter::repeat_n(*byte, 1 + usize::from(*byte == b'`')));
-    }
-    out.push(b'`');
 }
 
 /// Replaces what means the session's account by the account of `invoker`; `None` if there is nothing to

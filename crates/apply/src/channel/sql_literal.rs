@@ -1,21 +1,4 @@
-//! SQL literals.
-
-use std::fmt::Write;
-
-/// A string literal for any `sql_mode` and any session character set. Quotes are doubled. Strings with a
-/// backslash, a control character or non-ASCII text are written in hexadecimal.
-pub(crate) fn quote(text: &str) -> String {
-    if text.chars().any(|c| !c.is_ascii() || c == '\\' || c.is_control()) {
-        let mut literal = String::from("_utf8mb4 x'");
-        for byte in text.bytes() {
-            // Writing to a string cannot fail.
-            let _ = write!(literal, "{byte:02x}");
-        }
-        literal.push('\'');
-        return literal;
-    }
-    format!("'{}'", text.replace('\'', "''"))
-}
+//! Hexadecimal text for SQL literals.
 
 /// Appends `bytes` as hexadecimal digits.
 pub(super) fn hex(bytes: &[u8], out: &mut Vec<u8>) {
@@ -31,9 +14,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn literals_are_quoted_or_hexadecimal() {
-        assert_eq!(quote("it's"), "'it''s'");
-        assert_eq!(quote("a\\"), "_utf8mb4 x'615c'");
+    fn bytes_become_hexadecimal_digits() {
         let mut out = Vec::new();
         hex(&[0, 0xab, 0xff], &mut out);
         assert_eq!(out, b"00abff");

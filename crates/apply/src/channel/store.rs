@@ -22,9 +22,9 @@ use tailwater_wire::Flavour;
 use super::options::GtidMode;
 use super::progress_row::ProgressRow;
 use super::sql_literal::hex;
-use tailwater_wire::sql_quote::portable_literal;
 use crate::error::ApplyError;
 use crate::progress::AppliedSet;
+use tailwater_wire::sql_quote::portable_literal;
 
 /// The version of the tables. It rises with each change that an older Tailwater could not read, or would
 /// overwrite wrongly; [`ChannelStore::take_over`] then migrates older tables.
@@ -173,7 +173,8 @@ impl Claim {
         )
         .into_bytes();
         hex(applied, &mut statement);
-        statement.extend_from_slice(format!("', NULL), {}, {source_time_us})", portable_literal(gtid)).as_bytes());
+        statement
+            .extend_from_slice(format!("', NULL), {}, {source_time_us})", portable_literal(gtid)).as_bytes());
         statement
     }
 
@@ -504,8 +505,10 @@ pub(super) async fn load_intents(
     connection: &mut Connection,
     channel: &str,
 ) -> Result<Intents, SessionError> {
-    let sql =
-        format!("SELECT position, fingerprint FROM tailwater.apply_intent WHERE channel={}", portable_literal(channel));
+    let sql = format!(
+        "SELECT position, fingerprint FROM tailwater.apply_intent WHERE channel={}",
+        portable_literal(channel)
+    );
     let rows = connection.query(&sql).await?;
     let text = |row: &TextRow, column| row.get_str(column).unwrap_or_default().to_owned();
     Ok(rows.rows.iter().map(|row| (text(row, 0), text(row, 1))).collect())

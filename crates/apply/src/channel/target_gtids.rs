@@ -5,8 +5,8 @@ use tailwater_session::{Connection, SessionError};
 use tailwater_wire::gtid::{Gtid, GtidSet, MariadbBinlogState, MariadbGtid, MariadbPosition};
 use tailwater_wire::{Flavour, WireError};
 
-use tailwater_wire::sql_quote::portable_literal;
 use crate::error::ApplyError;
+use tailwater_wire::sql_quote::portable_literal;
 
 /// The target's GTIDs, in its own notation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,8 +128,10 @@ pub(super) async fn publish(connection: &mut Connection, applied: &GtidSet) -> R
     match (connection.server().flavour, applied) {
         (Flavour::MySql, GtidSet::MySql(applied)) => {
             // gtid_purged only grows, and rejects GTIDs that are in gtid_executed already.
-            let sql =
-                format!("SELECT GTID_SUBTRACT({}, @@GLOBAL.gtid_executed)", portable_literal(&applied.to_string()));
+            let sql = format!(
+                "SELECT GTID_SUBTRACT({}, @@GLOBAL.gtid_executed)",
+                portable_literal(&applied.to_string())
+            );
             let new = connection.query(&sql).await?.scalar().unwrap_or_default().replace('\n', "");
             if !new.is_empty() {
                 connection.execute(&format!("SET GLOBAL gtid_purged='+{new}'")).await?;
@@ -141,7 +143,9 @@ pub(super) async fn publish(connection: &mut Connection, applied: &GtidSet) -> R
             let now = now.scalar().unwrap_or_default();
             let position = position_with(now, state);
             if now != position {
-                connection.execute(&format!("SET GLOBAL gtid_slave_pos={}", portable_literal(&position))).await?;
+                connection
+                    .execute(&format!("SET GLOBAL gtid_slave_pos={}", portable_literal(&position)))
+                    .await?;
             }
             Ok(())
         }

@@ -2,6 +2,7 @@
 
 use tailwater_wire::rows::column::CHARSET_BINARY;
 use tailwater_wire::rows::{ColumnType, TableMap};
+use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 use tailwater_wire::{Flavour, print::charset};
 
 use crate::columns::{ColumnMismatch, TargetType};
@@ -82,7 +83,7 @@ pub(crate) fn mapping(
         let json_text = matches!(column.column_type, ColumnType::Json { .. })
             && (target.flavour == Flavour::MariaDb || own_type.name != "json");
         places.push(Some(ColumnTarget {
-            quoted: quote(&own.name),
+            quoted: quote_identifier(&own.name),
             converted_from,
             json_text,
             json_of_text: target.flavour == Flavour::MySql
@@ -106,10 +107,6 @@ pub(crate) fn mapping(
         index.parts.iter().map(|part| sources.get(part.column).copied().flatten()).collect()
     };
     let keys = target.unique.iter().filter(finds).filter_map(by_source).collect();
-    let quoted = format!("{}.{}", quote(&target.schema), quote(&target.table));
+    let quoted = qualified_name(&target.schema, &target.table);
     Ok(SqlMapping { map, quoted, places, keys })
-}
-
-fn quote(name: &str) -> String {
-    format!("`{}`", name.replace('`', "``"))
 }

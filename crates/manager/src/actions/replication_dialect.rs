@@ -61,7 +61,9 @@ impl ReplicationDialect {
         let settings = settings.join(", ");
         match (self.flavour, channel) {
             (_, "") => format!("{} {settings}", self.change),
-            (Flavour::MySql, name) => format!("{} {settings} FOR CHANNEL {}", self.change, string_literal(name)),
+            (Flavour::MySql, name) => {
+                format!("{} {settings} FOR CHANNEL {}", self.change, string_literal(name))
+            }
             (Flavour::MariaDb, name) => format!("CHANGE MASTER {} TO {settings}", string_literal(name)),
         }
     }
