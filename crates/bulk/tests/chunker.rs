@@ -5,10 +5,10 @@ use tailwater_bulk::chunker::condition::condition;
 use tailwater_bulk::chunker::queries::{RangeScan, SESSION_SETTINGS, from_clause, next_chunk};
 use tailwater_bulk::chunker::range::KeyRange;
 use tailwater_bulk::chunker::{ChunkKey, ChunkPlan, ChunkRange, ChunkSizeLimits, Chunker, TableInfo};
-use tailwater_wire::sql_quote::qualified_name;
 use tailwater_sandbox::{Server, ServerKind, require, shared};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
+use tailwater_wire::sql_quote::qualified_name;
 
 use crate::single_bit_drift::{self, Random};
 

@@ -12,9 +12,9 @@ use tailwater_bulk::folder::DumpCompression;
 use tailwater_bulk::load::{LoadOptions, LoadReport, load, tailwater_folder};
 use tailwater_bulk::progress::BulkProgress;
 use tailwater_bulk::schema::{SchemaObject, Selection, ddl, inventory, prepare};
-use tailwater_wire::sql_quote::{string_literal, qualified_name, quote_identifier};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::{Connection, TextRow};
+use tailwater_wire::sql_quote::{qualified_name, quote_identifier, string_literal};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{client, run_script};

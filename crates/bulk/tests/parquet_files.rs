@@ -14,10 +14,10 @@ use tailwater_bulk::folder::{
     ColumnEntry, DumpCompression, DumpFolder, JournalEntry, Manifest, RowFormat, TableEntry,
 };
 use tailwater_bulk::load::tailwater_folder;
-use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 use tailwater_bulk::{BulkError, BulkProgress, DumpOptions, dump};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;
+use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 use tokio_util::sync::CancellationToken;
 
 use crate::dump_folders::{read_manifest, write_manifest};

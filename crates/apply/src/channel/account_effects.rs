@@ -15,9 +15,9 @@ use super::grant_text::{ObjectGrant, Routine, grants, routine};
 use super::invoker::account_name;
 use super::options::{ChannelOptions, GtidMode};
 use super::row_writer::connect;
-use tailwater_wire::sql_quote::portable_literal;
 use super::worker::ChannelShared;
 use crate::error::ApplyError;
+use tailwater_wire::sql_quote::{portable_literal, qualified_name};
 
 /// Tables in `mysql` with a grantor column, and their keys.
 const GRANTOR_TABLES: [(&str, &str); 3] = [
@@ -168,9 +168,8 @@ impl AccountEffects {
         if self.connection.query(&sql).await?.scalar() != Some("1") {
             return Ok(());
         }
-        let identifier = |name: &str| format!("`{}`", name.replace('`', "``"));
-        let (database, name) = (identifier(&routine.database), identifier(&routine.name));
-        let on = format!("GRANT EXECUTE, ALTER ROUTINE ON {} {database}.{name} TO ", routine.kind);
+        let name = qualified_name(&routine.database, &routine.name);
+        let on = format!("GRANT EXECUTE, ALTER ROUTINE ON {} {name} TO ", routine.kind);
         let grant = [on.as_bytes(), &self.account].concat();
         // Older MariaDB knows packages only in this mode.
         let is_package = routine.kind.starts_with("PACKAGE");
@@ -206,8 +205,11 @@ fn rows_filter(granted: &ObjectGrant, table: &str) -> Option<String> {
         "procs_priv" => "Routine_name",
         _ => return None,
     };
-    let accounts: Vec<String> =
-        granted.accounts.iter().map(|(user, host)| format!("({},{})", portable_literal(user), portable_literal(host))).collect();
+    let accounts: Vec<String> = granted
+        .accounts
+        .iter()
+        .map(|(user, host)| format!("({},{})", portable_literal(user), portable_literal(host)))
+        .collect();
     (!accounts.is_empty()).then(|| {
         format!(
             "Db={} AND {name}={} AND (User, Host) IN ({})",

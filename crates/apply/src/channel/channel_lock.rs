@@ -8,9 +8,9 @@ use foldhash::quality::FixedState;
 use tailwater_session::Connection;
 use tracing::info;
 
-use tailwater_wire::sql_quote::portable_literal;
 use super::worker::ChannelShared;
 use crate::error::ApplyError;
+use tailwater_wire::sql_quote::portable_literal;
 
 /// The timeout of one attempt; `stop` is checked between two.
 const STEP_SECONDS: u32 = 1;

@@ -8,9 +8,9 @@ use foldhash::quality::FixedState;
 use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
 
-use tailwater_wire::sql_quote::portable_literal;
 use crate::decode::statement::{without_comments, wrapped};
 use crate::transaction::Statement;
+use tailwater_wire::sql_quote::portable_literal;
 
 /// The seed must not change: fingerprints outlive the process.
 const SEED: u64 = 0x7461_696c_7761_7465;
@@ -156,7 +156,8 @@ pub(super) async fn fingerprint(
     flavour: Flavour,
 ) -> Result<Fingerprint, SessionError> {
     let mut lacks_numbers = false;
-    let names: Vec<String> = candidate_databases(statement).iter().map(|name| portable_literal(name)).collect();
+    let names: Vec<String> =
+        candidate_databases(statement).iter().map(|name| portable_literal(name)).collect();
     let names = names.join(",");
     // For a list of databases, MariaDB opens every table of every database; for one database, only its own.
     let databases = match flavour {
@@ -202,7 +203,7 @@ pub(super) async fn fingerprint(
 async fn existing_databases(connection: &mut Connection, names: &str) -> Result<Vec<String>, SessionError> {
     let sql = format!("SELECT schema_name FROM information_schema.schemata WHERE schema_name IN ({names})");
     let answer = connection.query(&sql).await?;
-    Ok(answer.rows.iter().filter_map(|row| row.get_str(0)).map(quote).collect())
+    Ok(answer.rows.iter().filter_map(|row| row.get_str(0)).map(portable_literal).collect())
 }
 
 /// Whether a statement may swap tables, so that a second run undoes the first. Errs on the safe side: a

@@ -25,7 +25,6 @@ use super::reader::{BudgetedTransaction, StreamedStep};
 use super::row_writer::{LONG_ROW_BYTES, RowWriter};
 use super::source_session::{SourceSession, statement_label};
 use super::sql_literal::hex;
-use tailwater_wire::sql_quote::portable_literal;
 use super::statement_rerun::{RerunResult, may_have_run, rerun_result};
 use super::statement_text::start_transaction_clause;
 use super::store::{Intents, load_intents, source_session_statement};
@@ -33,6 +32,7 @@ use super::worker::ChannelShared;
 use crate::decode::statement::is_temporary;
 use crate::error::ApplyError;
 use crate::transaction::{ApplyStep, Statement, TransactionContent};
+use tailwater_wire::sql_quote::portable_literal;
 
 /// Rows are sent once they have this many bytes.
 const FLUSH_BYTES: usize = 1 << 20;

@@ -9,10 +9,10 @@ use tracing::warn;
 
 use super::account_effects::{ignore_refusal, unlogged_connection};
 use super::grant_text::RoleGrant;
-use tailwater_wire::sql_quote::portable_literal;
 use super::worker::ChannelShared;
 use crate::error::ApplyError;
 use crate::transaction::Transaction;
+use tailwater_wire::sql_quote::portable_literal;
 
 /// `ER_ACCESS_DENIED_NO_PASSWORD_ERROR`: MariaDB's answer to a client that grants a role without being its
 /// administrator.

@@ -5,8 +5,8 @@ use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
-use tailwater_wire::sql_quote::portable_literal;
 use crate::error::ApplyError;
+use tailwater_wire::sql_quote::portable_literal;
 
 const SCHEMA: [&str; 2] = [
     "CREATE DATABASE IF NOT EXISTS tailwater",

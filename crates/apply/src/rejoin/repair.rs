@@ -20,9 +20,9 @@ use super::record::{self, RejoinRecord, RejoinResume, RejoinStep};
 use super::redo_range::{self, FIRST_EVENT_OFFSET, RedoRange, SharedHistory, is_apart};
 use super::rows::{RejoinRowReader, RejoinSession};
 use super::wipe::refuse_same;
-use tailwater_wire::sql_quote::portable_literal;
 use crate::error::ApplyError;
 use crate::transaction::RowChanges;
+use tailwater_wire::sql_quote::portable_literal;
 
 /// Size of one transaction with which changes are reapplied, in bytes, approximately.
 const BATCH_BYTES_MAX: usize = 8 << 20;
@@ -398,7 +398,9 @@ async fn set_gtids(
     forget_binlog(connection).await?;
     match (flavour, keeps) {
         (Flavour::MySql, keeps) => {
-            connection.execute(&format!("SET GLOBAL gtid_purged={}", portable_literal(&keeps.to_string()))).await?;
+            connection
+                .execute(&format!("SET GLOBAL gtid_purged={}", portable_literal(&keeps.to_string())))
+                .await?;
         }
         (Flavour::MariaDb, GtidSet::MariaDb(state)) => {
             let logged: Vec<_> = state.iter().map(|gtid| gtid.to_string()).collect();

@@ -12,13 +12,13 @@ use crate::catalogue::Catalogue;
 use crate::channel::options::ChannelOptions;
 use crate::channel::packets::Packets;
 use crate::channel::row_writer::RowWriter;
-use tailwater_wire::sql_quote::portable_literal;
 use crate::channel::statement_filter::OWN_SCHEMA;
 use crate::decode::{DecodeLimits, Decoded, Decoder, OldTimeDigits, TableLookup};
 use crate::error::ApplyError;
 use crate::filter::{FilterError, FilterRoute};
 use crate::target::TargetTable;
 use crate::transaction::{LogSpan, RowChanges, Transaction};
+use tailwater_wire::sql_quote::portable_literal;
 
 /// Seeds the hashes of keys.
 const KEY_SEED: u64 = 0x5457;

@@ -187,7 +187,11 @@ pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2
     let [on_source, on_target] = expressions;
     let rendered = |expression: String, column: &ColumnInfo| RenderedColumn {
         column: quote_identifier(&column.name),
-        alone: if expression == in_binary(column) { quote_identifier(&column.name) } else { expression.clone() },
+        alone: if expression == in_binary(column) {
+            quote_identifier(&column.name)
+        } else {
+            expression.clone()
+        },
         length: match (expression == in_binary(column), classes == [Document, Document]) {
             (true, _) => format!("LENGTH({})", quote_identifier(&column.name)),
             // Making its text only for the length costs as much as making it.

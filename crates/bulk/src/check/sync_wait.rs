@@ -211,8 +211,10 @@ async fn delete_orphaned_marks(source: &mut Connection) -> Result<(), BulkError>
 }
 
 async fn delete_mark(source: &mut Connection, mark: &str) -> Result<(), BulkError> {
-    let sql =
-        format!("DELETE FROM tailwater.check_marks WHERE name = {} AND {LOGGED_AS_ROWS}", string_literal(mark));
+    let sql = format!(
+        "DELETE FROM tailwater.check_marks WHERE name = {} AND {LOGGED_AS_ROWS}",
+        string_literal(mark)
+    );
     source.execute(&sql).await?;
     Ok(())
 }
@@ -379,8 +381,9 @@ async fn has(target: &mut Connection, position: &SyncPosition) -> Result<bool, B
                 Flavour::MySql => "WAIT_FOR_EXECUTED_GTID_SET",
                 Flavour::MariaDb => "MASTER_GTID_WAIT",
             };
-            let answer =
-                target.query(&format!("SELECT {function}({}, {WAIT_SECONDS})", string_literal(gtids))).await?;
+            let answer = target
+                .query(&format!("SELECT {function}({}, {WAIT_SECONDS})", string_literal(gtids)))
+                .await?;
             match answer.scalar() {
                 Some("0") => Ok(true),
                 Some("1" | "-1") => Ok(false),
@@ -391,7 +394,8 @@ async fn has(target: &mut Connection, position: &SyncPosition) -> Result<bool, B
             }
         }
         SyncPosition::Mark(name, number) => {
-            let sql = format!("SELECT number FROM tailwater.check_marks WHERE name = {}", string_literal(name));
+            let sql =
+                format!("SELECT number FROM tailwater.check_marks WHERE name = {}", string_literal(name));
             match target.query(&sql).await {
                 Ok(answer) => {
                     Ok(answer.first().and_then(|row| row.get_u64(0)).is_some_and(|found| found >= *number))

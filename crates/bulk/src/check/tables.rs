@@ -10,7 +10,7 @@ use super::pair::TablePair;
 use crate::chunker::TableInfo;
 use crate::error::BulkError;
 use crate::schema::{self, Selection, TableName, VisibilityScope};
-use tailwater_wire::sql_quote::{string_literals, qualified_name};
+use tailwater_wire::sql_quote::{qualified_name, string_literals};
 
 /// The tables of both sides.
 pub(super) struct ComparableTables {

@@ -61,7 +61,8 @@ enum RangeBound {
 /// `(a, b) > (x, y)` in a form for which servers use the index: `a >= x AND (a > x OR (a = x AND b > y))`.
 /// For a descending column, "after" means "less than".
 fn beyond(key: &ChunkKey, values: &[KeyLiteral], end: RangeBound) -> String {
-    let columns: Vec<_> = key.columns.iter().map(|column| quote_identifier(&column.name)).zip(values).collect();
+    let columns: Vec<_> =
+        key.columns.iter().map(|column| quote_identifier(&column.name)).zip(values).collect();
     let last = columns.len().saturating_sub(1);
     let compare = |descending| if matches!(end, RangeBound::After) == descending { "<" } else { ">" };
     let terms = columns.iter().enumerate().map(|(index, (name, value))| {

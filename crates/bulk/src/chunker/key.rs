@@ -2,7 +2,7 @@
 //! compares values: they arrive as text and return as literals that the server reads as the same values.
 
 use super::range::KeyLiteral;
-use tailwater_wire::sql_quote::quote_identifier;
+use tailwater_wire::sql_quote::{hex_literal, quote_identifier};
 
 /// A column of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,18 +93,11 @@ impl KeyColumn {
                 let text = of(|byte| byte.is_ascii_alphanumeric() || b"-:. ".contains(&byte))?;
                 format!("'{text}'")
             }
-            KeyKind::Text { charset } => bytes_literal(Some(charset), &unhex(text)?),
-            KeyKind::Bytes => bytes_literal(None, &unhex(text)?),
+            KeyKind::Text { charset } => hex_literal(Some(charset), &unhex(text)?),
+            KeyKind::Bytes => hex_literal(None, &unhex(text)?),
         };
         Some(KeyLiteral(literal))
     }
-}
-
-/// Bytes as a literal of a character set; without one for binary strings.
-fn bytes_literal(charset: Option<&str>, bytes: &[u8]) -> String {
-    let introducer = charset.map(|charset| format!("_{charset} ")).unwrap_or_default();
-    let digits: String = bytes.iter().map(|byte| format!("{byte:02X}")).collect();
-    format!("{introducer}X'{digits}'")
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {

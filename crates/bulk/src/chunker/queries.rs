@@ -9,6 +9,7 @@ use super::plan::{ChunkQuery, ChunkQueryResult, ChunkStep, Chunker};
 use super::range::{ChunkRange, KeyRange};
 use crate::error::BulkError;
 use crate::schema::TableName;
+use tailwater_wire::server_version::ServerFeature;
 use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 
 /// Session settings for reading chunks: zero dates and the like compare without an error, and times are the
@@ -105,16 +106,15 @@ impl RangeScan {
     /// knows that the index has done so.
     pub fn new(server: &ServerInfo, range: &KeyRange, rows_estimate: u64) -> Self {
         let is_range = matches!(range, KeyRange::Integers { .. });
-        let select = match server.flavour {
-            Flavour::MySql if is_range && server.version >= HYPERGRAPH_SINCE => SELECT_BY_HYPERGRAPH,
-            _ => "SELECT",
+        let select = match is_range && server.has(ServerFeature::HypergraphOptimizer) {
+            true => SELECT_BY_HYPERGRAPH,
+            false => "SELECT",
         };
         Self { hint: IndexHint::new(server.flavour, range, rows_estimate), select }
     }
 }
 
 const SELECT_BY_HYPERGRAPH: &str = "SELECT /*+ SET_VAR(optimizer_switch = 'hypergraph_optimizer=on') */";
-const HYPERGRAPH_SINCE: (u16, u16, u16) = (9, 7, 0);
 
 /// How the server is told which index to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

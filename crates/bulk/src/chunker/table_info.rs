@@ -57,7 +57,8 @@ impl TableInfo {
         schema: &str,
         table: &str,
     ) -> Result<Option<Self>, BulkError> {
-        let of_table = format!("table_schema = {} AND table_name = {}", string_literal(schema), string_literal(table));
+        let of_table =
+            format!("table_schema = {} AND table_name = {}", string_literal(schema), string_literal(table));
         let sql = format!(
             "SELECT engine, table_rows, data_length, table_type FROM information_schema.tables WHERE {of_table} AND table_type IN \
              ('BASE TABLE', 'SYSTEM VERSIONED')"

@@ -29,8 +29,8 @@ use crate::load::target_session;
 use crate::progress::BulkProgress;
 use crate::schema::TableName;
 use crate::snapshot::{Snapshot, SnapshotReader};
-use tailwater_wire::sql_quote::qualified_name;
 use futures_util::future::BoxFuture;
+use tailwater_wire::sql_quote::qualified_name;
 
 /// Size of the pieces that are transferred.
 const PIECE_BYTES: usize = 256 << 10;

@@ -2,11 +2,11 @@
 //! is needed.
 
 use tailwater_session::Connection;
-use tailwater_wire::Flavour;
 
 use crate::chunker::TableInfo;
 use crate::error::BulkError;
 use crate::schema::{TableName, texts};
+use tailwater_wire::server_version::ServerFeature;
 use tailwater_wire::sql_quote::string_literals;
 
 /// Something that the dump lacks.
@@ -75,7 +75,7 @@ pub(super) async fn libraries(
     schemas: &[String],
 ) -> Result<Vec<Omission>, BulkError> {
     let server = connection.server();
-    if schemas.is_empty() || server.flavour != Flavour::MySql || server.version < (9, 2, 0) {
+    if schemas.is_empty() || !server.has(ServerFeature::Libraries) {
         return Ok(Vec::new());
     }
     let sql = format!(

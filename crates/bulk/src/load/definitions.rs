@@ -13,7 +13,7 @@ use crate::error::{BulkError, ResumeHint};
 use crate::folder::DumpFiles;
 use crate::folder::files::{document_of, failed};
 use crate::schema::{TableName, script};
-use tailwater_wire::sql_quote::{string_literals, quote_identifier};
+use tailwater_wire::sql_quote::{quote_identifier, string_literals};
 
 /// Server errors for an existing table, view or sequence; database; routine; trigger; event.
 const EXISTS: [u16; 5] = [1050, 1007, 1304, 1359, 1537];
@@ -208,7 +208,8 @@ fn statements<'a>(script: &'a [u8], dialect: &ScriptDialect) -> Result<Vec<Cow<'
             (schema, found.into_iter().map(Cow::Owned).collect::<Vec<_>>())
         }
     };
-    let schema = schema.iter().map(|schema| Cow::Owned(format!("USE {}", quote_identifier(schema)).into_bytes()));
+    let schema =
+        schema.iter().map(|schema| Cow::Owned(format!("USE {}", quote_identifier(schema)).into_bytes()));
     // A script must not drop existing objects.
     Ok(schema
         .chain(found.into_iter().filter(|statement| statement_splitter::verb(statement) != "DROP"))

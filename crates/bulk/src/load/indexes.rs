@@ -14,7 +14,7 @@ use super::run::LoadOptions;
 use super::target_session;
 use crate::error::{BulkError, ResumeHint};
 use crate::schema::TableName;
-use tailwater_wire::sql_quote::{string_literal, qualified_name, quote_identifier};
+use tailwater_wire::sql_quote::{qualified_name, quote_identifier, string_literal};
 
 /// Whether to create indexes after the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -188,7 +188,8 @@ pub(crate) async fn drop_deferred(
     }
     let definitions: Vec<_> = waiting.iter().map(|key| key.definition).collect();
     record.record_indexes(connection, table, &definitions.join("\n")).await?;
-    let drops: Vec<_> = waiting.iter().map(|key| format!("DROP KEY {}", quote_identifier(&key.name))).collect();
+    let drops: Vec<_> =
+        waiting.iter().map(|key| format!("DROP KEY {}", quote_identifier(&key.name))).collect();
     let sql = format!("ALTER TABLE {} {}", qualified_name(&table.schema, &table.name), drops.join(", "));
     connection.execute(&sql).await?;
     Ok(())

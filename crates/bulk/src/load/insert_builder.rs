@@ -2,8 +2,8 @@
 
 use crate::fields::stored;
 use crate::schema::TableName;
-use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 use tailwater_wire::Flavour;
+use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 
 /// Builds statements from a file's bytes as they arrive.
 #[derive(Debug)]
@@ -30,8 +30,11 @@ impl InsertBuilder {
         statement_bytes_max: usize,
     ) -> Self {
         let names: Vec<_> = columns.iter().map(|(name, _)| quote_identifier(name)).collect();
-        let head =
-            format!("INSERT INTO {} ({}) VALUES ", qualified_name(&table.schema, &table.name), names.join(","));
+        let head = format!(
+            "INSERT INTO {} ({}) VALUES ",
+            qualified_name(&table.schema, &table.name),
+            names.join(",")
+        );
         let around = |(_, data_type): &(String, String)| {
             let expression = stored("\0", flavour, data_type).unwrap_or_else(|| "\0".into());
             let (before, behind) = expression.split_once('\0').unwrap_or_default();

@@ -25,8 +25,8 @@ use crate::error::{BulkError, ResumeHint};
 use crate::folder::DumpFiles;
 use crate::progress::BulkProgress;
 use crate::schema::TableName;
-use tailwater_wire::sql_quote::qualified_name;
 use crate::throttle::Throttle;
+use tailwater_wire::sql_quote::qualified_name;
 
 /// Maximum number of tries per file when the target is unavailable or rows are locked.
 pub(crate) const TRIES_MAX: u32 = 6;

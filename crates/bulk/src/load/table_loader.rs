@@ -20,7 +20,7 @@ use crate::error::{BulkError, ResumeHint};
 use crate::fields::stored;
 use crate::folder::DumpFiles;
 use crate::schema::TableName;
-use tailwater_wire::sql_quote::{string_literal, qualified_name, quote_identifier};
+use tailwater_wire::sql_quote::{qualified_name, quote_identifier, string_literal};
 
 /// Maximum size of an INSERT statement; less if the target's `max_allowed_packet` is smaller.
 const STATEMENT_BYTES_MAX: usize = 4 << 20;
@@ -80,8 +80,11 @@ async fn described(
     connection: &mut Connection,
     table: &TableName,
 ) -> Result<(QueryResult, QueryResult), BulkError> {
-    let of_table =
-        format!("table_schema = {} AND table_name = {}", string_literal(&table.schema), string_literal(&table.name));
+    let of_table = format!(
+        "table_schema = {} AND table_name = {}",
+        string_literal(&table.schema),
+        string_literal(&table.name)
+    );
     let engine = format!(
         "SELECT transactions, tables.engine FROM information_schema.tables LEFT JOIN information_schema.engines \
          ON engines.engine = tables.engine WHERE {of_table}"
@@ -538,8 +541,11 @@ fn is_of_computing(number: Option<u64>, message: &str, generated: &[String]) -> 
 /// Whether a warning ends like one about a column's value. The value precedes, and may look like anything.
 fn is_of_column(message: &str, column: &str) -> bool {
     let Some((front, row)) = message.rsplit_once(" at row ") else { return false };
-    let ends =
-        [format!("column '{column}'"), format!("column {}", quote_identifier(column)), format!(".{}", quote_identifier(column))];
+    let ends = [
+        format!("column '{column}'"),
+        format!("column {}", quote_identifier(column)),
+        format!(".{}", quote_identifier(column)),
+    ];
     !row.is_empty()
         && row.bytes().all(|byte| byte.is_ascii_digit())
         && ends.iter().any(|end| front.ends_with(end.as_str()))

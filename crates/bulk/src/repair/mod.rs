@@ -21,9 +21,9 @@ use crate::error::BulkError;
 use crate::load;
 use crate::progress::BulkProgress;
 use crate::schema::TableName;
-use tailwater_wire::sql_quote::string_literal;
 use crate::throttle::Throttle;
 use row_repairer::{RepairAttempt, RowRepairer};
+use tailwater_wire::sql_quote::string_literal;
 
 /// How many passes retry rows whose repair may depend on other rows, after the last pass that repaired one.
 const PASSES: usize = 4;

@@ -1,13 +1,13 @@
 //! Reads the definition of an object.
 
 use tailwater_session::{Connection, QueryResult};
-use tailwater_wire::Flavour;
 
 use super::inventory::{SchemaObject, TableName, unexpected};
 use super::script::Script;
 use crate::error::BulkError;
 use crate::folder::ObjectKind;
-use tailwater_wire::sql_quote::{string_literal, qualified_name, quote_identifier};
+use tailwater_wire::server_version::ServerFeature;
+use tailwater_wire::sql_quote::{qualified_name, quote_identifier, string_literal};
 
 /// The SQL mode for definitions that depend on no other mode. It accepts zero and invalid dates as defaults.
 /// A table whose engine is missing is refused, not created with another engine.
@@ -26,8 +26,7 @@ pub async fn prepare(connection: &mut Connection) -> Result<(), BulkError> {
     // If it were hidden, a generated primary key would be missing from the dump, and a replica of the dump
     // would take it for the first column.
     const SHOW_HIDDEN_KEYS: &str = "SET SESSION show_gipk_in_create_table_and_information_schema = ON";
-    let server = connection.server();
-    if server.flavour == Flavour::MySql && server.version >= (8, 0, 30) {
+    if connection.server().has(ServerFeature::GeneratedInvisiblePrimaryKeys) {
         connection.execute(SHOW_HIDDEN_KEYS).await?;
     }
     Ok(())
@@ -104,9 +103,12 @@ async fn view(
     schema: &str,
     name: &str,
 ) -> Result<Script, BulkError> {
-    let shown =
-        ShowCreateResult::ask(connection, object, &format!("SHOW CREATE VIEW {}", qualified_name(schema, name)))
-            .await?;
+    let shown = ShowCreateResult::ask(
+        connection,
+        object,
+        &format!("SHOW CREATE VIEW {}", qualified_name(schema, name)),
+    )
+    .await?;
     Ok(plain(schema).then(shown.character_sets()?).then(shown.bytes("Create View")?))
 }
 

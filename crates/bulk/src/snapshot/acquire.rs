@@ -22,6 +22,7 @@ use crate::chunker::queries;
 use crate::error::BulkError;
 use crate::folder::SnapshotPoint;
 use crate::schema::{self, SchemaInventory, SchemaObject, Selection, TableName};
+use tailwater_wire::server_version::ServerFeature;
 use tailwater_wire::sql_quote::string_literal;
 
 /// How often snapshots are opened again until they are equal. Under thousands of commits per second few are.
@@ -533,9 +534,9 @@ async fn mariadb_position(
 async fn mysql_position(control: &mut Connection, point: SnapshotPoint) -> Result<SnapshotPoint, BulkError> {
     let gtids = control.query("SELECT REPLACE(@@GLOBAL.gtid_executed, '\\n', '')").await?;
     let gtid_set = gtids.scalar().filter(|gtids| !gtids.is_empty()).map(str::to_owned);
-    let sql = match control.server().version {
-        version if version >= (8, 2, 0) => "SHOW BINARY LOG STATUS",
-        _ => "SHOW MASTER STATUS",
+    let sql = match control.server().has(ServerFeature::ShowBinaryLogStatus) {
+        true => "SHOW BINARY LOG STATUS",
+        false => "SHOW MASTER STATUS",
     };
     // An account that may not see it still gets the GTIDs.
     let place = match control.query(sql).await {

@@ -9,8 +9,8 @@ use tailwater_apply::filter::FilterSet;
 use tailwater_bulk::BulkError;
 use tailwater_bulk::load::LoadOptions;
 use tailwater_bulk::schema::Selection;
-use tailwater_wire::sql_quote::string_literal;
 use tailwater_session::{ConnectOptions, Connection, SessionError};
+use tailwater_wire::sql_quote::string_literal;
 
 use super::channel::{print, send};
 use super::copy::{options, print_report, run};
