@@ -95,7 +95,7 @@ async fn start(config: &Config, name: &str, output: Output) -> anyhow::Result<Ex
 fn with_start_hint(error: anyhow::Error, name: &str) -> anyhow::Error {
     match error.downcast_ref() {
         Some(BulkError::RecipientDown { .. }) => error.context(format!(
-            "when the target is back, `tailwater channel start {name}` starts the channel behind the clone"
+            "when the target is back, `tailwater channel start {name}` starts the channel after the clone"
         )),
         _ => error,
     }
@@ -212,7 +212,7 @@ mod tests {
             said.starts_with("TW-BULK-0102") && said.contains("`tailwater channel start replica`"),
             "{said}"
         );
-        assert!(said.contains("db2 has all of the copy"), "{said}");
+        assert!(said.contains("db2 has all data"), "{said}");
         // Here the same is run again.
         let cut = BulkError::BinaryInterrupted { left: "run the same again".into() };
         let said = render_error(&with_start_hint(cut.into(), "replica"));

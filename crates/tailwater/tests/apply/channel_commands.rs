@@ -76,7 +76,7 @@ fn channel_commands_need_a_daemon() -> Result<()> {
     shell
         .run("channel stop -c tailwater.toml other")?
         .exits(1)
-        .complains(&["no channel \"other\"", "replica"]);
+        .complains(&["unknown channel \"other\"", "replica"]);
     shell.run("channel set -c tailwater.toml replica")?.exits(1).complains(&["nothing to set"]);
     shell.run("channel start -c tailwater.toml replica --until-gtid 0-1-1 --until-time @1")?.exits(2);
     shell.run("channel start -c tailwater.toml replica --idempotent-once --until-time @1")?.exits(2);
@@ -255,7 +255,7 @@ async fn has_other_filters(shell: &Shell, trial: &Trial, target: &Server) -> Res
     shell
         .run("channel filter -c tailwater.toml replica wrong.toml")?
         .exits(1)
-        .complains(&["TW-APP-0021", "no pattern"]);
+        .complains(&["TW-APP-0021", "is not a pattern"]);
     shell.write("unknown.toml", "excluded = [\"shop.t\"]\n")?;
     shell.run("channel filter -c tailwater.toml replica unknown.toml")?.exits(1).complains(&["excluded"]);
     let told =
