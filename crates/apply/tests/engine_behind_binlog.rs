@@ -111,7 +111,10 @@ async fn transactions_lost_before_a_grant_are_redone() -> Result<()> {
         // written.
         rig.source.sql("SET sql_log_bin=0; ALTER TABLE shop.a ENGINE=Aria; DELETE FROM shop.a").await?;
         let refused = repair(&options, &rig.log_dir()?).await.expect_err("an engine that promises nothing");
-        ensure!(refused.code() == "TW-APP-0040" && refused.to_string().contains("a DDL statement"), "{refused}");
+        ensure!(
+            refused.code() == "TW-APP-0040" && refused.to_string().contains("a DDL statement"),
+            "{refused}"
+        );
         ensure!(rig.source.sql("SELECT COUNT(*) FROM shop.a").await? == ["0"], "something was written");
         if lost > 0 {
             return Ok(());
