@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| tailwater_relay::fuzzing::check("statements", data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tailwater_binlog_server::fuzzing::check("statements", data));

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Context;
 use tailwater_apply::channel::SourceTime;
 use tailwater_apply::{Channel, ChannelOptions};
-use tailwater_relay::Capture;
-use tailwater_relay::serve::BinlogServer;
+use tailwater_binlog_server::BinlogServer;
+use tailwater_capture::Capture;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -203,7 +203,7 @@ async fn supervise(
         match result.context("waiting for a capture")? {
             Ok(()) => info!(source = name, "capture ended"),
             Err(error) => {
-                if error.retry() == tailwater_relay::CaptureRetry::Fatal {
+                if error.retry() == tailwater_capture::CaptureRetry::Fatal {
                     error!(source = name, code = error.code(), "ending: the log cannot be kept: {error}");
                     stop.cancel();
                 } else if !running.is_empty() {

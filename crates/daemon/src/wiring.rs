@@ -1,6 +1,7 @@
 //! Turns configuration into what the rooms take.
 
 pub mod applied_progress;
+mod capture_receiver;
 mod channel;
 mod serve;
 mod source_catalogue;
@@ -13,10 +14,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tailwater_apply::ChannelOptions;
+use tailwater_binlog_server::{BinlogServer, ServeOptions};
+use tailwater_capture::CaptureOptions;
+use tailwater_capture::resume::StartPolicy;
 use tailwater_log::{AckMode, Archive, ArchiveStore, LogError, LogOptions, Retention};
-use tailwater_relay::CaptureOptions;
-use tailwater_relay::resume::StartPolicy;
-use tailwater_relay::serve::{BinlogServer, ServeOptions};
 use tailwater_session::option_file::{ClientOptions, OptionSources};
 use tailwater_session::{ConnectOptions, Endpoint, TlsMode};
 

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tailwater_apply::channel::{Channel, ChannelStatus};
+use tailwater_binlog_server::StreamReaders;
+use tailwater_capture::{CaptureAcker, CaptureState, CaptureStatus};
 use tailwater_log::LogHandle;
 use tailwater_manager::FailoverReadiness;
 use tailwater_manager::topology::RelayReader;
-use tailwater_relay::serve::StreamReaders;
-use tailwater_relay::{CaptureAcker, CaptureState, CaptureStatus};
 use tailwater_wire::Flavour;
 
 use super::SourceReport;

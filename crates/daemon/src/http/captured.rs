@@ -1,6 +1,6 @@
 //! A source that is captured here, as those outside see it.
 
-use tailwater_relay::CaptureState;
+use tailwater_capture::CaptureState;
 
 use super::acker::RelayText;
 use super::verdict::Leader;

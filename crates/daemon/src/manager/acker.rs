@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tailwater_capture::persisted_orders::AckerState;
+use tailwater_capture::{CaptureAcker, RelayError};
 use tailwater_manager::action_executor::{AckerControl, AckerError, AckerFuture, AckerReport};
 use tailwater_manager::lease::LeaseToken;
 use tailwater_manager::lossless;
-use tailwater_relay::persisted_orders::AckerState;
-use tailwater_relay::{CaptureAcker, RelayError};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};

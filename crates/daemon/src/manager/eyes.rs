@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use tailwater_capture::{CaptureState, CaptureStatus};
 use tailwater_manager::cluster_watch::{RelayAssignment, RelayProbe, RelayProbeFuture, RelayProbeResult};
 use tailwater_manager::lease::LeaseToken;
-use tailwater_relay::{CaptureState, CaptureStatus};
 
 use super::remote::RemoteRelay;
 use crate::http::RelayText;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use tailwater_capture::{CaptureAcker, CaptureStatus};
 use tailwater_log::LogHandle;
 use tailwater_manager::actions::executor_config::{
     ActionTimeouts, ExecutorConfig, ManagedServer, RelayEndpoint, ReplicaAccount,
@@ -17,7 +18,6 @@ use tailwater_manager::cluster_watch::cluster_state::gtid_origin;
 use tailwater_manager::cluster_watch::{ClusterState, WatchedRelay};
 use tailwater_manager::driver::AuditFolder;
 use tailwater_manager::lease::TERM_FLOOR_KEY;
-use tailwater_relay::{CaptureAcker, CaptureStatus};
 use tailwater_session::PasswordText;
 
 use super::acker::LocalAcker;

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use tailwater_apply::channel::{ChannelState, ChannelStatus};
+use tailwater_capture::CaptureState;
+use tailwater_capture::semi_sync_monitor::SemiSyncAlarm;
 use tailwater_log::LogPosition;
 use tailwater_manager::FailoverReadiness;
 use tailwater_manager::analysis::FailureCode;
-use tailwater_relay::CaptureState;
-use tailwater_relay::semi_sync_monitor::SemiSyncAlarm;
 
 use crate::control::{Controlled, ControlledSource};
 
@@ -171,7 +171,7 @@ mod tests {
     use std::time::Duration;
 
     use tailwater_apply::channel::ChannelFault;
-    use tailwater_relay::persisted_orders::StopOrder;
+    use tailwater_capture::persisted_orders::StopOrder;
 
     use super::*;
 

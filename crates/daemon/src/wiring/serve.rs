@@ -2,16 +2,18 @@
 
 use std::collections::HashSet;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use tailwater_binlog_server::{ServeOptions, ServedLog};
+use tailwater_capture::Capture;
 use tailwater_manager::topology::{ListenerPlan, RelayPlan, RemoteRelay};
-use tailwater_relay::Capture;
-use tailwater_relay::serve::{ServeOptions, ServedLog};
 use tailwater_session::server::{Accounts, ConnectionLimits, Credential, ServerTls};
 use tailwater_session::{Endpoint, TlsMode};
 use uuid::Uuid;
 
+use super::capture_receiver::CaptureReceiver;
 use super::connect_options;
 use crate::config::{
     Config, ConfigError, RelayConfig, ServeConfig, ServeTlsConfig, SourceConfig, UserConfig,
@@ -44,7 +46,7 @@ pub fn served(source: &SourceConfig, capture: &Capture) -> anyhow::Result<Served
     };
     Ok(ServedLog {
         log: capture.log(),
-        status: capture.status(),
+        receiver: Arc::new(CaptureReceiver(capture.status())),
         source_host,
         source_port,
         source_tls: !matches!(connect.tls.mode, TlsMode::Off | TlsMode::Preferred),

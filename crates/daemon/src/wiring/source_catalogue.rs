@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use tailwater_apply::source_catalogue::{SourceAnswer, SourceCatalogue, read_source_table};
-use tailwater_relay::CaptureStatus;
+use tailwater_capture::CaptureStatus;
 use tailwater_session::{ConnectOptions, Connection};
 
 use super::connect_options;

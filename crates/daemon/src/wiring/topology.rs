@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use tailwater_apply::channel::{ChannelState, ChannelStatus};
+use tailwater_capture::persisted_orders::PersistedOrders;
 use tailwater_manager::FailoverReadiness;
 use tailwater_manager::observation::Observation;
 use tailwater_manager::probe::{ProbeTarget, probe_servers};
 use tailwater_manager::topology::{
     ClusterPlan, ListenerPlan, Member, RelayPlan, RelayState, TargetPlan, TargetState,
 };
-use tailwater_relay::persisted_orders::PersistedOrders;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tailwater_relay::CaptureOptions;
+use tailwater_capture::CaptureOptions;
 use tailwater_session::{ConnectOptions, Connection, SessionError};
 
 use tailwater_log::AckMode;

@@ -37,10 +37,11 @@ mod verify;
 use std::io::IsTerminal;
 
 use tailwater_apply::ApplyError;
+use tailwater_binlog_server::BinlogServerError;
 use tailwater_bulk::BulkError;
+use tailwater_capture::RelayError;
 use tailwater_log::LogError;
 use tailwater_manager::ManagerError;
-use tailwater_relay::RelayError;
 #[cfg(feature = "lab")]
 use tailwater_sandbox::SandboxError;
 use tailwater_session::SessionError;
@@ -113,6 +114,10 @@ pub fn private_detail(error: &anyhow::Error) -> Option<String> {
                 RelayError::Session(error) => error.private_detail(),
                 _ => None,
             })
+            .or_else(|| match error.downcast_ref::<BinlogServerError>()? {
+                BinlogServerError::Session(error) => error.private_detail(),
+                BinlogServerError::Listen { .. } => None,
+            })
     })
 }
 
@@ -121,6 +126,7 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
         .or_else(|| error.downcast_ref::<BulkError>().map(BulkError::code))
         .or_else(|| error.downcast_ref::<ManagerError>().map(ManagerError::code))
         .or_else(|| error.downcast_ref::<RelayError>().map(RelayError::code))
+        .or_else(|| error.downcast_ref::<BinlogServerError>().map(BinlogServerError::code))
         .or_else(|| error.downcast_ref::<LogError>().map(LogError::code))
         .or_else(|| error.downcast_ref::<SessionError>().map(SessionError::code))
         .or_else(|| lab_code_of(error))

@@ -1,0 +1,46 @@
+//! Errors of the binlog server itself. [`crate::client_error`] has those that clients get.
+
+use std::net::SocketAddr;
+
+use tailwater_session::SessionError;
+
+/// Why a binlog server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum BinlogServerError {
+    /// The certificate or its key is unusable.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// The address is not available.
+    #[error("cannot listen for clients at {address}: {source}")]
+    Listen {
+        /// The configured address.
+        address: SocketAddr,
+        /// The system's error.
+        source: std::io::Error,
+    },
+}
+
+impl BinlogServerError {
+    /// The stable code of this error; see docs/reference/errors.md.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Session(error) => error.code(),
+            Self::Listen { .. } => "TW-RELAY-0014",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_page_documents_the_code() {
+        let page = include_str!("../../../docs/reference/errors.md");
+        let error = BinlogServerError::Listen {
+            address: SocketAddr::from(([127, 0, 0, 1], 1)),
+            source: std::io::Error::other(""),
+        };
+        assert_eq!(page.matches(&format!("\n| {} |", error.code())).count(), 1);
+    }
+}

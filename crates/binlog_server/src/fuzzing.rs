@@ -1,0 +1,54 @@
+//! Invariants for any bytes that a client of the binlog server sends: one check per kind of input.
+//!
+//! The fuzz targets under `fuzz/` call these, and `tests/fuzz_replay.rs` replays stored and mutated inputs with a
+//! plain `cargo test`. A check panics where the server would, if an answer cannot be sent, or if an answer or
+//! the client's session is larger than the client's input can account for.
+
+mod dump_requests;
+mod examples;
+mod statements;
+
+use tailwater_wire::Flavour;
+use tailwater_wire::protocol::ErrPacket;
+
+use crate::client_error::{ClientError, MESSAGE_BYTES_MAX};
+
+/// A check; panics if an invariant is violated.
+pub type FuzzCheck = fn(data: &[u8]);
+
+/// Every check by the name of its fuzz target and of its corpus folder.
+pub const TARGETS: &[(&str, FuzzCheck)] =
+    &[("dump_requests", dump_requests::check), ("statements", statements::check)];
+
+/// Runs the check of a target.
+///
+/// # Panics
+/// If an invariant is violated, or there is no such target.
+pub fn check(target: &str, data: &[u8]) {
+    let found = TARGETS.iter().find(|(name, _)| *name == target);
+    let (_, check) = found.unwrap_or_else(|| panic!("no fuzz target {target}"));
+    check(data);
+}
+
+/// The first byte chooses the flavour of the served log; returns the rest.
+fn split_flavour(data: &[u8]) -> Option<(Flavour, &[u8])> {
+    let (choice, rest) = data.split_first()?;
+    Some((if choice & 1 == 0 { Flavour::MySql } else { Flavour::MariaDb }, rest))
+}
+
+/// The statements of an input, separated by zero bytes.
+fn each_statement(data: &[u8]) -> impl Iterator<Item = &[u8]> {
+    data.split(|byte| *byte == 0)
+}
+
+/// An error has everything that clients look at, and its text arrives complete.
+fn check_refusal(refusal: &ClientError) {
+    assert_ne!(refusal.code, 0, "{refusal}");
+    let state = refusal.sqlstate.as_bytes();
+    assert!(state.len() == 5 && state.iter().all(u8::is_ascii_alphanumeric), "{refusal}");
+    assert!(!refusal.message.is_empty());
+    assert!(refusal.message.len() <= MESSAGE_BYTES_MAX, "{} bytes: {refusal}", refusal.message.len());
+    let mut payload = Vec::new();
+    refusal.packet().encode(&mut payload);
+    assert_eq!(ErrPacket::parse(&payload), Ok(refusal.packet()));
+}

@@ -1,0 +1,132 @@
+//! Dump requests with the variables that the client has set: where the stream begins in a few example logs.
+
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MysqlGtidSet};
+use tailwater_wire::protocol::command::{ClientCommand, FILE_NAME_BYTES_MAX};
+
+use super::examples::{self, ExampleLog};
+use super::{check_refusal, each_statement, split_flavour};
+use crate::client_error::ClientError;
+use crate::start::{
+    ClientDumpRequest, LogHistory, MariadbRequest, MariadbSkip, RequestedStart, SkipSet, StartDecision,
+    StreamStart, decide,
+};
+use crate::statement::{StatementSession, execute};
+use tailwater_wire::event::FIRST_EVENT_OFFSET;
+
+/// Input: flavour, length of the statements, the statements separated by zero bytes, the command's payload.
+pub(super) fn check(data: &[u8]) {
+    let Some((flavour, data)) = split_flavour(data) else { return };
+    let Some((length, data)) = data.split_first_chunk() else { return };
+    let length = usize::from(u16::from_le_bytes(*length)).min(data.len());
+    let (statements, payload) = data.split_at(length);
+    let mut session = StatementSession::new();
+    for sql in each_statement(statements) {
+        execute(&mut session, examples::view(flavour), sql);
+    }
+    let Ok(command) = ClientCommand::parse(payload) else { return };
+    let is_dump = matches!(command, ClientCommand::BinlogDump { .. } | ClientCommand::BinlogDumpGtid { .. });
+    let request = ClientDumpRequest::new(&command, &session, flavour);
+    assert_eq!(request.is_some(), is_dump, "{command:?}");
+    match request {
+        None => {}
+        Some(Err(refusal)) => check_end(&refusal),
+        Some(Ok(request)) => {
+            check_request(&request, flavour);
+            examples::logs(flavour).iter().for_each(|log| check_start(&request, log));
+        }
+    }
+}
+
+/// An error that ends a dump.
+fn check_end(refusal: &ClientError) {
+    assert_eq!(refusal.code, ClientError::FATAL_ERROR_READING_BINLOG, "{refusal}");
+    check_refusal(refusal);
+}
+
+fn check_request(request: &ClientDumpRequest, flavour: Flavour) {
+    // Nothing is kept open for a reader that is not a replica.
+    assert!(request.server_id != 0 || !request.wait_for_more);
+    assert!(request.heartbeat_period.is_none_or(|period| !period.is_zero()));
+    match (&request.from, flavour) {
+        (RequestedStart::FilePosition { file, .. }, _)
+        | (RequestedStart::Mysql { file, .. }, Flavour::MySql) => {
+            // A byte that is not UTF-8 is replaced by three.
+            assert!(file.len() <= FILE_NAME_BYTES_MAX * 3);
+        }
+        (RequestedStart::Mariadb(_), Flavour::MariaDb) => {}
+        (from, flavour) => panic!("{from:?} of a log of {flavour:?}"),
+    }
+}
+
+fn check_start(request: &ClientDumpRequest, log: &ExampleLog) {
+    match decide(request, log) {
+        StartDecision::Wait(refusal) | StartDecision::Refuse(refusal) => check_end(&refusal),
+        StartDecision::Begin(begin) => check_begin(request, &begin, log),
+    }
+}
+
+/// The stream begins at an existing position, under the requested name, and skips nothing that the client
+/// lacks.
+fn check_begin(request: &ClientDumpRequest, begin: &StreamStart, log: &ExampleLog) {
+    let place = log.catalog().place(begin.from).expect("the stream begins in a segment");
+    assert_eq!((&place.file, place.position), (&begin.file, begin.position));
+    let file = log.catalog().of_segment(begin.from.segment).expect("a segment is of a file");
+    assert!(begin.from.offset >= FIRST_EVENT_OFFSET);
+    assert!((file.begins_at()..=file.size()).contains(&begin.position), "{begin:?}");
+    let before = log.gtids_before(begin.from.segment).expect("a made-up log can be read");
+    match (&request.from, &begin.skip) {
+        (RequestedStart::FilePosition { file, position }, SkipSet::Nothing) => {
+            check_place((file, *position), begin);
+        }
+        (RequestedStart::Mysql { has, file, position }, SkipSet::Mysql { has: skipped, .. }) => {
+            assert_eq!(has, skipped);
+            match file.is_empty() {
+                true => check_mysql(has, begin, before),
+                false => check_place((file, *position), begin),
+            }
+        }
+        (RequestedStart::Mariadb(request), SkipSet::Mariadb(skip)) => {
+            assert_eq!(begin.from.offset, FIRST_EVENT_OFFSET);
+            check_mariadb(request, skip, before);
+        }
+        (from, skip) => panic!("{from:?} begins with {skip:?}"),
+    }
+}
+
+/// A client that names a position gets it; one that names no file gets the oldest.
+fn check_place((file, position): (&str, u64), begin: &StreamStart) {
+    assert!(file.is_empty() || file == begin.file, "{file:?}: {begin:?}");
+    assert!(position == begin.position || (file.is_empty() && position == FIRST_EVENT_OFFSET), "{begin:?}");
+}
+
+fn check_mysql(has: &MysqlGtidSet, begin: &StreamStart, before: Option<GtidSet>) {
+    assert_eq!(begin.from.offset, FIRST_EVENT_OFFSET);
+    match before {
+        Some(GtidSet::MySql(before)) => assert!(has.is_superset_of(&before), "{has} lacks some of {before}"),
+        before => panic!("{begin:?} with {before:?} before it"),
+    }
+}
+
+fn check_mariadb(request: &MariadbRequest, skip: &MariadbSkip, before: Option<GtidSet>) {
+    assert_eq!(Some(GtidSet::MariaDb(skip.state.clone())), before);
+    check_domains(request, &skip.state);
+    for (domain, skipped) in &skip.domains {
+        assert_eq!(request.position.last(*domain), Some(skipped.gtid));
+    }
+    assert_eq!(skip.until.is_some(), request.until.is_some());
+    for (domain, last) in skip.until.iter().flatten() {
+        let wanted = request.until.as_ref().and_then(|until| until.last(*domain));
+        assert_eq!(wanted, Some(*last));
+    }
+    assert_eq!((skip.strict, skip.until_before), (request.strict, request.until_before));
+}
+
+/// The client has something of every domain that has transactions before the beginning of the stream, and no
+/// less of the same server.
+fn check_domains(request: &MariadbRequest, before: &MariadbBinlogState) {
+    for past in before.iter() {
+        let has = request.position.last(past.domain).expect("a domain that the client lacks is left out");
+        assert!(has.server_id != past.server_id || has.sequence >= past.sequence, "{has} and {past}");
+    }
+}

@@ -1,0 +1,183 @@
+//! MariaDB's GTID positions: the client sends its last GTID of each domain.
+
+use std::collections::BTreeMap;
+
+use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MariadbGtid};
+
+use super::{
+    LogHistory, MariadbRequest, SkipSet, StartDecision, at_segment, empty, newest_first, unknown_beginning,
+};
+use crate::client_error::{ClientError, quoted};
+
+/// What a MariaDB client has of the log, and where its stream stops.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MariadbSkip {
+    /// The domains in which the stream begins before the client's position.
+    pub domains: BTreeMap<u32, SkipDomain>,
+    /// A client's GTID that is missing in the log between existing ones is an error.
+    pub strict: bool,
+    /// The domains that have not reached their last GTID yet, with that GTID; `None` for an endless stream.
+    pub until: Option<BTreeMap<u32, MariadbGtid>>,
+    /// Leave out the last GTIDs themselves.
+    pub until_before: bool,
+    /// The state of the binlog where the stream begins.
+    pub state: MariadbBinlogState,
+}
+
+/// What to skip of a domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SkipDomain {
+    /// The last transaction that the client has.
+    pub gtid: MariadbGtid,
+    /// The log had nothing of this domain when the stream began. When its first transaction comes, the
+    /// client's GTID must be in the log.
+    pub was_empty: bool,
+}
+
+/// The last sequence number that a server itself wrote in a domain.
+pub(crate) fn written_by(state: &MariadbBinlogState, domain: u32, server_id: u32) -> Option<u64> {
+    let mut entries = state.iter().filter(|gtid| gtid.domain == domain && gtid.server_id == server_id);
+    entries.next().map(|gtid| gtid.sequence)
+}
+
+/// The error for a position that the log does not have.
+pub(crate) fn not_in_binlog(gtid: &MariadbGtid, state: &MariadbBinlogState) -> ClientError {
+    let message = format!(
+        "Error: connecting slave requested to start from GTID {gtid}, which is not in the master's binlog"
+    );
+    ClientError::dump(match is_ahead(gtid, state) {
+        true => message,
+        false => format!(
+            "{message}. Since the master's binlog contains GTIDs with higher sequence numbers, it probably \
+             means that the slave has diverged due to executing extra erroneous transactions"
+        ),
+    })
+}
+
+fn is_ahead(gtid: &MariadbGtid, state: &MariadbBinlogState) -> bool {
+    state.last(gtid.domain).is_none_or(|last| last.sequence < gtid.sequence)
+}
+
+pub(super) fn by_gtids(request: &MariadbRequest, log: &dyn LogHistory) -> Result<StartDecision, ClientError> {
+    let state = mariadb_state(log.gtids())?;
+    let (mut domains, mut until) = match check_position(request, &state) {
+        Ok(checked) => checked,
+        Err(outcome) => return Ok(outcome),
+    };
+    let mut oldest = None;
+    for segment in newest_first(log) {
+        let before = log.gtids_before(segment)?.map(mariadb_state).transpose()?;
+        if let Some(before) = before {
+            if follows_directly(&domains, &before) {
+                pass_over(&before, &mut domains, &mut until);
+                let skip = MariadbSkip {
+                    domains,
+                    strict: request.strict,
+                    until,
+                    until_before: request.until_before,
+                    state: before,
+                };
+                let begin = at_segment(segment, log, SkipSet::Mariadb(Box::new(skip)));
+                return Ok(begin.unwrap_or_else(|| empty(log)));
+            }
+            oldest = Some(Some(before));
+        } else {
+            oldest = Some(None);
+        }
+    }
+    const TOO_OLD: &str = "Could not find GTID state requested by slave in any binlog files. Probably the \
+                           slave state is too old and required binlog files have been purged.";
+    Ok(match oldest {
+        None => empty(log),
+        Some(Some(before)) => StartDecision::refuse(format!(
+            "{TOO_OLD} The slave has '{}', and the log begins after '{}'",
+            quoted(&request.position.to_string()),
+            quoted(&before.position().to_string())
+        )),
+        Some(None) => StartDecision::refuse(format!("{TOO_OLD} Or {}", unknown_beginning(log))),
+    })
+}
+
+fn mariadb_state(set: GtidSet) -> Result<MariadbBinlogState, ClientError> {
+    match set {
+        GtidSet::MariaDb(state) => Ok(state),
+        GtidSet::MySql(_) => {
+            Err(ClientError::dump("the log is of a MySQL source, and the client asks by MariaDB GTIDs"))
+        }
+    }
+}
+
+type PositionCheck = (BTreeMap<u32, SkipDomain>, Option<BTreeMap<u32, MariadbGtid>>);
+
+/// Whether each of the client's GTIDs is in the log or may still come (`check_slave_start_position`). A
+/// server also knows its own position as a replica; the log has none.
+fn check_position(
+    request: &MariadbRequest,
+    state: &MariadbBinlogState,
+) -> Result<PositionCheck, StartDecision> {
+    let mut domains = BTreeMap::new();
+    let mut until: Option<BTreeMap<u32, MariadbGtid>> =
+        request.until.as_ref().map(|until| until.iter().map(|gtid| (gtid.domain, gtid)).collect());
+    let has = |gtid: &MariadbGtid| {
+        written_by(state, gtid.domain, gtid.server_id).is_some_and(|last| last >= gtid.sequence)
+    };
+    for gtid in request.position.iter() {
+        let last = state.last(gtid.domain);
+        domains.insert(gtid.domain, SkipDomain { gtid, was_empty: last.is_none() });
+        if has(&gtid) || last.is_none() {
+            continue;
+        }
+        if request.ignore_duplicates && is_ahead(&gtid, state) {
+            continue;
+        }
+        if let Some(until) = &mut until
+            && until.get(&gtid.domain).is_none_or(has)
+        {
+            // In this domain the stream stops before it starts.
+            until.remove(&gtid.domain);
+            continue;
+        }
+        let refusal = not_in_binlog(&gtid, state);
+        return Err(match is_ahead(&gtid, state) {
+            true => StartDecision::Wait(refusal),
+            false => StartDecision::Refuse(refusal),
+        });
+    }
+    Ok((domains, until))
+}
+
+/// Whether everything that the client lacks comes after `before` (`contains_all_slave_gtid`).
+fn follows_directly(domains: &BTreeMap<u32, SkipDomain>, before: &MariadbBinlogState) -> bool {
+    before.iter().all(|past| {
+        let Some(SkipDomain { gtid, .. }) = domains.get(&past.domain) else {
+            // The client wants this domain from its beginning.
+            return false;
+        };
+        // Another server's numbers mean nothing. Of the same server, the client's GTID must be later, or be
+        // the very last of the domain.
+        gtid.server_id != past.server_id
+            || gtid.sequence > past.sequence
+            || (gtid.sequence == past.sequence && before.last(past.domain) == Some(past))
+    })
+}
+
+/// Removes what is before the beginning of the stream: nothing is left to skip there, or the end is already
+/// passed.
+fn pass_over(
+    before: &MariadbBinlogState,
+    domains: &mut BTreeMap<u32, SkipDomain>,
+    until: &mut Option<BTreeMap<u32, MariadbGtid>>,
+) {
+    for past in before.iter() {
+        if domains.get(&past.domain).is_some_and(|domain| domain.gtid == past) {
+            domains.remove(&past.domain);
+        }
+        if let Some(until) = until
+            && until
+                .get(&past.domain)
+                .is_some_and(|last| last.server_id == past.server_id && last.sequence <= past.sequence)
+        {
+            until.remove(&past.domain);
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! Errors of a capture, and whether a retry can help.
+
+use tailwater_log::LogError;
+use tailwater_session::{ServerError, SessionError};
+use tailwater_wire::{Flavour, WireError};
+
+/// The server that already has the capture's `server_id`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerIdHolder {
+    /// The source.
+    Source,
+    /// Another replica of the source.
+    Replica,
+}
+
+/// Why a capture could not continue.
+#[derive(Debug, thiserror::Error)]
+pub enum RelayError {
+    /// The connection failed or broke.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// The log cannot accept more. Nothing was acknowledged that it did not make durable.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// An event's bytes cannot be parsed, or fail their checksum.
+    #[error("event at {file}:{position} of the source: {error}")]
+    Event {
+        /// The source's binlog file.
+        file: String,
+        /// Offset of the event in it.
+        position: u64,
+        /// What is wrong.
+        error: WireError,
+    },
+    /// The stream contradicts itself.
+    #[error("the replication stream contradicts itself: {detail}")]
+    Stream {
+        /// The contradiction.
+        detail: String,
+    },
+    /// Bytes of the source's binlog are missing from the stream.
+    #[error(
+        "the replication stream jumps from {file}:{expected} to {found}: nothing after the gap was captured"
+    )]
+    Gap {
+        /// The source's binlog file.
+        file: String,
+        /// Offset where the next event should have been.
+        expected: u64,
+        /// Offset where it was.
+        found: u64,
+    },
+    /// The source has other bytes than the log at the same position.
+    #[error(
+        "the source's history differs from the log's at {file}:{position}: {detail}; it was rebuilt or rewound and \
+         written to since; the log keeps what it has, and this source must be repaired (rejoin) or given a new log"
+    )]
+    Diverged {
+        /// The source's binlog file.
+        file: String,
+        /// Offset in it.
+        position: u64,
+        /// What differs.
+        detail: String,
+    },
+    /// The source has lost transactions that the log has.
+    #[error(
+        "the source is behind the log: {detail} (missing there: {missing}); it lost them in a crash or was restored \
+         from older data; the log keeps them, and this source must be repaired (rejoin) before it is written to"
+    )]
+    Rewound {
+        /// What the source lacks.
+        missing: String,
+        /// How that was detected.
+        detail: String,
+    },
+    /// The source no longer has the next transactions.
+    #[error(
+        "the source cannot give what comes next in the log, {needed}: {detail}; start a new log for this source"
+    )]
+    Purged {
+        /// The transactions or position needed.
+        needed: String,
+        /// Why they are not available.
+        detail: String,
+    },
+    /// The configured address now belongs to a server of the other flavour.
+    #[error("the log holds a {log} source, but the server there is {source_flavour}; check the address")]
+    WrongFlavour {
+        /// The log's flavour.
+        log: Flavour,
+        /// The server's flavour.
+        source_flavour: Flavour,
+    },
+    /// The source was killed while it wrote to its newest file, and has not started another file.
+    #[error(
+        "the source's newest binlog file {file} ends in the middle of an event; waiting for it to begin the next file"
+    )]
+    TornTail {
+        /// The file.
+        file: String,
+    },
+    /// The source's answer to a query cannot be interpreted.
+    #[error("the source's answer about {what} cannot be understood: {detail}")]
+    Answer {
+        /// The subject of the query.
+        what: &'static str,
+        /// What is wrong with the answer.
+        detail: String,
+    },
+    /// The operating system refused a thread, or the capture has a defect.
+    #[error("the capture failed: {detail}")]
+    Runtime {
+        /// What happened.
+        detail: String,
+    },
+    /// The source, or another replica of it, has the capture's `server_id`.
+    #[error(
+        "{} has server_id {server_id} too{}; set server_id of this [[source]] to a number that no server of the cluster has",
+        match holder {
+            ServerIdHolder::Source => "the source itself",
+            ServerIdHolder::Replica => "another replica of the source",
+        },
+        match holder {
+            ServerIdHolder::Source => ", and sends no events to a replica with its own number",
+            ServerIdHolder::Replica => ", and the source ends the connection of one replica when the other connects",
+        }
+    )]
+    ServerIdTaken {
+        /// The server that has it.
+        holder: ServerIdHolder,
+        /// The number.
+        server_id: u32,
+    },
+    /// An empty log was to begin at a position that the source does not have.
+    #[error(
+        "the source cannot begin at {start}: {reason}; choose another start (SHOW BINARY LOGS lists its files)"
+    )]
+    StartRefused {
+        /// File and offset.
+        start: String,
+        /// The source's error.
+        reason: String,
+    },
+    /// The source writes no binlog.
+    #[error("the source writes no binlog; set log_bin and restart it")]
+    NoBinlog,
+    /// Semi-sync was requested, but the source does not offer it.
+    #[error(
+        "semi-synchronous replication is not enabled on the source, so commits would not wait for the log; enable it, \
+         or set semi_sync = false to capture without that promise (the log is then synced later, unless ack = \"durable\")"
+    )]
+    SemiSyncOff,
+    /// An order of an expired term of the lease.
+    #[error(
+        "an order of the lease's term {token} is stale: one of term {seen} was executed; another manager has taken over"
+    )]
+    StaleOrder {
+        /// The order's term.
+        token: u64,
+        /// The highest term seen.
+        seen: u64,
+    },
+    /// The capture must follow a server that the configuration does not name.
+    #[error(
+        "the capture is to follow {server:?}, and the configuration has no [[server]] of that name for this source \
+         (it has: {known}); add it, or order the capture to follow another server"
+    )]
+    UnknownServer {
+        /// The name.
+        server: String,
+        /// The names in the configuration.
+        known: String,
+    },
+    /// The order to follow was persisted, but the server does not send a stream yet.
+    #[error("the capture does not follow {server} yet: {reason}; it keeps trying")]
+    NotFollowing {
+        /// The name.
+        server: String,
+        /// The reason.
+        reason: String,
+    },
+    /// The capture did not take the order.
+    #[error("the capture did not take the order: {reason}")]
+    OrderNotTaken {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Whether a retry can help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CaptureRetry {
+    /// Reconnect after a pause; the fault may be transient.
+    Reconnect,
+    /// Stop this source until an operator has acted; other sources continue.
+    Refuse,
+    /// End the process: the log's promise can no longer be kept.
+    Fatal,
+}
+
+impl RelayError {
+    pub(crate) fn runtime(error: std::io::Error) -> Self {
+        Self::Runtime { detail: error.to_string() }
+    }
+
+    pub(crate) fn gtids(error: WireError) -> Self {
+        Self::Answer { what: "a GTID set", detail: error.to_string() }
+    }
+
+    pub(crate) fn stream(detail: impl Into<String>) -> Self {
+        Self::Stream { detail: detail.into() }
+    }
+
+    /// The stable code of this error; see docs/reference/errors.md.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Session(error) => error.code(),
+            Self::Log(error) => error.code(),
+            Self::Event { error, .. } => error.code(),
+            Self::Stream { .. } => "TW-RELAY-0001",
+            Self::Gap { .. } => "TW-RELAY-0002",
+            Self::Diverged { .. } => "TW-RELAY-0003",
+            Self::Rewound { .. } => "TW-RELAY-0004",
+            Self::Purged { .. } => "TW-RELAY-0005",
+            Self::WrongFlavour { .. } => "TW-RELAY-0006",
+            Self::NoBinlog => "TW-RELAY-0007",
+            Self::SemiSyncOff => "TW-RELAY-0008",
+            Self::Answer { .. } => "TW-RELAY-0009",
+            Self::Runtime { .. } => "TW-RELAY-0010",
+            Self::TornTail { .. } => "TW-RELAY-0011",
+            Self::ServerIdTaken { .. } => "TW-RELAY-0012",
+            Self::StartRefused { .. } => "TW-RELAY-0013",
+            Self::StaleOrder { .. } => "TW-RELAY-0015",
+            Self::UnknownServer { .. } => "TW-RELAY-0016",
+            Self::NotFollowing { .. } => "TW-RELAY-0017",
+            Self::OrderNotTaken { .. } => "TW-RELAY-0018",
+        }
+    }
+
+    /// Whether the source reports that its file ends in the middle of an event: a read of the stream fails
+    /// with "binlog truncated in the middle of event" (MariaDB, after it was killed while it wrote there).
+    pub(crate) fn reports_torn_file(&self) -> bool {
+        let Self::Session(error) = self else { return false };
+        error.server_error().is_some_and(|server| {
+            server.number == ServerError::SOURCE_FATAL_ERROR_READING_BINLOG
+                && server.message.expose().contains("truncated in the middle of event")
+        })
+    }
+
+    /// Whether the source reports that another replica with the same `server_id` has connected.
+    pub(crate) fn reports_duplicate_server_id(&self) -> bool {
+        let Self::Session(error) = self else { return false };
+        error
+            .server_error()
+            .is_some_and(|server| server.message.expose().contains("same server_uuid/server_id"))
+    }
+
+    /// Whether a retry can help.
+    pub fn retry(&self) -> CaptureRetry {
+        match self {
+            // Damage in transit disappears with a new connection. Damage at the source comes again, at
+            // growing intervals, and is reported each time.
+            Self::Event { error: WireError::Unsupported { .. }, .. } => CaptureRetry::Refuse,
+            Self::Event { .. } | Self::Stream { .. } | Self::Gap { .. } => CaptureRetry::Reconnect,
+            Self::Diverged { .. }
+            | Self::Rewound { .. }
+            | Self::Purged { .. }
+            | Self::WrongFlavour { .. }
+            | Self::StartRefused { .. }
+            // Of these only `UnknownServer` ever ends a capture; the others are returned to the sender of the
+            // order.
+            | Self::StaleOrder { .. }
+            | Self::UnknownServer { .. }
+            | Self::NotFollowing { .. }
+            | Self::OrderNotTaken { .. } => CaptureRetry::Refuse,
+            // An operator may be about to enable these, or the source is still starting.
+            Self::NoBinlog
+            | Self::SemiSyncOff
+            | Self::Answer { .. }
+            | Self::TornTail { .. }
+            | Self::ServerIdTaken { .. } => CaptureRetry::Reconnect,
+            // An event that is not valid at its position is treated like damage in transit.
+            Self::Log(LogError::Event { .. }) => CaptureRetry::Reconnect,
+            Self::Log(LogError::FlavourMismatch { .. }) => CaptureRetry::Refuse,
+            Self::Log(_) | Self::Runtime { .. } => CaptureRetry::Fatal,
+            // A wrong password or a missing grant needs an operator, who then should not have to restart the
+            // daemon too. A refused stream was classified where it was refused.
+            Self::Session(_) => CaptureRetry::Reconnect,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::semi_sync_monitor::SemiSyncAlarm;
+
+    #[test]
+    fn server_id_error_names_its_holder() {
+        let said = |holder| RelayError::ServerIdTaken { holder, server_id: 7 }.to_string();
+        let (source, replica) = (said(ServerIdHolder::Source), said(ServerIdHolder::Replica));
+        assert!(
+            source.contains("the source itself has server_id 7") && !source.contains("replica of"),
+            "{source}"
+        );
+        assert!(
+            replica.contains("another replica of the source has") && !replica.contains("itself"),
+            "{replica}"
+        );
+    }
+
+    #[test]
+    fn errors_page_documents_exactly_these_codes() {
+        let page = include_str!("../../../docs/reference/errors.md");
+        let text = String::new;
+        let errors = [
+            RelayError::stream(""),
+            RelayError::Gap { file: text(), expected: 0, found: 0 },
+            RelayError::Diverged { file: text(), position: 0, detail: text() },
+            RelayError::Rewound { missing: text(), detail: text() },
+            RelayError::Purged { needed: text(), detail: text() },
+            RelayError::WrongFlavour { log: Flavour::MySql, source_flavour: Flavour::MariaDb },
+            RelayError::NoBinlog,
+            RelayError::SemiSyncOff,
+            RelayError::Answer { what: "", detail: text() },
+            RelayError::Runtime { detail: text() },
+            RelayError::TornTail { file: text() },
+            RelayError::ServerIdTaken { holder: ServerIdHolder::Source, server_id: 1 },
+            RelayError::StartRefused { start: text(), reason: text() },
+            RelayError::StaleOrder { token: 1, seen: 2 },
+            RelayError::UnknownServer { server: text(), known: text() },
+            RelayError::NotFollowing { server: text(), reason: text() },
+            RelayError::OrderNotTaken { reason: text() },
+        ];
+        let alarms = [
+            SemiSyncAlarm::Disabled,
+            SemiSyncAlarm::FallenBack,
+            SemiSyncAlarm::WaitsAfterCommit,
+            SemiSyncAlarm::TimeoutShort(Duration::ZERO),
+            SemiSyncAlarm::CommitsWithoutAck(1),
+        ];
+        let codes: Vec<_> =
+            errors.iter().map(RelayError::code).chain(alarms.iter().map(SemiSyncAlarm::code)).collect();
+        for code in &codes {
+            let row = format!("\n| {code} |");
+            assert_eq!(page.matches(&row).count(), 1, "{code} in docs/reference/errors.md");
+        }
+        assert_eq!(
+            page.matches("\n| TW-RELAY-").count(),
+            // The binlog server has one code, TW-RELAY-0014, which is older than its crate.
+            codes.len() + 1,
+            "errors.md documents codes that no error has"
+        );
+    }
+}

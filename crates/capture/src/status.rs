@@ -1,0 +1,277 @@
+//! The public state of a running capture.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::Mutex;
+use tailwater_session::ConnectOptions;
+use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, watch};
+use tracing::warn;
+
+use crate::persisted_orders::{PersistedOrders, StopOrder};
+use crate::semi_sync_monitor::SemiSyncAlarm;
+use crate::source_clock::SourceClock;
+
+/// What a capture is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CaptureState {
+    /// Connecting, or querying the source for where to continue.
+    Connecting,
+    /// Reading the stream.
+    Streaming,
+    /// Waiting before the next attempt; the text is why the last one ended.
+    Waiting(String),
+    /// Stopped permanently, or until a new order; the text is the cause and the remedy.
+    Refused(String),
+    /// Stopped until an order to start or follow, across restarts too: see [`crate::persisted_orders`].
+    StoppedByOrder(StopOrder),
+    /// Stopped by [`Capture::stop`](crate::Capture::stop).
+    Stopped,
+}
+
+/// State and counters of one capture, shared between its thread and its observers.
+#[derive(Debug, Default)]
+pub struct CaptureStatus {
+    transactions: AtomicU64,
+    event_bytes: AtomicU64,
+    acks: AtomicU64,
+    syncs: AtomicU64,
+    /// When a transaction was last appended, in milliseconds of [`MONOTONIC_START`]; 0 if never.
+    appended_ms: AtomicU64,
+    /// When anything last came from the source, heartbeats included, in milliseconds of [`MONOTONIC_START`];
+    /// 0 if never.
+    received_ms: AtomicU64,
+    /// The source sends something at least this often, in milliseconds.
+    heartbeat_ms: AtomicU64,
+    connections: AtomicU64,
+    clock: SharedSourceClock,
+    detail: Mutex<CaptureDetail>,
+    /// Notified of every change of the state.
+    changes: Notify,
+}
+
+#[derive(Debug, Default)]
+struct CaptureDetail {
+    state: Option<CaptureState>,
+    last_failure: Option<CaptureFailure>,
+    alarms: Vec<SemiSyncAlarm>,
+    source_variables: BTreeMap<String, String>,
+    orders: PersistedOrders,
+    followed: Option<ConnectOptions>,
+}
+
+/// Why a capture last stopped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CaptureFailure {
+    /// The error text.
+    pub message: String,
+    /// When it happened.
+    pub at: SystemTime,
+}
+
+/// A snapshot of a [`CaptureStatus`].
+#[derive(Debug, Clone)]
+pub struct StatusSnapshot {
+    /// What it is doing.
+    pub state: CaptureState,
+    /// Transactions appended to the log since the capture started.
+    pub transactions: u64,
+    /// Event bytes appended since the capture started.
+    pub event_bytes: u64,
+    /// Semi-sync ACKs sent since the capture started.
+    pub acks: u64,
+    /// Times the log was made durable before an ACK since the capture started; transactions per sync is the
+    /// group size.
+    pub syncs: u64,
+    /// Streams opened since the capture started.
+    pub connections: u64,
+    /// Why it last stopped, if it ever did, whether it runs again or not.
+    pub last_failure: Option<CaptureFailure>,
+    /// The alarms of the last semi-sync check.
+    pub alarms: Vec<SemiSyncAlarm>,
+}
+
+impl CaptureStatus {
+    /// A snapshot. Counters are read one after the other.
+    pub fn snapshot(&self) -> StatusSnapshot {
+        let detail = self.detail();
+        StatusSnapshot {
+            state: detail.state.clone().unwrap_or(CaptureState::Connecting),
+            transactions: self.transactions.load(Ordering::Relaxed),
+            event_bytes: self.event_bytes.load(Ordering::Relaxed),
+            acks: self.acks.load(Ordering::Relaxed),
+            syncs: self.syncs.load(Ordering::Relaxed),
+            connections: self.connections.load(Ordering::Relaxed),
+            last_failure: detail.last_failure.clone(),
+            alarms: detail.alarms.clone(),
+        }
+    }
+
+    /// The source's settings that readers of its binlog ask for, as last queried; empty before the source was
+    /// reached.
+    pub fn source_variables(&self) -> BTreeMap<String, String> {
+        self.detail().source_variables.clone()
+    }
+
+    /// Milliseconds since a transaction was last appended; `None` if none was since the capture started.
+    pub fn appended_ago_ms(&self) -> Option<u64> {
+        ago_ms(&self.appended_ms)
+    }
+
+    /// The time on the source's clock, in microseconds since 1970. Before the source was asked, this
+    /// machine's time at the capture's start is the base.
+    pub fn source_now_us(&self) -> u64 {
+        u64::try_from(self.clock.known().now_us(monotonic_us(Instant::now()))).unwrap_or(0)
+    }
+
+    /// Milliseconds since anything last came from the source, heartbeats included; `None` if nothing has
+    /// since the capture started. A frozen source keeps its connections open, but is silent.
+    pub fn received_ago_ms(&self) -> Option<u64> {
+        ago_ms(&self.received_ms)
+    }
+
+    /// The longest time between two messages of a healthy source, in milliseconds.
+    pub fn heartbeat_ms(&self) -> u64 {
+        self.heartbeat_ms.load(Ordering::Relaxed)
+    }
+
+    /// The persisted orders.
+    pub fn orders(&self) -> PersistedOrders {
+        self.detail().orders.clone()
+    }
+
+    /// The address of the server that it follows by order; `None` while it captures from its own source.
+    pub fn followed_server(&self) -> Option<ConnectOptions> {
+        self.detail().followed.clone()
+    }
+
+    /// Counts how often [`CaptureStatus::source_now_us`] was found wrong, so that clients that were told the
+    /// time must ask again.
+    pub fn clock_steps(&self) -> watch::Receiver<u64> {
+        self.clock.steps.subscribe()
+    }
+
+    /// Takes the time that the source has just answered to a query sent at `asked`.
+    pub(crate) fn observe_clock(&self, source_us: i64, asked: Instant) {
+        let answered_us = monotonic_us(Instant::now());
+        let stepped_us = self.clock.known().observe(source_us, monotonic_us(asked), answered_us);
+        if let Some(stepped_us) = stepped_us {
+            warn!(
+                ahead_ms = stepped_us / 1_000,
+                "the source's clock has stepped: disconnecting replicas so that they read it again"
+            );
+            self.clock.steps.send_modify(|steps| *steps += 1);
+        }
+    }
+
+    /// Completes at the next change of the state.
+    pub(crate) fn changed(&self) -> Notified<'_> {
+        self.changes.notified()
+    }
+
+    pub(crate) fn set_orders(&self, orders: PersistedOrders) {
+        self.detail().orders = orders;
+    }
+
+    /// Starts with another server: forgets what was known about the last one.
+    pub(crate) fn set_followed(&self, followed: Option<ConnectOptions>) {
+        self.received_ms.store(0, Ordering::Relaxed);
+        let mut detail = self.detail();
+        detail.alarms.clear();
+        detail.followed = followed;
+    }
+
+    pub(crate) fn set_source_variables(&self, variables: BTreeMap<String, String>) {
+        self.detail().source_variables = variables;
+    }
+
+    pub(crate) fn set_state(&self, state: CaptureState) {
+        let mut detail = self.detail();
+        if let CaptureState::Waiting(message) | CaptureState::Refused(message) = &state {
+            detail.last_failure = Some(CaptureFailure { message: message.clone(), at: SystemTime::now() });
+        }
+        detail.state = Some(state);
+        drop(detail);
+        self.changes.notify_waiters();
+    }
+
+    pub(crate) fn set_alarms(&self, alarms: Vec<SemiSyncAlarm>) {
+        self.detail().alarms = alarms;
+    }
+
+    pub(crate) fn count_connection(&self) {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_appended(&self, bytes: u64, transactions: u64) {
+        self.event_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if transactions > 0 {
+            self.transactions.fetch_add(transactions, Ordering::Relaxed);
+            self.appended_ms.store(monotonic_ms(), Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn set_heartbeat(&self, heartbeat: Duration) {
+        self.heartbeat_ms.store(u64::try_from(heartbeat.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    pub(crate) fn mark_received(&self) {
+        self.received_ms.store(monotonic_ms(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_ack(&self) {
+        self.acks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_sync(&self) {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn detail(&self) -> parking_lot::MutexGuard<'_, CaptureDetail> {
+        self.detail.lock()
+    }
+}
+
+/// The source's clock, shared with all who ask for the time.
+#[derive(Debug)]
+struct SharedSourceClock {
+    known: Mutex<SourceClock>,
+    steps: watch::Sender<u64>,
+}
+
+impl Default for SharedSourceClock {
+    fn default() -> Self {
+        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let wall_us = i64::try_from(wall.as_micros()).unwrap_or(i64::MAX);
+        let known = SourceClock::from_local_clock(wall_us, monotonic_us(Instant::now()));
+        Self { known: Mutex::new(known), steps: watch::Sender::default() }
+    }
+}
+
+impl SharedSourceClock {
+    fn known(&self) -> parking_lot::MutexGuard<'_, SourceClock> {
+        self.known.lock()
+    }
+}
+
+/// The base of a monotonic clock: whether a source is silent must not depend on the time of day.
+static MONOTONIC_START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// Milliseconds since [`MONOTONIC_START`], from 1 on.
+fn monotonic_ms() -> u64 {
+    u64::try_from(MONOTONIC_START.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
+}
+
+/// Microseconds since [`MONOTONIC_START`].
+fn monotonic_us(at: Instant) -> i64 {
+    i64::try_from(at.saturating_duration_since(*MONOTONIC_START).as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Milliseconds since a moment of [`monotonic_ms`], if there was one.
+fn ago_ms(moment: &AtomicU64) -> Option<u64> {
+    let moment_ms = moment.load(Ordering::Relaxed);
+    (moment_ms > 0).then(|| monotonic_ms().saturating_sub(moment_ms))
+}

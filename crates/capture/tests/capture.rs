@@ -1,0 +1,185 @@
+//! Undisturbed captures: every way to begin, rotations, several logs and sources at once.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tailwater_capture::resume::StartPolicy;
+use tailwater_log::{AckMode, LogWriter};
+use tailwater_sandbox::ServerKind;
+
+use crate::support::{Running, Source, run, wait_until_acknowledged};
+
+/// Clients already commit, and wait, when the first capture begins. Then rotations, restarts of the capture,
+/// and later captures of the same source from other positions.
+async fn under_load(kind: ServerKind) -> Result<()> {
+    // A second capture would wait too, so the tables are created in the first one's presence.
+    let Some(mut source) = Source::start_waiting(kind, &["--max-binlog-size=65536"]).await? else {
+        return Ok(());
+    };
+    let first = Running::start(source.options("live", 11))?;
+    first.until_streaming().await?;
+    source.prepare().await?;
+    first.stop().await?;
+    std::fs::remove_dir_all(source.log("live"))?;
+
+    // Enough clients to fill every stage of the group commit while all of it waits.
+    let load = source.load(12, None);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    ensure!(load.counters().snapshot().acknowledged == 0, "commits did not wait");
+    let mut live = Running::start(source.options("live", 11))?;
+    wait_until_acknowledged(&load, 150).await?;
+    for _ in 0..3 {
+        source.rotate().await?;
+        wait_until_acknowledged(&load, 50).await?;
+    }
+    // Clients wait again while there is no acker, and then continue.
+    live.stop().await?;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    live = Running::start(source.options("live", 11))?;
+    wait_until_acknowledged(&load, 100).await?;
+    let mut received = source.options("received", 12);
+    received.log.ack = AckMode::Received;
+    let both = Running::start(received.clone())?;
+    both.until_more(50).await?;
+    let report = load.finish().await;
+    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    source.check_complete("live").await?;
+    ensure!(source.check_ledger("live")?.acknowledged > 400);
+    source.check_complete("received").await?;
+
+    // Alone, it acknowledges too, and continues after a restart.
+    let acks = live.status.snapshot().acks;
+    ensure!(acks > 0 && acks >= live.status.snapshot().syncs);
+    live.stop().await?;
+    source.write(50).await?;
+    both.stop().await?;
+    let both = Running::start(received)?;
+    both.until_streaming().await?;
+    source.write(50).await?;
+    source.check_complete("received").await?;
+    both.stop().await?;
+    let live = Running::start(source.options("live", 11))?;
+    source.check_complete("live").await?;
+    source.check_ledger("live")?;
+    let semi_sync = source.server.semi_sync_status().await?;
+    ensure!(semi_sync.unacknowledged == 0 && semi_sync.acknowledged > 0, "{semi_sync:?}");
+
+    // From the oldest file, and from the middle of another, without semi-sync.
+    let mut oldest = source.options("oldest", 13);
+    oldest.semi_sync = false;
+    oldest.start = StartPolicy::Oldest;
+    let oldest = Running::start(oldest)?;
+    let (file, position) = middle_of_a_file(&source).await?;
+    let mut middle = source.options("middle", 14);
+    middle.semi_sync = false;
+    middle.start = StartPolicy::Position { file: file.clone(), position };
+    // A crash left an empty segment.
+    let identity = live.log().source().context("nothing was captured")?;
+    LogWriter::open(&middle.directory, middle.log.clone())?.start_segment(&file, position, &identity)?;
+    let from_middle = Running::start(middle.clone())?;
+    source.check_complete("oldest").await?;
+    source.check_complete("middle").await?;
+    ensure!(oldest.status.snapshot().acks == 0);
+    oldest.stop().await?;
+    from_middle.stop().await?;
+    let from_middle = Running::start(middle)?;
+    source.write(20).await?;
+    source.rotate().await?;
+    source.check_complete("middle").await?;
+    from_middle.stop().await?;
+    live.stop().await?;
+
+    // At a position that does not exist.
+    let mut nowhere = source.options("nowhere", 15);
+    nowhere.start = StartPolicy::Position { file: "binlog.999999".into(), position: 4 };
+    let error = Running::start(nowhere)?.refusal().await?;
+    ensure!(error.code() == "TW-RELAY-0013" && error.to_string().contains("binlog.999999:4"), "{error}");
+    source.server.kill().await?;
+    Ok(())
+}
+
+/// The start of a transaction after others.
+async fn middle_of_a_file(source: &Source) -> Result<(String, u64)> {
+    let mut files = source.binlogs().await?;
+    files.pop();
+    let (file, _) = files.iter().max_by_key(|(_, size)| *size).context("one file only")?;
+    let events = source.server.sql(&format!("SHOW BINLOG EVENTS IN '{file}'")).await?;
+    let starts = events.iter().filter_map(|line| {
+        let mut fields = line.split('\t').skip(1);
+        let position = fields.next()?.parse().ok()?;
+        matches!(fields.next()?, "Gtid" | "Gtid_tagged").then_some(position)
+    });
+    let starts: Vec<u64> = starts.collect();
+    ensure!(starts.len() > 4, "{file} has {} transactions", starts.len());
+    Ok((file.clone(), starts[starts.len() / 2]))
+}
+
+#[test]
+fn loaded_mysql_97() -> Result<()> {
+    run(under_load(ServerKind::Mysql97))
+}
+
+#[test]
+fn loaded_mariadb_1011() -> Result<()> {
+    run(under_load(ServerKind::Mariadb1011))
+}
+
+/// MariaDB from 11.4 on writes no positions inside transactions; another source is captured in the same
+/// process.
+#[test]
+fn mariadb_118_and_mysql_97_at_once() -> Result<()> {
+    run(async {
+        let first = Source::start_waiting(ServerKind::Mariadb118, &["--max-binlog-size=65536"]).await?;
+        let Some(mut first) = first else { return Ok(()) };
+        let Some(mut second) = Source::start(ServerKind::Mysql97, &[]).await? else { return Ok(()) };
+        let one = Running::start(first.options("one", 21))?;
+        let mut options = second.options("two", 21);
+        options.semi_sync = false;
+        let two = Running::start(options)?;
+        one.until_streaming().await?;
+        first.prepare().await?;
+        second.prepare().await?;
+        let loads = (first.load(4, Some(300)), second.load(4, Some(300)));
+        let reports = tokio::join!(loads.0.wait(), loads.1.wait());
+        ensure!(reports.0.errors.is_empty() && reports.1.errors.is_empty(), "{reports:?}");
+        for (source, name) in [(&first, "one"), (&second, "two")] {
+            source.check_complete(name).await?;
+            ensure!(source.check_ledger(name)?.acknowledged == 300);
+        }
+        ensure!(first.server.semi_sync_status().await?.unacknowledged == 0);
+        ensure!(one.status.snapshot().acks > 0 && two.status.snapshot().acks == 0);
+        one.stop().await?;
+        two.stop().await
+    })
+}
+
+/// Two captures with the same `server_id`: the source ends one when the other connects. Both report it, and
+/// commits continue.
+async fn same_server_id(kind: ServerKind) -> Result<()> {
+    let Some(mut source) = Source::start_waiting(kind, &[]).await? else { return Ok(()) };
+    let left = Running::start(source.options("left", 31))?;
+    left.until_streaming().await?;
+    source.prepare().await?;
+    let load = source.load(4, None);
+    let right = Running::start(source.options("right", 31))?;
+    left.until_waiting("server_id 31 too").await?;
+    right.until_waiting("server_id 31 too").await?;
+    let states = || format!("{:?} {:?}", left.status.snapshot(), right.status.snapshot());
+    wait_until_acknowledged(&load, 200).await.with_context(states)?;
+    right.stop().await?;
+    wait_until_acknowledged(&load, 50).await?;
+    load.finish().await;
+    source.check_complete("left").await?;
+    source.check_ledger("left")?;
+    left.stop().await
+}
+
+#[test]
+fn duplicate_server_id_on_mysql_97() -> Result<()> {
+    run(same_server_id(ServerKind::Mysql97))
+}
+
+#[test]
+fn duplicate_server_id_on_mariadb_1011() -> Result<()> {
+    run(same_server_id(ServerKind::Mariadb1011))
+}

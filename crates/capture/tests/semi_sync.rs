@@ -1,0 +1,132 @@
+//! Refusals of a source, and semi-sync that a source loses: how the capture reports them.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use tailwater_capture::CaptureState;
+use tailwater_capture::semi_sync_monitor::SemiSyncAlarm;
+use tailwater_sandbox::ServerKind;
+use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
+
+use crate::support::{Running, Source, run};
+
+async fn refusals_recover(kind: ServerKind) -> Result<()> {
+    let Some(mut source) = Source::start(kind, &[]).await? else { return Ok(()) };
+    source.prepare().await?;
+    let options = source.options("log", 91);
+
+    // A wrong password, then missing grants, then no semi-sync: each is reported, and each recovers while the
+    // capture runs.
+    let user = format!("{REPLICATION_USER}@'%'");
+    source
+        .configure(&format!(
+            "ALTER USER {user} IDENTIFIED BY 'other'; REVOKE ALL PRIVILEGES, GRANT OPTION FROM {user}"
+        ))
+        .await?;
+    let capture = Running::start(options)?;
+    capture.until_waiting("does not let user").await?;
+    source.configure(&format!("ALTER USER {user} IDENTIFIED BY '{REPLICATION_PASSWORD}'")).await?;
+    capture.until_waiting("GRANT REPLICATION SLAVE,").await?;
+    source.configure(&format!("GRANT REPLICATION SLAVE ON *.* TO {user}")).await?;
+    let other =
+        if kind == ServerKind::Mysql97 { "GRANT REPLICATION CLIENT ON" } else { "GRANT BINLOG MONITOR ON" };
+    capture.until_waiting(other).await?;
+    source.configure(&format!("GRANT REPLICATION CLIENT ON *.* TO {user}")).await?;
+    capture.until_waiting("semi-synchronous replication is not enabled").await?;
+    ensure!(capture.status.snapshot().transactions == 0);
+    source.server.enable_semi_sync_source().await?;
+    capture.until_streaming().await?;
+    source.write(20).await?;
+    source.check_complete("log").await?;
+
+    // The alarms of the semi-sync monitor.
+    let side = if kind == ServerKind::Mysql97 { "source" } else { "master" };
+    let set = |name: &str, value: &str| format!("SET GLOBAL rpl_semi_sync_{side}_{name}={value};");
+    capture.until("a sound state", |now| now.alarms.is_empty()).await?;
+    let change = |name: &'static str, bad: &'static str, good: &'static str, alarm: SemiSyncAlarm| {
+        let (bad, good) = (set(name, bad), set(name, good));
+        let (source, capture) = (&source, &capture);
+        async move {
+            source.server.sql(&bad).await?;
+            capture.until(&format!("{alarm}"), |now| now.alarms.contains(&alarm)).await?;
+            source.server.sql(&good).await?;
+            capture.until("a sound state again", |now| now.alarms.is_empty()).await?;
+            anyhow::Ok(())
+        }
+    };
+    change("timeout", "5000", "2000000000", SemiSyncAlarm::TimeoutShort(Duration::from_secs(5))).await?;
+    change("wait_point", "'AFTER_COMMIT'", "'AFTER_SYNC'", SemiSyncAlarm::WaitsAfterCommit).await?;
+
+    source.server.sql(&set("enabled", "0")).await?;
+    capture.until("an alarm", |now| now.alarms.contains(&SemiSyncAlarm::Disabled)).await?;
+    source.server.sql(&set("enabled", "1")).await?;
+    source.write(20).await?;
+    capture.until("a sound state after that", |now| now.alarms.is_empty()).await?;
+
+    // Commits without an ACK, while the capture was stopped and the source's timeout was short.
+    source.server.sql(&(set("timeout", "100") + &set("enabled", "1"))).await?;
+    capture.until("the short time-out", |now| !now.alarms.is_empty()).await?;
+    source.configure(&format!("ALTER USER {user} IDENTIFIED BY 'other'")).await?;
+    kill_dumps(&source).await?;
+    capture.until_waiting("does not let user").await?;
+    source.write(5).await?;
+    source.configure(&format!("ALTER USER {user} IDENTIFIED BY '{REPLICATION_PASSWORD}'")).await?;
+    let told = |alarms: &[SemiSyncAlarm]| {
+        alarms.iter().any(|alarm| matches!(alarm, SemiSyncAlarm::CommitsWithoutAck(1..)))
+    };
+    capture.until("commits without an ACK", |now| told(&now.alarms)).await?;
+    source.server.sql(&set("timeout", "2000000000")).await?;
+    source.write(5).await?;
+    capture.until("a sound state at last", |now| now.alarms.is_empty()).await?;
+    ensure!(capture.status.snapshot().state == CaptureState::Streaming);
+    source.check_complete("log").await?;
+    source.check_ledger("log")?;
+    capture.stop().await
+}
+
+/// Ends every connection of the replication account.
+async fn kill_dumps(source: &Source) -> Result<()> {
+    let question = format!("SELECT id FROM information_schema.processlist WHERE user='{REPLICATION_USER}'");
+    for id in source.server.sql(&question).await? {
+        // One that has just ended by itself counts too.
+        let _ = source.server.sql(&format!("KILL {id}")).await;
+    }
+    Ok(())
+}
+
+#[test]
+fn refusals_recover_on_mysql_97() -> Result<()> {
+    run(refusals_recover(ServerKind::Mysql97))
+}
+
+#[test]
+fn refusals_recover_on_mariadb_1011() -> Result<()> {
+    run(refusals_recover(ServerKind::Mariadb1011))
+}
+
+/// A source without a binlog; and a server of the other flavour at the same address.
+#[test]
+fn sources_that_cannot_be_captured() -> Result<()> {
+    run(async {
+        let without = Source::start(ServerKind::Mariadb1011, &["--skip-log-bin"]).await?;
+        let Some(mut source) = Source::start(ServerKind::Mysql97, &[]).await? else { return Ok(()) };
+        let Some(without) = without else { return Ok(()) };
+        let capture = Running::start(without.options("log", 92))?;
+        capture.until_waiting("set log_bin").await?;
+        capture.stop().await?;
+
+        source.prepare().await?;
+        let mut options = source.options("log", 93);
+        options.semi_sync = false;
+        let capture = Running::start(options.clone())?;
+        source.write(5).await?;
+        source.check_complete("log").await?;
+        capture.stop().await?;
+        options.connect = without.server.replication_options();
+        let mut with = without;
+        with.server.restart(Some(Vec::new())).await?;
+        let error = Running::start(options)?.refusal().await?;
+        ensure!(error.code() == "TW-RELAY-0006", "{error}");
+        Ok(())
+    })
+}
