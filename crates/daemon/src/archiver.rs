@@ -10,7 +10,7 @@ use tracing::{info, warn};
 
 /// A log and where it is archived.
 #[derive(Debug)]
-pub struct Job {
+pub struct ArchiveJob {
     /// The log's directory, which may not be there yet.
     pub directory: PathBuf,
     /// Shared with the log's writer, so that each knows what the other has found out.
@@ -28,7 +28,7 @@ pub struct Schedule {
 ///
 /// # Errors
 /// If the system gives no thread.
-pub fn start(jobs: Vec<Job>, schedule: Schedule) -> std::io::Result<()> {
+pub fn start(jobs: Vec<ArchiveJob>, schedule: Schedule) -> std::io::Result<()> {
     let archive_all = move || {
         loop {
             for job in &jobs {
@@ -43,7 +43,7 @@ pub fn start(jobs: Vec<Job>, schedule: Schedule) -> std::io::Result<()> {
     thread::Builder::new().name("archiver".into()).spawn(archive_all).map(drop)
 }
 
-impl Job {
+impl ArchiveJob {
     fn run(&self, retention: Option<Duration>) -> Result<(), LogError> {
         let log = match LogDir::open_read_only(&self.directory) {
             Ok(log) => log,

@@ -2,26 +2,26 @@
 //! answer to each. While it is being done empty lines say that the daemon lives: one that is silent stands still. Only who may write in that folder may connect.
 //!
 //! - `protocol`: what is asked and answered.
-//! - `controlled`: what the daemon has that can be told something.
-//! - `listening`: the daemon's side of a connection.
-//! - `obeying`: does what is asked.
-//! - `asking`: the other side.
+//! - `daemon_state`: what the daemon has that can be told something.
+//! - `listener`: the daemon's side of a connection.
+//! - `dispatch`: does what is asked.
+//! - `client`: the other side.
 //! - `directory_lock`: that one daemon alone has the folder.
 
-mod asking;
-mod controlled;
+mod client;
+mod daemon_state;
 mod directory_lock;
-mod listening;
-mod obeying;
+mod dispatch;
+mod listener;
 mod protocol;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use asking::{ControlError, Conversation, ask};
-pub use controlled::{Controlled, ControlledSource};
+pub use client::{ControlConnection, ControlError, ask};
+pub use daemon_state::{DaemonState, SourceHandle};
 pub use directory_lock::DirectoryLock;
-pub use listening::listen;
+pub use listener::listen;
 pub use protocol::{Answer, LINE_BYTES_MAX, Request, SourceReport};
 
 /// How often the daemon says that it lives, while it does as it was told.

@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::config::Config;
-use crate::control::{self, Controlled, ControlledSource, DirectoryLock};
-use crate::manager::feeds::{ChannelFeed, Feeds};
-use crate::manager::starting::OwnCapture;
-use crate::wiring::Wired;
+use crate::control::{self, DaemonState, DirectoryLock, SourceHandle};
+use crate::manager::channel_controls::{ApplyChannelControl, ChannelControls};
+use crate::manager::startup::LocalCapture;
+use crate::wiring::ResolvedConfig;
 use crate::{archiver, http, manager, wiring};
 
 /// Captures every source of the configuration until SIGTERM or SIGINT, or until no capture is left.
@@ -36,7 +36,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     let replaying = tokio::runtime::Builder::new_multi_thread().thread_name("replay").enable_all().build()?;
     // Before the first capture: told to stop at any moment after that, it closes its log in good order.
     let signals = runtime.block_on(async { Signals::new() })?;
-    let Wired { captures: mut options, channels, serves, secret } = Wired::of(config)?;
+    let ResolvedConfig { captures: mut options, channels, serves, secret } = ResolvedConfig::of(config)?;
     let _lock = DirectoryLock::take(&config.log.directory)?;
     let (archived, schedule) = wiring::archiving(config, &mut options)?;
     let mut opened = Vec::new();
@@ -49,7 +49,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     for (source, options) in serves {
         bound.push((source, runtime.block_on(BinlogServer::bind(options))?));
     }
-    let http = runtime.block_on(http::Bound::of(config, secret))?;
+    let http = runtime.block_on(http::HttpListener::of(config, secret))?;
     let mut captures = Vec::new();
     for (name, opened) in opened {
         let ended = CancellationToken::new();
@@ -62,7 +62,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
         archiver::start(archived, schedule).context("start archiving")?;
     }
     let mut servers = Vec::new();
-    let mut sources: BTreeMap<String, ControlledSource> = captures.iter().map(controlled_source).collect();
+    let mut sources: BTreeMap<String, SourceHandle> = captures.iter().map(controlled_source).collect();
     for (name, server) in bound {
         let of_source = config.sources.iter().zip(&captures).find(|(config, _)| config.name == name);
         let (source, (_, capture, _)) = of_source.with_context(|| format!("there is no source {name:?}"))?;
@@ -93,10 +93,8 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     ended
 }
 
-fn controlled_source(
-    (name, capture, _): &(String, Capture, CancellationToken),
-) -> (String, ControlledSource) {
-    let source = ControlledSource {
+fn controlled_source((name, capture, _): &(String, Capture, CancellationToken)) -> (String, SourceHandle) {
+    let source = SourceHandle {
         acker: capture.acker(),
         log: capture.log(),
         status: capture.status(),
@@ -109,12 +107,12 @@ fn controlled_source(
 fn start(
     config: &Config,
     channels: Vec<(String, ChannelOptions, bool)>,
-    sources: BTreeMap<String, ControlledSource>,
+    sources: BTreeMap<String, SourceHandle>,
     captures: &[(String, Capture, CancellationToken)],
     replaying: &Handle,
-) -> anyhow::Result<Arc<Controlled>> {
-    let mut controlled = Controlled { sources, ..Controlled::default() };
-    let mut feeds = Feeds::new();
+) -> anyhow::Result<Arc<DaemonState>> {
+    let mut controlled = DaemonState { sources, ..DaemonState::default() };
+    let mut feeds = ChannelControls::new();
     let clusters = wiring::clusters(config)?;
     for (source, options, stopped) in channels {
         let capture = captures.iter().find(|(name, ..)| *name == source);
@@ -134,16 +132,16 @@ fn start(
             let _there = replaying.enter();
             Arc::new(Channel::start_unless_stopped(options, capture.log(), source_time, held.or(stopped)))
         };
-        feeds.insert(name.clone(), Arc::new(ChannelFeed::new(Arc::clone(&channel), capture.log())));
+        feeds.insert(name.clone(), Arc::new(ApplyChannelControl::new(Arc::clone(&channel), capture.log())));
         controlled.channels.insert(name, (channel, capture.log()));
     }
-    let own = captures.iter().map(|(source, capture, _)| OwnCapture {
+    let own = captures.iter().map(|(source, capture, _)| LocalCapture {
         source: source.clone(),
         acker: capture.acker(),
         status: capture.status(),
         log: capture.log(),
     });
-    controlled.manager = manager::starting::start(config, &own.collect::<Vec<_>>(), &feeds)?;
+    controlled.manager = manager::startup::start(config, &own.collect::<Vec<_>>(), &feeds)?;
     Ok(Arc::new(controlled))
 }
 
@@ -169,7 +167,7 @@ impl Signals {
 async fn supervise(
     captures: Vec<(String, Capture, CancellationToken)>,
     mut signals: Signals,
-    controlled: Arc<Controlled>,
+    controlled: Arc<DaemonState>,
 ) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let watchers = captures.into_iter().map(|(name, capture, ended)| {
@@ -225,7 +223,7 @@ async fn supervise(
 }
 
 /// Has every channel commit what is under way, for a bounded time: what is not committed then is applied at the next start.
-async fn pause_all(controlled: &Controlled) {
+async fn pause_all(controlled: &DaemonState) {
     const PATIENCE: Duration = Duration::from_secs(10);
     let pausing = controlled.channels.values().map(|(channel, _)| async {
         if tokio::time::timeout(PATIENCE, channel.pause()).await.is_err() {

@@ -29,7 +29,7 @@ pub use topology::{
     ClusterWiring, ask_daemon, ask_readiness, cluster_led_by, clusters, observe, other_state, put_states,
 };
 
-use crate::archiver::{Job, Schedule};
+use crate::archiver::{ArchiveJob, Schedule};
 use crate::config::{
     AckConfig, Config, ConfigError, LogConfig, ServerAddress, SourceConfig, StartConfig, TlsConfig,
 };
@@ -39,7 +39,7 @@ use crate::{http, manager};
 /// Everything of a configuration that is read from other files, before anything is opened or anybody asked: `config check` and
 /// `run` refuse the same.
 #[derive(Debug)]
-pub struct Wired {
+pub struct ResolvedConfig {
     /// See [`captures`].
     pub captures: Vec<CaptureOptions>,
     /// See [`channels`].
@@ -47,10 +47,10 @@ pub struct Wired {
     /// See [`serves`].
     pub serves: Vec<(String, ServeOptions)>,
     /// The token of `[http]`, read once: its file may be a pipe.
-    pub secret: Option<http::Secret>,
+    pub secret: Option<http::BearerToken>,
 }
 
-impl Wired {
+impl ResolvedConfig {
     /// Reads it.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl Wired {
             BinlogServer::check(serve).with_context(|| format!("serve {}", serve.listen))?;
         }
         let secret = http::secret_of(config)?;
-        manager::starting::check(config)?;
+        manager::startup::check(config)?;
         clusters(config)?;
         archive_address(config)?;
         Ok(Self { captures, channels, serves, secret })
@@ -172,13 +172,16 @@ fn archive_at(config: &Config) -> Option<ArchiveAddress> {
 ///
 /// # Errors
 /// As [`archive`].
-pub fn archiving(config: &Config, captures: &mut [CaptureOptions]) -> anyhow::Result<(Vec<Job>, Schedule)> {
+pub fn archiving(
+    config: &Config,
+    captures: &mut [CaptureOptions],
+) -> anyhow::Result<(Vec<ArchiveJob>, Schedule)> {
     let mut jobs = Vec::new();
     if let Some(store) = archive(config)? {
         for capture in captures {
             let archive = Archive::new(Arc::clone(&store), &capture.name);
             capture.log.archive = Some(archive.clone());
-            jobs.push(Job { directory: capture.directory.clone(), archive });
+            jobs.push(ArchiveJob { directory: capture.directory.clone(), archive });
         }
     }
     let schedule = Schedule {

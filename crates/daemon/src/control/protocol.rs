@@ -5,7 +5,7 @@ use tailwater_apply::channel::{ChannelEdit, ChannelStatus};
 use tailwater_apply::filter::FilterSet;
 use tailwater_manager::topology::RelayReader;
 
-use crate::manager::acker::AckerText;
+use crate::manager::acker::AckerStatus;
 use crate::manager::requests::{ManagerAnswer, ManagerRequest};
 
 /// A request, and an answer, is no longer than this.
@@ -139,7 +139,7 @@ pub enum Answer {
     /// Done, and how the channels are now.
     Channels(Vec<ChannelStatus>),
     /// How an acker stands, once it has obeyed.
-    Acker(AckerText),
+    Acker(AckerStatus),
     /// How the sources' logs are.
     Topology(Vec<SourceReport>),
     /// What the manager answers.

@@ -4,16 +4,16 @@ use hyper::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::answering::{Answer, AnswerBody};
+use super::handler::{Answer, AnswerBody};
 use super::route::OrderKind;
-use super::token::Secret;
-use crate::control::ControlledSource;
-use crate::manager::acker::{AckerFailure, AckerOrder, AckerText, obey};
+use super::token::BearerToken;
+use crate::control::SourceHandle;
+use crate::manager::acker::{AckerFailure, AckerOrder, AckerStatus, obey};
 use crate::wiring::ClusterWiring;
 
 /// How a source's capture stands, as text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RelayText {
+pub struct RelayStatus {
     /// Under which `server_id` the source knows it.
     pub server_id: u32,
     /// It reads its source's stream now.
@@ -29,7 +29,7 @@ pub struct RelayText {
     #[serde(default)]
     pub own: Option<String>,
     /// What it was ordered, and what it holds.
-    pub acker: AckerText,
+    pub acker: AckerStatus,
 }
 
 /// The body of an order.
@@ -44,7 +44,7 @@ pub struct OrderBody {
 }
 
 /// Whether a request may ask or order; or the answer that it may not.
-pub(super) fn admit(secret: Option<&Secret>, credential: Option<&[u8]>) -> Result<(), Answer> {
+pub(super) fn admit(secret: Option<&BearerToken>, credential: Option<&[u8]>) -> Result<(), Answer> {
     let secret = secret.ok_or_else(|| {
         Answer::failed(StatusCode::FORBIDDEN, "[http] has no token_file: nobody may ask or order this here")
     })?;
@@ -55,13 +55,13 @@ pub(super) fn admit(secret: Option<&Secret>, credential: Option<&[u8]>) -> Resul
 }
 
 /// How the capture of a source stands.
-pub(super) async fn read(source: &ControlledSource, wiring: &ClusterWiring) -> Answer {
+pub(super) async fn read(source: &SourceHandle, wiring: &ClusterWiring) -> Answer {
     answer(obey(&source.acker, &AckerOrder::Read).await.map(|acker| json!(source.relay_text(wiring, acker))))
 }
 
 /// Has the capture of a source obey.
 pub(super) async fn order(
-    source: &ControlledSource,
+    source: &SourceHandle,
     wiring: &ClusterWiring,
     kind: OrderKind,
     body: &[u8],

@@ -3,24 +3,24 @@
 //!
 //! The map:
 //! - `route`: what a request asks for. Pure.
-//! - `verdict`: whether a server is the primary, or a replica that may be read. Pure.
-//! - `watching`: takes the looks that verdicts rest on, in the background; a check never costs a server anything.
-//! - `answering`: asks the former two and writes JSON; the metrics of `crate::metrics` too.
-//! - `captured`: how a source of this daemon stands.
+//! - `role_check`: whether a server is the primary, or a replica that may be read. Pure.
+//! - `observer`: takes the looks that verdicts rest on, in the background; a check never costs a server anything.
+//! - `handler`: asks the former two and writes JSON; the metrics of `crate::metrics` too.
+//! - `relay_status`: how a source of this daemon stands.
 //! - `acker`: what a manager on another machine asks and orders, and `token`: who may.
-//! - `serving`: connections, with a limit on everything. `starting`: as the configuration has it.
+//! - `listener`: connections, with a limit on everything. `startup`: as the configuration has it.
 
 mod acker;
-mod answering;
-mod captured;
+mod handler;
+mod listener;
+mod observer;
+mod relay_status;
+mod role_check;
 mod route;
-mod serving;
-mod starting;
+mod startup;
 mod token;
-mod verdict;
-mod watching;
 
-pub use acker::{OrderBody, RelayText};
-pub use starting::Bound;
-pub use starting::secret_of;
-pub use token::Secret;
+pub use acker::{OrderBody, RelayStatus};
+pub use startup::HttpListener;
+pub use startup::secret_of;
+pub use token::BearerToken;

@@ -12,7 +12,7 @@ pub(super) enum Route {
     /// Metrics of captures, channels and the manager.
     Metrics,
     /// Whether a server is the primary; which server is, if none is named.
-    Primary { of: Whose },
+    Primary { of: PrimaryQuery },
     /// Whether a server may be read from.
     Replica { server: String, source: Option<String>, lag_seconds_max: Option<u64> },
     /// How a source's capture stands, and what it holds.
@@ -31,7 +31,7 @@ pub(super) enum OrderKind {
 
 /// Whose question it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Whose {
+pub(super) enum PrimaryQuery {
     /// This server's, in whichever cluster it is, or in the one that is named.
     Server { server: String, source: Option<String> },
     /// That of a cluster; the only one, if it is not named.
@@ -40,7 +40,7 @@ pub(super) enum Whose {
 
 /// Why a request asks for nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum NoRoute {
+pub(super) enum RouteError {
     /// There is no such path.
     NotFound,
     /// The path is asked in other ways.
@@ -54,7 +54,7 @@ const ASKING: &str = "GET";
 const ORDERING: &str = "POST";
 
 /// Reads a request's line. OPTIONS is answered as GET is: load balancers check with it.
-pub(super) fn route(method: &Method, path: &str, query: Option<&str>) -> Result<Route, NoRoute> {
+pub(super) fn route(method: &Method, path: &str, query: Option<&str>) -> Result<Route, RouteError> {
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     let mut query = Query::read(query)?;
     let found = match segments.as_slice() {
@@ -62,16 +62,17 @@ pub(super) fn route(method: &Method, path: &str, query: Option<&str>) -> Result<
         ["status"] => Route::Status,
         ["metrics"] => Route::Metrics,
         ["primary"] => match query.take("server") {
-            Some(server) => {
-                Route::Primary { of: Whose::Server { server: named(&server)?, source: query.take("source") } }
-            }
-            None => Route::Primary { of: Whose::Cluster { source: query.take("source") } },
+            Some(server) => Route::Primary {
+                of: PrimaryQuery::Server { server: named(&server)?, source: query.take("source") },
+            },
+            None => Route::Primary { of: PrimaryQuery::Cluster { source: query.take("source") } },
         },
-        ["primary", server] => {
-            Route::Primary { of: Whose::Server { server: named(server)?, source: query.take("source") } }
-        }
+        ["primary", server] => Route::Primary {
+            of: PrimaryQuery::Server { server: named(server)?, source: query.take("source") },
+        },
         ["replica"] => {
-            let server = query.take("server").ok_or_else(|| NoRoute::Bad("server= is missing".to_owned()))?;
+            let server =
+                query.take("server").ok_or_else(|| RouteError::Bad("server= is missing".to_owned()))?;
             replica(&server, &mut query)?
         }
         ["replica", server] => replica(server, &mut query)?,
@@ -79,7 +80,7 @@ pub(super) fn route(method: &Method, path: &str, query: Option<&str>) -> Result<
         ["acker", source, "stop"] => order(source, OrderKind::Stop)?,
         ["acker", source, "start"] => order(source, OrderKind::Start)?,
         ["acker", source, "follow"] => order(source, OrderKind::Follow)?,
-        _ => return Err(NoRoute::NotFound),
+        _ => return Err(RouteError::NotFound),
     };
     query.is_used_up()?;
     let (is_allowed, allowed) = match found {
@@ -87,17 +88,17 @@ pub(super) fn route(method: &Method, path: &str, query: Option<&str>) -> Result<
         Route::Acker { .. } => (*method == Method::GET, ASKING),
         _ => (matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS), READING),
     };
-    if is_allowed { Ok(found) } else { Err(NoRoute::Method { allowed }) }
+    if is_allowed { Ok(found) } else { Err(RouteError::Method { allowed }) }
 }
 
-fn order(source: &str, order: OrderKind) -> Result<Route, NoRoute> {
+fn order(source: &str, order: OrderKind) -> Result<Route, RouteError> {
     Ok(Route::Order { source: named(source)?, order })
 }
 
-fn replica(server: &str, query: &mut Query) -> Result<Route, NoRoute> {
+fn replica(server: &str, query: &mut Query) -> Result<Route, RouteError> {
     let lag = query.take("lag");
     let lag = lag.map(|text| {
-        text.parse().map_err(|_| NoRoute::Bad(format!("lag={text}: whole seconds, such as lag=10")))
+        text.parse().map_err(|_| RouteError::Bad(format!("lag={text}: whole seconds, such as lag=10")))
     });
     Ok(Route::Replica {
         server: named(server)?,
@@ -107,10 +108,10 @@ fn replica(server: &str, query: &mut Query) -> Result<Route, NoRoute> {
 }
 
 /// Names have no characters that a URL has to hide, so nothing is decoded.
-fn named(text: &str) -> Result<String, NoRoute> {
+fn named(text: &str) -> Result<String, RouteError> {
     let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     if text.is_empty() || text.len() > 64 || !text.chars().all(legal) {
-        return Err(NoRoute::Bad("a name is 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`".to_owned()));
+        return Err(RouteError::Bad("a name is 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`".to_owned()));
     }
     Ok(text.to_owned())
 }
@@ -119,12 +120,12 @@ fn named(text: &str) -> Result<String, NoRoute> {
 struct Query(Vec<(String, String)>);
 
 impl Query {
-    fn read(query: Option<&str>) -> Result<Self, NoRoute> {
+    fn read(query: Option<&str>) -> Result<Self, RouteError> {
         let mut pairs: Vec<(String, String)> = Vec::new();
         for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             if pairs.iter().any(|(known, _)| known == key) {
-                return Err(NoRoute::Bad(format!("{key}= is given twice")));
+                return Err(RouteError::Bad(format!("{key}= is given twice")));
             }
             pairs.push((key.to_owned(), value.to_owned()));
         }
@@ -137,9 +138,9 @@ impl Query {
     }
 
     /// A parameter that is spelt wrongly must not be one that is not given.
-    fn is_used_up(&self) -> Result<(), NoRoute> {
+    fn is_used_up(&self) -> Result<(), RouteError> {
         match self.0.first() {
-            Some((key, _)) => Err(NoRoute::Bad(format!("{key}= means nothing here"))),
+            Some((key, _)) => Err(RouteError::Bad(format!("{key}= means nothing here"))),
             None => Ok(()),
         }
     }
@@ -151,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    fn read(target: &str) -> Result<Route, NoRoute> {
+    fn read(target: &str) -> Result<Route, RouteError> {
         let (path, query) =
             target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
         route(&Method::GET, path, query)
@@ -161,12 +162,15 @@ mod tests {
     fn paths_are_read() {
         let of = |server: &str, source: Option<&str>| {
             let (server, source) = (server.to_owned(), source.map(str::to_owned));
-            Ok(Route::Primary { of: Whose::Server { server, source } })
+            Ok(Route::Primary { of: PrimaryQuery::Server { server, source } })
         };
         assert_eq!(read("/primary/db1"), of("db1", None));
         assert_eq!(read("/primary?server=db1&source=orders"), of("db1", Some("orders")));
         let source = Some("orders".to_owned());
-        assert_eq!(read("/primary?source=orders"), Ok(Route::Primary { of: Whose::Cluster { source } }));
+        assert_eq!(
+            read("/primary?source=orders"),
+            Ok(Route::Primary { of: PrimaryQuery::Cluster { source } })
+        );
         let replica =
             |lag_seconds_max| Ok(Route::Replica { server: "db2".to_owned(), source: None, lag_seconds_max });
         assert_eq!(read("/replica/db2"), replica(None));
@@ -187,18 +191,22 @@ mod tests {
             "/primary/db1%20",
             "/primary/db1?server=db2",
         ] {
-            assert!(matches!(read(wrong), Err(NoRoute::Bad(_))), "{wrong}: {:?}", read(wrong));
+            assert!(matches!(read(wrong), Err(RouteError::Bad(_))), "{wrong}: {:?}", read(wrong));
         }
-        assert_eq!(read("/"), Err(NoRoute::NotFound));
-        assert_eq!(read("/primary/db1/x"), Err(NoRoute::NotFound));
-        assert_eq!(route(&Method::POST, "/primary/db1", None), Err(NoRoute::Method { allowed: READING }));
+        assert_eq!(read("/"), Err(RouteError::NotFound));
+        assert_eq!(read("/primary/db1/x"), Err(RouteError::NotFound));
+        assert_eq!(route(&Method::POST, "/primary/db1", None), Err(RouteError::Method { allowed: READING }));
         assert_eq!(route(&Method::OPTIONS, "/healthz", None), Ok(Route::Health));
         // Nothing is changed by who follows a link.
         for path in ["/acker/orders/stop", "/acker/orders/start", "/acker/orders/follow"] {
-            assert_eq!(route(&Method::GET, path, None), Err(NoRoute::Method { allowed: ORDERING }), "{path}");
+            assert_eq!(
+                route(&Method::GET, path, None),
+                Err(RouteError::Method { allowed: ORDERING }),
+                "{path}"
+            );
             assert!(matches!(route(&Method::POST, path, None), Ok(Route::Order { .. })), "{path}");
         }
-        assert_eq!(route(&Method::GET, "/acker/orders/purge", None), Err(NoRoute::NotFound));
+        assert_eq!(route(&Method::GET, "/acker/orders/purge", None), Err(RouteError::NotFound));
     }
 
     proptest! {

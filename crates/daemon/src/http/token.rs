@@ -12,15 +12,15 @@ const CHARACTERS_MIN: usize = 16;
 
 /// A token. It is never printed.
 #[derive(Clone)]
-pub struct Secret(String);
+pub struct BearerToken(String);
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for BearerToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret")
+        f.write_str("BearerToken")
     }
 }
 
-impl Secret {
+impl BearerToken {
     /// The first line of a file.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn a_token_is_compared_whole() {
-        let secret = Secret::of("0123456789abcdef\n").expect("a token");
+        let secret = BearerToken::of("0123456789abcdef\n").expect("a token");
         assert!(secret.is_in(b"Bearer 0123456789abcdef"));
         assert!(secret.is_in(b"bearer 0123456789abcdef"), "schemes have no case");
         assert!(secret.is_in(secret.bearer().as_bytes()));
@@ -70,13 +70,13 @@ mod tests {
         {
             assert!(!secret.is_in(wrong.as_bytes()), "{wrong}");
         }
-        assert_eq!(format!("{secret:?}"), "Secret");
+        assert_eq!(format!("{secret:?}"), "BearerToken");
     }
 
     #[test]
     fn what_could_be_guessed_is_no_token() {
         for wrong in ["", "short", "0123456789 abcdef", "0123456789abcdé"] {
-            assert!(Secret::of(wrong).is_none(), "{wrong}");
+            assert!(BearerToken::of(wrong).is_none(), "{wrong}");
         }
     }
 }

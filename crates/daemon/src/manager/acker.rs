@@ -50,7 +50,7 @@ pub enum AckerOrder {
 
 /// How an acker stands and what its log holds, as text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AckerText {
+pub struct AckerStatus {
     /// The highest term of the lease that an order came from.
     pub token: u64,
     /// Since when it stands still by order, in milliseconds since 1970; absent if it does not.
@@ -70,7 +70,7 @@ pub struct AckerText {
     pub before: Option<String>,
 }
 
-impl From<&AckerState> for AckerText {
+impl From<&AckerState> for AckerStatus {
     fn from(state: &AckerState) -> Self {
         Self {
             token: state.orders.token,
@@ -85,7 +85,7 @@ impl From<&AckerState> for AckerText {
     }
 }
 
-impl AckerText {
+impl AckerStatus {
     /// The same as the manager takes it, of the acker that it calls `name`.
     ///
     /// # Errors
@@ -142,14 +142,14 @@ impl From<AckerFailure> for AckerError {
 ///
 /// # Errors
 /// [`AckerFailure`] with the code of the [`RelayError`].
-pub async fn obey(acker: &CaptureAcker, order: &AckerOrder) -> Result<AckerText, AckerFailure> {
+pub async fn obey(acker: &CaptureAcker, order: &AckerOrder) -> Result<AckerStatus, AckerFailure> {
     match order {
-        AckerOrder::Stop { token } => return Ok(AckerText::from(&acker.stop(*token).await?)),
+        AckerOrder::Stop { token } => return Ok(AckerStatus::from(&acker.stop(*token).await?)),
         AckerOrder::Read => {}
         AckerOrder::Start { token } => acker.start(*token).await?,
         AckerOrder::Follow { token, server } => acker.follow(*token, server, FOLLOW_PATIENCE).await?,
     }
-    Ok(AckerText::from(&acker.read()?))
+    Ok(AckerStatus::from(&acker.read()?))
 }
 
 /// A capture of this process.

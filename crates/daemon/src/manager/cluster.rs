@@ -1,17 +1,17 @@
 //! One source's cluster: its watch, and its runs, of which there is one at a time.
 //!
-//! - `runs`: how runs begin, and what follows from their ends. `leftovers`: what they leave. `leading`: relays that do not follow the primary.
-//! - `supervising`: what the manager does by itself.
-//! - `report`: how it all is, for any client that asks. `readiness`: whether a failover would go through. `terms`:
+//! - `runs`: how runs begin, and what follows from their ends. `interrupted_runs`: what they leave. `relay_repoint`: relays that do not follow the primary.
+//! - `supervisor`: what the manager does by itself.
+//! - `report`: how it all is, for any client that asks. `readiness`: whether a failover would go through. `term_check`:
 //!   whether relays obey.
 
-mod leading;
-pub(super) mod leftovers;
+pub(super) mod interrupted_runs;
 mod readiness;
+mod relay_repoint;
 mod report;
 mod runs;
-mod supervising;
-mod terms;
+mod supervisor;
+mod term_check;
 #[cfg(test)]
 mod tests;
 
@@ -33,21 +33,21 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tracing::info;
 
 use self::runs::Run;
-use self::supervising::supervise;
-use super::feeds::Feeds;
-use super::guarding::KeptGuard;
-use super::remembering::MemoryFile;
-use super::replaced::{Past, past};
-use super::sharing::SharedRecords;
+use self::supervisor::supervise;
+use super::channel_controls::ChannelControls;
+use super::checkpoint_file::WatchCheckpointFile;
+use super::persisted_guard::PersistedGuard;
+use super::replacement_history::{Past, past};
+use super::shared_audits::SharedAudits;
 use crate::config::ManagerConfig;
 use crate::wiring::ClusterWiring;
 
 pub use report::{ClusterReport, FindingReport};
-pub use runs::Begun;
-pub use terms::Above;
+pub use runs::PreparedRun;
+pub use term_check::TermFloor;
 
 /// Makes what does the acts of the run of that name, for a cluster as it is now.
-pub type MakeHands<H> = dyn Fn(&str, &ClusterWiring, &ClusterState) -> anyhow::Result<H> + Send + Sync;
+pub type MakeExecutor<H> = dyn Fn(&str, &ClusterWiring, &ClusterState) -> anyhow::Result<H> + Send + Sync;
 
 /// Who belongs to a cluster that a server leads.
 pub type MakeWiring = dyn Fn(Option<&str>) -> anyhow::Result<ClusterWiring> + Send + Sync;
@@ -69,21 +69,21 @@ pub struct ClusterParts<H> {
     /// All relays that acknowledge.
     pub relays: Vec<WatchedRelay>,
     /// Who acts.
-    pub hands: Box<MakeHands<H>>,
+    pub hands: Box<MakeExecutor<H>>,
     /// The channels that feed servers which may become primary.
-    pub feeds: Feeds,
+    pub feeds: ChannelControls,
     /// Whether this manager may act.
     pub lease: LeaseHandle,
     /// What holds failovers back.
-    pub guard: KeptGuard,
+    pub guard: PersistedGuard,
     /// Where records lie.
     pub records: AuditFolder,
     /// Where other managers find them; nothing if this one is alone.
-    pub shared: Option<Arc<SharedRecords>>,
+    pub shared: Option<Arc<SharedAudits>>,
     /// What all terms of the lease are above; nothing if its terms cannot be raised.
-    pub above: Option<Above>,
+    pub above: Option<TermFloor>,
     /// Where lies what the manager that comes behind this one may have to know.
-    pub memory: MemoryFile,
+    pub memory: WatchCheckpointFile,
 }
 
 /// A cluster that is managed; it no longer is when this is dropped.
@@ -139,7 +139,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             recast: watch::Sender::new(0),
             begun: watch::Sender::new(0),
         });
-        let (supervised, leading) = (supervise(Arc::clone(&cluster)), leading::lead(Arc::clone(&cluster)));
+        let (supervised, leading) =
+            (supervise(Arc::clone(&cluster)), relay_repoint::lead(Arc::clone(&cluster)));
         let rehearsing = readiness::rehearse_for_ever(Arc::clone(&cluster));
         let supervisor = tokio::spawn(async move {
             tokio::join!(supervised, leading, rehearsing);
@@ -158,7 +159,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     /// Changes what holds failovers back. Moments are of the manager's clock: it is given its present one.
     ///
     /// # Errors
-    /// As [`KeptGuard::change`].
+    /// As [`PersistedGuard::change`].
     pub async fn change_guard(&self, change: impl Fn(&mut FailoverGuard, u64)) -> anyhow::Result<()> {
         let now_ms = self.clock.now_ms();
         self.parts.guard.change(|guard| change(guard, now_ms)).await?;
@@ -195,7 +196,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     /// Whether a run was left half done, by this manager or the one before it, or nobody can tell: who leads is not certain before it
     /// is undone or finished.
     pub fn is_half_way(&self) -> bool {
-        leftovers::is_half_way(&self.parts)
+        interrupted_runs::is_half_way(&self.parts)
     }
 
     /// What was heard of everybody, for whoever answers for the cluster.

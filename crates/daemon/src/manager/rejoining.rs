@@ -32,10 +32,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use super::cluster::ManagedCluster;
-use super::replaced::Past;
-use super::starting;
-use crate::causes::WithCauses;
+use super::replacement_history::Past;
+use super::startup;
 use crate::config::{Config, SourceConfig};
+use crate::error_chain::ErrorChain;
 use crate::wiring;
 
 /// How long the server may take until it receives from the log.
@@ -155,7 +155,7 @@ impl Rejoining {
                 channel.name
             );
         }
-        let read_from = starting::read_from(config, source)?.with_context(|| {
+        let read_from = startup::read_from(config, source)?.with_context(|| {
             format!("the log of source {} is not served: add a [[serve]] with a [[serve.user]]", source.name)
         })?;
         let folder = config.log.directory.join("rejoin");
@@ -474,7 +474,7 @@ async fn bring_back(
     };
     match (done, doubt) {
         (Err(error), Some(doubt)) if is_alone(&error) => {
-            tell(&source.name, &server.name, format!("{doubt}, and {}", WithCauses(&error)));
+            tell(&source.name, &server.name, format!("{doubt}, and {}", ErrorChain(&error)));
             true
         }
         (done, _) => is_done_with(&source.name, &server.name, done),
@@ -516,11 +516,11 @@ fn is_done_with(source: &str, server: &str, done: anyhow::Result<RejoinReport>) 
             true
         }
         Err(error) if error.downcast_ref::<ApplyError>().is_some_and(is_refusal) => {
-            error!(source, server, "the former primary is left as it is: {}", WithCauses(&error));
+            error!(source, server, "the former primary is left as it is: {}", ErrorChain(&error));
             true
         }
         Err(error) => {
-            warn!(source, server, "the former primary is not brought back yet: {}", WithCauses(&error));
+            warn!(source, server, "the former primary is not brought back yet: {}", ErrorChain(&error));
             false
         }
     }

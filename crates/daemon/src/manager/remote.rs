@@ -11,9 +11,9 @@ use tailwater_manager::observation::ProbeError;
 use tailwater_manager::probe_failure::ProbeFailure;
 
 use super::acker::AckerFailure;
-use crate::causes::WithCauses;
 use crate::config::{Config, RelayConfig};
-use crate::http::{OrderBody, RelayText, Secret};
+use crate::error_chain::ErrorChain;
+use crate::http::{BearerToken, OrderBody, RelayStatus};
 use crate::wiring::{ClusterWiring, other_state};
 
 /// An answer is no longer: two sets of GTIDs, and some words.
@@ -36,7 +36,7 @@ pub struct RemoteRelay {
 
 /// Why nothing came of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Trouble {
+enum RelayRequestError {
     /// It did not reach the relay, or the relay says that it did nothing.
     NotDone(ProbeFailure, String),
     /// Who knows.
@@ -52,7 +52,7 @@ impl RemoteRelay {
     /// If its token or the authorities cannot be read.
     pub fn of(config: &RelayConfig) -> anyhow::Result<Self> {
         let named = || format!("relay {}", config.name);
-        let secret = Secret::read(&config.token_file).with_context(named)?;
+        let secret = BearerToken::read(&config.token_file).with_context(named)?;
         let mut authorization = HeaderValue::from_str(&secret.bearer()).with_context(named)?;
         authorization.set_sensitive(true);
         // Fails if the process has a provider already, which is as good.
@@ -92,11 +92,13 @@ impl RemoteRelay {
     ///
     /// # Errors
     /// Why that is not known; never longer than its time-out.
-    pub async fn text(&self) -> Result<RelayText, ProbeError> {
+    pub async fn text(&self) -> Result<RelayStatus, ProbeError> {
         self.ask(self.client.get(&self.base), self.time_max).await.map_err(|trouble| {
             let (failure, reason) = match trouble {
-                Trouble::NotDone(failure, reason) | Trouble::Unknown(failure, reason) => (failure, reason),
-                Trouble::Failed(failure) => (ProbeFailure::Other, failure.message),
+                RelayRequestError::NotDone(failure, reason) | RelayRequestError::Unknown(failure, reason) => {
+                    (failure, reason)
+                }
+                RelayRequestError::Failed(failure) => (ProbeFailure::Other, failure.message),
             };
             ProbeError { failure, message: format!("{}: {reason}", self.base) }
         })
@@ -117,24 +119,28 @@ impl RemoteRelay {
         self.report(self.ask(request, time_max).await)
     }
 
-    fn report(&self, text: Result<RelayText, Trouble>) -> Result<AckerReport, AckerError> {
+    fn report(&self, text: Result<RelayStatus, RelayRequestError>) -> Result<AckerReport, AckerError> {
         let named = |reason: String| format!("{}, at {}: {reason}", self.name, self.base);
         match text {
             Ok(text) => text.acker.report(&self.name).map_err(|reason| AckerError::Unknown(named(reason))),
-            Err(Trouble::NotDone(_, reason)) => Err(AckerError::Refused(named(reason))),
-            Err(Trouble::Unknown(_, reason)) => Err(AckerError::Unknown(named(reason))),
-            Err(Trouble::Failed(failure)) => Err(failure.into()),
+            Err(RelayRequestError::NotDone(_, reason)) => Err(AckerError::Refused(named(reason))),
+            Err(RelayRequestError::Unknown(_, reason)) => Err(AckerError::Unknown(named(reason))),
+            Err(RelayRequestError::Failed(failure)) => Err(failure.into()),
         }
     }
 
-    async fn ask(&self, request: RequestBuilder, time_max: Duration) -> Result<RelayText, Trouble> {
+    async fn ask(
+        &self,
+        request: RequestBuilder,
+        time_max: Duration,
+    ) -> Result<RelayStatus, RelayRequestError> {
         let request = request.header(AUTHORIZATION, &self.authorization).timeout(time_max);
         let mut response = request.send().await.map_err(|error| not_sent(&error))?;
         let status = response.status();
         let mut body = Vec::new();
         while let Some(part) = response.chunk().await.map_err(|error| unheard(&error))? {
             if body.len() + part.len() > ANSWER_BYTES_MAX {
-                return Err(Trouble::Unknown(
+                return Err(RelayRequestError::Unknown(
                     ProbeFailure::ProtocolError,
                     "its answer is too long".to_owned(),
                 ));
@@ -148,7 +154,7 @@ impl RemoteRelay {
                 "who answers has server_id {}, and [[relay]] says {}: is url that of another relay?",
                 text.server_id, self.server_id
             );
-            return Err(Trouble::Unknown(ProbeFailure::ProtocolError, reason));
+            return Err(RelayRequestError::Unknown(ProbeFailure::ProtocolError, reason));
         }
         Ok(text)
     }
@@ -159,7 +165,7 @@ pub async fn ask_others(config: &Config, clusters: &mut [ClusterWiring]) {
     let asked = config.relays.iter().map(|relay| async move {
         match RemoteRelay::of(relay) {
             Ok(remote) => remote.text().await.map_err(|unreached| unreached.message),
-            Err(error) => Err(WithCauses(&error).to_string()),
+            Err(error) => Err(ErrorChain(&error).to_string()),
         }
     });
     let answers = futures_util::future::join_all(asked).await;
@@ -178,7 +184,7 @@ pub async fn ask_others(config: &Config, clusters: &mut [ClusterWiring]) {
     }
 }
 
-fn not_sent(error: &reqwest::Error) -> Trouble {
+fn not_sent(error: &reqwest::Error) -> RelayRequestError {
     if !error.is_connect() {
         return unheard(error);
     }
@@ -192,12 +198,12 @@ fn not_sent(error: &reqwest::Error) -> Trouble {
         (_, true) => ProbeFailure::TimedOut,
         _ => ProbeFailure::NoRoute,
     };
-    Trouble::NotDone(failure, words(error))
+    RelayRequestError::NotDone(failure, words(error))
 }
 
-fn unheard(error: &reqwest::Error) -> Trouble {
+fn unheard(error: &reqwest::Error) -> RelayRequestError {
     let failure = if error.is_timeout() { ProbeFailure::TimedOut } else { ProbeFailure::ConnectionLost };
-    Trouble::Unknown(failure, words(error))
+    RelayRequestError::Unknown(failure, words(error))
 }
 
 fn causes<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
@@ -213,23 +219,25 @@ fn words(error: &reqwest::Error) -> String {
 }
 
 /// What an answer says. Of a status that the listener gives before it turns to a capture nothing was done.
-fn understood(status: StatusCode, body: &[u8]) -> Result<RelayText, Trouble> {
+fn understood(status: StatusCode, body: &[u8]) -> Result<RelayStatus, RelayRequestError> {
     let said = || String::from_utf8_lossy(&body[..body.len().min(300)]).trim().to_owned();
     match status {
         StatusCode::OK => serde_json::from_slice(body).map_err(|error| {
-            Trouble::Unknown(ProbeFailure::ProtocolError, format!("not understood: {error}"))
+            RelayRequestError::Unknown(ProbeFailure::ProtocolError, format!("not understood: {error}"))
         }),
         StatusCode::CONFLICT => Err(match serde_json::from_slice(body) {
-            Ok(failure) => Trouble::Failed(failure),
-            Err(_) => Trouble::Unknown(ProbeFailure::ProtocolError, format!("{status}: {}", said())),
+            Ok(failure) => RelayRequestError::Failed(failure),
+            Err(_) => {
+                RelayRequestError::Unknown(ProbeFailure::ProtocolError, format!("{status}: {}", said()))
+            }
         }),
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            Err(Trouble::NotDone(ProbeFailure::Denied, format!("{status}: {}", said())))
+            Err(RelayRequestError::NotDone(ProbeFailure::Denied, format!("{status}: {}", said())))
         }
         StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
-            Err(Trouble::NotDone(ProbeFailure::Other, format!("{status}: {}", said())))
+            Err(RelayRequestError::NotDone(ProbeFailure::Other, format!("{status}: {}", said())))
         }
-        _ => Err(Trouble::Unknown(ProbeFailure::Other, format!("{status}: {}", said()))),
+        _ => Err(RelayRequestError::Unknown(ProbeFailure::Other, format!("{status}: {}", said()))),
     }
 }
 
@@ -262,7 +270,7 @@ mod tests {
     fn only_what_certainly_was_not_done_is_a_refusal() {
         let not_done = |status: u16| {
             let status = StatusCode::from_u16(status).expect("a status");
-            matches!(understood(status, b"{}"), Err(Trouble::NotDone(..)))
+            matches!(understood(status, b"{}"), Err(RelayRequestError::NotDone(..)))
         };
         for status in [400, 401, 403, 404, 405] {
             assert!(not_done(status), "{status}");
@@ -272,7 +280,7 @@ mod tests {
             assert!(!not_done(status), "{status}");
         }
         let stale = br#"{"code":"TW-RELAY-0015","message":"a lower term"}"#;
-        let Err(Trouble::Failed(failure)) = understood(StatusCode::CONFLICT, stale) else {
+        let Err(RelayRequestError::Failed(failure)) = understood(StatusCode::CONFLICT, stale) else {
             panic!("not its word")
         };
         assert!(matches!(AckerError::from(failure), AckerError::Refused(_)));

@@ -14,7 +14,7 @@ use tailwater_manager::lease::LeaseTask;
 use tokio::task::JoinHandle;
 
 use super::cluster::{ClusterReport, ManagedCluster};
-use super::ordering::{FailoverWish, SwitchoverWish};
+use super::run_requests::{FailoverWish, SwitchoverWish};
 
 /// How long the daemon's end waits for a run that is under way.
 const RUN_PATIENCE: Duration = Duration::from_secs(15);

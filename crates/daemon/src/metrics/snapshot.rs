@@ -9,7 +9,7 @@ use tailwater_log::LogPosition;
 use tailwater_manager::FailoverReadiness;
 use tailwater_manager::analysis::FailureCode;
 
-use crate::control::{Controlled, ControlledSource};
+use crate::control::{DaemonState, SourceHandle};
 
 /// The values of one scrape. Names and codes only: no GTID, no value of a row, no statement and no text of a server.
 #[derive(Debug, Default)]
@@ -89,8 +89,8 @@ pub const CAPTURE_STATES: [&str; 6] =
 pub const CHANNEL_STATES: [&str; 4] = ["connecting", "running", "stopped", "failed"];
 
 impl MetricsSnapshot {
-    /// Reads the state of `controlled`. `semi_sync` tells whether a source is configured with `semi_sync`.
-    pub fn of(controlled: &Controlled, semi_sync: impl Fn(&str) -> bool) -> Self {
+    /// Reads the state of `daemon_state`. `semi_sync` tells whether a source is configured with `semi_sync`.
+    pub fn of(controlled: &DaemonState, semi_sync: impl Fn(&str) -> bool) -> Self {
         let clusters = controlled.manager.iter().flat_map(|manager| manager.clusters());
         let captures =
             controlled.sources.iter().map(|(name, source)| CaptureMetrics::of(name, source, semi_sync(name)));
@@ -108,7 +108,7 @@ impl MetricsSnapshot {
 }
 
 impl CaptureMetrics {
-    fn of(name: &str, source: &ControlledSource, semi_sync: bool) -> Self {
+    fn of(name: &str, source: &SourceHandle, semi_sync: bool) -> Self {
         let status = source.status.snapshot();
         let is_streaming = status.state == CaptureState::Streaming;
         Self {

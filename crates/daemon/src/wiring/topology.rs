@@ -17,11 +17,11 @@ use tailwater_wire::gtid::GtidSet;
 
 use super::connect_options;
 use super::serve::{identity_of, other_relay};
-use crate::causes::WithCauses;
 use crate::config::{Config, SourceConfig};
 use crate::control::{Answer, Request, SourceReport, ask, socket_of};
-use crate::http::RelayText;
-use crate::manager::eyes::Names;
+use crate::error_chain::ErrorChain;
+use crate::http::RelayStatus;
+use crate::manager::relay_probes::ServerNames;
 use crate::manager::requests::{ManagerAnswer, ManagerRequest};
 
 /// A source's cluster, and whom to look at.
@@ -184,7 +184,7 @@ pub fn ask_readiness(config: &Config) -> BTreeMap<String, FailoverReadiness> {
         }
         Ok(Answer::Failed { message, .. }) => unknown(format!("the daemon answered: {message}")),
         Ok(_) => unknown("the daemon gave an answer that is not about clusters".to_owned()),
-        Err(error) => unknown(format!("{}", WithCauses(&error))),
+        Err(error) => unknown(format!("{}", ErrorChain(&error))),
     }
 }
 
@@ -202,9 +202,9 @@ pub fn put_states(clusters: &mut [ClusterWiring], sources: &[SourceReport], chan
 
 /// What a relay on another machine says of itself, seen from a cluster of that primary. One that follows another server reads a
 /// stream that is nothing to this one.
-pub fn other_state(text: &RelayText, wiring: &ClusterWiring) -> RelayState {
+pub fn other_state(text: &RelayStatus, wiring: &ClusterWiring) -> RelayState {
     let acker = &text.acker;
-    let follows = Names::of(wiring).follows(text);
+    let follows = ServerNames::of(wiring).follows(text);
     let is_ours = follows == wiring.plan.primary.name;
     let is_streaming = text.is_streaming && is_ours;
     let flavour = if acker.is_mariadb == Some(true) { Flavour::MariaDb } else { Flavour::MySql };

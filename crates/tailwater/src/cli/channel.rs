@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{CloneArgs, ConfigFile, CopyHowArgs};
-use tailwater_daemon::moment::Moment;
+use tailwater_daemon::local_time::LocalTime;
 
 #[derive(Debug, Subcommand)]
 pub enum ChannelCommand {
@@ -24,7 +24,7 @@ pub enum ChannelCommand {
         /// Stop before the first transaction that committed on the source at or after this time: local
         /// "YYYY-MM-DD[ HH:MM:SS]", RFC 3339, or @SECONDS.
         #[arg(long, value_name = "TIME")]
-        until_time: Option<Moment>,
+        until_time: Option<LocalTime>,
         /// Apply the failed transaction idempotently: an INSERT replaces an existing row; an UPDATE or DELETE
         /// of a missing row is ignored.
         #[arg(long, conflicts_with_all = ["until_gtid", "until_time"])]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::ServerArgs;
-use tailwater_daemon::moment::Moment;
+use tailwater_daemon::local_time::LocalTime;
 
 #[derive(Debug, Subcommand)]
 pub enum LogCommand {
@@ -134,8 +134,8 @@ pub struct TimeArgs {
     /// Only transactions committed at or after this time: local "YYYY-MM-DD[ HH:MM:SS]", RFC 3339, or
     /// @SECONDS.
     #[arg(long, value_name = "TIME")]
-    pub since: Option<Moment>,
+    pub since: Option<LocalTime>,
     /// Only transactions committed before this time.
     #[arg(long, value_name = "TIME")]
-    pub until: Option<Moment>,
+    pub until: Option<LocalTime>,
 }

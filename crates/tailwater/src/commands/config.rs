@@ -11,7 +11,7 @@ use tailwater_log::AckMode;
 use crate::cli::{ConfigCommand, Output};
 use crate::exit::Exit;
 use tailwater_daemon::config::{Config, ConfigError};
-use tailwater_daemon::wiring::Wired;
+use tailwater_daemon::wiring::ResolvedConfig;
 
 /// Time limit for a source to answer. An unreachable source is no error, so that a configuration can be
 /// checked where its servers cannot be reached.
@@ -24,7 +24,7 @@ const SERVER_TIMEOUT: Duration = Duration::from_secs(2);
 pub fn config(command: &ConfigCommand, output: Output) -> anyhow::Result<Exit> {
     let ConfigCommand::Check(file) = command;
     let config = Config::load(&file.config)?;
-    let wired = Wired::of(&config)?;
+    let wired = ResolvedConfig::of(&config)?;
     let not_asked = super::on_runtime(ask_sources(&wired.captures))?;
     match output {
         Output::Text => {

@@ -10,8 +10,8 @@ use super::manager::send;
 use crate::cli::{FailoverArgs, Output};
 use crate::exit::Exit;
 use tailwater_daemon::config::Config;
-use tailwater_daemon::manager::ordering::FailoverWish;
 use tailwater_daemon::manager::requests::{ManagerAnswer, ManagerRequest};
+use tailwater_daemon::manager::run_requests::FailoverWish;
 
 /// Interval between queries for new steps.
 const POLL_INTERVAL: Duration = Duration::from_millis(30);

@@ -6,9 +6,9 @@ use crate::cli::{ManagerCommand, Output};
 use crate::exit::Exit;
 use tailwater_daemon::config::Config;
 use tailwater_daemon::control::{Answer, Request, ask, socket_of};
+use tailwater_daemon::local_time::LocalTime;
 use tailwater_daemon::manager::cluster::ClusterReport;
 use tailwater_daemon::manager::requests::{ManagerAnswer, ManagerRequest};
-use tailwater_daemon::moment::Moment;
 use tailwater_manager::FailoverReadiness;
 
 /// Sends the request to the daemon, and prints the state of its clusters afterwards.
@@ -127,5 +127,5 @@ fn write_guard(text: &mut String, cluster: &ClusterReport) {
 }
 
 fn moment(ms: u64) -> String {
-    Moment(ms.saturating_mul(1000)).date_and_time()
+    LocalTime(ms.saturating_mul(1000)).date_and_time()
 }

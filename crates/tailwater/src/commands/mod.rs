@@ -50,9 +50,9 @@ use tailwater_wire::print::PrintError;
 
 use crate::cli::{Cli, Command, Output};
 use crate::exit::Exit;
-use tailwater_daemon::causes::WithCauses;
 use tailwater_daemon::config::ConfigError;
 use tailwater_daemon::control::ControlError;
+use tailwater_daemon::error_chain::ErrorChain;
 
 /// Runs the given command.
 ///
@@ -93,8 +93,8 @@ fn on_runtime<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Res
 /// Formats an error as one line: the code of the innermost error of ours, then its context.
 pub fn render_error(error: &anyhow::Error) -> String {
     let text = match error.chain().find_map(code_of) {
-        Some(code) => format!("{code}: {}", WithCauses(error)),
-        None => WithCauses(error).to_string(),
+        Some(code) => format!("{code}: {}", ErrorChain(error)),
+        None => ErrorChain(error).to_string(),
     };
     // A cause may have several lines, but a name in it must not add more.
     text.split('\n').map(tailwater_wire::printable).collect::<Vec<_>>().join("\n")

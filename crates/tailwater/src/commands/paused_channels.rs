@@ -8,12 +8,12 @@ use tracing::info;
 use super::channel::channels_of;
 use crate::cli::DumpArgs;
 use tailwater_daemon::config::Config;
-use tailwater_daemon::control::{Conversation, Request, socket_of};
+use tailwater_daemon::control::{ControlConnection, Request, socket_of};
 
 /// Paused channels. The daemon resumes them when the connection closes, also if this process is killed.
 #[derive(Debug)]
 pub(super) struct PausedChannels {
-    conversation: Option<Conversation>,
+    conversation: Option<ControlConnection>,
     names: Vec<String>,
 }
 
@@ -27,7 +27,7 @@ impl PausedChannels {
         let mut paused = Self { conversation: None, names: Vec::new() };
         let Some(config) = &arguments.config else { return Ok(paused) };
         let config = Config::load(config)?;
-        let mut conversation = Conversation::open(&socket_of(&config.log.directory))?;
+        let mut conversation = ControlConnection::open(&socket_of(&config.log.directory))?;
         for name in &arguments.pause_channel {
             let channels = channels_of(conversation.ask(&Request::Pause { channel: name.clone() })?)?;
             let channel = channels.iter().find(|channel| channel.name == *name);

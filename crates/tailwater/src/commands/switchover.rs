@@ -7,8 +7,8 @@ use super::manager::send;
 use crate::cli::{Output, SwitchoverArgs};
 use crate::exit::Exit;
 use tailwater_daemon::config::Config;
-use tailwater_daemon::manager::ordering::SwitchoverWish;
 use tailwater_daemon::manager::requests::{ManagerAnswer, ManagerRequest};
+use tailwater_daemon::manager::run_requests::SwitchoverWish;
 
 /// Starts a switchover, prints its steps, and returns its outcome.
 ///

@@ -10,7 +10,7 @@ use tailwater_manager::candidates::CandidateServer;
 use tailwater_manager::cluster_watch::ClusterState;
 use tailwater_manager::failover_readiness::rehearse;
 
-use super::super::ordering::{self, FailoverWish};
+use super::super::run_requests::{self, FailoverWish};
 use super::ManagedCluster;
 
 /// Rehearses at the pace of looks, for ever.
@@ -41,7 +41,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             return unknown("not every server and relay was asked yet");
         }
         let wish = FailoverWish { dry_run: true, ..FailoverWish::default() };
-        let order = match ordering::failover(String::new(), cluster_state, &self.parts.config, &wish) {
+        let order = match run_requests::failover(String::new(), cluster_state, &self.parts.config, &wish) {
             Ok(order) => order,
             Err(refusal) => return FailoverReadiness::refused(&refusal),
         };

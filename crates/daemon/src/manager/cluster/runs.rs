@@ -15,10 +15,10 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 use tracing::{error, info, warn};
 
-use super::super::ordering::{self, FailoverWish, SwitchoverWish};
-use super::super::sharing::Records;
-use super::{ManagedCluster, leftovers};
-use crate::causes::WithCauses;
+use super::super::run_requests::{self, FailoverWish, SwitchoverWish};
+use super::super::shared_audits::AuditRecords;
+use super::{ManagedCluster, interrupted_runs};
+use crate::error_chain::ErrorChain;
 
 /// The run that is under way, or was the last.
 pub(super) struct Run {
@@ -29,7 +29,7 @@ pub(super) struct Run {
 }
 
 /// A run that is to begin.
-pub struct Begun<M> {
+pub struct PreparedRun<M> {
     /// What orders.
     pub machine: M,
     /// Answers [`tailwater_manager::failover::RunAction::ConfirmFailure`].
@@ -58,12 +58,15 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         info!(source = self.parts.source, dry_run = wish.dry_run, automatic = wish.is_automatic, "failover");
         self.begin(if wish.dry_run { "dry-run" } else { "failover" }, |id, watch, cluster_state| {
             let confirm = Arc::new(self.confirmation(watch, wish.of_primary()));
-            Ok(match ordering::failover(id.clone(), cluster_state, &self.parts.config, wish) {
-                Ok(order) => {
-                    Begun { machine: Failover::new(order), confirm, led_by: None, changes: !wish.dry_run }
-                }
+            Ok(match run_requests::failover(id.clone(), cluster_state, &self.parts.config, wish) {
+                Ok(order) => PreparedRun {
+                    machine: Failover::new(order),
+                    confirm,
+                    led_by: None,
+                    changes: !wish.dry_run,
+                },
                 Err(refusal) => {
-                    return Err(ordering::refused(id, RunKind::Failover, cluster_state, wish, refusal));
+                    return Err(run_requests::refused(id, RunKind::Failover, cluster_state, wish, refusal));
                 }
             })
         })
@@ -79,8 +82,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             self.begin(if wish.dry_run { "dry-run" } else { "switchover" }, |id, watch, cluster_state| {
                 // It never asks whether the primary has failed.
                 let confirm = Arc::new(self.confirmation(watch, FailoverTrigger::DryRun));
-                Ok(match ordering::switchover(id.clone(), cluster_state, &self.parts.config, wish) {
-                    Ok(order) => Begun {
+                Ok(match run_requests::switchover(id.clone(), cluster_state, &self.parts.config, wish) {
+                    Ok(order) => PreparedRun {
                         machine: Switchover::new(order),
                         confirm,
                         led_by: None,
@@ -88,7 +91,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
                     },
                     Err(refusal) => {
                         let wish = FailoverWish { dry_run: wish.dry_run, ..FailoverWish::default() };
-                        return Err(ordering::refused(
+                        return Err(run_requests::refused(
                             id,
                             RunKind::Switchover,
                             cluster_state,
@@ -109,7 +112,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     pub fn begin<M: RunMachine + 'static>(
         self: &Arc<Self>,
         kind: &str,
-        make: impl FnOnce(String, &ClusterWatch, &ClusterState) -> Result<Begun<M>, Box<Audit>>,
+        make: impl FnOnce(String, &ClusterWatch, &ClusterState) -> Result<PreparedRun<M>, Box<Audit>>,
     ) -> anyhow::Result<(String, JoinHandle<bool>)> {
         // Held until the new run is noted: two at once find out here.
         let mut run = self.lock_run();
@@ -123,22 +126,23 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         let cluster_state = watch.cluster_state();
         let id = self.new_id(kind);
         let (sender, progress) = watch::channel(None);
-        let Begun { mut machine, confirm, led_by, changes } = match make(id.clone(), &watch, &cluster_state) {
-            Ok(begun) => begun,
-            Err(refused) => {
-                self.parts.records.save(&refused)?;
-                sender.send_replace(Some(*refused));
-                let task = tokio::spawn(async { false });
-                *run = Some(Run { id: id.clone(), progress, task: task.abort_handle() });
-                return Ok((id, task));
-            }
-        };
+        let PreparedRun { mut machine, confirm, led_by, changes } =
+            match make(id.clone(), &watch, &cluster_state) {
+                Ok(begun) => begun,
+                Err(refused) => {
+                    self.parts.records.save(&refused)?;
+                    sender.send_replace(Some(*refused));
+                    let task = tokio::spawn(async { false });
+                    *run = Some(Run { id: id.clone(), progress, task: task.abort_handle() });
+                    return Ok((id, task));
+                }
+            };
         let wiring = led_by.map_or_else(|| wiring.clone(), |leader| wiring.led_by(&leader));
         let driver = RunDriver {
             executor: Arc::new((self.parts.hands)(&id, &wiring, &cluster_state)?),
             term: self.parts.lease.clone(),
             confirm,
-            records: Arc::new(Records {
+            records: Arc::new(AuditRecords {
                 folder: self.parts.records.clone(),
                 shared: self.parts.shared.clone(),
             }),
@@ -159,7 +163,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             cluster.take_end(&audit, &watch).await;
             if let Some(RunOutcome::Promoted { left, .. }) = &audit.outcome {
                 let (run, left) = ((audit.id.clone(), machine.token()), left.clone());
-                let finish = leftovers::finish(Arc::clone(&cluster), run, driver.executor, left);
+                let finish = interrupted_runs::finish(Arc::clone(&cluster), run, driver.executor, left);
                 *cluster.finishing() = Some(tokio::spawn(finish).abort_handle());
             }
             matches!(audit.outcome, Some(RunOutcome::Promoted { .. }))
@@ -186,13 +190,13 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
                 // One that somebody wished needs nobody to look at it before the next.
                 let is_failover = audit.kind == RunKind::Failover;
                 if let Err(reason) = self.watch_primary(Some(server)) {
-                    error!(source, server, "the new primary cannot be watched: {}", WithCauses(&reason));
+                    error!(source, server, "the new primary cannot be watched: {}", ErrorChain(&reason));
                 }
                 if is_failover && let Err(reason) = self.parts.guard.failed_over(now_ms).await {
                     error!(
                         source,
                         "the failover cannot be noted, and another may follow it sooner: {}",
-                        WithCauses(&reason)
+                        ErrorChain(&reason)
                     );
                 }
             }

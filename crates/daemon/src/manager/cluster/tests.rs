@@ -27,7 +27,7 @@ use tailwater_session::{ConnectOptions, Endpoint};
 use tailwater_wire::Flavour;
 use tokio::sync::Notify;
 
-use super::supervising::FOLLOWED_PAUSE;
+use super::supervisor::FOLLOWED_PAUSE;
 use super::*;
 use crate::manager::requests::Manager;
 
@@ -159,7 +159,7 @@ struct Stage<H> {
 }
 
 impl<H: ActionExecutor + 'static> Stage<H> {
-    async fn set(folder: &Path, hands: Box<MakeHands<H>>) -> anyhow::Result<Self> {
+    async fn set(folder: &Path, hands: Box<MakeExecutor<H>>) -> anyhow::Result<Self> {
         let terms = LeaseTimes::of(60_000)?;
         let lease = LeaseTask::start(FileLease::new(folder.join("lease"), "one", terms.ttl_ms), terms);
         let mut standing = lease.handle().standing();
@@ -179,13 +179,13 @@ impl<H: ActionExecutor + 'static> Stage<H> {
                 control: Arc::new(Away),
             }],
             hands,
-            feeds: Feeds::new(),
+            feeds: ChannelControls::new(),
             lease: lease.handle(),
-            guard: KeptGuard::open(folder.join("orders.guard"), None)?,
+            guard: PersistedGuard::open(folder.join("orders.guard"), None)?,
             records: AuditFolder::new(folder.join("records")),
             shared: None,
             above: None,
-            memory: MemoryFile::new(folder.join("orders.seen"), Box::new(|| 0)),
+            memory: WatchCheckpointFile::new(folder.join("orders.seen"), Box::new(|| 0)),
         })?;
         Ok(Self { cluster, lease, supervisor, token })
     }
@@ -196,7 +196,7 @@ impl<H: ActionExecutor + 'static> Stage<H> {
         let confirm: Arc<dyn ConfirmFailure> = Arc::clone(&gate) as _;
         let (_, task) = self.cluster.begin("failover", |id, _, _| {
             let machine = Scripted { audit: audit(id, "db1"), end, token: self.token };
-            Ok(Begun { machine, confirm, led_by: None, changes: true })
+            Ok(PreparedRun { machine, confirm, led_by: None, changes: true })
         })?;
         Ok((gate, task))
     }
@@ -241,7 +241,7 @@ async fn another_run_ends_what_the_last_one_left() -> anyhow::Result<()> {
         assert!(begun.elapsed() < PATIENCE, "what was left is not done");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    tokio::time::sleep(leftovers::FINISH_PAUSE / 2).await;
+    tokio::time::sleep(interrupted_runs::FINISH_PAUSE / 2).await;
     assert!(left_alone.0.lock().is_empty(), "it is done though another run has begun");
     Ok(())
 }
@@ -387,7 +387,7 @@ async fn a_run_that_lost_the_lease_half_way_is_gone_on_with() -> anyhow::Result<
                 Audit { kind: RunKind::Switchover, token: Some(stage.token.0), steps, ..audit(id, "db1") };
             let end =
                 RunOutcome::Incomplete { refusal, to_undo: vec![released.clone()], irreversible: Vec::new() };
-            Ok(Begun {
+            Ok(PreparedRun {
                 machine: Scripted { audit, end, token: stage.token },
                 confirm,
                 led_by: None,

@@ -13,7 +13,7 @@ use super::{Headline, TablesPlan, WORKERS, kinds, setting, summarise};
 use crate::args::{TablesBench, TablesData};
 use crate::bench::report::{BenchReport, MachineInfo, Measurement};
 use crate::trial::{TrialFolder, primary_options};
-use tailwater_daemon::causes::WithCauses;
+use tailwater_daemon::error_chain::ErrorChain;
 
 const CHECK: &str = "compare a primary with its replica";
 const PEER: &str = "pt-table-checksum";
@@ -138,7 +138,7 @@ async fn measure(
                 Err(error) if *checker == CheckTool::Peer && kind.flavour() == Flavour::MySql => {
                     // It asks for statements that newer servers do not have any more.
                     let note =
-                        format!("{kind}, {}: {PEER} does not work: {}", set.name(), WithCauses(&error));
+                        format!("{kind}, {}: {PEER} does not work: {}", set.name(), ErrorChain(&error));
                     if repeat == 0 {
                         notes.push(note);
                     }

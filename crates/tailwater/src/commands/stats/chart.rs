@@ -4,7 +4,7 @@ use tailwater_log::stats::humanize::bytes;
 use tailwater_log::stats::{BinlogReport, Gap, TimelineColumns, humanize};
 
 use super::scale::Scale;
-use tailwater_daemon::moment::Moment;
+use tailwater_daemon::local_time::LocalTime;
 
 /// Maximum number of columns.
 const COLUMNS_MAX: usize = 90;
@@ -31,7 +31,7 @@ pub(super) fn chart(report: &BinlogReport) -> String {
     let label =
         format!("rows per second{}, up to {}/s", scale.note(), humanize::count(scale.greatest() as u64));
     series(&mut text, &label, &row_rates, &scale);
-    let times = (Moment(columns.start_us), Moment(report.span.last_commit_us));
+    let times = (LocalTime(columns.start_us), LocalTime(report.span.last_commit_us));
     let (from, to) = match times.0.same_day(times.1) {
         true => (times.0.time(), times.1.time()),
         false => (times.0.date_and_time(), times.1.date_and_time()),

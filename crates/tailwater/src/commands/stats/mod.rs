@@ -19,7 +19,7 @@ use super::client_server::connect_options;
 use super::log_source::logs_in;
 use crate::cli::{Output, StatsArgs};
 use crate::exit::Exit;
-use tailwater_daemon::moment::Moment;
+use tailwater_daemon::local_time::LocalTime;
 
 /// The statistics of one log, file list or server.
 struct StatsResult {
@@ -32,9 +32,9 @@ struct StatsResult {
 impl StatsResult {
     fn new(title: String, collector: &Collector) -> Self {
         let report = collector.report();
-        let days = (Moment(report.span.first_commit_us), Moment(report.span.last_commit_us));
+        let days = (LocalTime(report.span.first_commit_us), LocalTime(report.span.last_commit_us));
         let one_day = days.0.same_day(days.1);
-        let time = |us| if one_day { Moment(us).time() } else { Moment(us).date_and_time() };
+        let time = |us| if one_day { LocalTime(us).time() } else { LocalTime(us).date_and_time() };
         let findings = report.findings(&time);
         Self { title, report, findings }
     }
@@ -85,7 +85,7 @@ fn options(arguments: &StatsArgs) -> anyhow::Result<CollectorOptions> {
             Some((schema.to_owned(), table.to_owned()))
         }
     };
-    let moment = |moment: Option<Moment>| moment.map(|Moment(us)| us);
+    let moment = |moment: Option<LocalTime>| moment.map(|LocalTime(us)| us);
     Ok(CollectorOptions {
         top: usize::from(arguments.top),
         table,

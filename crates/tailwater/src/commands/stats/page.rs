@@ -9,7 +9,7 @@ use tailwater_log::stats::{BinlogReport, FindingSeverity, TimelineColumns, Trans
 use super::StatsResult;
 use super::scale::Scale;
 use super::text::{all_table_bytes, compression, tables_of, when};
-use tailwater_daemon::moment::Moment;
+use tailwater_daemon::local_time::LocalTime;
 
 /// The most columns of the chart.
 const COLUMNS_MAX: usize = 240;
@@ -45,7 +45,7 @@ fn subtitle(report: &BinlogReport) -> Vec<String> {
         report.server_version
     )];
     if span.first_commit_us > 0 {
-        let (first, last) = (Moment(span.first_commit_us), Moment(span.last_commit_us));
+        let (first, last) = (LocalTime(span.first_commit_us), LocalTime(span.last_commit_us));
         lines.push(format!(
             "{} to {}, local time ({}): {}",
             first.date_and_time(),

@@ -8,7 +8,7 @@ use tailwater_wire::printable;
 
 use super::StatsResult;
 use super::chart::chart;
-use tailwater_daemon::moment::Moment;
+use tailwater_daemon::local_time::LocalTime;
 
 /// Width at which lines are wrapped.
 const WIDTH: usize = 100;
@@ -86,7 +86,7 @@ impl ReportText {
         if span.first_commit_us == 0 {
             return;
         }
-        let (first, last) = (Moment(span.first_commit_us), Moment(span.last_commit_us));
+        let (first, last) = (LocalTime(span.first_commit_us), LocalTime(span.last_commit_us));
         let seconds = (last.0 - first.0) as f64 / 1e6;
         self.line(&format!(
             "  {} to {} local time ({}): {}",
@@ -351,8 +351,8 @@ impl ReportText {
 
 /// A time, with its date unless all commits are of one day.
 pub(super) fn when(us: u64, report: &BinlogReport) -> String {
-    let (first, last) = (Moment(report.span.first_commit_us), Moment(report.span.last_commit_us));
-    if first.same_day(last) { Moment(us).time() } else { Moment(us).date_and_time() }
+    let (first, last) = (LocalTime(report.span.first_commit_us), LocalTime(report.span.last_commit_us));
+    if first.same_day(last) { LocalTime(us).time() } else { LocalTime(us).date_and_time() }
 }
 
 /// The first tables of a transaction.

@@ -8,10 +8,10 @@ use tailwater_manager::analysis::{ClusterFinding, FailureCode, FindingAction};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-use super::super::ordering::FailoverWish;
+use super::super::run_requests::FailoverWish;
 use super::ManagedCluster;
-use super::leftovers::{self, Leftovers};
-use crate::causes::WithCauses;
+use super::interrupted_runs::{self, Leftovers};
+use crate::error_chain::ErrorChain;
 
 /// A failover that the manager began by itself and that did not lead to a new primary is not tried again sooner, in milliseconds.
 const AGAIN_MS_MIN: u64 = 10_000;
@@ -32,8 +32,8 @@ pub(super) async fn supervise<H: ActionExecutor + 'static>(cluster: Arc<ManagedC
     let mut left = Leftovers::default();
     let mut remembered = Instant::now();
     loop {
-        leftovers::look(&cluster, &mut left).await;
-        leftovers::recover(&cluster, &mut left).await;
+        interrupted_runs::look(&cluster, &mut left).await;
+        interrupted_runs::recover(&cluster, &mut left).await;
         recast.mark_unchanged();
         let mut findings = cluster.watched().watch.findings();
         tokio::select! {
@@ -60,7 +60,7 @@ pub(super) async fn supervise<H: ActionExecutor + 'static>(cluster: Arc<ManagedC
         let promoted = match cluster.begin_failover(&wish) {
             Ok((_, run)) => run.await.unwrap_or(false),
             Err(reason) => {
-                warn!(source = cluster.parts.source, "no failover: {}", WithCauses(&reason));
+                warn!(source = cluster.parts.source, "no failover: {}", ErrorChain(&reason));
                 false
             }
         };
@@ -108,7 +108,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         let source = &self.parts.source;
         info!(source, server = leader, "the log follows another server: it is watched as the primary");
         if let Err(reason) = self.watch_primary(Some(&leader)) {
-            error!(source, server = leader, "it cannot be watched: {}", WithCauses(&reason));
+            error!(source, server = leader, "it cannot be watched: {}", ErrorChain(&reason));
         }
     }
 

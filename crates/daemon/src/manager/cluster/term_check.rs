@@ -25,13 +25,13 @@ const TRIES_MAX: u32 = 5;
 
 /// What all terms of the lease are above.
 #[derive(Debug)]
-pub struct Above {
+pub struct TermFloor {
     etcd: tokio::sync::Mutex<EtcdValue>,
     /// For so long etcd grants the lease.
     ttl: Duration,
 }
 
-impl Above {
+impl TermFloor {
     /// Where it lies.
     pub fn new(etcd: EtcdValue, ttl: Duration) -> Self {
         Self { etcd: tokio::sync::Mutex::new(etcd), ttl }

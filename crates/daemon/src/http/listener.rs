@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tracing::{debug, warn};
 
-use super::answering::{Answer, AnswerBody, Answering};
+use super::handler::{Answer, AnswerBody, HttpHandler};
 use crate::metrics;
 
 /// Connections at once; more are closed.
@@ -41,7 +41,7 @@ pub async fn bind(listen: SocketAddr) -> anyhow::Result<TcpListener> {
 }
 
 /// Answers until the task that is given back is aborted.
-pub fn serve(listener: TcpListener, answering: Arc<Answering>) -> JoinHandle<()> {
+pub fn serve(listener: TcpListener, answering: Arc<HttpHandler>) -> JoinHandle<()> {
     tokio::spawn(async move {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
@@ -69,7 +69,7 @@ pub fn serve(listener: TcpListener, answering: Arc<Answering>) -> JoinHandle<()>
     })
 }
 
-async fn converse(stream: TcpStream, answering: Arc<Answering>) {
+async fn converse(stream: TcpStream, answering: Arc<HttpHandler>) {
     let service = service_fn(|request| {
         let answering = Arc::clone(&answering);
         async move { Ok::<_, Infallible>(respond(request, &answering).await) }
@@ -87,7 +87,7 @@ async fn converse(stream: TcpStream, answering: Arc<Answering>) {
     }
 }
 
-async fn respond(request: Request<Incoming>, answering: &Answering) -> Response<Full<Bytes>> {
+async fn respond(request: Request<Incoming>, answering: &HttpHandler) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
     let credential = head.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
     let body = tokio::time::timeout(HEAD_TIME_MAX, Limited::new(body, BODY_BYTES_MAX).collect()).await;

@@ -13,8 +13,8 @@ use tailwater_manager::failover::{Audit, AuditEvent, RunOutcome};
 use tailwater_manager::lease::{EtcdValue, LeaseToken};
 use tracing::warn;
 
-use super::cluster::leftovers::unfinished;
-use crate::causes::WithCauses;
+use super::cluster::interrupted_runs::unfinished;
+use crate::error_chain::ErrorChain;
 
 /// How often a record is stored anew because another manager has stored one meanwhile.
 const TRIES_MAX: u32 = 5;
@@ -37,7 +37,7 @@ struct Shared {
 
 /// The records of one source's runs in etcd.
 #[derive(Debug)]
-pub struct SharedRecords {
+pub struct SharedAudits {
     etcd: tokio::sync::Mutex<InEtcd>,
     /// The term in which this manager has read them.
     read_in: Mutex<Option<LeaseToken>>,
@@ -50,7 +50,7 @@ struct InEtcd {
     written: Option<(u64, Shared)>,
 }
 
-impl SharedRecords {
+impl SharedAudits {
     /// Under that key.
     pub fn new(value: EtcdValue) -> Self {
         Self { etcd: tokio::sync::Mutex::new(InEtcd { value, written: None }), read_in: Mutex::default() }
@@ -171,14 +171,14 @@ fn brief(audit: &Audit) -> Audit {
 
 /// Where the records of a source's runs lie: on this machine, and where others find them, too.
 #[derive(Debug, Clone)]
-pub struct Records {
+pub struct AuditRecords {
     /// On this machine.
     pub folder: AuditFolder,
     /// Where others find them; nothing if one manager is alone.
-    pub shared: Option<Arc<SharedRecords>>,
+    pub shared: Option<Arc<SharedAudits>>,
 }
 
-impl AuditStore for Records {
+impl AuditStore for AuditRecords {
     /// Blocks; on a thread of a runtime's for blocking work.
     fn save(&self, audit: &Audit) -> Result<(), AuditError> {
         let wanted = self.shared.as_ref().filter(|_| !audit.dry_run);
@@ -191,7 +191,7 @@ impl AuditStore for Records {
         // Where people look it stands, whatever becomes of the other.
         self.folder.save(audit)?;
         shared.map_err(|reason| {
-            let source = io::Error::other(WithCauses(&reason).to_string());
+            let source = io::Error::other(ErrorChain(&reason).to_string());
             AuditError { path: format!("{} in etcd", audit.id).into(), source }
         })
     }
@@ -324,14 +324,14 @@ mod tests {
                 request_ms_max: 5_000,
                 ..EtcdOptions::default()
             });
-            let shared = Some(SharedRecords::new(value.unwrap()).into());
-            Records { folder: AuditFolder::new(folder.path().join(name)), shared }
+            let shared = Some(SharedAudits::new(value.unwrap()).into());
+            AuditRecords { folder: AuditFolder::new(folder.path().join(name)), shared }
         });
-        let save = async |records: &Records, audit: Audit| {
+        let save = async |records: &AuditRecords, audit: Audit| {
             let records = records.clone();
             tokio::task::spawn_blocking(move || records.save(&audit)).await.unwrap()
         };
-        let found = async |records: &Records| records.shared.as_ref().unwrap().read().await.unwrap();
+        let found = async |records: &AuditRecords| records.shared.as_ref().unwrap().read().await.unwrap();
         assert!(found(&two).await.is_empty());
         save(&one, held("a", 1)).await.unwrap();
         assert_eq!(ids(&found(&two).await), ["a"]);

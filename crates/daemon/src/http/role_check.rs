@@ -8,7 +8,7 @@ use tailwater_manager::topology::{Cluster, NodeRole, ProblemCode, TopologyNode};
 
 /// Whom the log follows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Leader {
+pub struct FollowedServer {
     /// The server's name in the configuration.
     pub server: String,
     /// Why nobody is the primary now, if so.
@@ -26,7 +26,7 @@ pub(super) struct Seen {
 
 /// The answer to a check.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Verdict {
+pub(super) struct RoleCheck {
     /// The cluster.
     pub source: String,
     /// The server that was asked about, or that is the primary.
@@ -46,7 +46,7 @@ pub(super) struct Verdict {
 
 /// Whether clients may write to `server`; if not, why.
 pub(super) fn primary(
-    leader: &Leader,
+    leader: &FollowedServer,
     server: &str,
     seen: Option<&Seen>,
     stale_after_ms: u64,
@@ -236,9 +236,9 @@ mod tests {
 
     #[test]
     fn the_primary_is_whom_the_log_follows_and_no_other() {
-        let leader = Leader { server: "db1".to_owned(), held: None };
+        let leader = FollowedServer { server: "db1".to_owned(), held: None };
         let seen = |age_ms, writable| Some(Seen { age_ms, writable });
-        let check = |leader: &Leader, server: &str, seen: Option<Seen>| {
+        let check = |leader: &FollowedServer, server: &str, seen: Option<Seen>| {
             primary(leader, server, seen.as_ref(), 3_000).err().unwrap_or_default()
         };
         assert_eq!(check(&leader, "db1", seen(3_000, Ok(true))), "");
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(check(&leader, "db1", seen(0, Err("refused".to_owned()))), "refused");
         assert_eq!(check(&leader, "db1", seen(3_001, Ok(true))), "it was last looked at 3001 ms ago");
         assert_eq!(check(&leader, "db1", None), "it was not looked at yet");
-        let held = Leader { held: Some("the log is told to stop".to_owned()), ..leader };
+        let held = FollowedServer { held: Some("the log is told to stop".to_owned()), ..leader };
         assert_eq!(check(&held, "db1", seen(0, Ok(true))), "the log is told to stop");
     }
 
@@ -259,7 +259,7 @@ mod tests {
             held in any::<bool>(),
             looks in prop::collection::vec((0u64..6_000, prop::option::of(any::<bool>())), 4),
         ) {
-            let leader = Leader { server: format!("db{follows}"), held: held.then(|| "held".to_owned()) };
+            let leader = FollowedServer { server: format!("db{follows}"), held: held.then(|| "held".to_owned()) };
             let written: Vec<usize> = (0..4).filter(|index| {
                 let (age_ms, writable) = looks[*index];
                 let seen = Seen { age_ms, writable: writable.ok_or_else(|| "refused".to_owned()) };

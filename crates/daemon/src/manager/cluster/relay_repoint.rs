@@ -12,9 +12,9 @@ use tailwater_manager::lease::LeaseToken;
 use tailwater_manager::relay_reconciliation::{PrimaryRecord, RecordedPrimary};
 use tracing::{info, warn};
 
-use super::supervising::FOLLOWED_PAUSE;
-use super::{ClusterParts, ManagedCluster, leftovers};
-use crate::causes::WithCauses;
+use super::supervisor::FOLLOWED_PAUSE;
+use super::{ClusterParts, ManagedCluster, interrupted_runs};
+use crate::error_chain::ErrorChain;
 
 /// The pause behind an order that did not help, which doubles.
 const AGAIN_MIN: Duration = Duration::from_secs(1);
@@ -137,7 +137,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             }
             Err(_) if trials.unwatched.as_deref() == Some(server) => {}
             Err(reason) => {
-                warn!(source, server, "it was made primary, and cannot be watched: {}", WithCauses(&reason));
+                warn!(source, server, "it was made primary, and cannot be watched: {}", ErrorChain(&reason));
                 trials.unwatched = Some(server.to_owned());
             }
         }
@@ -166,7 +166,7 @@ fn takes_writes(cluster_state: &ClusterState, server: &str) -> bool {
 
 /// What this manager's records say; nothing if they cannot be read, or those of other managers were not yet.
 fn recorded<H>(parts: &ClusterParts<H>) -> Option<RecordedPrimary> {
-    if !leftovers::is_adopted(parts) {
+    if !interrupted_runs::is_adopted(parts) {
         return None;
     }
     let ids = parts.records.list().ok()?;

@@ -6,9 +6,9 @@ use chrono::{DateTime, Local, NaiveDate, NaiveDateTime, TimeZone};
 
 /// A moment, in microseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Moment(pub u64);
+pub struct LocalTime(pub u64);
 
-impl FromStr for Moment {
+impl FromStr for LocalTime {
     type Err = String;
 
     /// Reads local time (`2026-11-21`, `2026-11-21 12:03:10`, with a fraction too), RFC 3339
@@ -46,11 +46,11 @@ impl FromStr for Moment {
     }
 }
 
-fn since_1970(microseconds: i64) -> Option<Moment> {
-    u64::try_from(microseconds).ok().map(Moment)
+fn since_1970(microseconds: i64) -> Option<LocalTime> {
+    u64::try_from(microseconds).ok().map(LocalTime)
 }
 
-impl Moment {
+impl LocalTime {
     fn local(self) -> Option<DateTime<Local>> {
         Local.timestamp_micros(i64::try_from(self.0).ok()?).single()
     }
@@ -83,15 +83,15 @@ impl Moment {
 
 #[cfg(test)]
 mod tests {
-    use super::Moment;
+    use super::LocalTime;
 
     #[test]
     fn moments_are_read_in_every_form() {
-        let parse = |text: &str| text.parse::<Moment>();
-        assert_eq!(parse("@1795262590"), Ok(Moment(1_795_262_590_000_000)));
-        assert_eq!(parse("@1.25"), Ok(Moment(1_250_000)));
-        assert_eq!(parse("1970-01-02T00:00:00Z"), Ok(Moment(86_400_000_000)));
-        assert_eq!(parse("1970-01-02T02:00:00.5+02:00"), Ok(Moment(86_400_500_000)));
+        let parse = |text: &str| text.parse::<LocalTime>();
+        assert_eq!(parse("@1795262590"), Ok(LocalTime(1_795_262_590_000_000)));
+        assert_eq!(parse("@1.25"), Ok(LocalTime(1_250_000)));
+        assert_eq!(parse("1970-01-02T00:00:00Z"), Ok(LocalTime(86_400_000_000)));
+        assert_eq!(parse("1970-01-02T02:00:00.5+02:00"), Ok(LocalTime(86_400_500_000)));
         for text in ["2026-06-21 12:03:10", "2026-11-21 00:00:00"] {
             assert_eq!(parse(text).unwrap().date_and_time(), text);
         }

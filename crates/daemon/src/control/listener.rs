@@ -12,15 +12,15 @@ use tokio::net::unix::OwnedWriteHalf;
 use tokio::net::{UnixListener, UnixStream};
 use tracing::{debug, warn};
 
-use super::obeying::{answered, obey, pause};
+use super::dispatch::{answered, obey, pause};
 use super::protocol::too_long;
-use super::{Answer, Controlled, LINE_BYTES_MAX, Request, SIGN_OF_LIFE_EVERY};
+use super::{Answer, DaemonState, LINE_BYTES_MAX, Request, SIGN_OF_LIFE_EVERY};
 
 /// Listens at `socket` until the task that is given back is dropped.
 ///
 /// # Errors
 /// If the socket cannot be made.
-pub fn listen(socket: &Path, controlled: Arc<Controlled>) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+pub fn listen(socket: &Path, controlled: Arc<DaemonState>) -> anyhow::Result<tokio::task::JoinHandle<()>> {
     // Left by one that was killed; one that lives holds the folder's lock, and we would not be here.
     match std::fs::remove_file(socket) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -46,7 +46,7 @@ pub fn listen(socket: &Path, controlled: Arc<Controlled>) -> anyhow::Result<toki
     }))
 }
 
-async fn converse(stream: UnixStream, controlled: Arc<Controlled>) {
+async fn converse(stream: UnixStream, controlled: Arc<DaemonState>) {
     let mut paused = Vec::new();
     talk(stream, &controlled, &mut paused).await;
     for name in paused {
@@ -58,7 +58,7 @@ async fn converse(stream: UnixStream, controlled: Arc<Controlled>) {
 }
 
 /// Until the other side ends it; `paused` are the channels that go on then.
-async fn talk(stream: UnixStream, controlled: &Controlled, paused: &mut Vec<String>) {
+async fn talk(stream: UnixStream, controlled: &DaemonState, paused: &mut Vec<String>) {
     let (read, mut write) = stream.into_split();
     let mut read = BufReader::new(read);
     loop {

@@ -12,8 +12,8 @@ use tailwater_manager::topology::RelayState;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::acker::RelayText;
-use super::verdict::Seen;
+use super::acker::RelayStatus;
+use super::role_check::Seen;
 use crate::manager::remote::RemoteRelay;
 use crate::wiring::{self, ClusterWiring};
 
@@ -48,7 +48,7 @@ struct RelaySeat {
 #[derive(Debug, Clone)]
 struct Said {
     asked: Instant,
-    answer: Result<RelayText, String>,
+    answer: Result<RelayStatus, String>,
 }
 
 /// A cluster that is looked at.

@@ -7,12 +7,12 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::answering::Answering;
-use super::serving::{bind, serve};
-use super::token::Secret;
-use super::watching::Watching;
+use super::handler::HttpHandler;
+use super::listener::{bind, serve};
+use super::observer::Watching;
+use super::token::BearerToken;
 use crate::config::Config;
-use crate::control::Controlled;
+use crate::control::DaemonState;
 use crate::manager::remote::RemoteRelay;
 use crate::wiring::{self, ClusterWiring};
 
@@ -20,24 +20,24 @@ use crate::wiring::{self, ClusterWiring};
 ///
 /// # Errors
 /// If it cannot be read, or is none.
-pub fn secret_of(config: &Config) -> anyhow::Result<Option<Secret>> {
+pub fn secret_of(config: &Config) -> anyhow::Result<Option<BearerToken>> {
     let file = config.http.as_ref().and_then(|http| http.token_file.as_deref());
-    file.map(Secret::read).transpose().context("http.token_file")
+    file.map(BearerToken::read).transpose().context("http.token_file")
 }
 
 /// A listener that has its address, and answers nobody yet.
 #[derive(Debug)]
-pub struct Bound {
+pub struct HttpListener {
     listener: TcpListener,
-    secret: Option<Secret>,
+    secret: Option<BearerToken>,
 }
 
-impl Bound {
+impl HttpListener {
     /// Takes the address of `[http]`, if there is one. `secret` is its token.
     ///
     /// # Errors
     /// If the address cannot be taken.
-    pub async fn of(config: &Config, secret: Option<Secret>) -> anyhow::Result<Option<Self>> {
+    pub async fn of(config: &Config, secret: Option<BearerToken>) -> anyhow::Result<Option<Self>> {
         let Some(http) = &config.http else { return Ok(None) };
         Ok(Some(Self { listener: bind(http.listen).await?, secret }))
     }
@@ -46,7 +46,7 @@ impl Bound {
     ///
     /// # Errors
     /// If an option file with credentials, or the token of a relay, cannot be read.
-    pub fn serve(self, config: &Config, controlled: Arc<Controlled>) -> anyhow::Result<JoinHandle<()>> {
+    pub fn serve(self, config: &Config, controlled: Arc<DaemonState>) -> anyhow::Result<JoinHandle<()>> {
         let times = config.http.as_ref().map(|http| (http.look_interval_ms, http.stale_after_ms));
         let (interval_ms, stale_after_ms) = times.unwrap_or_default();
         let relays_of = |cluster: &ClusterWiring| {
@@ -62,6 +62,6 @@ impl Bound {
             Duration::from_millis(interval_ms),
             Duration::from_millis(stale_after_ms),
         );
-        Ok(serve(self.listener, Arc::new(Answering::new(watching, controlled, self.secret))))
+        Ok(serve(self.listener, Arc::new(HttpHandler::new(watching, controlled, self.secret))))
     }
 }

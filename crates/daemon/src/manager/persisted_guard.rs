@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::causes::WithCauses;
+use crate::error_chain::ErrorChain;
 use anyhow::Context;
 use serde::Serialize;
 use tailwater_manager::analysis::FailoverGuard;
@@ -26,7 +26,7 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 const TRIES_MAX: u32 = 20;
 
 /// A guard with its file, and with its key in etcd where several managers share it. The file has what was last known then.
-pub struct KeptGuard {
+pub struct PersistedGuard {
     path: PathBuf,
     guard: Arc<Mutex<FailoverGuard>>,
     /// One request at a time.
@@ -65,16 +65,16 @@ impl Kept {
     }
 }
 
-impl std::fmt::Debug for KeptGuard {
+impl std::fmt::Debug for PersistedGuard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("KeptGuard")
+        f.debug_struct("PersistedGuard")
             .field("path", &self.path)
             .field("guard", &self.guard)
             .finish_non_exhaustive()
     }
 }
 
-impl KeptGuard {
+impl PersistedGuard {
     /// The guard in the file at `path`; one that holds nothing back if there is no file. Shared with other managers by `etcd`.
     ///
     /// # Errors
@@ -151,7 +151,7 @@ impl KeptGuard {
             match self.look(&mut *etcd.lock().await).await {
                 Ok(()) => is_told = false,
                 Err(reason) if !is_told => {
-                    warn!(source, "what holds failovers back cannot be asked: {}", WithCauses(&reason));
+                    warn!(source, "what holds failovers back cannot be asked: {}", ErrorChain(&reason));
                     is_told = true;
                 }
                 Err(_) => {}
@@ -231,7 +231,7 @@ impl KeptGuard {
         let kept = replace(&self.path, &bytes).with_context(|| format!("write {}", self.path.display()));
         match kept {
             // Etcd has it: the file is only what a manager begins with.
-            Err(reason) if self.etcd.is_some() => error!("{}", WithCauses(&reason)),
+            Err(reason) if self.etcd.is_some() => error!("{}", ErrorChain(&reason)),
             kept => kept?,
         }
         *self.lock() = guard;
@@ -268,11 +268,11 @@ mod tests {
     async fn a_pause_outlives_a_restart_and_what_cannot_be_read_is_no_permission() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("manager").join("orders.guard");
-        let kept = KeptGuard::open(path.clone(), None).unwrap();
+        let kept = PersistedGuard::open(path.clone(), None).unwrap();
         assert!(!kept.now().is_paused() && kept.is_known());
         kept.change(FailoverGuard::pause).await.unwrap();
         kept.failed_over(7).await.unwrap();
-        let again = KeptGuard::open(path.clone(), None).unwrap();
+        let again = PersistedGuard::open(path.clone(), None).unwrap();
         assert_eq!(again.now(), kept.now());
         assert!(again.now().is_paused());
         assert_eq!(again.now().last_failover_ms(), Some(7));
@@ -290,19 +290,19 @@ mod tests {
         ] {
             assert_ne!(wrong, sound);
             fs::write(&path, &wrong).unwrap();
-            let refused = KeptGuard::open(path.clone(), None);
+            let refused = PersistedGuard::open(path.clone(), None);
             assert!(refused.is_err_and(|error| error.to_string().contains("not understood")), "{wrong}");
         }
     }
 
-    fn in_etcd(etcd: &Etcd, folder: &Path, name: &str) -> Arc<KeptGuard> {
+    fn in_etcd(etcd: &Etcd, folder: &Path, name: &str) -> Arc<PersistedGuard> {
         let value = EtcdValue::new(EtcdOptions {
             endpoints: vec![etcd.endpoint()],
             key: "/tailwater/orders/guard".to_owned(),
             request_ms_max: 500,
             ..EtcdOptions::default()
         });
-        Arc::new(KeptGuard::open(folder.join(name), Some(value.unwrap())).unwrap())
+        Arc::new(PersistedGuard::open(folder.join(name), Some(value.unwrap())).unwrap())
     }
 
     async fn until(what: &str, is_so: impl Fn() -> bool) {
@@ -319,7 +319,7 @@ mod tests {
         let Some(program) = Etcd::require() else { return };
         let mut etcd = Etcd::start(&program, folder.path()).await.unwrap();
         // It was told before there were several.
-        let alone = KeptGuard::open(folder.path().join("one"), None).unwrap();
+        let alone = PersistedGuard::open(folder.path().join("one"), None).unwrap();
         alone.change(FailoverGuard::pause).await.unwrap();
         let (one, two) = (in_etcd(&etcd, folder.path(), "one"), in_etcd(&etcd, folder.path(), "two"));
         assert!(!one.is_known(), "nobody has asked yet");

@@ -12,23 +12,23 @@ use tailwater_manager::topology::RelayReader;
 use tailwater_wire::Flavour;
 
 use super::SourceReport;
+use crate::local_time::LocalTime;
 use crate::manager::requests::Manager;
-use crate::moment::Moment;
 
 /// What the daemon has that can be told something.
 #[derive(Debug, Default)]
-pub struct Controlled {
+pub struct DaemonState {
     /// By name, each with the log it reads.
     pub channels: BTreeMap<String, (Arc<Channel>, LogHandle)>,
     /// By name, the sources.
-    pub sources: BTreeMap<String, ControlledSource>,
+    pub sources: BTreeMap<String, SourceHandle>,
     /// The manager, if one is configured.
     pub manager: Option<Manager>,
 }
 
 /// A source that is captured.
 #[derive(Debug)]
-pub struct ControlledSource {
+pub struct SourceHandle {
     /// To give its capture orders.
     pub acker: CaptureAcker,
     /// Its log.
@@ -39,20 +39,20 @@ pub struct ControlledSource {
     pub readers: Vec<StreamReaders>,
 }
 
-impl Controlled {
+impl DaemonState {
     /// How all sources and channels are.
     pub fn reports(&self) -> (Vec<SourceReport>, Vec<ChannelStatus>) {
         let sources = self.sources.iter().map(|(name, source)| source.report(name)).collect();
         let channels = self.channels.values().map(|(channel, log)| {
             let source = self.sources.values().find(|source| source.log.path() == log.path());
-            let capture_problem = source.and_then(ControlledSource::trouble);
+            let capture_problem = source.and_then(SourceHandle::trouble);
             ChannelStatus { capture_problem, ..channel.status().borrow().clone() }
         });
         (sources, channels.collect())
     }
 }
 
-impl Controlled {
+impl DaemonState {
     /// Whether a failover of a source's primary would go through; nothing if this daemon does not manage it.
     pub fn readiness(&self, source: &str) -> Option<FailoverReadiness> {
         let cluster = self.manager.as_ref()?.cluster(source).ok()?;
@@ -60,7 +60,7 @@ impl Controlled {
     }
 }
 
-impl ControlledSource {
+impl SourceHandle {
     /// How long nothing has come from the server that the log follows, a heartbeat included, in milliseconds; nothing if
     /// nothing ever has.
     pub fn silent_ms(&self) -> Option<u64> {
@@ -106,7 +106,7 @@ fn doing(state: &CaptureState) -> String {
         CaptureState::Waiting(reason) => format!("waiting to connect again: {reason}"),
         CaptureState::Refused(reason) => format!("stopped: {reason}"),
         CaptureState::StoppedByOrder(stop) => {
-            let since = Moment(stop.since_ms.saturating_mul(1000)).date_and_time();
+            let since = LocalTime(stop.since_ms.saturating_mul(1000)).date_and_time();
             format!("stopped since {since} by order of the manager (term {})", stop.token)
         }
         CaptureState::Stopped => "stopped".to_owned(),

@@ -10,22 +10,22 @@ use tailwater_manager::actions::{ChannelControl, ChannelFuture};
 use tailwater_wire::gtid::GtidSet;
 
 /// By the channel's name.
-pub type Feeds = BTreeMap<String, Arc<dyn ChannelControl>>;
+pub type ChannelControls = BTreeMap<String, Arc<dyn ChannelControl>>;
 
 /// A channel, and the log that it reads.
-pub struct ChannelFeed {
+pub struct ApplyChannelControl {
     channel: Arc<Channel>,
     log: LogHandle,
 }
 
-impl ChannelFeed {
+impl ApplyChannelControl {
     /// Of a channel that reads that log.
     pub fn new(channel: Arc<Channel>, log: LogHandle) -> Self {
         Self { channel, log }
     }
 }
 
-impl ChannelControl for ChannelFeed {
+impl ChannelControl for ApplyChannelControl {
     fn progress(&self) -> Option<GtidSet> {
         let flavour = self.log.source()?.flavour;
         let status = self.channel.status();

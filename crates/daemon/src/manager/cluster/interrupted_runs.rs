@@ -1,5 +1,5 @@
 //! What runs leave: acts behind a promotion that failed, and records of those that were cut off. Relays that were left behind are
-//! another matter: see `leading`.
+//! another matter: see `relay_repoint`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use tailwater_manager::lease::LeaseToken;
 use tailwater_manager::recovery::{InterruptedRun, RunRecovery};
 use tracing::{error, info, warn};
 
-use super::super::ordering;
-use super::super::sharing::SharedRecords;
-use super::{Begun, ClusterParts, ManagedCluster};
-use crate::causes::WithCauses;
+use super::super::run_requests;
+use super::super::shared_audits::SharedAudits;
+use super::{ClusterParts, ManagedCluster, PreparedRun};
+use crate::error_chain::ErrorChain;
 
 /// How often replicas that were left behind a promotion are led again, and the pause before each time.
 const FINISH_TRIES_MAX: u32 = 300;
@@ -163,12 +163,12 @@ pub(super) async fn look<H>(cluster: &ManagedCluster<H>, leftovers: &mut Leftove
 }
 
 /// Takes over the records of other managers; whether it did.
-async fn adopt<H>(parts: &ClusterParts<H>, shared: &SharedRecords, term: LeaseToken) -> bool {
+async fn adopt<H>(parts: &ClusterParts<H>, shared: &SharedAudits, term: LeaseToken) -> bool {
     let source = &parts.source;
     let records = match shared.read().await {
         Ok(records) => records,
         Err(reason) => {
-            let reason = WithCauses(&reason);
+            let reason = ErrorChain(&reason);
             warn!(source, "what another manager may have left half done is not known: {reason}");
             return false;
         }
@@ -213,9 +213,9 @@ pub(super) async fn recover<H: ActionExecutor + 'static>(
     let (source, run, traces) = (&cluster.parts.source, left.traces.run.clone(), left.traces.clone());
     let begun = cluster.begin("recovery", |id, watch, cluster_state| {
         let led_by = Some(traces.primary.clone());
-        let order = ordering::recovery(id, cluster_state, &cluster.parts.config, traces);
+        let order = run_requests::recovery(id, cluster_state, &cluster.parts.config, traces);
         let confirm = Arc::new(cluster.confirmation(watch, FailoverTrigger::DryRun));
-        Ok(Begun { machine: RunRecovery::new(order), confirm, led_by, changes: true })
+        Ok(PreparedRun { machine: RunRecovery::new(order), confirm, led_by, changes: true })
     });
     let ended = match begun {
         Ok((id, task)) => {
@@ -224,7 +224,7 @@ pub(super) async fn recover<H: ActionExecutor + 'static>(
             cluster.audit(&id).ok().flatten().and_then(|audit| audit.outcome)
         }
         Err(reason) => {
-            warn!(source, run, "what it left cannot be recovered now: {}", WithCauses(&reason));
+            warn!(source, run, "what it left cannot be recovered now: {}", ErrorChain(&reason));
             None
         }
     };

@@ -11,13 +11,13 @@ use tailwater_manager::FailoverReadiness;
 use tailwater_manager::topology::{Cluster, RelayPlan};
 
 use super::acker;
-use super::route::{NoRoute, Route, Whose, route};
-use super::token::Secret;
-use super::verdict::{self, Leader, Verdict};
-use super::watching::{Watched, Watching};
+use super::observer::{Watched, Watching};
+use super::role_check::{self, FollowedServer, RoleCheck};
+use super::route::{PrimaryQuery, Route, RouteError, route};
+use super::token::BearerToken;
 use crate::cluster_view::ClusterView;
-use crate::control::{Controlled, ControlledSource};
-use crate::manager::starting::OWN_RELAY;
+use crate::control::{DaemonState, SourceHandle};
+use crate::manager::startup::OWN_RELAY;
 use crate::metrics::{self, MetricsSnapshot};
 use crate::wiring::{self, ClusterWiring};
 
@@ -55,24 +55,24 @@ impl Answer {
     }
 }
 
-impl From<NoRoute> for Answer {
-    fn from(none: NoRoute) -> Self {
+impl From<RouteError> for Answer {
+    fn from(none: RouteError) -> Self {
         match none {
-            NoRoute::NotFound => Self::failed(
+            RouteError::NotFound => Self::failed(
                 StatusCode::NOT_FOUND,
                 "there are /primary, /replica, /status, /metrics, /healthz and /acker",
             ),
-            NoRoute::Method { allowed } => Self {
+            RouteError::Method { allowed } => Self {
                 allowed: Some(allowed),
                 ..Self::failed(StatusCode::METHOD_NOT_ALLOWED, "the path is asked in other ways")
             },
-            NoRoute::Bad(reason) => Self::failed(StatusCode::BAD_REQUEST, &reason),
+            RouteError::Bad(reason) => Self::failed(StatusCode::BAD_REQUEST, &reason),
         }
     }
 }
 
-impl From<Verdict> for Answer {
-    fn from(verdict: Verdict) -> Self {
+impl From<RoleCheck> for Answer {
+    fn from(verdict: RoleCheck) -> Self {
         let status = if verdict.ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         Self { status, body: AnswerBody::Json(json!(verdict)), allowed: None }
     }
@@ -95,25 +95,25 @@ type Silences = BTreeMap<String, Option<u64>>;
 #[derive(Debug)]
 struct Tree {
     made: Instant,
-    leader: Leader,
+    leader: FollowedServer,
     cluster: Cluster,
     silent_ms: Silences,
 }
 
 /// Answers requests.
 #[derive(Debug)]
-pub struct Answering {
+pub struct HttpHandler {
     watching: Watching,
-    controlled: Arc<Controlled>,
+    controlled: Arc<DaemonState>,
     /// Of those who may order something.
-    secret: Option<Secret>,
+    secret: Option<BearerToken>,
     /// One for each of the clusters that are watched.
     trees: Vec<Mutex<Option<Arc<Tree>>>>,
 }
 
-impl Answering {
-    /// Answers out of what `watching` sees and `controlled` says of itself.
-    pub fn new(watching: Watching, controlled: Arc<Controlled>, secret: Option<Secret>) -> Self {
+impl HttpHandler {
+    /// Answers out of what `observer` sees and `daemon_state` says of itself.
+    pub fn new(watching: Watching, controlled: Arc<DaemonState>, secret: Option<BearerToken>) -> Self {
         let trees = watching.clusters().iter().map(|_| Mutex::new(None)).collect();
         Self { watching, controlled, secret, trees }
     }
@@ -131,19 +131,21 @@ impl Answering {
             Ok(Route::Health) => Answer::ok(json!({ "ok": true, "version": env!("CARGO_PKG_VERSION") })),
             Ok(Route::Status) => self.status().await,
             Ok(Route::Metrics) => self.metrics(),
-            Ok(Route::Primary { of: Whose::Server { server, source } }) => {
+            Ok(Route::Primary { of: PrimaryQuery::Server { server, source } }) => {
                 match self.find(&server, source.as_deref()) {
                     Ok((_, cluster)) => self.is_primary(cluster, &server).await.into(),
                     Err(answer) => answer,
                 }
             }
-            Ok(Route::Primary { of: Whose::Cluster { source } }) => match self.named(source.as_deref()) {
-                Ok(cluster) => {
-                    let leader = self.leader(cluster);
-                    self.is_primary(cluster, &leader.server).await.into()
+            Ok(Route::Primary { of: PrimaryQuery::Cluster { source } }) => {
+                match self.named(source.as_deref()) {
+                    Ok(cluster) => {
+                        let leader = self.leader(cluster);
+                        self.is_primary(cluster, &leader.server).await.into()
+                    }
+                    Err(answer) => answer,
                 }
-                Err(answer) => answer,
-            },
+            }
             Ok(Route::Replica { server, source, lag_seconds_max }) => {
                 match self.find(&server, source.as_deref()) {
                     Ok((index, cluster)) => {
@@ -169,7 +171,7 @@ impl Answering {
         &self,
         source: &str,
         credential: Option<&[u8]>,
-    ) -> Result<(&ControlledSource, &ClusterWiring), Answer> {
+    ) -> Result<(&SourceHandle, &ClusterWiring), Answer> {
         // First, so that who may not learns nothing.
         acker::admit(self.secret.as_ref(), credential)?;
         let controlled = self.controlled.sources.get(source);
@@ -180,24 +182,25 @@ impl Answering {
     }
 
     /// Whom the log of a cluster follows.
-    fn leader(&self, cluster: &Watched) -> Leader {
+    fn leader(&self, cluster: &Watched) -> FollowedServer {
         let (source, own) = (&cluster.wiring.plan.name, &cluster.wiring.own);
         match self.controlled.sources.get(source) {
             Some(controlled) => controlled.leader(own),
-            None => {
-                Leader { server: own.clone(), held: Some(format!("source {source} is not captured here")) }
-            }
+            None => FollowedServer {
+                server: own.clone(),
+                held: Some(format!("source {source} is not captured here")),
+            },
         }
     }
 
-    async fn is_primary(&self, cluster: &Watched, server: &str) -> Verdict {
+    async fn is_primary(&self, cluster: &Watched, server: &str) -> RoleCheck {
         self.watching.ask(cluster).await;
         let server = cluster.canonical(server);
         // After the looks: who leads may have changed meanwhile.
         let leader = self.leader(cluster);
         let seen = cluster.seen(&server);
-        let verdict = verdict::primary(&leader, &server, seen.as_ref(), self.watching.stale_after_ms());
-        Verdict {
+        let verdict = role_check::primary(&leader, &server, seen.as_ref(), self.watching.stale_after_ms());
+        RoleCheck {
             source: cluster.wiring.plan.name.clone(),
             address: cluster.address_of(&server),
             ok: verdict.is_ok(),
@@ -207,13 +210,13 @@ impl Answering {
         }
     }
 
-    async fn is_replica(&self, index: usize, cluster: &Watched, server: &str, lag_max: u64) -> Verdict {
+    async fn is_replica(&self, index: usize, cluster: &Watched, server: &str, lag_max: u64) -> RoleCheck {
         self.watching.ask(cluster).await;
         let server = cluster.canonical(server);
         let tree = self.tree(index, cluster);
         let silent_ms = |relay: &str| tree.silent_ms.get(relay).copied().flatten();
-        let verdict = verdict::replica(&tree.cluster, &server, &silent_ms, lag_max);
-        Verdict {
+        let verdict = role_check::replica(&tree.cluster, &server, &silent_ms, lag_max);
+        RoleCheck {
             source: cluster.wiring.plan.name.clone(),
             address: cluster.address_of(&server),
             ok: verdict.is_ok(),
@@ -248,7 +251,7 @@ impl Answering {
     }
 
     /// A cluster as it was seen last, and how long each relay has had nothing from the primary, in milliseconds.
-    fn seen(&self, cluster: &Watched, leader: &Leader) -> (ClusterView, Silences) {
+    fn seen(&self, cluster: &Watched, leader: &FollowedServer) -> (ClusterView, Silences) {
         let mut wired = cluster.wiring.led_by(&leader.server);
         let (sources, channels) = self.controlled.reports();
         wiring::put_states(std::slice::from_mut(&mut wired), &sources, &channels);

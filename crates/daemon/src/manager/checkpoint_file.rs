@@ -15,13 +15,13 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The file of one cluster, and what the relay beside the manager has been ordered.
-pub struct MemoryFile {
+pub struct WatchCheckpointFile {
     path: PathBuf,
     /// The highest term of the lease that it has seen.
     term: Box<dyn Fn() -> u64 + Send + Sync>,
 }
 
-impl MemoryFile {
+impl WatchCheckpointFile {
     /// The file at `path`.
     pub fn new(path: PathBuf, term: Box<dyn Fn() -> u64 + Send + Sync>) -> Self {
         Self { path, term }

@@ -8,12 +8,12 @@ use tailwater_manager::cluster_watch::{RelayAssignment, RelayProbe, RelayProbeFu
 use tailwater_manager::lease::LeaseToken;
 
 use super::remote::RemoteRelay;
-use crate::http::RelayText;
+use crate::http::RelayStatus;
 use crate::wiring::ClusterWiring;
 
 /// Looks at a capture of this process.
 #[derive(Debug, Clone)]
-pub struct LocalEye {
+pub struct LocalRelayProbe {
     /// Whose state.
     pub status: Arc<CaptureStatus>,
     /// Whether it asks for semi-sync.
@@ -22,7 +22,7 @@ pub struct LocalEye {
     pub own: String,
 }
 
-impl RelayProbe for LocalEye {
+impl RelayProbe for LocalRelayProbe {
     fn probe(&self) -> RelayProbeFuture<'_> {
         let ordered = self.status.orders();
         let look = RelayProbeResult {
@@ -43,14 +43,14 @@ impl RelayProbe for LocalEye {
 
 /// Looks at a capture of another daemon.
 #[derive(Debug, Clone)]
-pub struct RemoteEye {
+pub struct RemoteRelayProbe {
     /// Which.
     pub relay: RemoteRelay,
     /// What servers are called here.
-    pub names: Names,
+    pub names: ServerNames,
 }
 
-impl RelayProbe for RemoteEye {
+impl RelayProbe for RemoteRelayProbe {
     fn probe(&self) -> RelayProbeFuture<'_> {
         Box::pin(async move {
             let text = self.relay.text().await.map_err(|unreached| unreached.failure)?;
@@ -67,12 +67,12 @@ impl RelayProbe for RemoteEye {
 
 /// What the servers of a cluster are called in this configuration.
 #[derive(Debug, Clone)]
-pub struct Names {
+pub struct ServerNames {
     own: String,
     all: BTreeSet<String>,
 }
 
-impl Names {
+impl ServerNames {
     /// Those of a cluster, whoever leads it.
     pub fn of(wiring: &ClusterWiring) -> Self {
         let plan = &wiring.plan;
@@ -82,12 +82,12 @@ impl Names {
 
     /// Whom a relay follows. Its source's own server may be called otherwise there, or be another one than here, as of a relay that
     /// was set up after a failover.
-    pub fn follows(&self, text: &RelayText) -> String {
+    pub fn follows(&self, text: &RelayStatus) -> String {
         let own_there = || text.own.clone().filter(|own| self.all.contains(own));
         text.acker.follows.clone().or_else(own_there).unwrap_or_else(|| self.own.clone())
     }
 
-    fn led(&self, text: &RelayText) -> RelayAssignment {
+    fn led(&self, text: &RelayStatus) -> RelayAssignment {
         RelayAssignment {
             term: LeaseToken(text.acker.token),
             source: self.follows(text),
@@ -109,7 +109,7 @@ mod tests {
         let member = |name: &str| Member { name: name.to_owned(), ..Member::default() };
         let plan =
             ClusterPlan { primary: member("db1"), servers: vec![member("db2")], ..ClusterPlan::default() };
-        let names = Names {
+        let names = ServerNames {
             own: "db1".to_owned(),
             all: plan.servers.iter().chain([&plan.primary]).map(|member| member.name.clone()).collect(),
         };
@@ -124,7 +124,7 @@ mod tests {
                 r#"{{"server_id":7,"is_streaming":true,"acknowledges":true,"heard_ago_ms":1,"own":{own},"acker":{{"token":3,
                 "stopped_since_ms":null,"follows":{follows},"durable":true,"is_mariadb":null,"holds":null,"before":null}}}}"#
             );
-            let text: RelayText = serde_json::from_str(&text).unwrap();
+            let text: RelayStatus = serde_json::from_str(&text).unwrap();
             let led = names.led(&text);
             assert_eq!(
                 (led.source.as_str(), led.term, led.assigned_term),

@@ -21,16 +21,16 @@ use tailwater_manager::lease::TERM_FLOOR_KEY;
 use tailwater_session::PasswordText;
 
 use super::acker::LocalAcker;
-use super::cluster::{Above, ClusterParts, ManagedCluster};
-use super::eyes::{LocalEye, Names, RemoteEye};
-use super::feeds::Feeds;
-use super::guarding::KeptGuard;
-use super::leasing;
+use super::channel_controls::ChannelControls;
+use super::checkpoint_file::WatchCheckpointFile;
+use super::cluster::{ClusterParts, ManagedCluster, TermFloor};
+use super::lease_config;
+use super::persisted_guard::PersistedGuard;
 use super::rejoining;
-use super::remembering::MemoryFile;
+use super::relay_probes::{LocalRelayProbe, RemoteRelayProbe, ServerNames};
 use super::remote::RemoteRelay;
 use super::requests::Manager;
-use super::sharing::SharedRecords;
+use super::shared_audits::SharedAudits;
 use crate::config::{
     Config, HookConfig, ManagerConfig, RelayConfig, ServeConfig, ServeTlsConfig, SourceConfig,
 };
@@ -41,7 +41,7 @@ pub const OWN_RELAY: &str = "tailwater";
 
 /// A capture of this process.
 #[derive(Debug, Clone)]
-pub struct OwnCapture {
+pub struct LocalCapture {
     /// The source's name.
     pub source: String,
     /// To give it orders.
@@ -56,7 +56,11 @@ pub struct OwnCapture {
 ///
 /// # Errors
 /// If a file of it cannot be read, or the configuration contradicts itself.
-pub fn start(config: &Config, captures: &[OwnCapture], feeds: &Feeds) -> anyhow::Result<Option<Manager>> {
+pub fn start(
+    config: &Config,
+    captures: &[LocalCapture],
+    feeds: &ChannelControls,
+) -> anyhow::Result<Option<Manager>> {
     let Some(managing) = &config.manager else { return Ok(None) };
     let name = managing.name.clone().unwrap_or_else(own_name);
     let mut manager = Manager::default();
@@ -72,15 +76,15 @@ pub fn start(config: &Config, captures: &[OwnCapture], feeds: &Feeds) -> anyhow:
 fn start_cluster(
     config: &Config,
     managing: &ManagerConfig,
-    (source, capture): (&SourceConfig, &OwnCapture),
-    feeds: &Feeds,
+    (source, capture): (&SourceConfig, &LocalCapture),
+    feeds: &ChannelControls,
     name: &str,
     manager: &mut Manager,
 ) -> anyhow::Result<()> {
     let folder = config.log.directory.join("manager");
-    let lease = leasing::start(managing, name, &folder, &source.name)?;
+    let lease = lease_config::start(managing, name, &folder, &source.name)?;
     let relays = relays(config, source, capture)?;
-    let acting = Acting::of(config, managing, source, &relays, feeds)?;
+    let acting = ExecutorParts::of(config, managing, source, &relays, feeds)?;
     let (of, wired) = (config.clone(), source.clone());
     let parts = ClusterParts {
         source: source.name.clone(),
@@ -99,19 +103,19 @@ fn start_cluster(
         hands: Box::new(move |id, wiring, cluster_state| acting.actor(id, wiring, cluster_state)),
         feeds: feeds.clone(),
         lease: lease.handle(),
-        guard: KeptGuard::open(
+        guard: PersistedGuard::open(
             folder.join(format!("{}.guard", source.name)),
-            leasing::beside(managing, name, &source.name, "guard")?,
+            lease_config::beside(managing, name, &source.name, "guard")?,
         )?,
         records: AuditFolder::new(folder.join(&source.name)),
-        shared: leasing::beside(managing, name, &source.name, "run")?
-            .map(|etcd| Arc::new(SharedRecords::new(etcd))),
-        above: leasing::beside(managing, name, &source.name, TERM_FLOOR_KEY)?
-            .map(|etcd| Above::new(etcd, Duration::from_millis(managing.lease_ttl_ms))),
+        shared: lease_config::beside(managing, name, &source.name, "run")?
+            .map(|etcd| Arc::new(SharedAudits::new(etcd))),
+        above: lease_config::beside(managing, name, &source.name, TERM_FLOOR_KEY)?
+            .map(|etcd| TermFloor::new(etcd, Duration::from_millis(managing.lease_ttl_ms))),
         memory: {
             let status = Arc::clone(&capture.status);
             let path = folder.join(format!("{}.seen", source.name));
-            MemoryFile::new(path, Box::new(move || status.orders().token))
+            WatchCheckpointFile::new(path, Box::new(move || status.orders().token))
         },
     };
     let (cluster, supervisor) = ManagedCluster::start(parts)?;
@@ -137,12 +141,16 @@ fn log_origin(log: &LogHandle) -> Option<(GtidOrigin, ServerVersion)> {
 }
 
 /// All that acknowledge a source's commits: this daemon's own relay, and those on other machines.
-fn relays(config: &Config, source: &SourceConfig, capture: &OwnCapture) -> anyhow::Result<Vec<WatchedRelay>> {
+fn relays(
+    config: &Config,
+    source: &SourceConfig,
+    capture: &LocalCapture,
+) -> anyhow::Result<Vec<WatchedRelay>> {
     let wiring = wiring::cluster_led_by(config, source, None)?;
-    let names = Names::of(&wiring);
+    let names = ServerNames::of(&wiring);
     let own = WatchedRelay {
         name: OWN_RELAY.to_owned(),
-        probe: Arc::new(LocalEye {
+        probe: Arc::new(LocalRelayProbe {
             status: Arc::clone(&capture.status),
             acknowledges: source.semi_sync,
             own: wiring.own,
@@ -155,7 +163,7 @@ fn relays(config: &Config, source: &SourceConfig, capture: &OwnCapture) -> anyho
         let remote = RemoteRelay::of(other)?;
         relays.push(WatchedRelay {
             name: other.name.clone(),
-            probe: Arc::new(RemoteEye { relay: remote.clone(), names: names.clone() }),
+            probe: Arc::new(RemoteRelayProbe { relay: remote.clone(), names: names.clone() }),
             control: Arc::new(remote),
         });
     }
@@ -163,22 +171,22 @@ fn relays(config: &Config, source: &SourceConfig, capture: &OwnCapture) -> anyho
 }
 
 /// What acts are done with, whoever leads.
-struct Acting {
+struct ExecutorParts {
     relays: Vec<WatchedRelay>,
     logs: Vec<RelayEndpoint>,
     account: ReplicaAccount,
     hooks: Vec<Hook>,
     limits: ActionTimeouts,
-    feeds: Feeds,
+    feeds: ChannelControls,
 }
 
-impl Acting {
+impl ExecutorParts {
     fn of(
         config: &Config,
         managing: &ManagerConfig,
         source: &SourceConfig,
         relays: &[WatchedRelay],
-        feeds: &Feeds,
+        feeds: &ChannelControls,
     ) -> anyhow::Result<Self> {
         let serves: Vec<_> = config.serves.iter().filter(|serve| serve.source == source.name).collect();
         let account = account(managing, &serves)?;
@@ -256,7 +264,7 @@ pub fn check(config: &Config) -> anyhow::Result<()> {
         let Some(managing) = &config.manager else { continue };
         let serves: Vec<_> = config.serves.iter().filter(|serve| serve.source == source.name).collect();
         account(managing, &serves)?;
-        leasing::check(managing)?;
+        lease_config::check(managing)?;
     }
     Ok(())
 }

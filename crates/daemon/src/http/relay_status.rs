@@ -2,15 +2,15 @@
 
 use tailwater_capture::CaptureState;
 
-use super::acker::RelayText;
-use super::verdict::Leader;
-use crate::control::ControlledSource;
-use crate::manager::acker::AckerText;
+use super::acker::RelayStatus;
+use super::role_check::FollowedServer;
+use crate::control::SourceHandle;
+use crate::manager::acker::AckerStatus;
 use crate::wiring::ClusterWiring;
 
-impl ControlledSource {
+impl SourceHandle {
     /// Whom the log follows; `own` is what the source's own server is called.
-    pub fn leader(&self, own: &str) -> Leader {
+    pub fn leader(&self, own: &str) -> FollowedServer {
         let (state, ordered) = (self.status.snapshot().state, self.status.orders());
         let held = match state {
             _ if ordered.stopped.is_some() => Some("the log is told to stop".to_owned()),
@@ -20,13 +20,13 @@ impl ControlledSource {
             CaptureState::Stopped => Some("the daemon ends".to_owned()),
             CaptureState::Connecting | CaptureState::Streaming | CaptureState::Waiting(_) => None,
         };
-        Leader { server: ordered.follows.unwrap_or_else(|| own.to_owned()), held }
+        FollowedServer { server: ordered.follows.unwrap_or_else(|| own.to_owned()), held }
     }
 
     /// How the capture stands, with what its acker says.
-    pub fn relay_text(&self, wiring: &ClusterWiring, acker: AckerText) -> RelayText {
+    pub fn relay_text(&self, wiring: &ClusterWiring, acker: AckerStatus) -> RelayStatus {
         let plan = &wiring.plan.relay;
-        RelayText {
+        RelayStatus {
             server_id: plan.server_id,
             is_streaming: self.status.snapshot().state == CaptureState::Streaming,
             acknowledges: plan.semi_sync,

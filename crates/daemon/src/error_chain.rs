@@ -3,9 +3,9 @@
 use std::fmt::{self, Display, Formatter};
 
 /// An error with its causes, each told once: most of ours say in their own words what caused them.
-pub struct WithCauses<'a>(pub &'a anyhow::Error);
+pub struct ErrorChain<'a>(pub &'a anyhow::Error);
 
-impl Display for WithCauses<'_> {
+impl Display for ErrorChain<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let mut told = self.0.to_string();
         for cause in self.0.chain().skip(1) {
@@ -33,11 +33,11 @@ mod tests {
         let error = BulkError::File { action: "list", path: "s3://bucket/x".into(), source };
         let error = Err::<(), _>(error).context("the dump").unwrap_err();
         assert_eq!(
-            WithCauses(&error).to_string(),
+            ErrorChain(&error).to_string(),
             "the dump: cannot list s3://bucket/x: no route to the store"
         );
         // One that says nothing of its cause.
         let error = Err::<(), _>(io::Error::other("why")).context("what").context("where").unwrap_err();
-        assert_eq!(WithCauses(&error).to_string(), "where: what: why");
+        assert_eq!(ErrorChain(&error).to_string(), "where: what: why");
     }
 }

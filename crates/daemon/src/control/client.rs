@@ -74,18 +74,18 @@ impl ControlError {
 /// # Errors
 /// If there is none, or it does not answer.
 pub fn ask(socket: &Path, request: &Request) -> anyhow::Result<Answer> {
-    Conversation::open(socket)?.ask(request)
+    ControlConnection::open(socket)?.ask(request)
 }
 
 /// A connection to a daemon, for requests that count as long as it stands.
 #[derive(Debug)]
-pub struct Conversation {
+pub struct ControlConnection {
     socket: PathBuf,
     stream: BufReader<UnixStream>,
     silence_max: Duration,
 }
 
-impl Conversation {
+impl ControlConnection {
     /// With the daemon that listens at `socket`.
     ///
     /// # Errors
@@ -192,14 +192,14 @@ mod tests {
     fn a_daemon_that_stands_still_is_not_waited_for() -> anyhow::Result<()> {
         let folder = tempfile::tempdir()?;
         let socket = socket_of(folder.path());
-        let absent = Conversation::open_within(&socket, SHORT).expect_err("nobody listens");
+        let absent = ControlConnection::open_within(&socket, SHORT).expect_err("nobody listens");
         assert!(matches!(absent.downcast_ref(), Some(ControlError::NoDaemon { .. })), "{absent:#}");
         // It accepts nobody: connections wait, until there is no room for more.
         let listener = UnixListener::bind(&socket)?;
         rustix::net::listen(&listener, 1)?;
         let mut waiting = Vec::new();
         let full = loop {
-            match Conversation::open_within(&socket, SHORT) {
+            match ControlConnection::open_within(&socket, SHORT) {
                 Ok(conversation) => waiting.push(conversation),
                 Err(error) => break error,
             }
@@ -224,7 +224,7 @@ mod tests {
             }
             stream.write_all(b"{\"channels\": []}\n")
         });
-        let answer = Conversation::open_within(&socket, SHORT * 10)?.ask(&Request::List)?;
+        let answer = ControlConnection::open_within(&socket, SHORT * 10)?.ask(&Request::List)?;
         assert!(matches!(answer, Answer::Channels(channels) if channels.is_empty()));
         daemon.join().expect("it ends")?;
         Ok(())

@@ -6,13 +6,13 @@ use tailwater_log::{LogHandle, LogPosition};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{Gtid, GtidSet};
 
-use super::{Answer, Controlled, ControlledSource, Request};
-use crate::causes::WithCauses;
+use super::{Answer, DaemonState, Request, SourceHandle};
+use crate::error_chain::ErrorChain;
 use crate::manager;
 use crate::manager::acker::{AckerFailure, AckerOrder};
 use crate::manager::requests::ManagerRequest;
 
-pub(super) async fn obey(request: Request, controlled: &Controlled) -> Answer {
+pub(super) async fn obey(request: Request, controlled: &DaemonState) -> Answer {
     match &request {
         Request::Topology => return Answer::Topology(controlled.reports().0),
         // Who may open the control socket may read the log, which holds all values.
@@ -30,7 +30,7 @@ pub(super) async fn obey(request: Request, controlled: &Controlled) -> Answer {
 }
 
 /// How the channels are now, or why not.
-pub(super) fn answered(obeyed: anyhow::Result<()>, controlled: &Controlled) -> Answer {
+pub(super) fn answered(obeyed: anyhow::Result<()>, controlled: &DaemonState) -> Answer {
     match obeyed {
         Ok(()) => {
             let mut channels = controlled.reports().1;
@@ -41,14 +41,14 @@ pub(super) fn answered(obeyed: anyhow::Result<()>, controlled: &Controlled) -> A
         }
         Err(error) => Answer::Failed {
             code: error.downcast_ref::<tailwater_apply::ApplyError>().map(|error| error.code().to_owned()),
-            message: WithCauses(&error).to_string(),
+            message: ErrorChain(&error).to_string(),
         },
     }
 }
 
 pub(super) async fn pause(
     name: &str,
-    controlled: &Controlled,
+    controlled: &DaemonState,
     paused: &mut Vec<String>,
 ) -> anyhow::Result<()> {
     let (channel, _) =
@@ -77,7 +77,7 @@ fn acker_order(request: &Request) -> Option<(&str, AckerOrder)> {
     }
 }
 
-async fn managed(request: ManagerRequest, controlled: &Controlled) -> Answer {
+async fn managed(request: ManagerRequest, controlled: &DaemonState) -> Answer {
     let answer = match &controlled.manager {
         Some(manager) => manager.obey(request).await,
         None => Err(anyhow!("there is no manager in this daemon: its configuration has no [manager]")),
@@ -88,12 +88,12 @@ async fn managed(request: ManagerRequest, controlled: &Controlled) -> Answer {
             code: error
                 .downcast_ref::<tailwater_manager::ManagerError>()
                 .map(|error| error.code().to_owned()),
-            message: WithCauses(&error).to_string(),
+            message: ErrorChain(&error).to_string(),
         },
     }
 }
 
-async fn ordered(source: &str, order: &AckerOrder, controlled: &Controlled) -> Answer {
+async fn ordered(source: &str, order: &AckerOrder, controlled: &DaemonState) -> Answer {
     let Some(controlled) = controlled.sources.get(source) else {
         return Answer::Failed { code: None, message: format!("there is no source {source:?}") };
     };
@@ -103,7 +103,7 @@ async fn ordered(source: &str, order: &AckerOrder, controlled: &Controlled) -> A
     }
 }
 
-async fn obeyed(request: Request, controlled: &Controlled) -> anyhow::Result<()> {
+async fn obeyed(request: Request, controlled: &DaemonState) -> anyhow::Result<()> {
     let find = |name: &str| {
         let known = || controlled.channels.keys().cloned().collect::<Vec<_>>().join(", ");
         controlled
@@ -165,9 +165,9 @@ async fn obeyed(request: Request, controlled: &Controlled) -> anyhow::Result<()>
 }
 
 /// A target that has become the primary would get its own commits once more.
-fn refuse_if_it_leads(channel: &Channel, controlled: &Controlled) -> anyhow::Result<()> {
+fn refuse_if_it_leads(channel: &Channel, controlled: &DaemonState) -> anyhow::Result<()> {
     let name = channel.name();
-    let reads = |source: &&ControlledSource| {
+    let reads = |source: &&SourceHandle| {
         source.log.persistent_readers().iter().any(|reader| reader.name == log_reader_name(name))
     };
     let leads = controlled
