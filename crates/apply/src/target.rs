@@ -19,8 +19,19 @@ pub struct TargetColumn {
     pub generated: bool,
     /// Generated and `STORED`.
     pub stored: bool,
+    /// The bound of a row's period that it holds, in a system-versioned table (MariaDB).
+    pub period: Option<PeriodBound>,
     /// `AUTO_INCREMENT`.
     pub auto_increment: bool,
+}
+
+/// A bound of the period of a system-versioned row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeriodBound {
+    /// `GENERATED ALWAYS AS ROW START`.
+    Start,
+    /// `GENERATED ALWAYS AS ROW END`.
+    End,
 }
 
 /// A column in an index.

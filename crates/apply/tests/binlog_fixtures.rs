@@ -176,6 +176,7 @@ impl Everything {
             nullable: true,
             generated: false,
             stored: false,
+            period: None,
             auto_increment: false,
         });
         let number = self.tables.len() as u32;

@@ -214,6 +214,7 @@ fn keys(values: &[Vec<u8>], collation: &str, prefix: Option<u32>) -> Result<Vec<
             nullable: false,
             generated: false,
             stored: false,
+            period: None,
             auto_increment: false,
         }],
         rows: IndexId(0),

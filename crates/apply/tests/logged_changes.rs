@@ -57,6 +57,7 @@ pub async fn targets(
             nullable: text(4) == "YES",
             generated: extra.contains("GENERATED") && !extra.contains("DEFAULT_GENERATED"),
             stored: extra.contains("STORED"),
+            period: None,
             auto_increment: extra.contains("AUTO_INCREMENT"),
         });
     }

@@ -41,3 +41,4 @@ mod servers;
 mod sql_statements;
 mod support;
 mod target_settings;
+mod versioned_tables;

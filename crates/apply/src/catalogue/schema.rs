@@ -8,7 +8,7 @@ use tailwater_wire::sql_quote::qualified_name;
 use super::foreign_keys::ForeignKeys;
 use super::{IndexIds, QualifiedName, is_unknown, literal};
 use crate::error::ApplyError;
-use crate::target::{IndexPart, TargetColumn, TargetTable, UniqueIndex};
+use crate::target::{IndexPart, PeriodBound, TargetColumn, TargetTable, UniqueIndex};
 
 /// The servers' name of a primary key.
 const PRIMARY: &str = "PRIMARY";
@@ -91,7 +91,7 @@ impl SchemaRows {
             if kind.contains("VERSIONED") && !shows_period {
                 answers
                     .columns
-                    .extend(["row_start", "row_end"].map(|name| hidden(name, "timestamp(6)", true)));
+                    .extend([("row_start", PeriodBound::Start), ("row_end", PeriodBound::End)].map(period_column));
             }
             // Only MEMORY tables have hash indexes by default.
             if row.get_str(3) != Some("MEMORY") {
@@ -118,22 +118,28 @@ impl SchemaRows {
         let hashed = self.parts.chunk_by(|one, other| one.index == other.index);
         let hashed = hashed.filter(|parts| parts.first().is_some_and(|part| part.is_hash)).count();
         for number in 1..=hashed {
-            self.columns.push(hidden(&format!("DB_ROW_HASH_{number}"), "bigint unsigned", false));
+            self.columns.push(hidden(&format!("DB_ROW_HASH_{number}"), "bigint unsigned"));
         }
     }
 }
 
 /// A column that MariaDB shows only in the log.
-fn hidden(name: &str, column_type: &str, stored: bool) -> TargetColumn {
+fn hidden(name: &str, column_type: &str) -> TargetColumn {
     TargetColumn {
         name: name.to_owned(),
         column_type: column_type.to_owned(),
         collation: None,
         nullable: true,
         generated: true,
-        stored,
+        stored: false,
+        period: None,
         auto_increment: false,
     }
+}
+
+/// An implicit period column of a system-versioned table.
+fn period_column((name, bound): (&str, PeriodBound)) -> TargetColumn {
+    TargetColumn { stored: true, period: Some(bound), ..hidden(name, "timestamp(6)") }
 }
 
 /// The columns, and whether they include the period columns of a system-versioned table.
@@ -160,11 +166,17 @@ async fn ask_columns(
             nullable: text(3).eq_ignore_ascii_case("YES"),
             generated,
             stored: generated && !extra.contains("VIRTUAL GENERATED"),
+            period: match text(5) {
+                "ROW START" => Some(PeriodBound::Start),
+                "ROW END" => Some(PeriodBound::End),
+                _ => None,
+            },
             auto_increment: extra.contains("AUTO_INCREMENT"),
         }
     });
-    let shows_period = answer.rows.iter().any(|row| row.get_str(5) == Some("ROW START"));
-    Ok((columns.collect(), shows_period))
+    let columns: Vec<TargetColumn> = columns.collect();
+    let shows_period = columns.iter().any(|column| column.period.is_some());
+    Ok((columns, shows_period))
 }
 
 async fn ask_parts(

@@ -84,7 +84,7 @@ impl Packets {
 pub(crate) fn ensure_found(found: u64, wanted: Option<u64>, text: &[u8]) -> Result<(), ApplyError> {
     let Some(wanted) = wanted.filter(|wanted| *wanted != found) else { return Ok(()) };
     let text = String::from_utf8_lossy(&text[..text.len().min(SHOWN_BYTES_MAX)]);
-    let end = ["VALUES", "WHERE", "SET"].iter().filter_map(|word| text.find(word)).min();
+    let end = [" VALUES", " WHERE", " SET "].iter().filter_map(|word| text.find(word)).min();
     // Cut before the values.
     let statement = text[..end.unwrap_or(0)].trim_end().to_owned();
     Err(ApplyError::RowsMissing { found, wanted, statement })

@@ -120,6 +120,7 @@ fn table(flavour: Flavour) -> Result<MappedTable, WireError> {
         nullable: false,
         generated: false,
         stored: false,
+        period: None,
         auto_increment: false,
     });
     let target = TargetTable {

@@ -200,6 +200,7 @@ impl RowWriter {
     /// # Errors
     /// [`ApplyError::Session`].
     pub(super) async fn restore_sql_settings(&mut self) -> Result<(), ApplyError> {
+        self.sql.forget_history();
         match self.sql.has_set() || self.charset_changes {
             true => self.set_up_sql().await,
             false => Ok(()),
@@ -255,15 +256,33 @@ impl RowWriter {
     ) -> Result<(), ApplyError> {
         let mapping =
             group.table.sql_mapping().map_err(|mismatch| ApplyError::mismatch(group.table, mismatch))?;
-        let images = sql::RowImageBytes::of(row);
-        let mut settings = Vec::new();
-        let statement = self.sql.long_statement(group, mapping, &images, &mut settings)?;
-        for setting in settings {
-            self.connection.execute_bytes(&setting.text).await?;
+        let one = batch::RowGroup { rows: vec![*row], ..group.clone() };
+        for part in self.sql.parts(&one, mapping)? {
+            let (group, mapping, prefix) = match &part {
+                sql::SqlPart::Rows { group, mapping, prefix } => (group, *mapping, prefix),
+                sql::SqlPart::Statement(text) => {
+                    self.connection.execute_bytes(text).await?;
+                    continue;
+                }
+            };
+            for row in &group.rows {
+                let images = sql::RowImageBytes::of(row);
+                let mut settings = Vec::new();
+                let statement = self.sql.long_statement(group, mapping, prefix, &images, &mut settings)?;
+                for setting in settings {
+                    self.connection.execute_bytes(&setting.text).await?;
+                }
+                let Some(statement) = statement else { continue };
+                let ok = self.connection.execute_pieces(statement.bytes(), statement.pieces()).await?;
+                ensure_found(ok.affected_rows, statement.rows, statement.start())?;
+            }
         }
-        let Some(statement) = statement else { return Ok(()) };
-        let ok = self.connection.execute_pieces(statement.bytes(), statement.pieces()).await?;
-        ensure_found(ok.affected_rows, statement.rows, statement.start())
+        Ok(())
+    }
+
+    /// Call before the rows of a transaction or a batch.
+    pub(super) fn start_transaction(&mut self) {
+        self.sql.forget_history();
     }
 
     /// Adds the statements that make `changes`.

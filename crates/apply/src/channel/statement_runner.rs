@@ -176,6 +176,7 @@ impl RunnerSession {
         transaction: &BudgetedTransaction,
         progress: Vec<u8>,
     ) -> Result<(), ApplyError> {
+        self.source.writer.start_transaction();
         let mut run = TransactionRun { in_transaction: false, ddl_ran: false, rows: Packets::default() };
         // The fingerprint from before the statement, if it was started before.
         let mut intent = self.intents.remove(&transaction.span.start.to_string());

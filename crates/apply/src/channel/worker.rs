@@ -248,6 +248,7 @@ impl ApplyWorker {
         if !self.log_xa_prepare(batch).await? {
             return Ok(BatchOutcome::Returned);
         }
+        self.writer.start_transaction();
         let mut packets = Packets::default();
         let gtid = match self.shared.options.gtid {
             GtidMode::Preserve => oldest(batch).and_then(|transaction| transaction.gtid.clone()),

@@ -169,6 +169,7 @@ mod tests {
             nullable: true,
             generated: false,
             stored: false,
+            period: None,
             auto_increment: false,
         })
     }

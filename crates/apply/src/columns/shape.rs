@@ -86,6 +86,7 @@ mod tests {
             generated: false,
             auto_increment: false,
             stored: false,
+            period: None,
         });
         TargetTable {
             transactional: true,

@@ -1,4 +1,4 @@
-//! Rows of a small family of tables, and what they touch.
+//! Key accesses of rows of a few tables.
 
 use proptest::prelude::*;
 use tailwater_wire::Flavour;
@@ -28,6 +28,7 @@ fn column(name: &str, column_type: &str, collation: Option<&str>, nullable: bool
         nullable,
         generated: false,
         stored: false,
+        period: None,
         auto_increment: false,
     }
 }
@@ -37,11 +38,11 @@ fn index(id: IndexId, columns: &[usize]) -> UniqueIndex {
     UniqueIndex { id, name: format!("{id:?}"), parts, opaque: false }
 }
 
-/// A table of columns `(type, as the target spells it, its collation)`, all of which may be NULL but the first.
+/// A table with columns `(type, type name on the target, collation)`. All but the first may be NULL.
 struct Table {
     map: TableMap,
     target: TargetTable,
-    /// Of the events.
+    /// Event flags.
     flags: u16,
 }
 
@@ -80,7 +81,8 @@ impl Table {
         }
     }
 
-    /// What rows of `kind` touch. An image is its columns in order; `None` where it does not have one.
+    /// The key accesses of a row of `kind`. An image lists its columns in order, with `None` for those that it
+    /// lacks.
     fn accesses(&self, kind: RowsKind, before: &[Option<Cell>], after: &[Option<Cell>]) -> Vec<Access> {
         let (mut images, present) = image(before);
         let present_after = match after {
@@ -168,7 +170,7 @@ fn conflict(one: &[Access], other: &[Access]) -> bool {
     one.iter().any(|one| other.iter().any(|other| one.conflicts(*other)))
 }
 
-/// The accesses of one index: how many, and of those how many are ANY.
+/// Number of accesses to an index, and how many of them are ANY.
 fn of(accesses: &[Access], index: IndexId) -> (usize, usize) {
     let of_index = accesses.iter().filter(|access| access.key.index == index);
     (of_index.clone().count(), of_index.filter(|access| access.key.is_any()).count())
@@ -179,7 +181,7 @@ fn keyed() -> Table {
 }
 
 #[test]
-fn rows_conflict_where_they_share_a_unique_value() {
+fn rows_conflict_if_they_share_a_unique_value() {
     let table = keyed();
     let one = table.insert(&[Int(1), Text("a"), Int(7)]);
     assert_eq!(one.len(), 2);
@@ -187,7 +189,7 @@ fn rows_conflict_where_they_share_a_unique_value() {
     assert!(!conflict(&one, &table.insert(&[Int(2), Text("a"), Int(8)])));
     assert!(conflict(&one, &table.insert(&[Int(2), Text("A  "), Int(7)])));
     assert!(conflict(&one, &table.delete(&[Int(1), Text("b"), Int(7)])));
-    // Both selves of a row that moves.
+    // A row whose key changes accesses both keys.
     let moved = table.update(&[Int(1), Text("a"), Int(7)], &[Int(3), Text("a"), Int(7)]);
     assert_eq!((of(&moved, PRIMARY), of(&moved, UNIQUE)), ((2, 0), (1, 0)));
     assert!(conflict(&moved, &table.insert(&[Int(1), Text("c"), Int(1)])));
@@ -195,7 +197,7 @@ fn rows_conflict_where_they_share_a_unique_value() {
     // A NULL is equal to nothing.
     let null = table.insert(&[Int(4), Text("a"), Null]);
     assert_eq!(null.len(), 1);
-    // What cannot be told conflicts with all of its index.
+    // A value that cannot be hashed conflicts with the whole index.
     let other = table.insert(&[Int(5), Text("ä"), Int(1)]);
     assert_eq!(of(&other, UNIQUE), (1, 1));
     assert!(conflict(&other, &one) && !conflict(&other, &null));
@@ -206,14 +208,14 @@ fn missing_columns_conflict_with_all_values_or_are_unchanged() {
     let table = keyed();
     let key_only = [Some(Int(1)), None, None];
     let touched = |after: &[Option<Cell>]| table.accesses(RowsKind::Update, &key_only, after);
-    // Nothing but the third column changed, which is in the second index: its old value is unknown.
+    // Only the third column changed. It is in the second index, and its old value is unknown.
     let changed = touched(&[None, None, Some(Int(9))]);
     assert_eq!((of(&changed, PRIMARY), of(&changed, UNIQUE)), ((1, 0), (1, 1)));
     let four = Table::new(&[INT, TEXT, INT, INT], vec![index(PRIMARY, &[0]), index(UNIQUE, &[1, 2])]);
     let unrelated =
         four.accesses(RowsKind::Update, &[Some(Int(1)), None, None, None], &[None, None, None, Some(Int(2))]);
     assert_eq!((of(&unrelated, PRIMARY), of(&unrelated, UNIQUE)), ((1, 0), (0, 0)));
-    // A part that the after image lacks is the before image's.
+    // A key part that the after image lacks comes from the before image.
     let before = whole(&[Int(1), Text("a"), Int(7)]);
     let half = table.accesses(RowsKind::Update, &before, &[None, None, Some(Int(8))]);
     assert_eq!(of(&half, UNIQUE), (2, 0));
@@ -228,7 +230,7 @@ fn rows_without_a_key_access_the_whole_table() {
     let row = keyless.insert(&[Int(1), Int(2)]);
     assert_eq!(of(&row, ROWS), (1, 0));
     assert!(conflict(&row, &keyless.delete(&[Int(3), Int(4)])));
-    // A unique index whose values may be NULL identifies only rows where they are not.
+    // A unique index with nullable columns identifies only rows without NULL in it.
     let nullable = Table::new(&[INT, INT], vec![index(UNIQUE, &[1])]);
     let named = nullable.insert(&[Int(1), Int(2)]);
     assert_eq!((of(&named, UNIQUE), of(&named, ROWS)), ((1, 0), (0, 0)));
@@ -270,10 +272,10 @@ fn parent_and_child() -> (Table, Table) {
 fn a_child_shares_its_parent_and_excludes_cascades() {
     let (mut parent, child) = parent_and_child();
     let (one, other) = (child.insert(&[Int(1), Int(50)]), child.insert(&[Int(2), Int(50)]));
-    assert!(!conflict(&one, &other), "both only rely on the parent");
+    assert!(!conflict(&one, &other), "shared access to the parent");
     assert!(conflict(&parent.insert(&[Int(50), Text("x")]), &one));
     assert!(!conflict(&parent.insert(&[Int(51), Text("x")]), &one));
-    // A child of another parent, or of none: what cascades may still free its key.
+    // Children of another parent or of none conflict too: a cascade may free a key that they need.
     let (stranger, orphan) = (child.insert(&[Int(3), Int(99)]), child.insert(&[Int(4), Null]));
     for accesses in [
         parent.delete(&[Int(50), Text("x")]),
@@ -288,16 +290,16 @@ fn a_child_shares_its_parent_and_excludes_cascades() {
     {
         assert!(!conflict(&accesses, &stranger) && !conflict(&accesses, &orphan));
     }
-    // The old value of what is pointed to is unknown, so it may have changed.
+    // The old value of the referenced column is unknown, so it may have changed.
     let minimal = parent.accesses(RowsKind::Update, &[Some(Int(50)), None], &[None, Some(Text("y"))]);
     assert!(conflict(&minimal, &stranger));
-    // Where the source logs what cascades, nothing changes unseen.
+    // If the source logs cascades, a parent does not conflict with unrelated children.
     parent.flags |= RowsEvent::FLAG_SQL_FOREIGN_KEYS;
     let seen = parent.delete(&[Int(50), Text("x")]);
     assert!(conflict(&seen, &one) && !conflict(&seen, &stranger));
 }
 
-/// Two values of one column, and whether a key takes them for the same.
+/// Whether two values of a column have the same key.
 fn same(kind: ColumnType, spelled: &str, collation: Option<&str>, one: &[u8], other: &[u8]) -> bool {
     let table = Table::new(&[(kind, spelled, collation)], vec![index(PRIMARY, &[0])]);
     let [one, other] = [one, other].map(|bytes| table.insert(&[Raw(bytes.to_vec())]));
@@ -312,16 +314,16 @@ fn values_that_are_equal_have_equal_keys() {
     assert!(!same(ColumnType::Double, "double", None, &double(1.0), &double(-1.0)));
     let float = |number: f32| number.to_le_bytes();
     assert!(same(ColumnType::Float, "float", None, &float(0.0), &float(-0.0)));
-    // BINARY(4) and what MariaDB strips of a UUID.
+    // BINARY(4): MariaDB strips trailing zeros in the log.
     let fixed = ColumnType::Char { bytes_max: 4 };
     assert!(same(fixed, "binary(4)", None, b"\x02ab", b"\x04ab\0\0"));
     assert!(!same(fixed, "binary(4)", None, b"\x02ab", b"\x02ac"));
     let text = ColumnType::Blob { length_bytes: 2 };
     assert!(same(text, "text", Some("utf8mb4_bin"), b"\x01\0a", b"\x03\0a  "));
-    // In either case the same: so they are in a table of another shape.
+    // ASCII case is ignored, as in a table of another shape.
     assert!(same(text, "text", Some("utf8mb4_bin"), b"\x01\0a", b"\x01\0A"));
     assert!(!same(text, "text", Some("utf8mb4_bin"), b"\x01\0a", b"\x01\0b"));
-    // Collations of languages are not told.
+    // Values with a language collation are not hashed.
     let lithuanian = Table::new(&[(text, "text", Some("utf8mb4_lithuanian_ci"))], vec![index(PRIMARY, &[0])]);
     assert_eq!(of(&lithuanian.insert(&[Raw(b"\x01\0i".to_vec())]), PRIMARY), (1, 1));
     let json = ColumnType::Json { length_bytes: 4 };
@@ -342,13 +344,13 @@ fn a_child_column_of_another_length_finds_its_parent() {
 }
 
 #[test]
-fn only_the_index_prefix_of_a_value_counts() {
+fn only_the_index_prefix_of_a_value_is_hashed() {
     let mut table = Table::new(&[TEXT], vec![index(PRIMARY, &[0])]);
     table.target.unique[0].parts[0].prefix = Some(3);
     let key = table.insert(&[Text("abcd")]);
     assert!(conflict(&key, &table.insert(&[Text("ABCx")])));
     assert!(!conflict(&key, &table.insert(&[Text("abd")])));
-    // The rest of the value does not matter.
+    // Characters after the prefix are ignored.
     assert!(conflict(&key, &table.insert(&[Text("abcä")])));
     assert_eq!(of(&table.insert(&[Text("abcä")]), PRIMARY), (1, 0));
     assert_eq!(of(&table.insert(&[Text("abä")]), PRIMARY), (1, 1));
@@ -363,7 +365,7 @@ fn tables_of_another_shape_are_hashed_only_where_safe() {
     let text = column("a", "varchar(9)", Some("utf8mb4_bin"), false);
     assert_eq!(ValueKind::of(TEXT.0, &text, false), ValueKind::Ascii);
     assert_eq!(ValueKind::of(TEXT.0, &text, true), ValueKind::Folded);
-    // A foreign key may tie a table of the one shape to one of the other.
+    // A foreign key may connect tables of both kinds.
     let hash = |kind, value: &[u8]| {
         let hashes = super::hashing::Hashes::new(7);
         let mut hash = hashes.begin();
@@ -376,7 +378,7 @@ fn tables_of_another_shape_are_hashed_only_where_safe() {
 }
 
 proptest! {
-    /// Whatever an image holds, both of its rows have keys; equal images have equal ones.
+    /// Every row has keys, and equal images have equal keys.
     #[test]
     fn equal_rows_have_equal_keys(first: i32, text in "[ -~]{0,20}", second: Option<i32>) {
         let table = keyed();

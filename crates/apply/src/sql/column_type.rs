@@ -185,6 +185,7 @@ mod tests {
             nullable: true,
             generated: false,
             stored: false,
+            period: None,
             auto_increment: false,
         })
     }

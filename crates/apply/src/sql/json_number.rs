@@ -1,36 +1,37 @@
-//! Numbers in JSON text that MySQL's JSON does not hold as they are written: it has integers of 64 bits, and else doubles.
+//! Finds numbers in JSON text that MySQL's JSON type rounds: it stores integers of 64 bits, and other numbers as
+//! doubles.
 
 /// The first number of a document's text that MySQL would round. The server rejects text that is not JSON.
 pub(super) fn rounded(text: &[u8]) -> Option<String> {
     let mut rest = text;
-    while let Some((first, behind)) = rest.split_first() {
+    while let Some((first, after)) = rest.split_first() {
         match first {
-            b'"' => rest = behind_string(behind),
+            b'"' => rest = after_string(after),
             b'-' | b'0'..=b'9' => {
                 let is_part =
                     |byte: &u8| matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E') || byte.is_ascii_digit();
                 let end = rest.iter().position(|byte| !is_part(byte)).unwrap_or(rest.len());
-                let (number, behind) = rest.split_at(end);
+                let (number, after) = rest.split_at(end);
                 let number = String::from_utf8_lossy(number);
                 if !is_exact(&number) {
                     return Some(number.into_owned());
                 }
-                rest = behind;
+                rest = after;
             }
-            _ => rest = behind,
+            _ => rest = after,
         }
     }
     None
 }
 
-/// What follows a string whose opening quote was read.
-fn behind_string(text: &[u8]) -> &[u8] {
+/// The text after a string whose opening quote was read.
+fn after_string(text: &[u8]) -> &[u8] {
     let mut rest = text;
     loop {
         rest = match rest {
-            [b'\\', _, behind @ ..] => behind,
-            [b'"', behind @ ..] => return behind,
-            [_, behind @ ..] => behind,
+            [b'\\', _, after @ ..] => after,
+            [b'"', after @ ..] => return after,
+            [_, after @ ..] => after,
             [] => return rest,
         };
     }
@@ -43,12 +44,13 @@ fn is_exact(number: &str) -> bool {
     match number.parse::<f64>() {
         Ok(double) if double.is_finite() => digits(number) == digits(&format!("{double:e}")),
         Ok(_) => false,
-        // No number.
+        // Not a number.
         Err(_) => true,
     }
 }
 
-/// The digits of a number without zeros around them, and the power of ten of the last; nothing for 0.
+/// The digits of a number without leading and trailing zeros, and the power of ten of the last digit; `None`
+/// for 0.
 fn digits(number: &str) -> Option<(String, i64)> {
     let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
     let exponent: i64 = exponent.parse().unwrap_or(i64::MAX / 2);
@@ -66,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_beyond_doubles_are_found() {
+    fn numbers_that_a_double_rounds_are_found() {
         for exact in [
             "1",
             "[-9223372036854775808, 18446744073709551615, 1.50, 0.1, 1e22, -0.0, 0e5, 1E+2]",

@@ -6,7 +6,7 @@ use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 use tailwater_wire::{Flavour, print::charset};
 
 use crate::columns::{ColumnMismatch, TargetType};
-use crate::target::{TargetTable, UniqueIndex};
+use crate::target::{PeriodBound, TargetTable, UniqueIndex};
 
 /// The target column of a source column.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +36,21 @@ pub struct SqlMapping {
     pub(super) places: Vec<Option<ColumnTarget>>,
     /// Keys of the target that identify a row, as source columns, best first.
     pub(super) keys: Vec<Vec<usize>>,
+    /// The period, if both tables are system-versioned.
+    pub(super) period: Option<RowPeriod>,
+    /// Whether an INSERT sets the period.
+    pub(super) writes_period: bool,
+}
+
+/// The period columns of a system-versioned table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RowPeriod {
+    /// Source column with the start of a row's period.
+    pub start: usize,
+    /// Source column with its end.
+    pub end: usize,
+    /// The mapping for inserting history rows, with the period columns.
+    pub history: Box<SqlMapping>,
 }
 
 /// Maps a source table to a target table. `columns` are the target columns of the source columns.
@@ -108,5 +123,43 @@ pub(crate) fn mapping(
     };
     let keys = target.unique.iter().filter(finds).filter_map(by_source).collect();
     let quoted = qualified_name(&target.schema, &target.table);
-    Ok(SqlMapping { map, quoted, places, keys })
+    let mut mapping = SqlMapping { map, quoted, places, keys, period: None, writes_period: false };
+    mapping.period = row_period(&mapping, target, &sources)?;
+    Ok(mapping)
+}
+
+/// The period columns, if both tables have them. `sources` are the source columns of the target columns.
+fn row_period(
+    mapping: &SqlMapping,
+    target: &TargetTable,
+    sources: &[Option<usize>],
+) -> Result<Option<RowPeriod>, ColumnMismatch> {
+    let found = |bound: PeriodBound| {
+        let column = target.columns.iter().position(|column| column.period == Some(bound))?;
+        Some((*sources.get(column)?.as_ref()?, target.columns.get(column)?))
+    };
+    let (Some(start), Some(end)) = (found(PeriodBound::Start), found(PeriodBound::End)) else {
+        return Ok(None);
+    };
+    let mut history = mapping.clone();
+    history.writes_period = true;
+    for (source, column) in [start, end] {
+        let logged = mapping.map.columns.get(source).map(|column| column.column_type);
+        if logged != Some(ColumnType::Timestamp { fraction: 6 }) {
+            let reason = "a history by transaction number cannot be written as SQL; give the target's table the columns of \
+                          the source's, so that rows are applied as events, or leave it out with a filter";
+            return Err(ColumnMismatch::at(&mapping.map, source, reason.to_owned()));
+        }
+        if let Some(place) = history.places.get_mut(source) {
+            *place = Some(ColumnTarget {
+                quoted: quote_identifier(&column.name),
+                converted_from: None,
+                character_set: None,
+                json_text: false,
+                json_of_text: false,
+                plain_zero: false,
+            });
+        }
+    }
+    Ok(Some(RowPeriod { start: start.0, end: end.0, history: Box::new(history) }))
 }

@@ -13,6 +13,7 @@
 //!   of rows that it must find ([`SqlStatement::rows`]); the connection needs [`ConnectOptions::found_rows`].
 //! - MariaDB stores a negative zero as zero, in every notation.
 //! - MariaDB's JSON is text; MySQL reformats it when it stores it.
+//! - A statement computes the period of a system-versioned row (see `versioned`).
 //! - A MariaDB UUID or INET6 is written to a column of the same type or to a binary column; it is not
 //!   converted to text.
 //!
@@ -25,10 +26,12 @@ mod mapping;
 mod statements;
 mod text;
 mod values;
+mod versioned;
 
 pub use mapping::SqlMapping;
 pub(crate) use mapping::mapping;
 pub use statements::{RowImageBytes, SqlWriter};
+pub use versioned::SqlPart;
 
 use tailwater_wire::Flavour;
 

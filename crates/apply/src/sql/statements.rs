@@ -10,6 +10,7 @@ use tailwater_wire::{Flavour, WireError};
 use super::mapping::{ColumnTarget, SqlMapping};
 use super::text::SqlText;
 use super::values::{LiteralRole, put_literal};
+use super::versioned::{GeneratedHistory, SqlPart};
 use super::{LAX, LongSqlStatement, STRICT, SqlStatement};
 use crate::batch::{PlannedRow, RowGroup};
 use crate::binlog::BinlogStatementOptions;
@@ -34,13 +35,14 @@ pub struct SqlWriter {
     /// Some of the statements change them.
     has_set: bool,
     tolerant: bool,
+    generated: GeneratedHistory,
 }
 
 /// The image bytes of a row.
 #[derive(Debug)]
 pub struct RowImageBytes<'a> {
-    image: Cow<'a, [u8]>,
-    after: Cow<'a, [u8]>,
+    pub(super) image: Cow<'a, [u8]>,
+    pub(super) after: Cow<'a, [u8]>,
 }
 
 impl<'a> RowImageBytes<'a> {
@@ -67,7 +69,15 @@ struct StatementForm {
 impl SqlWriter {
     /// A writer for a session on a target of a flavour.
     pub fn new(flavour: Flavour, options: BinlogStatementOptions) -> Self {
-        Self { flavour, options, flags: 0, lax: false, has_set: false, tolerant: false }
+        Self {
+            flavour,
+            options,
+            flags: 0,
+            lax: false,
+            has_set: false,
+            tolerant: false,
+            generated: GeneratedHistory::default(),
+        }
     }
 
     /// Makes the writer replace existing rows and accept missing ones.
@@ -82,6 +92,31 @@ impl SqlWriter {
         self.has_set
     }
 
+    /// Splits a group into the parts that need a kind of statement of their own. The mapping is that of its
+    /// table.
+    ///
+    /// # Errors
+    /// As [`SqlWriter::statements`].
+    pub fn parts<'g, 'a>(
+        &mut self,
+        group: &'g RowGroup<'a>,
+        mapping: &'g SqlMapping,
+    ) -> Result<Vec<SqlPart<'g, 'a>>, ApplyError> {
+        match &mapping.period {
+            None => Ok(vec![SqlPart::Rows { group: Cow::Borrowed(group), mapping, prefix: String::new() }]),
+            Some(period) => self
+                .generated
+                .parts(group, mapping, period)
+                .map_err(|error| not_exact(mapping, error)),
+        }
+    }
+
+    /// Forgets which history rows the statements so far create. Call when a transaction starts: rows of another
+    /// one do not belong to them.
+    pub fn forget_history(&mut self) {
+        self.generated.clear();
+    }
+
     /// Appends the statements for a group. The mapping is that of its table.
     ///
     /// # Errors
@@ -94,7 +129,25 @@ impl SqlWriter {
         out: &mut Vec<SqlStatement>,
     ) -> Result<(), ApplyError> {
         self.set_checks(group.flags & SESSION_FLAGS, out);
-        let form = StatementForm::of(group, mapping, self.tolerant);
+        for part in self.parts(group, mapping)? {
+            match part {
+                SqlPart::Rows { group, mapping, prefix } => {
+                    self.part_statements(&group, mapping, &prefix, out)?;
+                }
+                SqlPart::Statement(text) => out.push(SqlStatement { text, rows: None }),
+            }
+        }
+        Ok(())
+    }
+
+    fn part_statements(
+        &mut self,
+        group: &RowGroup<'_>,
+        mapping: &SqlMapping,
+        prefix: &str,
+        out: &mut Vec<SqlStatement>,
+    ) -> Result<(), ApplyError> {
+        let form = StatementForm::of(group, mapping, prefix, self.tolerant);
         let (mut text, mut rows, mut text_lax) = (Vec::new(), 0, false);
         let mut row_text = Vec::new();
         for row in &group.rows {
@@ -153,8 +206,8 @@ impl SqlWriter {
         Ok(())
     }
 
-    /// The statement for one row of a group, without a copy of long values; `None` if nothing is to be done.
-    /// Appends the statements that must run before it.
+    /// The statement for one row of a [part](Self::parts), without a copy of long values; `None` if nothing is
+    /// to be done. Appends the statements that must run before it.
     ///
     /// # Errors
     /// As [`SqlWriter::statements`].
@@ -162,11 +215,12 @@ impl SqlWriter {
         &mut self,
         group: &'v RowGroup<'_>,
         mapping: &'v SqlMapping,
+        prefix: &str,
         images: &'v RowImageBytes<'_>,
         out: &mut Vec<SqlStatement>,
     ) -> Result<Option<LongSqlStatement<'v>>, ApplyError> {
         self.set_checks(group.flags & SESSION_FLAGS, out);
-        let form = StatementForm::of(group, mapping, self.tolerant);
+        let form = StatementForm::of(group, mapping, prefix, self.tolerant);
         let mut text = SqlText::keeping();
         text.put(&form.head);
         let lax = form.put_row(&mut text, group, mapping, images)?;
@@ -226,7 +280,7 @@ impl SqlWriter {
 }
 
 impl StatementForm {
-    fn of(group: &RowGroup<'_>, mapping: &SqlMapping, tolerant: bool) -> Self {
+    fn of(group: &RowGroup<'_>, mapping: &SqlMapping, prefix: &str, tolerant: bool) -> Self {
         let table = &mapping.quoted;
         let has = |column: &usize| has(&group.columns_present, *column);
         let key = mapping.keys.iter().find(|key| key.iter().all(has)).cloned();
@@ -236,7 +290,12 @@ impl StatementForm {
                     place.as_ref().filter(|_| has(&index)).map(|place| place.quoted.clone())
                 };
                 let columns: Vec<_> = mapping.places.iter().enumerate().filter_map(given).collect();
-                let verb = if tolerant { "REPLACE" } else { "INSERT" };
+                let verb = match (tolerant, mapping.writes_period) {
+                    (false, _) => "INSERT",
+                    (true, false) => "REPLACE",
+                    // REPLACE may not set the period.
+                    (true, true) => "INSERT IGNORE",
+                };
                 let head = format!("{verb} INTO {table} ({}) VALUES ", columns.join(","));
                 (head, Some(","), "", u64::MAX)
             }
@@ -253,7 +312,8 @@ impl StatementForm {
             (_, Some(_)) => (format!("UPDATE {table} SET "), None, "", 1),
             (_, None) => (format!("UPDATE {table} SET "), None, " LIMIT 1", 1),
         };
-        Self { head: head.into_bytes(), separator, tail, rows_max, key }
+        let head = format!("{prefix}{head}").into_bytes();
+        Self { head, separator, tail, rows_max, key }
     }
 
     /// Appends the text for a row; returns whether a strict server would reject it.
@@ -264,11 +324,7 @@ impl StatementForm {
         mapping: &'v SqlMapping,
         images: &'v RowImageBytes<'_>,
     ) -> Result<bool, ApplyError> {
-        self.try_put_row(text, group, mapping, images).map_err(|error| ApplyError::NotExact {
-            gtid: String::new(),
-            table: mapping.quoted.clone(),
-            error: Box::new(error),
-        })
+        self.try_put_row(text, group, mapping, images).map_err(|error| not_exact(mapping, error))
     }
 
     fn try_put_row<'v>(
@@ -351,7 +407,19 @@ impl StatementForm {
             text.put(operator);
             put_literal(text, &mapping.map, place, &cell, None, literal)?;
         }
-        if first { Err(no_key(&mapping.map).into()) } else { Ok(()) }
+        if first {
+            return Err(no_key(&mapping.map).into());
+        }
+        // Of equal rows of a versioned table, preferably the one with the same period.
+        if let (None, Some(period)) = (&self.key, &mapping.period)
+            && let Some(cell) = before.cell(period.start)?
+            && let Some(place) = period.history.places.get(period.start).and_then(Option::as_ref)
+        {
+            text.put(format!(" ORDER BY {}<=>", place.quoted));
+            put_literal(text, &mapping.map, place, &cell, None, LiteralRole::Compared)?;
+            text.put(" DESC");
+        }
+        Ok(())
     }
 }
 
@@ -379,6 +447,10 @@ fn put_columns<'v>(
         lax |= put_literal(text, &mapping.map, place, &cell, before, LiteralRole::Assigned)?;
     }
     Ok(lax)
+}
+
+fn not_exact(mapping: &SqlMapping, error: PrintError) -> ApplyError {
+    ApplyError::NotExact { gtid: String::new(), table: mapping.quoted.clone(), error: Box::new(error) }
 }
 
 fn no_key(map: &TableMap) -> WireError {

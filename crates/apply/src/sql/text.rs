@@ -19,12 +19,12 @@ pub(super) struct SqlText<'v> {
 }
 
 impl<'v> SqlText<'v> {
-    /// Text that keeps long values where they are.
+    /// Text that keeps long values by reference.
     pub(super) fn keeping() -> Self {
         Self { keeps: true, ..Self::default() }
     }
 
-    /// Text that goes on behind `bytes`, and copies every value.
+    /// Text that starts with `bytes` and copies every value.
     pub(super) fn after(bytes: Vec<u8>) -> Self {
         Self { bytes, ..Self::default() }
     }

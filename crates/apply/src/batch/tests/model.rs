@@ -65,6 +65,7 @@ pub fn mapped(table: usize) -> MappedTable {
         nullable: true,
         generated: false,
         stored: false,
+        period: None,
         auto_increment: false,
     };
     let unique = |(number, columns): (usize, &&[usize])| UniqueIndex {

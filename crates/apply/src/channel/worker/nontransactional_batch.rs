@@ -99,6 +99,7 @@ impl ApplyWorker {
         if !self.wait_until_durable(end_of(&all)).await? || !self.log_xa_prepare(batch).await? {
             return Ok(BatchOutcome::Returned);
         }
+        self.writer.start_transaction();
         let (transactional, nontransactional): (Vec<&RowChanges>, Vec<&RowChanges>) =
             changes(&all).partition(|changes| changes.table.target.transactional);
         let preserves = self.preserves();

@@ -13,7 +13,7 @@ const TYPES: [(&str, ColumnType); 3] = [
     ("timestamp", ColumnType::TimestampOld { fraction: 0 }),
 ];
 
-/// Values with millionths of a second, of each type.
+/// Values of a type, with microseconds.
 fn values(name: &str) -> Vec<BinlogValue<'static>> {
     let mut values = Vec::new();
     for micros in [0, 1, 10, 99, 100, 5_000, 123_456, 500_000, 999_999] {
@@ -44,8 +44,9 @@ fn values(name: &str) -> Vec<BinlogValue<'static>> {
     values
 }
 
-/// A value cut to so many digits, and its bytes in the log: with a fraction as `Field_time_hires`, `Field_datetime_hires` and
-/// `Field_timestamp_hires` of MariaDB store it (`sql/field.cc`). `crates/apply/tests/old_times.rs` shows the same on servers.
+/// A value cut to `digits` fractional digits, and its bytes in the log. Fractions are stored as MariaDB's
+/// `Field_time_hires`, `Field_datetime_hires` and `Field_timestamp_hires` do (`sql/field.cc`).
+/// `crates/apply/tests/old_times.rs` shows the same with servers.
 fn logged(value: &BinlogValue<'_>, digits: u8) -> (BinlogValue<'static>, Vec<u8>) {
     let unit = 10_u32.pow(u32::from(DIGITS_MAX - digits));
     let cut = |micros: u32| micros / unit * unit;
@@ -93,7 +94,7 @@ fn logged(value: &BinlogValue<'_>, digits: u8) -> (BinlogValue<'static>, Vec<u8>
             bytes.extend(big_endian(u64::from(micros / unit), usize::from(digits.div_ceil(2))));
             (cut, bytes)
         }
-        _ => unreachable!("no temporal value"),
+        _ => unreachable!("not a temporal value"),
     }
 }
 
@@ -118,6 +119,7 @@ fn target(column_type: &str) -> TargetTable {
         generated: false,
         auto_increment: false,
         stored: false,
+        period: None,
     };
     TargetTable {
         transactional: true,
@@ -151,7 +153,7 @@ fn declared(name: &str, digits: u8, was_rebuilt: bool) -> DeclaredColumns {
     DeclaredColumns { columns: vec![column], was_rebuilt }
 }
 
-/// No digits on the source and the target, in either layout, ever give another value than the source's.
+/// Whatever digits source and target declare, in both layouts: a value is decoded exactly or rejected.
 #[test]
 fn every_value_is_exact_or_rejected() {
     let (mut equal, mut refused) = (0, 0);
@@ -186,7 +188,7 @@ fn every_value_is_exact_or_rejected() {
     assert!(equal > 2000 && refused == 3 * 3 * 42, "{equal} {refused}");
 }
 
-/// The table's definition tells that it is not the one that the rows were logged with.
+/// The definition of the table shows that the table was changed after the rows were logged.
 #[test]
 fn a_changed_table_is_rejected() {
     let old = ColumnType::TimeOld { fraction: 0 };
@@ -199,8 +201,8 @@ fn a_changed_table_is_rejected() {
     let column = || declared("time", 3, false).columns.remove(0);
     refuse(DeclaredColumns { columns: Vec::new(), was_rebuilt: true }, "1 columns and the source declares 0");
     refuse(DeclaredColumns { columns: vec![column(), column()], was_rebuilt: true }, "the source declares 2");
-    refuse(declared("datetime", 3, false), "the log has a time here and the source declares a datetime");
-    refuse(DeclaredColumns { was_rebuilt: false, ..declared("time", 3, true) }, "column no longer");
+    refuse(declared("datetime", 3, false), "the log has a column of type time here and the source declares a datetime");
+    refuse(DeclaredColumns { was_rebuilt: false, ..declared("time", 3, true) }, "column has it no longer");
     let mut renamed = map(old);
     renamed.columns[0].name = Some("b".to_owned());
     let target = TargetTable {
@@ -208,10 +210,11 @@ fn a_changed_table_is_rejected() {
         ..target("")
     };
     let digits = OldTimeDigits::Source(Arc::new(declared("time", 3, false)));
-    assert!(set_digits(&mut renamed, &target, &digits).is_err(), "the source's is called a");
+    assert!(set_digits(&mut renamed, &target, &digits).is_err(), "the source names it a");
 }
 
-/// A column of another type on the target says nothing of digits; hidden columns show no layout; without verifying, the target's count.
+/// If the target's column has another type, it declares no digits. Hidden columns show no layout. Unverified
+/// digits are those of the target.
 #[test]
 fn the_source_decides_digits_if_the_target_has_none() {
     let set = |own: &str, digits: &OldTimeDigits| {
