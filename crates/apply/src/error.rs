@@ -12,8 +12,8 @@ use crate::transaction::MappedTable;
 
 /// Why a channel stopped or could not start.
 ///
-/// None of them loses a part of the log. On transactional tables no transaction is applied in part. For a statement that commits
-/// by itself the channel keeps a record that it may have run.
+/// No error loses a part of the log. On transactional tables no transaction is applied in part. For a
+/// statement that commits implicitly, the channel keeps a record that it may have run.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// The connection to the target failed or broke.
@@ -27,7 +27,7 @@ pub enum ApplyError {
     Event {
         /// The transaction.
         gtid: String,
-        /// Where it begins in the log.
+        /// Its start in the log.
         position: LogPosition,
         /// What is malformed.
         error: WireError,
@@ -83,8 +83,8 @@ pub enum ApplyError {
         /// Why not, and what to do.
         reason: String,
     },
-    /// The number of fractional digits of a column is not known: the column has the temporal layout from before MySQL 5.6, and the
-    /// binlog does not contain the number.
+    /// The number of fractional digits of a column is not known: the column has the temporal layout from before
+    /// MySQL 5.6, and the binlog does not contain the number.
     #[error("transaction {gtid}: table {table}, column {column}: {reason}")]
     UnknownDigits {
         /// The transaction.
@@ -98,9 +98,9 @@ pub enum ApplyError {
     },
     /// The source's table definition, which the binlog does not contain, cannot be read.
     #[error(
-        "transaction {gtid}: table {table} has columns in the temporal layout from before MySQL 5.6, and the binlog does not contain \
-         their number of fractional digits; reading it from the source failed: {reason}. The channel retries; old_temporal_precision = \
-         \"target\" uses the target's declaration instead, unverified"
+        "transaction {gtid}: table {table} has columns in the temporal layout from before MySQL 5.6, and the binlog does not \
+         contain their number of fractional digits. The channel retries to read it from the source; old_temporal_precision = \
+         \"target\" uses the target's declaration instead, unverified. Last error: {reason}"
     )]
     SourceCatalogue {
         /// The transaction.
@@ -120,7 +120,8 @@ pub enum ApplyError {
         /// Why not.
         reason: String,
     },
-    /// A statement refers to the account of its session (`CURRENT_USER()`), and Tailwater cannot write the account into the statement.
+    /// A statement refers to the account of its session (`CURRENT_USER()`), and Tailwater cannot write the
+    /// account into the statement.
     #[error(
         "transaction {gtid}: {statement}refers to the account of its session, which cannot be written into the statement: {reason}; run the statement on the target with the account's name, and skip the transaction"
     )]
@@ -164,8 +165,8 @@ pub enum ApplyError {
         /// What is wrong, and what to do.
         reason: String,
     },
-    /// The target has transactions that the log does not have durably: the log's disk is slow, or a power failure removed the end of the
-    /// log and it is not captured again yet.
+    /// The target has transactions that the log does not have durably: the log's disk is slow, or a power failure
+    /// removed the end of the log and it is not captured again yet.
     #[error(
         "channel {channel}: the target has applied the log up to {has}, but the log is durable only up to {end}. The channel waits until the log's disk catches up or, after a power failure, until the missing end is captured again from the same source; if the log continues from another server, the channel stops. If the source is lost or the log was recreated: `tailwater channel seek {channel} GTIDS --yes`"
     )]
@@ -361,7 +362,8 @@ pub enum ApplyRetry {
     AfterChange,
 }
 
-/// Why a transaction failed, without its GTID, and without remedies that are wrong when some rows are already written.
+/// Why a transaction failed, without its GTID, and without remedies that are wrong when some rows are already
+/// written.
 fn cause(error: &ApplyError) -> String {
     match error {
         ApplyError::Session(SessionError::Server { error, .. }) => {
@@ -397,8 +399,8 @@ fn prefix(subject: &str) -> String {
     if subject.is_empty() { String::new() } else { format!("{subject}: ") }
 }
 
-/// The retry class of a server error. In addition to the errors that are temporary for every client, those of a server that cannot
-/// be written to yet are temporary here.
+/// The retry class of a server error. In addition to the errors that are temporary for every client, the errors
+/// of a server that cannot be written to yet are temporary here.
 fn retry_class(error: &ServerError) -> ApplyRetry {
     let is_temporary = match error.number {
         // The disk is full: EE_WRITE, EE_DISK_FULL, ER_DISK_FULL, ER_ERROR_ON_WRITE, ER_RECORD_FILE_FULL,
@@ -406,7 +408,8 @@ fn retry_class(error: &ServerError) -> ApplyRetry {
         3 | 20 | 1021 | 1026 | 1114 | 1878 | 3675 => true,
         // ER_CANT_CREATE_FILE, ER_CANT_CREATE_TABLE, ER_GET_ERRNO, if a full disk is the cause.
         1004 | 1005 | 1030 => names_full_disk(error.message.expose()),
-        // The server is read-only, or open to administrators only: ER_OPTION_PREVENTS_STATEMENT, ER_READ_ONLY_MODE, ER_SERVER_OFFLINE_MODE.
+        // The server is read-only, or open to administrators only: ER_OPTION_PREVENTS_STATEMENT,
+        // ER_READ_ONLY_MODE, ER_SERVER_OFFLINE_MODE.
         1290 | 1836 | 3032 => true,
         // ER_ERROR_DURING_COMMIT, ER_LOCK_TABLE_FULL; statement timeouts; ER_TRANSACTION_ROLLBACK_DURING_COMMIT.
         1180 | 1206 | 1969 | 3024 | 3101 => true,
@@ -466,8 +469,8 @@ impl ApplyError {
         }
     }
 
-    /// Details that the message omits because they may contain row values. Shown only to an operator who asks for them. Never contains
-    /// passwords.
+    /// Details that the message omits because they may contain row values. Shown only to an operator who
+    /// requests them. Never contains passwords.
     pub fn private_detail(&self) -> Option<String> {
         match self {
             Self::Session(error) => error.private_detail(),

@@ -1,16 +1,16 @@
-//! Computes the key accesses of a changed row: its values in every unique index, the parents it needs, the
-//! children it may change.
+//! Computes the key accesses of a changed row: its values in every unique index, the parent rows that it
+//! needs, and the child rows that it may change.
 //!
 //! [`RowKeys`] is built once per table and reads each image once. `hashing` hashes the values. The rules:
 //! - Both images of an update count. A key that contains NULL is not a key.
-//! - A value that an image lacks, or that cannot be hashed as the index compares it, stands for the whole
-//!   index: [`WritesetKey::ANY`]. It only orders the row relative to all other rows of the table.
+//! - A value that an image lacks, or that cannot be hashed as the index compares it, becomes
+//!   [`WritesetKey::ANY`]: the row conflicts with every other row of that index.
 //! - If the after image of an update has no column of an index, the index did not change.
 //! - A row without a unique key (no unique index, or NULL values) has the whole table as its key.
-//! - A row written to a table whose rows keep the source's order has the whole table as a key, too.
-//! - A child's row has shared access to its parent's key, and to the table as a whole against cascades. A
-//!   deleted parent row, or one whose key changes, accesses the tables to which this cascades, unless the
-//!   source logs cascades.
+//! - A row written to a table whose rows keep the source's order also has the whole table as a key.
+//! - A child row has shared access to its parent's key, and shared access to its whole table, so that it
+//!   conflicts with cascades. A parent row that is deleted or whose key changes has exclusive access to the
+//!   tables to which this cascades, unless the source logs cascades.
 
 mod hashing;
 
@@ -37,7 +37,8 @@ pub struct RowKeys {
     rows: IndexId,
     /// Every row has a key, whatever its values.
     always_keyed: bool,
-    /// Rows have to be written in the source's order, whatever their keys are ([`TargetTable::is_written_in_order`]).
+    /// Rows must be written in the source's order even if they share no key:
+    /// [`TargetTable::is_written_in_order`].
     written_in_order: bool,
     cascades: Vec<IndexId>,
     /// Number of leading columns that contain all key columns.
@@ -83,16 +84,17 @@ enum KeyValue {
 }
 
 impl RowKeys {
-    /// For rows as `map` has them and `target` keeps them. `columns[i]` is the target's column for the map's column `i`;
-    /// `same_shape` as in [`crate::transaction::MappedTable`]. `seed` makes the hashes of one channel its own; the same
-    /// must hash all that is compared.
+    /// Keys for rows that the source logs with `map` and that are written to `target`. `columns[i]` is the
+    /// index of the target's column for column `i` of the map; `same_shape` is that of
+    /// [`crate::transaction::MappedTable`]. Only hashes with the same `seed` can be compared; each channel has
+    /// its own.
     pub fn new(map: &TableMap, target: &TargetTable, columns: &[usize], same_shape: bool, seed: u64) -> Self {
         let mut kinds = vec![None; target.columns.len()];
         for (source, column) in columns.iter().enumerate() {
             if let (Some(kind), Some(of_map), Some(of_target)) =
                 (kinds.get_mut(*column), map.columns.get(source), target.columns.get(*column))
             {
-                // A NULL that the target cannot have becomes some other value there.
+                // If the target's column cannot be NULL, the server stores another value.
                 let kind_of = match same_shape || of_target.nullable || !of_map.nullable {
                     true => ValueKind::of(of_map.column_type, of_target, same_shape),
                     false => ValueKind::Opaque,
@@ -194,7 +196,7 @@ impl RowKeys {
         } else if !self.shared.is_empty() {
             push_rows(self.rows, true, out);
         }
-        // The source logged the changes of the children, so the target applies them before the parent's.
+        // With this flag the source logs the changes of child rows itself, before those of the parent.
         if cascades && flags & RowsEvent::FLAG_SQL_FOREIGN_KEYS == 0 {
             for rows in &self.cascades {
                 push_rows(*rows, false, out);

@@ -142,7 +142,7 @@ async fn a_source_that_is_down_is_waited_for() -> Result<()> {
     rig.source.stop().await?;
     channel.resume(None).await?;
     let fault = wait_waiting(&channel).await?;
-    ensure!(fault.message.contains("The channel retries"), "{fault:?}");
+    ensure!(fault.message.contains("The channel retries to read it from the source"), "{fault:?}");
     rig.source.start_again().await?;
     rig.wait_applied(&channel).await?;
     ensure_same(&rig, "t").await?;

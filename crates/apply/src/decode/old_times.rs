@@ -40,7 +40,7 @@ pub(crate) fn is_old(column: &BinlogColumn) -> bool {
     type_name(column.column_type).is_some()
 }
 
-/// Whether a table map has columns whose digits are not in the log. MySQL has no fractions in the old layout.
+/// Whether a table map has columns whose digits are not in the log. On MySQL the old layout has no fractions.
 pub(super) fn lacks_digits(map: &TableMap) -> bool {
     map.flavour == Flavour::MariaDb && map.columns.iter().any(is_old)
 }
@@ -102,8 +102,9 @@ fn declared_digits(
     declared: &DeclaredColumns,
     own: Option<u8>,
 ) -> Result<u8, String> {
-    const LATER: &str = "the source's table was changed after these rows were logged, and how many digits its fractions had is not known; \
-                         if the target's table still declares what the source's did, old_temporal_precision = \"target\" applies them";
+    const LATER: &str = "the source's table was changed after these rows were logged, and its former number of fractional digits is \
+                         not known; if the target's table still declares the former number, old_temporal_precision = \"target\" \
+                         applies the rows";
     let logged = map.columns.len();
     let Some(theirs) = declared.columns.get(index).filter(|_| declared.columns.len() == logged) else {
         return Err(format!(
@@ -116,20 +117,20 @@ fn declared_digits(
         || logged_name.is_some_and(|logged| !logged.eq_ignore_ascii_case(&theirs.name))
     {
         return Err(format!(
-            "the log has a {name} here and the source declares {} {}: {LATER}",
+            "the log has a column of type {name} here and the source declares {} {}: {LATER}",
             theirs.name, theirs.type_name
         ));
     }
     if theirs.old_layout == Some(false) && !declared.was_rebuilt {
         return Err(format!(
-            "the log has the layout of before MySQL 5.6 and the source's column no longer: {LATER}"
+            "the log has the temporal layout from before MySQL 5.6, and the source's column has it no longer: {LATER}"
         ));
     }
     match own {
         Some(own) if own != theirs.digits => Err(format!(
-            "the source declares {} {name}({}) in the layout of before MySQL 5.6, and the target {name}({own}); the binlog does not \
-             hold the number of digits, so both must declare the same: give the target's column {} digits and start the channel \
-             (rows that are logged after ALTER TABLE ... FORCE on the source with mysql56_temporal_format=ON do hold it)",
+            "the source declares {} {name}({}) in the temporal layout from before MySQL 5.6, and the target {name}({own}). The binlog \
+             does not contain the number of digits, so both must declare the same: give the target's column {} digits and start \
+             the channel. (After ALTER TABLE ... FORCE on the source with mysql56_temporal_format=ON, the binlog contains it)",
             theirs.name, theirs.digits, theirs.digits,
         )),
         // The target column has another type, so there is nothing to compare.

@@ -6,10 +6,10 @@
 //! rewrite = [{ from = "shop.orders", to = "archive.orders" }, { from = "shop.*", to = "copy.*" }]
 //! ```
 //!
-//! - A pattern is `SCHEMA.TABLE`. `*` stands for any characters, or none, `?` for one. A part in backquotes is
+//! - A pattern is `SCHEMA.TABLE`. `*` matches any number of characters, `?` one. A part in backquotes is
 //!   literal, and may contain dots.
-//! - A table is applied if a rule of `include` matches, or `include` is empty, and no rule of `exclude` matches. A rule
-//!   without `operations` covers all of them.
+//! - A table is applied if a rule of `include` matches or `include` is empty, and no rule of `exclude` matches.
+//!   A rule without `operations` covers all operations.
 //! - A rewrite of a table takes precedence over a rewrite of its schema. Rules match the names on the source.
 //! - Names are case-sensitive, as on servers with `lower_case_table_names = 0`, unless `ignore_case` is set.
 

@@ -1,4 +1,4 @@
-//! Hashes values so that values which are equal in the index have equal hashes, whatever their bytes.
+//! Hashes values: values that are equal in an index have equal hashes, even if their bytes differ.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -19,21 +19,23 @@ pub enum ValueKind {
     Double,
     /// Compared by bytes: DECIMAL, DATE, BIT.
     Bytes,
-    /// By their bytes, where the log, or a column of another length, may lack zeros or spaces at the end: binary strings,
-    /// times, text whose collation compares codes and whose character set is not over ASCII.
+    /// Compared by bytes, without trailing zeros and spaces, because the log or a column of another length may
+    /// lack them. For binary strings, times, and text with a `_bin` collation whose character set does not
+    /// contain ASCII as single bytes.
     Trimmed,
-    /// Text whose collation compares codes: as [`Trimmed`](Self::Trimmed), but letters of ASCII in either case the same, as in
-    /// [`Ascii`](Self::Ascii), which it is for a table of another shape that a foreign key ties to this one.
+    /// Other text with a `_bin` collation: as [`Trimmed`](Self::Trimmed), but ASCII letters are hashed without
+    /// case, as in [`Ascii`](Self::Ascii). A table of another shape hashes the same column that way, and a
+    /// foreign key may connect the two tables.
     Folded,
-    /// Text that is hashed only if it is ASCII: case-insensitive, without trailing spaces.
+    /// Text that is hashed only if it is printable ASCII: without case and trailing spaces.
     Ascii,
-    /// Not comparable here.
+    /// Not hashed: how the server compares such values is not known here.
     Opaque,
 }
 
-/// Collations, by what follows their character set, that take two strings of printable ASCII for equal only if they are
-/// so in lower case and without spaces at the end. Collations of languages are not among them: to Hungarian `ccs` is
-/// `cscs`, to Lithuanian `y` is `i`, to Latin `v` is `u`.
+/// Endings of collation names. In these collations, two strings of printable ASCII are equal only if they are
+/// equal in lower case without trailing spaces. Language collations are not listed: Hungarian treats `ccs` as
+/// `cscs`, Lithuanian `y` as `i`, Latin `v` as `u`.
 const ASCII_COLLATIONS: [&str; 11] = [
     "general_ci",
     "general_cs",
@@ -48,7 +50,7 @@ const ASCII_COLLATIONS: [&str; 11] = [
     "0900_as_cs",
 ];
 
-/// As [`ASCII_COLLATIONS`], of single character sets.
+/// Collations of single character sets with the property of [`ASCII_COLLATIONS`].
 const ASCII_COLLATIONS_OF_CHARSETS: [&str; 9] = [
     "latin1_swedish_ci",
     "latin1_swedish_nopad_ci",
@@ -61,15 +63,17 @@ const ASCII_COLLATIONS_OF_CHARSETS: [&str; 9] = [
     "ujis_japanese_ci",
 ];
 
-/// Character sets whose `general_ci` takes different letters or signs of ASCII for equal; as does `big5_chinese_ci`, to
-/// which a backquote is an E. Found by asking servers about every pair.
+/// Character sets whose `general_ci` treats different ASCII letters or signs as equal. (So does
+/// `big5_chinese_ci`, where a backquote equals E.) Source: servers were queried about every pair; see
+/// `tests/collations.rs`.
 const UNLIKE_ASCII: [&str; 3] = ["geostd8", "koi8u", "macce"];
 
-/// The character sets that have more than ASCII's meaning in the first 128 bytes, or more bytes than one to a character.
+/// Character sets in which the bytes 0 to 127 are not the ASCII characters, or in which an ASCII character has
+/// more than one byte.
 const NOT_OVER_ASCII: [&str; 6] = ["ucs2", "utf16", "utf16le", "utf32", "swe7", "filename"];
 
 impl ValueKind {
-    /// How values that the log has as `source` compare in the target's column.
+    /// How the target's column compares values that are logged as `source`.
     pub fn of(source: ColumnType, target: &TargetColumn, same_shape: bool) -> Self {
         use ColumnType as Type;
         let base =
@@ -105,8 +109,8 @@ impl ValueKind {
         }
     }
 
-    /// Rows of several tables of the source may come together in one of the target. So only what is the same whatever the
-    /// source's type: whole numbers of the target's own width, and text as far as it is ASCII.
+    /// For a table of another shape. Several source tables may be written to it, so a hash must not depend on
+    /// the source's type. Only integers of the target's own width and ASCII text fulfil that.
     fn of_other_shape(source: ColumnType, base: &str, target: &TargetColumn) -> Self {
         use ColumnType as Type;
         match (source, base) {
@@ -117,7 +121,7 @@ impl ValueKind {
             | (Type::LongLong, "bigint") => Self::Integer,
             (Type::Char { .. } | Type::VarChar { .. } | Type::Blob { .. }, _) => {
                 match Self::of_string(base, target) {
-                    // Codes are those of the source's character set, but for ASCII.
+                    // Except for ASCII, the bytes depend on the source's character set.
                     Self::Folded | Self::Ascii => Self::Ascii,
                     _ => Self::Opaque,
                 }
@@ -141,13 +145,14 @@ impl ValueKind {
     }
 }
 
-/// Whether a collation (or character set) by that name has ASCII in its first 128 bytes, a byte each.
+/// Whether the character set of a collation has the ASCII characters as single bytes. Accepts a character set
+/// name too.
 fn is_over_ascii(collation: &str) -> bool {
     let charset = collation.split('_').next().unwrap_or_default();
     !NOT_OVER_ASCII.contains(&charset) && charset != "binary"
 }
 
-/// Whether strings of printable ASCII are equal under the collation only if they are under [`ValueKind::Ascii`].
+/// Whether strings of printable ASCII that are equal in the collation have equal [`ValueKind::Ascii`] hashes.
 pub fn compares_ascii(collation: &str) -> bool {
     if ASCII_COLLATIONS_OF_CHARSETS.contains(&collation) {
         return true;
@@ -157,7 +162,7 @@ pub fn compares_ascii(collation: &str) -> bool {
         return false;
     }
     ASCII_COLLATIONS.contains(&rest)
-        // MariaDB's root collations of Unicode 14: `uca1400_ai_ci`, `uca1400_nopad_as_cs` and so on.
+        // MariaDB's Unicode 14 collations for no particular language: `uca1400_ai_ci`, `uca1400_nopad_as_cs`.
         || rest.strip_prefix("uca1400_").is_some_and(|rest| {
             ["ai_ci", "ai_cs", "as_ci", "as_cs"].contains(&rest.strip_prefix("nopad_").unwrap_or(rest))
         })
@@ -196,8 +201,8 @@ impl Hashes {
 impl KeyHash<'_> {
     /// Adds a value; `false` if it cannot be hashed as its index compares it.
     pub(super) fn add(&mut self, kind: ValueKind, prefix: Option<u32>, value: &[u8]) -> bool {
-        // A prefix of n characters is n bytes at least: where more bytes than that count, fewer are only coarser. Of ASCII
-        // it is n bytes exactly.
+        // A prefix of n characters has at least n bytes, and exactly n in ASCII. Hashing fewer bytes than the
+        // index compares only adds conflicts.
         let value = prefix.and_then(|prefix| value.get(..prefix as usize)).unwrap_or(value);
         match kind {
             ValueKind::Integer => match little_endian(value) {
@@ -205,7 +210,7 @@ impl KeyHash<'_> {
                 None => return false,
             },
             ValueKind::Float => match <[u8; 4]>::try_from(value) {
-                // Both zeros become one.
+                // Adding zero turns a negative zero into a positive one.
                 Ok(bytes) => self.0.write_u32((f32::from_le_bytes(bytes) + 0.0).to_bits()),
                 Err(_) => return false,
             },

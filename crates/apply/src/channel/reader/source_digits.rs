@@ -1,5 +1,6 @@
-//! How many digits the source's columns of the old temporal layout had when their rows were logged. The
-//! source's catalogue has today's number, and the log shows whether a later definition may have changed it.
+//! Finds the number of fractional digits that columns with the old temporal layout had when their rows were
+//! logged. The source's catalogue has the current number, and the log shows whether a later definition may have
+//! changed it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,10 +26,10 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 const CAPTURE_MAX: Duration = Duration::from_secs(10);
 /// How often the log is checked meanwhile.
 const CAPTURE_POLL: Duration = Duration::from_millis(5);
-/// A definition is the second event of its transaction, after the GTID. MariaDB flags such transactions. In
-/// others, this many events are checked.
+/// Events that are checked in a transaction that MariaDB does not flag as DDL. A definition is the second event
+/// of its transaction, after the GTID.
 const EVENTS_UNFLAGGED_MAX: usize = 2;
-/// The longest definition that is read, in bytes; a longer one counts as one that may change any table.
+/// The longest definition that is read, in bytes. A longer one is treated as a change of every table.
 const DEFINITION_BYTES_MAX: u32 = 64 << 20;
 
 /// The definitions in a part of the log.
@@ -42,18 +43,18 @@ pub(super) struct DefinitionScan {
 }
 
 impl ChannelReader {
-    /// Asks the source for the columns of a table that `entry` has rows of.
+    /// Reads the columns of a table from the source. `entry` contains rows of the table.
     ///
     /// # Errors
-    /// [`ApplyError::SourceCatalogue`] if the source cannot be asked now; [`ApplyError::UnknownDigits`] if
-    /// the table may have changed after the rows were logged.
+    /// [`ApplyError::SourceCatalogue`] if the source cannot be read now; [`ApplyError::UnknownDigits`] if the
+    /// table may have changed after the rows were logged.
     pub(super) async fn load_source(
         &mut self,
         entry: &LogEntry,
         schema: &str,
         table: &str,
     ) -> Result<(), ApplyError> {
-        // What was read before need not wait.
+        // Transactions that were read before need not wait for the source.
         self.flush().await;
         let gtid = entry.gtid.as_ref().map_or_else(|| "without GTID".to_owned(), ToString::to_string);
         let name = format!("{schema}.{table}");
@@ -63,7 +64,8 @@ impl ChannelReader {
             self.ask_source(schema, table).await.map_err(&unavailable)?;
         let Some(columns) = columns else {
             return Err(unavailable(
-                "the source shows no such table to the account of its [[source]]; GRANT SELECT on it, if it was not dropped".to_owned(),
+                "the account in [[source]] sees no such table on the source; grant it SELECT on the table, unless it was dropped"
+                    .to_owned(),
             ));
         };
         let mut log = self.setup.log.reader_up_to_written(entry.position)?;
@@ -72,7 +74,7 @@ impl ChannelReader {
         if logged_by != Some(server_id) {
             let logged_by = logged_by.map_or_else(String::new, |id| id.to_string());
             return Err(unavailable(format!(
-                "the rows were logged by the server with server_id {logged_by}, and the log follows the one with server_id {server_id} now"
+                "the server with server_id {logged_by} logged the rows, and the source is now the server with server_id {server_id}"
             )));
         }
         self.until_captured(&position).await.map_err(&unavailable)?;
@@ -85,11 +87,10 @@ impl ChannelReader {
                     return Err(ApplyError::UnknownDigits {
                         gtid: gtid.clone(),
                         table: name.clone(),
-                        column: "of the temporal layout of before MySQL 5.6".to_owned(),
+                        column: "with the temporal layout from before MySQL 5.6".to_owned(),
                         reason: format!(
-                            "transaction {gtid_of}, which comes later in the log, may have changed the number of digits that the source \
-                             declares now; if the target's table still declares what the source's did before it, \
-                             old_temporal_precision = \"target\" applies the rows up to there"
+                            "the later transaction {gtid_of} may have changed its number of fractional digits; if the target's table \
+                             still declares the number from before it, old_temporal_precision = \"target\" applies the rows up to there"
                         ),
                     });
                 }
@@ -97,7 +98,7 @@ impl ChannelReader {
         }
         info!(
             channel = self.setup.shared.options.name,
-            "asked the source for the digits of temporal columns of {name}"
+            "read the digits of temporal columns of {name} from the source"
         );
         self.target.keep_source(schema, table, Arc::new(DeclaredColumns { columns, was_rebuilt }));
         Ok(())
@@ -111,7 +112,7 @@ impl ChannelReader {
         match tokio::time::timeout(ANSWER_MAX, source.table(schema, table)).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("the source has not answered for {ANSWER_MAX:?}")),
+            Err(_) => Err(format!("the source did not answer within {ANSWER_MAX:?}")),
         }
     }
 
@@ -126,7 +127,9 @@ impl ChannelReader {
                 return Ok(());
             }
             if started.elapsed() >= CAPTURE_MAX {
-                return Err(format!("the log does not hold {position} yet, which the source has logged"));
+                return Err(format!(
+                    "the source has logged {position}, and the capture has not written that to the log yet"
+                ));
             }
             tokio::time::sleep(CAPTURE_POLL).await;
         }
@@ -160,7 +163,8 @@ impl ChannelReader {
         Ok(scan.found.iter().map(|(_, gtid, definition)| (gtid.clone(), definition)).collect())
     }
 
-    /// Forgets what the source declared for tables that a log entry defines, whether or not it is applied.
+    /// Forgets the source's declarations of the tables that a log entry defines, whether or not the entry is
+    /// applied.
     pub(super) fn forget_defined(&mut self, entry: &LogEntry) -> Result<(), ApplyError> {
         if !entry.flags.contains(EntryFlags::DDL) || !self.target.knows_sources() {
             return Ok(());
@@ -179,8 +183,8 @@ impl ChannelReader {
     }
 }
 
-/// The definitions in the entry that `log` just returned. Also takes the event format from an entry between
-/// transactions.
+/// The definitions in the entry that `log` just returned. An entry between transactions may set the event
+/// format.
 fn definitions_of(
     log: &mut LogReader,
     entry: &LogEntry,
@@ -201,7 +205,7 @@ fn definitions_of(
             EventType::QUERY | EventType::MARIADB_QUERY_COMPRESSED
                 if header.event_length > DEFINITION_BYTES_MAX =>
             {
-                // Too long to parse: it may change any table.
+                // Too long to parse: it may change every table.
                 definitions.extend(is_flagged.then(|| LoggedDefinition::of(b"CREATE", b"")).flatten());
             }
             EventType::QUERY | EventType::MARIADB_QUERY_COMPRESSED => {
