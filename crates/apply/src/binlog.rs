@@ -37,7 +37,7 @@ use tailwater_wire::{Flavour, ServerId, WireError};
 
 use crate::batch::{PlannedRow, RowGroup};
 use crate::error::ApplyError;
-use crate::transaction::MappedTable;
+use crate::mapped_table::MappedTable;
 pub use long_row::{LongBinlogStatement, LongRow};
 
 /// The text before the base64 of a statement.

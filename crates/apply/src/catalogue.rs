@@ -4,23 +4,20 @@
 //! dependencies between tables.
 
 mod foreign_keys;
+mod names;
 mod schema;
 
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use tailwater_session::{Connection, SessionError};
+use tailwater_session::Connection;
 use tailwater_wire::Flavour;
-use tailwater_wire::sql_quote::hex_literal;
 
 use self::foreign_keys::ForeignKeys;
+use self::names::{IndexIds, QualifiedName, fold};
 use self::schema::{SchemaRows, build};
 use crate::error::ApplyError;
 use crate::target::{TargetColumn, TargetTable};
-use crate::writeset::IndexId;
-
-/// Database and table name, in the case in which the server compares names.
-type QualifiedName = (String, String);
 
 /// Cached table definitions of a target.
 #[derive(Debug)]
@@ -33,23 +30,6 @@ pub struct Catalogue {
     /// No definition was forgotten since the foreign keys were read.
     foreign_keys_are_fresh: bool,
     ids: IndexIds,
-}
-
-/// Assigns IDs to indexes. They stay the same for the life of the catalogue.
-///
-/// An index is identified by its columns, not by its name. So the foreign key of another table can compute
-/// the ID without loading this table, and two indexes on the same columns share one ID.
-#[derive(Debug, Default)]
-struct IndexIds {
-    numbers: FxHashMap<(QualifiedName, String), IndexId>,
-}
-
-impl IndexIds {
-    /// The ID of the index on `parts` of `table`; empty `parts` mean all rows of the table.
-    fn id(&mut self, table: &QualifiedName, parts: &str) -> IndexId {
-        let next = IndexId(self.numbers.len() as u32);
-        *self.numbers.entry((table.clone(), parts.to_owned())).or_insert(next)
-    }
 }
 
 impl Catalogue {
@@ -141,26 +121,4 @@ pub(crate) async fn columns_of(
     let flavour = connection.server().flavour;
     schema::prepare(connection, flavour).await?;
     Ok(SchemaRows::ask(connection, flavour, schema, table).await?.map(SchemaRows::into_columns))
-}
-
-/// Names in the case in which the server compares them.
-fn fold(schema: &str, table: &str, folds: bool) -> QualifiedName {
-    match folds {
-        true => (schema.to_lowercase(), table.to_lowercase()),
-        false => (schema.to_owned(), table.to_owned()),
-    }
-}
-
-/// A name as a literal that is correct in every `sql_mode` and needs no escaping.
-fn literal(name: &str) -> String {
-    match name.is_empty() {
-        true => "''".to_owned(),
-        false => hex_literal(Some("utf8mb3"), name.as_bytes()),
-    }
-}
-
-/// Whether the server is too old for the query.
-fn is_unknown(error: &SessionError) -> bool {
-    // Unknown column, syntax error, unknown table, unknown system variable.
-    matches!(error, SessionError::Server { error, .. } if [1054, 1064, 1109, 1193].contains(&error.number))
 }

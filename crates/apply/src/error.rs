@@ -7,8 +7,8 @@ use tailwater_wire::print::PrintError;
 
 use crate::columns::ColumnMismatch;
 use crate::filter::FilterError;
+use crate::mapped_table::MappedTable;
 use crate::progress::ProgressError;
-use crate::transaction::MappedTable;
 
 /// Why a channel stopped or could not start.
 ///

@@ -1,43 +1,19 @@
 //! A transaction of the source. It is decoded once; the scheduler, the writers and prefetch share it.
 
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
-use tailwater_log::LogPosition;
 use tailwater_wire::WireError;
 use tailwater_wire::event::{IntVar, RandSeeds, RowsKind};
 use tailwater_wire::gtid::Gtid;
-use tailwater_wire::rows::TableMap;
 use tailwater_wire::transaction::SourceDependency;
 
-use crate::columns::{ColumnMismatch, same_shape, target_columns};
 use crate::error::ApplyError;
-use crate::sql::{self, SqlMapping};
-use crate::target::TargetTable;
+pub use crate::log_span::LogSpan;
+pub use crate::mapped_table::MappedTable;
 use crate::writeset::{Access, Writeset};
-
-/// A range of the log between two entry boundaries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LogSpan {
-    /// First byte of the range.
-    pub start: LogPosition,
-    /// End of the range, exclusive. It may be the start of the next segment.
-    pub end: LogPosition,
-}
-
-/// Joins adjacent spans: transactions that are neighbours in the log become one span.
-pub fn joined(spans: impl Iterator<Item = LogSpan>) -> impl Iterator<Item = LogSpan> {
-    let mut spans = spans.peekable();
-    std::iter::from_fn(move || {
-        let mut whole = spans.next()?;
-        while let Some(next) = spans.next_if(|next| next.start == whole.end) {
-            whole.end = next.end;
-        }
-        Some(whole)
-    })
-}
 
 /// A transaction of the source.
 #[derive(Debug)]
@@ -139,45 +115,6 @@ pub enum ApplyStep {
     Rows(RowChanges),
     /// A statement.
     Statement(Statement),
-}
-
-/// A source table as logged, mapped to the target's table.
-#[derive(Debug)]
-pub struct MappedTable {
-    /// The table map event of the source.
-    pub map: TableMap,
-    /// The body of the table map event, without checksum.
-    pub body: Bytes,
-    /// The target's table, after renames.
-    pub target: Arc<TargetTable>,
-    /// For each source column, the index of its target column.
-    pub columns: Vec<usize>,
-    /// Whether the target accepts the source's row images unchanged. If not, rows are written as SQL.
-    pub same_shape: bool,
-    /// The SQL mapping, computed when rows are first written as SQL.
-    sql: OnceLock<Result<SqlMapping, ColumnMismatch>>,
-}
-
-impl MappedTable {
-    /// Maps the columns of a table map to a table of the target. `body` is the body of the table map event.
-    /// Columns with the temporal layout from before MySQL 5.6 must have their number of digits set: see
-    /// [`crate::decode::OldTimeDigits`].
-    ///
-    /// # Errors
-    /// The columns that the target does not have.
-    pub fn new(map: TableMap, body: Bytes, target: Arc<TargetTable>) -> Result<Self, Vec<ColumnMismatch>> {
-        let columns = target_columns(&map, &target)?;
-        let same_shape = same_shape(&map, &target, &columns);
-        Ok(Self { map, body, target, columns, same_shape, sql: OnceLock::new() })
-    }
-
-    /// The mapping for writing rows as SQL.
-    ///
-    /// # Errors
-    /// The first column that does not fit.
-    pub fn sql_mapping(&self) -> Result<&SqlMapping, &ColumnMismatch> {
-        self.sql.get_or_init(|| sql::mapping(&self.map, &self.target, &self.columns)).as_ref()
-    }
 }
 
 /// Positions of rows. Inline for one row, the usual case: an allocation that another thread frees costs more

@@ -77,7 +77,8 @@ const CONTENTS: [&str; 5] = [
     "SELECT id, v, u, row_start, row_end FROM partly FOR SYSTEM_TIME ALL ORDER BY 1, 4, 5",
     "SELECT id, v, s, e FROM own FOR SYSTEM_TIME ALL ORDER BY 1, 3, 4",
 ];
-const ADDED_CONTENTS: &str = "SELECT id, v, row_start, row_end FROM added FOR SYSTEM_TIME ALL ORDER BY 1, 3, 4";
+const ADDED_CONTENTS: &str =
+    "SELECT id, v, row_start, row_end FROM added FOR SYSTEM_TIME ALL ORDER BY 1, 3, 4";
 
 async fn create(server: &Server, tables: &str) -> Result<()> {
     let sql = format!("SET sql_log_bin=0; CREATE OR REPLACE DATABASE versioned; USE versioned; {tables}");

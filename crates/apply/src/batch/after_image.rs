@@ -8,7 +8,7 @@
 use tailwater_wire::rows::BinlogColumn;
 
 use super::key_columns::bit;
-use super::{NullBits, RowImage};
+use super::plan::{NullBits, RowImage};
 
 /// The changed columns and those between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

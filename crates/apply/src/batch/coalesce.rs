@@ -16,8 +16,8 @@ use std::collections::HashMap;
 use tailwater_wire::event::RowsKind;
 
 use super::key_columns::{holds, is_full};
-use super::planner::{RowClass, SlotAddress};
-use super::{PlannedRow, RowImage};
+use super::plan::{PlannedRow, RowImage};
+use super::row_class::{RowClass, SlotAddress};
 use crate::transaction::RowChanges;
 use crate::writeset::Access;
 

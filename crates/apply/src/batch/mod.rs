@@ -15,143 +15,18 @@ mod coalesce;
 mod conflict_levels;
 mod key_columns;
 mod key_rank;
+mod plan;
 mod planner;
+mod row_class;
 mod tables;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::borrow::Cow;
-
 use tailwater_wire::WireError;
-use tailwater_wire::event::RowsKind;
 
-use crate::transaction::{MappedTable, RowChanges};
-use planner::Planner;
-
-/// Options of a plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PlanOptions {
-    /// Whether several changes of a row are merged into one.
-    pub net_change: bool,
-    /// Whether before images are cut to the primary key and after images to the changed columns, as with
-    /// `binlog_row_image=MINIMAL`. If the target writes a binlog, it contains such images.
-    pub cut_images: bool,
-}
-
-impl Default for PlanOptions {
-    fn default() -> Self {
-        Self { net_change: true, cut_images: true }
-    }
-}
-
-/// The groups that the target applies, in this order.
-#[derive(Debug, Default)]
-pub struct BatchPlan<'a> {
-    /// The groups.
-    pub groups: Vec<RowGroup<'a>>,
-}
-
-impl BatchPlan<'_> {
-    /// Number of changed rows.
-    pub fn rows(&self) -> usize {
-        self.groups.iter().map(|group| group.rows.len()).sum()
-    }
-}
-
-/// Rows of one table with the same kind of change.
-#[derive(Debug, Clone)]
-pub struct RowGroup<'a> {
-    /// The table.
-    pub table: &'a MappedTable,
-    /// The kind of change.
-    pub kind: RowsKind,
-    /// The flags of the events, without the end-of-statement flag.
-    pub flags: u16,
-    /// The `server_id` from the event headers.
-    pub server_id: u32,
-    /// Time of the newest event, in seconds since 1970.
-    pub timestamp: u32,
-    /// Bitmap of the columns in the before images, or in the only images.
-    pub columns_present: Cow<'a, [u8]>,
-    /// Bitmap of the columns in the after images of updates; otherwise equal to `columns_present`.
-    pub columns_present_after: Cow<'a, [u8]>,
-    /// The rows, in order.
-    pub rows: Vec<PlannedRow<'a>>,
-}
-
-/// A row change of a group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PlannedRow<'a> {
-    /// The before image, or the only image.
-    pub image: RowImage<'a>,
-    /// The after image of an update; otherwise empty.
-    pub after: RowImage<'a>,
-}
-
-impl PlannedRow<'_> {
-    /// Length in an event, in bytes.
-    pub fn bytes(&self) -> usize {
-        self.image.bytes() + self.after.bytes()
-    }
-}
-
-/// A row image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RowImage<'a> {
-    /// The NULL bits of a cut image. A whole image has them in `values`.
-    pub nulls: NullBits,
-    /// The rest of the image.
-    pub values: &'a [u8],
-}
-
-impl<'a> RowImage<'a> {
-    /// An unchanged image of the source.
-    pub fn whole(image: &'a [u8]) -> Self {
-        Self { nulls: NullBits::default(), values: image }
-    }
-
-    /// Length in an event, in bytes.
-    pub fn bytes(&self) -> usize {
-        self.nulls.as_bytes().len() + self.values.len()
-    }
-
-    /// Appends the image to `out`.
-    pub fn put(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.nulls.as_bytes());
-        out.extend_from_slice(self.values);
-    }
-
-    /// The image in one piece.
-    pub fn to_bytes(&self) -> Cow<'a, [u8]> {
-        match self.nulls.as_bytes() {
-            [] => Cow::Borrowed(self.values),
-            nulls => Cow::Owned([nulls, self.values].concat()),
-        }
-    }
-}
-
-/// NULL bits of an image of up to 64 columns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct NullBits {
-    bits: [u8; 8],
-    bytes: u8,
-}
-
-impl NullBits {
-    /// Collects one bit per column; `None` for more than 64 columns.
-    pub fn gather(nulls: impl ExactSizeIterator<Item = bool>) -> Option<Self> {
-        let mut bits = Self { bits: [0; 8], bytes: u8::try_from(nulls.len().div_ceil(8)).ok()? };
-        for (index, null) in nulls.enumerate() {
-            *bits.bits.get_mut(index / 8)? |= u8::from(null) << (index % 8);
-        }
-        Some(bits)
-    }
-
-    /// The bits as they precede the values in an image.
-    pub fn as_bytes(&self) -> &[u8] {
-        self.bits.get(..usize::from(self.bytes)).unwrap_or_default()
-    }
-}
+pub use self::plan::{BatchPlan, NullBits, PlanOptions, PlannedRow, RowGroup, RowImage};
+use self::planner::Planner;
+use crate::transaction::RowChanges;
 
 /// Plans the changes of a batch, given in log order.
 ///

@@ -11,26 +11,14 @@ use super::coalesce::{CombinedChange, PendingChange, PendingChanges, combine};
 use super::conflict_levels::ConflictLevels;
 use super::key_columns::is_full;
 use super::key_rank::Rank;
+use super::plan::{BatchPlan, NullBits, PlanOptions, PlannedRow, RowGroup, RowImage};
+use super::row_class::{RowClass, SlotAddress};
 use super::tables::BatchTables;
-use super::{BatchPlan, NullBits, PlanOptions, PlannedRow, RowGroup, RowImage};
 use crate::transaction::RowChanges;
 use crate::writeset::Access;
 
 /// Flags that are specific to one event: the end of a statement, and flags that the bitmaps imply.
 const EVENT_FLAGS: u16 = RowsEvent::FLAG_STATEMENT_END | RowsEvent::FLAG_COMPLETE_ROWS;
-
-/// The common properties of the rows in a group.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct RowClass<'a> {
-    pub table: u32,
-    pub kind: RowsKind,
-    pub flags: u16,
-    pub server_id: u32,
-    pub columns_present: Cow<'a, [u8]>,
-    pub columns_present_after: Cow<'a, [u8]>,
-    /// Distinct for events whose rows must not be combined; otherwise 0.
-    pub event: u32,
-}
 
 /// A class in use.
 #[derive(Debug)]
@@ -58,15 +46,6 @@ struct RowSlot<'a> {
     old: &'a [u8],
     /// Its sort key within the group; `None` if the group must keep its order.
     rank: Option<Rank>,
-}
-
-/// The location of a row.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SlotAddress {
-    /// Row number, from 1.
-    pub number: u32,
-    group: u32,
-    index: u32,
 }
 
 /// The class of an event's rows, and their class with before images cut to the key, with these NULL bits.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use tailwater_wire::Flavour;
 
-use super::PlanOptions;
 use super::key_columns::KeyColumns;
 use super::key_rank::Ranking;
+use super::plan::PlanOptions;
+use crate::mapped_table::MappedTable;
 use crate::target::TargetTable;
-use crate::transaction::MappedTable;
 
 /// Length of the table ID at the start of a table map. It is valid for one statement only.
 const TABLE_ID_BYTES: usize = 6;

@@ -3,7 +3,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 use tailwater_session::Connection;
 
-use super::{IndexIds, QualifiedName, fold};
+use super::names::{IndexIds, QualifiedName, fold};
 use crate::error::ApplyError;
 use crate::target::ForeignKey;
 use crate::writeset::IndexId;

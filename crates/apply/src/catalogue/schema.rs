@@ -3,10 +3,10 @@
 use rustc_hash::FxHashMap;
 use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
-use tailwater_wire::sql_quote::qualified_name;
+use tailwater_wire::sql_quote::{hex_literal, qualified_name};
 
 use super::foreign_keys::ForeignKeys;
-use super::{IndexIds, QualifiedName, is_unknown, literal};
+use super::names::{IndexIds, QualifiedName};
 use crate::error::ApplyError;
 use crate::target::{IndexPart, PeriodBound, TargetColumn, TargetTable, UniqueIndex};
 
@@ -89,9 +89,9 @@ impl SchemaRows {
         };
         if flavour == Flavour::MariaDb {
             if kind.contains("VERSIONED") && !shows_period {
-                answers
-                    .columns
-                    .extend([("row_start", PeriodBound::Start), ("row_end", PeriodBound::End)].map(period_column));
+                answers.columns.extend(
+                    [("row_start", PeriodBound::Start), ("row_end", PeriodBound::End)].map(period_column),
+                );
             }
             // Only MEMORY tables have hash indexes by default.
             if row.get_str(3) != Some("MEMORY") {
@@ -304,4 +304,18 @@ fn spell(parts: &[IndexPart], columns: &[TargetColumn]) -> String {
         })
         .collect();
     spelled.join("\0")
+}
+
+/// A name as a literal that is correct in every `sql_mode` and needs no escaping.
+fn literal(name: &str) -> String {
+    match name.is_empty() {
+        true => "''".to_owned(),
+        false => hex_literal(Some("utf8mb3"), name.as_bytes()),
+    }
+}
+
+/// Whether the server is too old for the query.
+fn is_unknown(error: &SessionError) -> bool {
+    // Unknown column, syntax error, unknown table, unknown system variable.
+    matches!(error, SessionError::Server { error, .. } if [1054, 1064, 1109, 1193].contains(&error.number))
 }

@@ -6,16 +6,14 @@
 
 use std::sync::Arc;
 
-use tailwater_session::{Connection, SessionError};
+use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 use tailwater_wire::event::Invoker;
-use tracing::debug;
 
 use super::grant_text::{ObjectGrant, Routine, grants, routine};
 use super::invoker::account_name;
-use super::options::{ChannelOptions, GtidMode};
-use super::row_writer::connect;
-use super::worker::ChannelShared;
+use super::shared_state::ChannelShared;
+use super::unlogged_connection::{ignore_refusal, unlogged_connection};
 use crate::error::ApplyError;
 use tailwater_wire::sql_quote::{portable_literal, qualified_name};
 
@@ -25,11 +23,6 @@ const GRANTOR_TABLES: [(&str, &str); 3] = [
     ("procs_priv", "Host, Db, User, Routine_name, Routine_type"),
     ("proxies_priv", "Host, User, Proxied_host, Proxied_user"),
 ];
-
-/// A separate connection without the source's settings, which logs nothing.
-pub(super) async fn unlogged_connection(shared: &Arc<ChannelShared>) -> Result<Connection, ApplyError> {
-    connect(&ChannelOptions { gtid: GtidMode::Log, ..shared.options.clone() }).await
-}
 
 /// The corrections to make after a statement.
 pub(super) struct AccountEffects {
@@ -184,17 +177,6 @@ impl AccountEffects {
             ignore_refusal(error)?;
         }
         Ok(())
-    }
-}
-
-/// A refusal is no error: the channel's account may have few privileges.
-pub(super) fn ignore_refusal(error: SessionError) -> Result<(), ApplyError> {
-    match error {
-        SessionError::Server { error, .. } => {
-            debug!("skipping an effect of a grant: {error}");
-            Ok(())
-        }
-        error => Err(error.into()),
     }
 }
 

@@ -8,8 +8,8 @@ use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MariadbGtid};
 
 use super::target_gtids::FIRST_EVENT_OFFSET;
 use crate::error::ApplyError;
+use crate::log_span::LogSpan;
 use crate::progress::AppliedSet;
-use crate::transaction::LogSpan;
 
 /// The result of the scan.
 pub(super) struct AppliedScan {

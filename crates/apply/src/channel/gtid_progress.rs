@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use tailwater_log::LogPosition;
 use tailwater_wire::gtid::{Gtid, GtidSet};
 
+use crate::log_span::LogSpan;
 use crate::progress::AppliedSet;
-use crate::transaction::LogSpan;
 
 /// From this many transactions above the low watermark on, redundant ones are dropped.
 const ABOVE_COMPACT_MIN: usize = 100_000;

@@ -37,6 +37,7 @@ mod refused_row;
 mod row_count;
 pub(crate) mod row_writer;
 mod run;
+mod shared_state;
 mod source_session;
 pub mod source_time;
 pub(crate) mod sql_literal;
@@ -51,6 +52,7 @@ mod store;
 mod target_gtids;
 mod temporary_role_admin;
 mod transaction_rate;
+mod unlogged_connection;
 mod worker;
 mod worker_pool;
 
@@ -65,7 +67,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 pub use ddl_exec_mode::DdlExecMode;
-pub use options::{ChannelOptions, ChannelStart, GtidMode, OldTemporalPrecision, UntilCondition};
+pub use options::{
+    ChannelOptions, ChannelStart, GtidMode, OldTemporalPrecision, UntilCondition, log_reader_name,
+};
 pub use source_time::SourceTime;
 pub use status::{ChannelFault, ChannelState, ChannelStatus};
 
@@ -123,11 +127,6 @@ pub struct Channel {
     commands: mpsc::Sender<(SupervisorCommand, CommandReply)>,
     status: watch::Receiver<ChannelStatus>,
     task: JoinHandle<()>,
-}
-
-/// The name of a channel's reader in its log.
-pub fn log_reader_name(channel: &str) -> String {
-    format!("channel {channel}")
 }
 
 impl Channel {

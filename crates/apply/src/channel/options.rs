@@ -133,3 +133,8 @@ impl ChannelOptions {
         }
     }
 }
+
+/// The name of a channel's reader in its log.
+pub fn log_reader_name(channel: &str) -> String {
+    format!("channel {channel}")
+}

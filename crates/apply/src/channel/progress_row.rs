@@ -15,8 +15,8 @@ use tailwater_wire::{Flavour, WireError};
 
 use crate::batch::{PlannedRow, RowGroup, RowImage};
 use crate::error::ApplyError;
+use crate::mapped_table::MappedTable;
 use crate::target::{TargetColumn, TargetTable};
-use crate::transaction::MappedTable;
 use crate::writeset::IndexId;
 
 const SCHEMA: &str = "tailwater";

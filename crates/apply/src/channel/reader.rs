@@ -1,11 +1,14 @@
 //! Reads and decodes the log ahead of the workers, within a memory budget.
 
+mod definition_scan;
 mod digit_effect;
 mod entries;
 mod memory_budget;
 mod preflight;
+mod prepared_xa;
 mod source_digits;
 mod stream;
+mod streamed_steps;
 mod target_tables;
 mod xa;
 
@@ -21,20 +24,21 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use self::definition_scan::DefinitionScan;
 pub(super) use self::memory_budget::BudgetedTransaction;
 use self::memory_budget::MemoryBudget;
-use self::source_digits::DefinitionScan;
-pub(super) use self::stream::StreamedStep;
+use self::prepared_xa::{PreparedXas, RowSource};
+pub(super) use self::streamed_steps::StreamedStep;
 use self::target_tables::TargetTables;
-use self::xa::{PreparedXas, RowSource};
 use super::options::{GtidMode, UntilCondition};
 use super::row_writer::connect;
+use super::shared_state::ChannelShared;
 use super::statement_filter::filter_transaction;
-use super::worker::ChannelShared;
 use crate::decode::{DecodeLimits, Decoded, Decoder};
 use crate::error::ApplyError;
 use crate::filter::VersionedFilters;
-use crate::transaction::{ApplyStep, LogSpan, Transaction, TransactionContent};
+use crate::log_span::LogSpan;
+use crate::transaction::{ApplyStep, Transaction, TransactionContent};
 
 /// The most items in one message to the coordinator.
 const OUTPUT_ITEMS_MAX: usize = 256;
@@ -235,7 +239,7 @@ impl ChannelReader {
             decoder.format_description(&event).map_err(|error| at(low, error))?;
         }
         let target = TargetTables::new(connection, setup.filters.clone(), low, Arc::clone(&setup.shared))?;
-        let streamed = MemoryBudget::new(stream::STREAMED_BYTES_MAX);
+        let streamed = MemoryBudget::new(streamed_steps::STREAMED_BYTES_MAX);
         Ok(Self {
             start: low,
             deferred: None,
@@ -417,7 +421,7 @@ impl ChannelReader {
             self.target.forget_sources(|_, _| true);
         }
         let memory = self.reserve(transaction.memory_bytes).await?;
-        let (sender, steps) = streamed.then(stream::steps).unzip();
+        let (sender, steps) = streamed.then(streamed_steps::steps).unzip();
         self.push(ReaderItem::Transaction(BudgetedTransaction::new(transaction, steps, memory))).await?;
         if let Some(sender) = sender {
             self.flush().await;

@@ -16,22 +16,23 @@ use super::durability_wait;
 use super::gtid_progress::GtidProgress;
 use super::gtid_publisher::GtidPublisher;
 use super::log_retention::LowWatermarkHistory;
-use super::options::{ChannelOptions, GtidMode, UntilCondition};
+use super::options::{ChannelOptions, GtidMode, UntilCondition, log_reader_name};
 use super::reader::{self, BudgetedTransaction, ReaderItem, ReaderOutput, ReaderSetup};
+use super::shared_state::ChannelShared;
 use super::source_time::SourceTime;
 use super::start_position::{self, StartPosition};
-use super::statement_runner::StatementRunner;
 use super::status::{ChannelState, ChannelStatus};
 use super::store::{ChannelRecord, ChannelStore, Claim};
 use super::target_gtids::{self, TargetGtids};
 use super::transaction_rate::TransactionRate;
-use super::worker::{BatchOutcome, ChannelShared};
+use super::worker::BatchOutcome;
 use super::worker_pool::{self, BatchResult, WorkerPool};
 use crate::error::ApplyError;
+use crate::log_span::{LogSpan, joined};
 use crate::scheduler::{
     BatchId, CommitOrder, Scheduled, Scheduler, SchedulerOptions, TransactionBatch, TransactionWeight,
 };
-use crate::transaction::{LogSpan, Transaction, TransactionContent, joined};
+use crate::transaction::{Transaction, TransactionContent};
 use crate::writeset::Writeset;
 
 /// How often the applied GTIDs are set on the target, and the log learns which part of it is still needed.
@@ -207,7 +208,7 @@ impl ChannelRun {
         let low = start.applied.low();
         info!(channel = options.name, %low, target = options.target.endpoint.to_string(), "applying");
         let scheduler = scheduler(&options);
-        let watermark = log.register_persistent_reader(&super::log_reader_name(&options.name), low);
+        let watermark = log.register_persistent_reader(&log_reader_name(&options.name), low);
         let shared = Arc::new(ChannelShared {
             flavour,
             claim,
@@ -215,7 +216,6 @@ impl ChannelRun {
             turn: watch::channel(BatchId(0)).0,
             yield_to: watch::channel(None).0,
             nontransactional: parking_lot::Mutex::default(),
-            statements: StatementRunner::default(),
             stop,
             batch_returned: CancellationToken::new(),
             log: log.clone(),

@@ -23,12 +23,12 @@ use super::options::GtidMode;
 use super::packets::Packets;
 use super::reader::{BudgetedTransaction, StreamedStep};
 use super::row_writer::{LONG_ROW_BYTES, RowWriter};
+use super::shared_state::ChannelShared;
 use super::source_session::{SourceSession, statement_label};
 use super::sql_literal::hex;
 use super::statement_rerun::{RerunResult, may_have_run, rerun_result};
 use super::statement_text::start_transaction_clause;
 use super::store::{Intents, load_intents, source_session_statement};
-use super::worker::ChannelShared;
 use crate::decode::statement::is_temporary;
 use crate::error::ApplyError;
 use crate::transaction::{ApplyStep, Statement, TransactionContent};
@@ -391,7 +391,7 @@ impl RunnerSession {
                     number: statement.error_code,
                 });
             }
-            // An operator has corrected what it had done.
+            // An operator has corrected the objects since.
             intent = None;
         }
         let ran = intent.as_ref().is_some_and(|before| *before != now.text);
@@ -410,19 +410,9 @@ impl RunnerSession {
         if ran {
             self.source.run_effects(shared, transaction, statement).await?;
         } else {
-            match self.source.run(shared, transaction, statement, preserved_gtid(shared, transaction)).await {
-                Err(ApplyError::Rejected { error, .. })
-                    if intent.is_some() && is_already_done(error.number) => {}
-                Err(error) => {
-                    if let Err(failed) =
-                        self.record_failure(shared, transaction, statement, &now.text, &error).await
-                    {
-                        debug!("the intent of a statement that has not run stays: {failed}");
-                    }
-                    return Err(error);
-                }
-                Ok(()) => {}
-            }
+            let result =
+                self.source.run(shared, transaction, statement, preserved_gtid(shared, transaction)).await;
+            self.record_result(shared, transaction, statement, &now.text, result, intent.is_some()).await?;
         }
         let rest =
             rest_of_drop(&statement.text).filter(|_| ran && preserved_gtid(shared, transaction).is_none());
@@ -437,6 +427,33 @@ impl RunnerSession {
             self.source.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
         }
         Ok(())
+    }
+
+    /// Records the failure of a statement. `was_started`: an earlier run may have executed it; then an error
+    /// that the object already exists or is missing is a success.
+    ///
+    /// # Errors
+    /// The error of `result`.
+    async fn record_result(
+        &mut self,
+        shared: &Arc<ChannelShared>,
+        transaction: &BudgetedTransaction,
+        statement: &Statement,
+        before: &str,
+        result: Result<(), ApplyError>,
+        was_started: bool,
+    ) -> Result<(), ApplyError> {
+        let error = match result {
+            Ok(()) => return Ok(()),
+            Err(ApplyError::Rejected { error, .. }) if was_started && is_already_done(error.number) => {
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        if let Err(failed) = self.record_failure(shared, transaction, statement, before, &error).await {
+            debug!("the intent of a statement that has not run stays: {failed}");
+        }
+        Err(error)
     }
 
     /// Records that a statement has failed with `error`: it has not run, or its result differs from the

@@ -7,9 +7,9 @@ use tailwater_session::{Connection, ServerError, SessionError};
 use tailwater_wire::Flavour;
 use tracing::warn;
 
-use super::account_effects::{ignore_refusal, unlogged_connection};
 use super::grant_text::RoleGrant;
-use super::worker::ChannelShared;
+use super::shared_state::ChannelShared;
+use super::unlogged_connection::{ignore_refusal, unlogged_connection};
 use crate::error::ApplyError;
 use crate::transaction::Transaction;
 use tailwater_wire::sql_quote::portable_literal;

@@ -2,32 +2,29 @@
 
 mod nontransactional_batch;
 
-use parking_lot::Mutex;
-use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tailwater_log::{LogError, LogHandle, LogPosition};
+use tailwater_log::{LogError, LogPosition};
 use tailwater_session::SessionError;
 use tailwater_wire::Flavour;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::gtid_session::GtidSession;
-use super::options::{ChannelOptions, GtidMode};
+use super::options::GtidMode;
 use super::packets::Packets;
 use super::progress_row::ProgressRow;
 use super::reader::BudgetedTransaction;
 use super::row_writer::RowWriter;
-use super::source_time::SourceTime;
+use super::shared_state::ChannelShared;
 use super::statement_runner::StatementRunner;
-use super::store::{Claim, STATEMENTS_ROW};
+use super::store::STATEMENTS_ROW;
 use crate::error::ApplyError;
-use crate::progress::AppliedSet;
+use crate::log_span::joined;
 use crate::scheduler::{BatchId, BatchTiming, CommitOrder, TransactionBatch};
-use crate::transaction::{RowChanges, Transaction, TransactionContent, joined};
+use crate::transaction::{RowChanges, Transaction, TransactionContent};
 
 /// How often a batch is run again after a deadlock or a lock wait timeout before that is an error.
 const CONFLICTS_MAX: u32 = 20;
@@ -40,45 +37,6 @@ const NO_SUCH_ROW: u16 = 1032;
 
 /// How long the log's sync is waited for when the run stops.
 const SYNC_WAIT_MAX: Duration = Duration::from_secs(2);
-
-/// State that all workers of a channel share.
-#[derive(Debug)]
-pub(super) struct ChannelShared {
-    pub(super) options: ChannelOptions,
-    pub(super) flavour: Flavour,
-    pub(super) claim: Claim,
-    /// The spans that are known to be committed.
-    pub(super) applied: Mutex<AppliedSet>,
-    /// The newest committed batch, of the batches that commit one after the other.
-    pub(super) turn: watch::Sender<BatchId>,
-    /// Batches after this one release their locks. In source order they roll back until their turn. In
-    /// independent order they commit the part that waits for nothing and return the rest.
-    pub(super) yield_to: watch::Sender<Option<BatchId>>,
-    /// Tables on the target without transactions that had rows in this run.
-    pub(super) nontransactional: Mutex<BTreeSet<String>>,
-    /// Runs statements.
-    pub(super) statements: StatementRunner,
-    /// The run stops: nothing that may take days is waited for.
-    pub(super) stop: CancellationToken,
-    /// A batch was returned: batches after it do not wait for its turn, which never comes.
-    pub(super) batch_returned: CancellationToken,
-    /// The log, which says what is durable.
-    pub(super) log: LogHandle,
-    /// The clock by which lag is measured.
-    pub(super) source_time: SourceTime,
-}
-
-impl ChannelShared {
-    /// Locks the applied spans. A thread that panics while it holds the lock leaves a valid value.
-    pub(super) fn applied(&self) -> parking_lot::MutexGuard<'_, AppliedSet> {
-        self.applied.lock()
-    }
-
-    /// Locks the names of nontransactional tables.
-    pub(super) fn nontransactional(&self) -> parking_lot::MutexGuard<'_, BTreeSet<String>> {
-        self.nontransactional.lock()
-    }
-}
 
 /// The result of a batch.
 #[derive(Debug, Clone, Copy)]
@@ -117,6 +75,8 @@ pub(super) struct ApplyWorker {
     /// Set if progress is written by a row event among those of the data; otherwise a statement writes it.
     progress_row: Option<ProgressRow>,
     shared: Arc<ChannelShared>,
+    /// Runs transactions with statements, for all workers.
+    statements: Arc<StatementRunner>,
     turn: watch::Receiver<BatchId>,
     yield_to: watch::Receiver<Option<BatchId>>,
 }
@@ -126,7 +86,11 @@ impl ApplyWorker {
     ///
     /// # Errors
     /// [`ApplyError::Session`].
-    pub(super) async fn connect(number: usize, shared: Arc<ChannelShared>) -> Result<Self, ApplyError> {
+    pub(super) async fn connect(
+        number: usize,
+        shared: Arc<ChannelShared>,
+        statements: Arc<StatementRunner>,
+    ) -> Result<Self, ApplyError> {
         let mut writer = RowWriter::open(&shared.options).await?.ascii_only();
         let progress_row = match shared.options.records_progress_by_event() && writer.is_strict().await? {
             true => Some(shared.claim.progress_row(shared.flavour, number)?),
@@ -136,7 +100,7 @@ impl ApplyWorker {
         // has two or three.
         writer.connection.execute("SET SESSION autocommit=0").await?;
         let (turn, yield_to) = (shared.turn.subscribe(), shared.yield_to.subscribe());
-        Ok(Self { number, writer, progress_row, shared, turn, yield_to })
+        Ok(Self { number, writer, progress_row, shared, statements, turn, yield_to })
     }
 
     /// Applies a batch and commits it.
@@ -170,7 +134,7 @@ impl ApplyWorker {
                 return Ok(BatchOutcome::Returned);
             }
             let progress = self.progress_statement(&[&batch.first, &batch.rest], STATEMENTS_ROW);
-            let applied = self.shared.statements.apply(&self.shared, transaction, progress).await?;
+            let applied = self.statements.apply(&self.shared, transaction, progress).await?;
             let took = started.elapsed();
             return Ok(if applied {
                 BatchOutcome::Committed(timing(took, estimated_commit(took)))

@@ -8,7 +8,9 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
 use super::reader::BudgetedTransaction;
-use super::worker::{ApplyWorker, BatchOutcome, ChannelShared};
+use super::shared_state::ChannelShared;
+use super::statement_runner::StatementRunner;
+use super::worker::{ApplyWorker, BatchOutcome};
 use crate::error::ApplyError;
 use crate::scheduler::{BatchId, TransactionBatch};
 
@@ -46,9 +48,10 @@ impl WorkerPool {
     /// # Errors
     /// [`ApplyError::Session`]; [`ApplyError::InternalFault`].
     pub(super) async fn connect(shared: &Arc<ChannelShared>) -> Result<Self, ApplyError> {
+        let statements = Arc::new(StatementRunner::default());
         let mut connecting = JoinSet::new();
         for number in 0..shared.options.workers.max(1) {
-            connecting.spawn(ApplyWorker::connect(number, Arc::clone(shared)));
+            connecting.spawn(ApplyWorker::connect(number, Arc::clone(shared), Arc::clone(&statements)));
         }
         let mut workers = Vec::with_capacity(connecting.len());
         while let Some(connected) = connecting.join_next().await {

@@ -8,12 +8,12 @@ use tailwater_wire::event::RowsKind;
 use tailwater_wire::rows::TableMap;
 use tailwater_wire::{Flavour, WireError};
 
-use super::old_times::{lacks_digits, set_digits};
-use super::{OldTimeDigits, TableLookup};
+use super::old_times::{OldTimeDigits, lacks_digits, set_digits};
+use super::table_lookup::TableLookup;
 use crate::columns::ColumnMismatch;
 use crate::filter::{FilterError, FilterRoute};
 use crate::keys::RowKeys;
-use crate::transaction::MappedTable;
+use crate::mapped_table::MappedTable;
 
 /// Limit of cached table maps. A busy source has one per open table, and a new one each time it reopens the
 /// table.

@@ -65,7 +65,7 @@ fn with_digits(column_type: ColumnType, fraction: u8) -> ColumnType {
 }
 
 /// Sets the digits of the columns with the old layout. Columns that the target lacks are reported by
-/// [`MappedTable::new`](crate::transaction::MappedTable::new).
+/// [`MappedTable::new`](crate::mapped_table::MappedTable::new).
 ///
 /// # Errors
 /// The first column whose digits are not certain.

@@ -12,14 +12,17 @@ use tailwater_wire::gtid::Gtid;
 use tailwater_wire::rows::TableMap;
 use tailwater_wire::transaction::{SourceDependency, TransactionStart, TransactionStep, TransactionTracker};
 
+use super::decoder::Decoder;
 use super::mapping::{UnboundTable, Use};
 use super::old_times;
 use super::rows::find_rows;
 use super::statement::{StatementClass, meaning};
-use super::{Decoder, TableLookup, whole_header, xid};
+use super::table_lookup::TableLookup;
+use super::xid;
 use crate::columns::ColumnMismatch;
 use crate::error::ApplyError;
-use crate::transaction::{ApplyStep, MappedTable, Statement, StatementVariable};
+use crate::mapped_table::MappedTable;
+use crate::transaction::{ApplyStep, Statement, StatementVariable};
 
 /// Limit of tables in one statement, to bound memory. Servers join at most 61 tables, and partitions do not
 /// count.
@@ -542,4 +545,14 @@ pub(crate) fn is_rows(event_type: EventType) -> bool {
 
 fn too_large(bytes: usize, decoder: &Decoder) -> WireError {
     WireError::TooLarge { what: "event", size: bytes as u64, size_max: decoder.limits.event_bytes_max as u64 }
+}
+
+/// Parses the header and checks that the event is complete.
+fn whole_header(event: &[u8]) -> Result<EventHeader, WireError> {
+    let header = EventHeader::parse(event)?;
+    if header.event_length as usize != event.len() {
+        let reason = format!("{} bytes, and the header says {}", event.len(), header.event_length);
+        return Err(WireError::malformed("event", reason));
+    }
+    Ok(header)
 }

@@ -8,7 +8,8 @@ use tailwater_wire::event::{EventHeader, RowsEvent};
 use tailwater_wire::rows::RowChangeIter;
 
 use crate::keys::RowKeys;
-use crate::transaction::{Accesses, MappedTable, RowChanges, RowPlace, RowPlaces};
+use crate::mapped_table::MappedTable;
+use crate::transaction::{Accesses, RowChanges, RowPlace, RowPlaces};
 use crate::writeset::Access;
 
 /// Minimum of the memory limit for the rows of one event without images, in bytes. It applies to short

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use tailwater_log::LogPosition;
 
-use crate::transaction::LogSpan;
+use crate::log_span::LogSpan;
 
 /// First byte of an encoded set.
 const VERSION: u8 = 1;

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use super::conflict_index::{BatchKeys, BatchSlot, BatchSlots, ConflictIndex, KeyUsers};
 use super::runs::ConflictingRuns;
 use super::sizing::BatchLimits;
-use super::{BatchId, BatchTotals, Scheduled, TransactionBatch, TransactionWeight};
+use super::transaction_batch::{BatchId, BatchTotals, Scheduled, TransactionBatch, TransactionWeight};
 use crate::writeset::Writeset;
 
 /// Limit of open batches per worker. More of them would only be smaller.

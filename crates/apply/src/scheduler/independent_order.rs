@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::groups::KeyedBatches;
 use super::runs::{AcceptedRun, LogRuns, StartedRun};
 use super::sizing::BatchLimits;
-use super::{BatchId, BatchTotals, Scheduled, TransactionBatch};
+use super::transaction_batch::{BatchId, BatchTotals, Scheduled, TransactionBatch};
 
 /// Number of checks whether the waiting batches have yielded. After them the others no longer wait for those
 /// that have not: these execute long statements or are held up themselves.

@@ -21,73 +21,20 @@
 mod conflict_index;
 mod groups;
 mod independent_order;
+mod options;
 mod parallelism;
 mod run_index;
 mod runs;
 mod sizing;
+mod transaction_batch;
 
-use independent_order::IndependentOrder;
-use parallelism::Parallelism;
-use runs::LogRuns;
-use sizing::{BatchLimits, BatchSizing};
-
-use crate::writeset::Writeset;
-
-/// The order in which transactions become visible on the target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CommitOrder {
-    /// The order of the source: a reader that sees a transaction sees all earlier ones.
-    Source,
-    /// Only transactions that share a key keep their order.
-    Independent,
-}
-
-/// Options of a [`Scheduler`]. A limit of 0 counts as 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SchedulerOptions {
-    /// The commit order.
-    pub commit_order: CommitOrder,
-    /// Number of batches that the driver runs concurrently.
-    pub workers: usize,
-    /// Limit of source transactions in one batch.
-    pub batch_transactions_max: usize,
-    /// Limit of bytes in one batch. A larger transaction is a batch of its own.
-    pub batch_bytes_max: usize,
-    /// Limit of outstanding transactions, including running ones.
-    pub window_transactions_max: usize,
-    /// Limit of their bytes. One transaction may exceed it.
-    pub window_bytes_max: usize,
-}
-
-/// The size of a transaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct TransactionWeight {
-    /// Memory, in bytes.
-    pub bytes: usize,
-    /// Number of changed rows.
-    pub rows: usize,
-}
-
-impl TransactionWeight {
-    fn add(&mut self, other: Self) {
-        self.bytes = self.bytes.saturating_add(other.bytes);
-        self.rows = self.rows.saturating_add(other.rows);
-    }
-
-    fn subtract(&mut self, other: Self) {
-        self.bytes = self.bytes.saturating_sub(other.bytes);
-        self.rows = self.rows.saturating_sub(other.rows);
-    }
-}
-
-/// A transaction that can be scheduled.
-pub trait Scheduled {
-    /// Its key accesses.
-    fn writeset(&self) -> &Writeset;
-    /// Its size.
-    fn weight(&self) -> TransactionWeight;
-}
+use self::independent_order::IndependentOrder;
+pub use self::options::{CommitOrder, SchedulerOptions};
+use self::parallelism::Parallelism;
+use self::runs::LogRuns;
+use self::sizing::{BatchLimits, BatchSizing};
+use self::transaction_batch::BatchTotals;
+pub use self::transaction_batch::{BatchId, BatchTiming, Scheduled, TransactionBatch, TransactionWeight};
 
 /// The outstanding work of a [`Scheduler`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -98,37 +45,6 @@ pub struct Outstanding {
     pub weight: TransactionWeight,
     /// Running batches.
     pub running: usize,
-}
-
-/// Identifies a batch, in dispatch order. One [`Scheduler`] never reuses it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct BatchId(pub u64);
-
-/// Durations of a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct BatchTiming {
-    /// Execution time without the wait for [`TransactionBatch::commit_after`], in microseconds.
-    pub execute_us: u64,
-    /// Commit time, in microseconds.
-    pub commit_us: u64,
-}
-
-/// Transactions that commit together.
-#[derive(Debug, PartialEq, Eq)]
-pub struct TransactionBatch<T> {
-    /// The ID.
-    pub id: BatchId,
-    /// Transactions to execute at once, in log order.
-    pub first: Vec<T>,
-    /// Transactions to execute after `first`, once `commit_after` has committed, in log order. No transaction
-    /// in `first` conflicts with an earlier one in `rest`.
-    pub rest: Vec<T>,
-    /// The batch that must commit before this one, unless this one [yields](Scheduler::can_yield).
-    pub commit_after: Option<BatchId>,
-    /// Whether another batch may have to commit after this one.
-    pub in_turn: bool,
-    /// A barrier: the only transaction in the batch; no other batch runs at the same time.
-    pub alone: bool,
 }
 
 /// See the [module](self).
@@ -148,27 +64,6 @@ pub struct Scheduler<T> {
 enum Core<T> {
     Source(Box<LogRuns<T>>),
     Independent(Box<IndependentOrder<T>>),
-}
-
-/// Size of a batch, for the bookkeeping after it ends.
-#[derive(Debug, Clone, Copy)]
-struct BatchTotals {
-    transactions: usize,
-    weight: TransactionWeight,
-}
-
-impl BatchTotals {
-    fn of<T: Scheduled>(payloads: &[T]) -> Self {
-        let mut weight = TransactionWeight::default();
-        payloads.iter().for_each(|payload| weight.add(payload.weight()));
-        Self { transactions: payloads.len(), weight }
-    }
-
-    fn without(mut self, other: Self) -> Self {
-        self.transactions -= other.transactions;
-        self.weight.subtract(other.weight);
-        self
-    }
 }
 
 impl<T: Scheduled> Scheduler<T> {

@@ -4,7 +4,7 @@
 //! other down, and each batch is smaller. So another number is tried from time to time for a few batches, and
 //! kept if it is faster.
 
-use super::BatchTiming;
+use super::transaction_batch::BatchTiming;
 
 /// With one batch, a wait for another client's lock would hold up all others.
 const MIN: usize = 2;

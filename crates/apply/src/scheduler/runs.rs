@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 pub(super) use super::run_index::ConflictingRuns;
 use super::run_index::RunIndex;
 use super::sizing::BatchLimits;
-use super::{BatchId, BatchTotals, Scheduled, TransactionBatch, TransactionWeight};
+use super::transaction_batch::{BatchId, BatchTotals, Scheduled, TransactionBatch, TransactionWeight};
 
 /// See the module.
 ///

@@ -1,6 +1,7 @@
 //! Computes the size limits of a batch from the options and from measurements.
 
-use super::{BatchTiming, SchedulerOptions, TransactionWeight};
+use super::options::SchedulerOptions;
+use super::transaction_batch::{BatchTiming, TransactionWeight};
 
 /// Limit of execution time as a multiple of commit time: the commit then costs at most 5 %.
 const EXECUTE_PER_COMMIT: u64 = 20;

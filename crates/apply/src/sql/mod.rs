@@ -17,12 +17,13 @@
 //! - A MariaDB UUID or INET6 is written to a column of the same type or to a binary column; it is not
 //!   converted to text.
 //!
-//! [`MappedTable::sql_mapping`]: crate::transaction::MappedTable::sql_mapping
+//! [`MappedTable::sql_mapping`]: crate::mapped_table::MappedTable::sql_mapping
 //! [`ConnectOptions::found_rows`]: tailwater_session::ConnectOptions::found_rows
 
 mod column_type;
 mod json_number;
 mod mapping;
+mod row_image_bytes;
 mod statements;
 mod text;
 mod values;
@@ -30,7 +31,8 @@ mod versioned;
 
 pub use mapping::SqlMapping;
 pub(crate) use mapping::mapping;
-pub use statements::{RowImageBytes, SqlWriter};
+pub use row_image_bytes::RowImageBytes;
+pub use statements::SqlWriter;
 pub use versioned::SqlPart;
 
 use tailwater_wire::Flavour;

@@ -8,6 +8,7 @@ use tailwater_wire::rows::{ColumnType, Image, TableMap};
 use tailwater_wire::{Flavour, WireError};
 
 use super::mapping::{ColumnTarget, SqlMapping};
+use super::row_image_bytes::RowImageBytes;
 use super::text::SqlText;
 use super::values::{LiteralRole, put_literal};
 use super::versioned::{GeneratedHistory, SqlPart};
@@ -36,20 +37,6 @@ pub struct SqlWriter {
     has_set: bool,
     tolerant: bool,
     generated: GeneratedHistory,
-}
-
-/// The image bytes of a row.
-#[derive(Debug)]
-pub struct RowImageBytes<'a> {
-    pub(super) image: Cow<'a, [u8]>,
-    pub(super) after: Cow<'a, [u8]>,
-}
-
-impl<'a> RowImageBytes<'a> {
-    /// The images of `row`. They are copied only if columns were cut.
-    pub fn of(row: &PlannedRow<'a>) -> Self {
-        Self { image: row.image.to_bytes(), after: row.after.to_bytes() }
-    }
 }
 
 /// The common parts of a group's statements.
@@ -104,10 +91,9 @@ impl SqlWriter {
     ) -> Result<Vec<SqlPart<'g, 'a>>, ApplyError> {
         match &mapping.period {
             None => Ok(vec![SqlPart::Rows { group: Cow::Borrowed(group), mapping, prefix: String::new() }]),
-            Some(period) => self
-                .generated
-                .parts(group, mapping, period)
-                .map_err(|error| not_exact(mapping, error)),
+            Some(period) => {
+                self.generated.parts(group, mapping, period).map_err(|error| not_exact(mapping, error))
+            }
         }
     }
 

@@ -23,8 +23,8 @@ use tailwater_wire::event::RowsKind;
 use tailwater_wire::print::PrintError;
 use tailwater_wire::rows::{BinlogValue, Image};
 
-use super::RowImageBytes;
 use super::mapping::{RowPeriod, SqlMapping};
+use super::row_image_bytes::RowImageBytes;
 use crate::batch::{PlannedRow, RowGroup, RowImage};
 
 /// Microseconds in a second.
@@ -50,12 +50,20 @@ pub enum SqlPart<'g, 'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RowAction {
     /// `None` if the source did not log the time.
-    Insert { at: Option<u64> },
+    Insert {
+        at: Option<u64>,
+    },
     InsertHistory,
-    Update { at: Option<u64> },
-    Delete { at: Option<u64> },
+    Update {
+        at: Option<u64>,
+    },
+    Delete {
+        at: Option<u64>,
+    },
     /// Deletes the history rows that ended before this time.
-    DeleteHistory { before: u64 },
+    DeleteHistory {
+        before: u64,
+    },
     /// The history row of an update, which the target creates.
     LeaveOut,
 }
@@ -126,13 +134,13 @@ impl GeneratedHistory {
             (RowsKind::Write, None) => RowAction::Insert { at: start },
             (RowsKind::Update | RowsKind::PartialUpdate, None) => {
                 let after = Image::parse(&mapping.map, &group.columns_present_after, false, &images.after)?;
-                let (after_start, after_end) =
-                    (time_of(&after, period.start)?, time_of(&after, period.end)?);
+                let (after_start, after_end) = (time_of(&after, period.start)?, time_of(&after, period.end)?);
                 if let Some(deleted) = after_end.filter(|end| !is_endless(*end)) {
                     return Ok(RowAction::Delete { at: Some(deleted) });
                 }
                 // The servers create no history row for a period that is empty or negative.
-                if let Some(after_start) = after_start.filter(|after| start.is_none_or(|start| start < *after))
+                if let Some(after_start) =
+                    after_start.filter(|after| start.is_none_or(|start| start < *after))
                 {
                     self.add(identity(mapping, &image, after_start)?);
                 }

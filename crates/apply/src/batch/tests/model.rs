@@ -12,8 +12,9 @@ use tailwater_wire::rows::TableMap;
 use tailwater_wire::rows::column::type_code;
 
 use crate::batch::{PlannedRow, RowGroup};
+use crate::mapped_table::MappedTable;
 use crate::target::{ForeignKey, IndexPart, TargetColumn, TargetTable, UniqueIndex};
-use crate::transaction::{MappedTable, RowChanges, RowPlace};
+use crate::transaction::{RowChanges, RowPlace};
 use crate::writeset::{Access, IndexId, WritesetKey};
 
 pub type Cells = Vec<Option<i32>>;

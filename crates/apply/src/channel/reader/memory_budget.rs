@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
-use super::stream::StepReceiver;
+use super::streamed_steps::StepReceiver;
 use crate::error::ApplyError;
 use crate::transaction::Transaction;
 

@@ -20,7 +20,8 @@ use self::scan::{EventPart, PreflightScan, TableToCheck};
 use super::ChannelReader;
 use crate::channel::options::UntilCondition;
 use crate::error::ApplyError;
-use crate::transaction::{LogSpan, MappedTable};
+use crate::log_span::LogSpan;
+use crate::mapped_table::MappedTable;
 
 /// The most time that the check takes, without the target's own answers.
 const TIME_MAX: Duration = Duration::from_secs(2);

@@ -5,17 +5,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tailwater_log::{EntryFlags, LogEntry, LogPosition, LogReader};
-use tailwater_wire::WireError;
-use tailwater_wire::event::{
-    EVENT_HEADER_BYTES, EventBody, EventHeader, EventType, FormatDescription, strip_checksum,
-};
+use tailwater_log::{EntryFlags, LogEntry};
 use tailwater_wire::gtid::{Gtid, MariadbPosition};
 use tokio::time::Instant;
 use tracing::info;
 
+use super::ChannelReader;
+use super::definition_scan::{DefinitionScan, definitions_of};
 use super::digit_effect::{DigitEffect, LoggedDefinition};
-use super::{ChannelReader, at};
 use crate::decode::DeclaredColumns;
 use crate::error::ApplyError;
 use crate::source_catalogue::SourceTable;
@@ -26,22 +23,6 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 const CAPTURE_MAX: Duration = Duration::from_secs(10);
 /// How often the log is checked meanwhile.
 const CAPTURE_POLL: Duration = Duration::from_millis(5);
-/// Events that are checked in a transaction that MariaDB does not flag as DDL. A definition is the second event
-/// of its transaction, after the GTID.
-const EVENTS_UNFLAGGED_MAX: usize = 2;
-/// The longest definition that is read, in bytes. A longer one is treated as a change of every table.
-const DEFINITION_BYTES_MAX: u32 = 64 << 20;
-
-/// The definitions in a part of the log.
-#[derive(Debug)]
-pub(super) struct DefinitionScan {
-    /// Start and end of the part.
-    from: LogPosition,
-    to: LogPosition,
-    format: FormatDescription,
-    found: Vec<(LogPosition, String, LoggedDefinition)>,
-}
-
 impl ChannelReader {
     /// Reads the columns of a table from the source. `entry` contains rows of the table.
     ///
@@ -180,59 +161,5 @@ impl ChannelReader {
             self.decoder.forget();
         }
         Ok(())
-    }
-}
-
-/// The definitions in the entry that `log` just returned. An entry between transactions may set the event
-/// format.
-fn definitions_of(
-    log: &mut LogReader,
-    entry: &LogEntry,
-    format: &mut FormatDescription,
-) -> Result<Vec<LoggedDefinition>, ApplyError> {
-    let malformed = |error: WireError| at(entry.position, error);
-    let is_flagged = entry.flags.contains(EntryFlags::DDL);
-    let (mut definitions, mut event, mut events) = (Vec::new(), Vec::new(), 0);
-    while let Some(header) = log.next_event()? {
-        events += 1;
-        match header.event_type {
-            EventType::FORMAT_DESCRIPTION => {
-                event.clear();
-                log.read_event(&mut event)?;
-                let body = event.get(EVENT_HEADER_BYTES..).unwrap_or_default();
-                *format = FormatDescription::parse(body).map_err(malformed)?;
-            }
-            EventType::QUERY | EventType::MARIADB_QUERY_COMPRESSED
-                if header.event_length > DEFINITION_BYTES_MAX =>
-            {
-                // Too long to parse: it may change every table.
-                definitions.extend(is_flagged.then(|| LoggedDefinition::of(b"CREATE", b"")).flatten());
-            }
-            EventType::QUERY | EventType::MARIADB_QUERY_COMPRESSED => {
-                event.clear();
-                log.read_event(&mut event)?;
-                definitions.extend(definition_of(&header, &event, format).map_err(malformed)?);
-            }
-            _ => {}
-        }
-        if entry.is_transaction() && !is_flagged && events >= EVENTS_UNFLAGGED_MAX {
-            break;
-        }
-    }
-    Ok(definitions)
-}
-
-fn definition_of(
-    header: &EventHeader,
-    event: &[u8],
-    format: &FormatDescription,
-) -> Result<Option<LoggedDefinition>, WireError> {
-    let event = if format.has_checksums() { strip_checksum(event)? } else { event };
-    let body = event.get(EVENT_HEADER_BYTES..).unwrap_or_default();
-    match EventBody::parse(header, body, format)? {
-        EventBody::Query(query) => {
-            Ok(LoggedDefinition::of(&query.statement(DEFINITION_BYTES_MAX as usize)?, query.database))
-        }
-        _ => Ok(None),
     }
 }

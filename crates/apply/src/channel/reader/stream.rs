@@ -3,37 +3,14 @@
 use bytes::Bytes;
 use tailwater_log::{LogEntry, LogReader};
 use tailwater_wire::event::EventHeader;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
+use super::streamed_steps::{STREAMED_BYTES_MAX, StreamedStep};
 use super::{ChannelReader, entries};
 use crate::channel::statement_filter::filter_step;
 use crate::decode::{TransactionRead, TransactionReader, XaPartReader};
 use crate::error::ApplyError;
 use crate::transaction::{ApplyStep, TransactionContent};
-
-/// The most steps of a streamed transaction that wait to be written. Each holds one event.
-const STREAMED_STEPS_MAX: usize = 256;
-
-/// The memory of the steps that wait and the one that is written, in bytes. After a step of this size nothing
-/// is read until it is written, so there is only one such step at a time.
-pub(super) const STREAMED_BYTES_MAX: usize = 4 << 20;
-
-/// The steps of a transaction that is too large for memory.
-pub(in crate::channel) type StepReceiver = mpsc::Receiver<StreamedStep>;
-
-/// A part of a streamed transaction.
-#[derive(Debug)]
-pub(in crate::channel) enum StreamedStep {
-    /// The next step; `done` is sent once it has run. `memory` is freed with it.
-    ApplyStep { step: Box<ApplyStep>, done: Option<oneshot::Sender<()>>, memory: OwnedSemaphorePermit },
-    /// The end of the transaction. Without it, the rest could not be read.
-    End,
-}
-
-/// A channel for the steps of one transaction.
-pub(super) fn steps() -> (mpsc::Sender<StreamedStep>, StepReceiver) {
-    mpsc::channel(STREAMED_STEPS_MAX)
-}
 
 impl ChannelReader {
     /// Reads a durable transaction again and sends its steps to `out`.

@@ -10,8 +10,8 @@ use tracing::warn;
 
 use crate::catalogue::Catalogue;
 use crate::channel::options::OldTemporalPrecision;
+use crate::channel::shared_state::ChannelShared;
 use crate::channel::statement_filter::{MARKS_TABLE, OWN_SCHEMA};
-use crate::channel::worker::ChannelShared;
 use crate::decode::{DeclaredColumns, OldTimeDigits, TableLookup};
 use crate::error::ApplyError;
 use crate::filter::{FilterError, FilterRoute, Filters, Operation, Router, VersionedFilters};

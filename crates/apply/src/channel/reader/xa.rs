@@ -1,37 +1,16 @@
 //! XA transactions are prepared in one log entry and completed in another. They are applied with the second.
 
-use std::collections::HashMap;
-
 use bytes::Bytes;
 use tailwater_log::{LogEntry, LogPosition};
-use tailwater_wire::event::FormatDescription;
 use tracing::debug;
 
+use super::prepared_xa::{PreparedXa, RowSource};
 use super::{ChannelReader, entries};
 use crate::decode::Decoded;
 use crate::error::ApplyError;
-use crate::transaction::{LogSpan, Transaction, TransactionContent, XaPrepareEntry};
+use crate::log_span::LogSpan;
+use crate::transaction::{Transaction, TransactionContent, XaPrepareEntry};
 use crate::writeset::Writeset;
-
-/// XA transactions that are prepared and not completed yet, by XID.
-pub(super) type PreparedXas = HashMap<Vec<u8>, PreparedXa>;
-
-/// A prepared XA transaction.
-#[derive(Debug)]
-pub(super) struct PreparedXa {
-    span: LogSpan,
-    source: RowSource,
-}
-
-/// Where the rows of a transaction are.
-#[derive(Debug)]
-pub(super) struct RowSource {
-    /// Their log entry.
-    pub(super) entry: LogEntry,
-    /// The event format of the rows, if it is not the current one: the source may have changed it after the
-    /// prepare, as with `binlog_checksum`.
-    pub(super) format: Option<FormatDescription>,
-}
 
 impl ChannelReader {
     /// Up to where the log must be durable before [`Self::track_xa`] and the steps after it: they read this

@@ -201,7 +201,10 @@ fn a_changed_table_is_rejected() {
     let column = || declared("time", 3, false).columns.remove(0);
     refuse(DeclaredColumns { columns: Vec::new(), was_rebuilt: true }, "1 columns and the source declares 0");
     refuse(DeclaredColumns { columns: vec![column(), column()], was_rebuilt: true }, "the source declares 2");
-    refuse(declared("datetime", 3, false), "the log has a column of type time here and the source declares a datetime");
+    refuse(
+        declared("datetime", 3, false),
+        "the log has a column of type time here and the source declares a datetime",
+    );
     refuse(DeclaredColumns { was_rebuilt: false, ..declared("time", 3, true) }, "column has it no longer");
     let mut renamed = map(old);
     renamed.columns[0].name = Some("b".to_owned());

@@ -1,0 +1,33 @@
+//! A separate connection for corrections that are local to the target.
+
+use std::sync::Arc;
+
+use tailwater_session::{Connection, SessionError};
+use tracing::debug;
+
+use super::options::{ChannelOptions, GtidMode};
+use super::row_writer::connect;
+use super::shared_state::ChannelShared;
+use crate::error::ApplyError;
+
+/// Connects without the source's settings and without binary logging.
+///
+/// # Errors
+/// [`ApplyError::Session`].
+pub(super) async fn unlogged_connection(shared: &Arc<ChannelShared>) -> Result<Connection, ApplyError> {
+    connect(&ChannelOptions { gtid: GtidMode::Log, ..shared.options.clone() }).await
+}
+
+/// Ignores an error that the target reported: the channel's account may lack privileges.
+///
+/// # Errors
+/// [`ApplyError::Session`] if the connection failed.
+pub(super) fn ignore_refusal(error: SessionError) -> Result<(), ApplyError> {
+    match error {
+        SessionError::Server { error, .. } => {
+            debug!("skipping an effect of a grant: {error}");
+            Ok(())
+        }
+        error => Err(error.into()),
+    }
+}

@@ -1,0 +1,49 @@
+//! Binds a table of the source to a table of the target.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use tailwater_wire::rows::TableMap;
+
+use crate::columns::{ColumnMismatch, same_shape, target_columns};
+use crate::sql::{self, SqlMapping};
+use crate::target::TargetTable;
+
+/// A source table as logged, mapped to the target's table.
+#[derive(Debug)]
+pub struct MappedTable {
+    /// The table map event of the source.
+    pub map: TableMap,
+    /// The body of the table map event, without checksum.
+    pub body: Bytes,
+    /// The target's table, after renames.
+    pub target: Arc<TargetTable>,
+    /// For each source column, the index of its target column.
+    pub columns: Vec<usize>,
+    /// Whether the target accepts the source's row images unchanged. If not, rows are written as SQL.
+    pub same_shape: bool,
+    /// The SQL mapping, computed when rows are first written as SQL.
+    sql: OnceLock<Result<SqlMapping, ColumnMismatch>>,
+}
+
+impl MappedTable {
+    /// Maps the columns of a table map to a table of the target. `body` is the body of the table map event.
+    /// Columns with the temporal layout from before MySQL 5.6 must have their number of digits set: see
+    /// [`crate::decode::OldTimeDigits`].
+    ///
+    /// # Errors
+    /// The columns that the target does not have.
+    pub fn new(map: TableMap, body: Bytes, target: Arc<TargetTable>) -> Result<Self, Vec<ColumnMismatch>> {
+        let columns = target_columns(&map, &target)?;
+        let same_shape = same_shape(&map, &target, &columns);
+        Ok(Self { map, body, target, columns, same_shape, sql: OnceLock::new() })
+    }
+
+    /// The mapping for writing rows as SQL.
+    ///
+    /// # Errors
+    /// The first column that does not fit.
+    pub fn sql_mapping(&self) -> Result<&SqlMapping, &ColumnMismatch> {
+        self.sql.get_or_init(|| sql::mapping(&self.map, &self.target, &self.columns)).as_ref()
+    }
+}
