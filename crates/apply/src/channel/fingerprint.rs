@@ -60,82 +60,79 @@ struct DefinitionQuery {
     lookup: Option<&'static str>,
 }
 
-fn sources(flavour: Flavour) -> Vec<DefinitionQuery> {
-    let mut sources = vec![
-        DefinitionQuery {
-            select: "SELECT schema_name, default_character_set_name, default_collation_name FROM information_schema.schemata",
-            column: "schema_name",
-            lookup: None,
+/// The definitions of all kinds of objects. The order must not change: fingerprints outlive the process.
+const DEFINITION_QUERIES: [DefinitionQuery; 10] = [
+    DefinitionQuery {
+        select: "SELECT schema_name, default_character_set_name, default_collation_name FROM information_schema.schemata",
+        column: "schema_name",
+        lookup: None,
+    },
+    DefinitionQuery {
+        select: "SELECT table_schema, table_name, table_type, engine, row_format, table_collation, create_options, \
+         table_comment FROM information_schema.tables",
+        column: "table_schema",
+        lookup: Some("table_schema"),
+    },
+    DefinitionQuery {
+        select: "SELECT table_schema, table_name, column_name, ordinal_position, column_default, is_nullable, \
+         column_type, collation_name, extra, column_comment, generation_expression FROM \
+         information_schema.columns",
+        column: "table_schema",
+        lookup: Some("table_schema"),
+    },
+    DefinitionQuery {
+        select: "SELECT table_schema, table_name, index_name, seq_in_index, column_name, sub_part, non_unique, \
+         index_type, index_comment FROM information_schema.statistics",
+        column: "table_schema",
+        lookup: Some("table_schema"),
+    },
+    DefinitionQuery {
+        select: "SELECT constraint_schema, table_name, constraint_name, constraint_type FROM \
+         information_schema.table_constraints",
+        column: "constraint_schema",
+        lookup: Some("table_schema"),
+    },
+    DefinitionQuery {
+        select: "SELECT table_schema, table_name, partition_name, subpartition_name, partition_method, \
+         partition_expression, partition_description FROM information_schema.partitions",
+        column: "table_schema",
+        lookup: Some("table_schema"),
+    },
+    DefinitionQuery {
+        select: "SELECT table_schema, table_name, view_definition FROM information_schema.views",
+        column: "table_schema",
+        lookup: Some("table_schema"),
+    },
+    DefinitionQuery {
+        select: "SELECT trigger_schema, trigger_name, event_manipulation, event_object_table, action_order, \
+         action_statement, action_timing FROM information_schema.triggers",
+        column: "trigger_schema",
+        lookup: Some("event_object_schema"),
+    },
+    DefinitionQuery {
+        select: "SELECT routine_schema, routine_name, routine_type, routine_definition, routine_comment, definer FROM \
+         information_schema.routines",
+        column: "routine_schema",
+        lookup: None,
+    },
+    DefinitionQuery {
+        select: "SELECT event_schema, event_name, event_definition, status, interval_value, interval_field, execute_at \
+         FROM information_schema.events",
+        column: "event_schema",
+        lookup: None,
+    },
+];
+
+/// The IDs of the tables. If two tables with the same definition swap names, only their IDs change.
+fn table_id_query(flavour: Flavour) -> DefinitionQuery {
+    DefinitionQuery {
+        select: match flavour {
+            Flavour::MySql => "SELECT name, table_id FROM information_schema.innodb_tables",
+            Flavour::MariaDb => "SELECT name, table_id FROM information_schema.innodb_sys_tables",
         },
-        DefinitionQuery {
-            select: "SELECT table_schema, table_name, table_type, engine, row_format, table_collation, create_options, \
-             table_comment FROM information_schema.tables",
-            column: "table_schema",
-            lookup: Some("table_schema"),
-        },
-        DefinitionQuery {
-            select: "SELECT table_schema, table_name, column_name, ordinal_position, column_default, is_nullable, \
-             column_type, collation_name, extra, column_comment, generation_expression FROM \
-             information_schema.columns",
-            column: "table_schema",
-            lookup: Some("table_schema"),
-        },
-        DefinitionQuery {
-            select: "SELECT table_schema, table_name, index_name, seq_in_index, column_name, sub_part, non_unique, \
-             index_type, index_comment FROM information_schema.statistics",
-            column: "table_schema",
-            lookup: Some("table_schema"),
-        },
-        DefinitionQuery {
-            select: "SELECT constraint_schema, table_name, constraint_name, constraint_type FROM \
-             information_schema.table_constraints",
-            column: "constraint_schema",
-            lookup: Some("table_schema"),
-        },
-        DefinitionQuery {
-            select: "SELECT table_schema, table_name, partition_name, subpartition_name, partition_method, \
-             partition_expression, partition_description FROM information_schema.partitions",
-            column: "table_schema",
-            lookup: Some("table_schema"),
-        },
-        DefinitionQuery {
-            select: "SELECT table_schema, table_name, view_definition FROM information_schema.views",
-            column: "table_schema",
-            lookup: Some("table_schema"),
-        },
-        DefinitionQuery {
-            select: "SELECT trigger_schema, trigger_name, event_manipulation, event_object_table, action_order, \
-             action_statement, action_timing FROM information_schema.triggers",
-            column: "trigger_schema",
-            lookup: Some("event_object_schema"),
-        },
-        DefinitionQuery {
-            select: "SELECT routine_schema, routine_name, routine_type, routine_definition, routine_comment, definer FROM \
-             information_schema.routines",
-            column: "routine_schema",
-            lookup: None,
-        },
-        DefinitionQuery {
-            select: "SELECT event_schema, event_name, event_definition, status, interval_value, interval_field, execute_at \
-             FROM information_schema.events",
-            column: "event_schema",
-            lookup: None,
-        },
-    ];
-    // If two tables with the same definition swap names, only their ids show it.
-    sources.push(match flavour {
-        Flavour::MySql => DefinitionQuery {
-            select: "SELECT name, table_id FROM information_schema.innodb_tables",
-            column: "SUBSTRING_INDEX(name, '/', 1)",
-            lookup: None,
-        },
-        Flavour::MariaDb => DefinitionQuery {
-            select: "SELECT name, table_id FROM information_schema.innodb_sys_tables",
-            column: "SUBSTRING_INDEX(name, '/', 1)",
-            lookup: None,
-        },
-    });
-    sources
+        column: "SUBSTRING_INDEX(name, '/', 1)",
+        lookup: None,
+    }
 }
 
 /// What the objects that a statement may change look like.
@@ -165,7 +162,9 @@ pub(super) async fn fingerprint(
         Flavour::MariaDb => Some(existing_databases(connection, &names).await?),
     };
     let mut hasher = FixedState::with_seed(SEED).build_hasher();
-    for DefinitionQuery { select, column, lookup } in sources(flavour) {
+    for DefinitionQuery { select, column, lookup } in
+        DEFINITION_QUERIES.into_iter().chain([table_id_query(flavour)])
+    {
         let questions = match databases.as_ref().zip(lookup) {
             // The server compares names case-insensitively, so they are also compared as bytes.
             Some((databases, lookup)) => databases

@@ -37,81 +37,121 @@ pub(super) async fn resolve(
     flavour: Flavour,
     target: &TargetGtids,
 ) -> Result<StartPosition, ApplyError> {
-    let record_error = |reason: String| ApplyError::ProgressRecord { channel: options.name.clone(), reason };
-    let source = wait_for_source(log).await?;
-    let parse = |text: &str| {
-        GtidSet::parse(source.flavour, text).map_err(|error| record_error(format!("GTIDs {text:?}: {error}")))
-    };
-    if let Some(applied) = record.applied.clone() {
-        for text in &record.newest_gtids {
-            if !is_captured(log, text) {
-                return Err(record_error(format!(
-                    "the target has {text}, which this log does not: it is another log, or has lost its end; seek the \
-                     channel to where it is to resume"
+    let context = StartContext { options, log, record, source: wait_for_source(log).await?, flavour, target };
+    match &record.applied {
+        Some(applied) => context.resume(store, applied).await,
+        None => context.start(store, claim).await,
+    }
+}
+
+/// What decides where a run starts.
+struct StartContext<'a> {
+    options: &'a ChannelOptions,
+    log: &'a LogHandle,
+    record: &'a ChannelRecord,
+    source: SourceIdentity,
+    /// The flavour of the target.
+    flavour: Flavour,
+    target: &'a TargetGtids,
+}
+
+impl StartContext<'_> {
+    /// Where a channel with progress on the target resumes. Checks that the progress belongs to this log.
+    async fn resume(
+        &self,
+        store: &mut ChannelStore,
+        applied: &AppliedSet,
+    ) -> Result<StartPosition, ApplyError> {
+        if let Some(text) = self.record.newest_gtids.iter().find(|text| !is_captured(self.log, text)) {
+            let reason = format!(
+                "the target has {text}, and this log does not. The log is another one or has lost its end; seek the channel to \
+                 the position where it is to resume"
+            );
+            return Err(self.record_error(reason));
+        }
+        let origin = self.parse_gtids(&self.record.origin_gtids)?;
+        let scan = blocking(|| AppliedScan::run(self.log, applied, &origin))?;
+        if let Some(place) = scan.misplaced {
+            return Err(self.record_error(misplaced_message(&place)));
+        }
+        if self.flavour == self.source.flavour && store.channel_with_same_source().await?.is_none() {
+            let all = with_unrecorded_gtids(scan.applied, self.record, &self.source);
+            let has = self.parse_gtids(&self.target.has)?;
+            let before = self.parse_gtids(&self.record.target_gtids)?;
+            if let Some(beyond) = target_gtids::unapplied_on_target(self.log, &has, &before, &all) {
+                return Err(self.record_error(ahead_of_channel_message(
+                    &self.options.name,
+                    &beyond,
+                    &self.target.has,
                 )));
             }
         }
-        let origin = parse(&record.origin_gtids)?;
-        let walked = blocking(|| AppliedScan::run(log, &applied, &origin))?;
-        if let Some(place) = walked.misplaced {
-            return Err(record_error(misplaced_message(&place)));
-        }
-        if flavour == source.flavour && store.channel_with_same_source().await?.is_none() {
-            let mut all = walked.applied;
-            // A crash may have left GTIDs in the target's binlog that are not recorded as applied: of a
-            // statement that commits by itself, or of a prepared XA transaction. MariaDB's position does not
-            // count its binlog.
-            for text in record.intent_gtids.iter().chain(&record.newest_gtids) {
-                if let Ok(gtid @ Gtid::MySql(_)) = Gtid::parse(source.flavour, text) {
-                    // A log holds the GTIDs of one flavour.
-                    let _ = all.insert(&gtid);
-                }
-            }
-            // An older Tailwater recorded a skipped transaction only with the next commit.
-            for text in &record.skipped {
-                // A MariaDB position is its newest GTID: it must not move back.
-                if let Ok(gtid) = Gtid::parse(source.flavour, text)
-                    && !all.contains(&gtid)
-                {
-                    let _ = all.insert(&gtid);
-                }
-            }
-            let (has, before) = (parse(&target.has)?, parse(&record.target_gtids)?);
-            if let Some(beyond) = target_gtids::unapplied_on_target(log, &has, &before, &all) {
-                return Err(record_error(ahead_of_channel_message(&options.name, &beyond, &target.has)));
-            }
-        }
-        return Ok(StartPosition { applied, origin, gtids: walked.before });
+        Ok(StartPosition { applied: applied.clone(), origin, gtids: scan.before })
     }
-    let (low, origin) = match options.start {
-        ChannelStart::Oldest => (LogPosition::ZERO, GtidSet::empty(source.flavour)),
-        // An earlier start was interrupted, and may have written to the target's binlog since.
-        ChannelStart::Target if !record.source.is_empty() => {
-            let has = parse(&record.origin_gtids)?;
-            (target_gtids::start_after(log, &has)?, has)
+
+    /// Where a new channel starts. Records it on the target.
+    async fn start(&self, store: &mut ChannelStore, claim: &Claim) -> Result<StartPosition, ApplyError> {
+        let (low, origin) = match self.options.start {
+            ChannelStart::Oldest => (LogPosition::ZERO, GtidSet::empty(self.source.flavour)),
+            // An earlier start was interrupted, and may have written to the target's binlog since.
+            ChannelStart::Target if !self.record.source.is_empty() => {
+                let has = self.parse_gtids(&self.record.origin_gtids)?;
+                (target_gtids::start_after(self.log, &has)?, has)
+            }
+            ChannelStart::Target if self.flavour == self.source.flavour => {
+                let has = target_gtids::gtids_of_log(self.log, self.target, self.flavour)
+                    .map_err(|error| self.record_error(error.to_string()))?;
+                (target_gtids::start_after(self.log, &has)?, has)
+            }
+            ChannelStart::Target => {
+                return Err(ApplyError::Start {
+                    reason: format!(
+                        "the target is {} and the source {}, whose GTIDs cannot be compared; set \
+                         start = \"oldest\" if the target has everything before the log",
+                        self.flavour, self.source.flavour
+                    ),
+                });
+            }
+        };
+        let low = if low == LogPosition::ZERO { oldest(self.log) } else { low };
+        let applied = AppliedSet::new(low);
+        let text = target_gtids::text(&origin);
+        let identity = self.source.server_uuid.clone().unwrap_or_else(|| self.source.server_id.to_string());
+        store.save_start(claim, &applied, &identity, &text, &self.target.has).await?;
+        let gtids = blocking(|| AppliedScan::run(self.log, &applied, &origin))?.before;
+        Ok(StartPosition { applied, origin, gtids })
+    }
+
+    fn parse_gtids(&self, text: &str) -> Result<GtidSet, ApplyError> {
+        GtidSet::parse(self.source.flavour, text)
+            .map_err(|error| self.record_error(format!("GTIDs {text:?}: {error}")))
+    }
+
+    fn record_error(&self, reason: String) -> ApplyError {
+        ApplyError::ProgressRecord { channel: self.options.name.clone(), reason }
+    }
+}
+
+/// Adds GTIDs that the channel has written to the target without recording them as applied.
+fn with_unrecorded_gtids(mut all: GtidSet, record: &ChannelRecord, source: &SourceIdentity) -> GtidSet {
+    // A crash may have left GTIDs in the target's binlog that are not recorded as applied: of a statement that
+    // commits implicitly, or of a prepared XA transaction. MariaDB's position does not count its binlog.
+    for text in record.intent_gtids.iter().chain(&record.newest_gtids) {
+        if let Ok(gtid @ Gtid::MySql(_)) = Gtid::parse(source.flavour, text) {
+            // A log holds the GTIDs of one flavour.
+            let _ = all.insert(&gtid);
         }
-        ChannelStart::Target if flavour == source.flavour => {
-            let has = target_gtids::gtids_of_log(log, target, flavour)
-                .map_err(|error| record_error(error.to_string()))?;
-            (target_gtids::start_after(log, &has)?, has)
+    }
+    // An older Tailwater recorded a skipped transaction only with the next commit.
+    for text in &record.skipped {
+        // A MariaDB position is its newest GTID: it must not move back.
+        if let Ok(gtid) = Gtid::parse(source.flavour, text)
+            && !all.contains(&gtid)
+        {
+            let _ = all.insert(&gtid);
         }
-        ChannelStart::Target => {
-            return Err(ApplyError::Start {
-                reason: format!(
-                    "the target is {flavour} and the source {}, whose GTIDs cannot be compared; set \
-                     start = \"oldest\" if the target has everything before the log",
-                    source.flavour
-                ),
-            });
-        }
-    };
-    let low = if low == LogPosition::ZERO { oldest(log) } else { low };
-    let applied = AppliedSet::new(low);
-    let text = target_gtids::text(&origin);
-    let identity = source.server_uuid.unwrap_or_else(|| source.server_id.to_string());
-    store.save_start(claim, &applied, &identity, &text, &target.has).await?;
-    let gtids = blocking(|| AppliedScan::run(log, &applied, &origin))?.before;
-    Ok(StartPosition { applied, origin, gtids })
+    }
+    all
 }
 
 /// Whether the log holds a transaction. True if its GTID is not of the log's flavour.
@@ -123,19 +163,18 @@ fn is_captured(log: &LogHandle, gtid: &str) -> bool {
 
 fn misplaced_message(place: &LogPosition) -> String {
     format!(
-        "the target has all up to {place} of the log, but no transaction of this log ends there. It is another log, or a power cut has \
-         taken its end, and it continued from another server, or from one that had lost the same. What the target has of it may \
-         come again after that position: find out what it has (`tailwater check`, while the source takes no writes), and seek the channel \
-         to where it is to resume"
+        "the target has applied the log up to {place}, but no transaction of this log ends there. The log is another one, or a power \
+         failure removed its end and it was continued from a server that lacks that end too. Transactions that the target already has \
+         may come again after that position: compare the target with the source (`tailwater check`, while the source takes no writes), \
+         and seek the channel to the position where it is to resume"
     )
 }
 
 fn ahead_of_channel_message(channel: &str, beyond: &str, has: &str) -> String {
     format!(
-        "the target says that it has {beyond}, which the channel has not applied. If native replication has run there \
-         meanwhile: `tailwater channel seek {channel} '{has}'`. If the target has crashed with \
-         innodb_flush_log_at_trx_commit other than 1, its binlog holds more than its tables: copy it again, or continue with \
-         gtid = \"log\" after a seek to what the tables have"
+        "the target has {beyond}, which the channel has not applied. If native replication ran there since: `tailwater \
+         channel seek {channel} '{has}'`. If the target crashed with innodb_flush_log_at_trx_commit other than 1, its binlog has more \
+         than its tables: copy it again, or seek to the transactions that the tables have and continue with gtid = \"log\""
     )
 }
 
@@ -147,7 +186,7 @@ async fn wait_for_source(log: &LogHandle) -> Result<SourceIdentity, ApplyError> 
         if let Some(source) = log.source() {
             let first = log.segments().first().map(|segment| segment.number);
             let before = first.map(|first| log.gtids_before(first)).transpose()?.flatten();
-            // A log that begins in the middle of a binlog file never knows them.
+            // A log that starts in the middle of a binlog file never has them.
             if before.is_some() || log.last_transaction().is_some() {
                 return Ok(source);
             }

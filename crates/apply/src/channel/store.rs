@@ -231,32 +231,7 @@ impl ChannelStore {
         channel: &str,
         mode: GtidMode,
     ) -> Result<(Self, Claim, ChannelRecord), ApplyError> {
-        let version = schema_version(&mut connection).await?;
-        if let Some(found) = version.filter(|found| *found > SCHEMA_VERSION) {
-            let channel = channel.to_owned();
-            return Err(ApplyError::NewerSchema { channel, found, known: SCHEMA_VERSION });
-        }
-        let mut has_progress = has_tables(&mut connection, &["apply_progress", "apply_skipped"]).await?;
-        if version.is_none()
-            || !has_progress
-            || !has_tables(
-                &mut connection,
-                &["apply_channel", "apply_intent", "apply_unlogged", "check_marks"],
-            )
-            .await?
-        {
-            create(&mut connection, LOCAL_TABLES).await?;
-            // Logged tables are created only once the start position is known, as that depends on the
-            // target's GTIDs.
-            if mode == GtidMode::Log || has_progress {
-                create(&mut connection, REPLICATED_TABLES).await?;
-                write_schema_version(&mut connection).await?;
-                has_progress = true;
-            }
-        }
-        if has_progress && version != Some(SCHEMA_VERSION) {
-            migrate_to_incarnations(&mut connection, mode).await?;
-        }
+        let has_progress = prepare_tables(&mut connection, channel, mode).await?;
         let name = portable_literal(channel);
         // In one transaction: two simultaneous takeovers must not read the same number.
         connection.execute("START TRANSACTION").await?;
@@ -283,28 +258,27 @@ impl ChannelStore {
         let (source, origin_gtids, target_gtids, filters) = (text(1), text(2), text(3), text(4));
         let mut store = Self { connection, channel: channel.to_owned(), mode, has_progress };
         let claim = Claim { channel: channel.to_owned(), incarnation };
-        let (mut applied, mut newest_gtids, mut skipped) = (None, Vec::new(), Vec::new());
-        if has_progress {
-            store.claim_worker_rows(&claim).await?;
-            let of_channel = format!("WHERE channel={name}");
-            applied = store.applied().await?;
-            let sql = format!("SELECT gtid FROM tailwater.apply_progress {of_channel} AND gtid <> ''");
-            newest_gtids = store.column(&sql).await?;
-            let sql = format!("SELECT gtid FROM tailwater.apply_skipped {of_channel} AND tolerated=0");
-            skipped = store.column(&sql).await?;
-        }
-        let intent_gtids =
-            store.column(&format!("SELECT gtid FROM tailwater.apply_intent WHERE channel={name}")).await?;
-        let record = ChannelRecord {
-            applied,
-            newest_gtids,
+        let mut record = ChannelRecord {
+            applied: None,
+            newest_gtids: Vec::new(),
             source,
             origin_gtids,
             target_gtids,
             filters,
-            skipped,
-            intent_gtids,
+            skipped: Vec::new(),
+            intent_gtids: Vec::new(),
         };
+        if has_progress {
+            store.claim_worker_rows(&claim).await?;
+            let of_channel = format!("WHERE channel={name}");
+            record.applied = store.applied().await?;
+            let sql = format!("SELECT gtid FROM tailwater.apply_progress {of_channel} AND gtid <> ''");
+            record.newest_gtids = store.column(&sql).await?;
+            let sql = format!("SELECT gtid FROM tailwater.apply_skipped {of_channel} AND tolerated=0");
+            record.skipped = store.column(&sql).await?;
+        }
+        let sql = format!("SELECT gtid FROM tailwater.apply_intent WHERE channel={name}");
+        record.intent_gtids = store.column(&sql).await?;
         Ok((store, claim, record))
     }
 
@@ -512,6 +486,42 @@ pub(super) async fn load_intents(
     let rows = connection.query(&sql).await?;
     let text = |row: &TextRow, column| row.get_str(column).unwrap_or_default().to_owned();
     Ok(rows.rows.iter().map(|row| (text(row, 0), text(row, 1))).collect())
+}
+
+/// Creates and upgrades the tables in schema `tailwater`. Returns whether the tables that are written together
+/// with data exist.
+///
+/// # Errors
+/// [`ApplyError::NewerSchema`] if a newer Tailwater has upgraded them; [`ApplyError::Session`].
+async fn prepare_tables(
+    connection: &mut Connection,
+    channel: &str,
+    mode: GtidMode,
+) -> Result<bool, ApplyError> {
+    let version = schema_version(connection).await?;
+    if let Some(found) = version.filter(|found| *found > SCHEMA_VERSION) {
+        let channel = channel.to_owned();
+        return Err(ApplyError::NewerSchema { channel, found, known: SCHEMA_VERSION });
+    }
+    let mut has_progress = has_tables(connection, &["apply_progress", "apply_skipped"]).await?;
+    if version.is_none()
+        || !has_progress
+        || !has_tables(connection, &["apply_channel", "apply_intent", "apply_unlogged", "check_marks"])
+            .await?
+    {
+        create(connection, LOCAL_TABLES).await?;
+        // Logged tables are created only once the start position is known, as that depends on the
+        // target's GTIDs.
+        if mode == GtidMode::Log || has_progress {
+            create(connection, REPLICATED_TABLES).await?;
+            write_schema_version(connection).await?;
+            has_progress = true;
+        }
+    }
+    if has_progress && version != Some(SCHEMA_VERSION) {
+        migrate_to_incarnations(connection, mode).await?;
+    }
+    Ok(has_progress)
 }
 
 /// The version of the tables on the target; `None` if there are none, or no version is stored.

@@ -2,7 +2,7 @@
 
 use tailwater_wire::print::PrintError;
 use tailwater_wire::print::sql_value::{LiteralUse, put_changes, put_hex, put_value};
-use tailwater_wire::rows::{BinlogValue, Image, ImageCell, JsonBinary, TableMap};
+use tailwater_wire::rows::{BinlogValue, Image, ImageCell, JsonBinary, JsonDiffs, TableMap};
 
 use super::json_number;
 use super::mapping::ColumnTarget;
@@ -67,17 +67,7 @@ pub(super) fn put_literal<'v>(
         }
         BinlogValue::Json(document) if place.json_text => put_json(text, &document.to_text()?, literal),
         BinlogValue::JsonDiff(diffs) if place.json_text => {
-            let before = match before {
-                Some(before) => before.cell(cell.index)?.map(|cell| cell.value(&map.columns)).transpose()?,
-                None => None,
-            };
-            let Some(BinlogValue::Json(document)) = before else {
-                return Err(PrintError::NotExact {
-                    what: format!("column {}", place.quoted),
-                    reason: "a partial update without the document before it".to_owned(),
-                });
-            };
-            let after = diffs.apply(document, VALUE_BYTES_MAX)?;
+            let after = changed_document(map, place, cell.index, diffs, before)?;
             put_json(text, &JsonBinary::parse(&after)?.to_text()?, literal);
         }
         // If the old document was not logged, the change applies to the target's document.
@@ -97,7 +87,28 @@ pub(super) fn put_literal<'v>(
     Ok(false)
 }
 
-const NEGATIVE_ZERO: &str = "no expression of MariaDB makes a negative zero; write 0 on the source";
+const NEGATIVE_ZERO: &str = "MariaDB has no expression for a negative zero; write 0 on the source";
+
+/// The document after a partial update. `before` is the before image.
+fn changed_document(
+    map: &TableMap,
+    place: &ColumnTarget,
+    column: usize,
+    diffs: JsonDiffs<'_>,
+    before: Option<&Image<'_>>,
+) -> Result<Vec<u8>, PrintError> {
+    let before = match before {
+        Some(before) => before.cell(column)?.map(|cell| cell.value(&map.columns)).transpose()?,
+        None => None,
+    };
+    let Some(BinlogValue::Json(document)) = before else {
+        return Err(PrintError::NotExact {
+            what: format!("column {}", place.quoted),
+            reason: "the log has a partial update without the document before it".to_owned(),
+        });
+    };
+    Ok(diffs.apply(document, VALUE_BYTES_MAX)?)
+}
 
 fn is_negative_zero(number: f64) -> bool {
     number == 0.0 && number.is_sign_negative()
