@@ -9,8 +9,9 @@
 //! - A statement may be part of a transaction, and is rolled back with it. If a statement fails, the server
 //!   rolls back the statement. The client often gets only error 1032 or 1062, which may not name the row.
 //! - Each statement closes its tables: the next one must repeat the table maps, and may reuse their IDs.
-//! - Within a statement all table maps of a scope precede its first rows event, whose flags apply to the
-//!   whole scope (foreign key and unique checks): the server opens and locks the tables once, there.
+//! - A scope is a part of a statement up to an end-of-statement flag. All its table maps precede its first rows
+//!   event, where the server opens and locks the tables. The flags of that event (foreign key and unique
+//!   checks) apply to the whole scope.
 //! - Rows are found by the primary key if the before image contains it; the rest of the image is then
 //!   ignored.
 //! - Triggers of the target do not run (MariaDB: unless `slave_run_triggers_for_rbr` enables them);
@@ -21,7 +22,7 @@
 //! - Two rows without columns (`INSERT INTO t VALUES ()` with minimal row images) have no bytes, so an event
 //!   with both would look like an event with one.
 //! - A MERGE table opens other tables, and the server then loses rows of tables that were mapped before it.
-//!   It has a scope of its own ([`TargetTable::opens_others`](crate::target::TargetTable::opens_others)).
+//!   So it has a separate scope ([`TargetTable::opens_others`](crate::target::TargetTable::opens_others)).
 //! - If a table has no key, MySQL looks up all rows of an event at once, so no row may occur twice in it.
 
 mod long_row;
@@ -92,13 +93,13 @@ impl<'p, 'a> StatementScope<'p, 'a> {
         if (alone(table) || self.tables.iter().any(|table| alone(table))) && !self.maps(table) {
             return false;
         }
-        let alike = self.pieces.last().is_none_or(|piece| piece.group.flags == group.flags);
+        let same_flags = self.pieces.last().is_none_or(|piece| piece.group.flags == group.flags);
         let known = self.maps(table);
         // The server would lock the same table twice under two maps.
         let clashes = |other: &&MappedTable| {
             other.target.schema == table.target.schema && other.target.table == table.target.table
         };
-        alike && (known || self.tables.len() < SCOPE_TABLES_MAX && !self.tables.iter().any(clashes))
+        same_flags && (known || self.tables.len() < SCOPE_TABLES_MAX && !self.tables.iter().any(clashes))
     }
 
     fn maps(&self, table: &MappedTable) -> bool {
@@ -360,10 +361,10 @@ fn put_header(events: &mut Vec<u8>, event_type: EventType, group: &RowGroup<'_>)
     start
 }
 
-/// Sets the length of an event; `behind` more bytes follow elsewhere.
-fn set_length(events: &mut [u8], start: usize, behind: usize) {
+/// Sets the length of an event. `more` bytes of it are stored elsewhere.
+fn set_length(events: &mut [u8], start: usize, more: usize) {
     // Statements fit into a packet, or two, of at most 1 GiB.
-    let length = ((events.len() - start + behind) as u32).to_le_bytes();
+    let length = ((events.len() - start + more) as u32).to_le_bytes();
     if let Some(place) = events.get_mut(start + 9..start + 13) {
         place.copy_from_slice(&length);
     }
@@ -429,11 +430,11 @@ mod tests {
             let mut rows_begun = false;
             while !rest.is_empty() {
                 let header = EventHeader::parse(rest).unwrap();
-                let (event, behind) = rest.split_at(header.event_length as usize);
-                rest = behind;
+                let (event, after) = rest.split_at(header.event_length as usize);
+                rest = after;
                 match BinlogEvent::parse(event, &format).unwrap().body {
                     EventBody::TableMap(body) => {
-                        assert!(!rows_begun, "a table map behind the first rows");
+                        assert!(!rows_begun, "a table map after the first rows");
                         let map = tailwater_wire::rows::TableMap::parse(body, flavour).unwrap();
                         assert_eq!(map.schema, "s");
                         let known = |(_, other): &(u64, String)| *other == map.table;

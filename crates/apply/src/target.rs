@@ -132,9 +132,10 @@ impl TargetTable {
         }
     }
 
-    /// Whether rows must be inserted and updated in the source's order, whatever their keys are: where the table gives InnoDB's
-    /// full-text index the document identifiers itself. InnoDB refuses one that is not above the largest in the table, or 65,535
-    /// and more above it (error 182; `row_insert_for_mysql` and `row_upd_step` in `row0mysql.cc`).
+    /// Whether rows must be inserted and updated in the source's order even if they share no key. That is so if
+    /// the table has its own document identifiers for InnoDB's full-text index. InnoDB rejects an identifier that
+    /// is not above the largest in the table, or is 65,535 or more above it (error 182; `row_insert_for_mysql`
+    /// and `row_upd_step` in `row0mysql.cc`).
     pub fn is_written_in_order(&self) -> bool {
         // InnoDB knows the column by this name in upper case only.
         self.engine == "INNODB" && self.columns.iter().any(|column| column.name == "FTS_DOC_ID")

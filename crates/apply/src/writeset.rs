@@ -22,7 +22,7 @@ impl WritesetKey {
     /// The hash that conflicts with every key of its index. No values hash to it.
     pub const ANY: u64 = 0;
 
-    /// Whether the key stands for all keys of its index.
+    /// Whether the key is [`WritesetKey::ANY`], which matches all keys of its index.
     pub fn is_any(self) -> bool {
         self.hash == Self::ANY
     }

@@ -1,6 +1,7 @@
-//! TIME, DATETIME and TIMESTAMP in the layout of before MySQL 5.6: the binlog does not hold how many digits their fractions have.
+//! TIME, DATETIME and TIMESTAMP in the layout from before MySQL 5.6: the binlog does not contain the number of
+//! their fractional digits.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -11,14 +12,15 @@ use tailwater_apply::channel::{
 use tailwater_apply::source_catalogue::{SourceAnswer, SourceCatalogue, SourceColumn, read_source_table};
 use tailwater_sandbox::{ReplicaOf, Server, ServerKind};
 use tailwater_session::{ConnectOptions, Connection};
+use tailwater_wire::gtid::MariadbPosition;
 
 use crate::support::{PATIENCE, Rig, spec};
 
-/// Asks a server.
+/// Reads the catalogue of a server.
 #[derive(Debug)]
-struct AskedServer(ConnectOptions);
+struct ServerCatalogue(ConnectOptions);
 
-impl SourceCatalogue for AskedServer {
+impl SourceCatalogue for ServerCatalogue {
     fn table<'a>(&'a self, schema: &'a str, table: &'a str) -> SourceAnswer<'a> {
         Box::pin(async move {
             let mut connection = Connection::connect(&self.0).await?;
@@ -27,9 +29,9 @@ impl SourceCatalogue for AskedServer {
     }
 }
 
-/// Options of a channel that asks the source with such an account.
-fn asking(rig: &Rig, account: ConnectOptions) -> ChannelOptions {
-    let source_catalogue: Arc<dyn SourceCatalogue> = Arc::new(AskedServer(account));
+/// Options of a channel that reads the source's catalogue with an account.
+fn options(rig: &Rig, account: ConnectOptions) -> ChannelOptions {
+    let source_catalogue: Arc<dyn SourceCatalogue> = Arc::new(ServerCatalogue(account));
     ChannelOptions {
         start: ChannelStart::Target,
         source_catalogue: Some(source_catalogue),
@@ -38,14 +40,14 @@ fn asking(rig: &Rig, account: ConnectOptions) -> ChannelOptions {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn digits_that_agree_are_carried_exactly() -> Result<()> {
+async fn equal_digits_are_applied_exactly() -> Result<()> {
     for kind in [ServerKind::Mariadb1011, ServerKind::Mariadb118] {
         let Some(rig) = begin(kind).await? else { continue };
         let mut tables = vec![("wide".to_owned(), WIDE.to_owned())];
         for digits in 0..=6 {
             tables.push((format!("d{digits}"), columns(digits)));
         }
-        // Of each, one goes to a table of the new layout and one to one of the old.
+        // For each, one target table has the new layout and one the old.
         for (table, columns) in &tables {
             for (suffix, target_is_old) in [("_new", false), ("_old", true)] {
                 let name = format!("{table}{suffix}");
@@ -53,11 +55,11 @@ async fn digits_that_agree_are_carried_exactly() -> Result<()> {
                 make(&rig.target, &name, columns, target_is_old).await?;
             }
         }
-        // Its hidden columns have fractions, too.
+        // Its hidden columns have fractions too.
         for server in [&rig.source, &rig.target] {
             make(server, "versioned", &format!("{} WITH SYSTEM VERSIONING", columns(3)), true).await?;
         }
-        let channel = rig.channel(asking(&rig, rig.source.socket_options()));
+        let channel = rig.channel(options(&rig, rig.source.socket_options()));
         for (table, _) in &tables {
             for suffix in ["_new", "_old"] {
                 let name = format!("{table}{suffix}");
@@ -73,7 +75,7 @@ async fn digits_that_agree_are_carried_exactly() -> Result<()> {
                 ensure_same(&rig, &format!("{table}{suffix}")).await?;
             }
         }
-        // A definition changes the digits on both, and the channel asks again.
+        // A definition changes the digits on both servers, and the channel reads the catalogue again.
         rig.source
             .sql("SET GLOBAL mysql56_temporal_format=OFF; ALTER TABLE old.d1_old MODIFY a TIME(5)")
             .await?;
@@ -89,7 +91,7 @@ async fn digits_that_agree_are_carried_exactly() -> Result<()> {
     Ok(())
 }
 
-/// `TIME(1)` and `TIME(2)` take as many bytes: without the source's catalogue nothing would tell.
+/// `TIME(1)` and `TIME(2)` have the same length, so only the source's catalogue shows the difference.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn digits_that_differ_stop_the_channel() -> Result<()> {
     let Some(rig) = begin(ServerKind::Mariadb1011).await? else { return Ok(()) };
@@ -97,7 +99,7 @@ async fn digits_that_differ_stop_the_channel() -> Result<()> {
         make(&rig.source, table, "(id INT PRIMARY KEY, a TIME(1))", true).await?;
         make(&rig.target, table, "(id INT PRIMARY KEY, a TIME(2))", target_is_old).await?;
     }
-    let channel = rig.channel(asking(&rig, rig.source.socket_options()));
+    let channel = rig.channel(options(&rig, rig.source.socket_options()));
     for table in ["new", "same"] {
         rig.source.sql(&format!("INSERT INTO old.{table} VALUES (1, '12:34:56.7'), (2, '-0:0:0.1')")).await?;
         let fault = rig.wait_failed(&channel).await?;
@@ -106,7 +108,7 @@ async fn digits_that_differ_stop_the_channel() -> Result<()> {
             ensure!(fault.message.contains(part), "{part}: {fault:?}");
         }
         ensure!(rig.target.sql(&format!("SELECT COUNT(*) FROM old.{table}")).await? == ["0"]);
-        // The remedy.
+        // The remedy that the message names.
         rig.target.sql(&format!("ALTER TABLE old.{table} MODIFY a TIME(1)")).await?;
         channel.resume(None).await?;
         rig.wait_applied(&channel).await?;
@@ -117,23 +119,23 @@ async fn digits_that_differ_stop_the_channel() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_source_that_is_down_is_waited_for() -> Result<()> {
+async fn the_channel_waits_for_a_source_that_is_down() -> Result<()> {
     let Some(mut rig) = begin(ServerKind::Mariadb1011).await? else { return Ok(()) };
     for server in [&rig.source, &rig.target] {
         make(server, "t", &columns(3), true).await?;
     }
-    // This account may replicate and sees no table.
-    let blind = rig.source.replication_options();
-    let channel = rig.channel(asking(&rig, blind.clone()));
+    // This account may replicate, and sees no table.
+    let account = rig.source.replication_options();
+    let channel = rig.channel(options(&rig, account.clone()));
     rig.source.sql(&format!("USE old; {SESSION}; {}", rows("t"))).await?;
-    let fault = wait_waiting(&channel).await?;
-    ensure!(fault.message.contains("old.t") && fault.message.contains("GRANT SELECT"), "{fault:?}");
+    let fault = wait_for_source_error(&channel).await?;
+    ensure!(fault.message.contains("old.t") && fault.message.contains("grant it SELECT"), "{fault:?}");
     ensure!(rig.target.sql("SELECT COUNT(*) FROM old.t").await? == ["0"]);
-    rig.source.sql(&format!("SET sql_log_bin=0; GRANT SELECT ON old.* TO {}", blind.user)).await?;
+    rig.source.sql(&format!("SET sql_log_bin=0; GRANT SELECT ON old.* TO {}", account.user)).await?;
     rig.wait_applied(&channel).await?;
     ensure_same(&rig, "t").await?;
     channel.pause().await?;
-    // What the log has is there; the source is not.
+    // The log has the rows, and the source is down.
     rig.source.sql(&format!("USE old; {SESSION}; UPDATE t SET a = '0:0:0.123' WHERE id = 1")).await?;
     let wanted = rig.source_gtids().await?;
     while !rig.log().gtid_set().is_some_and(|logged| wanted.is_subset_of(&logged)) {
@@ -141,7 +143,7 @@ async fn a_source_that_is_down_is_waited_for() -> Result<()> {
     }
     rig.source.stop().await?;
     channel.resume(None).await?;
-    let fault = wait_waiting(&channel).await?;
+    let fault = wait_for_source_error(&channel).await?;
     ensure!(fault.message.contains("The channel retries to read it from the source"), "{fault:?}");
     rig.source.start_again().await?;
     rig.wait_applied(&channel).await?;
@@ -150,42 +152,109 @@ async fn a_source_that_is_down_is_waited_for() -> Result<()> {
     Ok(())
 }
 
-/// The source's catalogue is newer than the rows of a channel that lags; the target agrees with it, and not with the rows.
+/// Changes the answers of a server.
+#[derive(Debug)]
+struct ChangedAnswers {
+    server: ServerCatalogue,
+    change: Arc<Mutex<Option<AnswerChange>>>,
+}
+
+#[derive(Debug, Clone)]
+enum AnswerChange {
+    ServerId(u32),
+    Position(MariadbPosition),
+}
+
+impl SourceCatalogue for ChangedAnswers {
+    fn table<'a>(&'a self, schema: &'a str, table: &'a str) -> SourceAnswer<'a> {
+        Box::pin(async move {
+            let mut answer = self.server.table(schema, table).await?;
+            match self.change.lock().expect("no test thread panicked").clone() {
+                Some(AnswerChange::ServerId(server_id)) => answer.server_id = server_id,
+                Some(AnswerChange::Position(position)) => answer.position = position,
+                None => {}
+            }
+            Ok(answer)
+        })
+    }
+}
+
+/// The capture has moved to another server, or has not yet written what the source had logged when it answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn changes_further_on_are_seen() -> Result<()> {
+async fn the_channel_waits_for_the_server_and_the_position_of_the_log() -> Result<()> {
+    let Some(rig) = begin(ServerKind::Mariadb1011).await? else { return Ok(()) };
+    let change = Arc::new(Mutex::new(None));
+    let source_catalogue: Arc<dyn SourceCatalogue> = Arc::new(ChangedAnswers {
+        server: ServerCatalogue(rig.source.socket_options()),
+        change: Arc::clone(&change),
+    });
+    let options = ChannelOptions {
+        start: ChannelStart::Target,
+        source_catalogue: Some(source_catalogue),
+        ..rig.options("old")
+    };
+    let channel = rig.channel(options);
+    let cases = [
+        ("moved", AnswerChange::ServerId(99), "the source is now the server with server_id 99"),
+        ("lagging", AnswerChange::Position(MariadbPosition::parse("0-1-999999")?), "0-1-999999"),
+    ];
+    for (table, answer, reason) in cases {
+        for server in [&rig.source, &rig.target] {
+            make(server, table, &columns(3), true).await?;
+        }
+        *change.lock().expect("no test thread panicked") = Some(answer);
+        rig.source.sql(&format!("USE old; {SESSION}; {}", rows(table))).await?;
+        let fault = wait_for_source_error(&channel).await?;
+        ensure!(
+            fault.message.contains(&format!("old.{table}")) && fault.message.contains(reason),
+            "{fault:?}"
+        );
+        ensure!(rig.target.sql(&format!("SELECT COUNT(*) FROM old.{table}")).await? == ["0"]);
+        *change.lock().expect("no test thread panicked") = None;
+        rig.wait_applied(&channel).await?;
+        ensure_same(&rig, table).await?;
+    }
+    channel.shut_down().await;
+    Ok(())
+}
+
+/// The channel lags: the source's catalogue is newer than the rows. The target agrees with the catalogue and not
+/// with the rows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn later_definitions_are_found() -> Result<()> {
     let Some(rig) = begin(ServerKind::Mariadb118).await? else { return Ok(()) };
     for (table, digits) in [("rebuilt", 1), ("changed", 2)] {
         make(&rig.source, table, "(id INT PRIMARY KEY, a TIME(1))", true).await?;
         make(&rig.target, table, &format!("(id INT PRIMARY KEY, a TIME({digits}))"), false).await?;
         rig.source.sql(&format!("INSERT INTO old.{table} VALUES (1, '12:34:56.7')")).await?;
     }
-    // The first leaves the digits, and changes the layout; the second leaves the layout, and changes the digits.
+    // The first statement keeps the digits and changes the layout; the second changes only the digits.
     rig.source.sql("ALTER TABLE old.rebuilt FORCE").await?;
     rig.source
         .sql("SET GLOBAL mysql56_temporal_format=OFF; ALTER TABLE old.changed MODIFY a TIME(2)")
         .await?;
     rig.source.sql("SET GLOBAL mysql56_temporal_format=ON").await?;
-    let options = asking(&rig, rig.source.socket_options());
-    let channel = rig.channel(options.clone());
+    let verified = options(&rig, rig.source.socket_options());
+    let channel = rig.channel(verified.clone());
     let fault = rig.wait_failed(&channel).await?;
     ensure!(fault.code == "TW-APP-0054" && fault.message.contains("old.changed"), "{fault:?}");
-    ensure!(fault.message.contains("comes later in the log"), "{fault:?}");
+    ensure!(fault.message.contains("the later transaction"), "{fault:?}");
     ensure!(rig.target.sql("SELECT COUNT(*) FROM old.changed").await? == ["0"]);
     ensure!(rig.target.sql("SELECT a FROM old.rebuilt").await? == ["12:34:56.7"]);
     channel.shut_down().await;
-    // With what the source declared then, an operator may have it taken.
+    // If the target declares the former digits, an operator can have the rows applied unverified.
     rig.target.sql("ALTER TABLE old.changed MODIFY a TIME(1)").await?;
     let channel =
-        rig.channel(ChannelOptions { old_temporal_precision: OldTemporalPrecision::Target, ..options });
+        rig.channel(ChannelOptions { old_temporal_precision: OldTemporalPrecision::Target, ..verified });
     rig.wait_applied(&channel).await?;
     ensure_same(&rig, "changed").await?;
     channel.shut_down().await;
     Ok(())
 }
 
-/// Unverified, values become what the servers' own replication makes of them, right or wrong.
+/// Unverified values are the same as with native replication, right or wrong.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unverified_digits_are_taken_as_by_native_replication() -> Result<()> {
+async fn unverified_digits_have_the_effect_of_native_replication() -> Result<()> {
     let Some(rig) = begin(ServerKind::Mariadb1011).await? else { return Ok(()) };
     let native = Server::start(spec(ServerKind::Mariadb1011, 3)).await?;
     let begin = rig.source.sql("SELECT @@GLOBAL.gtid_binlog_pos").await?.concat();
@@ -216,7 +285,7 @@ async fn unverified_digits_are_taken_as_by_native_replication() -> Result<()> {
     Ok(())
 }
 
-/// What the servers show of a table's columns, whatever `mysql56_temporal_format` is when they are asked.
+/// Digits and layout of a table's columns do not depend on the current `mysql56_temporal_format`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_catalogue_shows_digits_and_layout() -> Result<()> {
     for kind in [ServerKind::Mariadb1011, ServerKind::Mariadb118] {
@@ -258,7 +327,7 @@ async fn the_catalogue_shows_digits_and_layout() -> Result<()> {
     Ok(())
 }
 
-/// A source and a target with an empty database each, from where on the target's channel begins.
+/// A source and a target, each with an empty database. The channel starts after it.
 async fn begin(kind: ServerKind) -> Result<Option<Rig>> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(None) };
     rig.source.sql("CREATE DATABASE old").await?;
@@ -267,7 +336,7 @@ async fn begin(kind: ServerKind) -> Result<Option<Rig>> {
     Ok(Some(rig))
 }
 
-/// Makes a table, which is not logged.
+/// Creates a table without logging it.
 async fn make(server: &Server, table: &str, columns: &str, is_old: bool) -> Result<()> {
     let format = if is_old { "OFF" } else { "ON" };
     let make = format!(
@@ -278,15 +347,15 @@ async fn make(server: &Server, table: &str, columns: &str, is_old: bool) -> Resu
     Ok(())
 }
 
-/// Waits until a channel says that it waits for the source.
-async fn wait_waiting(channel: &Channel) -> Result<ChannelFault> {
+/// Waits until a channel reports that it waits for the source.
+async fn wait_for_source_error(channel: &Channel) -> Result<ChannelFault> {
     let mut status = channel.status();
     let waits = status.wait_for(|status| {
         let is_waiting = status.fault.as_ref().is_some_and(|fault| fault.code == "TW-APP-0055");
         is_waiting && status.state == ChannelState::Connecting
     });
     let waits = tokio::time::timeout(PATIENCE, waits).await??;
-    Ok(waits.fault.clone().expect("it was just there"))
+    Ok(waits.fault.clone().expect("the condition requires it"))
 }
 
 async fn ensure_same(rig: &Rig, table: &str) -> Result<()> {
@@ -302,7 +371,7 @@ fn columns(digits: u8) -> String {
     format!("(id INT PRIMARY KEY, a TIME({digits}), b DATETIME({digits}), c TIMESTAMP({digits}) NULL)")
 }
 
-/// Cut to the digits of the columns.
+/// Rows whose fractions the server cuts to the digits of the columns.
 fn rows(table: &str) -> String {
     let rows = [
         "1, '-12:34:56.789123', '2024-02-29 12:34:56.123456', '2001-02-03 04:05:06.070809'",

@@ -33,16 +33,16 @@ pub(super) fn changed<'a>(columns: &[BinlogColumn], old: &[u8], new: &'a [u8]) -
         let value = |nulls: &[u8], rest: &mut &'a [u8]| take(bit(nulls, index), column, rest);
         let of_new = value(new_nulls, &mut new_rest)?;
         let of_old = take(bit(old_nulls, index), column, &mut old_rest)?;
-        let behind = offset + of_new.map_or(0, <[u8]>::len);
+        let value_end = offset + of_new.map_or(0, <[u8]>::len);
         if of_old != of_new {
             let (first, _) = *run.get_or_insert_with(|| {
                 start = offset;
                 (index, index)
             });
             run = Some((first, index));
-            end = behind;
+            end = value_end;
         }
-        offset = behind;
+        offset = value_end;
     }
     let (first, last) = run?;
     if last - first + 1 == columns.len() {
@@ -59,8 +59,8 @@ fn take<'a>(null: bool, column: &BinlogColumn, rest: &mut &'a [u8]) -> Option<Op
         return Some(None);
     }
     let length = column.column_type.encoded_length(rest).ok()?;
-    let (value, behind) = rest.split_at_checked(length)?;
-    *rest = behind;
+    let (value, after) = rest.split_at_checked(length)?;
+    *rest = after;
     Some(Some(value))
 }
 

@@ -15,20 +15,20 @@ const MIXED: u32 = u32::MAX;
 #[derive(Debug, Clone, Copy, Default)]
 struct KeyTouch {
     /// The next level after theirs; 0 if there are none.
-    behind: u32,
+    next_level: u32,
     /// Their class.
     class: u32,
 }
 
 impl KeyTouch {
     fn lowest_for(self, class: u32) -> u32 {
-        if self.class == class { self.behind.saturating_sub(1) } else { self.behind }
+        if self.class == class { self.next_level.saturating_sub(1) } else { self.next_level }
     }
 
     fn join(&mut self, other: Self) {
-        if other.behind > self.behind {
+        if other.next_level > self.next_level {
             *self = other;
-        } else if other.behind == self.behind && other.class != self.class {
+        } else if other.next_level == self.next_level && other.class != self.class {
             self.class = MIXED;
         }
     }
@@ -80,7 +80,7 @@ pub(super) struct ConflictLevels {
     keys: FxHashMap<WritesetKey, LastTouches>,
     indexes: FxHashMap<IndexId, Index>,
     /// The level after all rows.
-    behind: u32,
+    next_level: u32,
     /// Minimum level: the one after the last row with unknown keys.
     fence: u32,
     /// The number of that row.
@@ -113,11 +113,11 @@ impl ConflictLevels {
             level = level.max(self.lowest(access, class));
         }
         if !known {
-            level = self.behind;
+            level = self.next_level;
             self.fence = level + 1;
             self.fence_last = number;
         }
-        let touch = KeyTouch { behind: level + 1, class };
+        let touch = KeyTouch { next_level: level + 1, class };
         for access in accesses {
             let index = self.indexes.entry(access.key.index).or_default();
             index.all.add(access.shared, touch, number);
@@ -126,7 +126,7 @@ impl ConflictLevels {
                 false => self.keys.entry(access.key).or_default().add(access.shared, touch, number),
             }
         }
-        self.behind = self.behind.max(level + 1);
+        self.next_level = self.next_level.max(level + 1);
         level
     }
 
@@ -140,10 +140,10 @@ impl ConflictLevels {
             (touches.lowest_for(shared, class).max(index.any.lowest_for(shared, class)), touches)
         };
         let level = self.fence.max(lowest);
-        let touch = KeyTouch { behind: level + 1, class };
+        let touch = KeyTouch { next_level: level + 1, class };
         touches.add(shared, touch, number);
         index.all.add(shared, touch, number);
-        self.behind = self.behind.max(level + 1);
+        self.next_level = self.next_level.max(level + 1);
         level
     }
 
@@ -207,12 +207,12 @@ mod tests {
                 levels.push(level);
             }
             for (number, (_, accesses)) in rows.iter().enumerate() {
-                let behind = rows.iter().skip(number + 1).any(|(_, others)| {
+                let has_later_conflict = rows.iter().skip(number + 1).any(|(_, others)| {
                     others.is_empty()
                         || accesses.iter().any(|access| others.iter().any(|other| access.conflicts(*other)))
                 });
                 let last = order.is_last(number as u32 + 1, accesses.iter());
-                prop_assert!(!(last && behind), "row {number} of {rows:?}");
+                prop_assert!(!(last && has_later_conflict), "row {number} of {rows:?}");
             }
         }
     }

@@ -79,7 +79,7 @@ impl<'a> BatchTable<'a> {
             counted
                 .any(|(index, _)| key.bitmap.get(index / 8).is_none_or(|byte| byte >> (index % 8) & 1 == 0))
         });
-        // A row that moved, or changes that became one, would bring its identifier too early or too late.
+        // Moving a row or merging its changes would write its identifier too early or too late.
         let in_order = target.is_written_in_order();
         Self {
             mapped,

@@ -27,7 +27,7 @@ fn tables(text: &[u8]) -> Option<Vec<ObjectName>> {
     };
     while front.iter().any(|word| words.accept(word)) {}
     let mut found = vec![words.object()?];
-    // Joined tables, some of which are only read.
+    // Joined tables. Some of them are only read.
     while !end.is_empty() && !words.accept(end) {
         let is_next =
             words.accept_mark(b',') || words.accept("JOIN") || words.accept("FROM") || words.accept("USING");

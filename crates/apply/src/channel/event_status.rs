@@ -1,9 +1,9 @@
 //! Disables scheduled events on the target, as on a replica: otherwise each would run on both servers, and
 //! their rows would differ.
 //!
-//! A server's replication thread makes every `CREATE EVENT` and `ALTER EVENT` `DISABLE ON REPLICA`, whatever
-//! it says. A client cannot do that, so the status is written into the statement. A second statement after it
-//! would leave a moment in which the event runs, and a crash in between would leave it enabled.
+//! A server's replication thread runs every `CREATE EVENT` and `ALTER EVENT` with the status `DISABLE ON REPLICA`.
+//! A client cannot do that, so the status is written into the statement. With a second statement the event could
+//! run in between, and would stay enabled after a crash.
 
 use std::ops::Range;
 
@@ -38,7 +38,7 @@ pub(super) fn disabled_event(text: &[u8], status: &str, invoker: Option<&Invoker
     let definer = definer.iter().map(|(place, clause)| (*place..*place, clause.as_slice()));
     for (place, clause) in definer.chain([(places.status, status.as_bytes())]) {
         changed.extend_from_slice(text.get(rest..place.start)?);
-        // Where nothing is replaced, the clause may touch the words beside it.
+        // If nothing is replaced, no space may separate the clause from the words around it.
         if changed.last().is_some_and(|byte| !byte.is_ascii_whitespace()) {
             changed.push(b' ');
         }

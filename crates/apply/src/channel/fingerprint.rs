@@ -1,5 +1,5 @@
-//! Fingerprints of the objects that a statement may change. A statement that commits by itself has run if
-//! they have changed.
+//! Fingerprints of the objects that a statement may change. If the fingerprint has changed, a statement that
+//! commits implicitly has run.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
@@ -135,11 +135,11 @@ fn table_id_query(flavour: Flavour) -> DefinitionQuery {
     }
 }
 
-/// What the objects that a statement may change look like.
+/// The state of the objects that a statement may change.
 #[derive(Debug)]
 pub(super) struct Fingerprint {
     pub(super) text: String,
-    /// The account may not see the tables' ids: tables that have swapped names look unchanged.
+    /// The account cannot read the IDs of the tables, so tables that swap names look unchanged.
     pub(super) lacks_numbers: bool,
 }
 
@@ -261,7 +261,7 @@ async fn sum_of_rows(connection: &mut Connection, sql: &str) -> Result<u64, Sess
     Ok(sum)
 }
 
-/// Whether an error says that an object already exists or is already gone: the error of a second run.
+/// Whether the error is that of a second run: an object already exists, or does not exist any more.
 pub(super) fn is_already_done(number: u16) -> bool {
     matches!(
         number,

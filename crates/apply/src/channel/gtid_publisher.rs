@@ -25,7 +25,7 @@ impl GtidPublisher {
         Self { store, published: None, unpublished_reason: None, warned: false }
     }
 
-    /// Saves skipped transactions on the target, beside the progress of workers.
+    /// Saves skipped transactions on the target, next to the progress of the workers.
     ///
     /// # Errors
     /// [`ApplyError::TakenOver`]; [`ApplyError::Session`].
@@ -34,8 +34,8 @@ impl GtidPublisher {
     }
 
     /// Sets the applied GTIDs on the target if they have changed. With `gtid = preserve` the target has them
-    /// already, except those of skipped transactions. A target that rejects them is no error: its data is not
-    /// in danger.
+    /// already, except those of skipped transactions. If the target rejects them, that is no error, because its
+    /// data is not at risk.
     ///
     /// # Errors
     /// [`ApplyError::Session`] for anything that breaks the connection.
@@ -59,7 +59,7 @@ impl GtidPublisher {
                 warn!(
                     channel = options.name,
                     "the applied GTIDs are not set on the target, because channel {other} applies the same source to it; if \
-                     that channel is gone, delete its row in tailwater.apply_channel"
+                     that channel no longer exists, delete its row in tailwater.apply_channel"
                 );
             }
         } else {

@@ -256,7 +256,7 @@ impl Channel {
 
     /// Stops and ends the channel.
     pub async fn shut_down(self) {
-        // A channel that has ended by itself needs no pause.
+        // If the channel has already ended, the pause fails, and that does not matter.
         let _ = self.pause().await;
         drop(self.commands);
         let _ = self.task.await;

@@ -20,8 +20,8 @@ pub enum GtidMode {
     /// source to the target.
     #[default]
     Log,
-    /// The target logs each under its GTID on the source, so each has a target transaction of its own.
-    /// Progress is part of it. For a statement that commits by itself, progress follows and is not logged. An
+    /// The target logs each under its GTID on the source, so each needs a separate target transaction.
+    /// Progress is part of it. For a statement that commits implicitly, progress follows and is not logged. An
     /// XA transaction of MySQL has two GTIDs: only progress is logged under that of its `XA PREPARE`.
     Preserve,
     /// The target logs them under its own GTIDs, many as one.
@@ -53,7 +53,7 @@ pub enum OldTemporalPrecision {
     Target,
 }
 
-/// When a channel stops by itself, like MySQL's `START REPLICA UNTIL`.
+/// When a channel stops automatically, like MySQL's `START REPLICA UNTIL`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UntilCondition {
     /// After this transaction.

@@ -91,15 +91,15 @@ pub(super) struct ReaderSetup {
     pub(super) stop: CancellationToken,
 }
 
-/// What the reader sends: items, or, as the last message, the error that ended it.
+/// The reader's messages: items, or, as the last message, the error that stopped it.
 pub(super) type ReaderOutput = mpsc::Receiver<Result<Vec<ReaderItem>, ApplyError>>;
 
 type ReaderSender = mpsc::Sender<Result<Vec<ReaderItem>, ApplyError>>;
 
 /// Starts the reader. It ends when it is stopped, when the log closes, or at an error.
 ///
-/// At the end of the log, the waiting task itself reads and decodes what arrives: waking another thread takes
-/// longer. While it is behind, a thread of its own reads, which may wait for the disk.
+/// At the end of the log, the waiting task itself reads and decodes new entries: waking another thread takes
+/// longer. While the reader lags, a separate thread reads, because it may wait for the disk.
 ///
 /// # Errors
 /// [`ApplyError::Start`] if the system refuses a thread.
@@ -139,7 +139,7 @@ enum ReaderPosition {
     Finished,
 }
 
-/// Follows the end of the log, on a thread wherever it is behind. Returns the error that ends it.
+/// Follows the end of the log, on a thread while it lags. Returns the error that stops it.
 async fn follow(mut opened: ReaderThread) -> Option<ApplyError> {
     loop {
         // A stopped thread sends nothing.
@@ -552,7 +552,7 @@ impl ChannelReader {
         Ok(())
     }
 
-    /// Sends what is ready. False if the receiver is gone.
+    /// Sends the items that are ready. False if the receiver was dropped.
     async fn flush(&mut self) -> bool {
         if self.ready.is_empty() {
             return !self.out.is_closed();

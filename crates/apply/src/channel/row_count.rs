@@ -1,4 +1,4 @@
-//! Checks that the target has changed as many rows as it was sent, by its own counters.
+//! Checks with the target's own counters that it has changed as many rows as it received.
 //!
 //! A server can silently ignore the rows of an event: if it does not find their table among the mapped ones,
 //! or if `slave_exec_mode` was set to `IDEMPOTENT` meanwhile. A `BINLOG` statement does not report how many

@@ -116,7 +116,7 @@ impl RowWriter {
         }
         let tolerant = options.tolerate_until.is_some();
         let plan = PlanOptions {
-            // Tolerance applies to each change by itself, and every row must end as on the source.
+            // Each change is tolerated separately, and every row must end as on the source.
             net_change: !tolerant,
             // A target that logs would log partial images, in which its replicas may find no key.
             cut_images: options.gtid == GtidMode::Log && !tolerant,

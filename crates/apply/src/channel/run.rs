@@ -284,7 +284,7 @@ impl ChannelRun {
                         return Err(self.interruption_cause(failure).await);
                     }
                     if self.has_returned_batch() {
-                        // Whatever ended the run before this: not all of it is applied.
+                        // Not everything is applied, even if the run had ended for another reason.
                         end = Some(RunEnd::StopRequested);
                     }
                     if end.is_none() && self.is_single_step_done() {
@@ -296,7 +296,7 @@ impl ChannelRun {
                     Some(Ok(items)) => end = self.accept(items),
                     Some(Err(error)) => return Err(self.drain(error).await),
                     // The reader always reports why it ends, so this is a fault.
-                    None => return Err(self.drain(self.fault("its reader has ended without an error")).await),
+                    None => return Err(self.drain(self.fault("its reader ended without an error")).await),
                 },
                 _ = tick.tick() => self.tick().await?,
                 _ = stall_check.tick(), if several => self.check_oldest_batch(stops),
@@ -431,12 +431,12 @@ impl ChannelRun {
     /// for a transaction then sees it without delay.
     fn publish_when_idle(&self, low: LogPosition) {
         self.status.send_if_modified(|status| {
-            let tells = self.scheduler.is_idle() && status.gtids.len() <= GTIDS_IMMEDIATE_BYTES_MAX;
-            if tells {
+            let publishes = self.scheduler.is_idle() && status.gtids.len() <= GTIDS_IMMEDIATE_BYTES_MAX;
+            if publishes {
                 status.low_watermark = low.to_string();
                 status.gtids = target_gtids::text(self.progress.gtids());
             }
-            tells
+            publishes
         });
     }
 
@@ -458,7 +458,7 @@ impl ChannelRun {
                     continue;
                 }
             };
-            // A dead worker's batch has no result; the reader's error says why the run ends.
+            // A dead worker's batch has no result. The run ends with the reader's error.
             let Ok(outcome) = outcome else { break };
             match self.finish(outcome) {
                 // Caused by the reader's error.

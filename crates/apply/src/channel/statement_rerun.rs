@@ -6,7 +6,7 @@ use crate::decode::statement::wrapped;
 /// The result of running such a statement a second time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RerunResult {
-    /// It fails with an error that says so ([`is_already_done`](super::fingerprint::is_already_done)).
+    /// It fails with an error that shows this ([`is_already_done`](super::fingerprint::is_already_done)).
     AlreadyDone,
     /// It succeeds and changes nothing, but is logged again.
     Unchanged,

@@ -66,7 +66,7 @@ struct RunnerSession {
 struct TransactionRun {
     /// The target transaction that will hold the progress has started.
     in_transaction: bool,
-    /// A statement that commits by itself has run, now or before a restart.
+    /// A statement that commits implicitly has run, now or before a restart.
     ddl_ran: bool,
     /// Rows that are not sent yet.
     rows: Packets,
@@ -127,7 +127,7 @@ impl StatementRunner {
     /// done, because the run was stopped while an earlier connection's statement still ran.
     ///
     /// # Errors
-    /// What the target rejects. A statement that commits by itself may have run then: its intent stays, and
+    /// What the target rejects. A statement that commits implicitly may have run then: its intent stays, and
     /// running the transaction again finds out.
     pub(super) async fn apply(
         &self,
@@ -152,7 +152,7 @@ impl StatementRunner {
 }
 
 impl RunnerSession {
-    /// Waits for an earlier connection's statement; `None` if the run was stopped before that ended.
+    /// Waits until an earlier connection's statement has ended; `None` if the run is stopped first.
     async fn open(shared: &Arc<ChannelShared>) -> Result<Option<Self>, ApplyError> {
         let mut writer = RowWriter::open(&shared.options).await?;
         if !channel_lock::acquire(&mut writer.connection, shared).await? {
@@ -355,7 +355,7 @@ impl RunnerSession {
         }
         run.in_transaction = true;
         self.source.restore_own_settings().await?;
-        // A statement that commits by itself has used the GTID.
+        // A statement that commits implicitly has used the GTID.
         if !run.ddl_ran
             && let Some(gtid) = preserved_gtid(shared, transaction)
         {
@@ -365,7 +365,7 @@ impl RunnerSession {
         Ok(())
     }
 
-    /// Runs a statement that commits by itself.
+    /// Runs a statement that commits implicitly.
     async fn run_ddl(
         &mut self,
         shared: &Arc<ChannelShared>,

@@ -1,5 +1,4 @@
-//! What a channel stores on its target, in schema `tailwater`: its progress, in the same transactions as the
-//! data.
+//! Stores the progress of a channel on its target, in schema `tailwater` and in the same transactions as the data.
 //!
 //! Each worker has its own row, so that no worker waits for another. A row holds all that was known to be
 //! committed when it was written, and its own batch. So the union of all rows is exact, even if the target
@@ -127,7 +126,7 @@ pub(super) struct ChannelRecord {
     pub(super) filters: String,
     /// Transactions that an operator skips.
     pub(super) skipped: Vec<String>,
-    /// Transactions with a statement that commits by itself and may have run.
+    /// Transactions with a statement that commits implicitly and may have run.
     pub(super) intent_gtids: Vec<String>,
 }
 

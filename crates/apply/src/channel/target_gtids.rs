@@ -37,8 +37,8 @@ pub(super) async fn read_target_gtids(connection: &mut Connection) -> Result<Tar
     Ok(TargetGtids { has: text(0), logged: text(1) })
 }
 
-/// What the target has of the log: what it has replicated, and the part of its own binlog that the log's
-/// source also has, as on a former primary.
+/// The GTIDs of the log that the target has: those that it has replicated, and those of its own binlog that the
+/// log's source also has, as on a former primary.
 ///
 /// # Errors
 /// If the text is not valid GTIDs.
@@ -60,8 +60,8 @@ pub(super) fn gtids_of_log(
     has.union(&GtidSet::MariaDb(own))
 }
 
-/// A GTID of the log that the target has although the channel has not applied it. `before` is what the target
-/// had when the channel was created.
+/// A GTID of the log that the target has although the channel has not applied it. `before` are the target's
+/// GTIDs from when the channel was created.
 pub(super) fn unapplied_on_target(
     log: &LogHandle,
     has: &GtidSet,

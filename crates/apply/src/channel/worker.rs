@@ -173,7 +173,7 @@ impl ApplyWorker {
                 worker = self.number,
                 number, "conflict with another transaction; running the batch again"
             );
-            // In source order, the conflicting transaction has ended when this batch's turn comes.
+            // In source order, the conflicting transaction has finished when this batch's turn comes.
             if !self.wait_to_start(batch).await {
                 return Ok(BatchOutcome::Returned);
             }
@@ -374,7 +374,7 @@ impl ApplyWorker {
         self.writer.push_rows(changes(unsent), packets)
     }
 
-    /// Checks that the target changed as many rows as it was sent; `committed` has run but not committed.
+    /// Checks that the target changed as many rows as it received. `committed` has run but is not committed.
     async fn check_rows(&mut self, committed: &[&[BudgetedTransaction]]) -> Result<(), ApplyError> {
         let checked = self.writer.check_rows().await;
         checked.map_err(|error| error.of_transaction(&newest_gtid(committed)))
@@ -492,7 +492,7 @@ fn estimated_commit(packet: Duration) -> Duration {
     packet * 3 / 4
 }
 
-/// The timing of a batch that took `all`, of which the commit took `commit`.
+/// The timing of a batch that took `all`, including `commit` for its commit.
 fn timing(all: Duration, commit: Duration) -> BatchTiming {
     let us = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
     BatchTiming { execute_us: us(all.saturating_sub(commit)), commit_us: us(commit) }

@@ -362,9 +362,9 @@ impl TransactionReader {
     fn rows_error(&self, header: &EventHeader, table: &MappedTable, error: WireError) -> ApplyError {
         let remedy = match table.map.columns.iter().any(old_times::is_old) {
             true => {
-                "; the table has columns in the layout of before MySQL 5.6, and the binlog does not hold the number of digits \
-                 of their fractions: compare what source and target declare, run ALTER TABLE ... FORCE on the source with \
-                 mysql56_temporal_format=ON, and copy the table to the target again"
+                "; the table has columns with the temporal layout from before MySQL 5.6, and the binlog does not contain their \
+                 number of fractional digits: compare the declarations on source and target, run ALTER TABLE ... FORCE on \
+                 the source with mysql56_temporal_format=ON, and copy the table to the target again"
             }
             false => "",
         };

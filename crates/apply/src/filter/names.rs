@@ -95,9 +95,9 @@ fn tokens(text: &str) -> Option<Vec<StatementToken>> {
         } else if line_comment {
             rest = rest.split_once('\n').map_or("", |(_, rest)| rest);
         } else if matches!(first, '`' | '\'' | '"') {
-            let (name, behind) = quoted(rest, first)?;
+            let (name, after) = quoted(rest, first)?;
             tokens.push(StatementToken::Quoted(name));
-            rest = behind;
+            rest = after;
         } else if is_part(first) {
             let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
             tokens.push(StatementToken::Word(rest[..end].to_owned()));
@@ -292,7 +292,7 @@ mod tests {
 
     use super::*;
 
-    /// `schema.table`, with a dot alone for what is not said.
+    /// `schema.table`; a name that the statement lacks is empty.
     fn changed(text: &str) -> Option<String> {
         let show = |named: &NamedObject| {
             let part = |part: &Option<String>| part.clone().unwrap_or_default();

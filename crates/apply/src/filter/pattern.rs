@@ -79,11 +79,11 @@ fn glob_matches(pieces: &[PatternPiece], name: &str) -> bool {
             }
             _ => {}
         }
-        let Some((behind, taken)) = &mut last_many else { return false };
+        let Some((after, taken)) = &mut last_many else { return false };
         if taken.next().is_none() {
             return false;
         }
-        (at, rest) = (*behind, taken.clone());
+        (at, rest) = (*after, taken.clone());
     }
 }
 
@@ -152,9 +152,9 @@ fn parse_quoted(text: &str) -> Result<(String, &str), &'static str> {
         name.push_str(&rest[..end]);
         rest = &rest[end + 1..];
         match rest.strip_prefix('`') {
-            Some(behind) => {
+            Some(after) => {
                 name.push('`');
-                rest = behind;
+                rest = after;
             }
             None => return Ok((name, rest)),
         }

@@ -257,7 +257,7 @@ fn naive_glob(glob: &[char], name: &[char]) -> bool {
         Some(('*', rest)) => (0..=name.len()).any(|taken| naive_glob(rest, &name[taken..])),
         Some((first, rest)) => name
             .split_first()
-            .is_some_and(|(own, behind)| (*first == '?' || first == own) && naive_glob(rest, behind)),
+            .is_some_and(|(own, after)| (*first == '?' || first == own) && naive_glob(rest, after)),
     }
 }
 

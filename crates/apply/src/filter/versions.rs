@@ -44,14 +44,14 @@ impl VersionedFilters {
 
     /// The version for a transaction whose span starts at `position`.
     pub fn at(&self, position: LogPosition) -> &FilterVersion {
-        let behind = self.versions.partition_point(|version| version.from <= position);
-        &self.versions[behind.saturating_sub(1)]
+        let count = self.versions.partition_point(|version| version.from <= position);
+        &self.versions[count.saturating_sub(1)]
     }
 
     /// Position where the version after the one at `position` takes effect.
     pub fn next_change(&self, position: LogPosition) -> Option<LogPosition> {
-        let behind = self.versions.partition_point(|version| version.from <= position);
-        self.versions.get(behind.max(1)).map(|version| version.from)
+        let count = self.versions.partition_point(|version| version.from <= position);
+        self.versions.get(count.max(1)).map(|version| version.from)
     }
 
     /// The newest version, even if it has not taken effect yet.
@@ -85,8 +85,8 @@ impl VersionedFilters {
 
     /// Drops versions that no transaction at or after `low` needs.
     pub fn forget_below(&mut self, low: LogPosition) {
-        let behind = self.versions.partition_point(|version| version.from <= low);
-        self.versions.drain(..behind.saturating_sub(1));
+        let count = self.versions.partition_point(|version| version.from <= low);
+        self.versions.drain(..count.saturating_sub(1));
     }
 }
 

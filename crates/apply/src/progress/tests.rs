@@ -1,4 +1,4 @@
-//! Sets of applied transactions, against plain sets of numbers.
+//! Compares sets of applied transactions with plain sets of numbers.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The transactions of a log: spans that follow each other, over segments now and then.
+/// The transactions of a log: consecutive spans, sometimes in the next segment.
 fn any_log() -> impl Strategy<Value = Vec<LogSpan>> {
     prop::collection::vec((1..5000u64, prop::bool::weighted(0.1)), 1..60).prop_map(|steps| {
         let mut end = LogPosition { segment: 1, offset: 4 };
@@ -84,7 +84,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
     #[test]
-    fn it_is_a_set(log in any_log(), adds in prop::collection::vec((any::<prop::sample::Index>(), 1..4usize), 0..60)) {
+    fn it_behaves_like_a_set(log in any_log(), adds in prop::collection::vec((any::<prop::sample::Index>(), 1..4usize), 0..60)) {
         let (mut applied, mut expected) = (begin(&log), BTreeSet::new());
         for (first, count) in adds {
             let first = first.index(log.len());
@@ -97,7 +97,7 @@ proptest! {
     }
 
     #[test]
-    fn a_union_is_a_union(
+    fn merging_is_a_union(
         log in any_log(),
         one in prop::collection::btree_set(0..60usize, 0..60),
         other in prop::collection::btree_set(0..60usize, 0..60),
@@ -114,7 +114,7 @@ proptest! {
         check(&one, &log, &numbers);
     }
 
-    /// Bytes of anybody: an error, or a set whose only encoding they are.
+    /// Arbitrary bytes are an error, or the only encoding of a set.
     #[test]
     fn arbitrary_bytes_never_panic(
         bytes in prop_oneof![
@@ -128,7 +128,7 @@ proptest! {
         }
     }
 
-    /// One bit wrong: an error, or another set. Never the same.
+    /// With one flipped bit the bytes are an error or another set, never the same set.
     #[test]
     fn a_flipped_bit_is_never_read_as_the_original(
         log in any_log(),
@@ -144,9 +144,9 @@ proptest! {
         prop_assert_ne!(AppliedSet::decode(&bytes), Ok(applied));
     }
 
-    /// Workers commit batches in any order, each with a row that has all it knows and its own batch. A crash keeps the
-    /// first of the commits. The rows that are left say exactly what was kept; and so on after each restart, with other
-    /// workers.
+    /// Workers commit batches in any order, each with a progress row that contains its own batch and all known
+    /// ones. A crash keeps the first commits. The remaining rows contain exactly the transactions that were kept,
+    /// also after several restarts with other numbers of workers.
     #[test]
     fn after_a_crash_the_rows_match_the_commits(
         log in any_log(),
@@ -156,15 +156,15 @@ proptest! {
             1..4,
         ),
     ) {
-        // By worker; rows of workers that are no more stay.
+        // One row per worker. Rows of former workers stay.
         let mut rows: Vec<Option<Vec<u8>>> = vec![None; 6];
         let mut there: BTreeSet<usize> = BTreeSet::new();
         for (workers, batches, kept, hears_late) in lives {
             let mut commits = Vec::new();
             let mut known = union(&log, &rows);
-            // Each knows its own commits at once, and those of others perhaps only after the next one.
+            // A worker knows its own commits at once, and those of others at the latest after the next one.
             let mut own = vec![known.clone(); workers];
-            let mut unheard: Option<AppliedSet> = None;
+            let mut delayed_row: Option<AppliedSet> = None;
             let mut left: Vec<usize> = (0..log.len()).filter(|number| !there.contains(number)).collect();
             for (worker, pick, count) in batches {
                 if left.is_empty() {
@@ -177,9 +177,9 @@ proptest! {
                 batch.iter().for_each(|number| row.add(log[*number]));
                 let row = row.clone();
                 commits.push((worker % workers, row.encode(), batch));
-                let heard = if hears_late { unheard.replace(row) } else { Some(row) };
-                if let Some(heard) = heard {
-                    known.merge(&heard);
+                let received = if hears_late { delayed_row.replace(row) } else { Some(row) };
+                if let Some(received) = received {
+                    known.merge(&received);
                 }
             }
             for (worker, row, batch) in commits.into_iter().take(kept.index(31)) {
@@ -191,11 +191,11 @@ proptest! {
     }
 }
 
-/// What a restart reads.
+/// The set that a restart reads.
 fn union(log: &[LogSpan], rows: &[Option<Vec<u8>>]) -> AppliedSet {
     let mut applied = begin(log);
     for row in rows.iter().flatten() {
-        applied.merge(&AppliedSet::decode(row).expect("a row of ours"));
+        applied.merge(&AppliedSet::decode(row).expect("a valid row"));
     }
     applied
 }

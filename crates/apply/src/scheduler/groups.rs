@@ -58,7 +58,7 @@ struct KeyedBatch<T> {
     state: BatchState,
     /// The transactions with their numbers; unsorted until dispatch.
     transactions: Vec<(u64, T)>,
-    ended: BatchTotals,
+    totals: BatchTotals,
     /// Number of its first transaction.
     first: u64,
     held: BatchKeys,
@@ -84,7 +84,7 @@ impl<T> KeyedBatch<T> {
         Self {
             state: BatchState::Free,
             transactions: Vec::new(),
-            ended: BatchTotals { transactions: 0, weight: TransactionWeight::default() },
+            totals: BatchTotals { transactions: 0, weight: TransactionWeight::default() },
             first: u64::MAX,
             held: BatchKeys::default(),
             waits: Vec::new(),
@@ -96,18 +96,18 @@ impl<T> KeyedBatch<T> {
 
     fn push(&mut self, number: u64, weight: TransactionWeight, payload: T) {
         self.transactions.push((number, payload));
-        self.ended.transactions += 1;
-        self.ended.weight.add(weight);
+        self.totals.transactions += 1;
+        self.totals.weight.add(weight);
         self.first = self.first.min(number);
     }
 
     fn fits(&self, limits: &BatchLimits, weight: TransactionWeight) -> bool {
-        limits.fits(self.ended.transactions, self.ended.weight, 1, weight)
+        limits.fits(self.totals.transactions, self.totals.weight, 1, weight)
     }
 
     /// Whether it could run now and is large enough to be worth a commit.
     fn is_worth_running(&self, limits: &BatchLimits) -> bool {
-        self.waits.is_empty() && limits.is_worth_a_commit(self.ended.transactions, self.ended.weight)
+        self.waits.is_empty() && limits.is_worth_a_commit(self.totals.transactions, self.totals.weight)
     }
 }
 
@@ -157,7 +157,7 @@ impl<T: Scheduled> KeyedBatches<T> {
             self.index.add(*access, slot, new, &mut group.held);
         }
         group.push(number, weight, payload);
-        if limits.is_full(group.ended.transactions, group.ended.weight) {
+        if limits.is_full(group.totals.transactions, group.totals.weight) {
             self.seal(slot);
         }
     }
@@ -216,8 +216,8 @@ impl<T: Scheduled> KeyedBatches<T> {
         if let Some(first) = open.first().copied() {
             let (mut held, mut transactions) = (TransactionWeight::default(), 0);
             for slot in open.iter() {
-                held.add(self.at(*slot).ended.weight);
-                transactions += self.at(*slot).ended.transactions;
+                held.add(self.at(*slot).totals.weight);
+                transactions += self.at(*slot).totals.transactions;
             }
             let waits = !closed.is_empty() || open.iter().any(|slot| !self.at(*slot).waits.is_empty());
             let holds_up = waits && open.iter().any(|slot| self.at(*slot).is_worth_running(limits));
@@ -245,7 +245,7 @@ impl<T: Scheduled> KeyedBatches<T> {
         {
             return last;
         }
-        let size = |group: &KeyedBatch<T>| (group.ended.weight.bytes, group.ended.transactions);
+        let size = |group: &KeyedBatch<T>| (group.totals.weight.bytes, group.totals.transactions);
         let same = self.open.iter().filter(|slot| self.at(**slot).waits == closed);
         let (same, lightest) = same.fold((0, None::<BatchSlot>), |(count, best), slot| {
             let better = best.is_none_or(|best| size(self.at(*slot)) < size(self.at(best)));
@@ -296,20 +296,20 @@ impl<T: Scheduled> KeyedBatches<T> {
     fn merge(&mut self, one: BatchSlot, other: BatchSlot) -> BatchSlot {
         let (into, from) =
             if self.at(one).held.len() < self.at(other).held.len() { (other, one) } else { (one, other) };
-        let mut gone = std::mem::replace(self.group(from), KeyedBatch::new());
+        let mut merged = std::mem::replace(self.group(from), KeyedBatch::new());
         self.open.retain(|slot| *slot != from);
         self.since_barrier.remove(from);
         self.free.push(from);
-        for waited in &gone.waits {
+        for waited in &merged.waits {
             self.group(*waited).waiters.retain(|slot| *slot != from);
         }
-        self.wait_for(into, &gone.waits);
+        self.wait_for(into, &merged.waits);
         let group = &mut self.groups[into as usize];
-        self.index.replace(&mut gone.held, from, into, &mut group.held);
-        group.transactions.append(&mut gone.transactions);
-        group.ended.transactions += gone.ended.transactions;
-        group.ended.weight.add(gone.ended.weight);
-        group.first = group.first.min(gone.first);
+        self.index.replace(&mut merged.held, from, into, &mut group.held);
+        group.transactions.append(&mut merged.transactions);
+        group.totals.transactions += merged.totals.transactions;
+        group.totals.weight.add(merged.totals.weight);
+        group.first = group.first.min(merged.first);
         into
     }
 
@@ -351,10 +351,10 @@ impl<T: Scheduled> KeyedBatches<T> {
     fn gather(&mut self, slot: BatchSlot, limits: &BatchLimits) -> BatchSlot {
         let mut into = slot;
         while !self.at(into).is_worth_running(limits) {
-            let BatchTotals { transactions, weight } = self.at(into).ended;
+            let BatchTotals { transactions, weight } = self.at(into).totals;
             let fits = |slot: &BatchSlot| {
                 let group = self.at(*slot);
-                let BatchTotals { transactions: more, weight: more_weight } = group.ended;
+                let BatchTotals { transactions: more, weight: more_weight } = group.totals;
                 group.waits.is_empty() && limits.fits(transactions, weight, more, more_weight)
             };
             let others = self.open.iter().copied().filter(|slot| *slot != into);
@@ -382,7 +382,7 @@ impl<T: Scheduled> KeyedBatches<T> {
         }
         let rank = |slot: &BatchSlot| {
             let group = self.at(*slot);
-            (group.ended.weight.bytes, group.ended.transactions, std::cmp::Reverse(group.first))
+            (group.totals.weight.bytes, group.totals.transactions, std::cmp::Reverse(group.first))
         };
         runnable().max_by_key(rank)
     }
@@ -402,13 +402,13 @@ impl<T: Scheduled> KeyedBatches<T> {
     }
 
     /// Adopts a run of the log that is already dispatched. It follows all earlier batches.
-    pub fn adopt(&mut self, id: BatchId, ended: BatchTotals, touched: &ConflictingRuns) {
+    pub fn adopt(&mut self, id: BatchId, totals: BatchTotals, touched: &ConflictingRuns) {
         let slot = self.create();
         self.open.retain(|open| *open != slot);
         let first = self.offered + 1;
-        self.offered += ended.transactions as u64;
+        self.offered += totals.transactions as u64;
         let group = &mut self.groups[slot as usize];
-        (group.state, group.ended, group.first) = (BatchState::Running, ended, first);
+        (group.state, group.totals, group.first) = (BatchState::Running, totals, first);
         for access in touched.accesses() {
             self.index.add(access, slot, group.held.len() == 0, &mut group.held);
         }
@@ -429,7 +429,7 @@ impl<T: Scheduled> KeyedBatches<T> {
         let group = &mut self.groups[slot as usize];
         self.index.keep(&mut group.held, slot, &touched);
         let left = BatchTotals::of(&rest);
-        let done = std::mem::replace(&mut group.ended, left).without(left);
+        let done = std::mem::replace(&mut group.totals, left).without(left);
         group.state = BatchState::Sealed;
         group.transactions = (group.first..).zip(rest).collect();
         let first = group.first;
@@ -463,7 +463,7 @@ impl<T: Scheduled> KeyedBatches<T> {
     pub fn done(&mut self, id: BatchId) -> Option<BatchTotals> {
         let slot = self.running.remove(&id)?;
         let group = &mut self.groups[slot as usize];
-        let ended = group.ended;
+        let totals = group.totals;
         self.index.remove(&group.held, slot);
         let waiters = std::mem::take(&mut group.waiters);
         for waiter in waiters {
@@ -482,7 +482,7 @@ impl<T: Scheduled> KeyedBatches<T> {
         self.since_barrier.remove(slot);
         self.adopted.retain(|adopted| *adopted != slot);
         self.release(slot);
-        Some(ended)
+        Some(totals)
     }
 
     fn release(&mut self, slot: BatchSlot) {

@@ -10,7 +10,7 @@ use super::transaction_batch::{BatchId, BatchTotals, Scheduled, TransactionBatch
 
 /// Number of checks whether the waiting batches have yielded. After them the others no longer wait for those
 /// that have not: these execute long statements or are held up themselves.
-const LOOKS_MAX: u32 = 6;
+const CHECKS_MAX: u32 = 6;
 /// With smaller batches, the cost of ordered commits outweighs the benefit of runs.
 const RUN_TRANSACTIONS_MIN: usize = 64;
 
@@ -40,8 +40,9 @@ enum Mode {
     KeyedBatches,
     /// New transactions go to runs of the log.
     LogRuns,
-    /// As [`Mode::LogRuns`]; none is handed out until the others have given back what they hold. So often it was looked.
-    GiveWay { looks: u32 },
+    /// As [`Mode::LogRuns`], but no run is dispatched until the running ones have given back the transactions
+    /// that they have not executed. Counts the checks since then.
+    DrainRuns { checks: u32 },
 }
 
 impl<T: Scheduled> IndependentOrder<T> {
@@ -69,7 +70,7 @@ impl<T: Scheduled> IndependentOrder<T> {
     pub fn offer(&mut self, limits: BatchLimits, payload: T) {
         match self.mode {
             Mode::KeyedBatches => self.groups.offer(limits, payload),
-            Mode::LogRuns | Mode::GiveWay { .. } => self.runs.offer(limits, payload),
+            Mode::LogRuns | Mode::DrainRuns { .. } => self.runs.offer(limits, payload),
         }
     }
 
@@ -82,11 +83,13 @@ impl<T: Scheduled> IndependentOrder<T> {
     pub fn set_held_up(&mut self, limits: BatchLimits, held_up: bool) {
         match self.mode {
             Mode::LogRuns if held_up && !self.runs.runs_alone() => {
-                self.mode = Mode::GiveWay { looks: 0 };
+                self.mode = Mode::DrainRuns { checks: 0 };
                 self.can_yield = !self.in_turn.is_empty();
             }
-            Mode::GiveWay { looks } if looks < LOOKS_MAX => self.mode = Mode::GiveWay { looks: looks + 1 },
-            Mode::GiveWay { .. } => self.group(limits),
+            Mode::DrainRuns { checks } if checks < CHECKS_MAX => {
+                self.mode = Mode::DrainRuns { checks: checks + 1 }
+            }
+            Mode::DrainRuns { .. } => self.group(limits),
             Mode::KeyedBatches => self.can_yield |= held_up && !self.in_turn.is_empty(),
             Mode::LogRuns => {}
         }
@@ -106,17 +109,17 @@ impl<T: Scheduled> IndependentOrder<T> {
                     self.group(limits);
                 }
             }
-            Mode::GiveWay { .. } if self.in_turn.len() <= 1 => self.group(limits),
-            Mode::GiveWay { .. } => {}
+            Mode::DrainRuns { .. } if self.in_turn.len() <= 1 => self.group(limits),
+            Mode::DrainRuns { .. } => {}
         }
     }
 
     /// Moves all outstanding transactions to groups.
     fn group(&mut self, limits: BatchLimits) {
         self.mode = Mode::KeyedBatches;
-        let AcceptedRun { begun, waiting } = self.runs.take();
-        for StartedRun { id, ended, touched, rest } in begun {
-            self.groups.adopt(id, ended, &touched);
+        let AcceptedRun { started, waiting } = self.runs.take();
+        for StartedRun { id, totals, touched, rest } in started {
+            self.groups.adopt(id, totals, &touched);
             if let Some(rest) = rest {
                 self.groups.give_back(id, rest);
             }
@@ -130,7 +133,7 @@ impl<T: Scheduled> IndependentOrder<T> {
         if self.mode == Mode::KeyedBatches || !self.groups.is_idle() {
             return self.groups.next(limits, held_up);
         }
-        if matches!(self.mode, Mode::GiveWay { .. }) {
+        if matches!(self.mode, Mode::DrainRuns { .. }) {
             return None;
         }
         self.runs.begin_ids_with(self.groups.next_id());
@@ -141,9 +144,9 @@ impl<T: Scheduled> IndependentOrder<T> {
     }
 
     pub fn done(&mut self, id: BatchId) -> Option<BatchTotals> {
-        let ended = self.groups.done(id).or_else(|| self.runs.done(id))?;
+        let totals = self.groups.done(id).or_else(|| self.runs.done(id))?;
         self.is_out_of_turn(id);
-        Some(ended)
+        Some(totals)
     }
 
     /// Takes back the unfinished part of a batch. Returns the size of the finished part.
@@ -155,7 +158,7 @@ impl<T: Scheduled> IndependentOrder<T> {
         // signal, before they were dispatched.
         self.can_yield = true;
         if self.mode == Mode::LogRuns {
-            self.mode = Mode::GiveWay { looks: 0 };
+            self.mode = Mode::DrainRuns { checks: 0 };
         }
         if rest.is_empty() {
             return self.done(id);
@@ -163,7 +166,7 @@ impl<T: Scheduled> IndependentOrder<T> {
         self.is_out_of_turn(id);
         match self.mode {
             Mode::KeyedBatches => self.groups.give_back(id, rest),
-            Mode::LogRuns | Mode::GiveWay { .. } => self.runs.give_back(id, rest),
+            Mode::LogRuns | Mode::DrainRuns { .. } => self.runs.give_back(id, rest),
         }
     }
 

@@ -127,7 +127,7 @@ impl<T: Scheduled> Scheduler<T> {
     }
 
     /// The next batch for an idle worker; `None` if no batch may run now.
-    #[allow(clippy::should_implement_trait)] // No iterator: it goes on after `None`.
+    #[allow(clippy::should_implement_trait)] // Not an iterator: it may return a batch after `None`.
     pub fn next(&mut self) -> Option<TransactionBatch<T>> {
         let limits = self.limits;
         if let Core::Independent(core) = &mut self.core {
@@ -149,28 +149,28 @@ impl<T: Scheduled> Scheduler<T> {
     /// Reports that a batch has committed. Ignored for a batch that is not running because it was already
     /// reported.
     pub fn done(&mut self, id: BatchId, timing: BatchTiming) {
-        let ended = match &mut self.core {
+        let totals = match &mut self.core {
             Core::Source(core) => core.done(id),
             Core::Independent(core) => core.done(id),
         };
-        if let Some(ended) = ended {
-            self.has_ended(ended, timing);
+        if let Some(totals) = totals {
+            self.has_ended(totals, timing);
         }
     }
 
     /// Reports that a batch [yielded](Self::can_yield) and committed all but `rest`, in its order. `rest`
-    /// comes again in another batch. The batch may yield even though the delay has just ended.
+    /// comes again in another batch. A batch may still yield just after [`Scheduler::can_yield`] became false.
     pub fn give_back(&mut self, id: BatchId, timing: BatchTiming, rest: Vec<T>) {
         if let Core::Independent(core) = &mut self.core
-            && let Some(ended) = core.give_back(id, rest)
+            && let Some(totals) = core.give_back(id, rest)
         {
-            self.has_ended(ended, timing);
+            self.has_ended(totals, timing);
         }
     }
 
-    fn has_ended(&mut self, ended: BatchTotals, timing: BatchTiming) {
-        if ended.transactions > 0 {
-            let rows = ended.weight.rows.max(ended.transactions);
+    fn has_ended(&mut self, totals: BatchTotals, timing: BatchTiming) {
+        if totals.transactions > 0 {
+            let rows = totals.weight.rows.max(totals.transactions);
             self.sizing.record(rows, timing);
             let is_bounded = !self.held_up && self.outstanding.running <= self.parallelism.at_a_time();
             if matches!(&self.core, Core::Independent(core) if core.is_grouped() && is_bounded) {
@@ -182,8 +182,8 @@ impl<T: Scheduled> Scheduler<T> {
             self.limits.workers = self.parallelism.at_a_time();
         }
         self.outstanding.running -= 1;
-        self.outstanding.transactions -= ended.transactions;
-        self.outstanding.weight.subtract(ended.weight);
+        self.outstanding.transactions -= totals.transactions;
+        self.outstanding.weight.subtract(totals.weight);
     }
 
     /// Whether no transaction is outstanding.

@@ -19,7 +19,7 @@ pub struct SchedulerOptions {
     pub workers: usize,
     /// Limit of source transactions in one batch.
     pub batch_transactions_max: usize,
-    /// Limit of bytes in one batch. A larger transaction is a batch of its own.
+    /// Limit of bytes in one batch. A larger transaction is alone in its batch.
     pub batch_bytes_max: usize,
     /// Limit of outstanding transactions, including running ones.
     pub window_transactions_max: usize,

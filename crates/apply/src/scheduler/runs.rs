@@ -20,7 +20,7 @@ pub(super) struct LogRuns<T> {
     open: LogRun<T>,
     sealed: VecDeque<LogRun<T>>,
     /// Dispatched and unfinished runs, in order. The first follows `finished`.
-    handed: VecDeque<DispatchedRun<T>>,
+    dispatched: VecDeque<DispatchedRun<T>>,
     finished: u64,
     next_run: u64,
     /// Difference between batch IDs and run numbers.
@@ -38,7 +38,7 @@ struct LogRun<T> {
 
 #[derive(Debug)]
 struct DispatchedRun<T> {
-    ended: BatchTotals,
+    totals: BatchTotals,
     touched: ConflictingRuns,
     alone: bool,
     done: bool,
@@ -50,7 +50,7 @@ struct DispatchedRun<T> {
 #[derive(Debug)]
 pub(super) struct AcceptedRun<T> {
     /// Runs up to the last running one, in log order.
-    pub begun: Vec<StartedRun<T>>,
+    pub started: Vec<StartedRun<T>>,
     /// Transactions after those, in log order.
     pub waiting: Vec<T>,
 }
@@ -59,7 +59,7 @@ pub(super) struct AcceptedRun<T> {
 #[derive(Debug)]
 pub(super) struct StartedRun<T> {
     pub id: BatchId,
-    pub ended: BatchTotals,
+    pub totals: BatchTotals,
     pub touched: ConflictingRuns,
     /// The unfinished part, if the run is no longer running.
     pub rest: Option<Vec<T>>,
@@ -83,7 +83,7 @@ impl<T: Scheduled> LogRuns<T> {
             index: RunIndex::default(),
             open: LogRun::default(),
             sealed: VecDeque::new(),
-            handed: VecDeque::new(),
+            dispatched: VecDeque::new(),
             finished: 0,
             next_run: 1,
             ids_above: 0,
@@ -92,7 +92,7 @@ impl<T: Scheduled> LogRuns<T> {
 
     /// Sets the ID of the first batch, if none is dispatched yet.
     pub fn begin_ids_with(&mut self, first: u64) {
-        if self.finished == 0 && self.handed.is_empty() {
+        if self.finished == 0 && self.dispatched.is_empty() {
             self.ids_above = first - 1;
         }
     }
@@ -126,13 +126,13 @@ impl<T: Scheduled> LogRuns<T> {
     }
 
     pub fn next(&mut self, limits: BatchLimits) -> Option<TransactionBatch<T>> {
-        if self.handed.front().is_some_and(|run| run.alone) {
+        if self.dispatched.front().is_some_and(|run| run.alone) {
             return None;
         }
         if self.sealed.is_empty() && self.open_is_ripe(limits) {
             self.seal();
         }
-        if self.sealed.front()?.alone && !self.handed.is_empty() {
+        if self.sealed.front()?.alone && !self.dispatched.is_empty() {
             return None;
         }
         let run = self.sealed.pop_front()?;
@@ -143,38 +143,38 @@ impl<T: Scheduled> LogRuns<T> {
     /// number of overlapping runs is active, so that more transactions share a commit, and while none of its
     /// transactions could execute yet.
     fn open_is_ripe(&self, limits: BatchLimits) -> bool {
-        self.handed.is_empty()
-            || (self.handed.len() < limits.overlap
+        self.dispatched.is_empty()
+            || (self.dispatched.len() < limits.overlap
                 && self.open.transactions.iter().any(|(after, _)| *after <= self.finished))
     }
 
     fn hand_out(&mut self, run: LogRun<T>) -> TransactionBatch<T> {
-        let id = self.ids_above + self.finished + self.handed.len() as u64 + 1;
-        let ended = BatchTotals { transactions: run.transactions.len(), weight: run.weight };
+        let id = self.ids_above + self.finished + self.dispatched.len() as u64 + 1;
+        let totals = BatchTotals { transactions: run.transactions.len(), weight: run.weight };
         let (mut first, mut rest) = (Vec::with_capacity(run.transactions.len()), Vec::new());
         for (after, payload) in run.transactions {
             if after <= self.finished { first.push(payload) } else { rest.push(payload) }
         }
-        let commit_after = (!self.handed.is_empty()).then(|| BatchId(id - 1));
+        let commit_after = (!self.dispatched.is_empty()).then(|| BatchId(id - 1));
         assert!(rest.is_empty() || commit_after.is_some(), "nothing is put off without a run to wait for");
         let (touched, alone) = (run.touched, run.alone);
-        self.handed.push_back(DispatchedRun { ended, touched, alone, done: false, rest: None });
+        self.dispatched.push_back(DispatchedRun { totals, touched, alone, done: false, rest: None });
         TransactionBatch { id: BatchId(id), first, rest, commit_after, in_turn: true, alone }
     }
 
-    fn handed_mut(&mut self, id: BatchId) -> Option<&mut DispatchedRun<T>> {
+    fn dispatched_mut(&mut self, id: BatchId) -> Option<&mut DispatchedRun<T>> {
         let place = id.0.checked_sub(self.ids_above + self.finished + 1)?;
-        let run = self.handed.get_mut(usize::try_from(place).ok()?);
+        let run = self.dispatched.get_mut(usize::try_from(place).ok()?);
         run.filter(|run| !run.done && run.rest.is_none())
     }
 
     /// Stores the unfinished part of a run until everything is [taken](Self::take). Returns the size of the
     /// finished part.
     pub fn give_back(&mut self, id: BatchId, rest: Vec<T>) -> Option<BatchTotals> {
-        let run = self.handed_mut(id)?;
+        let run = self.dispatched_mut(id)?;
         let left = BatchTotals::of(&rest);
         run.rest = Some(rest);
-        Some(std::mem::replace(&mut run.ended, left).without(left))
+        Some(std::mem::replace(&mut run.totals, left).without(left))
     }
 
     /// Whether the waiting transactions would not fill a batch that is worth a commit, and hardly any batch
@@ -182,49 +182,49 @@ impl<T: Scheduled> LogRuns<T> {
     pub fn has_no_backlog(&self, limits: &BatchLimits) -> bool {
         let open = &self.open;
         self.sealed.is_empty()
-            && self.handed.len() <= 1
+            && self.dispatched.len() <= 1
             && !limits.is_worth_a_commit(open.transactions.len(), open.weight)
     }
 
     /// Whether the running batch must run alone.
     pub fn runs_alone(&self) -> bool {
-        self.handed.front().is_some_and(|run| run.alone)
+        self.dispatched.front().is_some_and(|run| run.alone)
     }
 
     /// Removes and returns all contents.
     pub fn take(&mut self) -> AcceptedRun<T> {
-        let Self { open, sealed, handed, finished, ids_above, .. } = std::mem::replace(self, Self::new());
+        let Self { open, sealed, dispatched, finished, ids_above, .. } = std::mem::replace(self, Self::new());
         let ids = (ids_above + finished + 1..).map(BatchId);
-        let mut begun: Vec<_> = ids
-            .zip(handed)
+        let mut started: Vec<_> = ids
+            .zip(dispatched)
             .filter(|(_, run)| !run.done)
-            .map(|(id, DispatchedRun { ended, touched, rest, .. })| StartedRun { id, ended, touched, rest })
+            .map(|(id, DispatchedRun { totals, touched, rest, .. })| StartedRun { id, totals, touched, rest })
             .collect();
         // Transactions after all running ones need no placeholder.
-        let behind =
-            begun.split_off(begun.iter().rposition(|run| run.rest.is_none()).map_or(0, |last| last + 1));
-        let mut waiting: Vec<_> = behind.into_iter().filter_map(|run| run.rest).flatten().collect();
+        let after_running =
+            started.split_off(started.iter().rposition(|run| run.rest.is_none()).map_or(0, |last| last + 1));
+        let mut waiting: Vec<_> = after_running.into_iter().filter_map(|run| run.rest).flatten().collect();
         let runs = sealed.into_iter().chain([open]);
         waiting.extend(runs.flat_map(|run| run.transactions).map(|(_, payload)| payload));
-        AcceptedRun { begun, waiting }
+        AcceptedRun { started, waiting }
     }
 
     /// Commits are in order, but their reports may not be.
     pub fn done(&mut self, id: BatchId) -> Option<BatchTotals> {
-        let run = self.handed_mut(id)?;
+        let run = self.dispatched_mut(id)?;
         run.done = true;
-        let ended = run.ended;
-        while self.handed.front().is_some_and(|run| run.done) {
+        let totals = run.totals;
+        while self.dispatched.front().is_some_and(|run| run.done) {
             self.finished += 1;
-            if let Some(run) = self.handed.pop_front() {
+            if let Some(run) = self.dispatched.pop_front() {
                 self.index.forget(&run.touched, self.finished);
             }
         }
-        Some(ended)
+        Some(totals)
     }
 
     #[cfg(test)]
     pub fn is_clean(&self) -> bool {
-        self.index.is_empty() && self.handed.is_empty() && self.sealed.is_empty()
+        self.index.is_empty() && self.dispatched.is_empty() && self.sealed.is_empty()
     }
 }

@@ -1,4 +1,4 @@
-//! What of a source's column fits into a target's without loss.
+//! Which source columns fit into which target columns without loss.
 
 use tailwater_wire::rows::column::CHARSET_BINARY;
 use tailwater_wire::rows::{BinlogColumn, ColumnType};
@@ -8,7 +8,7 @@ use crate::columns::TargetType;
 use crate::columns::column_type::character_bytes_max;
 
 impl TargetType {
-    /// How many bytes of text or of binary data fit, if that is what it holds.
+    /// Limit of bytes, for types that hold text or binary data.
     fn bytes_max(&self) -> Option<u64> {
         Some(match self.name.as_str() {
             "char" | "binary" | "varchar" | "varbinary" => {
@@ -22,7 +22,8 @@ impl TargetType {
         })
     }
 
-    /// Why values of a source's column might not fit, if that is so. `unsigned` is what is known of its sign.
+    /// The reason if values of a source's column may not fit. `unsigned` is whether the source's column is
+    /// unsigned.
     pub fn refuses(&self, source: &BinlogColumn, unsigned: bool, flavour: Flavour) -> Option<String> {
         let fits = match source.column_type {
             ColumnType::Tiny => self.takes_integer(1, unsigned),
@@ -56,7 +57,7 @@ impl TargetType {
             ColumnType::Char { bytes_max } | ColumnType::VarChar { bytes_max } => {
                 self.takes_bytes(source, u64::from(bytes_max), flavour)
             }
-            // What is stored has one byte more in front, which says how.
+            // The stored value starts with a byte for the compression method.
             ColumnType::VarCharCompressed { bytes_max } => {
                 self.takes_bytes(source, u64::from(bytes_max).saturating_sub(1), flavour)
             }
@@ -77,7 +78,7 @@ impl TargetType {
         };
         let sign = if unsigned { " unsigned" } else { "" };
         (!fits).then(|| {
-            format!("{}{sign} does not go into {} without loss", source.column_type, self.description())
+            format!("{}{sign} does not fit into {} without loss", source.column_type, self.description())
         })
     }
 
@@ -108,7 +109,8 @@ impl TargetType {
 
     fn takes_bytes(&self, source: &BinlogColumn, source_bytes_max: u64, flavour: Flavour) -> bool {
         let binary = source.collation == Some(CHARSET_BINARY);
-        // MariaDB's own types look like BINARY or VARBINARY in the log, which may not say that they are binary.
+        // MariaDB logs its own types like BINARY or VARBINARY, and the log may lack the information that they are
+        // binary.
         let own = match self.name.as_str() {
             "uuid" | "inet6" => source_bytes_max == 16,
             "inet4" => source_bytes_max == 4,
@@ -117,7 +119,7 @@ impl TargetType {
         };
         let own = own && flavour == Flavour::MariaDb && (binary || source.collation.is_none());
         if binary || own {
-            // A BINARY pads its values.
+            // A BINARY column pads its values.
             let padded = self.name == "binary"
                 && source.column_type != ColumnType::Char { bytes_max: self.number(0, 1) as u16 };
             let blob = self.character_set.is_none() && !padded;
@@ -127,7 +129,7 @@ impl TargetType {
             return true;
         }
         let Some(own) = &self.character_set else {
-            // Text whose character set the source did not log, or bytes.
+            // Bytes, or text whose character set the source did not log.
             return source.collation.is_none() && self.bytes_max().is_some_and(|max| max >= source_bytes_max);
         };
         let from = source.collation.and_then(charset::character_set);
@@ -136,11 +138,11 @@ impl TargetType {
         }
         let from = from.unwrap_or(own);
         match self.name.as_str() {
-            // As many characters.
+            // It must hold as many characters.
             "char" | "varchar" => {
                 u64::from(self.number(0, 1)) >= source_bytes_max / u64::from(character_bytes_max(from))
             }
-            // A text of the same kind; in another character set the server refuses what is too long.
+            // It must hold as many bytes. If the character set differs, the server rejects text that is too long.
             "tinytext" | "text" | "mediumtext" | "longtext" => {
                 self.bytes_max().is_some_and(|max| max >= source_bytes_max)
             }

@@ -384,7 +384,7 @@ impl StatementForm {
                 None => ("<=>", LiteralRole::Compared),
             };
             match mapping.map.columns.get(cell.index).map(|column| column.column_type) {
-                // MySQL compares them with nothing.
+                // MySQL cannot compare vectors.
                 Some(ColumnType::Vector { .. }) => {
                     text.put(format!("CAST({} AS BINARY)", place.quoted));
                 }
@@ -409,8 +409,8 @@ impl StatementForm {
     }
 }
 
-/// The columns of an image that can be written, with commas between: `1,'x'`, or `a=1,b='x'`. Returns whether a strict server
-/// would refuse one.
+/// Appends the columns of an image that can be written: `1,'x'`, or with `named` `a=1,b='x'`. Returns whether a
+/// strict server would reject one.
 fn put_columns<'v>(
     text: &mut SqlText<'v>,
     mapping: &SqlMapping,
@@ -440,11 +440,14 @@ fn not_exact(mapping: &SqlMapping, error: PrintError) -> ApplyError {
 }
 
 fn no_key(map: &TableMap) -> WireError {
-    WireError::malformed("row image", format!("{}.{}: nothing to find the row by", map.schema, map.table))
+    WireError::malformed(
+        "row image",
+        format!("{}.{}: the image has no column to find the row by", map.schema, map.table),
+    )
 }
 
-/// About how long the text of a row's new values gets, in bytes: hexadecimal at most, and what stands around. Text that grows
-/// as it is written may be in memory twice.
+/// The estimated length of the text of a row's new values, in bytes: two hexadecimal digits per byte, and the text
+/// around them. Without this reservation, growing text may be in memory twice.
 fn text_bytes(row: &PlannedRow<'_>) -> usize {
     let image = if row.after.bytes() == 0 { row.image } else { row.after };
     image.bytes() * 2 + 256

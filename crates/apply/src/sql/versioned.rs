@@ -42,7 +42,7 @@ pub enum SqlPart<'g, 'a> {
         /// The text before the verb: `SET STATEMENT ... FOR `, or empty.
         prefix: String,
     },
-    /// A statement of its own, which may change any number of rows.
+    /// A complete statement, which may change any number of rows.
     Statement(Vec<u8>),
 }
 

@@ -1,5 +1,4 @@
-//! A model of a server with a few integer tables, which enforces keys immediately, and random histories on
-//! it.
+//! A model of a server with a few integer tables that checks keys at once, and random histories of changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use crate::writeset::{Access, IndexId, WritesetKey};
 
 pub type Cells = Vec<Option<i32>>;
 
-/// A table: how many columns it has, its unique indexes (the first is the primary key, if there are any).
+/// A table: its number of columns and its unique indexes. The first index is the primary key.
 pub struct Shape {
     pub columns: usize,
     pub unique: &'static [&'static [usize]],
@@ -28,7 +27,7 @@ pub struct Shape {
 pub const PLAIN: usize = 0;
 pub const WIDE_KEY: usize = 1;
 pub const KEYLESS: usize = 2;
-/// Column 1 refers to the primary key of [`PARENT`].
+/// A table whose column 1 references the primary key of [`PARENT`].
 pub const CHILD: usize = 3;
 pub const PARENT: usize = 4;
 
@@ -45,14 +44,14 @@ fn index_id(table: usize, index: usize) -> IndexId {
     IndexId((table * 10 + index) as u32)
 }
 
-/// The number of a table's rows as a whole, and of a child's rows to those who take parents away.
+/// The index ID of all rows of a table. Changes of parents access that of the child table.
 const ROWS: usize = 8;
 const CHILD_ROWS: usize = 9;
 
 pub fn mapped(table: usize) -> MappedTable {
     let shape = &SHAPES[table];
     let name = format!("t{table}");
-    // The id and the flags, two names, the types, no metadata, and which may be NULL.
+    // Table ID and flags, two names, the types, no metadata, the nullable columns.
     let columns = shape.columns as u8;
     let mut body = vec![7, 0, 0, 0, 0, 0, 1, 0, 1, b's', 0, 2];
     body.extend(name.bytes().chain([0, columns]).chain(vec![type_code::LONG; shape.columns]));
@@ -223,7 +222,7 @@ pub struct Wish {
     /// Insert, update, delete, or a change of the key.
     pub kind: u8,
     pub values: [u8; 4],
-    /// Bits: minimal images (two of them), another flag, nobody knows what is touched, one event with the last.
+    /// Bits: minimal images (two bits), another flag, unknown keys, same event as the previous change.
     pub how: u8,
 }
 
@@ -233,9 +232,9 @@ pub struct History {
     pub changes: Vec<RowChanges>,
     pub told: Vec<String>,
     tables: Vec<Arc<MappedTable>>,
-    /// How many different hashes there are.
+    /// Number of different hashes.
     hashes: u64,
-    /// A value that hashes to any key.
+    /// A value whose key is [`WritesetKey::ANY`].
     wild: i32,
 }
 
@@ -271,7 +270,7 @@ impl History {
             None => row[0] == wished[0],
         };
         let found = rows.iter().find(same_key).cloned();
-        // Another row than the one found, so that its key moves.
+        // Other values than those of the row, so that its key changes.
         let other = rows.first().filter(|row| Some(*row) != found.as_ref()).cloned();
         let (before, after) = match wish.kind {
             0 => (None, Some(wished)),
@@ -285,7 +284,7 @@ impl History {
         self.change(table, before, after, wish.how);
     }
 
-    /// A change of one row, if it breaks no key.
+    /// Makes a change of one row unless it violates a key.
     pub fn change(&mut self, table: usize, before: Option<Cells>, after: Option<Cells>, how: u8) {
         let mut store = self.store.clone();
         let rows = &mut store.tables[table];
@@ -342,7 +341,7 @@ impl History {
                     && last.columns_present == columns_present
                     && last.columns_present_after == columns_present_after
                     && !last.accesses.is_empty()
-                    // No statement changes a row twice, which matters where rows have no key.
+                    // No statement changes a row twice. This matters for rows without a key.
                     && table != KEYLESS
             });
         if joins && let Some(last) = self.changes.last_mut() {

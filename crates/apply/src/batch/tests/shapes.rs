@@ -51,12 +51,12 @@ fn rows_of_many_transactions_become_one_group() {
 #[test]
 fn a_row_that_changes_often_is_changed_once() {
     let mut changes = vec![(None, Some(row(1, 1, 0)))];
-    // Another unique key moves, too.
+    // Another unique key changes too.
     for value in 0..40 {
         changes.push((Some(row(1, value + 1, value)), Some(row(1, value + 2, value + 1))));
     }
     let mut history = history(PLAIN, &changes);
-    // Too many values of the other key for one change, but never more than a few changes.
+    // The other key has too many values for one change, but a few changes are enough.
     let rows = plan(&history.changes, PlanOptions::default()).unwrap().rows();
     assert!((2..=4).contains(&rows), "{rows}");
 
@@ -68,7 +68,7 @@ fn a_row_that_changes_often_is_changed_once() {
     let plan = plan(changes, PlanOptions::default()).unwrap();
     assert_eq!(kinds(&plan), [(Update, 1)]);
     let planned = plan.groups[0].rows[0];
-    // The key alone before, and what changed after.
+    // The before image has only the key, the after image only the changed column.
     assert_eq!(*plan.groups[0].columns_present, [0b001]);
     assert_eq!(*planned.image.to_bytes(), [0, 1, 0, 0, 0]);
     assert_eq!(*plan.groups[0].columns_present_after, [0b100]);
@@ -77,7 +77,8 @@ fn a_row_that_changes_often_is_changed_once() {
 
 #[test]
 fn a_row_that_moves_away_makes_room_first() {
-    // Row 1 passes its unique value to row 2 and returns with another one. The change in between prevents a merge.
+    // Row 2 takes the unique value of row 1, and row 1 is inserted again with another one. The change in between
+    // prevents a merge.
     let changes = [(Some(row(1, 5, 0)), None), (None, Some(row(2, 5, 0))), (None, Some(row(1, 6, 0)))];
     let mut history = history(PLAIN, &[(None, Some(row(1, 5, 0)))]);
     history.changes.clear();
@@ -142,7 +143,7 @@ fn a_row_that_is_inserted_and_deleted_advances_the_counter() {
 fn rows_without_columns_keep_their_events() {
     let cells = vec![None, None];
     let mut history = History::new(u64::MAX, u8::MAX);
-    // Minimal images of rows that have nothing but defaults.
+    // Minimal images of rows with only default values.
     for _ in 0..3 {
         history.change(KEYLESS, None, Some(cells.clone()), 3);
     }
@@ -164,7 +165,7 @@ fn rows_of_a_group_are_in_key_order() {
     };
     assert_eq!(ids_of(&plan(&history.changes, APART).unwrap()), [3, 9, 44, 45, 72, 300]);
 
-    // Nor do two changes of one row change places.
+    // Two changes of one row keep their order.
     history.changes.clear();
     for (id, before, after) in [(9, 0, 1), (3, 0, 7), (9, 1, 2)] {
         history.change(WIDE_KEY, Some(cells(id, before)), Some(cells(id, after)), 0);
@@ -174,7 +175,7 @@ fn rows_of_a_group_are_in_key_order() {
     let values: Vec<u8> = plan_apart.groups[0].rows.iter().map(|row| row.after.to_bytes()[5]).collect();
     assert_eq!(values, [7, 1, 2]);
 
-    // A key that moves may need the room of another.
+    // A changed key may be one that another row had before.
     history.changes.clear();
     history.change(WIDE_KEY, Some(cells(45, 0)), Some(cells(46, 0)), 0);
     history.change(WIDE_KEY, Some(cells(44, 0)), Some(cells(45, 0)), 0);

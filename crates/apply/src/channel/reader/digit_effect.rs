@@ -1,4 +1,4 @@
-//! What a definition means for the digits of a table's columns, as far as its text says. Pure.
+//! Whether a definition may change the fractional digits of a table's columns, judged by its text. Pure.
 
 use crate::decode::statement;
 use crate::filter::{changed_by, outline};

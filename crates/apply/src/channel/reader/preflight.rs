@@ -100,7 +100,7 @@ impl ChannelReader {
                 channel,
                 bytes,
                 ?took,
-                "preflight check ended at its limit; columns that come later are not checked"
+                "the preflight check reached its limit; columns after it are not checked"
             ),
             false => debug!(channel, bytes, ?took, "preflight check done"),
         }

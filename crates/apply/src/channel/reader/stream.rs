@@ -28,12 +28,12 @@ impl ChannelReader {
                 return Ok(());
             }
         }
-        // A receiver that is gone has failed, and reports that.
+        // If the receiver was dropped, the worker has failed and reports that.
         let _ = out.send(StreamedStep::End).await;
         Ok(())
     }
 
-    /// False if the receiver is gone.
+    /// False if the receiver was dropped.
     async fn stream_event(
         &mut self,
         entry: &LogEntry,

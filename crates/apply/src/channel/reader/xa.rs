@@ -8,7 +8,6 @@ use super::prepared_xa::{PreparedXa, RowSource};
 use super::{ChannelReader, entries};
 use crate::decode::Decoded;
 use crate::error::ApplyError;
-use crate::log_span::LogSpan;
 use crate::transaction::{Transaction, TransactionContent, XaPrepareEntry};
 use crate::writeset::Writeset;
 

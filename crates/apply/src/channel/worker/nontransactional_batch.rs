@@ -1,7 +1,7 @@
 //! Transactions with rows of nontransactional tables, which the target keeps as soon as the statement has
 //! run.
 //!
-//! Each is a batch of its own, and no other batch runs meanwhile. Transactional rows are written first, so
+//! Each is a separate batch, and no other batch runs at the same time. Transactional rows are written first, so
 //! that a rejected one leaves no trace. Then come the nontransactional rows, and progress directly after
 //! them. MySQL and MariaDB log such rows as a transaction of their own when the statement ends. Under `gtid =
 //! preserve` that is the only GTID, so progress is not logged.
@@ -106,8 +106,8 @@ impl ApplyWorker {
         let mut identity = Packets::default();
         if preserves {
             if !transactional.is_empty() {
-                let reason = "with gtid = preserve its rows and those of tables with transactions cannot stand \
-                              under one GTID";
+                let reason = "with gtid = preserve, its rows and those of transactional tables cannot be \
+                              written under one GTID";
                 return Err(not_exactly_once(batch, &nontransactional, reason));
             }
             let gtid = oldest(batch).and_then(|transaction| transaction.gtid.as_ref());

@@ -1,4 +1,4 @@
-//! One situation each.
+//! Tests of single situations.
 
 use super::*;
 
@@ -21,18 +21,18 @@ fn batch(scheduler: &mut Scheduler<NumberedTransaction>) -> TransactionBatch<usi
     named(scheduler.next().expect("a batch"))
 }
 
-/// All that may run now, in order.
+/// All batches that may run now, in order.
 fn batches(scheduler: &mut Scheduler<NumberedTransaction>) -> Vec<TransactionBatch<usize>> {
     std::iter::from_fn(|| scheduler.next().map(named)).collect()
 }
 
 #[test]
-fn in_source_order_a_run_executes_beside_the_one_before_it_and_commits_after_it() {
+fn in_source_order_a_run_executes_in_parallel_with_the_previous_one_and_commits_after_it() {
     let mut scheduler = Scheduler::new(options(CommitOrder::Source));
     offer(&mut scheduler, &[(1, &[1]), (2, &[2])]);
     let one = batch(&mut scheduler);
     assert_eq!((&one.first, &one.rest, one.commit_after), (&vec![1, 2], &vec![], None));
-    // 4 conflicts with what runs, and 5 with 4; 6 with neither.
+    // 4 conflicts with the running batch, 5 with 4, and 6 with neither.
     offer(&mut scheduler, &[(3, &[3]), (4, &[2, 4]), (5, &[4]), (6, &[3])]);
     let two = batch(&mut scheduler);
     assert_eq!((&two.first, &two.rest, two.commit_after), (&vec![3, 6], &vec![4, 5], Some(one.id)));
@@ -40,14 +40,14 @@ fn in_source_order_a_run_executes_beside_the_one_before_it_and_commits_after_it(
     offer(&mut scheduler, &[(7, &[1])]);
     let three = batch(&mut scheduler);
     assert_eq!((&three.first, &three.rest, three.commit_after), (&vec![7], &vec![], Some(two.id)));
-    // Word of commits may come out of order.
+    // Commits may be reported out of order.
     scheduler.done(three.id, TIMING);
     scheduler.done(two.id, TIMING);
     assert!(scheduler.is_idle() && scheduler.is_clean());
 }
 
 #[test]
-fn in_source_order_a_conflict_is_over_when_the_run_has_finished_before_hand_out() {
+fn in_source_order_a_finished_run_causes_no_conflict() {
     let mut scheduler =
         Scheduler::new(SchedulerOptions { batch_transactions_max: 2, ..options(CommitOrder::Source) });
     offer(&mut scheduler, &[(1, &[1]), (2, &[2]), (3, &[2]), (4, &[3])]);
@@ -58,7 +58,7 @@ fn in_source_order_a_conflict_is_over_when_the_run_has_finished_before_hand_out(
 }
 
 #[test]
-fn in_source_order_a_run_that_could_not_begin_grows_instead() {
+fn in_source_order_a_run_that_cannot_start_grows() {
     let mut scheduler = Scheduler::new(options(CommitOrder::Source));
     offer(&mut scheduler, &[(1, &[1])]);
     let one = batch(&mut scheduler);
@@ -69,14 +69,14 @@ fn in_source_order_a_run_that_could_not_begin_grows_instead() {
     assert_eq!(batch(&mut scheduler).first, vec![2, 3]);
 }
 
-/// So small that each transaction looks for a batch of its own.
+/// Limits so small that each transaction needs a separate batch.
 fn apart() -> SchedulerOptions {
     SchedulerOptions { batch_transactions_max: 4, ..options(CommitOrder::Independent) }
 }
 
 #[test]
-fn transactions_that_follow_each_other_stay_together_for_a_quarter_of_a_batch() {
-    // In the second case by the bound for large batches.
+fn consecutive_transactions_stay_together_for_a_quarter_of_a_batch() {
+    // In the second case, the limit for large batches applies.
     for (transactions_max, together) in [(128, 32), (4000, 256)] {
         let mut scheduler = Scheduler::new(SchedulerOptions {
             batch_transactions_max: transactions_max,
@@ -92,7 +92,7 @@ fn transactions_that_follow_each_other_stay_together_for_a_quarter_of_a_batch() 
 }
 
 #[test]
-fn independent_transactions_run_apart_and_dependent_ones_together() {
+fn independent_transactions_are_in_separate_batches_and_dependent_ones_in_one() {
     let mut scheduler = Scheduler::new(apart());
     offer(&mut scheduler, &[(1, &[1]), (2, &[2]), (3, &[1]), (4, &[2]), (5, &[1]), (6, &[2])]);
     let all: Vec<_> = batches(&mut scheduler).into_iter().map(|batch| batch.first).collect();
@@ -174,10 +174,10 @@ fn independent_order_limits_the_backlog() {
     let mut scheduler =
         Scheduler::new(SchedulerOptions { batch_transactions_max: 4, ..options(CommitOrder::Independent) });
     offer(&mut scheduler, &[(1, &[1]), (2, &[1])]);
-    assert!(!scheduler.has_room(), "one of two that may run at a time has its next batch");
+    assert!(!scheduler.has_room(), "one of the two batches that may run at a time has its next batch");
     let one = batch(&mut scheduler);
     assert!(scheduler.has_room());
-    // What waits is of no use to who is idle.
+    // Waiting transactions are of no use to an idle worker.
     offer(&mut scheduler, &[(3, &[1]), (4, &[1]), (5, &[1]), (6, &[1])]);
     assert!(scheduler.has_room());
     scheduler.done(one.id, TIMING);
@@ -185,7 +185,7 @@ fn independent_order_limits_the_backlog() {
 }
 
 #[test]
-fn readers_of_a_key_run_beside_each_other_and_its_writer_after_them() {
+fn shared_accesses_of_a_key_run_in_parallel_and_an_exclusive_one_after_them() {
     let reads = |key| Writeset { accesses: vec![access(0, key, true)], barrier: false };
     let mut scheduler = Scheduler::new(options(CommitOrder::Independent));
     offer_one(&mut scheduler, reads(1), WEIGHT, 1);
@@ -219,7 +219,7 @@ fn a_barrier_runs_alone() {
 }
 
 #[test]
-fn the_window_is_bounded_but_for_one_transaction() {
+fn the_window_is_bounded_except_for_one_transaction() {
     let limits = SchedulerOptions { window_bytes_max: 250, ..options(CommitOrder::Source) };
     let mut scheduler = Scheduler::new(limits);
     offer(&mut scheduler, &[(1, &[1]), (2, &[2])]);
@@ -249,7 +249,7 @@ fn slow_rows_make_small_batches() {
         let mut scheduler = Scheduler::new(SchedulerOptions { workers: 1, ..options(order) });
         offer(&mut scheduler, &[(0, &[1])]);
         let one = batch(&mut scheduler);
-        // 2 ms a row, and 0.2 s are allowed.
+        // 2 ms per row, and the limit is 0.2 s.
         scheduler.done(one.id, BatchTiming { execute_us: 2000, commit_us: 100 });
         for name in 0..200 {
             offer_one(&mut scheduler, writes(&[1]), WEIGHT, name);
@@ -259,8 +259,8 @@ fn slow_rows_make_small_batches() {
     }
 }
 
-/// In independent order, with a backlog: one batch has run, and two runs of the log are handed out, of which the second has put
-/// something off.
+/// In independent order, with a backlog: one batch has run, and two runs of the log are dispatched. The second has
+/// deferred transactions.
 fn two_runs() -> (Scheduler<NumberedTransaction>, [TransactionBatch<usize>; 2]) {
     let limits = SchedulerOptions { batch_transactions_max: 64, ..options(CommitOrder::Independent) };
     let mut scheduler = Scheduler::new(limits);
@@ -270,15 +270,15 @@ fn two_runs() -> (Scheduler<NumberedTransaction>, [TransactionBatch<usize>; 2]) 
     assert!(!scheduler.has_room());
     let grouped = batch(&mut scheduler);
     assert_eq!((grouped.first, grouped.in_turn), ((1..=16).collect(), false));
-    assert!(scheduler.has_room(), "more is taken than by groups");
+    assert!(scheduler.has_room(), "runs need more transactions than groups");
     for name in 17..=80 {
         offer(&mut scheduler, &[(name, &[name as u64])]);
     }
-    assert!(scheduler.next().is_none(), "runs begin when the groups are done");
+    assert!(scheduler.next().is_none(), "runs start when the groups are done");
     scheduler.done(grouped.id, TIMING);
     let one = batch(&mut scheduler);
     assert_eq!((&one.first, one.in_turn, one.commit_after), (&(17..=80).collect(), true, None));
-    // Each fourth conflicts with the first run.
+    // Every fourth transaction conflicts with the first run.
     for name in 81..=144 {
         let key = if name % 4 == 0 { name - 64 } else { name };
         offer(&mut scheduler, &[(name, &[key as u64])]);
@@ -302,7 +302,7 @@ fn in_independent_order_a_backlog_uses_runs_and_light_load_uses_groups() {
     let (mut scheduler, [one, two]) = two_runs();
     scheduler.done(one.id, TIMING);
     offer(&mut scheduler, &[(145, &[145])]);
-    // It does not share a key with what runs: no turn is waited for.
+    // It shares no key with the running batches, so it waits for no turn.
     let three = batch(&mut scheduler);
     assert_eq!((&three.first, three.commit_after, three.in_turn), (&vec![145], None, false));
     assert!(three.id > two.id);
@@ -321,7 +321,7 @@ fn in_independent_order_only_conflicts_wait_for_a_run_that_is_held_up() {
     scheduler.give_back(two.id, TIMING, rest_of(&two));
     assert_eq!(scheduler.outstanding().transactions, outstanding.transactions - 48);
     assert_eq!(scheduler.outstanding().running, 1);
-    // 145 shares a key with what is committed, 146 with what was given back, 147 with none.
+    // 145 shares a key with a committed transaction, 146 with a returned one, 147 with none.
     offer(&mut scheduler, &[(145, &[81]), (146, &[20]), (147, &[147])]);
     assert_eq!(batch(&mut scheduler).first, vec![145, 147]);
     assert!(scheduler.next().is_none());
@@ -330,7 +330,7 @@ fn in_independent_order_only_conflicts_wait_for_a_run_that_is_held_up() {
     let given_back = batch(&mut scheduler);
     let all: Vec<_> = two.rest.iter().copied().chain([146]).collect();
     assert_eq!((given_back.first, given_back.commit_after), (all, None));
-    assert!(given_back.id > two.id, "names are given once");
+    assert!(given_back.id > two.id, "IDs are not reused");
 }
 
 #[test]
@@ -345,7 +345,7 @@ fn in_independent_order_conflicts_wait_for_a_run_that_does_not_yield() {
     assert_eq!(other.first, vec![147]);
     scheduler.give_back(two.id, TIMING, rest_of(&two));
     scheduler.done(other.id, TIMING);
-    assert!(scheduler.next().is_none(), "145 was told to wait for all of it");
+    assert!(scheduler.next().is_none(), "145 waits for the whole run");
     scheduler.done(one.id, TIMING);
     let now: Vec<_> = batches(&mut scheduler).into_iter().flat_map(|batch| batch.first).collect();
     assert_eq!(now.len(), 17, "{now:?}");
@@ -355,7 +355,7 @@ fn in_independent_order_conflicts_wait_for_a_run_that_does_not_yield() {
 #[test]
 fn in_independent_order_returned_transactions_wait_only_for_conflicting_runs() {
     let (mut scheduler, [one, _two]) = two_runs();
-    // The third puts something off on account of the first.
+    // The third run defers a transaction because of the first.
     for name in 145..=208 {
         let key = if name == 145 { 17 } else { name };
         offer(&mut scheduler, &[(name, &[key as u64])]);
@@ -368,7 +368,7 @@ fn in_independent_order_returned_transactions_wait_only_for_conflicting_runs() {
     let four = batch(&mut scheduler);
     assert_eq!(four.first.len(), 64);
     scheduler.done(one.id, TIMING);
-    // The second is held up, the third gives way, and the fourth is late.
+    // The second run is held up, the third yields, and the fourth reports late.
     scheduler.set_held_up(true);
     scheduler.give_back(
         three.id,
@@ -380,7 +380,7 @@ fn in_independent_order_returned_transactions_wait_only_for_conflicting_runs() {
         scheduler.set_held_up(true);
     }
     assert_eq!(batch(&mut scheduler).first, vec![145]);
-    // What the fourth gives back waits for nobody either.
+    // The transaction that the fourth run gives back waits for no run either.
     scheduler.give_back(
         four.id,
         TIMING,

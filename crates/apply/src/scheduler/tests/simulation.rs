@@ -1,6 +1,6 @@
-//! Random loads, limits, workers and rollbacks, against the oracle.
+//! Random loads, limits, numbers of workers and rollbacks, checked against serial execution.
 //!
-//! `TAILWATER_CASES=100` runs a hundred times as many cases as CI does.
+//! `TAILWATER_CASES=100` runs a hundred times as many cases as CI.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,16 +15,16 @@ use super::*;
 const INDEXES: u32 = 3;
 const KEYS: u64 = 6;
 
-/// Who wrote a key last, by number from 1.
+/// For each key, the number (from 1) of the transaction that wrote it last.
 type SimulatedStore = BTreeMap<WritesetKey, usize>;
 
-/// The keys that an access stands for.
+/// The keys that an access matches.
 fn keys(access: Access) -> impl Iterator<Item = WritesetKey> {
     let hashes = if access.key.is_any() { 1..=KEYS } else { access.key.hash..=access.key.hash };
     hashes.map(move |hash| WritesetKey { hash, ..access.key })
 }
 
-/// Writes; returns what was there before, of all that is touched.
+/// Executes a transaction. Returns the former values of all keys that it accesses.
 fn execute(store: &mut SimulatedStore, number: usize, writeset: &Writeset) -> Vec<(WritesetKey, usize)> {
     let everything: Vec<Access> = (0..INDEXES).map(|index| access(index, WritesetKey::ANY, false)).collect();
     let accesses = if writeset.barrier { &everything } else { &writeset.accesses };
@@ -40,12 +40,12 @@ fn execute(store: &mut SimulatedStore, number: usize, writeset: &Writeset) -> Ve
 #[derive(Debug, Clone)]
 struct SimulatedLoad {
     transactions: Vec<(Writeset, TransactionWeight)>,
-    /// What each sees when all run one after the other.
+    /// The values that each transaction sees in serial execution.
     seen: Vec<Vec<(WritesetKey, usize)>>,
 }
 
 fn any_access() -> impl Strategy<Value = Access> {
-    // ANY is rare, else all is one chain; so is what is not skewed.
+    // Few ANY keys, otherwise all transactions form one chain. Most keys are skewed towards small numbers.
     let hash = prop_oneof![1 => Just(WritesetKey::ANY), 30 => 1..=KEYS, 10 => 1..=2u64];
     (0..INDEXES, hash, prop::bool::weighted(0.3))
         .prop_map(|(index, hash, shared)| access(index, hash, shared))
@@ -54,7 +54,7 @@ fn any_access() -> impl Strategy<Value = Access> {
 fn any_writeset() -> impl Strategy<Value = Writeset> {
     let accesses = prop::collection::vec(any_access(), 0..4);
     (accesses, prop::bool::weighted(0.03)).prop_map(|(mut accesses, barrier)| {
-        // Each key once; exclusively, if it is touched so anywhere.
+        // Each key once; exclusive if any access to it is.
         accesses.sort_by_key(|access| (access.key, access.shared));
         accesses.dedup_by_key(|access| access.key);
         Writeset { accesses, barrier }
@@ -89,15 +89,15 @@ fn any_options() -> impl Strategy<Value = SchedulerOptions> {
     )
 }
 
-/// How often a batch is rolled back, of 256.
+/// The probability that a batch is rolled back, in 1/256.
 fn any_rollbacks() -> impl Strategy<Value = u8> {
     prop_oneof![Just(0u8), 0..40u8]
 }
 
-/// A batch that runs.
+/// A running batch.
 struct RunningBatch {
     batch: TransactionBatch<usize>,
-    /// How many of first and rest together are executed, and what they overwrote.
+    /// The executed transactions of `first` and `rest`, and the values that they overwrote.
     executed: Vec<(usize, Vec<(WritesetKey, usize)>)>,
 }
 
@@ -107,25 +107,25 @@ impl RunningBatch {
         all.copied().nth(self.executed.len())
     }
 
-    fn next_is_put_off(&self) -> bool {
+    fn next_is_deferred(&self) -> bool {
         self.executed.len() >= self.batch.first.len()
     }
 }
 
-/// The driver and the target, in small.
+/// A model of the driver and the target.
 struct Simulation<'a> {
     load: &'a SimulatedLoad,
     options: SchedulerOptions,
     scheduler: Scheduler<NumberedTransaction>,
     waiting: VecDeque<usize>,
     running: Vec<RunningBatch>,
-    /// Committed but for these, and the scheduler was not told yet.
-    unsaid: Vec<(BatchId, Vec<usize>)>,
+    /// Committed batches that were not reported to the scheduler yet, each with the transactions that it gives back.
+    unreported: Vec<(BatchId, Vec<usize>)>,
     committed: Vec<BatchId>,
     turn: BatchId,
     store: SimulatedStore,
     applied: Vec<bool>,
-    /// How often what happened, so that it is known whether anything is tried.
+    /// Counters that show whether the cases cover these situations.
     given_back: usize,
     in_turn: usize,
 }
@@ -138,7 +138,7 @@ impl<'a> Simulation<'a> {
             scheduler: Scheduler::new(options),
             waiting: (1..=load.transactions.len()).collect(),
             running: Vec::new(),
-            unsaid: Vec::new(),
+            unreported: Vec::new(),
             committed: Vec::new(),
             turn: BatchId(0),
             store: SimulatedStore::new(),
@@ -199,8 +199,8 @@ impl<'a> Simulation<'a> {
         true
     }
 
-    /// As workers do, by the newest batch whose turn it was.
-    fn may_go_on(&self, running: &RunningBatch) -> bool {
+    /// Whether it is the batch's turn, as workers decide it: by the newest committed batch.
+    fn has_turn(&self, running: &RunningBatch) -> bool {
         running.batch.commit_after.is_none_or(|id| {
             assert!(self.turn < id || self.committed.contains(&id), "{id:?} has not committed");
             self.turn >= id
@@ -210,20 +210,24 @@ impl<'a> Simulation<'a> {
     /// Executes the next transaction of a batch, or commits it.
     fn step(&mut self, at: usize) -> bool {
         let running = &self.running[at];
-        let may_go_on = self.may_go_on(running);
+        let has_turn = self.has_turn(running);
         let Some(number) = running.next() else {
-            if may_go_on {
+            if has_turn {
                 self.commit(at);
             }
-            return may_go_on;
+            return has_turn;
         };
-        if running.next_is_put_off() && !may_go_on {
+        if running.next_is_deferred() && !has_turn {
             return false;
         }
         self.check_alone(at, number);
         let writeset = self.writeset(number);
         let seen = execute(&mut self.store, number, writeset);
-        assert_eq!(seen, self.load.seen[number - 1], "transaction {number} saw another past");
+        assert_eq!(
+            seen,
+            self.load.seen[number - 1],
+            "transaction {number} saw other values than in serial execution"
+        );
         self.running[at].executed.push((number, seen));
         true
     }
@@ -250,30 +254,30 @@ impl<'a> Simulation<'a> {
         if running.batch.in_turn {
             self.turn = running.batch.id;
         }
-        self.unsaid.push((running.batch.id, Vec::new()));
+        self.unreported.push((running.batch.id, Vec::new()));
     }
 
-    /// Has a batch that waits for its turn commit what it has done, and give back the rest. It may have been told so earlier, when somebody
-    /// was held up.
-    fn give_way(&mut self, rng: &mut StdRng) -> bool {
+    /// Makes a batch that waits for its turn commit its executed part and give back the rest. The request to yield
+    /// may be an old one.
+    fn yield_one(&mut self, rng: &mut StdRng) -> bool {
         let is_independent = self.options.commit_order == CommitOrder::Independent;
-        let is_told = self.scheduler.can_yield() || rng.random_range(0..16) == 0;
+        let is_requested = self.scheduler.can_yield() || rng.random_range(0..16) == 0;
         let waits = |running: &RunningBatch| {
-            running.executed.len() == running.batch.first.len() && !self.may_go_on(running)
+            running.executed.len() == running.batch.first.len() && !self.has_turn(running)
         };
-        let Some(at) = self.running.iter().position(waits).filter(|_| is_independent && is_told) else {
+        let Some(at) = self.running.iter().position(waits).filter(|_| is_independent && is_requested) else {
             return false;
         };
         let running = self.running.swap_remove(at);
         for (number, _) in &running.executed {
             assert!(!std::mem::replace(&mut self.applied[*number], true), "{number} is applied twice");
         }
-        self.unsaid.push((running.batch.id, running.batch.rest));
+        self.unreported.push((running.batch.id, running.batch.rest));
         true
     }
 
-    fn say(&mut self, at: usize, rng: &mut StdRng) {
-        let (id, rest) = self.unsaid.swap_remove(at);
+    fn report(&mut self, at: usize, rng: &mut StdRng) {
+        let (id, rest) = self.unreported.swap_remove(at);
         let timing =
             BatchTiming { execute_us: rng.random_range(0..100_000), commit_us: rng.random_range(0..20_000) };
         if self.committed.contains(&id) {
@@ -285,7 +289,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Rolls a batch back: its worker begins again, and those that wait for its commit go on waiting.
+    /// Rolls a batch back. Its worker starts it again, and batches that wait for its commit keep waiting.
     fn roll_back(&mut self, at: usize) {
         let executed = std::mem::take(&mut self.running[at].executed);
         for (number, seen) in executed.iter().rev() {
@@ -299,12 +303,12 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Something at random that can be done; whether there was anything.
+    /// Does one possible step at random. False if no step is possible.
     fn act(&mut self, rng: &mut StdRng) -> bool {
         let start = rng.random_range(0..5);
         (0..5).any(|turn| match (start + turn) % 5 {
             0 => self.offer(),
-            3 => self.give_way(rng),
+            3 => self.yield_one(rng),
             1 => {
                 self.scheduler.set_held_up(rng.random_range(0..8) == 0);
                 self.take()
@@ -314,9 +318,9 @@ impl<'a> Simulation<'a> {
                 let first = rng.random_range(0..count.max(1));
                 (0..count).any(|turn| self.step((first + turn) % count))
             }
-            _ if self.unsaid.is_empty() => false,
+            _ if self.unreported.is_empty() => false,
             _ => {
-                self.say(rng.random_range(0..self.unsaid.len()), rng);
+                self.report(rng.random_range(0..self.unreported.len()), rng);
                 true
             }
         })
@@ -327,11 +331,11 @@ impl<'a> Simulation<'a> {
             if !self.running.is_empty() && rng.random_range(0..256) < u16::from(rollbacks) {
                 self.roll_back(rng.random_range(0..self.running.len()));
             } else {
-                assert!(self.act(rng), "nothing can be done, and not all is applied");
+                assert!(self.act(rng), "no step is possible, and not all transactions are applied");
             }
         }
-        assert!(self.running.is_empty() && self.unsaid.is_empty() && self.scheduler.is_clean());
-        assert!(self.applied[1..].iter().all(|applied| *applied), "something was left out");
+        assert!(self.running.is_empty() && self.unreported.is_empty() && self.scheduler.is_clean());
+        assert!(self.applied[1..].iter().all(|applied| *applied), "a transaction was not applied");
         self
     }
 }
@@ -344,8 +348,8 @@ fn cases(count: u32) -> ProptestConfig {
 proptest! {
     #![proptest_config(cases(1500))]
 
-    /// At every moment the target looks as if the transactions had run serially, each exactly once, and it
-    /// always makes progress.
+    /// At any time the target has the state of a serial execution with each transaction exactly once, and a next
+    /// step is always possible.
     #[test]
     fn the_result_equals_serial_execution(
         load in any_load(),
@@ -357,7 +361,7 @@ proptest! {
     }
 }
 
-/// Without these the property above would say little of independent order.
+/// Checks that the simulations cover these situations; otherwise the property proves little.
 #[test]
 fn simulations_cover_runs_and_yields_in_independent_order() {
     let mut runner = TestRunner::deterministic();

@@ -22,7 +22,7 @@ const PAYLOAD_BYTES_MAX: usize = 4 << 20;
 /// How much of a rows event is read: enough for its table number, in bytes.
 const FRONT_BYTES: usize = 4 << 10;
 
-/// The most table layouts that are told apart; more are left to the first row.
+/// The most table layouts that are checked. Others are checked when their first row is applied.
 const TABLES_MAX: usize = 65_536;
 
 /// How much of an event is needed.
