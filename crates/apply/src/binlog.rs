@@ -399,8 +399,7 @@ mod tests {
     use tailwater_wire::event::{BinlogEvent, EventBody};
 
     use super::*;
-    use crate::batch::tests::model::{History, PLAIN};
-    use crate::batch::tests::wishes;
+    use crate::batch::tests::model::{History, PLAIN, wishes};
     use crate::batch::{PlanOptions, plan};
 
     /// The effect of an event: table name, kind, flags, both bitmaps, and the images.

@@ -15,7 +15,7 @@ mod mapping;
 pub(crate) mod old_times;
 mod reader;
 mod rows;
-pub(crate) mod statement;
+pub mod statement;
 mod table_lookup;
 mod transaction_builder;
 mod xa_part;

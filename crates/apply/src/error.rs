@@ -304,30 +304,6 @@ pub enum ApplyError {
         /// The target's `max_allowed_packet`, in bytes.
         bytes_max: usize,
     },
-    /// During a rejoin, a transaction can neither be undone nor be reapplied.
-    #[error(
-        "transaction {gtid} can neither be undone nor be reapplied: {reason}; copy the server from scratch (--copy)"
-    )]
-    Irreversible {
-        /// The transaction.
-        gtid: String,
-        /// Why.
-        reason: String,
-    },
-    /// A server cannot be rejoined.
-    #[error("the server cannot be rejoined: {reason}")]
-    Rejoin {
-        /// Why, and what to do.
-        reason: String,
-    },
-    /// A rejoining server has transactions that no other server has, and the caller does not allow to undo them.
-    #[error(
-        "only this server has {gtids}, and a client may have received the OK for it; `tailwater rejoin` undoes it"
-    )]
-    ErrantTransactions {
-        /// The GTIDs of those transactions.
-        gtids: String,
-    },
     /// A row cannot be expressed exactly in SQL, and this target accepts no other form.
     #[error("transaction {gtid}: a row of {table}: {error}")]
     NotExact {
@@ -459,9 +435,6 @@ impl ApplyError {
             Self::NotTransactional { .. } | Self::RowCountMismatch { .. } | Self::PartlyWritten { .. } => {
                 ApplyRetry::AfterChange
             }
-            Self::Irreversible { .. } | Self::Rejoin { .. } | Self::ErrantTransactions { .. } => {
-                ApplyRetry::AfterChange
-            }
             Self::UnknownDigits { .. } => ApplyRetry::AfterChange,
             Self::SourceCatalogue { .. } | Self::ReadInterrupted { .. } | Self::TargetAhead { .. } => {
                 ApplyRetry::Later
@@ -589,9 +562,6 @@ impl ApplyError {
             Self::PartlyWritten { .. } => "TW-APP-0052",
             Self::UnknownDigits { .. } => "TW-APP-0054",
             Self::SourceCatalogue { .. } => "TW-APP-0055",
-            Self::Irreversible { .. } => "TW-APP-0040",
-            Self::Rejoin { .. } => "TW-APP-0041",
-            Self::ErrantTransactions { .. } => "TW-APP-0042",
             Self::SessionAccount { .. } => "TW-APP-0043",
             Self::InterruptedStatement { .. } => "TW-APP-0044",
             Self::OutcomeDiffers { .. } => "TW-APP-0045",

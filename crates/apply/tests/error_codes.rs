@@ -61,10 +61,7 @@ fn every_code_is_documented() {
             error: Box::new(ApplyError::Unsupported { gtid: gtid(), what: text(), reason: reason() }),
         },
         ApplyError::TooLarge { gtid: gtid(), table: table(), bytes: 2, bytes_max: 1 },
-        ApplyError::Irreversible { gtid: gtid(), reason: reason() },
-        ApplyError::ErrantTransactions { gtids: gtid() },
         ApplyError::TargetAhead { channel: table(), has: reason(), end: reason() },
-        ApplyError::Rejoin { reason: reason() },
         ApplyError::NotExact {
             gtid: gtid(),
             table: table(),
@@ -101,9 +98,6 @@ fn every_code_is_documented() {
             | ApplyError::PartlyWritten { .. }
             | ApplyError::TooLarge { .. }
             | ApplyError::NotExact { .. }
-            | ApplyError::Irreversible { .. }
-            | ApplyError::ErrantTransactions { .. }
-            | ApplyError::Rejoin { .. }
             | ApplyError::TargetAhead { .. }
             | ApplyError::Session(_)
             | ApplyError::Log(_) => {}
@@ -111,7 +105,9 @@ fn every_code_is_documented() {
         let row = format!("| {} | ", error.code());
         assert_eq!(page.matches(&row).count(), 1, "{row} in docs/reference/errors.md");
     }
-    assert_eq!(page.matches("| TW-APP-").count(), errors.len(), "errors.md explains codes that no error has");
+    // A rejoin has three codes, TW-APP-0040 to 0042, which are older than its crate.
+    let codes = errors.len() + 3;
+    assert_eq!(page.matches("| TW-APP-").count(), codes, "errors.md explains codes that no error has");
     // Errors of other crates keep their own codes.
     assert!(ApplyError::from(SessionError::OutOfStep).code().starts_with("TW-SES-"));
     assert!(ApplyError::from(LogError::NoLog { path: "log".into() }).code().starts_with("TW-LOG-"));

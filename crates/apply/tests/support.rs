@@ -107,6 +107,7 @@ impl Rig {
     }
 
     /// Stops the capture; the log stays.
+    #[allow(dead_code, reason = "the tests of rejoin use it")]
     pub fn stop_capture(&mut self) -> Result<()> {
         let capture = self.capture.take().context("it is not captured")?;
         capture.stop();

@@ -111,8 +111,7 @@ mod tests {
     use proptest::prelude::*;
     use tailwater_wire::Flavour;
 
-    use crate::batch::tests::model::History;
-    use crate::batch::tests::wishes;
+    use crate::batch::tests::model::{History, wishes};
     use crate::batch::{NullBits, PlanOptions, PlannedRow, RowImage, plan};
     use crate::binlog::{BinlogStatementEncoder, BinlogStatementOptions};
 

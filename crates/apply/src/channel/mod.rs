@@ -12,6 +12,7 @@
 //!   `gtid_progress`: the applied GTIDs, which `gtid_publisher` sets on the target. `log_retention`: what is
 //!   kept for a target that loses commits. `transaction_rate`: throughput; [`source_time`]: lag.
 //!   `refused_row`: which row failed.
+//! - [`IdempotentSession`]: rows over existing rows, for a rejoin.
 
 mod account_effects;
 mod applied_scan;
@@ -25,17 +26,18 @@ mod grant_text;
 mod gtid_progress;
 mod gtid_publisher;
 mod gtid_session;
+mod idempotent_session;
 mod intent_retention;
 mod invoker;
 mod log_retention;
 mod nontransactional_rows;
 pub mod options;
-pub(crate) mod packets;
+mod packets;
 mod progress_row;
 mod reader;
 mod refused_row;
 mod row_count;
-pub(crate) mod row_writer;
+mod row_writer;
 mod run;
 mod shared_state;
 mod source_session;
@@ -67,10 +69,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 pub use ddl_exec_mode::DdlExecMode;
+pub use idempotent_session::IdempotentSession;
 pub use options::{
     ChannelOptions, ChannelStart, GtidMode, OldTemporalPrecision, UntilCondition, log_reader_name,
 };
 pub use source_time::SourceTime;
+pub use statement_filter::OWN_SCHEMA;
 pub use status::{ChannelFault, ChannelState, ChannelStatus};
 
 use crate::error::{ApplyError, ApplyRetry};

@@ -11,7 +11,7 @@ use crate::filter::{Filters, NamedObject, Operation, StatementRoute, changed_by}
 use crate::transaction::{ApplyStep, Transaction, TransactionContent};
 
 /// The schema in which channels to the source store their state, which concerns the source only.
-pub(crate) const OWN_SCHEMA: &str = "tailwater";
+pub const OWN_SCHEMA: &str = "tailwater";
 
 /// The table there in which a check writes marks on the source, to see when the target has them.
 pub(crate) const MARKS_TABLE: &str = "check_marks";

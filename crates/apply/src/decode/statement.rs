@@ -58,7 +58,7 @@ pub(super) fn meaning(text: &[u8]) -> StatementClass<'_> {
 }
 
 /// Whether a statement changes anything but rows.
-pub(crate) fn defines(text: &[u8]) -> bool {
+pub fn defines(text: &[u8]) -> bool {
     meaning(text) == StatementClass::Definition
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn moves_within(text: &[u8]) -> bool {
 
 /// The inner statement of MariaDB's `SET STATEMENT ... FOR` and `ANALYZE`; otherwise the text itself. The
 /// result is a suffix of the text.
-pub(crate) fn wrapped(text: &[u8]) -> &[u8] {
+pub fn wrapped(text: &[u8]) -> &[u8] {
     let text = without_comments(text);
     let is = |word: &[u8], known: &str| word.eq_ignore_ascii_case(known.as_bytes());
     let mut words = LeadingWords { rest: text };
@@ -139,7 +139,7 @@ fn analyzed(text: &[u8]) -> Option<&[u8]> {
 }
 
 /// Whether a statement creates or drops a temporary table.
-pub(crate) fn is_temporary(text: &[u8]) -> bool {
+pub fn is_temporary(text: &[u8]) -> bool {
     let mut words = LeadingWords { rest: without_comments(wrapped(text)) };
     let is = |word: &[u8], known: &str| word.eq_ignore_ascii_case(known.as_bytes());
     let first = words.next();

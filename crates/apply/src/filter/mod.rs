@@ -22,8 +22,7 @@ mod statement;
 mod versions;
 
 pub use error::FilterError;
-pub(crate) use names::outline;
-pub use names::{NamedObject, changed_by};
+pub use names::{NamedObject, changed_by, outline};
 pub use router::{FilterRoute, Filters, Router, TableRoute};
 pub use rules::{FilterSet, Operation, Rewrite, Rule};
 pub use statement::{StatementRoute, StatementTable};

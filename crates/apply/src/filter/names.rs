@@ -49,7 +49,7 @@ pub fn changed_by(text: &[u8]) -> Option<Vec<NamedObject>> {
 }
 
 /// The words of a statement outside quotes and parentheses, in upper case. `None` if the text is malformed.
-pub(crate) fn outline(text: &[u8]) -> Option<Vec<String>> {
+pub fn outline(text: &[u8]) -> Option<Vec<String>> {
     let mut depth = 0_u32;
     let mut words = Vec::new();
     for token in tokens(std::str::from_utf8(text).ok()?)? {

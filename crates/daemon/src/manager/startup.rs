@@ -21,12 +21,12 @@ use tailwater_manager::lease::TERM_FLOOR_KEY;
 use tailwater_session::PasswordText;
 
 use super::acker::LocalAcker;
+use super::automatic_rejoin::rejoin_former_primaries;
 use super::channel_controls::ChannelControls;
 use super::checkpoint_file::WatchCheckpointFile;
 use super::cluster::{ClusterParts, ManagedCluster, TermFloor};
 use super::lease_config;
 use super::persisted_guard::PersistedGuard;
-use super::rejoining;
 use super::relay_probes::{LocalRelayProbe, RemoteRelayProbe, ServerNames};
 use super::remote::RemoteRelay;
 use super::requests::Manager;
@@ -124,8 +124,8 @@ fn start_cluster(
     let following = Arc::clone(&cluster);
     manager.accompany(tokio::spawn(async move { following.follow_terms().await }));
     if managing.rejoin {
-        let rejoining = rejoining::by_itself(config.clone(), source.clone(), Arc::clone(&cluster));
-        manager.accompany(tokio::spawn(rejoining));
+        let rejoin = rejoin_former_primaries(config.clone(), source.clone(), Arc::clone(&cluster));
+        manager.accompany(tokio::spawn(rejoin));
     }
     manager.add(&source.name, cluster, lease, supervisor);
     Ok(())

@@ -42,6 +42,7 @@ use tailwater_bulk::BulkError;
 use tailwater_capture::RelayError;
 use tailwater_log::LogError;
 use tailwater_manager::ManagerError;
+use tailwater_rejoin::RejoinError;
 #[cfg(feature = "lab")]
 use tailwater_sandbox::SandboxError;
 use tailwater_session::SessionError;
@@ -104,6 +105,7 @@ pub fn render_error(error: &anyhow::Error) -> String {
 pub fn private_detail(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(|error| {
         None.or_else(|| error.downcast_ref::<ApplyError>().and_then(ApplyError::private_detail))
+            .or_else(|| error.downcast_ref::<RejoinError>().and_then(RejoinError::private_detail))
             .or_else(|| error.downcast_ref::<BulkError>().and_then(BulkError::private_detail))
             .or_else(|| error.downcast_ref::<SessionError>().and_then(SessionError::private_detail))
             .or_else(|| match error.downcast_ref::<ManagerError>()? {
@@ -123,6 +125,7 @@ pub fn private_detail(error: &anyhow::Error) -> Option<String> {
 
 fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     None.or_else(|| error.downcast_ref::<ApplyError>().map(ApplyError::code))
+        .or_else(|| error.downcast_ref::<RejoinError>().map(RejoinError::code))
         .or_else(|| error.downcast_ref::<BulkError>().map(BulkError::code))
         .or_else(|| error.downcast_ref::<ManagerError>().map(ManagerError::code))
         .or_else(|| error.downcast_ref::<RelayError>().map(RelayError::code))

@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::json;
-use tailwater_apply::ApplyError;
-use tailwater_apply::rejoin::{EngineState, RejoinPlan};
+use tailwater_rejoin::{EngineState, RejoinError, RejoinPlan};
 
 use crate::cli::{Output, RejoinArgs};
 use crate::exit::Exit;
 use tailwater_daemon::config::Config;
-use tailwater_daemon::manager::rejoining::{RejoinReport, RejoinWish, Rejoining, is_refusal};
+use tailwater_daemon::manager::former_primary::{FormerPrimary, RejoinReport, RejoinRequest};
 
 /// GTIDs in text output; JSON output has all.
 const GTIDS_SHOWN: usize = 20;
@@ -27,7 +26,7 @@ pub async fn rejoin(arguments: &RejoinArgs, output: Output) -> anyhow::Result<Ex
     let known = || config.sources.iter().map(|source| source.name.clone()).collect::<Vec<_>>().join(", ");
     let source = source
         .with_context(|| format!("there is no source {:?}; there are: {}", arguments.source, known()))?;
-    let wish = RejoinWish {
+    let request = RejoinRequest {
         server: arguments.server.clone(),
         copy: arguments.copy,
         check: !arguments.no_check,
@@ -35,9 +34,9 @@ pub async fn rejoin(arguments: &RejoinArgs, output: Output) -> anyhow::Result<Ex
         // The operator decides.
         may_undo: true,
     };
-    let rejoining = Rejoining::new(&config, source, wish)?;
+    let former = FormerPrimary::new(&config, source, request)?;
     if arguments.dry_run {
-        return match rejoining.inspect().await {
+        return match former.inspect().await {
             Ok(plan) => {
                 print_plan(&arguments.server, &plan, output)?;
                 Ok(Exit::Done)
@@ -52,7 +51,7 @@ pub async fn rejoin(arguments: &RejoinArgs, output: Output) -> anyhow::Result<Ex
         );
         return Ok(Exit::Refused);
     }
-    match rejoining.run().await {
+    match former.run().await {
         Ok(report) => {
             print_report(&report, output)?;
             Ok(if report.reads_from.is_some() { Exit::Done } else { Exit::ProblemsFound })
@@ -63,8 +62,8 @@ pub async fn rejoin(arguments: &RejoinArgs, output: Output) -> anyhow::Result<Ex
 
 /// Prints a refusal; returns any other error.
 fn refused(error: anyhow::Error) -> anyhow::Result<Exit> {
-    match error.downcast_ref::<ApplyError>() {
-        Some(refusal) if is_refusal(refusal) => {
+    match error.downcast_ref::<RejoinError>() {
+        Some(refusal) if refusal.is_refusal() => {
             eprintln!("tailwater: {}: {refusal}", refusal.code());
             Ok(Exit::Refused)
         }
@@ -125,24 +124,24 @@ fn print_report(report: &RejoinReport, output: Output) -> io::Result<()> {
         }
         return writeln!(out, "{value}");
     }
-    if let Some(healed) = &report.healed {
-        if healed.resumed {
+    if let Some(repair) = &report.repair {
+        if repair.resumed {
             writeln!(out, "an earlier rejoin was interrupted, and was resumed")?;
         }
-        if let (count @ 1.., Some(file)) = (healed.undone.len(), &healed.tail_file) {
+        if let (count @ 1.., Some(file)) = (repair.undone.len(), &repair.tail_file) {
             writeln!(
                 out,
                 "undone: {count} transactions that only this server had, {} rows: {}; they are saved in {}",
-                healed.rows_undone,
-                gtid_list(&healed.undone),
+                repair.rows_undone,
+                gtid_list(&repair.undone),
                 file.display()
             )?;
         }
-        if healed.transactions_again > 0 {
+        if repair.transactions_again > 0 {
             writeln!(
                 out,
                 "applied again: {} transactions of the log, of which the server had lost at least {}",
-                healed.transactions_again, healed.transactions_lost
+                repair.transactions_again, repair.transactions_lost
             )?;
         }
     }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use tailwater_sandbox::require::is_skipped_in_ci;
 
 use anyhow::{Result, ensure};
-use tailwater_apply::rejoin::{RejoinOptions, repair};
 use tailwater_log::{LogDir, LogOptions, LogWriter};
+use tailwater_rejoin::{RejoinOptions, repair};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::{ConnectOptions, Connection, Endpoint};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};

@@ -7,7 +7,7 @@ mod shapes;
 use proptest::prelude::*;
 
 use super::{BatchPlan, PlanOptions, plan};
-use model::{History, Store, Wish};
+use model::{History, Store, wishes};
 
 /// Applies a plan to a store that checks every step.
 fn applied(store: &mut Store, plan: &BatchPlan<'_>) -> Result<(), String> {
@@ -17,12 +17,6 @@ fn applied(store: &mut Store, plan: &BatchPlan<'_>) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-pub(crate) fn wishes(most: usize) -> impl Strategy<Value = Vec<Wish>> {
-    let wish = (0u8..5, 0u8..4, proptest::array::uniform4(0u8..5), 0u8..32)
-        .prop_map(|(table, kind, values, how)| Wish { table, kind, values, how });
-    proptest::collection::vec(wish, 1..most)
 }
 
 proptest! {

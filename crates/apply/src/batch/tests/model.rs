@@ -4,17 +4,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use proptest::prelude::*;
 use smallvec::smallvec;
 use tailwater_wire::Flavour;
 use tailwater_wire::event::RowsKind;
 use tailwater_wire::rows::TableMap;
 use tailwater_wire::rows::column::type_code;
 
-use crate::batch::{PlannedRow, RowGroup};
-use crate::mapped_table::MappedTable;
-use crate::target::{ForeignKey, IndexPart, TargetColumn, TargetTable, UniqueIndex};
-use crate::transaction::{RowChanges, RowPlace};
-use crate::writeset::{Access, IndexId, WritesetKey};
+use tailwater_apply::batch::{PlannedRow, RowGroup};
+use tailwater_apply::mapped_table::MappedTable;
+use tailwater_apply::target::{ForeignKey, IndexPart, TargetColumn, TargetTable, UniqueIndex};
+use tailwater_apply::transaction::{RowChanges, RowPlace};
+use tailwater_apply::writeset::{Access, IndexId, WritesetKey};
 
 pub type Cells = Vec<Option<i32>>;
 
@@ -417,4 +418,11 @@ impl History {
         }
         Some(WritesetKey { index, hash: hash % self.hashes + 1 })
     }
+}
+
+/// Up to `count_max` random changes.
+pub fn wishes(count_max: usize) -> impl Strategy<Value = Vec<Wish>> {
+    let wish = (0u8..5, 0u8..4, proptest::array::uniform4(0u8..5), 0u8..32)
+        .prop_map(|(table, kind, values, how)| Wish { table, kind, values, how });
+    proptest::collection::vec(wish, 1..count_max)
 }

@@ -1,33 +1,27 @@
-//! Writes rows to a server, over the existing rows.
+//! Decodes transactions into row changes that are bound to the tables of the rejoining server.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tailwater_log::LogEntry;
 use tailwater_session::{ConnectOptions, Connection};
-use tailwater_wire::Flavour;
 use tailwater_wire::event::RowsKind;
 
-use crate::catalogue::Catalogue;
-use crate::channel::options::ChannelOptions;
-use crate::channel::packets::Packets;
-use crate::channel::row_writer::RowWriter;
-use crate::channel::statement_filter::OWN_SCHEMA;
-use crate::decode::{DecodeLimits, Decoded, Decoder, OldTimeDigits, TableLookup};
-use crate::error::ApplyError;
-use crate::filter::{FilterError, FilterRoute};
-use crate::target::TargetTable;
-use crate::transaction::{LogSpan, RowChanges, Transaction};
-use tailwater_wire::sql_quote::portable_literal;
+use tailwater_apply::ApplyError;
+use tailwater_apply::catalogue::Catalogue;
+use tailwater_apply::channel::OWN_SCHEMA;
+use tailwater_apply::decode::{DecodeLimits, Decoded, Decoder, OldTimeDigits, TableLookup};
+use tailwater_apply::filter::{FilterError, FilterRoute};
+use tailwater_apply::target::TargetTable;
+use tailwater_apply::transaction::{LogSpan, Transaction};
+
+use crate::error::RejoinError;
 
 /// Seeds the hashes of keys.
 const KEY_SEED: u64 = 0x5457;
 
-/// Name of the sessions.
-const NAME: &str = "rejoin";
-
 /// Decodes events into transactions that are bound to the server's tables.
-pub(super) struct RejoinRowReader {
+pub(crate) struct RejoinRowReader {
     decoder: Decoder,
     tables: ServerTables,
 }
@@ -56,10 +50,10 @@ impl TableLookup for ServerTables {
 impl RejoinRowReader {
     /// Reads events of `flavour` for a server of the same flavour. Limit for one transaction:
     /// `transaction_bytes_max`.
-    pub(super) async fn open(
+    pub(crate) async fn open(
         server: &ConnectOptions,
         transaction_bytes_max: usize,
-    ) -> Result<Self, ApplyError> {
+    ) -> Result<Self, RejoinError> {
         let connection = Connection::connect(server).await?;
         let flavour = connection.server().flavour;
         let limits = DecodeLimits { transaction_bytes_max, ..DecodeLimits::default() };
@@ -68,25 +62,24 @@ impl RejoinRowReader {
     }
 
     /// Sets the format description event.
-    pub(super) fn format(&mut self, event: &[u8], entry: &LogEntry) -> Result<(), ApplyError> {
-        self.decoder.format_description(event).map_err(|error| ApplyError::Event {
-            gtid: "before any transaction".to_owned(),
-            position: entry.position,
-            error,
+    pub(crate) fn format(&mut self, event: &[u8], entry: &LogEntry) -> Result<(), RejoinError> {
+        self.decoder.format_description(event).map_err(|error| {
+            let gtid = "before any transaction".to_owned();
+            ApplyError::Event { gtid, position: entry.position, error }.into()
         })
     }
 
     /// Sets the format description event of a tail.
-    pub(super) fn format_of_tail(&mut self, event: &[u8]) -> Result<(), ApplyError> {
-        self.decoder.format_description(event).map_err(ApplyError::rows)
+    pub(crate) fn format_of_tail(&mut self, event: &[u8]) -> Result<(), RejoinError> {
+        self.decoder.format_description(event).map_err(RejoinError::rows)
     }
 
     /// Decodes the transaction of `entry`.
-    pub(super) async fn transaction(
+    pub(crate) async fn transaction(
         &mut self,
         entry: &LogEntry,
         events: Bytes,
-    ) -> Result<Box<Transaction>, ApplyError> {
+    ) -> Result<Box<Transaction>, RejoinError> {
         let span = LogSpan { start: entry.position, end: entry.end() };
         loop {
             let decoded = self.decoder.transaction(entry, span, events.clone(), &mut self.tables)?;
@@ -102,7 +95,8 @@ impl RejoinRowReader {
                         gtid,
                         table,
                         reason: "a rejoin asks no other server".to_owned(),
-                    });
+                    }
+                    .into());
                 }
             };
             let ServerTables { catalogue, connection } = &mut self.tables;
@@ -110,52 +104,9 @@ impl RejoinRowReader {
                 return Err(ApplyError::MissingTable {
                     gtid: entry.gtid.as_ref().map_or_else(String::new, ToString::to_string),
                     table: format!("{schema}.{table}"),
-                });
+                }
+                .into());
             }
         }
-    }
-}
-
-/// A session that does not log, and writes over existing rows.
-pub(super) struct RejoinSession {
-    writer: RowWriter,
-}
-
-impl RejoinSession {
-    pub(super) async fn open(server: &ConnectOptions) -> Result<Self, ApplyError> {
-        let options = ChannelOptions::new(NAME, server.clone());
-        Ok(Self { writer: RowWriter::open_idempotent(&options).await? })
-    }
-
-    /// The connection, for other statements.
-    pub(super) fn connection(&mut self) -> &mut Connection {
-        &mut self.writer.connection
-    }
-
-    /// Restores `slave_exec_mode` on MariaDB.
-    pub(super) async fn restore_exec_mode(&mut self, exec_mode: &str) -> Result<(), ApplyError> {
-        if self.writer.connection.server().flavour == Flavour::MariaDb && !exec_mode.is_empty() {
-            let sql = format!("SET GLOBAL slave_exec_mode={}", portable_literal(exec_mode));
-            self.writer.connection.execute(&sql).await?;
-        }
-        Ok(())
-    }
-
-    /// Writes the changes in one transaction, together with `note`. Returns the number of rows written or
-    /// deleted.
-    pub(super) async fn write(
-        &mut self,
-        changes: &[RowChanges],
-        note: Option<&str>,
-    ) -> Result<u64, ApplyError> {
-        let mut packets = Packets::default();
-        packets.push("START TRANSACTION");
-        self.writer.push_rows(changes.iter(), &mut packets)?;
-        if let Some(note) = note {
-            packets.push(note);
-        }
-        packets.push("COMMIT");
-        packets.run(&mut self.writer.connection).await?;
-        Ok(changes.iter().map(|changes| changes.rows.len() as u64).sum())
     }
 }

@@ -4,18 +4,18 @@
 //! An engine that changes its own dictionary flushes its log, and with it all earlier commits. The server
 //! stores other objects in files without this flush: on MariaDB accounts, views, routines, triggers and
 //! databases; on both flavours the flags of a MyISAM table. The classes were established on real servers:
-//! `crates/apply/tests/engine_behind_binlog.rs`.
+//! `crates/rejoin/tests/engine_behind_binlog.rs`.
 
 use std::collections::HashSet;
 
 use tailwater_wire::Flavour;
 
-use crate::decode::statement::{defines, is_temporary, wrapped};
-use crate::filter::{NamedObject, changed_by, outline};
+use tailwater_apply::decode::statement::{defines, is_temporary, wrapped};
+use tailwater_apply::filter::{NamedObject, changed_by, outline};
 
 /// What a DDL statement proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DdlEvidence {
+pub(crate) enum DdlEvidence {
     /// All commits before it are durable.
     Flushed,
     /// Nothing, and it changes neither rows nor table definitions. Rows from before it can be written after
@@ -26,11 +26,11 @@ pub(super) enum DdlEvidence {
 }
 
 /// The InnoDB tables of a server: database and table name.
-pub(super) type InnodbTables = HashSet<(String, String)>;
+pub(crate) type InnodbTables = HashSet<(String, String)>;
 
 /// Classifies a statement that a server has. `database` is its default database; `tables` are the current
 /// InnoDB tables.
-pub(super) fn classify(flavour: Flavour, text: &[u8], database: &str, tables: &InnodbTables) -> DdlEvidence {
+pub(crate) fn classify(flavour: Flavour, text: &[u8], database: &str, tables: &InnodbTables) -> DdlEvidence {
     if !defines(text) {
         return DdlEvidence::Unknown;
     }

@@ -11,13 +11,13 @@ use tailwater_wire::event::{
 };
 use tailwater_wire::gtid::{Gtid, GtidSet};
 
-use super::ddl_evidence::{DdlEvidence, classify};
-use super::identity::Identity;
-use crate::decode::statement::defines;
-use crate::error::ApplyError;
-use crate::transaction::{ApplyStep, Transaction, TransactionContent};
+use crate::ddl_evidence::{DdlEvidence, classify};
+use crate::error::RejoinError;
+use crate::identity::Identity;
+use tailwater_apply::decode::statement::defines;
+use tailwater_apply::transaction::{ApplyStep, Transaction, TransactionContent};
 
-pub(super) use tailwater_wire::event::FIRST_EVENT_OFFSET;
+pub(crate) use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
 /// Longer statements prove nothing, in bytes.
 const STATEMENT_BYTES_MAX: u32 = 1 << 20;
@@ -107,7 +107,7 @@ pub struct SharedHistory<'a> {
 
 impl SharedHistory<'_> {
     /// Whether the server has a transaction of the log.
-    pub(super) fn has(&self, entry: &LogEntry) -> bool {
+    pub(crate) fn has(&self, entry: &LogEntry) -> bool {
         entry.gtid.as_ref().is_some_and(|gtid| self.gtids.contains(gtid))
     }
 }
@@ -119,14 +119,14 @@ impl SharedHistory<'_> {
 /// a statement, between the engine's part of it and its place in the binlog, counts as flushed with it.
 ///
 /// # Errors
-/// [`ApplyError::Log`]; [`ApplyError::Rejoin`] if the log does not reach back far enough;
-/// [`ApplyError::Irreversible`] for a DDL statement in the range that cannot be skipped.
+/// [`RejoinError::Log`]; [`RejoinError::Impossible`] if the log does not reach back far enough;
+/// [`RejoinError::Irreversible`] for a DDL statement in the range that cannot be skipped.
 pub fn find(
     log: &LogDir,
     common: &SharedHistory<'_>,
     identity: &Identity,
     window: Duration,
-) -> Result<RedoRange, ApplyError> {
+) -> Result<RedoRange, RejoinError> {
     let segments = log.segments()?;
     let first = first_segment(log, &segments, common.gtids, window)?;
     let mut finder = RedoScan::default();
@@ -148,7 +148,7 @@ pub fn find(
         }
         if begun {
             if seen.blocks_redo() {
-                return Err(ApplyError::Irreversible {
+                return Err(RejoinError::Irreversible {
                     gtid: gtid.map_or_else(|| "without GTID".to_owned(), Gtid::to_string),
                     reason: "it is a DDL statement in the range to reapply, and how much of it the server has is unknown"
                         .to_owned(),
@@ -171,12 +171,12 @@ fn first_segment(
     segments: &[SegmentSummary],
     common: &GtidSet,
     window: Duration,
-) -> Result<u64, ApplyError> {
+) -> Result<u64, RejoinError> {
     let parse = |segment: &SegmentSummary| GtidSet::parse(common.flavour(), &segment.gtids_before).ok();
     let complete =
         |segment: &&SegmentSummary| parse(segment).is_some_and(|before| before.is_subset_of(common));
     let Some(mut index) = segments.iter().rposition(|segment| complete(&segment)) else {
-        return Err(ApplyError::Rejoin {
+        return Err(RejoinError::Impossible {
             reason: format!(
                 "the server has {common}, and the log starts after that: it lacks transactions that the server needs; copy the server from scratch (--copy)"
             ),
@@ -198,7 +198,7 @@ fn first_segment(
 }
 
 /// Commit time of the last transaction in `common`.
-fn last_of(log: &LogDir, segments: &[SegmentSummary], common: &GtidSet) -> Result<Option<u64>, ApplyError> {
+fn last_of(log: &LogDir, segments: &[SegmentSummary], common: &GtidSet) -> Result<Option<u64>, RejoinError> {
     let Some(first) = segments.first() else { return Ok(None) };
     let mut reader = log.reader(LogPosition { segment: first.number, offset: FIRST_EVENT_OFFSET })?;
     let mut last = None;
@@ -211,7 +211,7 @@ fn last_of(log: &LogDir, segments: &[SegmentSummary], common: &GtidSet) -> Resul
 }
 
 /// Commit time of the first transaction of a segment.
-fn first_time(log: &LogDir, segment: u64) -> Result<Option<u64>, ApplyError> {
+fn first_time(log: &LogDir, segment: u64) -> Result<Option<u64>, RejoinError> {
     let mut reader = log.reader(LogPosition { segment, offset: FIRST_EVENT_OFFSET })?;
     while let Some(entry) = reader.try_next()? {
         if entry.position.segment != segment {
@@ -229,8 +229,8 @@ fn scan(
     first: u64,
     common: &SharedHistory<'_>,
     identity: &Identity,
-    mut see: impl FnMut(ScannedTransaction, Option<&Gtid>) -> Result<(), ApplyError>,
-) -> Result<(), ApplyError> {
+    mut see: impl FnMut(ScannedTransaction, Option<&Gtid>) -> Result<(), RejoinError>,
+) -> Result<(), RejoinError> {
     let mut reader = log.reader(LogPosition { segment: first, offset: FIRST_EVENT_OFFSET })?;
     let (mut event, mut format) = (Vec::new(), None);
     while let Some(entry) = reader.try_next()? {
@@ -276,7 +276,7 @@ fn scan(
 }
 
 /// Whether a transaction consists only of statements that do not affect rows.
-pub(super) fn is_apart(transaction: &Transaction, common: &SharedHistory<'_>) -> bool {
+pub(crate) fn is_apart(transaction: &Transaction, common: &SharedHistory<'_>) -> bool {
     let TransactionContent::Steps(steps) = &transaction.content else { return false };
     steps.iter().all(|step| match step {
         ApplyStep::Rows(_) => false,

@@ -6,7 +6,7 @@ use tailwater_session::{ConnectOptions, Connection, QueryResult, SessionError};
 use tailwater_wire::Flavour;
 use tokio::time::Instant;
 
-use crate::error::ApplyError;
+use crate::error::RejoinError;
 
 /// How long the server may take to end its active commits and connections.
 const QUIESCE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -24,8 +24,8 @@ const SEMI_SYNC: [&str; 2] = ["rpl_semi_sync_source_enabled", "rpl_semi_sync_mas
 /// does not have the commit.
 ///
 /// # Errors
-/// [`ApplyError::Session`]; [`ApplyError::Rejoin`] if clients do not disconnect in time.
-pub(super) async fn quiesce(options: &ConnectOptions) -> Result<(), ApplyError> {
+/// [`RejoinError::Session`]; [`RejoinError::Impossible`] if clients do not disconnect in time.
+pub(crate) async fn quiesce(options: &ConnectOptions) -> Result<(), RejoinError> {
     let mut connection = Connection::connect(options).await?;
     let mut setter = Connection::connect(options).await?;
     let ids = [id_of(&mut connection).await?, id_of(&mut setter).await?];
@@ -58,7 +58,7 @@ pub(super) async fn quiesce(options: &ConnectOptions) -> Result<(), ApplyError> 
             release_commits(&mut connection).await?;
         }
         if Instant::now() > deadline {
-            return Err(ApplyError::Rejoin {
+            return Err(RejoinError::Impossible {
                 reason: format!(
                     "the server still has {} client connections that do not end; end them, or restart the server",
                     clients.len()
@@ -82,13 +82,13 @@ pub(super) async fn quiesce(options: &ConnectOptions) -> Result<(), ApplyError> 
     Ok(())
 }
 
-async fn id_of(connection: &mut Connection) -> Result<u64, ApplyError> {
+async fn id_of(connection: &mut Connection) -> Result<u64, RejoinError> {
     let id = connection.query("SELECT CONNECTION_ID()").await?;
     Ok(id.first().and_then(|row| row.get_u64(0)).unwrap_or_default())
 }
 
 /// A former primary has no replication, but a server from an interrupted rejoin may have it.
-async fn stop_replication(connection: &mut Connection) -> Result<(), ApplyError> {
+async fn stop_replication(connection: &mut Connection) -> Result<(), RejoinError> {
     let sql = match connection.server().flavour {
         Flavour::MySql => "STOP REPLICA",
         Flavour::MariaDb => "STOP ALL SLAVES",
@@ -123,7 +123,7 @@ fn waits_for_lock(list: &QueryResult, setter: u64) -> bool {
     row.and_then(|row| row.get_str(6)).is_some_and(|state| state.starts_with("Waiting for "))
 }
 
-async fn kill(connection: &mut Connection, id: u64) -> Result<(), ApplyError> {
+async fn kill(connection: &mut Connection, id: u64) -> Result<(), RejoinError> {
     match connection.execute(&format!("KILL {id}")).await {
         // ER_NO_SUCH_THREAD: the connection has already ended.
         Err(SessionError::Server { error, .. }) if error.number == 1094 => Ok(()),
@@ -132,7 +132,7 @@ async fn kill(connection: &mut Connection, id: u64) -> Result<(), ApplyError> {
 }
 
 /// Switches semi-sync off, which ends the waits of commits.
-async fn release_commits(connection: &mut Connection) -> Result<(), ApplyError> {
+async fn release_commits(connection: &mut Connection) -> Result<(), RejoinError> {
     let names = SEMI_SYNC.map(|name| format!("'{name}'")).join(", ");
     let sql = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names}) AND Value IN ('ON', '1')");
     for row in connection.query(&sql).await?.rows {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use tailwater_apply::rejoin::{RejoinOptions, repair};
+use tailwater_rejoin::{RejoinOptions, repair};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 
 use crate::support::Rig;

@@ -5,7 +5,7 @@ use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
-use crate::error::ApplyError;
+use crate::error::RejoinError;
 use tailwater_wire::sql_quote::portable_literal;
 
 const SCHEMA: [&str; 2] = [
@@ -65,7 +65,7 @@ pub struct RejoinRecord {
 
 impl RejoinRecord {
     /// The statement that stores it.
-    pub(super) fn statement(&self) -> String {
+    pub(crate) fn statement(&self) -> String {
         format!(
             "REPLACE INTO tailwater.rejoin (only_row, step, had, keeps, exec_mode) VALUES (1, '{}', {}, {}, {})",
             self.step.name(),
@@ -79,8 +79,8 @@ impl RejoinRecord {
     /// since its binlog was reset.
     ///
     /// # Errors
-    /// [`ApplyError::Rejoin`] if the server was written to since: then the stored state does not describe it.
-    pub fn resume(&self, now: &GtidSet, binlog_is_empty: bool) -> Result<RejoinResume, ApplyError> {
+    /// [`RejoinError::Impossible`] if the server was written to since: then the stored state does not describe it.
+    pub fn resume(&self, now: &GtidSet, binlog_is_empty: bool) -> Result<RejoinResume, RejoinError> {
         let is = |set: &GtidSet| now.is_subset_of(set) && set.is_subset_of(now);
         match self.step {
             RejoinStep::Undone if is(&self.had) => Ok(RejoinResume::AfterUndo),
@@ -90,7 +90,7 @@ impl RejoinRecord {
             }
             // Nothing was changed, or an earlier rejoin completed.
             RejoinStep::Started | RejoinStep::GtidsSet => Ok(RejoinResume::FromStart),
-            RejoinStep::Undone | RejoinStep::Reapplied => Err(ApplyError::Rejoin {
+            RejoinStep::Undone | RejoinStep::Reapplied => Err(RejoinError::Impossible {
                 reason: format!(
                     "a rejoin was interrupted when the server had {}, and now it has {now}: it was written to since; \
                      copy the server from scratch (--copy)",
@@ -116,7 +116,7 @@ pub enum RejoinResume {
 ///
 /// # Errors
 /// Connection errors.
-pub(super) async fn create(connection: &mut Connection) -> Result<(), SessionError> {
+pub(crate) async fn create(connection: &mut Connection) -> Result<(), SessionError> {
     for statement in SCHEMA {
         connection.execute(statement).await?;
     }
@@ -126,11 +126,11 @@ pub(super) async fn create(connection: &mut Connection) -> Result<(), SessionErr
 /// Reads the stored state; `None` if there is none.
 ///
 /// # Errors
-/// [`ApplyError::Session`]; [`ApplyError::Rejoin`] if it cannot be decoded.
-pub(super) async fn read(
+/// [`RejoinError::Session`]; [`RejoinError::Impossible`] if it cannot be decoded.
+pub(crate) async fn read(
     connection: &mut Connection,
     flavour: Flavour,
-) -> Result<Option<RejoinRecord>, ApplyError> {
+) -> Result<Option<RejoinRecord>, RejoinError> {
     let asked = connection.query("SELECT step, had, keeps, exec_mode FROM tailwater.rejoin").await;
     let rows = match asked {
         // ER_BAD_DB_ERROR, ER_NO_SUCH_TABLE
@@ -138,7 +138,7 @@ pub(super) async fn read(
         other => other?,
     };
     let Some(row) = rows.first() else { return Ok(None) };
-    let wrong = |what: &str| ApplyError::Rejoin {
+    let wrong = |what: &str| RejoinError::Impossible {
         reason: format!(
             "the state of an earlier rejoin on the server (tailwater.rejoin) cannot be decoded: {what}; copy the server from scratch (--copy)"
         ),

@@ -18,14 +18,19 @@
 //! Where a repair is impossible, `wipe` prepares the server for a copy.
 //!
 //! The map: `binlog_tail`, `redo_range` and `identity` plan the repair, and `ddl_evidence` decides what a
-//! statement proves; `inverse` computes the row changes; `rows`, `quiesce` and `record` execute and record
-//! the steps. All steps before the undo can be repeated. The undo commits in one transaction with its record.
+//! statement proves; `rows` decodes transactions and `inverse` computes the row changes; `quiesce` and `record`
+//! prepare and record the steps. All steps before the undo can be repeated. The undo commits in one transaction with its record.
 //! All later steps can be repeated too.
 
 pub mod binlog_tail;
 mod ddl_evidence;
+mod error;
 pub mod identity;
 mod inverse;
+#[cfg(test)]
+#[allow(dead_code, missing_docs, reason = "the tests of the batch planner use the rest")]
+#[path = "../../apply/src/batch/tests/model.rs"]
+mod model;
 mod quiesce;
 mod record;
 pub mod redo_range;
@@ -36,6 +41,7 @@ mod tests;
 mod wipe;
 
 pub use binlog_tail::{BinlogTail, TailReader, TailTransaction};
+pub use error::RejoinError;
 pub use inverse::{EngineState, inverse, reapply};
 pub use repair::{RejoinOptions, RejoinPlan, RejoinRepair, inspect, repair};
 pub use wipe::wipe;

@@ -12,17 +12,22 @@ use tailwater_wire::event::EventType;
 use tailwater_wire::gtid::{Gtid, GtidSet};
 use tracing::info;
 
-use super::binlog_tail::{self, BinlogTail};
-use super::identity::{Identity, common};
-use super::inverse::{EngineState, inverse, reapply};
-use super::quiesce::quiesce;
-use super::record::{self, RejoinRecord, RejoinResume, RejoinStep};
-use super::redo_range::{self, FIRST_EVENT_OFFSET, RedoRange, SharedHistory, is_apart};
-use super::rows::{RejoinRowReader, RejoinSession};
-use super::wipe::refuse_same;
-use crate::error::ApplyError;
-use crate::transaction::RowChanges;
+use tailwater_apply::channel::IdempotentSession;
+
+use crate::binlog_tail::{self, BinlogTail};
+use crate::error::RejoinError;
+use crate::identity::{Identity, common};
+use crate::inverse::{EngineState, inverse, reapply};
+use crate::quiesce::quiesce;
+use crate::record::{self, RejoinRecord, RejoinResume, RejoinStep};
+use crate::redo_range::{self, FIRST_EVENT_OFFSET, RedoRange, SharedHistory, is_apart};
+use crate::rows::RejoinRowReader;
+use crate::wipe::refuse_same;
+use tailwater_apply::transaction::RowChanges;
 use tailwater_wire::sql_quote::portable_literal;
+
+/// Name of the session that writes rows, in messages.
+const SESSION_NAME: &str = "rejoin";
 
 /// Size of one transaction with which changes are reapplied, in bytes, approximately.
 const BATCH_BYTES_MAX: usize = 8 << 20;
@@ -110,10 +115,10 @@ pub struct RejoinRepair {
 /// Plans the repair and checks that it is possible. Changes nothing.
 ///
 /// # Errors
-/// [`ApplyError::Rejoin`] if the repair is impossible or pointless; [`ApplyError::Irreversible`] for a
-/// transaction that cannot be undone; [`ApplyError::ErrantTransactions`] if the options do not allow an undo;
-/// [`ApplyError::Session`], [`ApplyError::Log`].
-pub async fn inspect(options: &RejoinOptions, log: &LogDir) -> Result<RejoinPlan, ApplyError> {
+/// [`RejoinError::Impossible`] if the repair is impossible or pointless; [`RejoinError::Irreversible`] for a
+/// transaction that cannot be undone; [`RejoinError::ErrantTransactions`] if the options do not allow an undo;
+/// [`RejoinError::Session`], [`RejoinError::Log`].
+pub async fn inspect(options: &RejoinOptions, log: &LogDir) -> Result<RejoinPlan, RejoinError> {
     let mut connection = Connection::connect(&options.server).await?;
     let server = RejoinServer::ask(&mut connection).await?;
     let logged = log.gtid_set()?.ok_or_else(|| refused("the log is empty"))?;
@@ -168,7 +173,7 @@ pub async fn inspect(options: &RejoinOptions, log: &LogDir) -> Result<RejoinPlan
         if !options.may_undo {
             let (has, common) = (&plan.has, &plan.common);
             let gtids = has.subtract(common).map_or_else(|_| has.to_string(), |alone| alone.to_string());
-            return Err(ApplyError::ErrantTransactions { gtids });
+            return Err(RejoinError::ErrantTransactions { gtids });
         }
         plan.undo = build_undo(options, &plan).await?;
     }
@@ -182,7 +187,7 @@ fn nothing(gtids: GtidSet) -> RedoRange {
 }
 
 /// Computes the row changes that undo the tail.
-async fn build_undo(options: &RejoinOptions, plan: &RejoinPlan) -> Result<Vec<RowChanges>, ApplyError> {
+async fn build_undo(options: &RejoinOptions, plan: &RejoinPlan) -> Result<Vec<RowChanges>, RejoinError> {
     let mut reader = RejoinRowReader::open(&options.server, options.tail_bytes_max).await?;
     reader.format_of_tail(&plan.tail.description)?;
     let mut undone = Vec::new();
@@ -198,12 +203,12 @@ async fn read_tail(
     options: &RejoinOptions,
     logged: &GtidSet,
     common: &GtidSet,
-) -> Result<BinlogTail, ApplyError> {
+) -> Result<BinlogTail, RejoinError> {
     let read =
         binlog_tail::read(&options.server, options.server_id, logged, common, options.tail_bytes_max).await;
     match read {
         // ER_MASTER_FATAL_ERROR_READING_BINLOG: the server purged, or never logged, a part of the range.
-        Err(ApplyError::Session(SessionError::Server { error, .. })) if error.number == 1236 => {
+        Err(RejoinError::Session(SessionError::Server { error, .. })) if error.number == 1236 => {
             Err(refused(&format!(
                 "the transactions that only this server has cannot be read from its binlog: {}; copy the server from scratch (--copy)",
                 error.message
@@ -218,7 +223,7 @@ async fn read_tail(
 ///
 /// # Errors
 /// As [`inspect`]. Completed steps are recorded on the server, and the next call continues after them.
-pub async fn repair(options: &RejoinOptions, log: &LogDir) -> Result<RejoinRepair, ApplyError> {
+pub async fn repair(options: &RejoinOptions, log: &LogDir) -> Result<RejoinRepair, RejoinError> {
     refuse_same(&options.server, &options.primary).await?;
     quiesce(&options.server).await?;
     let plan = inspect(options, log).await?;
@@ -259,7 +264,7 @@ async fn write_rows(
     plan: &RejoinPlan,
     record: &mut RejoinRecord,
     repaired: &mut RejoinRepair,
-) -> Result<(), ApplyError> {
+) -> Result<(), RejoinError> {
     {
         let mut connection = unlogged(&options.server).await?;
         record::create(&mut connection).await?;
@@ -277,7 +282,7 @@ async fn write_rows(
         })?;
         repaired.tail_file = Some(options.tail_file.clone());
     }
-    let mut session = RejoinSession::open(&options.server).await?;
+    let mut session = IdempotentSession::open(SESSION_NAME, &options.server).await?;
     let written = async {
         if plan.resume == RejoinResume::FromStart {
             record.step = RejoinStep::Undone;
@@ -290,16 +295,16 @@ async fn write_rows(
         repaired.transactions_again = reapply_range(options, log, plan, &mut session).await?;
         record.step = RejoinStep::Reapplied;
         session.connection().execute(&record.statement()).await?;
-        Ok::<(), ApplyError>(())
+        Ok::<(), RejoinError>(())
     }
     .await;
     let restored = session.restore_exec_mode(&plan.exec_mode).await;
     written?;
-    restored
+    Ok(restored?)
 }
 
 /// The InnoDB tables of the server.
-async fn innodb_tables(connection: &mut Connection) -> Result<HashSet<(String, String)>, ApplyError> {
+async fn innodb_tables(connection: &mut Connection) -> Result<HashSet<(String, String)>, RejoinError> {
     let sql = "SELECT table_schema, table_name FROM information_schema.tables WHERE engine='InnoDB'";
     let rows = connection.query(sql).await?.rows;
     let name = |row: &TextRow, column| row.get_str(column).unwrap_or_default().to_lowercase();
@@ -312,8 +317,8 @@ async fn reapply_range(
     options: &RejoinOptions,
     log: &LogDir,
     plan: &RejoinPlan,
-    session: &mut RejoinSession,
-) -> Result<u64, ApplyError> {
+    session: &mut IdempotentSession,
+) -> Result<u64, RejoinError> {
     let redo = &plan.redo;
     let common = SharedHistory { gtids: &plan.common, innodb: &plan.innodb };
     if redo.from >= redo.until {
@@ -352,7 +357,7 @@ fn take_format(
     log: &mut LogReader,
     entry: &LogEntry,
     reader: &mut RejoinRowReader,
-) -> Result<(), ApplyError> {
+) -> Result<(), RejoinError> {
     let mut event = Vec::new();
     while let Some(header) = log.next_event()? {
         if header.event_type == EventType::FORMAT_DESCRIPTION {
@@ -363,7 +368,7 @@ fn take_format(
     Ok(())
 }
 
-fn read_entry(log: &mut LogReader, entry: &LogEntry) -> Result<bytes::Bytes, ApplyError> {
+fn read_entry(log: &mut LogReader, entry: &LogEntry) -> Result<bytes::Bytes, RejoinError> {
     let length = usize::try_from(entry.length).unwrap_or(usize::MAX);
     // The start of a larger transaction is enough to identify and refuse it.
     let wanted = length.min(TRANSACTION_BYTES_MAX + 1);
@@ -384,7 +389,7 @@ async fn set_gtids(
     flavour: Flavour,
     plan: &RejoinPlan,
     keeps: &GtidSet,
-) -> Result<(), ApplyError> {
+) -> Result<(), RejoinError> {
     let now = RejoinServer::ask(connection).await?;
     // Another tool may have promoted it in the meantime.
     if connection.query("SELECT @@GLOBAL.read_only").await?.scalar() != Some("1") {
@@ -420,7 +425,7 @@ async fn set_gtids(
 }
 
 /// Resets the server's binlog and its GTID state.
-pub(super) async fn forget_binlog(connection: &mut Connection) -> Result<(), ApplyError> {
+pub(crate) async fn forget_binlog(connection: &mut Connection) -> Result<(), RejoinError> {
     let newest = match connection.server().flavour {
         Flavour::MySql => "RESET BINARY LOGS AND GTIDS",
         Flavour::MariaDb => "RESET MASTER",
@@ -438,7 +443,7 @@ pub(super) async fn forget_binlog(connection: &mut Connection) -> Result<(), App
 }
 
 /// A connection with `sql_log_bin=0`.
-pub(super) async fn unlogged(server: &ConnectOptions) -> Result<Connection, ApplyError> {
+pub(crate) async fn unlogged(server: &ConnectOptions) -> Result<Connection, RejoinError> {
     let mut connection = Connection::connect(server).await?;
     connection.execute("SET SESSION sql_log_bin=0").await?;
     Ok(connection)
@@ -455,7 +460,7 @@ struct RejoinServer {
 }
 
 impl RejoinServer {
-    async fn ask(connection: &mut Connection) -> Result<Self, ApplyError> {
+    async fn ask(connection: &mut Connection) -> Result<Self, RejoinError> {
         let flavour = connection.server().flavour;
         let sql = match flavour {
             Flavour::MySql => {
@@ -494,6 +499,6 @@ impl RejoinServer {
     }
 }
 
-fn refused(reason: &str) -> ApplyError {
-    ApplyError::Rejoin { reason: reason.to_owned() }
+fn refused(reason: &str) -> RejoinError {
+    RejoinError::Impossible { reason: reason.to_owned() }
 }

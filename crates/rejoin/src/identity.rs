@@ -2,7 +2,7 @@
 
 use tailwater_wire::gtid::{Gtid, GtidSet, MariadbBinlogState, MariadbGtid};
 
-use crate::error::ApplyError;
+use crate::error::RejoinError;
 
 /// The identity that servers log as the origin of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,8 +27,8 @@ impl Identity {
 /// history.
 ///
 /// # Errors
-/// [`ApplyError::Rejoin`] for sets of different flavours.
-pub fn common(server: &GtidSet, log: &GtidSet) -> Result<GtidSet, ApplyError> {
+/// [`RejoinError::Impossible`] for sets of different flavours.
+pub fn common(server: &GtidSet, log: &GtidSet) -> Result<GtidSet, RejoinError> {
     match (server, log) {
         (GtidSet::MySql(server), GtidSet::MySql(log)) => Ok(GtidSet::MySql(server.intersect(log))),
         (GtidSet::MariaDb(server), GtidSet::MariaDb(log)) => {
@@ -47,7 +47,7 @@ pub fn common(server: &GtidSet, log: &GtidSet) -> Result<GtidSet, ApplyError> {
             both.sort_by_key(|gtid| (gtid.domain, gtid.sequence));
             Ok(GtidSet::MariaDb(MariadbBinlogState::from_gtids(both)))
         }
-        (server, log) => Err(ApplyError::Rejoin {
+        (server, log) => Err(RejoinError::Impossible {
             reason: format!(
                 "the server is {} and the log is of {}: whose GTIDs mean nothing to each other",
                 server.flavour(),

@@ -15,7 +15,9 @@ use tailwater_wire::gtid::GtidSet;
 use tailwater_wire::transaction::{TransactionStep, TransactionTracker};
 use tailwater_wire::{Flavour, WireError};
 
-use crate::error::ApplyError;
+use tailwater_apply::ApplyError;
+
+use crate::error::RejoinError;
 
 /// A transaction that only this server has.
 #[derive(Debug, Clone)]
@@ -70,8 +72,8 @@ impl TailReader {
     /// Adds the next event.
     ///
     /// # Errors
-    /// [`ApplyError::Event`] for malformed bytes; [`ApplyError::Rejoin`] if the limit is exceeded.
-    pub fn event(&mut self, event: &[u8]) -> Result<(), ApplyError> {
+    /// [`ApplyError::Event`] for malformed bytes; [`RejoinError::Impossible`] if the limit is exceeded.
+    pub fn event(&mut self, event: &[u8]) -> Result<(), RejoinError> {
         let wrong = |offset: u64| {
             move |error: WireError| ApplyError::Event {
                 gtid: "of the server's own binlog".to_owned(),
@@ -122,11 +124,11 @@ impl TailReader {
         Ok(())
     }
 
-    fn keep(&mut self, event: &[u8], header: &EventHeader) -> Result<(), ApplyError> {
+    fn keep(&mut self, event: &[u8], header: &EventHeader) -> Result<(), RejoinError> {
         let Some((entry, events)) = &mut self.open else { return Ok(()) };
         self.bytes += event.len();
         if self.bytes > self.bytes_max {
-            return Err(ApplyError::Rejoin {
+            return Err(RejoinError::Impossible {
                 reason: format!(
                     "the server's own binlog holds more than {} bytes that the log does not have; copy the server from scratch (--copy)",
                     self.bytes_max
@@ -178,7 +180,7 @@ impl BinlogTail {
 /// share.
 ///
 /// # Errors
-/// [`ApplyError::Session`] if the server cannot send them, for example because it purged them; the errors of
+/// [`RejoinError::Session`] if the server cannot send them, for example because it purged them; the errors of
 /// [`TailReader`].
 pub async fn read(
     server: &ConnectOptions,
@@ -186,7 +188,7 @@ pub async fn read(
     known: &GtidSet,
     common: &GtidSet,
     bytes_max: usize,
-) -> Result<BinlogTail, ApplyError> {
+) -> Result<BinlogTail, RejoinError> {
     let connection = Connection::connect(server).await?;
     let flavour = connection.server().flavour;
     let start = match common {
@@ -204,7 +206,7 @@ pub async fn read(
         }
         whole.extend_from_slice(&chunk.data);
         if whole.len() > bytes_max {
-            return Err(ApplyError::Rejoin {
+            return Err(RejoinError::Impossible {
                 reason: format!(
                     "an event of the server's own binlog is longer than {bytes_max} bytes; copy the server from scratch (--copy)"
                 ),

@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::ApplyError;
-use tailwater_apply::rejoin::{RejoinOptions, inspect, repair};
 use tailwater_log::LogDir;
+use tailwater_rejoin::{RejoinError, RejoinOptions, inspect, repair};
 use tailwater_sandbox::ServerKind;
 use tailwater_session::{Connection, TextRow};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
 use crate::column_type_families::families;
-use crate::column_types::{BY_BINLOG, change, define, variants};
+use crate::column_type_tables::{BY_BINLOG, change, define, variants};
 use crate::support::{PATIENCE, Rig};
 
 impl Rig {
@@ -253,7 +253,7 @@ async fn a_rejoin_that_was_interrupted_undoes_nothing_twice(kind: ServerKind) ->
     rig.source.sql("SET sql_log_bin=0; RENAME TABLE shop.c TO shop.away").await?;
     let options = rig.rejoin_options(Duration::from_secs(3600));
     let failed = repair(&options, &rig.log_dir()?).await.expect_err("a table is missing");
-    ensure!(matches!(failed, ApplyError::MissingTable { .. }), "{failed}");
+    ensure!(matches!(failed, RejoinError::Apply(ApplyError::MissingTable { .. })), "{failed}");
     ensure!(rig.source.sql("SELECT COUNT(*) FROM shop.b").await? == ["0"], "nothing was undone");
     let mode = "SELECT @@GLOBAL.slave_exec_mode";
     if kind.flavour() == Flavour::MariaDb {

@@ -1,13 +1,13 @@
 //! Computes the row changes that undo transactions from their own before images, and those that reapply
 //! transactions on a server that may already have them.
 //!
-//! Both write whole rows by key over the existing rows: [`RowWriter::open_idempotent`] ignores the delete of
+//! Both write whole rows by key over the existing rows: [`IdempotentSession`] ignores the delete of
 //! a missing row, and replaces an existing row on a write. So an update becomes a delete and a write. It then
 //! does not matter which of the changes the server has kept, as long as its rows are those of some moment
 //! between the first change and the last. Each row is finally written in its last state. A row that a write
 //! displaces, because of an equal unique value, had that value at another moment and is itself written later.
 //!
-//! [`RowWriter::open_idempotent`]: crate::channel::row_writer::RowWriter::open_idempotent
+//! [`IdempotentSession`]: tailwater_apply::channel::IdempotentSession
 
 use bytes::{Bytes, BytesMut};
 use smallvec::smallvec;
@@ -16,8 +16,8 @@ use tailwater_wire::event::{RowsEvent, RowsKind};
 use tailwater_wire::redact::{SHOWN_BYTES_MAX, public_statement};
 use tailwater_wire::rows::Image;
 
-use crate::error::ApplyError;
-use crate::transaction::{
+use crate::error::RejoinError;
+use tailwater_apply::transaction::{
     Accesses, ApplyStep, MappedTable, RowChanges, RowPlace, RowPlaces, Transaction, TransactionContent,
 };
 
@@ -33,10 +33,10 @@ pub enum EngineState {
 /// The changes that undo a transaction: its inverse changes, newest first.
 ///
 /// # Errors
-/// [`ApplyError::Irreversible`] for changes without before images: DDL, statements, row images that are not
+/// [`RejoinError::Irreversible`] for changes without before images: DDL, statements, row images that are not
 /// full, cascades of foreign keys, partial XA transactions; and for a table without a key whose rows the
 /// server may have lost.
-pub fn inverse(transaction: &Transaction, kept: EngineState) -> Result<Vec<RowChanges>, ApplyError> {
+pub fn inverse(transaction: &Transaction, kept: EngineState) -> Result<Vec<RowChanges>, RejoinError> {
     let mut undone = Vec::new();
     for changes in rows_of(transaction)?.iter().rev() {
         check_images(transaction, changes)?;
@@ -64,8 +64,8 @@ pub fn inverse(transaction: &Transaction, kept: EngineState) -> Result<Vec<RowCh
 /// The changes that reapply a transaction on a server that has all, some or none of it.
 ///
 /// # Errors
-/// [`ApplyError::Irreversible`] for changes that are not idempotent.
-pub fn reapply(transaction: &Transaction) -> Result<Vec<RowChanges>, ApplyError> {
+/// [`RejoinError::Irreversible`] for changes that are not idempotent.
+pub fn reapply(transaction: &Transaction) -> Result<Vec<RowChanges>, RejoinError> {
     let mut done = Vec::new();
     for changes in rows_of(transaction)? {
         check_images(transaction, changes)?;
@@ -93,7 +93,7 @@ pub fn reapply(transaction: &Transaction) -> Result<Vec<RowChanges>, ApplyError>
     Ok(done)
 }
 
-fn rows_of(transaction: &Transaction) -> Result<&[RowChanges], ApplyError> {
+fn rows_of(transaction: &Transaction) -> Result<&[RowChanges], RejoinError> {
     let refused = |reason: &str| Err(irreversible(transaction, reason));
     match &transaction.content {
         TransactionContent::Rows(changes) => Ok(changes),
@@ -113,7 +113,7 @@ fn rows_of(transaction: &Transaction) -> Result<&[RowChanges], ApplyError> {
 }
 
 /// All columns must be logged, except generated columns.
-fn check_images(transaction: &Transaction, changes: &RowChanges) -> Result<(), ApplyError> {
+fn check_images(transaction: &Transaction, changes: &RowChanges) -> Result<(), RejoinError> {
     let table = &changes.table;
     let bitmaps = match changes.kind {
         RowsKind::Update | RowsKind::PartialUpdate => {
@@ -139,14 +139,14 @@ fn check_images(transaction: &Transaction, changes: &RowChanges) -> Result<(), A
 }
 
 /// Cascades of a foreign key are not in the binlog, unless the server says that they are.
-fn check_cascades(transaction: &Transaction, changes: &RowChanges) -> Result<(), ApplyError> {
+fn check_cascades(transaction: &Transaction, changes: &RowChanges) -> Result<(), RejoinError> {
     let table = &changes.table;
     let unseen = !table.target.cascades.is_empty()
         && changes.flags & (RowsEvent::FLAG_NO_FOREIGN_KEY_CHECKS | RowsEvent::FLAG_SQL_FOREIGN_KEYS) == 0;
     let touches = match changes.kind {
         RowsKind::Write => false,
         RowsKind::Delete => true,
-        RowsKind::Update | RowsKind::PartialUpdate => moves_parents(changes).map_err(ApplyError::rows)?,
+        RowsKind::Update | RowsKind::PartialUpdate => moves_parents(changes).map_err(RejoinError::rows)?,
     };
     if unseen && touches {
         return Err(irreversible(
@@ -183,7 +183,7 @@ fn moves_parents(changes: &RowChanges) -> Result<bool, WireError> {
     Ok(false)
 }
 
-fn check_key(transaction: &Transaction, changes: &RowChanges, kept: EngineState) -> Result<(), ApplyError> {
+fn check_key(transaction: &Transaction, changes: &RowChanges, kept: EngineState) -> Result<(), RejoinError> {
     if kept == EngineState::Uncertain && !has_key(&changes.table) {
         return Err(irreversible(
             transaction,
@@ -225,8 +225,8 @@ fn one(
     index: usize,
     kind: RowsKind,
     side: InverseSide,
-) -> Result<RowChanges, ApplyError> {
-    let (before, after) = images_of(changes, index).map_err(ApplyError::rows)?;
+) -> Result<RowChanges, RejoinError> {
+    let (before, after) = images_of(changes, index).map_err(RejoinError::rows)?;
     let (image, present) = match side {
         InverseSide::Before => (before, &changes.columns_present),
         InverseSide::After => (after, &changes.columns_present_after),
@@ -239,11 +239,11 @@ fn one(
 }
 
 /// All rows of an event in reverse order, as a change of another kind. Updates get their images exchanged.
-fn backwards(changes: &RowChanges, kind: RowsKind) -> Result<RowChanges, ApplyError> {
+fn backwards(changes: &RowChanges, kind: RowsKind) -> Result<RowChanges, RejoinError> {
     let mut images = BytesMut::with_capacity(changes.images.len());
     let (mut rows, mut accesses) = (RowPlaces::with_capacity(changes.rows.len()), Accesses::new());
     for index in (0..changes.rows.len()).rev() {
-        let (before, after) = images_of(changes, index).map_err(ApplyError::rows)?;
+        let (before, after) = images_of(changes, index).map_err(RejoinError::rows)?;
         let (first, second) = if kind == RowsKind::Update { (after, before) } else { (before, after) };
         let start = images.len();
         images.extend_from_slice(first);
@@ -263,10 +263,10 @@ fn backwards(changes: &RowChanges, kind: RowsKind) -> Result<RowChanges, ApplyEr
     Ok(made(changes, kind, present, images.freeze(), rows, accesses))
 }
 
-fn length_of(length: usize) -> Result<u32, ApplyError> {
+fn length_of(length: usize) -> Result<u32, RejoinError> {
     let size_max = u64::from(u32::MAX);
     u32::try_from(length).map_err(|_| {
-        ApplyError::rows(WireError::TooLarge { what: "rows event", size: length as u64, size_max })
+        RejoinError::rows(WireError::TooLarge { what: "rows event", size: length as u64, size_max })
     })
 }
 
@@ -301,6 +301,6 @@ fn name_of(table: &MappedTable) -> String {
     format!("{}.{}", table.target.schema, table.target.table)
 }
 
-fn irreversible(transaction: &Transaction, reason: &str) -> ApplyError {
-    ApplyError::Irreversible { gtid: transaction.gtid_text(), reason: reason.to_owned() }
+fn irreversible(transaction: &Transaction, reason: &str) -> RejoinError {
+    RejoinError::Irreversible { gtid: transaction.gtid_text(), reason: reason.to_owned() }
 }

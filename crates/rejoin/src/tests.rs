@@ -4,11 +4,10 @@ use proptest::prelude::*;
 use tailwater_log::LogPosition;
 use tailwater_wire::event::RowsKind;
 
-use super::{EngineState, inverse, reapply};
-use crate::batch::tests::model::{Cells, History, KEYLESS, SHAPES, Store, Wish, read};
-use crate::batch::tests::wishes;
-use crate::batch::{PlanOptions, PlannedRow, RowGroup, plan};
-use crate::transaction::{LogSpan, RowChanges, Transaction, TransactionContent};
+use crate::model::{Cells, History, KEYLESS, SHAPES, Store, Wish, read, wishes};
+use crate::{EngineState, inverse, reapply};
+use tailwater_apply::batch::{PlanOptions, PlannedRow, RowGroup, plan};
+use tailwater_apply::transaction::{LogSpan, RowChanges, Transaction, TransactionContent};
 
 /// What a server does with a row in idempotent mode.
 fn write_over(store: &mut Store, group: &RowGroup<'_>, row: &PlannedRow<'_>) {

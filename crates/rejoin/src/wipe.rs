@@ -4,9 +4,9 @@ use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
 use tailwater_wire::sql_quote::quote_identifier;
 
-use super::quiesce::quiesce;
-use super::repair::{forget_binlog, unlogged};
-use crate::error::ApplyError;
+use crate::error::RejoinError;
+use crate::quiesce::quiesce;
+use crate::repair::{forget_binlog, unlogged};
 
 /// System databases. They are kept.
 const KEPT: [&str; 5] = ["information_schema", "performance_schema", "mysql", "sys", "ndbinfo"];
@@ -16,9 +16,9 @@ const KEPT: [&str; 5] = ["information_schema", "performance_schema", "mysql", "s
 /// stopped. Returns the names of the dropped databases.
 ///
 /// # Errors
-/// [`ApplyError::Session`]; [`ApplyError::Rejoin`] if `server` and `primary` are the same server, or clients
+/// [`RejoinError::Session`]; [`RejoinError::Impossible`] if `server` and `primary` are the same server, or clients
 /// do not disconnect in time.
-pub async fn wipe(server: &ConnectOptions, primary: &ConnectOptions) -> Result<Vec<String>, ApplyError> {
+pub async fn wipe(server: &ConnectOptions, primary: &ConnectOptions) -> Result<Vec<String>, RejoinError> {
     refuse_same(server, primary).await?;
     quiesce(server).await?;
     let mut connection = unlogged(server).await?;
@@ -41,16 +41,19 @@ pub async fn wipe(server: &ConnectOptions, primary: &ConnectOptions) -> Result<V
 }
 
 /// Checks this before any change, because two addresses can lead to one server. The primary must answer too.
-pub(super) async fn refuse_same(server: &ConnectOptions, primary: &ConnectOptions) -> Result<(), ApplyError> {
+pub(crate) async fn refuse_same(
+    server: &ConnectOptions,
+    primary: &ConnectOptions,
+) -> Result<(), RejoinError> {
     let (ours, theirs) = (identity(server).await?, identity(primary).await?);
     if ours == theirs {
-        return Err(ApplyError::Rejoin { reason: "the server is the current primary".to_owned() });
+        return Err(RejoinError::Impossible { reason: "the server is the current primary".to_owned() });
     }
     Ok(())
 }
 
 /// Identifies a server within a cluster: the flavour and its `server_uuid` or `server_id`.
-async fn identity(server: &ConnectOptions) -> Result<Option<String>, ApplyError> {
+async fn identity(server: &ConnectOptions) -> Result<Option<String>, RejoinError> {
     let mut connection = Connection::connect(server).await?;
     let sql = match connection.server().flavour {
         Flavour::MySql => "SELECT CONCAT('mysql ', @@server_uuid)",

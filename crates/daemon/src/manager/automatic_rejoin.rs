@@ -1,0 +1,319 @@
+//! Finds former primaries that answer again, and rejoins them without an operator (`rejoin = true`).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tailwater_manager::SafetyRefusal;
+use tailwater_manager::action_executor::ActionExecutor;
+use tailwater_manager::actions::{read_only, replication};
+use tailwater_manager::driver::AuditFolder;
+use tailwater_manager::failover::RunOutcome;
+use tailwater_manager::observation::ReplicaChannel;
+use tailwater_manager::probe::ProbeTarget;
+use tailwater_rejoin::RejoinError;
+use tailwater_session::{ConnectOptions, Connection};
+use tracing::{debug, error, info, warn};
+
+use super::cluster::ManagedCluster;
+use super::former_primary::{FormerPrimary, RejoinReport, RejoinRequest};
+use super::replacement_history::Past;
+use crate::config::{Config, SourceConfig};
+use crate::error_chain::ErrorChain;
+use crate::wiring;
+
+/// Pause between two searches for former primaries.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Former primaries that were replaced longer ago than this before the start are left to operators, who may
+/// have had a reason to leave them alone.
+const REPLACED_HOURS_MAX: i64 = 24;
+
+/// Makes former primaries replicas when they answer again. Runs until it is dropped. A server that is refused,
+/// or differs from the primary, is left to operators. So is one that may have acknowledged commits that no
+/// other server has.
+///
+/// Former primaries are: the servers that were primary at the start or later, those that were replaced within
+/// [`REPLACED_HOURS_MAX`] before, and the configured primary of a log that follows another server. The server
+/// must answer and have no replication.
+///
+/// While the current primary is uncertain nothing is done, because the server to rejoin may be the primary: a
+/// run is incomplete, or the server that the log follows is not writable.
+pub async fn rejoin_former_primaries<H: ActionExecutor + 'static>(
+    config: Config,
+    source: SourceConfig,
+    cluster: Arc<ManagedCluster<H>>,
+) {
+    let start = run_time(chrono::Utc::now());
+    let mut former = recently_replaced(cluster.records(), chrono::Utc::now());
+    let mut replacements = Replacements::since(&start);
+    let configured = wiring::cluster_led_by(&config, &source, Some(&source.name));
+    let mut primary = configured.map_or_else(|_| source.name.clone(), |wired| wired.primary.name);
+    loop {
+        tokio::time::sleep(POLL_INTERVAL).await;
+        if !cluster.is_free() {
+            continue;
+        }
+        let Ok(wired) = wiring::cluster_led_by(&config, &source, None) else { continue };
+        if wired.primary.name != primary {
+            former.insert(std::mem::replace(&mut primary, wired.primary.name.clone()));
+        }
+        // Between two polls the primary may change and change back; the server in between is former, too.
+        former.extend(replacements.take(cluster.records()));
+        former.remove(&primary);
+        for server in
+            wired.followers.iter().filter(|server| former.contains(&server.name)).collect::<Vec<_>>()
+        {
+            // A rejoin can take long. It ends when a run begins, so that it cannot change the replication of a
+            // server that becomes primary.
+            let interrupted = cluster.interrupted();
+            if !cluster.is_free() || cluster.is_half_way() {
+                break;
+            }
+            let doubt = match cluster.past_of(&server.name, &primary) {
+                Past::Proven => None,
+                Past::Unknown(reason) => Some(reason),
+                Past::Accepted(run) => {
+                    let reason = format!("that was accepted in {run} (--allow-data-loss)");
+                    report_unsafe(&source.name, &server.name, reason);
+                    former.remove(&server.name);
+                    continue;
+                }
+            };
+            let is_handled = tokio::select! {
+                is_handled = rejoin(&config, &source, &wired.primary, server, doubt) => is_handled,
+                reason = interrupted => {
+                    warn!(source = source.name, server = server.name, "the rejoin is interrupted, and resumes later: {reason}");
+                    break;
+                }
+            };
+            if is_handled {
+                former.remove(&server.name);
+            }
+        }
+    }
+}
+
+/// The servers whose last run in the records, within [`REPLACED_HOURS_MAX`], made another server the primary.
+fn recently_replaced(records: &AuditFolder, now: chrono::DateTime<chrono::Utc>) -> BTreeSet<String> {
+    let (mut seen, mut replaced) = (BTreeSet::new(), BTreeSet::new());
+    // If the records cannot be read, operators have to start the rejoin.
+    for id in records.list().unwrap_or_default().iter().rev() {
+        let start = chrono::NaiveDateTime::parse_from_str(
+            id.split('-').next().unwrap_or_default(),
+            "%Y%m%dT%H%M%S%3fZ",
+        );
+        let is_recent =
+            |start: &chrono::NaiveDateTime| (now - start.and_utc()).num_hours() < REPLACED_HOURS_MAX;
+        let Some(start) = start.ok().filter(is_recent) else { continue };
+        let Ok(Some(audit)) = records.load(id) else { continue };
+        let Some(RunOutcome::Promoted { server, .. }) = audit.outcome else { continue };
+        seen.insert(server);
+        if seen.insert(audit.primary.clone()) {
+            info!(id, server = audit.primary, %start, "the server was replaced, and is rejoined when it answers");
+            replaced.insert(audit.primary);
+        }
+    }
+    replaced
+}
+
+/// The beginning of the id of a run that begins at this time.
+fn run_time(at: chrono::DateTime<chrono::Utc>) -> String {
+    at.format("%Y%m%dT%H%M%S%3fZ").to_string()
+}
+
+/// The primaries that runs replaced, each run reported once.
+#[derive(Debug)]
+struct Replacements {
+    since: String,
+    reported: BTreeSet<String>,
+}
+
+impl Replacements {
+    /// Of runs that began at this time (see [`run_time`]) or later.
+    fn since(start: &str) -> Self {
+        Self { since: start.to_owned(), reported: BTreeSet::new() }
+    }
+
+    /// The primaries that were replaced by runs that have ended since the last call.
+    fn take(&mut self, records: &AuditFolder) -> Vec<String> {
+        let mut replaced = Vec::new();
+        // If the records cannot be read, the next call reads them.
+        for id in records.list().unwrap_or_default() {
+            if id < self.since || self.reported.contains(&id) {
+                continue;
+            }
+            let Ok(Some(audit)) = records.load(&id) else { continue };
+            // A run in progress may still replace the primary.
+            let Some(outcome) = audit.outcome else { continue };
+            if matches!(outcome, RunOutcome::Promoted { .. }) {
+                replaced.push(audit.primary);
+            }
+            self.reported.insert(id);
+        }
+        replaced
+    }
+}
+
+/// Logs that a server is not rejoined, because it may have commits that no other server has.
+fn report_unsafe(source: &str, server: &str, reason: String) {
+    let refusal = SafetyRefusal::RejoinUnsafe { server: server.to_owned(), reason };
+    error!(source, server, code = refusal.code(), "{refusal}");
+}
+
+/// Rejoins a server that answers and has no replication, or resumes an interrupted rejoin, if the primary is
+/// writable. `doubt` is the reason why its commits may have been acknowledged; with it, a server with
+/// transactions of its own is not rejoined. Returns false if it must be tried again.
+async fn rejoin(
+    config: &Config,
+    source: &SourceConfig,
+    primary: &ProbeTarget,
+    server: &ProbeTarget,
+    doubt: Option<String>,
+) -> bool {
+    let Some(channel) = channel_of(&server.connect).await else { return false };
+    let request = RejoinRequest {
+        server: server.name.clone(),
+        copy: false,
+        check: true,
+        window: None,
+        may_undo: doubt.is_none(),
+    };
+    let result = match (FormerPrimary::new(config, source, request), channel) {
+        // An operator or another tool has made it a replica.
+        (Err(_), Some(_)) => return true,
+        (Err(error), None) => Err(error),
+        (Ok(former), Some(channel)) => match former.resume(&channel).await.transpose() {
+            Some(result) => result,
+            None => return true,
+        },
+        (Ok(_), None) if !is_writable(&primary.connect).await => {
+            debug!(
+                source = source.name,
+                server = server.name,
+                primary = primary.name,
+                "no rejoin: the primary is not writable"
+            );
+            return false;
+        }
+        (Ok(former), None) => former.run().await,
+    };
+    match (result, doubt) {
+        (Err(error), Some(doubt)) if has_errant_transactions(&error) => {
+            report_unsafe(&source.name, &server.name, format!("{doubt}, and {}", ErrorChain(&error)));
+            true
+        }
+        (result, _) => log_result(&source.name, &server.name, result),
+    }
+}
+
+fn has_errant_transactions(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(RejoinError::ErrantTransactions { .. }))
+}
+
+/// Whether a server answers, and clients can write to it.
+async fn is_writable(server: &ConnectOptions) -> bool {
+    let Ok(mut connection) = Connection::connect(server).await else { return false };
+    let is_writable = read_only::is_writable(&mut connection).await.unwrap_or(false);
+    connection.close().await;
+    is_writable
+}
+
+/// The replication of a server, `Some(None)` if it has none; `None` if the server does not answer.
+async fn channel_of(server: &ConnectOptions) -> Option<Option<ReplicaChannel>> {
+    let mut connection = Connection::connect(server).await.ok()?;
+    let channel = replication::status(&mut connection).await.ok()?;
+    connection.close().await;
+    Some(channel)
+}
+
+/// Logs the result of a rejoin. Returns false if it must be tried again.
+fn log_result(source: &str, server: &str, result: anyhow::Result<RejoinReport>) -> bool {
+    match result {
+        Ok(report) if report.reads_from.is_some() => {
+            info!(source, server, "the former primary is a replica");
+            true
+        }
+        Ok(_) => {
+            error!(
+                source,
+                server,
+                "the former primary differs from the primary: `tailwater rejoin` shows where, and how to copy it"
+            );
+            true
+        }
+        Err(error) if error.downcast_ref::<RejoinError>().is_some_and(RejoinError::is_refusal) => {
+            error!(source, server, "the former primary cannot be rejoined: {}", ErrorChain(&error));
+            true
+        }
+        Err(error) => {
+            warn!(
+                source,
+                server,
+                "the former primary is not rejoined yet; trying again: {}",
+                ErrorChain(&error)
+            );
+            false
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tailwater_manager::driver::AuditStore;
+    use tailwater_manager::failover::Audit;
+
+    use super::*;
+
+    #[test]
+    fn a_recently_replaced_primary_is_rejoined_after_a_restart() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let records = AuditFolder::new(folder.path());
+        let now = chrono::Utc::now();
+        let replace = |hours_ago: i64, primary: &str, server: Option<&str>| {
+            let start = (now - chrono::TimeDelta::hours(hours_ago)).format("%Y%m%dT%H%M%S%3fZ");
+            let outcome = server.map(|server| json!({ "end": "promoted", "server": server, "left": [] }));
+            let audit: Audit = serde_json::from_value(json!({
+                "id": format!("{start}-orders-failover"), "primary": primary, "dry_run": false, "allow_data_loss": false,
+                "steps": [], "outcome": outcome,
+            }))?;
+            anyhow::Ok(records.save(&audit)?)
+        };
+        replace(30, "db4", Some("db1"))?;
+        replace(9, "db1", Some("db2"))?;
+        replace(8, "db2", Some("db3"))?;
+        replace(7, "db3", Some("db1"))?;
+        replace(6, "db1", None)?;
+        let expected = ["db2", "db3"].map(str::to_owned);
+        assert_eq!(recently_replaced(&records, now), BTreeSet::from(expected));
+        Ok(())
+    }
+
+    #[test]
+    fn a_primary_between_two_polls_is_former() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let records = AuditFolder::new(folder.path());
+        let now = chrono::Utc::now();
+        let save = |seconds: i64, primary: &str, outcome: Option<serde_json::Value>| {
+            let start = run_time(now + chrono::TimeDelta::seconds(seconds));
+            let audit: Audit = serde_json::from_value(json!({
+                "id": format!("{start}-orders-failover"), "primary": primary, "dry_run": false, "allow_data_loss": false,
+                "steps": [], "outcome": outcome,
+            }))?;
+            anyhow::Ok(records.save(&audit)?)
+        };
+        let promoted = |server: &str| Some(json!({ "end": "promoted", "server": server, "left": [] }));
+        let mut replacements = Replacements::since(&run_time(now));
+        save(-1, "db3", promoted("db1"))?;
+        assert!(replacements.take(&records).is_empty(), "runs before the start are not reported");
+        save(1, "db1", promoted("db2"))?;
+        save(2, "db2", promoted("db1"))?;
+        save(3, "db1", None)?;
+        assert_eq!(replacements.take(&records), ["db1", "db2"]);
+        assert!(replacements.take(&records).is_empty(), "each run is reported once");
+        save(3, "db1", promoted("db3"))?;
+        assert_eq!(replacements.take(&records), ["db1"]);
+        Ok(())
+    }
+}
